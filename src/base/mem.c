@@ -1,0 +1,60 @@
+#include "base/mem.h"
+#include "base/fault.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A header before each block remembers its size, so that free needs none. 16 bytes keep malloc's alignment. */
+typedef struct mem_header {
+    _Alignas(16) size_t bytes;
+} mem_header;
+
+static atomic_llong live_bytes;
+
+ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_pointer)
+{
+    void **out = out_pointer;
+    *out = NULL;
+    size_t bytes, total;
+    if (__builtin_mul_overflow(n, item_bytes, &bytes) || __builtin_add_overflow(bytes, sizeof(mem_header), &total))
+        return PS_FAIL(PS_ENOMEM_HOST, "allocation of %zu items of %zu bytes overflows", n, item_bytes);
+    mem_header *h = ps_fault_hit(PS_FAULT_ALLOC) ? NULL : calloc(1, total);
+    if (h == NULL) return PS_FAIL(PS_ENOMEM_HOST, "cannot allocate %zu bytes of bookkeeping memory", bytes);
+    h->bytes = bytes;
+    atomic_fetch_add(&live_bytes, (long long)bytes);
+    *out = h + 1;
+    return PS_OK;
+}
+
+ps_status ps_mem_grow(void *pointer_to_pointer, size_t old_n, size_t new_n, size_t item_bytes)
+{
+    void **p = pointer_to_pointer;
+    void *bigger = NULL;
+    PS_TRY(ps_mem_alloc(new_n, item_bytes, &bigger));
+    if (*p != NULL) memcpy(bigger, *p, old_n * item_bytes);
+    ps_mem_free(*p);
+    *p = bigger;
+    return PS_OK;
+}
+
+ps_status ps_mem_strdup(const char *s, char **out)
+{
+    const size_t bytes = strlen(s) + 1;
+    PS_TRY(ps_mem_alloc(bytes, 1, out));
+    memcpy(*out, s, bytes);
+    return PS_OK;
+}
+
+void ps_mem_free(void *p)
+{
+    if (p == NULL) return;
+    mem_header *h = (mem_header *)p - 1;
+    atomic_fetch_sub(&live_bytes, (long long)h->bytes);
+    free(h);
+}
+
+int64_t ps_mem_live_bytes(void)
+{
+    return atomic_load(&live_bytes);
+}

@@ -1,0 +1,23 @@
+/* mem.h - the only malloc in the library: bookkeeping memory (never model data, which lives in device arenas).
+ *
+ * Counts live bytes, so that tests can prove that nothing leaks; each call is a fault point (PS_FAULT_ALLOC). */
+#ifndef PS_BASE_MEM_H
+#define PS_BASE_MEM_H
+
+#include "base/status.h"
+
+/* Zero-filled memory for n items of `item_bytes`; *out = NULL and PS_ENOMEM_HOST when it cannot be had.
+ * n == 0 yields a valid pointer that must be freed like any other. */
+PS_NODISCARD ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_pointer);
+
+/* Grow *pointer (may be NULL) from old_n to new_n items, new ones zero-filled. On failure *pointer is unchanged. */
+PS_NODISCARD ps_status ps_mem_grow(void *pointer_to_pointer, size_t old_n, size_t new_n, size_t item_bytes);
+
+/* A copy of the string. */
+PS_NODISCARD ps_status ps_mem_strdup(const char *s, char **out);
+
+void ps_mem_free(void *p); /* NULL is accepted */
+
+int64_t ps_mem_live_bytes(void); /* all threads together */
+
+#endif

@@ -1,0 +1,51 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char last_error[1024];
+
+ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...)
+{
+    /* Formatted apart first: an argument may be ps_last_error() itself, when a caller adds context. */
+    char message[sizeof last_error];
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    snprintf(last_error, sizeof last_error, "%s", n >= 0 ? message : fmt);
+#if PS_DEBUG >= 1
+    if (n >= 0 && (size_t)n < sizeof last_error)
+        snprintf(last_error + n, sizeof last_error - (size_t)n, " [%s:%d]", file, line);
+#else
+    (void)file, (void)line;
+#endif
+    return st;
+}
+
+const char *ps_last_error(void)
+{
+    return last_error;
+}
+
+const char *ps_status_name(ps_status st)
+{
+    switch (st) {
+#define XX(name, value, text)                                                                                          \
+    case PS_##name: return #name;
+        PS_STATUS_MAP(XX)
+#undef XX
+    }
+    return "UNKNOWN";
+}
+
+const char *ps_status_text(ps_status st)
+{
+    switch (st) {
+#define XX(name, value, text)                                                                                          \
+    case PS_##name: return text;
+        PS_STATUS_MAP(XX)
+#undef XX
+    }
+    return "unknown status";
+}

@@ -1,0 +1,27 @@
+/* status.h - raising and forwarding errors inside the library. */
+#ifndef PS_BASE_STATUS_H
+#define PS_BASE_STATUS_H
+
+#include "patrickstar.h"
+
+/* Record a message and yield st: return PS_FAIL(PS_EINVAL, "batch %d must be positive", b); */
+#define PS_FAIL(st, ...) ps_fail(__FILE__, __LINE__, (st), __VA_ARGS__)
+
+/* Forward any failure of expr to the caller; nothing to release. */
+#define PS_TRY(expr)                                                                                                   \
+    do {                                                                                                               \
+        const ps_status st_ = (expr);                                                                                  \
+        if (st_ != PS_OK) return st_;                                                                                  \
+    } while (0)
+
+/* Same, for functions that must release what they hold: status in `st`, label `out`. */
+#define PS_TRY_GOTO(expr)                                                                                              \
+    do {                                                                                                               \
+        st = (expr);                                                                                                   \
+        if (st != PS_OK) goto out;                                                                                     \
+    } while (0)
+
+/* Store the message (cut at 1 KiB) as this thread's last error and return st. Debug builds append [file:line]. */
+__attribute__((format(printf, 4, 5))) ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...);
+
+#endif

@@ -1,0 +1,87 @@
+/* device.h - what the library may ask of a memory space and its copy queues.
+ *
+ * A device is one memory space with a byte budget. It hands out *blocks* (chunk payloads) and *regions*: address ranges
+ * reserved once, whose bytes are committed and given back piece by piece. Both draw on the one budget, in pages of
+ * PS_PAGE_BYTES. Because pages are mapped, there is no fragmentation: an allocation succeeds whenever
+ * bytes_used + the rounded request <= budget (on CUDA the same holds through cuMemMap).
+ *
+ *   budget  |== blocks in use ==|== committed regions ==|-- kept for reuse --|      free      |
+ *           '------------- bytes_used ------------------'
+ *
+ * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget.
+ * One thread owns a device; its copy queues run on threads of their own. */
+#ifndef PS_DEVICE_DEVICE_H
+#define PS_DEVICE_DEVICE_H
+
+#include "base/base.h"
+#include "base/status.h"
+
+#define PS_PAGE_BYTES ((int64_t)4096)
+
+typedef struct ps_device ps_device;
+typedef struct ps_region ps_region;
+typedef struct ps_stream ps_stream; /* an ordered queue of copies or kernels */
+
+/* A point in a stream: every item enqueued up to it. 0 is "nothing", always complete. */
+typedef uint64_t ps_ticket;
+
+typedef struct ps_device_ops {
+    const char *name; /* "cpu", "cuda", "sim" */
+    /* Mapped bytes are a multiple of PS_PAGE_BYTES; content undefined. Budget already checked by the caller. */
+    ps_status (*map)(ps_device *dev, int64_t bytes, void **out);
+    void (*unmap)(ps_device *dev, void *p, int64_t bytes);
+    /* Addresses without memory; commit gives [offset, offset + bytes) memory, decommit takes it back. */
+    ps_status (*reserve)(ps_device *dev, int64_t bytes, void **out);
+    void (*unreserve)(ps_device *dev, void *base, int64_t bytes);
+    ps_status (*commit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
+    void (*decommit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
+    ps_status (*stream_create)(ps_device *dev, const char *name, ps_stream **out);
+    void (*stream_destroy)(ps_stream *s); /* waits until idle */
+    ps_status (*copy)(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);
+    ps_status (*wait)(ps_stream *s, ps_ticket t); /* host waits; returns a failure of any copy up to t */
+    bool (*is_done)(ps_stream *s, ps_ticket t);
+} ps_device_ops;
+
+/* backend "cpu": RAM. "sim": addresses without memory, copies that move nothing: same accounting, no payloads. */
+extern const ps_device_ops ps_device_cpu_ops;
+extern const ps_device_ops ps_device_sim_ops;
+
+typedef struct ps_device_stats {
+    int64_t budget_bytes;
+    int64_t used_bytes, peak_bytes; /* blocks and committed regions, in pages; peak since create or reset */
+    int64_t kept_bytes;             /* freed pages kept for reuse */
+} ps_device_stats;
+
+/* name: "device" or "host", for messages. budget_bytes is rounded down to pages. */
+PS_NODISCARD ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes,
+                                        ps_device **out);
+void ps_device_destroy(ps_device *dev); /* all blocks and regions must have been given back */
+const char *ps_device_name(const ps_device *dev);
+bool ps_device_has_memory(const ps_device *dev); /* false for "sim": payload pointers must not be touched */
+ps_device_stats ps_device_get_stats(const ps_device *dev);
+void ps_device_reset_peak(ps_device *dev);
+
+/* Budget not in use. An allocation of at most this many bytes (a multiple of pages) fits. */
+int64_t ps_device_free_bytes(const ps_device *dev);
+
+/* A block of `bytes` (rounded up to pages), page-aligned, content undefined.
+ * PS_ENOMEM_DEV naming device, need, use and budget when it does not fit; nothing changes then. */
+PS_NODISCARD ps_status ps_device_alloc(ps_device *dev, int64_t bytes, void **out);
+void ps_device_free(ps_device *dev, void *block, int64_t bytes); /* bytes as allocated; NULL is accepted */
+
+PS_NODISCARD ps_status ps_region_create(ps_device *dev, int64_t reserved_bytes, ps_region **out);
+void ps_region_destroy(ps_region *r); /* NULL is accepted */
+void *ps_region_base(const ps_region *r);
+/* Commit or give back [offset, offset + bytes), multiples of pages. Committing what is committed, or giving back what is
+ * not, is a programmer's mistake. Errors as ps_device_alloc. */
+PS_NODISCARD ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes);
+void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes);
+
+/* Copies run in order within a stream, asynchronously; src and dst must stay valid until the ticket is done. */
+PS_NODISCARD ps_status ps_stream_create(ps_device *dev, const char *name, ps_stream **out);
+void ps_stream_destroy(ps_stream *s); /* NULL is accepted */
+PS_NODISCARD ps_status ps_stream_copy(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);
+PS_NODISCARD ps_status ps_stream_wait(ps_stream *s, ps_ticket t);
+bool ps_stream_is_done(ps_stream *s, ps_ticket t);
+
+#endif

@@ -1,0 +1,46 @@
+/* disk.h - the disk tier: one temporary file, read and written asynchronously at page-aligned offsets.
+ *
+ * io_uring where the kernel allows it, a pool of threads with pread/pwrite where not; O_DIRECT where the file system
+ * has it. The file carries no name while open where the file system supports O_TMPFILE; otherwise it is named
+ * "patrickstar-<pid>-<n>.chunks", locked with flock, removed at close, and leftovers of dead processes are removed by the
+ * next ps_disk_open in the same folder. */
+#ifndef PS_DEVICE_DISK_H
+#define PS_DEVICE_DISK_H
+
+#include "device/device.h"
+
+typedef struct ps_disk ps_disk;
+
+typedef enum ps_disk_backend {
+    PS_DISK_AUTO,  /* io_uring, else threads */
+    PS_DISK_URING, /* PS_ENOSYS when the kernel refuses */
+    PS_DISK_THREADS,
+    PS_DISK_SIM, /* no file, requests complete at once: accounting only */
+} ps_disk_backend;
+
+typedef struct ps_disk_stats {
+    int64_t read_bytes, write_bytes; /* completed since open */
+    const char *backend;             /* "io_uring", "threads" or "sim" */
+    bool direct;                     /* O_DIRECT in use */
+} ps_disk_stats;
+
+/* folder must exist and be writable. queue_depth requests at most are in flight (more wait in issue order).
+ * PS_EIO naming the folder and the reason. */
+PS_NODISCARD ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out);
+void ps_disk_close(ps_disk *d); /* waits for requests in flight; NULL is accepted */
+
+/* Start a transfer of `bytes` at `offset` (multiples of PS_PAGE_BYTES; buffer page-aligned and valid until done).
+ * Large transfers are split into pieces internally; a ticket is done when all its pieces are.
+ * The file grows as written. Requests on overlapping ranges are the caller's to order. */
+PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_ticket *out);
+PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out);
+
+/* Wait until the ticket's transfer is done. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted and
+ * got; the failure of a transfer is reported by the wait for its ticket, once. */
+PS_NODISCARD ps_status ps_disk_wait(ps_disk *d, ps_ticket t);
+bool ps_disk_is_done(ps_disk *d, ps_ticket t); /* true also for a failed one: wait tells */
+
+ps_disk_stats ps_disk_get_stats(const ps_disk *d);
+const char *ps_disk_path(const ps_disk *d); /* for messages */
+
+#endif

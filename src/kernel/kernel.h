@@ -1,0 +1,339 @@
+/* kernel.h - the operator table: what a backend must be able to compute.
+ *
+ * Letters: B batch, T sequence, C channels, H heads, D head size (C = H D), V vocabulary; rows = B T.
+ * Arrays are dense and row-major; all pointers are aligned to 64 bytes, where not said otherwise.
+ *
+ * Rules for every kernel
+ *  - A kernel is a pure function of its arguments, its dtype and the number of threads: the same input gives the
+ *    same bits, wherever the arrays lie. It allocates nothing; scratch comes in `workspace` (64-byte aligned, at least
+ *    ps_kernel_workspace_bytes, content undefined on entry).
+ *  - `dtype` is the type of activations, parameters and their gradients; sums run in float or better.
+ *  - Activation gradients: with accumulate_dx the kernel adds to dx (one rounding of the sum), else it overwrites dx.
+ *  - Parameter gradients have their own `grad_dtype` and `accumulate_grad`. A gradient may lie over its own parameter
+ *    (dw == w, db == b) when dtype == grad_dtype and !accumulate_grad: gradients overwrite parameters
+ *    (PatrickStar's chunk reuse). The kernel reads what it needs of w before it writes there.
+ *  - Shapes with rows == 0 are legal and do nothing (parameter gradients not accumulated become zero).
+ *
+ * Also compiles as C++17, for nvcc. */
+#ifndef PS_KERNEL_KERNEL_H
+#define PS_KERNEL_KERNEL_H
+
+#include <stdbool.h>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "device/device.h"
+#include "tensor/dtype.h"
+
+/* Storage of a linear layer's weight. */
+typedef enum ps_weight_layout {
+    PS_WEIGHT_OUT_IN, /* [n_out, n_in], y = x W^T: torch.nn.Linear */
+    PS_WEIGHT_IN_OUT, /* [n_in, n_out], y = x W  : Conv1D of Hugging Face's GPT-2 */
+} ps_weight_layout;
+
+/* y = x W^(T) + b */
+typedef struct ps_linear_fwd_args {
+    void *y;       /* out [rows, n_out] of y_dtype */
+    const void *x; /* in  [rows, n_in] */
+    const void *w; /* in  see layout */
+    const void *b; /* in  [n_out] or NULL */
+    int64_t rows, n_in, n_out;
+    ps_weight_layout layout;
+    ps_dtype dtype, y_dtype; /* y_dtype: dtype, or f32 (logits) */
+    void *workspace;
+} ps_linear_fwd_args;
+
+/* dx (+)= dy W^(T) */
+typedef struct ps_linear_bwd_input_args {
+    void *dx;       /* out [rows, n_in] */
+    const void *dy; /* in  [rows, n_out] */
+    const void *w;  /* in  see layout */
+    int64_t rows, n_in, n_out;
+    ps_weight_layout layout;
+    ps_dtype dtype;
+    bool accumulate_dx;
+    void *workspace;
+} ps_linear_bwd_input_args;
+
+/* dW (+)= dy^T x (transposed for IN_OUT); db (+)= column sums of dy */
+typedef struct ps_linear_bwd_weight_args {
+    void *dw;       /* out as w, of grad_dtype */
+    void *db;       /* out [n_out] of grad_dtype, or NULL */
+    const void *dy; /* in  [rows, n_out] */
+    const void *x;  /* in  [rows, n_in] */
+    int64_t rows, n_in, n_out;
+    ps_weight_layout layout;
+    ps_dtype dtype, grad_dtype;
+    bool accumulate_grad;
+    void *workspace;
+} ps_linear_bwd_weight_args;
+
+/* y = (x - mean) rstd w + b over the last dimension, rstd = 1 / sqrt(var + eps), var biased.
+ * mean and rstd are kept for the backward pass. Ba, Kiros, Hinton 2016. */
+typedef struct ps_layernorm_fwd_args {
+    void *y;            /* out [rows, cols] */
+    float *mean, *rstd; /* out [rows] */
+    const void *x;      /* in  [rows, cols] */
+    const void *w, *b;  /* in  [cols] */
+    int64_t rows, cols;
+    float eps;
+    ps_dtype dtype;
+} ps_layernorm_fwd_args;
+
+/* With n = (x - mean) rstd and g = dy w:  dx (+)= rstd (g - avg(g) - n avg(g n));  dw (+)= sum dy n;  db (+)= sum dy */
+typedef struct ps_layernorm_bwd_args {
+    void *dx;                 /* out [rows, cols]; may be dy itself when !accumulate_dx */
+    void *dw, *db;            /* out [cols] of grad_dtype */
+    const void *dy;           /* in  [rows, cols] */
+    const void *x;            /* in  [rows, cols] */
+    const void *w;            /* in  [cols] */
+    const float *mean, *rstd; /* in [rows] */
+    int64_t rows, cols;
+    ps_dtype dtype, grad_dtype;
+    bool accumulate_dx, accumulate_grad;
+    void *workspace;
+} ps_layernorm_bwd_args;
+
+typedef enum ps_gelu_kind {
+    PS_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): "gelu_new" of GPT-2 */
+    PS_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)): BERT */
+} ps_gelu_kind;
+
+/* Hendrycks, Gimpel 2016 */
+typedef struct ps_gelu_fwd_args {
+    void *y;       /* out [n] */
+    const void *x; /* in  [n] */
+    int64_t n;
+    ps_gelu_kind kind;
+    ps_dtype dtype;
+} ps_gelu_fwd_args;
+
+typedef struct ps_gelu_bwd_args {
+    void *dx;       /* out [n]; may be dy itself when !accumulate_dx */
+    const void *dy; /* in  [n] */
+    const void *x;  /* in  [n] */
+    int64_t n;
+    ps_gelu_kind kind;
+    ps_dtype dtype;
+    bool accumulate_dx;
+} ps_gelu_bwd_args;
+
+/* Multi-head attention on packed projections: with q, k, v = qkv[b, t, 0|1|2, h, :],
+ * P = softmax(q k^T scale) (causal: key <= query), dropped out with probability dropout_p, y = P v.
+ * lse[b, h, t] = log sum exp of the scaled scores is kept for backward. No [T, T] matrix is stored
+ * (Dao et al., "FlashAttention", 2022; backward with D = rowsum(dy y)).
+ * Dropout keeps element (b, h, i, j) iff ps_rng_u32(dropout_key, ((b H + h) T + i) T + j) >= dropout_p 2^32 (see
+ * ps_dropout_threshold) and scales it by 1 / (1 - p). */
+typedef struct ps_attention_fwd_args {
+    void *y;         /* out [B, T, H D] */
+    float *lse;      /* out [B, H, T] */
+    const void *qkv; /* in  [B, T, 3, H, D] */
+    int64_t B, T, H, D;
+    float scale; /* 1 / sqrt(D) usually */
+    bool causal;
+    float dropout_p; /* 0: none */
+    ps_rng_key dropout_key;
+    ps_dtype dtype;
+    void *workspace;
+} ps_attention_fwd_args;
+
+typedef struct ps_attention_bwd_args {
+    void *dqkv;       /* out [B, T, 3, H, D], overwritten */
+    const void *dy;   /* in  [B, T, H D] */
+    const void *y;    /* in  [B, T, H D] */
+    const void *qkv;  /* in  [B, T, 3, H, D] */
+    const float *lse; /* in  [B, H, T] */
+    int64_t B, T, H, D;
+    float scale;
+    bool causal;
+    float dropout_p;
+    ps_rng_key dropout_key;
+    ps_dtype dtype;
+    void *workspace;
+} ps_attention_bwd_args;
+
+/* y[r] = w[ids[r]]. An id outside [0, V) is PS_EINVAL. */
+typedef struct ps_embedding_fwd_args {
+    void *y;            /* out [rows, cols] */
+    const void *w;      /* in  [V, cols] */
+    const int32_t *ids; /* in  [rows] */
+    int64_t rows, cols, V;
+    ps_dtype dtype;
+} ps_embedding_fwd_args;
+
+/* dw[ids[r]] += dy[r]; without accumulate_grad dw is zeroed first. The rows of one id are summed in float, in order
+ * of r, and added with one rounding. Never reads w. */
+typedef struct ps_embedding_bwd_args {
+    void *dw;       /* out [V, cols] of grad_dtype */
+    const void *dy; /* in  [rows, cols] */
+    const int32_t *ids;
+    int64_t rows, cols, V;
+    ps_dtype dtype, grad_dtype;
+    bool accumulate_grad;
+    void *workspace;
+} ps_embedding_bwd_args;
+
+/* y[b, t] = x[b, t] + w[t] */
+typedef struct ps_position_fwd_args {
+    void *y;       /* out [B, T, cols]; may be x */
+    const void *x; /* in  [B, T, cols] */
+    const void *w; /* in  [n_positions, cols], n_positions >= T */
+    int64_t B, T, cols, n_positions;
+    ps_dtype dtype;
+} ps_position_fwd_args;
+
+/* dw[t] (+)= sum_b dy[b, t]; rows from T on get zero when not accumulated. dx is dy: nothing to do. Never reads w. */
+typedef struct ps_position_bwd_args {
+    void *dw;       /* out [n_positions, cols] of grad_dtype */
+    const void *dy; /* in  [B, T, cols] */
+    int64_t B, T, cols, n_positions;
+    ps_dtype dtype, grad_dtype;
+    bool accumulate_grad;
+} ps_position_bwd_args;
+
+/* y = a + b; y may be a or b. Residual connections, and joining of gradients. */
+typedef struct ps_add_args {
+    void *y;           /* out [n] */
+    const void *a, *b; /* in [n] */
+    int64_t n;
+    ps_dtype dtype;
+} ps_add_args;
+
+/* y[i] = kept(i) ? x[i] / (1 - p) : 0, kept(i) iff ps_rng_u32(key, i) >= p 2^32. Forward with x, backward with dx <- dy.
+ * y may be x; accumulate adds to y. */
+typedef struct ps_dropout_args {
+    void *y;       /* out [n] */
+    const void *x; /* in  [n] */
+    int64_t n;
+    float p; /* 0 <= p < 1 */
+    ps_rng_key key;
+    ps_dtype dtype;
+    bool accumulate;
+} ps_dropout_args;
+
+/* The largest random word that is dropped, plus one. */
+static inline uint32_t ps_dropout_threshold(float p)
+{
+    return (uint32_t)((double)p * 4294967296.0);
+}
+
+/* Target value that takes no part in the loss (PyTorch's ignore_index). */
+#define PS_IGNORE_INDEX (-100)
+
+/* Language-model head fused with cross-entropy: logits = x w^T, per row lse = log sum exp(logits),
+ * row_loss = lse - logits[target], 0 for ignored rows. Logits exist only a slice of the vocabulary at a time: the slice
+ * width is a function of the shape alone. A target outside [0, V) other than PS_IGNORE_INDEX is PS_EINVAL.
+ * Logits are kept in float, never rounded to 16 bits. */
+typedef struct ps_lm_loss_fwd_args {
+    float *row_loss;        /* out [rows] */
+    float *lse;             /* out [rows] */
+    const void *x;          /* in  [rows, C] */
+    const void *w;          /* in  [V, C] */
+    const int32_t *targets; /* in  [rows] */
+    int64_t rows, C, V;
+    ps_dtype dtype;
+    void *workspace;
+} ps_lm_loss_fwd_args;
+
+/* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x.
+ * Goes through the vocabulary slice by slice, recomputing logits, so dw may lie over w: slice s of w is read for the
+ * last time before slice s of dw is written. dlogits are rounded to dtype for the two products. */
+typedef struct ps_lm_loss_bwd_args {
+    void *dx;               /* out [rows, C], overwritten */
+    void *dw;               /* out [V, C] of grad_dtype */
+    const void *x;          /* in  [rows, C] */
+    const void *w;          /* in  [V, C] */
+    const float *lse;       /* in  [rows] from forward */
+    const int32_t *targets; /* in  [rows] */
+    int64_t rows, C, V;
+    float scale; /* loss scale / number of rows that count */
+    ps_dtype dtype, grad_dtype;
+    bool accumulate_grad;
+    void *workspace;
+} ps_lm_loss_bwd_args;
+
+/* Adam (Kingma, Ba 2015) and AdamW (Loshchilov, Hutter 2019), one pass: reads grad, master, m, v once and writes
+ * master, m, v and the new parameter over the gradient: 28 bytes moved per parameter with 16-bit parameters.
+ *   g = grad grad_scale;  Adam: g += weight_decay master;  AdamW: master -= lr weight_decay master
+ *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+ *   master -= lr (m / bias1) / (sqrt(v / bias2) + eps);  param = master rounded to param_dtype
+ * (as torch.optim.Adam and AdamW). Elementwise with the same bits however the array is cut in pieces:
+ * tests cut it at any multiple of 1. */
+typedef struct ps_adam_args {
+    void *param;           /* out [n] of param_dtype; may be grad itself when the types are equal */
+    const void *grad;      /* in  [n] of grad_dtype */
+    float *master, *m, *v; /* in-out [n] */
+    int64_t n;
+    float lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2;   /* 1 - beta1^t, 1 - beta2^t */
+    float grad_scale;     /* clip factor / loss scale */
+    bool decoupled_decay; /* AdamW */
+    ps_dtype param_dtype, grad_dtype;
+} ps_adam_args;
+
+/* dst[i] = src[i], rounded to nearest even; any pair of types. */
+typedef struct ps_cast_args {
+    void *dst;
+    const void *src;
+    int64_t n;
+    ps_dtype dst_dtype, src_dtype;
+} ps_cast_args;
+
+/* *sum_squares = sum x^2 in double with a fixed partition; *n_nonfinite counts infinities and NaNs (then the sum is
+ * of the finite ones). Called on a gradient right after it is made. */
+typedef struct ps_grad_stats_args {
+    double *sum_squares;  /* out [1] */
+    int64_t *n_nonfinite; /* out [1] */
+    const void *x;        /* in  [n] */
+    int64_t n;
+    ps_dtype dtype;
+} ps_grad_stats_args;
+
+/* dst[i] = mean + std z(first_index + i), z standard normal by Box-Muller on the words 2k, 2k+1 of the sequence `key`,
+ * k = index / 2 (cosine for even, sine for odd index). std == 0 fills with mean. */
+typedef struct ps_fill_args {
+    float *dst; /* out [n]; any alignment */
+    int64_t n, first_index;
+    float mean, std;
+    ps_rng_key key;
+} ps_fill_args;
+
+typedef enum ps_op {
+#define XX(op, args) PS_OP_##op,
+#include "kernel/op.def"
+#undef XX
+    PS_OP_COUNT
+} ps_op;
+
+/* One slot an operator. `s` orders the work on devices with queues; the cpu computes before it returns. */
+typedef struct ps_kernels {
+    const char *name; /* "ref", "cpu avx512_bf16", ... */
+#define XX(op, args) ps_status (*op)(ps_stream * s, const args *a);
+#include "kernel/op.def"
+#undef XX
+    /* Scratch bytes the operator needs for the shapes in args (pointers are not looked at); a function of the shapes
+     * and the thread count only. args points to the struct that belongs to op. */
+    size_t (*workspace_bytes)(ps_op op, const void *args);
+} ps_kernels;
+
+const char *ps_op_name(ps_op op); /* "linear_fwd" */
+
+/* Fills every slot: slow, readable, double accumulation. A missing reference does not compile. */
+void ps_kernels_init_ref(ps_kernels *k);
+
+/* What a cpu can do; each level includes those before it. */
+typedef enum ps_cpu_isa {
+    PS_CPU_PORTABLE,
+    PS_CPU_AVX2,        /* with FMA and F16C */
+    PS_CPU_AVX512,      /* F, BW, DQ, VL */
+    PS_CPU_AVX512_BF16, /* 16-bit matrix products; below it products of bf16 run in f32 */
+    PS_CPU_ISA_COUNT,
+} ps_cpu_isa;
+
+ps_cpu_isa ps_cpu_isa_detect(void);
+const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16" */
+
+/* Reference slots, then everything `isa` (at most what ps_cpu_isa_detect says) does faster. */
+void ps_kernels_init_cpu(ps_kernels *k, ps_cpu_isa isa);
+
+#endif
