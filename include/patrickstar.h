@@ -74,6 +74,154 @@ PS_API const char *ps_status_text(ps_status st);
  * Valid until the next failing call on this thread; never NULL. */
 PS_API const char *ps_last_error(void);
 
+/* ---- models ---------------------------------------------------------------------------------------- */
+
+/* A model is a function that describes one forward pass over a micro-batch of B sequences of T tokens: it calls the
+ * functions below on a builder, in the order in which they run. Nothing is computed then; parameters are created
+ * in their chunks afterwards, so the whole model never exists twice. Backward, memory and transfers are planned from
+ * the description.
+ *
+ * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1, and
+ * ps_initialize_engine reports the first failure: a model function need not check each call.
+ * All activations are [B T, columns], of the type that the configuration names (f32, bf16, f16). */
+typedef struct ps_builder ps_builder;
+typedef int32_t ps_value;
+
+/* Return PS_OK, or an error with which initialisation fails. `user` is the pointer given to ps_initialize_engine. */
+typedef ps_status (*ps_model_func)(ps_builder *b, void *user);
+
+typedef enum ps_activation {
+    PS_ACTIVATION_GELU_TANH, /* "gelu_new" */
+    PS_ACTIVATION_GELU_ERF,  /* "gelu" */
+} ps_activation;
+
+PS_API int64_t ps_builder_batch_size(const ps_builder *b);      /* B */
+PS_API int64_t ps_builder_sequence_length(const ps_builder *b); /* T */
+
+/* Standard deviation of the normal distribution that the weights declared from now on start with (default 0.02). */
+PS_API void ps_set_initializer_range(ps_builder *b, double std);
+
+/* Everything between begin and end is one block: with activation checkpointing only its input is kept, and it is run again
+ * in the backward pass. Names of parameters and operators inside get the prefix "name.". Blocks nest; the outermost
+ * with checkpoint != 0 is the one run again. */
+PS_API void ps_begin_block(ps_builder *b, const char *name, int checkpoint);
+PS_API void ps_end_block(ps_builder *b);
+
+/* x = w[tokens]: parameter "name.weight" [n_tokens, columns]. */
+PS_API ps_value ps_token_embedding(ps_builder *b, const char *name, int64_t n_tokens, int64_t columns);
+/* y[b, t] = x[b, t] + w[t]: parameter "name.weight" [n_positions, columns]; n_positions >= T. */
+PS_API ps_value ps_position_embedding(ps_builder *b, ps_value x, const char *name, int64_t n_positions);
+/* Parameters "name.weight" (ones), "name.bias" (zeros) [columns]. */
+PS_API ps_value ps_layer_norm(ps_builder *b, ps_value x, const char *name, float eps);
+/* y = x W^T + b: "name.weight" [n_out, n_in] as torch.nn.Linear, "name.bias" [n_out] (zeros) when has_bias. */
+PS_API ps_value ps_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias);
+/* y = x W + b: "name.weight" [n_in, n_out], as Conv1D of Hugging Face's GPT-2. */
+PS_API ps_value ps_conv1d(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias);
+PS_API ps_value ps_gelu(ps_builder *b, ps_value x, ps_activation kind);
+/* y = x + y, of equal shape. */
+PS_API ps_value ps_add(ps_builder *b, ps_value x, ps_value y);
+/* Zeroes a share p of the elements while training and scales the others by 1 / (1 - p); p = 0 adds nothing. */
+PS_API ps_value ps_dropout(ps_builder *b, ps_value x, float p);
+/* Multi-head self-attention on packed projections qkv [B T, 3 C], each of q, k, v with n_heads heads; y [B T, C].
+ * Scores are scaled by 1 / sqrt(C / n_heads); dropout_p acts on the probabilities while training. */
+PS_API ps_value ps_attention(ps_builder *b, ps_value qkv, int64_t n_heads, int causal, float dropout_p);
+/* Ends the model: mean cross-entropy of softmax(x W^T) against the batch's targets. `weight` names the parameter
+ * [n_tokens, columns]: that of a token embedding (tied, "wte.weight"), or a new one. */
+PS_API void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens);
+
+/* The model that a configuration's "model" section describes; `user` is the ps_config. */
+PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
+
+/* ---- engine ---------------------------------------------------------------------------------------- */
+
+typedef struct ps_config ps_config;
+typedef struct ps_engine ps_engine;
+
+/* One micro-batch: tokens[B T] and targets[B T], B = train_micro_batch_size_per_gpu, T = the sequence length.
+ * A target of -100 takes no part in the loss. */
+typedef struct ps_batch {
+    const int32_t *tokens;
+    const int32_t *targets;
+} ps_batch;
+
+/* Build the model, plan memory and transfers, create the parameters. local_rank: 0 (one process). Keeps nothing of config
+ * or user. PS_EBUDGET when no schedule fits the budgets: the message names the moment and operator that need most, the
+ * bytes, and the smallest change that fits. On failure *engine is NULL. */
+PS_API PS_NODISCARD ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank,
+                                                   const ps_config *config, ps_engine **engine);
+/* The same without gradients and optimizer: for ps_logits and ps_evaluate. 2 bytes a parameter (f32: 4). */
+PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
+                                                             const ps_config *config, ps_engine **engine);
+PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
+
+/* Forward pass of a micro-batch; *loss (may be NULL) gets its mean cross-entropy. A failure inside a step leaves
+ * the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
+PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
+/* Gradients of the last ps_forward. */
+PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
+/* Call after each ps_backward. At every gradient_accumulation_steps-th call: unscale, check for overflow, clip, update, go
+ * on in the learning-rate schedule; otherwise nothing. */
+PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
+/* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence: training
+ * goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
+PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
+/* Next-token logits [n_tokens of the vocabulary] at position `row` of B T, after a forward pass over tokens[B T].
+ * Inference engines only. */
+PS_API PS_NODISCARD ps_status ps_logits(ps_engine *engine, const int32_t *tokens, int64_t row, float *logits);
+
+/* What the last ps_step at an accumulation boundary did. */
+typedef struct ps_step_info {
+    int64_t step;          /* optimizer steps taken, skipped ones not counted */
+    int skipped;           /* 1: overflow, weights untouched */
+    double learning_rate;  /* used in it */
+    double grad_norm;      /* global norm before clipping, unscaled; infinite on overflow */
+    double loss_scale;     /* used in it */
+} ps_step_info;
+
+typedef struct ps_memory_info {
+    int64_t parameters;
+    int64_t model_data_bytes; /* all lists */
+    int64_t chunk_elements, n_chunks;
+    double chunk_waste; /* share of chunk memory without tensors */
+    int64_t device_budget_bytes, host_budget_bytes, disk_budget_bytes;
+    int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes; /* since ps_engine_reset_peaks */
+    int64_t device_used_bytes, host_used_bytes, disk_used_bytes;
+    int64_t non_model_peak_bytes; /* activations and workspace, planned */
+    int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes; /* since creation */
+    int64_t wait_ns;           /* computing stood still for copies, since creation */
+    int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes; /* of a step, from the plan */
+    int64_t planned_moved_bytes; /* over all links, of a step in the steady state */
+} ps_memory_info;
+
+PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
+PS_API void ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
+PS_API void ps_engine_reset_peaks(ps_engine *engine);
+/* B, T, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be NULL. */
+PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,
+                                int64_t *vocabulary);
+
+/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration. */
+PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t *hash);
+
+/* Parameters by number, 0 .. ps_engine_n_tensors - 1, in the order of declaration. The name is valid as long as the engine;
+ * shape has n_dims (1 or 2) entries. */
+PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
+PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
+                                                    int *n_dims, int64_t shape[2]);
+/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). */
+PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                    float *out);
+PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                     const float *in);
+/* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times. */
+PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                      float *out);
+
+/* Save all parameters (f32, names as declared) as one safetensors file, or read them back. Missing, unexpected or misshapen
+ * tensors are errors that name them. */
+PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
+PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const char *path);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,163 @@
+#include "chunk/layout.h"
+#include "base/base.h"
+#include "base/mem.h"
+
+/* How many chunks back a tensor may look for room. Further back would save little and make an operator that needs a
+ * small tensor pull in a chunk of a distant layer. */
+#define LOOK_BACK 3
+#define WASTE_TARGET 0.01
+
+static int64_t aligned(int64_t elements)
+{
+    return ps_round_up(elements, PS_TENSOR_ALIGN_ELEMENTS);
+}
+
+/* Place all tensors. With l == NULL only count the chunks: the search runs this hundreds of times without allocating. */
+static int64_t place_all(const int64_t *elements, int32_t n, int64_t capacity, ps_layout *l)
+{
+    int64_t used[LOOK_BACK] = {0}; /* fill of the last chunks, newest at [0] */
+    int64_t n_chunks = 0;
+    int32_t n_runs = 0;
+    for (int32_t t = 0; t < n; t++) {
+        const int64_t need = aligned(elements[t]);
+        const int64_t fresh = ps_ceil_div(need, capacity);
+        int64_t back = 0; /* which of the last chunks takes it; -1: a new one */
+        if (fresh > 1) {
+            back = -1;
+        } else {
+            for (back = ps_min_i64(LOOK_BACK, n_chunks) - 1; back >= 0; back--)
+                if (used[back] + need <= capacity) break;
+        }
+        int64_t offset = 0;
+        if (back >= 0) {
+            offset = used[back];
+            used[back] += need;
+        } else {
+            for (int64_t k = 0; k < fresh; k++) {
+                used[2] = used[1], used[1] = used[0];
+                used[0] = k + 1 < fresh ? capacity : need - (fresh - 1) * capacity;
+                if (l != NULL) l->used_elements[n_chunks + k] = used[0];
+            }
+            n_chunks += fresh;
+            back = fresh - 1;
+            if (l != NULL && fresh > 1) {
+                l->runs[n_runs] = (ps_run){.first = (int32_t)(n_chunks - fresh), .n_chunks = (int32_t)fresh};
+                for (int64_t k = n_chunks - fresh; k < n_chunks; k++) l->run_of_chunk[k] = n_runs;
+            }
+            n_runs += fresh > 1;
+        }
+        if (l != NULL) {
+            const int64_t first = n_chunks - 1 - back;
+            l->places[t] = (ps_place){
+                .chunk = (int32_t)first, .n_chunks = (int32_t)fresh, .offset = offset, .elements = elements[t]};
+            if (fresh == 1) l->used_elements[first] = offset + need;
+        }
+    }
+    if (l != NULL) l->n_runs = n_runs;
+    return n_chunks;
+}
+
+ps_status ps_layout_create(const int64_t *tensor_elements, int32_t n_tensors, int64_t chunk_elements, ps_layout **out)
+{
+    *out = NULL;
+    if (n_tensors < 1) return PS_FAIL(PS_EINVAL, "a layout needs at least one tensor");
+    if (chunk_elements < 1) return PS_FAIL(PS_EINVAL, "chunk size of %lld elements", (long long)chunk_elements);
+    int64_t total = 0;
+    for (int32_t t = 0; t < n_tensors; t++) {
+        if (tensor_elements[t] < 1)
+            return PS_FAIL(PS_EINVAL, "tensor %d has %lld elements", t, (long long)tensor_elements[t]);
+        total += tensor_elements[t];
+    }
+    const int64_t capacity = ps_round_up(chunk_elements, PS_CHUNK_UNIT_ELEMENTS);
+    const int64_t n_chunks = place_all(tensor_elements, n_tensors, capacity, NULL);
+    if (n_chunks > INT32_MAX / 8)
+        return PS_FAIL(PS_EINVAL, "%lld chunks of %lld elements are too many: raise default_chunk_size",
+                       (long long)n_chunks, (long long)capacity);
+
+    ps_status st = PS_OK;
+    ps_layout *l = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *l, &l));
+    l->chunk_elements = capacity;
+    l->n_tensors = n_tensors;
+    l->n_chunks = (int32_t)n_chunks;
+    l->tensor_elements = total;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_tensors, sizeof *l->places, &l->places));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_tensors, sizeof *l->runs, &l->runs));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_chunks, sizeof *l->run_of_chunk, &l->run_of_chunk));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_chunks, sizeof *l->used_elements, &l->used_elements));
+    for (int64_t c = 0; c < n_chunks; c++) l->run_of_chunk[c] = -1;
+    place_all(tensor_elements, n_tensors, capacity, l);
+    *out = l;
+    l = NULL;
+out:
+    ps_layout_destroy(l);
+    return st;
+}
+
+void ps_layout_destroy(ps_layout *l)
+{
+    if (l == NULL) return;
+    ps_mem_free(l->places);
+    ps_mem_free(l->runs);
+    ps_mem_free(l->run_of_chunk);
+    ps_mem_free(l->used_elements);
+    ps_mem_free(l);
+}
+
+double ps_layout_waste(const ps_layout *l)
+{
+    return 1.0 - (double)l->tensor_elements / ((double)l->n_chunks * (double)l->chunk_elements);
+}
+
+typedef struct search_state {
+    const int64_t *elements;
+    int32_t n;
+    int64_t total, min, max;
+    int64_t best_size;
+    double best_waste;
+} search_state;
+
+static void try_size(search_state *s, int64_t size)
+{
+    size = ps_round_up(size, PS_CHUNK_UNIT_ELEMENTS);
+    if (size < s->min || size > s->max) return;
+    const int64_t n_chunks = place_all(s->elements, s->n, size, NULL);
+    const double waste = 1.0 - (double)s->total / ((double)n_chunks * (double)size);
+    const bool good = waste <= WASTE_TARGET, best_is_good = s->best_waste <= WASTE_TARGET;
+    const bool better = good && best_is_good ? size > s->best_size : waste < s->best_waste;
+    if (s->best_size == 0 || better) s->best_size = size, s->best_waste = waste;
+}
+
+ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t min_elements,
+                           int64_t max_elements, int64_t *chunk_elements)
+{
+    *chunk_elements = 0;
+    search_state s = {.elements = tensor_elements, .n = n_tensors, .best_waste = 1};
+    s.min = ps_round_up(ps_max_i64(min_elements, 1), PS_CHUNK_UNIT_ELEMENTS);
+    s.max = ps_max_i64(s.min, max_elements);
+    for (int32_t t = 0; t < n_tensors; t++) {
+        if (tensor_elements[t] < 1)
+            return PS_FAIL(PS_EINVAL, "tensor %d has %lld elements", t, (long long)tensor_elements[t]);
+        s.total += tensor_elements[t];
+    }
+    if (n_tensors < 1) return PS_FAIL(PS_EINVAL, "a layout needs at least one tensor");
+    /* Equal divisions: no waste but for the ends. At most 64 of them in the range. */
+    const int64_t n_first = ps_max_i64(1, s.total / s.max), n_last = s.total / s.min + 1;
+    const int64_t n_step = ps_max_i64(1, (n_last - n_first) / 64);
+    for (int64_t n = n_first; n <= n_last; n += n_step) {
+        try_size(&s, ps_ceil_div(s.total, n));
+        try_size(&s, ps_ceil_div(s.total, n) + 16 * PS_TENSOR_ALIGN_ELEMENTS);
+    }
+    /* Ends of groups of whole tensors, from a few starting tensors: a repeated layer gives a size that tiles. */
+    const int32_t n_starts = n_tensors < 32 ? n_tensors : 32;
+    for (int32_t start = 0; start < n_starts; start++) {
+        int64_t sum = 0;
+        for (int32_t t = start; t < n_tensors && sum <= s.max; t++) {
+            sum += aligned(tensor_elements[t]);
+            if (t - start < 128) try_size(&s, sum);
+        }
+    }
+    try_size(&s, s.min);
+    *chunk_elements = s.best_size;
+    return PS_OK;
+}

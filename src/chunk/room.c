@@ -1,0 +1,190 @@
+/* room.c - who leaves a full tier, and what is copied ahead of time. */
+#include "chunk/store_impl.h"
+
+/* How many moments ahead room for growing activations is prepared, per unit of prefetch depth. */
+#define ACTIVATION_LOOK_AHEAD 8
+
+int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier)
+{
+    const ps_device *dev = s->d.ram[tier];
+    if (dev == NULL) return 0;
+    return ps_min_i64(ps_device_free_bytes(dev), s->chunk_limit_bytes[tier] - s->stats.chunk_bytes[tier]);
+}
+
+/* Give back non-model memory beyond what the moments now .. now + n_ahead need. */
+static void shrink_non_model(ps_store *s, int32_t n_ahead)
+{
+    int64_t keep = s->non_model_needed_bytes;
+    if (s->schedule != NULL && s->now >= 0)
+        keep = ps_max_i64(keep, ps_round_up(ps_schedule_non_model_ahead(s->schedule, s->now, n_ahead), PS_PAGE_BYTES));
+    const int64_t have = s->non_model_committed_bytes;
+    if (keep >= have) return;
+    ps_region_decommit(s->non_model, keep, have - keep);
+    s->non_model_committed_bytes = keep;
+}
+
+/* May its payload leave the tier at all (perhaps after a wait)? */
+static bool may_leave(const ps_store *s, const chunk *c, ps_tier tier)
+{
+    if (!has_payload(c, tier)) return false;
+    if (c->pins > 0 && c->pin_tier == tier) return false;
+    if (c->wanted_serial == s->moment_serial && c->wanted_tier == tier) return false;
+    /* being filled; or the source of a copy upward that the current or a coming moment waits for */
+    if (c->flight.active && (c->flight.dst == tier || c->flight.dst == PS_TIER_DEVICE)) return false;
+    return true;
+}
+
+/* The best victim not yet passed over, or -1. Passing over is marked by `passed` (a tick value). */
+static ps_chunk_id pick_victim(const ps_store *s, ps_tier tier, const uint8_t *passed)
+{
+    ps_chunk_id best = -1;
+    int64_t best_rank = 0;
+    bool best_clean = false;
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        const chunk *c = &s->chunks[id];
+        if ((passed != NULL && passed[id]) || !may_leave(s, c, tier)) continue;
+        const bool clean = is_clean_on(c, tier);
+        int64_t rank;
+        if (tier == PS_TIER_HOST && is_current(c, PS_TIER_DEVICE)) {
+            rank = INT64_MAX; /* the device has it: this copy only saves a copy back */
+        } else {
+            const ps_policy_query q = {.schedule = s->schedule,
+                                       .now = s->now,
+                                       .chunk = id,
+                                       .tier = tier,
+                                       .last_use_tick = c->last_use_tick,
+                                       .tick = s->tick};
+            rank = s->d.policy->rank(&q);
+        }
+        if (best < 0 || rank > best_rank || (rank == best_rank && clean && !best_clean))
+            best = id, best_rank = rank, best_clean = clean;
+    }
+    return best;
+}
+
+static void drop(ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    PS_ASSERT(is_clean_on(&s->chunks[id], tier));
+    ps_store_take_payload(s, id, tier);
+    s->stats.n_dropped++;
+}
+
+static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
+{
+    const ps_device_stats d = ps_device_get_stats(s->d.ram[tier]);
+    return PS_FAIL(PS_EBUDGET, "%s: no room for %lld bytes: %lld of the budget of %lld bytes are in use and cannot leave",
+                   ps_tier_name(tier), (long long)bytes, (long long)d.used_bytes, (long long)d.budget_bytes);
+}
+
+ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes)
+{
+    if (s->d.ram[tier] == NULL) return PS_FAIL(PS_EBUDGET, "%s: the tier does not exist", ps_tier_name(tier));
+    for (;;) {
+        if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
+        if (tier == PS_TIER_DEVICE) shrink_non_model(s, s->d.prefetch);
+        if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
+        const ps_chunk_id id = pick_victim(s, tier, NULL);
+        if (id < 0) {
+            if (tier == PS_TIER_DEVICE) shrink_non_model(s, 0);
+            return ps_store_free_bytes(s, tier) >= bytes ? PS_OK : no_room(s, tier, bytes);
+        }
+        chunk *c = &s->chunks[id];
+        if (!is_clean_on(c, tier)) {
+            if (!c->flight.active) {
+                bool started = false;
+                PS_TRY(ps_store_start_write_back(s, id, tier, &started));
+                if (!started) return no_room(s, tier, bytes);
+            }
+            PS_TRY(ps_store_retire(s, id));
+        } else if (c->flight.active) {
+            PS_TRY(ps_store_retire(s, id));
+        }
+        drop(s, id, tier);
+    }
+}
+
+/* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back what
+ * is dirty, and touch only chunks used later than that. True when the room is there already. */
+static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, uint8_t *passed, bool *there)
+{
+    *there = ps_store_free_bytes(s, tier) >= bytes;
+    if (*there) return PS_OK;
+    if (tier == PS_TIER_DEVICE) shrink_non_model(s, distance);
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) passed[id] = 0;
+    int64_t coming = 0; /* bytes that will be free once the write-backs under way are done */
+    while (ps_store_free_bytes(s, tier) + coming < bytes) {
+        const ps_chunk_id id = pick_victim(s, tier, passed);
+        if (id < 0) break;
+        chunk *c = &s->chunks[id];
+        if (ps_schedule_next_use(s->schedule, id, tier, s->now) <= distance) break;
+        passed[id] = 1;
+        if (c->flight.active) {
+            coming += c->bytes;
+        } else if (is_clean_on(c, tier)) {
+            drop(s, id, tier);
+        } else {
+            bool started = false;
+            PS_TRY(ps_store_start_write_back(s, id, tier, &started));
+            if (!started) break;
+            coming += c->bytes;
+        }
+    }
+    *there = ps_store_free_bytes(s, tier) >= bytes;
+    return PS_OK;
+}
+
+/* Device bytes that activations will take beyond what they have, up to `distance` moments ahead. */
+static int64_t non_model_growth(const ps_store *s, int32_t distance)
+{
+    const int64_t most = ps_round_up(ps_schedule_non_model_ahead(s->schedule, s->now, distance), PS_PAGE_BYTES);
+    return s->non_model == NULL ? 0 : ps_max_i64(0, most - s->non_model_committed_bytes);
+}
+
+/* One chunk of a moment to come. *n_ahead counts loads under way; *blocked: no room, so nothing farther may start. */
+static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance, uint8_t *passed, int32_t *n_ahead,
+                              bool *blocked)
+{
+    chunk *c = &s->chunks[a->chunk];
+    if (c->flight.active && c->flight.dst == a->tier) {
+        (*n_ahead)++;
+        return PS_OK;
+    }
+    if (is_current(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE) return PS_OK;
+    (*n_ahead)++;
+    if (c->flight.active || c->pins > 0) return PS_OK; /* on its way elsewhere: later */
+    bool there = false;
+    const int64_t growth = a->tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
+    PS_TRY(try_room(s, a->tier, c->bytes + growth, distance, passed, &there));
+    /* making room may have sent this very chunk's copy elsewhere on its way, or dropped its source: look again */
+    if (!there || c->flight.active || c->current == 0) {
+        *blocked = true;
+        return PS_OK;
+    }
+    PS_TRY(ps_store_start_load(s, a->chunk, a->tier));
+    s->stats.n_prefetched++;
+    return PS_OK;
+}
+
+ps_status ps_store_look_ahead(ps_store *s)
+{
+    if (s->d.prefetch == 0 || s->nothing_ahead) return PS_OK;
+    const ps_trace *t = ps_schedule_trace(s->schedule);
+    uint8_t *passed = s->passed;
+    /* room for activations first: they cannot wait */
+    const int32_t horizon = (int32_t)ps_min_i64((int64_t)ACTIVATION_LOOK_AHEAD * s->d.prefetch, t->n_moments - 1);
+    const int64_t growth = non_model_growth(s, horizon);
+    bool there = true;
+    if (growth > 0) PS_TRY(try_room(s, PS_TIER_DEVICE, growth, horizon, passed, &there));
+
+    int32_t n_ahead = 0;
+    bool blocked = false;
+    for (int32_t k = 1; k < t->n_moments; k++) {
+        const ps_moment *m = &t->moments[(s->now + k) % t->n_moments];
+        for (int32_t i = 0; i < m->n_accesses; i++) {
+            PS_TRY(prefetch_one(s, &t->accesses[m->first_access + i], k, passed, &n_ahead, &blocked));
+            if (blocked || n_ahead >= s->d.prefetch) return PS_OK;
+        }
+    }
+    s->nothing_ahead = n_ahead == 0 && growth == 0 && s->n_flying == 0;
+    return PS_OK;
+}

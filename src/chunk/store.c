@@ -1,0 +1,346 @@
+#include "chunk/store_impl.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+const char *ps_list_name(ps_list l)
+{
+    static const char *const names[PS_LIST_COUNT] = {[PS_LIST_PARAM16] = "PARAM16",
+                                                     [PS_LIST_MASTER] = "MASTER",
+                                                     [PS_LIST_MOMENTUM] = "MOMENTUM",
+                                                     [PS_LIST_VARIANCE] = "VARIANCE",
+                                                     [PS_LIST_GRAD] = "GRAD"};
+    return l < PS_LIST_COUNT ? names[l] : "?";
+}
+
+ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
+{
+    *out = NULL;
+    const ps_layout *l = desc->layout;
+    ps_status st = PS_OK;
+    ps_store *s = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
+    s->d = *desc;
+    s->layout = l;
+    s->n_ids = PS_LIST_COUNT * l->n_chunks;
+    s->now = -1;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) s->chunk_limit_bytes[t] = INT64_MAX;
+    /* Planning estimates: what a PC's memory and NVMe disk do. Wrong ones cost time, never correctness. */
+    s->links[PS_LINK_HOST_TO_DEVICE].bytes_per_s = s->links[PS_LINK_DEVICE_TO_HOST].bytes_per_s = 8000000000;
+    s->links[PS_LINK_DISK_READ].bytes_per_s = s->links[PS_LINK_DISK_WRITE].bytes_per_s = 1500000000;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->chunks, &s->chunks));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->passed, &s->passed));
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        PS_TRY_GOTO(ps_mem_alloc((size_t)(PS_LIST_COUNT * l->n_runs), sizeof *s->runs[t], &s->runs[t]));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_state, &s->tensor_state));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_uses, &s->tensor_uses));
+    for (int list = 0; list < PS_LIST_COUNT; list++)
+        for (int32_t i = 0; i < l->n_chunks; i++) {
+            chunk *c = &s->chunks[ps_store_chunk(l, (ps_list)list, i)];
+            c->bytes = ps_round_up(l->chunk_elements * desc->item_bytes[list], PS_PAGE_BYTES);
+            c->disk_offset = NO_SLOT;
+            c->wanted_serial = -1;
+        }
+    PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-device", &s->stream[PS_LINK_HOST_TO_DEVICE]));
+    PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-host", &s->stream[PS_LINK_DEVICE_TO_HOST]));
+    *out = s;
+    s = NULL;
+out:
+    ps_store_destroy(s);
+    return st;
+}
+
+void ps_store_destroy(ps_store *s)
+{
+    if (s == NULL) return;
+    if (s->chunks != NULL && s->flying != NULL) {
+        while (s->n_flying > 0) (void)ps_store_retire(s, s->flying[0]); /* content is given up: failures do not matter */
+        for (ps_chunk_id id = 0; id < s->n_ids; id++)
+            for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+                if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+    }
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        for (int32_t r = 0; s->runs[t] != NULL && r < PS_LIST_COUNT * s->layout->n_runs; r++)
+            ps_region_destroy(s->runs[t][r]);
+        ps_mem_free(s->runs[t]);
+    }
+    if (s->non_model != NULL && s->non_model_committed_bytes > 0)
+        ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes);
+    ps_region_destroy(s->non_model);
+    for (int l = 0; l < PS_LINK_COUNT; l++) ps_stream_destroy(s->stream[l]);
+    ps_mem_free(s->tensor_state);
+    ps_mem_free(s->tensor_uses);
+    ps_mem_free(s->flying);
+    ps_mem_free(s->passed);
+    ps_mem_free(s->chunks);
+    ps_mem_free(s);
+}
+
+/* ---- payload memory ---- */
+
+/* The region and offset of a chunk that is part of a run; *region stays NULL for others. */
+static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t *offset)
+{
+    *region = NULL;
+    const ps_layout *l = s->layout;
+    const int32_t index = id % l->n_chunks, list = id / l->n_chunks, run = l->run_of_chunk[index];
+    if (run < 0) return PS_OK;
+    const int64_t bytes = s->chunks[id].bytes;
+    ps_region **r = &s->runs[tier][list * l->n_runs + run];
+    if (*r == NULL) PS_TRY(ps_region_create(s->d.ram[tier], l->runs[run].n_chunks * bytes, r));
+    *region = *r;
+    *offset = (index - l->runs[run].first) * bytes;
+    return PS_OK;
+}
+
+ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    chunk *c = &s->chunks[id];
+    PS_ASSERT(c->payload[tier] == NULL);
+    ps_region *run;
+    int64_t offset = 0;
+    PS_TRY(run_place(s, id, tier, &run, &offset));
+    if (run != NULL) {
+        PS_TRY(ps_region_commit(run, offset, c->bytes));
+        c->payload[tier] = (char *)ps_region_base(run) + offset;
+    } else {
+        PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
+    }
+    s->stats.chunk_bytes[tier] += c->bytes;
+    return PS_OK;
+}
+
+void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    chunk *c = &s->chunks[id];
+    const ps_layout *l = s->layout;
+    const int32_t index = id % l->n_chunks, run = l->run_of_chunk[index];
+    if (run >= 0)
+        ps_region_decommit(s->runs[tier][id / l->n_chunks * l->n_runs + run], (index - l->runs[run].first) * c->bytes,
+                           c->bytes);
+    else
+        ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
+    c->payload[tier] = NULL;
+    c->current &= ~TIER_BIT(tier);
+    s->stats.chunk_bytes[tier] -= c->bytes;
+    s->nothing_ahead = false;
+}
+
+/* ---- time ---- */
+
+void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
+{
+    s->schedule = schedule;
+    s->nothing_ahead = false;
+    ps_store_rewind(s);
+}
+
+void ps_store_rewind(ps_store *s)
+{
+    s->now = -1;
+}
+
+void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)
+{
+    s->chunk_limit_bytes[tier] = bytes;
+}
+
+ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base)
+{
+    PS_ASSERT(s->non_model == NULL);
+    *base = NULL;
+    const int64_t reserved = ps_round_up(ps_max_i64(bytes, 1), PS_PAGE_BYTES);
+    PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], reserved, &s->non_model));
+    s->non_model_reserved_bytes = reserved;
+    *base = ps_region_base(s->non_model);
+    return PS_OK;
+}
+
+/* Memory that one moment holds on a tier while it runs: for the message of a refusal. */
+static int64_t wanted_bytes(const ps_store *s, const ps_moment *m, ps_tier tier)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &ps_schedule_trace(s->schedule)->accesses[m->first_access + i];
+        if (a->tier == tier) bytes += s->chunks[a->chunk].bytes;
+    }
+    return bytes;
+}
+
+static ps_status with_moment(const ps_store *s, ps_status st)
+{
+    if (st != PS_EBUDGET || s->schedule == NULL || s->now < 0) return st;
+    const ps_moment *m = &ps_schedule_trace(s->schedule)->moments[s->now];
+    char cause[256];
+    strncpy(cause, ps_last_error(), sizeof cause - 1);
+    cause[sizeof cause - 1] = '\0';
+    return PS_FAIL(st,
+                   "moment %d (%s, %s) needs %lld bytes of device memory at once (%lld activations and workspace + %lld "
+                   "chunks) and %lld of host memory: %s",
+                   s->now, m->label, ps_phase_name(m->phase),
+                   (long long)(m->non_model_bytes + wanted_bytes(s, m, PS_TIER_DEVICE)), (long long)m->non_model_bytes,
+                   (long long)wanted_bytes(s, m, PS_TIER_DEVICE), (long long)wanted_bytes(s, m, PS_TIER_HOST), cause);
+}
+
+static ps_status commit_non_model(ps_store *s)
+{
+    const int64_t need = s->non_model_needed_bytes, have = s->non_model_committed_bytes;
+    if (need <= have) return PS_OK; /* what is too much stays until room is needed */
+    PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have));
+    PS_TRY(ps_region_commit(s->non_model, have, need - have));
+    s->non_model_committed_bytes = need;
+    return PS_OK;
+}
+
+/* Start loading what this moment wants, before any wait, so that the copies run side by side. */
+static ps_status start_wanted(ps_store *s, const ps_moment *m)
+{
+    const ps_access *accesses = &ps_schedule_trace(s->schedule)->accesses[m->first_access];
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        s->chunks[accesses[i].chunk].wanted_serial = s->moment_serial;
+        s->chunks[accesses[i].chunk].wanted_tier = accesses[i].tier;
+    }
+    PS_TRY(commit_non_model(s));
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &accesses[i];
+        chunk *c = &s->chunks[a->chunk];
+        if (has_payload(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE || c->pins > 0) continue;
+        if (c->flight.active) PS_TRY(ps_store_retire(s, a->chunk));
+        if (has_payload(c, a->tier)) continue;
+        PS_TRY(ps_store_make_room(s, a->tier, c->bytes));
+        PS_TRY(ps_store_start_load(s, a->chunk, a->tier));
+    }
+    return PS_OK;
+}
+
+ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
+{
+    PS_ASSERT(non_model_bytes <= s->non_model_reserved_bytes || s->non_model == NULL);
+    s->moment_serial++;
+    s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, PS_PAGE_BYTES);
+    if (s->schedule == NULL) return commit_non_model(s);
+    const ps_trace *t = ps_schedule_trace(s->schedule);
+    if (s->now >= 0) s->virtual_now_ns += t->moments[s->now].cost_ns;
+    s->now = (s->now + 1) % t->n_moments;
+    PS_TRY(ps_store_retire_due(s));
+    PS_TRY(with_moment(s, start_wanted(s, &t->moments[s->now])));
+    PS_TRY(ps_store_look_ahead(s));
+    STORE_CHECK(s);
+    return PS_OK;
+}
+
+/* ---- access ---- */
+
+/* Payload on the tier, its content current (or to be overwritten). */
+static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
+{
+    chunk *c = &s->chunks[id];
+    if (c->flight.active && (c->flight.dst == tier || mode != PS_ACCESS_READ || !is_current(c, tier)))
+        PS_TRY(ps_store_retire(s, id));
+    if (is_current(c, tier)) return PS_OK;
+    if (!has_payload(c, tier)) PS_TRY(ps_store_make_room(s, tier, c->bytes));
+    if (c->current != 0 && mode != PS_ACCESS_OVERWRITE) {
+        PS_TRY(ps_store_start_load(s, id, tier));
+        return ps_store_retire(s, id);
+    }
+    PS_TRY(ps_store_give_payload(s, id, tier));
+    if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]))
+        memset(c->payload[tier], 0, (size_t)c->bytes);
+    c->current |= TIER_BIT(tier);
+    return PS_OK;
+}
+
+/* The content on `tier` is about to change: copies elsewhere become stale. */
+static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    chunk *c = &s->chunks[id];
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+    c->current = TIER_BIT(tier);
+}
+
+ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode, void **out)
+{
+    PS_ASSERT(id >= 0 && id < s->n_ids && tier < PS_RAM_TIER_COUNT && s->chunks[id].bytes > 0);
+    if (out != NULL) *out = NULL;
+    chunk *c = &s->chunks[id];
+    if (c->pins > 0 && c->pin_tier != tier)
+        return PS_FAIL(PS_ESTATE, "chunk %d of %s is pinned on %s and cannot be pinned on %s",
+                       id % s->layout->n_chunks, ps_list_name((ps_list)(id / s->layout->n_chunks)),
+                       ps_tier_name(c->pin_tier), ps_tier_name(tier));
+    c->pins++;
+    c->pin_tier = tier;
+    const ps_status st = make_resident(s, id, tier, mode);
+    if (st != PS_OK) {
+        c->pins--;
+        return with_moment(s, st);
+    }
+    c->last_use_tick = ++s->tick;
+    if (mode != PS_ACCESS_READ) make_only_copy(s, id, tier);
+    if (out != NULL) *out = c->payload[tier];
+    STORE_CHECK(s);
+    return PS_OK;
+}
+
+void ps_store_unpin(ps_store *s, ps_chunk_id id)
+{
+    PS_ASSERT(s->chunks[id].pins > 0);
+    s->chunks[id].pins--;
+    s->chunks[id].wanted_serial = -1;
+    STORE_CHECK(s);
+}
+
+void *ps_store_payload(const ps_store *s, ps_chunk_id id)
+{
+    const chunk *c = &s->chunks[id];
+    PS_ASSERT(c->pins > 0);
+    return c->payload[c->pin_tier];
+}
+
+void ps_store_discard(ps_store *s, ps_chunk_id id)
+{
+    chunk *c = &s->chunks[id];
+    PS_ASSERT(c->pins == 0);
+    if (c->flight.active) (void)ps_store_retire(s, id); /* a failed copy of dead content harms nobody */
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+    c->current = 0;
+    STORE_CHECK(s);
+}
+
+ps_status ps_store_evict_all(ps_store *s, ps_tier tier)
+{
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        chunk *c = &s->chunks[id];
+        if (!has_payload(c, tier) || c->pins > 0) continue;
+        PS_TRY(ps_store_retire(s, id));
+        if (!is_clean_on(c, tier)) {
+            bool started = false;
+            PS_TRY(ps_store_start_write_back(s, id, tier, &started));
+            if (!started) continue; /* no other tier has room: it stays */
+            PS_TRY(ps_store_retire(s, id));
+        }
+        ps_store_take_payload(s, id, tier);
+    }
+    STORE_CHECK(s);
+    return PS_OK;
+}
+
+ps_status ps_store_wait_all(ps_store *s)
+{
+    ps_status first = PS_OK;
+    while (s->n_flying > 0) {
+        const ps_status st = ps_store_retire(s, s->flying[0]);
+        if (first == PS_OK) first = st;
+    }
+    return first;
+}
+
+ps_store_stats ps_store_get_stats(const ps_store *s)
+{
+    ps_store_stats stats = s->stats;
+    stats.disk_bytes = s->disk_used_bytes;
+    return stats;
+}

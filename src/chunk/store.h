@@ -1,0 +1,172 @@
+/* store.h - residency of chunks over device, host and disk: the heart of PatrickStar.
+ *
+ * A chunk is a fixed number of elements of one list. Its payload may lie on the device, on the host, in the disk file, or
+ * on several at once; at most one transfer of it is under way. What the store promises: a pinned chunk is where it
+ * was wanted; no tier ever exceeds its budget; the content of a chunk is never lost, and never moved without need.
+ *
+ * States of a chunk (ps_store_chunk_state), by precedence
+ *
+ *              pin (first write)      unpin to 0             evict, prefetch: HOLD on another tier
+ *   RELEASED ------------------> COMPUTE ----------> HOLD  (HOLD_AFTER_FWD, HOLD_AFTER_BWD: all its tensors are)
+ *      ^                            ^                  |
+ *      |                            '------ pin -------'
+ *      '---- discard: dead content, no payload anywhere (FREE: tensors without content) ----'
+ *
+ * States of a tensor (16-bit list; ps_store_tensor_begin / _end)
+ *
+ *   FREE --begin--> COMPUTE --end--> HOLD ------------- begin ----> COMPUTE (forward) --end--> HOLD_AFTER_FWD
+ *                      ^              ^                                                             |
+ *                      |              '---- Adam: end(HOLD) ---- COMPUTE <-- begin -- HOLD_AFTER_BWD |
+ *                      |                                                              ^ gradient lies |
+ *                      '---------- begin (recomputation, backward) ------ end --------' in its place  |
+ *                      '------------------------------------------------------------------------------'
+ *
+ * Copies of one chunk (a bit per tier says where the content is current):
+ *   clean   a lower tier has the same content: dropping the payload moves nothing
+ *   dirty   the only current copy: written back (device -> host while host has room, else disk) before it is dropped
+ *   dead    about to be overwritten, or used up (ps_store_discard): dropped, never moved
+ * Write-back and drop are apart: victims are written back ahead of time and stay usable until their room is needed.
+ *
+ * Determinism: what is moved when follows from the order of calls and from the schedule alone, never from how fast a
+ * copy was; a finished copy counts as finished when a virtual clock (estimated costs) says so, or when it is waited for.
+ * So a run without payloads (sim devices) predicts moved bytes and peaks of a real one exactly.
+ *
+ * Knows no operator, no model, no CUDA, no MPI. A foreign framework drives it so:
+ *   per operator: ps_store_begin_moment, ps_store_pin for each chunk, compute, ps_store_unpin
+ *   the first step with a trace (ps_trace_add_*), then ps_store_set_schedule.
+ * One thread owns a store. */
+#ifndef PS_CHUNK_STORE_H
+#define PS_CHUNK_STORE_H
+
+#include "chunk/layout.h"
+#include "chunk/policy.h"
+#include "chunk/schedule.h"
+#include "device/device.h"
+#include "device/disk.h"
+
+/* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. */
+typedef enum ps_list {
+    PS_LIST_PARAM16,  /* parameters as operators read them; their gradients overwrite them */
+    PS_LIST_MASTER,   /* fp32 parameters */
+    PS_LIST_MOMENTUM, /* Adam's first moment */
+    PS_LIST_VARIANCE, /* Adam's second moment */
+    PS_LIST_GRAD,     /* fp32 gradients that may not overwrite: accumulation, parameters read again */
+    PS_LIST_COUNT,
+} ps_list;
+
+const char *ps_list_name(ps_list l); /* "PARAM16", ... */
+
+typedef struct ps_store ps_store;
+
+typedef struct ps_store_desc {
+    const ps_layout *layout;             /* must outlive the store */
+    int32_t item_bytes[PS_LIST_COUNT];   /* 0: the list does not exist */
+    ps_device *ram[PS_RAM_TIER_COUNT];   /* device, host; the host's budget may be 0. Must outlive the store */
+    ps_disk *disk;                       /* NULL: no disk tier. Must outlive the store */
+    int64_t disk_budget_bytes;
+    const ps_policy *policy;
+    int32_t prefetch;     /* chunk loads kept under way ahead of use; 0: load when wanted */
+    bool wait_at_once;    /* copies do not overlap computing (client.opts.with_async_move false) */
+} ps_store_desc;
+
+PS_NODISCARD ps_status ps_store_create(const ps_store_desc *desc, ps_store **out);
+/* Waits for copies under way and gives all payloads back. NULL is accepted. */
+void ps_store_destroy(ps_store *s);
+
+static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32_t index)
+{
+    return (ps_chunk_id)list * l->n_chunks + index;
+}
+
+/* ---- time ---- */
+
+/* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. */
+void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
+
+/* The next moment begins: the first non_model_bytes of the non-model region have memory until the next call (chunks
+ * leave for it), copies for this moment and for those to come are started. After the schedule's last moment its first
+ * follows. PS_EBUDGET when the device cannot hold what this moment needs at once, with the bytes. */
+PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
+
+/* Go back to before moment 0 (after an evaluation, which runs only the forward moments). */
+void ps_store_rewind(ps_store *s);
+
+/* Device memory for activations and workspace: addresses for `bytes`, memory by ps_store_begin_moment. Once per store. */
+PS_NODISCARD ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base);
+
+/* Chunks may take at most this many bytes of the tier (static partition, warm-up ratio). INT64_MAX: only the budget. */
+void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes);
+
+/* ---- access ---- */
+
+/* Make the chunk resident on tier (device or host) and keep it there until ps_store_unpin; each success needs one.
+ * A chunk without content is zero-filled, except for OVERWRITE. It may be pinned several times, on one tier only.
+ * PS_EBUDGET: everything else there is pinned. PS_EIO: a transfer failed; the chunk's last content is still kept.
+ * `out` (may be NULL) gets the payload's address. */
+PS_NODISCARD ps_status ps_store_pin(ps_store *s, ps_chunk_id chunk, ps_tier tier, ps_access_mode mode, void **out);
+void ps_store_unpin(ps_store *s, ps_chunk_id chunk);
+
+/* Address of a pinned chunk. Pinned chunks of a run lie one after the other. */
+void *ps_store_payload(const ps_store *s, ps_chunk_id chunk);
+
+/* The content is used up: payloads are given back everywhere, nothing is moved. The chunk must not be pinned. */
+void ps_store_discard(ps_store *s, ps_chunk_id chunk);
+
+/* Evict everything unpinned from the tier (release_after_init). */
+PS_NODISCARD ps_status ps_store_evict_all(ps_store *s, ps_tier tier);
+
+/* Wait for all transfers under way. */
+PS_NODISCARD ps_status ps_store_wait_all(ps_store *s);
+
+/* ---- states ---- */
+
+typedef enum ps_state {
+    PS_STATE_FREE,
+    PS_STATE_COMPUTE,
+    PS_STATE_HOLD,
+    PS_STATE_HOLD_AFTER_FWD,
+    PS_STATE_HOLD_AFTER_BWD,
+    PS_STATE_RELEASED, /* chunks only */
+    PS_STATE_COUNT,
+} ps_state;
+
+const char *ps_state_name(ps_state st); /* "HOLD_AFTER_FWD" */
+
+/* tensor: its number in the layout; 16-bit list. An illegal move is PS_ESTATE naming both states. */
+PS_NODISCARD ps_status ps_store_tensor_begin(ps_store *s, int32_t tensor); /* -> COMPUTE; nests */
+PS_NODISCARD ps_status ps_store_tensor_end(ps_store *s, int32_t tensor, ps_state state);
+ps_state ps_store_tensor_state(const ps_store *s, int32_t tensor);
+ps_state ps_store_chunk_state(const ps_store *s, ps_chunk_id chunk);
+
+/* Where the chunk's content is current: bit (1 << tier). 0: it has none. */
+unsigned ps_store_chunk_copies(const ps_store *s, ps_chunk_id chunk);
+
+/* ---- accounting ---- */
+
+typedef enum ps_link {
+    PS_LINK_HOST_TO_DEVICE,
+    PS_LINK_DEVICE_TO_HOST,
+    PS_LINK_DISK_READ,
+    PS_LINK_DISK_WRITE,
+    PS_LINK_COUNT,
+} ps_link;
+
+const char *ps_link_name(ps_link l); /* "host->device", "device->host", "disk read", "disk write" */
+
+typedef struct ps_store_stats {
+    int64_t moved_bytes[PS_LINK_COUNT];
+    int64_t n_moves[PS_LINK_COUNT];
+    int64_t wait_ns;                     /* the computing thread stood still for copies */
+    int64_t chunk_bytes[PS_RAM_TIER_COUNT]; /* payloads there now */
+    int64_t disk_bytes;                  /* slots of the file given to chunks, now = peak: slots are kept */
+    int64_t n_dropped, n_written_back, n_prefetched;
+} ps_store_stats;
+
+ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
+
+/* Debug level 2 calls it after every transition; PS_ESTATE names the broken invariant:
+ * payload bytes and non-model bytes add up to what the devices say, budgets hold; pinned => payload there;
+ * content somewhere unless FREE; a payload is current, or being filled; a transfer has its ends. */
+PS_NODISCARD ps_status ps_store_check(const ps_store *s);
+
+#endif

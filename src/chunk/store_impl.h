@@ -1,0 +1,114 @@
+/* store_impl.h - the store's own records, shared by store.c (access), transfer.c (copies), room.c (victims, look-ahead)
+ * and store_state.c (states, invariants). Nobody else includes it. */
+#ifndef PS_CHUNK_STORE_IMPL_H
+#define PS_CHUNK_STORE_IMPL_H
+
+#include "chunk/store.h"
+
+#define TIER_BIT(tier) (1u << (tier))
+#define NO_SLOT ((int64_t)-1)
+
+/* A transfer under way. Both ends keep their payload until it is retired. */
+typedef struct flight {
+    bool active;
+    ps_tier src, dst;
+    ps_link link;
+    ps_ticket ticket;
+    int64_t virtual_done_ns;
+} flight;
+
+typedef struct chunk {
+    int64_t bytes;                    /* of the payload, whole pages */
+    void *payload[PS_RAM_TIER_COUNT]; /* NULL: none there */
+    unsigned current;                 /* TIER_BIT set: the content there is the newest */
+    int32_t pins;
+    ps_tier pin_tier;         /* where, while pins > 0 */
+    int64_t disk_offset;      /* home slot in the file, or NO_SLOT */
+    flight flight;
+    uint64_t last_use_tick;   /* s->tick at the last pin */
+    int64_t wanted_serial;    /* s->moment_serial in which the current moment wants it: not a victim then */
+    ps_tier wanted_tier;
+} chunk;
+
+/* A copy queue's virtual clock: when it will have done what it was given. */
+typedef struct link_state {
+    int64_t virtual_free_ns;
+    int64_t bytes_per_s; /* estimate for planning */
+} link_state;
+
+struct ps_store {
+    ps_store_desc d;
+    const ps_layout *layout;
+    int32_t n_ids;  /* chunk ids: PS_LIST_COUNT * n_chunks */
+    chunk *chunks;  /* [n_ids] */
+    ps_region **runs[PS_RAM_TIER_COUNT]; /* [PS_LIST_COUNT * n_runs], created when first needed */
+    ps_stream *stream[PS_LINK_COUNT];    /* the two copy queues between device and host; NULL for disk */
+
+    const ps_schedule *schedule;
+    int32_t now;            /* moment of the schedule; -1 before the first */
+    int64_t moment_serial;  /* counts begun moments */
+    uint64_t tick;          /* counts pins */
+    int64_t virtual_now_ns;
+    link_state links[PS_LINK_COUNT];
+    ps_chunk_id *flying;    /* [n_ids] chunks with a transfer under way, in order of start */
+    int32_t n_flying;
+    uint8_t *passed;        /* [n_ids] scratch of the look-ahead */
+    bool nothing_ahead;     /* the last look-ahead found every chunk of the whole step in place, and none left since */
+
+    ps_region *non_model;
+    int64_t non_model_reserved_bytes, non_model_committed_bytes, non_model_needed_bytes;
+    int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
+    int64_t disk_used_bytes;
+    ps_state *tensor_state;    /* [n_tensors] */
+    int32_t *tensor_uses;      /* [n_tensors] nested begins */
+    ps_store_stats stats;
+};
+
+static inline bool has_payload(const chunk *c, ps_tier tier)
+{
+    return tier < PS_RAM_TIER_COUNT && c->payload[tier] != NULL;
+}
+
+static inline bool is_current(const chunk *c, ps_tier tier)
+{
+    return (c->current & TIER_BIT(tier)) != 0;
+}
+
+/* Another tier has the content too. */
+static inline bool is_clean_on(const chunk *c, ps_tier tier)
+{
+    return (c->current & ~TIER_BIT(tier)) != 0;
+}
+
+/* store.c: payload memory (a block, or the chunk's place in its run) */
+ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier);
+void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier); /* and forget that it was current */
+
+/* transfer.c */
+/* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */
+ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst);
+/* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the destination's
+ * payload is given back and the content stays where it was. */
+ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
+/* Retire what the virtual clock says is done. */
+ps_status ps_store_retire_due(ps_store *s);
+/* Make the chunk resident on a RAM tier; room is there already. Starts the copy, does not wait. */
+ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier);
+/* Start copying a dirty chunk off the tier. *started is false when no other tier has room. */
+ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started);
+
+/* room.c */
+int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
+/* Free `bytes` on the tier, waiting as needed. PS_EBUDGET when pinned and wanted chunks leave too little. */
+ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes);
+/* Start the copies of moments to come, as far as room can be had without waiting. */
+ps_status ps_store_look_ahead(ps_store *s);
+
+/* Debug level 2: check the invariants. */
+#if PS_DEBUG >= 2
+#define STORE_CHECK(s) assert(ps_store_check(s) == PS_OK)
+#else
+#define STORE_CHECK(s) ((void)(s))
+#endif
+
+#endif

@@ -1,0 +1,107 @@
+/* store_state.c - states of tensors and chunks, and the invariants of the store. */
+#include "chunk/store_impl.h"
+
+const char *ps_state_name(ps_state st)
+{
+    static const char *const names[PS_STATE_COUNT] = {[PS_STATE_FREE] = "FREE",
+                                                      [PS_STATE_COMPUTE] = "COMPUTE",
+                                                      [PS_STATE_HOLD] = "HOLD",
+                                                      [PS_STATE_HOLD_AFTER_FWD] = "HOLD_AFTER_FWD",
+                                                      [PS_STATE_HOLD_AFTER_BWD] = "HOLD_AFTER_BWD",
+                                                      [PS_STATE_RELEASED] = "RELEASED"};
+    return st < PS_STATE_COUNT ? names[st] : "?";
+}
+
+ps_status ps_store_tensor_begin(ps_store *s, int32_t tensor)
+{
+    if (s->tensor_uses[tensor]++ == 0) s->tensor_state[tensor] = PS_STATE_COMPUTE;
+    return PS_OK;
+}
+
+ps_status ps_store_tensor_end(ps_store *s, int32_t tensor, ps_state state)
+{
+    if (s->tensor_state[tensor] != PS_STATE_COMPUTE || state == PS_STATE_COMPUTE || state == PS_STATE_RELEASED)
+        return PS_FAIL(PS_ESTATE, "tensor %d cannot go from %s to %s", tensor, ps_state_name(s->tensor_state[tensor]),
+                       ps_state_name(state));
+    if (--s->tensor_uses[tensor] == 0) s->tensor_state[tensor] = state;
+    return PS_OK;
+}
+
+ps_state ps_store_tensor_state(const ps_store *s, int32_t tensor)
+{
+    return s->tensor_state[tensor];
+}
+
+unsigned ps_store_chunk_copies(const ps_store *s, ps_chunk_id id)
+{
+    return s->chunks[id].current;
+}
+
+ps_state ps_store_chunk_state(const ps_store *s, ps_chunk_id id)
+{
+    const chunk *c = &s->chunks[id];
+    if (c->pins > 0) return PS_STATE_COMPUTE;
+    if (c->current == 0) return PS_STATE_RELEASED;
+    if (id / s->layout->n_chunks != PS_LIST_PARAM16) return PS_STATE_HOLD;
+    /* the 16-bit list: by its tensors, the least advanced decides */
+    unsigned seen = 0;
+    const int32_t index = id % s->layout->n_chunks;
+    for (int32_t t = 0; t < s->layout->n_tensors; t++) {
+        const ps_place *p = &s->layout->places[t];
+        if (index >= p->chunk && index < p->chunk + p->n_chunks) seen |= 1u << s->tensor_state[t];
+    }
+    static const ps_state order[] = {PS_STATE_COMPUTE, PS_STATE_HOLD, PS_STATE_HOLD_AFTER_FWD, PS_STATE_HOLD_AFTER_BWD};
+    for (size_t i = 0; i < PS_ARRAY_LEN(order); i++)
+        if (seen & 1u << order[i]) return order[i];
+    return PS_STATE_FREE;
+}
+
+static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_flights)
+{
+    const chunk *c = &s->chunks[id];
+    if (c->pins < 0) return PS_FAIL(PS_ESTATE, "chunk id %d: %d pins", id, c->pins);
+    if (c->pins > 0 && (!has_payload(c, c->pin_tier) && !c->flight.active))
+        return PS_FAIL(PS_ESTATE, "chunk id %d: pinned on %s without a payload there", id, ps_tier_name(c->pin_tier));
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        const bool filling = c->flight.active && (int)c->flight.dst == t;
+        if (c->payload[t] != NULL && !is_current(c, (ps_tier)t) && !filling)
+            return PS_FAIL(PS_ESTATE, "chunk id %d: stale payload on %s", id, ps_tier_name((ps_tier)t));
+        if (c->payload[t] == NULL && is_current(c, (ps_tier)t))
+            return PS_FAIL(PS_ESTATE, "chunk id %d: current on %s without a payload", id, ps_tier_name((ps_tier)t));
+    }
+    if (is_current(c, PS_TIER_DISK) && c->disk_offset == NO_SLOT)
+        return PS_FAIL(PS_ESTATE, "chunk id %d: current on disk without a slot", id);
+    if (c->flight.active) {
+        (*n_flights)++;
+        if (!is_current(c, c->flight.src) || is_current(c, c->flight.dst))
+            return PS_FAIL(PS_ESTATE, "chunk id %d: transfer %s -> %s with wrong ends", id, ps_tier_name(c->flight.src),
+                           ps_tier_name(c->flight.dst));
+    }
+    return PS_OK;
+}
+
+ps_status ps_store_check(const ps_store *s)
+{
+    int64_t bytes[PS_RAM_TIER_COUNT] = {0};
+    int32_t n_flights = 0;
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        PS_TRY(check_chunk(s, id, &n_flights));
+        for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+            if (s->chunks[id].payload[t] != NULL) bytes[t] += s->chunks[id].bytes;
+    }
+    if (n_flights != s->n_flying)
+        return PS_FAIL(PS_ESTATE, "%d transfers under way, %d on the list", n_flights, s->n_flying);
+    bytes[PS_TIER_DEVICE] += s->non_model_committed_bytes;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        if (s->d.ram[t] == NULL) continue;
+        const ps_device_stats d = ps_device_get_stats(s->d.ram[t]);
+        if (d.used_bytes != bytes[t] || d.used_bytes + d.kept_bytes > d.budget_bytes)
+            return PS_FAIL(PS_ESTATE, "%s: %lld bytes of payloads, device says %lld used + %lld kept of %lld",
+                           ps_tier_name((ps_tier)t), (long long)bytes[t], (long long)d.used_bytes,
+                           (long long)d.kept_bytes, (long long)d.budget_bytes);
+    }
+    if (s->disk_used_bytes > s->d.disk_budget_bytes)
+        return PS_FAIL(PS_ESTATE, "disk: %lld bytes used of %lld", (long long)s->disk_used_bytes,
+                       (long long)s->d.disk_budget_bytes);
+    return PS_OK;
+}

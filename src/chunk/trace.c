@@ -1,0 +1,68 @@
+#include "chunk/trace.h"
+#include "base/mem.h"
+
+const char *ps_tier_name(ps_tier t)
+{
+    static const char *const names[PS_TIER_COUNT] = {
+        [PS_TIER_DEVICE] = "device", [PS_TIER_HOST] = "host", [PS_TIER_DISK] = "disk"};
+    return t < PS_TIER_COUNT ? names[t] : "?";
+}
+
+const char *ps_phase_name(ps_phase p)
+{
+    static const char *const names[PS_PHASE_COUNT] = {
+        [PS_PHASE_FORWARD] = "forward", [PS_PHASE_BACKWARD] = "backward", [PS_PHASE_ADAM] = "adam"};
+    return p < PS_PHASE_COUNT ? names[p] : "?";
+}
+
+ps_status ps_trace_create(ps_trace **out)
+{
+    return ps_mem_alloc(1, sizeof **out, out);
+}
+
+void ps_trace_destroy(ps_trace *t)
+{
+    if (t == NULL) return;
+    ps_mem_free(t->moments);
+    ps_mem_free(t->accesses);
+    ps_mem_free(t);
+}
+
+ps_status ps_trace_add_moment(ps_trace *t, ps_phase phase, const char *label, int64_t non_model_bytes, int64_t cost_ns)
+{
+    if (t->n_moments == t->moment_capacity) {
+        const int32_t capacity = t->moment_capacity ? 2 * t->moment_capacity : 256;
+        PS_TRY(ps_mem_grow(&t->moments, (size_t)t->n_moments, (size_t)capacity, sizeof *t->moments));
+        t->moment_capacity = capacity;
+    }
+    t->moments[t->n_moments++] = (ps_moment){.phase = phase,
+                                             .label = label,
+                                             .non_model_bytes = non_model_bytes,
+                                             .cost_ns = cost_ns,
+                                             .first_access = t->n_accesses};
+    return PS_OK;
+}
+
+ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_access_mode mode)
+{
+    PS_ASSERT(t->n_moments > 0 && tier < PS_RAM_TIER_COUNT);
+    ps_moment *m = &t->moments[t->n_moments - 1];
+    for (int32_t i = m->first_access; i < t->n_accesses; i++) {
+        ps_access *a = &t->accesses[i];
+        if (a->chunk != chunk) continue;
+        if (a->tier != tier)
+            return PS_FAIL(PS_EINVAL, "%s: chunk %d is wanted on %s and on %s at once", m->label, chunk,
+                           ps_tier_name(a->tier), ps_tier_name(tier));
+        /* Two parts of a chunk, one read and one overwritten: the chunk as a whole is changed, not replaced. */
+        if (a->mode != mode) a->mode = PS_ACCESS_WRITE;
+        return PS_OK;
+    }
+    if (t->n_accesses == t->access_capacity) {
+        const int32_t capacity = t->access_capacity ? 2 * t->access_capacity : 1024;
+        PS_TRY(ps_mem_grow(&t->accesses, (size_t)t->n_accesses, (size_t)capacity, sizeof *t->accesses));
+        t->access_capacity = capacity;
+    }
+    t->accesses[t->n_accesses++] = (ps_access){.chunk = chunk, .tier = tier, .mode = mode};
+    m->n_accesses++;
+    return PS_OK;
+}
