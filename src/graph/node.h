@@ -1,0 +1,77 @@
+/* node.h - operators of the graph: how each runs forward and backward on the kernel table.
+ *
+ * An operator is a ps_node_type. Its forward and backward fill kernel arguments from a ps_node_run and issue them
+ * through ps_node_call. The same two functions serve every purpose, by the run's mode: computing, and asking for scratch
+ * bytes and costs with the pointers NULL. So a size cannot disagree with what is run.
+ * Adding an operator: its kernels (kernel/op.def), its type (node_<name>.c), its builder function (builder.c). */
+#ifndef PS_GRAPH_NODE_H
+#define PS_GRAPH_NODE_H
+
+#include "kernel/kernel.h"
+
+typedef struct ps_node ps_node;
+typedef struct ps_node_type ps_node_type;
+
+typedef enum ps_run_mode {
+    PS_RUN_COMPUTE,
+    PS_RUN_MEASURE, /* compute nothing: largest workspace and summed cost of the kernels that would run */
+} ps_run_mode;
+
+typedef struct ps_node_run {
+    ps_run_mode mode;
+    const ps_kernels *kernels;
+    ps_stream *stream;
+    ps_dtype dtype; /* of activations and parameters */
+    int64_t B, T;
+    const ps_node *node;
+
+    void *x[2], *y;      /* inputs, output */
+    float *saved[2];     /* row statistics kept from forward to backward */
+    void *dx[2], *dy;    /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
+    bool accumulate_dx[2];
+    void *w[2];          /* parameters */
+    void *dw[2];         /* their gradients */
+    bool accumulate_dw;
+    ps_dtype grad_dtype;
+    void *workspace;
+
+    const int32_t *tokens, *targets; /* [B T] */
+    bool training;                   /* dropout acts */
+    ps_rng_key dropout_key;          /* of this node in this micro-batch */
+    float loss_scale;                /* d loss: scale of the gradient that backward starts from */
+    float *logits;                   /* inference: logits of row logits_row instead of the loss */
+    int64_t logits_row;
+
+    size_t workspace_bytes; /* out, MEASURE: largest scratch */
+    double flops, bytes;    /* out, MEASURE: sums */
+} ps_node_run;
+
+struct ps_node_type {
+    const char *name;
+    ps_status (*forward)(ps_node_run *r);
+    ps_status (*backward)(ps_node_run *r);
+    /* Columns of saved[i] per row of [B T] (0: none), in floats. */
+    int64_t (*saved_cols)(const ps_node *n, int i); /* NULL: none */
+    bool backward_reads_x, backward_reads_y;
+    bool backward_reads_w[2];
+    /* The output may lie over an input, when nobody else needs that. */
+    bool forward_in_place;
+    /* backward may write dx[0] over dy; and may add to dx instead of overwriting it. */
+    bool backward_in_place, backward_accumulates;
+    /* d input = d output for every input: backward has no dx to compute (add, position embedding). */
+    bool passes_gradient;
+    /* takes the batch's tokens, targets */
+    bool reads_tokens, reads_targets;
+};
+
+extern const ps_node_type ps_node_token_embedding, ps_node_position_embedding, ps_node_layer_norm, ps_node_linear,
+    ps_node_gelu, ps_node_add, ps_node_dropout, ps_node_attention, ps_node_lm_loss;
+
+/* Run kernel `op` with its argument struct, or measure it. */
+#define ps_node_call(r, op, args_pointer)                                                                              \
+    ((r)->mode == PS_RUN_COMPUTE ? (r)->kernels->op((r)->stream, (args_pointer))                                       \
+                                 : ps_node_measure((r), PS_OP_##op, (args_pointer)))
+
+ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args);
+
+#endif

@@ -1,0 +1,460 @@
+#include "graph/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Planning rates of a small machine, only used to place copies in time. */
+#define FLOPS_PER_NS 400.0
+#define BYTES_PER_NS 15.0
+#define OVERHEAD_NS 3000
+
+/* State while the instructions are written. */
+typedef struct planner {
+    ps_plan *plan;
+    const ps_program *program;
+    ps_plan_options o;
+    int32_t *value_buffer; /* [n_values] where the value lies now (recomputation moves it) */
+    int32_t *grad_buffer;  /* [n_values] -1: no gradient yet. Several values may share one buffer */
+    bool *grad_consumed;   /* [n_values] the maker's backward has been written */
+    int32_t *saved;        /* [n_nodes][PS_NODE_SAVED] */
+    int32_t *segment;      /* [n_nodes] after merging; -1: none */
+    bool *again;           /* [n_nodes] needed in the recomputation under way */
+} planner;
+
+const char *ps_instr_kind_name(ps_instr_kind k)
+{
+    static const char *const names[] = {[PS_INSTR_FORWARD] = "forward",
+                                        [PS_INSTR_RECOMPUTE] = "recompute",
+                                        [PS_INSTR_BACKWARD] = "backward",
+                                        [PS_INSTR_JOIN] = "join"};
+    return names[k];
+}
+
+/* ---- appending ---- */
+
+static ps_status new_buffer(planner *g, int64_t bytes, int32_t *out)
+{
+    ps_plan *p = g->plan;
+    *out = -1;
+    if (p->n_buffers == p->buffer_capacity) {
+        const int32_t capacity = p->buffer_capacity ? 2 * p->buffer_capacity : 256;
+        PS_TRY(ps_mem_grow(&p->buffers, (size_t)p->n_buffers, (size_t)capacity, sizeof *p->buffers));
+        p->buffer_capacity = capacity;
+    }
+    p->buffers[p->n_buffers] = (ps_buffer){.bytes = bytes, .first = INT32_MAX, .last = -1};
+    *out = p->n_buffers++;
+    return PS_OK;
+}
+
+static int64_t value_bytes(const planner *g, int32_t value)
+{
+    const ps_program *p = g->program;
+    return p->B * p->T * p->values[value].cols * (int64_t)ps_dtype_bytes(g->o.dtype);
+}
+
+static const ps_instr no_buffers = {
+    .x = {-1, -1}, .y = -1, .saved = {-1, -1}, .dx = {-1, -1}, .dy = -1, .workspace = -1};
+
+static ps_status append(planner *g, ps_instr instr)
+{
+    ps_plan *p = g->plan;
+    if (p->n_instrs == p->instr_capacity) {
+        const int32_t capacity = p->instr_capacity ? 2 * p->instr_capacity : 256;
+        PS_TRY(ps_mem_grow(&p->instrs, (size_t)p->n_instrs, (size_t)capacity, sizeof *p->instrs));
+        p->instr_capacity = capacity;
+    }
+    const char *name = g->program->nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
+    const size_t bytes = strlen(name) + strlen(kind) + 2;
+    PS_TRY(ps_mem_alloc(bytes, 1, &instr.label));
+    snprintf(instr.label, bytes, "%s %s", name, kind);
+    p->instrs[p->n_instrs++] = instr;
+    return PS_OK;
+}
+
+/* ---- forward and recomputation ---- */
+
+/* Does any backward read this value? */
+static bool backward_needs(const planner *g, int32_t value)
+{
+    const ps_program *p = g->program;
+    if (!g->o.training) return false;
+    if (p->nodes[p->values[value].maker].type->backward_reads_y) return true;
+    for (int32_t n = 0; n < p->n_nodes; n++)
+        for (int i = 0; i < PS_NODE_INPUTS; i++)
+            if (p->nodes[n].inputs[i] == value && p->nodes[n].type->backward_reads_x) return true;
+    return false;
+}
+
+/* The input whose memory the output may take, or -1. */
+static int reusable_input(const planner *g, int32_t node)
+{
+    const ps_node *n = &g->program->nodes[node];
+    if (!n->type->forward_in_place) return -1;
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        const int32_t v = n->inputs[i];
+        if (v < 0 || g->program->values[v].n_readers > 1 || backward_needs(g, v)) continue;
+        /* what enters a segment is read again by its recomputation */
+        if (g->segment[node] >= 0 && g->segment[g->program->values[v].maker] != g->segment[node]) continue;
+        return i;
+    }
+    return -1;
+}
+
+static ps_status append_forward(planner *g, int32_t node, ps_instr_kind kind)
+{
+    const ps_program *p = g->program;
+    const ps_node *n = &p->nodes[node];
+    ps_instr instr = no_buffers;
+    instr.kind = kind;
+    instr.node = node;
+    for (int i = 0; i < PS_NODE_INPUTS; i++)
+        if (n->inputs[i] >= 0) instr.x[i] = g->value_buffer[n->inputs[i]];
+    if (n->output >= 0) {
+        const int reuse = reusable_input(g, node);
+        if (reuse >= 0)
+            instr.y = instr.x[reuse];
+        else
+            PS_TRY(new_buffer(g, value_bytes(g, n->output), &instr.y));
+        g->value_buffer[n->output] = instr.y;
+    }
+    for (int i = 0; i < PS_NODE_SAVED; i++) {
+        const int64_t cols = n->type->saved_cols == NULL ? 0 : n->type->saved_cols(n, i);
+        if (cols > 0) PS_TRY(new_buffer(g, p->B * p->T * cols * (int64_t)sizeof(float), &instr.saved[i]));
+        g->saved[node * PS_NODE_SAVED + i] = instr.saved[i];
+    }
+    return append(g, instr);
+}
+
+/* Mark which nodes of the segment must run again so that the backward of all its nodes finds what it reads. */
+static void mark_again(planner *g, int32_t begin, int32_t end)
+{
+    const ps_program *p = g->program;
+    for (int32_t n = begin; n < end; n++) g->again[n] = false;
+    for (int32_t n = end - 1; n >= begin; n--) {
+        const ps_node *node = &p->nodes[n];
+        if (node->type->backward_reads_y || node->type->saved_cols != NULL) g->again[n] = true;
+        for (int i = 0; i < PS_NODE_INPUTS; i++) {
+            const int32_t v = node->inputs[i];
+            if (v < 0 || p->values[v].maker < begin) continue;
+            if (node->type->backward_reads_x || g->again[n]) g->again[p->values[v].maker] = true;
+        }
+    }
+}
+
+/* ---- backward ---- */
+
+/* Is the buffer the gradient of a value other than `except` whose maker's backward is still to come? */
+static bool others_wait_for(const planner *g, int32_t buffer, int32_t except)
+{
+    for (int32_t v = 0; v < g->program->n_values; v++)
+        if (v != except && g->grad_buffer[v] == buffer && !g->grad_consumed[v]) return true;
+    return false;
+}
+
+/* value's gradient += the gradient in `other`; into a buffer of its own when the present one is also somebody else's. */
+static ps_status join(planner *g, int32_t node, int32_t value, int32_t other)
+{
+    ps_instr instr = no_buffers;
+    instr.kind = PS_INSTR_JOIN;
+    instr.node = node;
+    instr.x[0] = g->grad_buffer[value];
+    instr.x[1] = other;
+    instr.join_elements = g->program->B * g->program->T * g->program->values[value].cols;
+    instr.y = instr.x[0];
+    if (others_wait_for(g, instr.x[0], value)) {
+        /* `other` may be private to this join: then it takes the sum */
+        if (others_wait_for(g, other, value))
+            PS_TRY(new_buffer(g, value_bytes(g, value), &instr.y));
+        else
+            instr.y = other;
+    }
+    g->grad_buffer[value] = instr.y;
+    return append(g, instr);
+}
+
+/* Where the node's gradient for input i goes: writes dx and accumulate_dx of the instruction. *joined: the value whose older
+ * gradient must be added afterwards, or -1. */
+static ps_status choose_dx(planner *g, int32_t node, int i, ps_instr *instr, int32_t *joined)
+{
+    const ps_node *n = &g->program->nodes[node];
+    const int32_t v = n->inputs[i];
+    *joined = -1;
+    if (g->grad_buffer[v] >= 0) {
+        if (n->type->backward_accumulates && !others_wait_for(g, g->grad_buffer[v], v)) {
+            instr->dx[i] = g->grad_buffer[v];
+            instr->accumulate_dx[i] = true;
+            return PS_OK;
+        }
+        *joined = v;
+        return new_buffer(g, value_bytes(g, v), &instr->dx[i]);
+    }
+    const bool in_place = i == 0 && n->type->backward_in_place && !others_wait_for(g, instr->dy, n->output);
+    if (in_place)
+        instr->dx[i] = instr->dy;
+    else
+        PS_TRY(new_buffer(g, value_bytes(g, v), &instr->dx[i]));
+    g->grad_buffer[v] = instr->dx[i];
+    return PS_OK;
+}
+
+static bool has_params(const ps_node *n)
+{
+    return n->params[0] >= 0 || n->params[1] >= 0;
+}
+
+static ps_status append_backward(planner *g, int32_t node)
+{
+    const ps_node *n = &g->program->nodes[node];
+    ps_instr instr = no_buffers;
+    instr.kind = PS_INSTR_BACKWARD;
+    instr.node = node;
+    instr.dy = n->output >= 0 ? g->grad_buffer[n->output] : -1;
+    instr.y = n->type->backward_reads_y ? g->value_buffer[n->output] : -1;
+    int32_t joined[PS_NODE_INPUTS] = {-1, -1};
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        if (n->inputs[i] < 0) continue;
+        if (n->type->backward_reads_x) instr.x[i] = g->value_buffer[n->inputs[i]];
+        if (!n->type->passes_gradient) PS_TRY(choose_dx(g, node, i, &instr, &joined[i]));
+    }
+    for (int i = 0; i < PS_NODE_SAVED; i++) instr.saved[i] = g->saved[node * PS_NODE_SAVED + i];
+    if (!n->type->passes_gradient || has_params(n)) PS_TRY(append(g, instr));
+    if (n->output >= 0) g->grad_consumed[n->output] = true;
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        const int32_t v = n->inputs[i];
+        if (v < 0) continue;
+        if (joined[i] >= 0) {
+            PS_TRY(join(g, node, v, instr.dx[i]));
+        } else if (n->type->passes_gradient) {
+            if (g->grad_buffer[v] >= 0)
+                PS_TRY(join(g, node, v, instr.dy));
+            else
+                g->grad_buffer[v] = instr.dy;
+        }
+    }
+    return PS_OK;
+}
+
+static ps_status write_backward(planner *g)
+{
+    const int32_t n_nodes = g->program->n_nodes;
+    int32_t open_segment = -1;
+    for (int32_t node = n_nodes - 1; node >= 0; node--) {
+        if (g->segment[node] >= 0 && g->segment[node] != open_segment) {
+            open_segment = g->segment[node];
+            int32_t begin = node;
+            while (begin > 0 && g->segment[begin - 1] == open_segment) begin--;
+            mark_again(g, begin, node + 1);
+            for (int32_t n = begin; n <= node; n++)
+                if (g->again[n]) PS_TRY(append_forward(g, n, PS_INSTR_RECOMPUTE));
+        }
+        PS_TRY(append_backward(g, node));
+    }
+    return PS_OK;
+}
+
+/* ---- parameters' gradients ---- */
+
+static bool reads_param_value(const ps_instr *instr, const ps_node *n, int k)
+{
+    switch (instr->kind) {
+    case PS_INSTR_FORWARD:
+    case PS_INSTR_RECOMPUTE: return true;
+    case PS_INSTR_BACKWARD: return n->type->backward_reads_w[k];
+    case PS_INSTR_JOIN: return false;
+    }
+    return false;
+}
+
+/* First and last contribution to each gradient, and whether it may overwrite its parameter. */
+static ps_status plan_param_gradients(planner *g)
+{
+    ps_plan *p = g->plan;
+    const int32_t n_params = g->program->n_params;
+    int32_t *first = NULL, *last_read = NULL;
+    bool **last_write = NULL;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_params, sizeof *first, &first));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_params, sizeof *last_write, &last_write));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_params, sizeof *last_read, &last_read));
+    for (int32_t i = 0; i < n_params; i++) first[i] = last_read[i] = -1;
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        ps_instr *instr = &p->instrs[m];
+        const ps_node *n = &g->program->nodes[instr->node];
+        for (int k = 0; k < PS_NODE_PARAMS; k++) {
+            const int32_t w = n->params[k];
+            if (w < 0) continue;
+            if (reads_param_value(instr, n, k)) last_read[w] = m;
+            if (instr->kind != PS_INSTR_BACKWARD) continue;
+            if (first[w] < 0)
+                first[w] = m;
+            else
+                instr->accumulate_dw = true;
+            last_write[w] = &instr->completes_grad[k];
+        }
+    }
+    for (int32_t w = 0; w < n_params; w++) {
+        if (last_write[w] != NULL) *last_write[w] = true;
+        p->grad_overwrites_param[w] = g->o.may_overwrite_params && first[w] >= 0 && last_read[w] <= first[w];
+    }
+    /* the gradients of one node share their type and their accumulation */
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int32_t i = 0; i < g->program->n_nodes; i++) {
+            const int32_t *w = g->program->nodes[i].params;
+            if (w[0] < 0 || w[1] < 0 || p->grad_overwrites_param[w[0]] == p->grad_overwrites_param[w[1]]) continue;
+            p->grad_overwrites_param[w[0]] = p->grad_overwrites_param[w[1]] = false;
+            changed = true;
+        }
+    }
+out:
+    ps_mem_free(first);
+    ps_mem_free(last_read);
+    ps_mem_free(last_write);
+    return st;
+}
+
+/* ---- workspace, lives ---- */
+
+void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_run *run)
+{
+#define ADDRESS(buffer) ((buffer) < 0 || base == NULL ? NULL : (void *)((char *)base + p->buffers[buffer].offset))
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        run->x[i] = ADDRESS(instr->x[i]);
+        run->dx[i] = ADDRESS(instr->dx[i]);
+        run->accumulate_dx[i] = instr->accumulate_dx[i];
+    }
+    for (int i = 0; i < PS_NODE_SAVED; i++) run->saved[i] = ADDRESS(instr->saved[i]);
+    run->y = ADDRESS(instr->y);
+    run->dy = ADDRESS(instr->dy);
+    run->workspace = ADDRESS(instr->workspace);
+    run->tokens = ADDRESS(p->tokens);
+    run->targets = ADDRESS(p->targets);
+#undef ADDRESS
+}
+
+static ps_status measure(planner *g)
+{
+    ps_plan *p = g->plan;
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        ps_instr *instr = &p->instrs[m];
+        const ps_node *n = &g->program->nodes[instr->node];
+        ps_node_run r = {.mode = PS_RUN_MEASURE,
+                         .kernels = g->o.kernels,
+                         .dtype = g->o.dtype,
+                         .B = g->program->B,
+                         .T = g->program->T,
+                         .node = n,
+                         .training = true,
+                         .accumulate_dw = instr->accumulate_dw,
+                         .grad_dtype = g->o.dtype};
+        ps_plan_bind(p, instr, NULL, &r);
+        if (instr->kind == PS_INSTR_JOIN) {
+            PS_TRY(ps_node_call(&r, add, (&(ps_add_args){.n = instr->join_elements, .dtype = g->o.dtype})));
+        } else if (instr->kind == PS_INSTR_BACKWARD) {
+            for (int k = 0; k < PS_NODE_PARAMS; k++)
+                if (n->params[k] >= 0 && !p->grad_overwrites_param[n->params[k]]) r.grad_dtype = PS_DTYPE_F32;
+            PS_TRY(n->type->backward(&r));
+        } else {
+            PS_TRY(n->type->forward(&r));
+        }
+        if (r.workspace_bytes > 0) PS_TRY(new_buffer(g, (int64_t)r.workspace_bytes, &instr->workspace));
+        const double compute_ns = r.flops / FLOPS_PER_NS, memory_ns = r.bytes / BYTES_PER_NS;
+        instr->cost_ns = (int64_t)(compute_ns > memory_ns ? compute_ns : memory_ns) + OVERHEAD_NS;
+    }
+    return PS_OK;
+}
+
+static void use(ps_plan *p, int32_t buffer, int32_t m)
+{
+    if (buffer < 0) return;
+    ps_buffer *b = &p->buffers[buffer];
+    if (m < b->first) b->first = m;
+    if (m > b->last) b->last = m;
+}
+
+static void find_lives(ps_plan *p)
+{
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        const ps_instr *instr = &p->instrs[m];
+        const ps_node_type *type = p->program->nodes[instr->node].type;
+        for (int i = 0; i < PS_NODE_INPUTS; i++) use(p, instr->x[i], m), use(p, instr->dx[i], m);
+        for (int i = 0; i < PS_NODE_SAVED; i++) use(p, instr->saved[i], m);
+        use(p, instr->y, m);
+        use(p, instr->dy, m);
+        use(p, instr->workspace, m);
+        if (type->reads_tokens) use(p, p->tokens, m);
+        if (type->reads_targets) use(p, p->targets, m);
+    }
+    /* the batch is put in place before the first instruction */
+    p->buffers[p->tokens].first = p->buffers[p->targets].first = 0;
+}
+
+/* ---- whole ---- */
+
+/* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). */
+static void choose_segments(planner *g)
+{
+    const ps_program *p = g->program;
+    const int32_t declared = p->n_segments, wanted = g->o.n_checkpoints;
+    for (int32_t n = 0; n < p->n_nodes; n++) {
+        int32_t s = g->o.checkpointing && g->o.training ? p->nodes[n].segment : -1;
+        if (s >= 0 && wanted > 0 && wanted < declared) s = (int32_t)((int64_t)s * wanted / declared);
+        g->segment[n] = s;
+    }
+}
+
+ps_status ps_plan_create(const ps_program *program, const ps_plan_options *options, ps_plan **out)
+{
+    *out = NULL;
+    ps_status st = PS_OK;
+    planner g = {.program = program, .o = *options};
+    const size_t n_values = (size_t)program->n_values, n_nodes = (size_t)program->n_nodes;
+    PS_TRY(ps_mem_alloc(1, sizeof *g.plan, &g.plan));
+    ps_plan *p = g.plan;
+    p->program = program;
+    p->tokens = p->targets = -1;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof(bool), &p->grad_overwrites_param));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.value_buffer, &g.value_buffer));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.grad_buffer, &g.grad_buffer));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.grad_consumed, &g.grad_consumed));
+    PS_TRY_GOTO(ps_mem_alloc(n_nodes * PS_NODE_SAVED, sizeof *g.saved, &g.saved));
+    PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.segment, &g.segment));
+    PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.again, &g.again));
+    for (size_t v = 0; v < n_values; v++) g.grad_buffer[v] = -1;
+    choose_segments(&g);
+    const int64_t batch_bytes = program->B * program->T * (int64_t)sizeof(int32_t);
+    PS_TRY_GOTO(new_buffer(&g, batch_bytes, &p->tokens));
+    PS_TRY_GOTO(new_buffer(&g, batch_bytes, &p->targets));
+    for (int32_t n = 0; n < program->n_nodes; n++) PS_TRY_GOTO(append_forward(&g, n, PS_INSTR_FORWARD));
+    p->n_forward = p->n_instrs;
+    if (options->training) {
+        PS_TRY_GOTO(write_backward(&g));
+        PS_TRY_GOTO(plan_param_gradients(&g));
+    }
+    PS_TRY_GOTO(measure(&g));
+    find_lives(p);
+    PS_TRY_GOTO(ps_plan_place_buffers(p));
+    *out = p;
+    g.plan = NULL;
+out:
+    ps_mem_free(g.value_buffer);
+    ps_mem_free(g.grad_buffer);
+    ps_mem_free(g.grad_consumed);
+    ps_mem_free(g.saved);
+    ps_mem_free(g.segment);
+    ps_mem_free(g.again);
+    ps_plan_destroy(g.plan);
+    return st;
+}
+
+void ps_plan_destroy(ps_plan *p)
+{
+    if (p == NULL) return;
+    for (int32_t m = 0; m < p->n_instrs; m++) ps_mem_free(p->instrs[m].label);
+    ps_mem_free(p->instrs);
+    ps_mem_free(p->buffers);
+    ps_mem_free(p->grad_overwrites_param);
+    ps_mem_free(p);
+}

@@ -1,0 +1,75 @@
+/* plan.h - a program turned into the instructions of one micro-batch: what runs when, and where its activations lie.
+ *
+ * Forward instructions come first, in the program's order; then backward, in reverse. A checkpoint segment keeps only what
+ * enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their gradients,
+ * row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers share
+ * addresses only when their lives are apart.
+ *
+ * The plan also decides which gradients may overwrite their parameters: those whose parameter nobody reads after the first
+ * gradient is written (PatrickStar's reuse; for tied weights it is found, not assumed). */
+#ifndef PS_GRAPH_PLAN_H
+#define PS_GRAPH_PLAN_H
+
+#include "graph/program.h"
+
+typedef enum ps_instr_kind {
+    PS_INSTR_FORWARD,
+    PS_INSTR_RECOMPUTE,
+    PS_INSTR_BACKWARD,
+    PS_INSTR_JOIN, /* y = x[0] + x[1]: two gradients of one value meet */
+} ps_instr_kind;
+
+const char *ps_instr_kind_name(ps_instr_kind k); /* "forward", "recompute", "backward", "join" */
+
+/* Buffers by number, -1: none. */
+typedef struct ps_instr {
+    ps_instr_kind kind;
+    int32_t node;
+    int32_t x[PS_NODE_INPUTS], y, saved[PS_NODE_SAVED];
+    int32_t dx[PS_NODE_INPUTS], dy;
+    bool accumulate_dx[PS_NODE_INPUTS];
+    bool accumulate_dw;                 /* within the micro-batch: an earlier instruction wrote this gradient */
+    bool completes_grad[PS_NODE_PARAMS]; /* the last contribution to the parameter's gradient */
+    int32_t workspace;
+    int64_t join_elements;
+    char *label;             /* "h.0.mlp.c_fc backward" */
+    int64_t non_model_bytes; /* end of the last live buffer */
+    int64_t cost_ns;         /* estimate */
+} ps_instr;
+
+typedef struct ps_buffer {
+    int64_t bytes, offset;
+    int32_t first, last; /* instructions; first > last: never used */
+} ps_buffer;
+
+typedef struct ps_plan {
+    const ps_program *program;
+    ps_instr *instrs;
+    int32_t n_instrs, n_forward, instr_capacity;
+    ps_buffer *buffers;
+    int32_t n_buffers, buffer_capacity;
+    int32_t tokens, targets;     /* buffers of the batch */
+    int64_t non_model_bytes;     /* largest over the instructions */
+    bool *grad_overwrites_param; /* [n_params] */
+} ps_plan;
+
+typedef struct ps_plan_options {
+    const ps_kernels *kernels;
+    ps_dtype dtype;
+    bool training;              /* false: forward only */
+    bool checkpointing;
+    int32_t n_checkpoints;      /* segments are merged into this many; 0: as declared */
+    bool may_overwrite_params;  /* false with gradient accumulation */
+} ps_plan_options;
+
+/* Keeps a pointer to the program, which must outlive the plan. */
+PS_NODISCARD ps_status ps_plan_create(const ps_program *program, const ps_plan_options *options, ps_plan **out);
+void ps_plan_destroy(ps_plan *p); /* NULL is accepted */
+
+/* Addresses of an instruction's buffers in the region that starts at base; the caller adds parameters and batch. */
+void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_run *run);
+
+/* memory.c: give every buffer an offset, every instruction its non_model_bytes. */
+PS_NODISCARD ps_status ps_plan_place_buffers(ps_plan *p);
+
+#endif

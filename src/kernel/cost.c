@@ -1,0 +1,118 @@
+#include "kernel/cost.h"
+
+static ps_cost matrix_product(int64_t m, int64_t n, int64_t k, ps_dtype t)
+{
+    const double M = (double)m, N = (double)n, K = (double)k;
+    return (ps_cost){.flops = 2 * M * N * K, .bytes = (M * N + M * K + N * K) * (double)ps_dtype_bytes(t)};
+}
+
+/* Element-wise: `streams` arrays of n elements go by, `work` operations each. */
+static ps_cost streaming(int64_t n, double streams, double work, ps_dtype t)
+{
+    return (ps_cost){.flops = (double)n * work, .bytes = (double)n * streams * (double)ps_dtype_bytes(t)};
+}
+
+/* Causal attention does half of the T x T products. */
+static ps_cost attention(int64_t B, int64_t T, int64_t C, bool causal, double n_products, ps_dtype t)
+{
+    const double area = (double)B * (double)T * (double)T * (causal ? 0.5 : 1.0);
+    return (ps_cost){.flops = 2 * n_products * area * (double)C,
+                     .bytes = (double)(B * T * C) * 2 * n_products * (double)ps_dtype_bytes(t)};
+}
+
+ps_cost ps_kernel_cost(ps_op op, const void *args)
+{
+    switch (op) {
+    case PS_OP_linear_fwd: {
+        const ps_linear_fwd_args *a = args;
+        return matrix_product(a->rows, a->n_out, a->n_in, a->dtype);
+    }
+    case PS_OP_linear_bwd_input: {
+        const ps_linear_bwd_input_args *a = args;
+        return matrix_product(a->rows, a->n_in, a->n_out, a->dtype);
+    }
+    case PS_OP_linear_bwd_weight: {
+        const ps_linear_bwd_weight_args *a = args;
+        return matrix_product(a->n_out, a->n_in, a->rows, a->dtype);
+    }
+    case PS_OP_layernorm_fwd: {
+        const ps_layernorm_fwd_args *a = args;
+        return streaming(a->rows * a->cols, 2, 8, a->dtype);
+    }
+    case PS_OP_layernorm_bwd: {
+        const ps_layernorm_bwd_args *a = args;
+        return streaming(a->rows * a->cols, 3, 14, a->dtype);
+    }
+    case PS_OP_gelu_fwd: {
+        const ps_gelu_fwd_args *a = args;
+        return streaming(a->n, 2, 20, a->dtype);
+    }
+    case PS_OP_gelu_bwd: {
+        const ps_gelu_bwd_args *a = args;
+        return streaming(a->n, 3, 30, a->dtype);
+    }
+    case PS_OP_attention_fwd: {
+        const ps_attention_fwd_args *a = args;
+        return attention(a->B, a->T, a->H * a->D, a->causal, 2, a->dtype);
+    }
+    case PS_OP_attention_bwd: {
+        const ps_attention_bwd_args *a = args;
+        return attention(a->B, a->T, a->H * a->D, a->causal, 5, a->dtype);
+    }
+    case PS_OP_embedding_fwd: {
+        const ps_embedding_fwd_args *a = args;
+        return streaming(a->rows * a->cols, 2, 0, a->dtype);
+    }
+    case PS_OP_embedding_bwd: {
+        const ps_embedding_bwd_args *a = args;
+        return streaming(a->rows * a->cols + (a->accumulate_grad ? 0 : a->V * a->cols), 3, 1, a->dtype);
+    }
+    case PS_OP_position_fwd: {
+        const ps_position_fwd_args *a = args;
+        return streaming(a->B * a->T * a->cols, 2, 1, a->dtype);
+    }
+    case PS_OP_position_bwd: {
+        const ps_position_bwd_args *a = args;
+        return streaming(a->B * a->T * a->cols, 2, 1, a->dtype);
+    }
+    case PS_OP_add: {
+        const ps_add_args *a = args;
+        return streaming(a->n, 3, 1, a->dtype);
+    }
+    case PS_OP_dropout: {
+        const ps_dropout_args *a = args;
+        return streaming(a->n, 2, 25, a->dtype);
+    }
+    case PS_OP_lm_loss_fwd: {
+        const ps_lm_loss_fwd_args *a = args;
+        return matrix_product(a->rows, a->V, a->C, a->dtype);
+    }
+    case PS_OP_lm_loss_bwd: { /* logits again, dx, dw */
+        const ps_lm_loss_bwd_args *a = args;
+        ps_cost c = matrix_product(a->rows, a->V, a->C, a->dtype);
+        c.flops *= 3, c.bytes *= 3;
+        return c;
+    }
+    case PS_OP_adam: {
+        const ps_adam_args *a = args;
+        return (ps_cost){.flops = (double)a->n * 14,
+                         .bytes = (double)a->n * (24 + (double)(ps_dtype_bytes(a->param_dtype) +
+                                                                ps_dtype_bytes(a->grad_dtype)))};
+    }
+    case PS_OP_cast: {
+        const ps_cast_args *a = args;
+        return (ps_cost){.bytes =
+                             (double)a->n * (double)(ps_dtype_bytes(a->dst_dtype) + ps_dtype_bytes(a->src_dtype))};
+    }
+    case PS_OP_grad_stats: {
+        const ps_grad_stats_args *a = args;
+        return streaming(a->n, 1, 2, a->dtype);
+    }
+    case PS_OP_fill: {
+        const ps_fill_args *a = args;
+        return (ps_cost){.flops = (double)a->n * 40, .bytes = (double)a->n * 4};
+    }
+    case PS_OP_COUNT: break;
+    }
+    return (ps_cost){0};
+}
