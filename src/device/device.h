@@ -61,6 +61,9 @@ bool ps_device_has_memory(const ps_device *dev); /* false for "sim": payload poi
 ps_device_stats ps_device_get_stats(const ps_device *dev);
 void ps_device_reset_peak(ps_device *dev);
 
+/* Whether freed blocks are kept for reuse (the default) or their pages go back to the system at once. */
+void ps_device_set_keep(ps_device *dev, bool keep);
+
 /* Budget not in use. An allocation of at most this many bytes (a multiple of pages) fits. */
 int64_t ps_device_free_bytes(const ps_device *dev);
 
@@ -77,7 +80,9 @@ void *ps_region_base(const ps_region *r);
 PS_NODISCARD ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes);
 void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes);
 
-/* Copies run in order within a stream, asynchronously; src and dst must stay valid until the ticket is done. */
+/* Copies run in order within a stream, asynchronously; src and dst must stay valid until the ticket is done.
+ * A copy that fails says so at the wait for its ticket or a later one, once; its destination is undefined then. Failures
+ * nobody waited for yet are kept as one range of tickets, so a wait for a copy between two failed ones fails too. */
 PS_NODISCARD ps_status ps_stream_create(ps_device *dev, const char *name, ps_stream **out);
 void ps_stream_destroy(ps_stream *s); /* NULL is accepted */
 PS_NODISCARD ps_status ps_stream_copy(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);

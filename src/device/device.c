@@ -1,0 +1,347 @@
+#include "device/device.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "device/device_impl.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+/* Freed blocks remembered; more than these go back to the system, oldest first. */
+#define KEPT_MAX 256
+
+typedef struct kept_block {
+    void *p;
+    int64_t bytes;
+} kept_block;
+
+struct ps_device {
+    const ps_device_ops *ops;
+    char *name;
+    int64_t budget_bytes, used_bytes, peak_bytes, kept_bytes; /* used + kept <= budget */
+    bool keep;
+    int n_kept;
+    kept_block kept[KEPT_MAX]; /* oldest first */
+};
+
+struct ps_region {
+    ps_device *dev;
+    char *base;
+    int64_t reserved_bytes, committed_bytes;
+    uint64_t *committed; /* one bit a page */
+};
+
+/* ---- device -------------------------------------------------------------------------------------------------------- */
+
+ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes, ps_device **out)
+{
+    *out = NULL;
+    if (budget_bytes < 0) return PS_FAIL(PS_EINVAL, "%s: budget of %lld bytes", name, (long long)budget_bytes);
+    ps_device *d = NULL;
+    ps_status st;
+    PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
+    PS_TRY_GOTO(ps_mem_strdup(name, &d->name));
+    d->ops = ops;
+    d->budget_bytes = budget_bytes / PS_PAGE_BYTES * PS_PAGE_BYTES;
+    d->keep = true;
+    *out = d;
+    return PS_OK;
+out:
+    ps_mem_free(d);
+    return st;
+}
+
+static void device_drop_kept(ps_device *d, int i)
+{
+    const kept_block b = d->kept[i];
+    d->n_kept--;
+    memmove(&d->kept[i], &d->kept[i + 1], (size_t)(d->n_kept - i) * sizeof d->kept[0]);
+    d->kept_bytes -= b.bytes;
+    d->ops->unmap(d, b.p, b.bytes);
+}
+
+static void device_drop_all_kept(ps_device *d)
+{
+    while (d->n_kept > 0) device_drop_kept(d, 0);
+}
+
+void ps_device_destroy(ps_device *d)
+{
+    if (d == NULL) return;
+    PS_ASSERT(d->used_bytes == 0);
+    device_drop_all_kept(d);
+    ps_mem_free(d->name);
+    ps_mem_free(d);
+}
+
+const char *ps_device_name(const ps_device *d)
+{
+    return d->name;
+}
+
+bool ps_device_has_memory(const ps_device *d)
+{
+    return d->ops != &ps_device_sim_ops;
+}
+
+ps_device_stats ps_device_get_stats(const ps_device *d)
+{
+    return (ps_device_stats){.budget_bytes = d->budget_bytes,
+                             .used_bytes = d->used_bytes,
+                             .peak_bytes = d->peak_bytes,
+                             .kept_bytes = d->kept_bytes};
+}
+
+void ps_device_reset_peak(ps_device *d)
+{
+    d->peak_bytes = d->used_bytes;
+}
+
+void ps_device_set_keep(ps_device *d, bool keep)
+{
+    d->keep = keep;
+    if (!keep) device_drop_all_kept(d);
+}
+
+int64_t ps_device_free_bytes(const ps_device *d)
+{
+    return d->budget_bytes - d->used_bytes;
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------------------- */
+
+static ps_status device_refuse(const ps_device *d, int64_t bytes, const char *why)
+{
+    return PS_FAIL(PS_ENOMEM_DEV, "%s memory: need %lld bytes, %lld of %lld in use: %s", d->name, (long long)bytes,
+                   (long long)d->used_bytes, (long long)d->budget_bytes, why);
+}
+
+/* The one check before bytes are drawn on the budget. Compares before rounding, which could overflow. */
+static ps_status device_admit(const ps_device *d, int64_t bytes)
+{
+    PS_ASSERT(bytes > 0);
+    if (bytes > ps_device_free_bytes(d)) return device_refuse(d, bytes, "raise the budget or free memory first");
+    if (ps_fault_hit(PS_FAULT_ALLOC)) return device_refuse(d, bytes, "the system refused");
+    return PS_OK;
+}
+
+static void device_make_room(ps_device *d, int64_t bytes)
+{
+    while (d->used_bytes + d->kept_bytes + bytes > d->budget_bytes) device_drop_kept(d, 0);
+}
+
+static void device_count_used(ps_device *d, int64_t bytes)
+{
+    d->used_bytes += bytes;
+    d->peak_bytes = ps_max_i64(d->peak_bytes, d->used_bytes);
+    PS_ASSERT(d->used_bytes >= 0 && d->used_bytes + d->kept_bytes <= d->budget_bytes);
+}
+
+/* "Content undefined" made visible: NaN in every float format. */
+static void device_poison(const ps_device *d, void *p, int64_t bytes)
+{
+#if PS_DEBUG >= 3
+    if (d->ops == &ps_device_cpu_ops) memset(p, 0xff, (size_t)bytes);
+#else
+    (void)d, (void)p, (void)bytes;
+#endif
+}
+
+/* The most recently freed kept block of just this size (its pages are the likeliest in cache), or NULL. */
+static void *device_reuse(ps_device *d, int64_t bytes)
+{
+    for (int i = d->n_kept - 1; i >= 0; i--) {
+        if (d->kept[i].bytes != bytes) continue;
+        void *p = d->kept[i].p;
+        d->n_kept--;
+        memmove(&d->kept[i], &d->kept[i + 1], (size_t)(d->n_kept - i) * sizeof d->kept[0]);
+        d->kept_bytes -= bytes;
+        return p;
+    }
+    return NULL;
+}
+
+/* Kept blocks hold memory the system may be short of: without them it may say yes. */
+static ps_status device_map(ps_device *d, int64_t bytes, void **out)
+{
+    device_make_room(d, bytes);
+    const ps_status st = d->ops->map(d, bytes, out);
+    if (st == PS_OK || d->n_kept == 0) return st;
+    device_drop_all_kept(d);
+    return d->ops->map(d, bytes, out);
+}
+
+ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
+{
+    *out = NULL;
+    PS_TRY(device_admit(d, bytes));
+    bytes = ps_round_up(bytes, PS_PAGE_BYTES);
+    *out = device_reuse(d, bytes);
+    if (*out == NULL) PS_TRY(device_map(d, bytes, out));
+    device_count_used(d, bytes);
+    device_poison(d, *out, bytes);
+    return PS_OK;
+}
+
+void ps_device_free(ps_device *d, void *block, int64_t bytes)
+{
+    if (block == NULL) return;
+    bytes = ps_round_up(bytes, PS_PAGE_BYTES);
+    device_count_used(d, -bytes);
+    if (!d->keep) {
+        d->ops->unmap(d, block, bytes);
+        return;
+    }
+    if (d->n_kept == KEPT_MAX) device_drop_kept(d, 0);
+    d->kept[d->n_kept++] = (kept_block){block, bytes};
+    d->kept_bytes += bytes;
+}
+
+/* ---- regions ------------------------------------------------------------------------------------------------------- */
+
+ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out)
+{
+    *out = NULL;
+    if (reserved_bytes <= 0 || reserved_bytes > INT64_MAX - PS_PAGE_BYTES)
+        return PS_FAIL(PS_EINVAL, "%s: region of %lld bytes", d->name, (long long)reserved_bytes);
+    ps_region *r = NULL;
+    void *base = NULL;
+    ps_status st;
+    PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
+    r->dev = d;
+    r->reserved_bytes = ps_round_up(reserved_bytes, PS_PAGE_BYTES);
+    PS_TRY_GOTO(
+        ps_mem_alloc((size_t)ps_ceil_div(r->reserved_bytes, PS_PAGE_BYTES * 64), sizeof(uint64_t), &r->committed));
+    PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &base));
+    r->base = base;
+    *out = r;
+    return PS_OK;
+out:
+    ps_mem_free(r->committed);
+    ps_mem_free(r);
+    return st;
+}
+
+void ps_region_destroy(ps_region *r)
+{
+    if (r == NULL) return;
+    r->dev->ops->unreserve(r->dev, r->base, r->reserved_bytes);
+    device_count_used(r->dev, -r->committed_bytes);
+    ps_mem_free(r->committed);
+    ps_mem_free(r);
+}
+
+void *ps_region_base(const ps_region *r)
+{
+    return r->base;
+}
+
+/* Turn the bits of pages [offset, offset + bytes) over. True when all of them were `before`. */
+static bool region_flip(ps_region *r, int64_t offset, int64_t bytes, bool before)
+{
+    bool all = true;
+    const int64_t end = (offset + bytes) / PS_PAGE_BYTES;
+    for (int64_t page = offset / PS_PAGE_BYTES; page < end;) {
+        const int64_t bit = page % 64, n = ps_min_i64(64 - bit, end - page);
+        const uint64_t mask = (n == 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1) << bit;
+        uint64_t *word = &r->committed[page / 64];
+        all = all && (*word & mask) == (before ? mask : 0);
+        *word ^= mask;
+        page += n;
+    }
+    return all;
+}
+
+static void region_check_range(const ps_region *r, int64_t offset, int64_t bytes)
+{
+    PS_ASSERT(offset >= 0 && offset % PS_PAGE_BYTES == 0);
+    PS_ASSERT(bytes > 0 && bytes % PS_PAGE_BYTES == 0);
+    PS_ASSERT(offset <= r->reserved_bytes - bytes);
+    (void)r, (void)offset, (void)bytes;
+}
+
+ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
+{
+    ps_device *d = r->dev;
+    region_check_range(r, offset, bytes);
+    PS_TRY(device_admit(d, bytes));
+    device_make_room(d, bytes);
+    PS_TRY(d->ops->commit(d, r->base, offset, bytes));
+    const bool was_free = region_flip(r, offset, bytes, false);
+    PS_ASSERT(was_free);
+    (void)was_free;
+    r->committed_bytes += bytes;
+    device_count_used(d, bytes);
+    device_poison(d, r->base + offset, bytes);
+    return PS_OK;
+}
+
+void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes)
+{
+    region_check_range(r, offset, bytes);
+    const bool was_committed = region_flip(r, offset, bytes, true);
+    PS_ASSERT(was_committed);
+    (void)was_committed;
+    r->dev->ops->decommit(r->dev, r->base, offset, bytes);
+    r->committed_bytes -= bytes;
+    device_count_used(r->dev, -bytes);
+}
+
+ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out)
+{
+    /* More than needed, then both ends are cut off. */
+    const int64_t slack = align > PS_PAGE_BYTES ? align : 0;
+    *out = NULL;
+    if (bytes > INT64_MAX - slack) return PS_FAIL(PS_ENOMEM_HOST, "cannot reserve %lld bytes", (long long)bytes);
+    char *p = mmap(NULL, (size_t)(bytes + slack), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return PS_FAIL(PS_ENOMEM_HOST, "cannot reserve %lld bytes of addresses", (long long)bytes);
+    const int64_t head = ps_round_up((int64_t)(uintptr_t)p, align) - (int64_t)(uintptr_t)p;
+    if (head > 0) munmap(p, (size_t)head);
+    if (slack - head > 0) munmap(p + head + bytes, (size_t)(slack - head));
+    *out = p + head;
+    return PS_OK;
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------------- */
+
+ps_status ps_stream_create(ps_device *d, const char *name, ps_stream **out)
+{
+    *out = NULL;
+    PS_TRY(d->ops->stream_create(d, name, out));
+    (*out)->dev = d;
+    (*out)->failed_first = 1;
+    (*out)->failed_last = 0;
+    return PS_OK;
+}
+
+void ps_stream_destroy(ps_stream *s)
+{
+    if (s != NULL) s->dev->ops->stream_destroy(s);
+}
+
+/* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. */
+ps_status ps_stream_copy(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out)
+{
+    PS_ASSERT(bytes >= 0);
+    const bool fails = ps_fault_hit(PS_FAULT_COPY);
+    *out = 0;
+    PS_TRY(s->dev->ops->copy(s, dst, src, fails ? 0 : bytes, out));
+    if (fails) {
+        if (s->failed_first > s->failed_last) s->failed_first = *out;
+        s->failed_last = *out;
+    }
+    return PS_OK;
+}
+
+ps_status ps_stream_wait(ps_stream *s, ps_ticket t)
+{
+    PS_TRY(s->dev->ops->wait(s, t));
+    if (s->failed_first > s->failed_last || t < s->failed_first) return PS_OK;
+    const ps_ticket first = s->failed_first;
+    s->failed_first = t + 1;
+    return PS_FAIL(PS_EDEVICE, "%s: copy %llu failed", s->dev->name, (unsigned long long)first);
+}
+
+bool ps_stream_is_done(ps_stream *s, ps_ticket t)
+{
+    return s->dev->ops->is_done(s, t);
+}

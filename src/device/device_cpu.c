@@ -1,0 +1,212 @@
+/* device_cpu.c - RAM as a device: anonymous pages, and a thread a stream that copies.
+ *
+ * Huge pages must not make memory resident that nobody was given: blocks and regions begin at a multiple of HUGE_BYTES,
+ * and of a region only units that one commit covers whole are advised. In a half committed unit the kernel could
+ * otherwise fill the other half, on a touch or from its background thread. */
+#include "base/mem.h"
+#include "device/device_impl.h"
+#include "device/worker.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_BYTES (2 * PS_MIB)
+#define RING_LEN 256 /* copies queued in a stream before its user has to wait */
+
+/* ---- memory -------------------------------------------------------------------------------------------------------- */
+
+static ps_status cpu_open_pages(void *p, int64_t bytes)
+{
+    if (mprotect(p, (size_t)bytes, PROT_READ | PROT_WRITE) == 0) return PS_OK;
+    return PS_FAIL(PS_ENOMEM_HOST, "the system refused %lld bytes: %s", (long long)bytes, strerror(errno));
+}
+
+static ps_status cpu_map(ps_device *dev, int64_t bytes, void **out)
+{
+    (void)dev;
+    PS_TRY(ps_address_reserve(bytes, bytes >= HUGE_BYTES ? HUGE_BYTES : PS_PAGE_BYTES, out));
+    const ps_status st = cpu_open_pages(*out, bytes);
+    if (st != PS_OK) {
+        munmap(*out, (size_t)bytes);
+        *out = NULL;
+        return st;
+    }
+    /* Advice: a kernel without huge pages refuses it and nothing is lost. */
+    if (bytes >= HUGE_BYTES) madvise(*out, (size_t)(bytes / HUGE_BYTES * HUGE_BYTES), MADV_HUGEPAGE);
+    return PS_OK;
+}
+
+static void cpu_unmap(ps_device *dev, void *p, int64_t bytes)
+{
+    (void)dev;
+    munmap(p, (size_t)bytes);
+}
+
+/* In whole units, so that advice on the last one stays inside. */
+static ps_status cpu_reserve(ps_device *dev, int64_t bytes, void **out)
+{
+    (void)dev;
+    const int64_t whole = ps_round_up(bytes, HUGE_BYTES);
+    PS_TRY(ps_address_reserve(whole, HUGE_BYTES, out));
+    madvise(*out, (size_t)whole, MADV_NOHUGEPAGE);
+#if PS_DEBUG < 2
+    const ps_status st = cpu_open_pages(*out, whole);
+    if (st != PS_OK) {
+        munmap(*out, (size_t)whole);
+        *out = NULL;
+        return st;
+    }
+#endif
+    return PS_OK;
+}
+
+static void cpu_unreserve(ps_device *dev, void *base, int64_t bytes)
+{
+    (void)dev;
+    munmap(base, (size_t)ps_round_up(bytes, HUGE_BYTES));
+}
+
+/* From DEBUG=2 on what is not committed cannot be touched; else the pages are simply there on demand. */
+static ps_status cpu_commit(ps_device *dev, void *base, int64_t offset, int64_t bytes)
+{
+    (void)dev;
+    char *p = base;
+#if PS_DEBUG >= 2
+    PS_TRY(cpu_open_pages(p + offset, bytes));
+#endif
+    const int64_t first = ps_round_up(offset, HUGE_BYTES), end = (offset + bytes) / HUGE_BYTES * HUGE_BYTES;
+    if (first < end) madvise(p + first, (size_t)(end - first), MADV_HUGEPAGE);
+    return PS_OK;
+}
+
+static void cpu_decommit(ps_device *dev, void *base, int64_t offset, int64_t bytes)
+{
+    (void)dev;
+    char *p = base;
+    const int64_t first = offset / HUGE_BYTES * HUGE_BYTES, end = ps_round_up(offset + bytes, HUGE_BYTES);
+    madvise(p + first, (size_t)(end - first), MADV_NOHUGEPAGE);
+    madvise(p + offset, (size_t)bytes, MADV_DONTNEED);
+#if PS_DEBUG >= 2
+    mprotect(p + offset, (size_t)bytes, PROT_NONE);
+#endif
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------------- */
+
+typedef struct cpu_copy_item {
+    void *dst;
+    const void *src;
+    int64_t bytes;
+} cpu_copy_item;
+
+/* Copy number t (from 1) is in ring[t % RING_LEN] from its issue until it is done. */
+typedef struct cpu_stream {
+    ps_stream base;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t has_work, has_progress;
+    bool stop;              /* lock */
+    ps_ticket issued;       /* lock to write; only the user's thread writes */
+    _Atomic ps_ticket done; /* lock to write; only the worker writes */
+    cpu_copy_item ring[RING_LEN];
+} cpu_stream;
+
+static void *cpu_stream_main(void *arg)
+{
+    cpu_stream *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (s->issued == s->done && !s->stop) pthread_cond_wait(&s->has_work, &s->lock);
+        if (s->issued == s->done) break;
+        const cpu_copy_item c = s->ring[(s->done + 1) % RING_LEN];
+        pthread_mutex_unlock(&s->lock);
+        if (c.bytes > 0) memcpy(c.dst, c.src, (size_t)c.bytes);
+        pthread_mutex_lock(&s->lock);
+        s->done++;
+        pthread_cond_broadcast(&s->has_progress);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void cpu_stream_release(cpu_stream *s)
+{
+    pthread_cond_destroy(&s->has_progress);
+    pthread_cond_destroy(&s->has_work);
+    pthread_mutex_destroy(&s->lock);
+    ps_mem_free(s);
+}
+
+static ps_status cpu_stream_create(ps_device *dev, const char *name, ps_stream **out)
+{
+    (void)dev;
+    cpu_stream *s = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->has_work, NULL);
+    pthread_cond_init(&s->has_progress, NULL);
+    const ps_status st = ps_worker_start(name, cpu_stream_main, s, &s->thread);
+    if (st != PS_OK)
+        cpu_stream_release(s);
+    else
+        *out = &s->base;
+    return st;
+}
+
+static void cpu_stream_destroy(ps_stream *stream)
+{
+    cpu_stream *s = (cpu_stream *)stream;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->has_work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL); /* ends when the ring is empty */
+    cpu_stream_release(s);
+}
+
+static ps_status cpu_copy(ps_stream *stream, void *dst, const void *src, int64_t bytes, ps_ticket *out)
+{
+    cpu_stream *s = (cpu_stream *)stream;
+    pthread_mutex_lock(&s->lock);
+    while (s->issued - s->done == RING_LEN) pthread_cond_wait(&s->has_progress, &s->lock);
+    s->issued++;
+    s->ring[s->issued % RING_LEN] = (cpu_copy_item){dst, src, bytes};
+    *out = s->issued;
+    pthread_cond_signal(&s->has_work);
+    pthread_mutex_unlock(&s->lock);
+    return PS_OK;
+}
+
+static bool cpu_is_done(ps_stream *stream, ps_ticket t)
+{
+    cpu_stream *s = (cpu_stream *)stream;
+    PS_ASSERT(t <= s->issued);
+    return t <= s->done;
+}
+
+static ps_status cpu_wait(ps_stream *stream, ps_ticket t)
+{
+    cpu_stream *s = (cpu_stream *)stream;
+    if (cpu_is_done(stream, t)) return PS_OK;
+    pthread_mutex_lock(&s->lock);
+    while (s->done < t) pthread_cond_wait(&s->has_progress, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return PS_OK;
+}
+
+const ps_device_ops ps_device_cpu_ops = {
+    .name = "cpu",
+    .map = cpu_map,
+    .unmap = cpu_unmap,
+    .reserve = cpu_reserve,
+    .unreserve = cpu_unreserve,
+    .commit = cpu_commit,
+    .decommit = cpu_decommit,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .copy = cpu_copy,
+    .wait = cpu_wait,
+    .is_done = cpu_is_done,
+};

@@ -1,0 +1,320 @@
+#include "device/disk.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "device/disk_backend.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define PIECE_BYTES (2 * PS_MIB)
+#define QUEUE_DEPTH_MAX 1024
+#define TRIM_BYTES (32 * PS_MIB) /* without O_DIRECT: page cache is given back after this much traffic */
+
+/* From its issue until it is done, or, if it failed, until the failure is reported. */
+struct ps_disk_transfer {
+    ps_disk_transfer *next;       /* all of them, by ticket */
+    ps_disk_transfer *queue_next; /* those with pieces nobody took */
+    ps_ticket ticket;
+    bool is_write;
+    char *buffer;
+    int64_t offset, bytes;
+    int64_t taken_bytes; /* given out in pieces */
+    int n_flying;        /* pieces taken and not finished */
+    int error;           /* of the first piece that failed, with its place: */
+    int64_t error_offset, error_wanted, error_got;
+};
+
+struct ps_disk {
+    ps_disk_file file;
+    const ps_disk_backend_ops *ops; /* NULL: sim */
+    void *backend;
+    pthread_mutex_t lock; /* all below; error fields and counts of transfers too */
+    pthread_cond_t has_work, has_progress;
+    bool closing;
+    ps_ticket issued;
+    ps_disk_transfer *first, *last;
+    ps_disk_transfer *queue_first, *queue_last;
+    int64_t untrimmed_bytes;
+    _Atomic int64_t read_bytes, write_bytes;
+};
+
+/* ---- open and close ------------------------------------------------------------------------------------------------ */
+
+static ps_status disk_start(ps_disk *d, ps_disk_backend backend, int queue_depth)
+{
+    if (backend != PS_DISK_THREADS) {
+        d->ops = &ps_disk_uring_ops;
+        const ps_status st = d->ops->start(d, d->file.fd, queue_depth, &d->backend);
+        if (st != PS_ENOSYS || backend == PS_DISK_URING) return st;
+    }
+    d->ops = &ps_disk_threads_ops;
+    return d->ops->start(d, d->file.fd, queue_depth, &d->backend);
+}
+
+static void disk_release(ps_disk *d)
+{
+    ps_disk_file_close(&d->file);
+    pthread_cond_destroy(&d->has_progress);
+    pthread_cond_destroy(&d->has_work);
+    pthread_mutex_destroy(&d->lock);
+    ps_mem_free(d);
+}
+
+ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth, unsigned avoid,
+                                ps_disk **out)
+{
+    ps_disk *d = NULL;
+    *out = NULL;
+    if (queue_depth < 1 || queue_depth > QUEUE_DEPTH_MAX)
+        return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, QUEUE_DEPTH_MAX);
+    PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
+    d->file.fd = -1;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->has_work, NULL);
+    pthread_cond_init(&d->has_progress, NULL);
+    ps_status st = PS_OK;
+    if (backend != PS_DISK_SIM) {
+        PS_TRY_GOTO(ps_disk_file_open(folder, avoid, &d->file));
+        PS_TRY_GOTO(disk_start(d, backend, queue_depth));
+    }
+    *out = d;
+    return PS_OK;
+out:
+    disk_release(d);
+    return st;
+}
+
+ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out)
+{
+    return ps_disk_open_avoiding(folder, backend, queue_depth, 0, out);
+}
+
+void ps_disk_close(ps_disk *d)
+{
+    if (d == NULL) return;
+    if (d->ops != NULL) {
+        pthread_mutex_lock(&d->lock);
+        d->closing = true;
+        pthread_cond_broadcast(&d->has_work);
+        pthread_mutex_unlock(&d->lock);
+        if (d->ops->wake != NULL) d->ops->wake(d->backend);
+        d->ops->stop(d->backend);
+    }
+    while (d->first != NULL) { /* failures nobody asked for */
+        ps_disk_transfer *t = d->first;
+        d->first = t->next;
+        ps_mem_free(t);
+    }
+    disk_release(d);
+}
+
+/* ---- transfers; the lock is held ----------------------------------------------------------------------------------- */
+
+static bool transfer_is_done(const ps_disk_transfer *t)
+{
+    return t->n_flying == 0 && (t->error != 0 || t->taken_bytes == t->bytes);
+}
+
+/* A transfer that is not found was done, and well. */
+static ps_disk_transfer *disk_find(const ps_disk *d, ps_ticket ticket)
+{
+    PS_ASSERT(ticket <= d->issued);
+    for (ps_disk_transfer *t = d->first; t != NULL && t->ticket <= ticket; t = t->next)
+        if (t->ticket == ticket) return t;
+    return NULL;
+}
+
+static void disk_forget(ps_disk *d, ps_disk_transfer *t)
+{
+    ps_disk_transfer *before = NULL;
+    for (ps_disk_transfer *i = d->first; i != t; i = i->next) before = i;
+    if (before != NULL)
+        before->next = t->next;
+    else
+        d->first = t->next;
+    if (d->last == t) d->last = before;
+    ps_mem_free(t);
+}
+
+static void disk_queue_pop(ps_disk *d)
+{
+    d->queue_first = d->queue_first->queue_next;
+    if (d->queue_first == NULL) d->queue_last = NULL;
+}
+
+/* Nothing flies any more: forget it if it went well, and tell who waits. */
+static void disk_settle(ps_disk *d, ps_disk_transfer *t)
+{
+    if (t->error == 0) {
+        _Atomic int64_t *total = t->is_write ? &d->write_bytes : &d->read_bytes;
+        *total += t->bytes;
+        disk_forget(d, t);
+    }
+    pthread_cond_broadcast(&d->has_progress);
+}
+
+/* ---- for the backends' threads ------------------------------------------------------------------------------------- */
+
+ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
+{
+    pthread_mutex_lock(&d->lock);
+    while (block && d->queue_first == NULL && !d->closing) pthread_cond_wait(&d->has_work, &d->lock);
+    ps_disk_transfer *t = d->queue_first;
+    ps_disk_take_result result = d->closing ? PS_DISK_CLOSED : PS_DISK_NOTHING;
+    if (t != NULL) {
+        *out = (ps_disk_piece){.transfer = t,
+                               .is_write = t->is_write,
+                               .buffer = t->buffer + t->taken_bytes,
+                               .offset = t->offset + t->taken_bytes,
+                               .bytes = ps_min_i64(t->bytes - t->taken_bytes, PIECE_BYTES)};
+        t->taken_bytes += out->bytes;
+        t->n_flying++;
+        if (t->taken_bytes == t->bytes) disk_queue_pop(d);
+        result = PS_DISK_TAKEN;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return result;
+}
+
+/* Progress counts in whole pages, because O_DIRECT can only go on from one. Less than a page is a file that ends, or
+ * one that cannot grow. */
+bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result)
+{
+    if (result == -EINTR || result == -EAGAIN) return false;
+    const int64_t pages_bytes = result / PS_PAGE_BYTES * PS_PAGE_BYTES;
+    if (result < 0)
+        p->error = (int)-result;
+    else if (pages_bytes == 0)
+        p->error = p->is_write ? EIO : PS_DISK_END;
+    else
+        p->done_bytes += pages_bytes;
+    return p->error != 0 || p->done_bytes == p->bytes;
+}
+
+/* Keep the page cache small where O_DIRECT does not: start writing back what was written, drop what is clean. */
+static void disk_trim_cache(ps_disk *d, const ps_disk_piece *p)
+{
+    if (p->is_write) sync_file_range(d->file.fd, p->offset, p->bytes, SYNC_FILE_RANGE_WRITE);
+    pthread_mutex_lock(&d->lock);
+    d->untrimmed_bytes += p->bytes;
+    const bool is_time = d->untrimmed_bytes >= TRIM_BYTES;
+    if (is_time) d->untrimmed_bytes = 0;
+    pthread_mutex_unlock(&d->lock);
+    if (is_time) posix_fadvise(d->file.fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
+{
+    if (!d->file.is_direct) disk_trim_cache(d, p);
+    ps_disk_transfer *t = p->transfer;
+    pthread_mutex_lock(&d->lock);
+    t->n_flying--;
+    if (p->error != 0 && t->error == 0) {
+        t->error = p->error;
+        t->error_offset = p->offset;
+        t->error_wanted = p->bytes;
+        t->error_got = p->done_bytes;
+        /* The rest of it is not tried. Pieces are taken from the head only, so elsewhere in the queue it cannot be. */
+        if (d->queue_first == t) disk_queue_pop(d);
+    }
+    if (transfer_is_done(t)) disk_settle(d, t);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- for the caller ------------------------------------------------------------------------------------------------ */
+
+static void disk_enqueue(ps_disk *d, ps_disk_transfer *t)
+{
+    pthread_mutex_lock(&d->lock);
+    t->ticket = ++d->issued;
+    *(d->last != NULL ? &d->last->next : &d->first) = t;
+    d->last = t;
+    if (transfer_is_done(t)) {
+        disk_settle(d, t);
+    } else {
+        *(d->queue_last != NULL ? &d->queue_last->queue_next : &d->queue_first) = t;
+        d->queue_last = t;
+        pthread_cond_broadcast(&d->has_work);
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (d->ops != NULL && d->ops->wake != NULL) d->ops->wake(d->backend);
+}
+
+static ps_status disk_issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes,
+                            ps_ticket *out)
+{
+    PS_ASSERT(offset >= 0 && offset % PS_PAGE_BYTES == 0 && bytes > 0 && bytes % PS_PAGE_BYTES == 0);
+    PS_ASSERT((int64_t)(uintptr_t)buffer % PS_PAGE_BYTES == 0);
+    ps_disk_transfer *t = NULL;
+    *out = 0;
+    PS_TRY(ps_mem_alloc(1, sizeof *t, &t));
+    t->is_write = is_write;
+    t->buffer = (char *)(uintptr_t)buffer; /* of a write only read */
+    t->offset = offset;
+    t->bytes = bytes;
+    if (ps_fault_hit(is_write ? PS_FAULT_WRITE : PS_FAULT_READ)) {
+        t->error = EIO;
+        t->error_offset = offset;
+        t->error_wanted = bytes;
+    } else if (d->ops == NULL) {
+        t->taken_bytes = bytes;
+    }
+    disk_enqueue(d, t);
+    *out = d->issued; /* only this thread changes it */
+    return PS_OK;
+}
+
+ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_ticket *out)
+{
+    return disk_issue(d, false, offset, buffer, bytes, out);
+}
+
+ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out)
+{
+    return disk_issue(d, true, offset, buffer, bytes, out);
+}
+
+ps_status ps_disk_wait(ps_disk *d, ps_ticket ticket)
+{
+    ps_disk_transfer failed = {0};
+    pthread_mutex_lock(&d->lock);
+    for (ps_disk_transfer *t; (t = disk_find(d, ticket)) != NULL;) {
+        if (transfer_is_done(t)) {
+            failed = *t;
+            disk_forget(d, t);
+            break;
+        }
+        pthread_cond_wait(&d->has_progress, &d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (failed.error == 0) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", ps_disk_path(d),
+                   failed.is_write ? "write" : "read", (long long)failed.error_offset, (long long)failed.error_wanted,
+                   (long long)failed.error_got,
+                   failed.error == PS_DISK_END ? "the file ends there" : strerror(failed.error));
+}
+
+bool ps_disk_is_done(ps_disk *d, ps_ticket ticket)
+{
+    pthread_mutex_lock(&d->lock);
+    const ps_disk_transfer *t = disk_find(d, ticket);
+    const bool done = t == NULL || transfer_is_done(t);
+    pthread_mutex_unlock(&d->lock);
+    return done;
+}
+
+ps_disk_stats ps_disk_get_stats(const ps_disk *d)
+{
+    return (ps_disk_stats){.read_bytes = d->read_bytes,
+                           .write_bytes = d->write_bytes,
+                           .backend = d->ops != NULL ? d->ops->name : "sim",
+                           .direct = d->file.is_direct};
+}
+
+const char *ps_disk_path(const ps_disk *d)
+{
+    return d->file.path != NULL ? d->file.path : "(simulated disk)";
+}

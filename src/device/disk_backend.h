@@ -1,0 +1,67 @@
+/* disk_backend.h - the seam inside the disk tier: disk.c keeps transfers in order and cuts them into pieces, a backend's
+ * threads take pieces, move them and report.
+ *
+ *   caller --transfer--> queue in disk.c --ps_disk_take--> backend thread: pread/pwrite or io_uring --ps_disk_finish--> done
+ *
+ * Backends have threads of their own, so that long queues keep moving while the caller computes. */
+#ifndef PS_DEVICE_DISK_BACKEND_H
+#define PS_DEVICE_DISK_BACKEND_H
+
+#include "device/disk.h"
+
+/* ---- the file (disk_file.c) ---------------------------------------------------------------------------------------- */
+
+/* Behave as on a file system without these. */
+enum { PS_DISK_NO_TMPFILE = 1, PS_DISK_NO_DIRECT = 2 };
+
+typedef struct ps_disk_file {
+    int fd;
+    bool is_named, is_direct;
+    char *path; /* of a file without name: what to call it in messages */
+} ps_disk_file;
+
+/* An empty file in `folder`, after removing what dead processes left there. avoid: PS_DISK_NO_* or 0. PS_EIO. */
+PS_NODISCARD ps_status ps_disk_file_open(const char *folder, unsigned avoid, ps_disk_file *out);
+void ps_disk_file_close(ps_disk_file *f); /* a named file is removed */
+
+/* ps_disk_open on a file system that lacks what `avoid` says. */
+PS_NODISCARD ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth,
+                                             unsigned avoid, ps_disk **out);
+
+/* ---- for the backends' threads (disk.c) ---------------------------------------------------------------------------- */
+
+typedef struct ps_disk_transfer ps_disk_transfer;
+
+typedef struct ps_disk_piece {
+    ps_disk_transfer *transfer;
+    bool is_write;
+    char *buffer;
+    int64_t offset, bytes;
+    int64_t done_bytes; /* of `bytes`: transfers may come back short and go on from there */
+    int error;          /* errno, or PS_DISK_END */
+} ps_disk_piece;
+
+enum { PS_DISK_END = -1 }; /* error of a read past the end of the file */
+
+typedef enum ps_disk_take_result { PS_DISK_TAKEN, PS_DISK_NOTHING, PS_DISK_CLOSED } ps_disk_take_result;
+
+/* The next piece in issue order; waits for one if `block`. CLOSED: no more will come. */
+ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out);
+
+/* Account for the result of one system call on p: bytes moved, or -errno. True when the piece is finished, well or not;
+ * else the rest of it, from done_bytes, is to be tried again. */
+bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result);
+void ps_disk_finish(ps_disk *d, const ps_disk_piece *p);
+
+typedef struct ps_disk_backend_ops {
+    const char *name;
+    /* Start threads that move pieces of d to and from fd. PS_ENOSYS when the system has no such thing. */
+    ps_status (*start)(ps_disk *d, int fd, int queue_depth, void **out);
+    void (*wake)(void *backend); /* pieces were queued or the disk closes; NULL: the threads block in ps_disk_take */
+    void (*stop)(void *backend); /* the disk is closing: wait for the threads to run dry, release everything */
+} ps_disk_backend_ops;
+
+extern const ps_disk_backend_ops ps_disk_uring_ops;
+extern const ps_disk_backend_ops ps_disk_threads_ops;
+
+#endif

@@ -1,0 +1,122 @@
+/* disk_file.c - the temporary file of the disk tier: without a name where possible, past the page cache where possible. */
+#include "base/mem.h"
+#include "device/disk_backend.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_TRIES 1000 /* disks of one process in one folder */
+
+static bool file_is_ours(const char *name)
+{
+    int pid, n, end = 0;
+    return sscanf(name, "patrickstar-%d-%d.chunks%n", &pid, &n, &end) == 2 && end > 0 && name[end] == '\0';
+}
+
+/* A live process holds the lock of its file; the lock of a dead one is gone. What cannot be opened is left alone. */
+static void folder_remove_leftovers(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (dir == NULL) return;
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
+        if (!file_is_ours(e->d_name)) continue;
+        const int fd = openat(dirfd(dir), e->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0) continue;
+        struct stat info;
+        if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(dirfd(dir), e->d_name, 0);
+        close(fd);
+    }
+    closedir(dir);
+}
+
+/* Between create and lock another process may take the new file for a leftover: then its name or its lock is gone,
+ * and the next name is tried. */
+static ps_status file_create_named(const char *folder, ps_disk_file *f)
+{
+    const size_t path_bytes = strlen(folder) + 64;
+    PS_TRY(ps_mem_alloc(path_bytes, 1, &f->path));
+    int error = EEXIST;
+    for (int n = 0; n < NAME_TRIES; n++) {
+        snprintf(f->path, path_bytes, "%s/patrickstar-%ld-%d.chunks", folder, (long)getpid(), n);
+        const int fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0) {
+            error = errno;
+            if (error == EEXIST) continue;
+            break;
+        }
+        struct stat info;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 && info.st_nlink == 1) {
+            f->fd = fd;
+            f->is_named = true;
+            return PS_OK;
+        }
+        close(fd);
+    }
+    ps_mem_free(f->path);
+    f->path = NULL;
+    return PS_FAIL(PS_EIO, "cannot create a file in folder %s: %s", folder, strerror(error));
+}
+
+static ps_status file_create_unnamed(const char *folder, ps_disk_file *f)
+{
+    const size_t path_bytes = strlen(folder) + 64;
+    const int fd = open(folder, O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return PS_FAIL(PS_ENOSYS, "no file without a name in %s: %s", folder, strerror(errno));
+    const ps_status st = ps_mem_alloc(path_bytes, 1, &f->path);
+    if (st != PS_OK) {
+        close(fd);
+        return st;
+    }
+    snprintf(f->path, path_bytes, "%s/(file without name)", folder);
+    f->fd = fd;
+    return PS_OK;
+}
+
+/* Some file systems accept the flag and refuse the transfers, so one page is written and read back, off the start of
+ * the file, where wider alignment would show. */
+static bool file_try_direct(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
+    const size_t bytes = (size_t)PS_PAGE_BYTES;
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool works = false;
+    if (page != MAP_FAILED) {
+        works = pwrite(fd, page, bytes, PS_PAGE_BYTES) == (ssize_t)bytes &&
+                pread(fd, page, bytes, PS_PAGE_BYTES) == (ssize_t)bytes;
+        munmap(page, bytes);
+    }
+    if (ftruncate(fd, 0) != 0) works = false;
+    if (!works) fcntl(fd, F_SETFL, flags);
+    return works;
+}
+
+ps_status ps_disk_file_open(const char *folder, unsigned avoid, ps_disk_file *out)
+{
+    *out = (ps_disk_file){.fd = -1};
+    folder_remove_leftovers(folder);
+    ps_status st = PS_ENOSYS;
+    if ((avoid & PS_DISK_NO_TMPFILE) == 0) st = file_create_unnamed(folder, out);
+    if (st == PS_ENOSYS) st = file_create_named(folder, out);
+    if (st != PS_OK) return st;
+    if ((avoid & PS_DISK_NO_DIRECT) == 0) out->is_direct = file_try_direct(out->fd);
+    return PS_OK;
+}
+
+void ps_disk_file_close(ps_disk_file *f)
+{
+    if (f->fd < 0) return;
+    if (f->is_named) unlink(f->path);
+    close(f->fd);
+    ps_mem_free(f->path);
+    *f = (ps_disk_file){.fd = -1};
+}

@@ -1,0 +1,164 @@
+/* disk_uring.c - io_uring, fed and emptied by one thread.
+ *
+ * The thread sleeps in the kernel until a piece is complete or until the caller writes to `bell`, an eventfd of which
+ * a read is always in flight. Submitting needs to pin and map every page of a buffer; it is done here, beside the
+ * computation, rather than on the caller's thread. */
+#include "base/mem.h"
+#include "device/disk_backend.h"
+#include "device/worker.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+typedef struct disk_uring {
+    ps_disk *disk;
+    int fd, bell, queue_depth;
+    pthread_t thread;
+    struct io_uring ring; /* all below: the thread's own */
+    uint64_t bell_count;
+    bool closed;
+    int n_idle; /* pieces in idle[]; the others fly */
+    ps_disk_piece **idle, *pieces;
+} disk_uring;
+
+/* The ring has an entry for each piece and the bell, so that one is always free here. */
+static struct io_uring_sqe *uring_entry(disk_uring *b)
+{
+    struct io_uring_sqe *e = io_uring_get_sqe(&b->ring);
+    PS_ASSERT(e != NULL);
+    return e;
+}
+
+static void uring_listen(disk_uring *b)
+{
+    struct io_uring_sqe *e = uring_entry(b);
+    io_uring_prep_read(e, b->bell, &b->bell_count, sizeof b->bell_count, 0);
+    io_uring_sqe_set_data(e, NULL);
+}
+
+static void uring_prepare(disk_uring *b, ps_disk_piece *p)
+{
+    struct io_uring_sqe *e = uring_entry(b);
+    char *from = p->buffer + p->done_bytes;
+    const unsigned bytes = (unsigned)(p->bytes - p->done_bytes);
+    const uint64_t offset = (uint64_t)(p->offset + p->done_bytes);
+    if (p->is_write)
+        io_uring_prep_write(e, b->fd, from, bytes, offset);
+    else
+        io_uring_prep_read(e, b->fd, from, bytes, offset);
+    io_uring_sqe_set_data(e, p);
+}
+
+static void uring_fill(disk_uring *b)
+{
+    while (b->n_idle > 0 && !b->closed) {
+        ps_disk_piece *p = b->idle[b->n_idle - 1];
+        const ps_disk_take_result r = ps_disk_take(b->disk, false, p);
+        if (r == PS_DISK_CLOSED) b->closed = true;
+        if (r != PS_DISK_TAKEN) return;
+        b->n_idle--;
+        uring_prepare(b, p);
+    }
+}
+
+static void uring_reap(disk_uring *b)
+{
+    struct io_uring_cqe *c;
+    while (io_uring_peek_cqe(&b->ring, &c) == 0) {
+        ps_disk_piece *p = io_uring_cqe_get_data(c);
+        const int result = c->res;
+        io_uring_cqe_seen(&b->ring, c);
+        if (p == NULL) {
+            if (!b->closed) uring_listen(b);
+        } else if (!ps_disk_piece_advance(p, result)) {
+            uring_prepare(b, p);
+        } else {
+            ps_disk_finish(b->disk, p);
+            b->idle[b->n_idle++] = p;
+        }
+    }
+}
+
+/* A submission refused for now (no kernel memory, completions to reap first) stays in the ring for the next round. */
+static void *uring_main(void *arg)
+{
+    disk_uring *b = arg;
+    uring_listen(b);
+    for (;;) {
+        uring_fill(b);
+        if (b->closed && b->n_idle == b->queue_depth) break;
+        io_uring_submit_and_wait(&b->ring, 1);
+        uring_reap(b);
+    }
+    return NULL;
+}
+
+static void uring_release(disk_uring *b)
+{
+    if (b->ring.ring_fd > 0) io_uring_queue_exit(&b->ring);
+    if (b->bell >= 0) close(b->bell);
+    ps_mem_free(b->idle);
+    ps_mem_free(b->pieces);
+    ps_mem_free(b);
+}
+
+static void uring_wake(void *backend)
+{
+    const disk_uring *b = backend;
+    const uint64_t one = 1;
+    while (write(b->bell, &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+static void uring_stop(void *backend)
+{
+    disk_uring *b = backend;
+    pthread_join(b->thread, NULL);
+    uring_release(b);
+}
+
+/* Containers often forbid the calls; kernels before 5.6 lack plain reads and writes. */
+static ps_status uring_open_ring(disk_uring *b)
+{
+    const int rc = io_uring_queue_init((unsigned)b->queue_depth + 1, &b->ring, 0);
+    if (rc < 0) {
+        b->ring.ring_fd = -1;
+        return PS_FAIL(PS_ENOSYS, "io_uring is not available: %s", strerror(-rc));
+    }
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&b->ring);
+    const bool ok = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                    io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    if (probe != NULL) io_uring_free_probe(probe);
+    return ok ? PS_OK : PS_FAIL(PS_ENOSYS, "io_uring of this kernel cannot read and write");
+}
+
+static ps_status uring_start(ps_disk *d, int fd, int queue_depth, void **out)
+{
+    ps_status st;
+    disk_uring *b = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
+    b->disk = d;
+    b->fd = fd;
+    b->bell = -1;
+    b->queue_depth = queue_depth;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)queue_depth, sizeof b->pieces[0], &b->pieces));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)queue_depth, sizeof b->idle[0], &b->idle));
+    while (b->n_idle < queue_depth) b->idle[b->n_idle] = &b->pieces[b->n_idle], b->n_idle++;
+    b->bell = eventfd(0, EFD_CLOEXEC);
+    if (b->bell < 0) {
+        st = PS_FAIL(PS_EIO, "cannot create an eventfd: %s", strerror(errno));
+        goto out;
+    }
+    PS_TRY_GOTO(uring_open_ring(b));
+    PS_TRY_GOTO(ps_worker_start("ps-disk", uring_main, b, &b->thread));
+    *out = b;
+    return PS_OK;
+out:
+    uring_release(b);
+    return st;
+}
+
+const ps_disk_backend_ops ps_disk_uring_ops = {
+    .name = "io_uring", .start = uring_start, .wake = uring_wake, .stop = uring_stop};

@@ -1,0 +1,14 @@
+/* worker.h - start a thread of the library. */
+#ifndef PS_DEVICE_WORKER_H
+#define PS_DEVICE_WORKER_H
+
+#include <pthread.h>
+
+#include "base/status.h"
+
+/* Run main(arg) on a thread named `name` (cut at 15 bytes). All signals are blocked there: they are the program's,
+ * and a write past RLIMIT_FSIZE must be an error, not SIGXFSZ. Joined by the caller.
+ * PS_ENOMEM_HOST when the system has no thread left. */
+PS_NODISCARD ps_status ps_worker_start(const char *name, void *(*main)(void *), void *arg, pthread_t *out);
+
+#endif
