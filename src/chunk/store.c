@@ -134,12 +134,12 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
 {
     s->schedule = schedule;
     s->nothing_ahead = false;
-    ps_store_rewind(s);
+    ps_store_go_to(s, 0);
 }
 
-void ps_store_rewind(ps_store *s)
+void ps_store_go_to(ps_store *s, int32_t moment)
 {
-    s->now = -1;
+    s->now = moment - 1;
 }
 
 void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)

@@ -88,8 +88,8 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
  * follows. PS_EBUDGET when the device cannot hold what this moment needs at once, with the bytes. */
 PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
 
-/* Go back to before moment 0 (after an evaluation, which runs only the forward moments). */
-void ps_store_rewind(ps_store *s);
+/* The next ps_store_begin_moment is `moment` of the schedule (after an evaluation, which runs forward moments only). */
+void ps_store_go_to(ps_store *s, int32_t moment);
 
 /* Device memory for activations and workspace: addresses for `bytes`, memory by ps_store_begin_moment. Once per store. */
 PS_NODISCARD ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base);

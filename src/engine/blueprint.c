@@ -1,0 +1,234 @@
+#include "engine/blueprint.h"
+
+#include "base/mem.h"
+#include "optim/grad_clip.h"
+
+/* Optimizer bytes of an element: master, momentum, variance. */
+#define OPTIMIZER_BYTES 12
+/* Rate assumed for Adam when copies are placed in time. */
+#define ADAM_BYTES_PER_NS 20.0
+
+static bool overwrites(const ps_blueprint *b, int32_t tensor)
+{
+    return b->plan->grad_overwrites_param[tensor];
+}
+
+/* ---- pieces ---- */
+
+static ps_status cut_pieces(ps_blueprint *b)
+{
+    const ps_layout *l = b->layout;
+    size_t n = 0;
+    for (int32_t t = 0; t < l->n_tensors; t++) n += (size_t)l->places[t].n_chunks;
+    PS_TRY(ps_mem_alloc(n, sizeof *b->pieces, &b->pieces));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks + 1, sizeof *b->first_piece, &b->first_piece));
+    for (int32_t t = 0; t < l->n_tensors; t++)
+        for (int32_t k = 0; k < l->places[t].n_chunks; k++) b->first_piece[l->places[t].chunk + k + 1]++;
+    for (int32_t c = 0; c < l->n_chunks; c++) b->first_piece[c + 1] += b->first_piece[c];
+    for (int32_t t = 0; t < l->n_tensors; t++) {
+        const ps_place *p = &l->places[t];
+        const ps_param *param = &b->program->params[t];
+        for (int32_t k = 0; k < p->n_chunks; k++) {
+            const int64_t done = k == 0 ? 0 : k * l->chunk_elements;
+            b->pieces[b->first_piece[p->chunk + k]++] =
+                (ps_piece){.tensor = t,
+                           .chunk_offset = p->n_chunks > 1 ? 0 : p->offset,
+                           .tensor_offset = done,
+                           .n = p->n_chunks > 1 ? ps_min_i64(l->chunk_elements, p->elements - done) : p->elements,
+                           .decays = ps_weight_decay_applies(param->name, param->n_dims)};
+            b->uses_grad_list[p->chunk + k] |= !overwrites(b, t);
+        }
+    }
+    for (int32_t c = l->n_chunks; c > 0; c--) b->first_piece[c] = b->first_piece[c - 1];
+    b->first_piece[0] = 0;
+    return PS_OK;
+}
+
+/* ---- where Adam runs ---- */
+
+/* Hybrid placement. The margin is what the device has left beside activations and 16-bit chunks: as many chunks as it holds
+ * keep their optimizer data there and are updated there (PatrickStar's margin). Of the others, as many as fit are kept and
+ * updated on the host, which costs 4 bytes of copies a parameter instead of 24. What neither holds comes from disk, and
+ * is updated on the device, where it passes with the most room. */
+static void place_adam(ps_blueprint *b, const ps_budgets *budgets)
+{
+    const ps_settings *s = b->settings;
+    const int64_t cs = b->layout->chunk_elements;
+    const int64_t param_bytes = (int64_t)b->layout->n_chunks * cs * b->item_bytes[PS_LIST_PARAM16];
+    const int64_t margin = budgets->bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - param_bytes;
+    const int64_t set_bytes = OPTIMIZER_BYTES * cs;
+    int64_t n_device = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
+    if (!s->hybrid_adam) n_device = 0;
+    b->n_adam_resident = (int32_t)ps_min_i64(n_device, b->layout->n_chunks);
+    /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
+    const int64_t guest_bytes = cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD]);
+    int64_t n_host = (budgets->bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
+    if (!s->hybrid_adam) n_host = b->layout->n_chunks;
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) {
+        const bool on_host = c >= b->n_adam_resident && c - b->n_adam_resident < n_host;
+        b->adam_tier[c] = on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+    }
+}
+
+/* ---- trace ---- */
+
+static ps_status access_tensor(ps_blueprint *b, ps_list list, int32_t tensor, ps_tier tier, ps_access_mode mode)
+{
+    const ps_place *p = &b->layout->places[tensor];
+    for (int32_t k = 0; k < p->n_chunks; k++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, list, p->chunk + k), tier, mode));
+    return PS_OK;
+}
+
+/* A chunk of the gradient list is empty at the start of a step: its first writer need not fetch it. */
+static ps_status access_grad_list(ps_blueprint *b, int32_t tensor, ps_tier tier, bool *touched)
+{
+    const ps_place *p = &b->layout->places[tensor];
+    for (int32_t k = 0; k < p->n_chunks; k++) {
+        const int32_t c = p->chunk + k;
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD, c), tier,
+                                   touched[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+    }
+    return PS_OK;
+}
+
+static ps_tier param_tier(const ps_blueprint *b, const ps_node *n)
+{
+    const bool embedding = n->type == &ps_node_token_embedding || n->type == &ps_node_position_embedding;
+    return embedding && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+}
+
+static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touched)
+{
+    const ps_node *n = &b->program->nodes[instr->node];
+    const bool backward = instr->kind == PS_INSTR_BACKWARD;
+    const ps_tier tier = param_tier(b, n);
+    PS_TRY(ps_trace_add_moment(b->trace, instr->kind == PS_INSTR_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD,
+                               instr->label, instr->non_model_bytes, instr->cost_ns));
+    if (instr->kind == PS_INSTR_JOIN) return PS_OK;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        if (!backward || (n->type->backward_reads_w[k] && !overwrites(b, w)))
+            PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_READ));
+        else if (overwrites(b, w))
+            PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_WRITE));
+        if (backward && !overwrites(b, w)) PS_TRY(access_grad_list(b, w, tier, touched));
+    }
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0 || !backward || overwrites(b, w)) continue;
+        for (int32_t c = 0; c < b->layout->places[w].n_chunks; c++) touched[b->layout->places[w].chunk + c] = true;
+    }
+    return PS_OK;
+}
+
+static ps_status trace_adam(ps_blueprint *b, int32_t c)
+{
+    const ps_layout *l = b->layout;
+    const int64_t n = l->used_elements[c];
+    int64_t bytes_per_element = 2 * OPTIMIZER_BYTES + 2 * b->item_bytes[PS_LIST_PARAM16];
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", 0,
+                               (int64_t)((double)(n * bytes_per_element) / ADAM_BYTES_PER_NS)));
+    const ps_tier tier = b->adam_tier[c];
+    bool all_in_list = true;
+    for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1]; i++)
+        all_in_list &= !overwrites(b, b->pieces[i].tensor);
+    PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
+                               all_in_list ? PS_ACCESS_OVERWRITE : PS_ACCESS_WRITE));
+    if (b->uses_grad_list[c])
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_GRAD, c), tier, PS_ACCESS_READ));
+    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, (ps_list)list, c), tier, PS_ACCESS_WRITE));
+    return PS_OK;
+}
+
+static ps_status record_trace(ps_blueprint *b)
+{
+    const ps_plan *p = b->plan;
+    ps_status st = PS_OK;
+    bool *touched = NULL;
+    PS_TRY(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *touched, &touched));
+    PS_TRY_GOTO(ps_trace_create(&b->trace));
+    const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
+    for (int64_t k = 0; k < repeats; k++)
+        for (int32_t m = 0; m < p->n_instrs; m++) PS_TRY_GOTO(trace_instr(b, &p->instrs[m], touched));
+    for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++) PS_TRY_GOTO(trace_adam(b, c));
+    PS_TRY_GOTO(ps_schedule_create(b->trace, PS_LIST_COUNT * b->layout->n_chunks, &b->schedule));
+out:
+    ps_mem_free(touched);
+    return st;
+}
+
+/* ---- whole ---- */
+
+int32_t ps_blueprint_adam_begin(const ps_blueprint *b)
+{
+    const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
+    return (int32_t)repeats * b->plan->n_instrs;
+}
+
+int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < b->program->n_params; t++) {
+        bytes += b->program->params[t].elements * b->item_bytes[PS_LIST_PARAM16];
+        if (!b->settings->training) continue;
+        bytes += b->program->params[t].elements * OPTIMIZER_BYTES;
+        if (!overwrites(b, t)) bytes += b->program->params[t].elements * b->item_bytes[PS_LIST_GRAD];
+    }
+    return bytes;
+}
+
+int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
+{
+    int64_t total = 0;
+    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
+    const int64_t set_bytes = OPTIMIZER_BYTES + 2 * (int64_t)ps_dtype_bytes(s->dtype);
+    /* eight updates fit the device at once; the model makes at least four chunks; at most 64 Mi elements */
+    const int64_t by_memory = budgets->bytes[PS_TIER_DEVICE] / (8 * set_bytes);
+    return ps_max_i64(PS_MIN_CHUNK_ELEMENTS, ps_min_i64(ps_min_i64(by_memory, total / 4), 64 * PS_MIB));
+}
+
+ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
+                              const ps_budgets *budgets, int64_t chunk_elements, ps_blueprint **out)
+{
+    *out = NULL;
+    ps_status st = PS_OK;
+    ps_blueprint *b = NULL;
+    int64_t *sizes = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
+    b->settings = settings;
+    b->program = program;
+    b->plan = plan;
+    b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
+    if (settings->training)
+        for (int list = PS_LIST_MASTER; list < PS_LIST_COUNT; list++) b->item_bytes[list] = 4;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
+    for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
+    PS_TRY_GOTO(ps_layout_create(sizes, program->n_params, chunk_elements, &b->layout));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->adam_tier, &b->adam_tier));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
+    PS_TRY_GOTO(cut_pieces(b));
+    place_adam(b, budgets);
+    PS_TRY_GOTO(record_trace(b));
+    *out = b;
+    b = NULL;
+out:
+    ps_mem_free(sizes);
+    ps_blueprint_destroy(b);
+    return st;
+}
+
+void ps_blueprint_destroy(ps_blueprint *b)
+{
+    if (b == NULL) return;
+    ps_schedule_destroy(b->schedule);
+    ps_trace_destroy(b->trace);
+    ps_mem_free(b->adam_tier);
+    ps_mem_free(b->uses_grad_list);
+    ps_mem_free(b->first_piece);
+    ps_mem_free(b->pieces);
+    ps_layout_destroy(b->layout);
+    ps_mem_free(b);
+}

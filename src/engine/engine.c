@@ -1,0 +1,156 @@
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static ps_status build(ps_engine *e, ps_model_func model, void *user)
+{
+    const ps_settings *s = &e->settings;
+    const ps_plan_options o = {.kernels = &s->kernels,
+                               .dtype = s->dtype,
+                               .training = s->training,
+                               .checkpointing = s->checkpointing,
+                               .n_checkpoints = s->n_checkpoints,
+                               .may_overwrite_params = s->accumulation == 1};
+    PS_TRY(ps_program_build(model, user, s->B, s->T, &e->program));
+    PS_TRY(ps_plan_create(e->program, &o, &e->plan));
+    const ps_status st =
+        ps_trial_find_blueprint(s, e->program, e->plan, &s->budgets, &e->blueprint, &e->forecast);
+    return st == PS_EBUDGET ? ps_trial_explain(s, model, user, e->program, e->plan) : st;
+}
+
+static ps_status open_tiers(ps_engine *e)
+{
+    const ps_settings *s = &e->settings;
+    ps_tiers_options o = {.budgets = s->budgets,
+                          .disk_folder = s->disk_folder,
+                          .disk_backend = s->disk_backend,
+                          .queue_depth = s->queue_depth,
+                          .keep_freed_memory = s->keep_freed_memory,
+                          .layout = e->blueprint->layout,
+                          .policy = s->policy,
+                          .prefetch = s->prefetch,
+                          .wait_at_once = s->wait_at_once};
+    memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
+    PS_TRY(ps_tiers_open(&o, &e->tiers));
+    PS_TRY(ps_runner_init(&e->runner, e->blueprint, &e->tiers, true));
+    return ps_runner_create_params(&e->runner);
+}
+
+static ps_status initialize(ps_model_func model, void *user, int local_rank, const ps_config *config, bool training,
+                            ps_engine **out)
+{
+    *out = NULL;
+    if (model == NULL || config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
+    if (local_rank != 0)
+        return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but this build runs one process", local_rank);
+    ps_status st = PS_OK;
+    ps_engine *e = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
+    PS_TRY_GOTO(ps_settings_read(config, training, &e->settings));
+    ps_kernels_set_threads(e->settings.threads);
+    PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
+    e->last_step.loss_scale = (double)e->scaler.scale;
+    PS_TRY_GOTO(build(e, model, user));
+    PS_TRY_GOTO(open_tiers(e));
+    *out = e;
+    e = NULL;
+out:
+    ps_engine_destroy(e);
+    return st;
+}
+
+ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
+                               ps_engine **engine)
+{
+    return initialize(model_func, user, local_rank, config, true, engine);
+}
+
+ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
+                                         const ps_config *config, ps_engine **engine)
+{
+    return initialize(model_func, user, local_rank, config, false, engine);
+}
+
+void ps_engine_destroy(ps_engine *e)
+{
+    if (e == NULL) return;
+    ps_tiers_close(&e->tiers);
+    ps_runner_deinit(&e->runner);
+    ps_blueprint_destroy(e->blueprint);
+    ps_plan_destroy(e->plan);
+    ps_program_destroy(e->program);
+    ps_mem_free(e);
+}
+
+ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call)
+{
+    static const char *const after[] = {[PS_ENGINE_READY] = "ps_step or initialisation",
+                                        [PS_ENGINE_FORWARD] = "ps_forward",
+                                        [PS_ENGINE_BACKWARD] = "ps_backward",
+                                        [PS_ENGINE_FAILED] = "a failure inside a step"};
+    if (e->state == wanted) return PS_OK;
+    return PS_FAIL(PS_ESTATE, "%s is not allowed after %s; it follows %s", call, after[e->state], after[wanted]);
+}
+
+ps_status ps_engine_check(ps_engine *e, ps_status st)
+{
+    if (st != PS_OK) e->state = PS_ENGINE_FAILED;
+    return st;
+}
+
+/* ---- reports ---- */
+
+void ps_engine_get_step_info(const ps_engine *e, ps_step_info *out)
+{
+    *out = e->last_step;
+}
+
+void ps_engine_get_shape(const ps_engine *e, int64_t *batch, int64_t *sequence, int64_t *accumulation,
+                         int64_t *vocabulary)
+{
+    if (batch != NULL) *batch = e->settings.B;
+    if (sequence != NULL) *sequence = e->settings.T;
+    if (accumulation != NULL) *accumulation = e->settings.accumulation;
+    if (vocabulary != NULL) *vocabulary = e->program->n_tokens;
+}
+
+void ps_engine_reset_peaks(ps_engine *e)
+{
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_device_reset_peak(e->tiers.ram[t]);
+}
+
+void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
+{
+    const ps_layout *l = e->blueprint->layout;
+    const ps_device_stats device = ps_device_get_stats(e->tiers.ram[PS_TIER_DEVICE]);
+    const ps_device_stats host = ps_device_get_stats(e->tiers.ram[PS_TIER_HOST]);
+    const ps_store_stats store = ps_store_get_stats(e->tiers.store);
+    *out = (ps_memory_info){
+        .parameters = l->tensor_elements,
+        .model_data_bytes = ps_blueprint_model_data_bytes(e->blueprint),
+        .chunk_elements = l->chunk_elements,
+        .n_chunks = l->n_chunks,
+        .chunk_waste = ps_layout_waste(l),
+        .device_budget_bytes = e->settings.budgets.bytes[PS_TIER_DEVICE],
+        .host_budget_bytes = e->settings.budgets.bytes[PS_TIER_HOST],
+        .disk_budget_bytes = e->settings.budgets.bytes[PS_TIER_DISK],
+        .device_peak_bytes = device.peak_bytes,
+        .host_peak_bytes = host.peak_bytes,
+        .disk_peak_bytes = store.disk_bytes,
+        .device_used_bytes = device.used_bytes,
+        .host_used_bytes = host.used_bytes,
+        .disk_used_bytes = store.disk_bytes,
+        .non_model_peak_bytes = e->plan->non_model_bytes,
+        .host_to_device_bytes = store.moved_bytes[PS_LINK_HOST_TO_DEVICE],
+        .device_to_host_bytes = store.moved_bytes[PS_LINK_DEVICE_TO_HOST],
+        .disk_read_bytes = store.moved_bytes[PS_LINK_DISK_READ],
+        .disk_write_bytes = store.moved_bytes[PS_LINK_DISK_WRITE],
+        .wait_ns = store.wait_ns,
+        .planned_device_peak_bytes = e->forecast.peak_bytes[PS_TIER_DEVICE],
+        .planned_host_peak_bytes = e->forecast.peak_bytes[PS_TIER_HOST],
+        .planned_disk_peak_bytes = e->forecast.peak_bytes[PS_TIER_DISK],
+    };
+    for (int link = 0; link < PS_LINK_COUNT; link++) out->planned_moved_bytes += e->forecast.moved_bytes[link];
+}

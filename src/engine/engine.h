@@ -1,0 +1,37 @@
+/* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), tensors.c (access
+ * to parameters). */
+#ifndef PS_ENGINE_ENGINE_H
+#define PS_ENGINE_ENGINE_H
+
+#include "engine/runner.h"
+#include "engine/trial.h"
+
+/* What may be called next. */
+typedef enum ps_engine_state {
+    PS_ENGINE_READY,    /* ps_forward, ps_evaluate, ps_logits */
+    PS_ENGINE_FORWARD,  /* after ps_forward: ps_backward */
+    PS_ENGINE_BACKWARD, /* after ps_backward: ps_step */
+    PS_ENGINE_FAILED,   /* an error inside a step: nothing */
+} ps_engine_state;
+
+struct ps_engine {
+    ps_settings settings;
+    ps_program *program;
+    ps_plan *plan;
+    ps_blueprint *blueprint;
+    ps_tiers tiers;
+    ps_runner runner;
+    ps_forecast forecast;
+    ps_engine_state state;
+    ps_loss_scaler scaler;
+    int64_t adam_steps; /* updates made; skipped ones are not */
+    ps_step_info last_step;
+};
+
+/* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
+PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
+
+/* st unless PS_OK turns the engine failed. */
+ps_status ps_engine_check(ps_engine *e, ps_status st);
+
+#endif

@@ -1,0 +1,415 @@
+#include "engine/runner.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+
+/* Streams of random numbers: parameters have those below 2^63, dropout those above. */
+#define DROPOUT_STREAMS ((uint64_t)1 << 63)
+
+ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, bool compute)
+{
+    *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
+    PS_TRY(ps_mem_alloc((size_t)bp->program->n_params, sizeof *r->sum_squares, &r->sum_squares));
+    return ps_store_reserve_non_model(tiers->store, bp->plan->non_model_bytes, &r->non_model);
+}
+
+void ps_runner_deinit(ps_runner *r)
+{
+    ps_mem_free(r->sum_squares);
+    r->sum_squares = NULL;
+}
+
+/* ---- addresses ---- */
+
+static char *element(const ps_runner *r, ps_list list, int32_t chunk, int64_t offset)
+{
+    char *payload = ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
+    return payload + offset * r->bp->item_bytes[list];
+}
+
+static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
+{
+    const ps_place *p = &r->bp->layout->places[tensor];
+    return element(r, list, p->chunk, p->offset);
+}
+
+/* ---- pins ---- */
+
+static const ps_access *accesses_of(const ps_blueprint *b, int32_t moment, int32_t *n)
+{
+    *n = b->trace->moments[moment].n_accesses;
+    return &b->trace->accesses[b->trace->moments[moment].first_access];
+}
+
+static void unpin_first(ps_runner *r, int32_t moment, int32_t n)
+{
+    int32_t all;
+    const ps_access *a = accesses_of(r->bp, moment, &all);
+    for (int32_t i = 0; i < n; i++) ps_store_unpin(r->tiers->store, a[i].chunk);
+}
+
+static ps_status begin_moment(ps_runner *r, int32_t moment)
+{
+    PS_TRY(ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes));
+    int32_t n;
+    const ps_access *a = accesses_of(r->bp, moment, &n);
+    for (int32_t i = 0; i < n; i++) {
+        const ps_status st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
+        if (st == PS_OK) continue;
+        unpin_first(r, moment, i);
+        return st;
+    }
+    return PS_OK;
+}
+
+static void end_moment(ps_runner *r, int32_t moment)
+{
+    int32_t n;
+    (void)accesses_of(r->bp, moment, &n);
+    unpin_first(r, moment, n);
+}
+
+/* ---- states of the 16-bit tensors ---- */
+
+static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
+{
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    ps_store *s = r->tiers->store;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        const bool reads = instr->kind != PS_INSTR_BACKWARD || n->type->backward_reads_w[k];
+        if (reads && ps_store_tensor_state(s, w) == PS_STATE_HOLD_AFTER_BWD)
+            return PS_FAIL(PS_ESTATE, "%s reads %s, which its gradient has overwritten: call ps_step first",
+                           instr->label, r->bp->program->params[w].name);
+        PS_TRY(ps_store_tensor_begin(s, w));
+    }
+    return PS_OK;
+}
+
+static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
+{
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        ps_state after = r->pass == PS_PASS_TRAIN ? PS_STATE_HOLD_AFTER_FWD : PS_STATE_HOLD;
+        if (instr->kind == PS_INSTR_BACKWARD && r->bp->plan->grad_overwrites_param[w]) after = PS_STATE_HOLD_AFTER_BWD;
+        PS_TRY(ps_store_tensor_end(r->tiers->store, w, after));
+    }
+    return PS_OK;
+}
+
+/* ---- computing one instruction ---- */
+
+static ps_dtype grad_dtype(const ps_runner *r, int32_t tensor)
+{
+    return r->bp->plan->grad_overwrites_param[tensor] ? r->bp->settings->dtype : PS_DTYPE_F32;
+}
+
+static char *grad_address(const ps_runner *r, int32_t tensor)
+{
+    return tensor_address(r, r->bp->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD, tensor);
+}
+
+static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *run)
+{
+    const ps_node *n = run->node;
+    const bool backward = instr->kind == PS_INSTR_BACKWARD;
+    run->grad_dtype = run->dtype;
+    run->accumulate_dw = instr->accumulate_dw || r->micro > 0;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        if (!backward || n->type->backward_reads_w[k]) run->w[k] = tensor_address(r, PS_LIST_PARAM16, w);
+        if (!backward) continue;
+        run->dw[k] = grad_address(r, w);
+        run->grad_dtype = grad_dtype(r, w);
+    }
+}
+
+/* Sum of squares of each gradient as soon as its last part is there. */
+static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
+{
+    if (r->micro + 1 < r->bp->settings->accumulation) return PS_OK;
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        if (!instr->completes_grad[k]) continue;
+        const int32_t w = n->params[k];
+        int64_t nonfinite = 0;
+        PS_TRY(r->bp->settings->kernels.grad_stats(NULL, &(ps_grad_stats_args){.sum_squares = &r->sum_squares[w],
+                                                                               .n_nonfinite = &nonfinite,
+                                                                               .x = grad_address(r, w),
+                                                                               .n = r->bp->program->params[w].elements,
+                                                                               .dtype = grad_dtype(r, w)}));
+        r->n_nonfinite += nonfinite;
+    }
+    return PS_OK;
+}
+
+static void take_loss(ps_runner *r, const ps_node_run *run)
+{
+    double sum = 0;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < run->B * run->T; i++) {
+        sum += (double)run->saved[1][i];
+        counted += run->targets[i] != PS_IGNORE_INDEX;
+    }
+    r->loss = counted > 0 ? sum / (double)counted : 0;
+}
+
+static ps_status compute(ps_runner *r, const ps_instr *instr)
+{
+    const ps_settings *s = r->bp->settings;
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    ps_node_run run = {.mode = PS_RUN_COMPUTE,
+                       .kernels = &s->kernels,
+                       .dtype = s->dtype,
+                       .B = s->B,
+                       .T = s->T,
+                       .node = n,
+                       .training = r->pass == PS_PASS_TRAIN,
+                       .loss_scale = (float)(r->loss_scale / (double)s->accumulation),
+                       .logits = r->pass == PS_PASS_LOGITS ? r->logits : NULL,
+                       .logits_row = r->logits_row};
+    const uint64_t n_micro = (uint64_t)(r->step * s->accumulation + r->micro);
+    run.dropout_key.seed = s->seed;
+    run.dropout_key.stream =
+        DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
+    ps_plan_bind(r->bp->plan, instr, r->non_model, &run);
+    switch (instr->kind) {
+    case PS_INSTR_FORWARD:
+    case PS_INSTR_RECOMPUTE:
+        bind_params(r, instr, &run);
+        PS_TRY(n->type->forward(&run));
+        if (n->output < 0 && r->pass != PS_PASS_LOGITS) take_loss(r, &run);
+        return PS_OK;
+    case PS_INSTR_BACKWARD:
+        bind_params(r, instr, &run);
+        PS_TRY(n->type->backward(&run));
+        return take_grad_stats(r, instr);
+    case PS_INSTR_JOIN:
+        return s->kernels.add(NULL, &(ps_add_args){.y = run.y,
+                                                   .a = run.x[0],
+                                                   .b = run.x[1],
+                                                   .n = instr->join_elements,
+                                                   .dtype = s->dtype});
+    }
+    return PS_OK;
+}
+
+/* The batch has buffers from the first moment on. */
+static void put_batch(ps_runner *r)
+{
+    const ps_plan *p = r->bp->plan;
+    const size_t bytes = (size_t)(r->bp->settings->B * r->bp->settings->T) * sizeof(int32_t);
+    memcpy((char *)r->non_model + p->buffers[p->tokens].offset, r->tokens, bytes);
+    if (r->targets != NULL) memcpy((char *)r->non_model + p->buffers[p->targets].offset, r->targets, bytes);
+}
+
+static ps_status run_instr(ps_runner *r, int32_t index)
+{
+    const ps_instr *instr = &r->bp->plan->instrs[index];
+    const int32_t moment = (int32_t)r->micro * r->bp->plan->n_instrs + index;
+    PS_TRY(begin_moment(r, moment));
+    if (index == 0 && r->compute) put_batch(r);
+    ps_status st = begin_tensors(r, instr);
+    if (st == PS_OK && r->compute) st = compute(r, instr);
+    if (st == PS_OK) st = end_tensors(r, instr);
+    end_moment(r, moment);
+    return st;
+}
+
+/* ---- passes ---- */
+
+ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets)
+{
+    const ps_plan *p = r->bp->plan;
+    r->tokens = tokens;
+    r->targets = targets;
+    for (int32_t m = 0; m < p->n_forward; m++) PS_TRY(run_instr(r, m));
+    return PS_OK;
+}
+
+ps_status ps_runner_backward(ps_runner *r)
+{
+    const ps_plan *p = r->bp->plan;
+    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_instr(r, m));
+    return PS_OK;
+}
+
+/* ---- update ---- */
+
+static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
+{
+    const ps_settings *s = r->bp->settings;
+    const bool over = r->bp->plan->grad_overwrites_param[piece->tensor];
+    void *param = element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
+    float *master = (float *)(void *)element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
+    if (u->skip)
+        return s->kernels.cast(NULL, &(ps_cast_args){.dst = param,
+                                                     .src = master,
+                                                     .n = piece->n,
+                                                     .dst_dtype = s->dtype,
+                                                     .src_dtype = PS_DTYPE_F32});
+    return s->kernels.adam(
+        NULL, &(ps_adam_args){.param = param,
+                              .grad = over ? param : element(r, PS_LIST_GRAD, chunk, piece->chunk_offset),
+                              .master = master,
+                              .m = (float *)(void *)element(r, PS_LIST_MOMENTUM, chunk, piece->chunk_offset),
+                              .v = (float *)(void *)element(r, PS_LIST_VARIANCE, chunk, piece->chunk_offset),
+                              .n = piece->n,
+                              .lr = u->lr,
+                              .beta1 = (float)s->beta1,
+                              .beta2 = (float)s->beta2,
+                              .eps = (float)s->eps,
+                              .weight_decay = piece->decays ? (float)s->weight_decay : 0.0f,
+                              .bias1 = u->bias1,
+                              .bias2 = u->bias2,
+                              .grad_scale = u->grad_scale,
+                              .decoupled_decay = s->decoupled_decay,
+                              .param_dtype = s->dtype,
+                              .grad_dtype = over ? s->dtype : PS_DTYPE_F32});
+}
+
+static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
+{
+    const ps_blueprint *b = r->bp;
+    const int32_t moment = ps_blueprint_adam_begin(b) + chunk;
+    ps_status st = PS_OK;
+    PS_TRY(begin_moment(r, moment));
+    for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
+        const ps_piece *piece = &b->pieces[i];
+        st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
+        if (st == PS_OK && r->compute) st = update_piece(r, u, chunk, piece);
+        const bool whole = piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements;
+        if (st == PS_OK)
+            st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
+    }
+    end_moment(r, moment);
+    if (b->uses_grad_list[chunk]) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, chunk));
+    return st;
+}
+
+ps_status ps_runner_update(ps_runner *r, const ps_update *u)
+{
+    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) PS_TRY(update_chunk(r, u, c));
+    return PS_OK;
+}
+
+/* ---- creation of parameters ---- */
+
+/* Values of a piece, a function of seed, name and position alone. */
+static ps_status draw(const ps_runner *r, const ps_piece *piece, float *out)
+{
+    const ps_param *p = &r->bp->program->params[piece->tensor];
+    const ps_rng_key key = {.seed = r->bp->settings->seed, .stream = XXH3_64bits(p->name, strlen(p->name)) >> 1};
+    return r->bp->settings->kernels.fill(NULL, &(ps_fill_args){.dst = out,
+                                                               .n = piece->n,
+                                                               .first_index = piece->tensor_offset,
+                                                               .mean = (float)p->init_mean,
+                                                               .std = (float)p->init_std,
+                                                               .key = key});
+}
+
+/* Inference has no masters: a small buffer stands in, so that both draw the same numbers. */
+static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_piece *piece)
+{
+    enum { AT_ONCE = 4096 };
+    float values[AT_ONCE];
+    const ps_settings *s = r->bp->settings;
+    for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
+        const ps_piece part = {.tensor = piece->tensor,
+                               .tensor_offset = piece->tensor_offset + done,
+                               .n = ps_min_i64(AT_ONCE, piece->n - done)};
+        PS_TRY(draw(r, &part, values));
+        PS_TRY(s->kernels.cast(NULL, &(ps_cast_args){.dst = element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
+                                                     .src = values,
+                                                     .n = part.n,
+                                                     .dst_dtype = s->dtype,
+                                                     .src_dtype = PS_DTYPE_F32}));
+    }
+    return PS_OK;
+}
+
+static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece)
+{
+    const ps_settings *s = r->bp->settings;
+    if (!s->training) return create_without_master(r, chunk, piece);
+    float *master = (float *)(void *)element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
+    PS_TRY(draw(r, piece, master));
+    return s->kernels.cast(NULL, &(ps_cast_args){.dst = element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset),
+                                                 .src = master,
+                                                 .n = piece->n,
+                                                 .dst_dtype = s->dtype,
+                                                 .src_dtype = PS_DTYPE_F32});
+}
+
+static ps_status create_chunk(ps_runner *r, int32_t c)
+{
+    const ps_blueprint *b = r->bp;
+    ps_store *s = r->tiers->store;
+    const ps_chunk_id param = ps_store_chunk(b->layout, PS_LIST_PARAM16, c);
+    const ps_chunk_id master = ps_store_chunk(b->layout, PS_LIST_MASTER, c);
+    const ps_tier tier = b->adam_tier[c];
+    ps_status st = PS_OK;
+    if (b->settings->training) PS_TRY(ps_store_pin(s, master, tier, PS_ACCESS_WRITE, NULL));
+    st = ps_store_pin(s, param, tier, PS_ACCESS_WRITE, NULL);
+    if (st == PS_OK) {
+        for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1] && st == PS_OK; i++) {
+            const ps_piece *piece = &b->pieces[i];
+            if (piece->tensor_offset == 0) st = ps_store_tensor_begin(s, piece->tensor);
+            if (st == PS_OK && r->compute) st = create_piece(r, c, piece);
+            if (st == PS_OK && piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements)
+                st = ps_store_tensor_end(s, piece->tensor, PS_STATE_HOLD);
+        }
+        ps_store_unpin(s, param);
+    }
+    if (b->settings->training) ps_store_unpin(s, master);
+    return st;
+}
+
+/* Device bytes that chunks may take while there is no schedule: the configured share, but room to work in any case. */
+static int64_t unscheduled_limit(const ps_runner *r, int32_t n_lists)
+{
+    const ps_blueprint *b = r->bp;
+    const int64_t budget = ps_device_get_stats(r->tiers->ram[PS_TIER_DEVICE]).budget_bytes;
+    int64_t working_set = 0;
+    for (int list = 0; list < n_lists; list++)
+        working_set += ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
+    return ps_max_i64(working_set, (int64_t)((double)budget * b->settings->unscheduled_share));
+}
+
+/* The largest that one moment wants on the device at once, as chunks. */
+static int64_t largest_moment(const ps_runner *r)
+{
+    const ps_blueprint *b = r->bp;
+    int64_t most = 0;
+    for (int32_t m = 0; m < b->trace->n_moments; m++) {
+        int32_t n;
+        const ps_access *a = accesses_of(b, m, &n);
+        int64_t bytes = 0;
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t item = b->item_bytes[a[i].chunk / b->layout->n_chunks];
+            if (a[i].tier == PS_TIER_DEVICE) bytes += ps_round_up(b->layout->chunk_elements * item, PS_PAGE_BYTES);
+        }
+        most = ps_max_i64(most, bytes);
+    }
+    return most;
+}
+
+ps_status ps_runner_create_params(ps_runner *r)
+{
+    ps_store *s = r->tiers->store;
+    ps_store_limit_chunks(s, PS_TIER_DEVICE, unscheduled_limit(r, PS_LIST_MASTER + 1));
+    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) PS_TRY(create_chunk(r, c));
+    if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));
+    int64_t limit = INT64_MAX;
+    if (r->bp->settings->static_partition)
+        limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));
+    ps_store_limit_chunks(s, PS_TIER_DEVICE, limit);
+    ps_store_set_schedule(s, r->bp->schedule);
+    return PS_OK;
+}

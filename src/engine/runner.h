@@ -1,0 +1,53 @@
+/* runner.h - carries out a blueprint's moments on some tiers: pins what a moment wants, computes, unpins.
+ *
+ * A trial (compute false, simulated tiers) makes exactly the same calls of the store as a real run; that is why what it
+ * predicts, peaks and moved bytes, is what happens. */
+#ifndef PS_ENGINE_RUNNER_H
+#define PS_ENGINE_RUNNER_H
+
+#include "engine/blueprint.h"
+
+/* What a forward pass is for. */
+typedef enum ps_pass {
+    PS_PASS_TRAIN,
+    PS_PASS_EVALUATE, /* no dropout; leaves no trace in the tensor states */
+    PS_PASS_LOGITS,
+} ps_pass;
+
+typedef struct ps_runner {
+    const ps_blueprint *bp;
+    ps_tiers *tiers;
+    bool compute;
+    void *non_model; /* base of the activation region */
+
+    /* of the step under way */
+    ps_pass pass;
+    int64_t step, micro; /* optimizer steps begun so far (skipped ones too), micro-batch of this one */
+    double loss_scale;
+    double loss;               /* out: mean of the last forward pass */
+    double *sum_squares;       /* [n_params] out: of each gradient, scaled */
+    int64_t n_nonfinite;       /* out: gradients' infinities and NaNs of this step */
+    float *logits;             /* PS_PASS_LOGITS: [V] out */
+    int64_t logits_row;
+    const int32_t *tokens, *targets; /* the caller's batch, during ps_runner_forward */
+} ps_runner;
+
+/* Numbers of one update. */
+typedef struct ps_update {
+    bool skip;       /* overflow: put the parameters back from the masters */
+    float lr, grad_scale, bias1, bias2;
+} ps_update;
+
+/* Tiers and blueprint must outlive it. */
+PS_NODISCARD ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, bool compute);
+void ps_runner_deinit(ps_runner *r);
+
+/* Create the parameters in their chunks, then install the schedule. */
+PS_NODISCARD ps_status ps_runner_create_params(ps_runner *r);
+
+/* Moments of a forward pass over a batch that was given; tokens and targets are copied to the device first. NULL in a trial. */
+PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets);
+PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);
+PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
+
+#endif

@@ -1,0 +1,162 @@
+#include "engine/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/machine.h"
+
+/* Length of the rise when the configuration leaves it to the type: DeepSpeed's schedulers take 1000, Hugging Face's none. */
+#define DEEPSPEED_WARMUP_STEPS 1000
+
+static ps_status read_lr(const ps_options *o, ps_lr_schedule *lr)
+{
+    static const ps_lr_type types[] = {
+        [PS_CONFIG_SCHEDULER_CONSTANT] = PS_LR_CONSTANT,
+        [PS_CONFIG_SCHEDULER_CONSTANT_WITH_WARMUP] = PS_LR_CONSTANT_WITH_WARMUP,
+        [PS_CONFIG_SCHEDULER_LINEAR] = PS_LR_LINEAR,
+        [PS_CONFIG_SCHEDULER_COSINE] = PS_LR_COSINE,
+        [PS_CONFIG_SCHEDULER_WARMUP_LR] = PS_LR_WARMUP_LR,
+        [PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR] = PS_LR_WARMUP_DECAY_LR,
+        [PS_CONFIG_SCHEDULER_WARMUP_COSINE_LR] = PS_LR_WARMUP_COSINE_LR,
+    };
+    const ps_lr_type type = types[o->scheduler_type];
+    const bool deepspeed =
+        type == PS_LR_WARMUP_LR || type == PS_LR_WARMUP_DECAY_LR || type == PS_LR_WARMUP_COSINE_LR;
+    const int64_t warmup = o->scheduler_params_warmup_num_steps;
+    *lr = (ps_lr_schedule){
+        .type = type,
+        .lr = o->optimizer_params_lr,
+        .warmup_num_steps = warmup >= 0 ? warmup : deepspeed ? DEEPSPEED_WARMUP_STEPS : 0,
+        .total_num_steps = o->scheduler_params_total_num_steps > 0 ? o->scheduler_params_total_num_steps : o->train_steps,
+        .min_lr_ratio = o->scheduler_params_min_lr_ratio,
+        .warmup_type = o->scheduler_params_warmup_type == PS_CONFIG_WARMUP_LOG ? PS_LR_RAMP_LOG : PS_LR_RAMP_LINEAR,
+        .warmup_min_lr = o->scheduler_params_warmup_min_lr,
+        .warmup_max_lr = o->scheduler_params_warmup_max_lr,
+        .warmup_min_ratio = o->scheduler_params_warmup_min_ratio,
+        .cos_min_ratio = o->scheduler_params_cos_min_ratio,
+    };
+    return ps_lr_schedule_check(lr);
+}
+
+static void read_scaler(const ps_options *o, ps_loss_scaler_options *s)
+{
+    if (!o->fp16_enabled) {
+        *s = (ps_loss_scaler_options){.loss_scale = 1};
+        return;
+    }
+    *s = (ps_loss_scaler_options){.loss_scale = (float)o->fp16_loss_scale,
+                                  .initial_scale_power = (int)o->fp16_initial_scale_power,
+                                  .loss_scale_window = o->fp16_loss_scale_window,
+                                  .hysteresis = (int)o->fp16_hysteresis,
+                                  .consecutive_hysteresis = o->fp16_consecutive_hysteresis,
+                                  .min_loss_scale = (float)o->fp16_min_loss_scale,
+                                  .max_loss_scale = (float)o->fp16_max_loss_scale};
+}
+
+static ps_status read_kernels(const ps_options *o, ps_kernels *k)
+{
+    if (o->train_backend == PS_CONFIG_BACKEND_REF) {
+        ps_kernels_init_ref(k);
+        return PS_OK;
+    }
+    const ps_cpu_isa best = ps_cpu_isa_detect();
+    ps_cpu_isa isa = best;
+    switch (o->train_isa) {
+    case PS_CONFIG_ISA_AUTO: break;
+    case PS_CONFIG_ISA_PORTABLE: isa = PS_CPU_PORTABLE; break;
+    case PS_CONFIG_ISA_AVX2: isa = PS_CPU_AVX2; break;
+    case PS_CONFIG_ISA_AVX512: isa = PS_CPU_AVX512; break;
+    case PS_CONFIG_ISA_AVX512_BF16: isa = PS_CPU_AVX512_BF16; break;
+    }
+    if (isa > best)
+        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(isa),
+                       ps_cpu_isa_name(best));
+    ps_kernels_init_cpu(k, isa);
+    return PS_OK;
+}
+
+static ps_status read_disk(const ps_options *o, ps_settings *s)
+{
+    const char *tmp = getenv("TMPDIR");
+    const char *folder = o->memory_disk_path[0] ? o->memory_disk_path : tmp != NULL && tmp[0] ? tmp : "/tmp";
+    if (strlen(folder) >= sizeof s->disk_folder)
+        return PS_FAIL(PS_EINVAL, "memory.disk_path is longer than %zu characters", sizeof s->disk_folder - 1);
+    strcpy(s->disk_folder, folder);
+    s->queue_depth = (int)o->memory_queue_depth;
+    switch (o->memory_disk_backend) {
+    case PS_CONFIG_DISK_BACKEND_AUTO: s->disk_backend = PS_DISK_AUTO; break;
+    case PS_CONFIG_DISK_BACKEND_IO_URING: s->disk_backend = PS_DISK_URING; break;
+    case PS_CONFIG_DISK_BACKEND_THREADS: s->disk_backend = PS_DISK_THREADS; break;
+    }
+    return PS_OK;
+}
+
+/* "auto": the device takes its share of what the machine has left; the host its share of the rest, but none when the device
+ * is automatic too, because on this backend both are the same memory and copies between them would gain nothing. */
+static ps_status read_budgets(const ps_options *o, ps_settings *s)
+{
+    int64_t *b = s->budgets.bytes;
+    b[PS_TIER_DEVICE] = o->memory_device;
+    b[PS_TIER_HOST] = o->memory_host;
+    b[PS_TIER_DISK] = o->memory_disk;
+    if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO || b[PS_TIER_HOST] == PS_BYTES_AUTO) {
+        ps_machine_memory_info memory;
+        PS_TRY(ps_machine_memory(NULL, &memory));
+        const double available = (double)memory.available_bytes;
+        if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO) {
+            b[PS_TIER_DEVICE] = (int64_t)(available * o->client_mem_tracer_overall_gpu_mem_ratio);
+            if (b[PS_TIER_HOST] == PS_BYTES_AUTO) b[PS_TIER_HOST] = 0;
+        }
+        if (b[PS_TIER_HOST] == PS_BYTES_AUTO) {
+            const double rest = available - (double)b[PS_TIER_DEVICE];
+            b[PS_TIER_HOST] = rest > 0 ? (int64_t)(rest * o->client_mem_tracer_overall_cpu_mem_ratio) : 0;
+        }
+    }
+    if (b[PS_TIER_DISK] == PS_BYTES_AUTO) {
+        struct statvfs fs;
+        if (statvfs(s->disk_folder, &fs) != 0)
+            return PS_FAIL(PS_EIO, "memory.disk_path: %s is not a folder that can be used", s->disk_folder);
+        b[PS_TIER_DISK] = (int64_t)((double)fs.f_bavail * (double)fs.f_frsize * 0.8);
+    }
+    return PS_OK;
+}
+
+ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)
+{
+    const ps_options *o = ps_config_options(config);
+    *out = (ps_settings){
+        .training = training,
+        .B = o->train_micro_batch_size_per_gpu,
+        .T = o->data_sequence_length > 0 ? o->data_sequence_length : o->model_n_positions,
+        .accumulation = training ? o->gradient_accumulation_steps : 1,
+        .dtype = o->bf16_enabled ? PS_DTYPE_BF16 : o->fp16_enabled ? PS_DTYPE_F16 : PS_DTYPE_F32,
+        .seed = (uint64_t)o->train_seed,
+        .threads = (int)o->train_threads,
+        .prefetch = (int32_t)o->memory_prefetch,
+        .wait_at_once = !o->client_opts_with_async_move,
+        .keep_freed_memory = o->client_opts_with_mem_cache,
+        .chunk_elements = o->default_chunk_size,
+        .release_after_init = o->release_after_init,
+        .embedding_on_host = o->use_cpu_embedding,
+        .hybrid_adam = o->optimizer_params_use_hybrid_adam,
+        .unscheduled_share = o->client_mem_tracer_warmup_gpu_chunk_mem_ratio,
+        .static_partition = o->client_mem_tracer_with_static_partition,
+        .margin_share = o->client_mem_tracer_margin_use_ratio,
+        .checkpointing = o->activation_checkpointing_enabled,
+        .n_checkpoints = (int32_t)o->activation_checkpointing_number_checkpoints,
+        .beta1 = o->optimizer_params_betas[0],
+        .beta2 = o->optimizer_params_betas[1],
+        .eps = o->optimizer_params_eps,
+        .weight_decay = o->optimizer_params_weight_decay,
+        .clip_norm = o->gradient_clipping,
+        .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
+    };
+    out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);
+    if (out->policy == NULL) return PS_FAIL(PS_EINVAL, "memory.policy is not known");
+    read_scaler(o, &out->scaler);
+    PS_TRY(read_lr(o, &out->lr));
+    PS_TRY(read_kernels(o, &out->kernels));
+    PS_TRY(read_disk(o, out));
+    return read_budgets(o, out);
+}

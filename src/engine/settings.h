@@ -1,0 +1,44 @@
+/* settings.h - what the engine takes from a configuration, copied at initialisation: the engine keeps no pointer into it. */
+#ifndef PS_ENGINE_SETTINGS_H
+#define PS_ENGINE_SETTINGS_H
+
+#include "config/config.h"
+#include "engine/tiers.h"
+#include "kernel/kernel.h"
+#include "optim/loss_scaler.h"
+#include "optim/lr_schedule.h"
+
+typedef struct ps_settings {
+    bool training; /* false: inference */
+    int64_t B, T, accumulation;
+    ps_dtype dtype;
+    uint64_t seed;
+    ps_kernels kernels;
+    int threads;
+
+    ps_budgets budgets;
+    const ps_policy *policy;
+    int32_t prefetch;
+    bool wait_at_once, keep_freed_memory;
+    ps_disk_backend disk_backend;
+    int queue_depth;
+    char disk_folder[1024];
+
+    int64_t chunk_elements; /* 0: search */
+    bool release_after_init, embedding_on_host, hybrid_adam;
+    double unscheduled_share; /* of the device, for chunks while there is no schedule */
+    bool static_partition;    /* and afterwards too */
+    double margin_share;
+    bool checkpointing;
+    int32_t n_checkpoints;
+
+    ps_lr_schedule lr;
+    ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
+    double beta1, beta2, eps, weight_decay, clip_norm;
+    bool decoupled_decay;
+} ps_settings;
+
+/* Resolves "auto" budgets from the memory that the machine and its control groups leave. */
+PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+
+#endif

@@ -1,0 +1,142 @@
+/* tensors.c - parameters and gradients from outside, piece by piece, wherever their chunks are. */
+#include <string.h>
+#include <xxhash.h>
+
+#include "engine/engine.h"
+
+int64_t ps_engine_n_tensors(const ps_engine *e)
+{
+    return e->program->n_params;
+}
+
+static ps_status check_range(const ps_engine *e, int64_t tensor, int64_t first, int64_t n)
+{
+    if (tensor < 0 || tensor >= e->program->n_params)
+        return PS_FAIL(PS_EINVAL, "tensor %lld of %d", (long long)tensor, e->program->n_params);
+    const ps_param *p = &e->program->params[tensor];
+    if (first < 0 || n < 0 || n > p->elements || first > p->elements - n)
+        return PS_FAIL(PS_EINVAL, "%s: elements %lld to %lld of %lld", p->name, (long long)first,
+                       (long long)first + (long long)n, (long long)p->elements);
+    return PS_OK;
+}
+
+ps_status ps_engine_tensor_info(const ps_engine *e, int64_t tensor, const char **name, int *n_dims, int64_t shape[2])
+{
+    PS_TRY(check_range(e, tensor, 0, 0));
+    const ps_param *p = &e->program->params[tensor];
+    *name = p->name;
+    *n_dims = p->n_dims;
+    shape[0] = p->shape[0];
+    shape[1] = p->shape[1];
+    return PS_OK;
+}
+
+/* A stretch of a tensor inside one chunk, in memory: `values` of the list's type. */
+typedef ps_status (*stretch_func)(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n);
+
+/* Call `use` for the stretches of [first, first + n) in order, each chunk of the list pinned meanwhile. */
+static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n,
+                               ps_access_mode mode, stretch_func use, void *user)
+{
+    const ps_layout *l = e->blueprint->layout;
+    const ps_place *p = &l->places[tensor];
+    ps_store *s = e->tiers.store;
+    for (int64_t done = 0; done < n;) {
+        const int64_t at = p->offset + first + done;
+        const int64_t k = at / l->chunk_elements, offset = at % l->chunk_elements;
+        const int64_t here = ps_min_i64(n - done, l->chunk_elements - offset);
+        const ps_chunk_id id = ps_store_chunk(l, list, p->chunk + (int32_t)k);
+        char *payload = NULL;
+        PS_TRY(ps_store_pin(s, id, e->blueprint->adam_tier[p->chunk + k], mode, (void *)&payload));
+        const ps_status st =
+            use(e, user, list, payload + offset * e->blueprint->item_bytes[list], first + done, here);
+        ps_store_unpin(s, id);
+        PS_TRY(st);
+        done += here;
+    }
+    return PS_OK;
+}
+
+static ps_dtype list_dtype(const ps_engine *e, ps_list list)
+{
+    return list == PS_LIST_PARAM16 ? e->settings.dtype : PS_DTYPE_F32;
+}
+
+typedef struct span {
+    float *out;
+    const float *in;
+    int64_t first;
+} span;
+
+static ps_status read_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+{
+    const span *s = user;
+    return e->settings.kernels.cast(NULL, &(ps_cast_args){.dst = s->out + (offset - s->first),
+                                                          .src = values,
+                                                          .n = n,
+                                                          .dst_dtype = PS_DTYPE_F32,
+                                                          .src_dtype = list_dtype(e, list)});
+}
+
+static ps_status write_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+{
+    const span *s = user;
+    return e->settings.kernels.cast(NULL, &(ps_cast_args){.dst = values,
+                                                          .src = s->in + (offset - s->first),
+                                                          .n = n,
+                                                          .dst_dtype = list_dtype(e, list),
+                                                          .src_dtype = PS_DTYPE_F32});
+}
+
+static ps_list value_list(const ps_engine *e)
+{
+    return e->settings.training ? PS_LIST_MASTER : PS_LIST_PARAM16;
+}
+
+ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
+{
+    PS_TRY(check_range(e, tensor, first, n));
+    span s = {.out = out, .first = first};
+    return for_stretches(e, value_list(e), (int32_t)tensor, first, n, PS_ACCESS_READ, read_stretch, &s);
+}
+
+ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
+    PS_TRY(check_range(e, tensor, first, n));
+    span s = {.in = in, .first = first};
+    if (e->settings.training)
+        PS_TRY(for_stretches(e, PS_LIST_MASTER, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s));
+    return for_stretches(e, PS_LIST_PARAM16, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s);
+}
+
+ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));
+    PS_TRY(check_range(e, tensor, first, n));
+    span s = {.out = out, .first = first};
+    const ps_list list = e->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
+    return for_stretches(e, list, (int32_t)tensor, first, n, PS_ACCESS_READ, read_stretch, &s);
+}
+
+static ps_status hash_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+{
+    (void)e, (void)list, (void)offset;
+    XXH3_64bits_update(user, values, (size_t)n * sizeof(float));
+    return PS_OK;
+}
+
+ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
+{
+    *hash = 0;
+    if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_engine_weights_xxh3: an inference engine has no masters");
+    XXH3_state_t *state = XXH3_createState();
+    if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
+    XXH3_64bits_reset(state);
+    ps_status st = PS_OK;
+    for (int32_t t = 0; t < e->program->n_params && st == PS_OK; t++)
+        st = for_stretches(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, PS_ACCESS_READ, hash_stretch, state);
+    if (st == PS_OK) *hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return st;
+}

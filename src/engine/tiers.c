@@ -1,0 +1,37 @@
+#include "engine/tiers.h"
+
+ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
+{
+    *t = (ps_tiers){0};
+    ps_status st = PS_OK;
+    const ps_device_ops *ops = o->simulated ? &ps_device_sim_ops : &ps_device_cpu_ops;
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
+        PS_TRY_GOTO(ps_device_create(ops, ps_tier_name((ps_tier)i), o->budgets.bytes[i], &t->ram[i]));
+        ps_device_set_keep(t->ram[i], o->keep_freed_memory);
+    }
+    if (o->budgets.bytes[PS_TIER_DISK] > 0)
+        PS_TRY_GOTO(ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
+    const ps_store_desc desc = {
+        .layout = o->layout,
+        .item_bytes = {o->item_bytes[0], o->item_bytes[1], o->item_bytes[2], o->item_bytes[3], o->item_bytes[4]},
+        .ram = {t->ram[PS_TIER_DEVICE], t->ram[PS_TIER_HOST]},
+        .disk = t->disk,
+        .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
+        .policy = o->policy,
+        .prefetch = o->prefetch,
+        .wait_at_once = o->wait_at_once,
+    };
+    PS_TRY_GOTO(ps_store_create(&desc, &t->store));
+    return PS_OK;
+out:
+    ps_tiers_close(t);
+    return st;
+}
+
+void ps_tiers_close(ps_tiers *t)
+{
+    ps_store_destroy(t->store);
+    ps_disk_close(t->disk);
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
+    *t = (ps_tiers){0};
+}

@@ -1,0 +1,37 @@
+/* tiers.h - the memory a run may use: device, host and disk with their budgets, and the store over them.
+ *
+ * Made of RAM and a file for training; made of simulated parts for a trial of the plan: same accounting, no payloads. */
+#ifndef PS_ENGINE_TIERS_H
+#define PS_ENGINE_TIERS_H
+
+#include "chunk/store.h"
+
+typedef struct ps_budgets {
+    int64_t bytes[PS_TIER_COUNT]; /* disk 0: no disk tier */
+} ps_budgets;
+
+typedef struct ps_tiers {
+    ps_device *ram[PS_RAM_TIER_COUNT];
+    ps_disk *disk; /* NULL: none */
+    ps_store *store;
+} ps_tiers;
+
+typedef struct ps_tiers_options {
+    bool simulated;
+    ps_budgets budgets;
+    const char *disk_folder;
+    ps_disk_backend disk_backend;
+    int queue_depth;
+    bool keep_freed_memory;
+    const ps_layout *layout;
+    int32_t item_bytes[PS_LIST_COUNT];
+    const ps_policy *policy;
+    int32_t prefetch;
+    bool wait_at_once;
+} ps_tiers_options;
+
+/* layout must outlive the tiers. On failure *t is empty. */
+PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);
+void ps_tiers_close(ps_tiers *t); /* an empty one is accepted */
+
+#endif

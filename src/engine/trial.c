@@ -1,0 +1,223 @@
+#include "engine/trial.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/mem.h"
+#include "engine/runner.h"
+
+/* Steps until transfers repeat: the first has empty optimizer lists, the second inherits its residency. */
+#define TRIAL_STEPS 4
+
+static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, const ps_budgets *budgets)
+{
+    ps_tiers_options o = {.simulated = true,
+                          .budgets = *budgets,
+                          .disk_folder = "",
+                          .queue_depth = s->queue_depth,
+                          .keep_freed_memory = s->keep_freed_memory,
+                          .layout = b->layout,
+                          .policy = s->policy,
+                          .prefetch = s->prefetch,
+                          .wait_at_once = s->wait_at_once};
+    memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
+    return o;
+}
+
+static ps_status trial_step(ps_runner *r)
+{
+    const ps_settings *s = r->bp->settings;
+    for (r->micro = 0; r->micro < s->accumulation; r->micro++) {
+        PS_TRY(ps_runner_forward(r, NULL, NULL));
+        if (s->training) PS_TRY(ps_runner_backward(r));
+    }
+    r->micro = 0;
+    return s->training ? ps_runner_update(r, &(ps_update){0}) : PS_OK;
+}
+
+static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, ps_forecast *f)
+{
+    ps_status st = PS_OK;
+    ps_tiers tiers = {0};
+    ps_runner runner = {0};
+    const ps_tiers_options o = simulated(b->settings, b, budgets);
+    PS_TRY(ps_tiers_open(&o, &tiers));
+    PS_TRY_GOTO(ps_runner_init(&runner, b, &tiers, false));
+    PS_TRY_GOTO(ps_runner_create_params(&runner));
+    ps_store_stats before = {0};
+    for (int step = 0; step < TRIAL_STEPS; step++) {
+        before = ps_store_get_stats(tiers.store);
+        PS_TRY_GOTO(trial_step(&runner));
+    }
+    const ps_store_stats after = ps_store_get_stats(tiers.store);
+    for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak_bytes[t] = ps_device_get_stats(tiers.ram[t]).peak_bytes;
+    f->peak_bytes[PS_TIER_DISK] = after.disk_bytes;
+out:
+    ps_runner_deinit(&runner);
+    ps_tiers_close(&tiers);
+    return st;
+}
+
+static ps_status try_chunk_size(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                                const ps_budgets *budgets, int64_t elements, ps_blueprint **out, ps_forecast *f)
+{
+    PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, out));
+    const ps_status st = try_blueprint(*out, budgets, f);
+    if (st == PS_OK) return PS_OK;
+    ps_blueprint_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+static ps_status search_size(const ps_program *program, int64_t max_elements, int64_t *elements)
+{
+    int64_t *sizes = NULL;
+    PS_TRY(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
+    for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
+    const ps_status st = ps_layout_search(sizes, program->n_params, PS_MIN_CHUNK_ELEMENTS, max_elements, elements);
+    ps_mem_free(sizes);
+    return st;
+}
+
+ps_status ps_trial_find_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                                  const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast)
+{
+    *out = NULL;
+    if (s->chunk_elements > 0)
+        return try_chunk_size(s, program, plan, budgets, s->chunk_elements, out, forecast);
+    int64_t max_elements = ps_blueprint_max_chunk_elements(s, program, budgets);
+    for (;;) {
+        int64_t elements;
+        PS_TRY(search_size(program, max_elements, &elements));
+        const ps_status st = try_chunk_size(s, program, plan, budgets, elements, out, forecast);
+        if (st != PS_EBUDGET || max_elements <= PS_MIN_CHUNK_ELEMENTS) return st;
+        max_elements = ps_max_i64(PS_MIN_CHUNK_ELEMENTS, max_elements / 2);
+    }
+}
+
+/* ---- advice ---- */
+
+static ps_status fits(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets,
+                      bool *yes)
+{
+    ps_blueprint *b = NULL;
+    ps_forecast f;
+    const ps_status st = ps_trial_find_blueprint(s, program, plan, budgets, &b, &f);
+    ps_blueprint_destroy(b);
+    *yes = st == PS_OK;
+    return st == PS_EBUDGET ? PS_OK : st;
+}
+
+/* Smallest device budget that fits, the other budgets as they are; 0: none up to all model data and activations. */
+static ps_status smallest_device(const ps_settings *s, const ps_program *program, const ps_plan *plan, int64_t *bytes)
+{
+    *bytes = 0;
+    ps_budgets trial = s->budgets;
+    int64_t low = s->budgets.bytes[PS_TIER_DEVICE] / PS_PAGE_BYTES; /* does not fit; in pages */
+    int64_t high = ps_max_i64(1, low);
+    bool yes = false;
+    for (int doubling = 0; !yes && doubling < 40; doubling++) {
+        high *= 2;
+        trial.bytes[PS_TIER_DEVICE] = high * PS_PAGE_BYTES;
+        PS_TRY(fits(s, program, plan, &trial, &yes));
+        if (!yes) low = high;
+    }
+    if (!yes) return PS_OK;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        trial.bytes[PS_TIER_DEVICE] = middle * PS_PAGE_BYTES;
+        PS_TRY(fits(s, program, plan, &trial, &yes));
+        if (yes)
+            high = middle;
+        else
+            low = middle;
+    }
+    *bytes = high * PS_PAGE_BYTES;
+    return PS_OK;
+}
+
+/* Do other settings (micro-batch, checkpointing) fit the same budgets? Needs a plan of their own. */
+static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *user, bool *yes)
+{
+    *yes = false;
+    ps_status st = PS_OK;
+    ps_program *program = NULL;
+    ps_plan *plan = NULL;
+    const ps_plan_options o = {.kernels = &s->kernels,
+                               .dtype = s->dtype,
+                               .training = s->training,
+                               .checkpointing = s->checkpointing,
+                               .n_checkpoints = s->n_checkpoints,
+                               .may_overwrite_params = s->accumulation == 1};
+    PS_TRY_GOTO(ps_program_build(model, user, s->B, s->T, &program));
+    PS_TRY_GOTO(ps_plan_create(program, &o, &plan));
+    PS_TRY_GOTO(fits(s, program, plan, &s->budgets, yes));
+out:
+    ps_plan_destroy(plan);
+    ps_program_destroy(program);
+    return st;
+}
+
+typedef struct advice {
+    char text[700];
+    size_t length;
+} advice;
+
+__attribute__((format(printf, 2, 3))) static void advise(advice *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(a->text + a->length, sizeof a->text - a->length, fmt, ap);
+    va_end(ap);
+    if (n > 0) a->length = (size_t)ps_min_i64((int64_t)(a->length + (size_t)n), (int64_t)sizeof a->text - 1);
+}
+
+static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
+                             const ps_program *program, const ps_plan *plan)
+{
+    int64_t device;
+    PS_TRY(smallest_device(s, program, plan, &device));
+    if (device > 0) advise(a, " memory.device = %lld;", (long long)device);
+    for (int64_t B = s->B / 2; B >= 1; B /= 2) {
+        ps_settings smaller = *s;
+        smaller.B = B;
+        bool yes;
+        PS_TRY(fits_changed(&smaller, model, user, &yes));
+        if (!yes) continue;
+        advise(a, " train_micro_batch_size_per_gpu = %lld;", (long long)B);
+        break;
+    }
+    if (!s->checkpointing && s->training) {
+        ps_settings with = *s;
+        with.checkpointing = true;
+        bool yes;
+        PS_TRY(fits_changed(&with, model, user, &yes));
+        if (yes) advise(a, " activation_checkpointing.enabled = true;");
+    }
+    if (s->budgets.bytes[PS_TIER_DISK] == 0) {
+        ps_budgets with = s->budgets;
+        with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
+        bool yes;
+        PS_TRY(fits(s, program, plan, &with, &yes));
+        if (yes) advise(a, " memory.disk = \"auto\";");
+    }
+    return PS_OK;
+}
+
+ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user, const ps_program *program,
+                           const ps_plan *plan)
+{
+    char cause[512], budgets[PS_TIER_COUNT][PS_BYTES_TEXT_MAX];
+    strncpy(cause, ps_last_error(), sizeof cause - 1);
+    cause[sizeof cause - 1] = '\0';
+    for (int t = 0; t < PS_TIER_COUNT; t++) (void)ps_bytes_format(s->budgets.bytes[t], budgets[t]);
+    advice a = {.text = ""};
+    PS_TRY(add_changes(&a, s, model, user, program, plan));
+    return PS_FAIL(PS_EBUDGET, "the model does not fit (device %s, host %s, disk %s): %s. %s%s", budgets[0], budgets[1],
+                   budgets[2], cause,
+                   a.length > 0 ? "Any one of these changes fits:" : "No change of one setting fits: raise several budgets",
+                   a.text);
+}

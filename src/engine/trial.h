@@ -1,0 +1,22 @@
+/* trial.h - does it fit? Runs a blueprint on simulated tiers before any memory is taken. */
+#ifndef PS_ENGINE_TRIAL_H
+#define PS_ENGINE_TRIAL_H
+
+#include "engine/blueprint.h"
+
+typedef struct ps_forecast {
+    int64_t peak_bytes[PS_TIER_COUNT];     /* from the creation of parameters through steady steps */
+    int64_t moved_bytes[PS_LINK_COUNT];    /* of one step in the steady state */
+} ps_forecast;
+
+/* The blueprint with which this program runs in `budgets`: chunk size as set, or searched (smaller ones are tried when a
+ * larger one does not fit). PS_EBUDGET with the moment that needs most when none fits; then *out is NULL. */
+PS_NODISCARD ps_status ps_trial_find_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                                               const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast);
+
+/* After a refusal: the same with the smallest changes that fit added to the last error's text: a larger device budget (exact
+ * to the byte), a smaller micro-batch, checkpointing, a disk tier; each was tried. Returns PS_EBUDGET. */
+PS_NODISCARD ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user,
+                                        const ps_program *program, const ps_plan *plan);
+
+#endif
