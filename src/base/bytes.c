@@ -43,17 +43,15 @@ ps_status ps_bytes_parse(const char *text, int64_t *bytes)
     *bytes = 0;
     const char *p = text;
     wide digits = 0, denominator = 1;
-    bool any = false, too_long = false;
+    bool any = false;
     for (bool fraction = false; is_digit(*p) || (*p == '.' && !fraction); p++) {
         if (*p == '.') {
             fraction = true;
             continue;
         }
         any = true;
-        if (digits > INT64_MAX || denominator > INT64_MAX) { /* further fraction digits are below a byte */
-            too_long = too_long || !fraction;
-            continue;
-        }
+        /* digits that far up are too large whatever follows; fraction digits that far down are below a byte */
+        if (digits > INT64_MAX || denominator > INT64_MAX) continue;
         digits = digits * 10 + (*p - '0');
         if (fraction) denominator *= 10;
     }
@@ -64,7 +62,7 @@ ps_status ps_bytes_parse(const char *text, int64_t *bytes)
                        text);
     /* digits < 10 * 2^63 + 10 and unit <= 2^50: the product stays below 2^117 */
     const wide value = digits * unit / denominator;
-    if (too_long || value > INT64_MAX) return PS_FAIL(PS_EINVAL, "'%.40s' exceeds the largest size, 2^63 - 1", text);
+    if (value > INT64_MAX) return PS_FAIL(PS_EINVAL, "'%.40s' exceeds the largest size, 2^63 - 1", text);
     *bytes = (int64_t)value;
     return PS_OK;
 }

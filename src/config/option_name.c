@@ -2,6 +2,7 @@
 #include "config/option.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_MAX_BYTES = PS_OPTION_KEY_MAX }; /* longer names are not like any key */
@@ -66,6 +67,7 @@ bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX])
         const char *known = ps_option_table[i].key;
         for (int n = 1; n <= (int)strlen(known); n++) { /* the sections, then the whole */
             if (known[n] != '.' && known[n] != '\0') continue;
+            if (abs(n - (int)strlen(key)) >= least) continue; /* at least so far apart */
             const int distance = edit_distance(key, known, n);
             if (distance >= least) continue;
             least = distance;

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#define ZEROS "00000000000000000000000000000000000"
+
 static void sizes_are_parsed(void **state)
 {
     (void)state;
@@ -30,6 +32,8 @@ static void sizes_are_parsed(void **state)
         {"1PiB", 1LL << 50},
         {"0.00000000000000000000000001PB", 0},
         {"1.9B", 1},
+        {"1.0000000000000000000000000000000000000000000000009KB", 1000},
+        {"0." ZEROS ZEROS ZEROS ZEROS "9KB", 0},
         {"9223372036854775807", INT64_MAX},
         {"0000000000000000000000000000001KB", 1000},
     };

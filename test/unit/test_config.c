@@ -219,7 +219,8 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:1:29: train.eval_interval needs data.validation or data.validation_split to evaluate on", PS_EINVAL},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
-        ps_config *config = (ps_config *)&cases;
+        int stale;
+        ps_config *config = (void *)&stale; /* must become NULL */
         const ps_status st = ps_config_parse(cases[i].text, "c.json", &config);
         if (st == PS_OK) fail_msg("accepted: %s", cases[i].text);
         assert_message(cases[i].message);
@@ -297,6 +298,7 @@ static void bad_words_change_nothing(void **state)
         const char *key, *word, *message;
     } cases[] = {
         {"lr", "1", "unknown key 'lr'; did you mean 'optimizer.params.lr'?"},
+        {"optimizer.params.rl", "1", "unknown key 'optimizer.params.rl'; did you mean 'optimizer.params.lr'?"},
         {"train.stepps", "1", "unknown key 'train.stepps'; did you mean 'train.steps'?"},
         {"optimizer", "{}", "'optimizer' is a section; set one of its keys, as in optimizer.KEY=VALUE"},
         {"", "1", "unknown key ''; doc/config.md lists the keys"},
