@@ -74,6 +74,40 @@ PS_API const char *ps_status_text(ps_status st);
  * Valid until the next failing call on this thread; never NULL. */
 PS_API const char *ps_last_error(void);
 
+/* Release text that the library handed out for the caller to free. NULL is accepted. */
+PS_API void ps_free(void *memory);
+
+/* ---- configuration ------------------------------------------------------------------------------- */
+
+/* JSON in the format of DeepSpeed and PatrickStar. doc/config.md lists every key with its meaning, unit, range and
+ * default. What is not given has its default; an unknown key, a wrong type or a value out of range is an error whose
+ * message names the key and, in a file, line and column. One thread at a time may change a configuration. */
+typedef struct ps_config ps_config;
+
+/* All options at their defaults. PS_ENOMEM_HOST. */
+PS_API PS_NODISCARD ps_status ps_config_create(ps_config **out);
+
+/* Read a JSON file, at most 16 MiB, and validate it; *out = NULL on failure.
+ * PS_EIO when it cannot be read, PS_EFORMAT when it is no JSON, PS_EINVAL when keys or values are wrong. */
+PS_API PS_NODISCARD ps_status ps_config_load(const char *path, ps_config **out);
+
+/* The same for JSON text in memory; messages call it `name`. */
+PS_API PS_NODISCARD ps_status ps_config_parse(const char *text, const char *name, ps_config **out);
+
+/* Set one option: ps_config_set(config, "memory.device", "1.5GiB"). value is JSON (null is the default) or, for names,
+ * strings and sizes, the bare word. Checks the value alone: call ps_config_validate after the last one.
+ * On failure the configuration is as before. PS_EINVAL, PS_ENOMEM_HOST. */
+PS_API PS_NODISCARD ps_status ps_config_set(ps_config *config, const char *key, const char *value);
+
+/* Check what no option can check alone: fp16 against bf16, batch sizes, heads against width, schedule. PS_EINVAL. */
+PS_API PS_NODISCARD ps_status ps_config_validate(const ps_config *config);
+
+/* All options with the values in force, as a JSON text that ps_config_parse accepts; the caller frees it with ps_free.
+ * *out = NULL and PS_ENOMEM_HOST on failure. */
+PS_API PS_NODISCARD ps_status ps_config_dump_json(const ps_config *config, char **out);
+
+PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
+
 /* ---- models ---------------------------------------------------------------------------------------- */
 
 /* A model is a function that describes one forward pass over a micro-batch of B sequences of T tokens: it calls the
@@ -134,7 +168,6 @@ PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
 /* ---- engine ---------------------------------------------------------------------------------------- */
 
-typedef struct ps_config ps_config;
 typedef struct ps_engine ps_engine;
 
 /* One micro-batch: tokens[B T] and targets[B T], B = train_micro_batch_size_per_gpu, T = the sequence length.

@@ -58,3 +58,8 @@ int64_t ps_mem_live_bytes(void)
 {
     return atomic_load(&live_bytes);
 }
+
+void ps_free(void *memory)
+{
+    ps_mem_free(memory);
+}

@@ -1,0 +1,176 @@
+#include "config/config.h"
+#include "base/mem.h"
+#include "config/config_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FILE_MAX_BYTES = 1 << 24 };
+
+/* What a preset says of options that were not given. */
+static void apply_preset(ps_config *config)
+{
+    static const struct {
+        int64_t n_positions, n_embd, n_layer, n_head;
+    } presets[] = {
+#define XX(value, text, n_positions, n_embd, n_layer, n_head) [value] = {n_positions, n_embd, n_layer, n_head},
+        PS_CONFIG_PRESET_MAP(XX)
+#undef XX
+    };
+    ps_options *options = &config->options;
+    if (options->model_preset == PS_CONFIG_PRESET_NONE) return;
+#define XX(field)                                                                                                      \
+    if (!ps_config_is_given(config, PS_OPTION_model_##field))                                                          \
+        options->model_##field = presets[options->model_preset].field;
+    XX(n_positions)
+    XX(n_embd)
+    XX(n_layer)
+    XX(n_head)
+#undef XX
+}
+
+/* Give every option that was not given its value: the table's, or the preset's. */
+static void settle(ps_config *config)
+{
+    for (int i = 0; i < PS_OPTION_COUNT; i++)
+        if (!config->origin[i].given) ps_option_store(&ps_option_table[i], ps_option_table[i].value, &config->options);
+    apply_preset(config);
+}
+
+ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value, ps_config_origin origin)
+{
+    const ps_option *option = &ps_option_table[id];
+    char *copy = NULL;
+    if (option->type == PS_OPTION_STRING && origin.given) {
+        PS_TRY(ps_mem_strdup(value.s, &copy));
+        value.s = copy;
+    }
+    ps_mem_free(config->text[id]);
+    config->text[id] = copy;
+    config->origin[id] = origin;
+    ps_option_store(option, value, &config->options);
+    settle(config);
+    return PS_OK;
+}
+
+ps_status ps_config_create(ps_config **out)
+{
+    PS_TRY(ps_mem_alloc(1, sizeof **out, out));
+    settle(*out);
+    return PS_OK;
+}
+
+void ps_config_destroy(ps_config *config)
+{
+    if (config == NULL) return;
+    for (int i = 0; i < PS_OPTION_COUNT; i++) ps_mem_free(config->text[i]);
+    ps_mem_free(config->name);
+    ps_mem_free(config);
+}
+
+const ps_options *ps_config_options(const ps_config *config)
+{
+    return &config->options;
+}
+
+bool ps_config_is_given(const ps_config *config, ps_option_id id)
+{
+    return config->origin[id].given;
+}
+
+static ps_status parse_bytes(const char *text, size_t n_bytes, const char *name, ps_config **out)
+{
+    ps_status st;
+    PS_TRY(ps_config_create(out));
+    PS_TRY_GOTO(ps_mem_strdup(name, &(*out)->name));
+    PS_TRY_GOTO(ps_config_read_json(*out, text, n_bytes));
+    PS_TRY_GOTO(ps_config_validate(*out));
+    return PS_OK;
+out:
+    ps_config_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+ps_status ps_config_parse(const char *text, const char *name, ps_config **out)
+{
+    return parse_bytes(text, strlen(text), name, out);
+}
+
+/* The whole file and a NUL in *text, to be freed. Read in pieces, since a pipe has no size to ask for. */
+static ps_status read_file(const char *path, char **text, size_t *n_bytes)
+{
+    enum { PIECE_BYTES = 1 << 14 };
+    ps_status st = PS_OK;
+    size_t n_room = 0, n_read;
+    *text = NULL;
+    *n_bytes = 0;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s", path, strerror(errno));
+    do {
+        if (n_room - *n_bytes < PIECE_BYTES + 1) {
+            const size_t more = 2 * n_room + PIECE_BYTES + 1;
+            PS_TRY_GOTO(ps_mem_grow(text, n_room, more, 1));
+            n_room = more;
+        }
+        n_read = fread(*text + *n_bytes, 1, PIECE_BYTES, file);
+        *n_bytes += n_read;
+    } while (n_read > 0 && *n_bytes <= FILE_MAX_BYTES);
+    if (ferror(file))
+        st = PS_FAIL(PS_EIO, "cannot read configuration '%s': %s", path, strerror(errno));
+    else if (*n_bytes > FILE_MAX_BYTES)
+        st =
+            PS_FAIL(PS_EINVAL, "'%s' is larger than %d MiB, too large for a configuration", path, FILE_MAX_BYTES >> 20);
+    else
+        (*text)[*n_bytes] = '\0';
+out:
+    fclose(file);
+    if (st != PS_OK) {
+        ps_mem_free(*text);
+        *text = NULL;
+    }
+    return st;
+}
+
+ps_status ps_config_load(const char *path, ps_config **out)
+{
+    char *text = NULL;
+    size_t n_bytes = 0;
+    *out = NULL;
+    PS_TRY(read_file(path, &text, &n_bytes));
+    const ps_status st = parse_bytes(text, n_bytes, path, out);
+    ps_mem_free(text);
+    return st;
+}
+
+static ps_status fail_unknown(const char *key)
+{
+    char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
+    const ps_unsupported *entry = ps_unsupported_find(key);
+    if (entry != NULL) return PS_FAIL(PS_EINVAL, "%s is not supported: %s", entry->key, entry->reason);
+    ps_option_printable(key, printable, sizeof printable);
+    if (ps_option_is_section(key))
+        return PS_FAIL(PS_EINVAL, "'%s' is a section; set one of its keys, as in %s.KEY=VALUE", printable, printable);
+    if (ps_option_suggest(key, suggestion))
+        return PS_FAIL(PS_EINVAL, "unknown key '%s'; did you mean '%s'?", printable, suggestion);
+    return PS_FAIL(PS_EINVAL, "unknown key '%s'; doc/config.md lists the keys", printable);
+}
+
+ps_status ps_config_set(ps_config *config, const char *key, const char *value)
+{
+    char problem[PS_OPTION_TEXT_MAX + 160];
+    const ps_option_id id = ps_option_find(key);
+    if (id == PS_OPTION_COUNT) return fail_unknown(key);
+    const ps_option *option = &ps_option_table[id];
+    json_t *json = ps_option_json_from_word(option, value, problem, sizeof problem);
+    if (json == NULL) return PS_FAIL(PS_EINVAL, "%s", problem);
+    ps_option_value read;
+    ps_status st;
+    if (ps_option_read(option, json, &read, problem, sizeof problem))
+        st = ps_config_put(config, id, read, (ps_config_origin){.given = !json_is_null(json)});
+    else
+        st = PS_FAIL(PS_EINVAL, "%s", problem);
+    json_decref(json);
+    return st;
+}

@@ -1,0 +1,132 @@
+/* config.h - the configuration: what patrickstar.h declares under "configuration", seen from inside.
+ *
+ * options.def lists the options; here they become ps_options, a flat structure that the other floors read.
+ *
+ *     file, text -> jansson -> walk (config_json.c) -+
+ *     key=value -------------------------------------+-> ps_option_read -> ps_options -> checks across keys
+ *
+ * Each option remembers whether and where it was given, so that messages name file, line and column, and so that a
+ * preset fills only what the user left open. One thread at a time may change a ps_config. */
+#ifndef PS_CONFIG_CONFIG_H
+#define PS_CONFIG_CONFIG_H
+
+#include "base/base.h"
+#include "base/bytes.h"
+#include "base/status.h"
+
+#include <stdio.h>
+
+/* ---- enumerations: XX(value, text in the configuration) --------------------------------------------------------- */
+
+#define PS_CONFIG_OPTIMIZER_MAP(XX) XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam") XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW")
+#define PS_CONFIG_SCHEDULER_MAP(XX)                                                                                    \
+    XX(PS_CONFIG_SCHEDULER_WARMUP_LR, "WarmupLR")                                                                      \
+    XX(PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR, "WarmupDecayLR")                                                           \
+    XX(PS_CONFIG_SCHEDULER_WARMUP_COSINE_LR, "WarmupCosineLR")                                                         \
+    XX(PS_CONFIG_SCHEDULER_CONSTANT, "constant")                                                                       \
+    XX(PS_CONFIG_SCHEDULER_CONSTANT_WITH_WARMUP, "constant_with_warmup")                                               \
+    XX(PS_CONFIG_SCHEDULER_LINEAR, "linear")                                                                           \
+    XX(PS_CONFIG_SCHEDULER_COSINE, "cosine")
+#define PS_CONFIG_WARMUP_MAP(XX) XX(PS_CONFIG_WARMUP_LOG, "log") XX(PS_CONFIG_WARMUP_LINEAR, "linear")
+#define PS_CONFIG_MODEL_MAP(XX) XX(PS_CONFIG_MODEL_GPT2, "gpt2")
+/* Presets have the sizes beside the name: XX(value, text, n_positions, n_embd, n_layer, n_head). */
+#define PS_CONFIG_PRESET_MAP(XX)                                                                                       \
+    XX(PS_CONFIG_PRESET_NONE, "none", 0, 0, 0, 0)                                                                      \
+    XX(PS_CONFIG_PRESET_GPT2, "gpt2", 1024, 768, 12, 12)                                                               \
+    XX(PS_CONFIG_PRESET_GPT2_MEDIUM, "gpt2-medium", 1024, 1024, 24, 16)                                                \
+    XX(PS_CONFIG_PRESET_GPT2_LARGE, "gpt2-large", 1024, 1280, 36, 20)                                                  \
+    XX(PS_CONFIG_PRESET_GPT2_XL, "gpt2-xl", 1024, 1600, 48, 25)                                                        \
+    XX(PS_CONFIG_PRESET_GPT2SMALL, "GPT2small", 128, 1536, 24, 16)                                                     \
+    XX(PS_CONFIG_PRESET_GPT2_1B, "GPT2_1B", 1024, 2048, 20, 16)                                                        \
+    XX(PS_CONFIG_PRESET_GPT2_2B, "GPT2_2B", 1024, 2048, 40, 16)                                                        \
+    XX(PS_CONFIG_PRESET_GPT2_4B, "GPT2_4B", 1024, 2304, 64, 16)                                                        \
+    XX(PS_CONFIG_PRESET_GPT3_6B, "GPT3_6B", 1024, 3072, 53, 16)                                                        \
+    XX(PS_CONFIG_PRESET_GPT3_8B, "GPT3_8B", 1024, 3072, 72, 16)                                                        \
+    XX(PS_CONFIG_PRESET_GPT3_10B, "GPT3_10B", 1024, 4096, 50, 16)                                                      \
+    XX(PS_CONFIG_PRESET_GPT3_12B, "GPT3_12B", 1024, 4096, 60, 16)                                                      \
+    XX(PS_CONFIG_PRESET_GPT3_15B, "GPT3_15B", 1024, 4096, 78, 16)                                                      \
+    XX(PS_CONFIG_PRESET_GPT3_18B, "GPT3_18B", 1024, 4096, 90, 16)                                                      \
+    XX(PS_CONFIG_PRESET_GPT_DS_20B, "GPT_DS_20B", 1024, 8192, 25, 16)                                                  \
+    XX(PS_CONFIG_PRESET_GPT_DS_40B, "GPT_DS_40B", 1024, 8192, 50, 16)                                                  \
+    XX(PS_CONFIG_PRESET_GPT_DS_68B, "GPT_DS_68B", 1024, 9216, 66, 16)                                                  \
+    XX(PS_CONFIG_PRESET_GPT_175B, "GPT_175B", 1024, 12288, 96, 96)
+#define PS_CONFIG_ACTIVATION_MAP(XX) XX(PS_CONFIG_ACTIVATION_GELU_NEW, "gelu_new") XX(PS_CONFIG_ACTIVATION_GELU, "gelu")
+#define PS_CONFIG_POLICY_MAP(XX)                                                                                       \
+    XX(PS_CONFIG_POLICY_OPT, "opt")                                                                                    \
+    XX(PS_CONFIG_POLICY_LRU, "lru")                                                                                    \
+    XX(PS_CONFIG_POLICY_PATRICKSTAR, "patrickstar")
+#define PS_CONFIG_DISK_BACKEND_MAP(XX)                                                                                 \
+    XX(PS_CONFIG_DISK_BACKEND_AUTO, "auto")                                                                            \
+    XX(PS_CONFIG_DISK_BACKEND_IO_URING, "io_uring")                                                                    \
+    XX(PS_CONFIG_DISK_BACKEND_THREADS, "threads")
+#define PS_CONFIG_BACKEND_MAP(XX) XX(PS_CONFIG_BACKEND_CPU, "cpu") XX(PS_CONFIG_BACKEND_REF, "ref")
+#define PS_CONFIG_ISA_MAP(XX)                                                                                          \
+    XX(PS_CONFIG_ISA_AUTO, "auto")                                                                                     \
+    XX(PS_CONFIG_ISA_PORTABLE, "portable")                                                                             \
+    XX(PS_CONFIG_ISA_AVX2, "avx2")                                                                                     \
+    XX(PS_CONFIG_ISA_AVX512, "avx512")                                                                                 \
+    XX(PS_CONFIG_ISA_AVX512_BF16, "avx512_bf16")
+
+/* Every enumeration: XX(type, map). A new one is a map above and a line here. */
+#define PS_CONFIG_ENUMS(XX)                                                                                            \
+    XX(ps_config_optimizer, PS_CONFIG_OPTIMIZER_MAP)                                                                   \
+    XX(ps_config_scheduler, PS_CONFIG_SCHEDULER_MAP)                                                                   \
+    XX(ps_config_warmup, PS_CONFIG_WARMUP_MAP)                                                                         \
+    XX(ps_config_model, PS_CONFIG_MODEL_MAP)                                                                           \
+    XX(ps_config_preset, PS_CONFIG_PRESET_MAP)                                                                         \
+    XX(ps_config_activation, PS_CONFIG_ACTIVATION_MAP)                                                                 \
+    XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
+    XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \
+    XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \
+    XX(ps_config_isa, PS_CONFIG_ISA_MAP)
+
+#define VALUE(name, ...) name,
+#define XX(type, map) typedef enum type { map(VALUE) } type;
+PS_CONFIG_ENUMS(XX)
+#undef XX
+#undef VALUE
+
+/* The text of a value: ps_config_scheduler_names[PS_CONFIG_SCHEDULER_LINEAR] is "linear". */
+#define XX(type, map) extern const char *const type##_names[];
+PS_CONFIG_ENUMS(XX)
+#undef XX
+
+/* ---- options ---------------------------------------------------------------------------------------------------- */
+
+/* All options by key, '.' written '_': options->optimizer_params_lr. Meanings, units and ranges: options.def.
+ * Strings belong to the ps_config, are never NULL, and live until their option is set again. */
+typedef struct ps_options {
+#define OPT_BOOL(field, ...) bool field;
+#define OPT_INT(field, ...) int64_t field;
+#define OPT_DOUBLE(field, ...) double field;
+#define OPT_PAIR(field, ...) double field[2];
+#define OPT_STRING(field, ...) const char *field;
+#define OPT_ENUM(field, key, type, ...) type field;
+#define OPT_BYTES(field, ...) int64_t field; /* PS_BYTES_AUTO where the option allows it */
+#include "config/options.def"
+} ps_options;
+
+/* PS_OPTION_optimizer_params_lr, ...: positions in the table of option.h. */
+typedef enum ps_option_id {
+#define OPT_BOOL(field, ...) PS_OPTION_##field,
+#define OPT_INT(field, ...) PS_OPTION_##field,
+#define OPT_DOUBLE(field, ...) PS_OPTION_##field,
+#define OPT_PAIR(field, ...) PS_OPTION_##field,
+#define OPT_STRING(field, ...) PS_OPTION_##field,
+#define OPT_ENUM(field, ...) PS_OPTION_##field,
+#define OPT_BYTES(field, ...) PS_OPTION_##field,
+#include "config/options.def"
+    PS_OPTION_COUNT
+} ps_option_id;
+
+/* The values in force. Valid as long as the config; changes with ps_config_set. */
+const ps_options *ps_config_options(const ps_config *config);
+
+/* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
+bool ps_config_is_given(const ps_config *config, ps_option_id id);
+
+/* doc/config.md, and the text of pstar train --help-config. PS_EIO when the stream failed. */
+PS_NODISCARD ps_status ps_config_write_doc(FILE *out);
+PS_NODISCARD ps_status ps_config_write_help(FILE *out);
+
+#endif

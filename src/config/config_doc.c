@@ -1,0 +1,100 @@
+/* config_doc.c - the options described: doc/config.md and the help text of the program. */
+#include "config/config_state.h"
+
+#include <errno.h>
+#include <string.h>
+
+static ps_option_id section_end(int section)
+{
+    return section + 1 < ps_option_n_sections ? ps_option_sections[section + 1].first_id : PS_OPTION_COUNT;
+}
+
+static void write_doc_section(int section, FILE *out)
+{
+    const ps_option_section *s = &ps_option_sections[section];
+    fprintf(out, "\n## %s\n\n%s\n\n| key | default | unit | allowed | meaning |\n|---|---|---|---|---|\n", s->title,
+            s->text);
+    for (ps_option_id id = s->first_id; id < section_end(section); id++) {
+        const ps_option *option = &ps_option_table[id];
+        char expectation[PS_OPTION_TEXT_MAX];
+        fprintf(out, "| `%s` | `", option->key);
+        ps_option_write_value(option, option->value, out);
+        fprintf(out, "` | %s | %s | %s |\n", option->unit != NULL ? option->unit : "",
+                ps_option_expectation(option, expectation), option->help);
+    }
+}
+
+static ps_status stream_status(FILE *out)
+{
+    if (fflush(out) == 0 && !ferror(out)) return PS_OK;
+    return PS_FAIL(PS_EIO, "cannot write the description of the options: %s", strerror(errno));
+}
+
+ps_status ps_config_write_doc(FILE *out)
+{
+    fputs(
+        "# Configuration\n\n"
+        "This page is generated from `src/config/options.def`; change that table instead.\n\n"
+        "A configuration is one JSON object in the format of DeepSpeed and PatrickStar. A dot in a key is an object "
+        "in\n"
+        "the file: `optimizer.params.lr` is `{\"optimizer\": {\"params\": {\"lr\": 0.001}}}`. On the command line, and "
+        "with\n`ps_config_set`, it is `optimizer.params.lr=0.001`. `null` is the default. A key that is not listed "
+        "here, "
+        "a value of\nthe wrong type or out of range, and a key given twice are errors that name file, line and column. "
+        "Names may be\nwritten in any case.\n",
+        out);
+    for (int section = 0; section < ps_option_n_sections; section++) write_doc_section(section, out);
+    fputs(
+        "\n## Keys of other programs\n\n"
+        "These keys of DeepSpeed, PatrickStar and Hugging Face have no counterpart. Where a value is named, that value "
+        "is accepted,\nbecause it asks for nothing; `false` includes an object whose `enabled` is false.\n\n"
+        "| key | accepted | instead |\n|---|---|---|\n",
+        out);
+    const ps_unsupported *entry;
+    for (size_t i = 0; (entry = ps_unsupported_at(i)) != NULL; i++) {
+        static const char *const accepted[] = {
+            [PS_ACCEPT_NEVER] = "", [PS_ACCEPT_FALSE] = "`false`", [PS_ACCEPT_TRUE] = "`true`"};
+        fprintf(out, "| `%s` | %s | %s |\n", entry->key, accepted[entry->accept], entry->reason);
+    }
+    return stream_status(out);
+}
+
+/* Words of text, in lines of at most 100 characters that begin with the indent. */
+static void write_wrapped(const char *text, int indent, FILE *out)
+{
+    int column = 0;
+    while (*text != '\0') {
+        const int n = (int)strcspn(text, " ");
+        if (column == 0 || column + 1 + n > 100) {
+            fprintf(out, "%s%*s", column > 0 ? "\n" : "", indent, "");
+            column = indent;
+        } else {
+            fputc(' ', out);
+            column++;
+        }
+        fprintf(out, "%.*s", n, text);
+        column += n;
+        text += n;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+ps_status ps_config_write_help(FILE *out)
+{
+    for (int section = 0; section < ps_option_n_sections; section++) {
+        fprintf(out, "%s%s\n", section > 0 ? "\n" : "", ps_option_sections[section].title);
+        write_wrapped(ps_option_sections[section].text, 2, out);
+        for (ps_option_id id = ps_option_sections[section].first_id; id < section_end(section); id++) {
+            const ps_option *option = &ps_option_table[id];
+            char expectation[PS_OPTION_TEXT_MAX];
+            const bool has_unit = option->unit != NULL && option->unit[0] != '\0';
+            fprintf(out, "\n  %s=", option->key);
+            ps_option_write_value(option, option->value, out);
+            fprintf(out, "%s%s\n", has_unit ? "  " : "", has_unit ? option->unit : "");
+            write_wrapped(ps_option_expectation(option, expectation), 6, out);
+            write_wrapped(option->help, 6, out);
+        }
+    }
+    return stream_status(out);
+}

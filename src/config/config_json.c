@@ -1,0 +1,107 @@
+/* config_json.c - JSON text into a ps_config: syntax through jansson, then a walk over the keys. */
+#include "config/config_state.h"
+#include "config/json_locate.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+typedef struct reader {
+    ps_config *config;
+    const char *text;
+    size_t n_bytes;
+} reader;
+
+enum which { AT_KEY, AT_VALUE };
+
+static void line_column(const reader *r, const ps_json_path *path, enum which which, int *line, int *column)
+{
+    ps_json_place place;
+    ps_json_locate(r->text, r->n_bytes, path, &place);
+    ps_json_line_column(r->text, which == AT_KEY ? place.key_offset : place.value_offset, line, column);
+}
+
+/* PS_EINVAL with "file:line:column: message". */
+__attribute__((format(printf, 4, 5))) static ps_status fail_at(const reader *r, const ps_json_path *path,
+                                                               enum which which, const char *format, ...)
+{
+    char message[768];
+    int line, column;
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(message, sizeof message, format, ap);
+    va_end(ap);
+    line_column(r, path, which, &line, &column);
+    return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", r->config->name, line, column, message);
+}
+
+static ps_status read_option(const reader *r, ps_option_id id, const ps_json_path *path, const json_t *json)
+{
+    char problem[PS_OPTION_TEXT_MAX + 160];
+    ps_option_value value;
+    if (!ps_option_read(&ps_option_table[id], json, &value, problem, sizeof problem))
+        return fail_at(r, path, AT_VALUE, "%s", problem);
+    ps_config_origin origin = {.given = !json_is_null(json)};
+    line_column(r, path, AT_VALUE, &origin.line, &origin.column);
+    return ps_config_put(r->config, id, value, origin);
+}
+
+/* A key that is neither option nor section. */
+static ps_status read_unknown(const reader *r, const char *key, const ps_json_path *path, const json_t *json)
+{
+    char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
+    const ps_unsupported *entry = ps_unsupported_find(key);
+    if (entry != NULL) {
+        if (ps_unsupported_is_harmless(entry, json)) return PS_OK;
+        return fail_at(r, path, AT_KEY, "%s is not supported: %s", entry->key, entry->reason);
+    }
+    ps_option_printable(key, printable, sizeof printable);
+    if (strchr(path->key, '.') != NULL)
+        return fail_at(r, path, AT_KEY, "unknown key '%s'; in a file sections are objects, not dots", printable);
+    if (ps_option_suggest(key, suggestion))
+        return fail_at(r, path, AT_KEY, "unknown key '%s'; did you mean '%s'?", printable, suggestion);
+    return fail_at(r, path, AT_KEY, "unknown key '%s'; doc/config.md lists the keys", printable);
+}
+
+/* The members of one object; prefix is its key with a '.' after it, or "". Recurses only into known sections. */
+static ps_status read_object(const reader *r, json_t *object, const ps_json_path *parent, const char *prefix)
+{
+    const char *member;
+    json_t *json;
+    json_object_foreach(object, member, json)
+    {
+        const ps_json_path path = {.parent = parent, .key = member};
+        char key[2 * PS_OPTION_KEY_MAX]; /* one that is cut is too long to be known */
+        snprintf(key, sizeof key, "%s%s", prefix, member);
+        const bool known = strchr(member, '.') == NULL;
+        const ps_option_id id = known ? ps_option_find(key) : PS_OPTION_COUNT;
+        if (id != PS_OPTION_COUNT) {
+            PS_TRY(read_option(r, id, &path, json));
+        } else if (known && ps_option_is_section(key)) {
+            if (!json_is_object(json))
+                return fail_at(r, &path, AT_VALUE, "%s must be an object that holds its options", key);
+            char section[PS_OPTION_KEY_MAX + 1];
+            snprintf(section, sizeof section, "%.*s.", PS_OPTION_KEY_MAX - 1, key);
+            PS_TRY(read_object(r, json, &path, section));
+        } else {
+            PS_TRY(read_unknown(r, key, &path, json));
+        }
+    }
+    return PS_OK;
+}
+
+ps_status ps_config_read_json(ps_config *config, const char *text, size_t n_bytes)
+{
+    const reader r = {.config = config, .text = text, .n_bytes = n_bytes};
+    json_error_t error;
+    json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) {
+        char printable[sizeof error.text];
+        return PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", config->name, error.line, error.column > 0 ? error.column : 1,
+                       ps_option_printable(error.text, printable, sizeof printable));
+    }
+    const ps_status st = json_is_object(root)
+                             ? read_object(&r, root, NULL, "")
+                             : fail_at(&r, NULL, AT_VALUE, "a configuration must be an object, { ... }");
+    json_decref(root);
+    return st;
+}

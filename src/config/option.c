@@ -1,0 +1,103 @@
+#include "config/option.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Enumerations are stored through an int. */
+#define XX(type, map) _Static_assert(sizeof(type) == sizeof(int), #type " is stored as int");
+PS_CONFIG_ENUMS(XX)
+#undef XX
+
+#define SECOND(first, second, ...) second,
+#define NAME(...) SECOND(__VA_ARGS__, 0)
+#define XX(type, map) const char *const type##_names[] = {map(NAME)};
+PS_CONFIG_ENUMS(XX)
+#undef XX
+#undef NAME
+#undef SECOND
+
+#define HEAD(field, key_, type_) .key = key_, .type = PS_OPTION_##type_, .offset = offsetof(ps_options, field)
+
+const ps_option ps_option_table[PS_OPTION_COUNT] = {
+#define OPT_BOOL(field, key_, default_, help_) {HEAD(field, key_, BOOL), .value.b = default_, .help = help_},
+#define OPT_INT(field, key_, default_, min_, max_, unit_, help_)                                                       \
+    {HEAD(field, key_, INT), .value.i = default_, .int_min = min_, .int_max = max_, .unit = unit_, .help = help_},
+#define OPT_DOUBLE(field, key_, default_, min_, max_, ends_, unit_, help_)                                             \
+    {HEAD(field, key_, DOUBLE),                                                                                        \
+     .value.d = {default_},                                                                                            \
+     .double_min = (double)(min_),                                                                                     \
+     .double_max = (double)(max_),                                                                                     \
+     .ends = ends_,                                                                                                    \
+     .unit = unit_,                                                                                                    \
+     .help = help_},
+#define OPT_PAIR(field, key_, default0, default1, min_, max_, ends_, unit_, help_)                                     \
+    {HEAD(field, key_, PAIR),                                                                                          \
+     .value.d = {default0, default1},                                                                                  \
+     .double_min = (double)(min_),                                                                                     \
+     .double_max = (double)(max_),                                                                                     \
+     .ends = ends_,                                                                                                    \
+     .unit = unit_,                                                                                                    \
+     .help = help_},
+#define OPT_STRING(field, key_, default_, help_) {HEAD(field, key_, STRING), .value.s = default_, .help = help_},
+#define OPT_ENUM(field, key_, type_, default_, help_)                                                                  \
+    {HEAD(field, key_, ENUM), .value.i = default_, .names = type_##_names, .n_names = PS_ARRAY_LEN(type_##_names),     \
+     .help = help_},
+#define OPT_BYTES(field, key_, default_, min_, max_, auto_allowed_, help_)                                             \
+    {HEAD(field, key_, BYTES),      .value.i = default_, .int_min = min_, .int_max = max_,                             \
+     .auto_allowed = auto_allowed_, .unit = "bytes",     .help = help_},
+#include "config/options.def"
+};
+
+/* A section takes the number of the option after it: the enumerator that follows continues from one less. */
+enum {
+#define OPT_SECTION(name, ...) FIRST_##name, FIRST_##name##_less_one = FIRST_##name - 1,
+#define OPT_BOOL(field, ...) AT_##field,
+#define OPT_INT(field, ...) AT_##field,
+#define OPT_DOUBLE(field, ...) AT_##field,
+#define OPT_PAIR(field, ...) AT_##field,
+#define OPT_STRING(field, ...) AT_##field,
+#define OPT_ENUM(field, ...) AT_##field,
+#define OPT_BYTES(field, ...) AT_##field,
+#include "config/options.def"
+};
+
+const ps_option_section ps_option_sections[] = {
+#define OPT_SECTION(name, title_, text_) {.title = title_, .text = text_, .first_id = (ps_option_id)FIRST_##name},
+#include "config/options.def"
+};
+const int ps_option_n_sections = PS_ARRAY_LEN(ps_option_sections);
+
+void ps_option_store(const ps_option *option, ps_option_value value, ps_options *options)
+{
+    void *field = (char *)options + option->offset;
+    const int name = (int)value.i;
+    switch (option->type) {
+    case PS_OPTION_BOOL: memcpy(field, &value.b, sizeof value.b); break;
+    case PS_OPTION_INT:
+    case PS_OPTION_BYTES: memcpy(field, &value.i, sizeof value.i); break;
+    case PS_OPTION_DOUBLE: memcpy(field, &value.d[0], sizeof value.d[0]); break;
+    case PS_OPTION_PAIR: memcpy(field, value.d, sizeof value.d); break;
+    case PS_OPTION_STRING: memcpy(field, &value.s, sizeof value.s); break;
+    case PS_OPTION_ENUM: memcpy(field, &name, sizeof name); break;
+    }
+}
+
+ps_option_value ps_option_load(const ps_option *option, const ps_options *options)
+{
+    const void *field = (const char *)options + option->offset;
+    ps_option_value value = {0};
+    int name = 0;
+    switch (option->type) {
+    case PS_OPTION_BOOL: memcpy(&value.b, field, sizeof value.b); break;
+    case PS_OPTION_INT:
+    case PS_OPTION_BYTES: memcpy(&value.i, field, sizeof value.i); break;
+    case PS_OPTION_DOUBLE: memcpy(&value.d[0], field, sizeof value.d[0]); break;
+    case PS_OPTION_PAIR: memcpy(value.d, field, sizeof value.d); break;
+    case PS_OPTION_STRING: memcpy(&value.s, field, sizeof value.s); break;
+    case PS_OPTION_ENUM:
+        memcpy(&name, field, sizeof name);
+        value.i = name;
+        break;
+    }
+    return value;
+}

@@ -1,0 +1,87 @@
+/* option.h - one option: its table entry, reading a value for it, writing its value as text.
+ *
+ * Used by the files of config/ only. */
+#ifndef PS_CONFIG_OPTION_H
+#define PS_CONFIG_OPTION_H
+
+#include "config/config.h"
+
+#include <jansson.h>
+
+enum { PS_OPTION_KEY_MAX = 80 }; /* bytes of a key, NUL included */
+
+typedef enum ps_option_type {
+    PS_OPTION_BOOL,
+    PS_OPTION_INT,
+    PS_OPTION_DOUBLE,
+    PS_OPTION_PAIR,
+    PS_OPTION_STRING,
+    PS_OPTION_ENUM,
+    PS_OPTION_BYTES,
+} ps_option_type;
+
+/* The value of an option of any type; which member holds it follows from the type. */
+typedef struct ps_option_value {
+    bool b;
+    int64_t i;     /* INT, BYTES, and the value of an ENUM */
+    double d[2];   /* DOUBLE in d[0], PAIR */
+    const char *s; /* STRING: borrowed */
+} ps_option_value;
+
+typedef struct ps_option {
+    const char *key; /* "optimizer.params.lr" */
+    ps_option_type type;
+    size_t offset;         /* in ps_options */
+    ps_option_value value; /* the default */
+    int64_t int_min, int_max;
+    double double_min, double_max;
+    const char *ends;         /* "[)": which ends of double_min, double_max are allowed values */
+    const char *const *names; /* ENUM: text of the values */
+    int n_names;
+    bool auto_allowed; /* BYTES */
+    const char *unit, *help;
+} ps_option;
+
+/* A run of options in the table: from first_id to the next section's first_id. */
+typedef struct ps_option_section {
+    const char *title, *text;
+    ps_option_id first_id;
+} ps_option_section;
+
+extern const ps_option ps_option_table[PS_OPTION_COUNT];
+extern const ps_option_section ps_option_sections[];
+extern const int ps_option_n_sections;
+
+/* The option with this key; PS_OPTION_COUNT when there is none. */
+ps_option_id ps_option_find(const char *key);
+
+/* Whether key is a proper prefix of an option's key that ends at a '.': "optimizer", "optimizer.params". */
+bool ps_option_is_section(const char *key);
+
+/* Write the key or section that is spelled most like `key`, or else has the same last word; false when none is near. */
+bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
+
+/* Read json as a value of this option, bounds checked. null is the default. A string value stays json's.
+ * On failure *value is unspecified and problem reads "train.steps must be an integer from 1 to 9, not true". */
+bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value *value, char *problem,
+                    size_t problem_bytes);
+
+/* Text of a command line as JSON: as it stands, or for strings, names, sizes and pairs the bare word (gelu, 64MB;
+ * 0.9,0.95). A new reference; NULL with problem set when the text is not UTF-8. */
+json_t *ps_option_json_from_word(const ps_option *option, const char *word, char *problem, size_t problem_bytes);
+
+void ps_option_store(const ps_option *option, ps_option_value value, ps_options *options);
+ps_option_value ps_option_load(const ps_option *option, const ps_options *options);
+
+/* Write a value as JSON, the same in every locale; ps_option_read reads the same bits back. */
+void ps_option_write_value(const ps_option *option, ps_option_value value, FILE *out);
+
+enum { PS_OPTION_TEXT_MAX = 384 };
+
+/* What values are allowed, for people: "an integer from 1 to 8", "one of Adam, AdamW". Returns text. */
+const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_TEXT_MAX]);
+
+/* Copy text for use in a message: control characters become '?', and what does not fit becomes "...". Returns out. */
+const char *ps_option_printable(const char *text, char *out, size_t out_bytes);
+
+#endif

@@ -1,0 +1,80 @@
+/* option_name.c - finding options by key, and the nearest one when the key is unknown. */
+#include "config/option.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_MAX_BYTES = PS_OPTION_KEY_MAX }; /* longer names are not like any key */
+
+ps_option_id ps_option_find(const char *key)
+{
+    for (int i = 0; i < PS_OPTION_COUNT; i++)
+        if (strcmp(ps_option_table[i].key, key) == 0) return (ps_option_id)i;
+    return PS_OPTION_COUNT;
+}
+
+bool ps_option_is_section(const char *key)
+{
+    const size_t n = strlen(key);
+    for (int i = 0; i < PS_OPTION_COUNT; i++)
+        if (strncmp(ps_option_table[i].key, key, n) == 0 && ps_option_table[i].key[n] == '.') return true;
+    return false;
+}
+
+static int min3(int a, int b, int c)
+{
+    const int ab = a < b ? a : b;
+    return ab < c ? ab : c;
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours that turn a into the first n_b bytes of b (optimal string
+ * alignment: Damerau, CACM 7(3), 1964; Wagner and Fischer, JACM 21(1), 1974). Three rows of the table at a time. */
+static int edit_distance(const char *a, const char *b, int n_b)
+{
+    const int n_a = (int)strlen(a);
+    int rows[3][NAME_MAX_BYTES + 1];
+    int *before = rows[0], *last = rows[1], *row = rows[2];
+    for (int j = 0; j <= n_b; j++) last[j] = j;
+    for (int i = 1; i <= n_a; i++) {
+        row[0] = i;
+        for (int j = 1; j <= n_b; j++) {
+            row[j] = min3(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
+        }
+        int *const free_row = before;
+        before = last, last = row, row = free_row;
+    }
+    return last[n_b];
+}
+
+static const char *last_word(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    return dot != NULL ? dot + 1 : key;
+}
+
+/* About a third of the last word may be wrong. Failing that, the right word in the wrong section counts when only one
+ * option has it. */
+bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX])
+{
+    suggestion[0] = '\0';
+    if (strlen(key) > NAME_MAX_BYTES) return false;
+    const char *word = last_word(key), *same_word = NULL;
+    int least = 2 + (int)strlen(word) / 3, n_same_word = 0;
+    for (int i = 0; i < PS_OPTION_COUNT; i++) {
+        const char *known = ps_option_table[i].key;
+        for (int n = 1; n <= (int)strlen(known); n++) { /* the sections, then the whole */
+            if (known[n] != '.' && known[n] != '\0') continue;
+            if (abs(n - (int)strlen(key)) >= least) continue; /* at least so far apart */
+            const int distance = edit_distance(key, known, n);
+            if (distance >= least) continue;
+            least = distance;
+            snprintf(suggestion, PS_OPTION_KEY_MAX, "%.*s", n, known);
+        }
+        if (strcmp(last_word(known), word) == 0) n_same_word++, same_word = known;
+    }
+    if (suggestion[0] == '\0' && n_same_word == 1) snprintf(suggestion, PS_OPTION_KEY_MAX, "%s", same_word);
+    return suggestion[0] != '\0';
+}

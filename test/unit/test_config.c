@@ -1,0 +1,423 @@
+#include "base/fault.h"
+#include "base/mem.h"
+#include "config/option.h"
+
+#include <locale.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* The message without the [file:line] that debug builds append. */
+static void assert_message(const char *expected)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", ps_last_error());
+    char *suffix = strstr(message, " [src/");
+    if (suffix != NULL) *suffix = '\0';
+    assert_string_equal(message, expected);
+}
+
+static ps_config *parse(const char *text)
+{
+    ps_config *config = NULL;
+    if (ps_config_parse(text, "c.json", &config) != PS_OK) fail_msg("%s", ps_last_error());
+    return config;
+}
+
+static void table_is_sound(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PS_OPTION_COUNT; i++) {
+        const ps_option *option = &ps_option_table[i];
+        char field[PS_OPTION_KEY_MAX], text[PS_OPTION_TEXT_MAX];
+        assert_in_range(strlen(option->key), 1, PS_OPTION_KEY_MAX - 1);
+        assert_int_equal(ps_option_find(option->key), i);
+        assert_in_range(strlen(ps_option_expectation(option, text)), 1, PS_OPTION_TEXT_MAX - 2);
+        assert_true(strlen(option->help) > 10 && option->help[strlen(option->help) - 1] == '.');
+        /* the default is an allowed value */
+        ps_config *config = NULL;
+        assert_int_equal(ps_config_create(&config), PS_OK);
+        FILE *out = fmemopen(field, sizeof field, "w");
+        ps_option_write_value(option, option->value, out);
+        fputc('\0', out);
+        fclose(out);
+        if (ps_config_set(config, option->key, field) != PS_OK) fail_msg("%s", ps_last_error());
+        ps_config_destroy(config);
+    }
+}
+
+/* options.def spells each name twice; they must agree. */
+static void fields_are_named_after_keys(void **state)
+{
+    (void)state;
+#define CHECK(field_, key_)                                                                                            \
+    do {                                                                                                               \
+        char field[] = key_;                                                                                           \
+        for (char *c = field; *c != '\0'; c++)                                                                         \
+            if (*c == '.') *c = '_';                                                                                   \
+        assert_string_equal(field, #field_);                                                                           \
+    } while (0);
+#define OPT_BOOL(field, key, ...) CHECK(field, key)
+#define OPT_INT(field, key, ...) CHECK(field, key)
+#define OPT_DOUBLE(field, key, ...) CHECK(field, key)
+#define OPT_PAIR(field, key, ...) CHECK(field, key)
+#define OPT_STRING(field, key, ...) CHECK(field, key)
+#define OPT_ENUM(field, key, ...) CHECK(field, key)
+#define OPT_BYTES(field, key, ...) CHECK(field, key)
+#include "config/options.def"
+#undef CHECK
+}
+
+static void patrickstar_readme_is_accepted(void **state)
+{
+    (void)state;
+    ps_config *config = NULL;
+    if (ps_config_load("test/data/config/patrickstar_readme.json", &config) != PS_OK) fail_msg("%s", ps_last_error());
+    const ps_options *o = ps_config_options(config);
+    assert_int_equal(o->optimizer_type, PS_CONFIG_OPTIMIZER_ADAM);
+    assert_true(o->optimizer_params_lr == 0.001 && o->optimizer_params_eps == 1e-6);
+    assert_true(o->optimizer_params_betas[0] == 0.9 && o->optimizer_params_betas[1] == 0.999);
+    assert_true(o->optimizer_params_use_hybrid_adam && o->fp16_enabled && o->release_after_init);
+    assert_int_equal(o->fp16_initial_scale_power, 8);
+    assert_int_equal(o->default_chunk_size, 64 * 1024 * 1024);
+    assert_true(o->client_mem_tracer_overall_gpu_mem_ratio == 0.9);
+    assert_true(o->client_opts_with_mem_cache); /* not in the file: the default */
+    assert_false(ps_config_is_given(config, PS_OPTION_client_opts_with_mem_cache));
+    assert_true(ps_config_is_given(config, PS_OPTION_fp16_enabled));
+    ps_config_destroy(config);
+}
+
+static void patrickstar_example_is_accepted(void **state)
+{
+    (void)state;
+    ps_config *config = NULL;
+    if (ps_config_load("test/data/config/patrickstar_example.json", &config) != PS_OK) fail_msg("%s", ps_last_error());
+    const ps_options *o = ps_config_options(config);
+    assert_true(o->client_opts_with_mem_saving_comm && !o->client_opts_with_mem_cache &&
+                !o->client_opts_with_async_move);
+    assert_true(o->use_cpu_embedding && o->client_mem_tracer_with_static_partition && o->gradient_clipping == -1);
+    ps_config_destroy(config);
+}
+
+static void deepspeed_config_is_accepted(void **state)
+{
+    (void)state;
+    ps_config *config = NULL;
+    if (ps_config_load("test/data/config/deepspeed.json", &config) != PS_OK) fail_msg("%s", ps_last_error());
+    const ps_options *o = ps_config_options(config);
+    assert_int_equal(o->optimizer_type, PS_CONFIG_OPTIMIZER_ADAMW);
+    assert_int_equal(o->scheduler_type, PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR);
+    assert_int_equal(o->scheduler_params_warmup_type, PS_CONFIG_WARMUP_LINEAR);
+    assert_int_equal(o->scheduler_params_warmup_num_steps, 100);
+    assert_int_equal(o->train_batch_size, 16);
+    assert_true(o->bf16_enabled && !o->fp16_enabled);
+    ps_config_destroy(config);
+}
+
+static void bad_files_are_refused_with_place_and_remedy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+        ps_status st;
+    } cases[] = {
+        /* syntax */
+        {"", "c.json:1:1: '[' or '{' expected near end of file", PS_EFORMAT},
+        {"{\n  \"a\" 1}", "c.json:2:7: ':' expected near '1'", PS_EFORMAT},
+        {"{\"train\": {\"steps\": 1}", "c.json:1:22: '}' expected near end of file", PS_EFORMAT},
+        {"{\"train\": {\"steps\": 1,\n\"steps\": 2}}", "c.json:2:7: duplicate object key near '\"steps\"'", PS_EFORMAT},
+        {"{}\n x", "c.json:2:2: end of file expected near 'x'", PS_EFORMAT},
+        {" [1]", "c.json:1:2: a configuration must be an object, { ... }", PS_EINVAL},
+        /* unknown keys */
+        {"{\"optimizer\": {\n  \"params\": {\n    \"lrr\": 1}}}",
+         "c.json:3:5: unknown key 'optimizer.params.lrr'; did you mean 'optimizer.params.lr'?", PS_EINVAL},
+        {"{\"optimiser\": {}}", "c.json:1:2: unknown key 'optimiser'; did you mean 'optimizer'?", PS_EINVAL},
+        {"{\"optimizer\": {\"prams\": {\"lr\": 1}}}",
+         "c.json:1:16: unknown key 'optimizer.prams'; did you mean 'optimizer.params'?", PS_EINVAL},
+        {"{\"n_lyaer\": 3}", "c.json:1:2: unknown key 'n_lyaer'; doc/config.md lists the keys", PS_EINVAL},
+        {"{\"n_layer\": 3}", "c.json:1:2: unknown key 'n_layer'; did you mean 'model.n_layer'?", PS_EINVAL},
+        {"{\"enabled\": 3}", "c.json:1:2: unknown key 'enabled'; doc/config.md lists the keys", PS_EINVAL},
+        {"{\"train.steps\": 3}", "c.json:1:2: unknown key 'train.steps'; in a file sections are objects, not dots",
+         PS_EINVAL},
+        {"{\"a\\nb\": 3}", "c.json:1:2: unknown key 'a?b'; doc/config.md lists the keys", PS_EINVAL},
+        /* types and ranges */
+        {"{\"train\": 3}", "c.json:1:11: train must be an object that holds its options", PS_EINVAL},
+        {"{\"optimizer\": {\"params\": {\"lr\": \"0.1\"}}}",
+         "c.json:1:33: optimizer.params.lr must be a number of at least 0, not \"0.1\"", PS_EINVAL},
+        {"{\"optimizer\": {\"params\": {\"lr\": -0.5}}}",
+         "c.json:1:33: optimizer.params.lr must be a number of at least 0, not -0.5", PS_EINVAL},
+        {"{\"optimizer\": {\"params\": {\"eps\": 0}}}",
+         "c.json:1:34: optimizer.params.eps must be a number above 0, not 0", PS_EINVAL},
+        {"{\"optimizer\": {\"params\": {\"betas\": [0.9, 1]}}}",
+         "c.json:1:36: optimizer.params.betas must be two numbers in [0, 1), not an array", PS_EINVAL},
+        {"{\"optimizer\": {\"params\": {\"betas\": [0.9]}}}",
+         "c.json:1:36: optimizer.params.betas must be two numbers in [0, 1), not an array", PS_EINVAL},
+        {"{\"optimizer\": {\"type\": \"Lamb\"}}",
+         "c.json:1:24: optimizer.type must be one of Adam, AdamW, not \"Lamb\"", PS_EINVAL},
+        {"{\"fp16\": {\"enabled\": 1}}", "c.json:1:22: fp16.enabled must be true or false, not 1", PS_EINVAL},
+        {"{\"train\": {\"steps\": 0}}", "c.json:1:21: train.steps must be an integer from 1 to 1000000000, not 0",
+         PS_EINVAL},
+        {"{\"train\": {\"steps\": 1.5}}", "c.json:1:21: train.steps must be an integer from 1 to 1000000000, not 1.5",
+         PS_EINVAL},
+        {"{\"train\": {\"seed\": 1e300}}", "c.json:1:20: train.seed must be an integer of at least 0, not 1e+300",
+         PS_EINVAL},
+        {"{\"data\": {\"train\": {}}}", "c.json:1:20: data.train must be a string, not an object", PS_EINVAL},
+        {"{\"memory\": {\"disk\": \"auto\"}}",
+         "c.json:1:21: memory.disk must be a size (64MB, 1.5GiB, bytes) of at least 0, not \"auto\"", PS_EINVAL},
+        {"{\"memory\": {\"host\": \"64 apples\"}}",
+         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 1, or auto, not \"64 apples\"",
+         PS_EINVAL},
+        {"{\"memory\": {\"host\": -1}}",
+         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 1, or auto, not -1", PS_EINVAL},
+        /* keys of others */
+        {"{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
+         "c.json:1:31: activation_checkpointing.cpu_checkpointing is not supported: kept activations stay on the "
+         "device",
+         PS_EINVAL},
+        {"{\"zero_optimization\": {\"stage\": 3}}",
+         "c.json:1:2: zero_optimization is not supported: chunks take its place; set the budgets in memory.*",
+         PS_EINVAL},
+        {"{\"optimizer\": {\"params\": {\"bias_correction\": false}}}",
+         "c.json:1:27: optimizer.params.bias_correction is not supported: the correction is always made", PS_EINVAL},
+        /* across keys */
+        {"{\"fp16\": {\"enabled\": true},\n \"bf16\": {\"enabled\": true}}",
+         "c.json:2:22: fp16.enabled and bf16.enabled exclude each other; keep one", PS_EINVAL},
+        {"{\"train_batch_size\": 9, \"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 4}",
+         "c.json:1:22: train_batch_size is 9, but train_micro_batch_size_per_gpu 4 times gradient_accumulation_steps 2 "
+         "is 8; leave one of them out or make them agree",
+         PS_EINVAL},
+        {"{\"model\": {\"n_head\": 5}}", "c.json:1:22: model.n_embd 768 is not a multiple of model.n_head 5",
+         PS_EINVAL},
+        {"{\"model\": {\"n_embd\": 770}}", "model.n_embd 770 is not a multiple of model.n_head 12", PS_EINVAL},
+        {"{\"data\": {\"sequence_length\": 2048}}",
+         "c.json:1:30: data.sequence_length 2048 exceeds model.n_positions 1024", PS_EINVAL},
+        {"{\"activation_checkpointing\": {\"number_checkpoints\": 13}}",
+         "c.json:1:53: activation_checkpointing.number_checkpoints 13 exceeds model.n_layer 12", PS_EINVAL},
+        {"{\"scheduler\": {\"type\": \"linear\", \"params\": {\"cos_min_ratio\": 0.5}}}",
+         "c.json:1:62: scheduler.params.cos_min_ratio has no effect with scheduler.type linear; remove it", PS_EINVAL},
+        {"{\"scheduler\": {\"type\": \"cosine\", \"params\": {\"warmup_num_steps\": 5, \"total_num_steps\": 4}}}",
+         "c.json:1:65: scheduler.params.warmup_num_steps 5 exceeds scheduler.params.total_num_steps 4", PS_EINVAL},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.5}}}",
+         "c.json:1:64: scheduler.params.warmup_min_lr 0.5 exceeds scheduler.params.warmup_max_lr 0.001", PS_EINVAL},
+        {"{\"fp16\": {\"min_loss_scale\": 8, \"max_loss_scale\": 4}}",
+         "c.json:1:29: fp16.min_loss_scale 8 exceeds fp16.max_loss_scale 4", PS_EINVAL},
+        {"{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 25}}",
+         "c.json:1:51: fp16.initial_scale_power 25 begins at 3.35544e+07, outside fp16.min_loss_scale 1 to "
+         "fp16.max_loss_scale 1.67772e+07",
+         PS_EINVAL},
+        {"{\"client\": {\"mem_tracer\": {\"use_fake_dist\": true}}}",
+         "c.json:1:45: client.mem_tracer.use_fake_dist is not supported: it needs several ranks", PS_EINVAL},
+        {"{\"data\": {\"validation\": \"a\", \"validation_split\": 0.1}}",
+         "c.json:1:50: data.validation_split has no effect beside data.validation; keep one", PS_EINVAL},
+        {"{\"train\": {\"eval_interval\": 5}}",
+         "c.json:1:29: train.eval_interval needs data.validation or data.validation_split to evaluate on", PS_EINVAL},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        int stale;
+        ps_config *config = (void *)&stale; /* must become NULL */
+        const ps_status st = ps_config_parse(cases[i].text, "c.json", &config);
+        if (st == PS_OK) fail_msg("accepted: %s", cases[i].text);
+        assert_message(cases[i].message);
+        assert_int_equal(st, cases[i].st);
+        assert_null(config);
+    }
+}
+
+static void null_is_the_default(void **state)
+{
+    (void)state;
+    ps_config *config = parse("{\"model\": {\"n_inner\": null}, \"data\": {\"train\": null}}");
+    assert_false(ps_config_is_given(config, PS_OPTION_model_n_inner));
+    assert_int_equal(ps_config_set(config, "train.steps", "7"), PS_OK);
+    assert_int_equal(ps_config_options(config)->train_steps, 7);
+    assert_int_equal(ps_config_set(config, "train.steps", "null"), PS_OK);
+    assert_int_equal(ps_config_options(config)->train_steps, 100);
+    ps_config_destroy(config);
+}
+
+static void presets_fill_what_is_open(void **state)
+{
+    (void)state;
+    ps_config *config = parse("{\"model\": {\"n_layer\": 2, \"preset\": \"GPT2-XL\"}}");
+    const ps_options *o = ps_config_options(config);
+    assert_int_equal(o->model_n_layer, 2);
+    assert_int_equal(o->model_n_embd, 1600);
+    assert_int_equal(o->model_n_head, 25);
+    assert_int_equal(o->model_vocab_size, 50257);
+    assert_int_equal(ps_config_set(config, "model.preset", "GPT_DS_40B"), PS_OK);
+    assert_int_equal(o->model_n_layer, 2);
+    assert_int_equal(o->model_n_embd, 8192);
+    assert_int_equal(ps_config_set(config, "model.preset", "none"), PS_OK);
+    assert_int_equal(o->model_n_embd, 768);
+    ps_config_destroy(config);
+}
+
+static void words_of_the_command_line_are_set(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *word, *json; /* the word, and as what the dump shows it */
+    } good[] = {
+        {"memory.host", "1.5GiB", "\"host\": 1610612736"},
+        {"memory.device", "64MB", "\"device\": 64000000"},
+        {"memory.device", "\"auto\"", "\"device\": \"auto\""},
+        {"memory.device", "4096", "\"device\": 4096"},
+        {"optimizer.params.betas", "0.9,0.95", "\"betas\": [0.9, 0.95]"},
+        {"optimizer.params.betas", "[0, 0.5]", "\"betas\": [0, 0.5]"},
+        {"optimizer.type", "adam", "\"type\": \"Adam\""},
+        {"optimizer.params.lr", "3e-4", "\"lr\": 0.0003"},
+        {"data.train", "true", "\"train\": \"true\""},
+        {"data.train", "a b\"c\\", "\"train\": \"a b\\\"c\\\\\""},
+        {"data.train", "\"q\\n\"", "\"train\": \"q\\u000a\""},
+        {"train.seed", "9223372036854775807", "\"seed\": 9223372036854775807"},
+        {"train.save", "false", "\"save\": false"},
+        {"default_chunk_size", "1e6", "\"default_chunk_size\": 1000000"},
+    };
+    ps_config *config = NULL;
+    assert_int_equal(ps_config_create(&config), PS_OK);
+    for (size_t i = 0; i < PS_ARRAY_LEN(good); i++) {
+        char *text = NULL;
+        if (ps_config_set(config, good[i].key, good[i].word) != PS_OK) fail_msg("%s", ps_last_error());
+        assert_int_equal(ps_config_dump_json(config, &text), PS_OK);
+        if (strstr(text, good[i].json) == NULL) fail_msg("no %s in %s", good[i].json, text);
+        ps_free(text);
+    }
+    ps_config_destroy(config);
+}
+
+static void bad_words_change_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *word, *message;
+    } cases[] = {
+        {"lr", "1", "unknown key 'lr'; did you mean 'optimizer.params.lr'?"},
+        {"optimizer.params.rl", "1", "unknown key 'optimizer.params.rl'; did you mean 'optimizer.params.lr'?"},
+        {"train.stepps", "1", "unknown key 'train.stepps'; did you mean 'train.steps'?"},
+        {"optimizer", "{}", "'optimizer' is a section; set one of its keys, as in optimizer.KEY=VALUE"},
+        {"", "1", "unknown key ''; doc/config.md lists the keys"},
+        {"flops_profiler.enabled", "true", "flops_profiler is not supported: remove it"},
+        {"train.steps", "ten", "train.steps must be an integer from 1 to 1000000000, not \"ten\""},
+        {"train.steps", "", "train.steps must be an integer from 1 to 1000000000, not \"\""},
+        {"train.save", "yes", "train.save must be true or false, not \"yes\""},
+        {"optimizer.params.betas", "0.9", "optimizer.params.betas must be two numbers in [0, 1), not an array"},
+        {"data.train", "\xff", "the value of data.train is not valid UTF-8"},
+    };
+    ps_config *config = parse("{\"data\": {\"train\": \"t.txt\"}, \"train\": {\"steps\": 9}}");
+    char *before = NULL, *after = NULL;
+    assert_int_equal(ps_config_dump_json(config, &before), PS_OK);
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        assert_int_equal(ps_config_set(config, cases[i].key, cases[i].word), PS_EINVAL);
+        assert_message(cases[i].message);
+    }
+    assert_int_equal(ps_config_dump_json(config, &after), PS_OK);
+    assert_string_equal(before, after);
+    ps_free(before);
+    ps_free(after);
+    ps_config_destroy(config);
+}
+
+static void dump_is_read_back_in_every_locale(void **state)
+{
+    (void)state;
+    /* A locale with a decimal comma, where the machine has one. */
+    static const char *const comma[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(comma); i++) {
+        if (setlocale(LC_NUMERIC, comma[i]) == NULL) continue;
+        char *first = NULL, *second = NULL;
+        ps_config *config = parse("{\"optimizer\": {\"params\": {\"lr\": 0.1234567890123456789, \"eps\": 4.9e-324}},"
+                                  " \"memory\": {\"host\": \"0.5MB\"}, \"data\": {\"train\": \"\\u00e9\\u0001/\"}}");
+        assert_int_equal(ps_config_dump_json(config, &first), PS_OK);
+        ps_config *again = parse(first);
+        assert_int_equal(ps_config_dump_json(again, &second), PS_OK);
+        assert_string_equal(first, second);
+        assert_true(ps_config_options(again)->optimizer_params_lr == 0.1234567890123456789);
+        assert_int_equal(ps_config_options(again)->memory_host, 500000);
+        assert_string_equal(ps_config_options(again)->data_train, "\xc3\xa9\x01/");
+        ps_free(first);
+        ps_free(second);
+        ps_config_destroy(config);
+        ps_config_destroy(again);
+    }
+    setlocale(LC_NUMERIC, "C");
+}
+
+static void files_that_cannot_be_read_are_errors(void **state)
+{
+    (void)state;
+    ps_config *config = NULL;
+    assert_int_equal(ps_config_load("test/data/config/missing.json", &config), PS_EIO);
+    assert_message("cannot open configuration 'test/data/config/missing.json': No such file or directory");
+    assert_int_equal(ps_config_load("test/data", &config), PS_EIO);
+    assert_message("cannot read configuration 'test/data': Is a directory");
+    assert_int_equal(ps_config_load("/dev/zero", &config), PS_EINVAL);
+    assert_message("'/dev/zero' is larger than 16 MiB, too large for a configuration");
+    assert_null(config);
+}
+
+/* A NUL inside a file must not hide the rest of it. */
+static void file_with_nul_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_config_XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "{}\0{", 4), 4);
+    close(fd);
+    ps_config *config = NULL;
+    assert_int_equal(ps_config_load(path, &config), PS_EFORMAT);
+    unlink(path);
+}
+
+/* Fail the n-th allocation, for every n until all succeed: right code, nothing leaks, the object stays usable. */
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    const int64_t live = ps_mem_live_bytes();
+    bool done = false;
+    for (long n = 0; !done; n++) {
+        ps_config *config = NULL;
+        char *text = NULL;
+        ps_fault_arm(PS_FAULT_ALLOC, n, false);
+        ps_status st = ps_config_load("test/data/config/patrickstar_readme.json", &config);
+        if (st == PS_OK) st = ps_config_set(config, "data.train", "first.txt");
+        if (st == PS_OK) {
+            st = ps_config_set(config, "data.train", "second.txt");
+            assert_string_equal(ps_config_options(config)->data_train, st == PS_OK ? "second.txt" : "first.txt");
+        }
+        if (st == PS_OK) st = ps_config_dump_json(config, &text);
+        done = !ps_fault_has_struck(PS_FAULT_ALLOC);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        assert_int_equal(st, done ? PS_OK : PS_ENOMEM_HOST);
+        ps_free(text);
+        ps_config_destroy(config);
+        assert_int_equal(ps_mem_live_bytes(), live);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_is_sound),
+        cmocka_unit_test(fields_are_named_after_keys),
+        cmocka_unit_test(patrickstar_readme_is_accepted),
+        cmocka_unit_test(patrickstar_example_is_accepted),
+        cmocka_unit_test(deepspeed_config_is_accepted),
+        cmocka_unit_test(bad_files_are_refused_with_place_and_remedy),
+        cmocka_unit_test(null_is_the_default),
+        cmocka_unit_test(presets_fill_what_is_open),
+        cmocka_unit_test(words_of_the_command_line_are_set),
+        cmocka_unit_test(bad_words_change_nothing),
+        cmocka_unit_test(dump_is_read_back_in_every_locale),
+        cmocka_unit_test(files_that_cannot_be_read_are_errors),
+        cmocka_unit_test(file_with_nul_is_refused),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
