@@ -85,7 +85,7 @@ static ps_status safetensors_parse_tensor(const ps_safetensors *s, const char *n
 {
     const char *path = ps_file_path(s->file);
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
-    int64_t begin, end, n_bytes;
+    int64_t begin = 0, end = 0, n_bytes = 0;
     t->name = name;
     if (!json_is_object(entry) || !json_is_array(shape) || !json_is_array(offsets) || json_array_size(offsets) != 2 ||
         json_object_size(entry) != 3)
