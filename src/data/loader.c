@@ -46,7 +46,8 @@ ps_status ps_loader_create(const ps_dataset *dataset, const ps_loader_options *o
     *out = NULL;
     const int64_t n_tokens = ps_dataset_token_count(dataset), sequence = options->sequence;
     const double fraction = options->validation_fraction;
-    if (sequence < 1) return PS_FAIL(PS_EINVAL, "sequence length %lld, expected >= 1", (long long)sequence);
+    if (sequence < 1 || sequence > INT32_MAX)
+        return PS_FAIL(PS_EINVAL, "sequence length %lld, expected 1 to %d", (long long)sequence, INT32_MAX);
     if (!(fraction >= 0 && fraction < 1))
         return PS_FAIL(PS_EINVAL, "validation fraction %g, expected at least 0 and below 1", fraction);
     const int64_t n_windows = (n_tokens - 1) / sequence, n_needed = 1 + (fraction > 0);
