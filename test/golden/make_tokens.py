@@ -12,7 +12,7 @@ STRINGS = [
     "1234567890 12 3.14159 1,000,000", "x1y2z3", "snake_case camelCase __init__", "a+b=c; if (x<=y) { return 0; }",
     "http://example.org/?q=1&r=%20", "na\u00efve caf\u00e9 \u00fcber stra\u00dfe", "e\u0301 combining", "\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8",
     "\u041f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440", "\u0645\u0631\u062d\u0628\u0627", "\U0001F600", "\U0001F468\u200D\U0001F469\u200D\U0001F467 family", "flag \U0001F1E9\U0001F1EA",
-    "\u00a0no-break\u00a0space", "\u2003em\u2003\u2003space", "\u1680\u2028\u2029\u3000x", "\u0085next line", "\u180esep \u180e", "\u200bzero",
+    "\u00a0no-break\u00a0space", "\u2003em\u2003\u2003space", "\u1680\u2028\u2029\u3000x", "\u0085next line", "a \u0085b", " \u180ex", "\u180esep \u180e", "\u200bzero",
     "\u00bd\u00b2\u2167\u0663", "\x00\x01\x1f\x7f", "\x1c\x1d a", "\ufeffbom", "<|endoftext|>", "a<|endoftext|>b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "Antidisestablishmentarianism", " antidisestablishmentarianism supercalifragilisticexpialidocious", "\U0010ffff\ue000",
     "----------------------------------------------------------------", "=\u2014=\u2018\u201cquote\u201d\u2019",

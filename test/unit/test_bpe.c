@@ -237,6 +237,33 @@ static void test_merge_order(void **state)
     }
 }
 
+/* Where a merge across the border exists, malformed bytes still stay apart from the text before them. */
+static void test_malformed_bytes_stay_apart(void **state)
+{
+    (void)state;
+    static const char *const malformed[] = {"\x80",         "\xC0\x80",         "\xC1\xBF",         "\xE0\x9F\xBF",
+                                            "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80",
+                                            "\xE2\x82"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(malformed); i++) {
+        char more[32], merges[32], text[8];
+        ps_tokenizer *t;
+        int32_t *ids;
+        int64_t n_ids;
+        const unsigned first = (unsigned char)malformed[i][0];
+        /* 0x80 is the 35th of the bytes that move, after 0x00 to 0x20 and 0x7F */
+        const unsigned character = first == 0x80 ? 256 + 34 : first;
+        snprintf(more, sizeof more, ", \"!\\u%04x\": 256", character);
+        snprintf(merges, sizeof merges, "! %c%c\n", (int)(0xC0 | character >> 6), (int)(0x80 | (character & 0x3F)));
+        snprintf(text, sizeof text, "!%s", malformed[i]);
+        assert_int_equal(create(more, merges, &t), PS_OK);
+        assert_int_equal(ps_tokenizer_encode(t, text, (int64_t)strlen(text), &ids, &n_ids), PS_OK);
+        assert_int_equal(n_ids, strlen(text));
+        assert_int_equal(ids[0], '!');
+        ps_mem_free(ids);
+        ps_tokenizer_close(t);
+    }
+}
+
 static void test_bad_vocabulary_is_an_error(void **state)
 {
     (void)state;
@@ -329,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_endless_words),
         cmocka_unit_test(test_decode_refuses_foreign_ids),
         cmocka_unit_test(test_merge_order),
+        cmocka_unit_test(test_malformed_bytes_stay_apart),
         cmocka_unit_test(test_bad_vocabulary_is_an_error),
         cmocka_unit_test(test_faults),
     };

@@ -74,6 +74,14 @@ static void test_cancel_leaves_the_old_file(void **state)
     ps_file_writer_cancel(NULL);
     assert_content(p.text, "old");
     assert_int_equal(temp_folder_entries(&folder, 0), n_entries);
+    /* and the one that stays is not touched by the one that goes */
+    assert_int_equal(ps_file_writer_open(p.text, &w), PS_OK);
+    assert_int_equal(ps_file_writer_write(w, 0, "newer", 5), PS_OK);
+    assert_int_equal(ps_file_writer_open(p.text, &other), PS_OK);
+    assert_int_equal(ps_file_writer_write(other, 0, "x", 1), PS_OK);
+    ps_file_writer_cancel(other);
+    assert_int_equal(ps_file_writer_commit(w), PS_OK);
+    assert_content(p.text, "newer");
 }
 
 static void test_refused_with_reason(void **state)

@@ -60,6 +60,11 @@ static void test_layout_is_that_of_llm_c(void **state)
     assert_memory_equal(data, wide_head, sizeof wide_head);
     assert_memory_equal(data + 1024, "\x45\x23\x01\x00", 4);
     ps_mem_free(data);
+    /* the largest that is narrow */
+    assert_int_equal(ps_token_file_write(p.text, (const int32_t[]){UINT16_MAX}, 1), PS_OK);
+    assert_int_equal(ps_file_read_all(p.text, 4096, &data, &n), PS_OK);
+    assert_int_equal(n, 1024 + 2);
+    ps_mem_free(data);
 }
 
 static void test_bare_uint16(void **state)
