@@ -1,0 +1,238 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/fault.h"
+#include "base/mem.h"
+
+/* Linux transfers at most 2 GiB - 4 KiB in one call; a round number below it. */
+#define FILE_IO_BYTES_MAX PS_GIB
+#define TEMPORARY_NAMES_MAX 1000
+
+struct ps_file {
+    int fd;
+    int64_t n_bytes;
+    char path[]; /* zero-terminated */
+};
+
+struct ps_file_writer {
+    int fd;
+    char *path, *temporary;
+};
+
+/* An injected failure looks like a broken disk. */
+static bool file_has_fault(ps_fault_kind kind)
+{
+    if (!ps_fault_hit(kind)) return false;
+    errno = EIO;
+    return true;
+}
+
+ps_status ps_file_open(const char *path, ps_file **out)
+{
+    *out = NULL;
+    ps_file *f = NULL;
+    const size_t path_bytes = strlen(path) + 1;
+    PS_TRY(ps_mem_alloc(1, sizeof *f + path_bytes, &f));
+    memcpy(f->path, path, path_bytes);
+    /* O_NONBLOCK: opening a pipe by mistake must not hang; it changes nothing for regular files */
+    f->fd = file_has_fault(PS_FAULT_READ) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    ps_status st = PS_OK;
+    if (f->fd < 0 || fstat(f->fd, &info) != 0)
+        st = PS_FAIL(PS_EIO, "%s: cannot open: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        st = PS_FAIL(PS_EIO, "%s: not a regular file", path);
+    if (st != PS_OK) {
+        ps_file_close(f);
+        return st;
+    }
+    f->n_bytes = info.st_size;
+    *out = f;
+    return PS_OK;
+}
+
+void ps_file_close(ps_file *f)
+{
+    if (f == NULL) return;
+    if (f->fd >= 0) close(f->fd);
+    ps_mem_free(f);
+}
+
+int64_t ps_file_bytes(const ps_file *f)
+{
+    return f->n_bytes;
+}
+
+const char *ps_file_path(const ps_file *f)
+{
+    return f->path;
+}
+
+ps_status ps_file_read(const ps_file *f, int64_t offset, void *dst, int64_t n_bytes)
+{
+    PS_ASSERT(offset >= 0 && n_bytes >= 0);
+    for (int64_t done = 0; done < n_bytes;) {
+        const size_t want = (size_t)ps_min_i64(n_bytes - done, FILE_IO_BYTES_MAX);
+        const ssize_t got = file_has_fault(PS_FAULT_READ) ? -1 : pread(f->fd, (char *)dst + done, want, offset + done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", f->path, (long long)n_bytes,
+                           (long long)offset, strerror(errno));
+        if (got == 0)
+            return PS_FAIL(PS_EIO, "%s: wanted %lld bytes at offset %lld, but the file ends at %lld", f->path,
+                           (long long)n_bytes, (long long)offset, (long long)(offset + done));
+        done += got;
+    }
+    return PS_OK;
+}
+
+ps_status ps_file_read_all(const char *path, int64_t max_bytes, char **out_data, int64_t *out_bytes)
+{
+    *out_data = NULL;
+    *out_bytes = 0;
+    ps_file *f = NULL;
+    char *data = NULL;
+    ps_status st;
+    PS_TRY(ps_file_open(path, &f));
+    if (f->n_bytes > max_bytes) {
+        st = PS_FAIL(PS_EFORMAT, "%s: %lld bytes, expected at most %lld", path, (long long)f->n_bytes,
+                     (long long)max_bytes);
+        goto out;
+    }
+    PS_TRY_GOTO(ps_mem_alloc((size_t)f->n_bytes + 1, 1, &data));
+    PS_TRY_GOTO(ps_file_read(f, 0, data, f->n_bytes));
+    *out_data = data;
+    *out_bytes = f->n_bytes;
+    data = NULL;
+out:
+    ps_mem_free(data);
+    ps_file_close(f);
+    return st;
+}
+
+bool ps_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* ---- writing ---- */
+
+static void file_writer_free(ps_file_writer *w)
+{
+    if (w->fd >= 0) close(w->fd);
+    ps_mem_free(w->temporary);
+    ps_mem_free(w->path);
+    ps_mem_free(w);
+}
+
+ps_status ps_file_writer_open(const char *path, ps_file_writer **out)
+{
+    *out = NULL;
+    ps_status st;
+    ps_file_writer *w = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
+    w->fd = -1;
+    const size_t name_bytes = strlen(path) + 48;
+    PS_TRY_GOTO(ps_mem_strdup(path, &w->path));
+    PS_TRY_GOTO(ps_mem_alloc(name_bytes, 1, &w->temporary));
+    /* another writer of the same file, perhaps in this process, may be under way */
+    for (int n = 0; n < TEMPORARY_NAMES_MAX; n++) {
+        snprintf(w->temporary, name_bytes, "%s.tmp-%ld-%d", path, (long)getpid(), n);
+        w->fd = file_has_fault(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (w->fd >= 0 || errno != EEXIST) break;
+    }
+    if (w->fd < 0) {
+        st = PS_FAIL(PS_EIO, "%s: cannot create: %s", w->temporary, strerror(errno));
+        goto out;
+    }
+    *out = w;
+    return PS_OK;
+out:
+    file_writer_free(w);
+    return st;
+}
+
+ps_status ps_file_writer_write(ps_file_writer *w, int64_t offset, const void *data, int64_t n_bytes)
+{
+    PS_ASSERT(offset >= 0 && n_bytes >= 0);
+    for (int64_t done = 0; done < n_bytes;) {
+        const size_t want = (size_t)ps_min_i64(n_bytes - done, FILE_IO_BYTES_MAX);
+        const ssize_t put =
+            file_has_fault(PS_FAULT_WRITE) ? -1 : pwrite(w->fd, (const char *)data + done, want, offset + done);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0)
+            return PS_FAIL(PS_EIO, "%s: writing %lld bytes at offset %lld: %s", w->temporary, (long long)n_bytes,
+                           (long long)offset, put < 0 ? strerror(errno) : "no byte was accepted");
+        done += put;
+    }
+    return PS_OK;
+}
+
+/* Without this a rename may be lost in a power failure although the data are safe. */
+static ps_status file_sync_folder(const char *path)
+{
+    char *folder = NULL;
+    PS_TRY(ps_mem_strdup(path, &folder));
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL) slash[slash == folder] = '\0';
+    const int fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ps_status st = PS_OK;
+    /* EINVAL: this file system has nothing to sync for folders */
+    if (file_has_fault(PS_FAULT_WRITE) || fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        st = PS_FAIL(PS_EIO, "%s: written, but its folder could not be synced: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    ps_mem_free(folder);
+    return st;
+}
+
+ps_status ps_file_writer_commit(ps_file_writer *w)
+{
+    ps_status st = PS_OK;
+    if (file_has_fault(PS_FAULT_WRITE) || fsync(w->fd) != 0) {
+        st = PS_FAIL(PS_EIO, "%s: cannot sync: %s", w->temporary, strerror(errno));
+        goto out;
+    }
+    const int fd = w->fd;
+    w->fd = -1;
+    /* network file systems report late write errors here */
+    if (close(fd) != 0) {
+        st = PS_FAIL(PS_EIO, "%s: cannot close: %s", w->temporary, strerror(errno));
+        goto out;
+    }
+    if (file_has_fault(PS_FAULT_WRITE) || rename(w->temporary, w->path) != 0) {
+        st = PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", w->temporary, w->path, strerror(errno));
+        goto out;
+    }
+    st = file_sync_folder(w->path);
+    file_writer_free(w);
+    return st;
+out:
+    ps_file_writer_cancel(w);
+    return st;
+}
+
+void ps_file_writer_cancel(ps_file_writer *w)
+{
+    if (w == NULL) return;
+    unlink(w->temporary);
+    file_writer_free(w);
+}
+
+ps_status ps_file_write_all(const char *path, const void *data, int64_t n_bytes)
+{
+    ps_file_writer *w = NULL;
+    PS_TRY(ps_file_writer_open(path, &w));
+    const ps_status st = ps_file_writer_write(w, 0, data, n_bytes);
+    if (st != PS_OK) {
+        ps_file_writer_cancel(w);
+        return st;
+    }
+    return ps_file_writer_commit(w);
+}

@@ -1,0 +1,37 @@
+/* token_file.h - token ids on disk.
+ *
+ * Our own format is that of llm.c (karpathy/llm.c, dev/data): a header of 256 little-endian int32, then the ids.
+ *     header[0] magic      20240520      20240801
+ *     header[1] version    1             7
+ *     header[2] number of tokens, 1 to 2^31 - 1; header[3..255] are 0 when written, ignored when read
+ *     ids                  uint16        uint32
+ * The bare format of nanoGPT (uint16 ids, no header) is read from files whose name ends in ".u16": nothing in such a
+ * file tells it from a damaged one of the other kind, so the name must.
+ *
+ * Threads: an open file can be read from several threads at once. */
+#ifndef PS_DATA_TOKEN_FILE_H
+#define PS_DATA_TOKEN_FILE_H
+
+#include "base/status.h"
+
+typedef struct ps_token_file ps_token_file;
+
+/* Open and validate: magic, version, size against the count (truncated or too long), at least one token.
+ * PS_EFORMAT with file, offset, expected and found; PS_EIO. */
+PS_NODISCARD ps_status ps_token_file_open(const char *path, ps_token_file **out);
+void ps_token_file_close(ps_token_file *f); /* NULL is accepted */
+
+int64_t ps_token_file_count(const ps_token_file *f);
+
+/* Tokens [first, first + n) into out. The range must lie in the file. An id outside of [0, vocab_size) is PS_EFORMAT
+ * with its position. */
+PS_NODISCARD ps_status ps_token_file_read(const ps_token_file *f, int64_t first, int64_t n, int32_t vocab_size,
+                                          int32_t *out);
+
+/* Read the whole file once to see that all ids are in [0, vocab_size). */
+PS_NODISCARD ps_status ps_token_file_check(const ps_token_file *f, int32_t vocab_size);
+
+/* Write n_ids (1 to 2^31 - 1) ids >= 0 with a header: uint16 when all are below 65536, else uint32. All or nothing. */
+PS_NODISCARD ps_status ps_token_file_write(const char *path, const int32_t *ids, int64_t n_ids);
+
+#endif
