@@ -208,7 +208,7 @@ static inline void op_compare(const op_record_entry *got, const op_record_entry 
     for (int64_t i = 0; i < want->n; i++) {
         const double g = (double)ps_dtype_load(got->dtype, got->data, i);
         const double w = (double)ps_dtype_load(want->dtype, want->data, i);
-        if (fabs(g - w) <= want->rel * fabs(w) + want->abs) continue;
+        if (g == w || fabs(g - w) <= want->rel * fabs(w) + want->abs) continue;
         print_error("%s: %s: %s[%lld] is %.9g, reference has %.9g, allowed are %.3g\n", op_now.label, backend,
                     want->name, (long long)i, g, w, want->rel * fabs(w) + want->abs);
         fail();
