@@ -1,6 +1,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
@@ -112,13 +113,15 @@ static void test_specials(void **state)
 }
 
 #ifdef __FLT16_MANT_DIG__
+__extension__ typedef _Float16 compiler_f16;
+
 /* The compiler's own binary16, on floats of all magnitudes. */
 static void test_f16_against_compiler(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < 1000000; i++) {
         const float f = float_of(ps_rng_u32((ps_rng_key){.seed = 1}, i));
-        const _Float16 want = (_Float16)f;
+        const compiler_f16 want = (compiler_f16)f;
         uint16_t h;
         memcpy(&h, &want, sizeof h);
         if (isnan(f))
