@@ -97,43 +97,47 @@ static void test_pieces_and_overlay(void **state)
         }
 }
 
-/* One step from rest in double, as the papers write it: m / bias1 = g and v / bias2 = g^2, so the step is lr sign(g). */
-static void test_first_step(void **state)
+/* The third step, from the formulas in double. */
+static void test_values(void **state)
 {
     (void)state;
+    enum { N = 37 };
+    const double lr = 0.01, beta1 = 0.9, beta2 = 0.99, decay = 0.2;
+    const double bias1 = 1.0 - beta1 * beta1 * beta1, bias2 = 1.0 - beta2 * beta2 * beta2;
     ps_kernels k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
         for (int decoupled = 0; decoupled < 2; decoupled++) {
-            op_label("first step, %s", name);
-            enum { N = 37 };
-            float *grad = op_input(PS_DTYPE_F32, N, 4.0, 1), *master = op_random(PS_DTYPE_F32, N, 0, 1, 2);
-            float *m = op_alloc(N * 4), *v = op_alloc(N * 4), *before = op_random(PS_DTYPE_F32, N, 0, 1, 2);
-            memset(m, 0, N * 4);
-            memset(v, 0, N * 4);
+            op_label("values, %s", name);
+            const float *grad = op_input(PS_DTYPE_F32, N, 4.0, 1), *w0 = op_input(PS_DTYPE_F32, N, 1.0, 2);
+            const float *m0 = op_input(PS_DTYPE_F32, N, 1.0, 3);
+            float *master = op_random(PS_DTYPE_F32, N, 0.0, 1.0, 2), *m = op_random(PS_DTYPE_F32, N, 0.0, 1.0, 3);
+            float *v = op_random(PS_DTYPE_F32, N, 2.0, 0.5, 4), *v0 = op_random(PS_DTYPE_F32, N, 2.0, 0.5, 4);
             const ps_adam_args a = {.param = op_alloc(N * 4),
                                     .grad = grad,
                                     .master = master,
                                     .m = m,
                                     .v = v,
                                     .n = N,
-                                    .lr = 0.01f,
-                                    .beta1 = 0.9f,
-                                    .beta2 = 0.99f,
-                                    .eps = 1e-8f,
-                                    .weight_decay = 0.2f,
-                                    .bias1 = 0.1f,
-                                    .bias2 = 0.01f,
+                                    .lr = (float)lr,
+                                    .beta1 = (float)beta1,
+                                    .beta2 = (float)beta2,
+                                    .eps = 0.125f,
+                                    .weight_decay = (float)decay,
+                                    .bias1 = (float)bias1,
+                                    .bias2 = (float)bias2,
                                     .grad_scale = 0.5f,
                                     .decoupled_decay = decoupled};
             op_expect_ok(k.adam(NULL, &a));
             for (int j = 0; j < N; j++) {
-                const double w = (double)before[j];
-                const double g = 0.5 * (double)grad[j] + (decoupled ? 0.0 : 0.2 * w);
-                const double want = (decoupled ? w * (1.0 - 0.01 * 0.2) : w) - (g > 0.0 ? 0.01 : -0.01);
-                assert_float_equal(master[j], (float)want, 2e-6);
-                assert_float_equal(m[j], (float)(0.1 * g), 1e-6);
-                assert_float_equal(v[j], (float)(0.01 * g * g), 1e-6);
+                const double w = (double)w0[j], g = 0.5 * (double)grad[j] + (decoupled ? 0.0 : decay * w);
+                const double want_m = beta1 * (double)m0[j] + (1.0 - beta1) * g;
+                const double want_v = beta2 * (double)v0[j] + (1.0 - beta2) * g * g;
+                const double want =
+                    (decoupled ? w * (1.0 - lr * decay) : w) - lr * (want_m / bias1) / (sqrt(want_v / bias2) + 0.125);
+                assert_true(fabs((double)m[j] - want_m) < 1e-6);
+                assert_true(fabs((double)v[j] - want_v) < 2e-6);
+                assert_true(fabs((double)master[j] - want) < 1e-6);
                 assert_true(((const float *)a.param)[j] == master[j]);
             }
             op_release();
@@ -143,7 +147,7 @@ static void test_first_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_step),
+        cmocka_unit_test(test_values),
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_pieces_and_overlay),
     };

@@ -175,33 +175,39 @@ static void test_finite_differences(void **state)
         }
 }
 
-/* Dropout by the documented word, seen through values that are one-hot: y_i then holds the probabilities of row i. */
-static void test_dropout_mask(void **state)
+/* Equal scores and values that are one-hot: y_i holds the probabilities of row i, 1 / (keys in sight) each. */
+static void check_probabilities(const ps_kernels *k, bool causal, float dropout_p)
+{
+    enum { B = 2, T = 8, H = 2, D = 8 };
+    const attention_case c = {.B = B, .T = T, .H = H, .D = D, .causal = causal, .dropout_p = dropout_p};
+    float *qkv = op_alloc(sizeof(float) * B * T * 3 * H * D);
+    memset(qkv, 0, sizeof(float) * B * T * 3 * H * D);
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++)
+            for (int h = 0; h < H; h++) qkv[(((b * T + t) * 3 + 2) * H + h) * D + t] = 1.0f;
+    ps_attention_fwd_args a = fwd_args(&c, qkv);
+    OP_RUN(k, attention_fwd, &a);
+    for (int n = 0; n < B * H * T * T; n++) {
+        const int b = n / (H * T * T), h = n / (T * T) % H, i = n / T % T, j = n % T;
+        const bool kept = ps_rng_u32(key, (uint64_t)n) >= ps_dropout_threshold(dropout_p);
+        const float probability = !causal ? 1.0f / T : j <= i ? 1.0f / (float)(i + 1) : 0.0f;
+        const float want = kept ? probability / (1.0f - dropout_p) : 0.0f;
+        assert_float_equal(((const float *)a.y)[((b * T + i) * H + h) * D + j], want, 1e-6);
+        assert_float_equal(a.lse[(b * H + h) * T + i], logf(causal ? (float)(i + 1) : (float)T), 1e-6);
+    }
+    op_release();
+}
+
+static void test_masks(void **state)
 {
     (void)state;
-    enum { B = 2, T = 8, H = 2, D = 8 };
     ps_kernels k;
     char name[64];
-    for (int i = 0; op_backend(i, &k, name); i++) {
-        op_label("dropout mask, %s", name);
-        const attention_case c = {.B = B, .T = T, .H = H, .D = D, .dropout_p = 0.5f};
-        float *qkv = op_alloc(sizeof(float) * B * T * 3 * H * D);
-        memset(qkv, 0, sizeof(float) * B * T * 3 * H * D);
-        for (int b = 0; b < B; b++)
-            for (int t = 0; t < T; t++)
-                for (int h = 0; h < H; h++) qkv[(((b * T + t) * 3 + 2) * H + h) * D + t] = 1.0f;
-        ps_attention_fwd_args a = fwd_args(&c, qkv);
-        OP_RUN(&k, attention_fwd, &a);
-        for (int b = 0; b < B; b++)
-            for (int q = 0; q < T; q++)
-                for (int h = 0; h < H; h++)
-                    for (int j = 0; j < T; j++) {
-                        const uint64_t index = (uint64_t)(((b * H + h) * T + q) * T + j);
-                        const float want = ps_rng_u32(key, index) >= 0x80000000u ? 2.0f / T : 0.0f;
-                        assert_float_equal(((const float *)a.y)[((b * T + q) * H + h) * D + j], want, 1e-6);
-                    }
-        op_release();
-    }
+    for (int i = 0; op_backend(i, &k, name); i++)
+        for (int flags = 0; flags < 4; flags++) {
+            op_label("masks %d, %s", flags, name);
+            check_probabilities(&k, flags & 1, flags & 2 ? 0.5f : 0.0f);
+        }
 }
 
 int main(void)
@@ -210,7 +216,7 @@ int main(void)
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_large_scores),
-        cmocka_unit_test(test_dropout_mask),
+        cmocka_unit_test(test_masks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

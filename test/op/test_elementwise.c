@@ -73,6 +73,21 @@ static void test_outputs_over_inputs(void **state)
             }
 }
 
+static void test_sums(void **state)
+{
+    (void)state;
+    ps_kernels k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("sums, %s", name);
+        const float *a = op_input(PS_DTYPE_F32, 37, 1.0, 1), *b = op_input(PS_DTYPE_F32, 37, 1.0, 2);
+        const ps_add_args args = {.y = op_output(PS_DTYPE_F32, 37, false, 0), .a = a, .b = b, .n = 37};
+        op_expect_ok(k.add(NULL, &args));
+        for (int j = 0; j < 37; j++) assert_true(((const float *)args.y)[j] == a[j] + b[j]);
+        op_release();
+    }
+}
+
 /* The documented word decides, the share of dropped elements is near p, and the sum of ones is kept on average. */
 static void test_dropout_mask(void **state)
 {
@@ -89,7 +104,8 @@ static void test_dropout_mask(void **state)
         double sum = 0.0;
         for (int j = 0; j < N; j++) {
             const bool kept = ps_rng_u32(key, (uint64_t)j) >= 0x40000000u;
-            assert_float_equal(y[j], kept ? 4.0f / 3.0f : 0.0f, 1e-6);
+            const float want = kept ? 4.0f / 3.0f : 0.0f;
+            assert_float_equal(y[j], want, 1e-6);
             sum += (double)y[j];
         }
         assert_true(fabs(sum / N - 1.0) < 0.02); /* deviation sqrt(1/3 / N) = 0.004 */
@@ -100,6 +116,7 @@ static void test_dropout_mask(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_outputs_over_inputs),
         cmocka_unit_test(test_dropout_mask),

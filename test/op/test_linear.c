@@ -141,6 +141,36 @@ static void test_gradient_over_parameter(void **state)
         }
 }
 
+/* y = x W^T + b by hand, with one matrix in both layouts. */
+static void test_layouts(void **state)
+{
+    (void)state;
+    const float matrix[2][3] = {{1, 2, 3}, {4, 5, 6}}, input[3] = {1, 10, 100}, bias[2] = {1000, 2000};
+    const float expected[2] = {1321, 2654};
+    ps_kernels k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++)
+        for (int layout = 0; layout < 2; layout++) {
+            op_label("layout %d, %s", layout, name);
+            float *x = op_alloc(sizeof input), *w = op_alloc(sizeof matrix), *b = op_alloc(sizeof bias);
+            memcpy(x, input, sizeof input);
+            memcpy(b, bias, sizeof bias);
+            for (int o = 0; o < 2; o++)
+                for (int in = 0; in < 3; in++) w[layout == PS_WEIGHT_OUT_IN ? o * 3 + in : in * 2 + o] = matrix[o][in];
+            ps_linear_fwd_args a = {.y = op_output(PS_DTYPE_F32, 2, false, 0),
+                                    .x = x,
+                                    .w = w,
+                                    .b = b,
+                                    .rows = 1,
+                                    .n_in = 3,
+                                    .n_out = 2,
+                                    .layout = (ps_weight_layout)layout};
+            OP_RUN(&k, linear_fwd, &a);
+            assert_memory_equal(a.y, expected, sizeof expected);
+            op_release();
+        }
+}
+
 /* ---- finite differences ----------------------------------------------------------------------------------------- */
 
 typedef struct linear_problem {
@@ -225,6 +255,7 @@ static void test_finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts),
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_backends_odd_sizes),
         cmocka_unit_test(test_backends_real_sizes),
