@@ -1,0 +1,13 @@
+#include "kernel/kernel.h"
+
+#include "base/base.h"
+
+const char *ps_op_name(ps_op op)
+{
+    static const char *const names[PS_OP_COUNT] = {
+#define XX(name, args) #name,
+#include "kernel/op.def"
+#undef XX
+    };
+    return (size_t)op < PS_ARRAY_LEN(names) ? names[op] : "?";
+}

@@ -1,0 +1,32 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+
+/* Unlike the other references this one computes in float, in a fixed sequence: master, m and v live in float from step
+ * to step, so two backends stay together over a training run only if they round at the same places. Every line below
+ * is one or more IEEE operations (+ - * / sqrt), each rounded, nothing fused, which each instruction set has:
+ *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay, c1 = 1 - beta1, c2 = 1 - beta2  once;
+ * then per element, left to right as bracketed. Folding the bias corrections into step and shrink saves two divisions
+ * per element (so does torch.optim.Adam). */
+ps_status ps_ref_adam(ps_stream *s, const ps_adam_args *a)
+{
+    (void)s;
+    const float step = a->lr / a->bias1, shrink = 1.0f / sqrtf(a->bias2), decay = a->lr * a->weight_decay;
+    const float c1 = 1.0f - a->beta1, c2 = 1.0f - a->beta2;
+    for (int64_t i = 0; i < a->n; i++) {
+        float w = a->master[i];
+        float g = ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale;
+        if (a->decoupled_decay)
+            w = w - (decay * w);
+        else
+            g = g + (a->weight_decay * w);
+        const float m = (a->beta1 * a->m[i]) + (c1 * g);
+        const float v = (a->beta2 * a->v[i]) + (c2 * (g * g));
+        w = w - ((step * m) / ((sqrtf(v) * shrink) + a->eps));
+        a->m[i] = m;
+        a->v[i] = v;
+        a->master[i] = w;
+        ps_dtype_store(a->param_dtype, a->param, i, w);
+    }
+    return PS_OK;
+}

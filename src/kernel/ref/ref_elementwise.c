@@ -1,0 +1,22 @@
+#include "kernel/ref/ref.h"
+
+ps_status ps_ref_add(ps_stream *s, const ps_add_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++)
+        ps_ref_store(a->dtype, a->y, i, ps_ref_load(a->dtype, a->a, i) + ps_ref_load(a->dtype, a->b, i), false);
+    return PS_OK;
+}
+
+ps_status ps_ref_dropout(ps_stream *s, const ps_dropout_args *a)
+{
+    (void)s;
+    PS_ASSERT(a->p >= 0.0f && a->p < 1.0f);
+    const uint32_t threshold = ps_dropout_threshold(a->p);
+    for (int64_t i = 0; i < a->n; i++) {
+        const bool kept = ps_rng_u32(a->key, (uint64_t)i) >= threshold;
+        const double value = kept ? ps_ref_load(a->dtype, a->x, i) / (1.0 - (double)a->p) : 0.0;
+        ps_ref_store(a->dtype, a->y, i, value, a->accumulate);
+    }
+    return PS_OK;
+}

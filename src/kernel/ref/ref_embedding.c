@@ -1,0 +1,82 @@
+#include "kernel/ref/ref.h"
+
+/* Asked before anything is written, so that a failed call leaves its output as it was. */
+static ps_status check_ids(const int32_t *ids, int64_t rows, int64_t V)
+{
+    for (int64_t r = 0; r < rows; r++)
+        if (ids[r] < 0 || ids[r] >= V)
+            return PS_FAIL(PS_EINVAL, "token id %d at row %lld is outside the vocabulary [0, %lld)", (int)ids[r],
+                           (long long)r, (long long)V);
+    return PS_OK;
+}
+
+ps_status ps_ref_embedding_fwd(ps_stream *s, const ps_embedding_fwd_args *a)
+{
+    (void)s;
+    PS_TRY(check_ids(a->ids, a->rows, a->V));
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t c = 0; c < a->cols; c++)
+            ps_ref_store(a->dtype, a->y, r * a->cols + c, ps_ref_load(a->dtype, a->w, a->ids[r] * a->cols + c), false);
+    return PS_OK;
+}
+
+static bool is_first_of_id(const int32_t *ids, int64_t r)
+{
+    for (int64_t earlier = 0; earlier < r; earlier++)
+        if (ids[earlier] == ids[r]) return false;
+    return true;
+}
+
+/* The sum over the rows of one id. */
+size_t ps_ref_embedding_bwd_bytes(const ps_embedding_bwd_args *a)
+{
+    return (size_t)a->cols * sizeof(float);
+}
+
+/* Sums in float and in the order of rows, as the contract says: any backend can match it bit for bit. */
+ps_status ps_ref_embedding_bwd(ps_stream *s, const ps_embedding_bwd_args *a)
+{
+    (void)s;
+    PS_TRY(check_ids(a->ids, a->rows, a->V));
+    float *sum = a->workspace;
+    for (int64_t i = 0; !a->accumulate_grad && i < a->V * a->cols; i++) ps_dtype_store(a->grad_dtype, a->dw, i, 0.0f);
+    for (int64_t r = 0; r < a->rows; r++) {
+        if (!is_first_of_id(a->ids, r)) continue;
+        for (int64_t c = 0; c < a->cols; c++) sum[c] = 0.0f;
+        for (int64_t same = r; same < a->rows; same++)
+            for (int64_t c = 0; a->ids[same] == a->ids[r] && c < a->cols; c++)
+                sum[c] += ps_dtype_load(a->dtype, a->dy, same * a->cols + c);
+        for (int64_t c = 0; c < a->cols; c++)
+            ps_ref_store(a->grad_dtype, a->dw, a->ids[r] * a->cols + c, (double)sum[c], true);
+    }
+    return PS_OK;
+}
+
+ps_status ps_ref_position_fwd(ps_stream *s, const ps_position_fwd_args *a)
+{
+    (void)s;
+    const int64_t n = a->T * a->cols;
+    if (a->T > a->n_positions)
+        return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)a->T,
+                       (long long)a->n_positions);
+    for (int64_t b = 0; b < a->B; b++)
+        for (int64_t i = 0; i < n; i++)
+            ps_ref_store(a->dtype, a->y, b * n + i,
+                         ps_ref_load(a->dtype, a->x, b * n + i) + ps_ref_load(a->dtype, a->w, i), false);
+    return PS_OK;
+}
+
+ps_status ps_ref_position_bwd(ps_stream *s, const ps_position_bwd_args *a)
+{
+    (void)s;
+    const int64_t n = a->T * a->cols;
+    if (a->T > a->n_positions)
+        return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)a->T,
+                       (long long)a->n_positions);
+    for (int64_t i = 0; i < a->n_positions * a->cols; i++) {
+        double sum = 0.0;
+        for (int64_t b = 0; i < n && b < a->B; b++) sum += ps_ref_load(a->dtype, a->dy, b * n + i);
+        ps_ref_store(a->grad_dtype, a->dw, i, sum, a->accumulate_grad);
+    }
+    return PS_OK;
+}

@@ -1,0 +1,23 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+
+/* Box, Muller 1958: with u, v uniform, sqrt(-2 log u) is the radius and 2 pi v the angle of a point whose two
+ * coordinates are normal and independent. u = 1 - unit lies in (0, 1], so the logarithm is finite. */
+static double normal_at(ps_rng_key key, uint64_t index)
+{
+    const uint64_t pair = index / 2;
+    const double u = 1.0 - (double)ps_rng_unit(ps_rng_u32(key, 2 * pair));
+    const double angle = 2.0 * M_PI * (double)ps_rng_unit(ps_rng_u32(key, 2 * pair + 1));
+    return sqrt(-2.0 * log(u)) * (index % 2 == 0 ? cos(angle) : sin(angle));
+}
+
+ps_status ps_ref_fill(ps_stream *s, const ps_fill_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double z = a->std == 0.0f ? 0.0 : normal_at(a->key, (uint64_t)(a->first_index + i));
+        a->dst[i] = (float)((double)a->mean + (double)a->std * z);
+    }
+    return PS_OK;
+}

@@ -1,0 +1,40 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+
+static const double sqrt_2_over_pi = 0.79788456080286535588;
+static const double cubic = 0.044715;
+
+static double gelu(ps_gelu_kind kind, double x)
+{
+    const double t = kind == PS_GELU_TANH ? tanh(sqrt_2_over_pi * (x + cubic * x * x * x)) : erf(x * M_SQRT1_2);
+    return 0.5 * x * (1.0 + t);
+}
+
+/* d/dx 0.5 x (1 + t(x)) = 0.5 (1 + t) + 0.5 x t' */
+static double gelu_derivative(ps_gelu_kind kind, double x)
+{
+    if (kind == PS_GELU_TANH) {
+        const double t = tanh(sqrt_2_over_pi * (x + cubic * x * x * x));
+        return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * sqrt_2_over_pi * (1.0 + 3.0 * cubic * x * x);
+    }
+    return 0.5 * (1.0 + erf(x * M_SQRT1_2)) + 0.5 * x * sqrt_2_over_pi * exp(-0.5 * x * x);
+}
+
+ps_status ps_ref_gelu_fwd(ps_stream *s, const ps_gelu_fwd_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++)
+        ps_ref_store(a->dtype, a->y, i, gelu(a->kind, ps_ref_load(a->dtype, a->x, i)), false);
+    return PS_OK;
+}
+
+ps_status ps_ref_gelu_bwd(ps_stream *s, const ps_gelu_bwd_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double slope = gelu_derivative(a->kind, ps_ref_load(a->dtype, a->x, i));
+        ps_ref_store(a->dtype, a->dx, i, ps_ref_load(a->dtype, a->dy, i) * slope, a->accumulate_dx);
+    }
+    return PS_OK;
+}

@@ -1,0 +1,64 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+ps_status ps_ref_layernorm_fwd(ps_stream *s, const ps_layernorm_fwd_args *a)
+{
+    (void)s;
+    const double n = (double)a->cols;
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int64_t row = r * a->cols;
+        double mean = 0.0, var = 0.0;
+        for (int64_t c = 0; c < a->cols; c++) mean += ps_ref_load(a->dtype, a->x, row + c) / n;
+        for (int64_t c = 0; c < a->cols; c++) var += pow(ps_ref_load(a->dtype, a->x, row + c) - mean, 2.0) / n;
+        const double rstd = 1.0 / sqrt(var + (double)a->eps);
+        for (int64_t c = 0; c < a->cols; c++) {
+            const double normal = (ps_ref_load(a->dtype, a->x, row + c) - mean) * rstd;
+            ps_ref_store(a->dtype, a->y, row + c,
+                         normal * ps_ref_load(a->dtype, a->w, c) + ps_ref_load(a->dtype, a->b, c), false);
+        }
+        a->mean[r] = (float)mean;
+        a->rstd[r] = (float)rstd;
+    }
+    return PS_OK;
+}
+
+size_t ps_ref_layernorm_bwd_bytes(const ps_layernorm_bwd_args *a)
+{
+    return 2 * (size_t)a->cols * sizeof(double);
+}
+
+/* dw and db are summed in the workspace and stored at the end: dw may lie over w, which every row reads, and dx over
+ * dy, which the sums read. */
+ps_status ps_ref_layernorm_bwd(ps_stream *s, const ps_layernorm_bwd_args *a)
+{
+    (void)s;
+    const double n = (double)a->cols;
+    double *dw = a->workspace, *db = dw + a->cols;
+    memset(dw, 0, ps_ref_layernorm_bwd_bytes(a));
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int64_t row = r * a->cols;
+        const double mean = (double)a->mean[r], rstd = (double)a->rstd[r];
+        double avg_g = 0.0, avg_gn = 0.0;
+        for (int64_t c = 0; c < a->cols; c++) {
+            const double dy = ps_ref_load(a->dtype, a->dy, row + c);
+            const double normal = (ps_ref_load(a->dtype, a->x, row + c) - mean) * rstd;
+            const double g = dy * ps_ref_load(a->dtype, a->w, c);
+            avg_g += g / n;
+            avg_gn += g * normal / n;
+            dw[c] += dy * normal;
+            db[c] += dy;
+        }
+        for (int64_t c = 0; c < a->cols; c++) {
+            const double normal = (ps_ref_load(a->dtype, a->x, row + c) - mean) * rstd;
+            const double g = ps_ref_load(a->dtype, a->dy, row + c) * ps_ref_load(a->dtype, a->w, c);
+            ps_ref_store(a->dtype, a->dx, row + c, rstd * (g - avg_g - normal * avg_gn), a->accumulate_dx);
+        }
+    }
+    for (int64_t c = 0; c < a->cols; c++) {
+        ps_ref_store(a->grad_dtype, a->dw, c, dw[c], a->accumulate_grad);
+        ps_ref_store(a->grad_dtype, a->db, c, db[c], a->accumulate_grad);
+    }
+    return PS_OK;
+}

@@ -1,0 +1,58 @@
+#include "kernel/ref/ref.h"
+
+/* Where the weight from input i to output o lies. */
+static int64_t weight_index(ps_weight_layout layout, int64_t o, int64_t i, int64_t n_out, int64_t n_in)
+{
+    return layout == PS_WEIGHT_OUT_IN ? o * n_in + i : i * n_out + o;
+}
+
+ps_status ps_ref_linear_fwd(ps_stream *s, const ps_linear_fwd_args *a)
+{
+    (void)s;
+    for (int64_t r = 0; r < a->rows; r++) {
+        for (int64_t o = 0; o < a->n_out; o++) {
+            double sum = a->b != NULL ? ps_ref_load(a->dtype, a->b, o) : 0.0;
+            for (int64_t i = 0; i < a->n_in; i++)
+                sum += ps_ref_load(a->dtype, a->x, r * a->n_in + i) *
+                       ps_ref_load(a->dtype, a->w, weight_index(a->layout, o, i, a->n_out, a->n_in));
+            ps_ref_store(a->y_dtype, a->y, r * a->n_out + o, sum, false);
+        }
+    }
+    return PS_OK;
+}
+
+ps_status ps_ref_linear_bwd_input(ps_stream *s, const ps_linear_bwd_input_args *a)
+{
+    (void)s;
+    for (int64_t r = 0; r < a->rows; r++) {
+        for (int64_t i = 0; i < a->n_in; i++) {
+            double sum = 0.0;
+            for (int64_t o = 0; o < a->n_out; o++)
+                sum += ps_ref_load(a->dtype, a->dy, r * a->n_out + o) *
+                       ps_ref_load(a->dtype, a->w, weight_index(a->layout, o, i, a->n_out, a->n_in));
+            ps_ref_store(a->dtype, a->dx, r * a->n_in + i, sum, a->accumulate_dx);
+        }
+    }
+    return PS_OK;
+}
+
+/* Reads neither w nor b, so both gradients may lie over them. */
+ps_status ps_ref_linear_bwd_weight(ps_stream *s, const ps_linear_bwd_weight_args *a)
+{
+    (void)s;
+    for (int64_t o = 0; o < a->n_out; o++) {
+        for (int64_t i = 0; i < a->n_in; i++) {
+            double sum = 0.0;
+            for (int64_t r = 0; r < a->rows; r++)
+                sum += ps_ref_load(a->dtype, a->dy, r * a->n_out + o) * ps_ref_load(a->dtype, a->x, r * a->n_in + i);
+            ps_ref_store(a->grad_dtype, a->dw, weight_index(a->layout, o, i, a->n_out, a->n_in), sum,
+                         a->accumulate_grad);
+        }
+    }
+    for (int64_t o = 0; a->db != NULL && o < a->n_out; o++) {
+        double sum = 0.0;
+        for (int64_t r = 0; r < a->rows; r++) sum += ps_ref_load(a->dtype, a->dy, r * a->n_out + o);
+        ps_ref_store(a->grad_dtype, a->db, o, sum, a->accumulate_grad);
+    }
+    return PS_OK;
+}

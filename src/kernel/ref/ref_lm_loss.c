@@ -1,0 +1,73 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+static ps_status check_targets(const int32_t *targets, int64_t rows, int64_t V)
+{
+    for (int64_t r = 0; r < rows; r++)
+        if (targets[r] != PS_IGNORE_INDEX && (targets[r] < 0 || targets[r] >= V))
+            return PS_FAIL(PS_EINVAL, "target %d at row %lld is neither in the vocabulary [0, %lld) nor %d",
+                           (int)targets[r], (long long)r, (long long)V, PS_IGNORE_INDEX);
+    return PS_OK;
+}
+
+static double logit(ps_dtype dtype, const void *x, const void *w, int64_t r, int64_t token, int64_t C)
+{
+    double sum = 0.0;
+    for (int64_t c = 0; c < C; c++) sum += ps_ref_load(dtype, x, r * C + c) * ps_ref_load(dtype, w, token * C + c);
+    return sum;
+}
+
+/* A slice of the vocabulary is one token here. The running maximum keeps exp in range: sum counts in units of
+ * exp(max) (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
+ps_status ps_ref_lm_loss_fwd(ps_stream *s, const ps_lm_loss_fwd_args *a)
+{
+    (void)s;
+    PS_TRY(check_targets(a->targets, a->rows, a->V));
+    for (int64_t r = 0; r < a->rows; r++) {
+        double max = -INFINITY, sum = 0.0, at_target = 0.0;
+        for (int64_t token = 0; token < a->V; token++) {
+            const double z = logit(a->dtype, a->x, a->w, r, token, a->C);
+            const double new_max = fmax(max, z);
+            sum = sum * exp(max - new_max) + exp(z - new_max);
+            max = new_max;
+            if (token == a->targets[r]) at_target = z;
+        }
+        const double lse = max + log(sum);
+        a->lse[r] = (float)lse;
+        a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (float)(lse - at_target);
+    }
+    return PS_OK;
+}
+
+/* dx of all rows, and the gradient of one column of logits. */
+size_t ps_ref_lm_loss_bwd_bytes(const ps_lm_loss_bwd_args *a)
+{
+    return (size_t)(a->rows * (a->C + 1)) * sizeof(double);
+}
+
+/* Token by token: all uses of row `token` of w come before the same row of dw is written, which may lie over it. */
+ps_status ps_ref_lm_loss_bwd(ps_stream *s, const ps_lm_loss_bwd_args *a)
+{
+    (void)s;
+    PS_TRY(check_targets(a->targets, a->rows, a->V));
+    double *dx = a->workspace, *dlogit = dx + a->rows * a->C;
+    memset(dx, 0, (size_t)(a->rows * a->C) * sizeof *dx);
+    for (int64_t token = 0; token < a->V; token++) {
+        for (int64_t r = 0; r < a->rows; r++) {
+            const double p = exp(logit(a->dtype, a->x, a->w, r, token, a->C) - (double)a->lse[r]);
+            const double d = (p - (token == a->targets[r] ? 1.0 : 0.0)) * (double)a->scale;
+            dlogit[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0 : ps_ref_rounded(a->dtype, d);
+            for (int64_t c = 0; c < a->C; c++)
+                dx[r * a->C + c] += dlogit[r] * ps_ref_load(a->dtype, a->w, token * a->C + c);
+        }
+        for (int64_t c = 0; c < a->C; c++) {
+            double sum = 0.0;
+            for (int64_t r = 0; r < a->rows; r++) sum += dlogit[r] * ps_ref_load(a->dtype, a->x, r * a->C + c);
+            ps_ref_store(a->grad_dtype, a->dw, token * a->C + c, sum, a->accumulate_grad);
+        }
+    }
+    for (int64_t i = 0; i < a->rows * a->C; i++) ps_ref_store(a->dtype, a->dx, i, dx[i], false);
+    return PS_OK;
+}

@@ -1,0 +1,281 @@
+/* op_check.h - what the operator tests share: guarded buffers, runs of one case on every backend, comparison.
+ *
+ * A test describes a case in a struct of its own and writes a function of type op_case_fn, which makes the arrays
+ * (op_input, op_output), runs one operator of the given backend on them and names its outputs (op_record). Inputs
+ * depend on the case alone, so the function can run again for another backend, or with all arrays moved.
+ * Outputs that the operator overwrites start as NaN; behind and before each array lie guard bytes; inputs carry a
+ * checksum. op_release checks guards and checksums and frees everything. */
+#ifndef TEST_OP_OP_CHECK_H
+#define TEST_OP_OP_CHECK_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "kernel/kernel.h"
+
+#define OP_GUARD_BYTES 64
+#define OP_GUARD 0xA5
+
+typedef struct op_array {
+    unsigned char *block, *data;
+    size_t bytes;
+    uint64_t checksum;
+    bool is_input;
+} op_array;
+
+/* One test program runs one case at a time. */
+typedef struct op_state {
+    op_array arrays[256];
+    int n_arrays;
+    size_t shift_bytes; /* where the next arrays lie relative to their block; multiple of 64 */
+    char label[256];    /* the case, for messages */
+} op_state;
+
+static op_state op_now;
+
+static inline uint64_t op_checksum(const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    uint64_t sum = bytes;
+    for (size_t i = 0; i < bytes; i++) sum = (sum ^ p[i]) * 0x100000001b3u;
+    return sum;
+}
+
+/* Names the case that runs now. */
+__attribute__((format(printf, 1, 2))) static inline void op_label(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(op_now.label, sizeof op_now.label, fmt, ap);
+    va_end(ap);
+}
+
+/* 64-byte aligned, filled with ones: NaN in every element type, -1 in integers. */
+static inline void *op_alloc(size_t bytes)
+{
+    assert_true(op_now.n_arrays < (int)PS_ARRAY_LEN(op_now.arrays));
+    op_array *a = &op_now.arrays[op_now.n_arrays++];
+    const size_t total = op_now.shift_bytes + OP_GUARD_BYTES + bytes + OP_GUARD_BYTES;
+    a->block = aligned_alloc(64, (total + 63) / 64 * 64);
+    assert_non_null(a->block);
+    a->data = a->block + op_now.shift_bytes + OP_GUARD_BYTES;
+    a->bytes = bytes;
+    a->is_input = false;
+    memset(a->data - OP_GUARD_BYTES, OP_GUARD, bytes + 2 * OP_GUARD_BYTES);
+    memset(a->data, 0xFF, bytes);
+    return a->data;
+}
+
+/* Marks the array made last as one that no operator may change. */
+static inline void op_mark_input(void)
+{
+    op_array *a = &op_now.arrays[op_now.n_arrays - 1];
+    a->is_input = true;
+    a->checksum = op_checksum(a->data, a->bytes);
+}
+
+/* Values around `mean` with standard deviation `spread`, bounded by 3 of it; `stream` picks the sequence. */
+static inline void *op_random(ps_dtype t, int64_t n, double mean, double spread, uint64_t stream)
+{
+    void *array = op_alloc((size_t)n * ps_dtype_bytes(t));
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t w[4];
+        ps_rng_block((ps_rng_key){.seed = 7, .stream = stream}, (uint64_t)i, w);
+        const float u = ps_rng_unit(w[0]) + ps_rng_unit(w[1]) + ps_rng_unit(w[2]);
+        ps_dtype_store(t, array, i, (float)(mean + spread * 2.0 * ((double)u - 1.5)));
+    }
+    return array;
+}
+
+static inline void *op_input(ps_dtype t, int64_t n, double spread, uint64_t stream)
+{
+    void *array = op_random(t, n, 0.0, spread, stream);
+    op_mark_input();
+    return array;
+}
+
+/* An array to write: random values to add to, or NaN to overwrite. */
+static inline void *op_output(ps_dtype t, int64_t n, bool accumulate, uint64_t stream)
+{
+    return accumulate ? op_random(t, n, 0.0, 1.0, stream) : op_alloc((size_t)n * ps_dtype_bytes(t));
+}
+
+/* Indices in [0, V); the last one always occurs, and every `ignore_every`-th is PS_IGNORE_INDEX (0: none). */
+static inline int32_t *op_indices(int64_t n, int64_t V, int64_t ignore_every, uint64_t stream)
+{
+    int32_t *ids = op_alloc((size_t)n * sizeof *ids);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t w = ps_rng_u32((ps_rng_key){.seed = 9, .stream = stream}, (uint64_t)i);
+        ids[i] = i == 0 ? (int32_t)(V - 1) : (int32_t)(w % (uint64_t)V);
+        if (ignore_every > 0 && i % ignore_every == ignore_every - 1) ids[i] = PS_IGNORE_INDEX;
+    }
+    op_mark_input();
+    return ids;
+}
+
+/* Exactly the bytes asked for, so that the guards catch one too few. */
+static inline void *op_workspace(const ps_kernels *k, ps_op op, const void *args)
+{
+    return op_alloc(k->workspace_bytes(op, args));
+}
+
+static inline void op_expect_ok(ps_status st)
+{
+    if (st == PS_OK) return;
+    print_error("%s: %s: %s\n", op_now.label, ps_status_name(st), ps_last_error());
+    fail();
+}
+
+#define OP_RUN(k, op, a)                                                                                               \
+    do {                                                                                                               \
+        (a)->workspace = op_workspace((k), PS_OP_##op, (a));                                                           \
+        op_expect_ok((k)->op(NULL, (a)));                                                                              \
+    } while (0)
+
+static inline void op_release(void)
+{
+    for (int i = 0; i < op_now.n_arrays; i++) {
+        op_array *a = &op_now.arrays[i];
+        for (size_t g = 0; g < OP_GUARD_BYTES; g++) {
+            if (a->data[a->bytes + g] == OP_GUARD && *(a->data - 1 - g) == OP_GUARD) continue;
+            print_error("%s: array %d of %zu bytes was written outside its bounds\n", op_now.label, i, a->bytes);
+            fail();
+        }
+        if (a->is_input && a->checksum != op_checksum(a->data, a->bytes)) {
+            print_error("%s: input array %d of %zu bytes was changed\n", op_now.label, i, a->bytes);
+            fail();
+        }
+        free(a->block);
+    }
+    op_now.n_arrays = 0;
+}
+
+/* ---- outputs and tolerances ------------------------------------------------------------------------------------- */
+
+/* Right when |got - want| <= rel |want| + abs. */
+typedef struct op_record_entry {
+    const char *name;
+    ps_dtype dtype;
+    const void *data;
+    int64_t n;
+    double rel, abs;
+} op_record_entry;
+
+typedef struct op_result {
+    op_record_entry out[8];
+    int n;
+} op_result;
+
+typedef void (*op_case_fn)(const ps_kernels *k, const void *c, op_result *result);
+
+/* Distance of neighbouring values relative to them, at most. */
+static inline double op_ulp(ps_dtype t)
+{
+    return t == PS_DTYPE_F32 ? 0x1p-23 : t == PS_DTYPE_BF16 ? 0x1p-7 : 0x1p-10;
+}
+
+/* Error bound of a float sum whose terms' magnitudes add up to `terms`, in any order of summation: 8 roundings of the
+ * whole is far above what random signs leave, far below a lost or doubled term. */
+static inline double op_sum_error(double terms)
+{
+    return 8.0 * 0x1p-24 * terms;
+}
+
+/* An output that may differ by one rounding to its type and by `abs` before that. */
+static inline void op_record(op_result *r, const char *name, ps_dtype t, const void *data, int64_t n, double abs)
+{
+    const double subnormal = t == PS_DTYPE_F16 ? 0x1p-24 : 0.0;
+    r->out[r->n++] =
+        (op_record_entry){name, t, data, n, abs < 0.0 ? 0.0 : op_ulp(t), abs < 0.0 ? 0.0 : abs + subnormal};
+}
+
+/* An output that all backends must compute to the same bits. */
+static inline void op_record_exact(op_result *r, const char *name, ps_dtype t, const void *data, int64_t n)
+{
+    op_record(r, name, t, data, n, -1.0);
+}
+
+static inline void op_compare(const op_record_entry *got, const op_record_entry *want, const char *backend)
+{
+    for (int64_t i = 0; i < want->n; i++) {
+        const double g = (double)ps_dtype_load(got->dtype, got->data, i);
+        const double w = (double)ps_dtype_load(want->dtype, want->data, i);
+        if (g == w || fabs(g - w) <= want->rel * fabs(w) + want->abs) continue;
+        print_error("%s: %s: %s[%lld] is %.9g, reference has %.9g, allowed are %.3g\n", op_now.label, backend,
+                    want->name, (long long)i, g, w, want->rel * fabs(w) + want->abs);
+        fail();
+    }
+}
+
+static inline void op_compare_bits(const op_record_entry *got, const op_record_entry *want, const char *why)
+{
+    const size_t bytes = ps_dtype_bytes(want->dtype);
+    for (int64_t i = 0; i < want->n; i++) {
+        if (memcmp((const char *)got->data + (size_t)i * bytes, (const char *)want->data + (size_t)i * bytes, bytes) ==
+            0)
+            continue;
+        print_error("%s: %s: %s[%lld] is %.9g and %.9g\n", op_now.label, why, want->name, (long long)i,
+                    (double)ps_dtype_load(got->dtype, got->data, i), (double)ps_dtype_load(want->dtype, want->data, i));
+        fail();
+    }
+}
+
+/* Backend number `i`: the reference, then the cpu by rising instruction set. False after the last. */
+static inline bool op_backend(int i, ps_kernels *k, char name[64])
+{
+    if (i == 0) {
+        ps_kernels_init_ref(k);
+        snprintf(name, 64, "ref");
+        return true;
+    }
+    const ps_cpu_isa isa = (ps_cpu_isa)(i - 1);
+    if (isa > ps_cpu_isa_detect()) return false;
+    ps_kernels_init_cpu(k, isa);
+    snprintf(name, 64, "cpu %s", ps_cpu_isa_name(isa));
+    return true;
+}
+
+/* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere. */
+static inline void op_check_backends(op_case_fn run, const void *c)
+{
+    ps_kernels k;
+    char name[64];
+    op_result want = {.n = 0};
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_result got = {.n = 0}, moved = {.n = 0};
+        run(&k, c, &got);
+        op_now.shift_bytes = 320;
+        run(&k, c, &moved);
+        op_now.shift_bytes = 0;
+        if (i == 0) want = got;
+        for (int o = 0; o < want.n; o++) {
+            op_compare(&got.out[o], &want.out[o], name);
+            op_compare_bits(&moved.out[o], &got.out[o], name);
+        }
+    }
+    op_release();
+}
+
+/* Two cases that must give the same bits on every backend, such as gradients apart from and over their parameters. */
+static inline void op_check_same_bits(op_case_fn run, const void *c, const void *other, const char *why)
+{
+    ps_kernels k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_result one = {.n = 0}, two = {.n = 0};
+        run(&k, c, &one);
+        run(&k, other, &two);
+        for (int o = 0; o < one.n; o++) op_compare_bits(&two.out[o], &one.out[o], why);
+    }
+    op_release();
+}
+
+#endif

@@ -1,0 +1,265 @@
+#include "op/op_gradient.h"
+
+typedef struct linear_case {
+    int64_t rows, n_in, n_out;
+    ps_weight_layout layout;
+    ps_dtype dtype, out_dtype; /* of y, or of the parameter gradients */
+    bool bias, accumulate;
+    bool over; /* gradients lie over their parameters */
+} linear_case;
+
+static void label_case(const linear_case *c)
+{
+    op_label("rows %lld in %lld out %lld %s %s -> %s%s%s%s", (long long)c->rows, (long long)c->n_in,
+             (long long)c->n_out, c->layout == PS_WEIGHT_OUT_IN ? "out_in" : "in_out", ps_dtype_name(c->dtype),
+             ps_dtype_name(c->out_dtype), c->bias ? " bias" : "", c->accumulate ? " accumulate" : "",
+             c->over ? " over" : "");
+}
+
+static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+{
+    const linear_case *c = context;
+    ps_linear_fwd_args a = {.rows = c->rows,
+                            .n_in = c->n_in,
+                            .n_out = c->n_out,
+                            .layout = c->layout,
+                            .dtype = c->dtype,
+                            .y_dtype = c->out_dtype};
+    a.x = op_input(c->dtype, c->rows * c->n_in, 1.0, 1);
+    a.w = op_input(c->dtype, c->n_in * c->n_out, 1.0, 2);
+    a.b = c->bias ? op_input(c->dtype, c->n_out, 1.0, 3) : NULL;
+    a.y = op_output(c->out_dtype, c->rows * c->n_out, false, 0);
+    OP_RUN(k, linear_fwd, &a);
+    op_record(result, "y", c->out_dtype, a.y, c->rows * c->n_out, op_sum_error((double)c->n_in));
+}
+
+static void run_bwd_input(const ps_kernels *k, const void *context, op_result *result)
+{
+    const linear_case *c = context;
+    ps_linear_bwd_input_args a = {.rows = c->rows,
+                                  .n_in = c->n_in,
+                                  .n_out = c->n_out,
+                                  .layout = c->layout,
+                                  .dtype = c->dtype,
+                                  .accumulate_dx = c->accumulate};
+    a.dy = op_input(c->dtype, c->rows * c->n_out, 1.0, 4);
+    a.w = op_input(c->dtype, c->n_in * c->n_out, 1.0, 2);
+    a.dx = op_output(c->dtype, c->rows * c->n_in, c->accumulate, 5);
+    OP_RUN(k, linear_bwd_input, &a);
+    op_record(result, "dx", c->dtype, a.dx, c->rows * c->n_in, op_sum_error((double)c->n_out));
+}
+
+static void run_bwd_weight(const ps_kernels *k, const void *context, op_result *result)
+{
+    const linear_case *c = context;
+    ps_linear_bwd_weight_args a = {.rows = c->rows,
+                                   .n_in = c->n_in,
+                                   .n_out = c->n_out,
+                                   .layout = c->layout,
+                                   .dtype = c->dtype,
+                                   .grad_dtype = c->out_dtype,
+                                   .accumulate_grad = c->accumulate};
+    a.dy = op_input(c->dtype, c->rows * c->n_out, 1.0, 4);
+    a.x = op_input(c->dtype, c->rows * c->n_in, 1.0, 1);
+    a.dw = op_output(c->out_dtype, c->n_in * c->n_out, c->accumulate || c->over, 6);
+    a.db = c->bias ? op_output(c->out_dtype, c->n_out, c->accumulate || c->over, 7) : NULL;
+    OP_RUN(k, linear_bwd_weight, &a);
+    op_record(result, "dw", c->out_dtype, a.dw, c->n_in * c->n_out, op_sum_error((double)c->rows));
+    if (c->bias) op_record(result, "db", c->out_dtype, a.db, c->n_out, op_sum_error((double)c->rows));
+}
+
+static void check_all(const linear_case *c)
+{
+    label_case(c);
+    op_check_backends(run_fwd, c);
+    if (c->out_dtype == c->dtype) op_check_backends(run_bwd_input, c);
+    op_check_backends(run_bwd_weight, c);
+}
+
+static const struct {
+    int64_t rows, n_in, n_out;
+} odd_sizes[] = {{1, 1, 1}, {3, 5, 33}, {7, 33, 65}, {3, 65, 5}, {7, 1, 33}, {1, 65, 1}, {0, 5, 33}, {33, 17, 9}};
+
+static void test_backends_odd_sizes(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT; t++)
+            for (int flags = 0; flags < 16; flags++) {
+                const linear_case c = {.rows = odd_sizes[s].rows,
+                                       .n_in = odd_sizes[s].n_in,
+                                       .n_out = odd_sizes[s].n_out,
+                                       .layout = flags & 1 ? PS_WEIGHT_IN_OUT : PS_WEIGHT_OUT_IN,
+                                       .dtype = (ps_dtype)t,
+                                       .out_dtype = flags & 2 ? PS_DTYPE_F32 : (ps_dtype)t,
+                                       .bias = flags & 4,
+                                       .accumulate = flags & 8};
+                check_all(&c);
+            }
+}
+
+static void test_backends_real_sizes(void **state)
+{
+    (void)state;
+    for (int t = 0; t < PS_DTYPE_COUNT; t++)
+        for (int layout = 0; layout < 2; layout++) {
+            const linear_case wide = {.rows = 256,
+                                      .n_in = 64,
+                                      .n_out = 192,
+                                      .layout = (ps_weight_layout)layout,
+                                      .dtype = (ps_dtype)t,
+                                      .out_dtype = (ps_dtype)t,
+                                      .bias = true,
+                                      .accumulate = layout == 0};
+            check_all(&wide);
+            const linear_case deep = {.rows = 64,
+                                      .n_in = 768,
+                                      .n_out = 192,
+                                      .layout = (ps_weight_layout)layout,
+                                      .dtype = (ps_dtype)t,
+                                      .out_dtype = PS_DTYPE_F32,
+                                      .bias = true};
+            check_all(&deep);
+        }
+}
+
+static void test_gradient_over_parameter(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+            linear_case apart = {.rows = odd_sizes[s].rows,
+                                 .n_in = odd_sizes[s].n_in,
+                                 .n_out = odd_sizes[s].n_out,
+                                 .dtype = (ps_dtype)t,
+                                 .out_dtype = (ps_dtype)t,
+                                 .bias = true};
+            linear_case over = apart;
+            over.over = true;
+            label_case(&over);
+            op_check_same_bits(run_bwd_weight, &apart, &over, "over its parameter");
+        }
+}
+
+/* y = x W^T + b by hand, with one matrix in both layouts. */
+static void test_layouts(void **state)
+{
+    (void)state;
+    const float matrix[2][3] = {{1, 2, 3}, {4, 5, 6}}, input[3] = {1, 10, 100}, bias[2] = {1000, 2000};
+    const float expected[2] = {1321, 2654};
+    ps_kernels k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++)
+        for (int layout = 0; layout < 2; layout++) {
+            op_label("layout %d, %s", layout, name);
+            float *x = op_alloc(sizeof input), *w = op_alloc(sizeof matrix), *b = op_alloc(sizeof bias);
+            memcpy(x, input, sizeof input);
+            memcpy(b, bias, sizeof bias);
+            for (int o = 0; o < 2; o++)
+                for (int in = 0; in < 3; in++) w[layout == PS_WEIGHT_OUT_IN ? o * 3 + in : in * 2 + o] = matrix[o][in];
+            ps_linear_fwd_args a = {.y = op_output(PS_DTYPE_F32, 2, false, 0),
+                                    .x = x,
+                                    .w = w,
+                                    .b = b,
+                                    .rows = 1,
+                                    .n_in = 3,
+                                    .n_out = 2,
+                                    .layout = (ps_weight_layout)layout};
+            OP_RUN(&k, linear_fwd, &a);
+            assert_memory_equal(a.y, expected, sizeof expected);
+            op_release();
+        }
+}
+
+/* ---- finite differences ----------------------------------------------------------------------------------------- */
+
+typedef struct linear_problem {
+    ps_kernels k;
+    ps_linear_fwd_args fwd;
+    const float *dy;
+} linear_problem;
+
+static double problem_value(const void *context)
+{
+    const linear_problem *p = context;
+    op_expect_ok(p->k.linear_fwd(NULL, &p->fwd));
+    return op_dot(p->dy, p->fwd.y, p->fwd.rows * p->fwd.n_out);
+}
+
+/* y is linear in each of x, w, b: the difference quotient has no truncation error and h may be large. */
+static void check_gradients(const linear_case *c)
+{
+    label_case(c);
+    const ps_dtype t = PS_DTYPE_F32;
+    const int64_t n_x = c->rows * c->n_in, n_y = c->rows * c->n_out, n_w = c->n_in * c->n_out;
+    float *x = op_random(t, n_x, 0, 1, 1), *w = op_random(t, n_w, 0, 1, 2), *b = op_random(t, c->n_out, 0, 1, 3);
+    linear_problem p = {.dy = op_input(t, n_y, 1, 4)};
+    ps_kernels_init_ref(&p.k);
+    p.fwd = (ps_linear_fwd_args){.y = op_output(t, n_y, false, 0),
+                                 .x = x,
+                                 .w = w,
+                                 .b = c->bias ? b : NULL,
+                                 .rows = c->rows,
+                                 .n_in = c->n_in,
+                                 .n_out = c->n_out,
+                                 .layout = c->layout,
+                                 .dtype = t,
+                                 .y_dtype = t};
+    p.fwd.workspace = op_workspace(&p.k, PS_OP_linear_fwd, &p.fwd);
+    ps_linear_bwd_input_args to_x = {.dx = op_output(t, n_x, c->accumulate, 5),
+                                     .dy = p.dy,
+                                     .w = w,
+                                     .rows = c->rows,
+                                     .n_in = c->n_in,
+                                     .n_out = c->n_out,
+                                     .layout = c->layout,
+                                     .dtype = t,
+                                     .accumulate_dx = c->accumulate};
+    OP_RUN(&p.k, linear_bwd_input, &to_x);
+    ps_linear_bwd_weight_args to_w = {.dw = op_output(t, n_w, c->accumulate, 6),
+                                      .db = c->bias ? op_output(t, c->n_out, c->accumulate, 7) : NULL,
+                                      .dy = p.dy,
+                                      .x = x,
+                                      .rows = c->rows,
+                                      .n_in = c->n_in,
+                                      .n_out = c->n_out,
+                                      .layout = c->layout,
+                                      .dtype = t,
+                                      .grad_dtype = t,
+                                      .accumulate_grad = c->accumulate};
+    OP_RUN(&p.k, linear_bwd_weight, &to_w);
+    const float *dx0 = c->accumulate ? op_output(t, n_x, true, 5) : NULL;
+    const float *dw0 = c->accumulate ? op_output(t, n_w, true, 6) : NULL;
+    const float *db0 = c->accumulate ? op_output(t, c->n_out, true, 7) : NULL;
+    op_check_gradient("dx", problem_value, &p, x, to_x.dx, dx0, n_x, 0.5f, 1e-4);
+    op_check_gradient("dw", problem_value, &p, w, to_w.dw, dw0, n_w, 0.5f, 1e-4);
+    if (c->bias) op_check_gradient("db", problem_value, &p, b, to_w.db, db0, c->n_out, 0.5f, 1e-4);
+    op_release();
+}
+
+static void test_finite_differences(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+        for (int flags = 0; flags < 8; flags++) {
+            const linear_case c = {.rows = odd_sizes[s].rows,
+                                   .n_in = odd_sizes[s].n_in,
+                                   .n_out = odd_sizes[s].n_out,
+                                   .layout = flags & 1 ? PS_WEIGHT_IN_OUT : PS_WEIGHT_OUT_IN,
+                                   .bias = flags & 2,
+                                   .accumulate = flags & 4};
+            check_gradients(&c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_backends_odd_sizes),
+        cmocka_unit_test(test_backends_real_sizes),
+        cmocka_unit_test(test_gradient_over_parameter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
