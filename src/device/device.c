@@ -201,7 +201,7 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes)
 ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out)
 {
     *out = NULL;
-    if (reserved_bytes <= 0 || reserved_bytes > INT64_MAX - PS_PAGE_BYTES)
+    if (reserved_bytes <= 0 || reserved_bytes > INT64_MAX / 2)
         return PS_FAIL(PS_EINVAL, "%s: region of %lld bytes", d->name, (long long)reserved_bytes);
     ps_region *r = NULL;
     void *base = NULL;
@@ -209,14 +209,14 @@ ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->dev = d;
     r->reserved_bytes = ps_round_up(reserved_bytes, PS_PAGE_BYTES);
-    PS_TRY_GOTO(
-        ps_mem_alloc((size_t)ps_ceil_div(r->reserved_bytes, PS_PAGE_BYTES * 64), sizeof(uint64_t), &r->committed));
     PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &base));
     r->base = base;
+    const int64_t n_words = ps_ceil_div(r->reserved_bytes, PS_PAGE_BYTES * 64);
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
     *out = r;
     return PS_OK;
 out:
-    ps_mem_free(r->committed);
+    if (base != NULL) d->ops->unreserve(d, base, r->reserved_bytes);
     ps_mem_free(r);
     return st;
 }

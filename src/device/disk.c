@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define PIECE_BYTES (2 * PS_MIB)
+#define PIECE_BYTES (4 * PS_MIB)
 #define QUEUE_DEPTH_MAX 1024
 #define TRIM_BYTES (32 * PS_MIB) /* without O_DIRECT: page cache is given back after this much traffic */
 

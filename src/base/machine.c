@@ -1,0 +1,146 @@
+#include "base/machine.h"
+#include "base/cgroup.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NO_LIMIT ((int64_t)1 << 60) /* v1 says "none" as the largest multiple of a page */
+
+/* ---- memory -------------------------------------------------------------------------------------------------------- */
+
+/* "Key:   123 kB" in a file of such lines, in bytes. */
+static bool proc_kib(const char *root, const char *path, const char *key, int64_t *out_bytes)
+{
+    char line[512];
+    bool found = false;
+    const size_t n = strlen(key);
+    FILE *f = ps_text_open(root, path);
+    if (f == NULL) return false;
+    while (!found && fgets(line, sizeof line, f) != NULL) {
+        int64_t kib;
+        if (strncmp(line, key, n) != 0 || line[n] != ':') continue;
+        if (!ps_text_number(line + n + 1, NULL, &kib) || kib > INT64_MAX / 1024) continue;
+        *out_bytes = kib * 1024;
+        found = true;
+    }
+    fclose(f);
+    return found;
+}
+
+/* One group's limit. Page cache that was not used lately is given back before anything fails. */
+static void group_clamp_memory(const ps_cgroup *g, ps_machine_memory_info *m)
+{
+    int64_t limit, used = 0, cache = 0;
+    if (!ps_cgroup_number(g, g->is_v2 ? "memory.max" : "memory.limit_in_bytes", &limit) || limit >= NO_LIMIT) return;
+    m->total_bytes = ps_min_i64(m->total_bytes, limit);
+    if (!ps_cgroup_number(g, g->is_v2 ? "memory.current" : "memory.usage_in_bytes", &used)) return;
+    ps_cgroup_keyed_number(g, "memory.stat", g->is_v2 ? "inactive_file " : "total_inactive_file ", &cache);
+    used = ps_max_i64(used - ps_min_i64(cache, used), 0);
+    m->available_bytes = ps_min_i64(m->available_bytes, ps_max_i64(limit - used, 0));
+}
+
+ps_status ps_machine_memory(const char *root, ps_machine_memory_info *out)
+{
+    const char *path = "/proc/meminfo";
+    root = root != NULL ? root : "";
+    *out = (ps_machine_memory_info){0};
+    if (!proc_kib(root, path, "MemTotal", &out->total_bytes))
+        return PS_FAIL(PS_EIO, "%s%s does not tell MemTotal", root, path);
+    if (!proc_kib(root, path, "MemAvailable", &out->available_bytes)) {
+        int64_t available = 0, cached = 0;
+        proc_kib(root, path, "MemFree", &available);
+        proc_kib(root, path, "Cached", &cached);
+        out->available_bytes = cached < out->total_bytes - available ? available + cached : available;
+    }
+    for (int v2 = 0; v2 < 2; v2++) {
+        ps_cgroup g;
+        if (!ps_cgroup_first(root, "memory", v2 != 0, &g)) continue;
+        do group_clamp_memory(&g, out);
+        while (ps_cgroup_up(&g));
+    }
+    out->available_bytes = ps_min_i64(out->available_bytes, out->total_bytes);
+    return PS_OK;
+}
+
+ps_status ps_machine_rss(const char *root, ps_machine_rss_info *out)
+{
+    char line[512];
+    const char *after;
+    int64_t pages = 0;
+    bool ok = false;
+    root = root != NULL ? root : "";
+    *out = (ps_machine_rss_info){0};
+    FILE *f = ps_text_open(root, "/proc/self/statm");
+    if (f != NULL) {
+        ok = fgets(line, sizeof line, f) != NULL && ps_text_number(line, &after, &pages) &&
+             ps_text_number(after, NULL, &pages);
+        fclose(f);
+    }
+    const int64_t page_bytes = sysconf(_SC_PAGESIZE);
+    if (!ok || pages > INT64_MAX / page_bytes) return PS_FAIL(PS_EIO, "%s/proc/self/statm makes no sense", root);
+    if (!proc_kib(root, "/proc/self/status", "VmHWM", &out->peak_bytes))
+        return PS_FAIL(PS_EIO, "%s/proc/self/status does not tell VmHWM", root);
+    out->resident_bytes = pages * page_bytes;
+    return PS_OK;
+}
+
+/* ---- processor ----------------------------------------------------------------------------------------------------- */
+
+void ps_machine_cpu_name(const char *root, char *out, size_t out_bytes)
+{
+    char line[512];
+    const char *key = "model name", *name = NULL;
+    FILE *f = ps_text_open(root != NULL ? root : "", "/proc/cpuinfo");
+    while (f != NULL && name == NULL && fgets(line, sizeof line, f) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, key, strlen(key)) != 0 || (name = strchr(line, ':')) == NULL) continue;
+        name += 1 + strspn(name + 1, " \t");
+        if (*name == '\0') name = NULL;
+    }
+    if (f != NULL) fclose(f);
+    snprintf(out, out_bytes, "%s", name != NULL ? name : "unknown CPU");
+}
+
+/* v2: "cpu.max" holds "quota period", the quota "max" for none. */
+static bool group_quota(const ps_cgroup *g, int64_t *quota, int64_t *period)
+{
+    if (!g->is_v2)
+        return ps_cgroup_number(g, "cpu.cfs_quota_us", quota) && ps_cgroup_number(g, "cpu.cfs_period_us", period);
+    char line[128];
+    const char *after;
+    FILE *f = ps_text_open(g->path, "/cpu.max");
+    if (f == NULL) return false;
+    const bool ok = fgets(line, sizeof line, f) != NULL && ps_text_number(line, &after, quota) &&
+                    ps_text_number(after, NULL, period);
+    fclose(f);
+    return ok;
+}
+
+int ps_machine_cores(const char *root)
+{
+    cpu_set_t mask[8]; /* 8192 CPUs; one set is too few for the largest machines */
+    int64_t cores = 1;
+    if (sched_getaffinity(0, sizeof mask, mask) == 0)
+        cores = CPU_COUNT_S(sizeof mask, mask);
+    else
+        cores = sysconf(_SC_NPROCESSORS_ONLN);
+    for (int v2 = 0; v2 < 2; v2++) {
+        ps_cgroup g;
+        if (!ps_cgroup_first(root != NULL ? root : "", "cpu", v2 != 0, &g)) continue;
+        do {
+            int64_t quota, period;
+            if (group_quota(&g, &quota, &period) && quota > 0 && period > 0 && quota / period < cores)
+                cores = quota / period + (quota % period != 0);
+        } while (ps_cgroup_up(&g));
+    }
+    return (int)ps_max_i64(cores, 1);
+}
+
+int64_t ps_clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}

@@ -1,0 +1,516 @@
+/* test_device.c - budgets, reuse, regions, streams and their faults, on the cpu and sim devices. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "device/device.h"
+
+#define PAGE PS_PAGE_BYTES
+
+static const ps_device_ops *const all_ops[] = {&ps_device_cpu_ops, &ps_device_sim_ops};
+
+static ps_device *device_new(const ps_device_ops *ops, int64_t budget)
+{
+    ps_device *d = NULL;
+    assert_int_equal(ps_device_create(ops, "host", budget, &d), PS_OK);
+    return d;
+}
+
+static void check_stats(const ps_device *d, int64_t used, int64_t kept, int64_t peak)
+{
+    const ps_device_stats s = ps_device_get_stats(d);
+    assert_int_equal(s.used_bytes, used);
+    assert_int_equal(s.kept_bytes, kept);
+    assert_int_equal(s.peak_bytes, peak);
+    assert_true(s.used_bytes + s.kept_bytes <= s.budget_bytes);
+    assert_int_equal(ps_device_free_bytes(d), s.budget_bytes - used);
+}
+
+static void *block_new(ps_device *d, int64_t bytes)
+{
+    void *p = NULL;
+    assert_int_equal(ps_device_alloc(d, bytes, &p), PS_OK);
+    assert_non_null(p);
+    assert_int_equal((uintptr_t)p % (uintptr_t)PAGE, 0);
+    return p;
+}
+
+/* Does the child die of a signal? Sanitizers and cmocka catch some of them, so defaults come first. */
+static bool dies(void (*run)(void *), void *arg)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL), signal(SIGABRT, SIG_DFL), signal(SIGBUS, SIG_DFL);
+        close(STDERR_FILENO);
+        run(arg);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status);
+}
+
+static void touch(void *p)
+{
+    *(volatile char *)p = 1;
+}
+
+static void test_budget_is_exact(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(all_ops); i++) {
+        ps_device *d = device_new(all_ops[i], 10 * PAGE + 17);
+        void *p = NULL;
+        assert_string_equal(ps_device_name(d), "host");
+        assert_int_equal(ps_device_has_memory(d), all_ops[i] == &ps_device_cpu_ops);
+        assert_int_equal(ps_device_get_stats(d).budget_bytes, 10 * PAGE);
+        void *a = block_new(d, 1), *b = block_new(d, 9 * PAGE);
+        check_stats(d, 10 * PAGE, 0, 10 * PAGE);
+        assert_int_equal(ps_device_alloc(d, 1, &p), PS_ENOMEM_DEV);
+        assert_null(p);
+        assert_non_null(strstr(ps_last_error(), "host memory: need 1 bytes, 40960 of 40960 in use"));
+        assert_int_equal(ps_device_alloc(d, INT64_MAX, &p), PS_ENOMEM_DEV);
+        check_stats(d, 10 * PAGE, 0, 10 * PAGE);
+        ps_device_free(d, a, 1);
+        ps_device_free(d, NULL, 1);
+        check_stats(d, 9 * PAGE, PAGE, 10 * PAGE);
+        ps_device_reset_peak(d);
+        check_stats(d, 9 * PAGE, PAGE, 9 * PAGE);
+        ps_device_free(d, b, 9 * PAGE);
+        ps_device_destroy(d);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void test_bad_arguments_are_refused(void **state)
+{
+    (void)state;
+    ps_device *d = NULL;
+    ps_region *r = NULL;
+    assert_int_equal(ps_device_create(&ps_device_sim_ops, "host", -1, &d), PS_EINVAL);
+    d = device_new(&ps_device_sim_ops, PAGE);
+    assert_int_equal(ps_region_create(d, 0, &r), PS_EINVAL);
+    assert_int_equal(ps_region_create(d, INT64_MAX, &r), PS_EINVAL);
+    assert_int_equal(ps_region_create(d, INT64_MAX / 2 - PAGE, &r), PS_ENOMEM_HOST);
+    assert_null(r);
+    ps_device_destroy(d);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void test_freed_blocks_are_reused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(all_ops); i++) {
+        ps_device *d = device_new(all_ops[i], 100 * PAGE);
+        void *a = block_new(d, 3 * PAGE), *b = block_new(d, 3 * PAGE), *c = block_new(d, 5 * PAGE);
+        ps_device_free(d, a, 3 * PAGE);
+        ps_device_free(d, b, 3 * PAGE);
+        ps_device_free(d, c, 5 * PAGE);
+        check_stats(d, 0, 11 * PAGE, 11 * PAGE);
+        assert_ptr_equal(block_new(d, 3 * PAGE), b); /* the last one of the size */
+        assert_ptr_equal(block_new(d, 5 * PAGE), c);
+        assert_ptr_equal(block_new(d, 3 * PAGE - 1), a);
+        check_stats(d, 11 * PAGE, 0, 11 * PAGE);
+        ps_device_free(d, a, 3 * PAGE);
+        ps_device_set_keep(d, false);
+        check_stats(d, 8 * PAGE, 0, 11 * PAGE);
+        ps_device_free(d, b, 3 * PAGE);
+        ps_device_free(d, c, 5 * PAGE);
+        check_stats(d, 0, 0, 11 * PAGE);
+        ps_device_destroy(d);
+    }
+}
+
+static void test_kept_blocks_make_room_oldest_first(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(all_ops); i++) {
+        ps_device *d = device_new(all_ops[i], 10 * PAGE);
+        void *a = block_new(d, 4 * PAGE), *b = block_new(d, 3 * PAGE), *c = block_new(d, 2 * PAGE), *e;
+        ps_region *r = NULL;
+        ps_device_free(d, b, 3 * PAGE);
+        ps_device_free(d, a, 4 * PAGE);
+        ps_device_free(d, c, 2 * PAGE);
+        e = block_new(d, PAGE); /* fits beside all that is kept */
+        check_stats(d, PAGE, 9 * PAGE, 9 * PAGE);
+        assert_int_equal(ps_region_create(d, 10 * PAGE, &r), PS_OK);
+        check_stats(d, PAGE, 9 * PAGE, 9 * PAGE);
+        assert_int_equal(ps_region_commit(r, 0, PAGE), PS_OK); /* pushes b out */
+        check_stats(d, 2 * PAGE, 6 * PAGE, 9 * PAGE);
+        assert_ptr_equal(block_new(d, 2 * PAGE), c);
+        void *f = block_new(d, 5 * PAGE); /* pushes a out */
+        check_stats(d, 9 * PAGE, 0, 9 * PAGE);
+        ps_region_destroy(r);
+        check_stats(d, 8 * PAGE, 0, 9 * PAGE);
+        ps_device_free(d, e, PAGE);
+        ps_device_free(d, f, 5 * PAGE);
+        ps_device_free(d, c, 2 * PAGE);
+        ps_device_destroy(d);
+    }
+}
+
+/* More freed blocks than are remembered: the oldest leave, the count stays right. */
+static void test_many_kept_blocks(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    void *p[N];
+    ps_device *d = device_new(&ps_device_sim_ops, N * PAGE);
+    for (int i = 0; i < N; i++) p[i] = block_new(d, PAGE);
+    for (int i = 0; i < N; i++) ps_device_free(d, p[i], PAGE);
+    const int64_t kept = ps_device_get_stats(d).kept_bytes;
+    assert_in_range(kept, PAGE, N * PAGE - 1);
+    for (int64_t i = N - 1; i >= N - kept / PAGE; i--) assert_ptr_equal(block_new(d, PAGE), p[i]);
+    check_stats(d, kept, 0, N * PAGE);
+    for (int64_t i = N - 1; i >= N - kept / PAGE; i--) ps_device_free(d, p[i], PAGE);
+    ps_device_destroy(d);
+}
+
+static int64_t resident_bytes(void *p, int64_t bytes)
+{
+    unsigned char *map = malloc((size_t)(bytes / PAGE));
+    int64_t n = 0;
+    assert_non_null(map);
+    assert_int_equal(mincore(p, (size_t)bytes, map), 0);
+    for (int64_t i = 0; i < bytes / PAGE; i++) n += map[i] & 1;
+    free(map);
+    return n * PAGE;
+}
+
+/* Huge pages must not make more resident than was committed. */
+static void test_region_is_resident_as_committed(void **state)
+{
+    (void)state;
+    ps_device *d = device_new(&ps_device_cpu_ops, 8 * PS_MIB);
+    ps_region *r = NULL;
+    assert_int_equal(ps_region_create(d, 64 * PS_MIB, &r), PS_OK);
+    char *p = ps_region_base(r);
+    assert_int_equal(ps_region_commit(r, PS_MIB, 4 * PS_MIB), PS_OK);
+    check_stats(d, 4 * PS_MIB, 0, 4 * PS_MIB);
+    memset(p + PS_MIB, 1, 4 * (size_t)PS_MIB);
+    assert_int_equal(resident_bytes(p, 64 * PS_MIB), 4 * PS_MIB);
+    ps_region_decommit(r, 3 * PS_MIB, PS_MIB); /* half of a huge page */
+    assert_int_equal(resident_bytes(p, 64 * PS_MIB), 3 * PS_MIB);
+    ps_region_decommit(r, 2 * PS_MIB, PS_MIB);
+    assert_int_equal(ps_region_commit(r, 2 * PS_MIB, PS_MIB), PS_OK);
+    memset(p + 2 * PS_MIB, 2, (size_t)PS_MIB);
+    assert_int_equal(resident_bytes(p, 64 * PS_MIB), 3 * PS_MIB);
+    assert_int_equal(p[PS_MIB], 1); /* neighbours are untouched */
+    assert_int_equal(p[5 * PS_MIB - 1], 1);
+    assert_int_equal(ps_region_commit(r, 32 * PS_MIB, 5 * PS_MIB), PS_OK);
+    assert_int_equal(ps_region_commit(r, 0, PAGE), PS_ENOMEM_DEV);
+    check_stats(d, 8 * PS_MIB, 0, 8 * PS_MIB);
+    ps_region_destroy(r);
+    ps_region_destroy(NULL);
+    check_stats(d, 0, 0, 8 * PS_MIB);
+    ps_device_destroy(d);
+}
+
+static void test_block_is_resident_as_allocated(void **state)
+{
+    (void)state;
+    ps_device *d = device_new(&ps_device_cpu_ops, 16 * PS_MIB);
+    const int64_t bytes = 3 * PS_MIB;
+    char *a = block_new(d, bytes), *b = block_new(d, bytes);
+    memset(a, 1, (size_t)bytes);
+    if (PS_DEBUG < 3) assert_int_equal(resident_bytes(b, bytes), 0);
+    assert_int_equal(resident_bytes(a, bytes), bytes);
+    memset(b, 2, (size_t)bytes);
+    assert_int_equal(a[bytes - 1], 1);
+    ps_device_free(d, a, bytes);
+    ps_device_free(d, b, bytes);
+    ps_device_destroy(d);
+}
+
+static void test_what_is_not_there_traps(void **state)
+{
+    (void)state;
+    ps_device *sim = device_new(&ps_device_sim_ops, PS_MIB), *cpu = device_new(&ps_device_cpu_ops, PS_MIB);
+    ps_region *r = NULL;
+    void *p = block_new(sim, PAGE);
+    assert_true(dies(touch, p));
+    ps_device_free(sim, p, PAGE);
+    assert_int_equal(ps_region_create(cpu, PS_MIB, &r), PS_OK);
+    assert_int_equal(ps_region_commit(r, 0, 2 * PAGE), PS_OK);
+    ps_region_decommit(r, PAGE, PAGE);
+    char *base = ps_region_base(r);
+    assert_false(dies(touch, base));
+    if (PS_DEBUG >= 2) {
+        assert_true(dies(touch, base + PAGE));
+        assert_true(dies(touch, base + 2 * PAGE));
+    }
+    ps_region_destroy(r);
+    ps_device_destroy(sim);
+    ps_device_destroy(cpu);
+}
+
+static void commit_twice(void *r)
+{
+    if (ps_region_commit(r, 70 * PAGE, 4 * PAGE) != PS_OK) _exit(0);
+}
+
+static void decommit_uncommitted(void *r)
+{
+    ps_region_decommit(r, 60 * PAGE, 4 * PAGE);
+}
+
+static void commit_outside(void *r)
+{
+    if (ps_region_commit(r, 200 * PAGE, PAGE) != PS_OK) _exit(0);
+}
+
+static void test_mistakes_with_regions_assert(void **state)
+{
+    (void)state;
+    if (PS_DEBUG == 0) skip();
+    ps_device *d = device_new(&ps_device_sim_ops, 1000 * PAGE);
+    ps_region *r = NULL;
+    assert_int_equal(ps_region_create(d, 200 * PAGE, &r), PS_OK);
+    assert_false(dies(commit_twice, r));
+    assert_int_equal(ps_region_commit(r, 63 * PAGE, 130 * PAGE), PS_OK); /* over three words of the bitmap */
+    assert_true(dies(commit_twice, r));
+    assert_true(dies(decommit_uncommitted, r));
+    assert_true(dies(commit_outside, r));
+    ps_region_decommit(r, 64 * PAGE, 64 * PAGE);
+    assert_false(dies(commit_twice, r));
+    ps_region_destroy(r);
+    ps_device_destroy(d);
+}
+
+/* Random steps against a naive count. */
+static void test_random_use_keeps_the_books(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 24, UNITS = 16 };
+    for (size_t o = 0; o < PS_ARRAY_LEN(all_ops); o++) {
+        ps_device *d = device_new(all_ops[o], 64 * PAGE);
+        ps_region *r = NULL;
+        void *block[BLOCKS] = {NULL};
+        bool committed[UNITS] = {false};
+        int64_t used = 0;
+        unsigned seed = 7;
+        assert_int_equal(ps_region_create(d, UNITS * PAGE, &r), PS_OK);
+        for (int step = 0; step < 5000; step++) {
+            const unsigned x = (seed = seed * 1664525u + 1013904223u) >> 8;
+            const unsigned i = x % BLOCKS, u = x / BLOCKS % UNITS;
+            const int64_t bytes = (int64_t)(i % 7 + 1) * PAGE;
+            if (x & 0x8000) {
+                const bool fits = used + PAGE <= 64 * PAGE;
+                if (committed[u])
+                    ps_region_decommit(r, u * PAGE, PAGE), committed[u] = false, used -= PAGE;
+                else if (ps_region_commit(r, u * PAGE, PAGE) == PS_OK)
+                    assert_true(fits), committed[u] = true, used += PAGE;
+                else
+                    assert_false(fits);
+            } else if (block[i] != NULL) {
+                ps_device_free(d, block[i], bytes), block[i] = NULL, used -= bytes;
+            } else if (ps_device_alloc(d, bytes, &block[i]) == PS_OK) {
+                used += bytes;
+                if (ps_device_has_memory(d)) touch(block[i]);
+            } else {
+                assert_true(used + bytes > 64 * PAGE);
+            }
+            const ps_device_stats s = ps_device_get_stats(d);
+            assert_int_equal(s.used_bytes, used);
+            assert_true(s.kept_bytes >= 0 && s.used_bytes + s.kept_bytes <= s.budget_bytes);
+        }
+        for (unsigned i = 0; i < BLOCKS; i++) ps_device_free(d, block[i], (int64_t)(i % 7 + 1) * PAGE);
+        ps_region_destroy(r);
+        assert_int_equal(ps_device_get_stats(d).used_bytes, 0);
+        ps_device_destroy(d);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------------- */
+
+/* A chain in which each copy reads what the one before wrote, longer than the queue. */
+static void test_copies_run_in_order(void **state)
+{
+    (void)state;
+    enum { N = 1500 };
+    int *cell = calloc(N + 1, sizeof *cell);
+    ps_ticket last = 0;
+    ps_device *d = device_new(&ps_device_cpu_ops, PAGE);
+    ps_stream *s = NULL;
+    assert_non_null(cell);
+    assert_int_equal(ps_stream_create(d, "to-host", &s), PS_OK);
+    assert_true(ps_stream_is_done(s, 0));
+    assert_int_equal(ps_stream_wait(s, 0), PS_OK);
+    cell[0] = 42;
+    for (int i = 0; i < N; i++) {
+        ps_ticket t;
+        assert_int_equal(ps_stream_copy(s, &cell[i + 1], &cell[i], sizeof cell[0], &t), PS_OK);
+        assert_true(t > last);
+        last = t;
+    }
+    assert_int_equal(ps_stream_wait(s, last), PS_OK);
+    assert_true(ps_stream_is_done(s, last));
+    assert_int_equal(cell[N], 42);
+    ps_stream_destroy(s);
+    ps_device_destroy(d);
+    free(cell);
+}
+
+static void test_destroy_drains(void **state)
+{
+    (void)state;
+    const size_t bytes = 4 * (size_t)PS_MIB;
+    char *a = malloc(bytes), *b = calloc(1, bytes);
+    ps_device *d = device_new(&ps_device_cpu_ops, PAGE);
+    ps_stream *s = NULL;
+    ps_ticket t;
+    assert_non_null(a), assert_non_null(b);
+    memset(a, 3, bytes);
+    assert_int_equal(ps_stream_create(d, "a name longer than the system's fifteen", &s), PS_OK);
+    for (size_t i = 0; i < bytes; i += bytes / 64)
+        assert_int_equal(ps_stream_copy(s, b + i, a + i, (int64_t)bytes / 64, &t), PS_OK);
+    ps_stream_destroy(s);
+    assert_memory_equal(a, b, bytes);
+    ps_stream_destroy(NULL);
+    ps_device_destroy(d);
+    free(a);
+    free(b);
+}
+
+static void test_sim_copies_touch_nothing(void **state)
+{
+    (void)state;
+    ps_device *d = device_new(&ps_device_sim_ops, 4 * PAGE);
+    ps_stream *s = NULL;
+    ps_ticket t;
+    void *a = block_new(d, PAGE), *b = block_new(d, PAGE);
+    assert_ptr_not_equal(a, b);
+    assert_int_equal(ps_stream_create(d, "s", &s), PS_OK);
+    assert_int_equal(ps_stream_copy(s, a, b, PAGE, &t), PS_OK);
+    assert_true(t > 0 && ps_stream_is_done(s, t));
+    assert_int_equal(ps_stream_wait(s, t), PS_OK);
+    ps_stream_destroy(s);
+    ps_device_free(d, a, PAGE);
+    ps_device_free(d, b, PAGE);
+    ps_device_destroy(d);
+}
+
+static void test_failed_copy_is_told_once_at_its_wait(void **state)
+{
+    (void)state;
+    for (size_t o = 0; o < PS_ARRAY_LEN(all_ops); o++) {
+        ps_device *d = device_new(all_ops[o], PAGE);
+        ps_stream *s = NULL;
+        ps_ticket t[4];
+        char from[4] = "abc", to[4] = "xyz";
+        assert_int_equal(ps_stream_create(d, "s", &s), PS_OK);
+        ps_fault_arm(PS_FAULT_COPY, 1, false);
+        for (int i = 0; i < 4; i++) assert_int_equal(ps_stream_copy(s, &to[i], &from[i], 1, &t[i]), PS_OK);
+        assert_int_equal(ps_stream_wait(s, t[0]), PS_OK);
+        assert_int_equal(ps_stream_wait(s, t[2]), PS_EDEVICE);
+        assert_true(ps_stream_is_done(s, t[1]));
+        assert_int_equal(ps_stream_wait(s, t[1]), PS_OK);
+        assert_int_equal(ps_stream_wait(s, t[3]), PS_OK);
+        if (all_ops[o] == &ps_device_cpu_ops) assert_string_equal(to, "ayc"); /* what failed moved nothing */
+        ps_fault_arm(PS_FAULT_COPY, 0, true);
+        for (int i = 0; i < 3; i++) assert_int_equal(ps_stream_copy(s, &to[i], &from[i], 1, &t[i]), PS_OK);
+        ps_fault_arm(PS_FAULT_COPY, -1, false);
+        assert_int_equal(ps_stream_wait(s, t[1]), PS_EDEVICE);
+        assert_int_equal(ps_stream_wait(s, t[1]), PS_OK);
+        assert_int_equal(ps_stream_wait(s, t[2]), PS_EDEVICE);
+        assert_int_equal(ps_stream_wait(s, t[2]), PS_OK);
+        ps_stream_destroy(s);
+        ps_device_destroy(d);
+    }
+}
+
+/* ---- faults -------------------------------------------------------------------------------------------------------- */
+
+/* Everything once. On failure gives back what it has; the device's books must be at zero either way. */
+static ps_status use_device(const ps_device_ops *ops)
+{
+    ps_status st;
+    ps_device *d = NULL;
+    ps_region *r = NULL;
+    ps_stream *s = NULL;
+    void *a = NULL, *b = NULL;
+    ps_ticket t;
+    PS_TRY_GOTO(ps_device_create(ops, "device", 64 * PAGE, &d));
+    PS_TRY_GOTO(ps_device_alloc(d, 4 * PAGE, &a));
+    ps_device_free(d, a, 4 * PAGE);
+    a = NULL;
+    PS_TRY_GOTO(ps_device_alloc(d, 4 * PAGE, &a));
+    PS_TRY_GOTO(ps_device_alloc(d, 4 * PAGE, &b));
+    PS_TRY_GOTO(ps_region_create(d, 100 * PAGE, &r));
+    PS_TRY_GOTO(ps_region_commit(r, 0, 10 * PAGE));
+    PS_TRY_GOTO(ps_region_commit(r, 10 * PAGE, 46 * PAGE));
+    ps_region_decommit(r, 5 * PAGE, 10 * PAGE);
+    PS_TRY_GOTO(ps_stream_create(d, "s", &s));
+    for (int i = 0; i < 3; i++) {
+        PS_TRY_GOTO(ps_stream_copy(s, a, b, 4 * PAGE, &t));
+        PS_TRY_GOTO(ps_stream_wait(s, t));
+    }
+out:
+    ps_stream_destroy(s);
+    ps_region_destroy(r);
+    if (d != NULL) {
+        ps_device_free(d, a, 4 * PAGE);
+        ps_device_free(d, b, 4 * PAGE);
+        assert_int_equal(ps_device_get_stats(d).used_bytes, 0);
+    }
+    ps_device_destroy(d);
+    return st;
+}
+
+static void test_every_fault_is_reported_and_nothing_leaks(void **state)
+{
+    (void)state;
+    const struct {
+        ps_fault_kind kind;
+        int calls; /* at least so many must have been walked */
+    } cases[] = {{PS_FAULT_ALLOC, 10}, {PS_FAULT_COPY, 3}};
+    for (size_t c = 0; c < PS_ARRAY_LEN(cases); c++) {
+        for (size_t o = 0; o < 2 * PS_ARRAY_LEN(all_ops); o++) {
+            int n = 0;
+            for (;; n++) {
+                ps_fault_arm(cases[c].kind, n, o % 2 != 0);
+                const ps_status st = use_device(all_ops[o / 2]);
+                const bool struck = ps_fault_has_struck(cases[c].kind);
+                ps_fault_arm(cases[c].kind, -1, false);
+                assert_int_equal(ps_mem_live_bytes(), 0);
+                assert_int_equal(st != PS_OK, struck);
+                if (!struck) break;
+                if (cases[c].kind == PS_FAULT_COPY) assert_int_equal(st, PS_EDEVICE);
+            }
+            assert_true(n >= cases[c].calls);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_budget_is_exact),
+        cmocka_unit_test(test_bad_arguments_are_refused),
+        cmocka_unit_test(test_freed_blocks_are_reused),
+        cmocka_unit_test(test_kept_blocks_make_room_oldest_first),
+        cmocka_unit_test(test_many_kept_blocks),
+        cmocka_unit_test(test_region_is_resident_as_committed),
+        cmocka_unit_test(test_block_is_resident_as_allocated),
+        cmocka_unit_test(test_what_is_not_there_traps),
+        cmocka_unit_test(test_mistakes_with_regions_assert),
+        cmocka_unit_test(test_random_use_keeps_the_books),
+        cmocka_unit_test(test_copies_run_in_order),
+        cmocka_unit_test(test_destroy_drains),
+        cmocka_unit_test(test_sim_copies_touch_nothing),
+        cmocka_unit_test(test_failed_copy_is_told_once_at_its_wait),
+        cmocka_unit_test(test_every_fault_is_reported_and_nothing_leaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
