@@ -144,15 +144,19 @@ def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at):
     return out
 
 
+def decay_groups(p, weight_decay):
+    """Norms and biases do not decay."""
+    return [{"params": [x for x in p.values() if x.dim() >= 2], "weight_decay": weight_decay},
+            {"params": [x for x in p.values() if x.dim() < 2], "weight_decay": 0.0}]
+
+
 def gpt2_tiny(dtype=torch.float32):
     generator = torch.Generator().manual_seed(20260101)
     p = make_parameters(True, generator, dtype)
     tokens, targets = make_batches(5, 1, generator)
 
     def make_optimizer(p):
-        groups = [{"params": [x for x in p.values() if x.dim() >= 2], "weight_decay": 0.1},
-                  {"params": [x for x in p.values() if x.dim() < 2], "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), eps=1e-8)
+        return torch.optim.AdamW(decay_groups(p, 0.1), lr=0.0, betas=(0.9, 0.95), eps=1e-8)
 
     facts = {"optimizer": "AdamW", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "max_grad_norm": 0.5,
              "lr": 1e-3, "schedule": "cosine", "warmup_num_steps": 2, "total_num_steps": 8, "activation": "gelu_new",
@@ -166,7 +170,7 @@ def gpt2_tiny_untied_erf(dtype=torch.float32):
     tokens, targets = make_batches(3, 2, generator)
 
     def make_optimizer(p):
-        return torch.optim.Adam(p.values(), lr=0.0, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+        return torch.optim.Adam(decay_groups(p, 0.01), lr=0.0, betas=(0.9, 0.999), eps=1e-8)
 
     facts = {"optimizer": "Adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01, "max_grad_norm": 0,
              "lr": 1e-3, "schedule": "constant", "activation": "gelu", "tied": False, "micro_batches": 2}

@@ -1,0 +1,116 @@
+/* engine_fixture.h - small models and runs for the tests of the engine. */
+#ifndef ENGINE_FIXTURE_H
+#define ENGINE_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "patrickstar.h"
+
+/* Fail with the library's message. */
+#define assert_ok(expr)                                                                                                \
+    do {                                                                                                               \
+        const ps_status st_ = (expr);                                                                                  \
+        if (st_ != PS_OK) fail_msg("%s: %s", ps_status_name(st_), ps_last_error());                                    \
+    } while (0)
+
+/* The configuration of a tiny GPT-2 (131 tokens, T = 16, C = 48, 2 blocks, 3 heads, B = 2), f32, all in memory. */
+static const char tiny_config[] =
+    "{\"train_micro_batch_size_per_gpu\": 2,"
+    " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"betas\": [0.9, 0.95], \"eps\": 1e-8,"
+    "                 \"weight_decay\": 0.1}},"
+    " \"gradient_clipping\": 0.5,"
+    " \"model\": {\"vocab_size\": 131, \"n_positions\": 16, \"n_embd\": 48, \"n_layer\": 2, \"n_head\": 3,"
+    "             \"embd_pdrop\": 0, \"resid_pdrop\": 0, \"attn_pdrop\": 0},"
+    " \"memory\": {\"device\": \"64MB\", \"host\": 0, \"disk\": 0},"
+    " \"train\": {\"seed\": 7, \"threads\": 2}}";
+
+/* A configuration with changes: "key=value" strings up to NULL. */
+static inline ps_config *tiny_with(const char *const *changes)
+{
+    ps_config *c = NULL;
+    assert_ok(ps_config_parse(tiny_config, "tiny", &c));
+    for (; changes != NULL && *changes != NULL; changes++) {
+        char key[256];
+        const char *equals = strchr(*changes, '=');
+        snprintf(key, sizeof key, "%.*s", (int)(equals - *changes), *changes);
+        assert_ok(ps_config_set(c, key, equals + 1));
+    }
+    assert_ok(ps_config_validate(c));
+    return c;
+}
+
+#define TINY(...) tiny_with((const char *const[]){__VA_ARGS__, NULL})
+
+static inline ps_engine *engine_of(ps_config *c)
+{
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
+    return e;
+}
+
+/* Deterministic tokens for micro-batch number `index`: a noisy counting pattern, so that there is something to learn. */
+static inline void fill_batch(int32_t *tokens, int32_t *targets, int64_t B, int64_t T, int32_t V, int64_t index)
+{
+    uint32_t state = (uint32_t)(index * 7919 + 17);
+    for (int64_t b = 0; b < B; b++) {
+        int32_t token = (int32_t)((uint32_t)(index * 31 + b * 11) % (uint32_t)V);
+        for (int64_t t = 0; t <= T; t++) {
+            if (t < T) tokens[b * T + t] = token;
+            if (t > 0) targets[b * T + t - 1] = token;
+            state = state * 1664525u + 1013904223u;
+            token = (token + 1 + (int32_t)(state >> 30)) % V;
+        }
+    }
+}
+
+typedef struct run_result {
+    uint64_t hash;
+    float losses[16];
+    double norms[16];
+    ps_memory_info memory;
+} run_result;
+
+/* Train n_steps (at most 16) steps; the engine and the configuration are given up. */
+static inline run_result train(ps_config *c, int n_steps)
+{
+    run_result r = {0};
+    ps_engine *e = engine_of(c);
+    int64_t B, T, K, V;
+    ps_engine_get_shape(e, &B, &T, &K, &V);
+    int32_t *tokens = calloc((size_t)(B * T), sizeof *tokens), *targets = calloc((size_t)(B * T), sizeof *targets);
+    for (int step = 0; step < n_steps; step++) {
+        for (int64_t k = 0; k < K; k++) {
+            float loss;
+            fill_batch(tokens, targets, B, T, (int32_t)V, step * K + k);
+            assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+            assert_ok(ps_backward(e));
+            assert_ok(ps_step(e));
+            r.losses[step] += loss / (float)K;
+        }
+        ps_step_info info;
+        ps_engine_get_step_info(e, &info);
+        r.norms[step] = info.grad_norm;
+        ps_engine_get_memory_info(e, &r.memory);
+        assert_true(r.memory.device_peak_bytes <= r.memory.device_budget_bytes);
+        assert_true(r.memory.host_peak_bytes <= r.memory.host_budget_bytes);
+        assert_true(r.memory.disk_peak_bytes <= r.memory.disk_budget_bytes);
+    }
+    assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    free(tokens);
+    free(targets);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return r;
+}
+
+#endif
