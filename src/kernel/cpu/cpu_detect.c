@@ -1,0 +1,27 @@
+/* What this processor and its operating system allow. The compiler's runtime reads cpuid, and XGETBV for whether the
+ * system saves the wide registers. */
+#include "kernel/kernel.h"
+
+const char *ps_cpu_isa_name(ps_cpu_isa isa)
+{
+    static const char *const names[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = "portable",
+                                                        [PS_CPU_AVX2] = "avx2",
+                                                        [PS_CPU_AVX512] = "avx512",
+                                                        [PS_CPU_AVX512_BF16] = "avx512_bf16"};
+    return isa < PS_CPU_ISA_COUNT ? names[isa] : "?";
+}
+
+ps_cpu_isa ps_cpu_isa_detect(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+        return PS_CPU_PORTABLE;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return PS_CPU_AVX2;
+    return __builtin_cpu_supports("avx512bf16") ? PS_CPU_AVX512_BF16 : PS_CPU_AVX512;
+#else
+    return PS_CPU_PORTABLE;
+#endif
+}

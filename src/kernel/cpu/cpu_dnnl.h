@@ -1,0 +1,38 @@
+/* cpu_dnnl.h - matrix products by oneDNN; its calls are made in cpu_dnnl.c and nowhere else.
+ *
+ * Primitives are kept in a cache of limited size, least recently used out first. Callable from any thread. */
+#ifndef PS_KERNEL_CPU_DNNL_H
+#define PS_KERNEL_CPU_DNNL_H
+
+#include "base/base.h"
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+/* c[m, n] (+)= a[m, k] b[k, n] + bias[n], rows of c, a, b at ldc, lda, ldb elements.
+ * a_transposed: a is stored [k, m]; b_transposed: b is stored [n, k]. */
+typedef struct ps_matmul {
+    void *c;
+    const void *a, *b, *bias; /* bias: of ab_dtype, or NULL */
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc;
+    bool a_transposed, b_transposed;
+    bool accumulate; /* add to c, one rounding of the sum */
+    ps_dtype ab_dtype, c_dtype;
+} ps_matmul;
+
+/* Scratch for ps_dnnl_matmul: a function of everything in p but the pointers (bias: whether there is one), and of the
+ * number of threads. 0 as well when the product cannot be made: ps_dnnl_matmul says why. */
+size_t ps_dnnl_matmul_bytes(const ps_matmul *p);
+
+/* Supported: f32 to f32, and on machines with 16-bit products bf16 to bf16 or f32.
+ * workspace: 64-byte aligned, at least ps_dnnl_matmul_bytes. m, n, k >= 1.
+ * PS_ENOMEM_HOST, PS_EDEVICE with oneDNN's status when it refuses. */
+PS_NODISCARD ps_status ps_dnnl_matmul(const ps_matmul *p, void *workspace);
+
+/* Give back every primitive not in use. */
+void ps_dnnl_cache_clear(void);
+
+/* Primitives in the cache. */
+int ps_dnnl_cache_count(void);
+
+#endif

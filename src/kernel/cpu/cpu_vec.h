@@ -1,0 +1,272 @@
+/* cpu_vec.h - a vector of floats of the width of the instruction set being compiled for.
+ *
+ * Kernels are written once on `vf`; arithmetic is + - * / of the compiler's vector types. Lanes are explicit, instead of
+ * left to the vectoriser, for two promises of kernel.h: sums add the same elements in the same order wherever an array
+ * lies, and the last, incomplete vector of an array goes through the same instructions as all others, so that the bits
+ * do not depend on how an array is cut. */
+#ifndef PS_KERNEL_CPU_VEC_H
+#define PS_KERNEL_CPU_VEC_H
+
+#include <math.h>
+
+#include "kernel/cpu/cpu_isa.h"
+
+#ifndef PS_ISA
+#error "cpu_vec.h is for the files in isa/"
+#endif
+
+#if defined(PS_ISA_avx512) || defined(PS_ISA_avx512_bf16)
+#define PS_VEC_AVX512
+#define VF_LANES 16
+#include <immintrin.h>
+#elif defined(PS_ISA_avx2)
+#define PS_VEC_AVX2
+#define VF_LANES 8
+#include <immintrin.h>
+#else
+#define VF_LANES 4
+#endif
+
+typedef float vf __attribute__((vector_size(VF_LANES * 4)));
+typedef int32_t vi __attribute__((vector_size(VF_LANES * 4)));
+typedef uint32_t vu __attribute__((vector_size(VF_LANES * 4)));
+
+PS_CPU_INLINE vf vf_set1(float x)
+{
+    return (vf){0} + x;
+}
+
+PS_CPU_INLINE vf vf_load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+PS_CPU_INLINE void vf_store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+/* Lanes 0, 1, 2 ... */
+PS_CPU_INLINE vi vi_lanes(void)
+{
+    vi v;
+    for (int l = 0; l < VF_LANES; l++) v[l] = l;
+    return v;
+}
+
+/* mask lanes are all ones or zero: where(m, a, b) = m ? a : b */
+PS_CPU_INLINE vf vf_where(vi mask, vf a, vf b)
+{
+    return (vf)(((vi)a & mask) | ((vi)b & ~mask));
+}
+
+/* a b + c, with one rounding where the instruction exists. */
+PS_CPU_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+#if defined(PS_VEC_AVX512)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(PS_VEC_AVX2)
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* The second operand when one is NaN. */
+PS_CPU_INLINE vf vf_max(vf a, vf b)
+{
+#if defined(PS_VEC_AVX512)
+    return _mm512_max_ps(a, b);
+#elif defined(PS_VEC_AVX2)
+    return _mm256_max_ps(a, b);
+#else
+    return vf_where(a > b, a, b);
+#endif
+}
+
+PS_CPU_INLINE vf vf_min(vf a, vf b)
+{
+#if defined(PS_VEC_AVX512)
+    return _mm512_min_ps(a, b);
+#elif defined(PS_VEC_AVX2)
+    return _mm256_min_ps(a, b);
+#else
+    return vf_where(a < b, a, b);
+#endif
+}
+
+PS_CPU_INLINE vf vf_sqrt(vf a)
+{
+#if defined(PS_VEC_AVX512)
+    return _mm512_sqrt_ps(a);
+#elif defined(PS_VEC_AVX2)
+    return _mm256_sqrt_ps(a);
+#else
+    for (int l = 0; l < VF_LANES; l++) a[l] = sqrtf(a[l]);
+    return a;
+#endif
+}
+
+/* Sum of the lanes, as a tree. */
+PS_CPU_INLINE float vf_sum(vf v)
+{
+    float x[VF_LANES];
+    memcpy(x, &v, sizeof v);
+    for (int half = VF_LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) x[l] += x[l + half];
+    return x[0];
+}
+
+PS_CPU_INLINE float vf_max_lane(vf v)
+{
+    float m = v[0];
+    for (int l = 1; l < VF_LANES; l++) m = v[l] > m ? v[l] : m;
+    return m;
+}
+
+/* ---- 16-bit types -------------------------------------------------------------------------------------------------*/
+
+PS_CPU_INLINE vf vf_load_bf16(const uint16_t *p)
+{
+#if defined(PS_VEC_AVX512)
+    const __m512i h = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));
+#elif defined(PS_VEC_AVX2)
+    const __m256i h = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(h, 16));
+#else
+    vf v;
+    for (int l = 0; l < VF_LANES; l++) v[l] = ps_bf16_to_f32(p[l]);
+    return v;
+#endif
+}
+
+/* As ps_bf16_from_f32: the hardware's conversion would flush subnormal numbers to zero. */
+PS_CPU_INLINE void vf_store_bf16(uint16_t *p, vf v)
+{
+#if defined(PS_VEC_AVX512) || defined(PS_VEC_AVX2)
+    const vu u = (vu)v;
+    const vu odd = (u >> 16) & 1;
+    const vu is_nan = (vu)(v != v);
+    const vu r = (((u + 0x7fff + odd) & ~is_nan) | ((u | 0x400000) & is_nan)) >> 16;
+#if defined(PS_VEC_AVX512)
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)r));
+#else
+    const __m256i packed = _mm256_packus_epi32((__m256i)r, (__m256i)r);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+#endif
+#else
+    for (int l = 0; l < VF_LANES; l++) p[l] = ps_bf16_from_f32(v[l]);
+#endif
+}
+
+PS_CPU_INLINE vf vf_load_f16(const uint16_t *p)
+{
+#if defined(PS_VEC_AVX512)
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+#elif defined(PS_VEC_AVX2)
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+#else
+    vf v;
+    for (int l = 0; l < VF_LANES; l++) v[l] = ps_f16_to_f32(p[l]);
+    return v;
+#endif
+}
+
+PS_CPU_INLINE void vf_store_f16(uint16_t *p, vf v)
+{
+#if defined(PS_VEC_AVX512)
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(PS_VEC_AVX2)
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+    for (int l = 0; l < VF_LANES; l++) p[l] = ps_f16_from_f32(v[l]);
+#endif
+}
+
+/* ---- elements [i, i + n) of an array of type t, 1 <= n <= VF_LANES --------------------------------------------------*/
+
+PS_CPU_INLINE vf vf_get_whole(ps_dtype t, const void *array)
+{
+    if (t == PS_DTYPE_F32) return vf_load(array);
+    return t == PS_DTYPE_BF16 ? vf_load_bf16(array) : vf_load_f16(array);
+}
+
+PS_CPU_INLINE void vf_put_whole(ps_dtype t, void *array, vf v)
+{
+    if (t == PS_DTYPE_F32)
+        vf_store(array, v);
+    else if (t == PS_DTYPE_BF16)
+        vf_store_bf16(array, v);
+    else
+        vf_store_f16(array, v);
+}
+
+/* Room for one vector of any type; a union, so that both views of it may alias. */
+typedef union vf_piece {
+    float words[VF_LANES];
+    uint16_t halves[VF_LANES];
+} vf_piece;
+
+/* Lanes from n on are zero. */
+PS_CPU_INLINE vf vf_get(ps_dtype t, const void *array, int64_t i, int64_t n)
+{
+    const void *const p = ps_cpu_at_const(t, array, i);
+    if (__builtin_expect(n >= VF_LANES, 1)) return vf_get_whole(t, p);
+    vf_piece piece = {.words = {0}};
+    memcpy(&piece, p, (size_t)n * ps_dtype_bytes(t));
+    return vf_get_whole(t, &piece);
+}
+
+/* Lanes from n on are not stored. */
+PS_CPU_INLINE void vf_put(ps_dtype t, void *array, int64_t i, int64_t n, vf v)
+{
+    void *const p = ps_cpu_at(t, array, i);
+    if (__builtin_expect(n >= VF_LANES, 1)) {
+        vf_put_whole(t, p, v);
+        return;
+    }
+    vf_piece piece;
+    vf_put_whole(t, &piece, v);
+    memcpy(p, &piece, (size_t)n * ps_dtype_bytes(t));
+}
+
+/* ---- functions ----------------------------------------------------------------------------------------------------*/
+
+/* e^x within 2 ulp for -87.3 <= x <= 88.3, constant outside (1.2e-38, 2.4e38); NaN stays NaN.
+ * x = n ln 2 + r, |r| <= ln 2 / 2; e^r by the polynomial of Cephes' expf (Moshier). */
+PS_CPU_INLINE vf vf_exp(vf x)
+{
+    const vf magic = vf_set1(0x1.8p23f); /* adding it rounds to an integer, kept in the low bits */
+    x = vf_min(vf_set1(88.3762626647949f), vf_max(vf_set1(-87.3365402f), x));
+    const vf shifted = vf_fma(x, vf_set1(1.44269504088896341f), magic);
+    const vf n = shifted - magic;
+    vf r = vf_fma(n, vf_set1(-0.693359375f), x);
+    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+    vf p = vf_set1(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set1(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set1(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set1(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
+    p = vf_fma(p, r * r, r) + 1.0f;
+    const vu power = ((vu)shifted - (vu)magic + 127) << 23;
+    return p * (vf)power;
+}
+
+/* 1 - erf(x), relative error about 2e-7 (1 + x^2): the Chebyshev fit of Numerical Recipes, section 6.2, erfcc. */
+PS_CPU_INLINE vf vf_erfc(vf x)
+{
+    static const float c[] = {-0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f, -0.18628806f,
+                              0.09678418f,  0.37409196f, 1.00002368f,  -1.26551223f};
+    const vf z = vf_max(x, -x);
+    const vf t = 1.0f / vf_fma(z, vf_set1(0.5f), vf_set1(1.0f));
+    vf p = vf_set1(0.17087277f);
+    for (int i = 0; i < (int)PS_ARRAY_LEN(c); i++) p = vf_fma(p, t, vf_set1(c[i]));
+    const vf tail = t * vf_exp(vf_fma(-z, z, p));
+    return vf_where(x < 0.0f, 2.0f - tail, tail);
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* Adam: bound by memory, so the arithmetic only has to keep up. Operation for operation the sequence of the reference,
+ * with nothing fused: master, m and v keep the same bits on every backend, step after step. */
+#include "kernel/cpu/cpu_vec.h"
+
+PS_CPU_INLINE void adam_range(ps_dtype param_t, ps_dtype grad_t, const ps_adam_args *a, int64_t lo, int64_t hi)
+{
+    const float step = a->lr / a->bias1, shrink = 1.0f / sqrtf(a->bias2), decay = a->lr * a->weight_decay;
+    const float c1 = 1.0f - a->beta1, c2 = 1.0f - a->beta2;
+    for (int64_t i = lo; i < hi; i += VF_LANES) {
+        const int64_t n = hi - i;
+        vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
+        vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale;
+        if (a->decoupled_decay)
+            w = w - decay * w;
+        else
+            g = g + a->weight_decay * w;
+        const vf m = a->beta1 * vf_get(PS_DTYPE_F32, a->m, i, n) + c1 * g;
+        const vf v = a->beta2 * vf_get(PS_DTYPE_F32, a->v, i, n) + c2 * (g * g);
+        w = w - (step * m) / (vf_sqrt(v) * shrink + a->eps);
+        vf_put(PS_DTYPE_F32, a->m, i, n, m);
+        vf_put(PS_DTYPE_F32, a->v, i, n, v);
+        vf_put(PS_DTYPE_F32, a->master, i, n, w);
+        vf_put(param_t, a->param, i, n, w);
+    }
+}
+
+PS_CPU_INLINE void adam_param(ps_dtype param_t, const ps_adam_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) adam_range(param_t, t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->grad_dtype, CALL);
+#undef CALL
+}
+
+static void adam_block(const ps_adam_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) adam_param(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->param_dtype, CALL);
+#undef CALL
+}
+
+ps_status PS_CPU_NAME(adam)(ps_stream *s, const ps_adam_args *a)
+{
+    (void)s;
+    PS_CPU_FOR_BLOCKS(a->n, adam_block, a);
+    return PS_OK;
+}

@@ -1,0 +1,86 @@
+/* add, dropout, cast: memory in, memory out. */
+#include "kernel/cpu/cpu_random.h"
+#include "kernel/cpu/cpu_vec.h"
+
+PS_CPU_INLINE void add_range(ps_dtype t, const ps_add_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t i = lo; i < hi; i += VF_LANES)
+        vf_put(t, a->y, i, hi - i, vf_get(t, a->a, i, hi - i) + vf_get(t, a->b, i, hi - i));
+}
+
+static void add_block(const ps_add_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) add_range(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
+ps_status PS_CPU_NAME(add)(ps_stream *s, const ps_add_args *a)
+{
+    (void)s;
+    PS_CPU_FOR_BLOCKS(a->n, add_block, a);
+    return PS_OK;
+}
+
+/* lo is a multiple of PS_RANDOM_WORDS, as PS_CPU_BLOCK is. */
+PS_CPU_INLINE void dropout_range(ps_dtype t, const ps_dropout_args *a, int64_t lo, int64_t hi)
+{
+    const uint32_t threshold = ps_dropout_threshold(a->p);
+    const float factor = 1.0f / (1.0f - a->p);
+    float keep[PS_RANDOM_WORDS];
+    for (int64_t i0 = lo; i0 < hi; i0 += PS_RANDOM_WORDS) {
+        ps_random_keep(keep, a->key, (uint64_t)i0 / 4, threshold, factor);
+        const int64_t end = ps_min_i64(hi, i0 + PS_RANDOM_WORDS);
+        for (int64_t i = i0; i < end; i += VF_LANES) {
+            const vf k = vf_load(keep + (i - i0));
+            vf y = vf_where(k != 0.0f, vf_get(t, a->x, i, end - i) * k, vf_set1(0.0f));
+            if (a->accumulate) y += vf_get(t, a->y, i, end - i);
+            vf_put(t, a->y, i, end - i, y);
+        }
+    }
+}
+
+static void dropout_block(const ps_dropout_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) dropout_range(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
+ps_status PS_CPU_NAME(dropout)(ps_stream *s, const ps_dropout_args *a)
+{
+    (void)s;
+    PS_CPU_FOR_BLOCKS(a->n, dropout_block, a);
+    return PS_OK;
+}
+
+PS_CPU_INLINE void cast_range(ps_dtype to, ps_dtype from, const ps_cast_args *a, int64_t lo, int64_t hi)
+{
+    if (to == from) {
+        const size_t bytes = (size_t)(hi - lo) * ps_dtype_bytes(to);
+        memmove(ps_cpu_at(to, a->dst, lo), ps_cpu_at_const(from, a->src, lo), bytes);
+        return;
+    }
+    for (int64_t i = lo; i < hi; i += VF_LANES) vf_put(to, a->dst, i, hi - i, vf_get(from, a->src, i, hi - i));
+}
+
+PS_CPU_INLINE void cast_from(ps_dtype from, const ps_cast_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) cast_range(t, from, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->dst_dtype, CALL);
+#undef CALL
+}
+
+static void cast_block(const ps_cast_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) cast_from(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->src_dtype, CALL);
+#undef CALL
+}
+
+ps_status PS_CPU_NAME(cast)(ps_stream *s, const ps_cast_args *a)
+{
+    (void)s;
+    PS_CPU_FOR_BLOCKS(a->n, cast_block, a);
+    return PS_OK;
+}

@@ -1,0 +1,143 @@
+/* Token and position embeddings. */
+#include "kernel/cpu/cpu_vec.h"
+
+static ps_status embedding_check(const int32_t *ids, int64_t rows, int64_t V)
+{
+    for (int64_t r = 0; r < rows; r++)
+        if (ids[r] < 0 || ids[r] >= V)
+            return PS_FAIL(PS_EINVAL, "token id %ld at position %lld is outside the vocabulary [0, %lld)", (long)ids[r],
+                           (long long)r, (long long)V);
+    return PS_OK;
+}
+
+ps_status PS_CPU_NAME(embedding_fwd)(ps_stream *s, const ps_embedding_fwd_args *a)
+{
+    (void)s;
+    PS_TRY(embedding_check(a->ids, a->rows, a->V));
+    const int64_t row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->dtype);
+#pragma omp parallel for schedule(static) if (a->rows * a->cols >= PS_CPU_PARALLEL_MIN)
+    for (int64_t r = 0; r < a->rows; r++)
+        memcpy((char *)a->y + r * row_bytes, (const char *)a->w + a->ids[r] * row_bytes, (size_t)row_bytes);
+    return PS_OK;
+}
+
+/* Row numbers by id, equal ids in order of rows: merge sort, bottom up. Returns the one of both arrays that holds the
+ * result. */
+static int64_t *embedding_sort(const int32_t *ids, int64_t rows, int64_t *from, int64_t *to)
+{
+    for (int64_t r = 0; r < rows; r++) from[r] = r;
+    for (int64_t width = 1; width < rows; width *= 2) {
+        for (int64_t lo = 0; lo < rows; lo += 2 * width) {
+            const int64_t mid = ps_min_i64(rows, lo + width), hi = ps_min_i64(rows, lo + 2 * width);
+            int64_t i = lo, j = mid;
+            for (int64_t k = lo; k < hi; k++)
+                to[k] = i < mid && (j >= hi || ids[from[i]] <= ids[from[j]]) ? from[i++] : from[j++];
+        }
+        int64_t *const swap = from;
+        from = to, to = swap;
+    }
+    return from;
+}
+
+/* dw[id] += sum of dy over order[0 .. n), a few columns at a time in registers. */
+PS_CPU_INLINE void embedding_add(ps_dtype t, ps_dtype grad_t, const ps_embedding_bwd_args *a, const int64_t *order,
+                                 int64_t n)
+{
+    void *const dw = ps_cpu_at(grad_t, a->dw, a->ids[order[0]] * a->cols);
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        vf sum = {0};
+        for (int64_t i = 0; i < n; i++) sum += vf_get(t, a->dy, order[i] * a->cols + c, a->cols - c);
+        vf_put(grad_t, dw, c, a->cols - c, sum + vf_get(grad_t, dw, c, a->cols - c));
+    }
+}
+
+static void embedding_add_group(const ps_embedding_bwd_args *a, const int64_t *order, int64_t n)
+{
+    if (a->dtype == PS_DTYPE_BF16 && a->grad_dtype == PS_DTYPE_BF16)
+        embedding_add(PS_DTYPE_BF16, PS_DTYPE_BF16, a, order, n);
+    else
+        embedding_add(a->dtype, a->grad_dtype, a, order, n);
+}
+
+static void zero_bytes(void *p, int64_t bytes)
+{
+    const int64_t block = PS_MIB, n_blocks = ps_ceil_div(bytes, block);
+#pragma omp parallel for schedule(static) if (n_blocks > 1)
+    for (int64_t b = 0; b < n_blocks; b++)
+        memset((char *)p + b * block, 0, (size_t)ps_min_i64(block, bytes - b * block));
+}
+
+size_t PS_CPU_NAME(embedding_bwd_bytes)(const ps_embedding_bwd_args *a)
+{
+    return (size_t)(3 * ps_round_up((a->rows + 1) * 8, 64));
+}
+
+ps_status PS_CPU_NAME(embedding_bwd)(ps_stream *s, const ps_embedding_bwd_args *a)
+{
+    (void)s;
+    PS_TRY(embedding_check(a->ids, a->rows, a->V));
+    if (!a->accumulate_grad) zero_bytes(a->dw, a->V * a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype));
+    if (a->rows == 0) return PS_OK;
+    char *at = a->workspace;
+    int64_t *const first = ps_cpu_take(&at, (a->rows + 1) * 8), *const second = ps_cpu_take(&at, (a->rows + 1) * 8);
+    int64_t *const begin = ps_cpu_take(&at, (a->rows + 1) * 8);
+    const int64_t *const order = embedding_sort(a->ids, a->rows, first, second);
+    int64_t n_groups = 0;
+    for (int64_t i = 0; i < a->rows; i++)
+        if (i == 0 || a->ids[order[i]] != a->ids[order[i - 1]]) begin[n_groups++] = i;
+    begin[n_groups] = a->rows;
+#pragma omp parallel for schedule(static) if (a->rows * a->cols >= PS_CPU_PARALLEL_MIN)
+    for (int64_t g = 0; g < n_groups; g++) embedding_add_group(a, order + begin[g], begin[g + 1] - begin[g]);
+    return PS_OK;
+}
+
+static ps_status position_check(int64_t T, int64_t n_positions)
+{
+    if (T <= n_positions) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)T,
+                   (long long)n_positions);
+}
+
+PS_CPU_INLINE void position_fwd_row(ps_dtype t, const ps_position_fwd_args *a, int64_t r)
+{
+    const int64_t x = r * a->cols, w = r % a->T * a->cols;
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        vf_put(t, a->y, x + c, n, vf_get(t, a->x, x + c, n) + vf_get(t, a->w, w + c, n));
+    }
+}
+
+ps_status PS_CPU_NAME(position_fwd)(ps_stream *s, const ps_position_fwd_args *a)
+{
+    (void)s;
+    PS_TRY(position_check(a->T, a->n_positions));
+#pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
+    for (int64_t r = 0; r < a->B * a->T; r++) {
+#define CALL(t) position_fwd_row(t, a, r)
+        PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+    }
+    return PS_OK;
+}
+
+PS_CPU_INLINE void position_bwd_row(ps_dtype t, ps_dtype grad_t, const ps_position_bwd_args *a, int64_t row)
+{
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        vf sum = {0};
+        for (int64_t b = 0; b < a->B; b++) sum += vf_get(t, a->dy, (b * a->T + row) * a->cols + c, n);
+        if (a->accumulate_grad) sum += vf_get(grad_t, a->dw, row * a->cols + c, n);
+        vf_put(grad_t, a->dw, row * a->cols + c, n, sum);
+    }
+}
+
+ps_status PS_CPU_NAME(position_bwd)(ps_stream *s, const ps_position_bwd_args *a)
+{
+    (void)s;
+    PS_TRY(position_check(a->T, a->n_positions));
+    const int64_t n_used = a->B > 0 ? a->T : 0, row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype);
+#pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
+    for (int64_t row = 0; row < n_used; row++) position_bwd_row(a->dtype, a->grad_dtype, a, row);
+    if (!a->accumulate_grad) zero_bytes((char *)a->dw + n_used * row_bytes, (a->n_positions - n_used) * row_bytes);
+    return PS_OK;
+}

@@ -1,0 +1,209 @@
+/* Language-model head and cross-entropy, a slice of the vocabulary at a time: logits of the slice by a product, then
+ * row-wise work, and on to the next slice. */
+#include "kernel/cpu/cpu_matmul.h"
+#include "kernel/cpu/cpu_vec.h"
+
+/* Bytes of logits and their gradients that are alive at once, and the narrowest slice. */
+#define LM_SLICE_BYTES (8 * PS_MIB)
+#define LM_SLICE_MIN 64
+#define LM_SLICE_MAX 4096
+
+typedef struct lm_shape {
+    int64_t rows, C, V, width; /* width of a slice */
+    ps_dtype dtype;
+} lm_shape;
+
+/* Slices of nearly equal width, multiples of 64. */
+static lm_shape lm_shape_of(int64_t rows, int64_t C, int64_t V, ps_dtype dtype)
+{
+    int64_t most = LM_SLICE_BYTES / (6 * ps_max_i64(rows, 1)) / LM_SLICE_MIN * LM_SLICE_MIN;
+    most = ps_min_i64(ps_max_i64(most, LM_SLICE_MIN), LM_SLICE_MAX);
+    const int64_t n_slices = ps_ceil_div(V, most);
+    return (lm_shape){rows, C, V, ps_round_up(ps_ceil_div(V, n_slices), LM_SLICE_MIN), dtype};
+}
+
+/* logits[rows, width] = x w[v0 .. v0 + n)^T */
+static ps_matmul lm_logits(const lm_shape *h, const void *x, const void *w, int64_t v0, int64_t n, float *logits)
+{
+    return (ps_matmul){.c = logits,
+                       .a = x,
+                       .b = ps_cpu_at_const(h->dtype, w, v0 * h->C),
+                       .m = h->rows,
+                       .n = n,
+                       .k = h->C,
+                       .lda = h->C,
+                       .ldb = h->C,
+                       .ldc = h->width,
+                       .b_transposed = true,
+                       .ab_dtype = h->dtype,
+                       .c_dtype = PS_DTYPE_F32};
+}
+
+/* dx[rows, C] += dlogits w[v0 .. v0 + n) */
+static ps_matmul lm_dx(const lm_shape *h, const void *dlogits, const void *w, int64_t v0, int64_t n, float *dx)
+{
+    return (ps_matmul){.c = dx,
+                       .a = dlogits,
+                       .b = ps_cpu_at_const(h->dtype, w, v0 * h->C),
+                       .m = h->rows,
+                       .n = h->C,
+                       .k = n,
+                       .lda = h->width,
+                       .ldb = h->C,
+                       .ldc = h->C,
+                       .accumulate = v0 > 0,
+                       .ab_dtype = h->dtype,
+                       .c_dtype = PS_DTYPE_F32};
+}
+
+/* dw[v0 .. v0 + n) (+)= dlogits^T x */
+static ps_matmul lm_dw(const lm_shape *h, const ps_lm_loss_bwd_args *a, const void *dlogits, int64_t v0, int64_t n)
+{
+    return (ps_matmul){.c = ps_cpu_at(a->grad_dtype, a->dw, v0 * h->C),
+                       .a = dlogits,
+                       .b = a->x,
+                       .m = n,
+                       .n = h->C,
+                       .k = h->rows,
+                       .lda = h->width,
+                       .ldb = h->C,
+                       .ldc = h->C,
+                       .a_transposed = true,
+                       .accumulate = a->accumulate_grad,
+                       .ab_dtype = h->dtype,
+                       .c_dtype = a->grad_dtype};
+}
+
+static ps_status lm_check(const int32_t *targets, int64_t rows, int64_t V)
+{
+    for (int64_t r = 0; r < rows; r++)
+        if (targets[r] != PS_IGNORE_INDEX && (targets[r] < 0 || targets[r] >= V))
+            return PS_FAIL(PS_EINVAL, "target %d at row %lld is neither in the vocabulary [0, %lld) nor %d",
+                           (int)targets[r], (long long)r, (long long)V, PS_IGNORE_INDEX);
+    return PS_OK;
+}
+
+static size_t lm_most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+size_t PS_CPU_NAME(lm_loss_fwd_bytes)(const ps_lm_loss_fwd_args *a)
+{
+    const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
+    size_t scratch = 0;
+    for (int64_t v0 = 0; a->rows > 0 && v0 < a->V; v0 += h.width) {
+        const ps_matmul p = lm_logits(&h, NULL, NULL, v0, ps_min_i64(h.width, a->V - v0), NULL);
+        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&p));
+    }
+    return (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * h.width * 4, 64)) + scratch;
+}
+
+/* Takes n more logits of a row into its running maximum and sum of exponentials. */
+static void lm_fold(const float *z, int64_t n, float *running_max, float *running_sum)
+{
+    vf top = vf_set1(-INFINITY), sum = {0};
+    int64_t c = 0;
+    for (; c + VF_LANES <= n; c += VF_LANES) top = vf_max(top, vf_load(z + c));
+    float max = vf_max_lane(top);
+    for (; c < n; c++) max = z[c] > max ? z[c] : max;
+    max = max > *running_max ? max : *running_max;
+    for (c = 0; c < n; c += VF_LANES) {
+        vf e = vf_exp(vf_get(PS_DTYPE_F32, z, c, n - c) - max);
+        if (n - c < VF_LANES) e = vf_where(vi_lanes() < (int32_t)(n - c), e, vf_set1(0.0f));
+        sum += e;
+    }
+    *running_sum = *running_sum * expf(*running_max - max) + vf_sum(sum);
+    *running_max = max;
+}
+
+ps_status PS_CPU_NAME(lm_loss_fwd)(ps_stream *s, const ps_lm_loss_fwd_args *a)
+{
+    (void)s;
+    PS_TRY(lm_check(a->targets, a->rows, a->V));
+    if (a->rows == 0) return PS_OK;
+    const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
+    char *at = a->workspace;
+    float *const max = ps_cpu_take(&at, h.rows * 8), *const sum = max + h.rows;
+    float *const logits = ps_cpu_take(&at, h.rows * h.width * 4);
+    for (int64_t r = 0; r < h.rows; r++) max[r] = -INFINITY, sum[r] = 0.0f, a->row_loss[r] = 0.0f;
+    for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
+        const int64_t n = ps_min_i64(h.width, h.V - v0);
+        const ps_matmul p = lm_logits(&h, a->x, a->w, v0, n, logits);
+        PS_TRY(PS_CPU_NAME(matmul)(&p, at));
+#pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
+        for (int64_t r = 0; r < h.rows; r++) {
+            lm_fold(logits + r * h.width, n, &max[r], &sum[r]);
+            if (a->targets[r] >= v0 && a->targets[r] < v0 + n)
+                a->row_loss[r] = logits[r * h.width + a->targets[r] - v0];
+        }
+    }
+    for (int64_t r = 0; r < h.rows; r++) {
+        a->lse[r] = max[r] + logf(sum[r]);
+        a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (max[r] - a->row_loss[r]) + logf(sum[r]);
+    }
+    return PS_OK;
+}
+
+size_t PS_CPU_NAME(lm_loss_bwd_bytes)(const ps_lm_loss_bwd_args *a)
+{
+    const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
+    size_t scratch = 0;
+    for (int64_t v0 = 0; v0 < a->V; v0 += h.width) {
+        const int64_t n = ps_min_i64(h.width, a->V - v0);
+        const ps_matmul logits = lm_logits(&h, NULL, NULL, v0, n, NULL), dx = lm_dx(&h, NULL, NULL, v0, n, NULL);
+        const ps_matmul dw = lm_dw(&h, a, NULL, v0, n);
+        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&logits));
+        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&dx));
+        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&dw));
+    }
+    const int64_t n_logits = h.rows * h.width, width = (int64_t)ps_dtype_bytes(h.dtype);
+    return (size_t)(ps_round_up(n_logits * 4, 64) + ps_round_up(n_logits * width, 64) +
+                    ps_round_up(h.rows * h.C * 4, 64)) +
+           scratch;
+}
+
+/* dlogits of one row and slice */
+PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int64_t r, int64_t v0, int64_t n,
+                                  const float *z, void *out)
+{
+    const bool counts = a->targets[r] != PS_IGNORE_INDEX;
+    const vf scale = vf_set1(counts ? a->scale : 0.0f);
+    const float lse = a->lse[r];
+    for (int64_t c = 0; c < n; c += VF_LANES) {
+        vf d = vf_exp(vf_get(PS_DTYPE_F32, z, c, n - c) - lse);
+        const int64_t hit = a->targets[r] - v0 - c;
+        if (counts && hit >= 0 && hit < VF_LANES) d = vf_where(vi_lanes() == (int32_t)hit, d - 1.0f, d);
+        vf_put(t, out, c, n - c, counts ? d * scale : scale);
+    }
+}
+
+ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
+{
+    (void)s;
+    PS_TRY(lm_check(a->targets, a->rows, a->V));
+    const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
+    char *at = a->workspace;
+    float *const logits = ps_cpu_take(&at, h.rows * h.width * 4);
+    void *const dlogits = ps_cpu_take(&at, h.rows * h.width * (int64_t)ps_dtype_bytes(h.dtype));
+    float *const dx = ps_cpu_take(&at, h.rows * h.C * 4);
+    for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
+        const int64_t n = ps_min_i64(h.width, h.V - v0);
+        const ps_matmul to_logits = lm_logits(&h, a->x, a->w, v0, n, logits);
+        PS_TRY(PS_CPU_NAME(matmul)(&to_logits, at));
+#pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
+        for (int64_t r = 0; r < h.rows; r++) {
+            void *const out = ps_cpu_at(h.dtype, dlogits, r * h.width);
+#define CALL(t) lm_dlogits_row(t, a, r, v0, n, logits + r * h.width, out)
+            PS_CPU_BY_DTYPE(h.dtype, CALL);
+#undef CALL
+        }
+        /* dx first: dw may lie over the slice of w it reads */
+        const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx), to_dw = lm_dw(&h, a, dlogits, v0, n);
+        PS_TRY(PS_CPU_NAME(matmul)(&to_dx, at));
+        PS_TRY(PS_CPU_NAME(matmul)(&to_dw, at));
+    }
+    const ps_cast_args round = {
+        .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};
+    return PS_CPU_NAME(cast)(NULL, &round);
+}

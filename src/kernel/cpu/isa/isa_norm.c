@@ -1,0 +1,108 @@
+/* Layer normalisation. A row is short enough to stay in the first-level cache between its passes. */
+#include "kernel/cpu/cpu_vec.h"
+
+/* Rows times columns below which one thread does it all. */
+#define NORM_PARALLEL_MIN 8192
+
+PS_CPU_INLINE void layernorm_fwd_row(ps_dtype t, const ps_layernorm_fwd_args *a, int64_t r)
+{
+    const void *const x = ps_cpu_at_const(t, a->x, r * a->cols);
+    void *const y = ps_cpu_at(t, a->y, r * a->cols);
+    const float inverse_n = 1.0f / (float)a->cols;
+    vf sum = {0}, sum_squares = {0};
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) sum += vf_get(t, x, c, a->cols - c);
+    const float mean = vf_sum(sum) * inverse_n;
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        vf d = vf_get(t, x, c, a->cols - c) - mean;
+        if (a->cols - c < VF_LANES) d = vf_where(vi_lanes() < (int32_t)(a->cols - c), d, vf_set1(0.0f));
+        sum_squares = vf_fma(d, d, sum_squares);
+    }
+    const float rstd = 1.0f / sqrtf(vf_sum(sum_squares) * inverse_n + a->eps);
+    a->mean[r] = mean, a->rstd[r] = rstd;
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        const vf normed = (vf_get(t, x, c, n) - mean) * rstd;
+        vf_put(t, y, c, n, vf_fma(normed, vf_get(t, a->w, c, n), vf_get(t, a->b, c, n)));
+    }
+}
+
+ps_status PS_CPU_NAME(layernorm_fwd)(ps_stream *s, const ps_layernorm_fwd_args *a)
+{
+    (void)s;
+#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
+    for (int64_t r = 0; r < a->rows; r++) {
+#define CALL(t) layernorm_fwd_row(t, a, r)
+        PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+    }
+    return PS_OK;
+}
+
+/* dx of one row, and the row's share of dw and db. */
+PS_CPU_INLINE void layernorm_bwd_row(ps_dtype t, const ps_layernorm_bwd_args *a, int64_t r, float *dw, float *db)
+{
+    const void *const x = ps_cpu_at_const(t, a->x, r * a->cols), *const dy = ps_cpu_at_const(t, a->dy, r * a->cols);
+    void *const dx = ps_cpu_at(t, a->dx, r * a->cols);
+    const float mean = a->mean[r], rstd = a->rstd[r], inverse_n = 1.0f / (float)a->cols;
+    vf sum_g = {0}, sum_gn = {0};
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        const vf normed = (vf_get(t, x, c, n) - mean) * rstd, d = vf_get(t, dy, c, n);
+        const vf g = d * vf_get(t, a->w, c, n);
+        sum_g += g;
+        sum_gn = vf_fma(g, normed, sum_gn);
+        vf_put(PS_DTYPE_F32, dw, c, n, vf_fma(d, normed, vf_get(PS_DTYPE_F32, dw, c, n)));
+        vf_put(PS_DTYPE_F32, db, c, n, d + vf_get(PS_DTYPE_F32, db, c, n));
+    }
+    const float avg_g = vf_sum(sum_g) * inverse_n, avg_gn = vf_sum(sum_gn) * inverse_n;
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        const vf normed = (vf_get(t, x, c, n) - mean) * rstd;
+        const vf g = vf_get(t, dy, c, n) * vf_get(t, a->w, c, n);
+        vf out = (g - vf_fma(normed, vf_set1(avg_gn), vf_set1(avg_g))) * rstd;
+        if (a->accumulate_dx) out += vf_get(t, dx, c, n);
+        vf_put(t, dx, c, n, out);
+    }
+}
+
+/* Sum over parts, in order, of column block [lo, hi). partial is [parts][stride]. */
+PS_CPU_INLINE void layernorm_reduce(ps_dtype t, void *out, const float *partial, int64_t stride, int64_t n_parts,
+                                    int64_t lo, int64_t hi, bool accumulate)
+{
+    for (int64_t c = lo; c < hi; c += VF_LANES) {
+        vf sum = {0};
+        for (int64_t p = 0; p < n_parts; p++) sum += vf_get(PS_DTYPE_F32, partial + p * stride, c, hi - c);
+        if (accumulate) sum += vf_get(t, out, c, hi - c);
+        vf_put(t, out, c, hi - c, sum);
+    }
+}
+
+size_t PS_CPU_NAME(layernorm_bwd_bytes)(const ps_layernorm_bwd_args *a)
+{
+    return (size_t)(ps_cpu_n_threads() * 2 * ps_round_up(a->cols * 4, 64));
+}
+
+ps_status PS_CPU_NAME(layernorm_bwd)(ps_stream *s, const ps_layernorm_bwd_args *a)
+{
+    (void)s;
+    const int64_t n_parts = ps_cpu_n_threads(), width = ps_round_up(a->cols, 16), stride = 2 * width;
+    float *const partial = a->workspace;
+#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
+    for (int64_t p = 0; p < n_parts; p++) {
+        float *const dw = partial + p * stride, *const db = dw + width;
+        memset(dw, 0, (size_t)stride * sizeof *dw);
+        for (int64_t r = a->rows * p / n_parts; r < a->rows * (p + 1) / n_parts; r++) {
+#define CALL(t) layernorm_bwd_row(t, a, r, dw, db)
+            PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+        }
+    }
+#define CALL(t)                                                                                                        \
+    do {                                                                                                               \
+        layernorm_reduce(t, a->dw, partial, stride, n_parts, 0, a->cols, a->accumulate_grad);                          \
+        layernorm_reduce(t, a->db, partial + width, stride, n_parts, 0, a->cols, a->accumulate_grad);                  \
+    } while (0)
+    PS_CPU_BY_DTYPE(a->grad_dtype, CALL);
+#undef CALL
+    return PS_OK;
+}
