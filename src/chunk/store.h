@@ -94,7 +94,8 @@ void ps_store_go_to(ps_store *s, int32_t moment);
 /* Device memory for activations and workspace: addresses for `bytes`, memory by ps_store_begin_moment. Once per store. */
 PS_NODISCARD ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base);
 
-/* Chunks may take at most this many bytes of the tier (static partition, warm-up ratio). INT64_MAX: only the budget. */
+/* Chunks should take at most this many bytes of the tier (static partition, warm-up ratio): beyond it others leave first;
+ * when none can, the budget alone decides. INT64_MAX: no limit but the budget. */
 void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes);
 
 /* ---- access ---- */
