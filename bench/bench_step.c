@@ -96,7 +96,8 @@ int main(int argc, char **argv)
                          n_steps;
     const double flops = 6.0 * (double)after.parameters * (double)(B * T);
     printf("B=%lld T=%lld parameters=%lld device=%.0f MB host=%.0f MB\n", (long long)B, (long long)T,
-           (long long)after.parameters, (double)after.device_budget_bytes * 1e-6, (double)after.host_budget_bytes * 1e-6);
+           (long long)after.parameters, (double)after.device_budget_bytes * 1e-6,
+           (double)after.host_budget_bytes * 1e-6);
     printf("%-10s %8s %8s\n", "seconds", "median", "least");
     printf("%-10s %8.4f %8.4f\n", "forward", median(forward, n_steps), least(forward, n_steps));
     printf("%-10s %8.4f %8.4f\n", "backward", median(backward, n_steps), least(backward, n_steps));

@@ -69,12 +69,23 @@ static void drop(ps_store *s, ps_chunk_id id, ps_tier tier)
     s->stats.n_dropped++;
 }
 
+/* The oldest transfer from or to the tier, or -1. */
+static ps_chunk_id first_flight(const ps_store *s, ps_tier tier)
+{
+    for (int32_t i = 0; i < s->n_flying; i++) {
+        const flight *f = &s->chunks[s->flying[i]].flight;
+        if (f->src == tier || f->dst == tier) return s->flying[i];
+    }
+    return -1;
+}
+
 /* Nothing more can leave. The chunk limit is a wish, the budget a promise: within the budget the request is granted. */
 static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
 {
     if (ps_device_free_bytes(s->d.ram[tier]) >= bytes) return PS_OK;
     const ps_device_stats d = ps_device_get_stats(s->d.ram[tier]);
-    return PS_FAIL(PS_EBUDGET, "%s: no room for %lld bytes: %lld of the budget of %lld bytes are in use and cannot leave",
+    return PS_FAIL(PS_EBUDGET,
+                   "%s: no room for %lld bytes: %lld of the budget of %lld bytes are in use and cannot leave",
                    ps_tier_name(tier), (long long)bytes, (long long)d.used_bytes, (long long)d.budget_bytes);
 }
 
@@ -88,7 +99,12 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes)
         const ps_chunk_id id = pick_victim(s, tier, NULL);
         if (id < 0) {
             if (tier == PS_TIER_DEVICE) shrink_non_model(s, 0);
-            return ps_store_free_bytes(s, tier) >= bytes ? PS_OK : no_room(s, tier, bytes);
+            if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
+            /* what was fetched too early may leave again once it has arrived */
+            const ps_chunk_id arriving = first_flight(s, tier);
+            if (arriving < 0) return no_room(s, tier, bytes);
+            PS_TRY(ps_store_retire(s, arriving));
+            continue;
         }
         chunk *c = &s->chunks[id];
         if (!is_clean_on(c, tier)) {

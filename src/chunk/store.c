@@ -56,7 +56,8 @@ void ps_store_destroy(ps_store *s)
 {
     if (s == NULL) return;
     if (s->chunks != NULL && s->flying != NULL) {
-        while (s->n_flying > 0) (void)ps_store_retire(s, s->flying[0]); /* content is given up: failures do not matter */
+        while (s->n_flying > 0)
+            (void)ps_store_retire(s, s->flying[0]); /* content is given up: failures do not matter */
         for (ps_chunk_id id = 0; id < s->n_ids; id++)
             for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
                 if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
@@ -176,12 +177,13 @@ static ps_status with_moment(const ps_store *s, ps_status st)
     char cause[256];
     strncpy(cause, ps_last_error(), sizeof cause - 1);
     cause[sizeof cause - 1] = '\0';
-    return PS_FAIL(st,
-                   "moment %d (%s, %s) needs %lld bytes of device memory at once (%lld activations and workspace + %lld "
-                   "chunks) and %lld of host memory: %s",
-                   s->now, m->label, ps_phase_name(m->phase),
-                   (long long)(m->non_model_bytes + wanted_bytes(s, m, PS_TIER_DEVICE)), (long long)m->non_model_bytes,
-                   (long long)wanted_bytes(s, m, PS_TIER_DEVICE), (long long)wanted_bytes(s, m, PS_TIER_HOST), cause);
+    return PS_FAIL(
+        st,
+        "moment %d (%s, %s) needs %lld bytes of device memory at once (%lld activations and workspace + %lld "
+        "chunks) and %lld of host memory: %s",
+        s->now, m->label, ps_phase_name(m->phase), (long long)(m->non_model_bytes + wanted_bytes(s, m, PS_TIER_DEVICE)),
+        (long long)m->non_model_bytes, (long long)wanted_bytes(s, m, PS_TIER_DEVICE),
+        (long long)wanted_bytes(s, m, PS_TIER_HOST), cause);
 }
 
 static ps_status commit_non_model(ps_store *s)
@@ -267,9 +269,9 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
     if (out != NULL) *out = NULL;
     chunk *c = &s->chunks[id];
     if (c->pins > 0 && c->pin_tier != tier)
-        return PS_FAIL(PS_ESTATE, "chunk %d of %s is pinned on %s and cannot be pinned on %s",
-                       id % s->layout->n_chunks, ps_list_name((ps_list)(id / s->layout->n_chunks)),
-                       ps_tier_name(c->pin_tier), ps_tier_name(tier));
+        return PS_FAIL(PS_ESTATE, "chunk %d of %s is pinned on %s and cannot be pinned on %s", id % s->layout->n_chunks,
+                       ps_list_name((ps_list)(id / s->layout->n_chunks)), ps_tier_name(c->pin_tier),
+                       ps_tier_name(tier));
     c->pins++;
     c->pin_tier = tier;
     const ps_status st = make_resident(s, id, tier, mode);

@@ -59,14 +59,14 @@ const char *ps_list_name(ps_list l); /* "PARAM16", ... */
 typedef struct ps_store ps_store;
 
 typedef struct ps_store_desc {
-    const ps_layout *layout;             /* must outlive the store */
-    int32_t item_bytes[PS_LIST_COUNT];   /* 0: the list does not exist */
-    ps_device *ram[PS_RAM_TIER_COUNT];   /* device, host; the host's budget may be 0. Must outlive the store */
-    ps_disk *disk;                       /* NULL: no disk tier. Must outlive the store */
+    const ps_layout *layout;           /* must outlive the store */
+    int32_t item_bytes[PS_LIST_COUNT]; /* 0: the list does not exist */
+    ps_device *ram[PS_RAM_TIER_COUNT]; /* device, host; the host's budget may be 0. Must outlive the store */
+    ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
     const ps_policy *policy;
-    int32_t prefetch;     /* chunk loads kept under way ahead of use; 0: load when wanted */
-    bool wait_at_once;    /* copies do not overlap computing (client.opts.with_async_move false) */
+    int32_t prefetch;  /* chunk loads kept under way ahead of use; 0: load when wanted */
+    bool wait_at_once; /* copies do not overlap computing (client.opts.with_async_move false) */
 } ps_store_desc;
 
 PS_NODISCARD ps_status ps_store_create(const ps_store_desc *desc, ps_store **out);
@@ -157,9 +157,9 @@ const char *ps_link_name(ps_link l); /* "host->device", "device->host", "disk re
 typedef struct ps_store_stats {
     int64_t moved_bytes[PS_LINK_COUNT];
     int64_t n_moves[PS_LINK_COUNT];
-    int64_t wait_ns;                     /* the computing thread stood still for copies */
+    int64_t wait_ns;                        /* the computing thread stood still for copies */
     int64_t chunk_bytes[PS_RAM_TIER_COUNT]; /* payloads there now */
-    int64_t disk_bytes;                  /* slots of the file given to chunks, now = peak: slots are kept */
+    int64_t disk_bytes;                     /* slots of the file given to chunks, now = peak: slots are kept */
     int64_t n_dropped, n_written_back, n_prefetched;
 } ps_store_stats;
 

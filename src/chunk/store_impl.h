@@ -22,11 +22,11 @@ typedef struct chunk {
     void *payload[PS_RAM_TIER_COUNT]; /* NULL: none there */
     unsigned current;                 /* TIER_BIT set: the content there is the newest */
     int32_t pins;
-    ps_tier pin_tier;         /* where, while pins > 0 */
-    int64_t disk_offset;      /* home slot in the file, or NO_SLOT */
+    ps_tier pin_tier;    /* where, while pins > 0 */
+    int64_t disk_offset; /* home slot in the file, or NO_SLOT */
     flight flight;
-    uint64_t last_use_tick;   /* s->tick at the last pin */
-    int64_t wanted_serial;    /* s->moment_serial in which the current moment wants it: not a victim then */
+    uint64_t last_use_tick; /* s->tick at the last pin */
+    int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
     ps_tier wanted_tier;
 } chunk;
 
@@ -39,28 +39,28 @@ typedef struct link_state {
 struct ps_store {
     ps_store_desc d;
     const ps_layout *layout;
-    int32_t n_ids;  /* chunk ids: PS_LIST_COUNT * n_chunks */
-    chunk *chunks;  /* [n_ids] */
+    int32_t n_ids;                       /* chunk ids: PS_LIST_COUNT * n_chunks */
+    chunk *chunks;                       /* [n_ids] */
     ps_region **runs[PS_RAM_TIER_COUNT]; /* [PS_LIST_COUNT * n_runs], created when first needed */
     ps_stream *stream[PS_LINK_COUNT];    /* the two copy queues between device and host; NULL for disk */
 
     const ps_schedule *schedule;
-    int32_t now;            /* moment of the schedule; -1 before the first */
-    int64_t moment_serial;  /* counts begun moments */
-    uint64_t tick;          /* counts pins */
+    int32_t now;           /* moment of the schedule; -1 before the first */
+    int64_t moment_serial; /* counts begun moments */
+    uint64_t tick;         /* counts pins */
     int64_t virtual_now_ns;
     link_state links[PS_LINK_COUNT];
-    ps_chunk_id *flying;    /* [n_ids] chunks with a transfer under way, in order of start */
+    ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
-    uint8_t *passed;        /* [n_ids] scratch of the look-ahead */
-    bool nothing_ahead;     /* the last look-ahead found every chunk of the whole step in place, and none left since */
+    uint8_t *passed;    /* [n_ids] scratch of the look-ahead */
+    bool nothing_ahead; /* the last look-ahead found every chunk of the whole step in place, and none left since */
 
     ps_region *non_model;
     int64_t non_model_reserved_bytes, non_model_committed_bytes, non_model_needed_bytes;
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
     int64_t disk_used_bytes;
-    ps_state *tensor_state;    /* [n_tensors] */
-    int32_t *tensor_uses;      /* [n_tensors] nested begins */
+    ps_state *tensor_state; /* [n_tensors] */
+    int32_t *tensor_uses;   /* [n_tensors] nested begins */
     ps_store_stats stats;
 };
 

@@ -45,9 +45,9 @@ typedef struct ps_access {
 
 typedef struct ps_moment {
     ps_phase phase;
-    const char *label;         /* "h.3.mlp.c_fc backward"; owned by the program, which outlives the trace */
-    int64_t non_model_bytes;   /* device bytes of activations and workspace while it runs */
-    int64_t cost_ns;           /* estimated duration, for planning only: results never depend on it */
+    const char *label;       /* "h.3.mlp.c_fc backward"; owned by the program, which outlives the trace */
+    int64_t non_model_bytes; /* device bytes of activations and workspace while it runs */
+    int64_t cost_ns;         /* estimated duration, for planning only: results never depend on it */
     int32_t first_access, n_accesses;
 } ps_moment;
 

@@ -32,13 +32,10 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
         PS_TRY(ps_stream_copy(s->stream[link], c->payload[dst], c->payload[src], c->bytes, &ticket));
 
     link_state *l = &s->links[link];
-    l->virtual_free_ns = ps_max_i64(l->virtual_free_ns, s->virtual_now_ns) + c->bytes * 1000 / (l->bytes_per_s / 1000000);
-    c->flight = (flight){.active = true,
-                         .src = src,
-                         .dst = dst,
-                         .link = link,
-                         .ticket = ticket,
-                         .virtual_done_ns = l->virtual_free_ns};
+    l->virtual_free_ns =
+        ps_max_i64(l->virtual_free_ns, s->virtual_now_ns) + c->bytes * 1000 / (l->bytes_per_s / 1000000);
+    c->flight = (flight){
+        .active = true, .src = src, .dst = dst, .link = link, .ticket = ticket, .virtual_done_ns = l->virtual_free_ns};
     s->flying[s->n_flying++] = id;
     s->stats.moved_bytes[link] += c->bytes;
     s->stats.n_moves[link]++;
@@ -62,8 +59,7 @@ ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
     const bool on_disk = f.src == PS_TIER_DISK || f.dst == PS_TIER_DISK;
     const bool done = on_disk ? ps_disk_is_done(s->d.disk, f.ticket) : ps_stream_is_done(s->stream[f.link], f.ticket);
     const int64_t begin_ns = done ? 0 : ps_clock_ns();
-    const ps_status st =
-        on_disk ? ps_disk_wait(s->d.disk, f.ticket) : ps_stream_wait(s->stream[f.link], f.ticket);
+    const ps_status st = on_disk ? ps_disk_wait(s->d.disk, f.ticket) : ps_stream_wait(s->stream[f.link], f.ticket);
     if (!done) s->stats.wait_ns += ps_clock_ns() - begin_ns;
     s->virtual_now_ns = ps_max_i64(s->virtual_now_ns, f.virtual_done_ns);
     forget_flight(s, id);
@@ -105,12 +101,14 @@ static void drop_clean_host(ps_store *s, ps_chunk_id for_id)
     for (int pass = 0; pass < 2; pass++)
         for (ps_chunk_id id = 0; id < s->n_ids && ps_store_free_bytes(s, PS_TIER_HOST) < need; id++) {
             const chunk *c = &s->chunks[id];
-            if (id == for_id || !has_payload(c, PS_TIER_HOST) || c->flight.active || !is_clean_on(c, PS_TIER_HOST)) continue;
+            if (id == for_id || !has_payload(c, PS_TIER_HOST) || c->flight.active || !is_clean_on(c, PS_TIER_HOST))
+                continue;
             if (c->pins > 0 && c->pin_tier == PS_TIER_HOST) continue;
             if (c->wanted_serial == s->moment_serial && c->wanted_tier == PS_TIER_HOST) continue;
             const bool duplicate = is_current(c, PS_TIER_DEVICE);
             if (pass == 0 && !duplicate) continue;
-            if (pass == 1 && (s->schedule == NULL || ps_schedule_next_use_anywhere(s->schedule, id, s->now) <= use)) continue;
+            if (pass == 1 && (s->schedule == NULL || ps_schedule_next_use_anywhere(s->schedule, id, s->now) <= use))
+                continue;
             ps_store_take_payload(s, id, PS_TIER_HOST);
             s->stats.n_dropped++;
         }

@@ -15,8 +15,7 @@ static ps_status build(ps_engine *e, ps_model_func model, void *user)
                                .may_overwrite_params = s->accumulation == 1};
     PS_TRY(ps_program_build(model, user, s->B, s->T, &e->program));
     PS_TRY(ps_plan_create(e->program, &o, &e->plan));
-    const ps_status st =
-        ps_trial_find_blueprint(s, e->program, e->plan, &s->budgets, &e->blueprint, &e->forecast);
+    const ps_status st = ps_trial_find_blueprint(s, e->program, e->plan, &s->budgets, &e->blueprint, &e->forecast);
     return st == PS_EBUDGET ? ps_trial_explain(s, model, user, e->program, e->plan) : st;
 }
 
@@ -67,8 +66,8 @@ ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_r
     return initialize(model_func, user, local_rank, config, true, engine);
 }
 
-ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
-                                         const ps_config *config, ps_engine **engine)
+ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
+                                         ps_engine **engine)
 {
     return initialize(model_func, user, local_rank, config, false, engine);
 }

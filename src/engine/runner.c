@@ -176,8 +176,7 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
                        .logits_row = r->logits_row};
     const uint64_t n_micro = (uint64_t)(r->step * s->accumulation + r->micro);
     run.dropout_key.seed = s->seed;
-    run.dropout_key.stream =
-        DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
+    run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
     ps_plan_bind(r->bp->plan, instr, r->non_model, &run);
     switch (instr->kind) {
     case PS_INSTR_FORWARD:
@@ -191,11 +190,9 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
         PS_TRY(n->type->backward(&run));
         return take_grad_stats(r, instr);
     case PS_INSTR_JOIN:
-        return s->kernels.add(NULL, &(ps_add_args){.y = run.y,
-                                                   .a = run.x[0],
-                                                   .b = run.x[1],
-                                                   .n = instr->join_elements,
-                                                   .dtype = s->dtype});
+        return s->kernels.add(
+            NULL,
+            &(ps_add_args){.y = run.y, .a = run.x[0], .b = run.x[1], .n = instr->join_elements, .dtype = s->dtype});
     }
     return PS_OK;
 }
@@ -249,11 +246,9 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
     void *param = element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
     float *master = (float *)(void *)element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
     if (u->skip)
-        return s->kernels.cast(NULL, &(ps_cast_args){.dst = param,
-                                                     .src = master,
-                                                     .n = piece->n,
-                                                     .dst_dtype = s->dtype,
-                                                     .src_dtype = PS_DTYPE_F32});
+        return s->kernels.cast(
+            NULL, &(ps_cast_args){
+                      .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32});
     return s->kernels.adam(
         NULL, &(ps_adam_args){.param = param,
                               .grad = over ? param : element(r, PS_LIST_GRAD, chunk, piece->chunk_offset),
@@ -325,11 +320,12 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
                                .tensor_offset = piece->tensor_offset + done,
                                .n = ps_min_i64(AT_ONCE, piece->n - done)};
         PS_TRY(draw(r, &part, values));
-        PS_TRY(s->kernels.cast(NULL, &(ps_cast_args){.dst = element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
-                                                     .src = values,
-                                                     .n = part.n,
-                                                     .dst_dtype = s->dtype,
-                                                     .src_dtype = PS_DTYPE_F32}));
+        PS_TRY(
+            s->kernels.cast(NULL, &(ps_cast_args){.dst = element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
+                                                  .src = values,
+                                                  .n = part.n,
+                                                  .dst_dtype = s->dtype,
+                                                  .src_dtype = PS_DTYPE_F32}));
     }
     return PS_OK;
 }
@@ -407,8 +403,7 @@ ps_status ps_runner_create_params(ps_runner *r)
     for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) PS_TRY(create_chunk(r, c));
     if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));
     int64_t limit = INT64_MAX;
-    if (r->bp->settings->static_partition)
-        limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));
+    if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));
     ps_store_limit_chunks(s, PS_TIER_DEVICE, limit);
     ps_store_set_schedule(s, r->bp->schedule);
     return PS_OK;

@@ -24,17 +24,17 @@ typedef struct ps_runner {
     ps_pass pass;
     int64_t step, micro; /* optimizer steps begun so far (skipped ones too), micro-batch of this one */
     double loss_scale;
-    double loss;               /* out: mean of the last forward pass */
-    double *sum_squares;       /* [n_params] out: of each gradient, scaled */
-    int64_t n_nonfinite;       /* out: gradients' infinities and NaNs of this step */
-    float *logits;             /* PS_PASS_LOGITS: [V] out */
+    double loss;         /* out: mean of the last forward pass */
+    double *sum_squares; /* [n_params] out: of each gradient, scaled */
+    int64_t n_nonfinite; /* out: gradients' infinities and NaNs of this step */
+    float *logits;       /* PS_PASS_LOGITS: [V] out */
     int64_t logits_row;
     const int32_t *tokens, *targets; /* the caller's batch, during ps_runner_forward */
 } ps_runner;
 
 /* Numbers of one update. */
 typedef struct ps_update {
-    bool skip;       /* overflow: put the parameters back from the masters */
+    bool skip; /* overflow: put the parameters back from the masters */
     float lr, grad_scale, bias1, bias2;
 } ps_update;
 

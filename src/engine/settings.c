@@ -21,14 +21,16 @@ static ps_status read_lr(const ps_options *o, ps_lr_schedule *lr)
         [PS_CONFIG_SCHEDULER_WARMUP_COSINE_LR] = PS_LR_WARMUP_COSINE_LR,
     };
     const ps_lr_type type = types[o->scheduler_type];
-    const bool deepspeed =
-        type == PS_LR_WARMUP_LR || type == PS_LR_WARMUP_DECAY_LR || type == PS_LR_WARMUP_COSINE_LR;
+    const bool deepspeed = type == PS_LR_WARMUP_LR || type == PS_LR_WARMUP_DECAY_LR || type == PS_LR_WARMUP_COSINE_LR;
     const int64_t warmup = o->scheduler_params_warmup_num_steps;
     *lr = (ps_lr_schedule){
         .type = type,
         .lr = o->optimizer_params_lr,
-        .warmup_num_steps = warmup >= 0 ? warmup : deepspeed ? DEEPSPEED_WARMUP_STEPS : 0,
-        .total_num_steps = o->scheduler_params_total_num_steps > 0 ? o->scheduler_params_total_num_steps : o->train_steps,
+        .warmup_num_steps = warmup >= 0 ? warmup
+                            : deepspeed ? DEEPSPEED_WARMUP_STEPS
+                                        : 0,
+        .total_num_steps =
+            o->scheduler_params_total_num_steps > 0 ? o->scheduler_params_total_num_steps : o->train_steps,
         .min_lr_ratio = o->scheduler_params_min_lr_ratio,
         .warmup_type = o->scheduler_params_warmup_type == PS_CONFIG_WARMUP_LOG ? PS_LR_RAMP_LOG : PS_LR_RAMP_LINEAR,
         .warmup_min_lr = o->scheduler_params_warmup_min_lr,
@@ -130,7 +132,9 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .B = o->train_micro_batch_size_per_gpu,
         .T = o->data_sequence_length > 0 ? o->data_sequence_length : o->model_n_positions,
         .accumulation = training ? o->gradient_accumulation_steps : 1,
-        .dtype = o->bf16_enabled ? PS_DTYPE_BF16 : o->fp16_enabled ? PS_DTYPE_F16 : PS_DTYPE_F32,
+        .dtype = o->bf16_enabled   ? PS_DTYPE_BF16
+                 : o->fp16_enabled ? PS_DTYPE_F16
+                                   : PS_DTYPE_F32,
         .seed = (uint64_t)o->train_seed,
         .threads = (int)o->train_threads,
         .prefetch = (int32_t)o->memory_prefetch,

@@ -48,8 +48,7 @@ static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64
         const ps_chunk_id id = ps_store_chunk(l, list, p->chunk + (int32_t)k);
         char *payload = NULL;
         PS_TRY(ps_store_pin(s, id, e->blueprint->adam_tier[p->chunk + k], mode, (void *)&payload));
-        const ps_status st =
-            use(e, user, list, payload + offset * e->blueprint->item_bytes[list], first + done, here);
+        const ps_status st = use(e, user, list, payload + offset * e->blueprint->item_bytes[list], first + done, here);
         ps_store_unpin(s, id);
         PS_TRY(st);
         done += here;
@@ -135,7 +134,8 @@ ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
     XXH3_64bits_reset(state);
     ps_status st = PS_OK;
     for (int32_t t = 0; t < e->program->n_params && st == PS_OK; t++)
-        st = for_stretches(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, PS_ACCESS_READ, hash_stretch, state);
+        st =
+            for_stretches(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, PS_ACCESS_READ, hash_stretch, state);
     if (st == PS_OK) *hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return st;

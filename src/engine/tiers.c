@@ -10,7 +10,8 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         ps_device_set_keep(t->ram[i], o->keep_freed_memory);
     }
     if (o->budgets.bytes[PS_TIER_DISK] > 0)
-        PS_TRY_GOTO(ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
+        PS_TRY_GOTO(
+            ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
     const ps_store_desc desc = {
         .layout = o->layout,
         .item_bytes = {o->item_bytes[0], o->item_bytes[1], o->item_bytes[2], o->item_bytes[3], o->item_bytes[4]},

@@ -86,8 +86,7 @@ ps_status ps_trial_find_blueprint(const ps_settings *s, const ps_program *progra
                                   const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast)
 {
     *out = NULL;
-    if (s->chunk_elements > 0)
-        return try_chunk_size(s, program, plan, budgets, s->chunk_elements, out, forecast);
+    if (s->chunk_elements > 0) return try_chunk_size(s, program, plan, budgets, s->chunk_elements, out, forecast);
     int64_t max_elements = ps_blueprint_max_chunk_elements(s, program, budgets);
     for (;;) {
         int64_t elements;
@@ -218,6 +217,7 @@ ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user
     PS_TRY(add_changes(&a, s, model, user, program, plan));
     return PS_FAIL(PS_EBUDGET, "the model does not fit (device %s, host %s, disk %s): %s. %s%s", budgets[0], budgets[1],
                    budgets[2], cause,
-                   a.length > 0 ? "Any one of these changes fits:" : "No change of one setting fits: raise several budgets",
+                   a.length > 0 ? "Any one of these changes fits:"
+                                : "No change of one setting fits: raise several budgets",
                    a.text);
 }

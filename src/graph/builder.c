@@ -10,8 +10,8 @@
 
 struct ps_builder {
     ps_program *program;
-    ps_status failure; /* the first; later calls do nothing */
-    char prefix[256];  /* names of the open blocks, each with a dot */
+    ps_status failure;               /* the first; later calls do nothing */
+    char prefix[256];                /* names of the open blocks, each with a dot */
     int32_t depth, checkpoint_depth; /* open blocks; depth at which the open segment began, 0: none */
     size_t outer_prefix[MAX_DEPTH];  /* length of the prefix around each open block */
     int32_t segment;
@@ -108,7 +108,8 @@ static ps_value add_node(ps_builder *b, const char *name, ps_node node, int64_t 
     ps_program *p = b->program;
     if (b->failure != PS_OK) return -1;
     if (b->ended) return refuse(b, "%s%s: nothing may follow the loss", b->prefix, name);
-    if (GROW(b, p->nodes, p->n_nodes, p->node_capacity) || GROW(b, p->values, p->n_values, p->value_capacity)) return -1;
+    if (GROW(b, p->nodes, p->n_nodes, p->node_capacity) || GROW(b, p->values, p->n_values, p->value_capacity))
+        return -1;
     if (failed(b, join(b->prefix, name, "", &node.label))) return -1;
     node.segment = b->checkpoint_depth > 0 ? b->segment : -1;
     node.output = -1;
@@ -220,8 +221,7 @@ static ps_value add_linear(ps_builder *b, ps_value x, const char *name, int64_t 
     if (!is_value(b, x, name)) return -1;
     const int64_t n_in = cols_of(b, x);
     const bool out_in = layout == PS_WEIGHT_OUT_IN;
-    const int32_t w =
-        add_param(b, name, ".weight", out_in ? n_out : n_in, out_in ? n_in : n_out, 0, b->init_std);
+    const int32_t w = add_param(b, name, ".weight", out_in ? n_out : n_in, out_in ? n_in : n_out, 0, b->init_std);
     const int32_t bias = has_bias ? add_param(b, name, ".bias", 0, n_out, 0, 0) : -1;
     return add_node(b, name,
                     (ps_node){.type = &ps_node_linear,
@@ -263,13 +263,11 @@ ps_value ps_add(ps_builder *b, ps_value x, ps_value y)
     if (cols_of(b, x) != cols_of(b, y))
         return refuse(b, "%sadd: %lld and %lld columns", b->prefix, (long long)cols_of(b, x), (long long)cols_of(b, y));
     if (x == y) return refuse(b, "%sadd: both inputs are value %d", b->prefix, (int)x);
-    return add_node(b, "add",
-                    (ps_node){.type = &ps_node_add,
-                              .inputs = {x, y},
-                              .params = {-1, -1},
-                              .n_in = cols_of(b, x),
-                              .n_out = cols_of(b, x)},
-                    cols_of(b, x));
+    return add_node(
+        b, "add",
+        (ps_node){
+            .type = &ps_node_add, .inputs = {x, y}, .params = {-1, -1}, .n_in = cols_of(b, x), .n_out = cols_of(b, x)},
+        cols_of(b, x));
 }
 
 ps_value ps_dropout(ps_builder *b, ps_value x, float p)
@@ -319,13 +317,11 @@ void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens)
                (long long)p->params[w].shape[1], (long long)n_tokens, (long long)cols);
         return;
     }
-    add_node(b, "lm_loss",
-             (ps_node){.type = &ps_node_lm_loss,
-                       .inputs = {x, -1},
-                       .params = {w, -1},
-                       .n_in = cols,
-                       .attr.table.n = n_tokens},
-             0);
+    add_node(
+        b, "lm_loss",
+        (ps_node){
+            .type = &ps_node_lm_loss, .inputs = {x, -1}, .params = {w, -1}, .n_in = cols, .attr.table.n = n_tokens},
+        0);
     p->n_tokens = n_tokens;
     b->ended = true;
 }

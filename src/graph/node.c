@@ -218,12 +218,10 @@ const ps_node_type ps_node_linear = {
 static ps_status gelu_forward(ps_node_run *r)
 {
     const ps_node *n = r->node;
-    return ps_node_call(r, gelu_fwd,
-                        (&(ps_gelu_fwd_args){.y = r->y,
-                                             .x = r->x[0],
-                                             .n = rows_of(r) * n->n_out,
-                                             .kind = n->attr.gelu.kind,
-                                             .dtype = r->dtype}));
+    return ps_node_call(
+        r, gelu_fwd,
+        (&(ps_gelu_fwd_args){
+            .y = r->y, .x = r->x[0], .n = rows_of(r) * n->n_out, .kind = n->attr.gelu.kind, .dtype = r->dtype}));
 }
 
 static ps_status gelu_backward(ps_node_run *r)
@@ -252,12 +250,9 @@ const ps_node_type ps_node_gelu = {
 
 static ps_status add_forward(ps_node_run *r)
 {
-    return ps_node_call(r, add,
-                        (&(ps_add_args){.y = r->y,
-                                        .a = r->x[0],
-                                        .b = r->x[1],
-                                        .n = rows_of(r) * r->node->n_out,
-                                        .dtype = r->dtype}));
+    return ps_node_call(
+        r, add,
+        (&(ps_add_args){.y = r->y, .a = r->x[0], .b = r->x[1], .n = rows_of(r) * r->node->n_out, .dtype = r->dtype}));
 }
 
 static ps_status nothing_to_do(ps_node_run *r)
@@ -381,18 +376,18 @@ static ps_status lm_logits(ps_node_run *r)
 {
     const ps_node *n = r->node;
     const size_t row_bytes = (size_t)n->n_in * ps_dtype_bytes(r->dtype);
-    return ps_node_call(r, linear_fwd,
-                        (&(ps_linear_fwd_args){.y = r->logits,
-                                               .x = r->x[0] ? (const char *)r->x[0] + (size_t)r->logits_row * row_bytes
-                                                            : NULL,
-                                               .w = r->w[0],
-                                               .rows = 1,
-                                               .n_in = n->n_in,
-                                               .n_out = n->attr.table.n,
-                                               .layout = PS_WEIGHT_OUT_IN,
-                                               .dtype = r->dtype,
-                                               .y_dtype = PS_DTYPE_F32,
-                                               .workspace = r->workspace}));
+    return ps_node_call(
+        r, linear_fwd,
+        (&(ps_linear_fwd_args){.y = r->logits,
+                               .x = r->x[0] ? (const char *)r->x[0] + (size_t)r->logits_row * row_bytes : NULL,
+                               .w = r->w[0],
+                               .rows = 1,
+                               .n_in = n->n_in,
+                               .n_out = n->attr.table.n,
+                               .layout = PS_WEIGHT_OUT_IN,
+                               .dtype = r->dtype,
+                               .y_dtype = PS_DTYPE_F32,
+                               .workspace = r->workspace}));
 }
 
 static ps_status lm_loss_forward(ps_node_run *r)

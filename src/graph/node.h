@@ -25,12 +25,12 @@ typedef struct ps_node_run {
     int64_t B, T;
     const ps_node *node;
 
-    void *x[2], *y;      /* inputs, output */
-    float *saved[2];     /* row statistics kept from forward to backward */
-    void *dx[2], *dy;    /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
+    void *x[2], *y;   /* inputs, output */
+    float *saved[2];  /* row statistics kept from forward to backward */
+    void *dx[2], *dy; /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
     bool accumulate_dx[2];
-    void *w[2];          /* parameters */
-    void *dw[2];         /* their gradients */
+    void *w[2];  /* parameters */
+    void *dw[2]; /* their gradients */
     bool accumulate_dw;
     ps_dtype grad_dtype;
     void *workspace;

@@ -28,7 +28,7 @@ typedef struct ps_instr {
     int32_t x[PS_NODE_INPUTS], y, saved[PS_NODE_SAVED];
     int32_t dx[PS_NODE_INPUTS], dy;
     bool accumulate_dx[PS_NODE_INPUTS];
-    bool accumulate_dw;                 /* within the micro-batch: an earlier instruction wrote this gradient */
+    bool accumulate_dw;                  /* within the micro-batch: an earlier instruction wrote this gradient */
     bool completes_grad[PS_NODE_PARAMS]; /* the last contribution to the parameter's gradient */
     int32_t workspace;
     int64_t join_elements;
@@ -56,10 +56,10 @@ typedef struct ps_plan {
 typedef struct ps_plan_options {
     const ps_kernels *kernels;
     ps_dtype dtype;
-    bool training;              /* false: forward only */
+    bool training; /* false: forward only */
     bool checkpointing;
-    int32_t n_checkpoints;      /* segments are merged into this many; 0: as declared */
-    bool may_overwrite_params;  /* false with gradient accumulation */
+    int32_t n_checkpoints;     /* segments are merged into this many; 0: as declared */
+    bool may_overwrite_params; /* false with gradient accumulation */
 } ps_plan_options;
 
 /* Keeps a pointer to the program, which must outlive the plan. */

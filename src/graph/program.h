@@ -28,19 +28,33 @@ typedef struct ps_value_info {
 
 struct ps_node {
     const ps_node_type *type;
-    char *label;                      /* "h.0.mlp.c_fc" */
-    int32_t inputs[PS_NODE_INPUTS];   /* values, -1: none */
-    int32_t output;                   /* value, -1: the loss */
-    int32_t params[PS_NODE_PARAMS];   /* -1: none */
-    int32_t segment;                  /* checkpoint segment, -1: outside */
-    int64_t n_in, n_out;              /* columns */
+    char *label;                    /* "h.0.mlp.c_fc" */
+    int32_t inputs[PS_NODE_INPUTS]; /* values, -1: none */
+    int32_t output;                 /* value, -1: the loss */
+    int32_t params[PS_NODE_PARAMS]; /* -1: none */
+    int32_t segment;                /* checkpoint segment, -1: outside */
+    int64_t n_in, n_out;            /* columns */
     union {
-        struct { ps_weight_layout layout; } linear;
-        struct { float eps; } layer_norm;
-        struct { ps_gelu_kind kind; } gelu;
-        struct { float p; } dropout;
-        struct { int64_t n_heads; bool causal; float dropout_p; } attention;
-        struct { int64_t n; } table; /* rows of an embedding: tokens or positions */
+        struct {
+            ps_weight_layout layout;
+        } linear;
+        struct {
+            float eps;
+        } layer_norm;
+        struct {
+            ps_gelu_kind kind;
+        } gelu;
+        struct {
+            float p;
+        } dropout;
+        struct {
+            int64_t n_heads;
+            bool causal;
+            float dropout_p;
+        } attention;
+        struct {
+            int64_t n;
+        } table; /* rows of an embedding: tokens or positions */
     } attr;
 };
 

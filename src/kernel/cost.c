@@ -96,13 +96,12 @@ ps_cost ps_kernel_cost(ps_op op, const void *args)
     case PS_OP_adam: {
         const ps_adam_args *a = args;
         return (ps_cost){.flops = (double)a->n * 14,
-                         .bytes = (double)a->n * (24 + (double)(ps_dtype_bytes(a->param_dtype) +
-                                                                ps_dtype_bytes(a->grad_dtype)))};
+                         .bytes = (double)a->n *
+                                  (24 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype)))};
     }
     case PS_OP_cast: {
         const ps_cast_args *a = args;
-        return (ps_cost){.bytes =
-                             (double)a->n * (double)(ps_dtype_bytes(a->dst_dtype) + ps_dtype_bytes(a->src_dtype))};
+        return (ps_cost){.bytes = (double)a->n * (double)(ps_dtype_bytes(a->dst_dtype) + ps_dtype_bytes(a->src_dtype))};
     }
     case PS_OP_grad_stats: {
         const ps_grad_stats_args *a = args;

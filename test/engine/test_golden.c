@@ -122,8 +122,7 @@ static void follow(const char *path, ps_config *c, double tolerance, bool sixtee
     ps_safetensors_close(g.file);
 }
 
-#define TIED                                                                                                           \
-    "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=8"
+#define TIED "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=8"
 #define UNTIED                                                                                                         \
     "model.tie_word_embeddings=false", "model.activation_function=gelu", "gradient_accumulation_steps=2",              \
         "optimizer.type=Adam", "optimizer.params.weight_decay=0.01", "optimizer.params.betas=[0.9, 0.999]",            \
@@ -172,9 +171,12 @@ static void test_isas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied_f32),          cmocka_unit_test(test_tied_bf16),
-        cmocka_unit_test(test_tied_fp16),         cmocka_unit_test(test_untied_accumulated_f32),
-        cmocka_unit_test(test_untied_accumulated_bf16), cmocka_unit_test(test_isas),
+        cmocka_unit_test(test_tied_f32),
+        cmocka_unit_test(test_tied_bf16),
+        cmocka_unit_test(test_tied_fp16),
+        cmocka_unit_test(test_untied_accumulated_f32),
+        cmocka_unit_test(test_untied_accumulated_bf16),
+        cmocka_unit_test(test_isas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,212 @@
+/* The promises of doc/design.md: same bits whatever the memory, budgets that hold, refusal before the first step, evaluation
+ * that disturbs nothing. */
+#include "engine/engine_fixture.h"
+
+#define STEPS 4
+#define BF16 "bf16.enabled=true"
+/* dropout everywhere: masks must not depend on memory either */
+#define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
+
+static void assert_same(const char *what, const run_result *a, const run_result *b)
+{
+    for (int s = 0; s < STEPS; s++)
+        if (memcmp(&a->losses[s], &b->losses[s], sizeof a->losses[s]) != 0)
+            fail_msg("%s: loss of step %d is %.9g, not %.9g", what, s, (double)b->losses[s], (double)a->losses[s]);
+    if (a->hash != b->hash) fail_msg("%s: other weights", what);
+}
+
+/* What the refusal says would fit: the number after "memory.device = ". */
+static int64_t smallest_device(const char *const *changes)
+{
+    ps_config *c = tiny_with(changes);
+    ps_engine *e = NULL;
+    assert_ok(ps_config_set(c, "memory.device", "4096"));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    assert_null(e);
+    ps_config_destroy(c);
+    const char *number = strstr(ps_last_error(), "memory.device = ");
+    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
+    return strtoll(number + strlen("memory.device = "), NULL, 10);
+}
+
+static run_result train_at(const char *const *changes, int64_t device_bytes)
+{
+    ps_config *c = tiny_with(changes);
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)device_bytes);
+    assert_ok(ps_config_set(c, "memory.device", text));
+    return train(c, STEPS);
+}
+
+#define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* One list of variations, run for a number format; all must give the bits of the first. */
+static void vary_memory(const char *format, const char *more)
+{
+    const run_result base = train(TINY(format, more, DROPOUT), STEPS);
+    assert_true(base.losses[STEPS - 1] < base.losses[0] + 0.5f && base.losses[0] > 1);
+#define SAME(what, ...)                                                                                                \
+    do {                                                                                                               \
+        const run_result r_ = train(TINY(format, more, DROPOUT, __VA_ARGS__), STEPS);                                  \
+        assert_same(what, &base, &r_);                                                                                 \
+    } while (0)
+    SAME("again", "train.seed=7");
+    SAME("small chunks", "default_chunk_size=2048");
+    SAME("odd chunks", "default_chunk_size=10240");
+    SAME("large chunks", "default_chunk_size=262144");
+    SAME("checkpointing", "activation_checkpointing.enabled=true");
+    SAME("one segment", "activation_checkpointing.enabled=true", "activation_checkpointing.number_checkpoints=1");
+    SAME("host tier", "memory.device=700KB", "memory.host=4MB", "default_chunk_size=2048");
+    SAME("disk tier", "memory.device=700KB", "memory.disk=20MB", "default_chunk_size=2048");
+    SAME("three tiers", "memory.device=700KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096");
+    SAME("no prefetch", "memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=0");
+    SAME("far prefetch", "memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=16");
+    SAME("lru", "memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru");
+    SAME("patrickstar", "memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=patrickstar");
+    SAME("copies that wait", "memory.device=700KB", "memory.host=4MB", "client.opts.with_async_move=false");
+    SAME("nothing kept", "memory.device=700KB", "memory.disk=20MB", "client.opts.with_mem_cache=false");
+    SAME("threads on disk", "memory.device=700KB", "memory.disk=20MB", "memory.disk_backend=threads");
+    SAME("static partition", "memory.device=900KB", "memory.disk=20MB", "client.mem_tracer.with_static_partition=true");
+    SAME("release after init", "memory.device=900KB", "memory.host=4MB", "release_after_init=true");
+    SAME("embedding on host", "memory.host=4MB", "use_cpu_embedding=true");
+    SAME("Adam on host", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false");
+    SAME("small margin", "memory.device=1200KB", "memory.host=4MB", "client.mem_tracer.margin_use_ratio=0.3");
+#undef SAME
+    static const char *const tiers[][2] = {{"memory.disk=20MB", "memory.prefetch=0"},
+                                           {"memory.disk=20MB", "memory.prefetch=4"},
+                                           {"memory.host=4MB", "memory.prefetch=4"},
+                                           {"memory.disk=20MB", "activation_checkpointing.enabled=true"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
+        const char *const *changes = CHANGES(format, more, DROPOUT, tiers[i][0], tiers[i][1]);
+        const int64_t least = smallest_device(changes);
+        const run_result r = train_at(changes, least);
+        assert_same("smallest budget", &base, &r);
+        assert_true(r.memory.device_peak_bytes <= least);
+    }
+}
+
+static void test_same_bits_f32(void **state)
+{
+    (void)state;
+    vary_memory("bf16.enabled=false", "gradient_accumulation_steps=1");
+}
+
+static void test_same_bits_bf16(void **state)
+{
+    (void)state;
+    vary_memory(BF16, "gradient_accumulation_steps=1");
+}
+
+static void test_same_bits_accumulated(void **state)
+{
+    (void)state;
+    vary_memory(BF16, "gradient_accumulation_steps=3");
+}
+
+static void test_same_bits_untied_fp16(void **state)
+{
+    (void)state;
+    const run_result base = train(TINY("fp16.enabled=true", "model.tie_word_embeddings=false"), STEPS);
+    const run_result small = train(TINY("fp16.enabled=true", "model.tie_word_embeddings=false", "memory.device=900KB",
+                                        "memory.host=200KB", "memory.disk=20MB", "default_chunk_size=4096"),
+                                   STEPS);
+    assert_same("fp16 in little memory", &base, &small);
+}
+
+static void test_refusal(void **state)
+{
+    (void)state;
+    const char *const *changes = CHANGES(BF16, "memory.disk=20MB", "default_chunk_size=2048");
+    const int64_t least = smallest_device(changes);
+    ps_config *c = tiny_with(changes);
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)(least - 1));
+    assert_ok(ps_config_set(c, "memory.device", text));
+    ps_engine *e = NULL;
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    assert_null(e);
+    /* which moment and operator, how many bytes, and what would fit */
+    assert_non_null(strstr(ps_last_error(), "moment "));
+    assert_non_null(strstr(ps_last_error(), "backward"));
+    assert_non_null(strstr(ps_last_error(), "bytes of device memory"));
+    snprintf(text, sizeof text, "memory.device = %lld", (long long)least);
+    assert_non_null(strstr(ps_last_error(), text));
+    assert_non_null(strstr(ps_last_error(), "train_micro_batch_size_per_gpu = 1"));
+    assert_int_equal(ps_mem_live_bytes() > 0, 1); /* the configuration */
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* Predicted peaks and moved bytes are what happens. */
+static void test_forecast(void **state)
+{
+    (void)state;
+    static const char *const budgets[][4] = {
+        {"memory.device=64MB", "memory.host=0", "memory.disk=0", "memory.prefetch=4"},
+        {"memory.device=700KB", "memory.host=0", "memory.disk=20MB", "memory.prefetch=4"},
+        {"memory.device=800KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=2"},
+        {"memory.device=900KB", "memory.host=4MB", "memory.disk=0", "memory.prefetch=0"},
+        {"memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+        const run_result three =
+            train(TINY(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]), 3);
+        const run_result four =
+            train(TINY(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]), 4);
+        const ps_memory_info *a = &three.memory, *b = &four.memory;
+        assert_int_equal(b->device_peak_bytes, b->planned_device_peak_bytes);
+        assert_int_equal(b->host_peak_bytes, b->planned_host_peak_bytes);
+        assert_int_equal(b->disk_peak_bytes, b->planned_disk_peak_bytes);
+        const int64_t moved = b->host_to_device_bytes + b->device_to_host_bytes + b->disk_read_bytes +
+                              b->disk_write_bytes - a->host_to_device_bytes - a->device_to_host_bytes -
+                              a->disk_read_bytes - a->disk_write_bytes;
+        assert_int_equal(moved, b->planned_moved_bytes);
+        assert_true(i == 0 ? moved == 0 : moved > 0);
+    }
+}
+
+static void test_evaluation_disturbs_nothing(void **state)
+{
+    (void)state;
+    enum { B = 2, T = 16 };
+    int32_t tokens[B * T], targets[B * T];
+    for (int accumulation = 1; accumulation <= 2; accumulation++) {
+        const char *k = accumulation == 1 ? "gradient_accumulation_steps=1" : "gradient_accumulation_steps=2";
+        uint64_t hash[2];
+        for (int with = 0; with < 2; with++) {
+            ps_config *c = TINY(BF16, DROPOUT, k, "memory.device=750KB", "memory.disk=20MB");
+            ps_engine *e = engine_of(c);
+            float first = 0, again = 0;
+            for (int64_t i = 0; i < 3 * accumulation; i++) {
+                if (with) {
+                    fill_batch(tokens, targets, B, T, 131, 1000);
+                    assert_ok(ps_evaluate(e, &(ps_batch){tokens, targets}, &first));
+                    assert_ok(ps_evaluate(e, &(ps_batch){tokens, targets}, &again));
+                    assert_memory_equal(&first, &again, sizeof first);
+                }
+                fill_batch(tokens, targets, B, T, 131, i);
+                assert_ok(ps_forward(e, &(ps_batch){tokens, targets}, NULL));
+                assert_ok(ps_backward(e));
+                assert_int_equal(ps_evaluate(e, &(ps_batch){tokens, targets}, &again), PS_ESTATE);
+                assert_ok(ps_step(e));
+            }
+            assert_ok(ps_engine_weights_xxh3(e, &hash[with]));
+            ps_engine_destroy(e);
+            ps_config_destroy(c);
+        }
+        assert_true(hash[0] == hash[1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits_f32),
+        cmocka_unit_test(test_same_bits_bf16),
+        cmocka_unit_test(test_same_bits_accumulated),
+        cmocka_unit_test(test_same_bits_untied_fp16),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_forecast),
+        cmocka_unit_test(test_evaluation_disturbs_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
