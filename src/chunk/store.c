@@ -140,7 +140,8 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
 
 void ps_store_go_to(ps_store *s, int32_t moment)
 {
-    s->now = moment - 1;
+    const int32_t n = s->schedule == NULL ? 1 : ps_schedule_trace(s->schedule)->n_moments;
+    if ((s->now + 1) % n != moment) s->now = moment - 1; /* else it is the next one anyway */
 }
 
 void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)

@@ -123,12 +123,14 @@ static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touch
     return PS_OK;
 }
 
-static ps_status trace_adam(ps_blueprint *b, int32_t c)
+static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
 {
     const ps_layout *l = b->layout;
     const int64_t n = l->used_elements[c];
-    int64_t bytes_per_element = 2 * OPTIMIZER_BYTES + 2 * b->item_bytes[PS_LIST_PARAM16];
-    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", 0,
+    const int64_t bytes_per_element = 2 * OPTIMIZER_BYTES + 2 * b->item_bytes[PS_LIST_PARAM16];
+    b->adam_moment[c] = b->trace->n_moments;
+    b->adam_order[b->n_ordered++] = c;
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", non_model_bytes,
                                (int64_t)((double)(n * bytes_per_element) / ADAM_BYTES_PER_NS)));
     const ps_tier tier = b->adam_tier[c];
     bool all_in_list = true;
@@ -143,17 +145,51 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c)
     return PS_OK;
 }
 
-static ps_status record_trace(ps_blueprint *b)
+/* The updates that must come before instruction m of the first forward pass. */
+static ps_status trace_adam_before(ps_blueprint *b, int32_t m)
+{
+    const ps_instr *instrs = b->plan->instrs;
+    const ps_node *n = &b->program->nodes[instrs[m].node];
+    /* what lives across the boundary lives in both neighbours */
+    const int64_t non_model =
+        m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        if (n->params[k] < 0) continue;
+        const ps_place *p = &b->layout->places[n->params[k]];
+        for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++)
+            if (b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, non_model));
+    }
+    return PS_OK;
+}
+
+static ps_status trace_moments(ps_blueprint *b, bool *touched)
 {
     const ps_plan *p = b->plan;
-    ps_status st = PS_OK;
-    bool *touched = NULL;
-    PS_TRY(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *touched, &touched));
-    PS_TRY_GOTO(ps_trace_create(&b->trace));
     const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
     for (int64_t k = 0; k < repeats; k++)
-        for (int32_t m = 0; m < p->n_instrs; m++) PS_TRY_GOTO(trace_instr(b, &p->instrs[m], touched));
-    for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++) PS_TRY_GOTO(trace_adam(b, c));
+        for (int32_t m = 0; m < p->n_instrs; m++) {
+            if (b->deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
+            b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
+            PS_TRY(trace_instr(b, &p->instrs[m], touched));
+        }
+    for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++)
+        if (b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, 0));
+    return PS_OK;
+}
+
+static ps_status record_trace(ps_blueprint *b)
+{
+    ps_status st = PS_OK;
+    bool *touched = NULL;
+    const size_t n_chunks = (size_t)b->layout->n_chunks;
+    PS_TRY(ps_mem_alloc(n_chunks, sizeof *touched, &touched));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_moment, &b->adam_moment));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_order, &b->adam_order));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->plan->n_instrs), sizeof *b->instr_moment,
+                             &b->instr_moment));
+    for (size_t c = 0; c < n_chunks; c++) b->adam_moment[c] = -1;
+    PS_TRY_GOTO(ps_trace_create(&b->trace));
+    PS_TRY_GOTO(trace_moments(b, touched));
     PS_TRY_GOTO(ps_schedule_create(b->trace, PS_LIST_COUNT * b->layout->n_chunks, &b->schedule));
 out:
     ps_mem_free(touched);
@@ -161,12 +197,6 @@ out:
 }
 
 /* ---- whole ---- */
-
-int32_t ps_blueprint_adam_begin(const ps_blueprint *b)
-{
-    const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
-    return (int32_t)repeats * b->plan->n_instrs;
-}
 
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
 {
@@ -191,7 +221,8 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
 }
 
 ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
-                              const ps_budgets *budgets, int64_t chunk_elements, ps_blueprint **out)
+                              const ps_budgets *budgets, int64_t chunk_elements, bool deferred,
+                              ps_blueprint **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
@@ -201,6 +232,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->settings = settings;
     b->program = program;
     b->plan = plan;
+    b->deferred = deferred && settings->training;
     b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
     if (settings->training)
         for (int list = PS_LIST_MASTER; list < PS_LIST_COUNT; list++) b->item_bytes[list] = 4;
@@ -225,6 +257,9 @@ void ps_blueprint_destroy(ps_blueprint *b)
     if (b == NULL) return;
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);
+    ps_mem_free(b->instr_moment);
+    ps_mem_free(b->adam_moment);
+    ps_mem_free(b->adam_order);
     ps_mem_free(b->adam_tier);
     ps_mem_free(b->uses_grad_list);
     ps_mem_free(b->first_piece);

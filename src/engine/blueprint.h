@@ -26,17 +26,24 @@ typedef struct ps_blueprint {
     bool *uses_grad_list;    /* [n_chunks] holds tensors whose gradients may not overwrite them */
     ps_tier *adam_tier;      /* [n_chunks] where the chunk's update runs */
     int32_t n_adam_resident; /* optimizer chunks of this many fit the device margin */
+    bool deferred;           /* each chunk is updated just before the next forward pass first uses it */
+    int32_t *instr_moment;   /* [accumulation * n_instrs] moment of each instruction */
+    int32_t *adam_moment;    /* [n_chunks] moment of each update */
+    int32_t *adam_order;     /* [n_chunks] chunks in the order of their updates */
+    int32_t n_ordered;       /* entries of adam_order */
     ps_trace *trace;
     ps_schedule *schedule;
 } ps_blueprint;
 
-/* budgets may differ from those in settings. chunk_elements as ps_layout_create. All pointers must outlive it. */
+/* budgets may differ from those in settings. chunk_elements as ps_layout_create. All pointers must outlive it.
+ *
+ * deferred: updates are moments between those of the forward pass, each before the first use of its chunk, so that
+ * optimizer data moves while forward and backward compute; otherwise they follow the backward pass. The bits are the same:
+ * clipping and overflow are known when the backward pass has ended, and nothing reads a parameter in between. */
 PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
-                                           const ps_budgets *budgets, int64_t chunk_elements, ps_blueprint **out);
+                                           const ps_budgets *budgets, int64_t chunk_elements, bool deferred,
+                                           ps_blueprint **out);
 void ps_blueprint_destroy(ps_blueprint *b); /* NULL is accepted */
-
-/* Moments of a step: accumulation * plan->n_instrs, then one for each chunk's update. */
-int32_t ps_blueprint_adam_begin(const ps_blueprint *b);
 
 /* Chunk size limits for the search under a device budget: small enough that several updates fit at once. */
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);

@@ -12,13 +12,16 @@ ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, 
 {
     *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
     PS_TRY(ps_mem_alloc((size_t)bp->program->n_params, sizeof *r->sum_squares, &r->sum_squares));
+    PS_TRY(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
     return ps_store_reserve_non_model(tiers->store, bp->plan->non_model_bytes, &r->non_model);
 }
 
 void ps_runner_deinit(ps_runner *r)
 {
     ps_mem_free(r->sum_squares);
+    ps_mem_free(r->chunk_pending);
     r->sum_squares = NULL;
+    r->chunk_pending = NULL;
 }
 
 /* ---- addresses ---- */
@@ -52,6 +55,7 @@ static void unpin_first(ps_runner *r, int32_t moment, int32_t n)
 
 static ps_status begin_moment(ps_runner *r, int32_t moment)
 {
+    ps_store_go_to(r->tiers->store, moment);
     PS_TRY(ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes));
     int32_t n;
     const ps_access *a = accesses_of(r->bp, moment, &n);
@@ -209,7 +213,7 @@ static void put_batch(ps_runner *r)
 static ps_status run_instr(ps_runner *r, int32_t index)
 {
     const ps_instr *instr = &r->bp->plan->instrs[index];
-    const int32_t moment = (int32_t)r->micro * r->bp->plan->n_instrs + index;
+    const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->plan->n_instrs + index];
     PS_TRY(begin_moment(r, moment));
     if (index == 0 && r->compute) put_batch(r);
     ps_status st = begin_tensors(r, instr);
@@ -217,24 +221,6 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     if (st == PS_OK) st = end_tensors(r, instr);
     end_moment(r, moment);
     return st;
-}
-
-/* ---- passes ---- */
-
-ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets)
-{
-    const ps_plan *p = r->bp->plan;
-    r->tokens = tokens;
-    r->targets = targets;
-    for (int32_t m = 0; m < p->n_forward; m++) PS_TRY(run_instr(r, m));
-    return PS_OK;
-}
-
-ps_status ps_runner_backward(ps_runner *r)
-{
-    const ps_plan *p = r->bp->plan;
-    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_instr(r, m));
-    return PS_OK;
 }
 
 /* ---- update ---- */
@@ -272,7 +258,7 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
 {
     const ps_blueprint *b = r->bp;
-    const int32_t moment = ps_blueprint_adam_begin(b) + chunk;
+    const int32_t moment = b->adam_moment[chunk];
     ps_status st = PS_OK;
     PS_TRY(begin_moment(r, moment));
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
@@ -288,9 +274,60 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     return st;
 }
 
+ps_status ps_runner_flush(ps_runner *r)
+{
+    if (!r->update_pending) return PS_OK;
+    for (int32_t i = 0; i < r->bp->n_ordered; i++) {
+        const int32_t c = r->bp->adam_order[i];
+        if (!r->chunk_pending[c]) continue;
+        PS_TRY(update_chunk(r, &r->update, c));
+        r->chunk_pending[c] = false;
+    }
+    r->update_pending = false;
+    return PS_OK;
+}
+
 ps_status ps_runner_update(ps_runner *r, const ps_update *u)
 {
-    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) PS_TRY(update_chunk(r, u, c));
+    r->update = *u;
+    r->update_pending = true;
+    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
+    return r->bp->deferred ? PS_OK : ps_runner_flush(r);
+}
+
+/* The deferred updates that stand before instruction `index` of the forward pass. */
+static ps_status update_before(ps_runner *r, int32_t index, int32_t *next)
+{
+    const ps_blueprint *b = r->bp;
+    for (; *next < b->n_ordered && b->adam_moment[b->adam_order[*next]] < b->instr_moment[index]; (*next)++) {
+        const int32_t c = b->adam_order[*next];
+        if (!r->chunk_pending[c]) continue;
+        PS_TRY(update_chunk(r, &r->update, c));
+        r->chunk_pending[c] = false;
+    }
+    return PS_OK;
+}
+
+/* ---- passes ---- */
+
+ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets)
+{
+    const ps_plan *p = r->bp->plan;
+    r->tokens = tokens;
+    r->targets = targets;
+    int32_t next_update = 0;
+    for (int32_t m = 0; m < p->n_forward; m++) {
+        if (r->update_pending && r->pass == PS_PASS_TRAIN) PS_TRY(update_before(r, m, &next_update));
+        PS_TRY(run_instr(r, m));
+    }
+    if (r->pass == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
+    return PS_OK;
+}
+
+ps_status ps_runner_backward(ps_runner *r)
+{
+    const ps_plan *p = r->bp->plan;
+    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_instr(r, m));
     return PS_OK;
 }
 

@@ -14,6 +14,12 @@ typedef enum ps_pass {
     PS_PASS_LOGITS,
 } ps_pass;
 
+/* Numbers of one update. */
+typedef struct ps_update {
+    bool skip; /* overflow: put the parameters back from the masters */
+    float lr, grad_scale, bias1, bias2;
+} ps_update;
+
 typedef struct ps_runner {
     const ps_blueprint *bp;
     ps_tiers *tiers;
@@ -29,14 +35,11 @@ typedef struct ps_runner {
     int64_t n_nonfinite; /* out: gradients' infinities and NaNs of this step */
     float *logits;       /* PS_PASS_LOGITS: [V] out */
     int64_t logits_row;
+    bool update_pending;       /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
+    ps_update update;
+    bool *chunk_pending;       /* [n_chunks] */
     const int32_t *tokens, *targets; /* the caller's batch, during ps_runner_forward */
 } ps_runner;
-
-/* Numbers of one update. */
-typedef struct ps_update {
-    bool skip; /* overflow: put the parameters back from the masters */
-    float lr, grad_scale, bias1, bias2;
-} ps_update;
 
 /* Tiers and blueprint must outlive it. */
 PS_NODISCARD ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, bool compute);
@@ -48,6 +51,9 @@ PS_NODISCARD ps_status ps_runner_create_params(ps_runner *r);
 /* Moments of a forward pass over a batch that was given; tokens and targets are copied to the device first. NULL in a trial. */
 PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets);
 PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);
+/* Update all chunks; with a deferred blueprint only decide it: the next training forward pass carries it out. */
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
+/* Carry out what is deferred: before anybody but a training forward pass looks at parameters. */
+PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);
 
 #endif

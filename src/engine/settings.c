@@ -154,6 +154,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .eps = o->optimizer_params_eps,
         .weight_decay = o->optimizer_params_weight_decay,
         .clip_norm = o->gradient_clipping,
+        .defer_updates = o->memory_defer_updates,
         .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
     };
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);

@@ -36,6 +36,7 @@ typedef struct ps_settings {
     ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
     double beta1, beta2, eps, weight_decay, clip_norm;
     bool decoupled_decay;
+    bool defer_updates;
 } ps_settings;
 
 /* Resolves "auto" budgets from the memory that the machine and its control groups leave. */

@@ -75,14 +75,13 @@ ps_status ps_step(ps_engine *e)
     return PS_OK;
 }
 
-/* A forward pass outside training; afterwards the schedule stands where it stood. */
+/* A forward pass outside training. Each moment names its place in the schedule, so the next step finds its own. */
 static ps_status run_aside(ps_engine *e, ps_pass pass, const int32_t *tokens, const int32_t *targets)
 {
     ps_runner *r = &e->runner;
+    PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
     r->pass = pass;
-    PS_TRY(ps_engine_check(e, ps_runner_forward(r, tokens, targets)));
-    ps_store_go_to(e->tiers.store, (int32_t)r->micro * e->plan->n_instrs);
-    return PS_OK;
+    return ps_engine_check(e, ps_runner_forward(r, tokens, targets));
 }
 
 ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)

@@ -64,11 +64,16 @@ out:
 static ps_status try_chunk_size(const ps_settings *s, const ps_program *program, const ps_plan *plan,
                                 const ps_budgets *budgets, int64_t elements, ps_blueprint **out, ps_forecast *f)
 {
-    PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, out));
-    const ps_status st = try_blueprint(*out, budgets, f);
-    if (st == PS_OK) return PS_OK;
-    ps_blueprint_destroy(*out);
-    *out = NULL;
+    ps_status st = PS_OK;
+    /* deferred updates keep optimizer data beside activations: where that is too much, they get a phase of their own */
+    for (int deferred = s->training && s->defer_updates; deferred >= 0; deferred--) {
+        PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, deferred == 1, out));
+        st = try_blueprint(*out, budgets, f);
+        if (st == PS_OK) return PS_OK;
+        ps_blueprint_destroy(*out);
+        *out = NULL;
+        if (st != PS_EBUDGET) return st;
+    }
     return st;
 }
 

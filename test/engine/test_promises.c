@@ -70,6 +70,7 @@ static void vary_memory(const char *format, const char *more)
     SAME("release after init", "memory.device=900KB", "memory.host=4MB", "release_after_init=true");
     SAME("embedding on host", "memory.host=4MB", "use_cpu_embedding=true");
     SAME("Adam on host", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false");
+    SAME("updates at once", "memory.device=800KB", "memory.disk=20MB", "memory.defer_updates=false");
     SAME("small margin", "memory.device=1200KB", "memory.host=4MB", "client.mem_tracer.margin_use_ratio=0.3");
 #undef SAME
     static const char *const tiers[][2] = {{"memory.disk=20MB", "memory.prefetch=0"},
