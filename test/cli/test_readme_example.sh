@@ -15,7 +15,8 @@ trap 'rm -rf "$tmp"' EXIT
 
 sed -n '/^```c$/,/^```$/{/^```/d;p}' README.md >"$tmp/example.c"
 [ -s "$tmp/example.c" ] || { echo "README.md has no C program"; exit 1; }
+ln -s "$PWD/$build/libpatrickstar.so" "$tmp/libpatrickstar.so.0" # the name that programs ask for
 # shellcheck disable=SC2086 # flags are words
 $cc -Wall -Wextra -Werror -std=c11 ${sanitize:+-fsanitize=$sanitize} -Iinclude -o "$tmp/example" "$tmp/example.c" \
-    -L"$build" -lpatrickstar -Wl,-rpath,"$PWD/$build"
+    "$tmp/libpatrickstar.so.0" -Wl,-rpath,"$tmp"
 "$tmp/example"
