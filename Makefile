@@ -19,6 +19,7 @@
 #: make clean                  remove build/
 #:
 #: variants:  DEBUG=0..3  SAN=address,undefined  CC=clang  WERROR=1  (each in a folder of its own under build/)
+#: VERBOSE=1  show whole compiler calls
 #: DEPS=0     do not look for Debian packages (another system, or libraries of your own)
 
 # One job a processor unless -j says otherwise.
@@ -96,6 +97,9 @@ deps:
 deps-check:
 	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_CHECK)
 
+# A line of a recipe that shows as "name target": $(call run,cc)$(CC) ...
+run = $(if $(VERBOSE),,@printf '  %-5s %s\n' $1 $@;)
+
 # ---- rules ----------------------------------------------------------------------------------------------------------
 ifneq ($(shell uname -m),x86_64)
 $(OBJ): ; $(error src/kernel/cpu/isa knows x86-64 only, and this is $(shell uname -m))
@@ -107,24 +111,24 @@ $(PRODUCTS:%=build/%): build/%: build/gcc-d0/%
 
 $B/libpatrickstar.a: $(OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call run,ar)$(AR) rcs $@ $^
 $B/libpatrickstar.so: $(OBJ)
-	$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $B/pstar: $(CLI) $B/libpatrickstar.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call run,ld)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $B/%.o: %.c Makefile | build/.deps
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
 define isa_rule
 $B/%.$1.o: %.c Makefile | build/.deps
 	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
+	$$(call run,cc)$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$i)))
 
 # program: a source file with a main of its own, the static library, and what else it needs
-compile_program = $(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
+compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
 $B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
