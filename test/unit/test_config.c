@@ -175,7 +175,7 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0, or auto, not \"64 apples\"",
          PS_EINVAL},
         {"{\"memory\": {\"host\": -1}}",
-         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 1, or auto, not -1", PS_EINVAL},
+         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0, or auto, not -1", PS_EINVAL},
         /* keys of others */
         {"{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
          "c.json:1:31: activation_checkpointing.cpu_checkpointing is not supported: kept activations stay on the "
