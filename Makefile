@@ -1,24 +1,52 @@
 # PatrickStar in C. `make help` lists the commands.
 #
-# make [DEBUG=0..3] [SAN=address,undefined] [CC=clang] [WERROR=1]
-# Each combination builds in a folder of its own, build/<cc>-d<debug>[-<san>]; the default one also fills
-# build/pstar and build/libpatrickstar.{a,so}. No detection: what you ask for is what you get, or the compiler says why not.
+# Each combination of compiler, debug level, sanitizers and WERROR builds in a folder of its own,
+# build/<cc>-d<debug>[-<san>][-werror], so variants lie side by side; the default one also fills build/pstar and
+# build/libpatrickstar.{a,so}. No detection: what you ask for is what you get, or the compiler says why not.
+#
+#: make                        library and program: build/pstar, build/libpatrickstar.{a,so}
+#: make demo                   train a small GPT-2 in little memory, and let it write
+#: make test                   build and run all tests; the last line counts them
+#: make check                  all that must pass before a change goes in (layers ... sanitizers, fuzz corpora)
+#: make format                 clang-format over all sources
+#: make fuzz NAME=config SECONDS=60
+#:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
+#: make bench [BENCH=step]     build bench/bench_*.c and run them (or the one named)
+#: make install [PREFIX=/usr/local] [DESTDIR=]
+#: make uninstall              (with the same PREFIX and DESTDIR)
+#: make deps                   install the Debian packages needed; the commands above do it by themselves
+#: make deps-check             those of `make check`, `make format` and `make fuzz` too
+#: make clean                  remove build/
+#:
+#: variants:  DEBUG=0..3  SAN=address,undefined  CC=clang  WERROR=1  (each in a folder of its own under build/)
+#: VERBOSE=1  show whole compiler calls
+#: DEPS=0     do not look for Debian packages (another system, or libraries of your own)
+
+# One job a processor unless -j says otherwise.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 CC      = gcc
 DEBUG  ?= 0
 SAN    ?=
 WERROR ?=
+DEPS   ?= 1
 PREFIX ?= /usr/local
 DESTDIR ?=
+NAME    = config
+SECONDS = 60
+BENCH   =
 
-VERSION := 0.1.0
 comma := ,
-V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)
 B := build/$V
+IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
-DEPS_BUILD := gcc libc6-dev pkg-config libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libxxhash-dev
-DEPS_TEST  := libcmocka-dev
-DEPS_CHECK := clang clang-format libclang-rt-14-dev
+DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libxxhash-dev
+DEPS_TEST  := libcmocka-dev pkg-config
+DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
 # ---- compiler -------------------------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -46,44 +74,161 @@ ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
 CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
+FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
+BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
 .DEFAULT_GOAL := all
-all: build/pstar build/libpatrickstar.a build/libpatrickstar.so
+PRODUCTS := pstar libpatrickstar.a libpatrickstar.so
+all: $(PRODUCTS:%=$B/%) $(if $(IS_DEFAULT),$(PRODUCTS:%=build/%))
+
+help:
+	@sed -n 's/^#: \{0,1\}//p' Makefile
+
+# ---- packages -------------------------------------------------------------------------------------------------------
+# Everything compiled waits for a stamp, so the packages are looked for once, before the first compiler call.
+build/.deps: Makefile tool/deps.sh
+	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST))
+	@mkdir -p $(@D) && touch $@
+build/.deps-check: build/.deps
+	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_CHECK))
+	@touch $@
+deps:
+	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST)
+deps-check:
+	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_CHECK)
+
+# A line of a recipe that shows as "name target": $(call run,cc)$(CC) ...
+run = $(if $(VERBOSE),,@printf '  %-5s %s\n' $1 $@;)
+
+# ---- rules ----------------------------------------------------------------------------------------------------------
+ifneq ($(shell uname -m),x86_64)
+$(OBJ): ; $(error src/kernel/cpu/isa knows x86-64 only, and this is $(shell uname -m))
+endif
 
 # The default variant is also found under its short name.
-build/%: $B/%
-	@mkdir -p $(@D)
+$(PRODUCTS:%=build/%): build/%: build/gcc-d0/%
 	@cp -f $< $@
 
 $B/libpatrickstar.a: $(OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call run,ar)$(AR) rcs $@ $^
 $B/libpatrickstar.so: $(OBJ)
-	$(CC) -shared -Wl,-soname,libpatrickstar.so.0 $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $B/pstar: $(CLI) $B/libpatrickstar.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-$B/%.o: %.c Makefile
+	$(call run,ld)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$B/%.o: %.c Makefile | build/.deps
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
-$B/test/%: test/%.c $B/libpatrickstar.a Makefile
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Itest -MMD -MP -MF $@.d -o $@ $< $B/libpatrickstar.a $(LDFLAGS) -lcmocka $(LDLIBS)
+	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
 define isa_rule
-$B/%.$1.o: %.c Makefile
+$B/%.$1.o: %.c Makefile | build/.deps
 	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
+	$$(call run,cc)$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$i)))
 
+# program: a source file with a main of its own, the static library, and what else it needs
+compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
+$B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) $(LDLIBS)
+$B/test/fuzz/fuzz_%: test/fuzz/fuzz_%.c $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) -fsanitize=fuzzer $(LDLIBS)
+$B/test/%: test/%.c $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) -lcmocka $(LDLIBS)
+$B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) $(LDLIBS)
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+demo: build/pstar
+	build/pstar train examples/demo.json
+	build/pstar generate examples/demo.json
+
 tests: $(TESTS)
 
-test: tests $B/pstar
+test: tests $(PRODUCTS:%=$B/%)
 	@sh test/run.sh $B
+
+bench: $(BENCHES)
+	@for b in $^; do echo "== $$b"; $$b || exit 1; done
+
+replay: $(FUZZ:%=$B/test/fuzz/replay_%)
+	@for name in $(FUZZ); do echo "$$name:"; $B/test/fuzz/replay_$$name test/fuzz/corpus/$$name || exit 1; done
+
+# What libFuzzer finds and keeps lies under build/fuzz; an input that mends a bug goes into test/fuzz/corpus/<name>.
+FUZZ_VARIANT := CC=clang DEBUG=3 SAN=fuzzer-no-link,address,undefined WERROR=
+fuzz: build/.deps-check
+	@mkdir -p build/fuzz/$(NAME)
+	@$(MAKE) $(FUZZ_VARIANT) build/clang-d3-fuzzer-no-link-address-undefined/test/fuzz/fuzz_$(NAME)
+	build/clang-d3-fuzzer-no-link-address-undefined/test/fuzz/fuzz_$(NAME) -max_total_time=$(SECONDS) -timeout=10 \
+	    -print_final_stats=1 -artifact_prefix=build/fuzz/$(NAME)- build/fuzz/$(NAME) test/fuzz/corpus/$(NAME)
+
+format: build/.deps-check
+	@sh tool/check_format.sh -i
+
+announce = @printf '\n== %s\n'
+check: build/.deps-check
+	$(announce) layers
+	@sh tool/check_layers.sh
+	$(announce) headers
+	@sh tool/check_headers.sh
+	$(announce) exports
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 build/gcc-d0-werror/libpatrickstar.so
+	@sh tool/check_exports.sh build/gcc-d0-werror/libpatrickstar.so
+	$(announce) format
+	@sh tool/check_format.sh
+	$(announce) 'gcc without a warning'
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 all tests
+	$(announce) 'clang without a warning'
+	@$(MAKE) CC=clang DEBUG=0 SAN= WERROR=1 all tests
+	$(announce) 'tests under AddressSanitizer and UndefinedBehaviorSanitizer, DEBUG=3'
+	@$(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 test
+	$(announce) 'fuzz corpora'
+	@$(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 replay
+	$(announce) 'all checks passed'
+
+# ---- install --------------------------------------------------------------------------------------------------------
+VERSION = $(shell sed -n 's/^\#define PS_VERSION_[A-Z]* //p' include/patrickstar.h | paste -sd.)
+SO_VERSION := 0
+D := $(DESTDIR)$(PREFIX)
+DOC_FILES := README.md CHANGELOG.md LICENSE $(wildcard doc/*.md)
+
+define pkg_config_text
+prefix=$(PREFIX)
+libdir=$${prefix}/lib
+includedir=$${prefix}/include
+
+Name: patrickstar
+Description: Trains transformers whose model data does not fit in device memory
+Version: $(VERSION)
+Cflags: -I$${includedir}
+Libs: -L$${libdir} -lpatrickstar
+Libs.private: $(LDLIBS) -fopenmp
+endef
+
+install: $(PRODUCTS:%=$B/%)
+	install -d $D/bin $D/lib/pkgconfig $D/include $D/share/doc/patrickstar
+	install -m 755 $B/pstar $D/bin/
+	install -m 644 $B/libpatrickstar.a $D/lib/
+	install -m 755 $B/libpatrickstar.so $D/lib/libpatrickstar.so.$(VERSION)
+	ln -sf libpatrickstar.so.$(VERSION) $D/lib/libpatrickstar.so.$(SO_VERSION)
+	ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so
+	install -m 644 include/patrickstar.h $D/include/
+	install -m 644 $(DOC_FILES) $D/share/doc/patrickstar/
+	$(file >$B/patrickstar.pc,$(pkg_config_text))install -m 644 $B/patrickstar.pc $D/lib/pkgconfig/
+	$(if $(DESTDIR),,-ldconfig)
+
+uninstall:
+	rm -f $D/bin/pstar $D/lib/libpatrickstar.a $D/lib/libpatrickstar.so $D/lib/libpatrickstar.so.$(SO_VERSION) \
+	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc $D/include/patrickstar.h
+	rm -rf $D/share/doc/patrickstar
 
 clean:
 	rm -rf build
 
-.PHONY: all tests test clean
+.PHONY: all help deps deps-check demo tests test bench replay fuzz format check install uninstall clean
 .SECONDARY:
--include $(OBJ:.o=.d) $(CLI:.o=.d) $(TESTS:=.d)
+-include $(OBJ:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

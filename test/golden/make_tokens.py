@@ -38,6 +38,7 @@ def encode(text):
 
 
 print("/* tokens.h - written by make_tokens.py; do not edit. */")
+print("/* clang-format off */")
 print("static const struct { const char *text; int n_bytes, n_ids; int32_t ids[64]; } golden_strings[] = {")
 for text in STRINGS:
     ids, data = encode(text), text.encode()

@@ -1,4 +1,5 @@
 /* tokens.h - written by make_tokens.py; do not edit. */
+/* clang-format off */
 static const struct { const char *text; int n_bytes, n_ids; int32_t ids[64]; } golden_strings[] = {
     {"", 0, 0, {0}},
     {"a", 1, 1, {64}},

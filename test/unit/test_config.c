@@ -168,13 +168,14 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"train\": {\"seed\": 1e300}}", "c.json:1:20: train.seed must be an integer of at least 0, not 1e+300",
          PS_EINVAL},
         {"{\"data\": {\"train\": {}}}", "c.json:1:20: data.train must be a string, not an object", PS_EINVAL},
-        {"{\"memory\": {\"disk\": \"auto\"}}",
-         "c.json:1:21: memory.disk must be a size (64MB, 1.5GiB, bytes) of at least 0, not \"auto\"", PS_EINVAL},
+        {"{\"memory\": {\"disk\": \"much\"}}",
+         "c.json:1:21: memory.disk must be a size (64MB, 1.5GiB, bytes) of at least 0, or auto, not \"much\"",
+         PS_EINVAL},
         {"{\"memory\": {\"host\": \"64 apples\"}}",
-         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 1, or auto, not \"64 apples\"",
+         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0, or auto, not \"64 apples\"",
          PS_EINVAL},
         {"{\"memory\": {\"host\": -1}}",
-         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 1, or auto, not -1", PS_EINVAL},
+         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0, or auto, not -1", PS_EINVAL},
         /* keys of others */
         {"{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
          "c.json:1:31: activation_checkpointing.cpu_checkpointing is not supported: kept activations stay on the "

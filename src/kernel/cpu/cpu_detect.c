@@ -2,6 +2,17 @@
  * system saves the wide registers. */
 #include "kernel/kernel.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* clang 14 does not know the word "f16c". With AVX2 the wide registers are saved, so the processor's bit is enough. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 const char *ps_cpu_isa_name(ps_cpu_isa isa)
 {
     static const char *const names[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = "portable",
@@ -15,8 +26,7 @@ ps_cpu_isa ps_cpu_isa_detect(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
-        return PS_CPU_PORTABLE;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return PS_CPU_PORTABLE;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return PS_CPU_AVX2;

@@ -1,0 +1,22 @@
+#!/bin/sh
+# The C program in README.md compiles without a warning against the built library, and its loss falls.
+#
+# usage: test/cli/test_readme_example.sh BUILD_FOLDER
+set -eu
+build=$1
+variant=${build##*/}
+cc=${variant%%-d*}
+sanitize=
+case $variant in *address*) sanitize=address ;; esac
+case $variant in *undefined*) sanitize=${sanitize:+$sanitize,}undefined ;; esac
+case $variant in *thread*) sanitize=thread ;; esac
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+sed -n '/^```c$/,/^```$/{/^```/d;p}' README.md >"$tmp/example.c"
+[ -s "$tmp/example.c" ] || { echo "README.md has no C program"; exit 1; }
+ln -s "$PWD/$build/libpatrickstar.so" "$tmp/libpatrickstar.so.0" # the name that programs ask for
+# shellcheck disable=SC2086 # flags are words
+$cc -Wall -Wextra -Werror -std=c11 ${sanitize:+-fsanitize=$sanitize} -Iinclude -o "$tmp/example" "$tmp/example.c" \
+    "$tmp/libpatrickstar.so.0" -Wl,-rpath,"$tmp"
+"$tmp/example"
