@@ -14,6 +14,7 @@ struct ps_loader {
     int64_t sequence;
     int64_t n_windows[PS_SPLIT_COUNT], first_window[PS_SPLIT_COUNT];
     uint64_t seed;
+    bool in_file_order;
 };
 
 /* Place i of a permutation of n numbers, chosen by (seed, epoch), without a table: a Feistel network permutes
@@ -65,6 +66,7 @@ ps_status ps_loader_create(const ps_dataset *dataset, const ps_loader_options *o
     l->dataset = dataset;
     l->sequence = sequence;
     l->seed = options->seed;
+    l->in_file_order = options->in_file_order;
     l->n_windows[PS_SPLIT_TRAIN] = n_windows - n_validation;
     l->n_windows[PS_SPLIT_VALIDATION] = n_validation;
     l->first_window[PS_SPLIT_VALIDATION] = n_windows - n_validation;
@@ -85,7 +87,7 @@ int64_t ps_loader_window_count(const ps_loader *l, ps_split split)
 int64_t ps_loader_window_of(const ps_loader *l, ps_split split, int64_t sample)
 {
     const int64_t n = l->n_windows[split], epoch = sample / n, place = sample % n;
-    if (split == PS_SPLIT_TRAIN) return loader_permute(l->seed, (uint64_t)epoch, n, place);
+    if (split == PS_SPLIT_TRAIN && !l->in_file_order) return loader_permute(l->seed, (uint64_t)epoch, n, place);
     return l->first_window[split] + place;
 }
 

@@ -11,6 +11,8 @@
 #ifndef PS_DATA_LOADER_H
 #define PS_DATA_LOADER_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "data/dataset.h"
 
@@ -24,6 +26,7 @@ typedef struct ps_loader_options {
     int64_t sequence;           /* T >= 1, tokens a sample */
     double validation_fraction; /* of the windows, in [0, 1); when > 0, at least one window */
     uint64_t seed;              /* of the order of the training windows */
+    bool in_file_order;         /* do not shuffle: training windows as they lie in the file, epoch after epoch */
 } ps_loader_options;
 
 typedef struct ps_loader ps_loader;

@@ -42,7 +42,7 @@ static int tear_down(void **state)
 static ps_loader *make_loader(int64_t sequence, double validation_fraction, uint64_t seed)
 {
     ps_loader *l;
-    const ps_loader_options o = {sequence, validation_fraction, seed};
+    const ps_loader_options o = {sequence, validation_fraction, seed, false};
     assert_int_equal(ps_loader_create(counting, &o, &l), PS_OK);
     return l;
 }
@@ -235,7 +235,7 @@ static void test_too_short_is_refused_with_numbers(void **state)
     assert_int_equal(ps_loader_create(counting, &(ps_loader_options){501, 0.999, 0}, &l), PS_OK);
     assert_int_equal(ps_loader_window_count(l, PS_SPLIT_TRAIN), 1);
     ps_loader_destroy(l);
-    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){0, 0, 0}, &l), PS_EINVAL);
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){0, 0, 0, false}, &l), PS_EINVAL);
     assert_int_equal(ps_loader_create(counting, &(ps_loader_options){INT64_MAX, 0.5, 0}, &l), PS_EINVAL);
     assert_int_equal(ps_loader_create(counting, &(ps_loader_options){8, 1.0, 0}, &l), PS_EINVAL);
     assert_int_equal(ps_loader_create(counting, &(ps_loader_options){8, 0.0 / 0.0, 0}, &l), PS_EINVAL);

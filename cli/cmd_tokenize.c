@@ -1,0 +1,148 @@
+/* cmd_tokenize.c - pstar tokenize: text files to a token file, and back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "cli.h"
+#include "data/bpe.h"
+#include "data/token_file.h"
+
+#define MAX_TEXT_BYTES ((int64_t)1 << 34)
+
+typedef struct tokenize_arguments {
+    const char *vocabulary, *output;
+    bool decode;
+    char **files;
+    int n_files;
+} tokenize_arguments;
+
+typedef struct id_list {
+    int32_t *ids;
+    int64_t n;
+} id_list;
+
+static ps_status append(id_list *l, const int32_t *ids, int64_t n)
+{
+    PS_TRY(ps_mem_grow(&l->ids, (size_t)l->n, (size_t)(l->n + n), sizeof *ids));
+    memcpy(l->ids + l->n, ids, (size_t)n * sizeof *ids);
+    l->n += n;
+    return PS_OK;
+}
+
+static ps_status encode_file(ps_tokenizer *t, const char *path, id_list *out)
+{
+    char *text = NULL;
+    int32_t *ids = NULL;
+    int64_t n_bytes, n;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_file_read_all(path, MAX_TEXT_BYTES, &text, &n_bytes));
+    PS_TRY_GOTO(ps_tokenizer_encode(t, text, n_bytes, &ids, &n));
+    PS_TRY_GOTO(append(out, ids, n));
+    printf("%s: %lld bytes, %lld tokens\n", path, (long long)n_bytes, (long long)n);
+out:
+    ps_mem_free(ids);
+    ps_mem_free(text);
+    return st;
+}
+
+/* The files one after the other, <|endoftext|> between them. */
+static ps_status encode(ps_tokenizer *t, const tokenize_arguments *a)
+{
+    id_list all = {0};
+    ps_status st = PS_OK;
+    const int32_t eot = ps_tokenizer_eot(t);
+    for (int i = 0; i < a->n_files; i++) {
+        if (i > 0 && eot >= 0) PS_TRY_GOTO(append(&all, &eot, 1));
+        PS_TRY_GOTO(encode_file(t, a->files[i], &all));
+    }
+    PS_TRY_GOTO(ps_token_file_write(a->output, all.ids, all.n));
+    printf("%s: %lld tokens\n", a->output, (long long)all.n);
+out:
+    ps_mem_free(all.ids);
+    return st;
+}
+
+static ps_status decode_file(ps_tokenizer *t, const char *path, FILE *out)
+{
+    enum { AT_ONCE = 65536 };
+    ps_token_file *f = NULL;
+    int32_t *ids = NULL;
+    char *text = NULL;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_token_file_open(path, &f));
+    PS_TRY_GOTO(ps_mem_alloc(AT_ONCE, sizeof *ids, &ids));
+    for (int64_t done = 0, all = ps_token_file_count(f); done < all; done += AT_ONCE) {
+        const int64_t n = ps_min_i64(AT_ONCE, all - done);
+        int64_t n_bytes;
+        PS_TRY_GOTO(ps_token_file_read(f, done, n, ps_tokenizer_vocab_size(t), ids));
+        PS_TRY_GOTO(ps_tokenizer_decode(t, ids, n, &text, &n_bytes));
+        if (fwrite(text, 1, (size_t)n_bytes, out) != (size_t)n_bytes) {
+            st = PS_FAIL(PS_EIO, "cannot write the text");
+            goto out;
+        }
+        ps_mem_free(text);
+        text = NULL;
+    }
+out:
+    ps_mem_free(text);
+    ps_mem_free(ids);
+    ps_token_file_close(f);
+    return st;
+}
+
+static ps_status decode(ps_tokenizer *t, const tokenize_arguments *a)
+{
+    FILE *out = a->output == NULL ? stdout : fopen(a->output, "wb");
+    if (out == NULL) return PS_FAIL(PS_EIO, "cannot write %s", a->output);
+    ps_status st = PS_OK;
+    for (int i = 0; i < a->n_files && st == PS_OK; i++) st = decode_file(t, a->files[i], out);
+    const bool flushed = fflush(out) == 0;
+    if (out != stdout) fclose(out);
+    if (st == PS_OK && !flushed) st = PS_FAIL(PS_EIO, "cannot write %s", a->output == NULL ? "the text" : a->output);
+    return st;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    tokenize_arguments *a = state->input;
+    switch (key) {
+    case 'v': a->vocabulary = arg; return 0;
+    case 'o': a->output = arg; return 0;
+    case 'd': a->decode = true; return 0;
+    case ARGP_KEY_ARG: a->files[a->n_files++] = arg; return 0;
+    case ARGP_KEY_END:
+        if (a->vocabulary == NULL) argp_error(state, "--vocab is needed");
+        if (a->n_files == 0) argp_error(state, "which files?");
+        if (a->output == NULL && !a->decode) argp_error(state, "--output is needed");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_tokenize(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"vocab", 'v', "FOLDER", 0, "Folder with vocab.json and merges.txt (GPT-2's byte-level BPE)", 0},
+        {"output", 'o', "FILE", 0, "Token file to write, in the format of llm.c; with --decode the text", 0},
+        {"decode", 'd', NULL, 0, "Turn token files back into text", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "--vocab FOLDER --output FILE.bin TEXT...\n--vocab FOLDER --decode FILE.bin...",
+        .doc = "Turn texts into one token file, <|endoftext|> between them."};
+    tokenize_arguments a = {.files = calloc((size_t)argc, sizeof *a.files)};
+    if (a.files == NULL) return EXIT_OTHER;
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_tokenizer *t = NULL;
+    ps_status st = ps_tokenizer_open(a.vocabulary, &t);
+    if (st == PS_OK) st = a.decode ? decode(t, &a) : encode(t, &a);
+    const int code = cli_report("tokenize", st);
+    ps_tokenizer_close(t);
+    free(a.files);
+    return code;
+}

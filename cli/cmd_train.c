@@ -1,0 +1,284 @@
+/* cmd_train.c - pstar train. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/machine.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "cli.h"
+#include "config/config.h"
+#include "data/loader.h"
+#include "kernel/kernel.h"
+#include "memory_monitor.h"
+#include "progress.h"
+#include "run_log.h"
+
+/* Everything a run holds. */
+typedef struct run {
+    ps_config *config;
+    const ps_options *o;
+    ps_tokenizer *tokenizer;
+    ps_dataset *train_data, *validation_data;
+    ps_loader *train_loader, *validation_loader; /* validation may be the same loader, another split */
+    ps_split validation_split;
+    ps_engine *engine;
+    memory_monitor *monitor;
+    run_log *log;
+    int64_t B, T, accumulation, vocabulary;
+    int32_t *tokens, *targets;
+    run_totals totals;
+    progress progress;
+} run;
+
+static volatile sig_atomic_t stop_asked;
+
+/* The first Ctrl-C lets the step end; the second finds the default action and ends the program at once. */
+static void ask_to_stop(int signal_number)
+{
+    stop_asked = 1;
+    signal(signal_number, SIG_DFL);
+}
+
+static void close_run(run *r)
+{
+    run_log_close(r->log);
+    memory_monitor_stop(r->monitor);
+    ps_engine_destroy(r->engine);
+    if (r->validation_loader != r->train_loader) ps_loader_destroy(r->validation_loader);
+    ps_loader_destroy(r->train_loader);
+    ps_dataset_close(r->validation_data);
+    ps_dataset_close(r->train_data);
+    ps_tokenizer_close(r->tokenizer);
+    ps_mem_free(r->tokens);
+    ps_mem_free(r->targets);
+    ps_config_destroy(r->config);
+}
+
+/* ---- data ---- */
+
+static ps_status open_data(run *r)
+{
+    const ps_options *o = r->o;
+    if (o->data_train[0] == '\0')
+        return PS_FAIL(PS_EINVAL, "data.train is not set: name a text file or a .bin token file");
+    if (o->data_tokenizer[0] != '\0') {
+        PS_TRY(ps_tokenizer_open(o->data_tokenizer, &r->tokenizer));
+        if (ps_tokenizer_vocab_size(r->tokenizer) > o->model_vocab_size)
+            return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens",
+                           (long long)o->model_vocab_size, o->data_tokenizer, ps_tokenizer_vocab_size(r->tokenizer));
+    }
+    const int32_t vocabulary = (int32_t)o->model_vocab_size;
+    PS_TRY(ps_dataset_open(o->data_train, r->tokenizer, o->train_output_dir, vocabulary, &r->train_data));
+    const ps_loader_options train = {.sequence = r->T,
+                                     .validation_fraction = o->data_validation_split,
+                                     .seed = (uint64_t)o->train_seed,
+                                     .in_file_order = !o->data_shuffle};
+    PS_TRY(ps_loader_create(r->train_data, &train, &r->train_loader));
+    if (o->data_validation[0] != '\0') {
+        const ps_loader_options validation = {.sequence = r->T, .in_file_order = true};
+        PS_TRY(ps_dataset_open(o->data_validation, r->tokenizer, o->train_output_dir, vocabulary, &r->validation_data));
+        PS_TRY(ps_loader_create(r->validation_data, &validation, &r->validation_loader));
+        r->validation_split = PS_SPLIT_TRAIN;
+    } else if (o->data_validation_split > 0) {
+        r->validation_loader = r->train_loader;
+        r->validation_split = PS_SPLIT_VALIDATION;
+    } else if (o->train_eval_interval > 0) {
+        return PS_FAIL(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
+                       (long long)o->train_eval_interval);
+    }
+    return PS_OK;
+}
+
+static ps_status open_run(run *r)
+{
+    const ps_options *o = r->o;
+    PS_TRY(run_log_open(o->train_output_dir, &r->log));
+    r->T = o->data_sequence_length > 0 ? o->data_sequence_length : o->model_n_positions;
+    PS_TRY(open_data(r));
+    PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
+    ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
+    PS_TRY(ps_mem_alloc((size_t)(r->B * r->T), sizeof *r->tokens, &r->tokens));
+    PS_TRY(ps_mem_alloc((size_t)(r->B * r->T), sizeof *r->targets, &r->targets));
+    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(r->engine, o->train_init_from));
+    if (o->client_mem_tracer_use_async_mem_monitor) PS_TRY(memory_monitor_start(&r->monitor));
+    return PS_OK;
+}
+
+/* ---- steps ---- */
+
+static ps_status train_step(run *r, int64_t step, double *loss)
+{
+    *loss = 0;
+    for (int64_t k = 0; k < r->accumulation; k++) {
+        const int64_t first = ((step - 1) * r->accumulation + k) * r->B;
+        float part;
+        PS_TRY(ps_loader_get(r->train_loader, PS_SPLIT_TRAIN, first, r->B, r->tokens, r->targets));
+        PS_TRY(ps_forward(r->engine, &(ps_batch){.tokens = r->tokens, .targets = r->targets}, &part));
+        PS_TRY(ps_backward(r->engine));
+        PS_TRY(ps_step(r->engine));
+        *loss += (double)part / (double)r->accumulation;
+    }
+    return PS_OK;
+}
+
+/* Mean over the first eval_steps micro-batches of the validation data: the same ones each time. */
+static ps_status evaluate(run *r, double *loss)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < r->o->train_eval_steps; i++) {
+        float part;
+        PS_TRY(ps_loader_get(r->validation_loader, r->validation_split, i * r->B, r->B, r->tokens, r->targets));
+        PS_TRY(ps_evaluate(r->engine, &(ps_batch){.tokens = r->tokens, .targets = r->targets}, &part));
+        sum += (double)part;
+    }
+    *loss = sum / (double)r->o->train_eval_steps;
+    return PS_OK;
+}
+
+static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
+{
+    run_totals *t = &r->totals;
+    if (t->steps == 0) t->loss_first = s->loss;
+    t->loss_last = s->loss;
+    t->steps = s->step;
+    t->tokens += r->B * r->T * r->accumulation;
+    t->seconds += s->step_s;
+    t->wait_s = (double)(m->wait_ns - t->before.wait_ns) * 1e-9;
+    t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, m->device_peak_bytes);
+    t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, m->host_peak_bytes);
+    t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, m->disk_peak_bytes);
+    t->memory = *m;
+}
+
+static ps_status one_step(run *r, int64_t step)
+{
+    ps_memory_info before, after;
+    ps_step_info info;
+    ps_engine_reset_peaks(r->engine);
+    ps_engine_get_memory_info(r->engine, &before);
+    progress_step s = {.step = step, .eval_loss = NAN};
+    const int64_t begin_ns = ps_clock_ns();
+    PS_TRY(train_step(r, step, &s.loss));
+    s.step_s = (double)(ps_clock_ns() - begin_ns) * 1e-9;
+    s.tokens_per_s = (double)(r->B * r->T * r->accumulation) / s.step_s;
+    ps_engine_get_step_info(r->engine, &info);
+    ps_engine_get_memory_info(r->engine, &after);
+    take_totals(r, &s, &after);
+    if (r->o->train_eval_interval > 0 && step % r->o->train_eval_interval == 0) PS_TRY(evaluate(r, &s.eval_loss));
+    s.lr = info.learning_rate;
+    s.grad_norm = info.grad_norm;
+    s.skipped = info.skipped;
+    progress_show(&r->progress, &s, &after);
+    const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
+    return run_log_step(r->log, &s, &info, &before, &after, rss);
+}
+
+static const char *backend_name(const ps_options *o)
+{
+    if (o->train_backend == PS_CONFIG_BACKEND_REF) return "ref";
+    return o->train_isa == PS_CONFIG_ISA_AUTO ? ps_cpu_isa_name(ps_cpu_isa_detect()) : ps_config_isa_names[o->train_isa];
+}
+
+static ps_status finish(run *r)
+{
+    run_summary s = {.totals = &r->totals, .interrupted = stop_asked, .backend = backend_name(r->o)};
+    char *config_json = NULL;
+    ps_machine_rss_info rss = {0};
+    PS_TRY(ps_engine_weights_xxh3(r->engine, &s.weights_xxh3));
+    PS_TRY(ps_machine_rss(NULL, &rss));
+    r->totals.rss_peak_bytes = rss.peak_bytes;
+    PS_TRY(ps_config_dump_json(r->config, &config_json));
+    s.config_json = config_json;
+    const ps_status st = run_log_summary(r->log, &s);
+    ps_free(config_json);
+    PS_TRY(st);
+    if (r->o->train_save) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/model.safetensors", r->o->train_output_dir);
+        PS_TRY(ps_engine_save_weights(r->engine, path));
+    }
+    progress_print_table(&r->totals);
+    printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o->train_output_dir,
+           r->o->train_save ? " and model.safetensors" : "");
+    return PS_OK;
+}
+
+static ps_status run_all(run *r)
+{
+    PS_TRY(open_run(r));
+    ps_engine_get_memory_info(r->engine, &r->totals.before);
+    r->totals.memory = r->totals.before;
+    r->totals.loss_first = r->totals.loss_last = NAN;
+    progress_begin(&r->progress, r->o->train_steps, r->o->train_log_interval);
+    for (int64_t step = 1; step <= r->o->train_steps && !stop_asked; step++) PS_TRY(one_step(r, step));
+    progress_end(&r->progress);
+    if (stop_asked)
+        printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o->train_steps);
+    return finish(r);
+}
+
+/* ---- arguments ---- */
+
+enum { OPTION_HELP_CONFIG = 1000 };
+
+typedef struct train_arguments {
+    bool help_config;
+    const char *config;
+    char **overrides;
+    int n_overrides;
+} train_arguments;
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    train_arguments *a = state->input;
+    switch (key) {
+    case OPTION_HELP_CONFIG: a->help_config = true; return 0;
+    case ARGP_KEY_ARG:
+        if (a->config == NULL)
+            a->config = arg;
+        else
+            a->overrides[a->n_overrides++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (a->config == NULL && !a->help_config) argp_error(state, "which configuration? Give a JSON file");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_train(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "CONFIG [key=value ...]",
+        .doc = "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
+               "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
+               "step under way and still writes them; a second Ctrl-C ends at once."};
+    train_arguments a = {.overrides = calloc((size_t)argc, sizeof *a.overrides)};
+    if (a.overrides == NULL) return EXIT_OTHER;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
+    if (a.help_config) {
+        free(a.overrides);
+        return cli_report("train", ps_config_write_help(stdout));
+    }
+    signal(SIGINT, ask_to_stop);
+    signal(SIGTERM, ask_to_stop);
+    run r = {0};
+    ps_status st = cli_load_config(a.config, a.overrides, a.n_overrides, &r.config);
+    if (st == PS_OK) {
+        r.o = ps_config_options(r.config);
+        st = run_all(&r);
+    }
+    const int code = cli_report("train", st);
+    close_run(&r);
+    free(a.overrides);
+    return code;
+}

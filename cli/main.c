@@ -1,0 +1,104 @@
+/* main.c - pstar: finds the command and hands over. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "base/base.h"
+#include "base/status.h"
+
+typedef struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} command;
+
+static const command commands[] = {
+    {"train", cmd_train, "train a model as a configuration says, inside its memory budgets"},
+    {"generate", cmd_generate, "continue a text with a trained model"},
+    {"tokenize", cmd_tokenize, "turn text files into a token file, or back"},
+    {"info", cmd_info, "show the machine, what this build can use of it, and its limits"},
+};
+
+int cli_exit_code(ps_status st)
+{
+    switch (st) {
+    case PS_OK: return 0;
+    case PS_EINVAL:
+    case PS_EFORMAT:
+    case PS_EBUDGET: return EXIT_INPUT;
+    case PS_EIO: return EXIT_IO;
+    case PS_ENOMEM_HOST:
+    case PS_ENOMEM_DEV:
+    case PS_EDEVICE:
+    case PS_ENUMERIC:
+    case PS_ENOSYS:
+    case PS_ESTATE: return EXIT_OTHER;
+    }
+    return EXIT_OTHER;
+}
+
+int cli_report(const char *name, ps_status st)
+{
+    if (st != PS_OK) fprintf(stderr, "pstar %s: %s\n", name, ps_last_error());
+    return cli_exit_code(st);
+}
+
+ps_status cli_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
+{
+    ps_status st = PS_OK;
+    ps_config *c = NULL;
+    *out = NULL;
+    PS_TRY_GOTO(ps_config_load(path, &c));
+    for (int i = 0; i < n_overrides; i++) {
+        char key[256];
+        const char *equals = strchr(overrides[i], '=');
+        if (equals == NULL || equals == overrides[i] || (size_t)(equals - overrides[i]) >= sizeof key) {
+            st = PS_FAIL(PS_EINVAL, "'%s' is not of the form key=value", overrides[i]);
+            goto out;
+        }
+        snprintf(key, sizeof key, "%.*s", (int)(equals - overrides[i]), overrides[i]);
+        PS_TRY_GOTO(ps_config_set(c, key, equals + 1));
+    }
+    PS_TRY_GOTO(ps_config_validate(c));
+    *out = c;
+    c = NULL;
+out:
+    ps_config_destroy(c);
+    return st;
+}
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "Usage: pstar COMMAND [ARGUMENT...]\n"
+                 "Train transformers whose model data does not fit in memory.\n\n");
+    for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "\npstar COMMAND --help tells more. Exit status: 0 done, 2 bad input or a budget that is too small,\n"
+                 "3 reading or writing failed, 1 anything else.\n");
+}
+
+int main(int argc, char **argv)
+{
+    argp_err_exit_status = EXIT_INPUT;
+    if (argc < 2) {
+        print_usage(stderr);
+        return EXIT_INPUT;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("pstar %d.%d.%d\n", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
+        return 0;
+    }
+    for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
+        if (strcmp(argv[1], commands[i].name) != 0) continue;
+        char name[64]; /* argp prints it in its messages */
+        snprintf(name, sizeof name, "pstar %s", commands[i].name);
+        argv[1] = name;
+        return commands[i].run(argc - 1, argv + 1);
+    }
+    fprintf(stderr, "pstar: no command '%s'; pstar --help lists them\n", argv[1]);
+    return EXIT_INPUT;
+}

@@ -1,0 +1,119 @@
+#include "progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/machine.h"
+
+#define BAR_CELLS 20
+
+static double now_s(void)
+{
+    return (double)ps_clock_ns() * 1e-9;
+}
+
+void progress_begin(progress *p, int64_t n_steps, int64_t log_interval)
+{
+    *p = (progress){
+        .n_steps = n_steps, .log_interval = log_interval, .is_terminal = isatty(STDOUT_FILENO), .begin_s = now_s()};
+}
+
+static void format_time(double seconds, char *text, size_t bytes)
+{
+    const long s = lround(seconds);
+    if (s >= 3600)
+        snprintf(text, bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, bytes, "%ld:%02ld", s / 60, s % 60);
+}
+
+static void show_tiers(const ps_memory_info *m)
+{
+    char device[PS_BYTES_TEXT_MAX], host[PS_BYTES_TEXT_MAX], disk[PS_BYTES_TEXT_MAX];
+    printf(" | device %s host %s disk %s", ps_bytes_format(m->device_used_bytes, device),
+           ps_bytes_format(m->host_used_bytes, host), ps_bytes_format(m->disk_used_bytes, disk));
+}
+
+static void show_bar(const progress *p, const progress_step *s, const ps_memory_info *m)
+{
+    char eta[32], bar[BAR_CELLS + 1];
+    const int64_t filled = s->step * BAR_CELLS / p->n_steps;
+    for (int i = 0; i < BAR_CELLS; i++) bar[i] = i < filled ? '#' : '.';
+    bar[BAR_CELLS] = '\0';
+    format_time((now_s() - p->begin_s) / (double)s->step * (double)(p->n_steps - s->step), eta, sizeof eta);
+    printf("\r\033[K[%s] %lld/%lld loss %.4f %.0f tokens/s ETA %s", bar, (long long)s->step, (long long)p->n_steps,
+           s->loss, s->tokens_per_s, eta);
+    show_tiers(m);
+}
+
+static void show_line(const progress *p, const progress_step *s, const ps_memory_info *m)
+{
+    printf("step %lld/%lld loss %.4f lr %.3g grad_norm %.3f %.0f tokens/s %.3f s", (long long)s->step,
+           (long long)p->n_steps, s->loss, s->lr, s->grad_norm, s->tokens_per_s, s->step_s);
+    show_tiers(m);
+    if (s->skipped) printf(" | overflow: step skipped");
+    putchar('\n');
+}
+
+void progress_show(const progress *p, const progress_step *s, const ps_memory_info *memory)
+{
+    if (p->is_terminal)
+        show_bar(p, s, memory);
+    else if (s->step % p->log_interval == 0 || s->step == 1 || s->step == p->n_steps)
+        show_line(p, s, memory);
+    if (!isnan(s->eval_loss)) {
+        if (p->is_terminal) printf("\r\033[K");
+        printf("step %lld validation loss %.4f\n", (long long)s->step, s->eval_loss);
+    }
+    fflush(stdout);
+}
+
+void progress_end(const progress *p)
+{
+    if (p->is_terminal) putchar('\n');
+}
+
+static void print_tier(const char *name, int64_t peak, int64_t planned, int64_t budget)
+{
+    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX], c[PS_BYTES_TEXT_MAX];
+    if (budget == 0)
+        printf("%-8s %12s %12s %12s\n", name, "-", "-", "none");
+    else
+        printf("%-8s %12s %12s %12s\n", name, ps_bytes_format(peak, a), ps_bytes_format(planned, b),
+               ps_bytes_format(budget, c));
+}
+
+static void print_link(const char *name, int64_t bytes, int64_t steps)
+{
+    char all[PS_BYTES_TEXT_MAX], each[PS_BYTES_TEXT_MAX];
+    printf("%-16s %12s %12s\n", name, ps_bytes_format(bytes, all), ps_bytes_format(bytes / (steps > 0 ? steps : 1), each));
+}
+
+void progress_print_table(const run_totals *t)
+{
+    const ps_memory_info *m = &t->memory, *b = &t->before;
+    char data[PS_BYTES_TEXT_MAX], ram[PS_BYTES_TEXT_MAX], rss[PS_BYTES_TEXT_MAX];
+    printf("\n%lld parameters, %s of model data, %s of memory budget (device + host)\n", (long long)m->parameters,
+           ps_bytes_format(m->model_data_bytes, data),
+           ps_bytes_format(m->device_budget_bytes + m->host_budget_bytes, ram));
+    printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)t->steps,
+           (long long)t->tokens);
+    printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);
+    printf("waiting   %.1f s for copies, %.1f %% of the time\n", t->wait_s,
+           t->seconds > 0 ? t->wait_s / t->seconds * 100 : 0);
+    printf("process   %s resident at most\n", ps_bytes_format(t->rss_peak_bytes, rss));
+    printf("chunks    %lld of %lld elements, %.2f %% waste\n\n", (long long)m->n_chunks, (long long)m->chunk_elements,
+           m->chunk_waste * 100);
+    printf("%-8s %12s %12s %12s\n", "tier", "peak", "predicted", "budget");
+    print_tier("device", t->device_peak_bytes, m->planned_device_peak_bytes, m->device_budget_bytes);
+    print_tier("host", t->host_peak_bytes, m->planned_host_peak_bytes, m->host_budget_bytes);
+    print_tier("disk", t->disk_peak_bytes, m->planned_disk_peak_bytes, m->disk_budget_bytes);
+    printf("\n%-16s %12s %12s\n", "moved", "all", "a step");
+    print_link("host -> device", m->host_to_device_bytes - b->host_to_device_bytes, t->steps);
+    print_link("device -> host", m->device_to_host_bytes - b->device_to_host_bytes, t->steps);
+    print_link("disk reads", m->disk_read_bytes - b->disk_read_bytes, t->steps);
+    print_link("disk writes", m->disk_write_bytes - b->disk_write_bytes, t->steps);
+}

@@ -1,0 +1,35 @@
+/* progress.h - what training shows while it runs: a bar that redraws itself on a terminal, plain lines elsewhere; and the
+ * table at the end. */
+#ifndef PSTAR_PROGRESS_H
+#define PSTAR_PROGRESS_H
+
+#include "patrickstar.h"
+
+typedef struct progress {
+    int64_t n_steps, log_interval;
+    int is_terminal;
+    double begin_s;
+} progress;
+
+typedef struct progress_step {
+    int64_t step; /* 1-based */
+    double loss, eval_loss; /* eval_loss NaN: none */
+    double lr, grad_norm, step_s, tokens_per_s;
+    int skipped;
+} progress_step;
+
+/* Numbers of a whole run, for the table. */
+typedef struct run_totals {
+    int64_t steps, tokens;
+    double seconds, wait_s, loss_first, loss_last;
+    int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
+    ps_memory_info memory; /* at the end */
+    ps_memory_info before; /* at the first step: links count from there */
+} run_totals;
+
+void progress_begin(progress *p, int64_t n_steps, int64_t log_interval);
+void progress_show(const progress *p, const progress_step *s, const ps_memory_info *memory);
+void progress_end(const progress *p); /* leaves the bar's line */
+void progress_print_table(const run_totals *t);
+
+#endif

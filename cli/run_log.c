@@ -1,0 +1,154 @@
+#include "run_log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/status.h"
+
+struct run_log {
+    char *folder;
+    char metrics_path[4096];
+    FILE *metrics;
+};
+
+ps_status run_log_open(const char *folder, run_log **out)
+{
+    ps_status st = PS_OK;
+    run_log *l = NULL;
+    *out = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *l, &l));
+    PS_TRY_GOTO(ps_mem_strdup(folder, &l->folder));
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        st = PS_FAIL(PS_EIO, "train.output_dir: cannot make folder %s: %s", folder, strerror(errno));
+        goto out;
+    }
+    const int n = snprintf(l->metrics_path, sizeof l->metrics_path, "%s/metrics.jsonl", folder);
+    l->metrics = n > 0 && (size_t)n < sizeof l->metrics_path ? fopen(l->metrics_path, "w") : NULL;
+    if (l->metrics == NULL) {
+        st = PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
+        goto out;
+    }
+    *out = l;
+    l = NULL;
+out:
+    run_log_close(l);
+    return st;
+}
+
+void run_log_close(run_log *l)
+{
+    if (l == NULL) return;
+    if (l->metrics != NULL) fclose(l->metrics);
+    ps_mem_free(l->folder);
+    ps_mem_free(l);
+}
+
+/* JSON has no infinity and no NaN: null. */
+static void put_real(json_t *o, const char *key, double value)
+{
+    json_object_set_new(o, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+static void put_int(json_t *o, const char *key, int64_t value)
+{
+    json_object_set_new(o, key, json_integer(value));
+}
+
+static void put_links(json_t *o, const ps_memory_info *before, const ps_memory_info *after)
+{
+    const int64_t up = after->host_to_device_bytes - before->host_to_device_bytes,
+                  down = after->device_to_host_bytes - before->device_to_host_bytes,
+                  read = after->disk_read_bytes - before->disk_read_bytes,
+                  write = after->disk_write_bytes - before->disk_write_bytes;
+    put_int(o, "moved_bytes", up + down + read + write);
+    put_int(o, "host_to_device_bytes", up);
+    put_int(o, "device_to_host_bytes", down);
+    put_int(o, "disk_read_bytes", read);
+    put_int(o, "disk_write_bytes", write);
+}
+
+ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, const ps_memory_info *before,
+                       const ps_memory_info *after, int64_t rss_peak_bytes)
+{
+    json_t *o = json_object();
+    put_int(o, "step", s->step);
+    put_real(o, "loss", s->loss);
+    put_real(o, "lr", info->learning_rate);
+    put_real(o, "grad_norm", info->grad_norm);
+    put_real(o, "loss_scale", info->loss_scale);
+    json_object_set_new(o, "skipped", json_boolean(info->skipped));
+    put_real(o, "step_s", s->step_s);
+    put_real(o, "tokens_per_s", s->tokens_per_s);
+    put_int(o, "device_peak_bytes", after->device_peak_bytes);
+    put_int(o, "host_peak_bytes", after->host_peak_bytes);
+    put_int(o, "disk_peak_bytes", after->disk_peak_bytes);
+    put_links(o, before, after);
+    put_real(o, "wait_s", (double)(after->wait_ns - before->wait_ns) * 1e-9);
+    if (rss_peak_bytes > 0) put_int(o, "rss_peak_bytes", rss_peak_bytes);
+    if (!isnan(s->eval_loss)) put_real(o, "eval_loss", s->eval_loss);
+    const bool written = o != NULL && json_dumpf(o, l->metrics, JSON_COMPACT) == 0 && fputc('\n', l->metrics) != EOF &&
+                         fflush(l->metrics) == 0;
+    json_decref(o);
+    if (!written) return PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
+    return PS_OK;
+}
+
+static void put_memory(json_t *o, const run_totals *t)
+{
+    const ps_memory_info *m = &t->memory;
+    put_int(o, "parameters", m->parameters);
+    put_int(o, "model_data_bytes", m->model_data_bytes);
+    put_int(o, "chunk_elements", m->chunk_elements);
+    put_int(o, "n_chunks", m->n_chunks);
+    put_real(o, "chunk_waste", m->chunk_waste);
+    put_int(o, "device_budget_bytes", m->device_budget_bytes);
+    put_int(o, "host_budget_bytes", m->host_budget_bytes);
+    put_int(o, "disk_budget_bytes", m->disk_budget_bytes);
+    put_int(o, "device_peak_bytes", t->device_peak_bytes);
+    put_int(o, "host_peak_bytes", t->host_peak_bytes);
+    put_int(o, "disk_peak_bytes", t->disk_peak_bytes);
+    put_int(o, "planned_device_peak_bytes", m->planned_device_peak_bytes);
+    put_int(o, "planned_host_peak_bytes", m->planned_host_peak_bytes);
+    put_int(o, "planned_disk_peak_bytes", m->planned_disk_peak_bytes);
+    put_int(o, "planned_moved_bytes_per_step", m->planned_moved_bytes);
+    put_int(o, "non_model_peak_bytes", m->non_model_peak_bytes);
+    put_int(o, "rss_peak_bytes", t->rss_peak_bytes);
+}
+
+ps_status run_log_summary(run_log *l, const run_summary *s)
+{
+    const run_totals *t = s->totals;
+    char hash[17], path[4200], version[32];
+    snprintf(hash, sizeof hash, "%016" PRIx64, s->weights_xxh3);
+    snprintf(path, sizeof path, "%s/summary.json", l->folder);
+    snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
+    json_t *o = json_object();
+    json_object_set_new(o, "version", json_string(version));
+    json_object_set_new(o, "weights_xxh3", json_string(hash));
+    put_int(o, "steps", t->steps);
+    put_int(o, "tokens", t->tokens);
+    put_real(o, "seconds", t->seconds);
+    put_real(o, "tokens_per_s", t->seconds > 0 ? (double)t->tokens / t->seconds : 0);
+    put_real(o, "wait_s", t->wait_s);
+    put_real(o, "loss_first", t->loss_first);
+    put_real(o, "loss_last", t->loss_last);
+    json_object_set_new(o, "interrupted", json_boolean(s->interrupted));
+    put_memory(o, t);
+    put_links(o, &t->before, &t->memory);
+    json_object_set_new(o, "backend", json_string(s->backend));
+    json_object_set_new(o, "config", json_loads(s->config_json, 0, NULL));
+    char *text = json_dumps(o, JSON_INDENT(2));
+    json_decref(o);
+    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for %s", path);
+    const ps_status st = ps_file_write_all(path, text, (int64_t)strlen(text));
+    free(text);
+    return st;
+}
