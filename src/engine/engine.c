@@ -48,7 +48,7 @@ static ps_status initialize(ps_model_func model, void *user, int local_rank, con
     ps_engine *e = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
     PS_TRY_GOTO(ps_settings_read(config, training, &e->settings));
-    ps_kernels_set_threads(e->settings.threads);
+    ps_engine_enter(e);
     PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
     PS_TRY_GOTO(build(e, model, user));
@@ -91,6 +91,11 @@ ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const cha
                                         [PS_ENGINE_FAILED] = "a failure inside a step"};
     if (e->state == wanted) return PS_OK;
     return PS_FAIL(PS_ESTATE, "%s is not allowed after %s; it follows %s", call, after[e->state], after[wanted]);
+}
+
+void ps_engine_enter(const ps_engine *e)
+{
+    ps_kernels_set_threads(e->settings.threads);
 }
 
 ps_status ps_engine_check(ps_engine *e, ps_status st)

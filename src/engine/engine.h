@@ -31,6 +31,9 @@ struct ps_engine {
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
 
+/* The engine computes on the calling thread from here on: that thread may be another one than last time. */
+void ps_engine_enter(const ps_engine *e);
+
 /* st unless PS_OK turns the engine failed. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);
 

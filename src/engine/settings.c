@@ -136,7 +136,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
                  : o->fp16_enabled ? PS_DTYPE_F16
                                    : PS_DTYPE_F32,
         .seed = (uint64_t)o->train_seed,
-        .threads = (int)o->train_threads,
+        .threads = o->train_threads > 0 ? (int)o->train_threads : ps_machine_cores(NULL),
         .prefetch = (int32_t)o->memory_prefetch,
         .wait_at_once = !o->client_opts_with_async_move,
         .keep_freed_memory = o->client_opts_with_mem_cache,

@@ -14,7 +14,7 @@ typedef struct ps_settings {
     ps_dtype dtype;
     uint64_t seed;
     ps_kernels kernels;
-    int threads;
+    int threads; /* >= 1 */
 
     ps_budgets budgets;
     const ps_policy *policy;

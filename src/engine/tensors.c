@@ -41,6 +41,7 @@ static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64
     const ps_layout *l = e->blueprint->layout;
     const ps_place *p = &l->places[tensor];
     ps_store *s = e->tiers.store;
+    ps_engine_enter(e);
     PS_TRY(ps_engine_check(e, ps_runner_flush(&e->runner)));
     for (int64_t done = 0; done < n;) {
         const int64_t at = p->offset + first + done;

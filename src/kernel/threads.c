@@ -1,9 +1,8 @@
 #include <omp.h>
 
-#include "base/machine.h"
 #include "kernel/kernel.h"
 
 void ps_kernels_set_threads(int n_threads)
 {
-    omp_set_num_threads(n_threads > 0 ? n_threads : ps_machine_cores(NULL));
+    omp_set_num_threads(n_threads);
 }
