@@ -182,7 +182,11 @@ static void test_ranks(void **state)
     ps_schedule *s = NULL;
     assert_ok(ps_trace_create(&t));
     for (int32_t m = 0; m < 6; m++) {
-        assert_ok(ps_trace_add_moment(t, m < 2 ? PS_PHASE_FORWARD : m == 2 ? PS_PHASE_BACKWARD : PS_PHASE_ADAM, "m", 0, 1));
+        assert_ok(ps_trace_add_moment(t,
+                                      m < 2    ? PS_PHASE_FORWARD
+                                      : m == 2 ? PS_PHASE_BACKWARD
+                                               : PS_PHASE_ADAM,
+                                      "m", 0, 1));
         assert_ok(ps_trace_add_access(t, m, PS_TIER_DEVICE, PS_ACCESS_READ));
     }
     assert_ok(ps_schedule_create(t, 8, &s));
@@ -235,8 +239,9 @@ static void test_find(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_opt_is_minimal), cmocka_unit_test(test_belady_is_minimal), cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_patrickstar_case), cmocka_unit_test(test_find),
+        cmocka_unit_test(test_opt_is_minimal), cmocka_unit_test(test_belady_is_minimal),
+        cmocka_unit_test(test_ranks),          cmocka_unit_test(test_patrickstar_case),
+        cmocka_unit_test(test_find),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,8 @@ static void test_merging(void **state)
 {
     (void)state;
     static const ps_access_mode R = PS_ACCESS_READ, W = PS_ACCESS_WRITE, O = PS_ACCESS_OVERWRITE;
-    const ps_access_mode cases[][3] = {{R, R, R}, {R, W, W}, {W, R, W}, {W, W, W}, {O, O, O}, {O, R, W}, {R, O, W}, {O, W, W}};
+    const ps_access_mode cases[][3] = {{R, R, R}, {R, W, W}, {W, R, W}, {W, W, W},
+                                       {O, O, O}, {O, R, W}, {R, O, W}, {O, W, W}};
     ps_trace *t = NULL;
     assert_ok(ps_trace_create(&t));
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
