@@ -6,6 +6,8 @@
  * small tensor pull in a chunk of a distant layer. */
 #define LOOK_BACK 3
 #define WASTE_TARGET 0.01
+/* Far beyond any model, and sums of it with paddings stay far below INT64_MAX. */
+#define MAX_ELEMENTS ((int64_t)1 << 56)
 
 static int64_t aligned(int64_t elements)
 {
@@ -57,17 +59,26 @@ static int64_t place_all(const int64_t *elements, int32_t n, int64_t capacity, p
     return n_chunks;
 }
 
+/* *total: sum of the sizes. */
+static ps_status check_sizes(const int64_t *tensor_elements, int32_t n_tensors, int64_t *total)
+{
+    *total = 0;
+    if (n_tensors < 1) return PS_FAIL(PS_EINVAL, "a layout needs at least one tensor");
+    for (int32_t t = 0; t < n_tensors; t++) {
+        if (tensor_elements[t] < 1 || tensor_elements[t] > MAX_ELEMENTS - *total)
+            return PS_FAIL(PS_EINVAL, "tensor %d has %lld elements", t, (long long)tensor_elements[t]);
+        *total += tensor_elements[t];
+    }
+    return PS_OK;
+}
+
 ps_status ps_layout_create(const int64_t *tensor_elements, int32_t n_tensors, int64_t chunk_elements, ps_layout **out)
 {
     *out = NULL;
-    if (n_tensors < 1) return PS_FAIL(PS_EINVAL, "a layout needs at least one tensor");
-    if (chunk_elements < 1) return PS_FAIL(PS_EINVAL, "chunk size of %lld elements", (long long)chunk_elements);
     int64_t total = 0;
-    for (int32_t t = 0; t < n_tensors; t++) {
-        if (tensor_elements[t] < 1)
-            return PS_FAIL(PS_EINVAL, "tensor %d has %lld elements", t, (long long)tensor_elements[t]);
-        total += tensor_elements[t];
-    }
+    PS_TRY(check_sizes(tensor_elements, n_tensors, &total));
+    if (chunk_elements < 1 || chunk_elements > MAX_ELEMENTS)
+        return PS_FAIL(PS_EINVAL, "chunk size of %lld elements", (long long)chunk_elements);
     const int64_t capacity = ps_round_up(chunk_elements, PS_CHUNK_UNIT_ELEMENTS);
     const int64_t n_chunks = place_all(tensor_elements, n_tensors, capacity, NULL);
     if (n_chunks > INT32_MAX / 8)
@@ -133,14 +144,9 @@ ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, in
 {
     *chunk_elements = 0;
     search_state s = {.elements = tensor_elements, .n = n_tensors, .best_waste = 1};
-    s.min = ps_round_up(ps_max_i64(min_elements, 1), PS_CHUNK_UNIT_ELEMENTS);
+    s.min = ps_round_up(ps_min_i64(ps_max_i64(min_elements, 1), MAX_ELEMENTS), PS_CHUNK_UNIT_ELEMENTS);
     s.max = ps_max_i64(s.min, max_elements);
-    for (int32_t t = 0; t < n_tensors; t++) {
-        if (tensor_elements[t] < 1)
-            return PS_FAIL(PS_EINVAL, "tensor %d has %lld elements", t, (long long)tensor_elements[t]);
-        s.total += tensor_elements[t];
-    }
-    if (n_tensors < 1) return PS_FAIL(PS_EINVAL, "a layout needs at least one tensor");
+    PS_TRY(check_sizes(tensor_elements, n_tensors, &s.total));
     /* Equal divisions: no waste but for the ends. At most 64 of them in the range. */
     const int64_t n_first = ps_max_i64(1, s.total / s.max), n_last = s.total / s.min + 1;
     const int64_t n_step = ps_max_i64(1, (n_last - n_first) / 64);

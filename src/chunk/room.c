@@ -1,4 +1,6 @@
 /* room.c - who leaves a full tier, and what is copied ahead of time. */
+#include <string.h>
+
 #include "chunk/store_impl.h"
 
 /* How many moments ahead room for growing activations is prepared, per unit of prefetch depth. */
@@ -34,7 +36,7 @@ static bool may_leave(const ps_store *s, const chunk *c, ps_tier tier)
     return true;
 }
 
-/* The best victim not yet passed over, or -1. Passing over is marked by `passed` (a tick value). */
+/* The best victim not yet passed over, or -1. `passed`: by chunk id. */
 static ps_chunk_id pick_victim(const ps_store *s, ps_tier tier, const uint8_t *passed)
 {
     ps_chunk_id best = -1;
@@ -42,7 +44,7 @@ static ps_chunk_id pick_victim(const ps_store *s, ps_tier tier, const uint8_t *p
     bool best_clean = false;
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         const chunk *c = &s->chunks[id];
-        if ((passed != NULL && passed[id]) || !may_leave(s, c, tier)) continue;
+        if (passed[id] || !may_leave(s, c, tier)) continue;
         const bool clean = is_clean_on(c, tier);
         int64_t rank;
         if (tier == PS_TIER_HOST && is_current(c, PS_TIER_DEVICE)) {
@@ -69,14 +71,19 @@ static void drop(ps_store *s, ps_chunk_id id, ps_tier tier)
     s->stats.n_dropped++;
 }
 
-/* The oldest transfer from or to the tier, or -1. */
+/* The oldest transfer from or to the tier, else the oldest of all, or -1. */
 static ps_chunk_id first_flight(const ps_store *s, ps_tier tier)
 {
     for (int32_t i = 0; i < s->n_flying; i++) {
         const flight *f = &s->chunks[s->flying[i]].flight;
         if (f->src == tier || f->dst == tier) return s->flying[i];
     }
-    return -1;
+    return s->n_flying > 0 ? s->flying[0] : -1;
+}
+
+static void clear_passed(ps_store *s)
+{
+    memset(s->passed, 0, (size_t)s->n_ids * sizeof *s->passed);
 }
 
 /* Nothing more can leave. The chunk limit is a wish, the budget a promise: within the budget the request is granted. */
@@ -92,18 +99,20 @@ static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
 ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes)
 {
     if (s->d.ram[tier] == NULL) return PS_FAIL(PS_EBUDGET, "%s: the tier does not exist", ps_tier_name(tier));
+    clear_passed(s);
     for (;;) {
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
         if (tier == PS_TIER_DEVICE) shrink_non_model(s, s->d.prefetch);
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
-        const ps_chunk_id id = pick_victim(s, tier, NULL);
+        const ps_chunk_id id = pick_victim(s, tier, s->passed);
         if (id < 0) {
             if (tier == PS_TIER_DEVICE) shrink_non_model(s, 0);
             if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
-            /* what was fetched too early may leave again once it has arrived */
+            /* what was fetched too early may leave again once it has arrived; a copy further down makes room there */
             const ps_chunk_id arriving = first_flight(s, tier);
             if (arriving < 0) return no_room(s, tier, bytes);
             PS_TRY(ps_store_retire(s, arriving));
+            clear_passed(s);
             continue;
         }
         chunk *c = &s->chunks[id];
@@ -111,7 +120,8 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes)
             if (!c->flight.active) {
                 bool started = false;
                 PS_TRY(ps_store_start_write_back(s, id, tier, &started));
-                if (!started) return no_room(s, tier, bytes);
+                s->passed[id] = 1; /* when no other tier has room for it, one that is clean may still leave */
+                if (!started) continue;
             }
             PS_TRY(ps_store_retire(s, id));
         } else if (c->flight.active) {
@@ -128,7 +138,7 @@ static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t dist
     *there = ps_store_free_bytes(s, tier) >= bytes;
     if (*there) return PS_OK;
     if (tier == PS_TIER_DEVICE) shrink_non_model(s, distance);
-    for (ps_chunk_id id = 0; id < s->n_ids; id++) passed[id] = 0;
+    clear_passed(s);
     int64_t coming = 0; /* bytes that will be free once the write-backs under way are done */
     while (ps_store_free_bytes(s, tier) + coming < bytes) {
         const ps_chunk_id id = pick_victim(s, tier, passed);
@@ -143,7 +153,7 @@ static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t dist
         } else {
             bool started = false;
             PS_TRY(ps_store_start_write_back(s, id, tier, &started));
-            if (!started) break;
+            if (!started) continue;
             coming += c->bytes;
         }
     }

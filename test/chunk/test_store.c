@@ -1,0 +1,553 @@
+/* The store driven as a foreign framework would drive it, against a model that only remembers what each chunk should hold. */
+#include "chunk/chunk_fixture.h"
+
+#define CHUNK_ELEMENTS 2048
+#define PAGES(n) ((n)*PS_PAGE_BYTES)
+#define MAX_IDS (PS_LIST_COUNT * 64)
+#define NON_MODEL_BYTES PAGES(6)
+
+typedef struct scenario {
+    uint64_t seed;
+    bool simulated, scheduled, wait_at_once;
+    int64_t device_bytes, host_bytes, disk_bytes;
+    ps_disk_backend backend;
+    const ps_policy *policy;
+    int32_t prefetch;
+    bool may_refuse; /* PS_EBUDGET is legal */
+    int32_t n_operations;
+} scenario;
+
+typedef struct outcome {
+    ps_store_stats stats;
+    int64_t peak[PS_RAM_TIER_COUNT];
+    int64_t refused;
+} outcome;
+
+typedef struct world {
+    const scenario *sc;
+    dice d;
+    ps_layout *layout;
+    ps_device *ram[PS_RAM_TIER_COUNT];
+    ps_disk *disk;
+    ps_store *store;
+    ps_trace *trace;
+    ps_schedule *schedule;
+    char *non_model;
+    uint32_t content[MAX_IDS]; /* the pattern a chunk holds; 0: zeros or nothing */
+    bool has_content[MAX_IDS];
+    uint32_t next_pattern;
+    int64_t refused, live_bytes;
+} world;
+
+static const int32_t item_bytes[PS_LIST_COUNT] = {2, 4, 0, 4, 0};
+
+static int64_t bytes_of(const world *w, ps_chunk_id id)
+{
+    return (int64_t)CHUNK_ELEMENTS * item_bytes[id / w->layout->n_chunks];
+}
+
+static ps_chunk_id any_chunk(world *w)
+{
+    static const ps_list lists[] = {PS_LIST_PARAM16, PS_LIST_MASTER, PS_LIST_VARIANCE};
+    return ps_store_chunk(w->layout, lists[roll(&w->d, 3)], roll(&w->d, w->layout->n_chunks));
+}
+
+static void check(const world *w)
+{
+    assert_ok(ps_store_check(w->store));
+}
+
+static void expect(const world *w, ps_chunk_id id, const void *payload)
+{
+    if (w->sc->simulated) return;
+    const uint32_t *words = payload;
+    for (int64_t i = 0; i < bytes_of(w, id) / 4; i++) {
+        const uint32_t want = w->content[id] == 0 ? 0 : w->content[id] + (uint32_t)i;
+        if (words[i] != want)
+            fail_msg("seed %llu: chunk id %d, word %lld is %x, not %x", (unsigned long long)w->sc->seed, id,
+                     (long long)i, words[i], want);
+    }
+}
+
+static void put(world *w, ps_chunk_id id, void *payload)
+{
+    w->content[id] = w->next_pattern += 100000;
+    w->has_content[id] = true;
+    if (w->sc->simulated) return;
+    uint32_t *words = payload;
+    for (int64_t i = 0; i < bytes_of(w, id) / 4; i++) words[i] = w->content[id] + (uint32_t)i;
+}
+
+/* Pin, check or change, and leave it pinned. False: refused for want of room. */
+static bool use(world *w, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
+{
+    void *payload = NULL;
+    const ps_status st = ps_store_pin(w->store, id, tier, mode, &payload);
+    check(w);
+    if (st == PS_EBUDGET && w->sc->may_refuse) {
+        w->refused++;
+        assert_null(payload);
+        return false;
+    }
+    assert_ok(st);
+    assert_non_null(payload);
+    assert_ptr_equal(payload, ps_store_payload(w->store, id));
+    assert_true(ps_store_chunk_copies(w->store, id) & 1u << tier);
+    assert_int_equal(ps_store_chunk_state(w->store, id), PS_STATE_COMPUTE);
+    if (mode != PS_ACCESS_OVERWRITE) expect(w, id, payload);
+    if (mode != PS_ACCESS_READ) {
+        assert_int_equal(ps_store_chunk_copies(w->store, id), 1u << tier);
+        put(w, id, payload);
+    }
+    w->has_content[id] = true;
+    return true;
+}
+
+static void open_world(world *w, const scenario *sc)
+{
+    *w = (world){.sc = sc, .d = dice_of(sc->seed), .next_pattern = 1, .live_bytes = ps_mem_live_bytes()};
+    int64_t elements[16];
+    const int32_t n = 6 + roll(&w->d, 6);
+    for (int32_t t = 0; t < n; t++) elements[t] = 1 + roll(&w->d, CHUNK_ELEMENTS);
+    elements[roll(&w->d, n)] = CHUNK_ELEMENTS * 2 + 100; /* a run of three */
+    assert_ok(ps_layout_create(elements, n, CHUNK_ELEMENTS, &w->layout));
+    const ps_device_ops *ops = sc->simulated ? &ps_device_sim_ops : &ps_device_cpu_ops;
+    assert_ok(ps_device_create(ops, "device", sc->device_bytes, &w->ram[0]));
+    assert_ok(ps_device_create(ops, "host", sc->host_bytes, &w->ram[1]));
+    if (sc->disk_bytes > 0) assert_ok(ps_disk_open("/tmp", sc->simulated ? PS_DISK_SIM : sc->backend, 4, &w->disk));
+    ps_store_desc desc = {.layout = w->layout,
+                          .ram = {w->ram[0], w->ram[1]},
+                          .disk = w->disk,
+                          .disk_budget_bytes = sc->disk_bytes,
+                          .policy = sc->policy,
+                          .prefetch = sc->prefetch,
+                          .wait_at_once = sc->wait_at_once};
+    memcpy(desc.item_bytes, item_bytes, sizeof item_bytes);
+    assert_ok(ps_store_create(&desc, &w->store));
+    assert_ok(ps_store_reserve_non_model(w->store, NON_MODEL_BYTES, (void *)&w->non_model));
+}
+
+static void close_world(world *w, outcome *out)
+{
+    *out = (outcome){.stats = ps_store_get_stats(w->store), .refused = w->refused};
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) out->peak[t] = ps_device_get_stats(w->ram[t]).peak_bytes;
+    ps_store_destroy(w->store);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        assert_int_equal(ps_device_get_stats(w->ram[t]).used_bytes, 0);
+        assert_true(out->peak[t] <= (t == 0 ? w->sc->device_bytes : w->sc->host_bytes));
+        ps_device_destroy(w->ram[t]);
+    }
+    assert_true(out->stats.disk_bytes <= w->sc->disk_bytes);
+    ps_disk_close(w->disk);
+    ps_schedule_destroy(w->schedule);
+    ps_trace_destroy(w->trace);
+    ps_layout_destroy(w->layout);
+    assert_int_equal(ps_mem_live_bytes(), w->live_bytes);
+}
+
+/* A step of random accesses; at most three chunks a moment, so that a few pages are enough for each. */
+static void make_schedule(world *w)
+{
+    assert_ok(ps_trace_create(&w->trace));
+    const int32_t n_moments = 5 + roll(&w->d, 30);
+    for (int32_t m = 0; m < n_moments; m++) {
+        const ps_phase phase = m < n_moments / 2 ? PS_PHASE_FORWARD : PS_PHASE_ADAM;
+        assert_ok(ps_trace_add_moment(w->trace, phase, "moment", roll(&w->d, (int32_t)NON_MODEL_BYTES),
+                                      100 * roll(&w->d, 100)));
+        ps_chunk_id seen[3] = {-1, -1, -1};
+        const int32_t n = roll(&w->d, 4);
+        for (int32_t k = 0; k < n; k++) {
+            const ps_chunk_id id = any_chunk(w);
+            if (id == seen[0] || id == seen[1]) continue;
+            seen[k] = id;
+            const ps_tier tier = w->sc->host_bytes >= PAGES(6) && roll(&w->d, 4) == 0 ? PS_TIER_HOST : PS_TIER_DEVICE;
+            assert_ok(ps_trace_add_access(w->trace, id, tier, (ps_access_mode)roll(&w->d, 3)));
+        }
+    }
+    assert_ok(ps_schedule_create(w->trace, PS_LIST_COUNT * w->layout->n_chunks, &w->schedule));
+    ps_store_set_schedule(w->store, w->schedule);
+}
+
+static void fill_non_model(const world *w, int64_t bytes)
+{
+    if (!w->sc->simulated) memset(w->non_model, 0x5a, (size_t)bytes);
+}
+
+/* One moment of the schedule. */
+static void scheduled_moment(world *w, int32_t moment)
+{
+    const ps_moment *m = &w->trace->moments[moment];
+    const ps_status st = ps_store_begin_moment(w->store, m->non_model_bytes);
+    check(w);
+    if (st == PS_EBUDGET && w->sc->may_refuse) {
+        w->refused++;
+        return;
+    }
+    assert_ok(st);
+    fill_non_model(w, m->non_model_bytes);
+    int32_t n = 0;
+    for (; n < m->n_accesses; n++) {
+        const ps_access *a = &w->trace->accesses[m->first_access + n];
+        if (!use(w, a->chunk, a->tier, a->mode)) break;
+    }
+    while (n > 0) ps_store_unpin(w->store, w->trace->accesses[m->first_access + --n].chunk);
+    check(w);
+}
+
+/* A moment nobody announced. */
+static void free_moment(world *w)
+{
+    const int64_t non_model = roll(&w->d, (int32_t)NON_MODEL_BYTES);
+    const ps_status st = ps_store_begin_moment(w->store, non_model);
+    check(w);
+    if (st == PS_EBUDGET && w->sc->may_refuse) {
+        w->refused++;
+        return;
+    }
+    assert_ok(st);
+    fill_non_model(w, non_model);
+    ps_chunk_id pinned[3];
+    int32_t n = 0;
+    for (int32_t k = roll(&w->d, 4); k > 0; k--) {
+        const ps_chunk_id id = any_chunk(w);
+        bool already = false;
+        for (int32_t i = 0; i < n; i++) already = already || pinned[i] == id;
+        if (already) continue;
+        const ps_tier tier = w->sc->host_bytes >= PAGES(6) && roll(&w->d, 3) == 0 ? PS_TIER_HOST : PS_TIER_DEVICE;
+        if (!use(w, id, tier, (ps_access_mode)roll(&w->d, 3))) break;
+        pinned[n++] = id;
+    }
+    while (n > 0) ps_store_unpin(w->store, pinned[--n]);
+    check(w);
+}
+
+static void odd_operation(world *w)
+{
+    const ps_chunk_id id = any_chunk(w);
+    switch (roll(&w->d, 5)) {
+    case 0:
+        ps_store_discard(w->store, id);
+        assert_int_equal(ps_store_chunk_copies(w->store, id), 0);
+        assert_int_equal(ps_store_chunk_state(w->store, id), PS_STATE_RELEASED);
+        w->content[id] = 0, w->has_content[id] = false;
+        break;
+    case 1: assert_ok(ps_store_evict_all(w->store, (ps_tier)roll(&w->d, 2))); break;
+    case 2: assert_ok(ps_store_wait_all(w->store)); break;
+    case 3: { /* out of turn, twice on one tier */
+        if (!use(w, id, PS_TIER_DEVICE, PS_ACCESS_READ)) break;
+        assert_int_equal(ps_store_pin(w->store, id, PS_TIER_HOST, PS_ACCESS_READ, NULL), PS_ESTATE);
+        if (use(w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE)) ps_store_unpin(w->store, id);
+        ps_store_unpin(w->store, id);
+        break;
+    }
+    default:
+        ps_store_limit_chunks(w->store, PS_TIER_DEVICE, roll(&w->d, 2) ? INT64_MAX : PAGES(4 + roll(&w->d, 10)));
+        break;
+    }
+    check(w);
+}
+
+static outcome play(const scenario *sc)
+{
+    world w;
+    outcome out;
+    open_world(&w, sc);
+    int32_t moment = 0;
+    for (int32_t i = 0; i < sc->n_operations; i++) {
+        if (sc->scheduled && w.schedule == NULL && i >= sc->n_operations / 8) make_schedule(&w);
+        if (w.schedule == NULL) {
+            free_moment(&w);
+        } else {
+            if (roll(&w.d, 20) == 0) ps_store_go_to(w.store, moment = roll(&w.d, w.trace->n_moments));
+            scheduled_moment(&w, moment);
+            moment = (moment + 1) % w.trace->n_moments;
+        }
+        if (roll(&w.d, 4) == 0) odd_operation(&w);
+        for (int32_t k = 0; k < 3; k++) { /* content is somewhere exactly when there is content */
+            const ps_chunk_id id = any_chunk(&w);
+            assert_int_equal(ps_store_chunk_copies(w.store, id) != 0, w.has_content[id]);
+        }
+    }
+    ps_store_limit_chunks(w.store, PS_TIER_DEVICE, INT64_MAX);
+    ps_store_set_schedule(w.store, NULL);
+    assert_ok(ps_store_begin_moment(w.store, 0));
+    for (ps_chunk_id id = 0; id < PS_LIST_COUNT * w.layout->n_chunks; id++) {
+        if (item_bytes[id / w.layout->n_chunks] == 0 || !w.has_content[id]) continue;
+        if (use(&w, id, PS_TIER_DEVICE, PS_ACCESS_READ)) ps_store_unpin(w.store, id);
+    }
+    close_world(&w, &out);
+    return out;
+}
+
+/* Everything varied; each combination also on simulated parts, with the same moves and peaks. */
+static void vary(uint64_t first_seed, int32_t n_seeds, int32_t n_operations)
+{
+    static const struct {
+        int64_t device_pages, host_pages, disk_pages;
+        bool may_refuse;
+    } tiers[] = {{200, 200, 0, false}, {200, 0, 0, false},   {14, 200, 0, false}, {14, 0, 200, false},
+                 {14, 8, 200, false},  {20, 20, 200, false}, {14, 12, 30, true},  {12, 12, 0, true},
+                 {40, 6, 200, false},  {8, 8, 12, true},     {24, 0, 8, true}};
+    static const ps_policy *const policies[] = {&ps_policy_opt, &ps_policy_lru, &ps_policy_patrickstar};
+    static const int32_t prefetches[] = {0, 1, 4};
+    for (uint64_t seed = first_seed; seed < first_seed + (uint64_t)n_seeds; seed++)
+        for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
+            const uint64_t turn = seed * 7 + i;
+            scenario sc = {.seed = turn,
+                           .scheduled = turn % 4 != 0,
+                           .wait_at_once = turn % 5 == 0,
+                           .device_bytes = PAGES(tiers[i].device_pages),
+                           .host_bytes = PAGES(tiers[i].host_pages),
+                           .disk_bytes = PAGES(tiers[i].disk_pages),
+                           .backend = turn % 2 ? PS_DISK_THREADS : PS_DISK_AUTO,
+                           .policy = policies[turn % 3],
+                           .prefetch = prefetches[(turn / 3) % 3],
+                           .may_refuse = tiers[i].may_refuse,
+                           .n_operations = n_operations};
+            const outcome real = play(&sc);
+            sc.simulated = true;
+            const outcome sim = play(&sc);
+            assert_memory_equal(real.stats.moved_bytes, sim.stats.moved_bytes, sizeof sim.stats.moved_bytes);
+            assert_memory_equal(real.stats.n_moves, sim.stats.n_moves, sizeof sim.stats.n_moves);
+            assert_memory_equal(real.peak, sim.peak, sizeof sim.peak);
+            assert_int_equal(real.stats.disk_bytes, sim.stats.disk_bytes);
+            assert_int_equal(real.stats.n_dropped, sim.stats.n_dropped);
+            assert_int_equal(real.stats.n_prefetched, sim.stats.n_prefetched);
+            assert_int_equal(real.refused, sim.refused);
+            if (tiers[i].device_pages == 200) assert_int_equal(real.stats.moved_bytes[PS_LINK_DISK_READ], 0);
+        }
+}
+
+static void test_random_operations(void **state)
+{
+    (void)state;
+    vary(1, 6, 150);
+}
+
+static void test_stress(void **state)
+{
+    (void)state;
+    vary(1000, 4, 600);
+}
+
+/* ---- single promises ---- */
+
+static const scenario small = {.seed = 3,
+                               .device_bytes = PAGES(8),
+                               .host_bytes = PAGES(8),
+                               .disk_bytes = PAGES(64),
+                               .backend = PS_DISK_AUTO,
+                               .policy = &ps_policy_opt};
+
+static void touch(world *w, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
+{
+    assert_true(use(w, id, tier, mode));
+    ps_store_unpin(w->store, id);
+}
+
+static int64_t moved(const world *w)
+{
+    const ps_store_stats s = ps_store_get_stats(w->store);
+    int64_t sum = 0;
+    for (int l = 0; l < PS_LINK_COUNT; l++) sum += s.moved_bytes[l];
+    return sum;
+}
+
+static void test_clean_and_dead(void **state)
+{
+    (void)state;
+    world w;
+    outcome out;
+    open_world(&w, &small);
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_int_equal(moved(&w), 0);
+    touch(&w, 0, PS_TIER_HOST, PS_ACCESS_READ); /* a duplicate: both are current */
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 3);
+    assert_int_equal(moved(&w), PAGES(1));
+    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE)); /* clean: dropped */
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 2);
+    assert_int_equal(moved(&w), PAGES(1));
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
+    assert_int_equal(moved(&w), PAGES(2));
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE); /* the host's copy is stale and gone */
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1);
+    assert_int_equal(ps_store_get_stats(w.store).chunk_bytes[PS_TIER_HOST], 0);
+    touch(&w, 0, PS_TIER_HOST, PS_ACCESS_OVERWRITE); /* dead before: nothing fetched */
+    assert_int_equal(moved(&w), PAGES(2));
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 2);
+    ps_store_discard(w.store, 0); /* used up: nothing moved, nothing kept */
+    w.content[0] = 0;
+    assert_int_equal(ps_store_get_stats(w.store).chunk_bytes[PS_TIER_HOST], 0);
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ); /* zeros */
+    assert_int_equal(moved(&w), PAGES(2));
+    /* written to disk once, then dropped as often as need be */
+    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE));
+    assert_ok(ps_store_evict_all(w.store, PS_TIER_HOST));
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 4);
+    assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_WRITE], 1);
+    for (int i = 0; i < 3; i++) {
+        touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
+        assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE));
+    }
+    assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_WRITE], 1);
+    assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_READ], 3);
+    close_world(&w, &out);
+}
+
+/* All pinned: refused, with numbers; unpinned: it goes on. */
+static void test_refusal(void **state)
+{
+    (void)state;
+    world w;
+    outcome out;
+    scenario sc = small;
+    sc.device_bytes = PAGES(3);
+    sc.may_refuse = true;
+    open_world(&w, &sc);
+    for (ps_chunk_id id = 0; id < 3; id++) assert_true(use(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+    assert_false(use(&w, 3, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+    assert_non_null(strstr(ps_last_error(), "12288"));
+    assert_int_equal(ps_store_begin_moment(w.store, 4096), PS_EBUDGET);
+    assert_int_equal(ps_store_chunk_copies(w.store, 3), 0);
+    for (ps_chunk_id id = 0; id < 3; id++) {
+        expect(&w, id, ps_store_payload(w.store, id));
+        ps_store_unpin(w.store, id);
+    }
+    assert_ok(ps_store_begin_moment(w.store, 0));
+    for (ps_chunk_id id = 3; id >= 0; id--) touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    for (ps_chunk_id id = 0; id < 4; id++) touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_READ);
+    close_world(&w, &out);
+}
+
+/* A dirty chunk with nowhere to go does not keep a clean one from leaving. */
+static void test_clean_leaves_when_dirty_cannot(void **state)
+{
+    (void)state;
+    world w;
+    outcome out;
+    scenario sc = small;
+    sc.device_bytes = PAGES(2), sc.host_bytes = 0, sc.disk_bytes = PAGES(1);
+    open_world(&w, &sc);
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE)); /* takes the only slot */
+    touch(&w, 1, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ); /* clean, and used later than the dirty one */
+    touch(&w, 2, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_int_equal(ps_store_chunk_copies(w.store, 1), 1);
+    close_world(&w, &out);
+}
+
+static void test_limit_and_non_model(void **state)
+{
+    (void)state;
+    world w;
+    outcome out;
+    open_world(&w, &small);
+    ps_store_limit_chunks(w.store, PS_TIER_DEVICE, PAGES(2));
+    for (ps_chunk_id id = 0; id < 5; id++) {
+        touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+        assert_true(ps_store_get_stats(w.store).chunk_bytes[PS_TIER_DEVICE] <= PAGES(2));
+    }
+    /* the limit is a wish: pinned chunks may pass it */
+    for (ps_chunk_id id = 0; id < 4; id++) assert_true(use(&w, id, PS_TIER_DEVICE, PS_ACCESS_READ));
+    assert_int_equal(ps_store_get_stats(w.store).chunk_bytes[PS_TIER_DEVICE], PAGES(4));
+    for (ps_chunk_id id = 0; id < 4; id++) ps_store_unpin(w.store, id);
+    ps_store_limit_chunks(w.store, PS_TIER_DEVICE, INT64_MAX);
+    /* chunks leave for growing activations, which shrink when chunks need the room */
+    for (ps_chunk_id id = 0; id < 6; id++) touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_READ);
+    assert_ok(ps_store_begin_moment(w.store, PAGES(5)));
+    fill_non_model(&w, PAGES(5));
+    check(&w);
+    assert_true(ps_store_get_stats(w.store).chunk_bytes[PS_TIER_DEVICE] <= PAGES(3));
+    assert_ok(ps_store_begin_moment(w.store, PAGES(1)));
+    for (ps_chunk_id id = 0; id < 6; id++) assert_true(use(&w, id, PS_TIER_DEVICE, PS_ACCESS_READ));
+    for (ps_chunk_id id = 0; id < 6; id++) ps_store_unpin(w.store, id);
+    close_world(&w, &out);
+}
+
+static void test_runs_are_contiguous(void **state)
+{
+    (void)state;
+    static const ps_list lists[] = {PS_LIST_PARAM16, PS_LIST_MASTER};
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        world w;
+        outcome out;
+        scenario sc = small;
+        sc.seed = seed;
+        open_world(&w, &sc);
+        assert_int_equal(w.layout->n_runs, 1);
+        const ps_run run = w.layout->runs[0];
+        for (int turn = 0; turn < 6; turn++) {
+            const ps_list list = lists[turn % 2];
+            const ps_tier tier = (ps_tier)(turn / 2 % 2);
+            char *at[8];
+            for (int32_t k = run.n_chunks - 1; k >= 0; k--) {
+                const ps_chunk_id id = ps_store_chunk(w.layout, list, run.first + k);
+                assert_true(use(&w, id, tier, turn < 2 ? PS_ACCESS_WRITE : PS_ACCESS_READ));
+                at[k] = ps_store_payload(w.store, id);
+            }
+            for (int32_t k = 0; k < run.n_chunks; k++) {
+                const ps_chunk_id id = ps_store_chunk(w.layout, list, run.first + k);
+                assert_ptr_equal(at[k], at[0] + k * bytes_of(&w, id));
+                expect(&w, id, at[k]);
+                ps_store_unpin(w.store, id);
+            }
+            assert_ok(ps_store_evict_all(w.store, tier));
+        }
+        close_world(&w, &out);
+    }
+}
+
+static void test_tensor_states(void **state)
+{
+    (void)state;
+    world w;
+    outcome out;
+    open_world(&w, &small);
+    ps_store *s = w.store;
+    const ps_place *p = &w.layout->places[0];
+    const ps_chunk_id id = p->chunk;
+    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_FREE);
+    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_HOLD), PS_ESTATE); /* not begun */
+    assert_non_null(strstr(ps_last_error(), "FREE"));
+    assert_non_null(strstr(ps_last_error(), "HOLD"));
+    touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_int_equal(ps_store_chunk_state(s, id), PS_STATE_FREE); /* payload, no tensor with content */
+    assert_ok(ps_store_tensor_begin(s, 0));
+    assert_ok(ps_store_tensor_begin(s, 0));
+    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_COMPUTE);
+    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_COMPUTE), PS_ESTATE);
+    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_RELEASED), PS_ESTATE);
+    assert_ok(ps_store_tensor_end(s, 0, PS_STATE_HOLD_AFTER_FWD));
+    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_COMPUTE); /* nested */
+    assert_ok(ps_store_tensor_end(s, 0, PS_STATE_HOLD_AFTER_FWD));
+    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_HOLD_AFTER_FWD);
+    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_HOLD), PS_ESTATE);
+    assert_int_equal(ps_store_chunk_state(s, id), PS_STATE_HOLD_AFTER_FWD);
+    assert_ok(ps_store_tensor_begin(s, 0));
+    assert_ok(ps_store_tensor_end(s, 0, PS_STATE_HOLD_AFTER_BWD));
+    assert_int_equal(ps_store_chunk_state(s, id), PS_STATE_HOLD_AFTER_BWD);
+    const ps_chunk_id master = ps_store_chunk(w.layout, PS_LIST_MASTER, p->chunk);
+    assert_int_equal(ps_store_chunk_state(s, master), PS_STATE_RELEASED);
+    touch(&w, master, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_int_equal(ps_store_chunk_state(s, master), PS_STATE_HOLD);
+    assert_string_equal(ps_state_name(PS_STATE_HOLD_AFTER_BWD), "HOLD_AFTER_BWD");
+    assert_string_equal(ps_list_name(PS_LIST_VARIANCE), "VARIANCE");
+    assert_string_equal(ps_link_name(PS_LINK_DISK_READ), "disk read");
+    close_world(&w, &out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_clean_and_dead),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_clean_leaves_when_dirty_cannot),
+        cmocka_unit_test(test_limit_and_non_model),
+        cmocka_unit_test(test_runs_are_contiguous),
+        cmocka_unit_test(test_tensor_states),
+        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_stress),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
