@@ -144,8 +144,9 @@ $B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
 
 # ---- commands -------------------------------------------------------------------------------------------------------
 demo: build/pstar
+	@mkdir -p runs
 	build/pstar train examples/demo.json
-	build/pstar generate examples/demo.json
+	build/pstar generate examples/demo.json --prompt 'Call me Ishmael.'
 
 tests: $(TESTS)
 
