@@ -144,9 +144,10 @@ $B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
 
 # ---- commands -------------------------------------------------------------------------------------------------------
 demo: build/pstar
-	@mkdir -p runs
+	@mkdir -p runs/demo
 	build/pstar train examples/demo.json
-	build/pstar generate examples/demo.json --prompt 'Call me Ishmael.'
+	@printf '\nA sample from the trained model:\n\n'
+	build/pstar generate examples/demo.json --prompt "Call me" --tokens 60
 
 tests: $(TESTS)
 

@@ -27,11 +27,11 @@ typedef struct generator {
     ps_tokenizer *tokenizer;
     ps_engine *engine;
     int64_t T, V;
-    int32_t *context;         /* [T] */
-    int32_t *text;            /* [n_text], with room for n_tokens more */
+    int32_t *context; /* [T] */
+    int32_t *text;    /* [n_text], with room for n_tokens more */
     int64_t n_text;
-    float *logits;            /* [V] */
-    int32_t *order;           /* [V] scratch of the sampler */
+    float *logits;  /* [V] */
+    int32_t *order; /* [V] scratch of the sampler */
 } generator;
 
 /* ---- sampling ---- */
@@ -174,7 +174,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 's': a->seed = (unsigned long long)whole_number(state, "seed", arg, 0); return 0;
     case 't':
         a->temperature = strtod(arg, &end);
-        if (*end != '\0' || end == arg || !(a->temperature >= 0)) argp_error(state, "--temperature: '%s' is not a number from 0", arg);
+        if (*end != '\0' || end == arg || !(a->temperature >= 0))
+            argp_error(state, "--temperature: '%s' is not a number from 0", arg);
         return 0;
     case ARGP_KEY_ARG:
         if (a->config == NULL)

@@ -19,8 +19,7 @@ static void show_disk(void)
 {
     char free_text[PS_BYTES_TEXT_MAX] = "unknown";
     struct statvfs fs;
-    if (statvfs(disk_folder(), &fs) == 0)
-        (void)ps_bytes_format((int64_t)fs.f_bavail * (int64_t)fs.f_frsize, free_text);
+    if (statvfs(disk_folder(), &fs) == 0) (void)ps_bytes_format((int64_t)fs.f_bavail * (int64_t)fs.f_frsize, free_text);
     ps_disk *d = NULL;
     if (ps_disk_open(disk_folder(), PS_DISK_AUTO, 4, &d) != PS_OK) {
         printf("disk tier           %s: %s\n", disk_folder(), ps_last_error());
@@ -41,8 +40,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 int cmd_info(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .parser = parse, .doc = "Show the machine, what this build can use of it, and its limits."};
+    static const struct argp argp = {.parser = parse,
+                                     .doc = "Show the machine, what this build can use of it, and its limits."};
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     char name[128], total[PS_BYTES_TEXT_MAX], available[PS_BYTES_TEXT_MAX];
     ps_machine_memory_info memory;

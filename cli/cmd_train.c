@@ -180,7 +180,8 @@ static ps_status one_step(run *r, int64_t step)
 static const char *backend_name(const ps_options *o)
 {
     if (o->train_backend == PS_CONFIG_BACKEND_REF) return "ref";
-    return o->train_isa == PS_CONFIG_ISA_AUTO ? ps_cpu_isa_name(ps_cpu_isa_detect()) : ps_config_isa_names[o->train_isa];
+    return o->train_isa == PS_CONFIG_ISA_AUTO ? ps_cpu_isa_name(ps_cpu_isa_detect())
+                                              : ps_config_isa_names[o->train_isa];
 }
 
 static ps_status finish(run *r)
@@ -253,8 +254,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_train(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
-        {0}};
+        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0}, {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli.h"
 #include "base/base.h"
 #include "base/status.h"
+#include "cli.h"
 
 typedef struct command {
     const char *name;

@@ -20,7 +20,8 @@ static void sample(memory_monitor *m)
     ps_machine_rss_info rss;
     if (ps_machine_rss(NULL, &rss) != PS_OK) return;
     long long peak = atomic_load(&m->peak_bytes);
-    while (rss.resident_bytes > peak && !atomic_compare_exchange_weak(&m->peak_bytes, &peak, rss.resident_bytes)) {}
+    while (rss.resident_bytes > peak && !atomic_compare_exchange_weak(&m->peak_bytes, &peak, rss.resident_bytes)) {
+    }
 }
 
 static void *run(void *user)

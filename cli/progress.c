@@ -89,7 +89,8 @@ static void print_tier(const char *name, int64_t peak, int64_t planned, int64_t 
 static void print_link(const char *name, int64_t bytes, int64_t steps)
 {
     char all[PS_BYTES_TEXT_MAX], each[PS_BYTES_TEXT_MAX];
-    printf("%-16s %12s %12s\n", name, ps_bytes_format(bytes, all), ps_bytes_format(bytes / (steps > 0 ? steps : 1), each));
+    printf("%-16s %12s %12s\n", name, ps_bytes_format(bytes, all),
+           ps_bytes_format(bytes / (steps > 0 ? steps : 1), each));
 }
 
 void progress_print_table(const run_totals *t)

@@ -12,7 +12,7 @@ typedef struct progress {
 } progress;
 
 typedef struct progress_step {
-    int64_t step; /* 1-based */
+    int64_t step;           /* 1-based */
     double loss, eval_loss; /* eval_loss NaN: none */
     double lr, grad_norm, step_s, tokens_per_s;
     int skipped;

@@ -14,7 +14,7 @@ passed=0 failed=0 skipped=0
 
 count() { sed -n "s/^\[  $1 *\] \([0-9]*\) test(s).*/\1/p" "$log" | head -n 1; }
 
-for t in $(ls "$build"/test/*/test_* 2>/dev/null | grep -v '\.[a-z]*$') $(ls test/cli/*.sh 2>/dev/null); do
+for t in $(ls "$build"/test/*/test_* 2>/dev/null | grep -v '\.[a-z]*$') $(ls test/cli/test_*.sh 2>/dev/null); do
     case $t in *"$pattern"*) ;; *) continue ;; esac
     begin=$(date +%s)
     case $t in

@@ -97,8 +97,8 @@ ps_status ps_engine_load_weights(ps_engine *e, const char *path)
         const ps_safetensor *have = ps_safetensors_find(file, want.name);
         for (int64_t done = 0, all = elements_of(&want); done < all; done += PIECE_ELEMENTS) {
             const int64_t here = ps_min_i64(PIECE_ELEMENTS, all - done);
-            PS_TRY_GOTO(ps_safetensors_read(file, have, done * (int64_t)sizeof *piece, piece,
-                                            here * (int64_t)sizeof *piece));
+            PS_TRY_GOTO(
+                ps_safetensors_read(file, have, done * (int64_t)sizeof *piece, piece, here * (int64_t)sizeof *piece));
             PS_TRY_GOTO(ps_engine_write_tensor(e, t, done, here, piece));
         }
     }

@@ -217,6 +217,19 @@ static void test_samples_depend_on_their_number_only(void **state)
     ps_loader_destroy(NULL);
 }
 
+static void test_file_order(void **state)
+{
+    (void)state;
+    ps_loader *l = NULL;
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){.sequence = 10, .in_file_order = true}, &l),
+                     PS_OK);
+    const int64_t n = ps_loader_window_count(l, PS_SPLIT_TRAIN);
+    assert_true(n > 3);
+    for (int64_t sample = 0; sample < 2 * n; sample++)
+        assert_int_equal(ps_loader_window_of(l, PS_SPLIT_TRAIN, sample), sample % n);
+    ps_loader_destroy(l);
+}
+
 static void test_too_short_is_refused_with_numbers(void **state)
 {
     (void)state;
@@ -227,18 +240,18 @@ static void test_too_short_is_refused_with_numbers(void **state)
     assert_int_equal(ps_loader_create(counting, &(ps_loader_options){.sequence = 1003}, &l), PS_EINVAL);
     assert_null(l);
     assert_non_null(strstr(ps_last_error(), "1003 tokens, but one window needs 1004"));
-    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){1002, 0.1, 0}, &l), PS_EINVAL);
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){1002, 0.1, 0, false}, &l), PS_EINVAL);
     assert_non_null(strstr(ps_last_error(), "needs 2005"));
-    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){501, 0.001, 0}, &l), PS_OK);
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){501, 0.001, 0, false}, &l), PS_OK);
     assert_int_equal(ps_loader_window_count(l, PS_SPLIT_VALIDATION), 1);
     ps_loader_destroy(l);
-    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){501, 0.999, 0}, &l), PS_OK);
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){501, 0.999, 0, false}, &l), PS_OK);
     assert_int_equal(ps_loader_window_count(l, PS_SPLIT_TRAIN), 1);
     ps_loader_destroy(l);
     assert_int_equal(ps_loader_create(counting, &(ps_loader_options){0, 0, 0, false}, &l), PS_EINVAL);
-    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){INT64_MAX, 0.5, 0}, &l), PS_EINVAL);
-    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){8, 1.0, 0}, &l), PS_EINVAL);
-    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){8, 0.0 / 0.0, 0}, &l), PS_EINVAL);
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){INT64_MAX, 0.5, 0, false}, &l), PS_EINVAL);
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){8, 1.0, 0, false}, &l), PS_EINVAL);
+    assert_int_equal(ps_loader_create(counting, &(ps_loader_options){8, 0.0 / 0.0, 0, false}, &l), PS_EINVAL);
 }
 
 static ps_status open_and_load(const char *path)
@@ -292,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_epochs_are_permutations),
         cmocka_unit_test(test_order_is_uniform),
         cmocka_unit_test(test_samples_depend_on_their_number_only),
+        cmocka_unit_test(test_file_order),
         cmocka_unit_test(test_too_short_is_refused_with_numbers),
         cmocka_unit_test(test_faults),
     };

@@ -1,0 +1,39 @@
+# cli_lib.sh - helpers for the scripts that try pstar as a user does; sourced with the build folder in $build.
+# Each script runs in a temporary folder of its own, removed at the end.
+root=$PWD
+pstar=$root/$build/pstar
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+# expect CODE COMMAND...: run it, keep its output in $work/out and $work/err, compare the exit status
+expect() {
+    want=$1
+    shift
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" -eq "$want" ] || { cat "$work/out" "$work/err"; fail "exit status $got instead of $want: $*"; }
+}
+
+# says FILE TEXT: the output ("out" or "err") contains the text
+says() { grep -qF -- "$2" "$work/$1" || { cat "$work/$1"; fail "not said on $1: $2"; }; }
+
+# The value of a key in a summary, as text.
+summary() { sed -n "s/^ *\"$2\": *\"\{0,1\}\([^\",]*\)\"\{0,1\},*$/\1/p" "$1/summary.json" | head -n 1; }
+
+# A tiny model with the real vocabulary: 3.3 MB of parameters in bf16, seconds to train.
+cat >"$work/tiny.json" <<EOF
+{
+  "train_micro_batch_size_per_gpu": 2,
+  "optimizer": {"type": "AdamW", "params": {"lr": 0.003}},
+  "bf16": {"enabled": true},
+  "model": {"n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2},
+  "data": {"train": "$root/data/text/moby-dick.txt", "tokenizer": "$root/data/gpt2", "validation_split": 0.1},
+  "memory": {"device": "100MB", "host": 0, "disk": 0, "disk_path": "$work"},
+  "train": {"steps": 4, "output_dir": "$work/run"}
+}
+EOF

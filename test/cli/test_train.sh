@@ -1,0 +1,62 @@
+#!/bin/sh
+# A run leaves metrics and a summary with all their keys; the same weights whatever the memory; resident memory within the
+# budgets + 150 MB; Ctrl-C; generating from what was trained.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+
+expect 0 "$pstar" train "$work/tiny.json" train.eval_interval=2 train.eval_steps=2
+says out "loss "
+says out "predicted"
+says out "validation loss"
+[ "$(wc -l <"$work/run/metrics.jsonl")" -eq 4 ] || fail "metrics.jsonl has not one line a step"
+for key in step loss lr grad_norm loss_scale skipped step_s tokens_per_s device_peak_bytes host_peak_bytes \
+    disk_peak_bytes moved_bytes; do
+    [ "$(grep -c "\"$key\":" "$work/run/metrics.jsonl")" -eq 4 ] || fail "metrics.jsonl lacks $key"
+done
+for key in weights_xxh3 parameters model_data_bytes device_budget_bytes host_budget_bytes disk_budget_bytes chunk_elements \
+    chunk_waste rss_peak_bytes loss_first loss_last; do
+    grep -q "\"$key\":" "$work/run/summary.json" || fail "summary.json lacks $key"
+done
+[ "$(summary "$work/run" parameters)" = 1634208 ] || fail "parameters: $(summary "$work/run" parameters)"
+weights=$(summary "$work/run" weights_xxh3)
+cut -d, -f1-5 "$work/run/metrics.jsonl" >"$work/losses"
+
+# a third of what the model data takes
+expect 0 "$pstar" train "$work/tiny.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.output_dir="$work/small"
+[ "$(summary "$work/small" weights_xxh3)" = "$weights" ] || fail "other weights with less memory"
+cut -d, -f1-5 "$work/small/metrics.jsonl" | cmp -s - "$work/losses" || fail "other losses with less memory"
+[ "$(summary "$work/small" model_data_bytes)" -gt 22000000 ] || fail "model data"
+[ "$(summary "$work/small" device_peak_bytes)" -le 6000000 ] || fail "device budget exceeded"
+[ "$(summary "$work/small" host_peak_bytes)" -le 1000000 ] || fail "host budget exceeded"
+case $build in
+*address*) ;; # a sanitizer has memory of its own
+*) [ "$(summary "$work/small" rss_peak_bytes)" -le 157000000 ] || fail "resident: $(summary "$work/small" rss_peak_bytes)" ;;
+esac
+ls "$work" | grep -q chunks && fail "the chunk file is left: $(ls "$work")"
+
+# Ctrl-C: the step ends, the files are written
+"$pstar" train "$work/tiny.json" train.steps=100000 train.output_dir="$work/stopped" >"$work/out" 2>"$work/err" &
+pid=$!
+while [ ! -s "$work/stopped/metrics.jsonl" ]; do
+    kill -0 $pid || fail "ended by itself"
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid || fail "exit status $? after Ctrl-C"
+says out "stopped after step"
+grep -q '"interrupted": true' "$work/stopped/summary.json" || fail "summary does not say interrupted"
+
+# weights come back: same text for the same seed
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 20 --seed 3
+says out "Call me"
+cp "$work/out" "$work/text"
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 20 --seed 3 --weights "$work/small/model.safetensors" \
+    memory.device=8MB memory.disk=100MB
+cmp -s "$work/out" "$work/text" || fail "other text from the same weights"
+expect 0 "$pstar" train "$work/tiny.json" train.init_from="$work/run/model.safetensors" train.steps=1 train.output_dir="$work/more"
+[ "$(summary "$work/more" weights_xxh3)" != "$weights" ] || fail "no step was made"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/run/model.safetensors" model.n_layer=1
+says err "is not one of the model's"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/run/model.safetensors" model.n_embd=64
+says err "wte.weight"

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Help, exit codes, and what wrong input is answered with.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+
+expect 0 "$pstar" --help
+says out "train"
+expect 0 "$pstar" --version
+says out "pstar 0."
+for command in train generate tokenize info; do
+    expect 0 "$pstar" $command --help
+    says out "Usage: pstar $command"
+done
+expect 0 "$pstar" train --help-config
+says out "memory.device"
+expect 0 "$pstar" info
+says out "instruction set"
+
+expect 2 "$pstar"
+expect 2 "$pstar" fly
+says err "no command 'fly'"
+expect 2 "$pstar" train
+expect 2 "$pstar" train --nonsense
+expect 2 "$pstar" generate "$work/tiny.json"
+says err "--prompt is needed"
+expect 3 "$pstar" train "$work/absent.json"
+says err "absent.json"
+
+printf '{\n  "optimizer": {"params": {"lrr": 1}}\n}\n' >"$work/bad.json"
+expect 2 "$pstar" train "$work/bad.json"
+says err "bad.json:2:28: unknown key 'optimizer.params.lrr'"
+says err "did you mean 'optimizer.params.lr'"
+printf '{\n  "memory": {"device": "much"}\n}\n' >"$work/bad.json"
+expect 2 "$pstar" train "$work/bad.json"
+says err "bad.json:2:"
+printf '{ "model": ' >"$work/bad.json"
+expect 2 "$pstar" train "$work/bad.json"
+expect 2 "$pstar" train "$work/tiny.json" steps
+says err "key=value"
+expect 2 "$pstar" train "$work/tiny.json" train.steps=never
+expect 3 "$pstar" train "$work/tiny.json" data.train="$work/absent.txt"
+says err "absent.txt"
+expect 2 "$pstar" train "$work/tiny.json" data.train=
+expect 2 "$pstar" train "$work/tiny.json" model.vocab_size=100
+says err "model.vocab_size = 100"
+expect 2 "$pstar" train "$work/tiny.json" train.eval_interval=1 data.validation_split=0
+expect 3 "$pstar" train "$work/tiny.json" train.output_dir=/proc/none
+expect 3 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/absent"
+says err "absent"
+expect 3 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/absent.safetensors"
+
+# a budget that is too small names moment, bytes and what would fit; and that fits, one byte less does not
+expect 2 "$pstar" train "$work/tiny.json" memory.device=1MB memory.disk=200MB
+says err "moment "
+says err "memory.device = "
+least=$(sed -n 's/.*memory.device = \([0-9]*\).*/\1/p' "$work/err")
+expect 0 "$pstar" train "$work/tiny.json" memory.device="$least" memory.disk=200MB train.steps=1
+expect 2 "$pstar" train "$work/tiny.json" memory.device=$((least - 1)) memory.disk=200MB train.steps=1
