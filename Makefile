@@ -144,7 +144,6 @@ $B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
 
 # ---- commands -------------------------------------------------------------------------------------------------------
 demo: build/pstar
-	@mkdir -p runs/demo
 	build/pstar train examples/demo.json
 	@printf '\nA sample from the trained model:\n\n'
 	build/pstar generate examples/demo.json --prompt "Call me" --tokens 60

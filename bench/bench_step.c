@@ -106,7 +106,8 @@ int main(int argc, char **argv)
     printf("%.0f tokens/s, %.0f GFLOP/s (6 N tokens / time), moved %.0f MB a step, waiting %.1f %%, loss %.4f\n",
            (double)(B * T) / step_s, flops / step_s * 1e-9, moved * 1e-6,
            (double)(after.wait_ns - before.wait_ns) * 1e-9 / (step_s * n_steps) * 100, (double)loss);
-    printf("MB a step: host->device %.0f, device->host %.0f, disk read %.0f, disk write %.0f; chunks %lld of %lld elements, "
+    printf("MB a step: host->device %.0f, device->host %.0f, disk read %.0f, disk write %.0f; chunks %lld of %lld "
+           "elements, "
            "activations %.1f MB, model data %.1f MB\n",
            (double)(after.host_to_device_bytes - before.host_to_device_bytes) / n_steps * 1e-6,
            (double)(after.device_to_host_bytes - before.device_to_host_bytes) / n_steps * 1e-6,

@@ -19,6 +19,24 @@ struct run_log {
     FILE *metrics;
 };
 
+/* Like mkdir -p. */
+static ps_status make_folders(const char *folder)
+{
+    char path[4096];
+    if (strlen(folder) >= sizeof path)
+        return PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu", sizeof path - 1);
+    strcpy(path, folder);
+    for (char *p = path + 1;; p++) {
+        const char at = *p;
+        if (at != '/' && at != '\0') continue;
+        *p = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return PS_FAIL(PS_EIO, "train.output_dir: cannot make folder %s: %s", path, strerror(errno));
+        if (at == '\0') return PS_OK;
+        *p = at;
+    }
+}
+
 ps_status run_log_open(const char *folder, run_log **out)
 {
     ps_status st = PS_OK;
@@ -26,10 +44,7 @@ ps_status run_log_open(const char *folder, run_log **out)
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *l, &l));
     PS_TRY_GOTO(ps_mem_strdup(folder, &l->folder));
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        st = PS_FAIL(PS_EIO, "train.output_dir: cannot make folder %s: %s", folder, strerror(errno));
-        goto out;
-    }
+    PS_TRY_GOTO(make_folders(folder));
     const int n = snprintf(l->metrics_path, sizeof l->metrics_path, "%s/metrics.jsonl", folder);
     l->metrics = n > 0 && (size_t)n < sizeof l->metrics_path ? fopen(l->metrics_path, "w") : NULL;
     if (l->metrics == NULL) {

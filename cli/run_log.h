@@ -6,7 +6,7 @@
 
 typedef struct run_log run_log;
 
-/* Creates the folder (not its parents) if missing, and an empty metrics.jsonl. */
+/* Creates the folder and its parents if missing, and an empty metrics.jsonl. */
 PS_NODISCARD ps_status run_log_open(const char *folder, run_log **out);
 void run_log_close(run_log *l); /* NULL is accepted */
 

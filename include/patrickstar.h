@@ -204,11 +204,11 @@ PS_API PS_NODISCARD ps_status ps_logits(ps_engine *engine, const int32_t *tokens
 
 /* What the last ps_step at an accumulation boundary did. */
 typedef struct ps_step_info {
-    int64_t step;          /* optimizer steps taken, skipped ones not counted */
-    int skipped;           /* 1: overflow, weights untouched */
-    double learning_rate;  /* used in it */
-    double grad_norm;      /* global norm before clipping, unscaled; infinite on overflow */
-    double loss_scale;     /* used in it */
+    int64_t step;         /* optimizer steps taken, skipped ones not counted */
+    int skipped;          /* 1: overflow, weights untouched */
+    double learning_rate; /* used in it */
+    double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
+    double loss_scale;    /* used in it */
 } ps_step_info;
 
 typedef struct ps_memory_info {
@@ -221,7 +221,7 @@ typedef struct ps_memory_info {
     int64_t device_used_bytes, host_used_bytes, disk_used_bytes;
     int64_t non_model_peak_bytes; /* activations and workspace, planned */
     int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes; /* since creation */
-    int64_t wait_ns;           /* computing stood still for copies, since creation */
+    int64_t wait_ns; /* computing stood still for copies, since creation */
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes; /* of a step, from the plan */
     int64_t planned_moved_bytes; /* over all links, of a step in the steady state */
 } ps_memory_info;

@@ -151,8 +151,7 @@ static ps_status trace_adam_before(ps_blueprint *b, int32_t m)
     const ps_instr *instrs = b->plan->instrs;
     const ps_node *n = &b->program->nodes[instrs[m].node];
     /* what lives across the boundary lives in both neighbours */
-    const int64_t non_model =
-        m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
+    const int64_t non_model = m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         if (n->params[k] < 0) continue;
         const ps_place *p = &b->layout->places[n->params[k]];
@@ -198,6 +197,18 @@ out:
 
 /* ---- whole ---- */
 
+int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier)
+{
+    const ps_moment *m = &b->trace->moments[moment];
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &b->trace->accesses[m->first_access + i];
+        const int32_t item = b->item_bytes[a->chunk / b->layout->n_chunks];
+        if (a->tier == tier) bytes += ps_round_up(b->layout->chunk_elements * item, PS_PAGE_BYTES);
+    }
+    return bytes;
+}
+
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
 {
     int64_t bytes = 0;
@@ -221,8 +232,7 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
 }
 
 ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
-                              const ps_budgets *budgets, int64_t chunk_elements, bool deferred,
-                              ps_blueprint **out)
+                              const ps_budgets *budgets, int64_t chunk_elements, bool deferred, ps_blueprint **out)
 {
     *out = NULL;
     ps_status st = PS_OK;

@@ -49,6 +49,9 @@ void ps_blueprint_destroy(ps_blueprint *b); /* NULL is accepted */
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
 #define PS_MIN_CHUNK_ELEMENTS ((int64_t)32768)
 
+/* Bytes of the chunks that a moment wants on a tier. */
+int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier);
+
 /* Bytes of all lists together, without chunk padding. */
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b);
 

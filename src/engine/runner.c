@@ -420,16 +420,8 @@ static int64_t largest_moment(const ps_runner *r)
 {
     const ps_blueprint *b = r->bp;
     int64_t most = 0;
-    for (int32_t m = 0; m < b->trace->n_moments; m++) {
-        int32_t n;
-        const ps_access *a = accesses_of(b, m, &n);
-        int64_t bytes = 0;
-        for (int32_t i = 0; i < n; i++) {
-            const int32_t item = b->item_bytes[a[i].chunk / b->layout->n_chunks];
-            if (a[i].tier == PS_TIER_DEVICE) bytes += ps_round_up(b->layout->chunk_elements * item, PS_PAGE_BYTES);
-        }
-        most = ps_max_i64(most, bytes);
-    }
+    for (int32_t m = 0; m < b->trace->n_moments; m++)
+        most = ps_max_i64(most, ps_blueprint_wanted_bytes(b, m, PS_TIER_DEVICE));
     return most;
 }
 

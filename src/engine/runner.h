@@ -35,9 +35,9 @@ typedef struct ps_runner {
     int64_t n_nonfinite; /* out: gradients' infinities and NaNs of this step */
     float *logits;       /* PS_PASS_LOGITS: [V] out */
     int64_t logits_row;
-    bool update_pending;       /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
+    bool update_pending; /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
-    bool *chunk_pending;       /* [n_chunks] */
+    bool *chunk_pending;             /* [n_chunks] */
     const int32_t *tokens, *targets; /* the caller's batch, during ps_runner_forward */
 } ps_runner;
 

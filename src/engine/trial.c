@@ -8,8 +8,9 @@
 #include "base/mem.h"
 #include "engine/runner.h"
 
-/* Steps until transfers repeat: the first has empty optimizer lists, the second inherits its residency. */
-#define TRIAL_STEPS 4
+/* Steps until transfers repeat: the first has empty optimizer lists, later ones inherit each other's residency. */
+#define TRIAL_STEPS_MIN 4
+#define TRIAL_STEPS_MAX 10
 
 static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, const ps_budgets *budgets)
 {
@@ -42,17 +43,22 @@ static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets,
     ps_status st = PS_OK;
     ps_tiers tiers = {0};
     ps_runner runner = {0};
+    *f = (ps_forecast){0};
     const ps_tiers_options o = simulated(b->settings, b, budgets);
     PS_TRY(ps_tiers_open(&o, &tiers));
     PS_TRY_GOTO(ps_runner_init(&runner, b, &tiers, false));
     PS_TRY_GOTO(ps_runner_create_params(&runner));
-    ps_store_stats before = {0};
-    for (int step = 0; step < TRIAL_STEPS; step++) {
-        before = ps_store_get_stats(tiers.store);
+    ps_store_stats after = ps_store_get_stats(tiers.store);
+    for (int step = 0; step < TRIAL_STEPS_MAX; step++) {
+        const ps_store_stats before = after;
+        const ps_forecast last = *f;
         PS_TRY_GOTO(trial_step(&runner));
+        after = ps_store_get_stats(tiers.store);
+        for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
+        const bool steady = after.disk_bytes == before.disk_bytes &&
+                            memcmp(f->moved_bytes, last.moved_bytes, sizeof last.moved_bytes) == 0;
+        if (steady && step + 1 >= TRIAL_STEPS_MIN) break;
     }
-    const ps_store_stats after = ps_store_get_stats(tiers.store);
-    for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak_bytes[t] = ps_device_get_stats(tiers.ram[t]).peak_bytes;
     f->peak_bytes[PS_TIER_DISK] = after.disk_bytes;
 out:
@@ -211,17 +217,47 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     return PS_OK;
 }
 
+/* Write which moment needs most of the device, in the chunk size tried last. */
+static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_plan *plan, char *text,
+                               size_t bytes)
+{
+    ps_blueprint *b = NULL;
+    const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : PS_MIN_CHUNK_ELEMENTS;
+    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, false, &b));
+    int64_t most = -1, chunks = 0;
+    int32_t at = 0;
+    for (int32_t m = 0; m < b->trace->n_moments; m++) {
+        const int64_t wanted = ps_blueprint_wanted_bytes(b, m, PS_TIER_DEVICE);
+        if (b->trace->moments[m].non_model_bytes + wanted <= most) continue;
+        most = b->trace->moments[m].non_model_bytes + wanted;
+        chunks = wanted;
+        at = m;
+    }
+    const ps_moment *m = &b->trace->moments[at];
+    snprintf(
+        text, bytes,
+        "moment %d (%s, %s) needs most: %lld bytes of device memory at once (%lld activations and workspace + %lld "
+        "chunks)",
+        at, m->label, ps_phase_name(m->phase), (long long)most, (long long)m->non_model_bytes, (long long)chunks);
+    /* enough for each moment alone: then what else failed is of interest */
+    if (most <= s->budgets.bytes[PS_TIER_DEVICE]) {
+        const size_t used = strlen(text);
+        snprintf(text + used, bytes - used, "; %s", ps_last_error());
+    }
+    ps_blueprint_destroy(b);
+    return PS_OK;
+}
+
 ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user, const ps_program *program,
                            const ps_plan *plan)
 {
-    char cause[512], budgets[PS_TIER_COUNT][PS_BYTES_TEXT_MAX];
-    strncpy(cause, ps_last_error(), sizeof cause - 1);
-    cause[sizeof cause - 1] = '\0';
+    char need[512], budgets[PS_TIER_COUNT][PS_BYTES_TEXT_MAX];
+    PS_TRY(describe_need(s, program, plan, need, sizeof need));
     for (int t = 0; t < PS_TIER_COUNT; t++) (void)ps_bytes_format(s->budgets.bytes[t], budgets[t]);
     advice a = {.text = ""};
     PS_TRY(add_changes(&a, s, model, user, program, plan));
     return PS_FAIL(PS_EBUDGET, "the model does not fit (device %s, host %s, disk %s): %s. %s%s", budgets[0], budgets[1],
-                   budgets[2], cause,
+                   budgets[2], need,
                    a.length > 0 ? "Any one of these changes fits:"
                                 : "No change of one setting fits: raise several budgets",
                    a.text);

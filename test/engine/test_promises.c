@@ -153,7 +153,7 @@ static void test_forecast(void **state)
             train(TINY(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]), 3);
         const run_result four =
             train(TINY(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]), 4);
-        const ps_memory_info *a = &three.memory, *b = &four.memory;
+        const ps_memory_info *a = &early.memory, *b = &late.memory;
         assert_int_equal(b->device_peak_bytes, b->planned_device_peak_bytes);
         assert_int_equal(b->host_peak_bytes, b->planned_host_peak_bytes);
         assert_int_equal(b->disk_peak_bytes, b->planned_disk_peak_bytes);
