@@ -1,0 +1,431 @@
+/* test_disk.c - the disk tier with each backend, with and without O_DIRECT and O_TMPFILE. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "device/disk_backend.h"
+
+#define PAGE PS_PAGE_BYTES
+
+static char folder[256];
+
+typedef struct variant {
+    ps_disk_backend backend;
+    const char *name;
+    unsigned avoid;
+} variant;
+
+static const variant variants[] = {
+    {PS_DISK_URING, "io_uring", 0},
+    {PS_DISK_URING, "io_uring", PS_DISK_NO_DIRECT | PS_DISK_NO_TMPFILE},
+    {PS_DISK_THREADS, "threads", 0},
+    {PS_DISK_THREADS, "threads", PS_DISK_NO_DIRECT | PS_DISK_NO_TMPFILE},
+};
+
+/* NULL where the kernel refuses io_uring. */
+static ps_disk *disk_new(const variant *v, int queue_depth)
+{
+    ps_disk *d = NULL;
+    const ps_status st = ps_disk_open_avoiding(folder, v->backend, queue_depth, v->avoid, &d);
+    if (st == PS_ENOSYS && v->backend == PS_DISK_URING) return NULL;
+    assert_int_equal(st, PS_OK);
+    assert_string_equal(ps_disk_get_stats(d).backend, v->name);
+    if (v->avoid & PS_DISK_NO_DIRECT) assert_false(ps_disk_get_stats(d).direct);
+    return d;
+}
+
+static char *pages_new(int64_t bytes)
+{
+    char *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
+
+static void pages_fill(char *p, int64_t bytes, uint64_t seed)
+{
+    uint64_t *w = (uint64_t *)(void *)p;
+    for (int64_t i = 0; i < bytes / 8; i++) w[i] = seed = seed * 6364136223846793005u + 1442695040888963407u;
+}
+
+static int folder_count(void)
+{
+    int n = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while (readdir(dir) != NULL) n++;
+    closedir(dir);
+    return n - 2;
+}
+
+static int fds_count(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir) != NULL) n++;
+    closedir(dir);
+    return n;
+}
+
+/* ---- transfers ----------------------------------------------------------------------------------------------------- */
+
+static void test_what_is_written_is_read(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {PAGE, 3 * PAGE, 9 * PS_MIB + PAGE, 4 * PS_MIB, 20 * PAGE};
+    const int64_t gap = 5 * PAGE, total = 16 * PS_MIB;
+    char *out = pages_new(total), *in = pages_new(total);
+    for (size_t k = 0; k < 3 * PS_ARRAY_LEN(variants); k++) {
+        const int depths[] = {1, 2, 40};
+        ps_disk *d = disk_new(&variants[k / 3], depths[k % 3]);
+        if (d == NULL) continue;
+        ps_ticket t[PS_ARRAY_LEN(sizes)];
+        int64_t at = 0, moved = 0;
+        pages_fill(out, total, k + 1);
+        memset(in, 0, (size_t)total);
+        for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap)
+            assert_int_equal(ps_disk_write(d, at, out + at, sizes[i], &t[i]), PS_OK);
+        for (size_t i = PS_ARRAY_LEN(sizes); i-- > 0;) assert_int_equal(ps_disk_wait(d, t[i]), PS_OK);
+        at = 0;
+        for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap)
+            assert_int_equal(ps_disk_read(d, at, in + at, sizes[i], &t[i]), PS_OK);
+        at = 0;
+        for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap) {
+            while (!ps_disk_is_done(d, t[i])) usleep(100); /* moves on by itself */
+            assert_int_equal(ps_disk_wait(d, t[i]), PS_OK);
+            assert_memory_equal(in + at, out + at, (size_t)sizes[i]);
+            assert_int_equal(in[at + sizes[i]], 0);
+            moved += sizes[i];
+        }
+        assert_int_equal(ps_disk_get_stats(d).read_bytes, moved);
+        assert_int_equal(ps_disk_get_stats(d).write_bytes, moved);
+        ps_disk_close(d);
+        assert_int_equal(folder_count(), 0);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+    munmap(out, (size_t)total);
+    munmap(in, (size_t)total);
+}
+
+/* Far more transfers than the depth, waited for backwards, some never; the close finds work in flight. */
+static void test_long_queues(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    const int64_t bytes = N * PAGE;
+    char *out = pages_new(bytes), *in = pages_new(bytes);
+    pages_fill(out, bytes, 99);
+    for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
+        ps_disk *d = disk_new(&variants[k], 3);
+        if (d == NULL) continue;
+        ps_ticket w[N], r[N];
+        for (int i = 0; i < N; i++) assert_int_equal(ps_disk_write(d, i * PAGE, out + i * PAGE, PAGE, &w[i]), PS_OK);
+        for (int i = N; i-- > 0;) assert_int_equal(ps_disk_wait(d, w[i]), PS_OK);
+        memset(in, 0, (size_t)bytes);
+        for (int i = 0; i < N; i++) assert_int_equal(ps_disk_read(d, i * PAGE, in + i * PAGE, PAGE, &r[i]), PS_OK);
+        assert_true(r[0] > w[N - 1]);
+        for (int i = N; i-- > 0;)
+            if (i % 3 == 0) assert_int_equal(ps_disk_wait(d, r[i]), PS_OK);
+        ps_disk_close(d); /* finishes the rest */
+        assert_memory_equal(in, out, (size_t)bytes);
+    }
+    ps_disk_close(NULL);
+    munmap(out, (size_t)bytes);
+    munmap(in, (size_t)bytes);
+}
+
+static void test_end_of_file_is_an_error_told_once(void **state)
+{
+    (void)state;
+    char *p = pages_new(17 * PS_MIB), *q = p + 16 * PS_MIB, text[512];
+    for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
+        ps_disk *d = disk_new(&variants[k], 2);
+        if (d == NULL) continue;
+        ps_ticket t, later;
+        assert_int_equal(ps_disk_write(d, 0, p, 2 * PAGE, &t), PS_OK);
+        assert_int_equal(ps_disk_wait(d, t), PS_OK);
+        assert_int_equal(ps_disk_read(d, PAGE, p, 4 * PAGE, &t), PS_OK);
+        assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, &later), PS_OK);
+        assert_int_equal(ps_disk_wait(d, later), PS_OK);
+        while (!ps_disk_is_done(d, t)) usleep(100);
+        assert_int_equal(ps_disk_wait(d, t), PS_EIO);
+        snprintf(text, sizeof text, "%s: read at offset 4096: wanted 16384 bytes, got 4096: the file ends there",
+                 ps_disk_path(d));
+        assert_non_null(strstr(ps_last_error(), text));
+        assert_int_equal(ps_disk_wait(d, t), PS_OK);
+        /* many pieces, all past the end: the rest of the transfer is not tried */
+        assert_int_equal(ps_disk_read(d, PS_MIB, p, 16 * PS_MIB, &t), PS_OK);
+        assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, &later), PS_OK);
+        assert_int_equal(ps_disk_wait(d, t), PS_EIO);
+        assert_int_equal(ps_disk_wait(d, later), PS_OK);
+        assert_int_equal(ps_disk_get_stats(d).read_bytes, 4 * PAGE);
+        assert_int_equal(ps_disk_read(d, PS_GIB, p, PAGE, &t), PS_OK); /* nobody waits for this one */
+        ps_disk_close(d);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+    munmap(p, 17 * (size_t)PS_MIB);
+}
+
+/* A real failure in the middle of a write; SIGXFSZ must not reach the program. */
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    struct rlimit before, low;
+    char *p = pages_new(16 * PS_MIB);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    low = before;
+    low.rlim_cur = 6 * (rlim_t)PS_MIB + 512;
+    if (before.rlim_max != RLIM_INFINITY && before.rlim_max < low.rlim_cur) skip();
+    for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
+        ps_disk *d = disk_new(&variants[k], 2);
+        if (d == NULL) continue;
+        ps_ticket t;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+        assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, &t), PS_OK);
+        const ps_status st = ps_disk_wait(d, t);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(st, PS_EIO);
+        assert_non_null(strstr(ps_last_error(), "write at offset"));
+        assert_int_equal(ps_disk_get_stats(d).write_bytes, 0);
+        assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, &t), PS_OK); /* still of use */
+        assert_int_equal(ps_disk_wait(d, t), PS_OK);
+        ps_disk_close(d);
+    }
+    munmap(p, 16 * (size_t)PS_MIB);
+}
+
+static void test_full_disk(void **state)
+{
+    (void)state;
+    char *p = pages_new(4 * PS_MIB);
+    for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
+        if (mount("none", folder, "tmpfs", 0, "size=1m") != 0) {
+            munmap(p, 4 * (size_t)PS_MIB);
+            skip();
+        }
+        ps_disk *d = disk_new(&variants[k], 2);
+        umount2(folder, MNT_DETACH); /* goes when the file does, however this test ends */
+        if (d == NULL) continue;
+        ps_ticket t;
+        assert_int_equal(ps_disk_write(d, 0, p, 4 * PS_MIB, &t), PS_OK);
+        assert_int_equal(ps_disk_wait(d, t), PS_EIO);
+        assert_non_null(strstr(ps_last_error(), strerror(ENOSPC)));
+        ps_disk_close(d);
+    }
+    munmap(p, 4 * (size_t)PS_MIB);
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------------------ */
+
+static void test_bad_arguments_are_refused(void **state)
+{
+    (void)state;
+    ps_disk *d = NULL;
+    assert_int_equal(ps_disk_open(folder, PS_DISK_AUTO, 0, &d), PS_EINVAL);
+    assert_int_equal(ps_disk_open(folder, PS_DISK_AUTO, 100000, &d), PS_EINVAL);
+    assert_int_equal(ps_disk_open("/no/such/folder", PS_DISK_AUTO, 4, &d), PS_EIO);
+    assert_null(d);
+    assert_non_null(strstr(ps_last_error(), "/no/such/folder"));
+    assert_non_null(strstr(ps_last_error(), strerror(ENOENT)));
+    assert_int_equal(ps_disk_open(folder, PS_DISK_AUTO, 4, &d), PS_OK);
+    ps_disk_close(d);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void test_named_files_are_apart_and_go(void **state)
+{
+    (void)state;
+    ps_disk *a = disk_new(&variants[3], 1), *b = disk_new(&variants[3], 1);
+    assert_string_not_equal(ps_disk_path(a), ps_disk_path(b));
+    assert_int_equal(access(ps_disk_path(a), F_OK), 0); /* opening b did not take it for a leftover */
+    assert_int_equal(folder_count(), 2);
+    ps_disk_close(a);
+    assert_int_equal(folder_count(), 1);
+    ps_disk_close(b);
+    assert_int_equal(folder_count(), 0);
+}
+
+static void file_put(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static bool file_exists(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static void open_and_close(void)
+{
+    ps_disk *d = NULL;
+    assert_int_equal(ps_disk_open(folder, PS_DISK_THREADS, 1, &d), PS_OK);
+    ps_disk_close(d);
+}
+
+static void test_leftovers_of_the_dead_are_removed(void **state)
+{
+    (void)state;
+    const char *others[] = {"patrickstar-1-2.chunks.bak", "patrickstar-x-0.chunks", "my-patrickstar-1-2.chunks"};
+    char name[64], path[512];
+    int ready[2], status;
+    for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) file_put(others[i]);
+    file_put("patrickstar-4000000-7.chunks");
+    assert_int_equal(pipe(ready), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) { /* another process with a disk open, until it is killed */
+        ps_disk_file f;
+        const bool ok = ps_disk_file_open(folder, PS_DISK_NO_TMPFILE, &f) == PS_OK;
+        if (write(ready[1], &ok, sizeof ok) > 0) pause();
+        _exit(1);
+    }
+    bool ok = false;
+    assert_int_equal(read(ready[0], &ok, sizeof ok), sizeof ok);
+    assert_true(ok);
+    snprintf(name, sizeof name, "patrickstar-%ld-0.chunks", (long)child);
+    assert_false(file_exists("patrickstar-4000000-7.chunks")); /* the child has removed it */
+    file_put("patrickstar-4000000-8.chunks");
+    open_and_close();
+    assert_false(file_exists("patrickstar-4000000-8.chunks"));
+    assert_true(file_exists(name)); /* its owner lives */
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(file_exists(name));
+    open_and_close();
+    assert_false(file_exists(name));
+    for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) {
+        assert_true(file_exists(others[i]));
+        snprintf(path, sizeof path, "%s/%s", folder, others[i]);
+        unlink(path);
+    }
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(folder_count(), 0);
+}
+
+static void test_simulated_disk_only_counts(void **state)
+{
+    (void)state;
+    ps_disk *d = NULL;
+    ps_ticket t;
+    void *nowhere = (void *)(uintptr_t)PAGE;
+    assert_int_equal(ps_disk_open("/no/such/folder", PS_DISK_SIM, 4, &d), PS_OK);
+    assert_int_equal(ps_disk_write(d, 0, nowhere, PS_GIB, &t), PS_OK);
+    assert_true(ps_disk_is_done(d, t));
+    assert_int_equal(ps_disk_wait(d, t), PS_OK);
+    assert_int_equal(ps_disk_read(d, PAGE, nowhere, PAGE, &t), PS_OK);
+    assert_int_equal(ps_disk_wait(d, t), PS_OK);
+    assert_int_equal(ps_disk_get_stats(d).write_bytes, PS_GIB);
+    assert_int_equal(ps_disk_get_stats(d).read_bytes, PAGE);
+    assert_string_equal(ps_disk_get_stats(d).backend, "sim");
+    assert_non_null(ps_disk_path(d));
+    ps_disk_close(d);
+}
+
+/* ---- faults -------------------------------------------------------------------------------------------------------- */
+
+static ps_status use_disk(const variant *v, char *p)
+{
+    ps_status st;
+    ps_disk *d = NULL;
+    ps_ticket t, u;
+    PS_TRY_GOTO(ps_disk_open_avoiding(folder, v->backend, 4, v->avoid, &d));
+    PS_TRY_GOTO(ps_disk_write(d, 0, p, 4 * PAGE, &t));
+    PS_TRY_GOTO(ps_disk_write(d, 4 * PAGE, p, 4 * PAGE, &u));
+    PS_TRY_GOTO(ps_disk_wait(d, t));
+    PS_TRY_GOTO(ps_disk_wait(d, u));
+    for (int i = 0; i < 3; i++) {
+        PS_TRY_GOTO(ps_disk_read(d, i * PAGE, p, 2 * PAGE, &t));
+        PS_TRY_GOTO(ps_disk_wait(d, t));
+    }
+out:
+    ps_disk_close(d);
+    return st;
+}
+
+static void test_every_fault_is_reported_and_nothing_leaks(void **state)
+{
+    (void)state;
+    const variant sim = {PS_DISK_SIM, "sim", 0};
+    const struct {
+        ps_fault_kind kind;
+        int calls;
+    } cases[] = {{PS_FAULT_ALLOC, 6}, {PS_FAULT_READ, 3}, {PS_FAULT_WRITE, 2}};
+    char *p = pages_new(4 * PAGE);
+    const int fds = fds_count();
+    for (size_t v = 0; v <= PS_ARRAY_LEN(variants); v++) {
+        const variant *used = v < PS_ARRAY_LEN(variants) ? &variants[v] : &sim;
+        if (use_disk(used, p) == PS_ENOSYS) continue;
+        for (size_t c = 0; c < 2 * PS_ARRAY_LEN(cases); c++) {
+            int n = 0;
+            for (;; n++) {
+                ps_fault_arm(cases[c / 2].kind, n, c % 2 != 0);
+                const ps_status st = use_disk(used, p);
+                const bool struck = ps_fault_has_struck(cases[c / 2].kind);
+                ps_fault_arm(cases[c / 2].kind, -1, false);
+                assert_int_equal(ps_mem_live_bytes(), 0);
+                assert_int_equal(fds_count(), fds);
+                assert_int_equal(folder_count(), 0);
+                assert_int_equal(st != PS_OK, struck);
+                if (!struck) break;
+                assert_int_equal(st, cases[c / 2].kind == PS_FAULT_ALLOC ? PS_ENOMEM_HOST : PS_EIO);
+            }
+            assert_true(n >= cases[c / 2].calls);
+        }
+    }
+    munmap(p, 4 * (size_t)PAGE);
+}
+
+static int folder_make(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/ps-test-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    return mkdtemp(folder) == NULL;
+}
+
+static int folder_remove(void **state)
+{
+    (void)state;
+    return rmdir(folder); /* fails when a test left something */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_written_is_read),
+        cmocka_unit_test(test_long_queues),
+        cmocka_unit_test(test_end_of_file_is_an_error_told_once),
+        cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_bad_arguments_are_refused),
+        cmocka_unit_test(test_named_files_are_apart_and_go),
+        cmocka_unit_test(test_leftovers_of_the_dead_are_removed),
+        cmocka_unit_test(test_simulated_disk_only_counts),
+        cmocka_unit_test(test_every_fault_is_reported_and_nothing_leaks),
+    };
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
