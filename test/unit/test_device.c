@@ -207,12 +207,34 @@ static void test_region_is_resident_as_committed(void **state)
     assert_int_equal(resident_bytes(p, 64 * PS_MIB), 3 * PS_MIB);
     assert_int_equal(p[PS_MIB], 1); /* neighbours are untouched */
     assert_int_equal(p[5 * PS_MIB - 1], 1);
+    ps_region_decommit(r, 2 * PS_MIB, PS_MIB);
+    assert_int_equal(ps_region_commit(r, 2 * PS_MIB, 2 * PS_MIB), PS_OK);
+    memset(p + 2 * PS_MIB, 3, 2 * (size_t)PS_MIB);
+    ps_region_decommit(r, 2 * PS_MIB, 2 * PS_MIB); /* all of a huge page, of which half comes back */
+    assert_int_equal(ps_region_commit(r, 2 * PS_MIB, PS_MIB), PS_OK);
+    memset(p + 2 * PS_MIB, 4, (size_t)PS_MIB);
+    assert_int_equal(resident_bytes(p, 64 * PS_MIB), 3 * PS_MIB);
     assert_int_equal(ps_region_commit(r, 32 * PS_MIB, 5 * PS_MIB), PS_OK);
     assert_int_equal(ps_region_commit(r, 0, PAGE), PS_ENOMEM_DEV);
     check_stats(d, 8 * PS_MIB, 0, 8 * PS_MIB);
     ps_region_destroy(r);
     ps_region_destroy(NULL);
     check_stats(d, 0, 0, 8 * PS_MIB);
+    ps_device_destroy(d);
+}
+
+/* So many reservations would not fit the address space if a failure kept them. */
+static void test_failed_region_gives_addresses_back(void **state)
+{
+    (void)state;
+    ps_device *d = device_new(&ps_device_sim_ops, PAGE);
+    for (int i = 0; i < 1000; i++) {
+        ps_region *r = NULL;
+        ps_fault_arm(PS_FAULT_ALLOC, 1, false);
+        assert_int_equal(ps_region_create(d, 256 * PS_GIB, &r), PS_ENOMEM_HOST);
+        assert_non_null(strstr(ps_last_error(), "bookkeeping"));
+        assert_true(ps_fault_has_struck(PS_FAULT_ALLOC));
+    }
     ps_device_destroy(d);
 }
 
@@ -502,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_kept_blocks_make_room_oldest_first),
         cmocka_unit_test(test_many_kept_blocks),
         cmocka_unit_test(test_region_is_resident_as_committed),
+        cmocka_unit_test(test_failed_region_gives_addresses_back),
         cmocka_unit_test(test_block_is_resident_as_allocated),
         cmocka_unit_test(test_what_is_not_there_traps),
         cmocka_unit_test(test_mistakes_with_regions_assert),

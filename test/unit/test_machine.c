@@ -141,7 +141,11 @@ static void test_cgroup_v1(void **state)
     put("/proc/self/cgroup", "4:memory:/elsewhere\n"); /* not below what is mounted: the mount point it is */
     put("/cg/memory/memory.limit_in_bytes", "700000\n");
     assert_int_equal(memory().total_bytes, 700000);
-    put("/proc/self/cgroup", "4:memory:/x/../../etc\n");
+    put("/cg/out/memory.limit_in_bytes", "5\n");
+    put("/proc/self/cgroup", "4:memory:/x/../out\n");
+    assert_int_equal(memory().total_bytes, 700000);
+    put("/cg/memorytra/memory.limit_in_bytes", "5\n");
+    put("/proc/self/cgroup", "4:memory:/xtra\n");
     assert_int_equal(memory().total_bytes, 700000);
 }
 
