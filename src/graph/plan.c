@@ -164,7 +164,8 @@ static ps_status join(planner *g, int32_t node, int32_t value, int32_t other, bo
     instr.x[1] = other;
     instr.join_elements = g->program->B * g->program->T * g->program->values[value].cols;
     instr.y = instr.x[0];
-    if (others_wait_for(g, instr.x[0], value)) {
+    const bool is_needed = instr.x[0] == other && !other_is_free;
+    if (is_needed || others_wait_for(g, instr.x[0], value)) {
         /* `other` may be private to this join: then it takes the sum */
         if (!other_is_free || others_wait_for(g, other, value))
             PS_TRY(new_buffer(g, value_bytes(g, value), &instr.y));
