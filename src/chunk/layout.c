@@ -35,7 +35,8 @@ static int64_t place_all(const int64_t *elements, int32_t n, int64_t capacity, p
             offset = used[back];
             used[back] += need;
         } else {
-            for (int64_t k = 0; k < fresh; k++) {
+            /* when only counting, a huge run need not be walked through */
+            for (int64_t k = l != NULL ? 0 : ps_max_i64(0, fresh - LOOK_BACK); k < fresh; k++) {
                 used[2] = used[1], used[1] = used[0];
                 used[0] = k + 1 < fresh ? capacity : need - (fresh - 1) * capacity;
                 if (l != NULL) l->used_elements[n_chunks + k] = used[0];

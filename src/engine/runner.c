@@ -81,6 +81,7 @@ static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
 {
     const ps_node *n = &r->bp->program->nodes[instr->node];
     ps_store *s = r->tiers->store;
+    if (instr->kind == PS_INSTR_JOIN) return PS_OK; /* touches no parameter of its node */
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (w < 0) continue;
@@ -96,6 +97,7 @@ static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
 static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
 {
     const ps_node *n = &r->bp->program->nodes[instr->node];
+    if (instr->kind == PS_INSTR_JOIN) return PS_OK;
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (w < 0) continue;

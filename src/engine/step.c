@@ -7,11 +7,12 @@
 static ps_status check_batch(const ps_engine *e, const int32_t *tokens, const int32_t *targets)
 {
     const int64_t n = e->settings.B * e->settings.T, V = e->program->n_tokens;
+    const int64_t V_in = e->program->n_input_tokens;
     if (tokens == NULL) return PS_FAIL(PS_EINVAL, "the batch has no tokens");
     for (int64_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= V)
+        if (tokens[i] < 0 || tokens[i] >= V_in)
             return PS_FAIL(PS_EINVAL, "token %lld of the batch is %d, the vocabulary has %lld", (long long)i, tokens[i],
-                           (long long)V);
+                           (long long)V_in);
         if (targets != NULL && targets[i] != PS_IGNORE_INDEX && (targets[i] < 0 || targets[i] >= V))
             return PS_FAIL(PS_EINVAL, "target %lld of the batch is %d, the vocabulary has %lld", (long long)i,
                            targets[i], (long long)V);

@@ -65,22 +65,22 @@ static int32_t find_param(const ps_program *p, const char *name)
     return -1;
 }
 
-/* rows == 0: a vector of `cols`. The name is prefix + name + suffix. */
-static int32_t add_param(ps_builder *b, const char *name, const char *suffix, int64_t rows, int64_t cols, double mean,
-                         double std)
+/* n_dims 1: a vector of `cols`, rows is 1. The name is prefix + name + suffix. */
+static int32_t add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows, int64_t cols,
+                         double mean, double std)
 {
     ps_program *p = b->program;
     char *full = NULL;
     if (b->failure != PS_OK || failed(b, join(b->prefix, name, suffix, &full))) return -1;
     if (find_param(p, full) >= 0) {
         refuse(b, "parameter %s is declared twice", full);
-    } else if (cols < 1 || rows < 0 || (rows > 0 && cols > INT64_MAX / 64 / rows)) {
+    } else if (cols < 1 || rows < 1 || cols > INT64_MAX / 64 / rows) {
         refuse(b, "parameter %s has shape [%lld, %lld]", full, (long long)rows, (long long)cols);
     } else if (!GROW(b, p->params, p->n_params, p->param_capacity)) {
         p->params[p->n_params++] = (ps_param){.name = full,
-                                              .n_dims = rows > 0 ? 2 : 1,
-                                              .shape = {rows > 0 ? rows : cols, rows > 0 ? cols : 1},
-                                              .elements = (rows > 0 ? rows : 1) * cols,
+                                              .n_dims = n_dims,
+                                              .shape = {n_dims == 2 ? rows : cols, n_dims == 2 ? cols : 1},
+                                              .elements = rows * cols,
                                               .init_mean = mean,
                                               .init_std = std};
         return p->n_params - 1;
@@ -171,7 +171,8 @@ void ps_end_block(ps_builder *b)
 
 ps_value ps_token_embedding(ps_builder *b, const char *name, int64_t n_tokens, int64_t columns)
 {
-    const int32_t w = add_param(b, name, ".weight", n_tokens, columns, 0, b->init_std);
+    const int32_t w = add_param(b, name, ".weight", 2, n_tokens, columns, 0, b->init_std);
+    b->program->n_input_tokens = ps_min_i64(b->program->n_input_tokens, n_tokens);
     return add_node(b, name,
                     (ps_node){.type = &ps_node_token_embedding,
                               .inputs = {-1, -1},
@@ -188,7 +189,7 @@ ps_value ps_position_embedding(ps_builder *b, ps_value x, const char *name, int6
         return refuse(b, "%s%s has %lld positions, but sequences have %lld tokens", b->prefix, name,
                       (long long)n_positions, (long long)b->program->T);
     const int64_t cols = cols_of(b, x);
-    const int32_t w = add_param(b, name, ".weight", n_positions, cols, 0, b->init_std);
+    const int32_t w = add_param(b, name, ".weight", 2, n_positions, cols, 0, b->init_std);
     return add_node(b, name,
                     (ps_node){.type = &ps_node_position_embedding,
                               .inputs = {x, -1},
@@ -203,8 +204,8 @@ ps_value ps_layer_norm(ps_builder *b, ps_value x, const char *name, float eps)
 {
     if (!is_value(b, x, name)) return -1;
     const int64_t cols = cols_of(b, x);
-    const int32_t w = add_param(b, name, ".weight", 0, cols, 1, 0);
-    const int32_t bias = add_param(b, name, ".bias", 0, cols, 0, 0);
+    const int32_t w = add_param(b, name, ".weight", 1, 1, cols, 1, 0);
+    const int32_t bias = add_param(b, name, ".bias", 1, 1, cols, 0, 0);
     return add_node(b, name,
                     (ps_node){.type = &ps_node_layer_norm,
                               .inputs = {x, -1},
@@ -221,8 +222,8 @@ static ps_value add_linear(ps_builder *b, ps_value x, const char *name, int64_t 
     if (!is_value(b, x, name)) return -1;
     const int64_t n_in = cols_of(b, x);
     const bool out_in = layout == PS_WEIGHT_OUT_IN;
-    const int32_t w = add_param(b, name, ".weight", out_in ? n_out : n_in, out_in ? n_in : n_out, 0, b->init_std);
-    const int32_t bias = has_bias ? add_param(b, name, ".bias", 0, n_out, 0, 0) : -1;
+    const int32_t w = add_param(b, name, ".weight", 2, out_in ? n_out : n_in, out_in ? n_in : n_out, 0, b->init_std);
+    const int32_t bias = has_bias ? add_param(b, name, ".bias", 1, 1, n_out, 0, 0) : -1;
     return add_node(b, name,
                     (ps_node){.type = &ps_node_linear,
                               .inputs = {x, -1},
@@ -311,7 +312,7 @@ void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens)
     ps_program *p = b->program;
     const int64_t cols = cols_of(b, x);
     int32_t w = find_param(p, weight);
-    if (w < 0) w = add_param(b, weight, "", n_tokens, cols, 0, b->init_std);
+    if (w < 0) w = add_param(b, weight, "", 2, n_tokens, cols, 0, b->init_std);
     if (w >= 0 && (p->params[w].shape[0] != n_tokens || p->params[w].shape[1] != cols)) {
         refuse(b, "loss: weight %s is [%lld, %lld], wanted [%lld, %lld]", weight, (long long)p->params[w].shape[0],
                (long long)p->params[w].shape[1], (long long)n_tokens, (long long)cols);
@@ -338,6 +339,7 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
     PS_TRY(ps_mem_alloc(1, sizeof *p, &p));
     p->B = B;
     p->T = T;
+    p->n_input_tokens = INT64_MAX;
     ps_builder b = {.program = p, .init_std = 0.02};
     PS_TRY_GOTO(model(&b, user));
     PS_TRY_GOTO(b.failure);

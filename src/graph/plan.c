@@ -153,8 +153,9 @@ static bool others_wait_for(const planner *g, int32_t buffer, int32_t except)
     return false;
 }
 
-/* value's gradient += the gradient in `other`; into a buffer of its own when the present one is also somebody else's. */
-static ps_status join(planner *g, int32_t node, int32_t value, int32_t other)
+/* value's gradient += the gradient in `other`; into a buffer of its own when the present one is also somebody else's.
+ * other_is_free: nobody needs what is in `other` afterwards, as far as the node itself goes. */
+static ps_status join(planner *g, int32_t node, int32_t value, int32_t other, bool other_is_free)
 {
     ps_instr instr = no_buffers;
     instr.kind = PS_INSTR_JOIN;
@@ -163,9 +164,10 @@ static ps_status join(planner *g, int32_t node, int32_t value, int32_t other)
     instr.x[1] = other;
     instr.join_elements = g->program->B * g->program->T * g->program->values[value].cols;
     instr.y = instr.x[0];
-    if (others_wait_for(g, instr.x[0], value)) {
+    const bool is_needed = instr.x[0] == other && !other_is_free;
+    if (is_needed || others_wait_for(g, instr.x[0], value)) {
         /* `other` may be private to this join: then it takes the sum */
-        if (others_wait_for(g, other, value))
+        if (!other_is_free || others_wait_for(g, other, value))
             PS_TRY(new_buffer(g, value_bytes(g, value), &instr.y));
         else
             instr.y = other;
@@ -225,10 +227,10 @@ static ps_status append_backward(planner *g, int32_t node)
         const int32_t v = n->inputs[i];
         if (v < 0) continue;
         if (joined[i] >= 0) {
-            PS_TRY(join(g, node, v, instr.dx[i]));
+            PS_TRY(join(g, node, v, instr.dx[i], true));
         } else if (n->type->passes_gradient) {
             if (g->grad_buffer[v] >= 0)
-                PS_TRY(join(g, node, v, instr.dy));
+                PS_TRY(join(g, node, v, instr.dy, i + 1 == PS_NODE_INPUTS || n->inputs[i + 1] < 0));
             else
                 g->grad_buffer[v] = instr.dy;
         }
@@ -393,15 +395,19 @@ static void find_lives(ps_plan *p)
 
 /* ---- whole ---- */
 
-/* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). */
+/* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). Nodes outside keep
+ * segments apart: a segment is a stretch of nodes. */
 static void choose_segments(planner *g)
 {
     const ps_program *p = g->program;
     const int32_t declared = p->n_segments, wanted = g->o.n_checkpoints;
+    int32_t before = -1, stretch = -1;
     for (int32_t n = 0; n < p->n_nodes; n++) {
         int32_t s = g->o.checkpointing && g->o.training ? p->nodes[n].segment : -1;
         if (s >= 0 && wanted > 0 && wanted < declared) s = (int32_t)((int64_t)s * wanted / declared);
-        g->segment[n] = s;
+        if (s >= 0 && s != before) stretch++;
+        g->segment[n] = s >= 0 ? stretch : -1;
+        before = s;
     }
 }
 

@@ -67,7 +67,8 @@ typedef struct ps_program {
     ps_node *nodes;
     int32_t n_nodes, node_capacity;
     int32_t n_segments;
-    int64_t n_tokens; /* vocabulary of the loss */
+    int64_t n_tokens;       /* vocabulary of the loss */
+    int64_t n_input_tokens; /* rows of the smallest token embedding */
 } ps_program;
 
 /* Run the model function for micro-batches of [B, T]. The first failure of a builder call is the result. */

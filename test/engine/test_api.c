@@ -1,0 +1,225 @@
+/* The public functions: order of calls, bad arguments, tensors across chunk boundaries, inference. */
+#include "engine/engine_fixture.h"
+
+#include <math.h>
+
+enum { B = 2, T = 16, V = 131 };
+
+static int32_t tokens[B * T], targets[B * T];
+static const ps_batch batch = {tokens, targets};
+
+static void expect_state(ps_status st, const char *call, const char *after)
+{
+    assert_int_equal(st, PS_ESTATE);
+    if (strstr(ps_last_error(), call) == NULL || strstr(ps_last_error(), after) == NULL)
+        fail_msg("not \"%s ... %s\": %s", call, after, ps_last_error());
+}
+
+static void test_order_of_calls(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("gradient_accumulation_steps=2");
+    ps_engine *e = engine_of(c);
+    float value = 0, logits[V];
+    fill_batch(tokens, targets, B, T, V, 0);
+    expect_state(ps_backward(e), "ps_backward", "after ps_step or initialisation");
+    expect_state(ps_step(e), "ps_step", "it follows ps_backward");
+    expect_state(ps_engine_read_gradient(e, 0, 0, 1, &value), "ps_engine_read_gradient", "it follows ps_backward");
+    expect_state(ps_logits(e, tokens, 0, logits), "ps_logits", "training");
+    for (int k = 0; k < 2; k++) {
+        assert_ok(ps_forward(e, &batch, NULL));
+        expect_state(ps_forward(e, &batch, NULL), "ps_forward", "after ps_forward");
+        expect_state(ps_step(e), "ps_step", "after ps_forward");
+        expect_state(ps_evaluate(e, &batch, &value), "ps_evaluate", "after ps_forward");
+        expect_state(ps_engine_write_tensor(e, 0, 0, 1, &value), "ps_engine_write_tensor", "after ps_forward");
+        assert_ok(ps_backward(e));
+        expect_state(ps_backward(e), "ps_backward", "after ps_backward");
+        expect_state(ps_forward(e, &batch, NULL), "ps_forward", "after ps_backward");
+        assert_ok(ps_engine_read_gradient(e, 0, 0, 1, &value));
+        assert_ok(ps_step(e));
+        ps_step_info info;
+        ps_engine_get_step_info(e, &info);
+        assert_int_equal(info.step, k); /* the first call only ends a micro-batch */
+    }
+    assert_ok(ps_evaluate(e, &batch, &value));
+    ps_engine_destroy(e);
+    ps_engine_destroy(NULL);
+    ps_config_destroy(c);
+}
+
+static void test_bad_arguments(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.seed=1");
+    ps_engine *e = (ps_engine *)(void *)&c;
+    assert_int_equal(ps_initialize_engine(NULL, c, 0, c, &e), PS_EINVAL);
+    assert_null(e);
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, NULL, &e), PS_EINVAL);
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 1, c, &e), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "local_rank 1"));
+    e = engine_of(c);
+    float value = 0, loss;
+    fill_batch(tokens, targets, B, T, V, 0);
+    static const struct {
+        int at;
+        int32_t token, target;
+        const char *says;
+    } wrong[] = {{3, V, 0, "token 3 of the batch is 131"},     {31, -1, 0, "token 31 of the batch is -1"},
+                 {0, INT32_MAX, 0, "token 0"},                 {5, 0, V, "target 5 of the batch is 131"},
+                 {6, 0, -1, "target 6 of the batch is -1"},    {7, 0, INT32_MIN, "target 7"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(wrong); i++) {
+        fill_batch(tokens, targets, B, T, V, 0);
+        tokens[wrong[i].at] = wrong[i].token;
+        targets[wrong[i].at] = wrong[i].target;
+        assert_int_equal(ps_forward(e, &batch, &loss), PS_EINVAL);
+        if (strstr(ps_last_error(), wrong[i].says) == NULL) fail_msg("%s", ps_last_error());
+        assert_int_equal(ps_evaluate(e, &batch, &loss), PS_EINVAL);
+    }
+    fill_batch(tokens, targets, B, T, V, 0);
+    assert_int_equal(ps_forward(e, &(ps_batch){NULL, targets}, NULL), PS_EINVAL);
+    assert_int_equal(ps_forward(e, &(ps_batch){tokens, NULL}, NULL), PS_EINVAL);
+    assert_int_equal(ps_evaluate(e, &(ps_batch){tokens, NULL}, &loss), PS_EINVAL);
+    const int64_t n = ps_engine_n_tensors(e);
+    const char *name;
+    int n_dims;
+    int64_t shape[2];
+    assert_int_equal(ps_engine_tensor_info(e, n, &name, &n_dims, shape), PS_EINVAL);
+    assert_int_equal(ps_engine_tensor_info(e, -1, &name, &n_dims, shape), PS_EINVAL);
+    assert_ok(ps_engine_tensor_info(e, 0, &name, &n_dims, shape));
+    assert_string_equal(name, "wte.weight");
+    assert_int_equal(n_dims, 2);
+    assert_int_equal(shape[0], V);
+    const int64_t all = shape[0] * shape[1];
+    assert_int_equal(ps_engine_read_tensor(e, 0, all, 1, &value), PS_EINVAL);
+    assert_int_equal(ps_engine_read_tensor(e, 0, -1, 1, &value), PS_EINVAL);
+    assert_int_equal(ps_engine_read_tensor(e, 0, 0, -1, &value), PS_EINVAL);
+    assert_int_equal(ps_engine_read_tensor(e, 0, INT64_MAX, INT64_MAX, &value), PS_EINVAL);
+    assert_int_equal(ps_engine_write_tensor(e, 0, 1, all, &value), PS_EINVAL);
+    assert_int_equal(ps_engine_write_tensor(e, n, 0, 1, &value), PS_EINVAL);
+    assert_ok(ps_engine_read_tensor(e, 0, all, 0, &value)); /* nothing */
+    /* a batch in which nothing counts: loss 0, and the step goes on */
+    for (int i = 0; i < B * T; i++) targets[i] = -100;
+    assert_ok(ps_forward(e, &batch, &loss));
+    assert_true(loss == 0);
+    assert_ok(ps_backward(e));
+    assert_ok(ps_step(e));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* wte takes a run of chunks; read and write pieces that begin and end anywhere, then train over what was written. */
+static void test_tensors_across_chunks(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("bf16.enabled=true", "default_chunk_size=2048", "memory.device=700KB", "memory.disk=20MB");
+    ps_engine *e = engine_of(c);
+    enum { N = V * 48 };
+    static float model[N], read[N];
+    ps_memory_info info;
+    ps_engine_get_memory_info(e, &info);
+    assert_true(info.chunk_elements < N);
+    assert_ok(ps_engine_read_tensor(e, 0, 0, N, model));
+    uint32_t seed = 5;
+    for (int i = 0; i < 40; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        const int64_t first = (seed >> 8) % N, n = 1 + (int64_t)((seed >> 5) % (uint32_t)(N - first));
+        for (int64_t k = first; k < first + n; k++) model[k] += 0.001f * (float)(k % 7);
+        assert_ok(ps_engine_write_tensor(e, 0, first, n, model + first));
+        assert_ok(ps_engine_read_tensor(e, 0, first, n, read));
+        assert_memory_equal(read, model + first, (size_t)n * sizeof *read);
+    }
+    assert_ok(ps_engine_read_tensor(e, 0, 0, N, read));
+    assert_memory_equal(read, model, sizeof model);
+    uint64_t hash, other;
+    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    /* the operators see what was written: equal to an engine with all in memory, given the same values */
+    float loss[2];
+    fill_batch(tokens, targets, B, T, V, 3);
+    assert_ok(ps_evaluate(e, &batch, &loss[0]));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    c = TINY("bf16.enabled=true");
+    e = engine_of(c);
+    assert_ok(ps_engine_write_tensor(e, 0, 0, N, model));
+    assert_ok(ps_engine_weights_xxh3(e, &other));
+    assert_ok(ps_evaluate(e, &batch, &loss[1]));
+    assert_true(hash == other);
+    assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+static ps_engine *inference_engine(ps_config *c)
+{
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e));
+    return e;
+}
+
+static void test_inference(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"bf16.enabled=false", "bf16.enabled=true"};
+    for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
+        ps_config *c[3] = {TINY(formats[f]),
+                           TINY(formats[f], "memory.device=120KB", "memory.disk=20MB", "default_chunk_size=2048"),
+                           TINY(formats[f], "memory.device=150KB", "memory.host=4MB", "default_chunk_size=4096")};
+        ps_engine *e[3], *training = engine_of(c[0]);
+        float loss, same;
+        fill_batch(tokens, targets, B, T, V, 9);
+        targets[4] = -100;
+        assert_ok(ps_evaluate(training, &batch, &loss));
+        for (int i = 0; i < 3; i++) {
+            e[i] = inference_engine(c[i]);
+            assert_ok(ps_evaluate(e[i], &batch, &same));
+            assert_memory_equal(&loss, &same, sizeof loss); /* the bits of the training engine's evaluation */
+        }
+        double sum = 0;
+        int counted = 0;
+        for (int64_t row = 0; row < B * T; row++) {
+            float logits[3][V];
+            for (int i = 0; i < 3; i++) assert_ok(ps_logits(e[i], tokens, row, logits[i]));
+            assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+            assert_memory_equal(logits[0], logits[2], sizeof logits[0]);
+            if (targets[row] < 0) continue;
+            double most = -INFINITY, total = 0;
+            for (int v = 0; v < V; v++) most = fmax(most, (double)logits[0][v]);
+            for (int v = 0; v < V; v++) total += exp((double)logits[0][v] - most);
+            sum += most + log(total) - (double)logits[0][targets[row]];
+            counted++;
+        }
+        if (fabs(sum / counted - (double)loss) > 1e-4) fail_msg("%g, not %g", sum / counted, (double)loss);
+        float logits[V], value = 0;
+        uint64_t hash;
+        assert_int_equal(ps_logits(e[0], tokens, B * T, logits), PS_EINVAL);
+        assert_int_equal(ps_logits(e[0], tokens, -1, logits), PS_EINVAL);
+        assert_int_equal(ps_logits(e[0], NULL, 0, logits), PS_EINVAL);
+        tokens[0] = V;
+        assert_int_equal(ps_logits(e[0], tokens, 0, logits), PS_EINVAL);
+        tokens[0] = 0;
+        expect_state(ps_forward(e[0], &batch, NULL), "ps_forward", "inference");
+        assert_int_equal(ps_backward(e[0]), PS_ESTATE);
+        assert_int_equal(ps_step(e[0]), PS_ESTATE);
+        assert_int_equal(ps_engine_weights_xxh3(e[0], &hash), PS_ESTATE);
+        value = 0.5f;
+        assert_ok(ps_engine_write_tensor(e[1], 2, 3, 1, &value));
+        value = 0;
+        assert_ok(ps_engine_read_tensor(e[1], 2, 3, 1, &value));
+        assert_true(value == 0.5f);
+        ps_engine_destroy(training);
+        for (int i = 0; i < 3; i++) ps_engine_destroy(e[i]), ps_config_destroy(c[i]);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_of_calls),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_tensors_across_chunks),
+        cmocka_unit_test(test_inference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

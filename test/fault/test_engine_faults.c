@@ -1,0 +1,135 @@
+/* The n-th fallible call fails, for n = 0, 1, 2, ... until a whole run gets through: each time an error of the right kind,
+ * nothing leaks, nothing crashes. */
+#include "engine/engine_fixture.h"
+
+#include "base/fault.h"
+#include "device/disk.h"
+
+enum { T = 16 };
+
+typedef enum stage { IN_INIT, IN_STEP, DONE } stage;
+
+/* Initialise, two steps, destroy. Where it failed, and with what. */
+static stage run(const ps_config *c, void *model, ps_status *st)
+{
+    ps_engine *e = (ps_engine *)(void *)&e;
+    int32_t tokens[2 * T], targets[2 * T];
+    *st = ps_initialize_engine(ps_model_from_config, model, 0, c, &e);
+    if (*st != PS_OK) {
+        assert_null(e);
+        return IN_INIT;
+    }
+    int64_t B, length;
+    ps_engine_get_shape(e, &B, &length, NULL, NULL);
+    assert_true(B * length <= 2 * T);
+    for (int step = 0; step < 2 && *st == PS_OK; step++) {
+        fill_batch(tokens, targets, B, length, 131, step);
+        float loss;
+        *st = ps_forward(e, &(ps_batch){tokens, targets}, &loss);
+        if (*st == PS_OK) *st = ps_backward(e);
+        if (*st == PS_OK) *st = ps_step(e);
+    }
+    if (*st != PS_OK) {
+        uint64_t hash;
+        float value;
+        assert_int_equal(ps_forward(e, &(ps_batch){tokens, targets}, NULL), PS_ESTATE);
+        assert_non_null(strstr(ps_last_error(), "a failure inside a step"));
+        assert_int_equal(ps_backward(e), PS_ESTATE);
+        assert_int_equal(ps_step(e), PS_ESTATE);
+        assert_int_equal(ps_evaluate(e, &(ps_batch){tokens, targets}, &value), PS_ESTATE);
+        assert_int_equal(ps_engine_write_tensor(e, 0, 0, 1, &value), PS_ESTATE);
+        assert_int_equal(ps_engine_read_tensor(e, 0, 0, 1, &value), PS_ESTATE);
+        assert_int_equal(ps_engine_weights_xxh3(e, &hash), PS_ESTATE);
+    }
+    ps_engine_destroy(e);
+    return *st == PS_OK ? DONE : IN_STEP;
+}
+
+static bool right_status(ps_fault_kind kind, ps_status st)
+{
+    switch (kind) {
+    case PS_FAULT_ALLOC: return st == PS_ENOMEM_HOST || st == PS_ENOMEM_DEV;
+    case PS_FAULT_COPY: return st == PS_EDEVICE || st == PS_EIO;
+    case PS_FAULT_READ:
+    case PS_FAULT_WRITE: return st == PS_EIO;
+    case PS_FAULT_COUNT: break;
+    }
+    return false;
+}
+
+static void walk_faults(ps_fault_kind kind, const char *disk_backend, long all_below, long stride)
+{
+    static const char *const names[] = {"alloc", "copy", "read", "write"};
+    for (int persistent = 0; persistent < 2; persistent++) {
+        ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=450KB", "memory.host=128KB",
+                            "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=2", "train.threads=1");
+        assert_ok(ps_config_set(c, "memory.disk_backend", disk_backend));
+        const int64_t live = ps_mem_live_bytes();
+        stage reached = IN_INIT;
+        long n = 0, failures[2] = {0};
+        for (; reached != DONE; n += n < all_below ? 1 : stride) {
+            ps_status st;
+            ps_fault_arm(kind, n, persistent);
+            reached = run(c, c, &st);
+            const bool struck = ps_fault_has_struck(kind);
+            ps_fault_arm(kind, -1, false);
+            if (ps_mem_live_bytes() != live)
+                fail_msg("%s %ld: %lld bytes leak", names[kind], n, (long long)(ps_mem_live_bytes() - live));
+            if (reached == DONE) {
+                if (struck) reached = IN_STEP; /* it struck what nobody waited for any more: on to the next */
+                continue;
+            }
+            failures[reached]++;
+            if (!struck || !right_status(kind, st))
+                fail_msg("%s %ld: %s: %s", names[kind], n, ps_status_name(st), ps_last_error());
+        }
+        printf("%s, %s, %s: %ld calls, %ld failures in initialisation, %ld in steps\n", names[kind], disk_backend,
+               persistent ? "from then on" : "once", n, failures[IN_INIT], failures[IN_STEP]);
+        assert_true(failures[IN_STEP] > 0);
+        if (kind == PS_FAULT_ALLOC || kind == PS_FAULT_WRITE) assert_true(failures[IN_INIT] > 0);
+        ps_config_destroy(c);
+        assert_int_equal(ps_mem_live_bytes(), 0);
+    }
+}
+
+static void test_alloc(void **state)
+{
+    (void)state;
+    walk_faults(PS_FAULT_ALLOC, "threads", 300, 7);
+}
+
+static void test_copy(void **state)
+{
+    (void)state;
+    walk_faults(PS_FAULT_COPY, "threads", 300, 7);
+}
+
+static void test_disk_threads(void **state)
+{
+    (void)state;
+    walk_faults(PS_FAULT_READ, "threads", 300, 7);
+    walk_faults(PS_FAULT_WRITE, "threads", 300, 7);
+}
+
+static void test_disk_uring(void **state)
+{
+    (void)state;
+    ps_disk *d = NULL; /* where the kernel refuses it there is nothing to test */
+    const ps_status st = ps_disk_open("/tmp", PS_DISK_URING, 2, &d);
+    ps_disk_close(d);
+    if (st == PS_ENOSYS) skip();
+    assert_ok(st);
+    walk_faults(PS_FAULT_READ, "io_uring", 300, 7);
+    walk_faults(PS_FAULT_WRITE, "io_uring", 300, 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alloc),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_disk_threads),
+        cmocka_unit_test(test_disk_uring),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

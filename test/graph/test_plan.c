@@ -1,0 +1,511 @@
+/* Programs and plans: builder errors, lives of buffers, recomputation, gradients of graphs whose values have many readers. */
+#include "engine/engine_fixture.h"
+
+#include <math.h>
+
+#include "graph/plan.h"
+#include "kernel/kernel.h"
+
+enum { V = 13, T = 4, C = 6, B = 2 };
+
+/* ---- models ---- */
+
+static ps_value block(ps_builder *b, ps_value x, const char *name, int checkpoint)
+{
+    ps_begin_block(b, name, checkpoint);
+    ps_value h = ps_layer_norm(b, x, "ln_1", 1e-5f);
+    h = ps_linear(b, h, "qkv", 3 * C, 1);
+    h = ps_attention(b, h, 2, 1, 0);
+    h = ps_conv1d(b, h, "proj", C, 1);
+    x = ps_add(b, x, h);
+    h = ps_layer_norm(b, x, "ln_2", 1e-5f);
+    h = ps_linear(b, h, "fc", 2 * C, 0);
+    h = ps_gelu(b, h, PS_ACTIVATION_GELU_ERF);
+    h = ps_linear(b, h, "out", C, 1);
+    x = ps_add(b, h, x); /* the residual second */
+    ps_end_block(b);
+    return x;
+}
+
+static ps_status model_blocks(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_set_initializer_range(b, 0.3);
+    ps_value x = ps_token_embedding(b, "wte", V, C);
+    x = ps_position_embedding(b, x, "wpe", T + 1);
+    x = block(b, x, "a", 1);
+    x = ps_gelu(b, x, PS_ACTIVATION_GELU_TANH); /* between two segments */
+    x = block(b, x, "b", 1);
+    x = ps_layer_norm(b, x, "ln_f", 1e-5f);
+    ps_lm_loss(b, x, "wte.weight", V);
+    return PS_OK;
+}
+
+/* A value read three times, and added to something twice. */
+static ps_status model_thrice(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_set_initializer_range(b, 0.3);
+    const ps_value x = ps_token_embedding(b, "wte", V, C);
+    const ps_value p = ps_linear(b, x, "p", C, 1), q = ps_conv1d(b, x, "q", C, 1);
+    const ps_value r = ps_gelu(b, x, PS_ACTIVATION_GELU_TANH);
+    ps_value y = ps_add(b, ps_add(b, p, q), r);
+    y = ps_add(b, y, p);
+    y = ps_add(b, x, y);
+    ps_lm_loss(b, y, "head", V);
+    return PS_OK;
+}
+
+/* Sums of sums: gradients that several values share, the first input of an add among them. */
+static ps_status model_diamond(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_set_initializer_range(b, 0.3);
+    const ps_value x = ps_token_embedding(b, "wte", V, C);
+    const ps_value v = ps_linear(b, x, "v", C, 0), w = ps_linear(b, x, "w", C, 0), k = ps_linear(b, x, "k", C, 0);
+    const ps_value u = ps_add(b, v, k);
+    const ps_value n = ps_layer_norm(b, u, "n", 1e-5f);
+    const ps_value z = ps_add(b, v, w);
+    ps_lm_loss(b, ps_add(b, n, z), "head", V);
+    return PS_OK;
+}
+
+static ps_status model_diamond_swapped(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_set_initializer_range(b, 0.3);
+    const ps_value x = ps_token_embedding(b, "wte", V, C);
+    const ps_value v = ps_linear(b, x, "v", C, 0), w = ps_linear(b, x, "w", C, 0), k = ps_linear(b, x, "k", C, 0);
+    const ps_value u = ps_add(b, k, v);
+    const ps_value g = ps_gelu(b, u, PS_ACTIVATION_GELU_ERF);
+    const ps_value z = ps_add(b, w, v);
+    ps_lm_loss(b, ps_add(b, z, g), "head", V);
+    return PS_OK;
+}
+
+/* Position embeddings pass gradients on as adds do: x, x + p and x + p + q meet again. */
+static ps_status model_positions(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_set_initializer_range(b, 0.3);
+    const ps_value x = ps_token_embedding(b, "wte", V, C);
+    const ps_value p = ps_position_embedding(b, x, "p", T), q = ps_position_embedding(b, p, "q", T);
+    const ps_value l = ps_layer_norm(b, ps_add(b, q, x), "l", 1e-5f);
+    const ps_value e = ps_token_embedding(b, "second", V, C);
+    ps_lm_loss(b, ps_add(b, ps_add(b, p, l), ps_add(b, e, x)), "second.weight", V);
+    return PS_OK;
+}
+
+/* A random graph. */
+static ps_status model_random(ps_builder *b, void *user)
+{
+    uint32_t state = *(uint32_t *)user * 2654435761u + 12345u;
+#define PICK(n) (state = state * 1664525u + 1013904223u, (int32_t)((state >> 10) % (uint32_t)(n)))
+    ps_set_initializer_range(b, 0.3);
+    ps_value values[64];
+    bool read[64] = {false};
+    int32_t n = 0;
+    values[n++] = ps_token_embedding(b, "wte", V, C);
+    const int32_t n_nodes = 4 + PICK(10);
+    bool open = false;
+    for (int32_t i = 0; i < n_nodes; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        if (PICK(4) == 0) {
+            if (open) ps_end_block(b);
+            open = !open;
+            if (open) ps_begin_block(b, name, 1);
+        }
+        const int32_t x = PICK(n), y = PICK(n);
+        read[x] = true;
+        switch (PICK(x == y ? 5 : 8)) {
+        case 0: values[n++] = ps_linear(b, values[x], name, C, 1); break;
+        case 1: values[n++] = ps_conv1d(b, values[x], name, C, 0); break;
+        case 2: values[n++] = ps_layer_norm(b, values[x], name, 1e-3f); break;
+        case 3: values[n++] = ps_gelu(b, values[x], PS_ACTIVATION_GELU_ERF); break;
+        case 4: values[n++] = ps_position_embedding(b, values[x], name, T); break;
+        default: read[y] = true, values[n++] = ps_add(b, values[x], values[y]); break;
+        }
+    }
+    if (open) ps_end_block(b);
+    ps_value sum = values[n - 1];
+    for (int32_t i = 0; i < n - 1; i++)
+        if (!read[i]) sum = ps_add(b, sum, values[i]);
+    sum = ps_layer_norm(b, sum, "last", 1e-3f);
+    ps_lm_loss(b, sum, "wte.weight", V);
+#undef PICK
+    return PS_OK;
+}
+
+/* ---- gradients against finite differences of the whole loss ---- */
+
+static void gradient_config(ps_config **c, const char *const *changes)
+{
+    *c = TINY("train.backend=ref", "gradient_clipping=0", "model.n_positions=4");
+    for (; *changes != NULL; changes += 2) assert_ok(ps_config_set(*c, changes[0], changes[1]));
+    assert_ok(ps_config_validate(*c));
+}
+
+static void check_gradients(ps_model_func model, void *user, const char *const *changes)
+{
+    ps_config *c = NULL;
+    gradient_config(&c, changes);
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_engine(model, user, 0, c, &e));
+    int64_t b, t;
+    ps_engine_get_shape(e, &b, &t, NULL, NULL);
+    int32_t tokens[64], targets[64];
+    assert_true(b * t <= 64);
+    fill_batch(tokens, targets, b, t, V, 5);
+    targets[1] = -100;
+    const ps_batch batch = {tokens, targets};
+    float *grads[128];
+    assert_ok(ps_forward(e, &batch, NULL));
+    assert_ok(ps_backward(e));
+    const int64_t n_tensors = ps_engine_n_tensors(e);
+    assert_true(n_tensors <= 128);
+    for (int64_t i = 0; i < n_tensors; i++) {
+        const char *name;
+        int n_dims;
+        int64_t shape[2];
+        assert_ok(ps_engine_tensor_info(e, i, &name, &n_dims, shape));
+        const int64_t n = shape[0] * (n_dims == 2 ? shape[1] : 1);
+        grads[i] = calloc((size_t)n, sizeof(float));
+        assert_ok(ps_engine_read_gradient(e, i, 0, n, grads[i]));
+    }
+    ps_engine_destroy(e);
+    /* a fresh engine has the same parameters */
+    assert_ok(ps_initialize_engine(model, user, 0, c, &e));
+    for (int64_t i = 0; i < n_tensors; i++) {
+        const char *name;
+        int n_dims;
+        int64_t shape[2];
+        assert_ok(ps_engine_tensor_info(e, i, &name, &n_dims, shape));
+        const int64_t n = shape[0] * (n_dims == 2 ? shape[1] : 1);
+        for (int64_t k = 0; k < n; k += 1 + n / 5) {
+            float was, loss[2];
+            const float h = 0.002f;
+            assert_ok(ps_engine_read_tensor(e, i, k, 1, &was));
+            for (int side = 0; side < 2; side++) {
+                const float moved = was + (side ? -h : h);
+                assert_ok(ps_engine_write_tensor(e, i, k, 1, &moved));
+                assert_ok(ps_evaluate(e, &batch, &loss[side]));
+            }
+            assert_ok(ps_engine_write_tensor(e, i, k, 1, &was));
+            const float slope = (loss[0] - loss[1]) / (2 * h);
+            const float tolerance = 2e-3f + 0.02f * fabsf(slope);
+            if (!(fabsf(slope - grads[i][k]) <= tolerance))
+                fail_msg("%s[%lld]: gradient %g, loss says %g", name, (long long)k, (double)grads[i][k], (double)slope);
+        }
+        free(grads[i]);
+    }
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+static const char *const plain[] = {NULL};
+static const char *const checkpointed[] = {"activation_checkpointing.enabled", "true", NULL};
+static const char *const one_segment[] = {"activation_checkpointing.enabled", "true",
+                                          "activation_checkpointing.number_checkpoints", "1", NULL};
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    check_gradients(model_blocks, NULL, plain);
+    check_gradients(model_blocks, NULL, checkpointed);
+    check_gradients(model_blocks, NULL, one_segment);
+    check_gradients(model_thrice, NULL, plain);
+    check_gradients(model_positions, NULL, plain);
+}
+
+static void test_gradients_shared(void **state)
+{
+    (void)state;
+    check_gradients(model_diamond, NULL, plain);
+    check_gradients(model_diamond_swapped, NULL, plain);
+}
+
+static void test_gradients_random(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 0; seed < 150; seed++)
+        check_gradients(model_random, &seed, seed % 3 == 0 ? plain : seed % 3 == 1 ? checkpointed : one_segment);
+}
+
+/* ---- plans ---- */
+
+static ps_plan *plan_of(ps_model_func model, void *user, bool checkpointing, int32_t n_checkpoints,
+                        ps_program **program)
+{
+    ps_kernels kernels;
+    ps_kernels_init_ref(&kernels);
+    ps_plan *p = NULL;
+    const ps_plan_options o = {.kernels = &kernels,
+                               .dtype = PS_DTYPE_F32,
+                               .training = true,
+                               .checkpointing = checkpointing,
+                               .n_checkpoints = n_checkpoints,
+                               .may_overwrite_params = true};
+    assert_ok(ps_program_build(model, user, B, T, program));
+    assert_ok(ps_plan_create(*program, &o, &p));
+    return p;
+}
+
+static void check_plan(const ps_plan *p)
+{
+    for (int32_t i = 0; i < p->n_buffers; i++) {
+        const ps_buffer *a = &p->buffers[i];
+        if (a->first > a->last) continue;
+        assert_int_equal(a->offset % 64, 0);
+        for (int32_t k = 0; k < i; k++) {
+            const ps_buffer *b = &p->buffers[k];
+            if (b->first > a->last || b->last < a->first) continue;
+            if (a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+                fail_msg("buffers %d and %d overlap in time and place", i, k);
+        }
+        for (int32_t m = a->first; m <= a->last; m++) assert_true(p->instrs[m].non_model_bytes >= a->offset + a->bytes);
+        assert_true(a->offset + a->bytes <= p->non_model_bytes);
+    }
+    /* nothing is read before it was written; accumulation only onto something written */
+    bool *written = calloc((size_t)p->n_buffers, sizeof *written);
+    written[p->tokens] = written[p->targets] = true;
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        const ps_instr *in = &p->instrs[m];
+        assert_int_equal(in->kind == PS_INSTR_FORWARD, m < p->n_forward);
+        for (int k = 0; k < PS_NODE_INPUTS; k++) {
+            if (in->x[k] >= 0) assert_true(written[in->x[k]]);
+            if (in->dx[k] >= 0 && in->accumulate_dx[k]) assert_true(written[in->dx[k]]);
+        }
+        if (in->dy >= 0) assert_true(written[in->dy]);
+        if (in->kind == PS_INSTR_BACKWARD && in->saved[0] >= 0) assert_true(written[in->saved[0]]);
+        if (in->y >= 0) written[in->y] = true;
+        for (int k = 0; k < PS_NODE_INPUTS; k++) {
+            if (in->dx[k] >= 0) written[in->dx[k]] = true;
+            if (in->saved[k] >= 0) written[in->saved[k]] = true;
+        }
+    }
+    free(written);
+    /* each parameter's gradient is completed exactly once */
+    int *completed = calloc((size_t)p->program->n_params, sizeof *completed);
+    for (int32_t m = 0; m < p->n_instrs; m++)
+        for (int k = 0; k < PS_NODE_PARAMS; k++)
+            if (p->instrs[m].completes_grad[k]) completed[p->program->nodes[p->instrs[m].node].params[k]]++;
+    for (int32_t w = 0; w < p->program->n_params; w++) assert_int_equal(completed[w], 1);
+    free(completed);
+}
+
+static void test_lives(void **state)
+{
+    (void)state;
+    static const ps_model_func models[] = {model_blocks, model_thrice, model_diamond, model_diamond_swapped,
+                                           model_positions};
+    for (size_t i = 0; i < PS_ARRAY_LEN(models); i++)
+        for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
+            ps_program *program = NULL;
+            ps_plan *p = plan_of(models[i], NULL, checkpointing, 0, &program);
+            check_plan(p);
+            ps_plan_destroy(p);
+            ps_program_destroy(program);
+        }
+    for (uint32_t seed = 0; seed < 200; seed++) {
+        ps_program *program = NULL;
+        ps_plan *p = plan_of(model_random, &seed, seed % 2, (int32_t)(seed % 3), &program);
+        check_plan(p);
+        ps_plan_destroy(p);
+        ps_program_destroy(program);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static int32_t recomputed(const ps_plan *p, const char *label)
+{
+    int32_t n = 0;
+    for (int32_t m = 0; m < p->n_instrs; m++)
+        n += p->instrs[m].kind == PS_INSTR_RECOMPUTE && strcmp(p->program->nodes[p->instrs[m].node].label, label) == 0;
+    return n;
+}
+
+static void test_recomputation(void **state)
+{
+    (void)state;
+    ps_program *program = NULL, *second = NULL;
+    ps_plan *plain_plan = plan_of(model_blocks, NULL, false, 0, &program);
+    ps_plan *p = plan_of(model_blocks, NULL, true, 0, &second);
+    assert_true(p->non_model_bytes < plain_plan->non_model_bytes);
+    for (int32_t m = 0; m < plain_plan->n_instrs; m++)
+        assert_int_not_equal(plain_plan->instrs[m].kind, PS_INSTR_RECOMPUTE);
+    static const char *const once[] = {"a.ln_1", "a.qkv",  "a.attention", "a.proj", "a.ln_2",
+                                       "a.fc",   "a.gelu", "b.ln_1",      "b.gelu"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(once); i++) assert_int_equal(recomputed(p, once[i]), 1);
+    /* nobody's backward reads what these made, and nothing outside a segment runs twice */
+    static const char *const never[] = {"a.out", "b.out", "gelu", "wte", "wpe", "ln_f", "lm_loss"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(never); i++) assert_int_equal(recomputed(p, never[i]), 0);
+    ps_plan_destroy(p);
+    ps_plan_destroy(plain_plan);
+    ps_program_destroy(program);
+    ps_program_destroy(second);
+}
+
+/* Segments that an operator outside keeps apart stay apart when merged: both are run again. */
+static void test_merged_segments(void **state)
+{
+    (void)state;
+    ps_program *program = NULL;
+    ps_plan *p = plan_of(model_blocks, NULL, true, 1, &program);
+    assert_int_equal(recomputed(p, "b.fc"), 1);
+    assert_int_equal(recomputed(p, "a.fc"), 1);
+    check_plan(p);
+    ps_plan_destroy(p);
+    ps_program_destroy(program);
+}
+
+static void test_overwriting(void **state)
+{
+    (void)state;
+    ps_program *program = NULL;
+    ps_plan *p = plan_of(model_blocks, NULL, true, 0, &program);
+    /* nobody reads a parameter after its first gradient, not even the tied one: the embedding's backward only adds */
+    for (int32_t w = 0; w < program->n_params; w++) assert_true(p->grad_overwrites_param[w]);
+    for (int32_t w = 0; w < program->n_params; w++) {
+        int32_t first_grad = INT32_MAX;
+        for (int32_t m = 0; m < p->n_instrs; m++) {
+            const ps_instr *in = &p->instrs[m];
+            const ps_node *n = &program->nodes[in->node];
+            for (int k = 0; k < PS_NODE_PARAMS; k++) {
+                if (n->params[k] != w || in->kind == PS_INSTR_JOIN) continue;
+                const bool reads = in->kind != PS_INSTR_BACKWARD || n->type->backward_reads_w[k];
+                if (reads) assert_true(m <= first_grad);
+                if (in->kind == PS_INSTR_BACKWARD && first_grad == INT32_MAX) first_grad = m;
+            }
+        }
+    }
+    ps_plan_destroy(p);
+    ps_kernels kernels;
+    ps_kernels_init_ref(&kernels);
+    const ps_plan_options o = {.kernels = &kernels, .dtype = PS_DTYPE_F32, .training = true};
+    assert_ok(ps_plan_create(program, &o, &p));
+    for (int32_t w = 0; w < program->n_params; w++) assert_false(p->grad_overwrites_param[w]);
+    ps_plan_destroy(p);
+    ps_program_destroy(program);
+}
+
+/* ---- builder errors ---- */
+
+typedef struct wrong {
+    const char *says;
+    int which;
+} wrong;
+
+static ps_status model_wrong(ps_builder *b, void *user)
+{
+    const int which = *(const int *)user;
+    ps_value x = ps_token_embedding(b, "wte", which == 1 ? 0 : V, C);
+    assert_int_equal(ps_builder_batch_size(b), B);
+    assert_int_equal(ps_builder_sequence_length(b), T);
+    switch (which) {
+    case 0: x = ps_linear(b, ps_linear(b, x, "fc", C, 1), "fc", C, 1); break;
+    case 2: x = ps_linear(b, x, "fc", -1, 1); break;
+    case 3: x = ps_add(b, x, ps_linear(b, x, "fc", C + 1, 1)); break;
+    case 4: ps_linear(b, x, "unused", C, 1); break;
+    case 5: return PS_OK; /* no loss */
+    case 6: ps_begin_block(b, "open", 0); break;
+    case 7: ps_end_block(b); break;
+    case 8:
+        for (int i = 0; i < 20; i++) ps_begin_block(b, "deep", 0);
+        break;
+    case 9: x = ps_attention(b, x, 4, 1, 0); break;
+    case 10: x = ps_attention(b, x, 2, 1, 1); break;
+    case 11: x = ps_dropout(b, x, -0.5f); break;
+    case 12: x = ps_position_embedding(b, x, "wpe", T - 1); break;
+    case 13: x = 77; break;
+    case 14: x = ps_add(b, x, x); break;
+    case 15: {
+        char longest[300];
+        memset(longest, 'x', sizeof longest - 1);
+        longest[sizeof longest - 1] = '\0';
+        ps_begin_block(b, longest, 0);
+        break;
+    }
+    case 16: ps_lm_loss(b, x, "wte.weight", V + 1); break;
+    case 17: ps_lm_loss(b, x, "head", V); break; /* and once more below */
+    case 18: return PS_ENOSYS;
+    default: break;
+    }
+    ps_lm_loss(b, x, "wte.weight", V);
+    return PS_OK;
+}
+
+static void test_builder_errors(void **state)
+{
+    (void)state;
+    static const wrong cases[] = {{"fc.weight is declared twice", 0},
+                                  {"wte.weight has shape", 1},
+                                  {"fc.weight has shape", 2},
+                                  {"6 and 7 columns", 3},
+                                  {"nobody uses the result of unused", 4},
+                                  {"no loss", 5},
+                                  {"not ended", 6},
+                                  {"without ps_begin_block", 7},
+                                  {"deeper than", 8},
+                                  {"4 heads", 9},
+                                  {"probability 1", 10},
+                                  {"probability -0.5", 11},
+                                  {"3 positions", 12},
+                                  {"input 77 is not a value", 13},
+                                  {"both inputs", 14},
+                                  {"longer than", 15},
+                                  {"wanted [14, 6]", 16},
+                                  {"nothing may follow the loss", 17}};
+    ps_program *p = NULL;
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        int which = cases[i].which;
+        assert_int_equal(ps_program_build(model_wrong, &which, B, T, &p), PS_EINVAL);
+        assert_null(p);
+        if (strstr(ps_last_error(), cases[i].says) == NULL) fail_msg("case %d says: %s", which, ps_last_error());
+    }
+    int which = 18;
+    assert_int_equal(ps_program_build(model_wrong, &which, B, T, &p), PS_ENOSYS);
+    assert_int_equal(ps_program_build(model_wrong, &which, 0, T, &p), PS_EINVAL);
+    assert_int_equal(ps_program_build(model_wrong, &which, INT64_MAX / 2, T, &p), PS_EINVAL);
+    which = 99; /* nothing wrong */
+    assert_ok(ps_program_build(model_wrong, &which, B, T, &p));
+    ps_program_destroy(p);
+    ps_program_destroy(NULL);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static ps_status model_narrow_input(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_lm_loss(b, ps_token_embedding(b, "wte", V - 3, C), "head", V);
+    return PS_OK;
+}
+
+/* Tokens are checked against every embedding, not only against the loss. */
+static void test_tokens_fit_embedding(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("model.n_positions=4");
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_engine(model_narrow_input, NULL, 0, c, &e));
+    int32_t tokens[B * T] = {0}, targets[B * T] = {0};
+    targets[0] = V - 1;
+    tokens[3] = V - 4;
+    assert_ok(ps_evaluate(e, &(ps_batch){tokens, targets}, &(float){0}));
+    tokens[3] = V - 3;
+    assert_int_equal(ps_forward(e, &(ps_batch){tokens, targets}, NULL), PS_EINVAL);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_builder_errors),       cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_recomputation),        cmocka_unit_test(test_merged_segments),
+        cmocka_unit_test(test_overwriting),          cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_gradients_shared),     cmocka_unit_test(test_gradients_random),
+        cmocka_unit_test(test_tokens_fit_embedding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
