@@ -223,7 +223,8 @@ typedef struct ps_memory_info {
     int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes; /* since creation */
     int64_t wait_ns; /* computing stood still for copies, since creation */
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes; /* of a step, from the plan */
-    int64_t planned_moved_bytes; /* over all links, of a step in the steady state */
+    int64_t planned_step;        /* steps that were tried before the first; later ones go round in the same circle */
+    int64_t planned_moved_bytes; /* over all links, in step number planned_step */
 } ps_memory_info;
 
 PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);

@@ -165,6 +165,10 @@ typedef struct ps_store_stats {
 
 ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
 
+/* Number that names where every chunk is and what is under way, relative to the virtual clock. When it is the same after two
+ * steps, all later steps repeat what lay between them (policies that look at the past, lru, need one step more). */
+uint64_t ps_store_residency(const ps_store *s);
+
 /* Debug level 2 calls it after every transition; PS_ESTATE names the broken invariant:
  * payload bytes and non-model bytes add up to what the devices say, budgets hold; pinned => payload there;
  * content somewhere unless FREE; a payload is current, or being filled; a transfer has its ends. */

@@ -56,6 +56,29 @@ ps_state ps_store_chunk_state(const ps_store *s, ps_chunk_id id)
     return PS_STATE_FREE;
 }
 
+/* FNV-1a over 64-bit words (Fowler, Noll, Vo). */
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    for (int byte = 0; byte < 8; byte++) hash = (hash ^ (word >> (8 * byte) & 0xff)) * 0x100000001b3u;
+    return hash;
+}
+
+uint64_t ps_store_residency(const ps_store *s)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        const chunk *c = &s->chunks[id];
+        hash = mix(hash, c->current);
+        hash = mix(hash, (uint64_t)(c->disk_offset != NO_SLOT));
+        if (!c->flight.active) continue;
+        hash = mix(hash, (uint64_t)c->flight.dst + 1);
+        hash = mix(hash, (uint64_t)ps_max_i64(0, c->flight.virtual_done_ns - s->virtual_now_ns));
+    }
+    for (int l = 0; l < PS_LINK_COUNT; l++)
+        hash = mix(hash, (uint64_t)ps_max_i64(0, s->links[l].virtual_free_ns - s->virtual_now_ns));
+    return mix(hash, (uint64_t)s->non_model_committed_bytes);
+}
+
 static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_flights)
 {
     const chunk *c = &s->chunks[id];

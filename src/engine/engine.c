@@ -154,6 +154,7 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .wait_ns = store.wait_ns,
         .planned_device_peak_bytes = e->forecast.peak_bytes[PS_TIER_DEVICE],
         .planned_host_peak_bytes = e->forecast.peak_bytes[PS_TIER_HOST],
+        .planned_step = e->forecast.steps,
         .planned_disk_peak_bytes = e->forecast.peak_bytes[PS_TIER_DISK],
     };
     for (int link = 0; link < PS_LINK_COUNT; link++) out->planned_moved_bytes += e->forecast.moved_bytes[link];

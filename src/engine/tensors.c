@@ -43,6 +43,7 @@ static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64
     ps_store *s = e->tiers.store;
     ps_engine_enter(e);
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, "access to tensors");
+    PS_TRY(ps_engine_check(e, ps_runner_flush(&e->runner)));
     for (int64_t done = 0; done < n;) {
         const int64_t at = p->offset + first + done;
         const int64_t k = at / l->chunk_elements, offset = at % l->chunk_elements;

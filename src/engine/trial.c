@@ -8,9 +8,9 @@
 #include "base/mem.h"
 #include "engine/runner.h"
 
-/* Steps until transfers repeat: the first has empty optimizer lists, later ones inherit each other's residency. */
-#define TRIAL_STEPS_MIN 4
-#define TRIAL_STEPS_MAX 10
+/* Steps until all is known: the state after a step is one that was there before, so from then on the steps go round in a
+ * circle; or this many, for runs that settle late. */
+#define TRIAL_STEPS_MAX 32
 
 static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, const ps_budgets *budgets)
 {
@@ -49,15 +49,14 @@ static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets,
     PS_TRY_GOTO(ps_runner_init(&runner, b, &tiers, false));
     PS_TRY_GOTO(ps_runner_create_params(&runner));
     ps_store_stats after = ps_store_get_stats(tiers.store);
-    for (int step = 0; step < TRIAL_STEPS_MAX; step++) {
+    uint64_t seen[TRIAL_STEPS_MAX];
+    for (bool repeats = false; !repeats && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_store_stats before = after;
-        const ps_forecast last = *f;
         PS_TRY_GOTO(trial_step(&runner));
         after = ps_store_get_stats(tiers.store);
         for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
-        const bool steady = after.disk_bytes == before.disk_bytes &&
-                            memcmp(f->moved_bytes, last.moved_bytes, sizeof last.moved_bytes) == 0;
-        if (steady && step + 1 >= TRIAL_STEPS_MIN) break;
+        seen[f->steps] = ps_store_residency(tiers.store);
+        for (int64_t step = 1; step < f->steps; step++) repeats |= seen[step] == seen[f->steps];
     }
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak_bytes[t] = ps_device_get_stats(tiers.ram[t]).peak_bytes;
     f->peak_bytes[PS_TIER_DISK] = after.disk_bytes;

@@ -6,7 +6,8 @@
 
 typedef struct ps_forecast {
     int64_t peak_bytes[PS_TIER_COUNT];  /* from the creation of parameters through steady steps */
-    int64_t moved_bytes[PS_LINK_COUNT]; /* of one step in the steady state */
+    int64_t moved_bytes[PS_LINK_COUNT]; /* of the last step tried */
+    int64_t steps;                      /* tried; later ones repeat what these did */
 } ps_forecast;
 
 /* The blueprint with which this program runs in `budgets`: chunk size as set, or searched (smaller ones are tried when a

@@ -73,14 +73,16 @@ static inline void fill_batch(int32_t *tokens, int32_t *targets, int64_t B, int6
     }
 }
 
+#define MAX_STEPS 40
+
 typedef struct run_result {
     uint64_t hash;
-    float losses[16];
-    double norms[16];
+    float losses[MAX_STEPS];
+    double norms[MAX_STEPS];
     ps_memory_info memory;
 } run_result;
 
-/* Train n_steps (at most 16) steps; the engine and the configuration are given up. */
+/* Train n_steps (at most MAX_STEPS) steps; the engine and the configuration are given up. */
 static inline run_result train(ps_config *c, int n_steps)
 {
     run_result r = {0};

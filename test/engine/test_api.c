@@ -64,9 +64,12 @@ static void test_bad_arguments(void **state)
         int at;
         int32_t token, target;
         const char *says;
-    } wrong[] = {{3, V, 0, "token 3 of the batch is 131"},     {31, -1, 0, "token 31 of the batch is -1"},
-                 {0, INT32_MAX, 0, "token 0"},                 {5, 0, V, "target 5 of the batch is 131"},
-                 {6, 0, -1, "target 6 of the batch is -1"},    {7, 0, INT32_MIN, "target 7"}};
+    } wrong[] = {{3, V, 0, "token 3 of the batch is 131"},
+                 {31, -1, 0, "token 31 of the batch is -1"},
+                 {0, INT32_MAX, 0, "token 0"},
+                 {5, 0, V, "target 5 of the batch is 131"},
+                 {6, 0, -1, "target 6 of the batch is -1"},
+                 {7, 0, INT32_MIN, "target 7"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(wrong); i++) {
         fill_batch(tokens, targets, B, T, V, 0);
         tokens[wrong[i].at] = wrong[i].token;

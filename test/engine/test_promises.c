@@ -149,10 +149,11 @@ static void test_forecast(void **state)
         {"memory.device=900KB", "memory.host=4MB", "memory.disk=0", "memory.prefetch=0"},
         {"memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
-        const run_result early =
-            train(TINY(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]), 11);
-        const run_result late =
-            train(TINY(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]), 12);
+        const char *const *changes =
+            CHANGES(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]);
+        const int n_steps = (int)train(tiny_with(changes), 1).memory.planned_step;
+        assert_in_range(n_steps, 2, MAX_STEPS);
+        const run_result early = train(tiny_with(changes), n_steps - 1), late = train(tiny_with(changes), n_steps);
         const ps_memory_info *a = &early.memory, *b = &late.memory;
         assert_int_equal(b->device_peak_bytes, b->planned_device_peak_bytes);
         assert_int_equal(b->host_peak_bytes, b->planned_host_peak_bytes);
