@@ -18,7 +18,7 @@ static void expect_state(ps_status st, const char *call, const char *after)
 static void test_order_of_calls(void **state)
 {
     (void)state;
-    ps_config *c = TINY("gradient_accumulation_steps=2");
+    ps_config *c = TINY("train.threads=1", "gradient_accumulation_steps=2");
     ps_engine *e = engine_of(c);
     float value = 0, logits[V];
     fill_batch(tokens, targets, B, T, V, 0);
@@ -50,7 +50,7 @@ static void test_order_of_calls(void **state)
 static void test_bad_arguments(void **state)
 {
     (void)state;
-    ps_config *c = TINY("train.seed=1");
+    ps_config *c = TINY("train.threads=1", "train.seed=1");
     ps_engine *e = (ps_engine *)(void *)&c;
     assert_int_equal(ps_initialize_engine(NULL, c, 0, c, &e), PS_EINVAL);
     assert_null(e);
@@ -64,9 +64,12 @@ static void test_bad_arguments(void **state)
         int at;
         int32_t token, target;
         const char *says;
-    } wrong[] = {{3, V, 0, "token 3 of the batch is 131"},     {31, -1, 0, "token 31 of the batch is -1"},
-                 {0, INT32_MAX, 0, "token 0"},                 {5, 0, V, "target 5 of the batch is 131"},
-                 {6, 0, -1, "target 6 of the batch is -1"},    {7, 0, INT32_MIN, "target 7"}};
+    } wrong[] = {{3, V, 0, "token 3 of the batch is 131"},
+                 {31, -1, 0, "token 31 of the batch is -1"},
+                 {0, INT32_MAX, 0, "token 0"},
+                 {5, 0, V, "target 5 of the batch is 131"},
+                 {6, 0, -1, "target 6 of the batch is -1"},
+                 {7, 0, INT32_MIN, "target 7"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(wrong); i++) {
         fill_batch(tokens, targets, B, T, V, 0);
         tokens[wrong[i].at] = wrong[i].token;
@@ -112,7 +115,8 @@ static void test_bad_arguments(void **state)
 static void test_tensors_across_chunks(void **state)
 {
     (void)state;
-    ps_config *c = TINY("bf16.enabled=true", "default_chunk_size=2048", "memory.device=700KB", "memory.disk=20MB");
+    ps_config *c = TINY("train.threads=1", "bf16.enabled=true", "default_chunk_size=2048", "memory.device=700KB",
+                        "memory.disk=20MB");
     ps_engine *e = engine_of(c);
     enum { N = V * 48 };
     static float model[N], read[N];
@@ -139,7 +143,7 @@ static void test_tensors_across_chunks(void **state)
     assert_ok(ps_evaluate(e, &batch, &loss[0]));
     ps_engine_destroy(e);
     ps_config_destroy(c);
-    c = TINY("bf16.enabled=true");
+    c = TINY("train.threads=1", "bf16.enabled=true");
     e = engine_of(c);
     assert_ok(ps_engine_write_tensor(e, 0, 0, N, model));
     assert_ok(ps_engine_weights_xxh3(e, &other));
@@ -162,9 +166,10 @@ static void test_inference(void **state)
     (void)state;
     static const char *const formats[] = {"bf16.enabled=false", "bf16.enabled=true"};
     for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
-        ps_config *c[3] = {TINY(formats[f]),
-                           TINY(formats[f], "memory.device=120KB", "memory.disk=20MB", "default_chunk_size=2048"),
-                           TINY(formats[f], "memory.device=150KB", "memory.host=4MB", "default_chunk_size=4096")};
+        ps_config *c[3] = {
+            TINY("train.threads=1", formats[f]),
+            TINY("train.threads=1", formats[f], "memory.device=120KB", "memory.disk=20MB", "default_chunk_size=2048"),
+            TINY("train.threads=1", formats[f], "memory.device=150KB", "memory.host=4MB", "default_chunk_size=4096")};
         ps_engine *e[3], *training = engine_of(c[0]);
         float loss, same;
         fill_batch(tokens, targets, B, T, V, 9);
