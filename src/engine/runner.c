@@ -223,9 +223,17 @@ static ps_status run_instr(ps_runner *r, int32_t index)
 
 /* ---- passes ---- */
 
+/* The number of threads belongs to the calling thread, which may be another than at initialisation or have served another
+ * engine since; workspaces are sized for this engine's number. */
+static void use_threads(const ps_runner *r)
+{
+    if (r->compute) ps_kernels_set_threads(r->bp->settings->threads);
+}
+
 ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets)
 {
     const ps_plan *p = r->bp->plan;
+    use_threads(r);
     r->tokens = tokens;
     r->targets = targets;
     for (int32_t m = 0; m < p->n_forward; m++) PS_TRY(run_instr(r, m));
@@ -235,6 +243,7 @@ ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *
 ps_status ps_runner_backward(ps_runner *r)
 {
     const ps_plan *p = r->bp->plan;
+    use_threads(r);
     for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_instr(r, m));
     return PS_OK;
 }
@@ -292,6 +301,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
 
 ps_status ps_runner_update(ps_runner *r, const ps_update *u)
 {
+    use_threads(r);
     for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) PS_TRY(update_chunk(r, u, c));
     return PS_OK;
 }
