@@ -218,13 +218,37 @@ static void test_inference(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Engines with different numbers of threads take turns on one thread: each computes as if alone. */
+static void test_two_engines(void **state)
+{
+    (void)state;
+    float loss;
+    double norm[4];
+    for (int turn = 0; turn < 2; turn++) { /* alone, then side by side */
+        ps_config *c[2] = {TINY("train.threads=1"), tiny_with((const char *const[]){"train.threads=3", NULL})};
+        ps_engine *e[2] = {engine_of(c[0]), NULL};
+        if (turn == 1) e[1] = engine_of(c[1]);
+        for (int i = 0; i < 2; i++) {
+            if (e[i] == NULL) e[i] = engine_of(c[i]);
+            fill_batch(tokens, targets, B, T, V, 0);
+            assert_ok(ps_forward(e[i], &batch, &loss));
+            assert_ok(ps_backward(e[i]));
+            assert_ok(ps_step(e[i]));
+            ps_step_info info;
+            ps_engine_get_step_info(e[i], &info);
+            norm[2 * turn + i] = info.grad_norm;
+        }
+        for (int i = 0; i < 2; i++) ps_engine_destroy(e[i]), ps_config_destroy(c[i]);
+    }
+    assert_true(norm[0] == norm[2] && norm[1] == norm[3]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_of_calls),
-        cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_tensors_across_chunks),
-        cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_order_of_calls),        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_tensors_across_chunks), cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_two_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,7 +211,7 @@ static void test_weight_decay(void **state)
 {
     (void)state;
     ps_config *c[2] = {TINY("train.threads=1", "optimizer.params.weight_decay=0"),
-                       TINY("optimizer.params.weight_decay=0.5")};
+                       TINY("train.threads=1", "optimizer.params.weight_decay=0.5")};
     ps_engine *e[2];
     for (int i = 0; i < 2; i++) e[i] = engine_of(c[i]);
     const int64_t n_tensors = ps_engine_n_tensors(e[0]);
