@@ -15,8 +15,8 @@ static ps_status check_range(const ps_engine *e, int64_t tensor, int64_t first, 
         return PS_FAIL(PS_EINVAL, "tensor %lld of %d", (long long)tensor, e->program->n_params);
     const ps_param *p = &e->program->params[tensor];
     if (first < 0 || n < 0 || n > p->elements || first > p->elements - n)
-        return PS_FAIL(PS_EINVAL, "%s: elements %lld to %lld of %lld", p->name, (long long)first,
-                       (long long)first + (long long)n, (long long)p->elements);
+        return PS_FAIL(PS_EINVAL, "%s: %lld elements from %lld of %lld", p->name, (long long)n, (long long)first,
+                       (long long)p->elements);
     return PS_OK;
 }
 

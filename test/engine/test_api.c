@@ -18,7 +18,7 @@ static void expect_state(ps_status st, const char *call, const char *after)
 static void test_order_of_calls(void **state)
 {
     (void)state;
-    ps_config *c = TINY("gradient_accumulation_steps=2");
+    ps_config *c = TINY("train.threads=1", "gradient_accumulation_steps=2");
     ps_engine *e = engine_of(c);
     float value = 0, logits[V];
     fill_batch(tokens, targets, B, T, V, 0);
@@ -50,7 +50,7 @@ static void test_order_of_calls(void **state)
 static void test_bad_arguments(void **state)
 {
     (void)state;
-    ps_config *c = TINY("train.seed=1");
+    ps_config *c = TINY("train.threads=1", "train.seed=1");
     ps_engine *e = (ps_engine *)(void *)&c;
     assert_int_equal(ps_initialize_engine(NULL, c, 0, c, &e), PS_EINVAL);
     assert_null(e);
@@ -115,7 +115,8 @@ static void test_bad_arguments(void **state)
 static void test_tensors_across_chunks(void **state)
 {
     (void)state;
-    ps_config *c = TINY("bf16.enabled=true", "default_chunk_size=2048", "memory.device=700KB", "memory.disk=20MB");
+    ps_config *c = TINY("train.threads=1", "bf16.enabled=true", "default_chunk_size=2048", "memory.device=700KB",
+                        "memory.disk=20MB");
     ps_engine *e = engine_of(c);
     enum { N = V * 48 };
     static float model[N], read[N];
@@ -142,7 +143,7 @@ static void test_tensors_across_chunks(void **state)
     assert_ok(ps_evaluate(e, &batch, &loss[0]));
     ps_engine_destroy(e);
     ps_config_destroy(c);
-    c = TINY("bf16.enabled=true");
+    c = TINY("train.threads=1", "bf16.enabled=true");
     e = engine_of(c);
     assert_ok(ps_engine_write_tensor(e, 0, 0, N, model));
     assert_ok(ps_engine_weights_xxh3(e, &other));
@@ -165,9 +166,10 @@ static void test_inference(void **state)
     (void)state;
     static const char *const formats[] = {"bf16.enabled=false", "bf16.enabled=true"};
     for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
-        ps_config *c[3] = {TINY(formats[f]),
-                           TINY(formats[f], "memory.device=120KB", "memory.disk=20MB", "default_chunk_size=2048"),
-                           TINY(formats[f], "memory.device=150KB", "memory.host=4MB", "default_chunk_size=4096")};
+        ps_config *c[3] = {
+            TINY("train.threads=1", formats[f]),
+            TINY("train.threads=1", formats[f], "memory.device=120KB", "memory.disk=20MB", "default_chunk_size=2048"),
+            TINY("train.threads=1", formats[f], "memory.device=150KB", "memory.host=4MB", "default_chunk_size=4096")};
         ps_engine *e[3], *training = engine_of(c[0]);
         float loss, same;
         fill_batch(tokens, targets, B, T, V, 9);
@@ -216,13 +218,37 @@ static void test_inference(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Engines with different numbers of threads take turns on one thread: each computes as if alone. */
+static void test_two_engines(void **state)
+{
+    (void)state;
+    float loss;
+    double norm[4];
+    for (int turn = 0; turn < 2; turn++) { /* alone, then side by side */
+        ps_config *c[2] = {TINY("train.threads=1"), tiny_with((const char *const[]){"train.threads=3", NULL})};
+        ps_engine *e[2] = {engine_of(c[0]), NULL};
+        if (turn == 1) e[1] = engine_of(c[1]);
+        for (int i = 0; i < 2; i++) {
+            if (e[i] == NULL) e[i] = engine_of(c[i]);
+            fill_batch(tokens, targets, B, T, V, 0);
+            assert_ok(ps_forward(e[i], &batch, &loss));
+            assert_ok(ps_backward(e[i]));
+            assert_ok(ps_step(e[i]));
+            ps_step_info info;
+            ps_engine_get_step_info(e[i], &info);
+            norm[2 * turn + i] = info.grad_norm;
+        }
+        for (int i = 0; i < 2; i++) ps_engine_destroy(e[i]), ps_config_destroy(c[i]);
+    }
+    assert_true(norm[0] == norm[2] && norm[1] == norm[3]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_of_calls),
-        cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_tensors_across_chunks),
-        cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_order_of_calls),        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_tensors_across_chunks), cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_two_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

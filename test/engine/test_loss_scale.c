@@ -48,8 +48,9 @@ static uint64_t hash_of(ps_engine *e)
 /* Starts at 2^26: overflows until the scale is small enough, by hysteresis 2 and then halves; then it learns. */
 static void overflow_and_recover(const char *accumulation, const char *device, const char *disk)
 {
-    ps_config *c = TINY("fp16.enabled=true", "fp16.initial_scale_power=26", "fp16.max_loss_scale=2e12",
-                        "fp16.loss_scale_window=3", "fp16.hysteresis=2", accumulation, device, disk);
+    ps_config *c =
+        TINY("train.threads=1", "fp16.enabled=true", "fp16.initial_scale_power=26", "fp16.max_loss_scale=2e12",
+             "fp16.loss_scale_window=3", "fp16.hysteresis=2", accumulation, device, disk);
     ps_engine *e = engine_of(c);
     const uint64_t hash = hash_of(e);
     const float before = evaluate(e, 0), first = evaluate(e, 77);
@@ -106,7 +107,7 @@ static void test_overflow(void **state)
 static void test_static_and_min(void **state)
 {
     (void)state;
-    ps_config *c = TINY("fp16.enabled=true", "fp16.loss_scale=1e12");
+    ps_config *c = TINY("train.threads=1", "fp16.enabled=true", "fp16.loss_scale=1e12");
     ps_engine *e = engine_of(c);
     const uint64_t hash = hash_of(e);
     for (int i = 0; i < 4; i++) {
@@ -118,7 +119,7 @@ static void test_static_and_min(void **state)
     ps_engine_destroy(e);
     ps_config_destroy(c);
 
-    c = TINY("fp16.enabled=true", "fp16.initial_scale_power=40", "fp16.min_loss_scale=274877906944",
+    c = TINY("train.threads=1", "fp16.enabled=true", "fp16.initial_scale_power=40", "fp16.min_loss_scale=274877906944",
              "fp16.max_loss_scale=2e12", "fp16.hysteresis=1");
     e = engine_of(c);
     static const double scales[] = {0x1p40, 0x1p39, 0x1p38, 0x1p38, 0x1p38};
@@ -137,7 +138,8 @@ static void test_scale_does_not_matter(void **state)
     (void)state;
     double norm[2];
     for (int i = 0; i < 2; i++) {
-        ps_config *c = TINY("fp16.enabled=true", i ? "fp16.loss_scale=4096" : "fp16.loss_scale=1024");
+        ps_config *c =
+            TINY("train.threads=1", "fp16.enabled=true", i ? "fp16.loss_scale=4096" : "fp16.loss_scale=1024");
         ps_engine *e = engine_of(c);
         norm[i] = step(e, 0).grad_norm;
         ps_engine_destroy(e);
@@ -149,9 +151,9 @@ static void test_scale_does_not_matter(void **state)
 static void test_learning_rate(void **state)
 {
     (void)state;
-    ps_config *c =
-        TINY("scheduler.type=\"WarmupLR\"", "scheduler.params.warmup_min_lr=0", "scheduler.params.warmup_max_lr=0.004",
-             "scheduler.params.warmup_num_steps=4", "scheduler.params.warmup_type=\"linear\"");
+    ps_config *c = TINY("train.threads=1", "scheduler.type=\"WarmupLR\"", "scheduler.params.warmup_min_lr=0",
+                        "scheduler.params.warmup_max_lr=0.004", "scheduler.params.warmup_num_steps=4",
+                        "scheduler.params.warmup_type=\"linear\"");
     ps_engine *e = engine_of(c);
     double last = -1;
     uint64_t hash = hash_of(e);
@@ -185,8 +187,8 @@ static void test_clipping(void **state)
     (void)state;
     double norm[2], moved[2] = {0};
     for (int i = 0; i < 2; i++) {
-        ps_config *c = TINY(i ? "gradient_clipping=0.01" : "gradient_clipping=0", "optimizer.params.eps=1.0",
-                            "optimizer.params.weight_decay=0");
+        ps_config *c = TINY("train.threads=1", i ? "gradient_clipping=0.01" : "gradient_clipping=0",
+                            "optimizer.params.eps=1.0", "optimizer.params.weight_decay=0");
         ps_engine *e = engine_of(c);
         int64_t n;
         int n_dims;
@@ -208,7 +210,8 @@ static void test_clipping(void **state)
 static void test_weight_decay(void **state)
 {
     (void)state;
-    ps_config *c[2] = {TINY("optimizer.params.weight_decay=0"), TINY("optimizer.params.weight_decay=0.5")};
+    ps_config *c[2] = {TINY("train.threads=1", "optimizer.params.weight_decay=0"),
+                       TINY("train.threads=1", "optimizer.params.weight_decay=0.5")};
     ps_engine *e[2];
     for (int i = 0; i < 2; i++) e[i] = engine_of(c[i]);
     const int64_t n_tensors = ps_engine_n_tensors(e[0]);
@@ -243,14 +246,14 @@ static void test_dropout(void **state)
 {
     (void)state;
     static const char *const where[] = {"model.embd_pdrop=0.3", "model.resid_pdrop=0.3", "model.attn_pdrop=0.3"};
-    ps_config *c = TINY("train.seed=7");
+    ps_config *c = TINY("train.threads=1", "train.seed=7");
     ps_engine *e = engine_of(c);
     const float plain = evaluate(e, 0);
     assert_true(forward(e, 0) == plain);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     for (size_t i = 0; i < PS_ARRAY_LEN(where); i++) {
-        c = TINY(where[i]);
+        c = TINY("train.threads=1", where[i]);
         e = engine_of(c);
         assert_true(evaluate(e, 0) == plain);
         const float first = forward(e, 0);

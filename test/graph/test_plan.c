@@ -141,7 +141,7 @@ static ps_status model_random(ps_builder *b, void *user)
 
 static void gradient_config(ps_config **c, const char *const *changes)
 {
-    *c = TINY("train.backend=ref", "gradient_clipping=0", "model.n_positions=4");
+    *c = TINY("train.threads=1", "train.backend=ref", "gradient_clipping=0", "model.n_positions=4");
     for (; *changes != NULL; changes += 2) assert_ok(ps_config_set(*c, changes[0], changes[1]));
     assert_ok(ps_config_validate(*c));
 }
@@ -485,7 +485,7 @@ static ps_status model_narrow_input(ps_builder *b, void *user)
 static void test_tokens_fit_embedding(void **state)
 {
     (void)state;
-    ps_config *c = TINY("model.n_positions=4");
+    ps_config *c = TINY("train.threads=1", "model.n_positions=4");
     ps_engine *e = NULL;
     assert_ok(ps_initialize_engine(model_narrow_input, NULL, 0, c, &e));
     int32_t tokens[B * T] = {0}, targets[B * T] = {0};
