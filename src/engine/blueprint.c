@@ -226,8 +226,8 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
     const int64_t set_bytes = OPTIMIZER_BYTES + 2 * (int64_t)ps_dtype_bytes(s->dtype);
-    /* eight updates fit the device at once; the model makes at least four chunks; at most 64 Mi elements */
-    const int64_t by_memory = budgets->bytes[PS_TIER_DEVICE] / (8 * set_bytes);
+    /* five updates fit the device at once; the model makes at least four chunks; at most 64 Mi elements */
+    const int64_t by_memory = budgets->bytes[PS_TIER_DEVICE] / (5 * set_bytes);
     return ps_max_i64(PS_MIN_CHUNK_ELEMENTS, ps_min_i64(ps_min_i64(by_memory, total / 4), 64 * PS_MIB));
 }
 

@@ -6,7 +6,7 @@
  * Rules for every kernel
  *  - A kernel is a pure function of its arguments, its dtype and the number of threads: the same input gives the
  *    same bits, wherever the arrays lie. It allocates nothing; scratch comes in `workspace` (64-byte aligned, at least
- *    ps_kernel_workspace_bytes, content undefined on entry).
+ *    workspace_bytes of the table says, content undefined on entry).
  *  - `dtype` is the type of activations, parameters and their gradients; sums run in float or better.
  *  - Activation gradients: with accumulate_dx the kernel adds to dx (one rounding of the sum), else it overwrites dx.
  *  - Parameter gradients have their own `grad_dtype` and `accumulate_grad`. A gradient may lie over its own parameter
