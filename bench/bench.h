@@ -2,10 +2,12 @@
 #ifndef PS_BENCH_H
 #define PS_BENCH_H
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/machine.h"
+#include "kernel/kernel.h"
 #include "patrickstar.h"
 
 #define BENCH_SAMPLES_MAX 256
@@ -51,6 +53,18 @@ static inline double bench_least(const bench_samples *s)
     double least = s->seconds[0];
     for (int i = 1; i < s->n; i++) least = s->seconds[i] < least ? s->seconds[i] : least;
     return least;
+}
+
+/* Gives this thread's kernels and parallel regions one thread a core, and returns how many threads such a region really
+ * has: what is printed must be what ran. */
+static inline int bench_threads(void)
+{
+    int n = 0;
+    ps_kernels_set_threads(ps_machine_cores(NULL));
+#pragma omp parallel
+#pragma omp single
+    n = omp_get_num_threads();
+    return n;
 }
 
 #endif

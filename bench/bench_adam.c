@@ -129,10 +129,10 @@ int main(int argc, char **argv)
     ps_device *dev = NULL;
     ps_kernels k;
     ps_kernels_init_cpu(&k, ps_cpu_isa_detect());
-    ps_kernels_set_threads(0);
+    const int n_threads = bench_threads();
     bench_check(ps_device_create(&ps_device_cpu_ops, "device", INT64_C(1) << 40, &dev));
     ps_device_set_keep(dev, false);
-    printf("kernels: %s, %d threads\n\n", k.name, ps_machine_cores(NULL));
+    printf("kernels: %s, %d threads\n\n", k.name, n_threads);
     if (argc > 2)
         for (int i = 2; i < argc; i++) measure(&k, dev, atoll(argv[i]), rounds);
     else

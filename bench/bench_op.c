@@ -382,12 +382,12 @@ int main(int argc, char **argv)
     }
     ps_device *dev = NULL;
     ps_kernels_init_cpu(&b.k, ps_cpu_isa_detect());
-    ps_kernels_set_threads(0);
+    const int n_threads = bench_threads();
     bench_check(ps_device_create(&ps_device_cpu_ops, "device", ARENA_BYTES + PATTERN_BYTES, &dev));
     bench_check(ps_device_alloc(dev, ARENA_BYTES, (void **)&b.arena));
     bench_check(ps_device_alloc(dev, PATTERN_BYTES, (void **)&b.pattern));
     make_pattern(&b);
-    printf("kernels: %s, %d threads, %d rounds; rates of the least time\n", b.k.name, ps_machine_cores(NULL), b.rounds);
+    printf("kernels: %s, %d threads, %d rounds; rates of the least time\n", b.k.name, n_threads, b.rounds);
     bench_rows(&b, 4, 64);
     bench_rows(&b, 1, 1024);
     print_head("model data");
