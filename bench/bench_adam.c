@@ -1,0 +1,142 @@
+/* bench_adam.c - the Adam kernel against the memory it runs on, in one process and on the same pages.
+ *
+ * usage: bench_adam [ROUNDS [ELEMENTS ...]]     (default 15 rounds; 16777216, then the 124439808 of GPT-2 124M)
+ *
+ * A round times, one after the other,
+ *   adam       the kernel on bf16 gradients, parameters over them, and fp32 master, m and v
+ *   stream 4   the same 28 bytes an element with next to no arithmetic: a = b a + c on the three fp32 arrays and one
+ *              exclusive-or on the 16-bit one, in one loop
+ *   stream 1   a = b a + c on one fp32 array, 8 bytes an element
+ * so that all three see the same neighbours. GB/s (10^9) of the median and of the best round; "of stream 4" is the
+ * median of the rounds' ratios. */
+#include "bench.h"
+#include "kernel/kernel.h"
+
+#define DEFAULT_ROUNDS 15
+#define STREAM_BLOCK 4096
+#define ADAM_BYTES 28
+#define STREAM_1_BYTES 8
+
+/* The streams may use the widest loads and stores there are, as the kernel does. */
+#define WIDEST __attribute__((noinline, target_clones("avx512f", "avx2", "default")))
+
+typedef struct arrays {
+    uint16_t *grad;
+    float *master, *m, *v;
+} arrays;
+
+WIDEST static void stream_4_block(uint16_t *restrict g, float *restrict w, float *restrict m, float *restrict v,
+                                  int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        g[i] = (uint16_t)(g[i] ^ 1u);
+        w[i] = 0.5f * w[i] + 0.1f;
+        m[i] = 0.5f * m[i] + 0.1f;
+        v[i] = 0.5f * v[i] + 0.1f;
+    }
+}
+
+WIDEST static void stream_1_block(float *a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) a[i] = 0.5f * a[i] + 0.1f;
+}
+
+static double time_stream_4(const arrays *x, int64_t n)
+{
+    const double begin = bench_now();
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i += STREAM_BLOCK)
+        stream_4_block(x->grad + i, x->master + i, x->m + i, x->v + i, ps_min_i64(STREAM_BLOCK, n - i));
+    return bench_now() - begin;
+}
+
+static double time_stream_1(const arrays *x, int64_t n)
+{
+    const double begin = bench_now();
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i += STREAM_BLOCK) stream_1_block(x->master + i, ps_min_i64(STREAM_BLOCK, n - i));
+    return bench_now() - begin;
+}
+
+static double time_adam(const ps_kernels *k, const arrays *x, int64_t n)
+{
+    const ps_adam_args a = {.param = x->grad,
+                            .grad = x->grad,
+                            .master = x->master,
+                            .m = x->m,
+                            .v = x->v,
+                            .n = n,
+                            .lr = 1e-4f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.999f,
+                            .eps = 1e-8f,
+                            .weight_decay = 0.1f,
+                            .bias1 = 0.1f,
+                            .bias2 = 0.001f,
+                            .grad_scale = 1.0f,
+                            .decoupled_decay = true,
+                            .param_dtype = PS_DTYPE_BF16,
+                            .grad_dtype = PS_DTYPE_BF16};
+    const double begin = bench_now();
+    bench_check(k->adam(NULL, &a));
+    return bench_now() - begin;
+}
+
+static void print_row(const char *name, double bytes, bench_samples *s)
+{
+    const double median = bench_median(s);
+    printf("%-10s %12.2f %12.2f %10.2f\n", name, bytes / median * 1e-9, bytes / bench_least(s) * 1e-9, median * 1e3);
+}
+
+static void measure(const ps_kernels *k, ps_device *dev, int64_t n, int rounds)
+{
+    arrays x;
+    bench_samples adam = {.n = 0}, stream_4 = {.n = 0}, stream_1 = {.n = 0}, ratio = {.n = 0};
+    bench_check(ps_device_alloc(dev, n * 2, (void **)&x.grad));
+    bench_check(ps_device_alloc(dev, n * 4, (void **)&x.master));
+    bench_check(ps_device_alloc(dev, n * 4, (void **)&x.m));
+    bench_check(ps_device_alloc(dev, n * 4, (void **)&x.v));
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++) x.grad[i] = 0x3c00, x.master[i] = x.m[i] = x.v[i] = 0.1f;
+    time_adam(k, &x, n); /* wakes the threads and maps the pages; not counted */
+    for (int r = 0; r < rounds; r++) {
+        bench_add(&adam, time_adam(k, &x, n));
+        bench_add(&stream_4, time_stream_4(&x, n));
+        bench_add(&stream_1, time_stream_1(&x, n));
+        bench_add(&ratio, stream_4.seconds[r] / adam.seconds[r]);
+    }
+    const double elements = (double)n;
+    printf("%lld elements, %.0f MB, %d rounds\n", (long long)n, elements * 14e-6, rounds);
+    printf("%-10s %12s %12s %10s\n", "", "median GB/s", "best GB/s", "median ms");
+    print_row("adam", elements * ADAM_BYTES, &adam);
+    print_row("stream 4", elements * ADAM_BYTES, &stream_4);
+    print_row("stream 1", elements * STREAM_1_BYTES, &stream_1);
+    printf("adam runs at %.3f of stream 4\n\n", bench_median(&ratio));
+    ps_device_free(dev, x.grad, n * 2);
+    ps_device_free(dev, x.master, n * 4);
+    ps_device_free(dev, x.m, n * 4);
+    ps_device_free(dev, x.v, n * 4);
+}
+
+int main(int argc, char **argv)
+{
+    static const int64_t sizes[] = {16777216, 124439808};
+    const int rounds = argc > 1 ? atoi(argv[1]) : DEFAULT_ROUNDS;
+    if (rounds < 1 || rounds > BENCH_SAMPLES_MAX) {
+        fprintf(stderr, "usage: bench_adam [ROUNDS [ELEMENTS ...]], 1 to %d rounds\n", BENCH_SAMPLES_MAX);
+        return 1;
+    }
+    ps_device *dev = NULL;
+    ps_kernels k;
+    ps_kernels_init_cpu(&k, ps_cpu_isa_detect());
+    const int n_threads = bench_threads();
+    bench_check(ps_device_create(&ps_device_cpu_ops, "device", INT64_C(1) << 40, &dev));
+    ps_device_set_keep(dev, false);
+    printf("kernels: %s, %d threads\n\n", k.name, n_threads);
+    if (argc > 2)
+        for (int i = 2; i < argc; i++) measure(&k, dev, atoll(argv[i]), rounds);
+    else
+        for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) measure(&k, dev, sizes[i], rounds);
+    ps_device_destroy(dev);
+    return 0;
+}
