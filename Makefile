@@ -11,7 +11,7 @@
 #: make format                 clang-format over all sources
 #: make fuzz NAME=config SECONDS=60
 #:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
-#: make bench [BENCH=step]     build bench/bench_*.c and run them (or the one named)
+#: make bench [BENCH=step]     run bench/bench_*.c, kept as a table in bench/results/ (or only the one named)
 #: make install [PREFIX=/usr/local] [DESTDIR=]
 #: make uninstall              (with the same PREFIX and DESTDIR)
 #: make deps                   install the Debian packages needed; the commands above do it by themselves
@@ -154,7 +154,7 @@ test: tests $(PRODUCTS:%=$B/%)
 	@sh test/run.sh $B
 
 bench: $(BENCHES)
-	@for b in $^; do echo "== $$b"; $$b || exit 1; done
+	@$(if $(BENCH),$(foreach b,$^,$b &&) true,sh bench/run.sh $B)
 
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)
 	@for name in $(FUZZ); do echo "$$name:"; $B/test/fuzz/replay_$$name test/fuzz/corpus/$$name || exit 1; done

@@ -1,17 +1,16 @@
-/* bench_step.c - seconds of a whole training step of GPT-2 124M in bf16, phase by phase.
+/* bench_step.c - seconds of a whole training step of GPT-2 124M in bf16, phase by phase, and the cost of offloading.
  *
- * usage: bench_step [STEPS] [key=value ...]     (default 8 steps; two more come first and are not counted)
- * Prints a line of medians and minima; with memory.device and memory.host given, the cost of offloading shows against a
- * run without them. */
-#include <stdio.h>
-#include <stdlib.h>
+ * usage: bench_step [--offload] [STEPS] [key=value ...]     (default 8 steps; two more come first and are not counted)
+ *
+ * Prints medians and minima. With --offload the same steps run three times more in this process: with a device of a
+ * quarter of what all in memory needs and the rest in host memory, with that device and the rest on disk, and once more
+ * all in memory, so that a machine whose speed drifts shows. Each is divided by the mean of the two runs in memory. */
 #include <string.h>
 
-#include "base/machine.h"
-#include "patrickstar.h"
+#include "bench.h"
 
 #define WARM_UP 2
-#define MAX_STEPS 256
+#define MB 1e-6
 
 static const char base_config[] =
     "{\"train_micro_batch_size_per_gpu\": 4, \"bf16\": {\"enabled\": true}, \"gradient_clipping\": 1.0,"
@@ -19,105 +18,162 @@ static const char base_config[] =
     " \"model\": {\"preset\": \"gpt2\", \"embd_pdrop\": 0, \"resid_pdrop\": 0, \"attn_pdrop\": 0},"
     " \"data\": {\"sequence_length\": 64}, \"memory\": {\"device\": \"6GB\", \"host\": 0, \"disk\": 0}}";
 
-static void check(ps_status st)
+typedef struct result {
+    int64_t B, T;
+    bench_samples forward, backward, update, all;
+    ps_memory_info memory;                                      /* after the last step */
+    int64_t to_device, to_host, disk_read, disk_write, wait_ns; /* over the counted steps */
+    float loss;
+} result;
+
+static void run_steps(ps_engine *engine, const ps_batch *batch, int n_steps, result *out)
 {
-    if (st == PS_OK) return;
-    fprintf(stderr, "bench_step: %s\n", ps_last_error());
-    exit(1);
+    ps_memory_info before = {0};
+    for (int step = -WARM_UP; step < n_steps; step++) {
+        if (step == 0) ps_engine_get_memory_info(engine, &before);
+        const double t0 = bench_now();
+        bench_check(ps_forward(engine, batch, &out->loss));
+        const double t1 = bench_now();
+        bench_check(ps_backward(engine));
+        const double t2 = bench_now();
+        bench_check(ps_step(engine));
+        const double t3 = bench_now();
+        if (step < 0) continue;
+        bench_add(&out->forward, t1 - t0), bench_add(&out->backward, t2 - t1);
+        bench_add(&out->update, t3 - t2), bench_add(&out->all, t3 - t0);
+    }
+    ps_engine_get_memory_info(engine, &out->memory);
+    out->to_device = out->memory.host_to_device_bytes - before.host_to_device_bytes;
+    out->to_host = out->memory.device_to_host_bytes - before.device_to_host_bytes;
+    out->disk_read = out->memory.disk_read_bytes - before.disk_read_bytes;
+    out->disk_write = out->memory.disk_write_bytes - before.disk_write_bytes;
+    out->wait_ns = out->memory.wait_ns - before.wait_ns;
 }
 
-static int by_value(const void *a, const void *b)
+/* A refusal is the caller's to report; a failure later ends the program. */
+static ps_status measure(ps_config *config, int n_steps, result *out)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    ps_engine *engine = NULL;
+    int64_t vocabulary;
+    memset(out, 0, sizeof *out);
+    PS_TRY(ps_config_validate(config));
+    PS_TRY(ps_initialize_engine(ps_model_from_config, config, 0, config, &engine));
+    ps_engine_get_shape(engine, &out->B, &out->T, NULL, &vocabulary);
+    const int64_t rows = out->B * out->T;
+    int32_t *tokens = malloc((size_t)rows * sizeof *tokens), *targets = malloc((size_t)rows * sizeof *targets);
+    if (tokens == NULL || targets == NULL) {
+        fprintf(stderr, "bench_step: no memory for a batch\n");
+        exit(1);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        tokens[i] = (int32_t)(i * 7919 % vocabulary);
+        targets[i] = (int32_t)((i * 7919 + 7919) % vocabulary);
+    }
+    run_steps(engine, &(ps_batch){.tokens = tokens, .targets = targets}, n_steps, out);
+    free(tokens);
+    free(targets);
+    ps_engine_destroy(engine);
+    return PS_OK;
 }
 
-static double median(const double *values, int n)
+static void print_phase(const char *name, bench_samples *s)
 {
-    double sorted[MAX_STEPS];
-    memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+    const double median = bench_median(s);
+    printf("%-10s %8.4f %8.4f\n", name, median, bench_least(s));
 }
 
-static double least(const double *values, int n)
+static void print_result(result *r)
 {
-    double m = values[0];
-    for (int i = 1; i < n; i++) m = values[i] < m ? values[i] : m;
-    return m;
+    const double n = r->all.n, step_s = bench_median(&r->all), tokens = (double)(r->B * r->T);
+    const ps_memory_info *m = &r->memory;
+    printf("B=%lld T=%lld parameters=%lld device=%.0f MB host=%.0f MB\n", (long long)r->B, (long long)r->T,
+           (long long)m->parameters, (double)m->device_budget_bytes * MB, (double)m->host_budget_bytes * MB);
+    printf("%-10s %8s %8s\n", "seconds", "median", "least");
+    print_phase("forward", &r->forward);
+    print_phase("backward", &r->backward);
+    print_phase("update", &r->update);
+    print_phase("step", &r->all);
+    printf("%.0f tokens/s, %.0f GFLOP/s (6 N tokens / time), waiting %.1f %%, loss %.4f\n", tokens / step_s,
+           6.0 * (double)m->parameters * tokens / step_s * 1e-9, (double)r->wait_ns * 1e-9 / (step_s * n) * 100,
+           (double)r->loss);
+    printf("MB a step: host->device %.0f, device->host %.0f, disk read %.0f, disk write %.0f\n",
+           (double)r->to_device / n * MB, (double)r->to_host / n * MB, (double)r->disk_read / n * MB,
+           (double)r->disk_write / n * MB);
+    printf("chunks %lld of %lld elements, activations %.1f MB, model data %.1f MB\n", (long long)m->n_chunks,
+           (long long)m->chunk_elements, (double)m->non_model_peak_bytes * MB, (double)m->model_data_bytes * MB);
 }
 
-static double seconds(void)
+static void set_budget(ps_config *config, const char *key, int64_t bytes)
 {
-    return (double)ps_clock_ns() * 1e-9;
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)bytes);
+    bench_check(ps_config_set(config, key, text));
+}
+
+static void print_offload(const char *name, ps_status st, result *r, double in_memory_s)
+{
+    if (st != PS_OK) {
+        printf("%-26s %s: %s\n", name, ps_status_name(st), ps_last_error());
+        return;
+    }
+    const double n = r->all.n, step_s = bench_median(&r->all);
+    const double moved = (double)(r->to_device + r->to_host + r->disk_read + r->disk_write) / n;
+    printf("%-26s %9.4f %9.4f %8.2f %9.0f %9.1f %10.0f %9.6f\n", name, step_s, bench_least(&r->all),
+           step_s / in_memory_s, moved * MB, (double)r->wait_ns * 1e-7 / (step_s * n),
+           (double)r->memory.device_peak_bytes * MB, (double)r->loss);
+}
+
+static void offload(ps_config *config, int n_steps, result *first)
+{
+    static result host, disk, again;
+    const int64_t need = first->memory.model_data_bytes + first->memory.non_model_peak_bytes, quarter = need / 4;
+    set_budget(config, "memory.device", quarter);
+    set_budget(config, "memory.host", need - quarter);
+    const ps_status host_st = measure(config, n_steps, &host);
+    if (host_st != PS_OK) print_offload("1/4 device, 3/4 host", host_st, &host, 1);
+    set_budget(config, "memory.host", 0);
+    bench_check(ps_config_set(config, "memory.disk", "auto"));
+    const ps_status disk_st = measure(config, n_steps, &disk);
+    if (disk_st != PS_OK) print_offload("1/4 device, rest on disk", disk_st, &disk, 1);
+    bench_check(ps_config_set(config, "memory.disk", "0"));
+    set_budget(config, "memory.device", first->memory.device_budget_bytes);
+    bench_check(measure(config, n_steps, &again));
+    const double in_memory_s = 0.5 * (bench_median(&first->all) + bench_median(&again.all));
+    printf("\noffloading: all in memory needs %.0f MB, a quarter is %.0f MB\n", (double)need * MB,
+           (double)quarter * MB);
+    printf("%-26s %9s %9s %8s %9s %9s %10s %9s\n", "", "median s", "least s", "ratio", "MB moved", "waiting %",
+           "device MB", "loss");
+    print_offload("all in memory", PS_OK, first, in_memory_s);
+    print_offload("all in memory, again", PS_OK, &again, in_memory_s);
+    if (host_st == PS_OK) print_offload("1/4 device, 3/4 host", PS_OK, &host, in_memory_s);
+    if (disk_st == PS_OK) print_offload("1/4 device, rest on disk", PS_OK, &disk, in_memory_s);
 }
 
 int main(int argc, char **argv)
 {
-    int n_steps = 8, first_option = 1;
-    if (argc > 1 && strchr(argv[1], '=') == NULL) n_steps = atoi(argv[1]), first_option = 2;
-    if (n_steps < 1 || n_steps > MAX_STEPS) n_steps = 8;
+    static result r;
+    int n_steps = 8;
+    bool with_offload = false;
     ps_config *config = NULL;
-    ps_engine *engine = NULL;
-    check(ps_config_parse(base_config, "bench_step", &config));
-    for (int i = first_option; i < argc; i++) {
+    bench_check(ps_config_parse(base_config, "bench_step", &config));
+    for (int i = 1; i < argc; i++) {
         char *equals = strchr(argv[i], '=');
-        if (equals == NULL) continue;
-        *equals = '\0';
-        check(ps_config_set(config, argv[i], equals + 1));
+        if (strcmp(argv[i], "--offload") == 0) {
+            with_offload = true;
+        } else if (equals != NULL) {
+            *equals = '\0';
+            bench_check(ps_config_set(config, argv[i], equals + 1));
+        } else {
+            n_steps = atoi(argv[i]);
+        }
     }
-    check(ps_config_validate(config));
-    check(ps_initialize_engine(ps_model_from_config, config, 0, config, &engine));
-    int64_t B, T, V;
-    ps_engine_get_shape(engine, &B, &T, NULL, &V);
-    int32_t *tokens = malloc((size_t)(B * T) * 4), *targets = malloc((size_t)(B * T) * 4);
-    for (int64_t i = 0; i < B * T; i++)
-        tokens[i] = (int32_t)(i * 7919 % V), targets[i] = (int32_t)((i * 7919 + 7919) % V);
-    double forward[MAX_STEPS], backward[MAX_STEPS], update[MAX_STEPS], all[MAX_STEPS];
-    ps_memory_info before, after;
-    float loss = 0;
-    for (int step = -WARM_UP; step < n_steps; step++) {
-        if (step == 0) ps_engine_get_memory_info(engine, &before);
-        const double t0 = seconds();
-        check(ps_forward(engine, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
-        const double t1 = seconds();
-        check(ps_backward(engine));
-        const double t2 = seconds();
-        check(ps_step(engine));
-        const double t3 = seconds();
-        if (step < 0) continue;
-        forward[step] = t1 - t0, backward[step] = t2 - t1, update[step] = t3 - t2, all[step] = t3 - t0;
+    if (n_steps < 1 || n_steps > BENCH_SAMPLES_MAX) {
+        fprintf(stderr, "usage: bench_step [--offload] [STEPS] [key=value ...], 1 to %d steps\n", BENCH_SAMPLES_MAX);
+        return 1;
     }
-    ps_engine_get_memory_info(engine, &after);
-    const double step_s = median(all, n_steps);
-    const double moved = (double)(after.host_to_device_bytes + after.device_to_host_bytes + after.disk_read_bytes +
-                                  after.disk_write_bytes - before.host_to_device_bytes - before.device_to_host_bytes -
-                                  before.disk_read_bytes - before.disk_write_bytes) /
-                         n_steps;
-    const double flops = 6.0 * (double)after.parameters * (double)(B * T);
-    printf("B=%lld T=%lld parameters=%lld device=%.0f MB host=%.0f MB\n", (long long)B, (long long)T,
-           (long long)after.parameters, (double)after.device_budget_bytes * 1e-6,
-           (double)after.host_budget_bytes * 1e-6);
-    printf("%-10s %8s %8s\n", "seconds", "median", "least");
-    printf("%-10s %8.4f %8.4f\n", "forward", median(forward, n_steps), least(forward, n_steps));
-    printf("%-10s %8.4f %8.4f\n", "backward", median(backward, n_steps), least(backward, n_steps));
-    printf("%-10s %8.4f %8.4f\n", "update", median(update, n_steps), least(update, n_steps));
-    printf("%-10s %8.4f %8.4f\n", "step", step_s, least(all, n_steps));
-    printf("%.0f tokens/s, %.0f GFLOP/s (6 N tokens / time), moved %.0f MB a step, waiting %.1f %%, loss %.4f\n",
-           (double)(B * T) / step_s, flops / step_s * 1e-9, moved * 1e-6,
-           (double)(after.wait_ns - before.wait_ns) * 1e-9 / (step_s * n_steps) * 100, (double)loss);
-    printf("MB a step: host->device %.0f, device->host %.0f, disk read %.0f, disk write %.0f; chunks %lld of %lld "
-           "elements, "
-           "activations %.1f MB, model data %.1f MB\n",
-           (double)(after.host_to_device_bytes - before.host_to_device_bytes) / n_steps * 1e-6,
-           (double)(after.device_to_host_bytes - before.device_to_host_bytes) / n_steps * 1e-6,
-           (double)(after.disk_read_bytes - before.disk_read_bytes) / n_steps * 1e-6,
-           (double)(after.disk_write_bytes - before.disk_write_bytes) / n_steps * 1e-6, (long long)after.n_chunks,
-           (long long)after.chunk_elements, (double)after.non_model_peak_bytes * 1e-6,
-           (double)after.model_data_bytes * 1e-6);
-    free(tokens);
-    free(targets);
-    ps_engine_destroy(engine);
+    bench_check(measure(config, n_steps, &r));
+    print_result(&r);
+    if (with_offload) offload(config, n_steps, &r);
     ps_config_destroy(config);
     return 0;
 }

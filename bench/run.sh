@@ -1,0 +1,80 @@
+#!/bin/sh
+# Run the benchmarks of a build and keep what they print, with the commands and the machine, in bench/results/.
+#
+# usage: bench/run.sh BUILD_FOLDER [STEPS]        (`make bench` does: build/gcc-d0, 8 steps)
+# PYTHON (/usr/bin/python3) runs PyTorch for comparison, when it has it. DISK_FOLDER (build) is where chunks go on disk.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+build=${1:?usage: bench/run.sh BUILD_FOLDER [STEPS]}
+steps=${2:-8}
+python=${PYTHON:-/usr/bin/python3}
+disk=${DISK_FOLDER:-build}
+scratch=$(mktemp -d) || exit 2
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' HUP INT TERM
+
+cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+slug=$(printf '%s' "$cpu" | tr -cs 'A-Za-z0-9' '-' | sed 's/^-//; s/-$//')
+result=bench/results/$(date -u +%Y-%m-%d)-$slug.md
+failed=0
+
+# section NAME TITLE COMMAND...: the command and its output, kept in $scratch/NAME
+section() {
+    name=$1 title=$2
+    shift 2
+    printf '%s ...\n' "$title" >&2
+    "$@" >"$scratch/$name" 2>&1 || { failed=1; echo "failed: status $?" >>"$scratch/$name"; }
+    {
+        printf '\n## %s\n\n```\n$ %s\n' "$title" "$*"
+        cat "$scratch/$name"
+        printf '```\n'
+    } >>"$scratch/sections"
+}
+
+# field NAME PATTERN COLUMN: a column of the first line that begins so
+field() {
+    [ -f "$scratch/$1" ] && awk -v p="$2" -v c="$3" 'index($0, p) == 1 { print $c; exit }' "$scratch/$1"
+}
+
+# row WHAT VALUE: a line of the summary, unless the value is missing
+row() {
+    printf '| %s | %s |\n' "$1" "${2:-not measured}"
+}
+
+load=$(cut -d ' ' -f 1-3 /proc/loadavg)
+section step4 'Whole step and offloading, B = 4, T = 64' "$build/bench/bench_step" --offload "$steps" memory.disk_path="$disk"
+section step1 'Whole step, B = 1, T = 1024' "$build/bench/bench_step" "$steps" train_micro_batch_size_per_gpu=1 \
+    data.sequence_length=1024
+if "$python" -c 'import torch' 2>/dev/null; then
+    section torch 'PyTorch, B = 4, T = 64' env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE \
+        "$python" bench/peer_torch.py 4 64 "$(nproc)" "$steps"
+fi
+section adam 'Adam against memory' "$build/bench/bench_adam"
+section copy 'Copies between tiers' "$build/bench/bench_copy" "$disk"
+section op 'Kernels' "$build/bench/bench_op"
+
+ours=$(field step4 step 2)
+theirs=$(sed -n 's/.*: median \([0-9.]*\) s.*/\1/p' "$scratch/torch" 2>/dev/null)
+ratio=$([ -n "$ours" ] && [ -n "$theirs" ] && awk -v a="$ours" -v b="$theirs" 'BEGIN { printf "%.3f", a / b }')
+{
+    printf '# Benchmarks of %s\n\n' "$(date -u +%Y-%m-%d)"
+    printf '| machine | |\n|---|---|\n'
+    row processor "$cpu, $(nproc) cores"
+    row memory "$(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo)"
+    row kernel "$(uname -sr)"
+    row compiler "$(${CC:-gcc} --version | head -n 1)"
+    row commit "$(git describe --always --dirty 2>/dev/null)"
+    row 'load before the run' "$load"
+    printf '\nThe load should be near 0: others who compute at the same time make every figure below worse, and not equally.\n'
+    printf '\n| measured | |\n|---|---|\n'
+    row 'step, B = 4, T = 64, median' "${ours:+$ours s}"
+    row 'step, B = 1, T = 1024, median' "$(field step1 step 2 | sed 's/$/ s/')"
+    row 'our step / PyTorch step' "$ratio"
+    row 'Adam / read-modify-write stream, same bytes' "$(sed -n 's/^adam runs at \([0-9.]*\).*/\1/p' "$scratch/adam" | tail -n 1)"
+    row '1/4 device, 3/4 host / all in memory' "$(field step4 '1/4 device, 3/4 host ' 7)"
+    row '1/4 device, rest on disk / all in memory' "$(field step4 '1/4 device, rest on disk ' 8)"
+    cat "$scratch/sections"
+} >"$scratch/report"
+mkdir -p bench/results && cp "$scratch/report" "$result" && cat "$scratch/report"
+echo "kept in $result" >&2
+exit $failed
