@@ -221,6 +221,13 @@ int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
     return bytes;
 }
 
+int64_t ps_blueprint_min_chunk_elements(const ps_program *program)
+{
+    int64_t total = 0;
+    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
+    return ps_max_i64(32768, total / 256);
+}
+
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
 {
     int64_t total = 0;
@@ -228,7 +235,8 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
     const int64_t set_bytes = OPTIMIZER_BYTES + 2 * (int64_t)ps_dtype_bytes(s->dtype);
     /* five updates fit the device at once; the model makes at least four chunks; at most 64 Mi elements */
     const int64_t by_memory = budgets->bytes[PS_TIER_DEVICE] / (5 * set_bytes);
-    return ps_max_i64(PS_MIN_CHUNK_ELEMENTS, ps_min_i64(ps_min_i64(by_memory, total / 4), 64 * PS_MIB));
+    return ps_max_i64(ps_blueprint_min_chunk_elements(program),
+                      ps_min_i64(ps_min_i64(by_memory, total / 4), 64 * PS_MIB));
 }
 
 ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,

@@ -47,7 +47,8 @@ void ps_blueprint_destroy(ps_blueprint *b); /* NULL is accepted */
 
 /* Chunk size limits for the search under a device budget: small enough that several updates fit at once. */
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
-#define PS_MIN_CHUNK_ELEMENTS ((int64_t)32768)
+/* Below this many chunks are too many: each move and each look for a victim has a price. */
+int64_t ps_blueprint_min_chunk_elements(const ps_program *program);
 
 /* Bytes of the chunks that a moment wants on a tier. */
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier);

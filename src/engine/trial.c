@@ -10,7 +10,7 @@
 
 /* Steps until all is known: the state after a step is one that was there before, so from then on the steps go round in a
  * circle; or this many, for runs that settle late. */
-#define TRIAL_STEPS_MAX 32
+#define TRIAL_STEPS_MAX 16
 
 static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, const ps_budgets *budgets)
 {
@@ -82,12 +82,12 @@ static ps_status try_chunk_size(const ps_settings *s, const ps_program *program,
     return st;
 }
 
-static ps_status search_size(const ps_program *program, int64_t max_elements, int64_t *elements)
+static ps_status search_size(const ps_program *program, int64_t min_elements, int64_t max_elements, int64_t *elements)
 {
     int64_t *sizes = NULL;
     PS_TRY(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
     for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
-    const ps_status st = ps_layout_search(sizes, program->n_params, PS_MIN_CHUNK_ELEMENTS, max_elements, elements);
+    const ps_status st = ps_layout_search(sizes, program->n_params, min_elements, max_elements, elements);
     ps_mem_free(sizes);
     return st;
 }
@@ -97,13 +97,14 @@ ps_status ps_trial_find_blueprint(const ps_settings *s, const ps_program *progra
 {
     *out = NULL;
     if (s->chunk_elements > 0) return try_chunk_size(s, program, plan, budgets, s->chunk_elements, out, forecast);
+    const int64_t min_elements = ps_blueprint_min_chunk_elements(program);
     int64_t max_elements = ps_blueprint_max_chunk_elements(s, program, budgets);
     for (;;) {
         int64_t elements;
-        PS_TRY(search_size(program, max_elements, &elements));
+        PS_TRY(search_size(program, min_elements, max_elements, &elements));
         const ps_status st = try_chunk_size(s, program, plan, budgets, elements, out, forecast);
-        if (st != PS_EBUDGET || max_elements <= PS_MIN_CHUNK_ELEMENTS) return st;
-        max_elements = ps_max_i64(PS_MIN_CHUNK_ELEMENTS, max_elements / 2);
+        if (st != PS_EBUDGET || max_elements <= min_elements) return st;
+        max_elements = ps_max_i64(min_elements, max_elements / 2);
     }
 }
 
@@ -221,7 +222,7 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
                                size_t bytes)
 {
     ps_blueprint *b = NULL;
-    const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : PS_MIN_CHUNK_ELEMENTS;
+    const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(program);
     PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, false, &b));
     int64_t most = -1, chunks = 0;
     int32_t at = 0;
