@@ -3,14 +3,19 @@
  * usage: bench_step [--offload] [STEPS] [key=value ...]     (default 8 steps; two more come first and are not counted)
  *
  * Prints medians and minima. With --offload the same steps run three times more in this process: with a device of a
- * quarter of what all in memory needs and the rest in host memory, with that device and the rest on disk, and once more
- * all in memory, so that a machine whose speed drifts shows. Each is divided by the mean of the two runs in memory. */
+ * quarter of what all in memory needs and the rest (and HOST_ALLOWANCE) in host memory; with that device and the rest on
+ * disk; and once more all in memory, so that a machine whose speed drifts shows. Each is divided by the mean of the two
+ * runs in memory. */
 #include <string.h>
 
 #include "bench.h"
 
 #define WARM_UP 2
 #define MB 1e-6
+
+/* Chunks move whole and a budget that holds the model to the byte leaves none of them room to trade places: the host
+ * gets this part of the need above its share. */
+#define HOST_ALLOWANCE 32
 
 static const char base_config[] =
     "{\"train_micro_batch_size_per_gpu\": 4, \"bf16\": {\"enabled\": true}, \"gradient_clipping\": 1.0,"
@@ -128,9 +133,9 @@ static void offload(ps_config *config, int n_steps, result *first)
     static result host, disk, again;
     const int64_t need = first->memory.model_data_bytes + first->memory.non_model_peak_bytes, quarter = need / 4;
     set_budget(config, "memory.device", quarter);
-    set_budget(config, "memory.host", need - quarter);
+    set_budget(config, "memory.host", need - quarter + need / HOST_ALLOWANCE);
     const ps_status host_st = measure(config, n_steps, &host);
-    if (host_st != PS_OK) print_offload("1/4 device, 3/4 host", host_st, &host, 1);
+    if (host_st != PS_OK) print_offload("1/4 device, rest in host", host_st, &host, 1);
     set_budget(config, "memory.host", 0);
     bench_check(ps_config_set(config, "memory.disk", "auto"));
     const ps_status disk_st = measure(config, n_steps, &disk);
@@ -145,7 +150,7 @@ static void offload(ps_config *config, int n_steps, result *first)
            "device MB", "loss");
     print_offload("all in memory", PS_OK, first, in_memory_s);
     print_offload("all in memory, again", PS_OK, &again, in_memory_s);
-    if (host_st == PS_OK) print_offload("1/4 device, 3/4 host", PS_OK, &host, in_memory_s);
+    if (host_st == PS_OK) print_offload("1/4 device, rest in host", PS_OK, &host, in_memory_s);
     if (disk_st == PS_OK) print_offload("1/4 device, rest on disk", PS_OK, &disk, in_memory_s);
 }
 
