@@ -6,7 +6,7 @@
 enum { B = 2, T = 16, V = 131 };
 
 static int32_t tokens[B * T], targets[B * T];
-static const ps_batch batch = {tokens, targets};
+static const ps_batch batch = {.tokens = tokens, .targets = targets};
 
 static void expect_state(ps_status st, const char *call, const char *after)
 {
@@ -79,9 +79,9 @@ static void test_bad_arguments(void **state)
         assert_int_equal(ps_evaluate(e, &batch, &loss), PS_EINVAL);
     }
     fill_batch(tokens, targets, B, T, V, 0);
-    assert_int_equal(ps_forward(e, &(ps_batch){NULL, targets}, NULL), PS_EINVAL);
-    assert_int_equal(ps_forward(e, &(ps_batch){tokens, NULL}, NULL), PS_EINVAL);
-    assert_int_equal(ps_evaluate(e, &(ps_batch){tokens, NULL}, &loss), PS_EINVAL);
+    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = NULL, .targets = targets}, NULL), PS_EINVAL);
+    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = NULL}, NULL), PS_EINVAL);
+    assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = NULL}, &loss), PS_EINVAL);
     const int64_t n = ps_engine_n_tensors(e);
     const char *name;
     int n_dims;
