@@ -89,7 +89,7 @@ static void test_bad_arguments(void **state)
     assert_int_equal(ps_engine_tensor_info(e, n, &name, &n_dims, shape), PS_EINVAL);
     assert_int_equal(ps_engine_tensor_info(e, -1, &name, &n_dims, shape), PS_EINVAL);
     assert_ok(ps_engine_tensor_info(e, 0, &name, &n_dims, shape));
-    assert_string_equal(name, "wte.weight");
+    assert_string_equal(name, "transformer.wte.weight");
     assert_int_equal(n_dims, 2);
     assert_int_equal(shape[0], V);
     const int64_t all = shape[0] * shape[1];
