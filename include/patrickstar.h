@@ -170,11 +170,12 @@ PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
 typedef struct ps_engine ps_engine;
 
-/* One micro-batch: tokens[B T] and targets[B T], B = train_micro_batch_size_per_gpu, T = the sequence length.
- * A target of -100 takes no part in the loss. */
+/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length. */
 typedef struct ps_batch {
-    const int32_t *tokens;
-    const int32_t *targets;
+    const int32_t *tokens;  /* [B T] */
+    const int32_t *targets; /* [B T] next tokens or masked tokens; [B] labels for a classifier; -100 takes no part */
+    const int32_t *attention_mask; /* [B T], 1 a token, 0 padding; NULL: no padding */
+    const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
 } ps_batch;
 
 /* Build the model, plan memory and transfers, create the parameters. local_rank: 0 (one process). Keeps nothing of config

@@ -51,6 +51,12 @@
     XX(PS_CONFIG_PRESET_GPT_DS_68B, "GPT_DS_68B", 1024, 9216, 66, 16)                                                  \
     XX(PS_CONFIG_PRESET_GPT_175B, "GPT_175B", 1024, 12288, 96, 96)
 #define PS_CONFIG_ACTIVATION_MAP(XX) XX(PS_CONFIG_ACTIVATION_GELU_NEW, "gelu_new") XX(PS_CONFIG_ACTIVATION_GELU, "gelu")
+#define PS_CONFIG_DATA_FORMAT_MAP(XX)                                                                                  \
+    XX(PS_CONFIG_DATA_FORMAT_AUTO, "auto")                                                                             \
+    XX(PS_CONFIG_DATA_FORMAT_TEXT, "text")                                                                             \
+    XX(PS_CONFIG_DATA_FORMAT_JSONL, "jsonl")                                                                           \
+    XX(PS_CONFIG_DATA_FORMAT_LLMC, "llmc")                                                                             \
+    XX(PS_CONFIG_DATA_FORMAT_NANOGPT, "nanogpt")
 #define PS_CONFIG_POLICY_MAP(XX)                                                                                       \
     XX(PS_CONFIG_POLICY_OPT, "opt")                                                                                    \
     XX(PS_CONFIG_POLICY_LRU, "lru")                                                                                    \
@@ -75,6 +81,7 @@
     XX(ps_config_model, PS_CONFIG_MODEL_MAP)                                                                           \
     XX(ps_config_preset, PS_CONFIG_PRESET_MAP)                                                                         \
     XX(ps_config_activation, PS_CONFIG_ACTIVATION_MAP)                                                                 \
+    XX(ps_config_data_format, PS_CONFIG_DATA_FORMAT_MAP)                                                               \
     XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
     XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \

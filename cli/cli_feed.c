@@ -1,0 +1,39 @@
+/* cli_feed.c - from the configuration's data section to a feed. */
+#include "cli_feed.h"
+
+#include "base/file.h"
+
+int64_t cli_sequence_length(const ps_options *o)
+{
+    return o->data_sequence_length > 0 ? o->data_sequence_length : o->model_n_positions;
+}
+
+ps_status cli_feed_open(const ps_options *o, cli_feed_task task, ps_feed **out)
+{
+    *out = NULL;
+    ps_tokenizer *tokenizer = NULL;
+    if (o->data_tokenizer[0] != '\0') PS_TRY(ps_tokenizer_open(o->data_tokenizer, &tokenizer));
+    const ps_feed_options options = {
+        .task = task.task,
+        .train = o->data_train,
+        .validation = o->data_validation,
+        .format = o->data_format,
+        .tokenizer = tokenizer,
+        .specials = ps_specials_of(tokenizer),
+        .sequence = cli_sequence_length(o),
+        .vocab_size = (int32_t)o->model_vocab_size,
+        .n_labels = task.n_labels,
+        .labels = o->data_labels,
+        .text_key = o->data_text_key,
+        .text_pair_key = o->data_text_pair_key,
+        .label_key = o->data_label_key,
+        .mlm_probability = o->data_mlm_probability,
+        .validation_fraction = o->data_validation_split,
+        .seed = (uint64_t)o->train_seed,
+        .in_file_order = !o->data_shuffle,
+        .cache_folder = ps_file_exists(o->train_output_dir) ? o->train_output_dir : NULL,
+    };
+    const ps_status st = ps_feed_open(&options, out);
+    ps_tokenizer_close(tokenizer);
+    return st;
+}
