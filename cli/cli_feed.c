@@ -3,26 +3,35 @@
 
 #include "base/file.h"
 
-int64_t cli_sequence_length(const ps_options *o)
+static ps_status feed_task(const ps_options *o, ps_feed_task *out)
 {
-    return o->data_sequence_length > 0 ? o->data_sequence_length : o->model_n_positions;
+    switch (o->model_head) {
+    case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
+    case PS_CONFIG_HEAD_MASKED_LM: *out = PS_FEED_MASKED_LM; return PS_OK;
+    case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: *out = PS_FEED_CLASSIFICATION; return PS_OK;
+    case PS_CONFIG_HEAD_NONE: break;
+    }
+    return PS_FAIL(PS_EINVAL, "model.head = %s has no loss to train on or to evaluate",
+                   ps_config_head_names[o->model_head]);
 }
 
-ps_status cli_feed_open(const ps_options *o, cli_feed_task task, ps_feed **out)
+ps_status cli_feed_open(const ps_options *o, ps_feed **out)
 {
     *out = NULL;
+    ps_feed_task task = PS_FEED_CAUSAL_LM;
+    PS_TRY(feed_task(o, &task));
     ps_tokenizer *tokenizer = NULL;
     if (o->data_tokenizer[0] != '\0') PS_TRY(ps_tokenizer_open(o->data_tokenizer, &tokenizer));
     const ps_feed_options options = {
-        .task = task.task,
+        .task = task,
         .train = o->data_train,
         .validation = o->data_validation,
         .format = o->data_format,
         .tokenizer = tokenizer,
         .specials = ps_specials_of(tokenizer),
-        .sequence = cli_sequence_length(o),
+        .sequence = ps_config_sequence_length(o),
         .vocab_size = (int32_t)o->model_vocab_size,
-        .n_labels = task.n_labels,
+        .n_labels = (int32_t)o->model_num_labels,
         .labels = o->data_labels,
         .text_key = o->data_text_key,
         .text_pair_key = o->data_text_pair_key,

@@ -54,7 +54,7 @@ static void close_run(run *r)
 
 static ps_status open_data(run *r)
 {
-    PS_TRY(cli_feed_open(r->o, (cli_feed_task){.task = PS_FEED_CAUSAL_LM}, &r->feed));
+    PS_TRY(cli_feed_open(r->o, &r->feed));
     if (r->o->train_eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return PS_FAIL(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
                        (long long)r->o->train_eval_interval);
