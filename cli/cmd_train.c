@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli.h"
+#include "cli_eval.h"
 #include "cli_feed.h"
 #include "config/config.h"
 #include "kernel/kernel.h"
@@ -92,18 +93,12 @@ static ps_status train_step(run *r, int64_t step, double *loss)
     return PS_OK;
 }
 
-/* Mean over the first eval_steps micro-batches of the validation data: the same ones each time. */
+/* The first eval_steps micro-batches of the validation data: the same ones each time. */
 static ps_status evaluate(run *r, double *loss)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < r->o->train_eval_steps; i++) {
-        float part;
-        PS_TRY(ps_feed_get(r->feed, PS_SPLIT_VALIDATION, i * r->B, r->B, &r->batch));
-        const ps_batch batch = cli_batch(&r->batch);
-        PS_TRY(ps_evaluate(r->engine, &batch, &part));
-        sum += (double)part;
-    }
-    *loss = sum / (double)r->o->train_eval_steps;
+    cli_eval result;
+    PS_TRY(cli_evaluate(r->engine, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, r->B, &r->batch, &result));
+    *loss = result.loss;
     return PS_OK;
 }
 
