@@ -10,8 +10,9 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli.h"
+#include "cli_eval.h"
+#include "cli_feed.h"
 #include "config/config.h"
-#include "data/loader.h"
 #include "kernel/kernel.h"
 #include "memory_monitor.h"
 #include "progress.h"
@@ -21,15 +22,12 @@
 typedef struct run {
     ps_config *config;
     const ps_options *o;
-    ps_tokenizer *tokenizer;
-    ps_dataset *train_data, *validation_data;
-    ps_loader *train_loader, *validation_loader; /* validation may be the same loader, another split */
-    ps_split validation_split;
+    ps_feed *feed;
     ps_engine *engine;
     memory_monitor *monitor;
     run_log *log;
     int64_t B, T, accumulation, vocabulary;
-    int32_t *tokens, *targets;
+    ps_feed_batch batch;
     run_totals totals;
     progress progress;
 } run;
@@ -48,13 +46,8 @@ static void close_run(run *r)
     run_log_close(r->log);
     memory_monitor_stop(r->monitor);
     ps_engine_destroy(r->engine);
-    if (r->validation_loader != r->train_loader) ps_loader_destroy(r->validation_loader);
-    ps_loader_destroy(r->train_loader);
-    ps_dataset_close(r->validation_data);
-    ps_dataset_close(r->train_data);
-    ps_tokenizer_close(r->tokenizer);
-    ps_mem_free(r->tokens);
-    ps_mem_free(r->targets);
+    ps_feed_batch_deinit(&r->batch);
+    ps_feed_close(r->feed);
     ps_config_destroy(r->config);
 }
 
@@ -62,34 +55,10 @@ static void close_run(run *r)
 
 static ps_status open_data(run *r)
 {
-    const ps_options *o = r->o;
-    if (o->data_train[0] == '\0')
-        return PS_FAIL(PS_EINVAL, "data.train is not set: name a text file or a .bin token file");
-    if (o->data_tokenizer[0] != '\0') {
-        PS_TRY(ps_tokenizer_open(o->data_tokenizer, &r->tokenizer));
-        if (ps_tokenizer_vocab_size(r->tokenizer) > o->model_vocab_size)
-            return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens",
-                           (long long)o->model_vocab_size, o->data_tokenizer, ps_tokenizer_vocab_size(r->tokenizer));
-    }
-    const int32_t vocabulary = (int32_t)o->model_vocab_size;
-    PS_TRY(ps_dataset_open(o->data_train, r->tokenizer, o->train_output_dir, vocabulary, &r->train_data));
-    const ps_loader_options train = {.sequence = r->T,
-                                     .validation_fraction = o->data_validation_split,
-                                     .seed = (uint64_t)o->train_seed,
-                                     .in_file_order = !o->data_shuffle};
-    PS_TRY(ps_loader_create(r->train_data, &train, &r->train_loader));
-    if (o->data_validation[0] != '\0') {
-        const ps_loader_options validation = {.sequence = r->T, .in_file_order = true};
-        PS_TRY(ps_dataset_open(o->data_validation, r->tokenizer, o->train_output_dir, vocabulary, &r->validation_data));
-        PS_TRY(ps_loader_create(r->validation_data, &validation, &r->validation_loader));
-        r->validation_split = PS_SPLIT_TRAIN;
-    } else if (o->data_validation_split > 0) {
-        r->validation_loader = r->train_loader;
-        r->validation_split = PS_SPLIT_VALIDATION;
-    } else if (o->train_eval_interval > 0) {
+    PS_TRY(cli_feed_open(r->o, &r->feed));
+    if (r->o->train_eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return PS_FAIL(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
-                       (long long)o->train_eval_interval);
-    }
+                       (long long)r->o->train_eval_interval);
     return PS_OK;
 }
 
@@ -97,12 +66,10 @@ static ps_status open_run(run *r)
 {
     const ps_options *o = r->o;
     PS_TRY(run_log_open(o->train_output_dir, &r->log));
-    r->T = ps_config_sequence_length(o);
     PS_TRY(open_data(r));
     PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
-    PS_TRY(ps_mem_alloc((size_t)(r->B * r->T), sizeof *r->tokens, &r->tokens));
-    PS_TRY(ps_mem_alloc((size_t)(r->B * r->T), sizeof *r->targets, &r->targets));
+    PS_TRY(ps_feed_batch_init(&r->batch, r->feed, r->B));
     if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(r->engine, o->train_init_from));
     if (o->client_mem_tracer_use_async_mem_monitor) PS_TRY(memory_monitor_start(&r->monitor));
     return PS_OK;
@@ -116,8 +83,9 @@ static ps_status train_step(run *r, int64_t step, double *loss)
     for (int64_t k = 0; k < r->accumulation; k++) {
         const int64_t first = ((step - 1) * r->accumulation + k) * r->B;
         float part;
-        PS_TRY(ps_loader_get(r->train_loader, PS_SPLIT_TRAIN, first, r->B, r->tokens, r->targets));
-        PS_TRY(ps_forward(r->engine, &(ps_batch){.tokens = r->tokens, .targets = r->targets}, &part));
+        PS_TRY(ps_feed_get(r->feed, PS_SPLIT_TRAIN, first, r->B, &r->batch));
+        const ps_batch batch = cli_batch(&r->batch);
+        PS_TRY(ps_forward(r->engine, &batch, &part));
         PS_TRY(ps_backward(r->engine));
         PS_TRY(ps_step(r->engine));
         *loss += (double)part / (double)r->accumulation;
@@ -125,17 +93,12 @@ static ps_status train_step(run *r, int64_t step, double *loss)
     return PS_OK;
 }
 
-/* Mean over the first eval_steps micro-batches of the validation data: the same ones each time. */
+/* The first eval_steps micro-batches of the validation data: the same ones each time. */
 static ps_status evaluate(run *r, double *loss)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < r->o->train_eval_steps; i++) {
-        float part;
-        PS_TRY(ps_loader_get(r->validation_loader, r->validation_split, i * r->B, r->B, r->tokens, r->targets));
-        PS_TRY(ps_evaluate(r->engine, &(ps_batch){.tokens = r->tokens, .targets = r->targets}, &part));
-        sum += (double)part;
-    }
-    *loss = sum / (double)r->o->train_eval_steps;
+    cli_eval result;
+    PS_TRY(cli_evaluate(r->engine, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, r->B, &r->batch, &result));
+    *loss = result.loss;
     return PS_OK;
 }
 

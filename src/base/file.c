@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,10 +16,15 @@
 #define FILE_IO_BYTES_MAX PS_GIB
 #define TEMPORARY_NAMES_MAX 1000
 
+/* A page fault maps this much around the page that was asked for, when it is in the page cache (fault_around_bytes of
+ * Linux), so this much is given back. */
+#define FAULT_AROUND_BYTES (64 * PS_KIB)
+
 struct ps_file {
     int fd;
     int64_t n_bytes;
-    char path[]; /* zero-terminated */
+    unsigned char *map; /* NULL: not mapped */
+    char path[];        /* zero-terminated */
 };
 
 struct ps_file_writer {
@@ -61,6 +67,7 @@ ps_status ps_file_open(const char *path, ps_file **out)
 void ps_file_close(ps_file *f)
 {
     if (f == NULL) return;
+    if (f->map != NULL) munmap(f->map, (size_t)f->n_bytes);
     if (f->fd >= 0) close(f->fd);
     ps_mem_free(f);
 }
@@ -120,6 +127,42 @@ out:
 bool ps_file_exists(const char *path)
 {
     return access(path, F_OK) == 0;
+}
+
+/* ---- mapping ---- */
+
+ps_status ps_file_map(ps_file *f)
+{
+    PS_ASSERT(f->map == NULL && f->n_bytes > 0);
+    void *map =
+        file_has_fault(PS_FAULT_READ) ? MAP_FAILED : mmap(NULL, (size_t)f->n_bytes, PROT_READ, MAP_SHARED, f->fd, 0);
+    if (map == MAP_FAILED)
+        return PS_FAIL(PS_EIO, "%s: cannot map its %lld bytes: %s", f->path, (long long)f->n_bytes, strerror(errno));
+    f->map = map;
+    return PS_OK;
+}
+
+ps_status ps_file_begin_view(const ps_file *f, int64_t offset, int64_t n_bytes, const unsigned char **out)
+{
+    PS_ASSERT(f->map != NULL && offset >= 0 && n_bytes >= 0 && offset + n_bytes <= f->n_bytes);
+    struct stat info;
+    if (file_has_fault(PS_FAULT_READ) || fstat(f->fd, &info) != 0)
+        return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", f->path, (long long)n_bytes,
+                       (long long)offset, strerror(errno));
+    if (info.st_size < offset + n_bytes)
+        return PS_FAIL(PS_EIO,
+                       "%s: wanted %lld bytes at offset %lld, but the file, %lld bytes when opened, now ends at %lld",
+                       f->path, (long long)n_bytes, (long long)offset, (long long)f->n_bytes, (long long)info.st_size);
+    *out = f->map + offset;
+    return PS_OK;
+}
+
+void ps_file_end_view(const ps_file *f, int64_t offset, int64_t n_bytes)
+{
+    const int64_t begin = offset / FAULT_AROUND_BYTES * FAULT_AROUND_BYTES;
+    const int64_t end = ps_min_i64(ps_round_up(offset + n_bytes, FAULT_AROUND_BYTES), f->n_bytes);
+    /* a hint: when it fails, the pages stay until the system wants them */
+    if (end > begin) (void)madvise(f->map + begin, (size_t)(end - begin), MADV_DONTNEED);
 }
 
 /* ---- writing ---- */

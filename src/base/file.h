@@ -2,7 +2,7 @@
  *
  * Every message names the file, the offset and what the system said. Reads are fault points PS_FAULT_READ, every
  * change on disk (create, write, sync, rename) is a fault point PS_FAULT_WRITE.
- * Files are read, not mapped: a file that shrinks while open is then an error and no SIGBUS. */
+ * Files are read unless ps_file_map is asked for: then a file that shrinks while open is an error and no SIGBUS. */
 #ifndef PS_BASE_FILE_H
 #define PS_BASE_FILE_H
 
@@ -29,6 +29,19 @@ PS_NODISCARD ps_status ps_file_read(const ps_file *f, int64_t offset, void *dst,
 PS_NODISCARD ps_status ps_file_read_all(const char *path, int64_t max_bytes, char **out_data, int64_t *out_bytes);
 
 bool ps_file_exists(const char *path);
+
+/* ---- mapping: reading at random places without a copy ----
+ * A view asks the system for the file's size first, so a file that has shrunk since is PS_EIO. What remains: when it shrinks
+ * while a view is in use, the process gets SIGBUS as with any mapping; so views are short, and files which must survive
+ * even that are read. Pages are given back at the end of a view: resident memory does not grow with what was visited. */
+
+/* Map an open file of at least one byte, once, for as long as it is open. PS_EIO. */
+PS_NODISCARD ps_status ps_file_map(ps_file *f);
+
+/* The n_bytes at `offset` of a mapped file, valid until ps_file_end_view with the same numbers. Safe from several threads
+ * at once. PS_EIO when the file ends before. */
+PS_NODISCARD ps_status ps_file_begin_view(const ps_file *f, int64_t offset, int64_t n_bytes, const unsigned char **out);
+void ps_file_end_view(const ps_file *f, int64_t offset, int64_t n_bytes);
 
 /* ---- writing: all or nothing ----
  * A writer fills "<path>.tmp-<pid>-<n>" in the folder of `path`; commit syncs it, renames it over `path` and syncs the
