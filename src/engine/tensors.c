@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include "engine/engine.h"
+#include "engine/tensors.h"
 
 int64_t ps_engine_n_tensors(const ps_engine *e)
 {
@@ -119,6 +120,91 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
     span s = {.out = out, .first = first};
     const ps_list list = e->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
     return for_stretches(e, list, (int32_t)tensor, first, n, PS_ACCESS_READ, read_stretch, &s);
+}
+
+/* ---- whole tensors ---- */
+
+typedef struct transfer {
+    int32_t tensor;
+    ps_dtype dtype;
+    ps_tensor_give_func give;
+    ps_tensor_take_func take;
+    void *user;
+    char *piece;
+    int64_t n_piece;
+} transfer;
+
+static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *src, ps_dtype from, int64_t n)
+{
+    const ps_cast_args a = {.dst = dst, .src = src, .n = n, .dst_dtype = to, .src_dtype = from};
+    return e->settings.kernels.cast(NULL, &a);
+}
+
+/* Fill `values`, and `rounded` (the same elements as operators read them) unless it is NULL. */
+static ps_status fill_values(ps_engine *e, const transfer *t, ps_dtype dtype, char *values, char *rounded,
+                             int64_t first, int64_t n)
+{
+    const ps_dtype rounded_dtype = list_dtype(e, PS_LIST_PARAM16);
+    for (int64_t done = 0; done < n; done += t->n_piece) {
+        const int64_t here = ps_min_i64(t->n_piece, n - done);
+        char *const at = values + done * (int64_t)ps_dtype_bytes(dtype);
+        PS_TRY(t->give(t->user, first + done, here, t->dtype == dtype ? at : t->piece));
+        if (t->dtype != dtype) PS_TRY(cast(e, at, dtype, t->piece, t->dtype, here));
+        if (rounded == NULL) continue;
+        PS_TRY(cast(e, rounded + done * (int64_t)ps_dtype_bytes(rounded_dtype), rounded_dtype, at, dtype, here));
+    }
+    return PS_OK;
+}
+
+/* Masters and 16-bit parameters together: both chunks are pinned, as when they are created and in Adam. */
+static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+{
+    const transfer *t = user;
+    if (list == PS_LIST_PARAM16) return fill_values(e, t, list_dtype(e, list), values, NULL, offset, n);
+    const ps_layout *l = e->blueprint->layout;
+    const ps_place *p = &l->places[t->tensor];
+    const int64_t k = (p->offset + offset) / l->chunk_elements, at = (p->offset + offset) % l->chunk_elements;
+    const ps_chunk_id mirror = ps_store_chunk(l, PS_LIST_PARAM16, p->chunk + (int32_t)k);
+    char *payload = NULL;
+    PS_TRY(
+        ps_store_pin(e->tiers.store, mirror, e->blueprint->adam_tier[p->chunk + k], PS_ACCESS_WRITE, (void *)&payload));
+    const ps_status st = fill_values(e, t, list_dtype(e, list), values,
+                                     payload + at * e->blueprint->item_bytes[PS_LIST_PARAM16], offset, n);
+    ps_store_unpin(e->tiers.store, mirror);
+    return st;
+}
+
+ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give, void *user,
+                                void *piece, int64_t n_piece)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "replacing tensors"));
+    PS_TRY(check_range(e, tensor, 0, 0));
+    transfer t = {
+        .tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user, .piece = piece, .n_piece = n_piece};
+    return for_stretches(e, value_list(e), t.tensor, 0, e->program->params[tensor].elements, PS_ACCESS_WRITE,
+                         fill_stretch, &t);
+}
+
+static ps_status drain_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+{
+    const transfer *t = user;
+    const ps_dtype dtype = list_dtype(e, list);
+    for (int64_t done = 0; done < n; done += t->n_piece) {
+        const int64_t here = ps_min_i64(t->n_piece, n - done);
+        const char *const at = (const char *)values + done * (int64_t)ps_dtype_bytes(dtype);
+        if (t->dtype != dtype) PS_TRY(cast(e, t->piece, t->dtype, at, dtype, here));
+        PS_TRY(t->take(t->user, offset + done, here, t->dtype == dtype ? at : t->piece));
+    }
+    return PS_OK;
+}
+
+ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_take_func take, void *user,
+                                 void *piece, int64_t n_piece)
+{
+    PS_TRY(check_range(e, tensor, 0, 0));
+    transfer t = {.dtype = dtype, .take = take, .user = user, .piece = piece, .n_piece = n_piece};
+    return for_stretches(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, PS_ACCESS_READ,
+                         drain_stretch, &t);
 }
 
 static ps_status hash_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
