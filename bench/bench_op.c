@@ -185,26 +185,39 @@ static void bench_gelu(bench *b)
 
 static void bench_attention(bench *b)
 {
+    uint16_t *qkv = take_bf16(b, b->rows * 3 * C), *dqkv = take_bf16(b, b->rows * 3 * C);
     op_args f = {.attention_fwd = {.y = take_bf16(b, b->rows * C),
                                    .lse = take_f32(b, b->rows * H),
-                                   .qkv = take_bf16(b, b->rows * 3 * C),
+                                   .q = qkv,
+                                   .k = qkv + C,
+                                   .v = qkv + 2 * C,
                                    .B = b->B,
                                    .T = b->T,
                                    .H = H,
+                                   .KV = H,
+                                   .q_stride = 3 * C,
+                                   .kv_stride = 3 * C,
                                    .D = D,
                                    .scale = 0.125f,
                                    .causal = true,
                                    .dtype = PS_DTYPE_BF16}};
     WITH_WORKSPACE(b, attention_fwd, f);
     run(b, PS_OP_attention_fwd, "12 x 64", N_LAYERS, &f);
-    op_args g = {.attention_bwd = {.dqkv = take_bf16(b, b->rows * 3 * C),
+    op_args g = {.attention_bwd = {.dq = dqkv,
+                                   .dk = dqkv + C,
+                                   .dv = dqkv + 2 * C,
                                    .dy = take_bf16(b, b->rows * C),
                                    .y = take_bf16(b, b->rows * C),
-                                   .qkv = take_bf16(b, b->rows * 3 * C),
+                                   .q = qkv,
+                                   .k = qkv + C,
+                                   .v = qkv + 2 * C,
                                    .lse = take_f32(b, b->rows * H),
                                    .B = b->B,
                                    .T = b->T,
                                    .H = H,
+                                   .KV = H,
+                                   .q_stride = 3 * C,
+                                   .kv_stride = 3 * C,
                                    .D = D,
                                    .scale = 0.125f,
                                    .causal = true,

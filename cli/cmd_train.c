@@ -97,7 +97,7 @@ static ps_status open_run(run *r)
 {
     const ps_options *o = r->o;
     PS_TRY(run_log_open(o->train_output_dir, &r->log));
-    r->T = o->data_sequence_length > 0 ? o->data_sequence_length : o->model_n_positions;
+    r->T = ps_config_sequence_length(o);
     PS_TRY(open_data(r));
     PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);

@@ -117,7 +117,8 @@ PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
  *
  * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1, and
  * ps_initialize_engine reports the first failure: a model function need not check each call.
- * All activations are [B T, columns], of the type that the configuration names (f32, bf16, f16). */
+ * All activations are [B T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16,
+ * f16). */
 typedef struct ps_builder ps_builder;
 typedef int32_t ps_value;
 
@@ -143,15 +144,22 @@ PS_API void ps_end_block(ps_builder *b);
 
 /* x = w[tokens]: parameter "name.weight" [n_tokens, columns]. */
 PS_API ps_value ps_token_embedding(ps_builder *b, const char *name, int64_t n_tokens, int64_t columns);
+/* x[b, t] = w[type of token b, t]: parameter "name.weight" [n_types, columns]. */
+PS_API ps_value ps_token_type_embedding(ps_builder *b, const char *name, int64_t n_types, int64_t columns);
 /* y[b, t] = x[b, t] + w[t]: parameter "name.weight" [n_positions, columns]; n_positions >= T. */
 PS_API ps_value ps_position_embedding(ps_builder *b, ps_value x, const char *name, int64_t n_positions);
 /* Parameters "name.weight" (ones), "name.bias" (zeros) [columns]. */
 PS_API ps_value ps_layer_norm(ps_builder *b, ps_value x, const char *name, float eps);
+/* y = x / sqrt(avg(x^2) + eps) w over each `group` of columns (0: all of them): parameter "name.weight" (ones) [group]. */
+PS_API ps_value ps_rms_norm(ps_builder *b, ps_value x, const char *name, int64_t group, float eps);
 /* y = x W^T + b: "name.weight" [n_out, n_in] as torch.nn.Linear, "name.bias" [n_out] (zeros) when has_bias. */
 PS_API ps_value ps_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias);
 /* y = x W + b: "name.weight" [n_in, n_out], as Conv1D of Hugging Face's GPT-2. */
 PS_API ps_value ps_conv1d(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias);
 PS_API ps_value ps_gelu(ps_builder *b, ps_value x, ps_activation kind);
+/* y = gate sigmoid(gate) up, of equal shape. */
+PS_API ps_value ps_swiglu(ps_builder *b, ps_value gate, ps_value up);
+PS_API ps_value ps_tanh(ps_builder *b, ps_value x);
 /* y = x + y, of equal shape. */
 PS_API ps_value ps_add(ps_builder *b, ps_value x, ps_value y);
 /* Zeroes a share p of the elements while training and scales the others by 1 / (1 - p); p = 0 adds nothing. */
@@ -159,9 +167,53 @@ PS_API ps_value ps_dropout(ps_builder *b, ps_value x, float p);
 /* Multi-head self-attention on packed projections qkv [B T, 3 C], each of q, k, v with n_heads heads; y [B T, C].
  * Scores are scaled by 1 / sqrt(C / n_heads); dropout_p acts on the probabilities while training. */
 PS_API ps_value ps_attention(ps_builder *b, ps_value qkv, int64_t n_heads, int causal, float dropout_p);
-/* Ends the model: mean cross-entropy of softmax(x W^T) against the batch's targets. `weight` names the parameter
- * [n_tokens, columns]: that of a token embedding (tied, "wte.weight"), or a new one. */
+
+typedef enum ps_rope_scaling {
+    PS_ROPE_UNSCALED,
+    PS_ROPE_LINEAR, /* all frequencies divided by factor */
+    PS_ROPE_LLAMA3, /* only the low ones: Llama 3.1 */
+} ps_rope_scaling;
+
+/* Frequencies theta^(-2 i / head_size); names as in a Hugging Face configuration. Members that the scaling does not use
+ * are ignored. */
+typedef struct ps_rope {
+    double theta; /* "rope_theta": 10000, 500000, ... */
+    ps_rope_scaling scaling;
+    double factor, low_freq_factor, high_freq_factor;
+    int64_t original_positions; /* "original_max_position_embeddings" */
+} ps_rope;
+
+/* Turns each head's pairs (i, i + head_size / 2) by an angle that grows with the position, counted from 0 in each sequence. */
+PS_API ps_value ps_rotary_embedding(ps_builder *b, ps_value x, int64_t head_size, const ps_rope *options);
+
+typedef struct ps_attention_options {
+    int64_t n_heads, n_kv_heads; /* n_kv_heads divides n_heads; that many query heads share a key and value head */
+    int causal;
+    int64_t window; /* each token sees that many of the latest keys, itself included; 0: all */
+    float dropout_p;
+} ps_attention_options;
+
+/* As ps_attention for separate q [B T, n_heads D] and k, v [B T, n_kv_heads D]. Keys that the batch's attention_mask has 0
+ * for are seen by nobody, here and in ps_attention. */
+PS_API ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v,
+                                     const ps_attention_options *options);
+
+typedef enum ps_pooling {
+    PS_POOLING_FIRST, /* the first token: [CLS] */
+    PS_POOLING_LAST,  /* the last one that the attention_mask has 1 for */
+} ps_pooling;
+
+/* One row for each sequence: y [B, columns]. */
+PS_API ps_value ps_pool(ps_builder *b, ps_value x, ps_pooling kind);
+
+/* Ends the model: mean cross-entropy of softmax(x W^T + bias) against the batch's targets, one for each row of x: a
+ * language model, or behind ps_pool a classifier. `weight` [n_classes, columns] and `bias` [n_classes] (NULL: none)
+ * name parameters: declared ones (tied to an embedding, with its full name), or new ones. */
+PS_API void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes);
+/* The same without bias. */
 PS_API void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens);
+/* Ends a model without a loss, for inference only: ps_infer gives x. */
+PS_API void ps_hidden_states(ps_builder *b, ps_value x);
 
 /* The model that a configuration's "model" section describes; `user` is the ps_config. */
 PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
@@ -170,11 +222,12 @@ PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
 typedef struct ps_engine ps_engine;
 
-/* One micro-batch: tokens[B T] and targets[B T], B = train_micro_batch_size_per_gpu, T = the sequence length.
- * A target of -100 takes no part in the loss. */
+/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length. Only read during the call. */
 typedef struct ps_batch {
-    const int32_t *tokens;
-    const int32_t *targets;
+    const int32_t *tokens;         /* [B T] */
+    const int32_t *targets;        /* [B T], or [B] labels for a classifier; -100 takes no part in the loss */
+    const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
+    const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
 } ps_batch;
 
 /* Build the model, plan memory and transfers, create the parameters. local_rank: 0 (one process). Keeps nothing of config
@@ -201,6 +254,18 @@ PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *bat
 /* Next-token logits [n_tokens of the vocabulary] at position `row` of B T, after a forward pass over tokens[B T].
  * Inference engines only. */
 PS_API PS_NODISCARD ps_status ps_logits(ps_engine *engine, const int32_t *tokens, int64_t row, float *logits);
+/* What the model ends with, for all its rows: logits [B, classes] of a classifier, [B T, vocabulary] of a language model, or
+ * hidden states [B T, columns]. The batch's targets are not looked at. Inference engines only. */
+PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, float *output);
+
+/* The last ps_forward or ps_evaluate in numbers. */
+typedef struct ps_eval_info {
+    double loss;       /* mean over the targets */
+    int64_t n_targets; /* that took part */
+    int64_t n_correct; /* for which the largest logit was the target's */
+} ps_eval_info;
+
+PS_API void ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
 
 /* What the last ps_step at an accumulation boundary did. */
 typedef struct ps_step_info {

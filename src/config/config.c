@@ -8,34 +8,12 @@
 
 enum { FILE_MAX_BYTES = 1 << 24 };
 
-/* What a preset says of options that were not given. */
-static void apply_preset(ps_config *config)
-{
-    static const struct {
-        int64_t n_positions, n_embd, n_layer, n_head;
-    } presets[] = {
-#define XX(value, text, n_positions, n_embd, n_layer, n_head) [value] = {n_positions, n_embd, n_layer, n_head},
-        PS_CONFIG_PRESET_MAP(XX)
-#undef XX
-    };
-    ps_options *options = &config->options;
-    if (options->model_preset == PS_CONFIG_PRESET_NONE) return;
-#define XX(field)                                                                                                      \
-    if (!ps_config_is_given(config, PS_OPTION_model_##field))                                                          \
-        options->model_##field = presets[options->model_preset].field;
-    XX(n_positions)
-    XX(n_embd)
-    XX(n_layer)
-    XX(n_head)
-#undef XX
-}
-
-/* Give every option that was not given its value: the table's, or the preset's. */
+/* Give every option that was not given its value. */
 static void settle(ps_config *config)
 {
     for (int i = 0; i < PS_OPTION_COUNT; i++)
         if (!config->origin[i].given) ps_option_store(&ps_option_table[i], ps_option_table[i].value, &config->options);
-    apply_preset(config);
+    ps_config_settle_model(config);
 }
 
 ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value, ps_config_origin origin)
@@ -85,6 +63,8 @@ static ps_status parse_bytes(const char *text, size_t n_bytes, const char *name,
     PS_TRY(ps_config_create(out));
     PS_TRY_GOTO(ps_mem_strdup(name, &(*out)->name));
     PS_TRY_GOTO(ps_config_read_json(*out, text, n_bytes));
+    PS_TRY_GOTO(ps_config_adopt(*out));
+    settle(*out);
     PS_TRY_GOTO(ps_config_validate(*out));
     return PS_OK;
 out:
@@ -172,5 +152,9 @@ ps_status ps_config_set(ps_config *config, const char *key, const char *value)
     else
         st = PS_FAIL(PS_EINVAL, "%s", problem);
     json_decref(json);
+    if (st == PS_OK && id == PS_OPTION_model_from_pretrained) {
+        st = ps_config_adopt(config);
+        settle(config);
+    }
     return st;
 }

@@ -6,7 +6,7 @@
  *     key=value -------------------------------------+-> ps_option_read -> ps_options -> checks across keys
  *
  * Each option remembers whether and where it was given, so that messages name file, line and column, and so that a
- * preset fills only what the user left open. One thread at a time may change a ps_config. */
+ * preset or a config.json fills only what the user left open. One thread at a time may change a ps_config. */
 #ifndef PS_CONFIG_CONFIG_H
 #define PS_CONFIG_CONFIG_H
 
@@ -28,29 +28,59 @@
     XX(PS_CONFIG_SCHEDULER_LINEAR, "linear")                                                                           \
     XX(PS_CONFIG_SCHEDULER_COSINE, "cosine")
 #define PS_CONFIG_WARMUP_MAP(XX) XX(PS_CONFIG_WARMUP_LOG, "log") XX(PS_CONFIG_WARMUP_LINEAR, "linear")
-#define PS_CONFIG_MODEL_MAP(XX) XX(PS_CONFIG_MODEL_GPT2, "gpt2")
-/* Presets have the sizes beside the name: XX(value, text, n_positions, n_embd, n_layer, n_head). */
+#define PS_CONFIG_MODEL_MAP(XX)                                                                                        \
+    XX(PS_CONFIG_MODEL_GPT2, "gpt2")                                                                                   \
+    XX(PS_CONFIG_MODEL_LLAMA, "llama")                                                                                 \
+    XX(PS_CONFIG_MODEL_MISTRAL, "mistral")                                                                             \
+    XX(PS_CONFIG_MODEL_QWEN2, "qwen2")                                                                                 \
+    XX(PS_CONFIG_MODEL_QWEN3, "qwen3")                                                                                 \
+    XX(PS_CONFIG_MODEL_BERT, "bert")
+#define PS_CONFIG_HEAD_MAP(XX)                                                                                         \
+    XX(PS_CONFIG_HEAD_CAUSAL_LM, "causal_lm")                                                                          \
+    XX(PS_CONFIG_HEAD_MASKED_LM, "masked_lm")                                                                          \
+    XX(PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION, "sequence_classification")                                              \
+    XX(PS_CONFIG_HEAD_NONE, "none")
+#define PS_CONFIG_ROPE_MAP(XX)                                                                                         \
+    XX(PS_CONFIG_ROPE_DEFAULT, "default") XX(PS_CONFIG_ROPE_LINEAR, "linear") XX(PS_CONFIG_ROPE_LLAMA3, "llama3")
+/* Presets have type and sizes beside the name: XX(value, text, type, positions, hidden size, layers, heads). */
 #define PS_CONFIG_PRESET_MAP(XX)                                                                                       \
-    XX(PS_CONFIG_PRESET_NONE, "none", 0, 0, 0, 0)                                                                      \
-    XX(PS_CONFIG_PRESET_GPT2, "gpt2", 1024, 768, 12, 12)                                                               \
-    XX(PS_CONFIG_PRESET_GPT2_MEDIUM, "gpt2-medium", 1024, 1024, 24, 16)                                                \
-    XX(PS_CONFIG_PRESET_GPT2_LARGE, "gpt2-large", 1024, 1280, 36, 20)                                                  \
-    XX(PS_CONFIG_PRESET_GPT2_XL, "gpt2-xl", 1024, 1600, 48, 25)                                                        \
-    XX(PS_CONFIG_PRESET_GPT2SMALL, "GPT2small", 128, 1536, 24, 16)                                                     \
-    XX(PS_CONFIG_PRESET_GPT2_1B, "GPT2_1B", 1024, 2048, 20, 16)                                                        \
-    XX(PS_CONFIG_PRESET_GPT2_2B, "GPT2_2B", 1024, 2048, 40, 16)                                                        \
-    XX(PS_CONFIG_PRESET_GPT2_4B, "GPT2_4B", 1024, 2304, 64, 16)                                                        \
-    XX(PS_CONFIG_PRESET_GPT3_6B, "GPT3_6B", 1024, 3072, 53, 16)                                                        \
-    XX(PS_CONFIG_PRESET_GPT3_8B, "GPT3_8B", 1024, 3072, 72, 16)                                                        \
-    XX(PS_CONFIG_PRESET_GPT3_10B, "GPT3_10B", 1024, 4096, 50, 16)                                                      \
-    XX(PS_CONFIG_PRESET_GPT3_12B, "GPT3_12B", 1024, 4096, 60, 16)                                                      \
-    XX(PS_CONFIG_PRESET_GPT3_15B, "GPT3_15B", 1024, 4096, 78, 16)                                                      \
-    XX(PS_CONFIG_PRESET_GPT3_18B, "GPT3_18B", 1024, 4096, 90, 16)                                                      \
-    XX(PS_CONFIG_PRESET_GPT_DS_20B, "GPT_DS_20B", 1024, 8192, 25, 16)                                                  \
-    XX(PS_CONFIG_PRESET_GPT_DS_40B, "GPT_DS_40B", 1024, 8192, 50, 16)                                                  \
-    XX(PS_CONFIG_PRESET_GPT_DS_68B, "GPT_DS_68B", 1024, 9216, 66, 16)                                                  \
-    XX(PS_CONFIG_PRESET_GPT_175B, "GPT_175B", 1024, 12288, 96, 96)
-#define PS_CONFIG_ACTIVATION_MAP(XX) XX(PS_CONFIG_ACTIVATION_GELU_NEW, "gelu_new") XX(PS_CONFIG_ACTIVATION_GELU, "gelu")
+    XX(PS_CONFIG_PRESET_NONE, "none", GPT2, 0, 0, 0, 0)                                                                \
+    XX(PS_CONFIG_PRESET_GPT2, "gpt2", GPT2, 1024, 768, 12, 12)                                                         \
+    XX(PS_CONFIG_PRESET_GPT2_MEDIUM, "gpt2-medium", GPT2, 1024, 1024, 24, 16)                                          \
+    XX(PS_CONFIG_PRESET_GPT2_LARGE, "gpt2-large", GPT2, 1024, 1280, 36, 20)                                            \
+    XX(PS_CONFIG_PRESET_GPT2_XL, "gpt2-xl", GPT2, 1024, 1600, 48, 25)                                                  \
+    XX(PS_CONFIG_PRESET_BERT, "Bert", BERT, 512, 768, 6, 12)                                                           \
+    XX(PS_CONFIG_PRESET_BERTLARGE, "Bertlarge", BERT, 512, 1024, 24, 16)                                               \
+    XX(PS_CONFIG_PRESET_GPT2SMALL, "GPT2small", GPT2, 128, 1536, 24, 16)                                               \
+    XX(PS_CONFIG_PRESET_GPT2_1B, "GPT2_1B", GPT2, 1024, 2048, 20, 16)                                                  \
+    XX(PS_CONFIG_PRESET_MEGATRON_1_3B, "megatron_1.3B", GPT2, 1024, 2048, 24, 32)                                      \
+    XX(PS_CONFIG_PRESET_GPT2_2B, "GPT2_2B", GPT2, 1024, 2048, 40, 16)                                                  \
+    XX(PS_CONFIG_PRESET_MEGATRON_3_9B, "megatron_3.9B", GPT2, 1024, 2560, 24, 40)                                      \
+    XX(PS_CONFIG_PRESET_GPT2_4B, "GPT2_4B", GPT2, 1024, 2304, 64, 16)                                                  \
+    XX(PS_CONFIG_PRESET_GPT3_6B, "GPT3_6B", GPT2, 1024, 3072, 53, 16)                                                  \
+    XX(PS_CONFIG_PRESET_GPT3_8B, "GPT3_8B", GPT2, 1024, 3072, 72, 16)                                                  \
+    XX(PS_CONFIG_PRESET_GPT3_10B, "GPT3_10B", GPT2, 1024, 4096, 50, 16)                                                \
+    XX(PS_CONFIG_PRESET_GPT3_11B, "GPT3_11B", GPT2, 1024, 4096, 55, 16)                                                \
+    XX(PS_CONFIG_PRESET_GPT3_12B, "GPT3_12B", GPT2, 1024, 4096, 60, 16)                                                \
+    XX(PS_CONFIG_PRESET_GPT3_13B, "GPT3_13B", GPT2, 1024, 4096, 65, 16)                                                \
+    XX(PS_CONFIG_PRESET_GPT3_15B, "GPT3_15B", GPT2, 1024, 4096, 78, 16)                                                \
+    XX(PS_CONFIG_PRESET_GPT3_18B, "GPT3_18B", GPT2, 1024, 4096, 90, 16)                                                \
+    XX(PS_CONFIG_PRESET_GPT_NV_18B, "GPT_NV_18B", GPT2, 1024, 6144, 40, 16)                                            \
+    XX(PS_CONFIG_PRESET_GPT_NV_39B, "GPT_NV_39B", GPT2, 1024, 8192, 48, 16)                                            \
+    XX(PS_CONFIG_PRESET_GPT_NV_76B, "GPT_NV_76B", GPT2, 1024, 10240, 60, 16)                                           \
+    XX(PS_CONFIG_PRESET_GPT_DS_20B, "GPT_DS_20B", GPT2, 1024, 8192, 25, 16)                                            \
+    XX(PS_CONFIG_PRESET_GPT_DS_40B, "GPT_DS_40B", GPT2, 1024, 8192, 50, 16)                                            \
+    XX(PS_CONFIG_PRESET_GPT_DS_50B, "GPT_DS_50B", GPT2, 1024, 8192, 62, 16)                                            \
+    XX(PS_CONFIG_PRESET_GPT_DS_60B, "GPT_DS_60B", GPT2, 1024, 8192, 75, 16)                                            \
+    XX(PS_CONFIG_PRESET_GPT_DS_68B, "GPT_DS_68B", GPT2, 1024, 9216, 66, 16)                                            \
+    XX(PS_CONFIG_PRESET_GPT_175B, "GPT_175B", GPT2, 1024, 12288, 96, 96)                                               \
+    XX(PS_CONFIG_PRESET_GPT_220B, "GPT_220B", GPT2, 1024, 12288, 120, 96)                                              \
+    XX(PS_CONFIG_PRESET_GPT_250B, "GPT_250B", GPT2, 1024, 12288, 137, 96)                                              \
+    XX(PS_CONFIG_PRESET_GPT_310B, "GPT_310B", GPT2, 1024, 16384, 128, 128)                                             \
+    XX(PS_CONFIG_PRESET_GPT_454B, "GPT_454B", GPT2, 1024, 20480, 90, 128)
+#define PS_CONFIG_ACTIVATION_MAP(XX)                                                                                   \
+    XX(PS_CONFIG_ACTIVATION_GELU_NEW, "gelu_new")                                                                      \
+    XX(PS_CONFIG_ACTIVATION_GELU, "gelu") XX(PS_CONFIG_ACTIVATION_SILU, "silu")
 #define PS_CONFIG_POLICY_MAP(XX)                                                                                       \
     XX(PS_CONFIG_POLICY_OPT, "opt")                                                                                    \
     XX(PS_CONFIG_POLICY_LRU, "lru")                                                                                    \
@@ -73,6 +103,8 @@
     XX(ps_config_scheduler, PS_CONFIG_SCHEDULER_MAP)                                                                   \
     XX(ps_config_warmup, PS_CONFIG_WARMUP_MAP)                                                                         \
     XX(ps_config_model, PS_CONFIG_MODEL_MAP)                                                                           \
+    XX(ps_config_head, PS_CONFIG_HEAD_MAP)                                                                             \
+    XX(ps_config_rope, PS_CONFIG_ROPE_MAP)                                                                             \
     XX(ps_config_preset, PS_CONFIG_PRESET_MAP)                                                                         \
     XX(ps_config_activation, PS_CONFIG_ACTIVATION_MAP)                                                                 \
     XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
@@ -124,6 +156,9 @@ const ps_options *ps_config_options(const ps_config *config);
 
 /* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
 bool ps_config_is_given(const ps_config *config, ps_option_id id);
+
+/* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
+int64_t ps_config_sequence_length(const ps_options *o);
 
 /* doc/config.md, and the text of pstar train --help-config. PS_EIO when the stream failed. */
 PS_NODISCARD ps_status ps_config_write_doc(FILE *out);

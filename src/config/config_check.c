@@ -5,9 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* PS_EINVAL, "file:line:column: message" when `id` was given in a file, else the message alone. */
-__attribute__((format(printf, 3, 4))) static ps_status fail_for(const ps_config *config, ps_option_id id,
-                                                                const char *format, ...)
+ps_status ps_config_fail_for(const ps_config *config, ps_option_id id, const char *format, ...)
 {
     char message[768];
     const ps_config_origin *origin = &config->origin[id];
@@ -19,7 +17,7 @@ __attribute__((format(printf, 3, 4))) static ps_status fail_for(const ps_config 
     return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", config->name, origin->line, origin->column, message);
 }
 
-static bool is_default(const ps_config *config, ps_option_id id)
+bool ps_config_has_default(const ps_config *config, ps_option_id id)
 {
     const ps_option *option = &ps_option_table[id];
     const ps_option_value value = ps_option_load(option, &config->options);
@@ -30,17 +28,20 @@ static ps_status check_numbers(const ps_config *config)
 {
     const ps_options *o = &config->options;
     if (o->fp16_enabled && o->bf16_enabled)
-        return fail_for(config, PS_OPTION_bf16_enabled, "fp16.enabled and bf16.enabled exclude each other; keep one");
+        return ps_config_fail_for(config, PS_OPTION_bf16_enabled,
+                                  "fp16.enabled and bf16.enabled exclude each other; keep one");
     if (o->fp16_min_loss_scale > o->fp16_max_loss_scale)
-        return fail_for(config, PS_OPTION_fp16_min_loss_scale, "fp16.min_loss_scale %g exceeds fp16.max_loss_scale %g",
-                        o->fp16_min_loss_scale, o->fp16_max_loss_scale);
+        return ps_config_fail_for(config, PS_OPTION_fp16_min_loss_scale,
+                                  "fp16.min_loss_scale %g exceeds fp16.max_loss_scale %g", o->fp16_min_loss_scale,
+                                  o->fp16_max_loss_scale);
     const double first = ldexp(1, (int)o->fp16_initial_scale_power);
     if (o->fp16_enabled && o->fp16_loss_scale == 0 &&
         (first < o->fp16_min_loss_scale || first > o->fp16_max_loss_scale))
-        return fail_for(config, PS_OPTION_fp16_initial_scale_power,
-                        "fp16.initial_scale_power %lld begins at %g, outside fp16.min_loss_scale %g to "
-                        "fp16.max_loss_scale %g",
-                        (long long)o->fp16_initial_scale_power, first, o->fp16_min_loss_scale, o->fp16_max_loss_scale);
+        return ps_config_fail_for(config, PS_OPTION_fp16_initial_scale_power,
+                                  "fp16.initial_scale_power %lld begins at %g, outside fp16.min_loss_scale %g to "
+                                  "fp16.max_loss_scale %g",
+                                  (long long)o->fp16_initial_scale_power, first, o->fp16_min_loss_scale,
+                                  o->fp16_max_loss_scale);
     return PS_OK;
 }
 
@@ -49,11 +50,11 @@ static ps_status check_batch(const ps_config *config)
     const ps_options *o = &config->options;
     const int64_t product = o->train_micro_batch_size_per_gpu * o->gradient_accumulation_steps;
     if (o->train_batch_size != 0 && o->train_batch_size != product)
-        return fail_for(config, PS_OPTION_train_batch_size,
-                        "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times "
-                        "gradient_accumulation_steps %lld is %lld; leave one of them out or make them agree",
-                        (long long)o->train_batch_size, (long long)o->train_micro_batch_size_per_gpu,
-                        (long long)o->gradient_accumulation_steps, (long long)product);
+        return ps_config_fail_for(config, PS_OPTION_train_batch_size,
+                                  "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times "
+                                  "gradient_accumulation_steps %lld is %lld; leave one of them out or make them agree",
+                                  (long long)o->train_batch_size, (long long)o->train_micro_batch_size_per_gpu,
+                                  (long long)o->gradient_accumulation_steps, (long long)product);
     return PS_OK;
 }
 
@@ -82,36 +83,19 @@ static ps_status check_scheduler(const ps_config *config)
     };
     const ps_options *o = &config->options;
     for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++)
-        if (!(uses[i].types >> o->scheduler_type & 1) && !is_default(config, uses[i].id))
-            return fail_for(config, uses[i].id, "%s has no effect with scheduler.type %s; remove it",
-                            ps_option_table[uses[i].id].key, ps_config_scheduler_names[o->scheduler_type]);
+        if (!(uses[i].types >> o->scheduler_type & 1) && !ps_config_has_default(config, uses[i].id))
+            return ps_config_fail_for(config, uses[i].id, "%s has no effect with scheduler.type %s; remove it",
+                                      ps_option_table[uses[i].id].key, ps_config_scheduler_names[o->scheduler_type]);
     if (o->scheduler_params_warmup_min_lr > o->scheduler_params_warmup_max_lr)
-        return fail_for(config, PS_OPTION_scheduler_params_warmup_min_lr,
-                        "scheduler.params.warmup_min_lr %g exceeds scheduler.params.warmup_max_lr %g",
-                        o->scheduler_params_warmup_min_lr, o->scheduler_params_warmup_max_lr);
+        return ps_config_fail_for(config, PS_OPTION_scheduler_params_warmup_min_lr,
+                                  "scheduler.params.warmup_min_lr %g exceeds scheduler.params.warmup_max_lr %g",
+                                  o->scheduler_params_warmup_min_lr, o->scheduler_params_warmup_max_lr);
     if (o->scheduler_params_total_num_steps != 0 &&
         o->scheduler_params_warmup_num_steps > o->scheduler_params_total_num_steps)
-        return fail_for(config, PS_OPTION_scheduler_params_warmup_num_steps,
-                        "scheduler.params.warmup_num_steps %lld exceeds scheduler.params.total_num_steps %lld",
-                        (long long)o->scheduler_params_warmup_num_steps,
-                        (long long)o->scheduler_params_total_num_steps);
-    return PS_OK;
-}
-
-static ps_status check_model(const ps_config *config)
-{
-    const ps_options *o = &config->options;
-    if (o->model_n_embd % o->model_n_head != 0)
-        return fail_for(config, PS_OPTION_model_n_head, "model.n_embd %lld is not a multiple of model.n_head %lld",
-                        (long long)o->model_n_embd, (long long)o->model_n_head);
-    if (o->data_sequence_length > o->model_n_positions)
-        return fail_for(config, PS_OPTION_data_sequence_length,
-                        "data.sequence_length %lld exceeds model.n_positions %lld", (long long)o->data_sequence_length,
-                        (long long)o->model_n_positions);
-    if (o->activation_checkpointing_number_checkpoints > o->model_n_layer)
-        return fail_for(config, PS_OPTION_activation_checkpointing_number_checkpoints,
-                        "activation_checkpointing.number_checkpoints %lld exceeds model.n_layer %lld",
-                        (long long)o->activation_checkpointing_number_checkpoints, (long long)o->model_n_layer);
+        return ps_config_fail_for(
+            config, PS_OPTION_scheduler_params_warmup_num_steps,
+            "scheduler.params.warmup_num_steps %lld exceeds scheduler.params.total_num_steps %lld",
+            (long long)o->scheduler_params_warmup_num_steps, (long long)o->scheduler_params_total_num_steps);
     return PS_OK;
 }
 
@@ -119,15 +103,15 @@ static ps_status check_run(const ps_config *config)
 {
     const ps_options *o = &config->options;
     if (o->client_mem_tracer_use_fake_dist)
-        return fail_for(config, PS_OPTION_client_mem_tracer_use_fake_dist,
-                        "client.mem_tracer.use_fake_dist is not supported: it needs several ranks");
+        return ps_config_fail_for(config, PS_OPTION_client_mem_tracer_use_fake_dist,
+                                  "client.mem_tracer.use_fake_dist is not supported: it needs several ranks");
     const bool has_file = o->data_validation[0] != '\0', has_split = o->data_validation_split > 0;
     if (has_file && has_split)
-        return fail_for(config, PS_OPTION_data_validation_split,
-                        "data.validation_split has no effect beside data.validation; keep one");
+        return ps_config_fail_for(config, PS_OPTION_data_validation_split,
+                                  "data.validation_split has no effect beside data.validation; keep one");
     if (o->train_eval_interval > 0 && !has_file && !has_split)
-        return fail_for(config, PS_OPTION_train_eval_interval,
-                        "train.eval_interval needs data.validation or data.validation_split to evaluate on");
+        return ps_config_fail_for(config, PS_OPTION_train_eval_interval,
+                                  "train.eval_interval needs data.validation or data.validation_split to evaluate on");
     return PS_OK;
 }
 
@@ -136,6 +120,6 @@ ps_status ps_config_validate(const ps_config *config)
     PS_TRY(check_numbers(config));
     PS_TRY(check_batch(config));
     PS_TRY(check_scheduler(config));
-    PS_TRY(check_model(config));
+    PS_TRY(ps_config_check_model(config));
     return check_run(config);
 }

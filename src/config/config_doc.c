@@ -9,6 +9,13 @@ static ps_option_id section_end(int section)
     return section + 1 < ps_option_n_sections ? ps_option_sections[section + 1].first_id : PS_OPTION_COUNT;
 }
 
+static void write_aliases(ps_option_id id, FILE *out)
+{
+    const char *alias;
+    for (int i = 0; (alias = ps_option_alias(id, i)) != NULL; i++)
+        fprintf(out, "%s `%s`", i == 0 ? " Also named" : ",", alias);
+}
+
 static void write_doc_section(int section, FILE *out)
 {
     const ps_option_section *s = &ps_option_sections[section];
@@ -19,8 +26,10 @@ static void write_doc_section(int section, FILE *out)
         char expectation[PS_OPTION_TEXT_MAX];
         fprintf(out, "| `%s` | `", option->key);
         ps_option_write_value(option, option->value, out);
-        fprintf(out, "` | %s | %s | %s |\n", option->unit != NULL ? option->unit : "",
+        fprintf(out, "` | %s | %s | %s", option->unit != NULL ? option->unit : "",
                 ps_option_expectation(option, expectation), option->help);
+        write_aliases(id, out);
+        fputs(" |\n", out);
     }
 }
 

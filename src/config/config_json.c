@@ -38,6 +38,9 @@ static ps_status read_option(const reader *r, ps_option_id id, const ps_json_pat
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
     ps_option_value value;
+    if (r->config->origin[id].given)
+        return fail_at(r, path, AT_KEY, "%s is given twice, under another name at line %d; keep one",
+                       ps_option_table[id].key, r->config->origin[id].line);
     if (!ps_option_read(&ps_option_table[id], json, &value, problem, sizeof problem))
         return fail_at(r, path, AT_VALUE, "%s", problem);
     ps_config_origin origin = {.given = !json_is_null(json)};

@@ -10,17 +10,40 @@ typedef struct ps_config_origin {
     int line, column; /* of the value, from 1; 0 when it was given with ps_config_set */
 } ps_config_origin;
 
+/* What the config.json of model.from_pretrained says of an option. */
+typedef struct ps_config_adopted {
+    bool is_set;
+    ps_option_value value; /* never of a STRING option */
+} ps_config_adopted;
+
 struct ps_config {
     ps_options options;
     ps_config_origin origin[PS_OPTION_COUNT];
+    ps_config_adopted adopted[PS_OPTION_COUNT];
     char *text[PS_OPTION_COUNT]; /* owned copies of STRING values that were given, else NULL */
     char *name;                  /* of the file, for messages */
 };
 
 /* Take over a value that was read for option `id`; strings are copied. Options that were not given then get their
- * default, or the preset's. On failure config is as before. */
+ * default, or what preset, type and config.json say. On failure config is as before. */
 PS_NODISCARD ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value,
                                      ps_config_origin origin);
+
+/* Give the options of the model that were not given what preset, type and config.json say. */
+void ps_config_settle_model(ps_config *config);
+
+/* Read the config.json of model.from_pretrained, or forget it when there is none or nothing is left open; hf_config.c. */
+PS_NODISCARD ps_status ps_config_adopt(ps_config *config);
+
+/* The rules between options of the model. */
+PS_NODISCARD ps_status ps_config_check_model(const ps_config *config);
+
+/* PS_EINVAL, "file:line:column: message" when `id` was given in a file, else the message alone. */
+__attribute__((format(printf, 3, 4))) ps_status ps_config_fail_for(const ps_config *config, ps_option_id id,
+                                                                   const char *format, ...);
+
+/* Whether the option has the value of its table entry. */
+bool ps_config_has_default(const ps_config *config, ps_option_id id);
 
 /* Read JSON text (n_bytes, then a NUL) into config; unspecified on failure. */
 PS_NODISCARD ps_status ps_config_read_json(ps_config *config, const char *text, size_t n_bytes);

@@ -55,6 +55,9 @@ extern const int ps_option_n_sections;
 /* The option with this key; PS_OPTION_COUNT when there is none. */
 ps_option_id ps_option_find(const char *key);
 
+/* The i-th other name of an option; NULL past the last. */
+const char *ps_option_alias(ps_option_id id, int i);
+
 /* Whether key is a proper prefix of an option's key that ends at a '.': "optimizer", "optimizer.params". */
 bool ps_option_is_section(const char *key);
 

@@ -7,10 +7,35 @@
 
 enum { NAME_MAX_BYTES = PS_OPTION_KEY_MAX }; /* longer names are not like any key */
 
+static const struct {
+    const char *key;
+    ps_option_id id;
+} aliases[] = {
+#define ALIAS(key_, field) {key_, PS_OPTION_##field},
+#include "config/aliases.def"
+#undef ALIAS
+};
+
+const char *ps_option_alias(ps_option_id id, int i)
+{
+    for (size_t k = 0; k < PS_ARRAY_LEN(aliases); k++)
+        if (aliases[k].id == id && i-- == 0) return aliases[k].key;
+    return NULL;
+}
+
+/* All names, those of the table first. */
+enum { NAME_COUNT = PS_OPTION_COUNT + (int)PS_ARRAY_LEN(aliases) };
+
+static const char *name_at(int i)
+{
+    return i < PS_OPTION_COUNT ? ps_option_table[i].key : aliases[i - PS_OPTION_COUNT].key;
+}
+
 ps_option_id ps_option_find(const char *key)
 {
-    for (int i = 0; i < PS_OPTION_COUNT; i++)
-        if (strcmp(ps_option_table[i].key, key) == 0) return (ps_option_id)i;
+    for (int i = 0; i < NAME_COUNT; i++)
+        if (strcmp(name_at(i), key) == 0)
+            return i < PS_OPTION_COUNT ? (ps_option_id)i : aliases[i - PS_OPTION_COUNT].id;
     return PS_OPTION_COUNT;
 }
 
@@ -63,8 +88,8 @@ bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX])
     if (strlen(key) > NAME_MAX_BYTES) return false;
     const char *word = last_word(key), *same_word = NULL;
     int least = 2 + (int)strlen(word) / 3, n_same_word = 0;
-    for (int i = 0; i < PS_OPTION_COUNT; i++) {
-        const char *known = ps_option_table[i].key;
+    for (int i = 0; i < NAME_COUNT; i++) {
+        const char *known = name_at(i);
         for (int n = 1; n <= (int)strlen(known); n++) { /* the sections, then the whole */
             if (known[n] != '.' && known[n] != '\0') continue;
             if (abs(n - (int)strlen(key)) >= least) continue; /* at least so far apart */

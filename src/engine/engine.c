@@ -14,6 +14,8 @@ static ps_status build(ps_engine *e, ps_model_func model, void *user)
                                .n_checkpoints = s->n_checkpoints,
                                .may_overwrite_params = s->accumulation == 1};
     PS_TRY(ps_program_build(model, user, s->B, s->T, &e->program));
+    if (s->training && !e->program->has_loss)
+        return PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
     PS_TRY(ps_plan_create(e->program, &o, &e->plan));
     const ps_status st = ps_trial_find_blueprint(s, e->program, e->plan, &s->budgets, &e->blueprint, &e->forecast);
     return st == PS_EBUDGET ? ps_trial_explain(s, model, user, e->program, e->plan) : st;
@@ -117,7 +119,7 @@ void ps_engine_get_shape(const ps_engine *e, int64_t *batch, int64_t *sequence, 
     if (batch != NULL) *batch = e->settings.B;
     if (sequence != NULL) *sequence = e->settings.T;
     if (accumulation != NULL) *accumulation = e->settings.accumulation;
-    if (vocabulary != NULL) *vocabulary = e->program->n_tokens;
+    if (vocabulary != NULL) *vocabulary = e->program->n_outputs;
 }
 
 void ps_engine_reset_peaks(ps_engine *e)

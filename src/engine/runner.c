@@ -157,13 +157,16 @@ static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
 
 static void take_loss(ps_runner *r, const ps_node_run *run)
 {
+    const int32_t *targets = run->batch[PS_BATCH_TARGETS], *predicted = (const int32_t *)(const void *)run->saved[2];
     double sum = 0;
-    int64_t counted = 0;
-    for (int64_t i = 0; i < run->B * run->T; i++) {
+    r->eval = (ps_eval_info){0};
+    for (int64_t i = 0; i < run->node->rows; i++) {
+        if (targets[i] == PS_IGNORE_INDEX) continue;
         sum += (double)run->saved[1][i];
-        counted += run->targets[i] != PS_IGNORE_INDEX;
+        r->eval.n_targets++;
+        r->eval.n_correct += predicted[i] == targets[i];
     }
-    r->loss = counted > 0 ? sum / (double)counted : 0;
+    if (r->eval.n_targets > 0) r->eval.loss = sum / (double)r->eval.n_targets;
 }
 
 static ps_status compute(ps_runner *r, const ps_instr *instr)
@@ -178,18 +181,19 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
                        .node = n,
                        .training = r->pass == PS_PASS_TRAIN,
                        .loss_scale = (float)(r->loss_scale / (double)s->accumulation),
-                       .logits = r->pass == PS_PASS_LOGITS ? r->logits : NULL,
-                       .logits_row = r->logits_row};
+                       .output = r->pass == PS_PASS_INFER ? r->output : NULL,
+                       .output_row = r->output_row};
     const uint64_t n_micro = (uint64_t)(r->step * s->accumulation + r->micro);
     run.dropout_key.seed = s->seed;
     run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
     ps_plan_bind(r->bp->plan, instr, r->non_model, &run);
+    if (r->batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
     switch (instr->kind) {
     case PS_INSTR_FORWARD:
     case PS_INSTR_RECOMPUTE:
         bind_params(r, instr, &run);
         PS_TRY(n->type->forward(&run));
-        if (n->output < 0 && r->pass != PS_PASS_LOGITS) take_loss(r, &run);
+        if (n->output < 0 && r->pass != PS_PASS_INFER) take_loss(r, &run);
         return PS_OK;
     case PS_INSTR_BACKWARD:
         bind_params(r, instr, &run);
@@ -203,13 +207,23 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
     return PS_OK;
 }
 
-/* The batch has buffers from the first moment on. */
+/* The batch has buffers from the first moment on. Token types that are not given are all 0. */
 static void put_batch(ps_runner *r)
 {
     const ps_plan *p = r->bp->plan;
-    const size_t bytes = (size_t)(r->bp->settings->B * r->bp->settings->T) * sizeof(int32_t);
-    memcpy((char *)r->non_model + p->buffers[p->tokens].offset, r->tokens, bytes);
-    if (r->targets != NULL) memcpy((char *)r->non_model + p->buffers[p->targets].offset, r->targets, bytes);
+    const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->batch.tokens,
+                                                        [PS_BATCH_TARGETS] = r->batch.targets,
+                                                        [PS_BATCH_MASK] = r->batch.attention_mask,
+                                                        [PS_BATCH_TOKEN_TYPES] = r->batch.token_type_ids};
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
+        if (p->batch[i] < 0) continue;
+        const ps_buffer *b = &p->buffers[p->batch[i]];
+        char *dst = (char *)r->non_model + b->offset;
+        if (given[i] != NULL)
+            memcpy(dst, given[i], (size_t)b->bytes);
+        else
+            memset(dst, 0, (size_t)b->bytes);
+    }
 }
 
 static ps_status run_instr(ps_runner *r, int32_t index)
@@ -312,11 +326,10 @@ static ps_status update_before(ps_runner *r, int32_t index, int32_t *next)
 
 /* ---- passes ---- */
 
-ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets)
+ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch)
 {
     const ps_plan *p = r->bp->plan;
-    r->tokens = tokens;
-    r->targets = targets;
+    r->batch = batch != NULL ? *batch : (ps_batch){0};
     int32_t next_update = 0;
     for (int32_t m = 0; m < p->n_forward; m++) {
         if (r->update_pending && r->pass == PS_PASS_TRAIN) PS_TRY(update_before(r, m, &next_update));

@@ -11,7 +11,7 @@
 typedef enum ps_pass {
     PS_PASS_TRAIN,
     PS_PASS_EVALUATE, /* no dropout; leaves no trace in the tensor states */
-    PS_PASS_LOGITS,
+    PS_PASS_INFER,    /* gives the program's output instead of the loss */
 } ps_pass;
 
 /* Numbers of one update. */
@@ -30,15 +30,15 @@ typedef struct ps_runner {
     ps_pass pass;
     int64_t step, micro; /* optimizer steps begun so far (skipped ones too), micro-batch of this one */
     double loss_scale;
-    double loss;         /* out: mean of the last forward pass */
+    ps_eval_info eval;   /* out: of the last forward pass with targets */
     double *sum_squares; /* [n_params] out: of each gradient, scaled */
     int64_t n_nonfinite; /* out: gradients' infinities and NaNs of this step */
-    float *logits;       /* PS_PASS_LOGITS: [V] out */
-    int64_t logits_row;
+    float *output;       /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
+    int64_t output_row;
     bool update_pending; /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
-    bool *chunk_pending;             /* [n_chunks] */
-    const int32_t *tokens, *targets; /* the caller's batch, during ps_runner_forward */
+    bool *chunk_pending; /* [n_chunks] */
+    ps_batch batch;      /* the caller's; its pointers are valid during ps_runner_forward */
 } ps_runner;
 
 /* Tiers and blueprint must outlive it. */
@@ -48,8 +48,8 @@ void ps_runner_deinit(ps_runner *r);
 /* Create the parameters in their chunks, then install the schedule. */
 PS_NODISCARD ps_status ps_runner_create_params(ps_runner *r);
 
-/* Moments of a forward pass over a batch that was given; tokens and targets are copied to the device first. NULL in a trial. */
-PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const int32_t *tokens, const int32_t *targets);
+/* Moments of a forward pass over a batch, which is copied to the device first; NULL in a trial. */
+PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch);
 PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);
 /* Update all chunks; with a deferred blueprint only decide it: the next training forward pass carries it out. */
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);

@@ -130,7 +130,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     *out = (ps_settings){
         .training = training,
         .B = o->train_micro_batch_size_per_gpu,
-        .T = o->data_sequence_length > 0 ? o->data_sequence_length : o->model_n_positions,
+        .T = ps_config_sequence_length(o),
         .accumulation = training ? o->gradient_accumulation_steps : 1,
         .dtype = o->bf16_enabled   ? PS_DTYPE_BF16
                  : o->fp16_enabled ? PS_DTYPE_F16

@@ -4,18 +4,31 @@
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
 
-static ps_status check_batch(const ps_engine *e, const int32_t *tokens, const int32_t *targets)
+static ps_status check_ids(const char *what, const int32_t *ids, int64_t n, int64_t limit)
 {
-    const int64_t n = e->settings.B * e->settings.T, V = e->program->n_tokens;
-    const int64_t V_in = e->program->n_input_tokens;
-    if (tokens == NULL) return PS_FAIL(PS_EINVAL, "the batch has no tokens");
-    for (int64_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= V_in)
-            return PS_FAIL(PS_EINVAL, "token %lld of the batch is %d, the vocabulary has %lld", (long long)i, tokens[i],
-                           (long long)V_in);
-        if (targets != NULL && targets[i] != PS_IGNORE_INDEX && (targets[i] < 0 || targets[i] >= V))
-            return PS_FAIL(PS_EINVAL, "target %lld of the batch is %d, the vocabulary has %lld", (long long)i,
-                           targets[i], (long long)V);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= limit)
+            return PS_FAIL(PS_EINVAL, "%s %lld of the batch is %d, the model has %lld", what, (long long)i, ids[i],
+                           (long long)limit);
+    return PS_OK;
+}
+
+/* wants_targets: the pass computes a loss. */
+static ps_status check_batch(const ps_engine *e, const ps_batch *batch, bool wants_targets)
+{
+    const ps_program *p = e->program;
+    const int64_t n = p->B * p->T;
+    if (batch == NULL || batch->tokens == NULL) return PS_FAIL(PS_EINVAL, "the batch has no tokens");
+    if (wants_targets && !p->has_loss)
+        return PS_FAIL(PS_EINVAL, "the model ends with hidden states and has no loss: use ps_infer");
+    if (wants_targets && batch->targets == NULL) return PS_FAIL(PS_EINVAL, "the batch has no targets");
+    PS_TRY(check_ids("token", batch->tokens, n, p->n_input_tokens));
+    if (batch->token_type_ids != NULL) PS_TRY(check_ids("token type", batch->token_type_ids, n, p->n_types));
+    for (int64_t i = 0; wants_targets && i < p->n_targets; i++) {
+        const int32_t t = batch->targets[i];
+        if (t != PS_IGNORE_INDEX && (t < 0 || t >= p->n_outputs))
+            return PS_FAIL(PS_EINVAL, "target %lld of the batch is %d, the model has %lld", (long long)i, t,
+                           (long long)p->n_outputs);
     }
     return PS_OK;
 }
@@ -25,16 +38,15 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     if (loss != NULL) *loss = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_forward: this engine is for inference");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
-    if (batch->targets == NULL) return PS_FAIL(PS_EINVAL, "the batch has no targets");
-    PS_TRY(check_batch(e, batch->tokens, batch->targets));
+    PS_TRY(check_batch(e, batch, true));
     ps_engine_enter(e);
     ps_runner *r = &e->runner;
     r->pass = PS_PASS_TRAIN;
     r->loss_scale = (double)e->scaler.scale;
     if (r->micro == 0) r->n_nonfinite = 0;
-    PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch->tokens, batch->targets)));
+    PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
     e->state = PS_ENGINE_FORWARD;
-    if (loss != NULL) *loss = (float)r->loss;
+    if (loss != NULL) *loss = (float)r->eval.loss;
     return PS_OK;
 }
 
@@ -80,35 +92,49 @@ ps_status ps_step(ps_engine *e)
 }
 
 /* A forward pass outside training. Each moment names its place in the schedule, so the next step finds its own. */
-static ps_status run_aside(ps_engine *e, ps_pass pass, const int32_t *tokens, const int32_t *targets)
+static ps_status run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
 {
     ps_engine_enter(e);
     ps_runner *r = &e->runner;
     PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
     r->pass = pass;
-    return ps_engine_check(e, ps_runner_forward(r, tokens, targets));
+    return ps_engine_check(e, ps_runner_forward(r, batch));
 }
 
 ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
 {
-    *loss = 0;
+    if (loss != NULL) *loss = 0;
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
-    if (batch->targets == NULL) return PS_FAIL(PS_EINVAL, "the batch has no targets");
-    PS_TRY(check_batch(e, batch->tokens, batch->targets));
-    PS_TRY(run_aside(e, PS_PASS_EVALUATE, batch->tokens, batch->targets));
-    *loss = (float)e->runner.loss;
+    PS_TRY(check_batch(e, batch, true));
+    PS_TRY(run_aside(e, PS_PASS_EVALUATE, batch));
+    if (loss != NULL) *loss = (float)e->runner.eval.loss;
     return PS_OK;
+}
+
+static ps_status infer(ps_engine *e, const char *call, const ps_batch *batch, int64_t row, float *output)
+{
+    if (e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for training", call);
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
+    if (output == NULL) return PS_FAIL(PS_EINVAL, "%s: nowhere to put the result", call);
+    PS_TRY(check_batch(e, batch, false));
+    e->runner.output = output;
+    e->runner.output_row = row;
+    return run_aside(e, PS_PASS_INFER, batch);
 }
 
 ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *logits)
 {
-    if (e->settings.training) return PS_FAIL(PS_ESTATE, "ps_logits: this engine is for training");
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_logits"));
-    if (row < 0 || row >= e->settings.B * e->settings.T)
-        return PS_FAIL(PS_EINVAL, "ps_logits: row %lld of %lld", (long long)row,
-                       (long long)(e->settings.B * e->settings.T));
-    PS_TRY(check_batch(e, tokens, NULL));
-    e->runner.logits = logits;
-    e->runner.logits_row = row;
-    return run_aside(e, PS_PASS_LOGITS, tokens, NULL);
+    if (row < 0 || row >= e->program->n_targets)
+        return PS_FAIL(PS_EINVAL, "ps_logits: row %lld of %lld", (long long)row, (long long)e->program->n_targets);
+    return infer(e, "ps_logits", &(ps_batch){.tokens = tokens}, row, logits);
+}
+
+ps_status ps_infer(ps_engine *e, const ps_batch *batch, float *output)
+{
+    return infer(e, "ps_infer", batch, -1, output);
+}
+
+void ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)
+{
+    *out = e->runner.eval;
 }

@@ -31,7 +31,7 @@ static ps_status trial_step(ps_runner *r)
 {
     const ps_settings *s = r->bp->settings;
     for (r->micro = 0; r->micro < s->accumulation; r->micro++) {
-        PS_TRY(ps_runner_forward(r, NULL, NULL));
+        PS_TRY(ps_runner_forward(r, NULL));
         if (s->training) PS_TRY(ps_runner_backward(r));
     }
     r->micro = 0;

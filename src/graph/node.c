@@ -18,7 +18,7 @@ ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args)
 
 static int64_t rows_of(const ps_node_run *r)
 {
-    return r->B * r->T;
+    return r->node->rows;
 }
 
 /* ---- token embedding ---- */
@@ -29,7 +29,7 @@ static ps_status token_embedding_forward(ps_node_run *r)
     return ps_node_call(r, embedding_fwd,
                         (&(ps_embedding_fwd_args){.y = r->y,
                                                   .w = r->w[0],
-                                                  .ids = r->tokens,
+                                                  .ids = r->batch[n->attr.table.ids],
                                                   .rows = rows_of(r),
                                                   .cols = n->n_out,
                                                   .V = n->attr.table.n,
@@ -42,7 +42,7 @@ static ps_status token_embedding_backward(ps_node_run *r)
     return ps_node_call(r, embedding_bwd,
                         (&(ps_embedding_bwd_args){.dw = r->dw[0],
                                                   .dy = r->dy,
-                                                  .ids = r->tokens,
+                                                  .ids = r->batch[n->attr.table.ids],
                                                   .rows = rows_of(r),
                                                   .cols = n->n_out,
                                                   .V = n->attr.table.n,
@@ -56,7 +56,6 @@ const ps_node_type ps_node_token_embedding = {
     .name = "token_embedding",
     .forward = token_embedding_forward,
     .backward = token_embedding_backward,
-    .reads_tokens = true,
 };
 
 /* ---- position embedding ---- */
@@ -112,7 +111,7 @@ static ps_status layer_norm_forward(ps_node_run *r)
                                                   .b = r->w[1],
                                                   .rows = rows_of(r),
                                                   .cols = n->n_out,
-                                                  .eps = n->attr.layer_norm.eps,
+                                                  .eps = n->attr.norm.eps,
                                                   .dtype = r->dtype}));
 }
 
@@ -137,17 +136,68 @@ static ps_status layer_norm_backward(ps_node_run *r)
                                                   .workspace = r->workspace}));
 }
 
-static int64_t one_per_row(const ps_node *n, int i)
+static int64_t layer_norm_saved_cols(const ps_node *n, int i)
 {
-    (void)n, (void)i;
-    return 1;
+    (void)n;
+    return i < 2;
 }
 
 const ps_node_type ps_node_layer_norm = {
     .name = "layer_norm",
     .forward = layer_norm_forward,
     .backward = layer_norm_backward,
-    .saved_cols = one_per_row,
+    .saved_cols = layer_norm_saved_cols,
+    .backward_reads_x = true,
+    .backward_reads_w = {true, false},
+    .backward_in_place = true,
+    .backward_accumulates = true,
+};
+
+/* ---- RMS norm, of whole rows or of each group of columns: saved rstd ---- */
+
+static ps_status rms_norm_forward(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return ps_node_call(r, rmsnorm_fwd,
+                        (&(ps_rmsnorm_fwd_args){.y = r->y,
+                                                .rstd = r->saved[0],
+                                                .x = r->x[0],
+                                                .w = r->w[0],
+                                                .rows = rows_of(r) * (n->n_out / n->attr.norm.group),
+                                                .cols = n->attr.norm.group,
+                                                .eps = n->attr.norm.eps,
+                                                .dtype = r->dtype}));
+}
+
+static ps_status rms_norm_backward(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return ps_node_call(r, rmsnorm_bwd,
+                        (&(ps_rmsnorm_bwd_args){.dx = r->dx[0],
+                                                .dw = r->dw[0],
+                                                .dy = r->dy,
+                                                .x = r->x[0],
+                                                .w = r->w[0],
+                                                .rstd = r->saved[0],
+                                                .rows = rows_of(r) * (n->n_out / n->attr.norm.group),
+                                                .cols = n->attr.norm.group,
+                                                .dtype = r->dtype,
+                                                .grad_dtype = r->grad_dtype,
+                                                .accumulate_dx = r->accumulate_dx[0],
+                                                .accumulate_grad = r->accumulate_dw,
+                                                .workspace = r->workspace}));
+}
+
+static int64_t rms_norm_saved_cols(const ps_node *n, int i)
+{
+    return i == 0 ? n->n_out / n->attr.norm.group : 0;
+}
+
+const ps_node_type ps_node_rms_norm = {
+    .name = "rms_norm",
+    .forward = rms_norm_forward,
+    .backward = rms_norm_backward,
+    .saved_cols = rms_norm_saved_cols,
     .backward_reads_x = true,
     .backward_reads_w = {true, false},
     .backward_in_place = true,
@@ -246,6 +296,69 @@ const ps_node_type ps_node_gelu = {
     .backward_accumulates = true,
 };
 
+/* ---- swiglu: inputs gate, up ---- */
+
+static ps_status swiglu_forward(ps_node_run *r)
+{
+    return ps_node_call(
+        r, swiglu_fwd,
+        (&(ps_swiglu_fwd_args){
+            .y = r->y, .gate = r->x[0], .up = r->x[1], .n = rows_of(r) * r->node->n_out, .dtype = r->dtype}));
+}
+
+static ps_status swiglu_backward(ps_node_run *r)
+{
+    return ps_node_call(r, swiglu_bwd,
+                        (&(ps_swiglu_bwd_args){.dgate = r->dx[0],
+                                               .dup = r->dx[1],
+                                               .dy = r->dy,
+                                               .gate = r->x[0],
+                                               .up = r->x[1],
+                                               .n = rows_of(r) * r->node->n_out,
+                                               .dtype = r->dtype,
+                                               .accumulate_dgate = r->accumulate_dx[0],
+                                               .accumulate_dup = r->accumulate_dx[1]}));
+}
+
+const ps_node_type ps_node_swiglu = {
+    .name = "swiglu",
+    .forward = swiglu_forward,
+    .backward = swiglu_backward,
+    .backward_reads_x = true,
+    .backward_in_place = true,
+    .backward_accumulates = true,
+};
+
+/* ---- tanh ---- */
+
+static ps_status tanh_forward(ps_node_run *r)
+{
+    return ps_node_call(
+        r, tanh_fwd,
+        (&(ps_tanh_fwd_args){.y = r->y, .x = r->x[0], .n = rows_of(r) * r->node->n_out, .dtype = r->dtype}));
+}
+
+static ps_status tanh_backward(ps_node_run *r)
+{
+    return ps_node_call(r, tanh_bwd,
+                        (&(ps_tanh_bwd_args){.dx = r->dx[0],
+                                             .dy = r->dy,
+                                             .y = r->y,
+                                             .n = rows_of(r) * r->node->n_out,
+                                             .dtype = r->dtype,
+                                             .accumulate_dx = r->accumulate_dx[0]}));
+}
+
+const ps_node_type ps_node_tanh = {
+    .name = "tanh",
+    .forward = tanh_forward,
+    .backward = tanh_backward,
+    .backward_reads_y = true,
+    .forward_in_place = true,
+    .backward_in_place = true,
+    .backward_accumulates = true,
+};
+
 /* ---- add ---- */
 
 static ps_status add_forward(ps_node_run *r)
@@ -300,140 +413,4 @@ const ps_node_type ps_node_dropout = {
     .forward_in_place = true,
     .backward_in_place = true,
     .backward_accumulates = true,
-};
-
-/* ---- attention: saved log-sum-exp per head and row ---- */
-
-static ps_status attention_forward(ps_node_run *r)
-{
-    const ps_node *n = r->node;
-    const int64_t H = n->attr.attention.n_heads, D = n->n_out / H;
-    return ps_node_call(r, attention_fwd,
-                        (&(ps_attention_fwd_args){.y = r->y,
-                                                  .lse = r->saved[0],
-                                                  .qkv = r->x[0],
-                                                  .B = r->B,
-                                                  .T = r->T,
-                                                  .H = H,
-                                                  .D = D,
-                                                  .scale = 1.0f / sqrtf((float)D),
-                                                  .causal = n->attr.attention.causal,
-                                                  .dropout_p = r->training ? n->attr.attention.dropout_p : 0.0f,
-                                                  .dropout_key = r->dropout_key,
-                                                  .dtype = r->dtype,
-                                                  .workspace = r->workspace}));
-}
-
-static ps_status attention_backward(ps_node_run *r)
-{
-    const ps_node *n = r->node;
-    const int64_t H = n->attr.attention.n_heads, D = n->n_out / H;
-    return ps_node_call(r, attention_bwd,
-                        (&(ps_attention_bwd_args){.dqkv = r->dx[0],
-                                                  .dy = r->dy,
-                                                  .y = r->y,
-                                                  .qkv = r->x[0],
-                                                  .lse = r->saved[0],
-                                                  .B = r->B,
-                                                  .T = r->T,
-                                                  .H = H,
-                                                  .D = D,
-                                                  .scale = 1.0f / sqrtf((float)D),
-                                                  .causal = n->attr.attention.causal,
-                                                  .dropout_p = r->training ? n->attr.attention.dropout_p : 0.0f,
-                                                  .dropout_key = r->dropout_key,
-                                                  .dtype = r->dtype,
-                                                  .workspace = r->workspace}));
-}
-
-static int64_t attention_saved_cols(const ps_node *n, int i)
-{
-    return i == 0 ? n->attr.attention.n_heads : 0;
-}
-
-const ps_node_type ps_node_attention = {
-    .name = "attention",
-    .forward = attention_forward,
-    .backward = attention_backward,
-    .saved_cols = attention_saved_cols,
-    .backward_reads_x = true,
-    .backward_reads_y = true,
-};
-
-/* ---- loss: saved log-sum-exp and the loss of each row ---- */
-
-/* Rows that count; at least 1, so that a batch without targets has loss and gradients zero. */
-static int64_t counted_rows(const ps_node_run *r)
-{
-    if (r->mode == PS_RUN_MEASURE) return rows_of(r);
-    int64_t n = 0;
-    for (int64_t i = 0; i < rows_of(r); i++) n += r->targets[i] != PS_IGNORE_INDEX;
-    return n > 0 ? n : 1;
-}
-
-/* Logits of one row for inference; its result goes to the workspace's caller as f32. */
-static ps_status lm_logits(ps_node_run *r)
-{
-    const ps_node *n = r->node;
-    const size_t row_bytes = (size_t)n->n_in * ps_dtype_bytes(r->dtype);
-    return ps_node_call(
-        r, linear_fwd,
-        (&(ps_linear_fwd_args){.y = r->logits,
-                               .x = r->x[0] ? (const char *)r->x[0] + (size_t)r->logits_row * row_bytes : NULL,
-                               .w = r->w[0],
-                               .rows = 1,
-                               .n_in = n->n_in,
-                               .n_out = n->attr.table.n,
-                               .layout = PS_WEIGHT_OUT_IN,
-                               .dtype = r->dtype,
-                               .y_dtype = PS_DTYPE_F32,
-                               .workspace = r->workspace}));
-}
-
-static ps_status lm_loss_forward(ps_node_run *r)
-{
-    const ps_node *n = r->node;
-    if (r->logits != NULL || r->mode == PS_RUN_MEASURE) PS_TRY(lm_logits(r));
-    if (r->logits != NULL) return PS_OK;
-    return ps_node_call(r, lm_loss_fwd,
-                        (&(ps_lm_loss_fwd_args){.row_loss = r->saved[1],
-                                                .lse = r->saved[0],
-                                                .x = r->x[0],
-                                                .w = r->w[0],
-                                                .targets = r->targets,
-                                                .rows = rows_of(r),
-                                                .C = n->n_in,
-                                                .V = n->attr.table.n,
-                                                .dtype = r->dtype,
-                                                .workspace = r->workspace}));
-}
-
-static ps_status lm_loss_backward(ps_node_run *r)
-{
-    const ps_node *n = r->node;
-    return ps_node_call(r, lm_loss_bwd,
-                        (&(ps_lm_loss_bwd_args){.dx = r->dx[0],
-                                                .dw = r->dw[0],
-                                                .x = r->x[0],
-                                                .w = r->w[0],
-                                                .lse = r->saved[0],
-                                                .targets = r->targets,
-                                                .rows = rows_of(r),
-                                                .C = n->n_in,
-                                                .V = n->attr.table.n,
-                                                .scale = r->loss_scale / (float)counted_rows(r),
-                                                .dtype = r->dtype,
-                                                .grad_dtype = r->grad_dtype,
-                                                .accumulate_grad = r->accumulate_dw,
-                                                .workspace = r->workspace}));
-}
-
-const ps_node_type ps_node_lm_loss = {
-    .name = "lm_loss",
-    .forward = lm_loss_forward,
-    .backward = lm_loss_backward,
-    .saved_cols = one_per_row,
-    .backward_reads_x = true,
-    .backward_reads_w = {true, false},
-    .reads_targets = true,
 };

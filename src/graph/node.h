@@ -3,7 +3,7 @@
  * An operator is a ps_node_type. Its forward and backward fill kernel arguments from a ps_node_run and issue them
  * through ps_node_call. The same two functions serve every purpose, by the run's mode: computing, and asking for scratch
  * bytes and costs with the pointers NULL. So a size cannot disagree with what is run.
- * Adding an operator: its kernels (kernel/op.def), its type (node_<name>.c), its builder function (builder.c). */
+ * Adding an operator: its kernels (kernel/op.def), its type (node*.c), its builder function (builder.c). */
 #ifndef PS_GRAPH_NODE_H
 #define PS_GRAPH_NODE_H
 
@@ -11,6 +11,19 @@
 
 typedef struct ps_node ps_node;
 typedef struct ps_node_type ps_node_type;
+
+#define PS_NODE_INPUTS 3
+#define PS_NODE_PARAMS 2
+#define PS_NODE_SAVED 3
+
+/* What comes with a micro-batch, int32 each. */
+typedef enum ps_batch_array {
+    PS_BATCH_TOKENS,      /* [B T] */
+    PS_BATCH_TARGETS,     /* [rows of the loss] */
+    PS_BATCH_MASK,        /* [B T] 0: padding */
+    PS_BATCH_TOKEN_TYPES, /* [B T] */
+    PS_BATCH_ARRAY_COUNT,
+} ps_batch_array;
 
 typedef enum ps_run_mode {
     PS_RUN_COMPUTE,
@@ -25,22 +38,22 @@ typedef struct ps_node_run {
     int64_t B, T;
     const ps_node *node;
 
-    void *x[2], *y;   /* inputs, output */
-    float *saved[2];  /* row statistics kept from forward to backward */
-    void *dx[2], *dy; /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
-    bool accumulate_dx[2];
-    void *w[2];  /* parameters */
-    void *dw[2]; /* their gradients */
+    void *x[PS_NODE_INPUTS], *y;   /* inputs, output */
+    float *saved[PS_NODE_SAVED];   /* row statistics kept from forward to backward */
+    void *dx[PS_NODE_INPUTS], *dy; /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
+    bool accumulate_dx[PS_NODE_INPUTS];
+    void *w[PS_NODE_PARAMS];  /* parameters */
+    void *dw[PS_NODE_PARAMS]; /* their gradients */
     bool accumulate_dw;
     ps_dtype grad_dtype;
     void *workspace;
 
-    const int32_t *tokens, *targets; /* [B T] */
-    bool training;                   /* dropout acts */
-    ps_rng_key dropout_key;          /* of this node in this micro-batch */
-    float loss_scale;                /* d loss: scale of the gradient that backward starts from */
-    float *logits;                   /* inference: logits of row logits_row instead of the loss */
-    int64_t logits_row;
+    const int32_t *batch[PS_BATCH_ARRAY_COUNT]; /* the mask may be NULL: no padding */
+    bool training;                              /* dropout acts */
+    ps_rng_key dropout_key;                     /* of this node in this micro-batch */
+    float loss_scale;                           /* d loss: scale of the gradient that backward starts from */
+    float *output;                              /* inference: f32 logits or hidden states instead of the loss */
+    int64_t output_row;                         /* the one wanted, -1: all */
 
     size_t workspace_bytes; /* out, MEASURE: largest scratch */
     double flops, bytes;    /* out, MEASURE: sums */
@@ -50,7 +63,7 @@ struct ps_node_type {
     const char *name;
     ps_status (*forward)(ps_node_run *r);
     ps_status (*backward)(ps_node_run *r);
-    /* Columns of saved[i] per row of [B T] (0: none), in floats. */
+    /* Columns of saved[i] per row of the node (0: none), of 4 bytes. */
     int64_t (*saved_cols)(const ps_node *n, int i); /* NULL: none */
     bool backward_reads_x, backward_reads_y;
     bool backward_reads_w[2];
@@ -60,12 +73,11 @@ struct ps_node_type {
     bool backward_in_place, backward_accumulates;
     /* d input = d output for every input: backward has no dx to compute (add, position embedding). */
     bool passes_gradient;
-    /* takes the batch's tokens, targets */
-    bool reads_tokens, reads_targets;
 };
 
-extern const ps_node_type ps_node_token_embedding, ps_node_position_embedding, ps_node_layer_norm, ps_node_linear,
-    ps_node_gelu, ps_node_add, ps_node_dropout, ps_node_attention, ps_node_lm_loss;
+extern const ps_node_type ps_node_token_embedding, ps_node_position_embedding, ps_node_layer_norm, ps_node_rms_norm,
+    ps_node_linear, ps_node_gelu, ps_node_swiglu, ps_node_tanh, ps_node_add, ps_node_dropout, ps_node_rope,
+    ps_node_attention, ps_node_pool, ps_node_loss, ps_node_hidden_states;
 
 /* Run kernel `op` with its argument struct, or measure it. */
 #define ps_node_call(r, op, args_pointer)                                                                              \

@@ -50,12 +50,12 @@ static ps_status new_buffer(planner *g, int64_t bytes, int32_t *out)
 
 static int64_t value_bytes(const planner *g, int32_t value)
 {
-    const ps_program *p = g->program;
-    return p->B * p->T * p->values[value].cols * (int64_t)ps_dtype_bytes(g->o.dtype);
+    const ps_value_info *v = &g->program->values[value];
+    return v->rows * v->cols * (int64_t)ps_dtype_bytes(g->o.dtype);
 }
 
 static const ps_instr no_buffers = {
-    .x = {-1, -1}, .y = -1, .saved = {-1, -1}, .dx = {-1, -1}, .dy = -1, .workspace = -1};
+    .x = {-1, -1, -1}, .y = -1, .saved = {-1, -1, -1}, .dx = {-1, -1, -1}, .dy = -1, .workspace = -1};
 
 static ps_status append(planner *g, ps_instr instr)
 {
@@ -121,7 +121,7 @@ static ps_status append_forward(planner *g, int32_t node, ps_instr_kind kind)
     }
     for (int i = 0; i < PS_NODE_SAVED; i++) {
         const int64_t cols = n->type->saved_cols == NULL ? 0 : n->type->saved_cols(n, i);
-        if (cols > 0) PS_TRY(new_buffer(g, p->B * p->T * cols * (int64_t)sizeof(float), &instr.saved[i]));
+        if (cols > 0) PS_TRY(new_buffer(g, n->rows * cols * (int64_t)sizeof(float), &instr.saved[i]));
         g->saved[node * PS_NODE_SAVED + i] = instr.saved[i];
     }
     return append(g, instr);
@@ -162,7 +162,7 @@ static ps_status join(planner *g, int32_t node, int32_t value, int32_t other, bo
     instr.node = node;
     instr.x[0] = g->grad_buffer[value];
     instr.x[1] = other;
-    instr.join_elements = g->program->B * g->program->T * g->program->values[value].cols;
+    instr.join_elements = g->program->values[value].rows * g->program->values[value].cols;
     instr.y = instr.x[0];
     const bool is_needed = instr.x[0] == other && !other_is_free;
     if (is_needed || others_wait_for(g, instr.x[0], value)) {
@@ -214,7 +214,7 @@ static ps_status append_backward(planner *g, int32_t node)
     instr.node = node;
     instr.dy = n->output >= 0 ? g->grad_buffer[n->output] : -1;
     instr.y = n->type->backward_reads_y ? g->value_buffer[n->output] : -1;
-    int32_t joined[PS_NODE_INPUTS] = {-1, -1};
+    int32_t joined[PS_NODE_INPUTS] = {-1, -1, -1};
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         if (n->inputs[i] < 0) continue;
         if (n->type->backward_reads_x) instr.x[i] = g->value_buffer[n->inputs[i]];
@@ -331,8 +331,7 @@ void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_r
     run->y = ADDRESS(instr->y);
     run->dy = ADDRESS(instr->dy);
     run->workspace = ADDRESS(instr->workspace);
-    run->tokens = ADDRESS(p->tokens);
-    run->targets = ADDRESS(p->targets);
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) run->batch[i] = ADDRESS(p->batch[i]);
 #undef ADDRESS
 }
 
@@ -349,6 +348,7 @@ static ps_status measure(planner *g)
                          .T = g->program->T,
                          .node = n,
                          .training = true,
+                         .output_row = g->o.training ? 0 : -1,
                          .accumulate_dw = instr->accumulate_dw,
                          .grad_dtype = g->o.dtype};
         ps_plan_bind(p, instr, NULL, &r);
@@ -380,20 +380,34 @@ static void find_lives(ps_plan *p)
 {
     for (int32_t m = 0; m < p->n_instrs; m++) {
         const ps_instr *instr = &p->instrs[m];
-        const ps_node_type *type = p->program->nodes[instr->node].type;
+        const ps_node *node = &p->program->nodes[instr->node];
         for (int i = 0; i < PS_NODE_INPUTS; i++) use(p, instr->x[i], m), use(p, instr->dx[i], m);
         for (int i = 0; i < PS_NODE_SAVED; i++) use(p, instr->saved[i], m);
         use(p, instr->y, m);
         use(p, instr->dy, m);
         use(p, instr->workspace, m);
-        if (type->reads_tokens) use(p, p->tokens, m);
-        if (type->reads_targets) use(p, p->targets, m);
+        for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
+            if (node->reads_batch >> i & 1) use(p, p->batch[i], m);
     }
     /* the batch is put in place before the first instruction */
-    p->buffers[p->tokens].first = p->buffers[p->targets].first = 0;
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
+        if (p->batch[i] >= 0) p->buffers[p->batch[i]].first = 0;
 }
 
 /* ---- whole ---- */
+
+static ps_status make_batch_buffers(planner *g)
+{
+    const ps_program *p = g->program;
+    unsigned read = 0;
+    for (int32_t n = 0; n < p->n_nodes; n++) read |= p->nodes[n].reads_batch;
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
+        const int64_t n = i == PS_BATCH_TARGETS ? p->n_targets : p->B * p->T;
+        g->plan->batch[i] = -1;
+        if (read >> i & 1) PS_TRY(new_buffer(g, n * (int64_t)sizeof(int32_t), &g->plan->batch[i]));
+    }
+    return PS_OK;
+}
 
 /* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). Nodes outside keep
  * segments apart: a segment is a stretch of nodes. */
@@ -420,7 +434,6 @@ ps_status ps_plan_create(const ps_program *program, const ps_plan_options *optio
     PS_TRY(ps_mem_alloc(1, sizeof *g.plan, &g.plan));
     ps_plan *p = g.plan;
     p->program = program;
-    p->tokens = p->targets = -1;
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof(bool), &p->grad_overwrites_param));
     PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.value_buffer, &g.value_buffer));
     PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.grad_buffer, &g.grad_buffer));
@@ -430,9 +443,7 @@ ps_status ps_plan_create(const ps_program *program, const ps_plan_options *optio
     PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.again, &g.again));
     for (size_t v = 0; v < n_values; v++) g.grad_buffer[v] = -1;
     choose_segments(&g);
-    const int64_t batch_bytes = program->B * program->T * (int64_t)sizeof(int32_t);
-    PS_TRY_GOTO(new_buffer(&g, batch_bytes, &p->tokens));
-    PS_TRY_GOTO(new_buffer(&g, batch_bytes, &p->targets));
+    PS_TRY_GOTO(make_batch_buffers(&g));
     for (int32_t n = 0; n < program->n_nodes; n++) PS_TRY_GOTO(append_forward(&g, n, PS_INSTR_FORWARD));
     p->n_forward = p->n_instrs;
     if (options->training) {

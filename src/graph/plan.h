@@ -48,9 +48,9 @@ typedef struct ps_plan {
     int32_t n_instrs, n_forward, instr_capacity;
     ps_buffer *buffers;
     int32_t n_buffers, buffer_capacity;
-    int32_t tokens, targets;     /* buffers of the batch */
-    int64_t non_model_bytes;     /* largest over the instructions */
-    bool *grad_overwrites_param; /* [n_params] */
+    int32_t batch[PS_BATCH_ARRAY_COUNT]; /* its buffers; -1: no operator reads it */
+    int64_t non_model_bytes;             /* largest over the instructions */
+    bool *grad_overwrites_param;         /* [n_params] */
 } ps_plan;
 
 typedef struct ps_plan_options {

@@ -1,6 +1,6 @@
 /* program.h - a model as a program: what the builder recorded.
  *
- * Values are activations [rows, cols], rows = B T, each made by one node. Nodes are in the order of the forward pass.
+ * Values are activations [rows, cols], rows = B T or, behind a pool, B, each made by one node. Nodes are in the order of the forward pass.
  * plan.h turns a program into the instructions of a training step. */
 #ifndef PS_GRAPH_PROGRAM_H
 #define PS_GRAPH_PROGRAM_H
@@ -17,30 +17,30 @@ typedef struct ps_param {
 } ps_param;
 
 typedef struct ps_value_info {
-    int64_t cols;
+    int64_t rows, cols;
     int32_t maker;     /* node */
     int32_t n_readers; /* nodes that take it as an input */
 } ps_value_info;
-
-#define PS_NODE_INPUTS 2
-#define PS_NODE_PARAMS 2
-#define PS_NODE_SAVED 2
 
 struct ps_node {
     const ps_node_type *type;
     char *label;                    /* "h.0.mlp.c_fc" */
     int32_t inputs[PS_NODE_INPUTS]; /* values, -1: none */
-    int32_t output;                 /* value, -1: the loss */
+    int32_t output;                 /* value, -1: the end of the program */
     int32_t params[PS_NODE_PARAMS]; /* -1: none */
     int32_t segment;                /* checkpoint segment, -1: outside */
+    int64_t rows;                   /* of the inputs; only a pool has fewer in its output */
     int64_t n_in, n_out;            /* columns */
+    unsigned reads_batch;           /* 1 << ps_batch_array, of all it may read */
+    float *constants;               /* owned; frequencies of a rope, else NULL */
     union {
         struct {
             ps_weight_layout layout;
         } linear;
         struct {
             float eps;
-        } layer_norm;
+            int64_t group; /* columns normalised together */
+        } norm;
         struct {
             ps_gelu_kind kind;
         } gelu;
@@ -48,13 +48,22 @@ struct ps_node {
             float p;
         } dropout;
         struct {
-            int64_t n_heads;
+            int64_t H, KV, D;
+            int64_t window;
+            bool packed; /* one input [q | k | v] instead of three */
             bool causal;
             float dropout_p;
         } attention;
         struct {
+            int64_t D;
+        } rope;
+        struct {
+            ps_pool_kind kind;
+        } pool;
+        struct {
             int64_t n;
-        } table; /* rows of an embedding: tokens or positions */
+            ps_batch_array ids;
+        } table; /* rows of an embedding, what looks them up; classes of a loss */
     } attr;
 };
 
@@ -67,8 +76,11 @@ typedef struct ps_program {
     ps_node *nodes;
     int32_t n_nodes, node_capacity;
     int32_t n_segments;
-    int64_t n_tokens;       /* vocabulary of the loss */
+    bool has_loss;          /* false: it ends with hidden states, for inference only */
+    int64_t n_outputs;      /* what the end gives for each of its rows: classes of the loss, or columns */
+    int64_t n_targets;      /* rows of the loss: B T, or B for a classifier */
     int64_t n_input_tokens; /* rows of the smallest token embedding */
+    int64_t n_types;        /* of the smallest token type embedding, INT64_MAX: none */
 } ps_program;
 
 /* Run the model function for micro-batches of [B, T]. The first failure of a builder call is the result. */

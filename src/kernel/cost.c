@@ -12,11 +12,17 @@ static ps_cost streaming(int64_t n, double streams, double work, ps_dtype t)
     return (ps_cost){.flops = (double)n * work, .bytes = (double)n * streams * (double)ps_dtype_bytes(t)};
 }
 
-/* Causal attention does half of the T x T products. */
-static ps_cost attention(int64_t B, int64_t T, int64_t C, bool causal, double n_products, ps_dtype t)
+/* Pairs of query and key that see each other in one head of one sequence; masks are not known here. */
+static double attention_pairs(int64_t T, int64_t window, bool causal)
 {
-    const double area = (double)B * (double)T * (double)T * (causal ? 0.5 : 1.0);
-    return (ps_cost){.flops = 2 * n_products * area * (double)C,
+    const double t = (double)T, w = window > 0 && window < T ? (double)window : t;
+    const double causal_pairs = w * t - 0.5 * w * w; /* a triangle, then a band */
+    return causal ? causal_pairs : 2 * causal_pairs;
+}
+
+static ps_cost attention(int64_t B, double pairs, int64_t T, int64_t C, double n_products, ps_dtype t)
+{
+    return (ps_cost){.flops = 2 * n_products * (double)B * pairs * (double)C,
                      .bytes = (double)(B * T * C) * 2 * n_products * (double)ps_dtype_bytes(t)};
 }
 
@@ -43,6 +49,14 @@ ps_cost ps_kernel_cost(ps_op op, const void *args)
         const ps_layernorm_bwd_args *a = args;
         return streaming(a->rows * a->cols, 3, 14, a->dtype);
     }
+    case PS_OP_rmsnorm_fwd: {
+        const ps_rmsnorm_fwd_args *a = args;
+        return streaming(a->rows * a->cols, 2, 4, a->dtype);
+    }
+    case PS_OP_rmsnorm_bwd: {
+        const ps_rmsnorm_bwd_args *a = args;
+        return streaming(a->rows * a->cols, 3, 10, a->dtype);
+    }
     case PS_OP_gelu_fwd: {
         const ps_gelu_fwd_args *a = args;
         return streaming(a->n, 2, 20, a->dtype);
@@ -51,13 +65,33 @@ ps_cost ps_kernel_cost(ps_op op, const void *args)
         const ps_gelu_bwd_args *a = args;
         return streaming(a->n, 3, 30, a->dtype);
     }
+    case PS_OP_swiglu_fwd: {
+        const ps_swiglu_fwd_args *a = args;
+        return streaming(a->n, 3, 15, a->dtype);
+    }
+    case PS_OP_swiglu_bwd: {
+        const ps_swiglu_bwd_args *a = args;
+        return streaming(a->n, 5, 20, a->dtype);
+    }
+    case PS_OP_tanh_fwd: {
+        const ps_tanh_fwd_args *a = args;
+        return streaming(a->n, 2, 15, a->dtype);
+    }
+    case PS_OP_tanh_bwd: {
+        const ps_tanh_bwd_args *a = args;
+        return streaming(a->n, 3, 3, a->dtype);
+    }
+    case PS_OP_rope: {
+        const ps_rope_args *a = args;
+        return streaming(a->B * a->T * a->H * a->D, 2, 3, a->dtype);
+    }
     case PS_OP_attention_fwd: {
         const ps_attention_fwd_args *a = args;
-        return attention(a->B, a->T, a->H * a->D, a->causal, 2, a->dtype);
+        return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 2, a->dtype);
     }
     case PS_OP_attention_bwd: {
         const ps_attention_bwd_args *a = args;
-        return attention(a->B, a->T, a->H * a->D, a->causal, 5, a->dtype);
+        return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 5, a->dtype);
     }
     case PS_OP_embedding_fwd: {
         const ps_embedding_fwd_args *a = args;
@@ -74,6 +108,14 @@ ps_cost ps_kernel_cost(ps_op op, const void *args)
     case PS_OP_position_bwd: {
         const ps_position_bwd_args *a = args;
         return streaming(a->B * a->T * a->cols, 2, 1, a->dtype);
+    }
+    case PS_OP_pool_fwd: {
+        const ps_pool_fwd_args *a = args;
+        return streaming(a->B * a->cols, 2, 0, a->dtype);
+    }
+    case PS_OP_pool_bwd: {
+        const ps_pool_bwd_args *a = args;
+        return streaming(a->B * a->T * a->cols, 1, 0, a->dtype);
     }
     case PS_OP_add: {
         const ps_add_args *a = args;

@@ -1,6 +1,7 @@
 /* kernel.h - the operator table: what a backend must be able to compute.
  *
- * Letters: B batch, T sequence, C channels, H heads, D head size (C = H D), V vocabulary; rows = B T.
+ * Letters: B batch, T sequence, C channels, H heads, KV heads of keys and values, D head size, V vocabulary or classes;
+ * rows = B T, or B for what stands for a whole sequence.
  * Arrays are dense and row-major; all pointers are aligned to 64 bytes, where not said otherwise.
  *
  * Rules for every kernel
@@ -94,6 +95,31 @@ typedef struct ps_layernorm_bwd_args {
     void *workspace;
 } ps_layernorm_bwd_args;
 
+/* y = x rstd w over the last dimension, rstd = 1 / sqrt(avg(x^2) + eps). Zhang, Sennrich 2019. */
+typedef struct ps_rmsnorm_fwd_args {
+    void *y;       /* out [rows, cols] */
+    float *rstd;   /* out [rows], kept for the backward pass */
+    const void *x; /* in  [rows, cols] */
+    const void *w; /* in  [cols] */
+    int64_t rows, cols;
+    float eps;
+    ps_dtype dtype;
+} ps_rmsnorm_fwd_args;
+
+/* With n = x rstd and g = dy w:  dx (+)= rstd (g - n avg(g n));  dw (+)= sum dy n */
+typedef struct ps_rmsnorm_bwd_args {
+    void *dx;          /* out [rows, cols]; may be dy itself when !accumulate_dx */
+    void *dw;          /* out [cols] of grad_dtype */
+    const void *dy;    /* in  [rows, cols] */
+    const void *x;     /* in  [rows, cols] */
+    const void *w;     /* in  [cols] */
+    const float *rstd; /* in [rows] */
+    int64_t rows, cols;
+    ps_dtype dtype, grad_dtype;
+    bool accumulate_dx, accumulate_grad;
+    void *workspace;
+} ps_rmsnorm_bwd_args;
+
 typedef enum ps_gelu_kind {
     PS_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): "gelu_new" of GPT-2 */
     PS_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)): BERT */
@@ -118,18 +144,62 @@ typedef struct ps_gelu_bwd_args {
     bool accumulate_dx;
 } ps_gelu_bwd_args;
 
-/* Multi-head attention on packed projections: with q, k, v = qkv[b, t, 0|1|2, h, :],
- * P = softmax(q k^T scale) (causal: key <= query), dropped out with probability dropout_p, y = P v.
+/* y = gate / (1 + exp(-gate)) up: SwiGLU of Shazeer 2020 after its two projections. */
+typedef struct ps_swiglu_fwd_args {
+    void *y;               /* out [n] */
+    const void *gate, *up; /* in  [n] */
+    int64_t n;
+    ps_dtype dtype;
+} ps_swiglu_fwd_args;
+
+/* With s = 1 / (1 + exp(-gate)):  dgate (+)= dy up s (1 + gate (1 - s));  dup (+)= dy gate s */
+typedef struct ps_swiglu_bwd_args {
+    void *dgate, *dup;          /* out [n]; dgate may be dy itself when !accumulate_dgate */
+    const void *dy, *gate, *up; /* in  [n] */
+    int64_t n;
+    ps_dtype dtype;
+    bool accumulate_dgate, accumulate_dup;
+} ps_swiglu_bwd_args;
+
+/* y = tanh x */
+typedef struct ps_tanh_fwd_args {
+    void *y;       /* out [n]; may be x */
+    const void *x; /* in  [n] */
+    int64_t n;
+    ps_dtype dtype;
+} ps_tanh_fwd_args;
+
+/* dx (+)= dy (1 - y^2) */
+typedef struct ps_tanh_bwd_args {
+    void *dx;           /* out [n]; may be dy itself when !accumulate_dx */
+    const void *dy, *y; /* in  [n] */
+    int64_t n;
+    ps_dtype dtype;
+    bool accumulate_dx;
+} ps_tanh_bwd_args;
+
+/* Multi-head attention. Query head h reads key and value head h / (H / KV): KV == H is the usual kind, fewer are
+ * grouped queries (Ainslie et al. 2023). P = softmax(q k^T scale) over the keys that a query sees, dropped out with
+ * probability dropout_p, y = P v. Query i sees key j unless
+ *     causal: j > i;  window > 0: j <= i - window or j >= i + window (sliding window of Mistral, counting the query
+ *     itself);  mask != NULL: mask[b, j] == 0 (padding).
+ * A query that sees no key has y = 0 and lse = 0, and no gradient. A mask of ones gives the bits of no mask.
  * lse[b, h, t] = log sum exp of the scaled scores is kept for backward. No [T, T] matrix is stored
  * (Dao et al., "FlashAttention", 2022; backward with D = rowsum(dy y)).
+ * q, k, v may lie packed in one array: rows (one b, t) are q_stride and kv_stride elements apart, and element pointers
+ * are aligned to the element only.
  * Dropout keeps element (b, h, i, j) iff ps_rng_u32(dropout_key, ((b H + h) T + i) T + j) >= dropout_p 2^32 (see
  * ps_dropout_threshold) and scales it by 1 / (1 - p). */
 typedef struct ps_attention_fwd_args {
-    void *y;         /* out [B, T, H D] */
-    float *lse;      /* out [B, H, T] */
-    const void *qkv; /* in  [B, T, 3, H, D] */
-    int64_t B, T, H, D;
-    float scale; /* 1 / sqrt(D) usually */
+    void *y;                     /* out [B, T, H, D] */
+    float *lse;                  /* out [B, H, T] */
+    const void *q;               /* in  [B, T, H, D], rows at q_stride */
+    const void *k, *v;           /* in  [B, T, KV, D], rows at kv_stride */
+    const int32_t *mask;         /* in  [B, T], 0: nobody sees this key; or NULL */
+    int64_t B, T, H, KV, D;      /* KV divides H */
+    int64_t q_stride, kv_stride; /* elements */
+    int64_t window;              /* 0: none */
+    float scale;                 /* 1 / sqrt(D) usually */
     bool causal;
     float dropout_p; /* 0: none */
     ps_rng_key dropout_key;
@@ -137,13 +207,17 @@ typedef struct ps_attention_fwd_args {
     void *workspace;
 } ps_attention_fwd_args;
 
+/* dq, dk, dv are laid out as q, k, v and overwritten; what lies between their rows is not touched. */
 typedef struct ps_attention_bwd_args {
-    void *dqkv;       /* out [B, T, 3, H, D], overwritten */
-    const void *dy;   /* in  [B, T, H D] */
-    const void *y;    /* in  [B, T, H D] */
-    const void *qkv;  /* in  [B, T, 3, H, D] */
+    void *dq, *dk, *dv;
+    const void *dy; /* in  [B, T, H, D] */
+    const void *y;  /* in  [B, T, H, D] */
+    const void *q, *k, *v;
     const float *lse; /* in  [B, H, T] */
-    int64_t B, T, H, D;
+    const int32_t *mask;
+    int64_t B, T, H, KV, D;
+    int64_t q_stride, kv_stride;
+    int64_t window;
     float scale;
     bool causal;
     float dropout_p;
@@ -151,6 +225,19 @@ typedef struct ps_attention_bwd_args {
     ps_dtype dtype;
     void *workspace;
 } ps_attention_bwd_args;
+
+/* Rotary position embedding (Su et al. 2021), pairing element i of a head with element i + D/2 as Hugging Face does:
+ * with the angle t inv_freq[i],  y[i] = x[i] cos - x[i + D/2] sin,  y[i + D/2] = x[i + D/2] cos + x[i] sin.
+ * inverse turns the other way: backward, with x <- dy. y may be x; accumulate adds to y. */
+typedef struct ps_rope_args {
+    void *y;               /* out [B, T, H, D] */
+    const void *x;         /* in  [B, T, H, D] */
+    const float *inv_freq; /* in  [D / 2] */
+    int64_t B, T, H, D;    /* D even */
+    bool inverse, accumulate;
+    ps_dtype dtype;
+    void *workspace;
+} ps_rope_args;
 
 /* y[r] = w[ids[r]]. An id outside [0, V) is PS_EINVAL. */
 typedef struct ps_embedding_fwd_args {
@@ -191,6 +278,33 @@ typedef struct ps_position_bwd_args {
     bool accumulate_grad;
 } ps_position_bwd_args;
 
+/* Which position of a sequence stands for all of it. */
+typedef enum ps_pool_kind {
+    PS_POOL_FIRST, /* position 0: [CLS] of BERT */
+    PS_POOL_LAST,  /* the last one with mask != 0, position 0 when there is none: GPT-2 as a classifier */
+} ps_pool_kind;
+
+/* y[b] = x[b, t(b)] */
+typedef struct ps_pool_fwd_args {
+    void *y;             /* out [B, cols] */
+    const void *x;       /* in  [B, T, cols] */
+    const int32_t *mask; /* in  [B, T], or NULL: all ones */
+    int64_t B, T, cols;
+    ps_pool_kind kind;
+    ps_dtype dtype;
+} ps_pool_fwd_args;
+
+/* dx[b, t] (+)= t == t(b) ? dy[b] : 0 */
+typedef struct ps_pool_bwd_args {
+    void *dx;       /* out [B, T, cols] */
+    const void *dy; /* in  [B, cols] */
+    const int32_t *mask;
+    int64_t B, T, cols;
+    ps_pool_kind kind;
+    ps_dtype dtype;
+    bool accumulate_dx;
+} ps_pool_bwd_args;
+
 /* y = a + b; y may be a or b. Residual connections, and joining of gradients. */
 typedef struct ps_add_args {
     void *y;           /* out [n] */
@@ -220,29 +334,35 @@ static inline uint32_t ps_dropout_threshold(float p)
 /* Target value that takes no part in the loss (PyTorch's ignore_index). */
 #define PS_IGNORE_INDEX (-100)
 
-/* Language-model head fused with cross-entropy: logits = x w^T, per row lse = log sum exp(logits),
- * row_loss = lse - logits[target], 0 for ignored rows. Logits exist only a slice of the vocabulary at a time: the slice
+/* Language-model head or classifier fused with cross-entropy: logits = x w^T + b, per row lse = log sum exp(logits),
+ * row_loss = lse - logits[target], 0 for ignored rows; predicted = the largest logit's index, the lowest of equal ones.
+ * Logits exist only a slice of the vocabulary at a time: the slice
  * width is a function of the shape alone. A target outside [0, V) other than PS_IGNORE_INDEX is PS_EINVAL.
  * Logits are kept in float, never rounded to 16 bits. */
 typedef struct ps_lm_loss_fwd_args {
     float *row_loss;        /* out [rows] */
     float *lse;             /* out [rows] */
+    int32_t *predicted;     /* out [rows], or NULL */
     const void *x;          /* in  [rows, C] */
     const void *w;          /* in  [V, C] */
+    const void *b;          /* in  [V], or NULL */
     const int32_t *targets; /* in  [rows] */
     int64_t rows, C, V;
     ps_dtype dtype;
     void *workspace;
 } ps_lm_loss_fwd_args;
 
-/* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x.
- * Goes through the vocabulary slice by slice, recomputing logits, so dw may lie over w: slice s of w is read for the
- * last time before slice s of dw is written. dlogits are rounded to dtype for the two products. */
+/* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x;
+ * db (+)= column sums of dlogits.
+ * Goes through the vocabulary slice by slice, recomputing logits, so dw may lie over w, and db over b: slice s of w is read
+ * for the last time before slice s of dw is written. dlogits are rounded to dtype for the products and the sums. */
 typedef struct ps_lm_loss_bwd_args {
     void *dx;               /* out [rows, C], overwritten */
     void *dw;               /* out [V, C] of grad_dtype */
+    void *db;               /* out [V] of grad_dtype, or NULL */
     const void *x;          /* in  [rows, C] */
     const void *w;          /* in  [V, C] */
+    const void *b;          /* in  [V], or NULL */
     const float *lse;       /* in  [rows] from forward */
     const int32_t *targets; /* in  [rows] */
     int64_t rows, C, V;

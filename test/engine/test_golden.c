@@ -11,12 +11,22 @@ typedef struct golden {
     bool sixteen_bit;
 } golden;
 
-static float *read_all(const golden *g, const char *prefix, const char *name, int64_t *n)
+/* NULL when the file lacks it. GPT-2's files have the names of the hub, without the prefix of the whole model. */
+static const ps_safetensor *find(const golden *g, const char *prefix, const char *name)
 {
+    static const char base[] = "transformer.";
     char full[256];
     snprintf(full, sizeof full, "%s%s", prefix, name);
     const ps_safetensor *t = ps_safetensors_find(g->file, full);
-    if (t == NULL) fail_msg("golden file lacks %s", full);
+    if (t != NULL || strncmp(name, base, sizeof base - 1) != 0) return t;
+    snprintf(full, sizeof full, "%s%s", prefix, name + sizeof base - 1);
+    return ps_safetensors_find(g->file, full);
+}
+
+static float *read_all(const golden *g, const char *prefix, const char *name, int64_t *n)
+{
+    const ps_safetensor *t = find(g, prefix, name);
+    if (t == NULL) fail_msg("golden file lacks %s%s", prefix, name);
     *n = 1;
     for (int d = 0; d < t->n_dims; d++) *n *= t->shape[d];
     float *values = malloc((size_t)*n * 4);
@@ -81,6 +91,13 @@ static void assert_near(const char *what, int step, double ours, double want, do
         fail_msg("%s of step %d: %.9g, PyTorch %.9g", what, step, ours, want);
 }
 
+/* An input that only some models have: NULL when the file lacks it. */
+static int32_t *read_input(const golden *g, const char *name)
+{
+    int64_t n;
+    return find(g, "", name) == NULL ? NULL : (int32_t *)(void *)read_all(g, "", name, &n);
+}
+
 static void follow(const char *path, ps_config *c, double tolerance, bool sixteen_bit)
 {
     golden g = {.tolerance = tolerance, .sixteen_bit = sixteen_bit};
@@ -92,14 +109,21 @@ static void follow(const char *path, ps_config *c, double tolerance, bool sixtee
     float *losses = read_all(&g, "", "losses", &n_steps), *lrs = read_all(&g, "", "lrs", &n),
           *norms = read_all(&g, "", "grad_norms", &n);
     int32_t *tokens = (int32_t *)(void *)read_all(&g, "", "tokens", &n);
-    int32_t *targets = (int32_t *)(void *)read_all(&g, "", "targets", &n);
     assert_int_equal(n, n_steps * K * B * T);
+    int32_t *targets = (int32_t *)(void *)read_all(&g, "", "targets", &n);
+    const int64_t n_targets = n / (n_steps * K); /* of a micro-batch */
+    assert_true(n_targets == B * T || n_targets == B);
+    int32_t *mask = read_input(&g, "attention_mask"), *types = read_input(&g, "token_type_ids");
     for (int step = 0; step < n_steps; step++) {
         double loss = 0;
         for (int64_t k = 0; k < K; k++) {
-            const int64_t at = (step * K + k) * B * T;
+            const int64_t micro = step * K + k, at = micro * B * T;
+            const ps_batch batch = {.tokens = tokens + at,
+                                    .targets = targets + micro * n_targets,
+                                    .attention_mask = mask == NULL ? NULL : mask + at,
+                                    .token_type_ids = types == NULL ? NULL : types + at};
             float part;
-            assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens + at, .targets = targets + at}, &part));
+            assert_ok(ps_forward(e, &batch, &part));
             assert_ok(ps_backward(e));
             loss += (double)part / (double)K;
             if (step == 0 && k == K - 1) compare_all(&g, e, "grad.", true);
@@ -117,6 +141,8 @@ static void follow(const char *path, ps_config *c, double tolerance, bool sixtee
     free(norms);
     free(tokens);
     free(targets);
+    free(mask);
+    free(types);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     ps_safetensors_close(g.file);

@@ -11,7 +11,7 @@ static float forward(ps_engine *e, int64_t index)
 {
     float loss = 0;
     fill_batch(tokens, targets, B, T, V, index);
-    assert_ok(ps_forward(e, &(ps_batch){tokens, targets}, &loss));
+    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
     return loss;
 }
 
@@ -19,7 +19,7 @@ static float evaluate(ps_engine *e, int64_t index)
 {
     float loss = 0;
     fill_batch(tokens, targets, B, T, V, index);
-    assert_ok(ps_evaluate(e, &(ps_batch){tokens, targets}, &loss));
+    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
     return loss;
 }
 

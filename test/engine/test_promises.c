@@ -181,14 +181,14 @@ static void test_evaluation_disturbs_nothing(void **state)
             for (int64_t i = 0; i < 3 * accumulation; i++) {
                 if (with) {
                     fill_batch(tokens, targets, B, T, 131, 1000);
-                    assert_ok(ps_evaluate(e, &(ps_batch){tokens, targets}, &first));
-                    assert_ok(ps_evaluate(e, &(ps_batch){tokens, targets}, &again));
+                    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &first));
+                    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again));
                     assert_memory_equal(&first, &again, sizeof first);
                 }
                 fill_batch(tokens, targets, B, T, 131, i);
-                assert_ok(ps_forward(e, &(ps_batch){tokens, targets}, NULL));
+                assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
                 assert_ok(ps_backward(e));
-                assert_int_equal(ps_evaluate(e, &(ps_batch){tokens, targets}, &again), PS_ESTATE);
+                assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again), PS_ESTATE);
                 assert_ok(ps_step(e));
             }
             assert_ok(ps_engine_weights_xxh3(e, &hash[with]));

@@ -25,18 +25,18 @@ static stage run(const ps_config *c, void *model, ps_status *st)
     for (int step = 0; step < 2 && *st == PS_OK; step++) {
         fill_batch(tokens, targets, B, length, 131, step);
         float loss;
-        *st = ps_forward(e, &(ps_batch){tokens, targets}, &loss);
+        *st = ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss);
         if (*st == PS_OK) *st = ps_backward(e);
         if (*st == PS_OK) *st = ps_step(e);
     }
     if (*st != PS_OK) {
         uint64_t hash;
         float value;
-        assert_int_equal(ps_forward(e, &(ps_batch){tokens, targets}, NULL), PS_ESTATE);
+        assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), PS_ESTATE);
         assert_non_null(strstr(ps_last_error(), "a failure inside a step"));
         assert_int_equal(ps_backward(e), PS_ESTATE);
         assert_int_equal(ps_step(e), PS_ESTATE);
-        assert_int_equal(ps_evaluate(e, &(ps_batch){tokens, targets}, &value), PS_ESTATE);
+        assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &value), PS_ESTATE);
         assert_int_equal(ps_engine_write_tensor(e, 0, 0, 1, &value), PS_ESTATE);
         assert_int_equal(ps_engine_read_tensor(e, 0, 0, 1, &value), PS_ESTATE);
         assert_int_equal(ps_engine_weights_xxh3(e, &hash), PS_ESTATE);

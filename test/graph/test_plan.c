@@ -158,7 +158,7 @@ static void check_gradients(ps_model_func model, void *user, const char *const *
     assert_true(b * t <= 64);
     fill_batch(tokens, targets, b, t, V, 5);
     targets[1] = -100;
-    const ps_batch batch = {tokens, targets};
+    const ps_batch batch = {.tokens = tokens, .targets = targets};
     float *grads[128];
     assert_ok(ps_forward(e, &batch, NULL));
     assert_ok(ps_backward(e));
@@ -268,7 +268,8 @@ static void check_plan(const ps_plan *p)
     }
     /* nothing is read before it was written; accumulation only onto something written */
     bool *written = calloc((size_t)p->n_buffers, sizeof *written);
-    written[p->tokens] = written[p->targets] = true;
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
+        if (p->batch[i] >= 0) written[p->batch[i]] = true;
     for (int32_t m = 0; m < p->n_instrs; m++) {
         const ps_instr *in = &p->instrs[m];
         assert_int_equal(in->kind == PS_INSTR_FORWARD, m < p->n_forward);
@@ -338,7 +339,7 @@ static void test_recomputation(void **state)
                                        "a.fc",   "a.gelu", "b.ln_1",      "b.gelu"};
     for (size_t i = 0; i < PS_ARRAY_LEN(once); i++) assert_int_equal(recomputed(p, once[i]), 1);
     /* nobody's backward reads what these made, and nothing outside a segment runs twice */
-    static const char *const never[] = {"a.out", "b.out", "gelu", "wte", "wpe", "ln_f", "lm_loss"};
+    static const char *const never[] = {"a.out", "b.out", "gelu", "wte", "wpe", "ln_f", "loss"};
     for (size_t i = 0; i < PS_ARRAY_LEN(never); i++) assert_int_equal(recomputed(p, never[i]), 0);
     ps_plan_destroy(p);
     ps_plan_destroy(plain_plan);
@@ -443,7 +444,7 @@ static void test_builder_errors(void **state)
                                   {"fc.weight has shape", 2},
                                   {"6 and 7 columns", 3},
                                   {"nobody uses the result of unused", 4},
-                                  {"no loss", 5},
+                                  {"declares no end", 5},
                                   {"not ended", 6},
                                   {"without ps_begin_block", 7},
                                   {"deeper than", 8},
@@ -455,7 +456,7 @@ static void test_builder_errors(void **state)
                                   {"both inputs", 14},
                                   {"longer than", 15},
                                   {"wanted [14, 6]", 16},
-                                  {"nothing may follow the loss", 17}};
+                                  {"nothing may follow the end", 17}};
     ps_program *p = NULL;
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         int which = cases[i].which;
@@ -491,9 +492,9 @@ static void test_tokens_fit_embedding(void **state)
     int32_t tokens[B * T] = {0}, targets[B * T] = {0};
     targets[0] = V - 1;
     tokens[3] = V - 4;
-    assert_ok(ps_evaluate(e, &(ps_batch){tokens, targets}, &(float){0}));
+    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &(float){0}));
     tokens[3] = V - 3;
-    assert_int_equal(ps_forward(e, &(ps_batch){tokens, targets}, NULL), PS_EINVAL);
+    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), PS_EINVAL);
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }

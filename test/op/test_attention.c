@@ -15,6 +15,17 @@ static void label_case(const attention_case *c)
              (long long)c->D, c->causal ? "causal" : "full", (double)c->dropout_p, ps_dtype_name(c->dtype));
 }
 
+/* Where q (0), k (1), v (2) begin in packed projections. */
+static const void *part_of(const attention_case *c, const void *qkv, int64_t which)
+{
+    return (const char *)qkv + which * c->H * c->D * (int64_t)ps_dtype_bytes(c->dtype);
+}
+
+static void *part_to(const attention_case *c, void *qkv, int64_t which)
+{
+    return (char *)qkv + which * c->H * c->D * (int64_t)ps_dtype_bytes(c->dtype);
+}
+
 static float scale_of(const attention_case *c)
 {
     return 1.0f / sqrtf((float)c->D);
@@ -35,10 +46,15 @@ static ps_attention_fwd_args fwd_args(const attention_case *c, const void *qkv)
     const int64_t n = c->B * c->T * c->H * c->D;
     return (ps_attention_fwd_args){.y = op_output(c->dtype, n, false, 0),
                                    .lse = op_output(PS_DTYPE_F32, c->B * c->H * c->T, false, 0),
-                                   .qkv = qkv,
+                                   .q = qkv,
+                                   .k = part_of(c, qkv, 1),
+                                   .v = part_of(c, qkv, 2),
                                    .B = c->B,
                                    .T = c->T,
                                    .H = c->H,
+                                   .KV = c->H,
+                                   .q_stride = 3 * c->H * c->D,
+                                   .kv_stride = 3 * c->H * c->D,
                                    .D = c->D,
                                    .scale = scale_of(c),
                                    .causal = c->causal,
@@ -67,10 +83,18 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
     ps_kernels ref; /* the same y and lse for all backends */
     ps_kernels_init_ref(&ref);
     OP_RUN(&ref, attention_fwd, &fwd);
-    ps_attention_bwd_args a = {.dqkv = op_output(c->dtype, 3 * n, false, 0),
+    void *dqkv = op_output(c->dtype, 3 * n, false, 0);
+    ps_attention_bwd_args a = {.dq = dqkv,
+                               .dk = part_to(c, dqkv, 1),
+                               .dv = part_to(c, dqkv, 2),
                                .dy = dy,
                                .y = fwd.y,
-                               .qkv = qkv,
+                               .q = fwd.q,
+                               .k = fwd.k,
+                               .v = fwd.v,
+                               .KV = c->H,
+                               .q_stride = fwd.q_stride,
+                               .kv_stride = fwd.kv_stride,
                                .lse = fwd.lse,
                                .B = c->B,
                                .T = c->T,
@@ -83,7 +107,7 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                                .dtype = c->dtype};
     OP_RUN(k, attention_bwd, &a);
     /* dS = P (dP - dy.y) has |dP| near sqrt(D), times scale gives 1; a key may draw weight from several queries */
-    op_record(result, "dqkv", c->dtype, a.dqkv, 3 * n, 4.0 * error_of_y(c));
+    op_record(result, "dqkv", c->dtype, dqkv, 3 * n, 4.0 * error_of_y(c));
 }
 
 static const attention_case odd_cases[] = {
@@ -156,10 +180,18 @@ static void test_finite_differences(void **state)
             ps_kernels_init_ref(&p.k);
             p.fwd.workspace = op_workspace(&p.k, PS_OP_attention_fwd, &p.fwd);
             (void)problem_value(&p);
-            ps_attention_bwd_args bwd = {.dqkv = op_output(PS_DTYPE_F32, 3 * n, false, 0),
+            float *dqkv = op_output(PS_DTYPE_F32, 3 * n, false, 0);
+            ps_attention_bwd_args bwd = {.dq = dqkv,
+                                         .dk = part_to(&c, dqkv, 1),
+                                         .dv = part_to(&c, dqkv, 2),
                                          .dy = p.dy,
                                          .y = p.fwd.y,
-                                         .qkv = qkv,
+                                         .q = p.fwd.q,
+                                         .k = p.fwd.k,
+                                         .v = p.fwd.v,
+                                         .KV = c.H,
+                                         .q_stride = p.fwd.q_stride,
+                                         .kv_stride = p.fwd.kv_stride,
                                          .lse = p.fwd.lse,
                                          .B = c.B,
                                          .T = c.T,
@@ -170,7 +202,7 @@ static void test_finite_differences(void **state)
                                          .dropout_p = c.dropout_p,
                                          .dropout_key = key};
             OP_RUN(&p.k, attention_bwd, &bwd);
-            op_check_gradient("dqkv", problem_value, &p, qkv, bwd.dqkv, NULL, 3 * n, 0x1p-5f, 4e-3);
+            op_check_gradient("dqkv", problem_value, &p, qkv, dqkv, NULL, 3 * n, 0x1p-5f, 4e-3);
             op_release();
         }
 }

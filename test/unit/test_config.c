@@ -193,13 +193,14 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:1:22: train_batch_size is 9, but train_micro_batch_size_per_gpu 4 times gradient_accumulation_steps 2 "
          "is 8; leave one of them out or make them agree",
          PS_EINVAL},
-        {"{\"model\": {\"n_head\": 5}}", "c.json:1:22: model.n_embd 768 is not a multiple of model.n_head 5",
+        {"{\"model\": {\"n_head\": 5}}",
+         "c.json:1:22: model.hidden_size 768 is not a multiple of model.num_attention_heads 5", PS_EINVAL},
+        {"{\"model\": {\"n_embd\": 770}}", "model.hidden_size 770 is not a multiple of model.num_attention_heads 12",
          PS_EINVAL},
-        {"{\"model\": {\"n_embd\": 770}}", "model.n_embd 770 is not a multiple of model.n_head 12", PS_EINVAL},
         {"{\"data\": {\"sequence_length\": 2048}}",
-         "c.json:1:30: data.sequence_length 2048 exceeds model.n_positions 1024", PS_EINVAL},
+         "c.json:1:30: data.sequence_length 2048 exceeds model.max_position_embeddings 1024", PS_EINVAL},
         {"{\"activation_checkpointing\": {\"number_checkpoints\": 13}}",
-         "c.json:1:53: activation_checkpointing.number_checkpoints 13 exceeds model.n_layer 12", PS_EINVAL},
+         "c.json:1:53: activation_checkpointing.number_checkpoints 13 exceeds model.num_hidden_layers 12", PS_EINVAL},
         {"{\"scheduler\": {\"type\": \"linear\", \"params\": {\"cos_min_ratio\": 0.5}}}",
          "c.json:1:62: scheduler.params.cos_min_ratio has no effect with scheduler.type linear; remove it", PS_EINVAL},
         {"{\"scheduler\": {\"type\": \"cosine\", \"params\": {\"warmup_num_steps\": 5, \"total_num_steps\": 4}}}",
@@ -234,7 +235,7 @@ static void null_is_the_default(void **state)
 {
     (void)state;
     ps_config *config = parse("{\"model\": {\"n_inner\": null}, \"data\": {\"train\": null}}");
-    assert_false(ps_config_is_given(config, PS_OPTION_model_n_inner));
+    assert_false(ps_config_is_given(config, PS_OPTION_model_intermediate_size));
     assert_int_equal(ps_config_set(config, "train.steps", "7"), PS_OK);
     assert_int_equal(ps_config_options(config)->train_steps, 7);
     assert_int_equal(ps_config_set(config, "train.steps", "null"), PS_OK);
@@ -247,15 +248,15 @@ static void presets_fill_what_is_open(void **state)
     (void)state;
     ps_config *config = parse("{\"model\": {\"n_layer\": 2, \"preset\": \"GPT2-XL\"}}");
     const ps_options *o = ps_config_options(config);
-    assert_int_equal(o->model_n_layer, 2);
-    assert_int_equal(o->model_n_embd, 1600);
-    assert_int_equal(o->model_n_head, 25);
+    assert_int_equal(o->model_num_hidden_layers, 2);
+    assert_int_equal(o->model_hidden_size, 1600);
+    assert_int_equal(o->model_num_attention_heads, 25);
     assert_int_equal(o->model_vocab_size, 50257);
     assert_int_equal(ps_config_set(config, "model.preset", "GPT_DS_40B"), PS_OK);
-    assert_int_equal(o->model_n_layer, 2);
-    assert_int_equal(o->model_n_embd, 8192);
+    assert_int_equal(o->model_num_hidden_layers, 2);
+    assert_int_equal(o->model_hidden_size, 8192);
     assert_int_equal(ps_config_set(config, "model.preset", "none"), PS_OK);
-    assert_int_equal(o->model_n_embd, 768);
+    assert_int_equal(o->model_hidden_size, 768);
     ps_config_destroy(config);
 }
 

@@ -4,6 +4,7 @@ static size_t ref_workspace_bytes(ps_op op, const void *args)
 {
     switch ((int)op) {
     case PS_OP_layernorm_bwd: return ps_ref_layernorm_bwd_bytes(args);
+    case PS_OP_rmsnorm_bwd: return ps_ref_rmsnorm_bwd_bytes(args);
     case PS_OP_attention_fwd: return ps_ref_attention_fwd_bytes(args);
     case PS_OP_attention_bwd: return ps_ref_attention_bwd_bytes(args);
     case PS_OP_embedding_bwd: return ps_ref_embedding_bwd_bytes(args);

@@ -37,9 +37,19 @@ ps_status ps_ref_layernorm_fwd(ps_stream *s, const ps_layernorm_fwd_args *a);
 ps_status ps_ref_layernorm_bwd(ps_stream *s, const ps_layernorm_bwd_args *a);
 size_t ps_ref_layernorm_bwd_bytes(const ps_layernorm_bwd_args *a);
 
+ps_status ps_ref_rmsnorm_fwd(ps_stream *s, const ps_rmsnorm_fwd_args *a);
+ps_status ps_ref_rmsnorm_bwd(ps_stream *s, const ps_rmsnorm_bwd_args *a);
+size_t ps_ref_rmsnorm_bwd_bytes(const ps_rmsnorm_bwd_args *a);
+
 ps_status ps_ref_gelu_fwd(ps_stream *s, const ps_gelu_fwd_args *a);
 ps_status ps_ref_gelu_bwd(ps_stream *s, const ps_gelu_bwd_args *a);
 
+ps_status ps_ref_swiglu_fwd(ps_stream *s, const ps_swiglu_fwd_args *a);
+ps_status ps_ref_swiglu_bwd(ps_stream *s, const ps_swiglu_bwd_args *a);
+ps_status ps_ref_tanh_fwd(ps_stream *s, const ps_tanh_fwd_args *a);
+ps_status ps_ref_tanh_bwd(ps_stream *s, const ps_tanh_bwd_args *a);
+
+ps_status ps_ref_rope(ps_stream *s, const ps_rope_args *a);
 ps_status ps_ref_attention_fwd(ps_stream *s, const ps_attention_fwd_args *a);
 size_t ps_ref_attention_fwd_bytes(const ps_attention_fwd_args *a);
 ps_status ps_ref_attention_bwd(ps_stream *s, const ps_attention_bwd_args *a);
@@ -51,6 +61,8 @@ size_t ps_ref_embedding_bwd_bytes(const ps_embedding_bwd_args *a);
 ps_status ps_ref_position_fwd(ps_stream *s, const ps_position_fwd_args *a);
 ps_status ps_ref_position_bwd(ps_stream *s, const ps_position_bwd_args *a);
 
+ps_status ps_ref_pool_fwd(ps_stream *s, const ps_pool_fwd_args *a);
+ps_status ps_ref_pool_bwd(ps_stream *s, const ps_pool_bwd_args *a);
 ps_status ps_ref_add(ps_stream *s, const ps_add_args *a);
 ps_status ps_ref_dropout(ps_stream *s, const ps_dropout_args *a);
 

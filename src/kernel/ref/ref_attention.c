@@ -3,23 +3,28 @@
 #include <math.h>
 #include <string.h>
 
-enum { PART_Q, PART_K, PART_V };
-
 /* Forward and backward read the same inputs: one head of one sequence of the batch. */
 typedef struct head_view {
-    const void *qkv;
+    const void *q, *k, *v;
+    const int32_t *mask;
     ps_dtype dtype;
-    int64_t T, H, D, b, h;
+    int64_t T, H, KV, D, q_stride, kv_stride, window, b, h;
     double scale, keep_scale; /* keep_scale: 1 / (1 - p) */
     uint32_t threshold;
     ps_rng_key key;
     bool causal;
 } head_view;
 
-/* Index in qkv, or dqkv, of element d of the query, key or value at time t. */
-static int64_t qkv_index(const head_view *v, int64_t t, int part, int64_t d)
+/* Index in q, or dq, of element d at time t. */
+static int64_t q_index(const head_view *v, int64_t t, int64_t d)
 {
-    return (((v->b * v->T + t) * 3 + part) * v->H + v->h) * v->D + d;
+    return (v->b * v->T + t) * v->q_stride + v->h * v->D + d;
+}
+
+/* Index in k and v, or dk and dv. */
+static int64_t kv_index(const head_view *v, int64_t t, int64_t d)
+{
+    return (v->b * v->T + t) * v->kv_stride + v->h / (v->H / v->KV) * v->D + d;
 }
 
 /* Index in y, or dy, of element d at time t. */
@@ -28,18 +33,18 @@ static int64_t y_index(const head_view *v, int64_t t, int64_t d)
     return ((v->b * v->T + t) * v->H + v->h) * v->D + d;
 }
 
-/* How many keys query i sees. */
-static int64_t n_keys(const head_view *v, int64_t i)
+static bool is_seen(const head_view *v, int64_t i, int64_t j)
 {
-    return v->causal ? i + 1 : v->T;
+    if (v->causal && j > i) return false;
+    if (v->window > 0 && (j <= i - v->window || j >= i + v->window)) return false;
+    return v->mask == NULL || v->mask[v->b * v->T + j] != 0;
 }
 
 static double score(const head_view *v, int64_t i, int64_t j)
 {
     double sum = 0.0;
     for (int64_t d = 0; d < v->D; d++)
-        sum += ps_ref_load(v->dtype, v->qkv, qkv_index(v, i, PART_Q, d)) *
-               ps_ref_load(v->dtype, v->qkv, qkv_index(v, j, PART_K, d));
+        sum += ps_ref_load(v->dtype, v->q, q_index(v, i, d)) * ps_ref_load(v->dtype, v->k, kv_index(v, j, d));
     return sum * v->scale;
 }
 
@@ -58,45 +63,46 @@ size_t ps_ref_attention_fwd_bytes(const ps_attention_fwd_args *a)
 
 static void attention_fwd_row(const head_view *v, int64_t i, void *y, float *lse, double *p)
 {
-    const int64_t n = n_keys(v, i);
     double max = -INFINITY, sum = 0.0;
-    for (int64_t j = 0; j < n; j++) {
-        p[j] = score(v, i, j);
+    for (int64_t j = 0; j < v->T; j++) {
+        p[j] = is_seen(v, i, j) ? score(v, i, j) : -INFINITY;
         max = fmax(max, p[j]);
     }
-    for (int64_t j = 0; j < n; j++) {
-        p[j] = exp(p[j] - max);
+    const bool sees_any = max > -INFINITY;
+    for (int64_t j = 0; j < v->T; j++) {
+        p[j] = sees_any ? exp(p[j] - max) : 0.0;
         sum += p[j];
     }
-    for (int64_t j = 0; j < n; j++) p[j] *= dropout_factor(v, i, j) / sum;
+    for (int64_t j = 0; sees_any && j < v->T; j++) p[j] *= dropout_factor(v, i, j) / sum;
     for (int64_t d = 0; d < v->D; d++) {
         double out = 0.0;
-        for (int64_t j = 0; j < n; j++) out += p[j] * ps_ref_load(v->dtype, v->qkv, qkv_index(v, j, PART_V, d));
+        for (int64_t j = 0; j < v->T; j++)
+            if (p[j] != 0.0) out += p[j] * ps_ref_load(v->dtype, v->v, kv_index(v, j, d));
         ps_ref_store(v->dtype, y, y_index(v, i, d), out, false);
     }
-    lse[(v->b * v->H + v->h) * v->T + i] = (float)(max + log(sum));
+    lse[(v->b * v->H + v->h) * v->T + i] = sees_any ? (float)(max + log(sum)) : 0.0f;
 }
+
+/* The same of both argument structs, whose common members have the same names. */
+#define VIEW_OF(a)                                                                                                     \
+    {                                                                                                                  \
+        .q = (a)->q, .k = (a)->k, .v = (a)->v, .mask = (a)->mask, .dtype = (a)->dtype, .T = (a)->T, .H = (a)->H,       \
+        .KV = (a)->KV, .D = (a)->D, .q_stride = (a)->q_stride, .kv_stride = (a)->kv_stride, .window = (a)->window,     \
+        .scale = (double)(a)->scale, .keep_scale = 1.0 / (1.0 - (double)(a)->dropout_p),                               \
+        .threshold = ps_dropout_threshold((a)->dropout_p), .key = (a)->dropout_key, .causal = (a)->causal              \
+    }
 
 ps_status ps_ref_attention_fwd(ps_stream *s, const ps_attention_fwd_args *a)
 {
     (void)s;
-    head_view v = {.qkv = a->qkv,
-                   .dtype = a->dtype,
-                   .T = a->T,
-                   .H = a->H,
-                   .D = a->D,
-                   .scale = (double)a->scale,
-                   .keep_scale = 1.0 / (1.0 - (double)a->dropout_p),
-                   .threshold = ps_dropout_threshold(a->dropout_p),
-                   .key = a->dropout_key,
-                   .causal = a->causal};
+    head_view v = VIEW_OF(a);
     for (v.b = 0; v.b < a->B; v.b++)
         for (v.h = 0; v.h < a->H; v.h++)
             for (int64_t i = 0; i < a->T; i++) attention_fwd_row(&v, i, a->y, a->lse, a->workspace);
     return PS_OK;
 }
 
-/* Gradients of one head, [T, D] each. */
+/* Gradients of one query head and of its key and value head, [T, D] each. */
 size_t ps_ref_attention_bwd_bytes(const ps_attention_bwd_args *a)
 {
     return 3 * (size_t)(a->T * a->D) * sizeof(double);
@@ -104,53 +110,51 @@ size_t ps_ref_attention_bwd_bytes(const ps_attention_bwd_args *a)
 
 /* With f the dropout factor and P = exp(score - lse):
  *   dv_j += f P dy_i;  dS = P (f (dy_i . v_j) - dy_i . y_i);  dq_i += scale dS k_j;  dk_j += scale dS q_i */
-static void attention_bwd_row(const head_view *v, int64_t i, const ps_attention_bwd_args *a, double *grad[3])
+static void attention_bwd_row(const head_view *v, int64_t i, const ps_attention_bwd_args *a, double *dq, double *dk,
+                              double *dv)
 {
     const int64_t D = v->D;
     const double lse = (double)a->lse[(v->b * v->H + v->h) * v->T + i];
     double dy_y = 0.0;
     for (int64_t d = 0; d < D; d++)
         dy_y += ps_ref_load(v->dtype, a->dy, y_index(v, i, d)) * ps_ref_load(v->dtype, a->y, y_index(v, i, d));
-    for (int64_t j = 0; j < n_keys(v, i); j++) {
+    for (int64_t j = 0; j < v->T; j++) {
+        if (!is_seen(v, i, j)) continue;
         const double p = exp(score(v, i, j) - lse), f = dropout_factor(v, i, j);
         double dy_v = 0.0;
         for (int64_t d = 0; d < D; d++) {
             const double dy = ps_ref_load(v->dtype, a->dy, y_index(v, i, d));
-            dy_v += dy * ps_ref_load(v->dtype, v->qkv, qkv_index(v, j, PART_V, d));
-            grad[PART_V][j * D + d] += f * p * dy;
+            dy_v += dy * ps_ref_load(v->dtype, v->v, kv_index(v, j, d));
+            dv[j * D + d] += f * p * dy;
         }
         const double ds = v->scale * p * (f * dy_v - dy_y);
         for (int64_t d = 0; d < D; d++) {
-            grad[PART_Q][i * D + d] += ds * ps_ref_load(v->dtype, v->qkv, qkv_index(v, j, PART_K, d));
-            grad[PART_K][j * D + d] += ds * ps_ref_load(v->dtype, v->qkv, qkv_index(v, i, PART_Q, d));
+            dq[i * D + d] += ds * ps_ref_load(v->dtype, v->k, kv_index(v, j, d));
+            dk[j * D + d] += ds * ps_ref_load(v->dtype, v->q, q_index(v, i, d));
         }
     }
 }
 
+/* The query heads of one key and value head come one after the other, so that dk and dv are sums over all of them. */
 ps_status ps_ref_attention_bwd(ps_stream *s, const ps_attention_bwd_args *a)
 {
     (void)s;
-    head_view v = {.qkv = a->qkv,
-                   .dtype = a->dtype,
-                   .T = a->T,
-                   .H = a->H,
-                   .D = a->D,
-                   .scale = (double)a->scale,
-                   .keep_scale = 1.0 / (1.0 - (double)a->dropout_p),
-                   .threshold = ps_dropout_threshold(a->dropout_p),
-                   .key = a->dropout_key,
-                   .causal = a->causal};
-    double *all = a->workspace;
-    double *grad[3] = {all, all + a->T * a->D, all + 2 * a->T * a->D};
-    for (v.b = 0; v.b < a->B; v.b++) {
+    head_view v = VIEW_OF(a);
+    const int64_t n = a->T * a->D;
+    double *dq = a->workspace, *dk = dq + n, *dv = dk + n;
+    for (v.b = 0; v.b < a->B; v.b++)
         for (v.h = 0; v.h < a->H; v.h++) {
-            memset(all, 0, ps_ref_attention_bwd_bytes(a));
-            for (int64_t i = 0; i < a->T; i++) attention_bwd_row(&v, i, a, grad);
-            for (int part = PART_Q; part <= PART_V; part++)
-                for (int64_t i = 0; i < a->T; i++)
-                    for (int64_t d = 0; d < a->D; d++)
-                        ps_ref_store(a->dtype, a->dqkv, qkv_index(&v, i, part, d), grad[part][i * a->D + d], false);
+            const bool is_first = v.h % (a->H / a->KV) == 0, is_last = (v.h + 1) % (a->H / a->KV) == 0;
+            memset(dq, 0, (size_t)n * sizeof *dq);
+            if (is_first) memset(dk, 0, 2 * (size_t)n * sizeof *dk);
+            for (int64_t i = 0; i < a->T; i++) attention_bwd_row(&v, i, a, dq, dk, dv);
+            for (int64_t i = 0; i < a->T; i++)
+                for (int64_t d = 0; d < a->D; d++) {
+                    ps_ref_store(a->dtype, a->dq, q_index(&v, i, d), dq[i * a->D + d], false);
+                    if (!is_last) continue;
+                    ps_ref_store(a->dtype, a->dk, kv_index(&v, i, d), dk[i * a->D + d], false);
+                    ps_ref_store(a->dtype, a->dv, kv_index(&v, i, d), dv[i * a->D + d], false);
+                }
         }
-    }
     return PS_OK;
 }

@@ -1,5 +1,7 @@
 #include "kernel/ref/ref.h"
 
+#include <math.h>
+
 ps_status ps_ref_add(ps_stream *s, const ps_add_args *a)
 {
     (void)s;
@@ -17,6 +19,23 @@ ps_status ps_ref_dropout(ps_stream *s, const ps_dropout_args *a)
         const bool kept = ps_rng_u32(a->key, (uint64_t)i) >= threshold;
         const double value = kept ? ps_ref_load(a->dtype, a->x, i) / (1.0 - (double)a->p) : 0.0;
         ps_ref_store(a->dtype, a->y, i, value, a->accumulate);
+    }
+    return PS_OK;
+}
+
+ps_status ps_ref_tanh_fwd(ps_stream *s, const ps_tanh_fwd_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++) ps_ref_store(a->dtype, a->y, i, tanh(ps_ref_load(a->dtype, a->x, i)), false);
+    return PS_OK;
+}
+
+ps_status ps_ref_tanh_bwd(ps_stream *s, const ps_tanh_bwd_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double y = ps_ref_load(a->dtype, a->y, i);
+        ps_ref_store(a->dtype, a->dx, i, ps_ref_load(a->dtype, a->dy, i) * (1.0 - y * y), a->accumulate_dx);
     }
     return PS_OK;
 }

@@ -12,9 +12,9 @@ static ps_status check_targets(const int32_t *targets, int64_t rows, int64_t V)
     return PS_OK;
 }
 
-static double logit(ps_dtype dtype, const void *x, const void *w, int64_t r, int64_t token, int64_t C)
+static double logit(ps_dtype dtype, const void *x, const void *w, const void *b, int64_t r, int64_t token, int64_t C)
 {
-    double sum = 0.0;
+    double sum = b == NULL ? 0.0 : ps_ref_load(dtype, b, token);
     for (int64_t c = 0; c < C; c++) sum += ps_ref_load(dtype, x, r * C + c) * ps_ref_load(dtype, w, token * C + c);
     return sum;
 }
@@ -27,15 +27,18 @@ ps_status ps_ref_lm_loss_fwd(ps_stream *s, const ps_lm_loss_fwd_args *a)
     PS_TRY(check_targets(a->targets, a->rows, a->V));
     for (int64_t r = 0; r < a->rows; r++) {
         double max = -INFINITY, sum = 0.0, at_target = 0.0;
+        int64_t best = 0;
         for (int64_t token = 0; token < a->V; token++) {
-            const double z = logit(a->dtype, a->x, a->w, r, token, a->C);
+            const double z = logit(a->dtype, a->x, a->w, a->b, r, token, a->C);
             const double new_max = fmax(max, z);
+            if (z > max) best = token;
             sum = sum * exp(max - new_max) + exp(z - new_max);
             max = new_max;
             if (token == a->targets[r]) at_target = z;
         }
         const double lse = max + log(sum);
         a->lse[r] = (float)lse;
+        if (a->predicted != NULL) a->predicted[r] = (int32_t)best;
         a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (float)(lse - at_target);
     }
     return PS_OK;
@@ -56,7 +59,7 @@ ps_status ps_ref_lm_loss_bwd(ps_stream *s, const ps_lm_loss_bwd_args *a)
     memset(dx, 0, (size_t)(a->rows * a->C) * sizeof *dx);
     for (int64_t token = 0; token < a->V; token++) {
         for (int64_t r = 0; r < a->rows; r++) {
-            const double p = exp(logit(a->dtype, a->x, a->w, r, token, a->C) - (double)a->lse[r]);
+            const double p = exp(logit(a->dtype, a->x, a->w, a->b, r, token, a->C) - (double)a->lse[r]);
             const double d = (p - (token == a->targets[r] ? 1.0 : 0.0)) * (double)a->scale;
             dlogit[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0 : ps_ref_rounded(a->dtype, d);
             for (int64_t c = 0; c < a->C; c++)
@@ -67,6 +70,9 @@ ps_status ps_ref_lm_loss_bwd(ps_stream *s, const ps_lm_loss_bwd_args *a)
             for (int64_t r = 0; r < a->rows; r++) sum += dlogit[r] * ps_ref_load(a->dtype, a->x, r * a->C + c);
             ps_ref_store(a->grad_dtype, a->dw, token * a->C + c, sum, a->accumulate_grad);
         }
+        double sum = 0.0;
+        for (int64_t r = 0; r < a->rows; r++) sum += dlogit[r];
+        if (a->db != NULL) ps_ref_store(a->grad_dtype, a->db, token, sum, a->accumulate_grad);
     }
     for (int64_t i = 0; i < a->rows * a->C; i++) ps_ref_store(a->dtype, a->dx, i, dx[i], false);
     return PS_OK;

@@ -7,6 +7,7 @@
 #include "kernel/cpu/cpu_matmul.h"
 #include "kernel/cpu/cpu_random.h"
 #include "kernel/cpu/cpu_vec.h"
+#include "kernel/ref/ref.h"
 
 #define ATTENTION_ROWS 64
 
@@ -202,7 +203,7 @@ static attention of_forward(const ps_attention_fwd_args *f)
                        .dropout_p = f->dropout_p,
                        .key = f->dropout_key,
                        .dtype = f->dtype,
-                       .qkv = f->qkv};
+                       .qkv = f->q};
 }
 
 static attention of_backward(const ps_attention_bwd_args *f)
@@ -216,7 +217,12 @@ static attention of_backward(const ps_attention_bwd_args *f)
                        .dropout_p = f->dropout_p,
                        .key = f->dropout_key,
                        .dtype = f->dtype,
-                       .qkv = f->qkv};
+                       .qkv = f->q};
+}
+
+static bool is_packed(int64_t H, int64_t KV, int64_t D, int64_t q_stride, int64_t kv_stride)
+{
+    return H == KV && q_stride == 3 * H * D && kv_stride == q_stride;
 }
 
 /* ---- forward -------------------------------------------------------------------------------------------------------*/
@@ -290,12 +296,13 @@ static ps_status forward_block(const attention *a, const ps_attention_fwd_args *
 size_t PS_CPU_NAME(attention_fwd_bytes)(const ps_attention_fwd_args *f)
 {
     const attention a = of_forward(f);
-    return (size_t)(ps_cpu_n_threads() * task_bytes(&a, false));
+    return most((size_t)(ps_cpu_n_threads() * task_bytes(&a, false)), ps_ref_attention_fwd_bytes(f));
 }
 
 ps_status PS_CPU_NAME(attention_fwd)(ps_stream *stream, const ps_attention_fwd_args *f)
 {
-    (void)stream;
+    if (!is_packed(f->H, f->KV, f->D, f->q_stride, f->kv_stride) || f->mask != NULL || f->window > 0)
+        return ps_ref_attention_fwd(stream, f);
     const attention a = of_forward(f);
     const int64_t n_blocks = ps_ceil_div(a.T, ATTENTION_ROWS), bytes = task_bytes(&a, false);
     ps_status st = PS_OK;
@@ -359,7 +366,7 @@ static ps_status backward_block(const attention *a, const ps_attention_bwd_args 
     const ps_matmul dv = key_product(a, k, s->p, dy, ldy, s->dv);
     const ps_matmul dk = key_product(a, k, s->ds, q, ld, s->dk);
     const ps_matmul dq = row_product(a, k, s->ds, qkv_at(a, k, 0, 1),
-                                     ps_cpu_at(a->dtype, f->dqkv, qkv_offset(a, k, k->q0, 0)), ld, a->dtype);
+                                     ps_cpu_at(a->dtype, f->dq, qkv_offset(a, k, k->q0, 0)), ld, a->dtype);
     PS_TRY(PS_CPU_NAME(matmul)(&dv, s->matmul));
     PS_TRY(PS_CPU_NAME(matmul)(&dk, s->matmul));
     return PS_CPU_NAME(matmul)(&dq, s->matmul);
@@ -376,8 +383,8 @@ static ps_status backward_head(const attention *a, const ps_attention_bwd_args *
         k = block_at(a, b, h, q0);
         PS_TRY(backward_block(a, f, &k, &s));
     }
-    void *const dk = ps_cpu_at(a->dtype, f->dqkv, qkv_offset(a, &k, 0, 1));
-    void *const dv = ps_cpu_at(a->dtype, f->dqkv, qkv_offset(a, &k, 0, 2));
+    void *const dk = ps_cpu_at(a->dtype, f->dq, qkv_offset(a, &k, 0, 1));
+    void *const dv = ps_cpu_at(a->dtype, f->dq, qkv_offset(a, &k, 0, 2));
 #define CALL(t)                                                                                                        \
     do {                                                                                                               \
         store_rows(t, dk, 3 * a->H * a->D, s.dk, NULL, a->T, a->D);                                                    \
@@ -391,12 +398,13 @@ static ps_status backward_head(const attention *a, const ps_attention_bwd_args *
 size_t PS_CPU_NAME(attention_bwd_bytes)(const ps_attention_bwd_args *f)
 {
     const attention a = of_backward(f);
-    return (size_t)(ps_cpu_n_threads() * task_bytes(&a, true));
+    return most((size_t)(ps_cpu_n_threads() * task_bytes(&a, true)), ps_ref_attention_bwd_bytes(f));
 }
 
 ps_status PS_CPU_NAME(attention_bwd)(ps_stream *stream, const ps_attention_bwd_args *f)
 {
-    (void)stream;
+    if (!is_packed(f->H, f->KV, f->D, f->q_stride, f->kv_stride) || f->mask != NULL || f->window > 0)
+        return ps_ref_attention_bwd(stream, f);
     const attention a = of_backward(f);
     const int64_t bytes = task_bytes(&a, true);
     ps_status st = PS_OK;

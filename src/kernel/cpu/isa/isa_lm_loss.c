@@ -96,17 +96,38 @@ size_t PS_CPU_NAME(lm_loss_fwd_bytes)(const ps_lm_loss_fwd_args *a)
         const ps_matmul p = lm_logits(&h, NULL, NULL, v0, ps_min_i64(h.width, a->V - v0), NULL);
         scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&p));
     }
-    return (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * h.width * 4, 64)) + scratch;
+    return (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * 4, 64) + ps_round_up(h.rows * h.width * 4, 64)) +
+           scratch;
 }
 
-/* Takes n more logits of a row into its running maximum and sum of exponentials. */
-static void lm_fold(const float *z, int64_t n, float *running_max, float *running_sum)
+/* z[0 .. n) += b[v0 .. v0 + n) */
+PS_CPU_INLINE void lm_add_bias(ps_dtype t, const void *b, int64_t v0, int64_t n, float *z)
+{
+    for (int64_t c = 0; c < n; c += VF_LANES)
+        vf_put(PS_DTYPE_F32, z, c, n - c, vf_get(PS_DTYPE_F32, z, c, n - c) + vf_get(t, b, v0 + c, n - c));
+}
+
+/* The product has no bias: it is added where the row is worked on. */
+static void lm_bias(ps_dtype dtype, const void *b, int64_t v0, int64_t n, float *z)
+{
+    if (b == NULL) return;
+#define CALL(t) lm_add_bias(t, b, v0, n, z)
+    PS_CPU_BY_DTYPE(dtype, CALL);
+#undef CALL
+}
+
+/* Takes n more logits of a row, from number v0 on, into its running maximum, where that is, and sum of exponentials. */
+static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, float *running_sum, int32_t *best)
 {
     vf top = vf_set1(-INFINITY), sum = {0};
     int64_t c = 0;
     for (; c + VF_LANES <= n; c += VF_LANES) top = vf_max(top, vf_load(z + c));
     float max = vf_max_lane(top);
     for (; c < n; c++) max = z[c] > max ? z[c] : max;
+    if (max > *running_max) {
+        for (c = 0; z[c] != max;) c++;
+        *best = (int32_t)(v0 + c);
+    }
     max = max > *running_max ? max : *running_max;
     for (c = 0; c < n; c += VF_LANES) {
         vf e = vf_exp(vf_get(PS_DTYPE_F32, z, c, n - c) - max);
@@ -125,21 +146,24 @@ ps_status PS_CPU_NAME(lm_loss_fwd)(ps_stream *s, const ps_lm_loss_fwd_args *a)
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
     char *at = a->workspace;
     float *const max = ps_cpu_take(&at, h.rows * 8), *const sum = max + h.rows;
+    int32_t *const best = ps_cpu_take(&at, h.rows * 4);
     float *const logits = ps_cpu_take(&at, h.rows * h.width * 4);
-    for (int64_t r = 0; r < h.rows; r++) max[r] = -INFINITY, sum[r] = 0.0f, a->row_loss[r] = 0.0f;
+    for (int64_t r = 0; r < h.rows; r++) max[r] = -INFINITY, sum[r] = 0.0f, best[r] = 0, a->row_loss[r] = 0.0f;
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
         const int64_t n = ps_min_i64(h.width, h.V - v0);
         const ps_matmul p = lm_logits(&h, a->x, a->w, v0, n, logits);
         PS_TRY(PS_CPU_NAME(matmul)(&p, at));
 #pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
         for (int64_t r = 0; r < h.rows; r++) {
-            lm_fold(logits + r * h.width, n, &max[r], &sum[r]);
+            lm_bias(h.dtype, a->b, v0, n, logits + r * h.width);
+            lm_fold(logits + r * h.width, v0, n, &max[r], &sum[r], &best[r]);
             if (a->targets[r] >= v0 && a->targets[r] < v0 + n)
                 a->row_loss[r] = logits[r * h.width + a->targets[r] - v0];
         }
     }
     for (int64_t r = 0; r < h.rows; r++) {
         a->lse[r] = max[r] + logf(sum[r]);
+        if (a->predicted != NULL) a->predicted[r] = best[r];
         a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (max[r] - a->row_loss[r]) + logf(sum[r]);
     }
     return PS_OK;
@@ -178,6 +202,20 @@ PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int6
     }
 }
 
+/* db[v0 .. v0 + n) (+)= column sums of dlogits[rows, n], in order of rows. */
+PS_CPU_INLINE void lm_db(ps_dtype t, const ps_lm_loss_bwd_args *a, const void *dlogits, int64_t ld, int64_t v0,
+                         int64_t n)
+{
+    for (int64_t c = 0; c < n; c += VF_LANES) {
+        vf sum = {0};
+        for (int64_t r = 0; r < a->rows; r++) sum += vf_get(t, dlogits, r * ld + c, n - c);
+        for (int64_t l = 0; l < ps_min_i64(VF_LANES, n - c); l++) {
+            const float old = a->accumulate_grad ? ps_dtype_load(a->grad_dtype, a->db, v0 + c + l) : 0.0f;
+            ps_dtype_store(a->grad_dtype, a->db, v0 + c + l, old + sum[l]);
+        }
+    }
+}
+
 ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
 {
     (void)s;
@@ -193,6 +231,7 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
         PS_TRY(PS_CPU_NAME(matmul)(&to_logits, at));
 #pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
         for (int64_t r = 0; r < h.rows; r++) {
+            lm_bias(h.dtype, a->b, v0, n, logits + r * h.width);
             void *const out = ps_cpu_at(h.dtype, dlogits, r * h.width);
 #define CALL(t) lm_dlogits_row(t, a, r, v0, n, logits + r * h.width, out)
             PS_CPU_BY_DTYPE(h.dtype, CALL);
@@ -202,6 +241,10 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
         const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx), to_dw = lm_dw(&h, a, dlogits, v0, n);
         PS_TRY(PS_CPU_NAME(matmul)(&to_dx, at));
         PS_TRY(PS_CPU_NAME(matmul)(&to_dw, at));
+        if (a->db == NULL) continue;
+#define CALL(t) lm_db(t, a, dlogits, h.width, v0, n)
+        PS_CPU_BY_DTYPE(h.dtype, CALL);
+#undef CALL
     }
     const ps_cast_args round = {
         .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};

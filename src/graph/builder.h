@@ -1,0 +1,36 @@
+/* builder.h - what builder.c offers the operators of builder_ops.c. */
+#ifndef PS_GRAPH_BUILDER_H
+#define PS_GRAPH_BUILDER_H
+
+#include "graph/program.h"
+
+#define PS_BUILDER_DEPTH_MAX 16
+
+struct ps_builder {
+    ps_program *program;
+    ps_status failure;                         /* the first; later calls do nothing */
+    char prefix[256];                          /* names of the open blocks, each with a dot */
+    int32_t depth, checkpoint_depth;           /* open blocks; depth at which the open segment began, 0: none */
+    size_t outer_prefix[PS_BUILDER_DEPTH_MAX]; /* length of the prefix around each open block */
+    int32_t segment;
+    double init_std;
+    bool ended; /* by a loss or hidden states */
+};
+
+/* Record the first failure, PS_EINVAL; returns -1. */
+__attribute__((format(printf, 2, 3))) ps_value ps_builder_refuse(ps_builder *b, const char *fmt, ...);
+
+/* Is x a value of the model? Else refuses in the name of `user`; false after any failure. */
+bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user);
+
+/* -1 when there is none. `name` is the full one. */
+int32_t ps_builder_find_param(const ps_program *p, const char *name);
+
+/* Declare prefix + name + suffix; n_dims 1: a vector of `cols`, rows is 1. -1 on failure. */
+int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows,
+                             int64_t cols, double mean, double std);
+
+/* Append the node with the rows of its first input, or B T; its output has out_cols columns (0: none). Returns the output. */
+ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int64_t out_cols);
+
+#endif

@@ -1,0 +1,125 @@
+/* node_end.c - what a program ends with: a loss, or hidden states. */
+#include "graph/node.h"
+#include "graph/program.h"
+
+/* Rows of the output that inference wants: all, or one. */
+static int64_t output_rows(const ps_node_run *r)
+{
+    return r->output_row < 0 ? r->node->rows : 1;
+}
+
+static const void *output_input(const ps_node_run *r)
+{
+    const size_t row_bytes = (size_t)r->node->n_in * ps_dtype_bytes(r->dtype);
+    if (r->x[0] == NULL || r->output_row < 0) return r->x[0];
+    return (const char *)r->x[0] + (size_t)r->output_row * row_bytes;
+}
+
+/* ---- loss: saved log-sum-exp, loss and predicted class of each row ---- */
+
+/* Rows that count; at least 1, so that a batch without targets has loss and gradients zero. */
+static int64_t counted_rows(const ps_node_run *r)
+{
+    if (r->mode == PS_RUN_MEASURE) return r->node->rows;
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->node->rows; i++) n += r->batch[PS_BATCH_TARGETS][i] != PS_IGNORE_INDEX;
+    return n > 0 ? n : 1;
+}
+
+static ps_status logits(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return ps_node_call(r, linear_fwd,
+                        (&(ps_linear_fwd_args){.y = r->output,
+                                               .x = output_input(r),
+                                               .w = r->w[0],
+                                               .b = r->w[1],
+                                               .rows = output_rows(r),
+                                               .n_in = n->n_in,
+                                               .n_out = n->attr.table.n,
+                                               .layout = PS_WEIGHT_OUT_IN,
+                                               .dtype = r->dtype,
+                                               .y_dtype = PS_DTYPE_F32,
+                                               .workspace = r->workspace}));
+}
+
+static ps_status loss_forward(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    if (r->output != NULL || r->mode == PS_RUN_MEASURE) PS_TRY(logits(r));
+    if (r->output != NULL) return PS_OK;
+    return ps_node_call(r, lm_loss_fwd,
+                        (&(ps_lm_loss_fwd_args){.row_loss = r->saved[1],
+                                                .lse = r->saved[0],
+                                                .predicted = (int32_t *)(void *)r->saved[2],
+                                                .x = r->x[0],
+                                                .w = r->w[0],
+                                                .b = r->w[1],
+                                                .targets = r->batch[PS_BATCH_TARGETS],
+                                                .rows = n->rows,
+                                                .C = n->n_in,
+                                                .V = n->attr.table.n,
+                                                .dtype = r->dtype,
+                                                .workspace = r->workspace}));
+}
+
+static ps_status loss_backward(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return ps_node_call(r, lm_loss_bwd,
+                        (&(ps_lm_loss_bwd_args){.dx = r->dx[0],
+                                                .dw = r->dw[0],
+                                                .db = r->dw[1],
+                                                .x = r->x[0],
+                                                .w = r->w[0],
+                                                .b = r->w[1],
+                                                .lse = r->saved[0],
+                                                .targets = r->batch[PS_BATCH_TARGETS],
+                                                .rows = n->rows,
+                                                .C = n->n_in,
+                                                .V = n->attr.table.n,
+                                                .scale = r->loss_scale / (float)counted_rows(r),
+                                                .dtype = r->dtype,
+                                                .grad_dtype = r->grad_dtype,
+                                                .accumulate_grad = r->accumulate_dw,
+                                                .workspace = r->workspace}));
+}
+
+static int64_t loss_saved_cols(const ps_node *n, int i)
+{
+    (void)n, (void)i;
+    return 1;
+}
+
+const ps_node_type ps_node_loss = {
+    .name = "loss",
+    .forward = loss_forward,
+    .backward = loss_backward,
+    .saved_cols = loss_saved_cols,
+    .backward_reads_x = true,
+    .backward_reads_w = {true, true},
+};
+
+/* ---- hidden states: inference only ---- */
+
+static ps_status hidden_states_forward(ps_node_run *r)
+{
+    return ps_node_call(r, cast,
+                        (&(ps_cast_args){.dst = r->output,
+                                         .src = output_input(r),
+                                         .n = output_rows(r) * r->node->n_in,
+                                         .dst_dtype = PS_DTYPE_F32,
+                                         .src_dtype = r->dtype}));
+}
+
+static ps_status hidden_states_backward(ps_node_run *r)
+{
+    (void)r;
+    return PS_FAIL(PS_ESTATE, "hidden states have no gradient");
+}
+
+const ps_node_type ps_node_hidden_states = {
+    .name = "hidden_states",
+    .forward = hidden_states_forward,
+    .backward = hidden_states_backward,
+};

@@ -1,0 +1,34 @@
+#include "kernel/ref/ref.h"
+
+/* Position that stands for sequence b. */
+static int64_t pool_position(ps_pool_kind kind, const int32_t *mask, int64_t b, int64_t T)
+{
+    if (kind == PS_POOL_FIRST) return 0;
+    int64_t t = T - 1;
+    while (mask != NULL && t > 0 && mask[b * T + t] == 0) t--;
+    return t;
+}
+
+ps_status ps_ref_pool_fwd(ps_stream *s, const ps_pool_fwd_args *a)
+{
+    (void)s;
+    for (int64_t b = 0; b < a->B; b++) {
+        const int64_t from = (b * a->T + pool_position(a->kind, a->mask, b, a->T)) * a->cols;
+        for (int64_t c = 0; c < a->cols; c++)
+            ps_ref_store(a->dtype, a->y, b * a->cols + c, ps_ref_load(a->dtype, a->x, from + c), false);
+    }
+    return PS_OK;
+}
+
+ps_status ps_ref_pool_bwd(ps_stream *s, const ps_pool_bwd_args *a)
+{
+    (void)s;
+    for (int64_t b = 0; b < a->B; b++)
+        for (int64_t t = 0; t < a->T; t++) {
+            const bool here = t == pool_position(a->kind, a->mask, b, a->T);
+            for (int64_t c = 0; c < a->cols; c++)
+                ps_ref_store(a->dtype, a->dx, (b * a->T + t) * a->cols + c,
+                             here ? ps_ref_load(a->dtype, a->dy, b * a->cols + c) : 0.0, a->accumulate_dx);
+        }
+    return PS_OK;
+}

@@ -1,0 +1,52 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+ps_status ps_ref_rmsnorm_fwd(ps_stream *s, const ps_rmsnorm_fwd_args *a)
+{
+    (void)s;
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int64_t row = r * a->cols;
+        double avg = 0.0;
+        for (int64_t c = 0; c < a->cols; c++) avg += pow(ps_ref_load(a->dtype, a->x, row + c), 2.0) / (double)a->cols;
+        const double rstd = 1.0 / sqrt(avg + (double)a->eps);
+        for (int64_t c = 0; c < a->cols; c++)
+            ps_ref_store(a->dtype, a->y, row + c,
+                         ps_ref_load(a->dtype, a->x, row + c) * rstd * ps_ref_load(a->dtype, a->w, c), false);
+        a->rstd[r] = (float)rstd;
+    }
+    return PS_OK;
+}
+
+size_t ps_ref_rmsnorm_bwd_bytes(const ps_rmsnorm_bwd_args *a)
+{
+    return (size_t)a->cols * sizeof(double);
+}
+
+/* dw is summed in the workspace and stored at the end: it may lie over w, which every row reads; the sums of a row come
+ * before its dx, which may lie over dy. */
+ps_status ps_ref_rmsnorm_bwd(ps_stream *s, const ps_rmsnorm_bwd_args *a)
+{
+    (void)s;
+    double *dw = a->workspace;
+    memset(dw, 0, ps_ref_rmsnorm_bwd_bytes(a));
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int64_t row = r * a->cols;
+        const double rstd = (double)a->rstd[r];
+        double avg_gn = 0.0;
+        for (int64_t c = 0; c < a->cols; c++) {
+            const double dy = ps_ref_load(a->dtype, a->dy, row + c);
+            const double normal = ps_ref_load(a->dtype, a->x, row + c) * rstd;
+            avg_gn += dy * ps_ref_load(a->dtype, a->w, c) * normal / (double)a->cols;
+            dw[c] += dy * normal;
+        }
+        for (int64_t c = 0; c < a->cols; c++) {
+            const double normal = ps_ref_load(a->dtype, a->x, row + c) * rstd;
+            const double g = ps_ref_load(a->dtype, a->dy, row + c) * ps_ref_load(a->dtype, a->w, c);
+            ps_ref_store(a->dtype, a->dx, row + c, rstd * (g - normal * avg_gn), a->accumulate_dx);
+        }
+    }
+    for (int64_t c = 0; c < a->cols; c++) ps_ref_store(a->grad_dtype, a->dw, c, dw[c], a->accumulate_grad);
+    return PS_OK;
+}

@@ -1,0 +1,20 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+
+ps_status ps_ref_rope(ps_stream *s, const ps_rope_args *a)
+{
+    (void)s;
+    const int64_t half = a->D / 2;
+    for (int64_t row = 0; row < a->B * a->T; row++)
+        for (int64_t h = 0; h < a->H; h++)
+            for (int64_t i = 0; i < half; i++) {
+                const double angle = (double)(row % a->T) * (double)a->inv_freq[i];
+                const double c = cos(angle), sn = a->inverse ? -sin(angle) : sin(angle);
+                const int64_t first = (row * a->H + h) * a->D + i, second = first + half;
+                const double x0 = ps_ref_load(a->dtype, a->x, first), x1 = ps_ref_load(a->dtype, a->x, second);
+                ps_ref_store(a->dtype, a->y, first, x0 * c - x1 * sn, a->accumulate);
+                ps_ref_store(a->dtype, a->y, second, x1 * c + x0 * sn, a->accumulate);
+            }
+    return PS_OK;
+}

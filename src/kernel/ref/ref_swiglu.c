@@ -1,0 +1,30 @@
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+ps_status ps_ref_swiglu_fwd(ps_stream *s, const ps_swiglu_fwd_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double gate = ps_ref_load(a->dtype, a->gate, i), up = ps_ref_load(a->dtype, a->up, i);
+        ps_ref_store(a->dtype, a->y, i, gate * sigmoid(gate) * up, false);
+    }
+    return PS_OK;
+}
+
+ps_status ps_ref_swiglu_bwd(ps_stream *s, const ps_swiglu_bwd_args *a)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double gate = ps_ref_load(a->dtype, a->gate, i), up = ps_ref_load(a->dtype, a->up, i);
+        const double dy = ps_ref_load(a->dtype, a->dy, i), sg = sigmoid(gate);
+        ps_ref_store(a->dtype, a->dgate, i, dy * up * sg * (1.0 + gate * (1.0 - sg)), a->accumulate_dgate);
+        ps_ref_store(a->dtype, a->dup, i, dy * gate * sg, a->accumulate_dup);
+    }
+    return PS_OK;
+}

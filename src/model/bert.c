@@ -1,0 +1,86 @@
+/* bert.c - BERT (Devlin et al. 2019): an encoder with normalisation behind each branch; padding is hidden from it by the
+ * batch's attention_mask. */
+#include <stdio.h>
+
+#include "config/config.h"
+#include "model/model.h"
+
+static ps_value activation(ps_builder *b, ps_value x, const ps_options *o)
+{
+    const bool tanh_kind = o->model_hidden_act == PS_CONFIG_ACTIVATION_GELU_NEW;
+    return ps_gelu(b, x, tanh_kind ? PS_ACTIVATION_GELU_TANH : PS_ACTIVATION_GELU_ERF);
+}
+
+static ps_value embeddings(ps_builder *b, const ps_options *o)
+{
+    ps_begin_block(b, "embeddings", 0);
+    ps_value x = ps_token_embedding(b, "word_embeddings", o->model_vocab_size, o->model_hidden_size);
+    x = ps_position_embedding(b, x, "position_embeddings", o->model_max_position_embeddings);
+    x = ps_add(b, x,
+               ps_token_type_embedding(b, "token_type_embeddings", o->model_type_vocab_size, o->model_hidden_size));
+    x = ps_layer_norm(b, x, "LayerNorm", (float)o->model_layer_norm_eps);
+    ps_end_block(b);
+    return ps_dropout(b, x, (float)o->model_embd_pdrop);
+}
+
+static ps_value attention_branch(ps_builder *b, ps_value x, const ps_options *o)
+{
+    const int64_t H = o->model_num_attention_heads, C = o->model_hidden_size;
+    const ps_value q = ps_linear(b, x, "attention.self.query", C, 1);
+    const ps_value k = ps_linear(b, x, "attention.self.key", C, 1);
+    const ps_value v = ps_linear(b, x, "attention.self.value", C, 1);
+    const ps_attention_options attention = {.n_heads = H, .n_kv_heads = H, .dropout_p = (float)o->model_attn_pdrop};
+    ps_value y = ps_grouped_attention(b, q, k, v, &attention);
+    y = ps_linear(b, y, "attention.output.dense", C, 1);
+    return ps_dropout(b, y, (float)o->model_resid_pdrop);
+}
+
+static ps_value mlp_branch(ps_builder *b, ps_value x, const ps_options *o)
+{
+    const int64_t inner = o->model_intermediate_size > 0 ? o->model_intermediate_size : 4 * o->model_hidden_size;
+    x = activation(b, ps_linear(b, x, "intermediate.dense", inner, 1), o);
+    x = ps_linear(b, x, "output.dense", o->model_hidden_size, 1);
+    return ps_dropout(b, x, (float)o->model_resid_pdrop);
+}
+
+static void end_with_tokens(ps_builder *b, ps_value x, const ps_options *o)
+{
+    x = ps_linear(b, x, "cls.predictions.transform.dense", o->model_hidden_size, 1);
+    x = ps_layer_norm(b, activation(b, x, o), "cls.predictions.transform.LayerNorm", (float)o->model_layer_norm_eps);
+    ps_cross_entropy(b, x,
+                     o->model_tie_word_embeddings ? "bert.embeddings.word_embeddings.weight"
+                                                  : "cls.predictions.decoder.weight",
+                     "cls.predictions.bias", o->model_vocab_size);
+}
+
+static void end_with_label(ps_builder *b, ps_value x, const ps_options *o)
+{
+    const double p = o->model_classifier_dropout >= 0 ? o->model_classifier_dropout : o->model_resid_pdrop;
+    x = ps_linear(b, ps_pool(b, x, PS_POOLING_FIRST), "bert.pooler.dense", o->model_hidden_size, 1);
+    x = ps_dropout(b, ps_tanh(b, x), (float)p);
+    ps_cross_entropy(b, x, "classifier.weight", "classifier.bias", o->model_num_labels);
+}
+
+ps_status ps_model_bert(ps_builder *b, const ps_options *o)
+{
+    ps_set_initializer_range(b, o->model_initializer_range);
+    ps_model_begin_base(b, o, "bert");
+    ps_value x = embeddings(b, o);
+    for (int64_t i = 0; i < o->model_num_hidden_layers; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "encoder.layer.%lld", (long long)i);
+        ps_begin_block(b, name, 1);
+        x = ps_layer_norm(b, ps_add(b, x, attention_branch(b, x, o)), "attention.output.LayerNorm",
+                          (float)o->model_layer_norm_eps);
+        x = ps_layer_norm(b, ps_add(b, x, mlp_branch(b, x, o)), "output.LayerNorm", (float)o->model_layer_norm_eps);
+        ps_end_block(b);
+    }
+    ps_model_end_base(b, o);
+    if (o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION)
+        end_with_label(b, x, o);
+    else if (o->model_head == PS_CONFIG_HEAD_MASKED_LM)
+        end_with_tokens(b, x, o);
+    else
+        ps_hidden_states(b, x);
+    return PS_OK;
+}
