@@ -24,6 +24,9 @@ PS_NODISCARD ps_status cli_load_config(const char *path, char *const *overrides,
 int cmd_train(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_export(int argc, char **argv);
+int cmd_merge(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 
 #endif
