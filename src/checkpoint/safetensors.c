@@ -258,3 +258,8 @@ ps_status ps_safetensors_read(const ps_safetensors *s, const ps_safetensor *tens
     PS_ASSERT(offset >= 0 && n_bytes >= 0 && offset + n_bytes <= tensor->n_bytes);
     return ps_file_read(s->file, tensor->offset + offset, dst, n_bytes);
 }
+
+void ps_safetensors_will_read(const ps_safetensors *s, int64_t offset, int64_t n_bytes)
+{
+    ps_file_will_read(s->file, offset, n_bytes);
+}

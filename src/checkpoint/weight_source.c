@@ -447,6 +447,15 @@ ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, i
     return ps_file_read(f->torch_file, w->tensor.offset + offset, dst, n_bytes);
 }
 
+void ps_weight_source_will_read(const ps_weight_source *s, int file, int64_t offset, int64_t n_bytes)
+{
+    const source_file *f = &s->files[file];
+    if (f->safetensors != NULL)
+        ps_safetensors_will_read(f->safetensors, offset, n_bytes);
+    else
+        ps_file_will_read(f->torch_file, offset, n_bytes);
+}
+
 ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b, int *is_equal)
 {
     const ps_safetensor *x = &a->tensor, *y = &b->tensor;

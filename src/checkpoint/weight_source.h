@@ -46,6 +46,9 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: t
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                              int64_t n_bytes);
 
+/* Bytes [offset, offset + n_bytes) of a file will be read soon; a hint. */
+void ps_weight_source_will_read(const ps_weight_source *s, int file, int64_t offset, int64_t n_bytes);
+
 /* Have the two tensors the same type, shape and bytes? Reads them, piece by piece. */
 PS_NODISCARD ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b,
                                                  int *is_equal);

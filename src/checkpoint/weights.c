@@ -12,8 +12,8 @@
 #include "checkpoint/weight_source.h"
 #include "engine/tensors.h"
 
-/* Elements moved at once, whatever the model: few enough that what was read is still in the cache when it is rounded. */
-#define PIECE_ELEMENTS ((int64_t)1 << 17)
+/* The disk is kept busy that far ahead of what is read, while elements are rounded. */
+#define AHEAD_BYTES (16 * PS_MIB)
 
 static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
 {
@@ -43,23 +43,19 @@ ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
     static const ps_safetensors_metadata metadata = {"format", "pt"};
     const int64_t n = ps_engine_n_tensors(e);
     ps_safetensor *tensors = NULL;
-    float *piece = NULL;
     saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof *piece, &piece));
     for (int64_t t = 0; t < n; t++) {
         tensors[t].dtype = ps_weight_safetensors_dtype(dtype);
         PS_TRY_GOTO(describe(e, t, &tensors[t]));
     }
     PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, (int)n, &metadata, 1, &s.writer));
-    for (; s.tensor < n; s.tensor++)
-        PS_TRY_GOTO(ps_engine_drain_tensor(e, s.tensor, dtype, save_piece, &s, piece, PIECE_ELEMENTS));
+    for (; s.tensor < n; s.tensor++) PS_TRY_GOTO(ps_engine_drain_tensor(e, s.tensor, dtype, save_piece, &s));
     st = ps_safetensors_writer_commit(s.writer);
     s.writer = NULL;
 out:
     ps_safetensors_writer_cancel(s.writer);
-    ps_mem_free(piece);
     ps_mem_free(tensors);
     return st;
 }
@@ -78,8 +74,6 @@ typedef struct loading {
     ps_weight_match match;
     const char **have, **want; /* names */
     int n_have, n_want;
-    char *piece;  /* elements as they are in the file */
-    double *wide; /* f64 of the file */
 } loading;
 
 static void loading_deinit(loading *l)
@@ -88,8 +82,6 @@ static void loading_deinit(loading *l)
     ps_weight_source_close(l->source);
     ps_mem_free(l->have);
     ps_mem_free(l->want);
-    ps_mem_free(l->piece);
-    ps_mem_free(l->wide);
 }
 
 /* "[50257, 768]" */
@@ -158,30 +150,46 @@ static ps_status prepare(loading *l, bool allow_new_head)
 typedef struct reader {
     const loading *l;
     const ps_weight *w;
+    int64_t asked_end; /* of the file in which w is: fetched up to here */
 } reader;
+
+/* A window ahead, renewed when half of it is used up. */
+static void read_ahead(reader *r, int64_t offset)
+{
+    if (offset + AHEAD_BYTES / 2 < r->asked_end) return;
+    const int64_t begin = ps_max_i64(offset, r->asked_end);
+    r->asked_end = offset + AHEAD_BYTES;
+    ps_weight_source_will_read(r->l->source, r->w->file, begin, r->asked_end - begin);
+}
 
 static ps_status read_piece(void *user, int64_t first, int64_t n, void *dst)
 {
-    const reader *r = user;
+    reader *r = user;
     const int64_t item = ps_safetensors_dtype_bytes(r->w->tensor.dtype);
+    read_ahead(r, r->w->tensor.offset + first * item);
     if (r->w->tensor.dtype != PS_SAFETENSORS_F64)
         return ps_weight_source_read(r->l->source, r->w, first * item, dst, n * item);
-    PS_TRY(ps_weight_source_read(r->l->source, r->w, first * item, r->l->wide, n * item));
-    ps_weight_f64_to_f32(r->l->wide, dst, n);
+    double wide[1024];
+    for (int64_t done = 0; done < n; done += (int64_t)PS_ARRAY_LEN(wide)) {
+        const int64_t here = ps_min_i64((int64_t)PS_ARRAY_LEN(wide), n - done);
+        PS_TRY(ps_weight_source_read(r->l->source, r->w, (first + done) * item, wide, here * item));
+        ps_weight_f64_to_f32(wide, (float *)dst + done, here);
+    }
     return PS_OK;
 }
 
 /* In the order of the files, so that the disk reads ahead. */
 static ps_status load_all(loading *l)
 {
-    PS_TRY(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(float), &l->piece));
-    PS_TRY(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof *l->wide, &l->wide));
+    reader r = {.l = l};
     for (int i = 0; i < l->n_have; i++) {
+        const ps_weight *w = ps_weight_source_get(l->source, i);
         ps_dtype dtype;
         if (l->match.of_have[i] < 0) continue;
-        reader r = {.l = l, .w = ps_weight_source_get(l->source, i)};
+        if (r.w == NULL || r.w->file != w->file) r.asked_end = 0;
+        r.w = w;
         if (!ps_weight_dtype(r.w->tensor.dtype, &dtype)) dtype = PS_DTYPE_F32;
-        PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], dtype, read_piece, &r, l->piece, PIECE_ELEMENTS));
+        PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], dtype, read_piece, &r));
     }
     return PS_OK;
 }

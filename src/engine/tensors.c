@@ -124,14 +124,16 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 
 /* ---- whole tensors ---- */
 
+/* Elements moved at once: few, so that what was read is still in the cache when it is rounded, and that rounding stays on this
+ * thread. */
+#define PIECE_ELEMENTS 8192
+
 typedef struct transfer {
     int32_t tensor;
     ps_dtype dtype;
     ps_tensor_give_func give;
     ps_tensor_take_func take;
     void *user;
-    char *piece;
-    int64_t n_piece;
 } transfer;
 
 static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *src, ps_dtype from, int64_t n)
@@ -140,19 +142,31 @@ static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *sr
     return e->settings.kernels.cast(NULL, &a);
 }
 
-/* Fill `values`, and `rounded` (the same elements as operators read them) unless it is NULL. */
-static ps_status fill_values(ps_engine *e, const transfer *t, ps_dtype dtype, char *values, char *rounded,
-                             int64_t first, int64_t n)
+/* Elements in chunks: `values`, and the same as operators read them unless `rounded` is NULL. */
+typedef struct filling {
+    ps_engine *e;
+    const transfer *t;
+    ps_dtype dtype, rounded_dtype;
+    char *values, *rounded;
+    int64_t first, n;
+} filling;
+
+static ps_status fill_piece(const filling *f, int64_t done)
 {
-    const ps_dtype rounded_dtype = list_dtype(e, PS_LIST_PARAM16);
-    for (int64_t done = 0; done < n; done += t->n_piece) {
-        const int64_t here = ps_min_i64(t->n_piece, n - done);
-        char *const at = values + done * (int64_t)ps_dtype_bytes(dtype);
-        PS_TRY(t->give(t->user, first + done, here, t->dtype == dtype ? at : t->piece));
-        if (t->dtype != dtype) PS_TRY(cast(e, at, dtype, t->piece, t->dtype, here));
-        if (rounded == NULL) continue;
-        PS_TRY(cast(e, rounded + done * (int64_t)ps_dtype_bytes(rounded_dtype), rounded_dtype, at, dtype, here));
-    }
+    float piece[PIECE_ELEMENTS];
+    const int64_t n = ps_min_i64(PIECE_ELEMENTS, f->n - done);
+    char *const at = f->values + done * (int64_t)ps_dtype_bytes(f->dtype);
+    const bool in_place = f->t->dtype == f->dtype;
+    PS_TRY(f->t->give(f->t->user, f->first + done, n, in_place ? (void *)at : piece));
+    if (!in_place) PS_TRY(cast(f->e, at, f->dtype, piece, f->t->dtype, n));
+    if (f->rounded == NULL) return PS_OK;
+    char *const rounded_at = f->rounded + done * (int64_t)ps_dtype_bytes(f->rounded_dtype);
+    return cast(f->e, rounded_at, f->rounded_dtype, at, f->dtype, n);
+}
+
+static ps_status fill_values(const filling *f)
+{
+    for (int64_t done = 0; done < f->n; done += PIECE_ELEMENTS) PS_TRY(fill_piece(f, done));
     return PS_OK;
 }
 
@@ -160,7 +174,8 @@ static ps_status fill_values(ps_engine *e, const transfer *t, ps_dtype dtype, ch
 static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
 {
     const transfer *t = user;
-    if (list == PS_LIST_PARAM16) return fill_values(e, t, list_dtype(e, list), values, NULL, offset, n);
+    filling f = {.e = e, .t = t, .dtype = list_dtype(e, list), .values = values, .first = offset, .n = n};
+    if (list == PS_LIST_PARAM16) return fill_values(&f);
     const ps_layout *l = e->blueprint->layout;
     const ps_place *p = &l->places[t->tensor];
     const int64_t k = (p->offset + offset) / l->chunk_elements, at = (p->offset + offset) % l->chunk_elements;
@@ -168,19 +183,18 @@ static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *valu
     char *payload = NULL;
     PS_TRY(
         ps_store_pin(e->tiers.store, mirror, e->blueprint->adam_tier[p->chunk + k], PS_ACCESS_WRITE, (void *)&payload));
-    const ps_status st = fill_values(e, t, list_dtype(e, list), values,
-                                     payload + at * e->blueprint->item_bytes[PS_LIST_PARAM16], offset, n);
+    f.rounded = payload + at * e->blueprint->item_bytes[PS_LIST_PARAM16];
+    f.rounded_dtype = list_dtype(e, PS_LIST_PARAM16);
+    const ps_status st = fill_values(&f);
     ps_store_unpin(e->tiers.store, mirror);
     return st;
 }
 
-ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give, void *user,
-                                void *piece, int64_t n_piece)
+ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give, void *user)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "replacing tensors"));
     PS_TRY(check_range(e, tensor, 0, 0));
-    transfer t = {
-        .tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user, .piece = piece, .n_piece = n_piece};
+    transfer t = {.tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user};
     return for_stretches(e, value_list(e), t.tensor, 0, e->program->params[tensor].elements, PS_ACCESS_WRITE,
                          fill_stretch, &t);
 }
@@ -189,20 +203,20 @@ static ps_status drain_stretch(ps_engine *e, void *user, ps_list list, void *val
 {
     const transfer *t = user;
     const ps_dtype dtype = list_dtype(e, list);
-    for (int64_t done = 0; done < n; done += t->n_piece) {
-        const int64_t here = ps_min_i64(t->n_piece, n - done);
-        const char *const at = (const char *)values + done * (int64_t)ps_dtype_bytes(dtype);
-        if (t->dtype != dtype) PS_TRY(cast(e, t->piece, t->dtype, at, dtype, here));
-        PS_TRY(t->take(t->user, offset + done, here, t->dtype == dtype ? at : t->piece));
+    float piece[PIECE_ELEMENTS];
+    if (t->dtype == dtype) return t->take(t->user, offset, n, values);
+    for (int64_t done = 0; done < n; done += PIECE_ELEMENTS) {
+        const int64_t here = ps_min_i64(PIECE_ELEMENTS, n - done);
+        PS_TRY(cast(e, piece, t->dtype, (const char *)values + done * (int64_t)ps_dtype_bytes(dtype), dtype, here));
+        PS_TRY(t->take(t->user, offset + done, here, piece));
     }
     return PS_OK;
 }
 
-ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_take_func take, void *user,
-                                 void *piece, int64_t n_piece)
+ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_take_func take, void *user)
 {
     PS_TRY(check_range(e, tensor, 0, 0));
-    transfer t = {.dtype = dtype, .take = take, .user = user, .piece = piece, .n_piece = n_piece};
+    transfer t = {.dtype = dtype, .take = take, .user = user};
     return for_stretches(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, PS_ACCESS_READ,
                          drain_stretch, &t);
 }

@@ -9,14 +9,14 @@
 typedef ps_status (*ps_tensor_give_func)(void *user, int64_t first, int64_t n, void *dst);
 typedef ps_status (*ps_tensor_take_func)(void *user, int64_t first, int64_t n, const void *src);
 
-/* Replace a tensor's value by what `give` gives, asked in order for at most n_piece elements at a time. When the values are
- * stored in that type, `give` writes straight into the chunk, else into `piece` [n_piece] of that type. After a failure of
- * `give` (its status) the tensor is partly replaced. Errors otherwise as ps_engine_write_tensor. */
+/* Replace a tensor's value by what `give` gives, piece after piece, in order. When the values are stored in that type, `give`
+ * writes straight into the chunk. After a failure of `give` (its status) the tensor is partly replaced. Errors otherwise as
+ * ps_engine_write_tensor. */
 PS_NODISCARD ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give,
-                                             void *user, void *piece, int64_t n_piece);
+                                             void *user);
 
-/* Hand a tensor's value (as ps_engine_read_tensor reads it), rounded to dtype, to `take`, in order, in the same way. */
+/* Hand a tensor's value (as ps_engine_read_tensor reads it), rounded to dtype, to `take`, in order. */
 PS_NODISCARD ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_take_func take,
-                                              void *user, void *piece, int64_t n_piece);
+                                              void *user);
 
 #endif
