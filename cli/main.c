@@ -19,6 +19,9 @@ static const command commands[] = {
     {"eval", cmd_eval, "measure loss, perplexity and accuracy of trained weights"},
     {"generate", cmd_generate, "continue a text with a trained model"},
     {"tokenize", cmd_tokenize, "turn text files into a token file, or back"},
+    {"inspect", cmd_inspect, "list the tensors of a file or folder of weights"},
+    {"export", cmd_export, "write a checkpoint as a folder for Hugging Face's transformers"},
+    {"merge", cmd_merge, "write the weights of all ranks of a checkpoint into one file"},
     {"info", cmd_info, "show the machine, what this build can use of it, and its limits"},
 };
 

@@ -316,9 +316,26 @@ PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t 
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
 
-/* Save all parameters (f32, names as declared) as one safetensors file, or read them back. Missing, unexpected or misshapen
- * tensors are errors that name them. */
+/* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced when
+ * the new one is complete. */
 PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
+
+/* What loading did; tensors of the model and of the file. */
+typedef struct ps_load_info {
+    int64_t n_loaded;      /* parameters that were read */
+    int64_t n_new;         /* parameters that no file has: as they were */
+    int64_t n_ignored;     /* tensors of the file that are not used: buffers, copies of tied ones, other heads */
+    const char *first_new; /* name of a parameter, valid as long as the engine; NULL when n_new is 0 */
+} ps_load_info;
+
+/* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either, also in
+ * shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names may lack the base's
+ * prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing, unexpected and misshapen tensors are
+ * errors that name them (PS_EFORMAT), found before anything is changed. With allow_new_head (fine-tuning) parameters of a head
+ * may be missing, and those of another head be there. info may be NULL. */
+PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path, int allow_new_head,
+                                                        ps_load_info *info);
+/* The same without allow_new_head and info. */
 PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const char *path);
 
 #ifdef __cplusplus

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/name_index.h"
 #include "checkpoint/safetensors_format.h"
 
 static const struct {
@@ -25,6 +26,7 @@ struct ps_safetensors {
     ps_safetensor *tensors; /* [n], by offset */
     int n;
     int64_t data_offset, data_bytes;
+    ps_name_index index;
 };
 
 const char *ps_safetensors_dtype_name(ps_safetensors_dtype t)
@@ -152,9 +154,11 @@ static ps_status safetensors_parse_header(ps_safetensors *s)
             PS_TRY(safetensors_parse_tensor(s, name, entry, &s->tensors[s->n++]));
     }
     if (s->n > 0) qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, safetensors_compare_offset);
+    PS_TRY(ps_name_index_init(&s->index, s->n));
     int64_t end = s->data_offset;
     for (int i = 0; i < s->n; i++) {
         const ps_safetensor *t = &s->tensors[i];
+        (void)ps_name_index_add(&s->index, t->name, i); /* no name is there twice: the parser looked */
         if (t->offset != end)
             return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s begins at offset %lld of the file, expected %lld: %s",
                            ps_file_path(s->file), t->name, (long long)t->offset, (long long)end,
@@ -219,6 +223,7 @@ out:
 void ps_safetensors_close(ps_safetensors *s)
 {
     if (s == NULL) return;
+    ps_name_index_deinit(&s->index);
     ps_mem_free(s->tensors);
     json_decref(s->header);
     ps_file_close(s->file);
@@ -238,9 +243,8 @@ const ps_safetensor *ps_safetensors_get(const ps_safetensors *s, int i)
 
 const ps_safetensor *ps_safetensors_find(const ps_safetensors *s, const char *name)
 {
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
-    return NULL;
+    const int32_t i = ps_name_index_find(&s->index, name);
+    return i >= 0 ? &s->tensors[i] : NULL;
 }
 
 const char *ps_safetensors_metadata_value(const ps_safetensors *s, const char *key)
@@ -253,4 +257,9 @@ ps_status ps_safetensors_read(const ps_safetensors *s, const ps_safetensor *tens
 {
     PS_ASSERT(offset >= 0 && n_bytes >= 0 && offset + n_bytes <= tensor->n_bytes);
     return ps_file_read(s->file, tensor->offset + offset, dst, n_bytes);
+}
+
+void ps_safetensors_will_read(const ps_safetensors *s, int64_t offset, int64_t n_bytes)
+{
+    ps_file_will_read(s->file, offset, n_bytes);
 }

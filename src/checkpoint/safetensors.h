@@ -77,6 +77,9 @@ const char *ps_safetensors_metadata_value(const ps_safetensors *s, const char *k
 PS_NODISCARD ps_status ps_safetensors_read(const ps_safetensors *s, const ps_safetensor *tensor, int64_t offset,
                                            void *dst, int64_t n_bytes);
 
+/* Bytes [offset, offset + n_bytes) of the file will be read soon; a hint. */
+void ps_safetensors_will_read(const ps_safetensors *s, int64_t offset, int64_t n_bytes);
+
 /* ---- writing: all or nothing, as ps_file_writer ---- */
 
 typedef struct ps_safetensors_writer ps_safetensors_writer;

@@ -1,109 +1,217 @@
-/* weights.c - all parameters of an engine in one safetensors file, streamed piece by piece. */
+/* weights.c - the parameters of an engine from files and into one, streamed piece by piece. */
+#include "checkpoint/weights.h"
+
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "base/mem.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weight_convert.h"
+#include "checkpoint/weight_names.h"
+#include "checkpoint/weight_source.h"
+#include "engine/tensors.h"
 
-/* Elements moved at once: a buffer of 4 MiB, whatever the model. */
-#define PIECE_ELEMENTS ((int64_t)1 << 20)
+/* The disk is kept busy that far ahead of what is read, while elements are rounded. */
+#define AHEAD_BYTES (16 * PS_MIB)
 
 static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
 {
     int64_t shape[2];
-    *out = (ps_safetensor){.dtype = PS_SAFETENSORS_F32};
     PS_TRY(ps_engine_tensor_info(e, tensor, &out->name, &out->n_dims, shape));
     for (int d = 0; d < out->n_dims; d++) out->shape[d] = shape[d];
     return PS_OK;
 }
 
-static int64_t elements_of(const ps_safetensor *t)
+/* ---- saving ---- */
+
+typedef struct saver {
+    ps_safetensors_writer *writer;
+    int tensor;
+    int64_t item_bytes;
+} saver;
+
+static ps_status save_piece(void *user, int64_t first, int64_t n, const void *src)
 {
-    int64_t n = 1;
-    for (int d = 0; d < t->n_dims; d++) n *= t->shape[d];
-    return n;
+    const saver *s = user;
+    (void)first;
+    return ps_safetensors_writer_append(s->writer, s->tensor, src, n * s->item_bytes);
 }
 
-ps_status ps_engine_save_weights(ps_engine *e, const char *path)
+ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
 {
     static const ps_safetensors_metadata metadata = {"format", "pt"};
     const int64_t n = ps_engine_n_tensors(e);
     ps_safetensor *tensors = NULL;
-    float *piece = NULL;
-    ps_safetensors_writer *w = NULL;
+    saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof *piece, &piece));
-    for (int64_t t = 0; t < n; t++) PS_TRY_GOTO(describe(e, t, &tensors[t]));
-    PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, (int)n, &metadata, 1, &w));
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t done = 0, all = elements_of(&tensors[t]); done < all; done += PIECE_ELEMENTS) {
-            const int64_t here = ps_min_i64(PIECE_ELEMENTS, all - done);
-            PS_TRY_GOTO(ps_engine_read_tensor(e, t, done, here, piece));
-            PS_TRY_GOTO(ps_safetensors_writer_append(w, (int)t, piece, here * (int64_t)sizeof *piece));
-        }
-    st = ps_safetensors_writer_commit(w);
-    w = NULL;
+    for (int64_t t = 0; t < n; t++) {
+        tensors[t].dtype = ps_weight_safetensors_dtype(dtype);
+        PS_TRY_GOTO(describe(e, t, &tensors[t]));
+    }
+    PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, (int)n, &metadata, 1, &s.writer));
+    for (; s.tensor < n; s.tensor++) PS_TRY_GOTO(ps_engine_drain_tensor(e, s.tensor, dtype, save_piece, &s));
+    st = ps_safetensors_writer_commit(s.writer);
+    s.writer = NULL;
 out:
-    ps_safetensors_writer_cancel(w);
-    ps_mem_free(piece);
+    ps_safetensors_writer_cancel(s.writer);
     ps_mem_free(tensors);
     return st;
 }
 
-/* The file has exactly the engine's tensors, with their shapes, in f32. Looked at before anything is written. */
-static ps_status check_tensors(const ps_engine *e, const ps_safetensors *file, const char *path)
+ps_status ps_engine_save_weights(ps_engine *e, const char *path)
 {
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
-        ps_safetensor want;
-        PS_TRY(describe(e, t, &want));
-        const ps_safetensor *have = ps_safetensors_find(file, want.name);
-        if (have == NULL) return PS_FAIL(PS_EFORMAT, "%s: tensor %s is missing", path, want.name);
-        bool same = have->n_dims == want.n_dims;
-        for (int d = 0; same && d < want.n_dims; d++) same = have->shape[d] == want.shape[d];
-        if (!same)
-            return PS_FAIL(PS_EFORMAT, "%s: tensor %s has %d dimensions [%lld, %lld], the model's has %d [%lld, %lld]",
-                           path, want.name, have->n_dims, (long long)(have->n_dims > 0 ? have->shape[0] : 0),
-                           (long long)(have->n_dims > 1 ? have->shape[1] : 0), want.n_dims, (long long)want.shape[0],
-                           (long long)(want.n_dims > 1 ? want.shape[1] : 0));
-        if (have->dtype != PS_SAFETENSORS_F32)
-            return PS_FAIL(PS_EFORMAT, "%s: tensor %s is %s, expected F32", path, want.name,
-                           ps_safetensors_dtype_name(have->dtype));
+    return ps_weights_save(e, path, PS_DTYPE_F32);
+}
+
+/* ---- loading ---- */
+
+typedef struct loading {
+    ps_engine *e;
+    const char *path;
+    ps_weight_source *source;
+    ps_weight_match match;
+    const char **have, **want; /* names */
+    int n_have, n_want;
+} loading;
+
+static void loading_deinit(loading *l)
+{
+    ps_weight_match_deinit(&l->match);
+    ps_weight_source_close(l->source);
+    ps_mem_free(l->have);
+    ps_mem_free(l->want);
+}
+
+/* "[50257, 768]" */
+static const char *shape_text(const ps_safetensor *t, char text[128])
+{
+    size_t n = 0;
+    text[n++] = '[';
+    for (int d = 0; d < t->n_dims && n < 100; d++)
+        n += (size_t)snprintf(text + n, 128 - n, "%s%lld", d > 0 ? ", " : "", (long long)t->shape[d]);
+    snprintf(text + n, 128 - n, "]");
+    return text;
+}
+
+static ps_status check_shape(const loading *l, int have, int want)
+{
+    ps_safetensor model = {0};
+    const ps_safetensor *file = &ps_weight_source_get(l->source, have)->tensor;
+    char a[128], b[128];
+    PS_TRY(describe(l->e, want, &model));
+    bool is_same = file->n_dims == model.n_dims;
+    for (int d = 0; is_same && d < model.n_dims; d++) is_same = file->shape[d] == model.shape[d];
+    if (!is_same)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is %s, the model's %s is %s", l->path, file->name,
+                       shape_text(file, a), model.name, shape_text(&model, b));
+    if (!ps_weight_is_float(file->dtype))
+        return PS_FAIL(PS_ENOSYS, "%s: tensor %.128s is %s, expected F64, F32, BF16 or F16", l->path, file->name,
+                       ps_safetensors_dtype_name(file->dtype));
+    return PS_OK;
+}
+
+/* A tied tensor that the file has twice, with other values, is not tied there. */
+static ps_status check_copy(const loading *l, int have, int want)
+{
+    const ps_weight *copy = ps_weight_source_get(l->source, have);
+    const ps_weight *used = ps_weight_source_get(l->source, l->match.of_want[want]);
+    int is_equal;
+    PS_TRY(ps_weight_source_is_equal(l->source, copy, used, &is_equal));
+    if (is_equal) return PS_OK;
+    return PS_FAIL(PS_EFORMAT,
+                   "%s: tensor %.128s differs from %.128s, but the model ties them (model.tie_word_embeddings)",
+                   l->path, copy->tensor.name, used->tensor.name);
+}
+
+/* Everything that can be wrong is looked at here, before anything is written. */
+static ps_status prepare(loading *l, bool allow_new_head)
+{
+    PS_TRY(ps_weight_source_open(l->path, &l->source));
+    l->n_have = ps_weight_source_count(l->source);
+    l->n_want = (int)ps_engine_n_tensors(l->e);
+    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));
+    PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->want, (void *)&l->want));
+    for (int i = 0; i < l->n_have; i++) l->have[i] = ps_weight_source_get(l->source, i)->tensor.name;
+    for (int i = 0; i < l->n_want; i++) {
+        ps_safetensor t = {0};
+        PS_TRY(describe(l->e, i, &t));
+        l->want[i] = t.name;
     }
-    for (int i = 0; i < ps_safetensors_count(file); i++) {
-        const char *name = ps_safetensors_get(file, i)->name;
-        bool known = false;
-        for (int64_t t = 0; t < ps_engine_n_tensors(e) && !known; t++) {
-            ps_safetensor want;
-            PS_TRY(describe(e, t, &want));
-            known = strcmp(want.name, name) == 0;
-        }
-        if (!known) return PS_FAIL(PS_EFORMAT, "%s: tensor %s is not one of the model's", path, name);
+    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, allow_new_head));
+    for (int i = 0; i < l->n_have; i++) {
+        if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
+        if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));
     }
     return PS_OK;
 }
 
+typedef struct reader {
+    const loading *l;
+    const ps_weight *w;
+    int64_t asked_end; /* of the file in which w is: fetched up to here */
+} reader;
+
+/* A window ahead, renewed when half of it is used up. */
+static void read_ahead(reader *r, int64_t offset)
+{
+    if (offset + AHEAD_BYTES / 2 < r->asked_end) return;
+    const int64_t begin = ps_max_i64(offset, r->asked_end);
+    r->asked_end = offset + AHEAD_BYTES;
+    ps_weight_source_will_read(r->l->source, r->w->file, begin, r->asked_end - begin);
+}
+
+static ps_status read_piece(void *user, int64_t first, int64_t n, void *dst)
+{
+    reader *r = user;
+    const int64_t item = ps_safetensors_dtype_bytes(r->w->tensor.dtype);
+    read_ahead(r, r->w->tensor.offset + first * item);
+    if (r->w->tensor.dtype != PS_SAFETENSORS_F64)
+        return ps_weight_source_read(r->l->source, r->w, first * item, dst, n * item);
+    double wide[1024];
+    for (int64_t done = 0; done < n; done += (int64_t)PS_ARRAY_LEN(wide)) {
+        const int64_t here = ps_min_i64((int64_t)PS_ARRAY_LEN(wide), n - done);
+        PS_TRY(ps_weight_source_read(r->l->source, r->w, (first + done) * item, wide, here * item));
+        ps_weight_f64_to_f32(wide, (float *)dst + done, here);
+    }
+    return PS_OK;
+}
+
+/* In the order of the files, so that the disk reads ahead. */
+static ps_status load_all(loading *l)
+{
+    reader r = {.l = l};
+    for (int i = 0; i < l->n_have; i++) {
+        const ps_weight *w = ps_weight_source_get(l->source, i);
+        ps_dtype dtype;
+        if (l->match.of_have[i] < 0) continue;
+        if (r.w == NULL || r.w->file != w->file) r.asked_end = 0;
+        r.w = w;
+        if (!ps_weight_dtype(r.w->tensor.dtype, &dtype)) dtype = PS_DTYPE_F32;
+        PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], dtype, read_piece, &r));
+    }
+    return PS_OK;
+}
+
+ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_new_head, ps_load_info *info)
+{
+    loading l = {.e = e, .path = path};
+    ps_status st;
+    if (info != NULL) *info = (ps_load_info){0};
+    PS_TRY_GOTO(prepare(&l, allow_new_head != 0));
+    PS_TRY_GOTO(load_all(&l));
+    if (info != NULL)
+        *info = (ps_load_info){.n_loaded = l.match.n_loaded,
+                               .n_new = l.match.n_new,
+                               .n_ignored = l.match.n_ignored,
+                               .first_new = l.match.n_new > 0 ? l.want[l.match.first_new] : NULL};
+out:
+    loading_deinit(&l);
+    return st;
+}
+
 ps_status ps_engine_load_weights(ps_engine *e, const char *path)
 {
-    ps_safetensors *file = NULL;
-    float *piece = NULL;
-    ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_safetensors_open(path, &file));
-    PS_TRY_GOTO(check_tensors(e, file, path));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof *piece, &piece));
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
-        ps_safetensor want;
-        PS_TRY_GOTO(describe(e, t, &want));
-        const ps_safetensor *have = ps_safetensors_find(file, want.name);
-        for (int64_t done = 0, all = elements_of(&want); done < all; done += PIECE_ELEMENTS) {
-            const int64_t here = ps_min_i64(PIECE_ELEMENTS, all - done);
-            PS_TRY_GOTO(
-                ps_safetensors_read(file, have, done * (int64_t)sizeof *piece, piece, here * (int64_t)sizeof *piece));
-            PS_TRY_GOTO(ps_engine_write_tensor(e, t, done, here, piece));
-        }
-    }
-out:
-    ps_mem_free(piece);
-    ps_safetensors_close(file);
-    return st;
+    return ps_engine_load_pretrained(e, path, 0, NULL);
 }

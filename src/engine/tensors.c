@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include "engine/engine.h"
+#include "engine/tensors.h"
 
 int64_t ps_engine_n_tensors(const ps_engine *e)
 {
@@ -119,6 +120,105 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
     span s = {.out = out, .first = first};
     const ps_list list = e->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
     return for_stretches(e, list, (int32_t)tensor, first, n, PS_ACCESS_READ, read_stretch, &s);
+}
+
+/* ---- whole tensors ---- */
+
+/* Elements moved at once: few, so that what was read is still in the cache when it is rounded, and that rounding stays on this
+ * thread. */
+#define PIECE_ELEMENTS 8192
+
+typedef struct transfer {
+    int32_t tensor;
+    ps_dtype dtype;
+    ps_tensor_give_func give;
+    ps_tensor_take_func take;
+    void *user;
+} transfer;
+
+static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *src, ps_dtype from, int64_t n)
+{
+    const ps_cast_args a = {.dst = dst, .src = src, .n = n, .dst_dtype = to, .src_dtype = from};
+    return e->settings.kernels.cast(NULL, &a);
+}
+
+/* Elements in chunks: `values`, and the same as operators read them unless `rounded` is NULL. */
+typedef struct filling {
+    ps_engine *e;
+    const transfer *t;
+    ps_dtype dtype, rounded_dtype;
+    char *values, *rounded;
+    int64_t first, n;
+} filling;
+
+static ps_status fill_piece(const filling *f, int64_t done)
+{
+    float piece[PIECE_ELEMENTS];
+    const int64_t n = ps_min_i64(PIECE_ELEMENTS, f->n - done);
+    char *const at = f->values + done * (int64_t)ps_dtype_bytes(f->dtype);
+    const bool in_place = f->t->dtype == f->dtype;
+    PS_TRY(f->t->give(f->t->user, f->first + done, n, in_place ? (void *)at : piece));
+    if (!in_place) PS_TRY(cast(f->e, at, f->dtype, piece, f->t->dtype, n));
+    if (f->rounded == NULL) return PS_OK;
+    char *const rounded_at = f->rounded + done * (int64_t)ps_dtype_bytes(f->rounded_dtype);
+    return cast(f->e, rounded_at, f->rounded_dtype, at, f->dtype, n);
+}
+
+static ps_status fill_values(const filling *f)
+{
+    for (int64_t done = 0; done < f->n; done += PIECE_ELEMENTS) PS_TRY(fill_piece(f, done));
+    return PS_OK;
+}
+
+/* Masters and 16-bit parameters together: both chunks are pinned, as when they are created and in Adam. */
+static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+{
+    const transfer *t = user;
+    filling f = {.e = e, .t = t, .dtype = list_dtype(e, list), .values = values, .first = offset, .n = n};
+    if (list == PS_LIST_PARAM16) return fill_values(&f);
+    const ps_layout *l = e->blueprint->layout;
+    const ps_place *p = &l->places[t->tensor];
+    const int64_t k = (p->offset + offset) / l->chunk_elements, at = (p->offset + offset) % l->chunk_elements;
+    const ps_chunk_id mirror = ps_store_chunk(l, PS_LIST_PARAM16, p->chunk + (int32_t)k);
+    char *payload = NULL;
+    PS_TRY(
+        ps_store_pin(e->tiers.store, mirror, e->blueprint->adam_tier[p->chunk + k], PS_ACCESS_WRITE, (void *)&payload));
+    f.rounded = payload + at * e->blueprint->item_bytes[PS_LIST_PARAM16];
+    f.rounded_dtype = list_dtype(e, PS_LIST_PARAM16);
+    const ps_status st = fill_values(&f);
+    ps_store_unpin(e->tiers.store, mirror);
+    return st;
+}
+
+ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give, void *user)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "replacing tensors"));
+    PS_TRY(check_range(e, tensor, 0, 0));
+    transfer t = {.tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user};
+    return for_stretches(e, value_list(e), t.tensor, 0, e->program->params[tensor].elements, PS_ACCESS_WRITE,
+                         fill_stretch, &t);
+}
+
+static ps_status drain_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+{
+    const transfer *t = user;
+    const ps_dtype dtype = list_dtype(e, list);
+    float piece[PIECE_ELEMENTS];
+    if (t->dtype == dtype) return t->take(t->user, offset, n, values);
+    for (int64_t done = 0; done < n; done += PIECE_ELEMENTS) {
+        const int64_t here = ps_min_i64(PIECE_ELEMENTS, n - done);
+        PS_TRY(cast(e, piece, t->dtype, (const char *)values + done * (int64_t)ps_dtype_bytes(dtype), dtype, here));
+        PS_TRY(t->take(t->user, offset + done, here, piece));
+    }
+    return PS_OK;
+}
+
+ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_take_func take, void *user)
+{
+    PS_TRY(check_range(e, tensor, 0, 0));
+    transfer t = {.dtype = dtype, .take = take, .user = user};
+    return for_stretches(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, PS_ACCESS_READ,
+                         drain_stretch, &t);
 }
 
 static ps_status hash_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)

@@ -1,0 +1,171 @@
+/* cmd_export.c - pstar export: a checkpoint as a folder for Hugging Face's transformers. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/bytes.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "checkpoint/export.h"
+#include "checkpoint/weight_convert.h"
+#include "cli.h"
+#include "config/hf_config.h"
+
+#define STATE_BYTES_MAX (16 * PS_MIB)
+
+typedef struct export_arguments {
+    const char *paths[2];
+    int n_paths;
+    const char *config, *dtype, *shard_size, *tokenizer;
+    bool force;
+} export_arguments;
+
+/* ---- the configuration ---- */
+
+/* "config" of a state.json. */
+static ps_status read_state_config(const char *path, ps_config **out)
+{
+    char *text = NULL, *inner = NULL;
+    int64_t n;
+    json_error_t error;
+    ps_status st;
+    PS_TRY(ps_file_read_all(path, STATE_BYTES_MAX, &text, &n));
+    json_t *root = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) {
+        st = PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+        goto out;
+    }
+    inner = json_dumps(json_object_get(root, "config"), 0);
+    st = inner != NULL ? ps_config_parse(inner, path, out) : PS_FAIL(PS_EFORMAT, "%s: no \"config\" in it", path);
+out:
+    free(inner);
+    json_decref(root);
+    ps_mem_free(text);
+    return st;
+}
+
+/* The state.json in the folder itself, or in the newest checkpoint of a run. */
+static ps_status find_config(const char *path, ps_config **out)
+{
+    char *state = NULL, *latest = NULL;
+    ps_status st;
+    PS_TRY_GOTO(ps_folder_join(path, "state.json", &state));
+    if (!ps_file_exists(state)) {
+        ps_mem_free(state);
+        state = NULL;
+        PS_TRY_GOTO(ps_run_latest_checkpoint(path, &latest));
+        if (latest == NULL) {
+            st = PS_FAIL(PS_EIO,
+                         "%s has neither state.json nor checkpoints/latest; name the run's configuration by --config",
+                         path);
+            goto out;
+        }
+        PS_TRY_GOTO(ps_folder_join(latest, "state.json", &state));
+    }
+    st = read_state_config(state, out);
+out:
+    ps_mem_free(latest);
+    ps_mem_free(state);
+    return st;
+}
+
+/* ---- export ---- */
+
+/* torch's name of what the files will hold: the type asked for, or that of the first tensor. */
+static const char *torch_dtype(const ps_weight_source *s, const ps_dtype *asked)
+{
+    static const char *const names[PS_DTYPE_COUNT] = {
+        [PS_DTYPE_F32] = "float32", [PS_DTYPE_BF16] = "bfloat16", [PS_DTYPE_F16] = "float16"};
+    ps_dtype first = PS_DTYPE_F32;
+    if (asked != NULL) return names[*asked];
+    if (ps_weight_source_count(s) > 0 && !ps_weight_dtype(ps_weight_source_get(s, 0)->tensor.dtype, &first))
+        first = PS_DTYPE_F32;
+    return names[first];
+}
+
+static ps_status read_options(const export_arguments *a, ps_export_options *o, ps_dtype *dtype)
+{
+    *o = (ps_export_options){
+        .tokenizer_folder = a->tokenizer, .max_shard_bytes = PS_EXPORT_SHARD_BYTES, .is_replacing = a->force};
+    if (a->dtype != NULL && !ps_weight_dtype_parse(a->dtype, dtype))
+        return PS_FAIL(PS_EINVAL, "--dtype %s: expected f32, bf16 or f16", a->dtype);
+    if (a->dtype != NULL) o->dtype = dtype;
+    if (a->shard_size != NULL) PS_TRY(ps_bytes_parse(a->shard_size, &o->max_shard_bytes));
+    if (o->max_shard_bytes < 1)
+        return PS_FAIL(PS_EINVAL, "--max-shard-size %s: expected at least 1 byte", a->shard_size);
+    if (a->tokenizer != NULL && !ps_folder_exists(a->tokenizer))
+        return PS_FAIL(PS_EIO, "--tokenizer %s is no folder", a->tokenizer);
+    return PS_OK;
+}
+
+static ps_status run_export(const export_arguments *a)
+{
+    const char *folder = a->paths[1];
+    ps_config *config = NULL;
+    ps_weight_source *s = NULL;
+    ps_export_options o;
+    ps_export_info info;
+    ps_dtype dtype;
+    char *json = NULL, bytes_text[PS_BYTES_TEXT_MAX];
+    ps_status st;
+    PS_TRY_GOTO(read_options(a, &o, &dtype));
+    PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : find_config(a->paths[0], &config));
+    PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
+    PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), &json));
+    o.config_json = json;
+    PS_TRY_GOTO(ps_export(s, folder, &o, &info));
+    for (int i = 0; i < ps_weight_source_n_files(s); i++) printf("from %s\n", ps_weight_source_path(s, i));
+    printf("%s: %d tensors, %s in %d file%s, config.json, %d files of the tokenizer\n", folder, info.n_tensors,
+           ps_bytes_format(info.tensor_bytes, bytes_text), info.n_shards, info.n_shards == 1 ? "" : "s", info.n_copied);
+out:
+    ps_free(json);
+    ps_weight_source_close(s);
+    ps_config_destroy(config);
+    return st;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    export_arguments *a = state->input;
+    switch (key) {
+    case 'c': a->config = arg; return 0;
+    case 'd': a->dtype = arg; return 0;
+    case 's': a->shard_size = arg; return 0;
+    case 't': a->tokenizer = arg; return 0;
+    case 'f': a->force = true; return 0;
+    case ARGP_KEY_ARG:
+        if (a->n_paths == 2) argp_usage(state);
+        a->paths[a->n_paths++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (a->n_paths != 2) argp_usage(state);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_export(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"config", 'c', "FILE", 0, "The run's configuration (default: the one in the checkpoint's state.json)", 0},
+        {"dtype", 'd', "TYPE", 0, "Round weights to f32, bf16 or f16 (default: as they are)", 0},
+        {"max-shard-size", 's', "SIZE", 0, "Bytes of weights in a file, such as 2GB (default: 5GB)", 0},
+        {"tokenizer", 't', "FOLDER", 0, "Copy the tokenizer's files from there", 0},
+        {"force", 'f', NULL, 0, "Replace FOLDER if it is there; it must hold files only", 0},
+        {0}};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "CHECKPOINT FOLDER",
+                                     .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
+                                            "safetensors, tokenizer. CHECKPOINT is a "
+                                            "checkpoint's folder, the output folder of pstar train (its "
+                                            "model.safetensors, else its newest checkpoint), or, "
+                                            "with --config, a file of weights."};
+    export_arguments a = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    return cli_report("export", run_export(&a));
+}

@@ -1,0 +1,16 @@
+/* weight_convert.h - elements of tensors in files as numbers: which types are weights, and rounding from one to another. */
+#ifndef PS_CHECKPOINT_WEIGHT_CONVERT_H
+#define PS_CHECKPOINT_WEIGHT_CONVERT_H
+
+#include <stdbool.h>
+
+#include "checkpoint/safetensors.h"
+#include "tensor/dtype.h"
+
+bool ps_weight_is_float(ps_safetensors_dtype t);              /* F64, F32, BF16, F16 */
+bool ps_weight_dtype(ps_safetensors_dtype t, ps_dtype *out);  /* the same type of ours; false when there is none */
+ps_safetensors_dtype ps_weight_safetensors_dtype(ps_dtype t); /* and back */
+bool ps_weight_dtype_parse(const char *text, ps_dtype *out);  /* "f32", "bf16", "f16"; false: something else */
+void ps_weight_f64_to_f32(const double *src, float *dst, int64_t n); /* rounded to nearest; dst may be src */
+
+#endif

@@ -1,0 +1,92 @@
+#include "checkpoint/weight_copy.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "checkpoint/weight_convert.h"
+#include "kernel/kernel.h"
+
+#define PIECE_ELEMENTS ((int64_t)1 << 17)
+
+typedef struct copier {
+    const ps_weight_source *source;
+    ps_safetensors_writer *writer;
+    ps_kernels kernels;
+    char *in, *out; /* [PIECE_ELEMENTS] of at most 8 bytes; of at most 4 */
+} copier;
+
+ps_safetensors_dtype ps_weight_copy_dtype(const ps_weight *w, const ps_dtype *dtype)
+{
+    const bool is_rounded = dtype != NULL && ps_weight_is_float(w->tensor.dtype);
+    return is_rounded ? ps_weight_safetensors_dtype(*dtype) : w->tensor.dtype;
+}
+
+/* n elements in c->in, of the type `from` in the file, rounded to `to`; the result is in *out. */
+static ps_status copier_round(copier *c, ps_safetensors_dtype from, ps_safetensors_dtype to, int64_t n,
+                              const char **out)
+{
+    ps_dtype src = PS_DTYPE_F32, dst;
+    *out = c->in;
+    if (from == to || !ps_weight_dtype(to, &dst)) return PS_OK;
+    if (!ps_weight_dtype(from, &src)) {
+        src = PS_DTYPE_F32;
+        ps_weight_f64_to_f32((const double *)(void *)c->in, (float *)(void *)c->in, n);
+    }
+    if (src == dst) return PS_OK;
+    *out = c->out;
+    return c->kernels.cast(NULL,
+                           &(ps_cast_args){.dst = c->out, .src = c->in, .n = n, .dst_dtype = dst, .src_dtype = src});
+}
+
+static ps_status copier_copy(copier *c, const ps_weight *w, int i, ps_safetensors_dtype to)
+{
+    const int64_t item = ps_safetensors_dtype_bytes(w->tensor.dtype), n_all = w->tensor.n_bytes / item;
+    for (int64_t done = 0; done < n_all; done += PIECE_ELEMENTS) {
+        const int64_t n = ps_min_i64(PIECE_ELEMENTS, n_all - done);
+        const char *piece;
+        PS_TRY(ps_weight_source_read(c->source, w, done * item, c->in, n * item));
+        PS_TRY(copier_round(c, w->tensor.dtype, to, n, &piece));
+        PS_TRY(ps_safetensors_writer_append(c->writer, i, piece, n * ps_safetensors_dtype_bytes(to)));
+    }
+    return PS_OK;
+}
+
+ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *copies, int n, const ps_dtype *dtype,
+                              const char *path)
+{
+    static const ps_safetensors_metadata metadata = {"format", "pt"};
+    copier c = {.source = s};
+    ps_safetensor *tensors = NULL;
+    ps_status st;
+    ps_kernels_init_cpu(&c.kernels, ps_cpu_isa_detect());
+    PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(double), &c.in));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(float), &c.out));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
+    for (int i = 0; i < n; i++) {
+        const ps_weight *w = ps_weight_source_get(s, copies[i].weight);
+        tensors[i] = w->tensor;
+        tensors[i].name = copies[i].name;
+        tensors[i].dtype = ps_weight_copy_dtype(w, dtype);
+    }
+    PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, n, &metadata, 1, &c.writer));
+    for (int i = 0; i < n; i++)
+        PS_TRY_GOTO(copier_copy(&c, ps_weight_source_get(s, copies[i].weight), i, tensors[i].dtype));
+    st = ps_safetensors_writer_commit(c.writer);
+    c.writer = NULL;
+out:
+    ps_safetensors_writer_cancel(c.writer);
+    ps_mem_free(tensors);
+    ps_mem_free(c.out);
+    ps_mem_free(c.in);
+    return st;
+}
+
+ps_status ps_weight_merge(const ps_weight_source *s, const char *path)
+{
+    const int n = ps_weight_source_count(s);
+    ps_weight_copy *copies = NULL;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *copies, &copies));
+    for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
+    const ps_status st = ps_weight_copy_file(s, copies, n, NULL, path);
+    ps_mem_free(copies);
+    return st;
+}

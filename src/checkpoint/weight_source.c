@@ -1,0 +1,478 @@
+#include "checkpoint/weight_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/mem.h"
+#include "checkpoint/name_index.h"
+#include "checkpoint/shard_index.h"
+#include "checkpoint/torch_pickle.h"
+#include "checkpoint/torch_zip.h"
+
+#define PICKLE_BYTES_MAX (16 * PS_MIB)
+#define COMPARE_BYTES (256 * PS_KIB)
+
+/* One of the two formats. */
+typedef struct source_file {
+    char *path;
+    ps_safetensors *safetensors;
+    ps_file *torch_file;
+    ps_torch_pickle *pickle; /* owns the names */
+} source_file;
+
+struct ps_weight_source {
+    source_file *files; /* [n_files] */
+    int n_files, file_capacity;
+    ps_weight *weights; /* [n], by file and offset */
+    int n;
+    ps_name_index index;
+    char kind[64];
+    bool may_repeat; /* a tensor may be in several files, with the same bytes */
+};
+
+/* ---- one file ---- */
+
+static ps_status source_add_weight(ps_weight_source *s, const ps_safetensor *t, int file)
+{
+    /* doubles by and by: as many copies as there are powers of two */
+    if ((s->n & (s->n - 1)) == 0)
+        PS_TRY(ps_mem_grow(&s->weights, (size_t)s->n, s->n > 0 ? 2 * (size_t)s->n : 1, sizeof *s->weights));
+    s->weights[s->n++] = (ps_weight){.tensor = *t, .file = file};
+    return PS_OK;
+}
+
+static ps_status source_add_safetensors(ps_weight_source *s, source_file *f)
+{
+    PS_TRY(ps_safetensors_open(f->path, &f->safetensors));
+    for (int i = 0; i < ps_safetensors_count(f->safetensors); i++)
+        PS_TRY(source_add_weight(s, ps_safetensors_get(f->safetensors, i), (int)(f - s->files)));
+    return PS_OK;
+}
+
+static ps_status torch_check_byteorder(const char *path, const ps_torch_zip *zip)
+{
+    char *order = NULL;
+    const ps_torch_record *r = ps_torch_zip_find(zip, "byteorder");
+    if (r == NULL) return PS_OK; /* older than PyTorch 2.1 */
+    PS_TRY(ps_torch_zip_read(zip, r, 64, &order));
+    const bool is_little = strcmp(order, "little") == 0;
+    ps_mem_free(order);
+    return is_little ? PS_OK : PS_FAIL(PS_ENOSYS, "%s: written on a big-endian machine", path);
+}
+
+static ps_status source_add_torch_tensor(ps_weight_source *s, const source_file *f, const ps_torch_zip *zip,
+                                         const ps_torch_tensor *t)
+{
+    char name[256];
+    snprintf(name, sizeof name, "data/%s", t->storage);
+    const ps_torch_record *r = ps_torch_zip_find(zip, name);
+    if (r == NULL || r->n_bytes != t->storage_bytes)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: record %.128s has %lld bytes, expected %lld", f->path,
+                       t->tensor.name, name, r != NULL ? (long long)r->n_bytes : 0, (long long)t->storage_bytes);
+    ps_safetensor placed = t->tensor;
+    placed.offset += r->offset;
+    return source_add_weight(s, &placed, (int)(f - s->files));
+}
+
+static ps_status source_read_torch(ps_weight_source *s, source_file *f, const ps_torch_zip *zip)
+{
+    char *data = NULL;
+    const ps_torch_record *r = ps_torch_zip_find(zip, "data.pkl");
+    if (r == NULL || ps_torch_zip_find(zip, "constants.pkl") != NULL)
+        return PS_FAIL(PS_EFORMAT, "%s: %s; save the state_dict by torch.save or as safetensors", f->path,
+                       r == NULL ? "no record data.pkl in it: not written by torch.save" : "a TorchScript program");
+    PS_TRY(torch_check_byteorder(f->path, zip));
+    PS_TRY(ps_torch_zip_read(zip, r, PICKLE_BYTES_MAX, &data));
+    const ps_status st = ps_torch_pickle_read(f->path, data, r->n_bytes, &f->pickle);
+    ps_mem_free(data);
+    PS_TRY(st);
+    for (int i = 0; i < ps_torch_pickle_count(f->pickle); i++)
+        PS_TRY(source_add_torch_tensor(s, f, zip, ps_torch_pickle_get(f->pickle, i)));
+    return PS_OK;
+}
+
+static ps_status source_add_torch(ps_weight_source *s, source_file *f)
+{
+    ps_torch_zip *zip = NULL;
+    PS_TRY(ps_file_open(f->path, &f->torch_file));
+    PS_TRY(ps_torch_zip_open(f->torch_file, &zip));
+    const ps_status st = source_read_torch(s, f, zip);
+    ps_torch_zip_close(zip);
+    return st;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), n_end = strlen(end);
+    return n >= n_end && strcmp(s + n - n_end, end) == 0;
+}
+
+/* By name, and by the first bytes when the name says nothing: a zip file, or a pickle (which gets its message there). */
+static ps_status source_is_torch(const char *path, bool *is_torch)
+{
+    ps_file *f = NULL;
+    char head[2] = {0};
+    *is_torch = ends_with(path, ".bin") || ends_with(path, ".pt") || ends_with(path, ".pth");
+    if (*is_torch || ends_with(path, ".safetensors")) return PS_OK;
+    PS_TRY(ps_file_open(path, &f));
+    const ps_status st = ps_file_bytes(f) >= 2 ? ps_file_read(f, 0, head, 2) : PS_OK;
+    ps_file_close(f);
+    *is_torch = memcmp(head, "PK", 2) == 0 || memcmp(head, "\x80\x02", 2) == 0;
+    return st;
+}
+
+/* Takes the path over, also when it fails. */
+static ps_status source_add_file(ps_weight_source *s, char *path)
+{
+    bool is_torch = false;
+    if (s->n_files == s->file_capacity) {
+        const int more = s->file_capacity > 0 ? 2 * s->file_capacity : 4;
+        const ps_status st = ps_mem_grow(&s->files, (size_t)s->file_capacity, (size_t)more, sizeof *s->files);
+        if (st != PS_OK) ps_mem_free(path);
+        PS_TRY(st);
+        s->file_capacity = more;
+    }
+    source_file *f = &s->files[s->n_files++];
+    f->path = path;
+    PS_TRY(source_is_torch(path, &is_torch));
+    return is_torch ? source_add_torch(s, f) : source_add_safetensors(s, f);
+}
+
+/* ---- all files ---- */
+
+static int source_compare(const void *a, const void *b)
+{
+    const ps_weight *x = a, *y = b;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    if (x->tensor.offset != y->tensor.offset) return x->tensor.offset < y->tensor.offset ? -1 : 1;
+    return strcmp(x->tensor.name, y->tensor.name);
+}
+
+/* A tensor that is there twice: an error, or the same bytes, if that is allowed. */
+static ps_status source_check_double(const ps_weight_source *s, const ps_weight *a, const ps_weight *b)
+{
+    int is_equal = 0;
+    if (s->may_repeat) PS_TRY(ps_weight_source_is_equal(s, a, b, &is_equal));
+    if (is_equal) return PS_OK;
+    return PS_FAIL(PS_EFORMAT, "tensor %.128s is in %s and in %s%s", a->tensor.name, s->files[a->file].path,
+                   s->files[b->file].path, s->may_repeat ? ", and not the same" : "");
+}
+
+static ps_status source_finish(ps_weight_source *s)
+{
+    if (s->n > 0) qsort(s->weights, (size_t)s->n, sizeof *s->weights, source_compare);
+    PS_TRY(ps_name_index_init(&s->index, s->n));
+    int n = 0;
+    for (int i = 0; i < s->n; i++) {
+        const int32_t first = ps_name_index_find(&s->index, s->weights[i].tensor.name);
+        if (first >= 0) {
+            PS_TRY(source_check_double(s, &s->weights[first], &s->weights[i]));
+            continue;
+        }
+        s->weights[n] = s->weights[i];
+        (void)ps_name_index_add(&s->index, s->weights[n].tensor.name, n);
+        n++;
+    }
+    s->n = n;
+    if (s->kind[0] == '\0')
+        snprintf(s->kind, sizeof s->kind, "%s", s->files[0].safetensors != NULL ? "safetensors" : "torch.save");
+    return PS_OK;
+}
+
+/* ---- folders ---- */
+
+static ps_status source_add_in(ps_weight_source *s, const char *folder, const char *name)
+{
+    char *path = NULL;
+    PS_TRY(ps_folder_join(folder, name, &path));
+    return source_add_file(s, path);
+}
+
+/* Every tensor is where the index says, and no shard has one that the index lacks. */
+static ps_status source_check_index(const ps_weight_source *s, const ps_shard_index *x, const char *path)
+{
+    ps_name_index found;
+    ps_status st = ps_name_index_init(&found, s->n);
+    for (int i = 0; i < s->n && st == PS_OK; i++) {
+        const ps_weight *w = &s->weights[i];
+        const int file = ps_shard_index_find(x, w->tensor.name);
+        if (file != w->file)
+            st = PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is in %s, but the index %s", path, w->tensor.name,
+                         s->files[w->file].path, file < 0 ? "lacks it" : "names another file");
+        (void)ps_name_index_add(&found, w->tensor.name, i);
+    }
+    for (int i = 0; i < ps_shard_index_n_tensors(x) && st == PS_OK; i++) {
+        int file;
+        const char *name = ps_shard_index_tensor(x, i, &file);
+        if (ps_name_index_find(&found, name) < 0)
+            st = PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is missing in %s", path, name, s->files[file].path);
+    }
+    ps_name_index_deinit(&found);
+    return st;
+}
+
+static ps_status source_add_shards(ps_weight_source *s, const char *folder, const char *name, const char *format)
+{
+    char *path = NULL;
+    ps_shard_index *x = NULL;
+    ps_status st;
+    PS_TRY(ps_folder_join(folder, name, &path));
+    PS_TRY_GOTO(ps_shard_index_open(path, &x));
+    const int n = ps_shard_index_n_files(x);
+    for (int i = 0; i < n; i++) PS_TRY_GOTO(source_add_in(s, folder, ps_shard_index_file(x, i)));
+    if (n == 0) {
+        st = PS_FAIL(PS_EFORMAT, "%s: its \"weight_map\" is empty", path);
+        goto out;
+    }
+    snprintf(s->kind, sizeof s->kind, "%d shards of %s", n, format);
+    st = source_check_index(s, x, path);
+out:
+    ps_shard_index_close(x);
+    ps_mem_free(path);
+    return st;
+}
+
+/* Is it the name of a rank's file: exactly "model-{rank}-of-{n}.safetensors", without leading zeros (shards have them)? */
+static bool is_rank_name(const char *name, int *rank, int *n)
+{
+    char again[64];
+    if (sscanf(name, "model-%9d-of-%9d.safetensors", rank, n) != 2 || *rank < 0 || *rank >= *n) return false;
+    snprintf(again, sizeof again, "model-%d-of-%d.safetensors", *rank, *n);
+    return strcmp(name, again) == 0;
+}
+
+/* The files of all ranks; *n_found is 0 when there is none of any. */
+static ps_status source_add_ranks(ps_weight_source *s, const char *folder, int *n_found)
+{
+    ps_folder_list l;
+    ps_status st = PS_OK;
+    int world = 0;
+    *n_found = 0;
+    PS_TRY(ps_folder_list_read(folder, &l));
+    for (int i = 0; i < l.n; i++) {
+        int rank, n;
+        if (!is_rank_name(l.names[i], &rank, &n)) continue;
+        if (world != 0 && n != world) {
+            st = PS_FAIL(PS_EFORMAT, "%s: files of %d ranks and of %d", folder, world, n);
+            goto out;
+        }
+        world = n;
+        ++*n_found;
+    }
+    if (*n_found == 0) goto out;
+    for (int rank = 0; rank < world; rank++) {
+        char name[64];
+        snprintf(name, sizeof name, "model-%d-of-%d.safetensors", rank, world);
+        PS_TRY_GOTO(source_add_in(s, folder, name));
+    }
+    s->may_repeat = true; /* what every rank has: parameters outside of chunks */
+    snprintf(s->kind, sizeof s->kind, "checkpoint of %d rank%s", world, world == 1 ? "" : "s");
+out:
+    ps_folder_list_free(&l);
+    return st;
+}
+
+static ps_status has_file(const char *folder, const char *name, bool *out)
+{
+    char *path = NULL;
+    PS_TRY(ps_folder_join(folder, name, &path));
+    *out = ps_file_exists(path);
+    ps_mem_free(path);
+    return PS_OK;
+}
+
+ps_status ps_run_latest_checkpoint(const char *run, char **out)
+{
+    char *path = NULL, *text = NULL, *folder = NULL;
+    int64_t n = 0;
+    ps_status st;
+    *out = NULL;
+    PS_TRY_GOTO(ps_folder_join(run, "checkpoints", &folder));
+    PS_TRY_GOTO(ps_folder_join(folder, "latest", &path));
+    if (!ps_file_exists(path)) goto out;
+    PS_TRY_GOTO(ps_file_read_all(path, 4096, &text, &n));
+    /* a checksum may follow the name */
+    text[strcspn(text, " \r\n")] = '\0';
+    if (text[0] == '\0' || text[0] == '.' || strchr(text, '/') != NULL)
+        st = PS_FAIL(PS_EFORMAT, "%s: expected the name of a folder, found \"%.128s\"", path, text);
+    else
+        st = ps_folder_join(folder, text, out);
+out:
+    ps_mem_free(folder);
+    ps_mem_free(text);
+    ps_mem_free(path);
+    return st;
+}
+
+static ps_status source_add_folder(ps_weight_source *s, const char *folder, bool may_be_run);
+
+static ps_status source_add_checkpoint(ps_weight_source *s, const char *folder, bool may_be_run)
+{
+    int n_ranks;
+    char *latest = NULL;
+    PS_TRY(source_add_ranks(s, folder, &n_ranks));
+    if (n_ranks > 0) return PS_OK;
+    if (may_be_run) PS_TRY(ps_run_latest_checkpoint(folder, &latest));
+    if (latest == NULL)
+        return PS_FAIL(PS_EIO,
+                       "%s: no weights in this folder: expected model.safetensors, pytorch_model.bin, one of them with "
+                       ".index.json, model-0-of-1.safetensors, or checkpoints/latest",
+                       folder);
+    const ps_status st = source_add_folder(s, latest, false);
+    ps_mem_free(latest);
+    return st;
+}
+
+static ps_status source_add_folder(ps_weight_source *s, const char *folder, bool may_be_run)
+{
+    static const struct {
+        const char *name, *shards_of;
+    } looks[] = {{"model.safetensors", NULL},
+                 {"model.safetensors.index.json", "safetensors"},
+                 {"pytorch_model.bin", NULL},
+                 {"pytorch_model.bin.index.json", "torch.save"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(looks); i++) {
+        bool is_there;
+        PS_TRY(has_file(folder, looks[i].name, &is_there));
+        if (!is_there) continue;
+        return looks[i].shards_of != NULL ? source_add_shards(s, folder, looks[i].name, looks[i].shards_of)
+                                          : source_add_in(s, folder, looks[i].name);
+    }
+    return source_add_checkpoint(s, folder, may_be_run);
+}
+
+/* ---- open and read ---- */
+
+ps_status ps_weight_source_open_files(const char *const *paths, int n, ps_weight_source **out)
+{
+    PS_ASSERT(n > 0);
+    *out = NULL;
+    ps_status st;
+    ps_weight_source *s = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
+    for (int i = 0; i < n; i++) {
+        char *path = NULL;
+        PS_TRY_GOTO(ps_mem_strdup(paths[i], &path));
+        PS_TRY_GOTO(source_add_file(s, path));
+    }
+    s->may_repeat = true;
+    if (n > 1) snprintf(s->kind, sizeof s->kind, "%d files", n);
+    PS_TRY_GOTO(source_finish(s));
+    *out = s;
+    s = NULL;
+out:
+    ps_weight_source_close(s);
+    return st;
+}
+
+ps_status ps_weight_source_open(const char *path, ps_weight_source **out)
+{
+    if (!ps_folder_exists(path)) return ps_weight_source_open_files(&path, 1, out);
+    *out = NULL;
+    ps_status st;
+    ps_weight_source *s = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
+    PS_TRY_GOTO(source_add_folder(s, path, true));
+    PS_TRY_GOTO(source_finish(s));
+    *out = s;
+    s = NULL;
+out:
+    ps_weight_source_close(s);
+    return st;
+}
+
+void ps_weight_source_close(ps_weight_source *s)
+{
+    if (s == NULL) return;
+    ps_name_index_deinit(&s->index);
+    ps_mem_free(s->weights);
+    for (int i = 0; i < s->n_files; i++) {
+        ps_torch_pickle_close(s->files[i].pickle);
+        ps_file_close(s->files[i].torch_file);
+        ps_safetensors_close(s->files[i].safetensors);
+        ps_mem_free(s->files[i].path);
+    }
+    ps_mem_free(s->files);
+    ps_mem_free(s);
+}
+
+const char *ps_weight_source_kind(const ps_weight_source *s)
+{
+    return s->kind;
+}
+
+int ps_weight_source_n_files(const ps_weight_source *s)
+{
+    return s->n_files;
+}
+
+const char *ps_weight_source_path(const ps_weight_source *s, int file)
+{
+    PS_ASSERT(file >= 0 && file < s->n_files);
+    return s->files[file].path;
+}
+
+const char *ps_weight_source_metadata(const ps_weight_source *s, int file, const char *key)
+{
+    PS_ASSERT(file >= 0 && file < s->n_files);
+    return s->files[file].safetensors != NULL ? ps_safetensors_metadata_value(s->files[file].safetensors, key) : NULL;
+}
+
+int ps_weight_source_count(const ps_weight_source *s)
+{
+    return s->n;
+}
+
+const ps_weight *ps_weight_source_get(const ps_weight_source *s, int i)
+{
+    PS_ASSERT(i >= 0 && i < s->n);
+    return &s->weights[i];
+}
+
+int ps_weight_source_find(const ps_weight_source *s, const char *name)
+{
+    return ps_name_index_find(&s->index, name);
+}
+
+ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
+                                int64_t n_bytes)
+{
+    PS_ASSERT(offset >= 0 && n_bytes >= 0 && offset + n_bytes <= w->tensor.n_bytes);
+    const source_file *f = &s->files[w->file];
+    if (f->safetensors != NULL) return ps_safetensors_read(f->safetensors, &w->tensor, offset, dst, n_bytes);
+    return ps_file_read(f->torch_file, w->tensor.offset + offset, dst, n_bytes);
+}
+
+void ps_weight_source_will_read(const ps_weight_source *s, int file, int64_t offset, int64_t n_bytes)
+{
+    const source_file *f = &s->files[file];
+    if (f->safetensors != NULL)
+        ps_safetensors_will_read(f->safetensors, offset, n_bytes);
+    else
+        ps_file_will_read(f->torch_file, offset, n_bytes);
+}
+
+ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b, int *is_equal)
+{
+    const ps_safetensor *x = &a->tensor, *y = &b->tensor;
+    char *pieces = NULL;
+    ps_status st;
+    *is_equal = x->dtype == y->dtype && x->n_dims == y->n_dims &&
+                memcmp(x->shape, y->shape, (size_t)x->n_dims * sizeof *x->shape) == 0;
+    if (!*is_equal || (a->file == b->file && x->offset == y->offset)) return PS_OK;
+    PS_TRY(ps_mem_alloc(2, COMPARE_BYTES, &pieces));
+    for (int64_t done = 0; done < x->n_bytes && *is_equal; done += COMPARE_BYTES) {
+        const int64_t n = ps_min_i64(COMPARE_BYTES, x->n_bytes - done);
+        PS_TRY_GOTO(ps_weight_source_read(s, a, done, pieces, n));
+        PS_TRY_GOTO(ps_weight_source_read(s, b, done, pieces + COMPARE_BYTES, n));
+        *is_equal = memcmp(pieces, pieces + COMPARE_BYTES, (size_t)n) == 0;
+    }
+    st = PS_OK;
+out:
+    ps_mem_free(pieces);
+    return st;
+}
