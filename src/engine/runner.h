@@ -6,6 +6,7 @@
 #define PS_ENGINE_RUNNER_H
 
 #include "engine/blueprint.h"
+#include "engine/snapshot.h"
 
 /* What a forward pass is for. */
 typedef enum ps_pass {
@@ -39,6 +40,7 @@ typedef struct ps_runner {
     ps_update update;
     bool *chunk_pending;             /* [n_chunks] */
     const int32_t *tokens, *targets; /* the caller's batch, during ps_runner_forward */
+    ps_snapshot snapshot;            /* under way, or empty */
 } ps_runner;
 
 /* Tiers and blueprint must outlive it. */
