@@ -163,25 +163,29 @@ static ps_status move_latest(const ps_checkpoint_folder *f)
     return st;
 }
 
-static bool has_file(const char *folder, const char *name)
+static ps_status has_file(const char *folder, const char *name, bool *yes)
 {
     char *path = NULL;
-    const bool yes = ps_checkpoint_path(folder, name, &path) == PS_OK && ps_file_exists(path);
+    PS_TRY(ps_checkpoint_path(folder, name, &path));
+    *yes = ps_file_exists(path);
     ps_mem_free(path);
-    return yes;
+    return PS_OK;
 }
 
-bool ps_checkpoint_folder_has_latest(const char *root)
+ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes)
 {
-    return has_file(root, PS_CHECKPOINT_LATEST);
+    return has_file(root, PS_CHECKPOINT_LATEST, yes);
 }
 
 ps_status ps_checkpoint_folder_find(const char *path, char **out)
 {
     *out = NULL;
     char name[PS_CHECKPOINT_NAME_MAX];
-    if (has_file(path, PS_CHECKPOINT_STATE)) return ps_mem_strdup(path, out);
-    if (!ps_checkpoint_folder_has_latest(path))
+    bool yes;
+    PS_TRY(has_file(path, PS_CHECKPOINT_STATE, &yes));
+    if (yes) return ps_mem_strdup(path, out);
+    PS_TRY(ps_checkpoint_folder_has_latest(path, &yes));
+    if (!yes)
         return PS_FAIL(PS_EIO, "%s: no checkpoint: it has neither " PS_CHECKPOINT_STATE " nor " PS_CHECKPOINT_LATEST,
                        path);
     PS_TRY(read_latest(path, name));
@@ -286,8 +290,9 @@ ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last
     PS_TRY(give_name(f));
     PS_TRY(ps_file_sync_folder(f->root));
     PS_TRY(move_latest(f));
-    if (remove_surplus(f, keep_last) == PS_OK) return PS_OK;
+    const ps_status st = remove_surplus(f, keep_last);
+    if (st == PS_OK) return PS_OK;
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
-    return PS_FAIL(PS_EIO, "%s is complete, but an older checkpoint could not be removed: %s", f->final, cause);
+    return PS_FAIL(st, "%s is complete, but an older checkpoint could not be removed: %s", f->final, cause);
 }

@@ -45,7 +45,7 @@ void ps_checkpoint_folder_clean(const char *root);
 /* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise. *out: freed with
  * ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
-bool ps_checkpoint_folder_has_latest(const char *root);
+PS_NODISCARD ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes);
 
 /* "<folder>/<name>"; freed with ps_mem_free. */
 PS_NODISCARD ps_status ps_checkpoint_path(const char *folder, const char *name, char **out);

@@ -331,10 +331,9 @@ static ps_status load_file(loader *l, int rank, int part)
     void *block = NULL;
     pthread_t thread;
     ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_mem_alloc((size_t)RING_BYTES + 64, 1, &block));
-    char *aligned = (char *)block + (64 - (uintptr_t)block % 64);
+    PS_TRY_GOTO(ps_mem_alloc((size_t)RING_BYTES, 1, &block));
     PS_TRY_GOTO(ps_mem_alloc((size_t)READ_BYTES, 1, &r.buffer));
-    PS_TRY_GOTO(ps_piece_ring_create(aligned, RING_BYTES, &r.ring));
+    PS_TRY_GOTO(ps_piece_ring_create(block, RING_BYTES, &r.ring));
     PS_TRY_GOTO(ps_file_open(r.file->path, &r.content));
     r.hash = XXH3_createState();
     if (r.hash == NULL) {

@@ -40,7 +40,7 @@ typedef struct saver {
     atomic_bool is_done;
     ps_status status; /* of the thread that owns the files */
     char message[1024];
-    char small_block[PS_PIECE_RING_BYTES_MIN] __attribute__((aligned(64)));
+    char small_block[PS_PIECE_RING_BYTES_MIN];
 } saver;
 
 static void fail_save(saver *s, ps_status st)
@@ -91,6 +91,16 @@ static ps_status complete(saver *s)
     return ps_checkpoint_folder_commit(&s->folder, s->keep_last);
 }
 
+/* Whatever is not complete; nothing is left to do after a success. */
+static void cancel_files(saver *s)
+{
+    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {
+        ps_safetensors_writer_cancel(s->files[part]);
+        s->files[part] = NULL;
+    }
+    ps_checkpoint_folder_close(&s->folder);
+}
+
 static void *writer_main(void *arg)
 {
     saver *s = arg;
@@ -100,8 +110,7 @@ static void *writer_main(void *arg)
         write_piece(s, (ps_list)(p.index % PS_LIST_COUNT), place, p.offset, p.data, p.n_bytes);
     }
     if (s->status == PS_OK && s->all_in) fail_save(s, complete(s));
-    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) ps_safetensors_writer_cancel(s->files[part]);
-    ps_checkpoint_folder_close(&s->folder);
+    cancel_files(s);
     s->end_ns = ps_clock_ns();
     atomic_store(&s->is_done, true);
     return NULL;
@@ -223,8 +232,7 @@ static void close_saver(void *user)
         if (!s->all_in) ps_piece_ring_close(s->ring);
         pthread_join(s->thread, NULL);
     } else {
-        for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) ps_safetensors_writer_cancel(s->files[part]);
-        ps_checkpoint_folder_close(&s->folder);
+        cancel_files(s);
     }
     ps_piece_ring_destroy(s->ring);
     ps_checkpoint_state_deinit(&s->state);

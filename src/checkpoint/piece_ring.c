@@ -29,7 +29,7 @@ struct ps_piece_ring {
 ps_status ps_piece_ring_create(void *block, int64_t bytes, ps_piece_ring **out)
 {
     *out = NULL;
-    PS_ASSERT(bytes >= PS_PIECE_RING_BYTES_MIN && (uintptr_t)block % RING_UNIT == 0);
+    PS_ASSERT(bytes >= PS_PIECE_RING_BYTES_MIN);
     ps_piece_ring *r = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->block = block;

@@ -22,7 +22,7 @@ typedef struct ps_ring_piece {
     const void *data;
 } ps_ring_piece;
 
-/* block: 64-byte aligned, at least PS_PIECE_RING_BYTES_MIN, and the caller's until the ring is destroyed. */
+/* block: at least PS_PIECE_RING_BYTES_MIN; it must outlive the ring. Pieces are aligned as it is, up to 64 bytes. */
 PS_NODISCARD ps_status ps_piece_ring_create(void *block, int64_t bytes, ps_piece_ring **out);
 void ps_piece_ring_destroy(ps_piece_ring *r); /* NULL is accepted; nobody may be waiting */
 

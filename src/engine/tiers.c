@@ -42,8 +42,8 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .prefetch = o->prefetch,
         .wait_at_once = o->wait_at_once,
     };
-    PS_TRY_GOTO(ps_store_create(&desc, &t->store));
     PS_TRY_GOTO(take_staging(o, t));
+    PS_TRY_GOTO(ps_store_create(&desc, &t->store));
     return PS_OK;
 out:
     ps_tiers_close(t);
