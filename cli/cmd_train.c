@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "checkpoints.h"
 #include "cli.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
@@ -30,6 +31,9 @@ typedef struct run {
     ps_feed_batch batch;
     run_totals totals;
     progress progress;
+    checkpoints checkpoints;
+    bool resume;
+    const char *resume_from; /* NULL: the latest */
 } run;
 
 static volatile sig_atomic_t stop_asked;
@@ -62,6 +66,27 @@ static ps_status open_data(run *r)
     return PS_OK;
 }
 
+static void print_load(const char *path, const ps_load_info *info)
+{
+    printf("%lld parameters begin as in %s", (long long)info->n_loaded, path);
+    if (info->n_new > 0) printf(", %lld at random (%s ...)", (long long)info->n_new, info->first_new);
+    if (info->n_ignored > 0) printf("; %lld tensors of it are not used", (long long)info->n_ignored);
+    putchar('\n');
+}
+
+/* What a run begins with that is not resumed: a model's weights, or those that a file has. */
+static ps_status begin_weights(run *r)
+{
+    const ps_options *o = r->o;
+    if (o->model_from_pretrained[0] != '\0') {
+        ps_load_info info;
+        PS_TRY(ps_engine_load_pretrained(r->engine, o->model_from_pretrained, o->model_new_head, &info));
+        print_load(o->model_from_pretrained, &info);
+    }
+    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(r->engine, o->train_init_from));
+    return PS_OK;
+}
+
 static ps_status open_run(run *r)
 {
     const ps_options *o = r->o;
@@ -70,7 +95,10 @@ static ps_status open_run(run *r)
     PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
     PS_TRY(ps_feed_batch_init(&r->batch, r->feed, r->B));
-    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(r->engine, o->train_init_from));
+    PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->log, &r->progress, r->feed, r->resume));
+    if (r->resume) PS_TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
+    if (r->totals.resumed_step == 0) PS_TRY(begin_weights(r));
+    PS_TRY(run_log_begin(r->log, r->totals.resumed_step));
     if (o->client_mem_tracer_use_async_mem_monitor) PS_TRY(memory_monitor_start(&r->monitor));
     return PS_OK;
 }
@@ -105,7 +133,7 @@ static ps_status evaluate(run *r, double *loss)
 static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
 {
     run_totals *t = &r->totals;
-    if (t->steps == 0) t->loss_first = s->loss;
+    if (t->steps == t->resumed_step) t->loss_first = s->loss;
     t->loss_last = s->loss;
     t->steps = s->step;
     t->tokens += r->B * r->T * r->accumulation;
@@ -137,7 +165,9 @@ static ps_status one_step(run *r, int64_t step)
     s.skipped = info.skipped;
     progress_show(&r->progress, &s, &after);
     const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
-    return run_log_step(r->log, &s, &info, &before, &after, rss);
+    PS_TRY(run_log_step(r->log, &s, &info, &before, &after, rss));
+    checkpoints_after_step(&r->checkpoints, step);
+    return PS_OK;
 }
 
 static const char *backend_name(const ps_options *o)
@@ -178,20 +208,28 @@ static ps_status run_all(run *r)
     r->totals.memory = r->totals.before;
     r->totals.loss_first = r->totals.loss_last = NAN;
     progress_begin(&r->progress, r->o->train_steps, r->o->train_log_interval);
-    for (int64_t step = 1; step <= r->o->train_steps && !stop_asked; step++) PS_TRY(one_step(r, step));
+    r->totals.steps = r->totals.resumed_step;
+    for (int64_t step = r->totals.steps + 1; step <= r->o->train_steps && !stop_asked; step++)
+        PS_TRY(one_step(r, step));
     progress_end(&r->progress);
     if (stop_asked)
         printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o->train_steps);
-    return finish(r);
+    /* the weights and the report are written also when the last checkpoint could not be */
+    const ps_status saved = checkpoints_end(&r->checkpoints, r->totals.steps);
+    char cause[512];
+    snprintf(cause, sizeof cause, "%.500s", ps_last_error());
+    PS_TRY(finish(r));
+    return saved == PS_OK ? PS_OK : PS_FAIL(saved, "%s", cause);
 }
 
 /* ---- arguments ---- */
 
-enum { OPTION_HELP_CONFIG = 1000 };
+enum { OPTION_HELP_CONFIG = 1000, OPTION_RESUME };
 
 typedef struct train_arguments {
     bool help_config;
-    const char *config;
+    bool resume;
+    const char *config, *resume_from;
     char **overrides;
     int n_overrides;
 } train_arguments;
@@ -201,6 +239,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     train_arguments *a = state->input;
     switch (key) {
     case OPTION_HELP_CONFIG: a->help_config = true; return 0;
+    case OPTION_RESUME:
+        a->resume = true;
+        a->resume_from = arg;
+        /* a value may stand apart too, once CONFIG has been named */
+        if (arg == NULL && a->config != NULL && state->next < state->argc && state->argv[state->next][0] != '-' &&
+            strchr(state->argv[state->next], '=') == NULL)
+            a->resume_from = state->argv[state->next++];
+        return 0;
     case ARGP_KEY_ARG:
         if (a->config == NULL)
             a->config = arg;
@@ -217,14 +263,25 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_train(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0}, {0}};
+        {"resume", OPTION_RESUME, "CKPT", OPTION_ARG_OPTIONAL,
+         "Go on from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
+         "of "
+         "train.output_dir, or from the beginning where there is none",
+         0},
+        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
+        {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
         .args_doc = "CONFIG [key=value ...]",
-        .doc = "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
-               "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
-               "step under way and still writes them; a second Ctrl-C ends at once."};
+        .doc =
+            "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
+            "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
+            "step under way and still writes them; a second Ctrl-C ends at once. With train.save_interval, checkpoints "
+            "lie in "
+            "train.output_dir/checkpoints. `until pstar train CONFIG --resume; do sleep 1; done` survives anything; a "
+            "checkpoint that could not be written is reported and training goes on, but a failure of the last one is "
+            "the exit status."};
     train_arguments a = {.overrides = calloc((size_t)argc, sizeof *a.overrides)};
     if (a.overrides == NULL) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
@@ -234,7 +291,8 @@ int cmd_train(int argc, char **argv)
     }
     signal(SIGINT, ask_to_stop);
     signal(SIGTERM, ask_to_stop);
-    run r = {0};
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
+    run r = {.resume = a.resume, .resume_from = a.resume_from};
     ps_status st = cli_load_config(a.config, a.overrides, a.n_overrides, &r.config);
     if (st == PS_OK) {
         r.o = ps_config_options(r.config);

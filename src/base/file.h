@@ -57,12 +57,21 @@ PS_NODISCARD ps_status ps_file_writer_open(const char *path, ps_file_writer **ou
 /* All n_bytes at `offset`; pieces may come in any order. */
 PS_NODISCARD ps_status ps_file_writer_write(ps_file_writer *w, int64_t offset, const void *data, int64_t n_bytes);
 
+/* Read back what was written. */
+PS_NODISCARD ps_status ps_file_writer_read(const ps_file_writer *w, int64_t offset, void *dst, int64_t n_bytes);
+
+/* Ask the system to begin moving these bytes to the disk, without waiting: less is left for the sync at the end. */
+void ps_file_writer_start_sync(const ps_file_writer *w, int64_t offset, int64_t n_bytes);
+
 /* Make the file durable under its name and free the writer, whether it succeeds or not. When nothing but the sync of
  * the folder fails, the new file is there, but may not survive a power failure; the message says so. */
 PS_NODISCARD ps_status ps_file_writer_commit(ps_file_writer *w);
 
 /* Give up: remove the temporary file. NULL is accepted. */
 void ps_file_writer_cancel(ps_file_writer *w);
+
+/* Make the folder's entries durable. */
+PS_NODISCARD ps_status ps_file_sync_folder(const char *folder);
 
 /* A small file in one call. */
 PS_NODISCARD ps_status ps_file_write_all(const char *path, const void *data, int64_t n_bytes);
