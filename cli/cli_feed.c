@@ -15,13 +15,24 @@ static ps_status feed_task(const ps_options *o, ps_feed_task *out)
                    ps_config_head_names[o->model_head]);
 }
 
+static ps_status open_tokenizer(const ps_options *o, ps_tokenizer **out)
+{
+    PS_TRY(ps_tokenizer_open(o->data_tokenizer, out));
+    const int32_t n = ps_tokenizer_vocab_size(*out);
+    if (n <= o->model_vocab_size) return PS_OK;
+    ps_tokenizer_close(*out);
+    *out = NULL;
+    return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens",
+                   (long long)o->model_vocab_size, o->data_tokenizer, n);
+}
+
 ps_status cli_feed_open(const ps_options *o, ps_feed **out)
 {
     *out = NULL;
     ps_feed_task task = PS_FEED_CAUSAL_LM;
     PS_TRY(feed_task(o, &task));
     ps_tokenizer *tokenizer = NULL;
-    if (o->data_tokenizer[0] != '\0') PS_TRY(ps_tokenizer_open(o->data_tokenizer, &tokenizer));
+    if (o->data_tokenizer[0] != '\0') PS_TRY(open_tokenizer(o, &tokenizer));
     const ps_feed_options options = {
         .task = task,
         .train = o->data_train,
