@@ -39,6 +39,7 @@ ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format 
 
 static ps_status dataset_append(ps_dataset *d, ps_token_writer *w, const int32_t *ids, int64_t n)
 {
+    if (n == 0) return PS_OK; /* there may be no array yet */
     if (w != NULL) {
         PS_TRY(ps_token_writer_append(w, ids, n));
     } else {

@@ -75,6 +75,6 @@ void ps_labels_fix(ps_labels *l, int32_t *new_id)
         new_id[i] = 0;
         for (int32_t k = 0; k < l->n_names; k++) new_id[i] += strcmp(l->names[k], l->names[i]) < 0;
     }
-    qsort(l->names, (size_t)l->n_names, sizeof *l->names, compare_names);
+    if (l->n_names > 0) qsort(l->names, (size_t)l->n_names, sizeof *l->names, compare_names);
     l->is_fixed = true;
 }
