@@ -94,18 +94,16 @@ static void folder_writer_free(ps_folder_writer *w)
     ps_mem_free(w);
 }
 
-/* A folder of files, and the files; what cannot be removed is left. */
+/* A folder of files, and the files; what cannot be removed is left. Needs no memory, so that cleaning up after a lack of it
+ * works. */
 static void folder_remove(const char *path)
 {
-    ps_folder_list l;
-    if (ps_folder_list_read(path, &l) != PS_OK) return;
-    for (int i = 0; i < l.n; i++) {
-        char *file = NULL;
-        if (ps_folder_join(path, l.names[i], &file) != PS_OK) break;
-        unlink(file);
-        ps_mem_free(file);
-    }
-    ps_folder_list_free(&l);
+    DIR *folder = opendir(path);
+    if (folder == NULL) return;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    closedir(folder);
     rmdir(path);
 }
 
