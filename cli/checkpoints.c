@@ -65,11 +65,12 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
     const char *saved = json_string_value(json_object_get(data, "xxh3"));
     const int64_t n_samples = json_integer_value(json_object_get(data, "samples"));
     if (n_samples == c->n_samples && saved != NULL && strcmp(saved, hash) == 0) return PS_OK;
-    return PS_FAIL(PS_EINVAL,
-                   "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
-                   "Set data.*, the sequence length and train.seed back, or begin a new run from the weights alone "
-                   "(train.init_from)",
-                   path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, hash);
+    return PS_FAIL(
+        PS_EINVAL,
+        "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
+        "Set data.train, data.validation_split, data.shuffle, data.sequence_length and train.seed back, or begin a "
+        "new run from the weights alone (train.init_from)",
+        path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, hash);
 }
 
 /* ---- beginning ---- */
