@@ -228,6 +228,11 @@ static void test_splits_are_disjoint_and_complete(void **state)
             }
         }
         for (int64_t item = 0; item < n_items; item++) assert_in_range(split_of[item], 0, 1);
+        const int64_t n_train = ps_feed_sample_count(f, PS_SPLIT_TRAIN);
+        int64_t n_moved = 0; /* from one epoch to the next */
+        for (int64_t i = 0; i < n_train; i++)
+            n_moved += ps_feed_item_of(f, PS_SPLIT_TRAIN, i) != ps_feed_item_of(f, PS_SPLIT_TRAIN, n_train + i);
+        assert_true(n_moved > n_train - 8);
         assert_int_equal(n_items, task == 0 ? 1002 / 7 : task == 1 ? 1003 / 7 : N_LINES);
         ps_feed_close(f);
     }
