@@ -30,7 +30,7 @@ expect 0 "$pstar" train "$work/mini.json" --resume train.steps=12
 expect 2 "$pstar" train "$work/mini.json"
 says err "--resume"
 for change in train.seed=3 train_micro_batch_size_per_gpu=4 gradient_accumulation_steps=2 data.sequence_length=8 \
-    data.validation_split=0.5 data.shuffle=false model.n_head=1; do
+    data.validation_split=0.5 data.shuffle=false model.num_attention_heads=1; do
     expect 2 "$pstar" train "$work/mini.json" --resume "$change"
     says err "${change%%=*}"
 done
