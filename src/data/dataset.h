@@ -9,7 +9,7 @@
 #define PS_DATA_DATASET_H
 
 #include "base/status.h"
-#include "data/bpe.h"
+#include "data/tokenizer.h"
 
 typedef struct ps_dataset ps_dataset;
 
