@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "config/config.h"
-#include "data/bpe.h"
+#include "data/tokenizer.h"
 
 typedef struct ps_dataset ps_dataset;
 

@@ -70,7 +70,7 @@ static ps_status feed_open_samples(ps_feed *f, const ps_feed_options *o, const c
     const ps_jsonl_keys keys = {.text = o->text_key != NULL ? o->text_key : "text",
                                 .text_pair = o->text_pair_key != NULL ? o->text_pair_key : "text_pair",
                                 .label = o->label_key != NULL ? o->label_key : "label"};
-    PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, &o->specials, o->sequence, &f->labels, &split->samples));
+    PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->sequence, &f->labels, &split->samples));
     split->n = ps_sample_set_count(split->samples);
     return PS_OK;
 }

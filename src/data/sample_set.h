@@ -27,8 +27,7 @@ typedef struct ps_sample {
  * line and offset for a label out of range or unknown, for more different names than n_max, and for a text without any
  * token; else what ps_jsonl_next and ps_sample_encode say. */
 PS_NODISCARD ps_status ps_sample_set_open(const char *path, const ps_jsonl_keys *keys, ps_tokenizer *tokenizer,
-                                          const ps_specials *specials, int64_t T, ps_labels *labels,
-                                          ps_sample_set **out);
+                                          int64_t T, ps_labels *labels, ps_sample_set **out);
 void ps_sample_set_close(ps_sample_set *s); /* NULL is accepted */
 
 int64_t ps_sample_set_count(const ps_sample_set *s);

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "bert_vocab.h"
 #include "data/feed.h"
 #include "data/token_file.h"
 #include "temp_folder.h"
@@ -284,19 +285,21 @@ static void test_second_texts_have_type_1(void **state)
     ps_feed_options o = lines_options(0, 1);
     o.train = p.text;
     o.text_key = "q", o.text_pair_key = "r", o.label_key = "y";
-    o.specials = (ps_specials){.cls = 101, .sep = 102, .mask = -1, .pad = 7, .eot = -1};
+    o.tokenizer = bert_tokenizer();
+    o.specials = ps_specials_of(o.tokenizer);
     o.sequence = 8;
     ps_feed *f = open_feed(&o);
     ps_feed_batch b;
     assert_int_equal(ps_feed_batch_init(&b, f, 1), PS_OK);
     assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, 3, 1, &b), PS_OK);
-    assert_memory_equal(b.tokens, ((int32_t[]){101, 257, 257, 102, 275, 102, 7, 7}), 32);
+    assert_memory_equal(b.tokens, ((int32_t[]){101, 257, 257, 102, 275, 102, 0, 0}), 32);
     assert_memory_equal(b.token_type_ids, ((int32_t[]){0, 0, 0, 0, 1, 1, 0, 0}), 32);
     assert_memory_equal(b.attention_mask, ((int32_t[]){1, 1, 1, 1, 1, 1, 0, 0}), 32);
     assert_int_equal(b.targets[0], 1);
     assert_null(ps_feed_label_name(f, 0));
     ps_feed_batch_deinit(&b);
     ps_feed_close(f);
+    ps_tokenizer_close(o.tokenizer);
 }
 
 static void test_validation_file(void **state)

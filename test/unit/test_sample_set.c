@@ -9,32 +9,34 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "bert_vocab.h"
 #include "data/sample_set.h"
 #include "temp_folder.h"
 
 static temp_folder folder;
-static ps_tokenizer *gpt2;
-static const ps_specials bert = {.cls = 101, .sep = 102, .mask = 103, .pad = 0, .eot = -1};
+static ps_tokenizer *gpt2, *bert;
 static const ps_jsonl_keys keys = {"text", "text_pair", "label"};
 
 static int set_up(void **state)
 {
     (void)state;
-    return ps_tokenizer_open("data/gpt2", &gpt2) != PS_OK;
+    bert = bert_tokenizer();
+    return bert == NULL || ps_tokenizer_open("data/gpt2", &gpt2) != PS_OK;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
     ps_tokenizer_close(gpt2);
+    ps_tokenizer_close(bert);
     return ps_mem_live_bytes() != 0;
 }
 
-static ps_status open_text(const char *text, const ps_specials *specials, ps_labels *labels, ps_sample_set **out)
+static ps_status open_text(const char *text, ps_tokenizer *tokenizer, ps_labels *labels, ps_sample_set **out)
 {
     const temp_path p = temp_folder_file(&folder, "lines.jsonl");
     assert_int_equal(ps_file_write_all(p.text, text, (int64_t)strlen(text)), PS_OK);
-    return ps_sample_set_open(p.text, &keys, gpt2, specials, 6, labels, out);
+    return ps_sample_set_open(p.text, &keys, tokenizer, 6, labels, out);
 }
 
 static ps_labels make_labels(const char *list, int32_t n_max)
@@ -51,16 +53,16 @@ static void test_lines_become_samples(void **state)
     ps_sample_set *s;
     assert_int_equal(open_text("{\"text\": \"Hello\", \"label\": 2}\n{\"text\": \" a a a a a a\", \"label\": 0}\n"
                                "{\"text\": \"Hello\", \"text_pair\": \" a\", \"label\": 1}\n",
-                               &bert, &labels, &s),
+                               bert, &labels, &s),
                      PS_OK);
     assert_int_equal(ps_sample_set_count(s), 3);
     assert_true(ps_sample_set_has_pairs(s));
     static const struct {
         int32_t ids[6], label;
         int n, n_first;
-    } expected[] = {{{101, 15496, 102}, 2, 3, 3},
+    } expected[] = {{{101, BERT_HELLO, 102}, 2, 3, 3},
                     {{101, 257, 257, 257, 257, 102}, 0, 6, 6},
-                    {{101, 15496, 102, 257, 102}, 1, 5, 3}};
+                    {{101, BERT_HELLO, 102, 257, 102}, 1, 5, 3}};
     for (int i = 0; i < 3; i++) {
         const ps_sample a = ps_sample_set_get(s, i);
         assert_int_equal(a.n_ids, expected[i].n);
@@ -81,23 +83,23 @@ static void test_label_names(void **state)
     ps_sample_set *s;
     assert_int_equal(open_text("{\"text\": \"x\", \"label\": \"yes\"}\n{\"text\": \"x\", \"label\": \"no\"}\n"
                                "{\"text\": \"x\", \"label\": \"yes\"}\n{\"text\": \"x\", \"label\": \"maybe\"}",
-                               &bert, &labels, &s),
+                               bert, &labels, &s),
                      PS_OK);
     static const int32_t expected[] = {2, 1, 2, 0};
     for (int i = 0; i < 4; i++) assert_int_equal(ps_sample_set_get(s, i).label, expected[i]);
     assert_false(ps_sample_set_has_pairs(s));
     ps_sample_set_close(s);
-    assert_int_equal(open_text("{\"text\": \"x\", \"label\": \"no\"}", &bert, &labels, &s), PS_OK);
+    assert_int_equal(open_text("{\"text\": \"x\", \"label\": \"no\"}", bert, &labels, &s), PS_OK);
     assert_int_equal(ps_sample_set_get(s, 0).label, 1);
     ps_sample_set_close(s);
-    assert_int_equal(open_text("{\"text\": \"x\", \"label\": \"never\"}", &bert, &labels, &s), PS_EFORMAT);
+    assert_int_equal(open_text("{\"text\": \"x\", \"label\": \"never\"}", bert, &labels, &s), PS_EFORMAT);
     assert_null(s);
     assert_non_null(strstr(ps_last_error(), "line 1, offset 0: the label 'never' is none of the 3 known ones"));
     ps_labels_deinit(&labels);
     /* with a list names and numbers go together */
     labels = make_labels("yes,no", 2);
     assert_int_equal(
-        open_text("{\"text\": \"x\", \"label\": \"no\"}\n{\"text\": \"x\", \"label\": 0}", &bert, &labels, &s), PS_OK);
+        open_text("{\"text\": \"x\", \"label\": \"no\"}\n{\"text\": \"x\", \"label\": 0}", bert, &labels, &s), PS_OK);
     assert_int_equal(ps_sample_set_get(s, 0).label, 1);
     assert_int_equal(ps_sample_set_get(s, 1).label, 0);
     ps_sample_set_close(s);
@@ -124,14 +126,14 @@ static void test_bad_labels_are_refused(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         ps_labels labels = make_labels("", 2);
         ps_sample_set *s;
-        assert_int_equal(open_text(cases[i].text, &bert, &labels, &s), PS_EFORMAT);
+        assert_int_equal(open_text(cases[i].text, bert, &labels, &s), PS_EFORMAT);
         if (strstr(ps_last_error(), cases[i].message) == NULL)
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, ps_last_error(), cases[i].message);
         ps_labels_deinit(&labels);
     }
     ps_labels labels = make_labels("", 2);
     ps_sample_set *s;
-    assert_int_equal(open_text("{\"text\": \"\", \"label\": 0}", &PS_SPECIALS_NONE, &labels, &s), PS_EFORMAT);
+    assert_int_equal(open_text("{\"text\": \"\", \"label\": 0}", gpt2, &labels, &s), PS_EFORMAT);
     assert_non_null(strstr(ps_last_error(), "line 1, offset 0: the text is empty"));
     ps_labels_deinit(&labels);
 }
@@ -148,7 +150,7 @@ static void test_faults(void **state)
         ps_labels labels = make_labels("", 2);
         ps_sample_set *s;
         ps_fault_arm(PS_FAULT_ALLOC, n_failures, false);
-        const ps_status st = ps_sample_set_open(p.text, &keys, gpt2, &bert, 6, &labels, &s);
+        const ps_status st = ps_sample_set_open(p.text, &keys, bert, 6, &labels, &s);
         has_struck = ps_fault_has_struck(PS_FAULT_ALLOC);
         ps_fault_arm(PS_FAULT_ALLOC, -1, false);
         assert_int_equal(st, has_struck ? PS_ENOMEM_HOST : PS_OK);
