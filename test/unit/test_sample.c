@@ -59,12 +59,12 @@ static void test_special_tokens_and_cutting(void **state)
     assert_encodes(gpt2, 3, -1, 10, "aaa");
     assert_encodes(gpt2, 3, -1, 2, "aa");
     assert_encodes(gpt2, 3, 2, 10, "aaa|bb");
-    /* the longer first; when both give way, the text has the odd one */
+    /* the longer first; when both give way, the longer has the odd one */
     assert_encodes(gpt2, 5, 2, 6, "aaaa|bb");
     assert_encodes(gpt2, 2, 5, 6, "aa|bbbb");
     assert_encodes(gpt2, 9, 9, 6, "aaa|bbb");
     assert_encodes(gpt2, 9, 4, 7, "aaaa|bbb");
-    assert_encodes(gpt2, 4, 9, 7, "aaaa|bbb");
+    assert_encodes(gpt2, 4, 9, 7, "aaa|bbbb");
     assert_encodes(gpt2, 3, 9, 7, "aaa|bbbb");
     int32_t ids[2];
     int64_t n, n_first;
