@@ -21,8 +21,8 @@
 #include "engine/engine.h"
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
-#define RING_BYTES (4 * PS_MIB)
-#define READ_BYTES (512 * PS_KIB)
+#define RING_BYTES (8 * PS_MIB)
+#define READ_BYTES (PS_MIB)
 
 /* What a tensor of a file is in the engine. */
 typedef struct target {
