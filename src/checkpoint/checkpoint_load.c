@@ -22,6 +22,7 @@
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
 #define RING_BYTES (8 * PS_MIB)
+#define AHEAD_BYTES (8 * PS_MIB)
 #define READ_BYTES (PS_MIB)
 
 /* What a tensor of a file is in the engine. */
@@ -268,6 +269,9 @@ static ps_status read_content(reading *r)
     const int64_t n_bytes = ps_file_bytes(r->content);
     for (int64_t done = 0; done < n_bytes; done += READ_BYTES) {
         const int64_t n = ps_min_i64(READ_BYTES, n_bytes - done);
+        /* the disk is to work while this thread hashes and copies */
+        ps_file_read_ahead(r->content, done == 0 ? 0 : done + AHEAD_BYTES,
+                           done == 0 ? AHEAD_BYTES + READ_BYTES : READ_BYTES);
         PS_TRY(ps_file_read(r->content, done, r->buffer, n));
         XXH3_64bits_update(r->hash, r->buffer, (size_t)n);
         ps_piece_ring_put(r->ring, &(ps_ring_piece){.offset = done, .n_bytes = n, .data = r->buffer});
