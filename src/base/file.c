@@ -100,14 +100,14 @@ static ps_status file_read(int fd, const char *path, int64_t offset, void *dst, 
     return PS_OK;
 }
 
-void ps_file_will_read(const ps_file *f, int64_t offset, int64_t n_bytes)
-{
-    (void)posix_fadvise(f->fd, offset, n_bytes, POSIX_FADV_WILLNEED);
-}
-
 ps_status ps_file_read(const ps_file *f, int64_t offset, void *dst, int64_t n_bytes)
 {
     return file_read(f->fd, f->path, offset, dst, n_bytes);
+}
+
+void ps_file_read_ahead(const ps_file *f, int64_t offset, int64_t n_bytes)
+{
+    (void)posix_fadvise(f->fd, offset, n_bytes, POSIX_FADV_WILLNEED); /* a hint: a failure shows in the read itself */
 }
 
 ps_status ps_file_read_all(const char *path, int64_t max_bytes, char **out_data, int64_t *out_bytes)

@@ -24,8 +24,8 @@ const char *ps_file_path(const ps_file *f);
 /* Exactly n_bytes at `offset` into dst; PS_EIO when the file ends before. Safe from several threads at once. */
 PS_NODISCARD ps_status ps_file_read(const ps_file *f, int64_t offset, void *dst, int64_t n_bytes);
 
-/* These bytes will be read soon: let the system fetch them meanwhile. A hint; what lies behind the end is left out. */
-void ps_file_will_read(const ps_file *f, int64_t offset, int64_t n_bytes);
+/* Ask the system to begin reading these bytes, without waiting: a read to come finds them in memory. */
+void ps_file_read_ahead(const ps_file *f, int64_t offset, int64_t n_bytes);
 
 /* The whole file in memory, with a zero byte behind it. The caller frees *out_data by ps_mem_free.
  * Larger than max_bytes is PS_EFORMAT with both numbers. */

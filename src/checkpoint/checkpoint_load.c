@@ -1,7 +1,7 @@
 /* checkpoint_load.c - a checkpoint, of any number of ranks, into an engine.
  *
  * Names, shapes, sizes and the state are checked before anything is replaced. Then each file is read once, from its first byte
- * to its last: a thread reads and hashes, the caller's thread puts the values into their chunks. */
+ * to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -21,8 +21,8 @@
 #include "engine/engine.h"
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
-#define RING_BYTES (4 * PS_MIB)
-#define READ_BYTES (512 * PS_KIB)
+#define RING_BYTES (8 * PS_MIB)
+#define AHEAD_BYTES (8 * PS_MIB)
 
 /* What a tensor of a file is in the engine. */
 typedef struct target {
@@ -257,7 +257,6 @@ typedef struct reading {
     const open_file *file;
     ps_file *content;
     ps_piece_ring *ring;
-    char *buffer; /* [READ_BYTES] */
     XXH3_state_t *hash;
     ps_status status;
     char message[1024];
@@ -266,11 +265,12 @@ typedef struct reading {
 static ps_status read_content(reading *r)
 {
     const int64_t n_bytes = ps_file_bytes(r->content);
-    for (int64_t done = 0; done < n_bytes; done += READ_BYTES) {
-        const int64_t n = ps_min_i64(READ_BYTES, n_bytes - done);
-        PS_TRY(ps_file_read(r->content, done, r->buffer, n));
-        XXH3_64bits_update(r->hash, r->buffer, (size_t)n);
-        ps_piece_ring_put(r->ring, &(ps_ring_piece){.offset = done, .n_bytes = n, .data = r->buffer});
+    ps_file_read_ahead(r->content, 0, AHEAD_BYTES);
+    for (int64_t done = 0, n; done < n_bytes; done += n) {
+        void *room = ps_piece_ring_reserve(r->ring, n_bytes - done, &n);
+        PS_TRY(ps_file_read(r->content, done, room, n));
+        ps_piece_ring_publish(r->ring, 0, done, n);
+        ps_file_read_ahead(r->content, done + AHEAD_BYTES, n); /* the disk is to work while this thread waits */
     }
     return PS_OK;
 }
@@ -305,6 +305,7 @@ static ps_status place_content(ps_engine *e, reading *r)
     ps_ring_piece p;
     int first = 0; /* tensors before it are complete */
     while (ps_piece_ring_take(r->ring, &p)) {
+        XXH3_64bits_update(r->hash, p.data, (size_t)p.n_bytes);
         for (int i = first; i < n && st == PS_OK; i++) {
             const ps_safetensor *t = ps_safetensors_get(f->header, i);
             if (t->offset >= p.offset + p.n_bytes) break;
@@ -332,7 +333,6 @@ static ps_status load_file(loader *l, int rank, int part)
     pthread_t thread;
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)RING_BYTES, 1, &block));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)READ_BYTES, 1, &r.buffer));
     PS_TRY_GOTO(ps_piece_ring_create(block, RING_BYTES, &r.ring));
     PS_TRY_GOTO(ps_file_open(r.file->path, &r.content));
     r.hash = XXH3_createState();
@@ -350,7 +350,6 @@ out:
     if (r.hash != NULL) XXH3_freeState(r.hash);
     ps_file_close(r.content);
     ps_piece_ring_destroy(r.ring);
-    ps_mem_free(r.buffer);
     ps_mem_free(block);
     return st;
 }

@@ -51,43 +51,48 @@ void ps_piece_ring_destroy(ps_piece_ring *r)
 }
 
 /* Only the putting thread moves head, so it may read it without the lock. */
-static void ring_wait_for_room(ps_piece_ring *r, int64_t bytes)
+static char *ring_wait_for_room(ps_piece_ring *r, int64_t bytes)
 {
     pthread_mutex_lock(&r->lock);
     while (r->bytes - (r->head - r->tail) < bytes) pthread_cond_wait(&r->changed, &r->lock);
     pthread_mutex_unlock(&r->lock);
+    return r->block + r->head % r->bytes;
 }
 
-static void ring_publish(ps_piece_ring *r, int64_t bytes)
+static void ring_publish(ps_piece_ring *r, const ring_record *record, int64_t bytes)
 {
+    memcpy(r->block + r->head % r->bytes, record, sizeof *record);
     pthread_mutex_lock(&r->lock);
     r->head += bytes;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
 
-static void ring_put_record(ps_piece_ring *r, const ring_record *record, const void *data, int64_t bytes)
+void *ps_piece_ring_reserve(ps_piece_ring *r, int64_t wanted_bytes, int64_t *n_bytes)
 {
-    ring_wait_for_room(r, bytes);
-    char *at = r->block + r->head % r->bytes;
-    memcpy(at, record, sizeof *record);
-    if (record->n_bytes > 0) memcpy(at + RING_UNIT, data, (size_t)record->n_bytes);
-    ring_publish(r, bytes);
+    const int64_t part = ps_min_i64(wanted_bytes, r->part_bytes_max);
+    int64_t to_end = r->bytes - r->head % r->bytes;
+    if (to_end < RING_UNIT + ps_min_i64(part, PART_BYTES_MIN)) {
+        (void)ring_wait_for_room(r, to_end);
+        ring_publish(r, &(ring_record){.n_bytes = -1}, to_end);
+        to_end = r->bytes;
+    }
+    *n_bytes = ps_min_i64(part, to_end - RING_UNIT);
+    return ring_wait_for_room(r, RING_UNIT + ps_round_up(*n_bytes, RING_UNIT)) + RING_UNIT;
+}
+
+void ps_piece_ring_publish(ps_piece_ring *r, int32_t index, int64_t offset, int64_t n_bytes)
+{
+    const ring_record record = {.index = index, .offset = offset, .n_bytes = n_bytes};
+    ring_publish(r, &record, RING_UNIT + ps_round_up(n_bytes, RING_UNIT));
 }
 
 void ps_piece_ring_put(ps_piece_ring *r, const ps_ring_piece *piece)
 {
-    for (int64_t done = 0; done < piece->n_bytes;) {
-        const int64_t to_end = r->bytes - r->head % r->bytes;
-        const int64_t part = ps_min_i64(piece->n_bytes - done, r->part_bytes_max);
-        if (to_end < RING_UNIT + ps_min_i64(part, PART_BYTES_MIN)) {
-            ring_put_record(r, &(ring_record){.n_bytes = -1}, NULL, to_end);
-            continue;
-        }
-        const int64_t n = ps_min_i64(part, to_end - RING_UNIT);
-        const ring_record record = {.index = piece->index, .offset = piece->offset + done, .n_bytes = n};
-        ring_put_record(r, &record, (const char *)piece->data + done, RING_UNIT + ps_round_up(n, RING_UNIT));
-        done += n;
+    for (int64_t done = 0, n; done < piece->n_bytes; done += n) {
+        void *room = ps_piece_ring_reserve(r, piece->n_bytes - done, &n);
+        memcpy(room, (const char *)piece->data + done, (size_t)n);
+        ps_piece_ring_publish(r, piece->index, piece->offset + done, n);
     }
 }
 

@@ -81,14 +81,21 @@ static ps_status read_stretch(ps_engine *e, void *user, ps_list list, void *valu
                                                           .src_dtype = list_dtype(e, list)});
 }
 
+/* By one thread: pieces are small, files slower than memory, and on a busy machine waking others takes longer than the work. */
 static ps_status write_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
 {
     const span *s = user;
-    return e->settings.kernels.cast(NULL, &(ps_cast_args){.dst = values,
-                                                          .src = s->in + (offset - s->first),
-                                                          .n = n,
-                                                          .dst_dtype = list_dtype(e, list),
-                                                          .src_dtype = PS_DTYPE_F32});
+    const float *in = s->in + (offset - s->first);
+    if (list_dtype(e, list) == PS_DTYPE_F32) {
+        memcpy(values, in, (size_t)n * sizeof *in);
+        return PS_OK;
+    }
+    ps_kernels_set_threads(1);
+    const ps_status st = e->settings.kernels.cast(
+        NULL,
+        &(ps_cast_args){.dst = values, .src = in, .n = n, .dst_dtype = list_dtype(e, list), .src_dtype = PS_DTYPE_F32});
+    ps_engine_enter(e);
+    return st;
 }
 
 static ps_list value_list(const ps_engine *e)
