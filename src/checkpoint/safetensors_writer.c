@@ -8,6 +8,8 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_format.h"
 
+/* Written and hashed at once: it stays in the cache in between. */
+#define PUT_BYTES (256 * PS_KIB)
 #define READ_BACK_BYTES (256 * PS_KIB)
 /* The disk is kept busy in steps of this size. */
 #define SYNC_BYTES (8 * PS_MIB)
@@ -202,9 +204,13 @@ ps_status ps_safetensors_writer_put(ps_safetensors_writer *w, int i, int64_t off
                        w->path, t->name, (long long)n_bytes, (long long)offset, (long long)t->n_bytes,
                        (long long)t->n_written);
     if (w->hash == NULL) PS_TRY(safetensors_begin_hash(w));
-    PS_TRY(ps_file_writer_write(w->file, t->offset + offset, data, n_bytes));
-    t->n_written += n_bytes;
-    if (t->offset + offset == w->n_hashed) safetensors_hash(w, data, n_bytes);
+    for (int64_t done = 0; done < n_bytes; done += PUT_BYTES) {
+        const int64_t n = ps_min_i64(PUT_BYTES, n_bytes - done), at = t->offset + offset + done;
+        const char *from = (const char *)data + done;
+        PS_TRY(ps_file_writer_write(w->file, at, from, n));
+        if (at == w->n_hashed) safetensors_hash(w, from, n);
+        t->n_written += n;
+    }
     return safetensors_catch_up(w);
 }
 
