@@ -3,17 +3,19 @@
 
 usage: python3 make_hf_tiny.py [FOLDER]        (default: the folder of this script)
        python3 make_hf_tiny.py --rounding      write nothing; print how far float32 is from float64
+       python3 make_hf_tiny.py --gpt2          write nothing; print how far GPT2LMHeadModel is from gpt2_tiny.safetensors
 
 Needs recent versions of torch and transformers. README.md lists the files and their tensors.
 """
-import json
 import math
 import os
 import sys
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file
+
+from make_gpt2_tiny import LAYER_NORM_EPS, B as GPT2_B, C, H, L, T as GPT2_T, V, save_safetensors, warmup_cosine
 
 N_STEPS, B, T = 4, 2, 20
 VOCABULARY = 61
@@ -31,7 +33,7 @@ MODELS = {
         "rope_type": "llama3", "rope_theta": 50000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32})),
     "llama_linear": ("Llama", "ForCausalLM", dict(
-        LLAMA, num_key_value_heads=1, tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
+        LLAMA, num_key_value_heads=1, head_dim=12, tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
         rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5})),
     "mistral": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=7,
                                                rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
@@ -67,8 +69,8 @@ def make_model(name):
     return model.train(), head
 
 
-def make_batches(head):
-    """A noisy counting task. Encoders and classifiers get rows of different lengths, padded with 0."""
+def make_batches(head, n_labels):
+    """A counting task. Encoders and classifiers get rows of different lengths, padded with 0."""
     g = torch.Generator().manual_seed(11)
     start = torch.randint(3, VOCABULARY, (N_STEPS, B, 1), generator=g)
     text = 3 + (start + torch.arange(T + 1) * torch.randint(1, 4, (N_STEPS, B, 1), generator=g)) % (VOCABULARY - 3)
@@ -86,7 +88,7 @@ def make_batches(head):
         out["targets"] = torch.where(hidden, out["tokens"], -100)
         out["tokens"] = torch.where(hidden, 2, out["tokens"])
     else:
-        out["targets"] = torch.randint(0, 2, (N_STEPS, B), generator=g)
+        out["targets"] = torch.randint(0, n_labels, (N_STEPS, B), generator=g)
     return out
 
 
@@ -96,33 +98,29 @@ def add_types(batches, name):
                                      * batches["attention_mask"])
 
 
-def logits_of(model, batches, step):
-    inputs = {k: batches[k][step] for k in ("attention_mask", "token_type_ids") if k in batches}
-    return model(input_ids=batches["tokens"][step], **inputs).logits
+def inputs_of(batches, step):
+    return {"input_ids": batches["tokens"][step],
+            **{k: batches[k][step] for k in ("attention_mask", "token_type_ids") if k in batches}}
 
 
-def warmup_cosine(peak, n_warmup, n_total, step):
-    if step < n_warmup:
-        return peak * step / n_warmup
-    return peak * 0.5 * (1.0 + math.cos(math.pi * (step - n_warmup) / (n_total - n_warmup)))
+def loss_of(logits, targets):
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-100)
 
 
-def train(name, dtype):
-    model, head = make_model(name)
-    model = model.to(dtype)
-    batches = make_batches(head)
-    add_types(batches, name)
+def train(model, batches):
+    """Returns what the C code must reproduce."""
     p = dict(model.named_parameters())  # tied ones once
     out = {f"init.{n}": x.detach().clone() for n, x in p.items()}
+    with torch.no_grad():
+        out["hidden"] = model.base_model(**inputs_of(batches, 0)).last_hidden_state.clone()
+        out["logits"] = model(**inputs_of(batches, 0)).logits.clone()
     optimizer = torch.optim.AdamW([{"params": [x for x in p.values() if x.dim() >= 2], "weight_decay": 0.1},
                                    {"params": [x for x in p.values() if x.dim() < 2], "weight_decay": 0.0}],
                                   lr=0.0, betas=(0.9, 0.95), eps=1e-8)
     losses, lrs, norms = [], [], []
-    for step in range(N_STEPS):
+    for step in range(batches["tokens"].shape[0]):
         optimizer.zero_grad()
-        logits = logits_of(model, batches, step)
-        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]),
-                                                 batches["targets"][step].reshape(-1), ignore_index=-100)
+        loss = loss_of(model(**inputs_of(batches, step)).logits, batches["targets"][step])
         loss.backward()
         for parameter in p.values():  # such as a pooler's, which nothing depends on
             assert parameter.grad is not None
@@ -138,33 +136,54 @@ def train(name, dtype):
     out.update({f"final.{n}": x.detach().clone() for n, x in p.items()})
     out.update({k: v.int() for k, v in batches.items()})
     out["losses"], out["lrs"], out["grad_norms"] = (torch.tensor(x, dtype=torch.float32) for x in (losses, lrs, norms))
+    return out
+
+
+def make(name, dtype):
+    model, head = make_model(name)
+    batches = make_batches(head, model.config.num_labels)
+    add_types(batches, name)
+    out = train(model.to(dtype), batches)
     model_config = model.config.to_dict()
     model_config["architectures"] = [type(model).__name__]
-    return out, {"format": "pt", "config": json.dumps(model_config), "transformers": transformers.__version__,
-                 "torch": torch.__version__}
+    return out, {"config": model_config, "transformers": transformers.__version__, "torch": torch.__version__}
 
 
-def print_rounding(name):
-    """Distance of the float32 run from the same run in float64: no test of float32 code can ask for less."""
-    exact, rounded = train(name, torch.float64)[0], train(name, torch.float32)[0]
-    for kind in ("losses", "grad_norms", "grad.", "final."):
+def print_distances(what, exact, rounded):
+    for kind in ("losses", "grad_norms", "hidden", "logits", "grad.", "final."):
         worst = sorted(((float((exact[n].double() - rounded[n].double()).abs().max()), n)
                         for n in exact if n.startswith(kind)), reverse=True)
-        print(f"{name} {kind}: " + ", ".join(f"{n} {d:.2g}" for d, n in worst[:3]))
+        print(f"{what} {kind}: " + ", ".join(f"{n} {d:.2g}" for d, n in worst[:3]))
+
+
+def print_gpt2(folder):
+    """Is the model that make_gpt2_tiny.py writes out the real class?"""
+    golden = load_file(os.path.join(folder, "gpt2_tiny.safetensors"))
+    config = transformers.GPT2Config(vocab_size=V, n_positions=GPT2_T, n_embd=C, n_layer=L, n_head=H, resid_pdrop=0.0,
+                                     embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=LAYER_NORM_EPS,
+                                     activation_function="gelu_new", attn_implementation="eager")
+    model = transformers.GPT2LMHeadModel(config)
+    init = {n[5:]: x for n, x in golden.items() if n.startswith("init.")}
+    missing, unexpected = model.transformer.load_state_dict(init, strict=False)
+    assert not missing and not unexpected and golden["tokens"].shape[1:] == (GPT2_B, GPT2_T)
+    ours = train(model.train(), {k: golden[k].long() for k in ("tokens", "targets")})
+    print_distances("gpt2_tiny", golden, {n.replace(".transformer.", "."): x for n, x in ours.items()})
 
 
 def main():
-    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
+    here = os.path.dirname(os.path.abspath(__file__))
+    folder = sys.argv[1] if len(sys.argv) > 1 else here
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    if folder == "--gpt2":
+        return print_gpt2(here)
     for name in MODELS:
         if folder == "--rounding":
-            print_rounding(name)
+            print_distances(name, make(name, torch.float64)[0], make(name, torch.float32)[0])
             continue
-        tensors, facts = train(name, torch.float32)
-        path = os.path.join(folder, name + "_tiny.safetensors")
-        save_file({k: v.contiguous() for k, v in tensors.items()}, path, facts)
-        print(f"{os.path.basename(path)}: {os.path.getsize(path)} bytes, losses {tensors['losses'].tolist()}")
+        tensors, facts = make(name, torch.float32)
+        save_safetensors(os.path.join(folder, name + "_tiny.safetensors"), tensors, facts)
+        print("  losses", tensors["losses"].tolist())
 
 
 if __name__ == "__main__":
