@@ -44,8 +44,8 @@ B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
-DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libxxhash-dev
-DEPS_TEST  := libcmocka-dev pkg-config
+DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
+DEPS_TEST  := libcmocka-dev pkg-config xz-utils
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
 # ---- compiler -------------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-e
              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) $(CFLAGS)
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
 LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN)) $(OMP)
-LDLIBS   += -ldnnl -ljansson -lpcre2-8 -luring -lxxhash -lm -lpthread
+LDLIBS   += -ldnnl -ljansson -lpcre2-8 -luring -lutf8proc -lxxhash -lm -lpthread
 
 # ---- files ----------------------------------------------------------------------------------------------------------
 # src/kernel/cpu/isa/*.c are compiled once for each instruction set, with PS_ISA naming it; see cpu_isa.h there.
@@ -141,6 +141,12 @@ $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 $B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
+
+# Large test data lie packed in the repository.
+build/qwen3/tokenizer.json: data/qwen3/tokenizer.json.xz
+	@mkdir -p $(@D)
+	$(call run,xz)xz -dc $< >$@.tmp && mv $@.tmp $@
+$B/test/unit/test_tokenizer_golden $B/bench/bench_tokenize: | build/qwen3/tokenizer.json
 
 # ---- commands -------------------------------------------------------------------------------------------------------
 demo: build/pstar

@@ -1,5 +1,5 @@
 /* bench_op.c - time of each kernel on the shapes of GPT-2 124M in bf16, with 256 rows (B = 4, T = 64) and 1024 (B = 1,
- * T = 1024).
+ * T = 1024), and of what Llama and BERT do besides, with 512 rows.
  *
  * usage: bench_op [ROUNDS [NAME]]     (default 15 rounds; NAME: only the operators whose name contains it)
  *
@@ -70,10 +70,10 @@ static float *take_f32(bench *b, int64_t n)
     return take(b, n, PS_DTYPE_F32);
 }
 
-static int32_t *take_ids(bench *b, int64_t n)
+static int32_t *take_ids(bench *b, int64_t n, int64_t n_classes)
 {
     int32_t *const ids = take(b, n, PS_DTYPE_F32);
-    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 7919 % V);
+    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 7919 % n_classes);
     return ids;
 }
 
@@ -231,7 +231,7 @@ static void bench_embedding(bench *b)
     const int64_t rows = b->rows;
     const op_args f = {.embedding_fwd = {.y = take_bf16(b, rows * C),
                                          .w = take_bf16(b, (int64_t)V * C),
-                                         .ids = take_ids(b, rows),
+                                         .ids = take_ids(b, rows, V),
                                          .rows = rows,
                                          .cols = C,
                                          .V = V,
@@ -239,7 +239,7 @@ static void bench_embedding(bench *b)
     run(b, PS_OP_embedding_fwd, "50257 x 768", 1, &f);
     op_args g = {.embedding_bwd = {.dw = take_bf16(b, (int64_t)V * C),
                                    .dy = take_bf16(b, rows * C),
-                                   .ids = take_ids(b, rows),
+                                   .ids = take_ids(b, rows, V),
                                    .rows = rows,
                                    .cols = C,
                                    .V = V,
@@ -279,34 +279,79 @@ static void bench_elementwise(bench *b)
     run(b, PS_OP_dropout, "768", 0, &dropout);
 }
 
-static void bench_lm_loss(bench *b)
+static void bench_lm_loss(bench *b, const char *shape, int64_t rows, int64_t n_classes, bool with_bias)
 {
-    const int64_t rows = b->rows;
     op_args f = {.lm_loss_fwd = {.row_loss = take_f32(b, rows),
                                  .lse = take_f32(b, rows),
+                                 .predicted = take_ids(b, rows, n_classes),
                                  .x = take_bf16(b, rows * C),
-                                 .w = take_bf16(b, (int64_t)V * C),
-                                 .targets = take_ids(b, rows),
+                                 .w = take_bf16(b, n_classes * C),
+                                 .b = with_bias ? take_bf16(b, n_classes) : NULL,
+                                 .targets = take_ids(b, rows, n_classes),
                                  .rows = rows,
                                  .C = C,
-                                 .V = V,
+                                 .V = n_classes,
                                  .dtype = PS_DTYPE_BF16}};
     WITH_WORKSPACE(b, lm_loss_fwd, f);
-    run(b, PS_OP_lm_loss_fwd, "50257 x 768", 1, &f);
+    run(b, PS_OP_lm_loss_fwd, shape, with_bias ? 0 : 1, &f);
     op_args g = {.lm_loss_bwd = {.dx = take_bf16(b, rows * C),
-                                 .dw = take_bf16(b, (int64_t)V * C),
+                                 .dw = take_bf16(b, n_classes * C),
+                                 .db = with_bias ? take_bf16(b, n_classes) : NULL,
                                  .x = take_bf16(b, rows * C),
-                                 .w = take_bf16(b, (int64_t)V * C),
+                                 .w = take_bf16(b, n_classes * C),
+                                 .b = with_bias ? take_bf16(b, n_classes) : NULL,
                                  .lse = take_f32(b, rows),
-                                 .targets = take_ids(b, rows),
+                                 .targets = take_ids(b, rows, n_classes),
                                  .rows = rows,
                                  .C = C,
-                                 .V = V,
+                                 .V = n_classes,
                                  .scale = 1.0f / (float)rows,
                                  .dtype = PS_DTYPE_BF16,
                                  .grad_dtype = PS_DTYPE_BF16}};
     WITH_WORKSPACE(b, lm_loss_bwd, g);
-    run(b, PS_OP_lm_loss_bwd, "50257 x 768", 1, &g);
+    run(b, PS_OP_lm_loss_bwd, shape, with_bias ? 0 : 1, &g);
+}
+
+static void bench_rmsnorm(bench *b, const char *shape, int64_t rows, int64_t cols)
+{
+    const int64_t n = rows * cols;
+    op_args f = {.rmsnorm_fwd = {.y = take_bf16(b, n),
+                                 .rstd = take_f32(b, rows),
+                                 .x = take_bf16(b, n),
+                                 .w = take_bf16(b, cols),
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .eps = 1e-5f,
+                                 .dtype = PS_DTYPE_BF16}};
+    run(b, PS_OP_rmsnorm_fwd, shape, 0, &f);
+    op_args g = {.rmsnorm_bwd = {.dx = take_bf16(b, n),
+                                 .dw = take_bf16(b, cols),
+                                 .dy = take_bf16(b, n),
+                                 .x = take_bf16(b, n),
+                                 .w = take_bf16(b, cols),
+                                 .rstd = take_f32(b, rows),
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .dtype = PS_DTYPE_BF16,
+                                 .grad_dtype = PS_DTYPE_BF16}};
+    WITH_WORKSPACE(b, rmsnorm_bwd, g);
+    run(b, PS_OP_rmsnorm_bwd, shape, 0, &g);
+}
+
+static void bench_swiglu(bench *b, const char *shape, int64_t n)
+{
+    const op_args f = {
+        .swiglu_fwd = {
+            .y = take_bf16(b, n), .gate = take_bf16(b, n), .up = take_bf16(b, n), .n = n, .dtype = PS_DTYPE_BF16}};
+    run(b, PS_OP_swiglu_fwd, shape, 0, &f);
+    const op_args g = {.swiglu_bwd = {.dgate = take_bf16(b, n),
+                                      .dup = take_bf16(b, n),
+                                      .dy = take_bf16(b, n),
+                                      .gate = take_bf16(b, n),
+                                      .up = take_bf16(b, n),
+                                      .n = n,
+                                      .dtype = PS_DTYPE_BF16}};
+    run(b, PS_OP_swiglu_bwd, shape, 0, &g);
 }
 
 /* What goes over model data, whatever the rows. */
@@ -372,7 +417,17 @@ static void bench_rows(bench *b, int64_t B, int64_t T)
     bench_gelu(b);
     bench_elementwise(b);
     bench_embedding(b);
-    bench_lm_loss(b);
+    bench_lm_loss(b, "50257 x 768", b->rows, V, false);
+}
+
+/* Operators of Llama (width 2048, heads of 128 with a norm of their own, 5632 inside) and the head of BERT. */
+static void bench_other_models(bench *b)
+{
+    enum { ROWS = 512 };
+    bench_rmsnorm(b, "2048", ROWS, 2048);
+    bench_rmsnorm(b, "16 x 128", 16 * ROWS, 128);
+    bench_swiglu(b, "5632", 5632 * ROWS);
+    bench_lm_loss(b, "30522 x 768", ROWS, 30522, true);
 }
 
 /* Small random numbers as bf16; two of them read as one f32 are one as well. */
@@ -403,6 +458,8 @@ int main(int argc, char **argv)
     printf("kernels: %s, %d threads, %d rounds; rates of the least time\n", b.k.name, n_threads, b.rounds);
     bench_rows(&b, 4, 64);
     bench_rows(&b, 1, 1024);
+    print_head("Llama and BERT, 512 rows");
+    bench_other_models(&b);
     print_head("model data");
     bench_model_data(&b);
     ps_device_free(dev, b.arena, ARENA_BYTES);

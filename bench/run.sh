@@ -50,6 +50,7 @@ if "$python" -c 'import torch' 2>/dev/null; then
         "$python" bench/peer_torch.py 4 64 "$(nproc)" "$steps"
 fi
 section adam 'Adam against memory' "$build/bench/bench_adam"
+section checkpoint 'Checkpoints against plain files' env OMP_WAIT_POLICY=passive "$build/bench/bench_checkpoint" "$disk"
 section copy 'Copies between tiers' "$build/bench/bench_copy" "$disk"
 section op 'Kernels' "$build/bench/bench_op"
 
@@ -73,6 +74,8 @@ ratio=$([ -n "$ours" ] && [ -n "$theirs" ] && awk -v a="$ours" -v b="$theirs" 'B
     row 'Adam / read-modify-write stream, same bytes' "$(sed -n 's/^adam runs at \([0-9.]*\).*/\1/p' "$scratch/adam" | tail -n 1)"
     row '1/4 device, rest in host (+ 1/32 of the need) / all in memory' "$(field step4 '1/4 device, rest in host ' 8)"
     row '1/4 device, rest on disk / all in memory' "$(field step4 '1/4 device, rest on disk ' 8)"
+    row 'checkpoint: save / plain write and fsync' "$(field checkpoint 'save ' 8)"
+    row 'checkpoint: load / plain read' "$(field checkpoint 'load ' 8)"
     cat "$scratch/sections"
 } >"$scratch/report"
 mkdir -p bench/results && cp "$scratch/report" "$result" && cat "$scratch/report"

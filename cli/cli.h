@@ -22,6 +22,7 @@ PS_NODISCARD ps_status cli_load_config(const char *path, char *const *overrides,
 
 /* Each command gets its own arguments, argv[0] being its name, and returns an exit code. */
 int cmd_train(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

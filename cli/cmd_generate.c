@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
-#include "data/bpe.h"
+#include "data/tokenizer.h"
 
 typedef struct generate_arguments {
     const char *config, *prompt, *weights;

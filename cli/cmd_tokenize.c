@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli.h"
-#include "data/bpe.h"
 #include "data/token_file.h"
+#include "data/tokenizer.h"
 
 #define MAX_TEXT_BYTES ((int64_t)1 << 34)
 

@@ -9,9 +9,11 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "checkpoints.h"
 #include "cli.h"
+#include "cli_eval.h"
+#include "cli_feed.h"
 #include "config/config.h"
-#include "data/loader.h"
 #include "kernel/kernel.h"
 #include "memory_monitor.h"
 #include "progress.h"
@@ -21,17 +23,17 @@
 typedef struct run {
     ps_config *config;
     const ps_options *o;
-    ps_tokenizer *tokenizer;
-    ps_dataset *train_data, *validation_data;
-    ps_loader *train_loader, *validation_loader; /* validation may be the same loader, another split */
-    ps_split validation_split;
+    ps_feed *feed;
     ps_engine *engine;
     memory_monitor *monitor;
     run_log *log;
     int64_t B, T, accumulation, vocabulary;
-    int32_t *tokens, *targets;
+    ps_feed_batch batch;
     run_totals totals;
     progress progress;
+    checkpoints checkpoints;
+    bool resume;
+    const char *resume_from; /* NULL: the latest */
 } run;
 
 static volatile sig_atomic_t stop_asked;
@@ -48,13 +50,8 @@ static void close_run(run *r)
     run_log_close(r->log);
     memory_monitor_stop(r->monitor);
     ps_engine_destroy(r->engine);
-    if (r->validation_loader != r->train_loader) ps_loader_destroy(r->validation_loader);
-    ps_loader_destroy(r->train_loader);
-    ps_dataset_close(r->validation_data);
-    ps_dataset_close(r->train_data);
-    ps_tokenizer_close(r->tokenizer);
-    ps_mem_free(r->tokens);
-    ps_mem_free(r->targets);
+    ps_feed_batch_deinit(&r->batch);
+    ps_feed_close(r->feed);
     ps_config_destroy(r->config);
 }
 
@@ -62,34 +59,31 @@ static void close_run(run *r)
 
 static ps_status open_data(run *r)
 {
-    const ps_options *o = r->o;
-    if (o->data_train[0] == '\0')
-        return PS_FAIL(PS_EINVAL, "data.train is not set: name a text file or a .bin token file");
-    if (o->data_tokenizer[0] != '\0') {
-        PS_TRY(ps_tokenizer_open(o->data_tokenizer, &r->tokenizer));
-        if (ps_tokenizer_vocab_size(r->tokenizer) > o->model_vocab_size)
-            return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens",
-                           (long long)o->model_vocab_size, o->data_tokenizer, ps_tokenizer_vocab_size(r->tokenizer));
-    }
-    const int32_t vocabulary = (int32_t)o->model_vocab_size;
-    PS_TRY(ps_dataset_open(o->data_train, r->tokenizer, o->train_output_dir, vocabulary, &r->train_data));
-    const ps_loader_options train = {.sequence = r->T,
-                                     .validation_fraction = o->data_validation_split,
-                                     .seed = (uint64_t)o->train_seed,
-                                     .in_file_order = !o->data_shuffle};
-    PS_TRY(ps_loader_create(r->train_data, &train, &r->train_loader));
-    if (o->data_validation[0] != '\0') {
-        const ps_loader_options validation = {.sequence = r->T, .in_file_order = true};
-        PS_TRY(ps_dataset_open(o->data_validation, r->tokenizer, o->train_output_dir, vocabulary, &r->validation_data));
-        PS_TRY(ps_loader_create(r->validation_data, &validation, &r->validation_loader));
-        r->validation_split = PS_SPLIT_TRAIN;
-    } else if (o->data_validation_split > 0) {
-        r->validation_loader = r->train_loader;
-        r->validation_split = PS_SPLIT_VALIDATION;
-    } else if (o->train_eval_interval > 0) {
+    PS_TRY(cli_feed_open(r->o, &r->feed));
+    if (r->o->train_eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return PS_FAIL(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
-                       (long long)o->train_eval_interval);
+                       (long long)r->o->train_eval_interval);
+    return PS_OK;
+}
+
+static void print_load(const char *path, const ps_load_info *info)
+{
+    printf("%lld parameters begin as in %s", (long long)info->n_loaded, path);
+    if (info->n_new > 0) printf(", %lld at random (%s ...)", (long long)info->n_new, info->first_new);
+    if (info->n_ignored > 0) printf("; %lld tensors of it are not used", (long long)info->n_ignored);
+    putchar('\n');
+}
+
+/* What a run begins with that is not resumed: a model's weights, or those that a file has. */
+static ps_status begin_weights(run *r)
+{
+    const ps_options *o = r->o;
+    if (o->model_from_pretrained[0] != '\0') {
+        ps_load_info info;
+        PS_TRY(ps_engine_load_pretrained(r->engine, o->model_from_pretrained, o->model_new_head, &info));
+        print_load(o->model_from_pretrained, &info);
     }
+    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(r->engine, o->train_init_from));
     return PS_OK;
 }
 
@@ -97,13 +91,14 @@ static ps_status open_run(run *r)
 {
     const ps_options *o = r->o;
     PS_TRY(run_log_open(o->train_output_dir, &r->log));
-    r->T = ps_config_sequence_length(o);
     PS_TRY(open_data(r));
     PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
-    PS_TRY(ps_mem_alloc((size_t)(r->B * r->T), sizeof *r->tokens, &r->tokens));
-    PS_TRY(ps_mem_alloc((size_t)(r->B * r->T), sizeof *r->targets, &r->targets));
-    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(r->engine, o->train_init_from));
+    PS_TRY(ps_feed_batch_init(&r->batch, r->feed, r->B));
+    PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->log, &r->progress, r->feed, r->resume));
+    if (r->resume) PS_TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
+    if (r->totals.resumed_step == 0) PS_TRY(begin_weights(r));
+    PS_TRY(run_log_begin(r->log, r->totals.resumed_step));
     if (o->client_mem_tracer_use_async_mem_monitor) PS_TRY(memory_monitor_start(&r->monitor));
     return PS_OK;
 }
@@ -116,8 +111,9 @@ static ps_status train_step(run *r, int64_t step, double *loss)
     for (int64_t k = 0; k < r->accumulation; k++) {
         const int64_t first = ((step - 1) * r->accumulation + k) * r->B;
         float part;
-        PS_TRY(ps_loader_get(r->train_loader, PS_SPLIT_TRAIN, first, r->B, r->tokens, r->targets));
-        PS_TRY(ps_forward(r->engine, &(ps_batch){.tokens = r->tokens, .targets = r->targets}, &part));
+        PS_TRY(ps_feed_get(r->feed, PS_SPLIT_TRAIN, first, r->B, &r->batch));
+        const ps_batch batch = cli_batch(&r->batch);
+        PS_TRY(ps_forward(r->engine, &batch, &part));
         PS_TRY(ps_backward(r->engine));
         PS_TRY(ps_step(r->engine));
         *loss += (double)part / (double)r->accumulation;
@@ -125,24 +121,19 @@ static ps_status train_step(run *r, int64_t step, double *loss)
     return PS_OK;
 }
 
-/* Mean over the first eval_steps micro-batches of the validation data: the same ones each time. */
+/* The first eval_steps micro-batches of the validation data: the same ones each time. */
 static ps_status evaluate(run *r, double *loss)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < r->o->train_eval_steps; i++) {
-        float part;
-        PS_TRY(ps_loader_get(r->validation_loader, r->validation_split, i * r->B, r->B, r->tokens, r->targets));
-        PS_TRY(ps_evaluate(r->engine, &(ps_batch){.tokens = r->tokens, .targets = r->targets}, &part));
-        sum += (double)part;
-    }
-    *loss = sum / (double)r->o->train_eval_steps;
+    cli_eval result;
+    PS_TRY(cli_evaluate(r->engine, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, r->B, &r->batch, &result));
+    *loss = result.loss;
     return PS_OK;
 }
 
 static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
 {
     run_totals *t = &r->totals;
-    if (t->steps == 0) t->loss_first = s->loss;
+    if (t->steps == t->resumed_step) t->loss_first = s->loss;
     t->loss_last = s->loss;
     t->steps = s->step;
     t->tokens += r->B * r->T * r->accumulation;
@@ -174,7 +165,9 @@ static ps_status one_step(run *r, int64_t step)
     s.skipped = info.skipped;
     progress_show(&r->progress, &s, &after);
     const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
-    return run_log_step(r->log, &s, &info, &before, &after, rss);
+    PS_TRY(run_log_step(r->log, &s, &info, &before, &after, rss));
+    checkpoints_after_step(&r->checkpoints, step);
+    return PS_OK;
 }
 
 static const char *backend_name(const ps_options *o)
@@ -215,20 +208,28 @@ static ps_status run_all(run *r)
     r->totals.memory = r->totals.before;
     r->totals.loss_first = r->totals.loss_last = NAN;
     progress_begin(&r->progress, r->o->train_steps, r->o->train_log_interval);
-    for (int64_t step = 1; step <= r->o->train_steps && !stop_asked; step++) PS_TRY(one_step(r, step));
+    r->totals.steps = r->totals.resumed_step;
+    for (int64_t step = r->totals.steps + 1; step <= r->o->train_steps && !stop_asked; step++)
+        PS_TRY(one_step(r, step));
     progress_end(&r->progress);
     if (stop_asked)
         printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o->train_steps);
-    return finish(r);
+    /* the weights and the report are written also when the last checkpoint could not be */
+    const ps_status saved = checkpoints_end(&r->checkpoints, r->totals.steps);
+    char cause[512];
+    snprintf(cause, sizeof cause, "%.500s", ps_last_error());
+    PS_TRY(finish(r));
+    return saved == PS_OK ? PS_OK : PS_FAIL(saved, "%s", cause);
 }
 
 /* ---- arguments ---- */
 
-enum { OPTION_HELP_CONFIG = 1000 };
+enum { OPTION_HELP_CONFIG = 1000, OPTION_RESUME };
 
 typedef struct train_arguments {
     bool help_config;
-    const char *config;
+    bool resume;
+    const char *config, *resume_from;
     char **overrides;
     int n_overrides;
 } train_arguments;
@@ -238,6 +239,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     train_arguments *a = state->input;
     switch (key) {
     case OPTION_HELP_CONFIG: a->help_config = true; return 0;
+    case OPTION_RESUME:
+        a->resume = true;
+        a->resume_from = arg;
+        /* a value may stand apart too, once CONFIG has been named */
+        if (arg == NULL && a->config != NULL && state->next < state->argc && state->argv[state->next][0] != '-' &&
+            strchr(state->argv[state->next], '=') == NULL)
+            a->resume_from = state->argv[state->next++];
+        return 0;
     case ARGP_KEY_ARG:
         if (a->config == NULL)
             a->config = arg;
@@ -254,14 +263,25 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_train(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0}, {0}};
+        {"resume", OPTION_RESUME, "CKPT", OPTION_ARG_OPTIONAL,
+         "Go on from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
+         "of "
+         "train.output_dir, or from the beginning where there is none",
+         0},
+        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
+        {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
         .args_doc = "CONFIG [key=value ...]",
-        .doc = "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
-               "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
-               "step under way and still writes them; a second Ctrl-C ends at once."};
+        .doc =
+            "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
+            "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
+            "step under way and still writes them; a second Ctrl-C ends at once. With train.save_interval, checkpoints "
+            "lie in "
+            "train.output_dir/checkpoints. `until pstar train CONFIG --resume; do sleep 1; done` survives anything; a "
+            "checkpoint that could not be written is reported and training goes on, but a failure of the last one is "
+            "the exit status."};
     train_arguments a = {.overrides = calloc((size_t)argc, sizeof *a.overrides)};
     if (a.overrides == NULL) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
@@ -271,7 +291,8 @@ int cmd_train(int argc, char **argv)
     }
     signal(SIGINT, ask_to_stop);
     signal(SIGTERM, ask_to_stop);
-    run r = {0};
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
+    run r = {.resume = a.resume, .resume_from = a.resume_from};
     ps_status st = cli_load_config(a.config, a.overrides, a.n_overrides, &r.config);
     if (st == PS_OK) {
         r.o = ps_config_options(r.config);

@@ -16,6 +16,7 @@ typedef struct command {
 
 static const command commands[] = {
     {"train", cmd_train, "train a model as a configuration says, inside its memory budgets"},
+    {"eval", cmd_eval, "measure loss, perplexity and accuracy of trained weights"},
     {"generate", cmd_generate, "continue a text with a trained model"},
     {"tokenize", cmd_tokenize, "turn text files into a token file, or back"},
     {"inspect", cmd_inspect, "list the tensors of a file or folder of weights"},

@@ -65,9 +65,15 @@ void progress_show(const progress *p, const progress_step *s, const ps_memory_in
     else if (s->step % p->log_interval == 0 || s->step == 1 || s->step == p->n_steps)
         show_line(p, s, memory);
     if (!isnan(s->eval_loss)) {
-        if (p->is_terminal) printf("\r\033[K");
+        progress_clear(p);
         printf("step %lld validation loss %.4f\n", (long long)s->step, s->eval_loss);
     }
+    fflush(stdout);
+}
+
+void progress_clear(const progress *p)
+{
+    if (p->is_terminal) printf("\r\033[K");
     fflush(stdout);
 }
 
@@ -96,11 +102,12 @@ static void print_link(const char *name, int64_t bytes, int64_t steps)
 void progress_print_table(const run_totals *t)
 {
     const ps_memory_info *m = &t->memory, *b = &t->before;
+    const int64_t steps = t->steps - t->resumed_step;
     char data[PS_BYTES_TEXT_MAX], ram[PS_BYTES_TEXT_MAX], rss[PS_BYTES_TEXT_MAX];
     printf("\n%lld parameters, %s of model data, %s of memory budget (device + host)\n", (long long)m->parameters,
            ps_bytes_format(m->model_data_bytes, data),
            ps_bytes_format(m->device_budget_bytes + m->host_budget_bytes, ram));
-    printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)t->steps,
+    printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)steps,
            (long long)t->tokens);
     printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);
     printf("waiting   %.1f s for copies, %.1f %% of the time\n", t->wait_s,
@@ -113,8 +120,8 @@ void progress_print_table(const run_totals *t)
     print_tier("host", t->host_peak_bytes, m->planned_host_peak_bytes, m->host_budget_bytes);
     print_tier("disk", t->disk_peak_bytes, m->planned_disk_peak_bytes, m->disk_budget_bytes);
     printf("\n%-16s %12s %12s\n", "moved", "all", "a step");
-    print_link("host -> device", m->host_to_device_bytes - b->host_to_device_bytes, t->steps);
-    print_link("device -> host", m->device_to_host_bytes - b->device_to_host_bytes, t->steps);
-    print_link("disk reads", m->disk_read_bytes - b->disk_read_bytes, t->steps);
-    print_link("disk writes", m->disk_write_bytes - b->disk_write_bytes, t->steps);
+    print_link("host -> device", m->host_to_device_bytes - b->host_to_device_bytes, steps);
+    print_link("device -> host", m->device_to_host_bytes - b->device_to_host_bytes, steps);
+    print_link("disk reads", m->disk_read_bytes - b->disk_read_bytes, steps);
+    print_link("disk writes", m->disk_write_bytes - b->disk_write_bytes, steps);
 }

@@ -21,6 +21,7 @@ typedef struct progress_step {
 /* Numbers of a whole run, for the table. */
 typedef struct run_totals {
     int64_t steps, tokens;
+    int64_t resumed_step; /* 0: from the beginning. tokens, seconds and bytes count from here */
     double seconds, wait_s, loss_first, loss_last;
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
     ps_memory_info memory; /* at the end */
@@ -29,7 +30,8 @@ typedef struct run_totals {
 
 void progress_begin(progress *p, int64_t n_steps, int64_t log_interval);
 void progress_show(const progress *p, const progress_step *s, const ps_memory_info *memory);
-void progress_end(const progress *p); /* leaves the bar's line */
+void progress_clear(const progress *p); /* before a line of another kind: takes the bar away */
+void progress_end(const progress *p);   /* leaves the bar's line */
 void progress_print_table(const run_totals *t);
 
 #endif

@@ -1,6 +1,7 @@
 #include "run_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -16,7 +18,10 @@
 struct run_log {
     char *folder;
     char metrics_path[4096];
-    FILE *metrics;
+    int metrics; /* descriptor, -1: not begun */
+    int64_t n_written;
+    char *waiting; /* lines that found the disk full */
+    size_t n_waiting;
 };
 
 /* Like mkdir -p. */
@@ -43,12 +48,12 @@ ps_status run_log_open(const char *folder, run_log **out)
     run_log *l = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *l, &l));
+    l->metrics = -1;
     PS_TRY_GOTO(ps_mem_strdup(folder, &l->folder));
     PS_TRY_GOTO(make_folders(folder));
     const int n = snprintf(l->metrics_path, sizeof l->metrics_path, "%s/metrics.jsonl", folder);
-    l->metrics = n > 0 && (size_t)n < sizeof l->metrics_path ? fopen(l->metrics_path, "w") : NULL;
-    if (l->metrics == NULL) {
-        st = PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
+    if (n < 0 || (size_t)n >= sizeof l->metrics_path) {
+        st = PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu", sizeof l->metrics_path - 16);
         goto out;
     }
     *out = l;
@@ -58,10 +63,81 @@ out:
     return st;
 }
 
+/* Bytes of the text whose lines are whole and of steps up to last_step. Lines are in the order of steps. */
+static int64_t lines_of_steps(const char *text, int64_t n_bytes, int64_t last_step)
+{
+    int64_t kept = 0;
+    while (kept < n_bytes) {
+        const char *line = text + kept, *end = memchr(line, '\n', (size_t)(n_bytes - kept));
+        if (end == NULL) break;
+        json_t *o = json_loadb(line, (size_t)(end - line), 0, NULL);
+        const json_t *step = json_object_get(o, "step");
+        const bool keep = json_is_integer(step) && json_integer_value(step) <= last_step;
+        json_decref(o);
+        if (!keep) break;
+        kept = end + 1 - text;
+    }
+    return kept;
+}
+
+ps_status run_log_begin(run_log *l, int64_t last_step)
+{
+    if (last_step > 0 && ps_file_exists(l->metrics_path)) {
+        char *text = NULL;
+        PS_TRY(ps_file_read_all(l->metrics_path, INT64_MAX - 1, &text, &l->n_written));
+        l->n_written = lines_of_steps(text, l->n_written, last_step);
+        ps_mem_free(text);
+    }
+    l->metrics = open(l->metrics_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (l->metrics < 0 || ftruncate(l->metrics, l->n_written) != 0)
+        return PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
+    return PS_OK;
+}
+
+/* All that waits, or nothing: a line is never cut. */
+static ps_status write_waiting(run_log *l)
+{
+    size_t done = 0;
+    while (done < l->n_waiting) {
+        const ssize_t n = pwrite(l->metrics, l->waiting + done, l->n_waiting - done, l->n_written + (int64_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n > 0) {
+            done += (size_t)n;
+            continue;
+        }
+        const bool is_full = n == 0 || errno == ENOSPC || errno == EDQUOT;
+        const ps_status st = PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
+        if (ftruncate(l->metrics, l->n_written) != 0) return st;
+        return is_full ? PS_OK : st;
+    }
+    l->n_written += (int64_t)done;
+    l->n_waiting = 0;
+    return PS_OK;
+}
+
+/* Takes o over. */
+static ps_status put_line(run_log *l, json_t *o)
+{
+    char *text = json_dumps(o, JSON_COMPACT);
+    json_decref(o);
+    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a line of %s", l->metrics_path);
+    const size_t n = strlen(text);
+    ps_status st = ps_mem_grow(&l->waiting, l->n_waiting, l->n_waiting + n + 1, 1);
+    if (st == PS_OK) {
+        memcpy(l->waiting + l->n_waiting, text, n);
+        l->waiting[l->n_waiting + n] = '\n';
+        l->n_waiting += n + 1;
+        st = write_waiting(l);
+    }
+    free(text);
+    return st;
+}
+
 void run_log_close(run_log *l)
 {
     if (l == NULL) return;
-    if (l->metrics != NULL) fclose(l->metrics);
+    if (l->metrics >= 0) close(l->metrics);
+    ps_mem_free(l->waiting);
     ps_mem_free(l->folder);
     ps_mem_free(l);
 }
@@ -109,11 +185,22 @@ ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *i
     put_real(o, "wait_s", (double)(after->wait_ns - before->wait_ns) * 1e-9);
     if (rss_peak_bytes > 0) put_int(o, "rss_peak_bytes", rss_peak_bytes);
     if (!isnan(s->eval_loss)) put_real(o, "eval_loss", s->eval_loss);
-    const bool written = o != NULL && json_dumpf(o, l->metrics, JSON_COMPACT) == 0 && fputc('\n', l->metrics) != EOF &&
-                         fflush(l->metrics) == 0;
-    json_decref(o);
-    if (!written) return PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
-    return PS_OK;
+    return put_line(l, o);
+}
+
+void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info, const char *error)
+{
+    json_t *o = json_object();
+    put_int(o, "step", step);
+    if (info != NULL) {
+        json_object_set_new(o, "checkpoint", json_string(info->name));
+        put_int(o, "bytes", info->bytes);
+        put_real(o, "seconds", info->seconds);
+        put_real(o, "stall_s", info->stall_seconds);
+    } else {
+        json_object_set_new(o, "checkpoint_error", json_string(error));
+    }
+    (void)put_line(l, o); /* where it cannot be written, the line of the next step says so */
 }
 
 static void put_memory(json_t *o, const run_totals *t)
@@ -141,6 +228,8 @@ static void put_memory(json_t *o, const run_totals *t)
 ps_status run_log_summary(run_log *l, const run_summary *s)
 {
     const run_totals *t = s->totals;
+    PS_TRY(write_waiting(l));
+    if (l->n_waiting > 0) return PS_FAIL(PS_EIO, "%s: the disk is full: the last lines are missing", l->metrics_path);
     char hash[17], path[4200], version[32];
     snprintf(hash, sizeof hash, "%016" PRIx64, s->weights_xxh3);
     snprintf(path, sizeof path, "%s/summary.json", l->folder);
@@ -149,6 +238,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     json_object_set_new(o, "version", json_string(version));
     json_object_set_new(o, "weights_xxh3", json_string(hash));
     put_int(o, "steps", t->steps);
+    put_int(o, "resumed_step", t->resumed_step);
     put_int(o, "tokens", t->tokens);
     put_real(o, "seconds", t->seconds);
     put_real(o, "tokens_per_s", t->seconds > 0 ? (double)t->tokens / t->seconds : 0);

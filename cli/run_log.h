@@ -6,13 +6,19 @@
 
 typedef struct run_log run_log;
 
-/* Creates the folder and its parents if missing, and an empty metrics.jsonl. */
+/* Creates the folder and its parents if missing. */
 PS_NODISCARD ps_status run_log_open(const char *folder, run_log **out);
+/* Before the first line: metrics.jsonl keeps what it has of steps 1 .. last_step (0: nothing) and loses the rest, so that a
+ * run that was killed and resumed reads as one that was not. */
+PS_NODISCARD ps_status run_log_begin(run_log *l, int64_t last_step);
 void run_log_close(run_log *l); /* NULL is accepted */
 
-/* One line. `before` and `after` frame the step; its bytes and waits are their differences. rss_peak_bytes 0: not watched. */
+/* One line. While the disk is full, lines are kept in memory and written as soon as there is room. `before` and `after` frame the step; its bytes and waits are their differences. rss_peak_bytes 0: not watched. */
 PS_NODISCARD ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info,
                                     const ps_memory_info *before, const ps_memory_info *after, int64_t rss_peak_bytes);
+
+/* A line about a checkpoint that is complete, or about one that failed: info NULL, and the error's text. */
+void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info, const char *error);
 
 typedef struct run_summary {
     const run_totals *totals;
@@ -22,6 +28,7 @@ typedef struct run_summary {
     const char *config_json;
 } run_summary;
 
+/* PS_EIO too when lines of metrics.jsonl could still not be written. */
 PS_NODISCARD ps_status run_log_summary(run_log *l, const run_summary *s);
 
 #endif

@@ -338,6 +338,48 @@ PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const
 /* The same without allow_new_head and info. */
 PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const char *path);
 
+/* ---- checkpoints ----------------------------------------------------------------------------------- */
+
+/* All that training needs to go on with the same bits: masters, Adam's moments, counters, loss scale. doc/checkpoints.md has the
+ * files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint, "step-000100", and "latest", which
+ * names the newest complete one. A checkpoint is complete or not there at all, whenever the process or the machine
+ * stops. Of older ones, train.keep_last of the configuration are kept. */
+
+typedef struct ps_checkpoint_info {
+    int64_t step;         /* optimizer steps begun, skipped ones too */
+    int64_t bytes;        /* of all files */
+    double seconds;       /* from the call of begin until it was complete on disk */
+    double stall_seconds; /* of these the caller stood still */
+    char name[32];        /* of its folder: "step-000100" */
+} ps_checkpoint_info;
+
+/* Save the state as it is now, between steps (else PS_ESTATE). caller_json: NULL, or a JSON object that
+ * ps_engine_load_checkpoint gives back, such as the position in the data. info may be NULL.
+ * PS_EIO when it could not be written (disk full): there is no new checkpoint then, those of before and "latest" are
+ * as they were, and the engine can go on. */
+PS_API PS_NODISCARD ps_status ps_engine_save_checkpoint(ps_engine *engine, const char *folder, const char *caller_json,
+                                                        ps_checkpoint_info *info);
+
+/* The same while training goes on: begin takes note of the state, the following step hands it to a thread that writes. What is
+ * saved is the state at begin, and training has the same bits and moves the same bytes as without. With
+ * train.save_interval > 0 in the configuration, memory.save_buffer lies between the two; without it each piece is written
+ * before the step goes on. One at a time: finish comes before the next begin (PS_ESTATE). Destroying the engine gives up a
+ * save that no further step has completed. */
+PS_API PS_NODISCARD ps_status ps_engine_begin_checkpoint(ps_engine *engine, const char *folder,
+                                                         const char *caller_json);
+/* 1 when finish would not wait: the checkpoint is complete, has failed, or none is under way. */
+PS_API int ps_engine_checkpoint_is_done(const ps_engine *engine);
+/* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine to
+ * be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
+PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_checkpoint_info *info);
+
+/* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format and the
+ * number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options, micro-batch, accumulation,
+ * sequence length or seed do. Every byte is checked: a missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it.
+ * An inference engine takes the parameters only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was;
+ * freed by ps_free. When damage is found after parameters were replaced, the engine is failed for good. */
+PS_API PS_NODISCARD ps_status ps_engine_load_checkpoint(ps_engine *engine, const char *folder, char **caller_json);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,10 +16,15 @@
 #define FILE_IO_BYTES_MAX PS_GIB
 #define TEMPORARY_NAMES_MAX 1000
 
+/* A page fault maps this much around the page that was asked for, when it is in the page cache (fault_around_bytes of
+ * Linux), so this much is given back. */
+#define FAULT_AROUND_BYTES (64 * PS_KIB)
+
 struct ps_file {
     int fd;
     int64_t n_bytes;
-    char path[]; /* zero-terminated */
+    unsigned char *map; /* NULL: not mapped */
+    char path[];        /* zero-terminated */
 };
 
 struct ps_file_writer {
@@ -61,6 +67,7 @@ ps_status ps_file_open(const char *path, ps_file **out)
 void ps_file_close(ps_file *f)
 {
     if (f == NULL) return;
+    if (f->map != NULL) munmap(f->map, (size_t)f->n_bytes);
     if (f->fd >= 0) close(f->fd);
     ps_mem_free(f);
 }
@@ -75,27 +82,32 @@ const char *ps_file_path(const ps_file *f)
     return f->path;
 }
 
-ps_status ps_file_read(const ps_file *f, int64_t offset, void *dst, int64_t n_bytes)
+static ps_status file_read(int fd, const char *path, int64_t offset, void *dst, int64_t n_bytes)
 {
     PS_ASSERT(offset >= 0 && n_bytes >= 0);
     for (int64_t done = 0; done < n_bytes;) {
         const size_t want = (size_t)ps_min_i64(n_bytes - done, FILE_IO_BYTES_MAX);
-        const ssize_t got = file_has_fault(PS_FAULT_READ) ? -1 : pread(f->fd, (char *)dst + done, want, offset + done);
+        const ssize_t got = file_has_fault(PS_FAULT_READ) ? -1 : pread(fd, (char *)dst + done, want, offset + done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
-            return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", f->path, (long long)n_bytes,
+            return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", path, (long long)n_bytes,
                            (long long)offset, strerror(errno));
         if (got == 0)
-            return PS_FAIL(PS_EIO, "%s: wanted %lld bytes at offset %lld, but the file ends at %lld", f->path,
+            return PS_FAIL(PS_EIO, "%s: wanted %lld bytes at offset %lld, but the file ends at %lld", path,
                            (long long)n_bytes, (long long)offset, (long long)(offset + done));
         done += got;
     }
     return PS_OK;
 }
 
-void ps_file_will_read(const ps_file *f, int64_t offset, int64_t n_bytes)
+ps_status ps_file_read(const ps_file *f, int64_t offset, void *dst, int64_t n_bytes)
 {
-    (void)posix_fadvise(f->fd, offset, n_bytes, POSIX_FADV_WILLNEED);
+    return file_read(f->fd, f->path, offset, dst, n_bytes);
+}
+
+void ps_file_read_ahead(const ps_file *f, int64_t offset, int64_t n_bytes)
+{
+    (void)posix_fadvise(f->fd, offset, n_bytes, POSIX_FADV_WILLNEED); /* a hint: a failure shows in the read itself */
 }
 
 ps_status ps_file_read_all(const char *path, int64_t max_bytes, char **out_data, int64_t *out_bytes)
@@ -127,6 +139,42 @@ bool ps_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+/* ---- mapping ---- */
+
+ps_status ps_file_map(ps_file *f)
+{
+    PS_ASSERT(f->map == NULL && f->n_bytes > 0);
+    void *map =
+        file_has_fault(PS_FAULT_READ) ? MAP_FAILED : mmap(NULL, (size_t)f->n_bytes, PROT_READ, MAP_SHARED, f->fd, 0);
+    if (map == MAP_FAILED)
+        return PS_FAIL(PS_EIO, "%s: cannot map its %lld bytes: %s", f->path, (long long)f->n_bytes, strerror(errno));
+    f->map = map;
+    return PS_OK;
+}
+
+ps_status ps_file_begin_view(const ps_file *f, int64_t offset, int64_t n_bytes, const unsigned char **out)
+{
+    PS_ASSERT(f->map != NULL && offset >= 0 && n_bytes >= 0 && offset + n_bytes <= f->n_bytes);
+    struct stat info;
+    if (file_has_fault(PS_FAULT_READ) || fstat(f->fd, &info) != 0)
+        return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", f->path, (long long)n_bytes,
+                       (long long)offset, strerror(errno));
+    if (info.st_size < offset + n_bytes)
+        return PS_FAIL(PS_EIO,
+                       "%s: wanted %lld bytes at offset %lld, but the file, %lld bytes when opened, now ends at %lld",
+                       f->path, (long long)n_bytes, (long long)offset, (long long)f->n_bytes, (long long)info.st_size);
+    *out = f->map + offset;
+    return PS_OK;
+}
+
+void ps_file_end_view(const ps_file *f, int64_t offset, int64_t n_bytes)
+{
+    const int64_t begin = offset / FAULT_AROUND_BYTES * FAULT_AROUND_BYTES;
+    const int64_t end = ps_min_i64(ps_round_up(offset + n_bytes, FAULT_AROUND_BYTES), f->n_bytes);
+    /* a hint: when it fails, the pages stay until the system wants them */
+    if (end > begin) (void)madvise(f->map + begin, (size_t)(end - begin), MADV_DONTNEED);
+}
+
 /* ---- writing ---- */
 
 static void file_writer_free(ps_file_writer *w)
@@ -150,7 +198,7 @@ ps_status ps_file_writer_open(const char *path, ps_file_writer **out)
     /* another writer of the same file, perhaps in this process, may be under way */
     for (int n = 0; n < TEMPORARY_NAMES_MAX; n++) {
         snprintf(w->temporary, name_bytes, "%s.tmp-%ld-%d", path, (long)getpid(), n);
-        w->fd = file_has_fault(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = file_has_fault(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->fd >= 0 || errno != EEXIST) break;
     }
     if (w->fd < 0) {
@@ -180,19 +228,36 @@ ps_status ps_file_writer_write(ps_file_writer *w, int64_t offset, const void *da
     return PS_OK;
 }
 
+ps_status ps_file_writer_read(const ps_file_writer *w, int64_t offset, void *dst, int64_t n_bytes)
+{
+    return file_read(w->fd, w->temporary, offset, dst, n_bytes);
+}
+
+void ps_file_writer_start_sync(const ps_file_writer *w, int64_t offset, int64_t n_bytes)
+{
+    /* a hint: what cannot be begun now is done, and its failure reported, by the sync at the end */
+    (void)sync_file_range(w->fd, offset, n_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+ps_status ps_file_sync_folder(const char *folder)
+{
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ps_status st = PS_OK;
+    /* EINVAL: this file system has nothing to sync for folders */
+    if (file_has_fault(PS_FAULT_WRITE) || fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        st = PS_FAIL(PS_EIO, "%s: the folder could not be synced: %s", folder, strerror(errno));
+    if (fd >= 0) close(fd);
+    return st;
+}
+
 /* Without this a rename may be lost in a power failure although the data are safe. */
-static ps_status file_sync_folder(const char *path)
+static ps_status file_sync_folder_of(const char *path)
 {
     char *folder = NULL;
     PS_TRY(ps_mem_strdup(path, &folder));
     char *slash = strrchr(folder, '/');
     if (slash != NULL) slash[slash == folder] = '\0';
-    const int fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ps_status st = PS_OK;
-    /* EINVAL: this file system has nothing to sync for folders */
-    if (file_has_fault(PS_FAULT_WRITE) || fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        st = PS_FAIL(PS_EIO, "%s: written, but its folder could not be synced: %s", path, strerror(errno));
-    if (fd >= 0) close(fd);
+    const ps_status st = ps_file_sync_folder(slash != NULL ? folder : ".");
     ps_mem_free(folder);
     return st;
 }
@@ -215,7 +280,7 @@ ps_status ps_file_writer_commit(ps_file_writer *w)
         st = PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", w->temporary, w->path, strerror(errno));
         goto out;
     }
-    st = file_sync_folder(w->path);
+    st = file_sync_folder_of(w->path);
     file_writer_free(w);
     return st;
 out:

@@ -261,5 +261,5 @@ ps_status ps_safetensors_read(const ps_safetensors *s, const ps_safetensor *tens
 
 void ps_safetensors_will_read(const ps_safetensors *s, int64_t offset, int64_t n_bytes)
 {
-    ps_file_will_read(s->file, offset, n_bytes);
+    ps_file_read_ahead(s->file, offset, n_bytes);
 }

@@ -453,7 +453,7 @@ void ps_weight_source_will_read(const ps_weight_source *s, int file, int64_t off
     if (f->safetensors != NULL)
         ps_safetensors_will_read(f->safetensors, offset, n_bytes);
     else
-        ps_file_will_read(f->torch_file, offset, n_bytes);
+        ps_file_read_ahead(f->torch_file, offset, n_bytes);
 }
 
 ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b, int *is_equal)

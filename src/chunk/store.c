@@ -25,7 +25,10 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     s->layout = l;
     s->n_ids = PS_LIST_COUNT * l->n_chunks;
     s->now = -1;
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) s->chunk_limit_bytes[t] = INT64_MAX;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        s->chunk_limit_bytes[t] = INT64_MAX;
+        if (desc->ram[t] != NULL) s->other_bytes[t] = ps_device_get_stats(desc->ram[t]).used_bytes;
+    }
     /* Planning estimates: what a PC's memory and NVMe disk do. Wrong ones cost time, never correctness. */
     s->links[PS_LINK_HOST_TO_DEVICE].bytes_per_s = s->links[PS_LINK_DEVICE_TO_HOST].bytes_per_s = 8000000000;
     s->links[PS_LINK_DISK_READ].bytes_per_s = s->links[PS_LINK_DISK_WRITE].bytes_per_s = 1500000000;

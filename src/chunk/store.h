@@ -170,7 +170,7 @@ ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
 uint64_t ps_store_residency(const ps_store *s);
 
 /* Debug level 2 calls it after every transition; PS_ESTATE names the broken invariant:
- * payload bytes and non-model bytes add up to what the devices say, budgets hold; pinned => payload there;
+ * payload bytes, non-model bytes and what was in use before the store add up to what the devices say, budgets hold; pinned => payload there;
  * content somewhere unless FREE; a payload is current, or being filled; a transfer has its ends. */
 PS_NODISCARD ps_status ps_store_check(const ps_store *s);
 

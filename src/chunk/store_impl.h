@@ -58,6 +58,7 @@ struct ps_store {
     ps_region *non_model;
     int64_t non_model_reserved_bytes, non_model_committed_bytes, non_model_needed_bytes;
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
+    int64_t other_bytes[PS_RAM_TIER_COUNT]; /* in use when the store was created */
     int64_t disk_used_bytes;
     ps_state *tensor_state; /* [n_tensors] */
     int32_t *tensor_uses;   /* [n_tensors] nested begins */

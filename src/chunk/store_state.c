@@ -1,4 +1,6 @@
 /* store_state.c - states of tensors and chunks, and the invariants of the store. */
+#include <string.h>
+
 #include "chunk/store_impl.h"
 
 const char *ps_state_name(ps_state st)
@@ -105,8 +107,9 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_fligh
 
 ps_status ps_store_check(const ps_store *s)
 {
-    int64_t bytes[PS_RAM_TIER_COUNT] = {0};
+    int64_t bytes[PS_RAM_TIER_COUNT];
     int32_t n_flights = 0;
+    memcpy(bytes, s->other_bytes, sizeof bytes);
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         PS_TRY(check_chunk(s, id, &n_flights));
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)

@@ -81,6 +81,12 @@
 #define PS_CONFIG_ACTIVATION_MAP(XX)                                                                                   \
     XX(PS_CONFIG_ACTIVATION_GELU_NEW, "gelu_new")                                                                      \
     XX(PS_CONFIG_ACTIVATION_GELU, "gelu") XX(PS_CONFIG_ACTIVATION_SILU, "silu")
+#define PS_CONFIG_DATA_FORMAT_MAP(XX)                                                                                  \
+    XX(PS_CONFIG_DATA_FORMAT_AUTO, "auto")                                                                             \
+    XX(PS_CONFIG_DATA_FORMAT_TEXT, "text")                                                                             \
+    XX(PS_CONFIG_DATA_FORMAT_JSONL, "jsonl")                                                                           \
+    XX(PS_CONFIG_DATA_FORMAT_LLMC, "llmc")                                                                             \
+    XX(PS_CONFIG_DATA_FORMAT_NANOGPT, "nanogpt")
 #define PS_CONFIG_POLICY_MAP(XX)                                                                                       \
     XX(PS_CONFIG_POLICY_OPT, "opt")                                                                                    \
     XX(PS_CONFIG_POLICY_LRU, "lru")                                                                                    \
@@ -107,6 +113,7 @@
     XX(ps_config_rope, PS_CONFIG_ROPE_MAP)                                                                             \
     XX(ps_config_preset, PS_CONFIG_PRESET_MAP)                                                                         \
     XX(ps_config_activation, PS_CONFIG_ACTIVATION_MAP)                                                                 \
+    XX(ps_config_data_format, PS_CONFIG_DATA_FORMAT_MAP)                                                               \
     XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
     XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \

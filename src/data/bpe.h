@@ -1,44 +1,49 @@
-/* bpe.h - GPT-2's byte-level BPE tokenizer: bytes to token ids and back.
+/* bpe.h - byte-level BPE: a piece of text to tokens by merging neighbours, best rank first.
  *
- *     bytes -> valid UTF-8 runs -> pieces (GPT-2's split regex) -> byte tokens -> merged, best rank first -> ids
- *                      \ invalid bytes: a piece of their own, never part of a neighbour's
- *
- * Any bytes can be encoded, and decoding gives exactly these bytes again. Text is only text: "<|endoftext|>" in it
- * becomes the tokens of its characters, never the special token, which only the caller places (ps_tokenizer_eot).
- * The tokens of valid UTF-8 are those of GPT-2's own encoder (and of tiktoken's encode_ordinary).
- *
- * Threads: a tokenizer has a word cache, so one thread at a time. Memory: about 10 MiB for GPT-2's vocabulary. */
+ * Merges come in order, best first; the first has rank 0. With ignore_merges a piece that is a token as a whole is that
+ * token, whatever merging would give (Llama-3). */
 #ifndef PS_DATA_BPE_H
 #define PS_DATA_BPE_H
 
-#include "base/status.h"
+#include "data/text_buffer.h"
+#include "data/vocab.h"
 
-typedef struct ps_tokenizer ps_tokenizer;
+/* Tokens `left` and `right` side by side become `merged`; lower rank goes first. */
+typedef struct ps_merge {
+    int32_t left, right, merged; /* token ids; left < 0: free slot */
+    int32_t rank;
+} ps_merge;
 
-/* Read folder/vocab.json and folder/merges.txt. PS_EIO, or PS_EFORMAT naming file and line or token. */
-PS_NODISCARD ps_status ps_tokenizer_open(const char *folder, ps_tokenizer **out);
+typedef struct ps_merge_node ps_merge_node;
+typedef struct ps_merge_candidate ps_merge_candidate;
 
-/* The same from the content of both files; the names are for messages. Nothing of the arguments is kept. */
-PS_NODISCARD ps_status ps_tokenizer_create(const char *vocab_name, const char *vocab_json, int64_t vocab_bytes,
-                                           const char *merges_name, const char *merges_text, int64_t merges_bytes,
-                                           ps_tokenizer **out);
+typedef struct ps_bpe {
+    const ps_vocab *vocab;
+    bool ignore_merges;
+    int32_t id_of_byte[256]; /* -1: no token has this byte alone */
+    int32_t n_merges;
+    uint32_t merge_mask; /* slots of `merges` - 1; a power of two of them */
+    ps_merge *merges;    /* open addressing, linear probing */
+    /* working memory */
+    int64_t capacity;         /* bytes of a piece there is room for */
+    ps_merge_node *nodes;     /* [capacity] */
+    ps_merge_candidate *heap; /* [3 capacity]: each pair once, and two new ones for each merge */
+    int64_t n_heap;
+    ps_text_buffer joined; /* while loading: both sides of a merge */
+} ps_bpe;
 
-void ps_tokenizer_close(ps_tokenizer *t); /* NULL is accepted */
+/* Room for n_merges, none there yet. The vocabulary is byte-level, and stays the caller's. */
+PS_NODISCARD ps_status ps_bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges);
+void ps_bpe_deinit(ps_bpe *b); /* an empty one is accepted */
 
-/* The n_bytes of text (any bytes, no terminator needed) to *out_n_ids ids. The caller frees *out_ids by ps_mem_free,
- * also when there are none. */
-PS_NODISCARD ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids,
-                                           int64_t *out_n_ids);
+/* The next merge, its sides in the byte alphabet. PS_EFORMAT when a side or the result is no token, or the merge is
+ * there; `where` opens the message. */
+PS_NODISCARD ps_status ps_bpe_add_merge(ps_bpe *b, const char *left, int64_t n_left, const char *right, int64_t n_right,
+                                        const char *where);
 
-/* Ids to bytes, with a zero byte behind them; the caller frees *out_text by ps_mem_free. An id outside of the
- * vocabulary is PS_EINVAL with its position. */
-PS_NODISCARD ps_status ps_tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, char **out_text,
-                                           int64_t *out_n_bytes);
+/* The tokens of one piece, n > 0 bytes, appended to `out`. */
+PS_NODISCARD ps_status ps_bpe_encode_piece(ps_bpe *b, const char *piece, int64_t n, ps_id_list *out);
 
-int32_t ps_tokenizer_vocab_size(const ps_tokenizer *t); /* ids are 0 to this - 1 */
-int32_t ps_tokenizer_eot(const ps_tokenizer *t);        /* id of <|endoftext|>, -1 when there is none */
-
-/* Hash of both vocabulary files: equal for tokenizers that give equal ids. */
-uint64_t ps_tokenizer_fingerprint(const ps_tokenizer *t);
+void ps_bpe_trim(ps_bpe *b); /* give back what a long piece needed */
 
 #endif

@@ -7,16 +7,18 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/jsonl.h"
 #include "data/token_file.h"
 
 #define TEXT_BYTES_MAX (64 * PS_GIB)
+#define HASH_BLOCK_BYTES PS_MIB
 
 struct ps_dataset {
     char *path;
     int32_t vocab_size;
     ps_token_file *file; /* or NULL, and then: */
     int32_t *ids;
-    int64_t n_ids;
+    int64_t n_ids, capacity;
 };
 
 static bool dataset_ends_with(const char *s, const char *end)
@@ -25,69 +27,169 @@ static bool dataset_ends_with(const char *s, const char *end)
     return n >= n_end && strcmp(s + n - n_end, end) == 0;
 }
 
-/* The cached tokens of this text, written first when they are not there or damaged. */
-static ps_status dataset_open_cached(ps_dataset *d, ps_tokenizer *t, const char *folder, const char *text,
-                                     int64_t text_bytes)
+ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format format)
 {
-    ps_status st;
+    if (format != PS_CONFIG_DATA_FORMAT_AUTO) return format;
+    if (dataset_ends_with(path, ".bin")) return PS_CONFIG_DATA_FORMAT_LLMC;
+    if (dataset_ends_with(path, ".u16")) return PS_CONFIG_DATA_FORMAT_NANOGPT;
+    return dataset_ends_with(path, ".jsonl") ? PS_CONFIG_DATA_FORMAT_JSONL : PS_CONFIG_DATA_FORMAT_TEXT;
+}
+
+/* ---- encoding: into a token file, or into memory when there is none ---- */
+
+static ps_status dataset_append(ps_dataset *d, ps_token_writer *w, const int32_t *ids, int64_t n)
+{
+    if (n == 0) return PS_OK; /* there may be no array yet */
+    if (w != NULL) {
+        PS_TRY(ps_token_writer_append(w, ids, n));
+    } else {
+        if (d->n_ids + n > d->capacity) {
+            const int64_t capacity = ps_max_i64(d->n_ids + n, d->capacity + d->capacity / 2);
+            PS_TRY(ps_mem_grow(&d->ids, (size_t)d->capacity, (size_t)capacity, sizeof *ids));
+            d->capacity = capacity;
+        }
+        memcpy(d->ids + d->n_ids, ids, (size_t)n * sizeof *ids);
+    }
+    d->n_ids += n;
+    return PS_OK;
+}
+
+static ps_status dataset_encode_piece(ps_dataset *d, ps_token_writer *w, ps_tokenizer *t, const char *text, int64_t n)
+{
     int32_t *ids = NULL;
     int64_t n_ids;
-    char *name = NULL;
-    const size_t name_bytes = strlen(folder) + 40;
-    PS_TRY(ps_mem_alloc(name_bytes, 1, &name));
-    snprintf(name, name_bytes, "%s/%016llx-%016llx.bin", folder,
-             (unsigned long long)XXH3_64bits(text, (size_t)text_bytes),
-             (unsigned long long)ps_tokenizer_fingerprint(t));
-    st = ps_file_exists(name) ? ps_token_file_open(name, &d->file) : PS_EFORMAT;
-    if (st != PS_EFORMAT) goto out;
-    PS_TRY_GOTO(ps_tokenizer_encode(t, text, text_bytes, &ids, &n_ids));
-    PS_TRY_GOTO(ps_token_file_write(name, ids, n_ids));
-    PS_TRY_GOTO(ps_token_file_open(name, &d->file));
-out:
+    PS_TRY(ps_tokenizer_encode(t, text, n, &ids, &n_ids));
+    const ps_status st = dataset_append(d, w, ids, n_ids);
     ps_mem_free(ids);
-    ps_mem_free(name);
     return st;
 }
 
-static ps_status dataset_open_text(ps_dataset *d, ps_tokenizer *t, const char *cache_folder)
+static ps_status dataset_encode_text(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
 {
-    if (t == NULL)
-        return PS_FAIL(PS_EINVAL,
-                       "%s: text needs a tokenizer; give a vocabulary folder, or a token file (*.bin, *.u16)", d->path);
-    if (ps_tokenizer_vocab_size(t) > d->vocab_size)
-        return PS_FAIL(PS_EINVAL, "%s: the tokenizer has %d ids, but the model's vocabulary only %d", d->path,
-                       ps_tokenizer_vocab_size(t), d->vocab_size);
-    ps_status st;
     char *text = NULL;
     int64_t text_bytes;
     PS_TRY(ps_file_read_all(d->path, TEXT_BYTES_MAX, &text, &text_bytes));
-    if (text_bytes == 0) {
-        st = PS_FAIL(PS_EFORMAT, "%s: the text is empty", d->path);
-        goto out;
-    }
-    PS_TRY_GOTO(cache_folder != NULL ? dataset_open_cached(d, t, cache_folder, text, text_bytes)
-                                     : ps_tokenizer_encode(t, text, text_bytes, &d->ids, &d->n_ids));
-out:
+    const ps_status st = dataset_encode_piece(d, w, o->tokenizer, text, text_bytes);
     ps_mem_free(text);
     return st;
 }
 
-ps_status ps_dataset_open(const char *path, ps_tokenizer *tokenizer, const char *cache_folder, int32_t vocab_size,
-                          ps_dataset **out)
+static ps_status dataset_encode_jsonl(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
 {
-    PS_ASSERT(vocab_size > 0);
+    ps_status st;
+    ps_jsonl *lines = NULL;
+    PS_TRY_GOTO(ps_jsonl_open(d->path, &(ps_jsonl_keys){.text = o->text_key}, &lines));
+    for (;;) {
+        ps_jsonl_record record;
+        bool has_record;
+        PS_TRY_GOTO(ps_jsonl_next(lines, &record, &has_record));
+        if (!has_record) break;
+        if (d->n_ids > 0 && o->separator >= 0) PS_TRY_GOTO(dataset_append(d, w, &o->separator, 1));
+        PS_TRY_GOTO(dataset_encode_piece(d, w, o->tokenizer, record.text, record.text_bytes));
+    }
+out:
+    ps_jsonl_close(lines);
+    return st;
+}
+
+static ps_status dataset_encode(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, ps_token_writer *w)
+{
+    d->n_ids = 0;
+    PS_TRY(is_jsonl ? dataset_encode_jsonl(d, o, w) : dataset_encode_text(d, o, w));
+    if (d->n_ids == 0) return PS_FAIL(PS_EFORMAT, "%s: offset 0: the text is empty", d->path);
+    return PS_OK;
+}
+
+/* ---- the cache ---- */
+
+/* Hash of the content and of what else decides the tokens besides the vocabulary. */
+static ps_status dataset_hash(const ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, uint64_t *out)
+{
+    ps_status st;
+    ps_file *f = NULL;
+    char *block = NULL;
+    uint64_t hash = 0;
+    PS_TRY_GOTO(ps_file_open(d->path, &f));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)HASH_BLOCK_BYTES, 1, &block));
+    for (int64_t at = 0, all = ps_file_bytes(f); at < all; at += HASH_BLOCK_BYTES) {
+        const int64_t n = ps_min_i64(HASH_BLOCK_BYTES, all - at);
+        PS_TRY_GOTO(ps_file_read(f, at, block, n));
+        hash = XXH3_64bits_withSeed(block, (size_t)n, hash);
+    }
+    if (is_jsonl) {
+        hash = XXH3_64bits_withSeed(o->text_key, strlen(o->text_key), hash);
+        hash = XXH3_64bits_withSeed(&o->separator, sizeof o->separator, hash);
+    }
+    *out = hash;
+out:
+    ps_mem_free(block);
+    ps_file_close(f);
+    return st;
+}
+
+static ps_status dataset_fill_cache(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, const char *name)
+{
+    ps_token_writer *w = NULL;
+    PS_TRY(ps_token_writer_open(name, ps_tokenizer_vocab_size(o->tokenizer), &w));
+    const ps_status st = dataset_encode(d, o, is_jsonl, w);
+    if (st != PS_OK) {
+        ps_token_writer_cancel(w);
+        return st;
+    }
+    return ps_token_writer_commit(w);
+}
+
+/* The cached tokens of this text, written first when they are not there or damaged. */
+static ps_status dataset_open_cached(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
+{
+    ps_status st;
+    char *name = NULL;
+    uint64_t hash;
+    const size_t name_bytes = strlen(o->cache_folder) + 40;
+    PS_TRY(dataset_hash(d, o, is_jsonl, &hash));
+    PS_TRY(ps_mem_alloc(name_bytes, 1, &name));
+    snprintf(name, name_bytes, "%s/%016llx-%016llx.bin", o->cache_folder, (unsigned long long)hash,
+             (unsigned long long)ps_tokenizer_fingerprint(o->tokenizer));
+    st = ps_file_exists(name) ? ps_token_file_open(name, &d->file) : PS_EFORMAT;
+    if (st != PS_EFORMAT) goto out;
+    PS_TRY_GOTO(dataset_fill_cache(d, o, is_jsonl, name));
+    PS_TRY_GOTO(ps_token_file_open(name, &d->file));
+out:
+    ps_mem_free(name);
+    return st;
+}
+
+/* ---- opening ---- */
+
+static ps_status dataset_open_text(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
+{
+    if (o->tokenizer == NULL)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: text needs a tokenizer; give a vocabulary folder, or a token file (*.bin, *.u16)", d->path);
+    if (ps_tokenizer_vocab_size(o->tokenizer) > d->vocab_size)
+        return PS_FAIL(PS_EINVAL, "%s: the tokenizer has %d ids, but the model's vocabulary only %d", d->path,
+                       ps_tokenizer_vocab_size(o->tokenizer), d->vocab_size);
+    return o->cache_folder != NULL ? dataset_open_cached(d, o, is_jsonl) : dataset_encode(d, o, is_jsonl, NULL);
+}
+
+ps_status ps_dataset_open(const char *path, const ps_dataset_options *options, ps_dataset **out)
+{
+    PS_ASSERT(options->vocab_size > 0);
     *out = NULL;
     ps_status st;
     ps_dataset *d = NULL;
+    const ps_config_data_format format = ps_dataset_format(path, options->format);
     PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
-    d->vocab_size = vocab_size;
+    d->vocab_size = options->vocab_size;
     PS_TRY_GOTO(ps_mem_strdup(path, &d->path));
-    if (dataset_ends_with(path, ".bin") || dataset_ends_with(path, ".u16"))
-        PS_TRY_GOTO(ps_token_file_open(path, &d->file));
+    if (format == PS_CONFIG_DATA_FORMAT_LLMC)
+        PS_TRY_GOTO(ps_token_file_open_as(path, PS_TOKEN_FORMAT_LLMC, &d->file));
+    else if (format == PS_CONFIG_DATA_FORMAT_NANOGPT)
+        PS_TRY_GOTO(ps_token_file_open_as(path, PS_TOKEN_FORMAT_NANOGPT, &d->file));
     else
-        PS_TRY_GOTO(dataset_open_text(d, tokenizer, cache_folder));
+        PS_TRY_GOTO(dataset_open_text(d, options, format == PS_CONFIG_DATA_FORMAT_JSONL));
     if (d->file != NULL) {
-        PS_TRY_GOTO(ps_token_file_check(d->file, vocab_size));
+        PS_TRY_GOTO(ps_token_file_check(d->file, d->vocab_size));
         d->n_ids = ps_token_file_count(d->file);
     }
     *out = d;

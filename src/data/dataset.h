@@ -1,23 +1,38 @@
-/* dataset.h - one long sequence of token ids, from a token file or from text.
+/* dataset.h - one long sequence of token ids, from a token file, from text, or from the texts of a JSONL file.
  *
- * A path ending in ".bin" or ".u16" is a token file and stays on disk (token_file.h); anything else is text, encoded
- * when opened. With a cache folder the tokens of a text are kept there, in "<text hash>-<vocabulary hash>.bin", and the
- * next opening of the same text with the same vocabulary reads this file; without one they are held in memory.
+ *     llm.c, nanoGPT   a token file, mapped and not copied (token_file.h)
+ *     text             encoded when opened
+ *     JSONL            the texts of all lines, encoded when opened, the tokenizer's separator between them
+ *
+ * With a cache folder the tokens of text and JSONL are kept there, in "<content hash>-<vocabulary hash>.bin", and the next
+ * opening of the same content with the same vocabulary reads this file; without one they are held in memory, 4 bytes a
+ * token.
  *
  * Threads: an open dataset can be read from several threads at once. */
 #ifndef PS_DATA_DATASET_H
 #define PS_DATA_DATASET_H
 
 #include "base/status.h"
-#include "data/bpe.h"
+#include "config/config.h"
+#include "data/tokenizer.h"
 
 typedef struct ps_dataset ps_dataset;
 
-/* tokenizer: may be NULL for token files, is only used during the call. cache_folder: NULL, or a folder that exists.
- * vocab_size: what the model has; all ids must be below it (token files are read through once to see it).
- * PS_EIO, PS_EFORMAT, PS_EINVAL naming the file; an empty text is PS_EFORMAT. */
-PS_NODISCARD ps_status ps_dataset_open(const char *path, ps_tokenizer *tokenizer, const char *cache_folder,
-                                       int32_t vocab_size, ps_dataset **out);
+typedef struct ps_dataset_options {
+    ps_config_data_format format; /* AUTO: by the name, see ps_dataset_format */
+    ps_tokenizer *tokenizer;      /* may be NULL for token files; only used during open */
+    int32_t separator;            /* JSONL: id between texts, -1: none */
+    const char *text_key;         /* JSONL */
+    const char *cache_folder;     /* NULL, or a folder that exists */
+    int32_t vocab_size;           /* what the model has; all ids must be below it */
+} ps_dataset_options;
+
+/* A format other than AUTO is as given; AUTO is llm.c for *.bin, nanoGPT for *.u16, JSONL for *.jsonl, else text. */
+ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format format);
+
+/* Token files are read through once to see that all ids are in the vocabulary. PS_EIO, PS_EFORMAT, PS_EINVAL naming the
+ * file, and the offset where there is one; no token at all is PS_EFORMAT. */
+PS_NODISCARD ps_status ps_dataset_open(const char *path, const ps_dataset_options *options, ps_dataset **out);
 void ps_dataset_close(ps_dataset *d); /* NULL is accepted */
 
 int64_t ps_dataset_token_count(const ps_dataset *d);

@@ -41,19 +41,20 @@ static ps_status token_file_check_header(ps_token_file *f)
     const char *path = ps_file_path(f->file);
     const int64_t n_bytes = ps_file_bytes(f->file);
     unsigned char header[HEADER_BYTES];
-    if (n_bytes < HEADER_BYTES)
-        return PS_FAIL(PS_EFORMAT, "%s: %lld bytes, expected a header of %d bytes and tokens", path, (long long)n_bytes,
-                       HEADER_BYTES);
-    PS_TRY(ps_file_read(f->file, 0, header, HEADER_BYTES));
-    const int32_t magic = (int32_t)token_load(header, 4), version = (int32_t)token_load(header + 4, 4);
-    const int32_t n_tokens = (int32_t)token_load(header + 8, 4);
+    PS_TRY(ps_file_read(f->file, 0, header, ps_min_i64(n_bytes, HEADER_BYTES)));
+    const int32_t magic = n_bytes < 4 ? 0 : (int32_t)token_load(header, 4);
     size_t kind = 0;
     while (kind < PS_ARRAY_LEN(token_kinds) && token_kinds[kind].magic != magic) kind++;
-    if (kind == PS_ARRAY_LEN(token_kinds))
-        return PS_FAIL(PS_EFORMAT,
-                       "%s: offset 0: magic %d, expected %d or %d (a file of uint16 tokens without header must be "
-                       "named *.u16)",
-                       path, magic, token_kinds[0].magic, token_kinds[1].magic);
+    if (n_bytes >= 4 && kind == PS_ARRAY_LEN(token_kinds))
+        return PS_FAIL(
+            PS_EFORMAT,
+            "%s: offset 0: magic %d, expected %d or %d; for uint16 tokens without a header, as nanoGPT writes "
+            "them, set data.format = nanogpt or name the file *.u16",
+            path, magic, token_kinds[0].magic, token_kinds[1].magic);
+    if (n_bytes < HEADER_BYTES)
+        return PS_FAIL(PS_EFORMAT, "%s: the file ends at offset %lld, expected a header of %d bytes and tokens", path,
+                       (long long)n_bytes, HEADER_BYTES);
+    const int32_t version = (int32_t)token_load(header + 4, 4), n_tokens = (int32_t)token_load(header + 8, 4);
     if (version != token_kinds[kind].version)
         return PS_FAIL(PS_EFORMAT, "%s: offset 4: version %d, expected %d", path, version, token_kinds[kind].version);
     if (n_tokens < 1) return PS_FAIL(PS_EFORMAT, "%s: offset 8: %d tokens, expected at least 1", path, n_tokens);
@@ -62,7 +63,9 @@ static ps_status token_file_check_header(ps_token_file *f)
     f->header_bytes = HEADER_BYTES;
     const int64_t expected = HEADER_BYTES + (int64_t)n_tokens * f->id_bytes;
     if (n_bytes != expected)
-        return PS_FAIL(PS_EFORMAT, "%s: %lld bytes, expected %lld for the %d tokens of %d bytes the header promises",
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: the file ends at offset %lld, expected %lld for the %d tokens of %d bytes that the header "
+                       "promises at offset 8",
                        path, (long long)n_bytes, (long long)expected, n_tokens, f->id_bytes);
     return PS_OK;
 }
@@ -71,14 +74,14 @@ static ps_status token_file_check_bare(ps_token_file *f)
 {
     const int64_t n_bytes = ps_file_bytes(f->file);
     if (n_bytes == 0 || n_bytes % 2 != 0)
-        return PS_FAIL(PS_EFORMAT, "%s: %lld bytes, expected tokens of 2 bytes each, at least one",
+        return PS_FAIL(PS_EFORMAT, "%s: the file ends at offset %lld, expected tokens of 2 bytes each, at least one",
                        ps_file_path(f->file), (long long)n_bytes);
     f->id_bytes = 2;
     f->n_tokens = n_bytes / 2;
     return PS_OK;
 }
 
-ps_status ps_token_file_open(const char *path, ps_token_file **out)
+ps_status ps_token_file_open_as(const char *path, ps_token_format format, ps_token_file **out)
 {
     *out = NULL;
     ps_status st;
@@ -86,13 +89,20 @@ ps_status ps_token_file_open(const char *path, ps_token_file **out)
     PS_TRY(ps_mem_alloc(1, sizeof *f, &f));
     PS_TRY_GOTO(ps_file_open(path, &f->file));
     const size_t length = strlen(path);
-    const bool is_bare = length >= 4 && strcmp(path + length - 4, ".u16") == 0;
+    const bool is_named_bare = length >= 4 && strcmp(path + length - 4, ".u16") == 0;
+    const bool is_bare = format == PS_TOKEN_FORMAT_NANOGPT || (format == PS_TOKEN_FORMAT_BY_NAME && is_named_bare);
     PS_TRY_GOTO(is_bare ? token_file_check_bare(f) : token_file_check_header(f));
+    PS_TRY_GOTO(ps_file_map(f->file));
     *out = f;
     f = NULL;
 out:
     ps_token_file_close(f);
     return st;
+}
+
+ps_status ps_token_file_open(const char *path, ps_token_file **out)
+{
+    return ps_token_file_open_as(path, PS_TOKEN_FORMAT_BY_NAME, out);
 }
 
 void ps_token_file_close(ps_token_file *f)
@@ -110,18 +120,19 @@ int64_t ps_token_file_count(const ps_token_file *f)
 ps_status ps_token_file_read(const ps_token_file *f, int64_t first, int64_t n, int32_t vocab_size, int32_t *out)
 {
     PS_ASSERT(first >= 0 && n >= 0 && first + n <= f->n_tokens);
-    /* The narrow ids go to the end of `out` and are widened from the front: the reader stays ahead of the writer. */
-    unsigned char *raw = (unsigned char *)out + n * (4 - f->id_bytes);
-    PS_TRY(ps_file_read(f->file, f->header_bytes + first * f->id_bytes, raw, n * f->id_bytes));
-    for (int64_t i = 0; i < n; i++) {
+    const int64_t offset = f->header_bytes + first * f->id_bytes, n_bytes = n * f->id_bytes;
+    ps_status st = PS_OK;
+    const unsigned char *raw;
+    PS_TRY(ps_file_begin_view(f->file, offset, n_bytes, &raw));
+    for (int64_t i = 0; i < n && st == PS_OK; i++) {
         const uint32_t id = token_load(raw + i * f->id_bytes, f->id_bytes);
         if (id >= (uint32_t)vocab_size)
-            return PS_FAIL(PS_EFORMAT, "%s: offset %lld: token %lld has id %u, expected 0 to %d", ps_file_path(f->file),
-                           (long long)(f->header_bytes + (first + i) * f->id_bytes), (long long)(first + i), id,
-                           vocab_size - 1);
+            st = PS_FAIL(PS_EFORMAT, "%s: offset %lld: token %lld has id %u, expected 0 to %d", ps_file_path(f->file),
+                         (long long)(offset + i * f->id_bytes), (long long)(first + i), id, vocab_size - 1);
         out[i] = (int32_t)id;
     }
-    return PS_OK;
+    ps_file_end_view(f->file, offset, n_bytes);
+    return st;
 }
 
 ps_status ps_token_file_check(const ps_token_file *f, int32_t vocab_size)
@@ -138,15 +149,79 @@ out:
 
 /* ---- writing ---- */
 
-static ps_status token_file_write_ids(ps_file_writer *w, const int32_t *ids, int64_t n_ids, int id_bytes,
-                                      unsigned char *block)
+struct ps_token_writer {
+    ps_file_writer *file;
+    char *path;
+    int64_t n_ids;
+    int32_t vocab_size;
+    int kind;
+    unsigned char block[BLOCK_TOKENS * 4];
+};
+
+ps_status ps_token_writer_open(const char *path, int32_t vocab_size, ps_token_writer **out)
 {
+    PS_ASSERT(vocab_size >= 1);
+    *out = NULL;
+    ps_status st;
+    ps_token_writer *w = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
+    w->vocab_size = vocab_size;
+    w->kind = vocab_size > UINT16_MAX + 1;
+    PS_TRY_GOTO(ps_mem_strdup(path, &w->path));
+    PS_TRY_GOTO(ps_file_writer_open(path, &w->file));
+    *out = w;
+    w = NULL;
+out:
+    ps_token_writer_cancel(w);
+    return st;
+}
+
+void ps_token_writer_cancel(ps_token_writer *w)
+{
+    if (w == NULL) return;
+    ps_file_writer_cancel(w->file);
+    ps_mem_free(w->path);
+    ps_mem_free(w);
+}
+
+ps_status ps_token_writer_append(ps_token_writer *w, const int32_t *ids, int64_t n_ids)
+{
+    const int id_bytes = token_kinds[w->kind].id_bytes;
+    if (n_ids > INT32_MAX - w->n_ids)
+        return PS_FAIL(PS_EINVAL, "%s: %lld tokens, but a token file holds at most %d; write several files", w->path,
+                       (long long)(w->n_ids + n_ids), INT32_MAX);
     for (int64_t at = 0; at < n_ids; at += BLOCK_TOKENS) {
         const int64_t n = ps_min_i64(BLOCK_TOKENS, n_ids - at);
-        for (int64_t i = 0; i < n; i++) token_store(block + i * id_bytes, id_bytes, (uint32_t)ids[at + i]);
-        PS_TRY(ps_file_writer_write(w, HEADER_BYTES + at * id_bytes, block, n * id_bytes));
+        for (int64_t i = 0; i < n; i++) {
+            const int32_t id = ids[at + i];
+            if (id < 0 || id >= w->vocab_size)
+                return PS_FAIL(PS_EINVAL, "%s: token %lld has id %d, expected 0 to %d", w->path,
+                               (long long)(w->n_ids + i), id, w->vocab_size - 1);
+            token_store(w->block + i * id_bytes, id_bytes, (uint32_t)id);
+        }
+        PS_TRY(ps_file_writer_write(w->file, HEADER_BYTES + w->n_ids * id_bytes, w->block, n * id_bytes));
+        w->n_ids += n;
     }
     return PS_OK;
+}
+
+ps_status ps_token_writer_commit(ps_token_writer *w)
+{
+    ps_status st;
+    unsigned char header[HEADER_BYTES] = {0};
+    if (w->n_ids == 0) {
+        st = PS_FAIL(PS_EINVAL, "%s: no tokens, but a token file holds at least 1", w->path);
+        goto out;
+    }
+    token_store(header, 4, (uint32_t)token_kinds[w->kind].magic);
+    token_store(header + 4, 4, (uint32_t)token_kinds[w->kind].version);
+    token_store(header + 8, 4, (uint32_t)w->n_ids);
+    PS_TRY_GOTO(ps_file_writer_write(w->file, 0, header, HEADER_BYTES));
+    st = ps_file_writer_commit(w->file);
+    w->file = NULL;
+out:
+    ps_token_writer_cancel(w);
+    return st;
 }
 
 ps_status ps_token_file_write(const char *path, const int32_t *ids, int64_t n_ids)
@@ -160,21 +235,12 @@ ps_status ps_token_file_write(const char *path, const int32_t *ids, int64_t n_id
             return PS_FAIL(PS_EINVAL, "%s: token %lld has id %d, expected >= 0", path, (long long)i, ids[i]);
         if (ids[i] > largest) largest = ids[i];
     }
-    const int kind = largest > UINT16_MAX;
-    ps_status st;
-    ps_file_writer *w = NULL;
-    unsigned char header[HEADER_BYTES] = {0}, *block = NULL;
-    token_store(header, 4, (uint32_t)token_kinds[kind].magic);
-    token_store(header + 4, 4, (uint32_t)token_kinds[kind].version);
-    token_store(header + 8, 4, (uint32_t)n_ids);
-    PS_TRY_GOTO(ps_mem_alloc(BLOCK_TOKENS, 4, &block));
-    PS_TRY_GOTO(ps_file_writer_open(path, &w));
-    PS_TRY_GOTO(ps_file_writer_write(w, 0, header, HEADER_BYTES));
-    PS_TRY_GOTO(token_file_write_ids(w, ids, n_ids, token_kinds[kind].id_bytes, block));
-    st = ps_file_writer_commit(w);
-    w = NULL;
-out:
-    ps_file_writer_cancel(w);
-    ps_mem_free(block);
-    return st;
+    ps_token_writer *w = NULL;
+    PS_TRY(ps_token_writer_open(path, largest < INT32_MAX ? largest + 1 : largest, &w));
+    const ps_status st = ps_token_writer_append(w, ids, n_ids);
+    if (st != PS_OK) {
+        ps_token_writer_cancel(w);
+        return st;
+    }
+    return ps_token_writer_commit(w);
 }

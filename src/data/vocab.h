@@ -1,52 +1,50 @@
-/* vocab.h - the tables of a byte-level BPE vocabulary, read from GPT-2's two files.
+/* vocab.h - the tokens of a vocabulary: id to bytes, and bytes to id.
  *
- * vocab.json is one object, token text -> id, ids dense from 0; merges.txt has a "#version" line, then one merge a line,
- * "left right", best first. Both write bytes as printable characters: GPT-2's bytes_to_unicode maps ! to ~, U+A1 to U+AC
- * and U+AE to U+FF to the byte of the same number, the remaining 68 bytes in order to U+100, U+101, ...
- * (openai/gpt-2, src/encoder.py). Here tokens are bytes again. */
+ * Byte-level vocabularies write bytes as printable characters: GPT-2's bytes_to_unicode maps ! to ~, U+A1 to U+AC and
+ * U+AE to U+FF to the byte of the same number, the remaining 68 bytes in order to U+100, U+101, ... (openai/gpt-2,
+ * src/encoder.py). Here tokens are bytes again. A token with another character in it, and an added one, stands for its
+ * text as it is; no text becomes such a token by merging. */
 #ifndef PS_DATA_VOCAB_H
 #define PS_DATA_VOCAB_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
-/* A merge: tokens `left` and `right` side by side become `merged`; lower rank goes first. */
-typedef struct ps_merge {
-    int32_t left, right, merged; /* token ids; left < 0: free slot */
-    int32_t rank;                /* line order in merges.txt, from 0 */
-} ps_merge;
+enum {
+    PS_TOKEN_IS_THERE = 1, /* ids may have holes */
+    PS_TOKEN_IS_RAW = 2,   /* of a byte-level vocabulary, but not written in its characters */
+    PS_TOKEN_IS_ADDED = 4, /* beyond the model's own vocabulary: not found by its bytes */
+    PS_TOKEN_IS_SPECIAL = 8,
+};
+
+/* A token as a file has it, to build a vocabulary from. text == NULL: a hole. */
+typedef struct ps_vocab_entry {
+    const char *text;
+    int64_t n_bytes;
+    uint8_t flags; /* PS_TOKEN_IS_ADDED, PS_TOKEN_IS_SPECIAL */
+} ps_vocab_entry;
 
 typedef struct ps_vocab {
-    int32_t n_tokens;
-    int32_t eot; /* id of <|endoftext|>, or -1 when the vocabulary has none */
-    int32_t n_merges;
-    uint32_t merge_mask;  /* slots of `merges` - 1; a power of two of them */
-    uint64_t fingerprint; /* hash of both files */
-    int32_t id_of_byte[256];
-    int64_t *offset; /* [n_tokens + 1]: token i is bytes[offset[i]] to bytes[offset[i + 1]] */
+    int32_t n_ids;   /* ids are 0 to this - 1 */
+    int64_t *offset; /* [n_ids + 1]: token i is bytes[offset[i]] to bytes[offset[i + 1]] */
     char *bytes;
-    ps_merge *merges; /* open addressing, linear probing */
+    uint8_t *flags; /* [n_ids] */
+    int32_t *slots; /* ids by the hash of their bytes; open addressing, -1: free */
+    uint64_t slot_mask;
 } ps_vocab;
 
-/* Build the tables from the content of both files; the names are for messages only. PS_EFORMAT with file, line or token,
- * expected and found. On success the caller owns *v (ps_vocab_deinit); on failure *v is empty. */
-PS_NODISCARD ps_status ps_vocab_init(ps_vocab *v, const char *vocab_name, const char *vocab_json, int64_t vocab_bytes,
-                                     const char *merges_name, const char *merges_text, int64_t merges_bytes);
+/* Build from entries [n_ids], id by id; `name` is for messages. strict: every token must be written in the byte
+ * alphabet. Tokens which are empty, or the same twice, are PS_EFORMAT. On failure *v is empty. */
+PS_NODISCARD ps_status ps_vocab_init(ps_vocab *v, const ps_vocab_entry *entries, int32_t n_ids, bool byte_level,
+                                     bool strict, const char *name);
 void ps_vocab_deinit(ps_vocab *v); /* an empty one is accepted */
 
-static inline uint32_t ps_merge_slot(const ps_vocab *v, int32_t left, int32_t right)
-{
-    const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    return (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & v->merge_mask; /* Fibonacci hashing: Knuth, TAOCP 3, 6.4 */
-}
+/* The model's token with these bytes (a byte-level one: its bytes, not its characters), -1 when there is none. */
+int32_t ps_vocab_find(const ps_vocab *v, const char *bytes, int64_t n);
 
-/* The merge of this pair, or NULL when the pair stays apart. */
-static inline const ps_merge *ps_vocab_find_merge(const ps_vocab *v, int32_t left, int32_t right)
-{
-    for (uint32_t slot = ps_merge_slot(v, left, right);; slot = (slot + 1) & v->merge_mask) {
-        const ps_merge *m = &v->merges[slot];
-        if (m->left < 0) return NULL;
-        if (m->left == left && m->right == right) return m;
-    }
-}
+/* Characters of the byte alphabet to bytes; returns their number, or -1 when a character stands for none. dst has room
+ * for n. */
+int64_t ps_vocab_text_to_bytes(const char *text, int64_t n, char *dst);
 
 #endif

@@ -55,14 +55,16 @@ static void place_adam(ps_blueprint *b, const ps_budgets *budgets)
     const ps_settings *s = b->settings;
     const int64_t cs = b->layout->chunk_elements;
     const int64_t param_bytes = (int64_t)b->layout->n_chunks * cs * b->item_bytes[PS_LIST_PARAM16];
-    const int64_t margin = budgets->bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - param_bytes;
+    int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
+    free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes;
+    const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - param_bytes;
     const int64_t set_bytes = OPTIMIZER_BYTES * cs;
     int64_t n_device = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     if (!s->hybrid_adam) n_device = 0;
     b->n_adam_resident = (int32_t)ps_min_i64(n_device, b->layout->n_chunks);
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
     const int64_t guest_bytes = cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD]);
-    int64_t n_host = (budgets->bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
+    int64_t n_host = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
     if (!s->hybrid_adam) n_host = b->layout->n_chunks;
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
         const bool on_host = c >= b->n_adam_resident && c - b->n_adam_resident < n_host;

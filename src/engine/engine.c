@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/staging.h"
 
 static ps_status build(ps_engine *e, ps_model_func model, void *user)
 {
@@ -17,7 +18,7 @@ static ps_status build(ps_engine *e, ps_model_func model, void *user)
     if (s->training && !e->program->has_loss)
         return PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
     PS_TRY(ps_plan_create(e->program, &o, &e->plan));
-    const ps_status st = ps_trial_find_blueprint(s, e->program, e->plan, &s->budgets, &e->blueprint, &e->forecast);
+    const ps_status st = ps_staging_find_blueprint(&e->settings, e->program, e->plan, &e->blueprint, &e->forecast);
     return st == PS_EBUDGET ? ps_trial_explain(s, model, user, e->program, e->plan) : st;
 }
 
@@ -32,7 +33,8 @@ static ps_status open_tiers(ps_engine *e)
                           .layout = e->blueprint->layout,
                           .policy = s->policy,
                           .prefetch = s->prefetch,
-                          .wait_at_once = s->wait_at_once};
+                          .wait_at_once = s->wait_at_once,
+                          .staging_bytes = s->staging_bytes};
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
     PS_TRY(ps_tiers_open(&o, &e->tiers));
     PS_TRY(ps_runner_init(&e->runner, e->blueprint, &e->tiers, true));
@@ -50,6 +52,7 @@ static ps_status initialize(ps_model_func model, void *user, int local_rank, con
     ps_engine *e = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
     PS_TRY_GOTO(ps_settings_read(config, training, &e->settings));
+    PS_TRY_GOTO(ps_config_dump_json(config, &e->config_json));
     ps_engine_enter(e);
     PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
@@ -77,6 +80,8 @@ ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, i
 void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;
+    if (e->save.user != NULL) e->save.close(e->save.user);
+    ps_free(e->config_json);
     ps_tiers_close(&e->tiers);
     ps_runner_deinit(&e->runner);
     ps_blueprint_destroy(e->blueprint);

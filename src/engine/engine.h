@@ -14,6 +14,12 @@ typedef enum ps_engine_state {
     PS_ENGINE_FAILED,   /* an error inside a step: nothing */
 } ps_engine_state;
 
+/* A checkpoint on its way to disk, of the floor above; user NULL: none. */
+typedef struct ps_engine_save {
+    void *user;
+    void (*close)(void *user); /* gives up what is not complete, waits for the rest */
+} ps_engine_save;
+
 struct ps_engine {
     ps_settings settings;
     ps_program *program;
@@ -26,10 +32,17 @@ struct ps_engine {
     ps_loss_scaler scaler;
     int64_t adam_steps; /* updates made; skipped ones are not */
     ps_step_info last_step;
+    char *config_json; /* the configuration, for checkpoints */
+    ps_engine_save save;
 };
 
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
+
+/* Replace n elements from `first` of a tensor in MASTER (the 16-bit parameter follows), MOMENTUM or VARIANCE; of an
+ * inference engine in PARAM16. Fails as ps_engine_write_tensor. */
+PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n,
+                                            const float *in);
 
 /* The engine computes on the calling thread from here on: that thread may be another one than last time. */
 void ps_engine_enter(const ps_engine *e);

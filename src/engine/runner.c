@@ -18,6 +18,7 @@ ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, 
 
 void ps_runner_deinit(ps_runner *r)
 {
+    ps_snapshot_drop(r);
     ps_mem_free(r->sum_squares);
     ps_mem_free(r->chunk_pending);
     r->sum_squares = NULL;
@@ -277,6 +278,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     const int32_t moment = b->adam_moment[chunk];
     ps_status st = PS_OK;
     PS_TRY(begin_moment(r, moment));
+    ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces[i];
         st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
@@ -285,6 +287,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
         if (st == PS_OK)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
     }
+    if (st == PS_OK) ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
     end_moment(r, moment);
     if (b->uses_grad_list[chunk]) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, chunk));
     return st;

@@ -6,6 +6,7 @@
 #define PS_ENGINE_RUNNER_H
 
 #include "engine/blueprint.h"
+#include "engine/snapshot.h"
 
 /* What a forward pass is for. */
 typedef enum ps_pass {
@@ -37,8 +38,9 @@ typedef struct ps_runner {
     int64_t output_row;
     bool update_pending; /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
-    bool *chunk_pending; /* [n_chunks] */
-    ps_batch batch;      /* the caller's; its pointers are valid during ps_runner_forward */
+    bool *chunk_pending;  /* [n_chunks] */
+    ps_batch batch;       /* the caller's; its pointers are valid during ps_runner_forward */
+    ps_snapshot snapshot; /* under way, or empty */
 } ps_runner;
 
 /* Tiers and blueprint must outlive it. */

@@ -155,6 +155,8 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .weight_decay = o->optimizer_params_weight_decay,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
+        .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,
+        .keep_checkpoints = o->train_keep_last,
         .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
     };
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);

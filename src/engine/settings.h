@@ -37,6 +37,10 @@ typedef struct ps_settings {
     double beta1, beta2, eps, weight_decay, clip_norm;
     bool decoupled_decay;
     bool defer_updates;
+
+    int64_t save_buffer_bytes; /* as configured: PS_BYTES_AUTO, or fixed; 0 when nothing is saved while training */
+    int64_t staging_bytes;     /* in force: the tiers hold a block of this size */
+    int64_t keep_checkpoints;  /* 0: all */
 } ps_settings;
 
 /* Resolves "auto" budgets from the memory that the machine and its control groups leave. */

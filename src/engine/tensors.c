@@ -81,14 +81,21 @@ static ps_status read_stretch(ps_engine *e, void *user, ps_list list, void *valu
                                                           .src_dtype = list_dtype(e, list)});
 }
 
+/* By one thread: pieces are small, files slower than memory, and on a busy machine waking others takes longer than the work. */
 static ps_status write_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
 {
     const span *s = user;
-    return e->settings.kernels.cast(NULL, &(ps_cast_args){.dst = values,
-                                                          .src = s->in + (offset - s->first),
-                                                          .n = n,
-                                                          .dst_dtype = list_dtype(e, list),
-                                                          .src_dtype = PS_DTYPE_F32});
+    const float *in = s->in + (offset - s->first);
+    if (list_dtype(e, list) == PS_DTYPE_F32) {
+        memcpy(values, in, (size_t)n * sizeof *in);
+        return PS_OK;
+    }
+    ps_kernels_set_threads(1);
+    const ps_status st = e->settings.kernels.cast(
+        NULL,
+        &(ps_cast_args){.dst = values, .src = in, .n = n, .dst_dtype = list_dtype(e, list), .src_dtype = PS_DTYPE_F32});
+    ps_engine_enter(e);
+    return st;
 }
 
 static ps_list value_list(const ps_engine *e)
@@ -103,14 +110,20 @@ ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int
     return for_stretches(e, value_list(e), (int32_t)tensor, first, n, PS_ACCESS_READ, read_stretch, &s);
 }
 
+ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n, const float *in)
+{
+    span s = {.in = in, .first = first};
+    PS_TRY(check_range(e, tensor, first, n));
+    PS_TRY(for_stretches(e, list, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s));
+    if (list != PS_LIST_MASTER) return PS_OK;
+    return for_stretches(e, PS_LIST_PARAM16, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s);
+}
+
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
-    PS_TRY(check_range(e, tensor, first, n));
-    span s = {.in = in, .first = first};
-    if (e->settings.training)
-        PS_TRY(for_stretches(e, PS_LIST_MASTER, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s));
-    return for_stretches(e, PS_LIST_PARAM16, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s);
+    PS_TRY(ps_snapshot_finish(&e->runner)); /* a checkpoint under way has the values of before */
+    return ps_engine_put_values(e, value_list(e), tensor, first, n, in);
 }
 
 ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)

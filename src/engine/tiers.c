@@ -1,5 +1,25 @@
 #include "engine/tiers.h"
 
+ps_tier ps_tiers_staging_tier(const ps_budgets *budgets)
+{
+    return budgets->bytes[PS_TIER_HOST] > 0 ? PS_TIER_HOST : PS_TIER_DEVICE;
+}
+
+/* Taken once and kept, so that the budget counts it and the forecast knows it. */
+static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
+{
+    if (o->staging_bytes == 0) return PS_OK;
+    t->staging_tier = ps_tiers_staging_tier(&o->budgets);
+    ps_device *ram = t->ram[t->staging_tier];
+    if (ps_device_free_bytes(ram) < ps_round_up(o->staging_bytes, PS_PAGE_BYTES))
+        return PS_FAIL(PS_EBUDGET, "%s: memory.save_buffer takes %lld bytes, the budget is %lld",
+                       ps_tier_name(t->staging_tier), (long long)o->staging_bytes,
+                       (long long)o->budgets.bytes[t->staging_tier]);
+    PS_TRY(ps_device_alloc(ram, o->staging_bytes, &t->staging));
+    t->staging_bytes = o->staging_bytes;
+    return PS_OK;
+}
+
 ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
 {
     *t = (ps_tiers){0};
@@ -22,6 +42,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .prefetch = o->prefetch,
         .wait_at_once = o->wait_at_once,
     };
+    PS_TRY_GOTO(take_staging(o, t));
     PS_TRY_GOTO(ps_store_create(&desc, &t->store));
     return PS_OK;
 out:
@@ -33,6 +54,7 @@ void ps_tiers_close(ps_tiers *t)
 {
     ps_store_destroy(t->store);
     ps_disk_close(t->disk);
+    if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
     *t = (ps_tiers){0};
 }

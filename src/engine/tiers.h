@@ -14,6 +14,9 @@ typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
     ps_disk *disk; /* NULL: none */
     ps_store *store;
+    ps_tier staging_tier;
+    int64_t staging_bytes;
+    void *staging; /* a block for pieces on their way into a checkpoint; NULL: none */
 } ps_tiers;
 
 typedef struct ps_tiers_options {
@@ -28,9 +31,13 @@ typedef struct ps_tiers_options {
     const ps_policy *policy;
     int32_t prefetch;
     bool wait_at_once;
+    int64_t staging_bytes; /* 0: none */
 } ps_tiers_options;
 
-/* layout must outlive the tiers. On failure *t is empty. */
+/* The tier that holds the staging block: the host, or the device where there is no host tier. */
+ps_tier ps_tiers_staging_tier(const ps_budgets *budgets);
+
+/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold the staging block. */
 PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);
 void ps_tiers_close(ps_tiers *t); /* an empty one is accepted */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "engine/runner.h"
 
@@ -22,7 +23,8 @@ static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, c
                           .layout = b->layout,
                           .policy = s->policy,
                           .prefetch = s->prefetch,
-                          .wait_at_once = s->wait_at_once};
+                          .wait_at_once = s->wait_at_once,
+                          .staging_bytes = s->staging_bytes};
     memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
     return o;
 }
@@ -121,22 +123,27 @@ static ps_status fits(const ps_settings *s, const ps_program *program, const ps_
     return st == PS_EBUDGET ? PS_OK : st;
 }
 
-/* Smallest device budget that fits, the other budgets as they are; 0: none up to all model data and activations. */
-static ps_status smallest_device(const ps_settings *s, const ps_program *program, const ps_plan *plan, int64_t *bytes)
+/* Somebody waits for the refusal: what is not found by then is left out. A large model in small chunks takes seconds a try. */
+#define ADVICE_NS (10 * (int64_t)1000000000)
+
+/* Smallest device budget that fits, the other budgets as they are; 0: none up to all model data and activations. When time is
+ * up it is one that fits, but perhaps not the smallest. */
+static ps_status smallest_device(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                                 int64_t deadline_ns, int64_t *bytes)
 {
     *bytes = 0;
     ps_budgets trial = s->budgets;
     int64_t low = s->budgets.bytes[PS_TIER_DEVICE] / PS_PAGE_BYTES; /* does not fit; in pages */
     int64_t high = ps_max_i64(1, low);
     bool yes = false;
-    for (int doubling = 0; !yes && doubling < 40; doubling++) {
+    for (int doubling = 0; !yes && doubling < 40 && ps_clock_ns() < deadline_ns; doubling++) {
         high *= 2;
         trial.bytes[PS_TIER_DEVICE] = high * PS_PAGE_BYTES;
         PS_TRY(fits(s, program, plan, &trial, &yes));
         if (!yes) low = high;
     }
     if (!yes) return PS_OK;
-    while (high - low > 1) {
+    while (high - low > 1 && ps_clock_ns() < deadline_ns) {
         const int64_t middle = low + (high - low) / 2;
         trial.bytes[PS_TIER_DEVICE] = middle * PS_PAGE_BYTES;
         PS_TRY(fits(s, program, plan, &trial, &yes));
@@ -188,10 +195,11 @@ __attribute__((format(printf, 2, 3))) static void advise(advice *a, const char *
 static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
                              const ps_program *program, const ps_plan *plan)
 {
+    const int64_t deadline_ns = ps_clock_ns() + ADVICE_NS;
     int64_t device;
-    PS_TRY(smallest_device(s, program, plan, &device));
+    PS_TRY(smallest_device(s, program, plan, deadline_ns, &device));
     if (device > 0) advise(a, " memory.device = %lld;", (long long)device);
-    for (int64_t B = s->B / 2; B >= 1; B /= 2) {
+    for (int64_t B = s->B / 2; B >= 1 && ps_clock_ns() < deadline_ns; B /= 2) {
         ps_settings smaller = *s;
         smaller.B = B;
         bool yes;
@@ -200,14 +208,14 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
         advise(a, " train_micro_batch_size_per_gpu = %lld;", (long long)B);
         break;
     }
-    if (!s->checkpointing && s->training) {
+    if (!s->checkpointing && s->training && ps_clock_ns() < deadline_ns) {
         ps_settings with = *s;
         with.checkpointing = true;
         bool yes;
         PS_TRY(fits_changed(&with, model, user, &yes));
         if (yes) advise(a, " activation_checkpointing.enabled = true;");
     }
-    if (s->budgets.bytes[PS_TIER_DISK] == 0) {
+    if (s->budgets.bytes[PS_TIER_DISK] == 0 && ps_clock_ns() < deadline_ns) {
         ps_budgets with = s->budgets;
         with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
         bool yes;
@@ -259,6 +267,6 @@ ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user
     return PS_FAIL(PS_EBUDGET, "the model does not fit (device %s, host %s, disk %s): %s. %s%s", budgets[0], budgets[1],
                    budgets[2], need,
                    a.length > 0 ? "Any one of these changes fits:"
-                                : "No change of one setting fits: raise several budgets",
+                                : "No change of one setting was found that fits: raise several budgets",
                    a.text);
 }

@@ -1,9 +1,12 @@
-/* A tiny GPT-2 against PyTorch (golden/make_gpt2_tiny.py): losses, gradient norms, every gradient of the first step, and all
- * weights after the last; f32 within 1e-5, bf16 within 2e-2, relative to the norm of each tensor. */
+/* Tiny models against PyTorch (golden/make_gpt2_tiny.py) and Hugging Face's classes (golden/make_hf_tiny.py): losses, gradient
+ * norms, every gradient of the first step, and all weights after the last; f32 within 1e-5, bf16 and fp16 within 2e-2,
+ * relative to the norm of each tensor. */
 #include <math.h>
 
+#include "base/file.h"
 #include "checkpoint/safetensors.h"
 #include "engine/engine_fixture.h"
+#include "temp_folder.h"
 
 typedef struct golden {
     ps_safetensors *file;
@@ -34,22 +37,34 @@ static float *read_all(const golden *g, const char *prefix, const char *name, in
     return values;
 }
 
-/* Relative distance in the Euclidean norm. The key bias has no gradient in exact arithmetic: its part of c_attn.bias is
- * rounding noise, which Adam blows up, and is left out with 16 bits. */
-static void compare(const golden *g, const char *prefix, const char *name, const float *ours, double scale)
+/* A bias of keys has no gradient in exact arithmetic: softmax does not feel a constant added to a row of scores. What is
+ * computed is rounding noise, which Adam blows up, so only what float32 itself is sure of can be compared. Where keys are
+ * rotated there is a gradient, but a small one, of large parts that cancel. */
+static bool is_noise(const golden *g, const char *prefix, const char *name)
 {
+    const bool is_gradient = strcmp(prefix, "grad.") == 0;
+    if (strstr(name, "attention.self.key.bias") != NULL) return true;
+    return strstr(name, "k_proj.bias") != NULL && (g->sixteen_bit || !is_gradient);
+}
+
+/* Relative distance in the Euclidean norm. The middle third of c_attn.bias is a bias of keys. In 16 bits the gradients of
+ * vectors, sums over all rows in which much cancels, get half as much again. */
+static void compare(const golden *g, const char *prefix, const char *name, const float *ours, int n_dims)
+{
+    if (is_noise(g, prefix, name)) return;
     int64_t n;
     float *want = read_all(g, prefix, name, &n);
-    const bool has_key_bias = strstr(name, "c_attn.bias") != NULL && g->sixteen_bit;
+    const bool has_key_bias = strstr(name, "c_attn.bias") != NULL;
+    const double tolerance = g->tolerance * (g->sixteen_bit && n_dims == 1 ? 1.5 : 1);
     double distance = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
         if (has_key_bias && i >= n / 3 && i < 2 * n / 3) continue;
-        const double d = (double)ours[i] * scale - (double)want[i];
+        const double d = (double)ours[i] - (double)want[i];
         distance += d * d;
         norm += (double)want[i] * (double)want[i];
     }
-    if (!(sqrt(distance) <= g->tolerance * sqrt(norm)))
-        fail_msg("%s%s: relative distance %g, allowed %g", prefix, name, sqrt(distance / norm), g->tolerance);
+    if (!(sqrt(distance) <= tolerance * sqrt(norm)))
+        fail_msg("%s%s: relative distance %g, allowed %g", prefix, name, sqrt(distance / norm), tolerance);
     free(want);
 }
 
@@ -80,7 +95,7 @@ static void compare_all(const golden *g, ps_engine *e, const char *prefix, bool 
             assert_ok(ps_engine_read_gradient(e, t, 0, n, values));
         else
             assert_ok(ps_engine_read_tensor(e, t, 0, n, values));
-        compare(g, prefix, name, values, 1);
+        compare(g, prefix, name, values, n_dims);
         free(values);
     }
 }
@@ -194,6 +209,57 @@ static void test_isas(void **state)
     follow(TIED_FILE, TINY(TIED, "train.isa=portable", "bf16.enabled=true"), 2e-2, true);
 }
 
+/* ---- Hugging Face's classes ---- */
+
+static temp_folder work;
+
+/* The model that the file's own config.json describes, trained as make_hf_tiny.py does. */
+static ps_config *config_of(const char *path, const char *more)
+{
+    ps_safetensors *file = NULL;
+    ps_config *c = NULL;
+    char text[1024];
+    assert_ok(ps_safetensors_open(path, &file));
+    const char *json = ps_safetensors_metadata_value(file, "config");
+    assert_non_null(json);
+    assert_ok(ps_file_write_all(temp_folder_file(&work, "config.json").text, json, (int64_t)strlen(json)));
+    ps_safetensors_close(file);
+    snprintf(text, sizeof text,
+             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_clipping\": 0.5, "
+             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"betas\": [0.9, 0.95], "
+             "\"eps\": 1e-8, \"weight_decay\": 0.1}}, "
+             "\"scheduler\": {\"type\": \"cosine\", \"params\": {\"warmup_num_steps\": 2, "
+             "\"total_num_steps\": 8}}, "
+             "\"model\": {\"from_pretrained\": \"%s\"}, \"data\": {\"sequence_length\": 20}, "
+             "\"memory\": {\"device\": \"64MB\", \"host\": 0, \"disk\": 0}, \"train\": {\"threads\": 2}%s}",
+             work.path, more);
+    assert_ok(ps_config_parse(text, "golden", &c));
+    return c;
+}
+
+#define BF16 ", \"bf16\": {\"enabled\": true}"
+#define FP16 ", \"fp16\": {\"enabled\": true, \"loss_scale\": 1}"
+#define CHECKPOINTING ", \"activation_checkpointing\": {\"enabled\": true}"
+
+static void follow_hf(void **state)
+{
+    const char *name = *state;
+    char path[128];
+    snprintf(path, sizeof path, "test/golden/%s_tiny.safetensors", name);
+    follow(path, config_of(path, ""), 1e-5, false);
+    follow(path, config_of(path, CHECKPOINTING), 1e-5, false);
+    follow(path, config_of(path, BF16), 2e-2, true);
+    follow(path, config_of(path, FP16), 2e-2, true);
+}
+
+static char llama[] = "llama", llama_linear[] = "llama_linear", mistral[] = "mistral", qwen2[] = "qwen2",
+            qwen3[] = "qwen3", bert_mlm[] = "bert_mlm", bert_cls[] = "bert_cls", gpt2_cls[] = "gpt2_cls";
+
+#define HF(name)                                                                                                       \
+    {                                                                                                                  \
+        "follow_" #name, follow_hf, NULL, NULL, name                                                                   \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +269,17 @@ int main(void)
         cmocka_unit_test(test_untied_accumulated_f32),
         cmocka_unit_test(test_untied_accumulated_bf16),
         cmocka_unit_test(test_isas),
+        HF(llama),
+        HF(llama_linear),
+        HF(mistral),
+        HF(qwen2),
+        HF(qwen3),
+        HF(bert_mlm),
+        HF(bert_cls),
+        HF(gpt2_cls),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    work = temp_folder_make();
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    temp_folder_remove(&work);
+    return failed;
 }

@@ -114,6 +114,38 @@ static void test_same_bits_untied_fp16(void **state)
     assert_same("fp16 in little memory", &base, &small);
 }
 
+/* Models with values of one row a sequence, three inputs to an operator, groups of heads, windows, tied tables. */
+static void test_same_bits_families(void **state)
+{
+    (void)state;
+    static const char *const families[][4] = {
+        {"model.type=llama", "model.num_key_value_heads=1", "model.sliding_window=5", "model.tie_word_embeddings=true"},
+        {"model.type=qwen3", "model.head_dim=32", "model.head=sequence_classification", "model.num_labels=5"},
+        {"model.type=qwen2", "model.max_window_layers=1", "gradient_accumulation_steps=2", "model.sliding_window=3"},
+        {"model.type=bert", "model.head=masked_lm", "model.hidden_act=gelu", "model.type_vocab_size=2"},
+        {"model.type=bert", "model.head=sequence_classification", "model.num_labels=3", "model.type_vocab_size=3"},
+        {"model.type=gpt2", "model.head=sequence_classification", "model.num_labels=4", "model.hidden_act=gelu"},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(families); i++) {
+        const char *const *f = families[i];
+#define FAMILY(...) CHANGES(BF16, DROPOUT, f[0], f[1], f[2], f[3], "model.intermediate_size=100", __VA_ARGS__)
+        const run_result base = train(tiny_with(FAMILY("train.seed=7")), STEPS);
+        const char *const *small[] = {
+            FAMILY("memory.device=900KB", "memory.host=300KB", "memory.disk=30MB", "default_chunk_size=4096"),
+            FAMILY("activation_checkpointing.enabled=true", "memory.device=900KB", "memory.disk=30MB"),
+            FAMILY("memory.defer_updates=false", "memory.device=900KB", "memory.host=30MB")};
+        for (size_t k = 0; k < PS_ARRAY_LEN(small); k++) {
+            const run_result r = train(tiny_with(small[k]), STEPS);
+            assert_same(f[0], &base, &r);
+            assert_int_equal(r.memory.device_peak_bytes, r.memory.planned_device_peak_bytes);
+        }
+        const char *const *least_changes = FAMILY("memory.disk=30MB");
+        const run_result least = train_at(least_changes, smallest_device(least_changes));
+        assert_same("smallest budget", &base, &least);
+#undef FAMILY
+    }
+}
+
 static void test_refusal(void **state)
 {
     (void)state;
@@ -206,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_bf16),
         cmocka_unit_test(test_same_bits_accumulated),
         cmocka_unit_test(test_same_bits_untied_fp16),
+        cmocka_unit_test(test_same_bits_families),
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_forecast),
         cmocka_unit_test(test_evaluation_disturbs_nothing),

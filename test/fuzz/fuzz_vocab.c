@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/bpe.h"
+#include "data/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -5,7 +5,7 @@ typedef struct loss_case {
     int64_t ignore_every; /* 0: every row counts */
     float scale;
     ps_dtype dtype, grad_dtype;
-    bool accumulate, over;
+    bool bias, accumulate, over;
 } loss_case;
 
 /* Spread of w: logits have a deviation of spread sqrt(C), kept moderate. */
@@ -21,9 +21,26 @@ static double error_of_logits(const loss_case *c)
 
 static void label_case(const loss_case *c)
 {
-    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s", (long long)c->rows, (long long)c->C,
+    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s%s", (long long)c->rows, (long long)c->C,
              (long long)c->V, (long long)c->ignore_every, ps_dtype_name(c->dtype), ps_dtype_name(c->grad_dtype),
-             c->accumulate ? " accumulate" : "", c->over ? " over" : "");
+             c->bias ? " bias" : "", c->accumulate ? " accumulate" : "", c->over ? " over" : "");
+}
+
+/* Logits at the predicted classes. Classes whose logits differ by rounding errors may be predicted one for the other, but
+ * not without their logits being within these errors. */
+static float *logits_at(const ps_lm_loss_fwd_args *a)
+{
+    float *logits = op_alloc((size_t)a->rows * sizeof *logits);
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int64_t v = a->predicted[r];
+        assert_true(v >= 0 && v < a->V);
+        double sum = a->b == NULL ? 0.0 : (double)ps_dtype_load(a->dtype, a->b, v);
+        for (int64_t i = 0; i < a->C; i++)
+            sum += (double)ps_dtype_load(a->dtype, a->x, r * a->C + i) *
+                   (double)ps_dtype_load(a->dtype, a->w, v * a->C + i);
+        logits[r] = (float)sum;
+    }
+    return logits;
 }
 
 static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
@@ -31,8 +48,10 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
     const loss_case *c = context;
     ps_lm_loss_fwd_args a = {.row_loss = op_output(PS_DTYPE_F32, c->rows, false, 0),
                              .lse = op_output(PS_DTYPE_F32, c->rows, false, 0),
+                             .predicted = op_alloc((size_t)c->rows * sizeof(int32_t)),
                              .x = op_input(c->dtype, c->rows * c->C, 1.0, 1),
                              .w = op_input(c->dtype, c->V * c->C, w_spread(c), 2),
+                             .b = c->bias ? op_input(c->dtype, c->V, 1.0, 5) : NULL,
                              .targets = op_indices(c->rows, c->V, c->ignore_every, 3),
                              .rows = c->rows,
                              .C = c->C,
@@ -41,6 +60,7 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
     OP_RUN(k, lm_loss_fwd, &a);
     op_record(result, "lse", PS_DTYPE_F32, a.lse, c->rows, error_of_logits(c));
     op_record(result, "row_loss", PS_DTYPE_F32, a.row_loss, c->rows, 2.0 * error_of_logits(c));
+    op_record(result, "logits at predicted", PS_DTYPE_F32, logits_at(&a), c->rows, 2.0 * error_of_logits(c));
 }
 
 /* |dlogits| <= scale. They are rounded to dtype in both backends; logits that differ in the last bits of float flip a
@@ -50,11 +70,13 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
     const loss_case *c = context;
     const void *x = op_input(c->dtype, c->rows * c->C, 1.0, 1);
     void *w = op_random(c->dtype, c->V * c->C, 0.0, w_spread(c), 2);
+    void *b = c->bias ? op_random(c->dtype, c->V, 0.0, 1.0, 5) : NULL;
     const int32_t *targets = op_indices(c->rows, c->V, c->ignore_every, 3);
     ps_lm_loss_fwd_args fwd = {.row_loss = op_output(PS_DTYPE_F32, c->rows, false, 0),
                                .lse = op_output(PS_DTYPE_F32, c->rows, false, 0),
                                .x = x,
                                .w = w,
+                               .b = b,
                                .targets = targets,
                                .rows = c->rows,
                                .C = c->C,
@@ -67,6 +89,7 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                              .dw = c->over ? w : op_output(c->grad_dtype, c->V * c->C, c->accumulate, 4),
                              .x = x,
                              .w = w,
+                             .b = b,
                              .lse = fwd.lse,
                              .targets = targets,
                              .rows = c->rows,
@@ -76,18 +99,21 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                              .dtype = c->dtype,
                              .grad_dtype = c->grad_dtype,
                              .accumulate_grad = c->accumulate};
+    if (c->bias) a.db = c->over ? b : op_output(c->grad_dtype, c->V, c->accumulate, 6);
     OP_RUN(k, lm_loss_bwd, &a);
     const double per_term =
         (double)c->scale * (2.0 * error_of_logits(c) + (c->dtype == PS_DTYPE_F32 ? 0.0 : op_ulp(c->dtype)));
     op_record(result, "dx", c->dtype, a.dx, c->rows * c->C, per_term * 2.0 * 3.0 * w_spread(c));
-    op_record(result, "dw", c->grad_dtype, a.dw, c->V * c->C,
-              per_term * 2.0 * 3.0 + op_sum_error((double)c->scale * 4.0));
+    const double column = 2.0 + 2.0 * (double)c->rows / (double)c->V; /* sum of |dlogits| / scale over rows, about */
+    const double of_column = per_term * column + op_sum_error((double)c->scale * 2.0 * column);
+    op_record(result, "dw", c->grad_dtype, a.dw, c->V * c->C, 3.0 * of_column);
+    if (c->bias) op_record(result, "db", c->grad_dtype, a.db, c->V, of_column);
 }
 
 static const struct {
     int64_t rows, C, V, ignore_every;
-} odd_sizes[] = {{1, 1, 7, 0},  {3, 5, 50, 0}, {7, 33, 131, 3}, {7, 65, 7, 2},
-                 {3, 8, 50, 1}, {0, 5, 50, 0}, {33, 17, 300, 5}};
+} odd_sizes[] = {{1, 1, 7, 0},     {3, 5, 50, 0}, {7, 33, 131, 3}, {7, 65, 7, 2}, {3, 8, 50, 1}, {0, 5, 50, 0},
+                 {33, 17, 300, 5}, {1, 4, 2, 0},  {2, 33, 3, 2},   {3, 1, 2, 0},  {4, 9, 3, 0},  {5, 64, 2, 3}};
 
 static loss_case case_of(size_t s, ps_dtype t, int flags)
 {
@@ -98,7 +124,8 @@ static loss_case case_of(size_t s, ps_dtype t, int flags)
                        .scale = 0.5f,
                        .dtype = t,
                        .grad_dtype = flags & 1 ? PS_DTYPE_F32 : t,
-                       .accumulate = flags & 2};
+                       .accumulate = flags & 2,
+                       .bias = flags & 4};
 }
 
 static void test_backends_odd_sizes(void **state)
@@ -106,10 +133,10 @@ static void test_backends_odd_sizes(void **state)
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++)
-            for (int flags = 0; flags < 4; flags++) {
+            for (int flags = 0; flags < 8; flags++) {
                 const loss_case c = case_of(s, (ps_dtype)t, flags);
                 label_case(&c);
-                if (flags == 0) op_check_backends(run_fwd, &c);
+                if (!(flags & 3)) op_check_backends(run_fwd, &c);
                 op_check_backends(run_bwd, &c);
             }
 }
@@ -124,7 +151,8 @@ static void test_backends_real_sizes(void **state)
                                      .ignore_every = 7,
                                      .scale = 1.0f,
                                      .dtype = (ps_dtype)t,
-                                     .grad_dtype = (ps_dtype)t};
+                                     .grad_dtype = (ps_dtype)t,
+                                     .bias = true};
         label_case(&many_rows);
         op_check_backends(run_fwd, &many_rows);
         op_check_backends(run_bwd, &many_rows);
@@ -134,26 +162,80 @@ static void test_backends_real_sizes(void **state)
                                 .scale = 1024.0f / 24.0f,
                                 .dtype = (ps_dtype)t,
                                 .grad_dtype = PS_DTYPE_F32,
-                                .accumulate = true};
+                                .accumulate = true,
+                                .bias = true};
         label_case(&wide);
         op_check_backends(run_fwd, &wide);
         op_check_backends(run_bwd, &wide);
     }
 }
 
+static void check_over(loss_case apart)
+{
+    loss_case over = apart;
+    over.over = true;
+    label_case(&over);
+    op_check_same_bits(run_bwd, &apart, &over, "over its parameter");
+}
+
 static void test_gradient_over_parameter(void **state)
 {
     (void)state;
-    const loss_case wide = {
-        .rows = 9, .C = 64, .V = 5003, .scale = 1.0f, .dtype = PS_DTYPE_BF16, .grad_dtype = PS_DTYPE_BF16};
-    for (size_t s = 0; s <= PS_ARRAY_LEN(odd_sizes); s++)
-        for (int t = 0; t < PS_DTYPE_COUNT; t++) {
-            const loss_case apart = s < PS_ARRAY_LEN(odd_sizes) ? case_of(s, (ps_dtype)t, 0) : wide;
-            loss_case over = apart;
-            over.over = true;
-            label_case(&over);
-            op_check_same_bits(run_bwd, &apart, &over, "over its parameter");
-        }
+    for (int bias = 0; bias < 2; bias++) {
+        for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+            for (int t = 0; t < PS_DTYPE_COUNT; t++) check_over(case_of(s, (ps_dtype)t, 4 * bias));
+        check_over((loss_case){.rows = 9,
+                               .C = 64,
+                               .V = 5003,
+                               .scale = 1.0f,
+                               .dtype = PS_DTYPE_BF16,
+                               .grad_dtype = PS_DTYPE_BF16,
+                               .bias = bias});
+    }
+}
+
+/* Without weights the logits are the bias. Its largest value stands at `first` and, where that is not the last class,
+ * in the middle of what follows and at the end: the first one counts, in whatever slice or vector the others are. */
+static void check_ties(const ps_kernels *k, int64_t rows, int64_t V, int64_t first)
+{
+    enum { C = 4 };
+    float *w = op_alloc((size_t)(V * C) * sizeof *w), *b = op_alloc((size_t)V * sizeof *b);
+    int32_t *predicted = op_alloc((size_t)rows * sizeof *predicted);
+    memset(w, 0, (size_t)(V * C) * sizeof *w);
+    for (int64_t v = 0; v < V; v++) b[v] = v == first || v == (first + V) / 2 || v == V - 1 ? -1.0f : -2.0f;
+    ps_lm_loss_fwd_args a = {.row_loss = op_output(PS_DTYPE_F32, rows, false, 0),
+                             .lse = op_output(PS_DTYPE_F32, rows, false, 0),
+                             .predicted = predicted,
+                             .x = op_input(PS_DTYPE_F32, rows * C, 1.0, 1),
+                             .w = w,
+                             .b = b,
+                             .targets = op_indices(rows, V, 2, 2),
+                             .rows = rows,
+                             .C = C,
+                             .V = V};
+    OP_RUN(k, lm_loss_fwd, &a);
+    for (int64_t r = 0; r < rows; r++) {
+        if (predicted[r] == first) continue;
+        print_error("%s: row %lld: %d is predicted, not %lld\n", op_now.label, (long long)r, (int)predicted[r],
+                    (long long)first);
+        fail();
+    }
+    op_release();
+}
+
+static void test_predicted_ties(void **state)
+{
+    (void)state;
+    static const int64_t classes[] = {1, 2, 3, 17, 64, 131, 5003};
+    ps_kernels k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++)
+        for (size_t s = 0; s < PS_ARRAY_LEN(classes); s++)
+            for (int64_t rows = 1; rows <= 5; rows++)
+                for (int64_t first = 0; first < classes[s]; first += 1 + classes[s] / 7) {
+                    op_label("ties, rows %lld V %lld, %s", (long long)rows, (long long)classes[s], name);
+                    check_ties(&k, rows, classes[s], first);
+                }
 }
 
 /* Uniform logits: the loss is log V whatever the target; ignored rows have none. And logits of hundreds stay finite. */
@@ -253,16 +335,18 @@ static void test_finite_differences(void **state)
     (void)state;
     const ps_dtype t = PS_DTYPE_F32;
     for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
-        for (int flags = 0; flags < 4; flags += 2) {
+        for (int flags = 4; flags < 8; flags += 2) {
             const loss_case c = case_of(s, t, flags);
             label_case(&c);
             float *x = op_random(t, c.rows * c.C, 0, 1, 1), *w = op_random(t, c.V * c.C, 0, w_spread(&c), 2);
+            float *b = op_random(t, c.V, 0, 1, 5);
             loss_problem p = {.scale = c.scale};
             ps_kernels_init_ref(&p.k);
             p.fwd = (ps_lm_loss_fwd_args){.row_loss = op_output(t, c.rows, false, 0),
                                           .lse = op_output(t, c.rows, false, 0),
                                           .x = x,
                                           .w = w,
+                                          .b = b,
                                           .targets = op_indices(c.rows, c.V, c.ignore_every, 3),
                                           .rows = c.rows,
                                           .C = c.C,
@@ -271,8 +355,10 @@ static void test_finite_differences(void **state)
             (void)problem_value(&p);
             ps_lm_loss_bwd_args bwd = {.dx = op_output(t, c.rows * c.C, false, 0),
                                        .dw = op_output(t, c.V * c.C, c.accumulate, 4),
+                                       .db = op_output(t, c.V, c.accumulate, 6),
                                        .x = x,
                                        .w = w,
+                                       .b = b,
                                        .lse = p.fwd.lse,
                                        .targets = p.fwd.targets,
                                        .rows = c.rows,
@@ -282,8 +368,10 @@ static void test_finite_differences(void **state)
                                        .accumulate_grad = c.accumulate};
             OP_RUN(&p.k, lm_loss_bwd, &bwd);
             const float *dw0 = c.accumulate ? op_output(t, c.V * c.C, true, 4) : NULL;
+            const float *db0 = c.accumulate ? op_output(t, c.V, true, 6) : NULL;
             op_check_gradient("dx", problem_value, &p, x, bwd.dx, NULL, c.rows * c.C, 0x1p-5f, 2e-3);
             op_check_gradient("dw", problem_value, &p, w, bwd.dw, dw0, c.V * c.C, 0x1p-5f, 2e-3);
+            op_check_gradient("db", problem_value, &p, b, bwd.db, db0, c.V, 0x1p-5f, 2e-3);
             op_release();
         }
 }
@@ -294,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_finite_differences),      cmocka_unit_test(test_loss_values),
         cmocka_unit_test(test_backends_odd_sizes),      cmocka_unit_test(test_backends_real_sizes),
         cmocka_unit_test(test_gradient_over_parameter), cmocka_unit_test(test_bad_targets),
+        cmocka_unit_test(test_predicted_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

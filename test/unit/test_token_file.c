@@ -90,16 +90,18 @@ static void test_damaged_files_are_errors(void **state)
         int n_bytes; /* of the file; 1024 + 6 is right */
         const char *message;
     } cases[] = {
-        {0, 0x89, 1030, "offset 0: magic 20240521, expected 20240520 or 20240801 (a file of uint16"},
+        {0, 0x89, 1030, "offset 0: magic 20240521, expected 20240520 or 20240801; for uint16 tokens without a header"},
         {4, 2, 1030, "offset 4: version 2, expected 1"},
         {8, 0, 1030, "offset 8: 0 tokens, expected at least 1"},
         {11, 0x80, 1030, "offset 8: -2147483645 tokens"},
-        {8, 4, 1030, "1030 bytes, expected 1032 for the 4 tokens"},
-        {8, 2, 1030, "1030 bytes, expected 1028"},
-        {8, 3, 1029, "1029 bytes, expected 1030"},
-        {8, 3, 1024, "1024 bytes, expected 1030"},
-        {8, 3, 1023, "1023 bytes, expected a header of 1024 bytes"},
-        {8, 3, 0, "0 bytes, expected a header"},
+        {8, 4, 1030, "the file ends at offset 1030, expected 1032 for the 4 tokens"},
+        {8, 2, 1030, "ends at offset 1030, expected 1028"},
+        {8, 3, 1029, "ends at offset 1029, expected 1030"},
+        {8, 3, 1024, "ends at offset 1024, expected 1030"},
+        {8, 3, 1023, "ends at offset 1023, expected a header of 1024 bytes"},
+        {8, 3, 3, "ends at offset 3, expected a header"},
+        {0, 0x89, 4, "offset 0: magic 20240521"},
+        {8, 3, 0, "ends at offset 0, expected a header"},
     };
     const temp_path good = temp_folder_file(&folder, "good.bin"), bad = temp_folder_file(&folder, "bad.bin");
     char *data;
@@ -119,6 +121,71 @@ static void test_damaged_files_are_errors(void **state)
     }
     ps_mem_free(data);
     assert_int_equal(ps_token_file_open("/nonexistent.bin", &f), PS_EIO);
+}
+
+/* nanoGPT's own files are called train.bin: the caller says what they are. */
+static void test_format_given_by_the_caller(void **state)
+{
+    (void)state;
+    const temp_path p = temp_folder_file(&folder, "train.bin");
+    ps_token_file *f;
+    int32_t ids[2];
+    assert_int_equal(ps_file_write_all(p.text, "\x01\x00\x50\xC4", 4), PS_OK);
+    assert_int_equal(ps_token_file_open(p.text, &f), PS_EFORMAT);
+    assert_non_null(strstr(ps_last_error(), "data.format = nanogpt"));
+    assert_int_equal(ps_token_file_open_as(p.text, PS_TOKEN_FORMAT_NANOGPT, &f), PS_OK);
+    assert_int_equal(ps_token_file_read(f, 0, 2, 50257, ids), PS_OK);
+    assert_int_equal(ids[1], 50256);
+    ps_token_file_close(f);
+    assert_int_equal(ps_file_write_all(p.text, "\x01\x00\x50", 3), PS_OK);
+    assert_int_equal(ps_token_file_open_as(p.text, PS_TOKEN_FORMAT_NANOGPT, &f), PS_EFORMAT);
+    assert_non_null(strstr(ps_last_error(), "ends at offset 3"));
+    const temp_path u16 = temp_folder_file(&folder, "headed.u16");
+    assert_int_equal(ps_token_file_write(u16.text, (const int32_t[]){5}, 1), PS_OK);
+    assert_int_equal(ps_token_file_open_as(u16.text, PS_TOKEN_FORMAT_LLMC, &f), PS_OK);
+    assert_int_equal(ps_token_file_count(f), 1);
+    ps_token_file_close(f);
+}
+
+/* A mapped file that shrinks is an error at the next read, not a signal. */
+static void test_shrinking_file_is_an_error(void **state)
+{
+    (void)state;
+    const temp_path p = temp_folder_file(&folder, "shrinking.bin");
+    static int32_t ids[100000];
+    ps_token_file *f;
+    assert_int_equal(ps_token_file_write(p.text, ids, 100000), PS_OK);
+    assert_int_equal(ps_token_file_open(p.text, &f), PS_OK);
+    assert_int_equal(ps_token_file_read(f, 0, 100000, 1, ids), PS_OK);
+    assert_int_equal(truncate(p.text, 1024 + 2 * 5000), 0);
+    assert_int_equal(ps_token_file_read(f, 0, 5000, 1, ids), PS_OK);
+    assert_int_equal(ps_token_file_read(f, 90000, 1, 1, ids), PS_EIO);
+    assert_non_null(strstr(ps_last_error(), "shrinking.bin: wanted 2 bytes at offset 181024, but the file"));
+    assert_non_null(strstr(ps_last_error(), "now ends at 11024"));
+    assert_int_equal(ps_token_file_check(f, 1), PS_EIO);
+    ps_token_file_close(f);
+}
+
+/* Piece by piece, the width by the vocabulary. */
+static void test_writer(void **state)
+{
+    (void)state;
+    const temp_path p = temp_folder_file(&folder, "pieces.bin");
+    ps_token_writer *w;
+    assert_int_equal(ps_token_writer_open(p.text, 65537, &w), PS_OK);
+    assert_int_equal(ps_token_writer_append(w, (const int32_t[]){1, 2}, 2), PS_OK);
+    assert_int_equal(ps_token_writer_append(w, NULL, 0), PS_OK);
+    assert_int_equal(ps_token_writer_append(w, (const int32_t[]){65536}, 1), PS_OK);
+    assert_false(ps_file_exists(p.text));
+    assert_int_equal(ps_token_writer_commit(w), PS_OK);
+    assert_content(p.text, 65537, (const int32_t[]){1, 2, 65536}, 3);
+    assert_int_equal(ps_token_writer_open(p.text, 10, &w), PS_OK);
+    assert_int_equal(ps_token_writer_append(w, (const int32_t[]){9, 10}, 2), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "token 1 has id 10, expected 0 to 9"));
+    ps_token_writer_cancel(w);
+    assert_int_equal(ps_token_writer_open(p.text, 10, &w), PS_OK);
+    assert_int_equal(ps_token_writer_commit(w), PS_EINVAL);
+    assert_content(p.text, 65537, (const int32_t[]){1, 2, 65536}, 3);
 }
 
 static void test_ids_beyond_the_vocabulary(void **state)
@@ -232,6 +299,9 @@ int main(void)
         cmocka_unit_test(test_layout_is_that_of_llm_c),
         cmocka_unit_test(test_bare_uint16),
         cmocka_unit_test(test_damaged_files_are_errors),
+        cmocka_unit_test(test_format_given_by_the_caller),
+        cmocka_unit_test(test_shrinking_file_is_an_error),
+        cmocka_unit_test(test_writer),
         cmocka_unit_test(test_ids_beyond_the_vocabulary),
         cmocka_unit_test(test_writing_refuses),
         cmocka_unit_test(test_many_tokens),

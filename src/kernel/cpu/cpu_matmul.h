@@ -11,8 +11,8 @@
 PS_NODISCARD ps_status PS_CPU_NAME(matmul)(const ps_matmul *p, void *workspace);
 size_t PS_CPU_NAME(matmul_bytes)(const ps_matmul *p);
 
-/* out[n] (+)= column sums of x[rows, n]; sums in float, in order of rows. */
+/* out[n] (+)= column sums of x[rows, n], whose rows are ld elements apart; sums in float, in order of rows. */
 void PS_CPU_NAME(column_sums)(void *out, ps_dtype out_dtype, const void *x, ps_dtype dtype, int64_t rows, int64_t n,
-                              bool accumulate);
+                              int64_t ld, bool accumulate);
 
 #endif

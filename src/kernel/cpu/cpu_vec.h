@@ -269,4 +269,19 @@ PS_CPU_INLINE vf vf_erfc(vf x)
     return vf_where(x < 0.0f, 2.0f - tail, tail);
 }
 
+/* tanh x within 4 ulp, subnormal numbers and the sign of zero too. Near zero, where 1 - 2 / (e^2x + 1) would cancel, the
+ * polynomial of Cephes' tanhf (Moshier). */
+PS_CPU_INLINE vf vf_tanh(vf x)
+{
+    const vi sign = (vi)x & INT32_MIN;
+    const vf a = (vf)((vi)x ^ sign), a2 = a * a;
+    vf p = vf_set1(-5.70498872745e-3f);
+    p = vf_fma(p, a2, vf_set1(2.06390887954e-2f));
+    p = vf_fma(p, a2, vf_set1(-5.37397155531e-2f));
+    p = vf_fma(p, a2, vf_set1(1.33314422036e-1f));
+    p = vf_fma(p, a2, vf_set1(-3.33332819422e-1f));
+    const vf near = vf_fma(p * a2, a, a), far = 1.0f - 2.0f / (vf_exp(a + a) + 1.0f);
+    return (vf)((vi)vf_where(a < 0.625f, near, far) | sign);
+}
+
 #endif

@@ -1,4 +1,4 @@
-/* add, dropout, cast: memory in, memory out. */
+/* add, dropout, cast, tanh: memory in, memory out. */
 #include "kernel/cpu/cpu_random.h"
 #include "kernel/cpu/cpu_vec.h"
 
@@ -82,5 +82,49 @@ ps_status PS_CPU_NAME(cast)(ps_stream *s, const ps_cast_args *a)
 {
     (void)s;
     PS_CPU_FOR_BLOCKS(a->n, cast_block, a);
+    return PS_OK;
+}
+
+PS_CPU_INLINE void tanh_fwd_range(ps_dtype t, const ps_tanh_fwd_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t i = lo; i < hi; i += VF_LANES) vf_put(t, a->y, i, hi - i, vf_tanh(vf_get(t, a->x, i, hi - i)));
+}
+
+static void tanh_fwd_block(const ps_tanh_fwd_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) tanh_fwd_range(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
+ps_status PS_CPU_NAME(tanh_fwd)(ps_stream *s, const ps_tanh_fwd_args *a)
+{
+    (void)s;
+    PS_CPU_FOR_BLOCKS(a->n, tanh_fwd_block, a);
+    return PS_OK;
+}
+
+/* (1 - y)(1 + y) keeps its digits where y^2 rounds towards one. */
+PS_CPU_INLINE void tanh_bwd_range(ps_dtype t, const ps_tanh_bwd_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t i = lo; i < hi; i += VF_LANES) {
+        const vf y = vf_get(t, a->y, i, hi - i);
+        vf dx = vf_get(t, a->dy, i, hi - i) * ((1.0f - y) * (1.0f + y));
+        if (a->accumulate_dx) dx += vf_get(t, a->dx, i, hi - i);
+        vf_put(t, a->dx, i, hi - i, dx);
+    }
+}
+
+static void tanh_bwd_block(const ps_tanh_bwd_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) tanh_bwd_range(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
+ps_status PS_CPU_NAME(tanh_bwd)(ps_stream *s, const ps_tanh_bwd_args *a)
+{
+    (void)s;
+    PS_CPU_FOR_BLOCKS(a->n, tanh_bwd_block, a);
     return PS_OK;
 }

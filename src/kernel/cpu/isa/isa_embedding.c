@@ -1,4 +1,4 @@
-/* Token and position embeddings. */
+/* Rows picked by number: token and position embeddings, pooling. */
 #include "kernel/cpu/cpu_vec.h"
 
 static ps_status embedding_check(const int32_t *ids, int64_t rows, int64_t V)
@@ -139,5 +139,43 @@ ps_status PS_CPU_NAME(position_bwd)(ps_stream *s, const ps_position_bwd_args *a)
 #pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
     for (int64_t row = 0; row < n_used; row++) position_bwd_row(a->dtype, a->grad_dtype, a, row);
     if (!a->accumulate_grad) zero_bytes((char *)a->dw + n_used * row_bytes, (a->n_positions - n_used) * row_bytes);
+    return PS_OK;
+}
+
+/* Row of x that stands for sequence b. */
+static int64_t pool_row(ps_pool_kind kind, const int32_t *mask, int64_t b, int64_t T)
+{
+    if (kind == PS_POOL_FIRST) return b * T;
+    int64_t t = T - 1;
+    while (mask != NULL && t > 0 && mask[b * T + t] == 0) t--;
+    return b * T + t;
+}
+
+ps_status PS_CPU_NAME(pool_fwd)(ps_stream *s, const ps_pool_fwd_args *a)
+{
+    (void)s;
+    const int64_t row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->dtype);
+    for (int64_t b = 0; b < a->B; b++)
+        memcpy((char *)a->y + b * row_bytes, (const char *)a->x + pool_row(a->kind, a->mask, b, a->T) * row_bytes,
+               (size_t)row_bytes);
+    return PS_OK;
+}
+
+PS_CPU_INLINE void pool_bwd_row(ps_dtype t, const ps_pool_bwd_args *a, int64_t b)
+{
+    const int64_t dx = pool_row(a->kind, a->mask, b, a->T) * a->cols, dy = b * a->cols;
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        vf v = vf_get(t, a->dy, dy + c, n);
+        if (a->accumulate_dx) v += vf_get(t, a->dx, dx + c, n);
+        vf_put(t, a->dx, dx + c, n, v);
+    }
+}
+
+ps_status PS_CPU_NAME(pool_bwd)(ps_stream *s, const ps_pool_bwd_args *a)
+{
+    (void)s;
+    if (!a->accumulate_dx) zero_bytes(a->dx, a->B * a->T * a->cols * (int64_t)ps_dtype_bytes(a->dtype));
+    for (int64_t b = 0; b < a->B; b++) pool_bwd_row(a->dtype, a, b);
     return PS_OK;
 }

@@ -97,6 +97,7 @@ ps_status PS_CPU_NAME(linear_bwd_weight)(ps_stream *s, const ps_linear_bwd_weigh
     (void)s;
     const ps_matmul p = linear_bwd_weight_product(a);
     PS_TRY(PS_CPU_NAME(matmul)(&p, a->workspace));
-    if (a->db) PS_CPU_NAME(column_sums)(a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->accumulate_grad);
+    if (a->db) PS_CPU_NAME(column_sums)
+    (a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->n_out, a->accumulate_grad);
     return PS_OK;
 }

@@ -116,6 +116,23 @@ static void lm_bias(ps_dtype dtype, const void *b, int64_t v0, int64_t n, float 
 #undef CALL
 }
 
+/* Index of the first of n logits that equals max; one does. */
+static int32_t lm_find(const float *z, int64_t n, float max)
+{
+    const vi none = (vi){0} + INT32_MAX;
+    vi first = none, lanes = vi_lanes();
+    int64_t c = 0;
+    for (; c + VF_LANES <= n; c += VF_LANES, lanes += VF_LANES) {
+        const vi hit = vf_load(z + c) == max, at = (lanes & hit) | (none & ~hit), earlier = at < first;
+        first = (at & earlier) | (first & ~earlier);
+    }
+    int32_t index = INT32_MAX;
+    for (int l = 0; l < VF_LANES; l++) index = first[l] < index ? first[l] : index;
+    if (index < INT32_MAX) return index;
+    while (z[c] != max) c++;
+    return (int32_t)c;
+}
+
 /* Takes n more logits of a row, from number v0 on, into its running maximum, where that is, and sum of exponentials. */
 static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, float *running_sum, int32_t *best)
 {
@@ -124,10 +141,7 @@ static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, f
     for (; c + VF_LANES <= n; c += VF_LANES) top = vf_max(top, vf_load(z + c));
     float max = vf_max_lane(top);
     for (; c < n; c++) max = z[c] > max ? z[c] : max;
-    if (max > *running_max) {
-        for (c = 0; z[c] != max;) c++;
-        *best = (int32_t)(v0 + c);
-    }
+    if (max > *running_max) *best = (int32_t)v0 + lm_find(z, n, max);
     max = max > *running_max ? max : *running_max;
     for (c = 0; c < n; c += VF_LANES) {
         vf e = vf_exp(vf_get(PS_DTYPE_F32, z, c, n - c) - max);
@@ -202,20 +216,6 @@ PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int6
     }
 }
 
-/* db[v0 .. v0 + n) (+)= column sums of dlogits[rows, n], in order of rows. */
-PS_CPU_INLINE void lm_db(ps_dtype t, const ps_lm_loss_bwd_args *a, const void *dlogits, int64_t ld, int64_t v0,
-                         int64_t n)
-{
-    for (int64_t c = 0; c < n; c += VF_LANES) {
-        vf sum = {0};
-        for (int64_t r = 0; r < a->rows; r++) sum += vf_get(t, dlogits, r * ld + c, n - c);
-        for (int64_t l = 0; l < ps_min_i64(VF_LANES, n - c); l++) {
-            const float old = a->accumulate_grad ? ps_dtype_load(a->grad_dtype, a->db, v0 + c + l) : 0.0f;
-            ps_dtype_store(a->grad_dtype, a->db, v0 + c + l, old + sum[l]);
-        }
-    }
-}
-
 ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
 {
     (void)s;
@@ -242,9 +242,8 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
         PS_TRY(PS_CPU_NAME(matmul)(&to_dx, at));
         PS_TRY(PS_CPU_NAME(matmul)(&to_dw, at));
         if (a->db == NULL) continue;
-#define CALL(t) lm_db(t, a, dlogits, h.width, v0, n)
-        PS_CPU_BY_DTYPE(h.dtype, CALL);
-#undef CALL
+        void *const db = ps_cpu_at(a->grad_dtype, a->db, v0);
+        PS_CPU_NAME(column_sums)(db, a->grad_dtype, dlogits, h.dtype, h.rows, n, h.width, a->accumulate_grad);
     }
     const ps_cast_args round = {
         .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};

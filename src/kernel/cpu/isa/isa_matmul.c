@@ -145,13 +145,13 @@ PS_CPU_INLINE void column_sums_add(ps_dtype t, float *sum, const void *x, int64_
 }
 
 void PS_CPU_NAME(column_sums)(void *out, ps_dtype out_dtype, const void *x, ps_dtype dtype, int64_t rows, int64_t n,
-                              bool accumulate)
+                              int64_t ld, bool accumulate)
 {
 #pragma omp parallel for schedule(static) if (rows * n >= PS_CPU_PARALLEL_MIN)
     for (int64_t j = 0; j < n; j += COLUMN_BLOCK) {
         const int64_t width = ps_min_i64(COLUMN_BLOCK, n - j);
         float sum[COLUMN_BLOCK] = {0};
-#define CALL(t) column_sums_add(t, sum, x, rows, n, j, width)
+#define CALL(t) column_sums_add(t, sum, x, rows, ld, j, width)
         PS_CPU_BY_DTYPE(dtype, CALL);
 #undef CALL
         for (int64_t c = 0; c < width; c += VF_LANES) {

@@ -1,8 +1,20 @@
-/* Layer normalisation. A row is short enough to stay in the first-level cache between its passes. */
+/* Layer and root-mean-square normalisation. A row is short enough to stay in the first-level cache between its passes. */
 #include "kernel/cpu/cpu_vec.h"
 
 /* Rows times columns below which one thread does it all. */
 #define NORM_PARALLEL_MIN 8192
+
+/* Sum over parts, in order, of each column. partial is [n_parts][stride]. */
+PS_CPU_INLINE void norm_reduce(ps_dtype t, void *out, const float *partial, int64_t stride, int64_t n_parts,
+                               int64_t cols, bool accumulate)
+{
+    for (int64_t c = 0; c < cols; c += VF_LANES) {
+        vf sum = {0};
+        for (int64_t p = 0; p < n_parts; p++) sum += vf_get(PS_DTYPE_F32, partial + p * stride, c, cols - c);
+        if (accumulate) sum += vf_get(t, out, c, cols - c);
+        vf_put(t, out, c, cols - c, sum);
+    }
+}
 
 PS_CPU_INLINE void layernorm_fwd_row(ps_dtype t, const ps_layernorm_fwd_args *a, int64_t r)
 {
@@ -65,18 +77,6 @@ PS_CPU_INLINE void layernorm_bwd_row(ps_dtype t, const ps_layernorm_bwd_args *a,
     }
 }
 
-/* Sum over parts, in order, of column block [lo, hi). partial is [parts][stride]. */
-PS_CPU_INLINE void layernorm_reduce(ps_dtype t, void *out, const float *partial, int64_t stride, int64_t n_parts,
-                                    int64_t lo, int64_t hi, bool accumulate)
-{
-    for (int64_t c = lo; c < hi; c += VF_LANES) {
-        vf sum = {0};
-        for (int64_t p = 0; p < n_parts; p++) sum += vf_get(PS_DTYPE_F32, partial + p * stride, c, hi - c);
-        if (accumulate) sum += vf_get(t, out, c, hi - c);
-        vf_put(t, out, c, hi - c, sum);
-    }
-}
-
 size_t PS_CPU_NAME(layernorm_bwd_bytes)(const ps_layernorm_bwd_args *a)
 {
     return (size_t)(ps_cpu_n_threads() * 2 * ps_round_up(a->cols * 4, 64));
@@ -99,9 +99,115 @@ ps_status PS_CPU_NAME(layernorm_bwd)(ps_stream *s, const ps_layernorm_bwd_args *
     }
 #define CALL(t)                                                                                                        \
     do {                                                                                                               \
-        layernorm_reduce(t, a->dw, partial, stride, n_parts, 0, a->cols, a->accumulate_grad);                          \
-        layernorm_reduce(t, a->db, partial + width, stride, n_parts, 0, a->cols, a->accumulate_grad);                  \
+        norm_reduce(t, a->dw, partial, stride, n_parts, a->cols, a->accumulate_grad);                                  \
+        norm_reduce(t, a->db, partial + width, stride, n_parts, a->cols, a->accumulate_grad);                          \
     } while (0)
+    PS_CPU_BY_DTYPE(a->grad_dtype, CALL);
+#undef CALL
+    return PS_OK;
+}
+
+/* Four sums side by side: one alone would wait for the latency of its additions. */
+#define NORM_SUMS 4
+
+PS_CPU_INLINE float norm_sum(const vf sum[NORM_SUMS])
+{
+    return vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+PS_CPU_INLINE float rmsnorm_sum_squares(ps_dtype t, const void *x, int64_t cols)
+{
+    const int64_t step = NORM_SUMS * VF_LANES, whole = cols / step * step;
+    vf sum[NORM_SUMS] = {{0}};
+    for (int64_t c0 = 0; c0 < whole; c0 += step)
+        for (int i = 0; i < NORM_SUMS; i++) {
+            const vf v = vf_get(t, x, c0 + i * VF_LANES, VF_LANES);
+            sum[i] = vf_fma(v, v, sum[i]);
+        }
+    for (int64_t c = whole; c < cols; c += VF_LANES) {
+        const vf v = vf_get(t, x, c, cols - c);
+        sum[0] = vf_fma(v, v, sum[0]);
+    }
+    return norm_sum(sum);
+}
+
+PS_CPU_INLINE void rmsnorm_fwd_row(ps_dtype t, const ps_rmsnorm_fwd_args *a, int64_t r)
+{
+    const void *const x = ps_cpu_at_const(t, a->x, r * a->cols);
+    void *const y = ps_cpu_at(t, a->y, r * a->cols);
+    const float rstd = 1.0f / sqrtf(rmsnorm_sum_squares(t, x, a->cols) / (float)a->cols + a->eps);
+    a->rstd[r] = rstd;
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        vf_put(t, y, c, n, vf_get(t, x, c, n) * rstd * vf_get(t, a->w, c, n));
+    }
+}
+
+ps_status PS_CPU_NAME(rmsnorm_fwd)(ps_stream *s, const ps_rmsnorm_fwd_args *a)
+{
+    (void)s;
+#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
+    for (int64_t r = 0; r < a->rows; r++) {
+#define CALL(t) rmsnorm_fwd_row(t, a, r)
+        PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+    }
+    return PS_OK;
+}
+
+/* Columns [c, c + n) of a row into its sum of g n and the sums of dw. */
+PS_CPU_INLINE vf rmsnorm_bwd_add(ps_dtype t, const void *x, const void *dy, const void *w, float rstd, float *dw,
+                                 int64_t c, int64_t n, vf sum_gn)
+{
+    const vf normed = vf_get(t, x, c, n) * rstd, d = vf_get(t, dy, c, n);
+    vf_put(PS_DTYPE_F32, dw, c, n, vf_fma(d, normed, vf_get(PS_DTYPE_F32, dw, c, n)));
+    return vf_fma(d * vf_get(t, w, c, n), normed, sum_gn);
+}
+
+/* dx of one row, and the row's share of dw. */
+PS_CPU_INLINE void rmsnorm_bwd_row(ps_dtype t, const ps_rmsnorm_bwd_args *a, int64_t r, float *dw)
+{
+    const void *const x = ps_cpu_at_const(t, a->x, r * a->cols), *const dy = ps_cpu_at_const(t, a->dy, r * a->cols);
+    void *const dx = ps_cpu_at(t, a->dx, r * a->cols);
+    const int64_t step = NORM_SUMS * VF_LANES, whole = a->cols / step * step;
+    const float rstd = a->rstd[r];
+    vf sum[NORM_SUMS] = {{0}};
+    for (int64_t c0 = 0; c0 < whole; c0 += step)
+        for (int i = 0; i < NORM_SUMS; i++)
+            sum[i] = rmsnorm_bwd_add(t, x, dy, a->w, rstd, dw, c0 + i * VF_LANES, VF_LANES, sum[i]);
+    for (int64_t c = whole; c < a->cols; c += VF_LANES)
+        sum[0] = rmsnorm_bwd_add(t, x, dy, a->w, rstd, dw, c, a->cols - c, sum[0]);
+    const vf avg_gn = vf_set1(norm_sum(sum) / (float)a->cols);
+    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
+        const int64_t n = a->cols - c;
+        const vf g = vf_get(t, dy, c, n) * vf_get(t, a->w, c, n), normed = vf_get(t, x, c, n) * rstd;
+        vf out = vf_fma(-normed, avg_gn, g) * rstd;
+        if (a->accumulate_dx) out += vf_get(t, dx, c, n);
+        vf_put(t, dx, c, n, out);
+    }
+}
+
+size_t PS_CPU_NAME(rmsnorm_bwd_bytes)(const ps_rmsnorm_bwd_args *a)
+{
+    return (size_t)(ps_cpu_n_threads() * ps_round_up(a->cols * 4, 64));
+}
+
+ps_status PS_CPU_NAME(rmsnorm_bwd)(ps_stream *s, const ps_rmsnorm_bwd_args *a)
+{
+    (void)s;
+    const int64_t n_parts = ps_cpu_n_threads(), stride = ps_round_up(a->cols, 16);
+    float *const partial = a->workspace;
+#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
+    for (int64_t p = 0; p < n_parts; p++) {
+        float *const dw = partial + p * stride;
+        memset(dw, 0, (size_t)stride * sizeof *dw);
+        for (int64_t r = a->rows * p / n_parts; r < a->rows * (p + 1) / n_parts; r++) {
+#define CALL(t) rmsnorm_bwd_row(t, a, r, dw)
+            PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+        }
+    }
+#define CALL(t) norm_reduce(t, a->dw, partial, stride, n_parts, a->cols, a->accumulate_grad)
     PS_CPU_BY_DTYPE(a->grad_dtype, CALL);
 #undef CALL
     return PS_OK;

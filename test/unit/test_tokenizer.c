@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/bpe.h"
+#include "data/tokenizer.h"
 #include "golden/tokens.h"
 
 static ps_tokenizer *gpt2;
@@ -281,10 +281,10 @@ static void test_bad_vocabulary_is_an_error(void **state)
         {", \"\\u4e00\": 256", "", "outside of GPT-2's byte alphabet"},
         {"", "#version: 0.2\nab\n", "m.txt:2: expected two tokens with one space between, found \"ab\""},
         {"", "a b c\n", "m.txt:1: expected two tokens"},
-        {"", "\n\nxy b\n", "m.txt:3: the left side \"xy\" is no token of v.json"},
+        {"", "\n\nxy b\n", "m.txt:3: the left side \"xy\" is no token of the vocabulary"},
         {"", "a xy\n", "m.txt:1: the right side \"xy\" is no token"},
         {"", " a\n", "m.txt:1: the left side \"\""},
-        {"", "a b\n", "m.txt:1: merging \"a b\" gives no token of v.json"},
+        {"", "a b\n", "m.txt:1: merging \"a\" and \"b\" gives no token of the vocabulary"},
         {", \"ab\": 256", "a b\na b\n", "m.txt:2: \"a b\" is there twice, first as merge 1"},
     };
     ps_tokenizer *t;

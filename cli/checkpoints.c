@@ -1,0 +1,187 @@
+#include "checkpoints.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "base/bytes.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "checkpoint/checkpoint_folder.h"
+
+/* Samples at the beginning and at the end of the first epoch that stand for the whole. */
+#define FINGERPRINT_SAMPLES ((int64_t)16)
+
+/* ---- the data ---- */
+
+static ps_status hash_samples(const ps_feed *feed, ps_feed_batch *b, int64_t T, int64_t first, XXH3_state_t *state)
+{
+    for (int64_t i = 0; i < FINGERPRINT_SAMPLES; i++) {
+        PS_TRY(ps_feed_get(feed, PS_SPLIT_TRAIN, first + i, 1, b));
+        XXH3_64bits_update(state, b->tokens, (size_t)T * sizeof *b->tokens);
+        XXH3_64bits_update(state, b->targets, sizeof *b->targets);
+    }
+    return PS_OK;
+}
+
+static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
+{
+    const int64_t T = ps_config_sequence_length(c->o);
+    XXH3_state_t *state = XXH3_createState();
+    ps_feed_batch b = {0};
+    c->n_samples = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
+    ps_status st = state != NULL ? ps_feed_batch_init(&b, feed, 1) : PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash");
+    if (st == PS_OK) {
+        XXH3_64bits_reset(state);
+        st = hash_samples(feed, &b, T, 0, state);
+    }
+    if (st == PS_OK) st = hash_samples(feed, &b, T, ps_max_i64(c->n_samples - FINGERPRINT_SAMPLES, 0), state);
+    if (st == PS_OK) c->data_xxh3 = XXH3_64bits_digest(state);
+    ps_feed_batch_deinit(&b);
+    XXH3_freeState(state);
+    return st;
+}
+
+static char *caller_state(const checkpoints *c, int64_t step)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, c->data_xxh3);
+    json_t *o = json_pack("{s:I, s:{s:I, s:s}}", "step", (json_int_t)step, "data", "samples", (json_int_t)c->n_samples,
+                          "xxh3", hash);
+    char *text = json_dumps(o, JSON_COMPACT);
+    json_decref(o);
+    return text;
+}
+
+/* The same samples in the same order as in the run that saved this? */
+static ps_status check_data(const checkpoints *c, const char *path, const json_t *data)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, c->data_xxh3);
+    const char *saved = json_string_value(json_object_get(data, "xxh3"));
+    const int64_t n_samples = json_integer_value(json_object_get(data, "samples"));
+    if (n_samples == c->n_samples && saved != NULL && strcmp(saved, hash) == 0) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
+        "Set data.train, data.validation_split, data.shuffle, data.sequence_length and train.seed back, or begin a "
+        "new run from the weights alone (train.init_from)",
+        path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, hash);
+}
+
+/* ---- beginning ---- */
+
+ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engine, run_log *log, progress *shown,
+                           const ps_feed *feed, bool resume)
+{
+    *c = (checkpoints){.engine = engine, .log = log, .progress = shown, .o = o};
+    if ((size_t)snprintf(c->folder, sizeof c->folder, "%s/checkpoints", o->train_output_dir) >= sizeof c->folder)
+        return PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
+    if (o->train_save_interval == 0 && !resume) return PS_OK;
+    bool has_latest;
+    ps_checkpoint_folder_clean(c->folder);
+    PS_TRY(ps_checkpoint_folder_has_latest(c->folder, &has_latest));
+    if (!resume && has_latest)
+        return PS_FAIL(
+            PS_EINVAL,
+            "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
+            "remove them",
+            c->folder);
+    return take_fingerprint(c, feed);
+}
+
+ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
+{
+    *step = 0;
+    bool has_latest = true;
+    if (path == NULL) PS_TRY(ps_checkpoint_folder_has_latest(c->folder, &has_latest));
+    if (!has_latest) {
+        printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
+        return PS_OK;
+    }
+    if (path == NULL) path = c->folder;
+    char *text = NULL;
+    json_t *state = NULL;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_engine_load_checkpoint(c->engine, path, &text));
+    if (text != NULL) state = json_loads(text, 0, NULL);
+    if (!json_is_integer(json_object_get(state, "step"))) {
+        st = PS_FAIL(PS_EINVAL, "%s: not saved by pstar train: the step and the data are not named in it", path);
+        goto out;
+    }
+    PS_TRY_GOTO(check_data(c, path, json_object_get(state, "data")));
+    *step = c->saved_step = json_integer_value(json_object_get(state, "step"));
+    printf("resumed from %s after step %lld\n", path, (long long)*step);
+out:
+    json_decref(state);
+    ps_free(text);
+    return st;
+}
+
+/* ---- saving ---- */
+
+static void report_failure(checkpoints *c, int64_t step)
+{
+    progress_clear(c->progress);
+    fprintf(stderr, "pstar train: the checkpoint of step %lld failed: %s\n", (long long)step, ps_last_error());
+    run_log_checkpoint(c->log, step, NULL, ps_last_error());
+}
+
+static ps_status finish_save(checkpoints *c)
+{
+    ps_checkpoint_info info;
+    char bytes[PS_BYTES_TEXT_MAX];
+    if (!c->is_saving) return PS_OK;
+    c->is_saving = false;
+    const ps_status st = ps_engine_finish_checkpoint(c->engine, &info);
+    if (st != PS_OK) {
+        report_failure(c, c->saving_step);
+        return st;
+    }
+    progress_clear(c->progress);
+    printf("checkpoint %s: %s in %.2f s, training stood %.3f s\n", info.name, ps_bytes_format(info.bytes, bytes),
+           info.seconds, info.stall_seconds);
+    fflush(stdout);
+    run_log_checkpoint(c->log, c->saving_step, &info, NULL);
+    return PS_OK;
+}
+
+static ps_status begin_save(checkpoints *c, int64_t step)
+{
+    char *state = caller_state(c, step);
+    const ps_status st = state != NULL ? ps_engine_begin_checkpoint(c->engine, c->folder, state)
+                                       : PS_FAIL(PS_ENOMEM_HOST, "no memory for the state of the run");
+    free(state);
+    c->is_saving = st == PS_OK;
+    c->saving_step = step;
+    if (st == PS_OK)
+        c->saved_step = step;
+    else
+        report_failure(c, step);
+    return st;
+}
+
+void checkpoints_after_step(checkpoints *c, int64_t step)
+{
+    if (c->o->train_save_interval == 0) return;
+    const bool is_due = step % c->o->train_save_interval == 0;
+    /* both have reported what failed; training goes on, and the next save is tried again */
+    if (is_due || ps_engine_checkpoint_is_done(c->engine)) (void)finish_save(c);
+    if (is_due) (void)begin_save(c, step);
+}
+
+ps_status checkpoints_end(checkpoints *c, int64_t step)
+{
+    if (c->o->train_save_interval == 0) return PS_OK;
+    ps_status st = finish_save(c);
+    if (step > 0 && (c->saved_step != step || st != PS_OK)) {
+        st = begin_save(c, step);
+        if (st == PS_OK) st = finish_save(c);
+    }
+    if (st != PS_OK) return PS_FAIL(st, "the last step, %lld, is in no checkpoint; see above", (long long)step);
+    return PS_OK;
+}

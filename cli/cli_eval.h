@@ -1,0 +1,18 @@
+/* cli_eval.h - loss and accuracy over a split of a feed. */
+#ifndef PSTAR_CLI_EVAL_H
+#define PSTAR_CLI_EVAL_H
+
+#include "data/feed.h"
+
+typedef struct cli_eval {
+    int64_t n_micro_batches, n_samples;
+    int64_t n_targets, n_correct;
+    double loss; /* mean over all targets */
+} cli_eval;
+
+/* One pass over the split from its first sample on, at most n_steps micro-batches of B rows. Losses are weighted by their
+ * targets, and rows behind the end have none, so that the batch size does not matter. PS_EINVAL when the split is empty. */
+PS_NODISCARD ps_status cli_evaluate(ps_engine *engine, const ps_feed *feed, ps_split split, int64_t n_steps, int64_t B,
+                                    ps_feed_batch *batch, cli_eval *out);
+
+#endif

@@ -1,0 +1,59 @@
+/* cli_feed.c - from the configuration's data section to a feed. */
+#include "cli_feed.h"
+
+#include "base/file.h"
+
+static ps_status feed_task(const ps_options *o, ps_feed_task *out)
+{
+    switch (o->model_head) {
+    case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
+    case PS_CONFIG_HEAD_MASKED_LM: *out = PS_FEED_MASKED_LM; return PS_OK;
+    case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: *out = PS_FEED_CLASSIFICATION; return PS_OK;
+    case PS_CONFIG_HEAD_NONE: break;
+    }
+    return PS_FAIL(PS_EINVAL, "model.head = %s has no loss to train on or to evaluate",
+                   ps_config_head_names[o->model_head]);
+}
+
+static ps_status open_tokenizer(const ps_options *o, ps_tokenizer **out)
+{
+    PS_TRY(ps_tokenizer_open(o->data_tokenizer, out));
+    const int32_t n = ps_tokenizer_vocab_size(*out);
+    if (n <= o->model_vocab_size) return PS_OK;
+    ps_tokenizer_close(*out);
+    *out = NULL;
+    return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens",
+                   (long long)o->model_vocab_size, o->data_tokenizer, n);
+}
+
+ps_status cli_feed_open(const ps_options *o, ps_feed **out)
+{
+    *out = NULL;
+    ps_feed_task task = PS_FEED_CAUSAL_LM;
+    PS_TRY(feed_task(o, &task));
+    ps_tokenizer *tokenizer = NULL;
+    if (o->data_tokenizer[0] != '\0') PS_TRY(open_tokenizer(o, &tokenizer));
+    const ps_feed_options options = {
+        .task = task,
+        .train = o->data_train,
+        .validation = o->data_validation,
+        .format = o->data_format,
+        .tokenizer = tokenizer,
+        .specials = ps_specials_of(tokenizer),
+        .sequence = ps_config_sequence_length(o),
+        .vocab_size = (int32_t)o->model_vocab_size,
+        .n_labels = (int32_t)o->model_num_labels,
+        .labels = o->data_labels,
+        .text_key = o->data_text_key,
+        .text_pair_key = o->data_text_pair_key,
+        .label_key = o->data_label_key,
+        .mlm_probability = o->data_mlm_probability,
+        .validation_fraction = o->data_validation_split,
+        .seed = (uint64_t)o->train_seed,
+        .in_file_order = !o->data_shuffle,
+        .cache_folder = ps_file_exists(o->train_output_dir) ? o->train_output_dir : NULL,
+    };
+    const ps_status st = ps_feed_open(&options, out);
+    ps_tokenizer_close(tokenizer);
+    return st;
+}

@@ -1,0 +1,149 @@
+/* cmd_eval.c - pstar eval: loss, perplexity and accuracy of trained weights. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "cli.h"
+#include "cli_eval.h"
+#include "cli_feed.h"
+
+typedef struct eval_arguments {
+    const char *config, *weights;
+    ps_split split;
+    int64_t n_steps;
+    bool is_json;
+    char **overrides;
+    int n_overrides;
+} eval_arguments;
+
+typedef struct evaluation {
+    ps_config *config;
+    ps_feed *feed;
+    ps_engine *engine;
+    ps_feed_batch batch;
+    int64_t B;
+    cli_eval result;
+} evaluation;
+
+static const char *const split_names[] = {"train", "validation"};
+
+static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
+{
+    char path[4096];
+    PS_TRY(cli_load_config(a->config, a->overrides, a->n_overrides, &e->config));
+    const ps_options *o = ps_config_options(e->config);
+    PS_TRY(cli_feed_open(o, &e->feed));
+    if (ps_feed_sample_count(e->feed, a->split) == 0)
+        return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
+                                  "--split train");
+    PS_TRY(ps_initialize_inference_engine(ps_model_from_config, e->config, 0, e->config, &e->engine));
+    ps_engine_get_shape(e->engine, &e->B, NULL, NULL, NULL);
+    PS_TRY(ps_feed_batch_init(&e->batch, e->feed, e->B));
+    snprintf(path, sizeof path, "%s/model.safetensors", o->train_output_dir);
+    return ps_engine_load_weights(e->engine, a->weights != NULL ? a->weights : path);
+}
+
+static void close_evaluation(evaluation *e)
+{
+    ps_feed_batch_deinit(&e->batch);
+    ps_engine_destroy(e->engine);
+    ps_feed_close(e->feed);
+    ps_config_destroy(e->config);
+}
+
+/* ---- what is shown ---- */
+
+static void print_json_number(const char *key, double value)
+{
+    if (isfinite(value))
+        printf(", \"%s\": %.9g", key, value);
+    else
+        printf(", \"%s\": null", key); /* JSON has no infinity */
+}
+
+static void show(const evaluation *e, const eval_arguments *a)
+{
+    const cli_eval *r = &e->result;
+    const bool is_language_model = ps_config_options(e->config)->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
+    const double accuracy = (double)r->n_correct / (double)r->n_targets;
+    if (a->is_json) {
+        printf("{\"split\": \"%s\", \"samples\": %lld, \"targets\": %lld, \"correct\": %lld", split_names[a->split],
+               (long long)r->n_samples, (long long)r->n_targets, (long long)r->n_correct);
+        print_json_number("loss", r->loss);
+        if (is_language_model) print_json_number("perplexity", exp(r->loss));
+        print_json_number("accuracy", accuracy);
+        printf("}\n");
+        return;
+    }
+    printf("%-11s %lld of %lld samples, %lld targets\n", split_names[a->split], (long long)r->n_samples,
+           (long long)ps_feed_sample_count(e->feed, a->split), (long long)r->n_targets);
+    printf("loss        %.6f\n", r->loss);
+    if (is_language_model) printf("perplexity  %.4f\n", exp(r->loss));
+    printf("accuracy    %.2f %% (%lld)\n", 100 * accuracy, (long long)r->n_correct);
+}
+
+/* ---- arguments ---- */
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    eval_arguments *a = state->input;
+    char *end;
+    switch (key) {
+    case 'w': a->weights = arg; return 0;
+    case 'j': a->is_json = true; return 0;
+    case 's':
+        for (a->split = 0; a->split < PS_SPLIT_COUNT; a->split++)
+            if (strcmp(arg, split_names[a->split]) == 0) return 0;
+        argp_error(state, "--split: '%s' is neither train nor validation", arg);
+        return EINVAL;
+    case 'n':
+        errno = 0;
+        a->n_steps = strtoll(arg, &end, 10);
+        if (errno != 0 || *end != '\0' || end == arg || a->n_steps < 1)
+            argp_error(state, "--steps: '%s' is not a whole number from 1", arg);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (a->config == NULL)
+            a->config = arg;
+        else
+            a->overrides[a->n_overrides++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (a->config == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"weights", 'w', "FILE", 0, "Weights (train.output_dir/model.safetensors)", 0},
+        {"split", 's', "SPLIT", 0, "train or validation (validation)", 0},
+        {"steps", 'n', "N", 0, "Stop after N micro-batches (all of the split)", 0},
+        {"json", 'j', NULL, 0, "One JSON object instead of text", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "CONFIG [key=value ...]",
+        .doc =
+            "Evaluate a model on the data that CONFIG names: mean loss over one pass, perplexity exp(loss) of language "
+            "models, accuracy (share of targets that got the largest logit).\v"
+            "The result does not depend on the batch size, but for rounding."};
+    eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
+    a.overrides = calloc((size_t)argc, sizeof *a.overrides);
+    if (a.overrides == NULL) return EXIT_OTHER;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
+    evaluation e = {0};
+    ps_status st = open_evaluation(&e, &a);
+    if (st == PS_OK) st = cli_evaluate(e.engine, e.feed, a.split, a.n_steps, e.B, &e.batch, &e.result);
+    if (st == PS_OK) show(&e, &a);
+    const int code = cli_report("eval", st);
+    close_evaluation(&e);
+    free(a.overrides);
+    return code;
+}

@@ -1,0 +1,53 @@
+/* checkpoint_folder.h - the folder that holds checkpoints: names, and the order of changes that leaves the last complete
+ * checkpoint in place whenever the process or the machine stops.
+ *
+ *     checkpoints/
+ *       step-000100/ step-000200/      complete, each
+ *       latest                         "step-000200 <xxh3 of the name>": what --resume takes
+ *       .tmp-save-<pid>-step-000300/   being written
+ *       .tmp-delete-<pid>-step-.../    being removed
+ *
+ * A save: write and sync every file in .tmp-save, sync that folder, rename it to its name, sync checkpoints/, replace
+ * `latest` (rename), then remove what is older than wanted, each renamed to .tmp-delete first. */
+#ifndef PS_CHECKPOINT_FOLDER_H
+#define PS_CHECKPOINT_FOLDER_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+#define PS_CHECKPOINT_NAME_MAX 32
+#define PS_CHECKPOINT_LATEST "latest"
+#define PS_CHECKPOINT_STATE "state.json"
+
+/* "step-000100". Returns name. */
+const char *ps_checkpoint_name(int64_t step, char name[PS_CHECKPOINT_NAME_MAX]);
+
+typedef struct ps_checkpoint_folder {
+    char *root;      /* where checkpoints lie */
+    char *temporary; /* of the one being written, with root */
+    char *final;     /* its name-to-be, with root */
+    char name[PS_CHECKPOINT_NAME_MAX];
+} ps_checkpoint_folder;
+
+/* Make root if missing (its parent must exist), remove what dead processes left, make an empty temporary folder. */
+PS_NODISCARD ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f);
+/* All files are in the temporary folder, synced: give it its name, move `latest`, remove all but the keep_last (0: all kept)
+ * newest. Checkpoints of later steps, of a run that was taken back, count as older than all others. When only the removal
+ * fails, the checkpoint is in place and valid; the message says so. */
+PS_NODISCARD ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last);
+/* Remove the temporary folder, if it is still there, and free. An empty one is accepted. */
+void ps_checkpoint_folder_close(ps_checkpoint_folder *f);
+
+/* Remove temporary folders and files that no living process is at work on. Nothing to do when root is missing. */
+void ps_checkpoint_folder_clean(const char *root);
+
+/* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise. *out: freed with
+ * ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is damaged. */
+PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
+PS_NODISCARD ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes);
+
+/* "<folder>/<name>"; freed with ps_mem_free. */
+PS_NODISCARD ps_status ps_checkpoint_path(const char *folder, const char *name, char **out);
+
+#endif

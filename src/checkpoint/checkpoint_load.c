@@ -1,0 +1,406 @@
+/* checkpoint_load.c - a checkpoint, of any number of ranks, into an engine.
+ *
+ * Names, shapes, sizes and the state are checked before anything is replaced. Then each file is read once, from its first byte
+ * to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_names.h"
+#include "checkpoint/checkpoint_state.h"
+#include "checkpoint/piece_ring.h"
+#include "checkpoint/safetensors.h"
+#include "device/worker.h"
+#include "engine/engine.h"
+
+#define STATE_BYTES_MAX (256 * PS_MIB)
+#define RING_BYTES (8 * PS_MIB)
+#define AHEAD_BYTES (8 * PS_MIB)
+
+/* What a tensor of a file is in the engine. */
+typedef struct target {
+    ps_list list;
+    int64_t tensor;
+} target;
+
+typedef struct open_file {
+    char *path;
+    ps_safetensors *header;
+    target *targets; /* [count of the file's tensors] */
+} open_file;
+
+typedef struct named_target {
+    char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
+    target target;
+    bool is_found;
+} named_target;
+
+typedef struct loader {
+    ps_engine *engine;
+    char *folder;
+    ps_checkpoint_state state;
+    open_file *files;    /* [state.n_ranks * PS_CHECKPOINT_PART_COUNT] */
+    named_target *names; /* [n_names] by name */
+    size_t n_names;
+} loader;
+
+/* ---- state ---- */
+
+static ps_status load_state(loader *l)
+{
+    char *path = NULL, *text = NULL;
+    int64_t n_bytes = 0;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_checkpoint_path(l->folder, PS_CHECKPOINT_STATE, &path));
+    PS_TRY_GOTO(ps_file_read_all(path, STATE_BYTES_MAX, &text, &n_bytes));
+    PS_TRY_GOTO(ps_checkpoint_state_parse(text, n_bytes, path, &l->state));
+out:
+    ps_mem_free(text);
+    ps_mem_free(path);
+    return st;
+}
+
+static ps_status check_same(const loader *l, const char *what, int64_t saved, int64_t now)
+{
+    if (saved == now) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "%s: saved with %s = %lld, but it is %lld now, so training could not go on with the same bits; set it "
+        "back, or begin a new run from the weights alone (train.init_from)",
+        l->folder, what, (long long)saved, (long long)now);
+}
+
+/* What the shapes of tensors do not show: heads, activation, epsilon. Rates of dropout may change. */
+static ps_status check_model_options(const loader *l)
+{
+    static const char *const may_differ[] = {"preset", "embd_pdrop", "resid_pdrop", "attn_pdrop", "initializer_range"};
+    if (l->state.config_json == NULL) return PS_OK;
+    json_t *saved = json_loads(l->state.config_json, 0, NULL), *now = json_loads(l->engine->config_json, 0, NULL);
+    const json_t *model = json_object_get(now, "model");
+    const char *key;
+    json_t *value;
+    ps_status st = saved != NULL && now != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for a configuration");
+    json_object_foreach(json_object_get(saved, "model"), key, value)
+    {
+        bool may = json_object_get(model, key) == NULL;
+        for (size_t i = 0; i < PS_ARRAY_LEN(may_differ); i++) may |= strcmp(key, may_differ[i]) == 0;
+        if (st != PS_OK || may || json_equal(value, json_object_get(model, key))) continue;
+        char *a = json_dumps(value, JSON_ENCODE_ANY), *b = json_dumps(json_object_get(model, key), JSON_ENCODE_ANY);
+        st = PS_FAIL(PS_EINVAL, "%s: saved with model.%s = %.64s, but it is %.64s now: another model", l->folder, key,
+                     a != NULL ? a : "?", b != NULL ? b : "?");
+        free(a);
+        free(b);
+    }
+    json_decref(saved);
+    json_decref(now);
+    return st;
+}
+
+static ps_status check_state(const loader *l)
+{
+    const ps_settings *s = &l->engine->settings;
+    PS_TRY(check_model_options(l));
+    if (!s->training) return PS_OK;
+    PS_TRY(check_same(l, "train.seed", l->state.seed, (int64_t)s->seed));
+    PS_TRY(check_same(l, "train_micro_batch_size_per_gpu", l->state.B, s->B));
+    PS_TRY(check_same(l, "gradient_accumulation_steps", l->state.accumulation, s->accumulation));
+    return check_same(l, "data.sequence_length", l->state.T, s->T);
+}
+
+/* A static scale is the configuration's. A dynamic one goes on, within the bounds that are configured now. */
+static void restore_scaler(ps_loss_scaler *scaler, const ps_checkpoint_state *state)
+{
+    const ps_loss_scaler_options *o = &scaler->options;
+    scaler->n_skipped_steps = state->n_skipped_steps;
+    if (o->loss_scale != 0 || !state->scale_is_dynamic) return;
+    const double scale = state->scale < (double)o->min_loss_scale   ? (double)o->min_loss_scale
+                         : state->scale > (double)o->max_loss_scale ? (double)o->max_loss_scale
+                                                                    : state->scale;
+    scaler->scale = (float)scale;
+    scaler->n_clean_steps = ps_min_i64(state->n_clean_steps, o->loss_scale_window - 1);
+    scaler->hysteresis_left = (int)ps_max_i64(1, ps_min_i64(state->hysteresis_left, o->hysteresis));
+}
+
+static ps_status restore_counters(loader *l)
+{
+    ps_engine *e = l->engine;
+    if (!e->settings.training) return PS_OK;
+    restore_scaler(&e->scaler, &l->state);
+    e->adam_steps = l->state.optimizer_steps;
+    e->runner.step = l->state.steps;
+    e->last_step = (ps_step_info){
+        .step = e->adam_steps, .learning_rate = l->state.learning_rate, .loss_scale = (double)e->scaler.scale};
+    return ps_loss_scaler_check(&e->scaler);
+}
+
+/* ---- which tensor is what ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const named_target *)a)->name, ((const named_target *)b)->name);
+}
+
+static ps_status list_names(loader *l)
+{
+    const ps_program *p = l->engine->program;
+    const bool training = l->engine->settings.training;
+    PS_TRY(ps_mem_alloc((size_t)p->n_params * 3, sizeof *l->names, &l->names));
+    for (int32_t t = 0; t < p->n_params; t++) {
+        named_target *n = &l->names[l->n_names++];
+        if (strlen(p->params[t].name) >= sizeof n->name)
+            return PS_FAIL(PS_EINVAL, "the name of parameter %.64s... is too long for a checkpoint", p->params[t].name);
+        strcpy(n->name, p->params[t].name);
+        n->target = (target){.list = training ? PS_LIST_MASTER : PS_LIST_PARAM16, .tensor = t};
+        for (int moment = 0; training && moment < 2; moment++) {
+            n = &l->names[l->n_names++];
+            PS_TRY(ps_checkpoint_moment_name(p->params[t].name, moment, n->name));
+            n->target = (target){.list = moment == 0 ? PS_LIST_MOMENTUM : PS_LIST_VARIANCE, .tensor = t};
+        }
+    }
+    qsort(l->names, l->n_names, sizeof *l->names, compare_names);
+    return PS_OK;
+}
+
+static ps_status check_tensor(const loader *l, const open_file *f, const ps_safetensor *have, named_target *want)
+{
+    const ps_param *p = &l->engine->program->params[want->target.tensor];
+    bool same = have->n_dims == p->n_dims;
+    for (int d = 0; same && d < p->n_dims; d++) same = have->shape[d] == p->shape[d];
+    if (!same)
+        return PS_FAIL(PS_EINVAL, "%s: tensor %s has %d dimensions [%lld, %lld], the model's has %d [%lld, %lld]",
+                       f->path, want->name, have->n_dims, (long long)(have->n_dims > 0 ? have->shape[0] : 0),
+                       (long long)(have->n_dims > 1 ? have->shape[1] : 0), p->n_dims, (long long)p->shape[0],
+                       (long long)(p->n_dims > 1 ? p->shape[1] : 0));
+    if (have->dtype != PS_SAFETENSORS_F32 || have->offset % (int64_t)sizeof(float) != 0)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %s is %s at offset %lld, expected F32 at a multiple of 4", f->path,
+                       want->name, ps_safetensors_dtype_name(have->dtype), (long long)have->offset);
+    if (want->is_found)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %s was in the file of another rank already", f->path, want->name);
+    want->is_found = true;
+    return PS_OK;
+}
+
+static ps_status match_tensors(loader *l, open_file *f)
+{
+    const int n = ps_safetensors_count(f->header);
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *f->targets, &f->targets));
+    for (int i = 0; i < n; i++) {
+        const ps_safetensor *t = ps_safetensors_get(f->header, i);
+        named_target key, *found = NULL;
+        if (strlen(t->name) < sizeof key.name) {
+            strcpy(key.name, t->name);
+            found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
+        }
+        if (found == NULL) return PS_FAIL(PS_EINVAL, "%s: tensor %.128s is not one of the model's", f->path, t->name);
+        PS_TRY(check_tensor(l, f, t, found));
+        f->targets[i] = found->target;
+    }
+    return PS_OK;
+}
+
+static int n_parts(const loader *l)
+{
+    return l->engine->settings.training ? PS_CHECKPOINT_PART_COUNT : PS_CHECKPOINT_OPTIMIZER;
+}
+
+static open_file *file_of(const loader *l, int rank, int part)
+{
+    return &l->files[rank * PS_CHECKPOINT_PART_COUNT + part];
+}
+
+static const ps_checkpoint_file *expected_file(const loader *l, int rank, int part)
+{
+    return &l->state.files[rank * PS_CHECKPOINT_PART_COUNT + part];
+}
+
+static ps_status open_one(loader *l, int rank, int part)
+{
+    char name[PS_CHECKPOINT_FILE_NAME_MAX];
+    open_file *f = file_of(l, rank, part);
+    ps_file *file = NULL;
+    (void)ps_checkpoint_file_name((ps_checkpoint_part)part, rank, l->state.n_ranks, name);
+    PS_TRY(ps_checkpoint_path(l->folder, name, &f->path));
+    PS_TRY(ps_file_open(f->path, &file));
+    const int64_t found = ps_file_bytes(file), expected = expected_file(l, rank, part)->n_bytes;
+    ps_file_close(file);
+    if (found != expected)
+        return PS_FAIL(PS_EFORMAT, "%s: %lld bytes, but " PS_CHECKPOINT_STATE " says %lld: %s", f->path,
+                       (long long)found, (long long)expected,
+                       found < expected ? "it was cut off" : "it is another file");
+    PS_TRY(ps_safetensors_open(f->path, &f->header));
+    return match_tensors(l, f);
+}
+
+static ps_status open_all(loader *l)
+{
+    PS_TRY(list_names(l));
+    PS_TRY(ps_mem_alloc((size_t)l->state.n_ranks * PS_CHECKPOINT_PART_COUNT, sizeof *l->files, &l->files));
+    for (int rank = 0; rank < l->state.n_ranks; rank++)
+        for (int part = 0; part < n_parts(l); part++) PS_TRY(open_one(l, rank, part));
+    for (size_t i = 0; i < l->n_names; i++)
+        if (!l->names[i].is_found)
+            return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder,
+                           l->names[i].name);
+    return PS_OK;
+}
+
+/* ---- content ---- */
+
+typedef struct reading {
+    const open_file *file;
+    ps_file *content;
+    ps_piece_ring *ring;
+    XXH3_state_t *hash;
+    ps_status status;
+    char message[1024];
+} reading;
+
+static ps_status read_content(reading *r)
+{
+    const int64_t n_bytes = ps_file_bytes(r->content);
+    ps_file_read_ahead(r->content, 0, AHEAD_BYTES);
+    for (int64_t done = 0, n; done < n_bytes; done += n) {
+        void *room = ps_piece_ring_reserve(r->ring, n_bytes - done, &n);
+        PS_TRY(ps_file_read(r->content, done, room, n));
+        ps_piece_ring_publish(r->ring, 0, done, n);
+        ps_file_read_ahead(r->content, done + AHEAD_BYTES, n); /* the disk is to work while this thread waits */
+    }
+    return PS_OK;
+}
+
+static void *reader_main(void *arg)
+{
+    reading *r = arg;
+    r->status = read_content(r);
+    if (r->status != PS_OK) strncpy(r->message, ps_last_error(), sizeof r->message - 1);
+    ps_piece_ring_close(r->ring);
+    return NULL;
+}
+
+/* The part of a piece of the file that lies in its tensor number i. */
+static ps_status put_part(ps_engine *e, const open_file *f, int i, const ps_ring_piece *p)
+{
+    const ps_safetensor *t = ps_safetensors_get(f->header, i);
+    const int64_t begin = ps_max_i64(p->offset, t->offset), item = (int64_t)sizeof(float);
+    const int64_t end = ps_min_i64(p->offset + p->n_bytes, t->offset + t->n_bytes);
+    if (begin >= end) return PS_OK;
+    const char *values = (const char *)p->data + (begin - p->offset);
+    return ps_engine_put_values(e, f->targets[i].list, f->targets[i].tensor, (begin - t->offset) / item,
+                                (end - begin) / item, (const float *)(const void *)values);
+}
+
+/* All pieces, also after a failure: the reader must not wait for room for ever. */
+static ps_status place_content(ps_engine *e, reading *r)
+{
+    const open_file *f = r->file;
+    const int n = ps_safetensors_count(f->header);
+    ps_status st = PS_OK;
+    ps_ring_piece p;
+    int first = 0; /* tensors before it are complete */
+    while (ps_piece_ring_take(r->ring, &p)) {
+        XXH3_64bits_update(r->hash, p.data, (size_t)p.n_bytes);
+        for (int i = first; i < n && st == PS_OK; i++) {
+            const ps_safetensor *t = ps_safetensors_get(f->header, i);
+            if (t->offset >= p.offset + p.n_bytes) break;
+            st = put_part(e, f, i, &p);
+            if (t->offset + t->n_bytes <= p.offset + p.n_bytes) first = i + 1;
+        }
+    }
+    return st;
+}
+
+static ps_status check_hash(const reading *r, uint64_t expected)
+{
+    const uint64_t found = XXH3_64bits_digest(r->hash);
+    if (found == expected) return PS_OK;
+    return PS_FAIL(PS_EFORMAT,
+                   "%s: damaged: xxh3 %016" PRIx64 ", but " PS_CHECKPOINT_STATE " says %016" PRIx64
+                   "; use another checkpoint",
+                   r->file->path, found, expected);
+}
+
+static ps_status load_file(loader *l, int rank, int part)
+{
+    reading r = {.file = file_of(l, rank, part)};
+    void *block = NULL;
+    pthread_t thread;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)RING_BYTES, 1, &block));
+    PS_TRY_GOTO(ps_piece_ring_create(block, RING_BYTES, &r.ring));
+    PS_TRY_GOTO(ps_file_open(r.file->path, &r.content));
+    r.hash = XXH3_createState();
+    if (r.hash == NULL) {
+        st = PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
+        goto out;
+    }
+    XXH3_64bits_reset(r.hash);
+    PS_TRY_GOTO(ps_worker_start("ps-reader", reader_main, &r, &thread));
+    st = place_content(l->engine, &r);
+    pthread_join(thread, NULL);
+    if (st == PS_OK && r.status != PS_OK) st = PS_FAIL(r.status, "%s", r.message);
+    if (st == PS_OK) st = check_hash(&r, expected_file(l, rank, part)->xxh3);
+out:
+    if (r.hash != NULL) XXH3_freeState(r.hash);
+    ps_file_close(r.content);
+    ps_piece_ring_destroy(r.ring);
+    ps_mem_free(block);
+    return st;
+}
+
+static ps_status load_all(loader *l)
+{
+    for (int rank = 0; rank < l->state.n_ranks; rank++)
+        for (int part = 0; part < n_parts(l); part++) PS_TRY(load_file(l, rank, part));
+    return restore_counters(l);
+}
+
+/* ---- whole ---- */
+
+static void close_loader(loader *l)
+{
+    for (int i = 0; l->files != NULL && i < l->state.n_ranks * PS_CHECKPOINT_PART_COUNT; i++) {
+        ps_safetensors_close(l->files[i].header);
+        ps_mem_free(l->files[i].targets);
+        ps_mem_free(l->files[i].path);
+    }
+    ps_mem_free(l->files);
+    ps_mem_free(l->names);
+    ps_mem_free(l->folder);
+    ps_checkpoint_state_deinit(&l->state);
+}
+
+static ps_status expect_ready(const ps_engine *e)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_load_checkpoint"));
+    if (e->runner.micro > 0 || e->save.user != NULL)
+        return PS_FAIL(PS_ESTATE, "ps_engine_load_checkpoint: %s first",
+                       e->save.user != NULL ? "call ps_engine_finish_checkpoint" : "finish the step under way");
+    return PS_OK;
+}
+
+ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)
+{
+    if (caller_json != NULL) *caller_json = NULL;
+    PS_TRY(expect_ready(e));
+    loader l = {.engine = e};
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_checkpoint_folder_find(folder, &l.folder));
+    PS_TRY_GOTO(load_state(&l));
+    PS_TRY_GOTO(check_state(&l));
+    PS_TRY_GOTO(open_all(&l));
+    PS_TRY_GOTO(ps_engine_check(e, load_all(&l)));
+    if (caller_json != NULL) {
+        *caller_json = l.state.caller_json;
+        l.state.caller_json = NULL;
+    }
+out:
+    close_loader(&l);
+    return st;
+}

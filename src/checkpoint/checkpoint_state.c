@@ -1,0 +1,302 @@
+#include "checkpoint/checkpoint_state.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+
+#define STATE_FORMAT "patrickstar checkpoint"
+#define STATE_VERSION 1
+#define STATE_GENERATOR "philox4x32-10"
+/* Counters beyond this are damage: their products with batch sizes must fit. */
+#define STATE_STEPS_MAX ((int64_t)1 << 40)
+#define STATE_BATCH_MAX ((int64_t)1 << 24)
+
+#define SEAL_FORMAT ",\n  \"state_xxh3\": \"%016" PRIx64 "\"\n}\n"
+enum { SEAL_BYTES = 39, SEAL_ROOM = 48 };
+
+const char *ps_checkpoint_file_name(ps_checkpoint_part part, int rank, int n_ranks,
+                                    char name[PS_CHECKPOINT_FILE_NAME_MAX])
+{
+    static const char *const kinds[] = {[PS_CHECKPOINT_MODEL] = "model", [PS_CHECKPOINT_OPTIMIZER] = "optimizer"};
+    snprintf(name, PS_CHECKPOINT_FILE_NAME_MAX, "%s-%d-of-%d.safetensors", kinds[part], rank, n_ranks);
+    return name;
+}
+
+ps_status ps_checkpoint_state_init(ps_checkpoint_state *s, int n_ranks)
+{
+    *s = (ps_checkpoint_state){.n_ranks = n_ranks};
+    return ps_mem_alloc((size_t)n_ranks * PS_CHECKPOINT_PART_COUNT, sizeof *s->files, &s->files);
+}
+
+void ps_checkpoint_state_deinit(ps_checkpoint_state *s)
+{
+    ps_mem_free(s->files);
+    ps_mem_free(s->caller_json);
+    ps_mem_free(s->config_json);
+    *s = (ps_checkpoint_state){0};
+}
+
+/* ---- writing ---- */
+
+ps_status ps_checkpoint_state_seal(const char *body, int64_t n_bytes, char **out, int64_t *out_bytes)
+{
+    char seal[SEAL_ROOM];
+    *out = NULL;
+    *out_bytes = 0;
+    const int n = snprintf(seal, sizeof seal, SEAL_FORMAT, XXH3_64bits(body, (size_t)n_bytes));
+    PS_ASSERT(n == SEAL_BYTES);
+    PS_TRY(ps_mem_alloc((size_t)(n_bytes + n) + 1, 1, out));
+    memcpy(*out, body, (size_t)n_bytes);
+    memcpy(*out + n_bytes, seal, (size_t)n);
+    *out_bytes = n_bytes + n;
+    return PS_OK;
+}
+
+/* An object out of text; null for NULL. */
+static ps_status state_object(const char *what, const char *text, json_t **out)
+{
+    json_error_t error;
+    *out = text == NULL ? json_null() : json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (*out == NULL) return PS_FAIL(PS_EINVAL, "%s: line %d: %s", what, error.line, error.text);
+    if (text == NULL || json_is_object(*out)) return PS_OK;
+    json_decref(*out);
+    *out = NULL;
+    return PS_FAIL(PS_EINVAL, "%s is not a JSON object", what);
+}
+
+static json_t *state_files(const ps_checkpoint_state *s)
+{
+    json_t *files = json_array();
+    for (int i = 0; i < s->n_ranks * PS_CHECKPOINT_PART_COUNT; i++) {
+        char name[PS_CHECKPOINT_FILE_NAME_MAX], hash[17];
+        snprintf(hash, sizeof hash, "%016" PRIx64, s->files[i].xxh3);
+        json_array_append_new(files,
+                              json_pack("{s:s, s:I, s:s}", "name",
+                                        ps_checkpoint_file_name((ps_checkpoint_part)(i % PS_CHECKPOINT_PART_COUNT),
+                                                                i / PS_CHECKPOINT_PART_COUNT, s->n_ranks, name),
+                                        "bytes", (json_int_t)s->files[i].n_bytes, "xxh3", hash));
+    }
+    return files;
+}
+
+static json_t *state_numbers(const ps_checkpoint_state *s)
+{
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
+    return json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:{s:s, s:I, s:I}, s:{s:I, s:f},"
+                     " s:{s:b, s:f, s:I, s:I, s:I}, s:s}",
+                     "format", STATE_FORMAT, "version", STATE_VERSION, "program", version, "ranks", s->n_ranks, "steps",
+                     (json_int_t)s->steps, "optimizer_steps", (json_int_t)s->optimizer_steps, "micro_batches",
+                     (json_int_t)s->micro_batches, "samples", (json_int_t)(s->micro_batches * s->B), "batch",
+                     "micro_batch_size", (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "accumulation_steps",
+                     (json_int_t)s->accumulation, "generator", "kind", STATE_GENERATOR, "seed", (json_int_t)s->seed,
+                     "micro_batch", (json_int_t)s->micro_batches, "lr_schedule", "step", (json_int_t)s->optimizer_steps,
+                     "learning_rate", s->learning_rate, "loss_scaler", "dynamic", (int)s->scale_is_dynamic, "scale",
+                     s->scale, "clean_steps", (json_int_t)s->n_clean_steps, "hysteresis_left",
+                     (json_int_t)s->hysteresis_left, "skipped_steps", (json_int_t)s->n_skipped_steps, "dtype",
+                     s->dtype);
+}
+
+ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, int64_t *out_bytes)
+{
+    *out = NULL;
+    *out_bytes = 0;
+    ps_status st = PS_OK;
+    json_t *caller = NULL, *config = NULL, *state = NULL;
+    char *text = NULL;
+    PS_TRY_GOTO(state_object("the caller's state", s->caller_json, &caller));
+    PS_TRY_GOTO(state_object("the configuration", s->config_json, &config));
+    state = state_numbers(s);
+    if (json_object_set_new(state, "files", state_files(s)) == 0 && json_object_set(state, "caller", caller) == 0 &&
+        json_object_set(state, "config", config) == 0)
+        text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (text == NULL) {
+        st = PS_FAIL(PS_ENOMEM_HOST, "no memory for state.json");
+        goto out;
+    }
+    st = ps_checkpoint_state_seal(text, (int64_t)strlen(text) - (int64_t)strlen("\n}"), out, out_bytes);
+out:
+    free(text);
+    json_decref(state);
+    json_decref(config);
+    json_decref(caller);
+    return st;
+}
+
+/* ---- reading ---- */
+
+typedef struct state_reader {
+    const char *path;
+    const json_t *root;
+} state_reader;
+
+/* The value at "key" or "object.key". */
+static const json_t *state_get(const state_reader *r, const char *object, const char *key)
+{
+    return json_object_get(object == NULL ? r->root : json_object_get(r->root, object), key);
+}
+
+static ps_status state_wrong(const state_reader *r, const char *object, const char *key, const char *expected)
+{
+    return PS_FAIL(PS_EFORMAT, "%s: \"%s%s%s\" is missing or not %s", r->path, object != NULL ? object : "",
+                   object != NULL ? "." : "", key, expected);
+}
+
+static ps_status state_int(const state_reader *r, const char *object, const char *key, int64_t min, int64_t max,
+                           int64_t *out)
+{
+    const json_t *v = state_get(r, object, key);
+    char expected[64];
+    snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)min, (long long)max);
+    if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
+        return state_wrong(r, object, key, expected);
+    *out = json_integer_value(v);
+    return PS_OK;
+}
+
+static ps_status state_real(const state_reader *r, const char *object, const char *key, double *out)
+{
+    const json_t *v = state_get(r, object, key);
+    if (!json_is_number(v) || !isfinite(json_number_value(v)) || json_number_value(v) < 0)
+        return state_wrong(r, object, key, "a number >= 0");
+    *out = json_number_value(v);
+    return PS_OK;
+}
+
+static ps_status state_text(const state_reader *r, const char *object, const char *key, const char *wanted)
+{
+    const char *text = json_string_value(state_get(r, object, key));
+    if (text == NULL || strcmp(text, wanted) != 0) return state_wrong(r, object, key, wanted);
+    return PS_OK;
+}
+
+/* The object at `key` as text of its own; NULL for null. */
+static ps_status state_copy_object(const state_reader *r, const char *key, char **out)
+{
+    const json_t *v = state_get(r, NULL, key);
+    if (json_is_null(v)) return PS_OK;
+    if (!json_is_object(v)) return state_wrong(r, NULL, key, "an object or null");
+    char *text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for %s of %s", key, r->path);
+    const ps_status st = ps_mem_strdup(text, out);
+    free(text);
+    return st;
+}
+
+/* 16 lower-case digits and nothing else. */
+static bool state_parse_hash(const char *text, uint64_t *out)
+{
+    char again[17];
+    if (text == NULL || strlen(text) != 16) return false;
+    *out = strtoull(text, NULL, 16);
+    snprintf(again, sizeof again, "%016" PRIx64, *out);
+    return strcmp(again, text) == 0;
+}
+
+static ps_status state_read_files(const state_reader *r, ps_checkpoint_state *s)
+{
+    const json_t *files = state_get(r, NULL, "files");
+    const size_t n = (size_t)s->n_ranks * PS_CHECKPOINT_PART_COUNT;
+    if (!json_is_array(files) || json_array_size(files) != n)
+        return PS_FAIL(PS_EFORMAT, "%s: \"files\" is not an array of %zu entries, two for each of %d ranks", r->path, n,
+                       s->n_ranks);
+    for (size_t i = 0; i < n; i++) {
+        char name[PS_CHECKPOINT_FILE_NAME_MAX];
+        (void)ps_checkpoint_file_name((ps_checkpoint_part)(i % PS_CHECKPOINT_PART_COUNT),
+                                      (int)(i / PS_CHECKPOINT_PART_COUNT), s->n_ranks, name);
+        const json_t *file = json_array_get(files, i), *bytes = json_object_get(file, "bytes");
+        const char *found = json_string_value(json_object_get(file, "name"));
+        if (found == NULL || strcmp(found, name) != 0)
+            return PS_FAIL(PS_EFORMAT, "%s: \"files\"[%zu] is named \"%.64s\", expected \"%s\"", r->path, i,
+                           found != NULL ? found : "", name);
+        if (!json_is_integer(bytes) || json_integer_value(bytes) < 0 ||
+            !state_parse_hash(json_string_value(json_object_get(file, "xxh3")), &s->files[i].xxh3))
+            return PS_FAIL(PS_EFORMAT, "%s: \"files\"[%zu], %s: \"bytes\" or \"xxh3\" is missing or malformed", r->path,
+                           i, name);
+        s->files[i].n_bytes = json_integer_value(bytes);
+    }
+    return PS_OK;
+}
+
+static ps_status state_read_scaler(const state_reader *r, ps_checkpoint_state *s)
+{
+    const json_t *dynamic = state_get(r, "loss_scaler", "dynamic");
+    if (!json_is_boolean(dynamic)) return state_wrong(r, "loss_scaler", "dynamic", "true or false");
+    s->scale_is_dynamic = json_is_true(dynamic);
+    PS_TRY(state_real(r, "loss_scaler", "scale", &s->scale));
+    PS_TRY(state_int(r, "loss_scaler", "clean_steps", 0, STATE_STEPS_MAX, &s->n_clean_steps));
+    PS_TRY(state_int(r, "loss_scaler", "hysteresis_left", 0, STATE_STEPS_MAX, &s->hysteresis_left));
+    return state_int(r, "loss_scaler", "skipped_steps", 0, STATE_STEPS_MAX, &s->n_skipped_steps);
+}
+
+static ps_status state_read_counters(const state_reader *r, ps_checkpoint_state *s)
+{
+    PS_TRY(state_int(r, NULL, "steps", 0, STATE_STEPS_MAX, &s->steps));
+    PS_TRY(state_int(r, NULL, "optimizer_steps", 0, s->steps, &s->optimizer_steps));
+    PS_TRY(state_int(r, "batch", "micro_batch_size", 1, STATE_BATCH_MAX, &s->B));
+    PS_TRY(state_int(r, "batch", "sequence_length", 1, STATE_BATCH_MAX, &s->T));
+    PS_TRY(state_int(r, "batch", "accumulation_steps", 1, STATE_BATCH_MAX, &s->accumulation));
+    PS_TRY(state_int(r, NULL, "micro_batches", 0, INT64_MAX, &s->micro_batches));
+    if (s->micro_batches / s->accumulation != s->steps || s->micro_batches % s->accumulation != 0)
+        return state_wrong(r, NULL, "micro_batches", "steps times accumulation_steps");
+    PS_TRY(state_text(r, "generator", "kind", STATE_GENERATOR));
+    PS_TRY(state_int(r, "generator", "seed", 0, INT64_MAX, &s->seed));
+    PS_TRY(state_int(r, "generator", "micro_batch", s->micro_batches, s->micro_batches, &s->micro_batches));
+    PS_TRY(state_int(r, "lr_schedule", "step", s->optimizer_steps, s->optimizer_steps, &s->optimizer_steps));
+    return state_real(r, "lr_schedule", "learning_rate", &s->learning_rate);
+}
+
+static ps_status state_read(const state_reader *r, ps_checkpoint_state *s)
+{
+    int64_t version, n_ranks;
+    PS_TRY(state_text(r, NULL, "format", STATE_FORMAT));
+    PS_TRY(state_int(r, NULL, "version", 1, INT32_MAX, &version));
+    if (version > STATE_VERSION)
+        return PS_FAIL(PS_ENOSYS, "%s: version %lld, this program knows up to %d: use the program that wrote it",
+                       r->path, (long long)version, STATE_VERSION);
+    PS_TRY(state_int(r, NULL, "ranks", 1, PS_CHECKPOINT_RANKS_MAX, &n_ranks));
+    PS_TRY(ps_checkpoint_state_init(s, (int)n_ranks));
+    PS_TRY(state_read_counters(r, s));
+    PS_TRY(state_read_scaler(r, s));
+    const char *dtype = json_string_value(state_get(r, NULL, "dtype"));
+    if (dtype == NULL || strlen(dtype) >= sizeof s->dtype) return state_wrong(r, NULL, "dtype", "a number format");
+    strcpy(s->dtype, dtype);
+    PS_TRY(state_read_files(r, s));
+    PS_TRY(state_copy_object(r, "caller", &s->caller_json));
+    return state_copy_object(r, "config", &s->config_json);
+}
+
+static ps_status state_check_seal(const char *text, int64_t n_bytes, const char *path)
+{
+    char seal[SEAL_ROOM];
+    if (n_bytes < SEAL_BYTES)
+        return PS_FAIL(PS_EFORMAT, "%s: %lld bytes, too few for the state of a checkpoint: the file is cut off", path,
+                       (long long)n_bytes);
+    const int64_t n_body = n_bytes - SEAL_BYTES;
+    snprintf(seal, sizeof seal, SEAL_FORMAT, XXH3_64bits(text, (size_t)n_body));
+    if (memcmp(text + n_body, seal, SEAL_BYTES) != 0)
+        return PS_FAIL(PS_EFORMAT, "%s: the content has xxh3 %.16s, but the file does not end with it: it is damaged",
+                       path, seal + 19);
+    return PS_OK;
+}
+
+ps_status ps_checkpoint_state_parse(const char *text, int64_t n_bytes, const char *path, ps_checkpoint_state *s)
+{
+    *s = (ps_checkpoint_state){0};
+    json_error_t error;
+    PS_TRY(state_check_seal(text, n_bytes, path));
+    json_t *root = json_loadb(text, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+    const state_reader r = {.path = path, .root = root};
+    const ps_status st = state_read(&r, s);
+    if (st != PS_OK) ps_checkpoint_state_deinit(s);
+    json_decref(root);
+    return st;
+}

@@ -1,0 +1,79 @@
+/* checkpoint_state.h - state.json of a checkpoint: everything that is no tensor.
+ *
+ *     {
+ *       "format": "patrickstar checkpoint", "version": 1, "program": "0.1.0",
+ *       "ranks": 1,
+ *       "steps": 100,              optimizer steps begun, skipped ones too
+ *       "optimizer_steps": 98,     updates made: Adam's t, and the place in the learning-rate schedule
+ *       "micro_batches": 200, "samples": 400,                         what was taken of the data so far
+ *       "batch": {"micro_batch_size", "sequence_length", "accumulation_steps"},
+ *       "generator": {"kind": "philox4x32-10", "seed", "micro_batch"},     counter-based: a seed and a counter are all
+ *       "lr_schedule": {"step", "learning_rate"},                          rate of the last step
+ *       "loss_scaler": {"dynamic", "scale", "clean_steps", "hysteresis_left", "skipped_steps"},
+ *       "dtype": "bf16",
+ *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"}, {"name": "optimizer-0-of-1.safetensors", ...}],
+ *       "caller": {...} or null,
+ *       "config": {...},
+ *       "state_xxh3": "0123456789abcdef"
+ *     }
+ *
+ * state_xxh3 is the xxh3 of all bytes before the comma in front of it, so a flipped byte in the file is found in itself. Hashes
+ * are xxh3, 64 bit, seed 0, as 16 digits, as `xxhsum -H3` prints them. */
+#ifndef PS_CHECKPOINT_STATE_H
+#define PS_CHECKPOINT_STATE_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "optim/loss_scaler.h"
+
+#define PS_CHECKPOINT_RANKS_MAX 65536
+#define PS_CHECKPOINT_FILE_NAME_MAX 48
+
+/* Each rank has one file of each kind. */
+typedef enum ps_checkpoint_part {
+    PS_CHECKPOINT_MODEL,     /* "<name>": masters */
+    PS_CHECKPOINT_OPTIMIZER, /* "<name>.exp_avg", "<name>.exp_avg_sq": Adam's moments, as torch calls them */
+    PS_CHECKPOINT_PART_COUNT,
+} ps_checkpoint_part;
+
+/* "optimizer-0-of-1.safetensors". Returns name. */
+const char *ps_checkpoint_file_name(ps_checkpoint_part part, int rank, int n_ranks,
+                                    char name[PS_CHECKPOINT_FILE_NAME_MAX]);
+
+typedef struct ps_checkpoint_file {
+    int64_t n_bytes;
+    uint64_t xxh3;
+} ps_checkpoint_file;
+
+typedef struct ps_checkpoint_state {
+    int n_ranks;
+    int64_t steps, optimizer_steps, micro_batches;
+    int64_t B, T, accumulation;
+    int64_t seed;
+    double learning_rate;
+    bool scale_is_dynamic;
+    double scale;
+    int64_t n_clean_steps, hysteresis_left, n_skipped_steps;
+    char dtype[8];
+    ps_checkpoint_file *files; /* [n_ranks * PS_CHECKPOINT_PART_COUNT]: rank * PS_CHECKPOINT_PART_COUNT + part */
+    char *caller_json;         /* an object as text, or NULL */
+    char *config_json;         /* the same */
+} ps_checkpoint_state;
+
+/* Files for n_ranks, all zero otherwise. */
+PS_NODISCARD ps_status ps_checkpoint_state_init(ps_checkpoint_state *s, int n_ranks);
+void ps_checkpoint_state_deinit(ps_checkpoint_state *s);
+
+/* The text of state.json; freed with ps_mem_free. PS_EINVAL when caller_json or config_json is no JSON object. */
+PS_NODISCARD ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, int64_t *out_bytes);
+
+/* Read a text; messages call it `path`. PS_EFORMAT for damage and for values that cannot be, PS_ENOSYS for a later version.
+ * On failure *s is empty. */
+PS_NODISCARD ps_status ps_checkpoint_state_parse(const char *text, int64_t n_bytes, const char *path,
+                                                 ps_checkpoint_state *s);
+
+/* Close `body`, a JSON text without its last brace, with its checksum. Freed with ps_mem_free. */
+PS_NODISCARD ps_status ps_checkpoint_state_seal(const char *body, int64_t n_bytes, char **out, int64_t *out_bytes);
+
+#endif

@@ -1,0 +1,323 @@
+#include "data/feed.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "data/dataset.h"
+#include "data/mlm.h"
+#include "data/order.h"
+#include "data/sample_set.h"
+
+#define IGNORED (-100)
+
+/* Streams of random numbers beside the epochs of the order, which are small numbers. */
+#define STREAM_CHOICE UINT64_MAX
+#define STREAM_MASK_TRAIN ((uint64_t)1 << 63)
+#define STREAM_MASK_VALIDATION ((uint64_t)3 << 62)
+
+/* Items [first, first + n) of a source, or those that `items` lists. */
+typedef struct feed_split {
+    ps_dataset *stream;     /* one of these two is NULL */
+    ps_sample_set *samples; /* classification */
+    int64_t first, n;
+    int64_t *items; /* [n], ascending; NULL: all from `first` on */
+} feed_split;
+
+struct ps_feed {
+    ps_feed_task task;
+    int64_t T, n_content; /* tokens of the stream in a row: T, or T less [CLS] and [SEP] */
+    ps_specials specials;
+    int32_t n_vocabulary; /* that random tokens are drawn from */
+    double mlm_probability;
+    uint64_t seed;
+    bool in_file_order, validates_apart; /* apart: the validation split has a source of its own */
+    ps_labels labels;
+    feed_split splits[PS_SPLIT_COUNT];
+};
+
+/* ---- opening ---- */
+
+static ps_status feed_check_options(const ps_feed_options *o)
+{
+    if (o->train == NULL || o->train[0] == '\0') return PS_FAIL(PS_EINVAL, "data.train is not set: name a file");
+    if (o->sequence < 1 || o->sequence > INT32_MAX)
+        return PS_FAIL(PS_EINVAL, "sequence length %lld, expected 1 to %d", (long long)o->sequence, INT32_MAX);
+    if (!(o->validation_fraction >= 0 && o->validation_fraction < 1))
+        return PS_FAIL(PS_EINVAL, "validation fraction %g, expected at least 0 and below 1", o->validation_fraction);
+    if (o->task == PS_FEED_MASKED_LM && o->specials.mask < 0)
+        return PS_FAIL(PS_EINVAL, "%s: masked language modelling needs a tokenizer with a mask token", o->train);
+    if (o->task == PS_FEED_MASKED_LM && !(o->mlm_probability > 0 && o->mlm_probability <= 1))
+        return PS_FAIL(PS_EINVAL, "masking probability %g, expected above 0 and at most 1", o->mlm_probability);
+    const int32_t ids[] = {o->specials.cls, o->specials.sep, o->specials.mask, o->specials.pad, o->specials.eot};
+    for (size_t i = 0; i < PS_ARRAY_LEN(ids); i++)
+        if (ids[i] >= o->vocab_size)
+            return PS_FAIL(PS_EINVAL,
+                           "the tokenizer has a special token with id %d, but the model's vocabulary only %d", ids[i],
+                           o->vocab_size);
+    return PS_OK;
+}
+
+static ps_status feed_open_samples(ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
+{
+    if (ps_dataset_format(path, o->format) != PS_CONFIG_DATA_FORMAT_JSONL)
+        return PS_FAIL(PS_EINVAL, "%s: a classifier needs JSON Lines; name the file *.jsonl or set data.format = jsonl",
+                       path);
+    if (o->tokenizer == NULL) return PS_FAIL(PS_EINVAL, "%s: text needs a tokenizer; set data.tokenizer", path);
+    if (ps_tokenizer_vocab_size(o->tokenizer) > o->vocab_size)
+        return PS_FAIL(PS_EINVAL, "%s: the tokenizer has %d ids, but the model's vocabulary only %d", path,
+                       ps_tokenizer_vocab_size(o->tokenizer), o->vocab_size);
+    const ps_jsonl_keys keys = {.text = o->text_key != NULL ? o->text_key : "text",
+                                .text_pair = o->text_pair_key != NULL ? o->text_pair_key : "text_pair",
+                                .label = o->label_key != NULL ? o->label_key : "label"};
+    PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->sequence, &f->labels, &split->samples));
+    split->n = ps_sample_set_count(split->samples);
+    return PS_OK;
+}
+
+static ps_status feed_open_stream(const ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
+{
+    const ps_dataset_options options = {.format = o->format,
+                                        .tokenizer = o->tokenizer,
+                                        .separator = o->specials.eot >= 0 ? o->specials.eot : o->specials.sep,
+                                        .text_key = o->text_key != NULL ? o->text_key : "text",
+                                        .cache_folder = o->cache_folder,
+                                        .vocab_size = o->vocab_size};
+    PS_TRY(ps_dataset_open(path, &options, &split->stream));
+    /* the target of the last token of the last window lies behind it */
+    const int64_t n_tokens = ps_dataset_token_count(split->stream) - (f->task == PS_FEED_CAUSAL_LM);
+    split->n = n_tokens / f->n_content;
+    return PS_OK;
+}
+
+/* The numbers are those of the split's source before it is divided. */
+static ps_status feed_check_count(const ps_feed *f, const char *path, const feed_split *split, bool is_divided)
+{
+    const int64_t n_needed = is_divided ? 2 : 1;
+    if (split->n >= n_needed) return PS_OK;
+    if (split->samples != NULL)
+        return PS_FAIL(PS_EINVAL, "%s: %lld line, but a line to train on and one to validate on are needed", path,
+                       (long long)split->n);
+    return PS_FAIL(PS_EINVAL,
+                   "%s: %lld tokens, but %s needs %lld of them at sequence length %lld; use a longer text or a "
+                   "shorter sequence",
+                   path, (long long)ps_dataset_token_count(split->stream),
+                   is_divided ? "a window to train on and one to validate on" : "one window",
+                   (long long)(n_needed * f->n_content + (f->task == PS_FEED_CAUSAL_LM)), (long long)f->T);
+}
+
+/* Lines: those whose place in a permutation of all is one of the last are for validation. */
+static ps_status feed_choose_lines(ps_feed *f, int64_t n, int64_t n_validation)
+{
+    ps_status st;
+    bool *is_chosen = NULL;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *is_chosen, &is_chosen));
+    for (int64_t place = n - n_validation; place < n; place++)
+        is_chosen[ps_order_place(f->seed, STREAM_CHOICE, n, place)] = true;
+    for (int i = 0; i < PS_SPLIT_COUNT; i++)
+        PS_TRY_GOTO(ps_mem_alloc((size_t)f->splits[i].n, sizeof *f->splits[i].items, &f->splits[i].items));
+    int64_t n_done[PS_SPLIT_COUNT] = {0};
+    for (int64_t item = 0; item < n; item++) {
+        const ps_split split = is_chosen[item] ? PS_SPLIT_VALIDATION : PS_SPLIT_TRAIN;
+        f->splits[split].items[n_done[split]++] = item;
+    }
+out:
+    ps_mem_free(is_chosen);
+    return st;
+}
+
+static ps_status feed_divide(ps_feed *f, double fraction)
+{
+    feed_split *train = &f->splits[PS_SPLIT_TRAIN], *validation = &f->splits[PS_SPLIT_VALIDATION];
+    const int64_t n = train->n;
+    const int64_t n_validation = ps_min_i64(ps_max_i64((int64_t)((double)n * fraction), 1), n - 1);
+    *validation = *train;
+    train->n = n - n_validation;
+    validation->n = n_validation;
+    if (f->task == PS_FEED_CLASSIFICATION) return feed_choose_lines(f, n, n_validation);
+    validation->first = n - n_validation;
+    return PS_OK;
+}
+
+static ps_status feed_open_split(ps_feed *f, const ps_feed_options *o, const char *path, bool is_divided, feed_split *s)
+{
+    PS_TRY(f->task == PS_FEED_CLASSIFICATION ? feed_open_samples(f, o, path, s) : feed_open_stream(f, o, path, s));
+    return feed_check_count(f, path, s, is_divided);
+}
+
+static ps_status feed_fill(ps_feed *f, const ps_feed_options *o)
+{
+    const bool has_file = o->validation != NULL && o->validation[0] != '\0';
+    const bool is_masked = o->task == PS_FEED_MASKED_LM;
+    f->task = o->task;
+    f->T = o->sequence;
+    f->n_content = o->sequence - (is_masked && o->specials.cls >= 0) - (is_masked && o->specials.sep >= 0);
+    f->specials = o->specials;
+    f->n_vocabulary = o->tokenizer != NULL ? ps_tokenizer_vocab_size(o->tokenizer) : o->vocab_size;
+    f->mlm_probability = o->mlm_probability;
+    f->seed = o->seed;
+    f->in_file_order = o->in_file_order;
+    f->validates_apart = has_file;
+    if (f->n_content < 1)
+        return PS_FAIL(PS_EINVAL, "a sequence length of %lld leaves no room between the special tokens",
+                       (long long)f->T);
+    if (f->task == PS_FEED_CLASSIFICATION) PS_TRY(ps_labels_init(&f->labels, o->labels, o->n_labels));
+    const bool is_divided = !has_file && o->validation_fraction > 0;
+    PS_TRY(feed_open_split(f, o, o->train, is_divided, &f->splits[PS_SPLIT_TRAIN]));
+    if (has_file) return feed_open_split(f, o, o->validation, false, &f->splits[PS_SPLIT_VALIDATION]);
+    return is_divided ? feed_divide(f, o->validation_fraction) : PS_OK;
+}
+
+ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out)
+{
+    PS_ASSERT(options->vocab_size > 0 && (options->task != PS_FEED_CLASSIFICATION || options->n_labels > 0));
+    *out = NULL;
+    ps_feed *f = NULL;
+    PS_TRY(feed_check_options(options));
+    PS_TRY(ps_mem_alloc(1, sizeof *f, &f));
+    const ps_status st = feed_fill(f, options);
+    if (st == PS_OK)
+        *out = f;
+    else
+        ps_feed_close(f);
+    return st;
+}
+
+void ps_feed_close(ps_feed *f)
+{
+    if (f == NULL) return;
+    for (int i = 0; i < PS_SPLIT_COUNT; i++) {
+        feed_split *s = &f->splits[i];
+        ps_mem_free(s->items);
+        if (i == PS_SPLIT_VALIDATION && !f->validates_apart) continue;
+        ps_dataset_close(s->stream);
+        ps_sample_set_close(s->samples);
+    }
+    ps_labels_deinit(&f->labels);
+    ps_mem_free(f);
+}
+
+int64_t ps_feed_sample_count(const ps_feed *f, ps_split split)
+{
+    return f->splits[split].n;
+}
+
+const char *ps_feed_label_name(const ps_feed *f, int32_t label)
+{
+    return label >= 0 && label < f->labels.n_names ? f->labels.names[label] : NULL;
+}
+
+int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample)
+{
+    const feed_split *s = &f->splits[split];
+    PS_ASSERT(sample >= 0 && s->n > 0);
+    const int64_t epoch = sample / s->n;
+    int64_t place = sample % s->n;
+    if (split == PS_SPLIT_TRAIN && !f->in_file_order) place = ps_order_place(f->seed, (uint64_t)epoch, s->n, place);
+    return s->items != NULL ? s->items[place] : s->first + place;
+}
+
+/* ---- rows ---- */
+
+static ps_status feed_fill_causal(const ps_feed *f, const feed_split *s, int64_t item, int32_t *tokens,
+                                  int32_t *targets)
+{
+    const int64_t T = f->T, begin = item * T;
+    PS_TRY(ps_dataset_read(s->stream, begin, T, tokens));
+    /* the targets are the tokens one place on; only the last one is not among them */
+    memcpy(targets, tokens + 1, (size_t)(T - 1) * sizeof *targets);
+    return ps_dataset_read(s->stream, begin + T, 1, targets + T - 1);
+}
+
+static ps_status feed_fill_masked(const ps_feed *f, const feed_split *s, int64_t item, uint64_t stream, int32_t *tokens,
+                                  int32_t *targets)
+{
+    int64_t n = 0;
+    if (f->specials.cls >= 0) tokens[n++] = f->specials.cls;
+    PS_TRY(ps_dataset_read(s->stream, item * f->n_content, f->n_content, tokens + n));
+    n += f->n_content;
+    if (f->specials.sep >= 0) tokens[n++] = f->specials.sep;
+    ps_mlm_mask(&f->specials, f->n_vocabulary, f->mlm_probability, (ps_rng_key){f->seed, stream}, n, tokens, targets);
+    return PS_OK;
+}
+
+static void feed_fill_sample(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
+{
+    const ps_sample sample = ps_sample_set_get(s->samples, item);
+    const int32_t filler = ps_specials_filler(&f->specials);
+    for (int64_t t = 0; t < f->T; t++) {
+        const bool is_token = t < sample.n_ids;
+        out->tokens[row * f->T + t] = is_token ? sample.ids[t] : filler;
+        if (out->attention_mask != NULL) out->attention_mask[row * f->T + t] = is_token;
+        if (out->token_type_ids != NULL) out->token_type_ids[row * f->T + t] = is_token && t >= sample.n_first;
+    }
+    out->targets[row] = sample.label;
+}
+
+static ps_status feed_fill_row(const ps_feed *f, ps_split split, int64_t sample, int64_t row, ps_feed_batch *out)
+{
+    const feed_split *s = &f->splits[split];
+    const int64_t item = ps_feed_item_of(f, split, sample);
+    int32_t *tokens = out->tokens + row * f->T;
+    if (f->task == PS_FEED_CLASSIFICATION) {
+        feed_fill_sample(f, s, item, row, out);
+        return PS_OK;
+    }
+    for (int64_t t = 0; t < f->T; t++) {
+        if (out->attention_mask != NULL) out->attention_mask[row * f->T + t] = 1;
+        if (out->token_type_ids != NULL) out->token_type_ids[row * f->T + t] = 0;
+    }
+    if (f->task == PS_FEED_CAUSAL_LM) return feed_fill_causal(f, s, item, tokens, out->targets + row * f->T);
+    const uint64_t stream = split == PS_SPLIT_TRAIN ? STREAM_MASK_TRAIN | (uint64_t)sample
+                                                    : STREAM_MASK_VALIDATION | (uint64_t)(sample % s->n);
+    return feed_fill_masked(f, s, item, stream, tokens, out->targets + row * f->T);
+}
+
+ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples, ps_feed_batch *out)
+{
+    PS_ASSERT(first_sample >= 0 && n_samples >= 0);
+    if (f->splits[split].n == 0)
+        return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split");
+    for (int64_t row = 0; row < n_samples; row++) PS_TRY(feed_fill_row(f, split, first_sample + row, row, out));
+    return PS_OK;
+}
+
+ps_status ps_feed_get_once(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
+                           ps_feed_batch *out)
+{
+    PS_TRY(ps_feed_get(f, split, first_sample, n_samples, out));
+    const int64_t row_targets = f->task == PS_FEED_CLASSIFICATION ? 1 : f->T;
+    const int64_t n_real = ps_min_i64(ps_max_i64(f->splits[split].n - first_sample, 0), n_samples);
+    for (int64_t i = n_real * row_targets; i < n_samples * row_targets; i++) out->targets[i] = IGNORED;
+    return PS_OK;
+}
+
+/* ---- batches ---- */
+
+ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows)
+{
+    ps_status st;
+    const bool is_padded = f->task == PS_FEED_CLASSIFICATION;
+    bool has_pairs = false;
+    for (int i = 0; i < PS_SPLIT_COUNT; i++)
+        has_pairs |= f->splits[i].samples != NULL && ps_sample_set_has_pairs(f->splits[i].samples);
+    const size_t n = (size_t)n_rows * (size_t)f->T;
+    *b = (ps_feed_batch){0};
+    PS_TRY_GOTO(ps_mem_alloc(n, sizeof *b->tokens, &b->tokens));
+    PS_TRY_GOTO(ps_mem_alloc(is_padded ? (size_t)n_rows : n, sizeof *b->targets, &b->targets));
+    if (is_padded) PS_TRY_GOTO(ps_mem_alloc(n, sizeof *b->attention_mask, &b->attention_mask));
+    if (has_pairs) PS_TRY_GOTO(ps_mem_alloc(n, sizeof *b->token_type_ids, &b->token_type_ids));
+    return PS_OK;
+out:
+    ps_feed_batch_deinit(b);
+    return st;
+}
+
+void ps_feed_batch_deinit(ps_feed_batch *b)
+{
+    ps_mem_free(b->tokens);
+    ps_mem_free(b->targets);
+    ps_mem_free(b->attention_mask);
+    ps_mem_free(b->token_type_ids);
+    *b = (ps_feed_batch){0};
+}

@@ -1,0 +1,101 @@
+/* feed.h - what a model is trained and evaluated on: sample number s of a split is a pure function of s.
+ *
+ *                       sample                                     targets                    rows are
+ *     causal LM         T tokens of the stream from w T on         the next tokens [B T]      full
+ *     masked LM         [CLS] T - 2 tokens of the stream [SEP]     hidden tokens, else -100   full
+ *     classification    one line of a JSONL file (sample.h)        the label [B]              padded
+ *
+ *     training          items 0 .. n - 1 in an order shuffled anew each epoch, or as they lie in the file
+ *     validation        another file, or a share of the training data, always as it lies in the file:
+ *                       of a token stream its last windows; of lines a choice drawn from the seed, so that files which
+ *                       are sorted by label do no harm
+ *     sample s          epoch s / n, place s % n, for s = 0, 1, 2, ... without end or gap
+ *
+ * There is no position to keep: resuming, another batch size, or other ranks go on with the same samples in the same
+ * order by asking for the same numbers (rank r of p takes rows r B/p to (r + 1) B/p - 1 of each batch of B).
+ * Masks of masked LM are drawn from (seed, s) in training, so each epoch hides other tokens; in validation from the place alone,
+ * so that each evaluation sees the same.
+ *
+ * Memory: token streams stay on disk or take 4 bytes a token (dataset.h), lines see sample_set.h and 8 bytes more each.
+ *
+ * Threads: a feed can be read from several threads at once. */
+#ifndef PS_DATA_FEED_H
+#define PS_DATA_FEED_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "config/config.h"
+#include "data/sample.h"
+
+typedef enum ps_split {
+    PS_SPLIT_TRAIN,
+    PS_SPLIT_VALIDATION,
+    PS_SPLIT_COUNT,
+} ps_split;
+
+typedef enum ps_feed_task {
+    PS_FEED_CAUSAL_LM,
+    PS_FEED_MASKED_LM,
+    PS_FEED_CLASSIFICATION,
+} ps_feed_task;
+
+/* Strings and tokenizer are only used during open. */
+typedef struct ps_feed_options {
+    ps_feed_task task;
+    const char *train, *validation; /* paths; validation NULL or "": see validation_fraction */
+    ps_config_data_format format;   /* of both */
+    ps_tokenizer *tokenizer;        /* NULL: token files only */
+    ps_specials specials;
+    int64_t sequence;   /* T >= 1 */
+    int32_t vocab_size; /* of the model */
+    int32_t n_labels;   /* classification: classes of the model */
+    const char *labels; /* their names with commas between them; NULL or "": see labels.h */
+    const char *text_key, *text_pair_key, *label_key; /* NULL: "text", "text_pair", "label" */
+    double mlm_probability;                           /* in (0, 1] */
+    double validation_fraction; /* of the items, in [0, 1); when > 0, at least one; 0 with a validation path */
+    uint64_t seed;              /* of order, choice of lines and masks */
+    bool in_file_order;         /* do not shuffle */
+    const char *cache_folder;   /* NULL, or a folder that exists, for the tokens of text */
+} ps_feed_options;
+
+typedef struct ps_feed ps_feed;
+
+/* PS_EINVAL, PS_EFORMAT or PS_EIO, naming file and offset where there is one; too little data is PS_EINVAL with both
+ * numbers. */
+PS_NODISCARD ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out);
+void ps_feed_close(ps_feed *f); /* NULL is accepted */
+
+/* Samples an epoch; 0 for validation when there is none. */
+int64_t ps_feed_sample_count(const ps_feed *f, ps_split split);
+
+/* Name of class `label`, or NULL when the data have integers; lives as long as the feed. */
+const char *ps_feed_label_name(const ps_feed *f, int32_t label);
+
+/* The item (window of the stream, line with an object of the file, from 0) that a sample is made of. */
+int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample);
+
+/* ---- batches ---- */
+
+/* As in ps_batch; the arrays belong to the caller. */
+typedef struct ps_feed_batch {
+    int32_t *tokens;         /* [n, T] */
+    int32_t *targets;        /* [n, T], classification [n] */
+    int32_t *attention_mask; /* [n, T]; NULL: not wanted */
+    int32_t *token_type_ids; /* [n, T]; NULL: not wanted */
+} ps_feed_batch;
+
+/* Arrays for n_rows rows: attention_mask only where rows are padded, token_type_ids only where some line has two texts. */
+PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
+void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
+
+/* Samples [first_sample, first_sample + n_samples) of a split. PS_EINVAL when the split is empty. */
+PS_NODISCARD ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
+                                   ps_feed_batch *out);
+
+/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of -100 only. Their
+ * inputs are those of earlier samples. */
+PS_NODISCARD ps_status ps_feed_get_once(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
+                                        ps_feed_batch *out);
+
+#endif

@@ -1,0 +1,195 @@
+#include "data/jsonl.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#define BUFFER_BYTES (64 * PS_KIB) /* to begin with */
+#define LINE_BYTES_MAX (256 * PS_MIB)
+#define BYTE_ORDER_MARK "\xEF\xBB\xBF"
+
+/*     offset 0                file_at - (end - begin)    file_at
+ *     |--- lines given back ---|--- buffer[begin..end) ---|--- not yet read ---|                                      */
+struct ps_jsonl {
+    ps_file *file;
+    ps_jsonl_keys keys;
+    char *buffer;
+    int64_t capacity, begin, end;
+    int64_t file_at, n_lines, n_records;
+    json_t *root; /* of the last record, which points into it */
+};
+
+ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out)
+{
+    *out = NULL;
+    ps_status st;
+    ps_jsonl *r = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
+    r->keys = *keys;
+    PS_TRY_GOTO(ps_file_open(path, &r->file));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)BUFFER_BYTES, 1, &r->buffer));
+    r->capacity = BUFFER_BYTES;
+    *out = r;
+    r = NULL;
+out:
+    ps_jsonl_close(r);
+    return st;
+}
+
+void ps_jsonl_close(ps_jsonl *r)
+{
+    if (r == NULL) return;
+    json_decref(r->root);
+    ps_mem_free(r->buffer);
+    ps_file_close(r->file);
+    ps_mem_free(r);
+}
+
+/* ---- lines ---- */
+
+/* More bytes behind `end`; there are some. */
+static ps_status jsonl_fill(ps_jsonl *r)
+{
+    if (r->begin > 0) {
+        memmove(r->buffer, r->buffer + r->begin, (size_t)(r->end - r->begin));
+        r->end -= r->begin;
+        r->begin = 0;
+    }
+    if (r->end == r->capacity) {
+        if (r->capacity >= LINE_BYTES_MAX)
+            return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: longer than %lld bytes", ps_file_path(r->file),
+                           (long long)r->n_lines + 1, (long long)(r->file_at - r->end), (long long)LINE_BYTES_MAX);
+        PS_TRY(ps_mem_grow(&r->buffer, (size_t)r->capacity, (size_t)r->capacity * 2, 1));
+        r->capacity *= 2;
+    }
+    const int64_t n = ps_min_i64(r->capacity - r->end, ps_file_bytes(r->file) - r->file_at);
+    PS_TRY(ps_file_read(r->file, r->file_at, r->buffer + r->end, n));
+    r->end += n;
+    r->file_at += n;
+    return PS_OK;
+}
+
+/* The next line without its end, or *line = NULL when there is none. */
+static ps_status jsonl_read_line(ps_jsonl *r, const char **line, int64_t *n_bytes, int64_t *offset)
+{
+    int64_t scanned = 0;
+    const char *newline = NULL;
+    *line = NULL;
+    for (;;) {
+        newline = memchr(r->buffer + r->begin + scanned, '\n', (size_t)(r->end - r->begin - scanned));
+        scanned = r->end - r->begin;
+        if (newline != NULL || r->file_at == ps_file_bytes(r->file)) break;
+        PS_TRY(jsonl_fill(r));
+    }
+    if (scanned == 0) return PS_OK;
+    *line = r->buffer + r->begin;
+    *n_bytes = newline != NULL ? newline - *line : scanned;
+    *offset = r->file_at - scanned;
+    r->begin += *n_bytes + (newline != NULL);
+    r->n_lines++;
+    return PS_OK;
+}
+
+static bool jsonl_is_blank(const char *line, int64_t n_bytes)
+{
+    for (int64_t i = 0; i < n_bytes; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') return false;
+    return true;
+}
+
+/* ---- records ---- */
+
+static const char *json_type_name(const json_t *value)
+{
+    static const char *const names[] = {[JSON_OBJECT] = "an object",
+                                        [JSON_ARRAY] = "an array",
+                                        [JSON_STRING] = "a string",
+                                        [JSON_INTEGER] = "an integer",
+                                        [JSON_REAL] = "a number with a fraction",
+                                        [JSON_TRUE] = "true",
+                                        [JSON_FALSE] = "false",
+                                        [JSON_NULL] = "null"};
+    return value == NULL ? "missing" : names[json_typeof(value)];
+}
+
+static ps_status jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, const char *key, const json_t *value,
+                                const char *expected)
+{
+    return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: \"%s\" is %s, expected %s", ps_file_path(r->file),
+                   (long long)at->line, (long long)at->offset, key, json_type_name(value), expected);
+}
+
+static ps_status jsonl_parse(ps_jsonl *r, const char *line, int64_t n_bytes, const ps_jsonl_record *at)
+{
+    json_error_t error;
+    r->root = json_loadb(line, (size_t)n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (json_is_object(r->root)) return PS_OK;
+    if (r->root != NULL)
+        return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: the line is %s, expected an object",
+                       ps_file_path(r->file), (long long)at->line, (long long)at->offset, json_type_name(r->root));
+    const enum json_error_code code = json_error_code(&error);
+    if (code == json_error_out_of_memory)
+        return PS_FAIL(PS_ENOMEM_HOST, "%s: line %lld: no memory for its %lld bytes of JSON", ps_file_path(r->file),
+                       (long long)at->line, (long long)n_bytes);
+    const bool is_cut = code == json_error_premature_end_of_input && at->offset + n_bytes == ps_file_bytes(r->file);
+    return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: %s: %s%s", ps_file_path(r->file), (long long)at->line,
+                   (long long)(at->offset + error.position),
+                   code == json_error_invalid_utf8 ? "invalid UTF-8" : "no valid JSON", error.text,
+                   is_cut ? "; the file ends within this line: is it truncated?" : "");
+}
+
+static ps_status jsonl_take(const ps_jsonl *r, ps_jsonl_record *record)
+{
+    const json_t *text = json_object_get(r->root, r->keys.text), *pair = NULL, *label = NULL;
+    if (!json_is_string(text)) return jsonl_fail_key(r, record, r->keys.text, text, "a string");
+    record->text = json_string_value(text);
+    record->text_bytes = (int64_t)json_string_length(text);
+    if (r->keys.text_pair != NULL) pair = json_object_get(r->root, r->keys.text_pair);
+    if (json_is_string(pair)) {
+        record->text_pair = json_string_value(pair);
+        record->text_pair_bytes = (int64_t)json_string_length(pair);
+    } else if (pair != NULL && !json_is_null(pair)) {
+        return jsonl_fail_key(r, record, r->keys.text_pair, pair, "a string or nothing");
+    }
+    if (r->keys.label == NULL) return PS_OK;
+    label = json_object_get(r->root, r->keys.label);
+    if (json_is_integer(label)) {
+        record->label = (int64_t)json_integer_value(label);
+        return PS_OK;
+    }
+    if (!json_is_string(label)) return jsonl_fail_key(r, record, r->keys.label, label, "an integer or a string");
+    record->label_name = json_string_value(label);
+    record->label_name_bytes = (int64_t)json_string_length(label);
+    return PS_OK;
+}
+
+ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record)
+{
+    const char *line;
+    int64_t n_bytes = 0;
+    json_decref(r->root);
+    r->root = NULL;
+    *has_record = false;
+    do {
+        *record = (ps_jsonl_record){0};
+        PS_TRY(jsonl_read_line(r, &line, &n_bytes, &record->offset));
+        if (line == NULL && r->n_records == 0)
+            return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: the file ends without any JSON object",
+                           ps_file_path(r->file), (long long)r->n_lines + 1, (long long)r->file_at);
+        if (line == NULL) return PS_OK;
+        if (record->offset == 0 && n_bytes >= 3 && memcmp(line, BYTE_ORDER_MARK, 3) == 0) {
+            line += 3;
+            n_bytes -= 3;
+            record->offset = 3;
+        }
+    } while (jsonl_is_blank(line, n_bytes));
+    record->line = r->n_lines;
+    PS_TRY(jsonl_parse(r, line, n_bytes, record));
+    PS_TRY(jsonl_take(r, record));
+    r->n_records++;
+    *has_record = true;
+    return PS_OK;
+}

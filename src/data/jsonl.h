@@ -1,0 +1,48 @@
+/* jsonl.h - JSON Lines: one JSON object a line, UTF-8, read one after the other.
+ *
+ *     {"text": "A fine film.", "label": 1}
+ *     {"text": "Is it open?", "text_pair": "It closes at six.", "label": "entailment"}
+ *
+ * Lines end in \n or \r\n, the last one may end with the file; empty lines are skipped, and so is a byte order mark at the
+ * beginning. Keys that nobody asked for are ignored. A line is held in memory, the file is not.
+ *
+ * Every error is "file: line n, offset m: ...": of what is no JSON the byte behind the word that could not be read, of invalid
+ * UTF-8 the byte, otherwise the first of the line. */
+#ifndef PS_DATA_JSONL_H
+#define PS_DATA_JSONL_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+typedef struct ps_jsonl ps_jsonl;
+
+/* Names of the keys to read. text must be there; NULL for the others: do not read it. */
+typedef struct ps_jsonl_keys {
+    const char *text;
+    const char *text_pair; /* may be absent or null in a line */
+    const char *label;     /* must be in each line */
+} ps_jsonl_keys;
+
+/* Strings are UTF-8, may contain zero bytes, and are valid until the next call. */
+typedef struct ps_jsonl_record {
+    int64_t line, offset; /* lines count from 1; offset of the line's first byte */
+    const char *text;
+    int64_t text_bytes;
+    const char *text_pair; /* NULL: none */
+    int64_t text_pair_bytes;
+    const char *label_name; /* a label that is a string; NULL: it is an integer */
+    int64_t label_name_bytes;
+    int64_t label;
+} ps_jsonl_record;
+
+/* The keys must live until close. PS_EIO. */
+PS_NODISCARD ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out);
+
+/* The next record; *has_record = false at the end. PS_EFORMAT: no JSON, no object, a key twice, missing, or of another type;
+ * invalid UTF-8; a line above 256 MiB; a file without any record. PS_EIO. */
+PS_NODISCARD ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record);
+
+void ps_jsonl_close(ps_jsonl *r); /* NULL is accepted */
+
+#endif

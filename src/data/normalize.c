@@ -1,0 +1,214 @@
+#include "data/normalize.h"
+
+#include <utf8proc.h>
+
+#include "data/unicode_class.h"
+#include "data/utf8.h"
+
+#define KEPT_BYTES (64 * PS_KIB)
+
+void ps_normalizer_deinit(ps_normalizer *z)
+{
+    ps_mem_free(z->out[0].bytes);
+    ps_mem_free(z->out[1].bytes);
+    ps_mem_free(z->characters);
+    memset(z, 0, sizeof *z);
+}
+
+void ps_normalizer_trim(ps_normalizer *z)
+{
+    for (int i = 0; i < 2; i++)
+        if (z->out[i].capacity > KEPT_BYTES) {
+            ps_mem_free(z->out[i].bytes);
+            z->out[i] = (ps_text_buffer){0};
+        }
+    if (z->capacity <= KEPT_BYTES / 4) return;
+    ps_mem_free(z->characters);
+    z->characters = NULL;
+    z->capacity = 0;
+}
+
+/* ---- normalization forms ---- */
+
+static ps_status characters_reserve(ps_normalizer *z, int64_t n)
+{
+    if (n <= z->capacity) return PS_OK;
+    const int64_t capacity = ps_max_i64(2 * z->capacity, n + 256);
+    PS_TRY(ps_mem_grow(&z->characters, (size_t)z->capacity, (size_t)capacity, sizeof *z->characters));
+    z->capacity = capacity;
+    return PS_OK;
+}
+
+/* Canonical order of a run of characters whose combining class is not 0: stable, by class. A counting sort where the
+ * run is long, as text of nothing but marks must not take a quadratic time. `spare` has room for n. */
+static void order_marks(int32_t *c, int64_t n, int32_t *spare)
+{
+    if (n <= 16) {
+        for (int64_t i = 1; i < n; i++) {
+            const int32_t moved = c[i];
+            const int class = utf8proc_get_property(moved)->combining_class;
+            int64_t j = i;
+            for (; j > 0 && utf8proc_get_property(c[j - 1])->combining_class > class; j--) c[j] = c[j - 1];
+            c[j] = moved;
+        }
+        return;
+    }
+    int64_t begin[257] = {0};
+    for (int64_t i = 0; i < n; i++) begin[utf8proc_get_property(c[i])->combining_class + 1]++;
+    for (int k = 0; k < 256; k++) begin[k + 1] += begin[k];
+    for (int64_t i = 0; i < n; i++) spare[begin[utf8proc_get_property(c[i])->combining_class]++] = c[i];
+    memcpy(c, spare, (size_t)n * sizeof *c);
+}
+
+/* One range of text into normalized characters at the end of `out`. */
+static ps_status normalize_range(ps_normalizer *z, const char *text, int64_t n, bool compose, bool compatible,
+                                 ps_text_buffer *out)
+{
+    enum { EXPANSION_MAX = 18 }; /* U+FDFA under NFKD; a character */
+    const utf8proc_option_t decompose =
+        (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
+    int64_t n_characters = 0;
+    for (int64_t i = 0; i < n;) {
+        int length, last_class = 0;
+        const int32_t c = ps_utf8_get(text + i, &length);
+        PS_TRY(characters_reserve(z, n_characters + EXPANSION_MAX));
+        n_characters += utf8proc_decompose_char(c, z->characters + n_characters, EXPANSION_MAX, decompose, &last_class);
+        i += length;
+    }
+    PS_TRY(characters_reserve(z, 2 * n_characters));
+    for (int64_t i = 0, end; i < n_characters; i = end) {
+        end = i + 1;
+        if (utf8proc_get_property(z->characters[i])->combining_class == 0) continue;
+        while (end < n_characters && utf8proc_get_property(z->characters[end])->combining_class != 0) end++;
+        order_marks(z->characters + i, end - i, z->characters + n_characters);
+    }
+    if (compose)
+        n_characters = utf8proc_normalize_utf32(z->characters, n_characters, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    PS_TRY(ps_text_reserve(out, 4 * n_characters));
+    for (int64_t i = 0; i < n_characters; i++) out->n += ps_utf8_put(z->characters[i], out->bytes + out->n);
+    return PS_OK;
+}
+
+/* Most text is in its form already. What is below U+0300 (for NFC; U+0080 for the others) stands as it is, unless what
+ * follows joins it: so only the ranges above, with one character before each, are worked on. */
+static ps_status step_form(ps_normalizer *z, ps_normalizer_step step, const char *text, int64_t n, ps_text_buffer *out)
+{
+    const bool compose = step == PS_NORMALIZE_NFC || step == PS_NORMALIZE_NFKC;
+    const bool compatible = step == PS_NORMALIZE_NFKC || step == PS_NORMALIZE_NFKD;
+    const unsigned char least = step == PS_NORMALIZE_NFC ? 0xCC : 0x80; /* first byte of the first such character */
+    for (int64_t i = 0, end; i < n; i = end) {
+        int64_t begin = i;
+        while (begin < n && (unsigned char)text[begin] < least) begin++; /* bytes 0x80 to 0xBF follow a lower one */
+        if (begin < n && begin > i) begin -= ps_utf8_length_before(text + begin);
+        PS_TRY(ps_text_append(out, text + i, begin - i));
+        end = begin;
+        if (end < n && (unsigned char)text[end] < least) end += ps_utf8_length(text + end, n - end);
+        while (end < n && (unsigned char)text[end] >= least) end += ps_utf8_length(text + end, n - end);
+        if (end > begin) PS_TRY(normalize_range(z, text + begin, end - begin, compose, compatible, out));
+    }
+    return PS_OK;
+}
+
+static bool step_form_is_needed(ps_normalizer_step step, const char *text, int64_t n)
+{
+    const unsigned char least = step == PS_NORMALIZE_NFC ? 0xCC : 0x80;
+    for (int64_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] >= least) return true;
+    return false;
+}
+
+/* ---- character by character ---- */
+
+/* CJK ideographs in the ranges that BertNormalizer has (huggingface/tokenizers, normalizers/bert.rs). */
+static bool is_cjk(int32_t c)
+{
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
+           (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+static int clean(int32_t c, int32_t to[3])
+{
+    if (c == '\t' || c == '\n' || c == '\r') {
+        to[0] = ' ';
+        return 1;
+    }
+    const utf8proc_category_t category = utf8proc_category(c);
+    if (c == 0 || c == 0xFFFD || category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+        category == UTF8PROC_CATEGORY_CO)
+        return 0;
+    to[0] = ps_is_white_space(c) ? ' ' : c;
+    return 1;
+}
+
+/* What one character becomes: 0 to 3 others. */
+static int step_character(ps_normalizer_step step, int32_t c, int32_t to[3])
+{
+    to[0] = c;
+    switch ((int)step) {
+    case PS_NORMALIZE_LOWERCASE:
+        to[0] = utf8proc_tolower(c);
+        if (c != 0x130) return 1;
+        to[0] = 'i'; /* the only one that becomes two: SpecialCasing.txt */
+        to[1] = 0x307;
+        return 2;
+    case PS_NORMALIZE_STRIP_MARKS: return !ps_is_mark(c);
+    case PS_NORMALIZE_BERT_ACCENTS: return utf8proc_category(c) != UTF8PROC_CATEGORY_MN;
+    case PS_NORMALIZE_BERT_CLEAN: return clean(c, to);
+    case PS_NORMALIZE_BERT_CJK:
+        if (!is_cjk(c)) return 1;
+        to[0] = to[2] = ' ';
+        to[1] = c;
+        return 3;
+    default: return 1;
+    }
+}
+
+static ps_status step_characters(ps_normalizer_step step, const char *text, int64_t n, ps_text_buffer *out)
+{
+    for (int64_t i = 0; i < n;) {
+        int32_t to[3];
+        PS_TRY(ps_text_reserve(out, 12));
+        if ((unsigned char)text[i] < 0x80 && text[i] >= ' ' && text[i] != 0x7F) { /* ASCII: only case changes */
+            const char c = text[i++];
+            out->bytes[out->n++] = step == PS_NORMALIZE_LOWERCASE && c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+            continue;
+        }
+        int length;
+        const int32_t c = ps_utf8_get(text + i, &length);
+        const int n_to = step_character(step, c, to);
+        for (int k = 0; k < n_to; k++) out->n += ps_utf8_put(to[k], out->bytes + out->n);
+        i += length;
+    }
+    return PS_OK;
+}
+
+/* ---- all steps ---- */
+
+static ps_status normalizer_run_step(ps_normalizer *z, ps_normalizer_step step, const char **text, int64_t *n)
+{
+    ps_text_buffer *out = &z->out[*text == z->out[0].bytes && z->out[0].bytes != NULL];
+    out->n = 0;
+    if (step <= PS_NORMALIZE_NFKD) {
+        if (!step_form_is_needed(step, *text, *n)) return PS_OK;
+        PS_TRY(ps_text_reserve(out, *n + 1));
+        PS_TRY(step_form(z, step, *text, *n, out));
+    } else {
+        PS_TRY(ps_text_reserve(out, *n + 1));
+        PS_TRY(step_characters(step, *text, *n, out));
+    }
+    *text = out->bytes;
+    *n = out->n;
+    return PS_OK;
+}
+
+ps_status ps_normalize(ps_normalizer *z, const char *text, int64_t n, const char **out, int64_t *out_n)
+{
+    *out = text;
+    *out_n = n;
+    for (int i = 0; i < z->n_steps; i++) {
+        if (z->steps[i] == PS_NORMALIZE_BERT_ACCENTS) PS_TRY(normalizer_run_step(z, PS_NORMALIZE_NFD, out, out_n));
+        PS_TRY(normalizer_run_step(z, z->steps[i], out, out_n));
+    }
+    return PS_OK;
+}

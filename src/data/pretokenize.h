@@ -1,0 +1,60 @@
+/* pretokenize.h - text to the pieces which the model sees one by one: a list of steps, each splits what the one before left.
+ *
+ *     REGEX         every match of an expression; `behavior` says what becomes of it (Hugging Face's Split)
+ *     PREFIX_SPACE  a space before text that has none (ByteLevel's add_prefix_space)
+ *     BERT          white space goes, each punctuation character is a piece (BertPreTokenizer)
+ *     WHITE_SPACE   white space goes (WhitespaceSplit)
+ *     DIGITS        numbers, or each digit of them, are pieces
+ *     PUNCTUATION   each punctuation character as `behavior` says */
+#ifndef PS_DATA_PRETOKENIZE_H
+#define PS_DATA_PRETOKENIZE_H
+
+#include "data/regex.h"
+#include "data/text_buffer.h"
+
+/* GPT-2's split (openai/gpt-2, src/encoder.py); the quantifiers that never give back are possessive. */
+#define PS_GPT2_SPLIT "'(?:[stmd]|re|ve|ll)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s+(?!\\S)|\\s+"
+
+typedef enum ps_split_behavior { /* where "the-final--countdown" is split at '-', as Hugging Face documents: */
+                                 PS_SPLIT_REMOVED,              /* the final countdown */
+                                 PS_SPLIT_ISOLATED,             /* the - final - - countdown */
+                                 PS_SPLIT_MERGED_WITH_PREVIOUS, /* the- final- - countdown */
+                                 PS_SPLIT_MERGED_WITH_NEXT,     /* the -final - -countdown */
+                                 PS_SPLIT_CONTIGUOUS,           /* the - final -- countdown */
+} ps_split_behavior;
+
+typedef enum ps_pretokenizer_kind {
+    PS_PRETOKENIZE_REGEX,
+    PS_PRETOKENIZE_PREFIX_SPACE,
+    PS_PRETOKENIZE_BERT,
+    PS_PRETOKENIZE_WHITE_SPACE,
+    PS_PRETOKENIZE_DIGITS,
+    PS_PRETOKENIZE_PUNCTUATION,
+} ps_pretokenizer_kind;
+
+typedef struct ps_pretokenizer_step {
+    ps_pretokenizer_kind kind;
+    ps_split_behavior behavior;
+    bool invert;             /* REGEX: what does not match is what matches */
+    ps_regex *regex;         /* REGEX: owned */
+    ps_text_buffer prefixed; /* PREFIX_SPACE: scratch */
+} ps_pretokenizer_step;
+
+enum { PS_PRETOKENIZER_STEPS_MAX = 16 };
+
+typedef struct ps_pretokenizer { /* zeroed: the text is one piece */
+    ps_pretokenizer_step steps[PS_PRETOKENIZER_STEPS_MAX];
+    int n_steps;
+} ps_pretokenizer;
+
+void ps_pretokenizer_deinit(ps_pretokenizer *p);
+
+/* Called with every piece, in order; none is empty. */
+typedef ps_status (*ps_piece_sink)(void *context, const char *piece, int64_t n);
+
+/* Split `text`, well-formed UTF-8. add_prefix: the text begins where a prefix space may go. Stops at the first failure
+ * of the sink, and returns it. */
+PS_NODISCARD ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, bool add_prefix,
+                                      ps_piece_sink sink, void *context);
+
+#endif

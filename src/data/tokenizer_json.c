@@ -1,0 +1,272 @@
+#include "data/tokenizer_json.h"
+
+#include <stdio.h>
+#include <xxhash.h>
+
+/* ---- fields ---- */
+
+ps_status ps_json_check_keys(const ps_json_place *at, json_t *object, const char *keys)
+{
+    if (!json_is_object(object)) return PS_FAIL(PS_EFORMAT, "%s: %s: expected an object", at->file, at->part);
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        const size_t n = strlen(key);
+        const char *found = keys;
+        while ((found = strstr(found, key)) != NULL && n > 0) {
+            if ((found == keys || found[-1] == ' ') && (found[n] == ' ' || found[n] == '\0')) break;
+            found += n;
+        }
+        if (found == NULL || n == 0)
+            return PS_FAIL(PS_EFORMAT, "%s: %s: the field \"%.64s\" is not supported; known are %s", at->file, at->part,
+                           key, keys);
+    }
+    return PS_OK;
+}
+
+ps_status ps_json_get_bool(const ps_json_place *at, json_t *object, const char *key, bool *value)
+{
+    const json_t *field = json_object_get(object, key);
+    if (field == NULL || json_is_null(field)) return PS_OK;
+    if (!json_is_boolean(field))
+        return PS_FAIL(PS_EFORMAT, "%s: %s: \"%s\" is neither true nor false", at->file, at->part, key);
+    *value = json_is_true(field);
+    return PS_OK;
+}
+
+ps_status ps_json_get_string(const ps_json_place *at, json_t *object, const char *key, const char **value)
+{
+    *value = json_string_value(json_object_get(object, key));
+    return *value != NULL ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: %s: expected a string \"%s\"", at->file, at->part, key);
+}
+
+ps_status ps_json_get_type(const ps_json_place *at, json_t *component, const char **type)
+{
+    if (!json_is_object(component)) return PS_FAIL(PS_EFORMAT, "%s: %s: expected an object", at->file, at->part);
+    return ps_json_get_string(at, component, "type", type);
+}
+
+/* ---- the vocabulary, with the added tokens ---- */
+
+/* Ids may have holes, but an id far beyond the number of tokens is a mistake, and memory is taken by ids. */
+static int64_t id_limit(int64_t n_tokens)
+{
+    return 4 * n_tokens + 4096;
+}
+
+static ps_status entries_put(const ps_json_place *at, ps_vocab_entry *entries, int64_t limit, json_t *id,
+                             const char *text, uint8_t flags)
+{
+    const json_int_t i = json_integer_value(id);
+    if (!json_is_integer(id) || i < 0 || i >= limit)
+        return PS_FAIL(PS_EFORMAT, "%s: %s: token \"%.64s\" has no id from 0 to %lld", at->file, at->part, text,
+                       (long long)limit - 1);
+    ps_vocab_entry *e = &entries[i];
+    if (e->text != NULL && strcmp(e->text, text) != 0)
+        return PS_FAIL(PS_EFORMAT, "%s: %s: tokens \"%.64s\" and \"%.64s\" both have id %lld", at->file, at->part,
+                       e->text, text, (long long)i);
+    e->flags |= flags;
+    e->text = text;
+    e->n_bytes = (int64_t)strlen(text);
+    return PS_OK;
+}
+
+/* The added tokens of the file; those of the model's vocabulary keep its ids. */
+static ps_status entries_put_added(const ps_json_place *at, ps_vocab_entry *entries, int64_t limit, json_t *vocab,
+                                   json_t *added)
+{
+    size_t i;
+    json_t *token;
+    json_array_foreach(added, i, token)
+    {
+        const char *text;
+        bool is_special = false;
+        PS_TRY(ps_json_check_keys(at, token, "id content single_word lstrip rstrip normalized special"));
+        PS_TRY(ps_json_get_string(at, token, "content", &text));
+        PS_TRY(ps_json_get_bool(at, token, "special", &is_special));
+        json_t *id = json_object_get(token, "id"), *model_id = json_object_get(vocab, text);
+        if (model_id != NULL && json_integer_value(model_id) != json_integer_value(id))
+            return PS_FAIL(PS_EFORMAT, "%s: %s: token \"%.64s\" has id %lld, but %lld in the model's vocabulary",
+                           at->file, at->part, text, (long long)json_integer_value(id),
+                           (long long)json_integer_value(model_id));
+        const int flags = (model_id == NULL ? PS_TOKEN_IS_ADDED : 0) | (is_special ? PS_TOKEN_IS_SPECIAL : 0);
+        PS_TRY(entries_put(at, entries, limit, id, text, (uint8_t)flags));
+    }
+    return PS_OK;
+}
+
+static ps_status json_read_vocab(ps_tokenizer *t, const char *file, json_t *vocab, json_t *added)
+{
+    const ps_json_place at_vocab = {file, "model.vocab"}, at_added = {file, "added_tokens"};
+    ps_status st;
+    ps_vocab_entry *entries = NULL;
+    const char *text;
+    json_t *id;
+    if (!json_is_object(vocab)) return PS_FAIL(PS_EFORMAT, "%s: model.vocab: expected an object", file);
+    if (added != NULL && !json_is_null(added) && !json_is_array(added))
+        return PS_FAIL(PS_EFORMAT, "%s: added_tokens: expected an array", file);
+    const int64_t n = (int64_t)(json_object_size(vocab) + json_array_size(added)), limit = id_limit(n);
+    if (limit > INT32_MAX) return PS_FAIL(PS_EFORMAT, "%s: %lld tokens are too many", file, (long long)n);
+    PS_TRY(ps_mem_alloc((size_t)limit, sizeof *entries, &entries));
+    json_object_foreach(vocab, text, id) PS_TRY_GOTO(entries_put(&at_vocab, entries, limit, id, text, 0));
+    PS_TRY_GOTO(entries_put_added(&at_added, entries, limit, vocab, added));
+    int64_t n_ids = limit;
+    while (n_ids > 0 && entries[n_ids - 1].text == NULL) n_ids--;
+    PS_TRY_GOTO(ps_vocab_init(&t->vocab, entries, (int32_t)n_ids, !t->is_wordpiece, false, file));
+out:
+    ps_mem_free(entries);
+    return st;
+}
+
+/* The same tokens into the sets that are looked for in texts. */
+static ps_status json_read_added(ps_tokenizer *t, const char *file, json_t *added)
+{
+    const ps_json_place at = {file, "added_tokens"};
+    size_t i;
+    json_t *token;
+    json_array_foreach(added, i, token)
+    {
+        ps_added_token a = {.id = (int32_t)json_integer_value(json_object_get(token, "id"))};
+        const char *text;
+        PS_TRY(ps_json_get_string(&at, token, "content", &text));
+        PS_TRY(ps_json_get_bool(&at, token, "single_word", &a.single_word));
+        PS_TRY(ps_json_get_bool(&at, token, "lstrip", &a.lstrip));
+        PS_TRY(ps_json_get_bool(&at, token, "rstrip", &a.rstrip));
+        PS_TRY(ps_json_get_bool(&at, token, "normalized", &a.normalized));
+        PS_TRY(ps_mem_strdup(text, &a.text)); /* the set copies it: json's strings are const */
+        a.n_bytes = (int64_t)strlen(text);
+        const ps_status st = ps_tokenizer_add_token(t, &a);
+        ps_mem_free(a.text);
+        PS_TRY(st);
+    }
+    return PS_OK;
+}
+
+/* ---- models ---- */
+
+/* "a b", or ["a", "b"] in files since 2024. */
+static ps_status bpe_read_merge(ps_bpe *b, const char *where, const json_t *merge)
+{
+    const char *left = json_string_value(json_array_get(merge, 0)),
+               *right = json_string_value(json_array_get(merge, 1));
+    if (json_is_string(merge)) {
+        left = json_string_value(merge);
+        right = strchr(left, ' ');
+        if (right == NULL || strchr(right + 1, ' ') != NULL)
+            return PS_FAIL(PS_EFORMAT, "%s: expected two tokens with one space between, found \"%.64s\"", where, left);
+        return ps_bpe_add_merge(b, left, right - left, right + 1, (int64_t)strlen(right + 1), where);
+    }
+    if (json_array_size(merge) != 2 || left == NULL || right == NULL)
+        return PS_FAIL(PS_EFORMAT, "%s: expected \"left right\" or [\"left\", \"right\"]", where);
+    return ps_bpe_add_merge(b, left, (int64_t)strlen(left), right, (int64_t)strlen(right), where);
+}
+
+static ps_status bpe_read(ps_tokenizer *t, const char *file, json_t *model)
+{
+    const ps_json_place at = {file, "model BPE"};
+    json_t *merges = json_object_get(model, "merges"), *merge;
+    bool byte_fallback = false;
+    PS_TRY(ps_json_check_keys(&at, model,
+                              "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
+                              "byte_fallback ignore_merges vocab merges"));
+    static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(refused); i++) {
+        const json_t *value = json_object_get(model, refused[i]);
+        if (value != NULL && !json_is_null(value) && !(json_is_string(value) && json_string_length(value) == 0))
+            return PS_FAIL(PS_EFORMAT, "%s: model BPE: \"%s\" is not supported", file, refused[i]);
+    }
+    PS_TRY(ps_json_get_bool(&at, model, "byte_fallback", &byte_fallback));
+    if (byte_fallback) return PS_FAIL(PS_EFORMAT, "%s: model BPE: \"byte_fallback\" is not supported", file);
+    PS_TRY(ps_json_get_bool(&at, model, "ignore_merges", &t->bpe.ignore_merges));
+    const bool ignore_merges = t->bpe.ignore_merges;
+    if (!json_is_array(merges)) return PS_FAIL(PS_EFORMAT, "%s: model.merges: expected an array", file);
+    PS_TRY(ps_bpe_init(&t->bpe, &t->vocab, (int64_t)json_array_size(merges)));
+    t->bpe.ignore_merges = ignore_merges;
+    const size_t where_bytes = strlen(file) + 64;
+    char *where;
+    PS_TRY(ps_mem_alloc(where_bytes, 1, &where));
+    ps_status st = PS_OK;
+    size_t i;
+    json_array_foreach(merges, i, merge)
+    {
+        snprintf(where, where_bytes, "%s: merge %zu", file, i + 1);
+        PS_TRY_GOTO(bpe_read_merge(&t->bpe, where, merge));
+    }
+out:
+    ps_mem_free(where);
+    return st;
+}
+
+static ps_status wordpiece_read(ps_tokenizer *t, const char *file, json_t *model)
+{
+    const ps_json_place at = {file, "model WordPiece"};
+    const char *unknown, *prefix;
+    const json_t *characters = json_object_get(model, "max_input_chars_per_word");
+    PS_TRY(ps_json_check_keys(&at, model, "type unk_token continuing_subword_prefix max_input_chars_per_word vocab"));
+    PS_TRY(ps_json_get_string(&at, model, "unk_token", &unknown));
+    PS_TRY(ps_json_get_string(&at, model, "continuing_subword_prefix", &prefix));
+    if (characters != NULL && !json_is_integer(characters))
+        return PS_FAIL(PS_EFORMAT, "%s: model WordPiece: \"max_input_chars_per_word\" is no whole number", file);
+    const int32_t id = ps_vocab_find(&t->vocab, unknown, (int64_t)strlen(unknown));
+    if (id < 0) return PS_FAIL(PS_EFORMAT, "%s: model WordPiece: unk_token \"%.64s\" is no token", file, unknown);
+    return ps_wordpiece_init(&t->wordpiece, &t->vocab, id, prefix,
+                             characters != NULL ? json_integer_value(characters) : 100);
+}
+
+/* ---- the whole file ---- */
+
+/* Files before 2020 have no model.type; then merges make it BPE. */
+static ps_status json_read_model_type(ps_tokenizer *t, const char *file, json_t *model)
+{
+    if (!json_is_object(model)) return PS_FAIL(PS_EFORMAT, "%s: model: expected an object", file);
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (type == NULL) type = json_object_get(model, "merges") != NULL ? "BPE" : "of no type";
+    t->is_wordpiece = strcmp(type, "WordPiece") == 0;
+    return t->is_wordpiece || strcmp(type, "BPE") == 0
+               ? PS_OK
+               : PS_FAIL(PS_EFORMAT, "%s: model %.64s is not supported; known are BPE and WordPiece", file, type);
+}
+
+static ps_status json_read_parts(ps_tokenizer *t, const char *file, json_t *root)
+{
+    const ps_json_place at = {file, "the file"};
+    json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
+    bool is_byte_level = false;
+    PS_TRY(ps_json_check_keys(&at, root,
+                              "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder "
+                              "model"));
+    PS_TRY(json_read_model_type(t, file, model));
+    PS_TRY(ps_json_read_normalizer(t, file, json_object_get(root, "normalizer")));
+    PS_TRY(ps_json_read_pretokenizer(t, file, json_object_get(root, "pre_tokenizer"), &is_byte_level));
+    if (is_byte_level == t->is_wordpiece)
+        return PS_FAIL(PS_EFORMAT,
+                       t->is_wordpiece ? "%s: WordPiece after a ByteLevel pre_tokenizer is not supported"
+                                       : "%s: BPE without a ByteLevel pre_tokenizer is not supported",
+                       file);
+    PS_TRY(json_read_vocab(t, file, json_object_get(model, "vocab"), added));
+    PS_TRY(t->is_wordpiece ? wordpiece_read(t, file, model) : bpe_read(t, file, model));
+    PS_TRY(json_read_added(t, file, added));
+    PS_TRY(ps_json_read_post_processor(t, file, json_object_get(root, "post_processor")));
+    return ps_json_read_decoder(t, file, json_object_get(root, "decoder"));
+}
+
+ps_status ps_tokenizer_create_json(const char *name, const char *json, int64_t n_bytes, ps_tokenizer **out)
+{
+    *out = NULL;
+    ps_status st;
+    ps_tokenizer *t = NULL;
+    json_error_t error;
+    json_t *root = json_loadb(json, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", name, error.line, error.column, error.text);
+    PS_TRY_GOTO(ps_tokenizer_new(&t));
+    PS_TRY_GOTO(json_read_parts(t, name, root));
+    t->fingerprint = XXH3_64bits(json, (size_t)n_bytes);
+    ps_tokenizer_finish(t);
+    *out = t;
+    t = NULL;
+out:
+    ps_tokenizer_close(t);
+    json_decref(root);
+    return st;
+}

@@ -1,0 +1,74 @@
+#include "engine/snapshot.h"
+
+#include "base/mem.h"
+#include "engine/runner.h"
+
+ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
+{
+    ps_snapshot *s = &r->snapshot;
+    PS_ASSERT(s->when == NULL && r->micro == 0);
+    const int32_t n_chunks = r->bp->layout->n_chunks;
+    PS_TRY(ps_mem_alloc((size_t)n_chunks, sizeof *s->when, &s->when));
+    for (int32_t c = 0; c < n_chunks; c++)
+        s->when[c] = r->update_pending && r->chunk_pending[c] ? PS_SNAPSHOT_AFTER : PS_SNAPSHOT_BEFORE;
+    s->n_left = n_chunks;
+    s->sink = *sink;
+    return PS_OK;
+}
+
+static void hand_out(const ps_runner *r, int32_t chunk, const ps_piece *piece, ps_list list)
+{
+    const char *payload = ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
+    const float *values = (const float *)(const void *)payload + piece->chunk_offset;
+    r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset, values, piece->n);
+}
+
+static void finish_chunk(ps_runner *r, int32_t chunk)
+{
+    ps_snapshot *s = &r->snapshot;
+    s->when[chunk] = PS_SNAPSHOT_DONE;
+    if (--s->n_left > 0) return;
+    s->sink.end(s->sink.user);
+    ps_snapshot_drop(r);
+}
+
+void ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
+{
+    const ps_blueprint *b = r->bp;
+    if (r->snapshot.when == NULL || r->snapshot.when[chunk] != when) return;
+    for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
+        for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+            hand_out(r, chunk, &b->pieces[i], (ps_list)list);
+    finish_chunk(r, chunk);
+}
+
+/* One list at a time: three at once might not fit. */
+static ps_status read_chunk(ps_runner *r, int32_t chunk)
+{
+    const ps_blueprint *b = r->bp;
+    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++) {
+        const ps_chunk_id id = ps_store_chunk(b->layout, (ps_list)list, chunk);
+        PS_TRY(ps_store_pin(r->tiers->store, id, b->adam_tier[chunk], PS_ACCESS_READ, NULL));
+        for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
+            hand_out(r, chunk, &b->pieces[i], (ps_list)list);
+        ps_store_unpin(r->tiers->store, id);
+    }
+    finish_chunk(r, chunk);
+    return PS_OK;
+}
+
+ps_status ps_snapshot_finish(ps_runner *r)
+{
+    const ps_blueprint *b = r->bp;
+    if (r->snapshot.when == NULL) return PS_OK;
+    PS_TRY(ps_runner_flush(r));
+    for (int32_t i = 0; r->snapshot.when != NULL && i < b->n_ordered; i++)
+        if (r->snapshot.when[b->adam_order[i]] != PS_SNAPSHOT_DONE) PS_TRY(read_chunk(r, b->adam_order[i]));
+    return PS_OK;
+}
+
+void ps_snapshot_drop(ps_runner *r)
+{
+    ps_mem_free(r->snapshot.when);
+    r->snapshot = (ps_snapshot){0};
+}

@@ -1,0 +1,162 @@
+/* cpu_attention.h - what forward and backward attention share; for the files in isa/.
+ *
+ * Scores are computed transposed, s[key][query]: queries are lanes, so that maxima, sums and the factors of a query go
+ * down the columns without crossing lanes. Tiles are square and begin at multiples of their size, whatever is seen; those
+ * in which nobody sees anything are left out, so the work falls with the window and with padding.
+ *
+ *            keys                  causal, window of 3 tiles: # every query sees every key, / some pairs do not
+ *          . . . . . .
+ *   q      /                       Only tiles with / look at single pairs. Looking changes no bit of a tile where all
+ *   u      # /                     is seen, so a mask of ones, or a window of T, is the same as none.
+ *   e      # # /
+ *   r      / # # /
+ *   i        / # # /
+ *   es         / # # /
+ *
+ * Keys and values that the mask hides are read as zeros: not even a NaN in padding is seen. */
+#ifndef PS_KERNEL_CPU_ATTENTION_H
+#define PS_KERNEL_CPU_ATTENTION_H
+
+#include "kernel/cpu/cpu_random.h"
+#include "kernel/cpu/cpu_tile.h"
+
+typedef struct attention_shape {
+    const void *q, *k, *v;
+    const int32_t *mask;
+    int64_t B, T, H, KV, D;
+    int64_t q_stride, kv_stride;
+    int64_t window; /* T when there is none: the same */
+    int64_t tile;   /* queries, and keys, of a tile: short sequences get small ones, and little scratch */
+    int64_t rows;   /* T padded to tiles */
+    int64_t width;  /* D padded to 16 */
+    float scale, dropout_p;
+    ps_rng_key key;
+    bool causal, paired;
+    ps_dtype dtype;
+} attention_shape;
+
+/* Queries, and keys, of a tile for sequences of T: a multiple of 16. */
+static inline int64_t attention_tile(int64_t T)
+{
+    return ps_min_i64(TILE, ps_round_up(ps_max_i64(T, 1), 16));
+}
+
+/* The same of both argument structs, whose common members have the same names. */
+#define ATTENTION_SHAPE_OF(a)                                                                                          \
+    {                                                                                                                  \
+        .q = (a)->q, .k = (a)->k, .v = (a)->v, .mask = (a)->mask, .B = (a)->B, .T = (a)->T, .H = (a)->H,               \
+        .KV = (a)->KV, .D = (a)->D, .q_stride = (a)->q_stride, .kv_stride = (a)->kv_stride,                            \
+        .window = (a)->window > 0 ? ps_min_i64((a)->window, (a)->T) : (a)->T, .tile = attention_tile((a)->T),          \
+        .rows = ps_round_up((a)->T, attention_tile((a)->T)), .width = ps_round_up((a)->D, 16), .scale = (a)->scale,    \
+        .dropout_p = (a)->dropout_p, .key = (a)->dropout_key, .causal = (a)->causal,                                   \
+        .paired = tile_is_paired((a)->dtype), .dtype = (a)->dtype                                                      \
+    }
+
+/* ---- where things lie, in elements ---------------------------------------------------------------------------------*/
+
+/* Query head `head` at time t, in q and dq. */
+static inline int64_t attention_q_offset(const attention_shape *h, int64_t b, int64_t head, int64_t t)
+{
+    return (b * h->T + t) * h->q_stride + head * h->D;
+}
+
+/* Key and value head `group` at time t, in k, v, dk and dv. */
+static inline int64_t attention_kv_offset(const attention_shape *h, int64_t b, int64_t group, int64_t t)
+{
+    return (b * h->T + t) * h->kv_stride + group * h->D;
+}
+
+/* Query head `head` at time t, in y and dy, whose rows are H D apart. */
+static inline int64_t attention_y_offset(const attention_shape *h, int64_t b, int64_t head, int64_t t)
+{
+    return ((b * h->T + t) * h->H + head) * h->D;
+}
+
+/* Query head `head` at time t, in lse. */
+static inline int64_t attention_lse_offset(const attention_shape *h, int64_t b, int64_t head, int64_t t)
+{
+    return (b * h->H + head) * h->T + t;
+}
+
+/* ---- who sees what -------------------------------------------------------------------------------------------------*/
+
+/* First key of the first tile that queries from query0 on see. */
+static inline int64_t attention_first_key(const attention_shape *h, int64_t query0)
+{
+    return ps_max_i64(0, query0 - h->window + 1) / h->tile * h->tile;
+}
+
+/* End of the keys that queries before query_end see. */
+static inline int64_t attention_end_key(const attention_shape *h, int64_t query_end)
+{
+    const int64_t end = ps_min_i64(h->T, query_end);
+    return h->causal ? end : ps_min_i64(h->T, end - 1 + h->window);
+}
+
+/* The mask of sequence b, or NULL. */
+static inline const int32_t *attention_mask(const attention_shape *h, int64_t b)
+{
+    return h->mask == NULL ? NULL : h->mask + b * h->T;
+}
+
+typedef enum attention_sight { ATTENTION_NONE, ATTENTION_SOME, ATTENTION_ALL } attention_sight;
+
+/* How many pairs of a tile of queries and one of keys see each other. */
+static inline attention_sight attention_sight_of(const attention_shape *h, const int32_t *mask, int64_t query0,
+                                                 int64_t key0)
+{
+    const int64_t key_end = key0 + h->tile, last_query = query0 + h->tile - 1;
+    int64_t n_hidden = ps_max_i64(0, key_end - h->T);
+    for (int64_t k = key0; mask != NULL && k < ps_min_i64(h->T, key_end); k++) n_hidden += mask[k] == 0;
+    if (n_hidden == h->tile) return ATTENTION_NONE;
+    const bool ahead = key_end - 1 >= query0 + (h->causal ? 1 : h->window), behind = key0 <= last_query - h->window;
+    return n_hidden > 0 || ahead || behind ? ATTENTION_SOME : ATTENTION_ALL;
+}
+
+/* Lanes of the queries query, query + 1, ... that see the key. */
+PS_CPU_INLINE vi attention_visible(const attention_shape *h, const int32_t *mask, int64_t query, int64_t key)
+{
+    if (key >= h->T || (mask != NULL && mask[key] == 0)) return (vi){0};
+    const vi distance = vi_lanes() + (int32_t)(query - key);
+    const int32_t window = (int32_t)h->window;
+    return (distance < window) & (h->causal ? distance >= 0 : distance > -window);
+}
+
+/* ---- operands ------------------------------------------------------------------------------------------------------*/
+
+/* Right operand [width][tile] of a tile of rows: the transpose, for products over D. */
+static inline void attention_pack_transposed(const attention_shape *h, void *dst, const void *rows)
+{
+    const int64_t words = h->width * tile_cell_bytes(h->paired) / 4;
+    tile_transpose(dst, h->tile, rows, words, h->tile, words);
+}
+
+/* Left operand [width][rows], its columns from `first` on: transposed rows, for products over keys. `pairs` is room for a
+ * tile of rows. */
+static inline void attention_pack_columns(const attention_shape *h, void *dst, int64_t first, const void *rows,
+                                          void *pairs)
+{
+    const int64_t cell = tile_cell_bytes(h->paired);
+    tile_interleave(h->paired, pairs, rows, h->tile, h->width);
+    tile_transpose((char *)dst + first * cell, h->rows * cell / 4, pairs, h->width, h->tile * cell / 4, h->width);
+}
+
+/* keep[key][query] = dropout factors of a tile; 0 for queries that do not exist. */
+static inline void attention_keep(const attention_shape *h, float *keep, int64_t b, int64_t head, int64_t query0,
+                                  int64_t key0)
+{
+    const uint32_t threshold = ps_dropout_threshold(h->dropout_p);
+    const float factor = 1.0f / (1.0f - h->dropout_p);
+    float run[2 * PS_RANDOM_WORDS];
+    for (int64_t q = 0; q < h->tile; q++) {
+        const bool exists = query0 + q < h->T;
+        const uint64_t row = (uint64_t)attention_lse_offset(h, b, head, query0 + q);
+        const uint64_t first = row * (uint64_t)h->T + (uint64_t)key0;
+        if (exists) ps_random_keep(run, h->key, first / 4, threshold, factor);
+        if (exists && first % 4)
+            ps_random_keep(run + PS_RANDOM_WORDS, h->key, first / 4 + PS_RANDOM_BLOCKS, threshold, factor);
+        for (int64_t k = 0; k < h->tile; k++) keep[k * h->tile + q] = exists ? run[first % 4 + (uint64_t)k] : 0.0f;
+    }
+}
+
+#endif

@@ -1,0 +1,319 @@
+/* Saved and resumed, in other memory, or not: the same bits. Saving changes nothing of training. */
+#include "checkpoint/checkpoint_fixture.h"
+
+#define AT 3
+#define STEPS 6
+#define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
+#define SAVING "train.save_interval=1"
+#define SMALL "memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096"
+
+typedef enum way { AT_ONCE, MEANWHILE } way;
+
+typedef struct outcome {
+    uint64_t hash;
+    float losses[STEPS];
+    ps_checkpoint_info info;
+} outcome;
+
+static work_folder work;
+
+/* STEPS steps; after AT of them a checkpoint, in either way. */
+static outcome run_saving(ps_config *c, way how)
+{
+    outcome o = {0};
+    ps_engine *e = engine_of(c);
+    train_steps(e, 0, AT, o.losses);
+    if (how == AT_ONCE)
+        assert_ok(ps_engine_save_checkpoint(e, work.path, "{\"note\": \"three\"}", &o.info));
+    else
+        assert_ok(ps_engine_begin_checkpoint(e, work.path, "{\"note\": \"three\"}"));
+    train_steps(e, AT, STEPS, o.losses);
+    if (how == MEANWHILE) assert_ok(ps_engine_finish_checkpoint(e, &o.info));
+    assert_int_equal(o.info.step, AT);
+    assert_string_equal(o.info.name, "step-000003");
+    o.hash = hash_of(e);
+    assert_within_budgets(e);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return o;
+}
+
+static outcome run_resumed(ps_config *c)
+{
+    outcome o = {0};
+    char *note = NULL;
+    ps_engine *e = engine_of(c);
+    assert_ok(ps_engine_load_checkpoint(e, work.path, &note));
+    assert_non_null(strstr(note, "three"));
+    ps_free(note);
+    train_steps(e, AT, STEPS, o.losses);
+    o.hash = hash_of(e);
+    assert_within_budgets(e);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return o;
+}
+
+static void assert_same(const char *what, const outcome *a, const outcome *b, int from)
+{
+    for (int s = from; s < STEPS; s++)
+        if (memcmp(&a->losses[s], &b->losses[s], sizeof a->losses[s]) != 0)
+            fail_msg("%s: loss of step %d is %.9g, not %.9g", what, s, (double)b->losses[s], (double)a->losses[s]);
+    if (a->hash != b->hash) fail_msg("%s: other weights", what);
+}
+
+static void vary(const char *format, const char *more, const char *and_more)
+{
+#define CONFIG(...) TINY(format, more, and_more, DROPOUT, SAVING, __VA_ARGS__)
+    outcome base = {0};
+    ps_config *c = TINY(format, more, and_more, DROPOUT);
+    ps_engine *e = engine_of(c);
+    train_steps(e, 0, STEPS, base.losses);
+    base.hash = hash_of(e);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+
+#define SAVE(what, how, ...)                                                                                           \
+    do {                                                                                                               \
+        work_remove(work_file(work.path, "step-000003").text);                                                         \
+        outcome saved_ = run_saving(CONFIG(__VA_ARGS__), how);                                                         \
+        assert_same(what, &base, &saved_, 0);                                                                          \
+        outcome resumed_ = run_resumed(CONFIG("train.threads=2"));                                                     \
+        assert_same(what ", resumed", &base, &resumed_, AT);                                                           \
+    } while (0)
+#define RESUME(what, ...)                                                                                              \
+    do {                                                                                                               \
+        outcome resumed_ = run_resumed(CONFIG(__VA_ARGS__));                                                           \
+        assert_same(what, &base, &resumed_, AT);                                                                       \
+    } while (0)
+    SAVE("at once", AT_ONCE, "memory.save_buffer=0");
+    SAVE("at once, through the ring", AT_ONCE, "memory.save_buffer=auto");
+    SAVE("meanwhile", MEANWHILE, "memory.save_buffer=auto");
+    SAVE("meanwhile, tiny ring", MEANWHILE, "memory.save_buffer=16KiB");
+    SAVE("meanwhile, no ring", MEANWHILE, "memory.save_buffer=0");
+    SAVE("meanwhile, updates at once", MEANWHILE, "memory.defer_updates=false");
+    SAVE("meanwhile, small chunks", MEANWHILE, "default_chunk_size=2048");
+    SAVE("meanwhile, three tiers", MEANWHILE, SMALL, "memory.save_buffer=32KiB");
+    SAVE("meanwhile, three tiers, updates at once", MEANWHILE, SMALL, "memory.defer_updates=false");
+    RESUME("small chunks", "default_chunk_size=2048");
+    RESUME("odd chunks", "default_chunk_size=10240");
+    RESUME("large chunks", "default_chunk_size=262144");
+    RESUME("three tiers", SMALL);
+    RESUME("disk tier", "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048");
+    RESUME("updates at once", "memory.defer_updates=false");
+    RESUME("checkpointing", "activation_checkpointing.enabled=true");
+    RESUME("lru, no prefetch", SMALL, "memory.policy=lru", "memory.prefetch=0");
+#undef CONFIG
+#undef SAVE
+#undef RESUME
+}
+
+static void test_same_bits_f32(void **state)
+{
+    (void)state;
+    vary("bf16.enabled=false", "gradient_accumulation_steps=1", "model.tie_word_embeddings=true");
+}
+
+static void test_same_bits_bf16(void **state)
+{
+    (void)state;
+    vary("bf16.enabled=true", "gradient_accumulation_steps=1", "model.tie_word_embeddings=false");
+}
+
+static void test_same_bits_accumulated(void **state)
+{
+    (void)state;
+    vary("bf16.enabled=true", "gradient_accumulation_steps=3", "model.tie_word_embeddings=true");
+}
+
+/* The first steps overflow and are skipped: scale, hysteresis and counters must come back. */
+static void test_same_bits_fp16_skipped(void **state)
+{
+    (void)state;
+    vary("fp16.enabled=true", "fp16.initial_scale_power=23", "fp16.loss_scale_window=2");
+    ps_config *c = TINY("fp16.enabled=true", "fp16.initial_scale_power=23", "fp16.loss_scale_window=2", DROPOUT);
+    ps_engine *e = engine_of(c);
+    ps_step_info info;
+    assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
+    ps_engine_get_step_info(e, &info);
+    assert_true(info.step < AT); /* some of the three were skipped */
+    assert_true(info.loss_scale < 0x1p23);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+/* Masters do not depend on the number format of the parameters; neither do the moments. */
+static void test_other_format(void **state)
+{
+    (void)state;
+    (void)run_saving(TINY("bf16.enabled=true", SAVING), MEANWHILE);
+    static const char *const formats[] = {"bf16.enabled=true", "bf16.enabled=false", "fp16.enabled=true"};
+    uint64_t hash[3];
+    for (int i = 0; i < 3; i++) {
+        float losses[STEPS];
+        ps_config *c = TINY(formats[i]);
+        ps_engine *e = engine_of(c);
+        assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
+        hash[i] = hash_of(e);
+        train_steps(e, AT, STEPS, losses);
+        assert_true(losses[STEPS - 1] < 5.5f);
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
+    assert_true(hash[0] == hash[1] && hash[1] == hash[2]);
+}
+
+/* An inference engine computes with the parameters that training had. */
+static void test_inference(void **state)
+{
+    (void)state;
+    enum { B = 2, T = 16 };
+    int32_t tokens[B * T], targets[B * T];
+    float loss[2], losses[STEPS];
+    fill_batch(tokens, targets, B, T, 131, 99);
+    ps_config *c = TINY("bf16.enabled=true");
+    ps_engine *e = engine_of(c);
+    train_steps(e, 0, AT, losses);
+    assert_ok(ps_engine_save_checkpoint(e, work.path, NULL, NULL));
+    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss[0]));
+    ps_engine_destroy(e);
+    char *none = (char *)(void *)&none;
+    assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e));
+    assert_ok(ps_engine_load_checkpoint(e, work.path, &none));
+    assert_null(none);
+    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss[1]));
+    assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
+    assert_int_equal(ps_engine_save_checkpoint(e, work.path, NULL, NULL), PS_ESTATE);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+/* Every step saved or none: peaks as predicted, and the same bytes moved, to the byte. */
+static void test_saving_moves_nothing(void **state)
+{
+    (void)state;
+    static const char *const budgets[][4] = {
+        {"memory.device=64MB", "memory.host=0", "memory.disk=0", "memory.save_buffer=auto"},
+        {"memory.device=900KB", "memory.host=0", "memory.disk=20MB", "memory.save_buffer=64KiB"},
+        {"memory.device=900KB", "memory.host=400KB", "memory.disk=20MB", "memory.save_buffer=64KiB"},
+        {"memory.device=900KB", "memory.host=400KB", "memory.disk=20MB", "memory.save_buffer=auto"},
+        {"memory.device=900KB", "memory.host=5MB", "memory.disk=0", "memory.save_buffer=auto"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++)
+        for (int deferred = 0; deferred < 2; deferred++) {
+            int64_t moved[2];
+            for (int with = 0; with < 2; with++) {
+                float losses[MAX_STEPS + 1];
+                ps_config *c = TINY("bf16.enabled=true", "default_chunk_size=4096", SAVING, budgets[i][0],
+                                    budgets[i][1], budgets[i][2], budgets[i][3],
+                                    deferred ? "memory.defer_updates=true" : "memory.defer_updates=false");
+                ps_engine *e = engine_of(c);
+                ps_memory_info m;
+                ps_engine_get_memory_info(e, &m);
+                const int n_steps = (int)m.planned_step;
+                assert_in_range(n_steps, 2, MAX_STEPS);
+                for (int step = 0; step < n_steps; step++) {
+                    train_steps(e, step, step + 1, losses);
+                    if (!with) continue;
+                    if (step > 0) assert_ok(ps_engine_finish_checkpoint(e, NULL));
+                    assert_ok(ps_engine_begin_checkpoint(e, work.path, NULL));
+                }
+                ps_engine_get_memory_info(e, &m);
+                assert_int_equal(m.device_peak_bytes, m.planned_device_peak_bytes);
+                assert_int_equal(m.host_peak_bytes, m.planned_host_peak_bytes);
+                assert_int_equal(m.disk_peak_bytes, m.planned_disk_peak_bytes);
+                moved[with] = m.host_to_device_bytes + m.device_to_host_bytes + m.disk_read_bytes + m.disk_write_bytes;
+                ps_engine_destroy(e); /* gives the last one up */
+                ps_config_destroy(c);
+            }
+            assert_int_equal(moved[0], moved[1]);
+        }
+}
+
+/* The buffer is as large as what is left over allows, counted, and nothing where nothing is left. */
+static void test_buffer_is_counted(void **state)
+{
+    (void)state;
+    ps_memory_info with, without;
+    for (int saving = 0; saving < 2; saving++) {
+        ps_config *c = TINY("bf16.enabled=true", "memory.device=900KB", "memory.host=5MB",
+                            saving ? SAVING : "train.save_interval=0");
+        ps_engine *e = engine_of(c);
+        ps_engine_get_memory_info(e, saving ? &with : &without);
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
+    assert_true(with.host_used_bytes > without.host_used_bytes + 12 * with.parameters / 2);
+    ps_config *c = TINY("bf16.enabled=true", "memory.device=900KB", "memory.disk=20MB", SAVING,
+                        "memory.save_buffer=890KB", "default_chunk_size=4096");
+    ps_engine *e = NULL;
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    ps_config_destroy(c);
+}
+
+static void test_calls_in_order(void **state)
+{
+    (void)state;
+    int32_t tokens[32], targets[32];
+    float losses[STEPS], value = 2;
+    ps_config *c = TINY("gradient_accumulation_steps=2", SAVING);
+    ps_engine *e = engine_of(c);
+    assert_int_equal(ps_engine_finish_checkpoint(e, NULL), PS_ESTATE);
+    assert_int_equal(ps_engine_checkpoint_is_done(e), 1);
+    assert_int_equal(ps_engine_save_checkpoint(e, work.path, "[1]", NULL), PS_EINVAL);
+    assert_int_equal(ps_engine_save_checkpoint(e, work.path, "{", NULL), PS_EINVAL);
+    assert_int_equal(ps_engine_save_checkpoint(e, "/nowhere/at/all", NULL, NULL), PS_EIO);
+    assert_non_null(strstr(ps_last_error(), "/nowhere/at/all"));
+    assert_ok(ps_engine_save_checkpoint(e, work.path, NULL, NULL)); /* before the first step */
+    assert_true(work_has(work.path, "step-000000"));
+    train_steps(e, 0, 1, losses);
+    fill_batch(tokens, targets, 2, 16, 131, 0);
+    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    assert_int_equal(ps_engine_begin_checkpoint(e, work.path, NULL), PS_ESTATE);
+    assert_ok(ps_backward(e));
+    assert_ok(ps_step(e));
+    assert_int_equal(ps_engine_begin_checkpoint(e, work.path, NULL), PS_ESTATE);
+    assert_non_null(strstr(ps_last_error(), "micro-batch 1 of 2"));
+    assert_int_equal(ps_engine_load_checkpoint(e, work.path, NULL), PS_ESTATE);
+    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_backward(e));
+    assert_ok(ps_step(e));
+    const uint64_t hash = hash_of(e);
+    assert_ok(ps_engine_begin_checkpoint(e, work.path, NULL));
+    assert_int_equal(ps_engine_begin_checkpoint(e, work.path, NULL), PS_ESTATE);
+    assert_int_equal(ps_engine_load_checkpoint(e, work.path, NULL), PS_ESTATE);
+    /* what is saved is what was there at begin */
+    assert_ok(ps_engine_write_tensor(e, 0, 0, 1, &value));
+    assert_ok(ps_engine_finish_checkpoint(e, NULL));
+    assert_true(hash_of(e) != hash);
+    assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
+    assert_true(hash_of(e) == hash);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    work = work_make();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    work_remove(work.path);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+    return 0;
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_same_bits_f32),          TEST(test_same_bits_bf16),    TEST(test_same_bits_accumulated),
+        TEST(test_same_bits_fp16_skipped), TEST(test_other_format),      TEST(test_inference),
+        TEST(test_saving_moves_nothing),   TEST(test_buffer_is_counted), TEST(test_calls_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

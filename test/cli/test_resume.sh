@@ -1,0 +1,92 @@
+#!/bin/sh
+# --resume as a user does it: from the latest, from one named, in other memory, with more steps; what is refused; a disk
+# that is full during a save; Ctrl-C.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+. test/cli/kill_lib.sh
+
+expect 0 "$pstar" train "$work/mini.json" train.steps=12 train.save_interval=0 train.output_dir="$work/whole"
+expected=$(summary "$work/whole" weights_xxh3)
+[ ! -e "$work/whole/checkpoints" ] || fail "checkpoints without train.save_interval"
+
+# in three pieces, each in other memory; the last step of each is saved though the interval does not fall on it
+expect 0 "$pstar" train "$work/mini.json" --resume train.steps=4 train.save_interval=3
+says out "no checkpoint in"
+says out "checkpoint step-000003: "
+says out "training stood "
+expect 0 "$pstar" train "$work/mini.json" train.steps=8 train.save_interval=3 --resume default_chunk_size=4096 \
+    memory.device=2MB memory.disk=0
+says out "after step 4"
+expect 0 "$pstar" train "$work/mini.json" --resume "$work/run/checkpoints/step-000008" train.steps=12 memory.host=1MB
+[ "$(summary "$work/run" weights_xxh3)" = "$expected" ] || fail "other weights after resuming"
+grep '"loss":' "$work/run/metrics.jsonl" | cut -d, -f1-5 >"$work/a"
+cut -d, -f1-5 "$work/whole/metrics.jsonl" | cmp -s - "$work/a" || fail "metrics.jsonl does not read as of one run"
+grep -q '"checkpoint":"step-000003"' "$work/run/metrics.jsonl" || fail "the save is not in metrics.jsonl"
+expect 0 "$pstar" train "$work/mini.json" --resume train.steps=12
+[ "$(summary "$work/run" weights_xxh3)" = "$expected" ] || fail "other weights after no step"
+
+# what would not be the same run is refused, by name
+expect 2 "$pstar" train "$work/mini.json"
+says err "--resume"
+for change in train.seed=3 train_micro_batch_size_per_gpu=4 gradient_accumulation_steps=2 data.sequence_length=8 \
+    data.validation_split=0.5 data.shuffle=false model.num_attention_heads=1; do
+    expect 2 "$pstar" train "$work/mini.json" --resume "$change"
+    says err "${change%%=*}"
+done
+head -c 30000 "$work/bytes.u16" >"$work/other.u16"
+expect 2 "$pstar" train "$work/mini.json" --resume data.train="$work/other.u16"
+says err "train.init_from"
+expect 3 "$pstar" train "$work/mini.json" --resume "$work/nowhere"
+says err "$work/nowhere"
+# the weights alone begin a new run
+expect 0 "$pstar" train "$work/mini.json" train.seed=3 train.output_dir="$work/new" train.steps=2 \
+    train.init_from="$work/run/checkpoints/step-000012/model-0-of-1.safetensors"
+
+# Ctrl-C saves the step it ends after
+"$pstar" train "$work/mini.json" train.steps=1000000 train.save_interval=1000000 train.output_dir="$work/stopped" \
+    >"$work/out" 2>"$work/err" &
+pid=$!
+while [ ! -s "$work/stopped/metrics.jsonl" ]; do
+    kill -0 $pid || fail "ended by itself"
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid || fail "exit status $? after Ctrl-C"
+step=$(sed -n 's/stopped after step \([0-9]*\) of.*/\1/p' "$work/out")
+[ -e "$work/stopped/checkpoints/step-$(printf %06d "$step")/state.json" ] || fail "the last step was not saved"
+
+# a full disk: a file system of 1 MiB, where one checkpoint fits and two do not
+cat >"$work/full.sh" <<EOT
+mkdir "$work/small" && mount -t tmpfs -o size=1m tmpfs "$work/small" || exit 77
+"$pstar" train "$work/mini.json" train.steps=4 train.save_interval=2 train.output_dir="$work/small" memory.disk=0 \
+    memory.device=2MB >"$work/out" 2>"$work/err"
+[ \$? -eq 0 ] || exit 1
+dd if=/dev/zero of="$work/small/filler" bs=1k count=100 2>/dev/null
+"$pstar" train "$work/mini.json" --resume train.steps=10 train.save_interval=2 train.output_dir="$work/small" \
+    memory.disk=0 memory.device=2MB train.keep_last=1 >>"$work/out" 2>>"$work/err"
+echo \$? >"$work/code"
+cp -r "$work/small" "$work/after"
+rm "$work/small/filler" && rm -rf "$work/small/checkpoints/step-000002"
+"$pstar" train "$work/mini.json" --resume train.steps=12 train.save_interval=2 train.output_dir="$work/small" \
+    memory.disk=0 memory.device=2MB train.keep_last=1 >>"$work/out" 2>>"$work/err" || exit 2
+cp "$work/small/summary.json" "$work/"
+EOT
+if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
+    unshare -m sh "$work/full.sh"
+else
+    unshare -rm sh "$work/full.sh"
+fi
+case $? in
+0)
+    [ "$(cat "$work/code")" -eq 3 ] || fail "exit status $(cat "$work/code") when the last checkpoint could not be written"
+    grep -q "checkpoint of step 6 failed: .*No space left" "$work/err" || fail "no error line: $(cat "$work/err")"
+    grep -q '"step":6,"checkpoint_error":' "$work/after/metrics.jsonl" || fail "no error in metrics.jsonl"
+    [ "$(grep -c '"loss":' "$work/after/metrics.jsonl")" -eq 10 ] || fail "the run did not go on"
+    grep -q '^step-000004 ' "$work/after/checkpoints/latest" || fail "latest moved: $(cat "$work/after/checkpoints/latest")"
+    ls -A "$work/after/checkpoints" | grep -q tmp && fail "left over: $(ls -A "$work/after/checkpoints")"
+    [ "$(summary "$work" weights_xxh3)" = "$expected" ] || fail "other weights after a full disk"
+    ;;
+77) echo "no file system of our own here: a full disk was not tried" ;;
+*) cat "$work/out" "$work/err"; fail "full disk: a run failed" ;;
+esac

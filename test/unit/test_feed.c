@@ -1,0 +1,463 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "bert_vocab.h"
+#include "data/feed.h"
+#include "data/token_file.h"
+#include "temp_folder.h"
+
+enum { N_TOKENS = 1003, VOCAB = 2000, N_LINES = 40, CLS = 1500, SEP = 1501, MASK = 1502 };
+
+static temp_folder folder;
+static ps_tokenizer *gpt2;
+static temp_path counting; /* token i is i */
+static temp_path lines;    /* line i is i + 1 times " a", label 0 for the first half, else 1 */
+
+static int set_up(void **state)
+{
+    (void)state;
+    int32_t ids[N_TOKENS];
+    char text[N_LINES * (N_LINES * 2 + 40)] = "", *at = text;
+    for (int i = 0; i < N_TOKENS; i++) ids[i] = i;
+    counting = temp_folder_file(&folder, "counting.bin");
+    for (int i = 0; i < N_LINES; i++) {
+        at += sprintf(at, "{\"text\": \"");
+        for (int k = 0; k <= i; k++) at += sprintf(at, " a");
+        at += sprintf(at, "\", \"label\": \"%s\"}\n", i < N_LINES / 2 ? "no" : "yes");
+    }
+    lines = temp_folder_file(&folder, "lines.jsonl");
+    return ps_token_file_write(counting.text, ids, N_TOKENS) != PS_OK ||
+           ps_file_write_all(lines.text, text, at - text) != PS_OK || ps_tokenizer_open("data/gpt2", &gpt2) != PS_OK;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    ps_tokenizer_close(gpt2);
+    return ps_mem_live_bytes() != 0;
+}
+
+static ps_feed_options causal_options(int64_t sequence, double fraction, uint64_t seed)
+{
+    return (ps_feed_options){.task = PS_FEED_CAUSAL_LM,
+                             .train = counting.text,
+                             .specials = PS_SPECIALS_NONE,
+                             .sequence = sequence,
+                             .vocab_size = VOCAB,
+                             .validation_fraction = fraction,
+                             .seed = seed};
+}
+
+static ps_feed_options masked_options(int64_t sequence, double fraction, uint64_t seed)
+{
+    ps_feed_options o = causal_options(sequence, fraction, seed);
+    o.task = PS_FEED_MASKED_LM;
+    o.specials = (ps_specials){.cls = CLS, .sep = SEP, .mask = MASK, .pad = -1, .eot = -1};
+    o.mlm_probability = 0.15;
+    return o;
+}
+
+static ps_feed_options lines_options(double fraction, uint64_t seed)
+{
+    return (ps_feed_options){.task = PS_FEED_CLASSIFICATION,
+                             .train = lines.text,
+                             .tokenizer = gpt2,
+                             .specials = ps_specials_of(gpt2),
+                             .sequence = 16,
+                             .vocab_size = 50257,
+                             .n_labels = 2,
+                             .validation_fraction = fraction,
+                             .seed = seed};
+}
+
+static ps_feed *open_feed(const ps_feed_options *o)
+{
+    ps_feed *f;
+    const ps_status st = ps_feed_open(o, &f);
+    if (st != PS_OK) fail_msg("%s", ps_last_error());
+    return f;
+}
+
+static void test_causal_windows(void **state)
+{
+    (void)state;
+    ps_feed_options o = causal_options(10, 0.1, 1);
+    ps_feed *f = open_feed(&o);
+    ps_feed_batch b;
+    assert_int_equal(ps_feed_batch_init(&b, f, 3), PS_OK);
+    assert_null(b.attention_mask);
+    assert_null(b.token_type_ids);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), 90);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_VALIDATION), 10);
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, 5, 3, &b), PS_OK);
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(b.tokens[i], ps_feed_item_of(f, PS_SPLIT_TRAIN, 5 + i / 10) * 10 + i % 10);
+        assert_int_equal(b.targets[i], b.tokens[i] + 1);
+    }
+    /* validation: the last windows in order, and from the first one on again */
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_VALIDATION, 8, 3, &b), PS_OK);
+    assert_int_equal(b.tokens[0], 980);
+    assert_int_equal(b.tokens[10], 990);
+    assert_int_equal(b.targets[19], 1000);
+    assert_int_equal(b.tokens[20], 900);
+    assert_int_equal(b.targets[20], 901);
+    /* or a pass that ends */
+    assert_int_equal(ps_feed_get_once(f, PS_SPLIT_VALIDATION, 8, 3, &b), PS_OK);
+    assert_int_equal(b.targets[19], 1000);
+    for (int i = 20; i < 30; i++) assert_int_equal(b.targets[i], -100);
+    assert_int_equal(ps_feed_get_once(f, PS_SPLIT_VALIDATION, 12, 1, &b), PS_OK);
+    assert_int_equal(b.targets[0], -100);
+    ps_feed_batch_deinit(&b);
+    ps_feed_close(f);
+    o = causal_options(1, 0, 1);
+    f = open_feed(&o);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), N_TOKENS - 1);
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_VALIDATION, 0, 1, &b), PS_EINVAL);
+    ps_feed_close(f);
+    ps_feed_close(NULL);
+}
+
+/* [CLS], 8 tokens, [SEP]; what is hidden is in the targets; epochs hide differently, evaluations alike. */
+static void test_masked_windows(void **state)
+{
+    (void)state;
+    enum { T = 10, N = 125 };
+    const ps_feed_options o = masked_options(T, 0.1, 4);
+    ps_feed *f = open_feed(&o);
+    static int32_t tokens[2][N * T], targets[2][N * T];
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), N - 12);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_VALIDATION), 12);
+    int64_t n_targets = 0, n_same_mask = 0;
+    for (int64_t epoch = 0; epoch < 2; epoch++) {
+        ps_feed_batch b = {.tokens = tokens[epoch], .targets = targets[epoch]};
+        assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, epoch * (N - 12), N - 12, &b), PS_OK);
+        for (int64_t row = 0; row < N - 12; row++) {
+            const int64_t begin = ps_feed_item_of(f, PS_SPLIT_TRAIN, epoch * (N - 12) + row) * 8;
+            assert_int_equal(b.tokens[row * T], CLS);
+            assert_int_equal(b.tokens[row * T + 9], SEP);
+            assert_int_equal(b.targets[row * T], -100);
+            assert_int_equal(b.targets[row * T + 9], -100);
+            for (int64_t t = 1; t < 9; t++) {
+                const bool is_target = b.targets[row * T + t] != -100;
+                n_targets += is_target;
+                if (is_target)
+                    assert_int_equal(b.targets[row * T + t], begin + t - 1);
+                else
+                    assert_int_equal(b.tokens[row * T + t], begin + t - 1);
+            }
+        }
+    }
+    /* 15 % of 1808, and a row of 8 with none (27 %) has one: 0.15 + 0.2725 / 8 = 0.184 a token, 333 in all; 16 is one
+     * deviation */
+    assert_in_range(n_targets, 270, 400);
+    for (int64_t row = 0; row < N - 12; row++) /* the same window, in both epochs */
+        for (int64_t other = 0; other < N - 12; other++)
+            if (ps_feed_item_of(f, PS_SPLIT_TRAIN, row) == ps_feed_item_of(f, PS_SPLIT_TRAIN, N - 12 + other))
+                n_same_mask += memcmp(targets[0] + row * T, targets[1] + other * T, T * 4) == 0;
+    assert_true(n_same_mask < (N - 12) / 4);
+    ps_feed_batch a = {.tokens = tokens[0], .targets = targets[0]}, b = {.tokens = tokens[1], .targets = targets[1]};
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_VALIDATION, 0, 12, &a), PS_OK);
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_VALIDATION, 12, 12, &b), PS_OK);
+    assert_memory_equal(a.tokens, b.tokens, 12 * T * 4);
+    assert_memory_equal(a.targets, b.targets, 12 * T * 4);
+    ps_feed_close(f);
+}
+
+/* Any batch size, any start, any feed opened with the same options: sample s is the same. So a run that goes on at sample k
+ * sees what one without a stop sees. */
+static void test_samples_depend_on_their_number_only(void **state)
+{
+    (void)state;
+    enum { T = 16, N = 300 };
+    for (int task = 0; task < 3; task++) {
+        static int32_t all[2][N * T], part[2][N * T];
+        ps_feed_options o = task == 0   ? causal_options(T, 0.05, 9)
+                            : task == 1 ? masked_options(T, 0.05, 9)
+                                        : lines_options(0.05, 9);
+        ps_feed *a = open_feed(&o), *b = open_feed(&o);
+        o.seed = 10;
+        ps_feed *c = open_feed(&o);
+        ps_feed_batch out_all = {.tokens = all[0], .targets = all[1]}, out = {.tokens = part[0], .targets = part[1]};
+        const int64_t row_targets = task == 2 ? 1 : T;
+        assert_int_equal(ps_feed_get(a, PS_SPLIT_TRAIN, 0, N, &out_all), PS_OK);
+        for (int batch = 1; batch < 50; batch += 12) {
+            for (int64_t s = N - batch; s >= 0; s -= batch) {
+                assert_int_equal(ps_feed_get(b, PS_SPLIT_TRAIN, s, batch, &out), PS_OK);
+                assert_memory_equal(out.tokens, all[0] + s * T, (size_t)batch * T * 4);
+                assert_memory_equal(out.targets, all[1] + s * row_targets, (size_t)(batch * row_targets) * 4);
+            }
+        }
+        assert_int_equal(ps_feed_get(c, PS_SPLIT_TRAIN, 0, N, &out), PS_OK);
+        assert_memory_not_equal(part[0], all[0], sizeof part[0]); /* another seed */
+        ps_feed_close(a);
+        ps_feed_close(b);
+        ps_feed_close(c);
+    }
+}
+
+/* Every item is in exactly one split, and each epoch of a split visits each of its items once. */
+static void test_splits_are_disjoint_and_complete(void **state)
+{
+    (void)state;
+    for (int task = 0; task < 3; task++) {
+        const ps_feed_options o = task == 0   ? causal_options(7, 0.3, 2)
+                                  : task == 1 ? masked_options(9, 0.3, 2)
+                                              : lines_options(0.3, 2);
+        ps_feed *f = open_feed(&o);
+        int8_t split_of[N_TOKENS];
+        memset(split_of, -1, sizeof split_of);
+        int64_t n_items = 0;
+        for (ps_split split = 0; split < PS_SPLIT_COUNT; split++) {
+            const int64_t n = ps_feed_sample_count(f, split);
+            n_items += n;
+            for (int64_t epoch = 0; epoch < 3; epoch++) {
+                int counts[N_TOKENS] = {0};
+                for (int64_t s = 0; s < n; s++) {
+                    const int64_t item = ps_feed_item_of(f, split, epoch * n + s);
+                    assert_int_equal(counts[item]++, 0);
+                    assert_int_equal(split_of[item], epoch == 0 ? -1 : (int)split);
+                }
+                for (int64_t s = 0; s < n; s++) split_of[ps_feed_item_of(f, split, epoch * n + s)] = (int8_t)split;
+            }
+        }
+        for (int64_t item = 0; item < n_items; item++) assert_in_range(split_of[item], 0, 1);
+        const int64_t n_train = ps_feed_sample_count(f, PS_SPLIT_TRAIN);
+        int64_t n_moved = 0; /* from one epoch to the next */
+        for (int64_t i = 0; i < n_train; i++)
+            n_moved += ps_feed_item_of(f, PS_SPLIT_TRAIN, i) != ps_feed_item_of(f, PS_SPLIT_TRAIN, n_train + i);
+        assert_true(n_moved > n_train - 8);
+        assert_int_equal(n_items, task == 0 ? 1002 / 7 : task == 1 ? 1003 / 7 : N_LINES);
+        ps_feed_close(f);
+    }
+}
+
+static void test_lines_are_padded_and_labelled(void **state)
+{
+    (void)state;
+    enum { T = 16 };
+    ps_feed_options o = lines_options(0.25, 5);
+    o.in_file_order = true;
+    ps_feed *f = open_feed(&o);
+    ps_feed_batch b;
+    assert_int_equal(ps_feed_batch_init(&b, f, 30), PS_OK);
+    assert_non_null(b.attention_mask);
+    assert_null(b.token_type_ids);
+    assert_string_equal(ps_feed_label_name(f, 0), "no");
+    assert_string_equal(ps_feed_label_name(f, 1), "yes");
+    assert_null(ps_feed_label_name(f, 2));
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), 30);
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, 0, 30, &b), PS_OK);
+    for (int64_t row = 0; row < 30; row++) {
+        const int64_t line = ps_feed_item_of(f, PS_SPLIT_TRAIN, row);
+        if (row > 0) assert_true(line > ps_feed_item_of(f, PS_SPLIT_TRAIN, row - 1));
+        assert_int_equal(b.targets[row], line >= N_LINES / 2);
+        for (int64_t t = 0; t < T; t++) {
+            assert_int_equal(b.tokens[row * T + t], t <= line ? 257 : 50256);
+            assert_int_equal(b.attention_mask[row * T + t], t <= line);
+        }
+    }
+    /* the file is sorted by label; the choice is not */
+    int n_yes = 0;
+    for (int64_t s = 0; s < 10; s++) n_yes += ps_feed_item_of(f, PS_SPLIT_VALIDATION, s) >= N_LINES / 2;
+    assert_in_range(n_yes, 2, 8);
+    assert_int_equal(ps_feed_get_once(f, PS_SPLIT_VALIDATION, 8, 4, &b), PS_OK);
+    assert_in_range(b.targets[1], 0, 1);
+    assert_int_equal(b.targets[2], -100);
+    assert_int_equal(b.attention_mask[3 * T], 1);
+    ps_feed_batch_deinit(&b);
+    ps_feed_close(f);
+}
+
+static void test_second_texts_have_type_1(void **state)
+{
+    (void)state;
+    const temp_path p = temp_folder_file(&folder, "pairs.jsonl");
+    static const char text[] = "{\"q\": \" a a\", \"r\": \" b\", \"y\": 1}";
+    assert_int_equal(ps_file_write_all(p.text, text, sizeof text - 1), PS_OK);
+    ps_feed_options o = lines_options(0, 1);
+    o.train = p.text;
+    o.text_key = "q", o.text_pair_key = "r", o.label_key = "y";
+    o.tokenizer = bert_tokenizer();
+    o.specials = ps_specials_of(o.tokenizer);
+    o.sequence = 8;
+    ps_feed *f = open_feed(&o);
+    ps_feed_batch b;
+    assert_int_equal(ps_feed_batch_init(&b, f, 1), PS_OK);
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, 3, 1, &b), PS_OK);
+    assert_memory_equal(b.tokens, ((int32_t[]){101, 257, 257, 102, 275, 102, 0, 0}), 32);
+    assert_memory_equal(b.token_type_ids, ((int32_t[]){0, 0, 0, 0, 1, 1, 0, 0}), 32);
+    assert_memory_equal(b.attention_mask, ((int32_t[]){1, 1, 1, 1, 1, 1, 0, 0}), 32);
+    assert_int_equal(b.targets[0], 1);
+    assert_null(ps_feed_label_name(f, 0));
+    ps_feed_batch_deinit(&b);
+    ps_feed_close(f);
+    ps_tokenizer_close(o.tokenizer);
+}
+
+static void test_validation_file(void **state)
+{
+    (void)state;
+    const temp_path p = temp_folder_file(&folder, "other.bin");
+    assert_int_equal(ps_token_file_write(p.text, (const int32_t[]){9, 8, 7, 6, 5}, 5), PS_OK);
+    ps_feed_options o = causal_options(2, 0, 1);
+    o.validation = p.text;
+    ps_feed *f = open_feed(&o);
+    int32_t tokens[6], targets[6];
+    ps_feed_batch b = {.tokens = tokens, .targets = targets};
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), 501);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_VALIDATION), 2);
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_VALIDATION, 0, 3, &b), PS_OK);
+    assert_memory_equal(tokens, ((int32_t[]){9, 8, 7, 6, 9, 8}), sizeof tokens);
+    assert_memory_equal(targets, ((int32_t[]){8, 7, 6, 5, 8, 7}), sizeof targets);
+    ps_feed_close(f);
+    /* of a classifier: the labels are those of the training data */
+    const temp_path v = temp_folder_file(&folder, "validation.jsonl");
+    static const char text[] = "{\"text\": \"x\", \"label\": \"yes\"}";
+    assert_int_equal(ps_file_write_all(v.text, text, sizeof text - 1), PS_OK);
+    o = lines_options(0, 1);
+    o.validation = v.text;
+    f = open_feed(&o);
+    static int32_t row[16];
+    b = (ps_feed_batch){.tokens = row, .targets = targets};
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_VALIDATION, 0, 1, &b), PS_OK);
+    assert_int_equal(targets[0], 1);
+    ps_feed_close(f);
+}
+
+static void test_file_order(void **state)
+{
+    (void)state;
+    ps_feed_options o = causal_options(10, 0, 1);
+    o.in_file_order = true;
+    ps_feed *f = open_feed(&o);
+    const int64_t n = ps_feed_sample_count(f, PS_SPLIT_TRAIN);
+    assert_true(n > 3);
+    for (int64_t sample = 0; sample < 2 * n; sample++)
+        assert_int_equal(ps_feed_item_of(f, PS_SPLIT_TRAIN, sample), sample % n);
+    ps_feed_close(f);
+}
+
+static void assert_refused(ps_feed_options o, const char *message)
+{
+    ps_feed *f;
+    assert_int_equal(ps_feed_open(&o, &f), PS_EINVAL);
+    assert_null(f);
+    if (strstr(ps_last_error(), message) == NULL) fail_msg("\"%s\" lacks \"%s\"", ps_last_error(), message);
+}
+
+static void test_refused_with_numbers(void **state)
+{
+    (void)state;
+    ps_feed_options o = causal_options(1002, 0, 0);
+    ps_feed *f = open_feed(&o);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), 1);
+    ps_feed_close(f);
+    assert_refused(causal_options(1003, 0, 0), "1003 tokens, but one window needs 1004");
+    assert_refused(causal_options(1002, 0.1, 0), "needs 2005");
+    assert_refused(masked_options(1006, 0, 0), "1003 tokens, but one window needs 1004");
+    o = causal_options(501, 0.001, 0);
+    f = open_feed(&o);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_VALIDATION), 1);
+    ps_feed_close(f);
+    o = causal_options(501, 0.999, 0);
+    f = open_feed(&o);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), 1);
+    ps_feed_close(f);
+    assert_refused(causal_options(0, 0, 0), "sequence length 0");
+    assert_refused(causal_options(INT64_MAX, 0.5, 0), "sequence length");
+    assert_refused(causal_options(8, 1.0, 0), "validation fraction 1");
+    assert_refused(causal_options(8, 0.0 / 0.0, 0), "validation fraction");
+    assert_refused(masked_options(2, 0, 0), "no room between the special tokens");
+    o = masked_options(8, 0, 0);
+    o.specials.mask = -1;
+    assert_refused(o, "a tokenizer with a mask token");
+    o = masked_options(8, 0, 0);
+    o.mlm_probability = 0;
+    assert_refused(o, "masking probability 0");
+    o = masked_options(8, 0, 0);
+    o.specials.sep = VOCAB;
+    assert_refused(o, "special token with id 2000");
+    o = lines_options(0, 0);
+    o.tokenizer = NULL;
+    assert_refused(o, "text needs a tokenizer");
+    o = lines_options(0, 0);
+    o.train = counting.text;
+    assert_refused(o, "a classifier needs JSON Lines");
+    o = causal_options(8, 0, 0);
+    o.train = "";
+    assert_refused(o, "data.train is not set");
+    const temp_path p = temp_folder_file(&folder, "one.jsonl");
+    assert_int_equal(ps_file_write_all(p.text, "{\"text\": \"x\", \"label\": 0}", 25), PS_OK);
+    o = lines_options(0.5, 0);
+    o.train = p.text;
+    assert_refused(o, "1 line, but a line to train on and one to validate on are needed");
+}
+
+static ps_status open_and_get(const ps_feed_options *o)
+{
+    ps_status st;
+    ps_feed *f = NULL;
+    ps_feed_batch b = {0};
+    PS_TRY_GOTO(ps_feed_open(o, &f));
+    PS_TRY_GOTO(ps_feed_batch_init(&b, f, 2));
+    PS_TRY_GOTO(ps_feed_get(f, PS_SPLIT_TRAIN, 0, 2, &b));
+    PS_TRY_GOTO(ps_feed_get(f, PS_SPLIT_VALIDATION, 0, 2, &b));
+out:
+    ps_feed_batch_deinit(&b);
+    ps_feed_close(f);
+    return st;
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    static const ps_fault_kind kinds[] = {PS_FAULT_ALLOC, PS_FAULT_READ};
+    static const ps_status codes[] = {PS_ENOMEM_HOST, PS_EIO};
+    for (int task = 0; task < 3; task++) {
+        const ps_feed_options o = task == 0   ? causal_options(16, 0.1, 1)
+                                  : task == 1 ? masked_options(16, 0.1, 1)
+                                              : lines_options(0.1, 1);
+        for (int kind = 0; kind < 2; kind++) {
+            int n_failures = 0;
+            assert_int_equal(open_and_get(&o), PS_OK);
+            for (bool has_struck = true; has_struck; n_failures += has_struck) {
+                const int64_t live_bytes = ps_mem_live_bytes();
+                ps_fault_arm(kinds[kind], n_failures, false);
+                const ps_status st = open_and_get(&o);
+                has_struck = ps_fault_has_struck(kinds[kind]);
+                ps_fault_arm(kinds[kind], -1, false);
+                assert_int_equal(st, has_struck ? codes[kind] : PS_OK);
+                assert_int_equal(ps_mem_live_bytes(), live_bytes);
+            }
+            assert_true(n_failures >= 2);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_causal_windows),
+        cmocka_unit_test(test_masked_windows),
+        cmocka_unit_test(test_samples_depend_on_their_number_only),
+        cmocka_unit_test(test_splits_are_disjoint_and_complete),
+        cmocka_unit_test(test_lines_are_padded_and_labelled),
+        cmocka_unit_test(test_second_texts_have_type_1),
+        cmocka_unit_test(test_validation_file),
+        cmocka_unit_test(test_file_order),
+        cmocka_unit_test(test_refused_with_numbers),
+        cmocka_unit_test(test_faults),
+    };
+    folder = temp_folder_make();
+    const int n_failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    temp_folder_remove(&folder);
+    return n_failed;
+}
