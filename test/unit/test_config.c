@@ -161,7 +161,7 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"optimizer\": {\"type\": \"Lamb\"}}",
          "c.json:1:24: optimizer.type must be one of Adam, AdamW, not \"Lamb\"", PS_EINVAL},
         {"{\"fp16\": {\"enabled\": 1}}", "c.json:1:22: fp16.enabled must be true or false, not 1", PS_EINVAL},
-        {"{\"train\": {\"steps\": -1}}", "c.json:1:21: train.steps must be an integer from 0 to 1000000000, not 0",
+        {"{\"train\": {\"steps\": -1}}", "c.json:1:21: train.steps must be an integer from 0 to 1000000000, not -1",
          PS_EINVAL},
         {"{\"train\": {\"steps\": 1.5}}", "c.json:1:21: train.steps must be an integer from 0 to 1000000000, not 1.5",
          PS_EINVAL},
