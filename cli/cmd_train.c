@@ -90,13 +90,16 @@ static ps_status begin_weights(run *r)
 static ps_status open_run(run *r)
 {
     const ps_options *o = r->o;
+    const bool has_steps = o->train_steps > 0; /* without any, nothing is asked of the data */
     PS_TRY(run_log_open(o->train_output_dir, &r->log));
-    PS_TRY(open_data(r));
+    if (has_steps) PS_TRY(open_data(r));
     PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
-    PS_TRY(ps_feed_batch_init(&r->batch, r->feed, r->B));
-    PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->log, &r->progress, r->feed, r->resume));
-    if (r->resume) PS_TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
+    if (has_steps) {
+        PS_TRY(ps_feed_batch_init(&r->batch, r->feed, r->B));
+        PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->log, &r->progress, r->feed, r->resume));
+        if (r->resume) PS_TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
+    }
     if (r->totals.resumed_step == 0) PS_TRY(begin_weights(r));
     PS_TRY(run_log_begin(r->log, r->totals.resumed_step));
     if (o->client_mem_tracer_use_async_mem_monitor) PS_TRY(memory_monitor_start(&r->monitor));
@@ -215,7 +218,7 @@ static ps_status run_all(run *r)
     if (stop_asked)
         printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o->train_steps);
     /* the weights and the report are written also when the last checkpoint could not be */
-    const ps_status saved = checkpoints_end(&r->checkpoints, r->totals.steps);
+    const ps_status saved = r->o->train_steps > 0 ? checkpoints_end(&r->checkpoints, r->totals.steps) : PS_OK;
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
     PS_TRY(finish(r));

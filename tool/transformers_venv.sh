@@ -2,7 +2,8 @@
 # Make a virtual environment with Hugging Face's transformers on Debian's PyTorch, for the tests that compare with it.
 #
 # usage: tool/transformers_venv.sh DEST          afterwards DEST/bin/python is the interpreter to use
-# Needs python3-torch and python3-venv of Debian 12, and PyPI through pip: 16 MB. Nothing is done when DEST has these versions.
+# Needs python3-torch, python3-numpy, python3-venv and python3-pip of Debian 12 (make test-data installs them) and PyPI,
+# through pip: some 20 MB. Nothing is done when DEST has these versions.
 #
 # 4.49 is the last version of transformers that runs with PyTorch 1.13: 4.50 imports torch.distributed.tensor. It knows
 # Bert, GPT2, Llama, Mistral and Qwen2, not Qwen3. huggingface_hub 0.27 is the last that does not bring hf-xet.

@@ -5,7 +5,7 @@ usage: python3 data/books/make_books.py        (writes beside itself; the same b
 
 A piece is one or more whole sentences of one paragraph, 30 to 60 words. Only words, spaces and . , ; : ? ! ' - are in it, so
 that no quotation marks, dashes, figures or headings tell the texts apart. Validation pieces come from another part than
-the training pieces: the last fifth of the novel, and the last of the six addresses.
+the training pieces: the last fifth of the novel, and the last of the five addresses.
 """
 import json
 import os
@@ -14,7 +14,7 @@ import re
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 1851
-N_TRAIN, N_VALIDATION = 400, 100  # of each text
+N_TRAIN, N_VALIDATION = 400, 90  # of each text
 WORDS_MIN, WORDS_MAX = 30, 60
 ABBREVIATION = re.compile(r"\b(Mr|Mrs|Dr|St|Messrs|Gen|Col|Capt|Hon|No|Rev|[A-Z])\.$")
 
@@ -70,7 +70,7 @@ def write(name, labelled):
 def main():
     novel = read("moby-dick.txt")
     cut = novel.index("\nCHAPTER ", len(novel) * 4 // 5)
-    addresses = read("state-of-the-union-1849-1854.txt").rstrip("\n").split("\n\n")
+    addresses = read("state-of-the-union-1849-1853.txt").rstrip("\n").split("\n\n")
     parts = {"moby-dick": (novel[:cut], novel[cut:]),
              "state-of-the-union": ("\n\n".join(addresses[:-1]), addresses[-1])}
     train, validation = [], []

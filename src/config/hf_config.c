@@ -419,17 +419,28 @@ static void write_architecture(const ps_options *o, json_t *root)
     json_object_set_new(root, "model_type", json_string(ps_config_model_names[o->model_type]));
 }
 
-/* Names of the labels are kept when there are as many as classes. */
+/* The i-th of the names with commas between them in data.labels, or LABEL_i. */
+static void label_name(const ps_options *o, int64_t i, char *out, size_t bytes)
+{
+    const char *names = o->data_labels;
+    snprintf(out, bytes, "LABEL_%lld", (long long)i);
+    for (; *names != '\0' && i > 0; i--) {
+        names += strcspn(names, ",");
+        if (*names == ',') names++;
+    }
+    if (*names != '\0') snprintf(out, bytes, "%.*s", (int)strcspn(names, ","), names);
+}
+
+/* Names of the labels that the model came with are kept when there are as many as classes. */
 static void write_labels(const ps_options *o, json_t *root)
 {
-    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION ||
-        (int64_t)json_object_size(json_object_get(root, "id2label")) == o->model_num_labels)
-        return;
+    const bool has_names = (int64_t)json_object_size(json_object_get(root, "id2label")) == o->model_num_labels;
+    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION || (has_names && o->data_labels[0] == '\0')) return;
     json_t *names = json_object(), *ids = json_object();
     for (int64_t i = 0; i < o->model_num_labels; i++) {
-        char id[24], name[32];
+        char id[24], name[256];
         snprintf(id, sizeof id, "%lld", (long long)i);
-        snprintf(name, sizeof name, "LABEL_%lld", (long long)i);
+        label_name(o, i, name, sizeof name);
         json_object_set_new(names, id, json_string(name));
         json_object_set_new(ids, name, json_integer(i));
     }
@@ -472,7 +483,8 @@ ps_status ps_hf_config_write(const ps_config *config, const char *dtype, char **
     write_labels(o, root);
     json_object_set_new(root, "torch_dtype", json_string(dtype));
     json_object_set_new(root, "dtype", json_string(dtype));
-    char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
+    json_object_del(root, "transformers_version");
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     json_decref(root);
     if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a config.json");
     const ps_status st = ps_mem_strdup(text, json);

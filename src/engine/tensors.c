@@ -137,9 +137,10 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 
 /* ---- whole tensors ---- */
 
-/* Elements moved at once: few, so that what was read is still in the cache when it is rounded, and that rounding stays on this
- * thread. */
-#define PIECE_ELEMENTS 8192
+/* Elements moved at once: few, so that what was read is still in the cache when it is rounded. */
+#define PIECE_ELEMENTS 32768
+/* Rounded at once: few enough for one thread. Threads that wait for each other cost more here than they bring. */
+#define CAST_ELEMENTS 8192
 
 typedef struct transfer {
     int32_t tensor;
@@ -151,8 +152,15 @@ typedef struct transfer {
 
 static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *src, ps_dtype from, int64_t n)
 {
-    const ps_cast_args a = {.dst = dst, .src = src, .n = n, .dst_dtype = to, .src_dtype = from};
-    return e->settings.kernels.cast(NULL, &a);
+    for (int64_t done = 0; done < n; done += CAST_ELEMENTS) {
+        const ps_cast_args a = {.dst = (char *)dst + done * (int64_t)ps_dtype_bytes(to),
+                                .src = (const char *)src + done * (int64_t)ps_dtype_bytes(from),
+                                .n = ps_min_i64(CAST_ELEMENTS, n - done),
+                                .dst_dtype = to,
+                                .src_dtype = from};
+        PS_TRY(e->settings.kernels.cast(NULL, &a));
+    }
+    return PS_OK;
 }
 
 /* Elements in chunks: `values`, and the same as operators read them unless `rounded` is NULL. */

@@ -15,9 +15,12 @@ expect 0 "$pstar" inspect "$work/run/model.safetensors" --json
 says out '"dtype": "F32"'
 says out '"bytes": 6536832'
 
-# an export needs to know the model
-expect 3 "$pstar" export "$work/run" "$work/hf"
-says err "neither state.json nor checkpoints/latest"
+# an export needs to know the model: a run's folder has that, a file alone has not
+mkdir "$work/alone" && cp "$work/run/model.safetensors" "$work/alone"
+expect 3 "$pstar" export "$work/alone" "$work/hf"
+says err "name the configuration by --config"
+expect 0 "$pstar" export "$work/run" "$work/hf"
+rm -r "$work/hf"
 expect 0 "$pstar" export "$work/run" "$work/hf" --config "$work/tiny.json" --tokenizer "$root/data/gpt2"
 says out "1 file, config.json, 2 files of the tokenizer"
 for file in config.json model.safetensors vocab.json merges.txt; do
@@ -28,9 +31,10 @@ expect 0 "$pstar" inspect "$work/hf"
 says out "model_type     gpt2"
 expect 2 "$pstar" export "$work/run" "$work/hf" --config "$work/tiny.json"
 says err "--force"
+touch "$work/hf/old"
 expect 0 "$pstar" export "$work/run" "$work/hf" --config "$work/tiny.json" --dtype bf16 --max-shard-size 2MB --force
 [ -s "$work/hf/model-00001-of-00002.safetensors" ] || fail "no shards: $(ls "$work/hf")"
-[ -e "$work/hf/vocab.json" ] && fail "the old folder is not gone"
+[ -e "$work/hf/old" ] && fail "the old folder is not gone"
 ls "$work" | grep -q 'hf\.' && fail "left: $(ls "$work")"
 expect 0 "$pstar" inspect "$work/hf"
 says out "2 shards of safetensors"

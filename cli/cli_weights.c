@@ -1,0 +1,51 @@
+#include "cli_weights.h"
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/mem.h"
+#include "checkpoint/weight_source.h"
+
+/* Has the run left weights? */
+static ps_status has_weights(const char *folder, bool *yes)
+{
+    char *path = NULL;
+    *yes = false;
+    PS_TRY(ps_folder_join(folder, "model.safetensors", &path));
+    *yes = ps_file_exists(path);
+    ps_mem_free(path);
+    if (*yes || !ps_folder_exists(folder)) return PS_OK;
+    path = NULL;
+    PS_TRY(ps_run_latest_checkpoint(folder, &path));
+    *yes = path != NULL;
+    ps_mem_free(path);
+    return PS_OK;
+}
+
+ps_status cli_load_weights(ps_engine *engine, const ps_options *o, const char *path)
+{
+    bool has_run = false;
+    if (path != NULL) return ps_engine_load_weights(engine, path);
+    PS_TRY(has_weights(o->train_output_dir, &has_run));
+    if (has_run || o->model_from_pretrained[0] == '\0') return ps_engine_load_weights(engine, o->train_output_dir);
+    return ps_engine_load_pretrained(engine, o->model_from_pretrained, false, NULL);
+}
+
+/* Some models come without a tokenizer. */
+static bool has_tokenizer(const char *folder)
+{
+    static const char *const files[] = {"tokenizer.json", "vocab.json", "vocab.txt"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
+        char *path = NULL;
+        const bool yes = ps_folder_join(folder, files[i], &path) == PS_OK && ps_file_exists(path);
+        ps_mem_free(path);
+        if (yes) return true;
+    }
+    return false;
+}
+
+const char *cli_tokenizer_path(const ps_options *o)
+{
+    const bool own = o->data_tokenizer[0] == '\0' && o->model_from_pretrained[0] != '\0';
+    return own && has_tokenizer(o->model_from_pretrained) ? o->model_from_pretrained : o->data_tokenizer;
+}

@@ -1,0 +1,25 @@
+#!/bin/sh
+# make demo-finetune as a test: a published model becomes a classifier in less memory than its model data takes, above 90 %
+# on texts it has not seen, and is exported. Needs build/minilm (make test-data); skipped without.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+
+[ -s build/minilm/model.safetensors ] || { echo "no build/minilm: make test-data fetches it"; exit 77; }
+
+set -- train.output_dir="$work/run" memory.disk_path="$work"
+expect 0 "$pstar" train examples/finetune.json "$@"
+cat "$work/out"
+says out "103 parameters begin as in build/minilm, 2 at random (classifier"
+says out "318.0 MB of model data, 120.0 MB of memory budget"
+expect 0 "$pstar" eval examples/finetune.json "$@" --json
+cat "$work/out"
+accuracy=$(sed -n 's/.*"accuracy": *\([0-9.]*\).*/\1/p' "$work/out")
+awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }' || fail "accuracy $accuracy, wanted above 0.9"
+expect 0 "$pstar" export "$work/run" "$work/hf"
+grep -q '"1": "state-of-the-union"' "$work/hf/config.json" || fail "the labels have no names"
+for file in model.safetensors tokenizer.json vocab.txt; do
+    [ -s "$work/hf/$file" ] || fail "$file is not exported"
+done
+expect 0 "$pstar" inspect "$work/hf"
+says out "classifier.weight"
