@@ -27,7 +27,6 @@ SAFETENSORS, SHARDED, BIN, BIN_SHARDED, BF16 = "safetensors", "sharded", "bin", 
 # name -> family and end of the class, arguments of its configuration, form of the weights
 FOLDERS = {
     "gpt2": ("GPT2", "LMHeadModel", GPT2, SAFETENSORS),
-    "gpt2_base": ("GPT2", "Model", GPT2, SAFETENSORS),
     "gpt2_bin": ("GPT2", "LMHeadModel", GPT2, BIN),
     "gpt2_cls": ("GPT2", "ForSequenceClassification", dict(GPT2, num_labels=3), SAFETENSORS),
     "llama": ("Llama", "ForCausalLM", dict(LLAMA, rope_theta=50000.0, rope_scaling=LLAMA3), SAFETENSORS),
@@ -37,7 +36,6 @@ FOLDERS = {
     "mistral_bin_sharded": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=None), BIN_SHARDED),
     "qwen2": ("Qwen2", "ForCausalLM", dict(LLAMA, tie_word_embeddings=True), SAFETENSORS),
     "qwen3": ("Qwen3", "ForCausalLM", dict(LLAMA, head_dim=16), SAFETENSORS),
-    "bert": ("Bert", "Model", BERT, SAFETENSORS),
     "bert_mlm": ("Bert", "ForMaskedLM", BERT, SAFETENSORS),
     "bert_cls_bin": ("Bert", "ForSequenceClassification", dict(BERT, num_labels=3), BIN),
 }
