@@ -53,6 +53,7 @@ section adam 'Adam against memory' "$build/bench/bench_adam"
 section checkpoint 'Checkpoints against plain files' env OMP_WAIT_POLICY=passive "$build/bench/bench_checkpoint" "$disk"
 section copy 'Copies between tiers' "$build/bench/bench_copy" "$disk"
 section op 'Kernels' "$build/bench/bench_op"
+section tokenize 'Text to tokens' "$build/bench/bench_tokenize"
 
 ours=$(field step4 step 2)
 theirs=$(sed -n 's/.*: median \([0-9.]*\) s.*/\1/p' "$scratch/torch" 2>/dev/null)

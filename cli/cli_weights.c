@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
-#include "checkpoint/weight_source.h"
+#include "checkpoint/checkpoint_folder.h"
 
 /* Has the run left weights? */
 static ps_status has_weights(const char *folder, bool *yes)
@@ -16,7 +16,7 @@ static ps_status has_weights(const char *folder, bool *yes)
     ps_mem_free(path);
     if (*yes || !ps_folder_exists(folder)) return PS_OK;
     path = NULL;
-    PS_TRY(ps_run_latest_checkpoint(folder, &path));
+    PS_TRY(ps_checkpoint_folder_of_run(folder, &path));
     *yes = path != NULL;
     ps_mem_free(path);
     return PS_OK;

@@ -10,6 +10,7 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/export.h"
 #include "checkpoint/weight_convert.h"
 #include "cli.h"
@@ -86,7 +87,7 @@ static ps_status find_config(const char *path, ps_config **out)
     PS_TRY(read_if_there(path, "summary.json", read_state_config, out));
     PS_TRY(read_if_there(path, "config.json", read_hf_config, out));
     if (*out != NULL) return PS_OK;
-    PS_TRY(ps_run_latest_checkpoint(path, &latest));
+    PS_TRY(ps_checkpoint_folder_of_run(path, &latest));
     const ps_status st = latest != NULL ? read_if_there(latest, "state.json", read_state_config, out) : PS_OK;
     ps_mem_free(latest);
     PS_TRY(st);

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli.h"
@@ -15,7 +16,7 @@
 
 typedef struct tokenize_arguments {
     const char *vocabulary, *output;
-    bool decode;
+    bool decode, added_tokens;
     char **files;
     int n_files;
 } tokenize_arguments;
@@ -33,23 +34,27 @@ static ps_status append(id_list *l, const int32_t *ids, int64_t n)
     return PS_OK;
 }
 
-static ps_status encode_file(ps_tokenizer *t, const char *path, id_list *out)
+static ps_status encode_file(ps_tokenizer *t, const char *path, bool added_tokens, id_list *out)
 {
     char *text = NULL;
-    int32_t *ids = NULL;
-    int64_t n_bytes, n;
+    int64_t n_bytes;
+    ps_encoding e = {0};
+    const ps_encode_options options = {.added_tokens = added_tokens, .bare = true};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_file_read_all(path, MAX_TEXT_BYTES, &text, &n_bytes));
-    PS_TRY_GOTO(ps_tokenizer_encode(t, text, n_bytes, &ids, &n));
-    PS_TRY_GOTO(append(out, ids, n));
-    printf("%s: %lld bytes, %lld tokens\n", path, (long long)n_bytes, (long long)n);
+    const int64_t begin = ps_clock_ns();
+    PS_TRY_GOTO(ps_tokenizer_encode_sequence(t, &options, text, n_bytes, NULL, 0, &e));
+    const double seconds = (double)(ps_clock_ns() - begin) * 1e-9;
+    PS_TRY_GOTO(append(out, e.ids, e.n));
+    printf("%s: %lld bytes, %lld tokens, %.1f MB/s\n", path, (long long)n_bytes, (long long)e.n,
+           (double)n_bytes * 1e-6 / (seconds > 0 ? seconds : 1e-9));
 out:
-    ps_mem_free(ids);
+    ps_encoding_deinit(&e);
     ps_mem_free(text);
     return st;
 }
 
-/* The files one after the other, <|endoftext|> between them. */
+/* The files one after the other, the token that ends a text (<|endoftext|>) between them. */
 static ps_status encode(ps_tokenizer *t, const tokenize_arguments *a)
 {
     id_list all = {0};
@@ -57,7 +62,7 @@ static ps_status encode(ps_tokenizer *t, const tokenize_arguments *a)
     const int32_t eot = ps_tokenizer_eot(t);
     for (int i = 0; i < a->n_files; i++) {
         if (i > 0 && eot >= 0) PS_TRY_GOTO(append(&all, &eot, 1));
-        PS_TRY_GOTO(encode_file(t, a->files[i], &all));
+        PS_TRY_GOTO(encode_file(t, a->files[i], a->added_tokens, &all));
     }
     PS_TRY_GOTO(ps_token_file_write(a->output, all.ids, all.n));
     printf("%s: %lld tokens\n", a->output, (long long)all.n);
@@ -113,6 +118,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'v': a->vocabulary = arg; return 0;
     case 'o': a->output = arg; return 0;
     case 'd': a->decode = true; return 0;
+    case 's': a->added_tokens = true; return 0;
     case ARGP_KEY_ARG: a->files[a->n_files++] = arg; return 0;
     case ARGP_KEY_END:
         if (a->vocabulary == NULL) argp_error(state, "--vocab is needed");
@@ -126,15 +132,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_tokenize(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"vocab", 'v', "FOLDER", 0, "Folder with vocab.json and merges.txt (GPT-2's byte-level BPE)", 0},
+        {"vocab", 'v', "PATH", 0, "Folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt; or such a file",
+         0},
         {"output", 'o', "FILE", 0, "Token file to write, in the format of llm.c; with --decode the text", 0},
         {"decode", 'd', NULL, 0, "Turn token files back into text", 0},
+        {"special", 's', NULL, 0, "Text that reads like a special or added token becomes it; else it is only text", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "--vocab FOLDER --output FILE.bin TEXT...\n--vocab FOLDER --decode FILE.bin...",
-        .doc = "Turn texts into one token file, <|endoftext|> between them."};
+        .args_doc = "--vocab PATH --output FILE.bin TEXT...\n--vocab PATH --decode FILE.bin...",
+        .doc = "Turn texts into one token file, the token that ends a text (<|endoftext|>) between them."};
     tokenize_arguments a = {.files = calloc((size_t)argc, sizeof *a.files)};
     if (a.files == NULL) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, 0, NULL, &a);

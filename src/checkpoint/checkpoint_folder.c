@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/mem.h"
 
 #define SAVE_PREFIX ".tmp-save-"
@@ -36,14 +37,6 @@ static int64_t step_of(const char *name)
     if (strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0) return -1;
     const int64_t step = strtoll(name + strlen(STEP_PREFIX), NULL, 10);
     return step >= 0 && strcmp(ps_checkpoint_name(step, again), name) == 0 ? step : -1;
-}
-
-ps_status ps_checkpoint_path(const char *folder, const char *name, char **out)
-{
-    const size_t bytes = strlen(folder) + strlen(name) + 2;
-    PS_TRY(ps_mem_alloc(bytes, 1, out));
-    snprintf(*out, bytes, "%s/%s", folder, name);
-    return PS_OK;
 }
 
 /* A change on disk that is made to fail for a test looks like a broken disk. */
@@ -81,8 +74,8 @@ static ps_status remove_checkpoint(const char *root, const char *name)
     char *from = NULL, *to = NULL;
     snprintf(hidden, sizeof hidden, DELETE_PREFIX "%ld-%.32s", (long)getpid(), name);
     ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_checkpoint_path(root, name, &from));
-    PS_TRY_GOTO(ps_checkpoint_path(root, hidden, &to));
+    PS_TRY_GOTO(ps_folder_join(root, name, &from));
+    PS_TRY_GOTO(ps_folder_join(root, hidden, &to));
     PS_TRY_GOTO(folder_rename(from, to));
     st = remove_folder(to);
 out:
@@ -118,7 +111,7 @@ void ps_checkpoint_folder_clean(const char *root)
         char *path = NULL;
         if (latest >= 0)
             (void)unlinkat(dirfd(d), e->d_name, 0);
-        else if (ps_checkpoint_path(root, e->d_name, &path) == PS_OK)
+        else if (ps_folder_join(root, e->d_name, &path) == PS_OK)
             (void)remove_folder(path); /* what cannot be removed now harms nobody, and is tried again next time */
         ps_mem_free(path);
     }
@@ -137,7 +130,7 @@ static ps_status read_latest(const char *root, char name[PS_CHECKPOINT_NAME_MAX]
     char *path = NULL, *text = NULL, expected[LATEST_BYTES_MAX];
     int64_t n = 0;
     ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_checkpoint_path(root, PS_CHECKPOINT_LATEST, &path));
+    PS_TRY_GOTO(ps_folder_join(root, PS_CHECKPOINT_LATEST, &path));
     PS_TRY_GOTO(ps_file_read_all(path, LATEST_BYTES_MAX, &text, &n));
     snprintf(name, PS_CHECKPOINT_NAME_MAX, "%.*s", (int)ps_min_i64((int64_t)strcspn(text, " \n"), 31), text);
     latest_text(name, expected);
@@ -156,7 +149,7 @@ out:
 static ps_status move_latest(const ps_checkpoint_folder *f)
 {
     char text[LATEST_BYTES_MAX], *path = NULL;
-    PS_TRY(ps_checkpoint_path(f->root, PS_CHECKPOINT_LATEST, &path));
+    PS_TRY(ps_folder_join(f->root, PS_CHECKPOINT_LATEST, &path));
     latest_text(f->name, text);
     const ps_status st = ps_file_write_all(path, text, (int64_t)strlen(text));
     ps_mem_free(path);
@@ -166,7 +159,7 @@ static ps_status move_latest(const ps_checkpoint_folder *f)
 static ps_status has_file(const char *folder, const char *name, bool *yes)
 {
     char *path = NULL;
-    PS_TRY(ps_checkpoint_path(folder, name, &path));
+    PS_TRY(ps_folder_join(folder, name, &path));
     *yes = ps_file_exists(path);
     ps_mem_free(path);
     return PS_OK;
@@ -189,7 +182,19 @@ ps_status ps_checkpoint_folder_find(const char *path, char **out)
         return PS_FAIL(PS_EIO, "%s: no checkpoint: it has neither " PS_CHECKPOINT_STATE " nor " PS_CHECKPOINT_LATEST,
                        path);
     PS_TRY(read_latest(path, name));
-    return ps_checkpoint_path(path, name, out);
+    return ps_folder_join(path, name, out);
+}
+
+ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
+{
+    *out = NULL;
+    char *root = NULL;
+    bool yes;
+    PS_TRY(ps_folder_join(run, "checkpoints", &root));
+    ps_status st = ps_checkpoint_folder_has_latest(root, &yes);
+    if (st == PS_OK && yes) st = ps_checkpoint_folder_find(root, out);
+    ps_mem_free(root);
+    return st;
 }
 
 /* ---- a save ---- */
@@ -210,8 +215,8 @@ ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoin
     PS_TRY_GOTO(make_folder(root, true));
     ps_checkpoint_folder_clean(root);
     PS_TRY_GOTO(ps_mem_strdup(root, &f->root));
-    PS_TRY_GOTO(ps_checkpoint_path(root, f->name, &f->final));
-    PS_TRY_GOTO(ps_checkpoint_path(root, hidden, &f->temporary));
+    PS_TRY_GOTO(ps_folder_join(root, f->name, &f->final));
+    PS_TRY_GOTO(ps_folder_join(root, hidden, &f->temporary));
     PS_TRY_GOTO(make_folder(f->temporary, false));
     return PS_OK;
 out:

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 
+#include "base/folder.h"
 #include "base/status.h"
 
 #define PS_CHECKPOINT_NAME_MAX 32
@@ -47,7 +48,8 @@ void ps_checkpoint_folder_clean(const char *root);
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
 PS_NODISCARD ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes);
 
-/* "<folder>/<name>"; freed with ps_mem_free. */
-PS_NODISCARD ps_status ps_checkpoint_path(const char *folder, const char *name, char **out);
+/* The newest checkpoint of the run in output folder `run`, in its "checkpoints"; *out is NULL when there is none, else freed
+ * with ps_mem_free. PS_EFORMAT when `latest` is damaged. */
+PS_NODISCARD ps_status ps_checkpoint_folder_of_run(const char *run, char **out);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_names.h"
@@ -58,7 +59,7 @@ static ps_status load_state(loader *l)
     char *path = NULL, *text = NULL;
     int64_t n_bytes = 0;
     ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_checkpoint_path(l->folder, PS_CHECKPOINT_STATE, &path));
+    PS_TRY_GOTO(ps_folder_join(l->folder, PS_CHECKPOINT_STATE, &path));
     PS_TRY_GOTO(ps_file_read_all(path, STATE_BYTES_MAX, &text, &n_bytes));
     PS_TRY_GOTO(ps_checkpoint_state_parse(text, n_bytes, path, &l->state));
 out:
@@ -226,7 +227,7 @@ static ps_status open_one(loader *l, int rank, int part)
     open_file *f = file_of(l, rank, part);
     ps_file *file = NULL;
     (void)ps_checkpoint_file_name((ps_checkpoint_part)part, rank, l->state.n_ranks, name);
-    PS_TRY(ps_checkpoint_path(l->folder, name, &f->path));
+    PS_TRY(ps_folder_join(l->folder, name, &f->path));
     PS_TRY(ps_file_open(f->path, &file));
     const int64_t found = ps_file_bytes(file), expected = expected_file(l, rank, part)->n_bytes;
     ps_file_close(file);

@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -68,7 +69,7 @@ static ps_status write_state(saver *s)
     int64_t n_bytes = 0;
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_checkpoint_state_render(&s->state, &text, &n_bytes));
-    PS_TRY_GOTO(ps_checkpoint_path(s->folder.temporary, PS_CHECKPOINT_STATE, &path));
+    PS_TRY_GOTO(ps_folder_join(s->folder.temporary, PS_CHECKPOINT_STATE, &path));
     PS_TRY_GOTO(ps_file_write_all(path, text, n_bytes));
     s->n_bytes += n_bytes;
 out:
@@ -173,7 +174,7 @@ static ps_status open_files(saver *s, const ps_engine *e)
     for (int part = 0; part < PS_CHECKPOINT_PART_COUNT && st == PS_OK; part++) {
         char name[PS_CHECKPOINT_FILE_NAME_MAX], *path = NULL;
         (void)ps_checkpoint_file_name((ps_checkpoint_part)part, 0, 1, name);
-        st = ps_checkpoint_path(s->folder.temporary, name, &path);
+        st = ps_folder_join(s->folder.temporary, name, &path);
         if (st == PS_OK)
             st = ps_safetensors_writer_open(path, tensors[part], part == PS_CHECKPOINT_MODEL ? n : 2 * n, &metadata, 1,
                                             &s->files[part]);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/name_index.h"
 #include "checkpoint/shard_index.h"
 #include "checkpoint/torch_pickle.h"
@@ -285,29 +286,6 @@ static ps_status has_file(const char *folder, const char *name, bool *out)
     return PS_OK;
 }
 
-ps_status ps_run_latest_checkpoint(const char *run, char **out)
-{
-    char *path = NULL, *text = NULL, *folder = NULL;
-    int64_t n = 0;
-    ps_status st;
-    *out = NULL;
-    PS_TRY_GOTO(ps_folder_join(run, "checkpoints", &folder));
-    PS_TRY_GOTO(ps_folder_join(folder, "latest", &path));
-    if (!ps_file_exists(path)) goto out;
-    PS_TRY_GOTO(ps_file_read_all(path, 4096, &text, &n));
-    /* a checksum may follow the name */
-    text[strcspn(text, " \r\n")] = '\0';
-    if (text[0] == '\0' || text[0] == '.' || strchr(text, '/') != NULL)
-        st = PS_FAIL(PS_EFORMAT, "%s: expected the name of a folder, found \"%.128s\"", path, text);
-    else
-        st = ps_folder_join(folder, text, out);
-out:
-    ps_mem_free(folder);
-    ps_mem_free(text);
-    ps_mem_free(path);
-    return st;
-}
-
 static ps_status source_add_folder(ps_weight_source *s, const char *folder, bool may_be_run);
 
 static ps_status source_add_checkpoint(ps_weight_source *s, const char *folder, bool may_be_run)
@@ -316,7 +294,7 @@ static ps_status source_add_checkpoint(ps_weight_source *s, const char *folder, 
     char *latest = NULL;
     PS_TRY(source_add_ranks(s, folder, &n_ranks));
     if (n_ranks > 0) return PS_OK;
-    if (may_be_run) PS_TRY(ps_run_latest_checkpoint(folder, &latest));
+    if (may_be_run) PS_TRY(ps_checkpoint_folder_of_run(folder, &latest));
     if (latest == NULL)
         return PS_FAIL(PS_EIO,
                        "%s: no weights in this folder: expected model.safetensors, pytorch_model.bin, one of them with "

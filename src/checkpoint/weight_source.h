@@ -53,8 +53,4 @@ void ps_weight_source_will_read(const ps_weight_source *s, int file, int64_t off
 PS_NODISCARD ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b,
                                                  int *is_equal);
 
-/* The folder that checkpoints/latest in the folder of a run names; NULL when it is not there. The caller frees it by
- * ps_mem_free. PS_EFORMAT when the file holds no name of a folder. */
-PS_NODISCARD ps_status ps_run_latest_checkpoint(const char *run, char **folder);
-
 #endif

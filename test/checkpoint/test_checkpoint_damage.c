@@ -156,10 +156,10 @@ static void test_other_run(void **state)
                  {"train_micro_batch_size_per_gpu=1", "train_micro_batch_size_per_gpu = 2"},
                  {"gradient_accumulation_steps=2", "gradient_accumulation_steps = 1"},
                  {"data.sequence_length=8", "data.sequence_length = 16"},
-                 {"model.n_layer=2", "model.n_layer = 1"},
-                 {"model.n_embd=24", "model.n_embd = 12"},
-                 {"model.n_head=2", "model.n_head = 3"},
-                 {"model.activation_function=gelu", "model.activation_function = \"gelu_new\""},
+                 {"model.n_layer=2", "model.num_hidden_layers = 1"},
+                 {"model.n_embd=24", "model.hidden_size = 12"},
+                 {"model.n_head=2", "model.num_attention_heads = 3"},
+                 {"model.activation_function=gelu", "model.hidden_act = \"gelu_new\""},
                  {"model.vocab_size=150", "model.vocab_size = 131"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         c = TINY(SMALL_MODEL, cases[i].change);

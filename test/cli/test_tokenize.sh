@@ -18,3 +18,33 @@ expect 3 "$pstar" tokenize --vocab "$work" --output "$work/c.bin" "$work/a.txt"
 head -c 1000 "$work/a.bin" >"$work/cut.bin"
 expect 2 "$pstar" train "$work/tiny.json" data.train="$work/cut.bin" train.steps=1
 says err "cut.bin"
+
+# any tokenizer: a tokenizer.json, a folder with one, a vocab.txt
+for t in qwen_like llama_like; do
+    expect 0 "$pstar" tokenize --vocab "$root/test/golden/tokenizers/$t.json" --output "$work/t.bin" "$work/a.txt"
+    says out "MB/s"
+    expect 0 "$pstar" tokenize --vocab "$root/test/golden/tokenizers/$t.json" --decode "$work/t.bin"
+    cmp -s "$work/out" "$work/a.txt" || fail "$t: decoding does not give the text back"
+done
+mkdir "$work/bert" "$work/words"
+cp "$root/test/golden/tokenizers/bert_like.json" "$work/bert/tokenizer.json"
+printf 'The whale!' >"$work/c.txt"
+expect 0 "$pstar" tokenize --vocab "$work/bert" --output "$work/c.bin" "$work/c.txt"
+expect 0 "$pstar" tokenize --vocab "$work/bert" --decode "$work/c.bin"
+says out "the whale!"
+printf '[UNK]\n[CLS]\n[SEP]\nthe\nwh\n##ale\n!\n' >"$work/words/vocab.txt"
+expect 0 "$pstar" tokenize --vocab "$work/words" --output "$work/c.bin" "$work/c.txt"
+says out "c.bin: 4 tokens"
+expect 0 "$pstar" tokenize --vocab "$work/words/vocab.txt" --decode "$work/c.bin"
+says out "the whale!"
+
+# what reads like a special token is text, unless asked for
+printf '<|im_end|>' >"$work/d.txt"
+expect 0 "$pstar" tokenize --special --vocab "$root/test/golden/tokenizers/qwen_like.json" --output "$work/d.bin" "$work/d.txt"
+says out "d.bin: 1 tokens"
+expect 0 "$pstar" tokenize --vocab "$root/test/golden/tokenizers/qwen_like.json" --output "$work/d.bin" "$work/d.txt"
+grep -q "d.bin: 1 tokens" "$work/out" && fail "a special token without --special"
+
+printf '{"model": {"type": "Unigram", "vocab": []}}' >"$work/unigram.json"
+expect 2 "$pstar" tokenize --vocab "$work/unigram.json" --output "$work/d.bin" "$work/d.txt"
+says err "unigram.json: model Unigram is not supported"

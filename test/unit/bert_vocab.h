@@ -26,7 +26,7 @@ static inline ps_tokenizer *bert_tokenizer(void)
         const char *token;
     } words[] = {{0, "[PAD]"},          {100, "[UNK]"}, {BERT_CLS, "[CLS]"}, {BERT_SEP, "[SEP]"}, {BERT_MASK, "[MASK]"},
                  {BERT_HELLO, "hello"}, {201, "x"},     {BERT_A, "a"},       {BERT_B, "b"}};
-    char text[BERT_TOKENS * 16] = "", line[16];
+    char text[BERT_TOKENS * 16] = "", line[24];
     ps_tokenizer *t = NULL;
     for (int i = 0; i < BERT_TOKENS; i++) {
         snprintf(line, sizeof line, "[unused%d]", i);

@@ -7,11 +7,13 @@
 
 #include <cmocka.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/shard_index.h"
 #include "checkpoint/weight_source.h"
 #include "temp_folder.h"
@@ -156,15 +158,17 @@ static void test_run(void **state)
     const temp_path checkpoints = temp_folder_file(&folder, "checkpoints");
     const temp_path latest = temp_folder_file(&folder, "checkpoints/latest");
     const temp_path step = temp_folder_file(&folder, "checkpoints/step-000100");
-    assert_int_equal(ps_run_latest_checkpoint(folder.path, &found), PS_OK);
+    assert_int_equal(ps_checkpoint_folder_of_run(folder.path, &found), PS_OK);
     assert_null(found);
     assert_int_equal(mkdir(checkpoints.text, 0777) | mkdir(step.text, 0777), 0);
     static const char *const bad[] = {"", "..", "a/b", "/etc"};
     for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++) {
         assert_int_equal(ps_file_write_all(latest.text, bad[i], (int64_t)strlen(bad[i])), PS_OK);
-        expect_fails(PS_EFORMAT, "latest: expected the name of a folder");
+        expect_fails(PS_EFORMAT, "latest: damaged: expected the name of a checkpoint");
     }
-    assert_int_equal(ps_file_write_all(latest.text, "step-000100 0123456789abcdef\n", 29), PS_OK);
+    char line[64];
+    snprintf(line, sizeof line, "step-000100 %016llx\n", (unsigned long long)XXH3_64bits("step-000100", 11));
+    assert_int_equal(ps_file_write_all(latest.text, line, (int64_t)strlen(line)), PS_OK);
     expect_fails(PS_EIO, "step-000100: no weights in this folder");
     write_tensors("checkpoints/step-000100/model-0-of-1.safetensors", "a", 5, NULL, 0);
     assert_int_equal(ps_weight_source_open(folder.path, &s), PS_OK);
