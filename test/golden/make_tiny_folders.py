@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tiny Hugging Face model folders with the real classes, for the round trip through pstar.
+"""Writes tiny Hugging Face model folders with transformers' own classes, to be loaded, exported and compared.
 
 usage: python3 make_tiny_folders.py DEST
 
-Works with transformers 4.4x on PyTorch 1.13 as well as with recent versions; classes that a version lacks are left out.
+DEST/<name>/ gets config.json and the weights, random ones: model.safetensors, and in some folders another form that
+models are published in (FOLDERS below). check_roundtrip.py compares such folders. Needs torch and transformers, of version 4.49
+or later; models that this version does not have are left out, and said so.
 """
+import json
 import os
 import sys
 
@@ -12,41 +15,87 @@ import torch
 import transformers
 
 LLAMA = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-             num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+             num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2,
+             pad_token_id=0)
+GPT2 = dict(vocab_size=61, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 BERT = dict(vocab_size=61, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=32, pad_token_id=0)
-GPT2 = dict(vocab_size=61, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}
 
-# folder -> class, arguments of its configuration, arguments of save_pretrained
+SAFETENSORS, SHARDED, BIN, BIN_SHARDED, BF16 = "safetensors", "sharded", "bin", "bin, sharded", "bf16"
+# name -> family and end of the class, arguments of its configuration, form of the weights
 FOLDERS = {
-    "gpt2": ("GPT2LMHeadModel", GPT2, {}),
-    "gpt2_classifier": ("GPT2ForSequenceClassification", dict(GPT2, num_labels=3), {}),
-    "llama_sharded": ("LlamaForCausalLM", dict(LLAMA, rope_theta=50000.0), {"max_shard_size": "20KB"}),
-    "mistral": ("MistralForCausalLM", dict(LLAMA, sliding_window=6), {}),
-    "qwen2_tied": ("Qwen2ForCausalLM", dict(LLAMA, tie_word_embeddings=True), {}),
-    "qwen3": ("Qwen3ForCausalLM", dict(LLAMA, head_dim=16), {}),
-    "bert_classifier": ("BertForSequenceClassification", dict(BERT, num_labels=2), {}),
-    "bert_masked": ("BertForMaskedLM", BERT, {"safe_serialization": False}),  # pytorch_model.bin
+    "gpt2": ("GPT2", "LMHeadModel", GPT2, SAFETENSORS),
+    "gpt2_bin": ("GPT2", "LMHeadModel", GPT2, BIN),
+    "gpt2_cls": ("GPT2", "ForSequenceClassification", dict(GPT2, num_labels=3), SAFETENSORS),
+    "llama": ("Llama", "ForCausalLM", dict(LLAMA, rope_theta=50000.0, rope_scaling=LLAMA3), SAFETENSORS),
+    "llama_sharded": ("Llama", "ForCausalLM", dict(LLAMA, attention_bias=True, mlp_bias=True, tie_word_embeddings=True), SHARDED),
+    "llama_bf16": ("Llama", "ForCausalLM", dict(LLAMA, head_dim=16), BF16),
+    "mistral": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=7), SAFETENSORS),
+    "mistral_bin_sharded": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=None), BIN_SHARDED),
+    "qwen2": ("Qwen2", "ForCausalLM", dict(LLAMA, tie_word_embeddings=True), SAFETENSORS),
+    "qwen3": ("Qwen3", "ForCausalLM", dict(LLAMA, head_dim=16), SAFETENSORS),
+    "bert_mlm": ("Bert", "ForMaskedLM", BERT, SAFETENSORS),
+    "bert_cls_bin": ("Bert", "ForSequenceClassification", dict(BERT, num_labels=3), BIN),
 }
+SHARD_BYTES = 20000
+
+
+def make_model(family, head, arguments):
+    torch.manual_seed(9)
+    model = getattr(transformers, family + head)(getattr(transformers, family + "Config")(**arguments))
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():  # biases and norms away from 0 and 1, so that an error in them shows
+        for name, p in model.named_parameters():
+            z = torch.randn(p.shape, generator=generator)
+            is_norm = p.dim() == 1 and name.endswith("weight")
+            p.copy_(1.0 + 0.1 * z if is_norm else 0.05 * z if p.dim() == 1 else 0.1 * z)
+    return model
+
+
+def write_bin(model, folder, sharded):
+    """pytorch_model.bin, as transformers before version 5 writes it; version 5 reads it only."""
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    weights = {n: x.contiguous() for n, x in model.state_dict().items()}
+    if not sharded:
+        torch.save(weights, os.path.join(folder, "pytorch_model.bin"))
+        return
+    names = list(weights)
+    parts = [names[: len(names) // 2], names[len(names) // 2:]]
+    index = {"metadata": {"total_size": sum(x.numel() * x.element_size() for x in weights.values())}, "weight_map": {}}
+    for i, part in enumerate(parts):
+        file = f"pytorch_model-{i + 1:05}-of-{len(parts):05}.bin"
+        torch.save({n: weights[n] for n in part}, os.path.join(folder, file))
+        index["weight_map"].update({n: file for n in part})
+    with open(os.path.join(folder, "pytorch_model.bin.index.json"), "w", encoding="utf-8") as f:
+        json.dump(index, f, indent=2)
+
+
+def write(model, folder, form):
+    os.makedirs(folder, exist_ok=True)
+    if form in (BIN, BIN_SHARDED):
+        write_bin(model, folder, form == BIN_SHARDED)
+    elif form == SHARDED:
+        model.save_pretrained(folder, max_shard_size=SHARD_BYTES, safe_serialization=True)
+    else:
+        model.to(torch.bfloat16 if form == BF16 else torch.float32).save_pretrained(folder, safe_serialization=True)
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    for name, (class_name, arguments, how) in FOLDERS.items():
-        model_class = getattr(transformers, class_name, None)
-        if model_class is None:
-            print(f"{name}: transformers {transformers.__version__} has no {class_name}")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for name, (family, head, arguments, form) in FOLDERS.items():
+        if not hasattr(transformers, family + head):
+            print(f"{name}: left out, transformers {transformers.__version__} has no {family}{head}")
             continue
-        torch.manual_seed(7)
-        model = model_class(model_class.config_class(**arguments))
-        model.save_pretrained(os.path.join(sys.argv[1], name), **how)
-        if how.get("safe_serialization") is False:  # recent versions write safetensors all the same
-            folder = os.path.join(sys.argv[1], name)
-            if os.path.exists(os.path.join(folder, "model.safetensors")):
-                os.remove(os.path.join(folder, "model.safetensors"))
-                torch.save(model.state_dict(), os.path.join(folder, "pytorch_model.bin"))
-        print(f"{name}: {class_name}")
+        folder = os.path.join(sys.argv[1], name)
+        write(make_model(family, head, arguments), folder, form)
+        files = sorted(f for f in os.listdir(folder) if not f.endswith("config.json"))
+        print(f"{name}: {', '.join(files)}")
 
 
 if __name__ == "__main__":
