@@ -47,7 +47,7 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := libcmocka-dev pkg-config xz-utils python3
+DEPS_TEST  := libcmocka-dev pkg-config xz-utils python3 ca-certificates
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
