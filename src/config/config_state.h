@@ -35,6 +35,9 @@ void ps_config_settle_model(ps_config *config);
 /* Read the config.json of model.from_pretrained, or forget it when there is none or nothing is left open; hf_config.c. */
 PS_NODISCARD ps_status ps_config_adopt(ps_config *config);
 
+/* The same from the text of a config.json; `name` is for messages. Options get their values when the next one is put. */
+PS_NODISCARD ps_status ps_hf_config_read(ps_config *config, const char *text, int64_t n_bytes, const char *name);
+
 /* The rules between options of the model. */
 PS_NODISCARD ps_status ps_config_check_model(const ps_config *config);
 

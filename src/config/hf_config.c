@@ -288,21 +288,14 @@ static ps_status config_path(const char *folder, char **out)
     return PS_OK;
 }
 
-static ps_status load_json(const char *path, json_t **root)
+static ps_status parse_json(const char *text, int64_t n_bytes, const char *path, json_t **root)
 {
-    char *text = NULL;
-    int64_t n_bytes = 0;
     json_error_t error;
-    *root = NULL;
-    PS_TRY(ps_file_read_all(path, CONFIG_BYTES_MAX, &text, &n_bytes));
     *root = json_loadb(text, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
-    ps_mem_free(text);
-    if (*root == NULL) {
-        char printable[sizeof error.text];
-        return PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", path, error.line, error.column > 0 ? error.column : 1,
-                       ps_option_printable(error.text, printable, sizeof printable));
-    }
-    return PS_OK;
+    if (*root != NULL) return PS_OK;
+    char printable[sizeof error.text];
+    return PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", path, error.line, error.column > 0 ? error.column : 1,
+                   ps_option_printable(error.text, printable, sizeof printable));
 }
 
 /* Is every option of the model given? Then the file has nothing to say: so it is for a configuration that was dumped. */
@@ -313,21 +306,31 @@ static bool is_complete(const ps_config *config)
     return true;
 }
 
+ps_status ps_hf_config_read(ps_config *config, const char *text, int64_t n_bytes, const char *name)
+{
+    json_t *root = NULL;
+    memset(config->adopted, 0, sizeof config->adopted);
+    PS_TRY(parse_json(text, n_bytes, name, &root));
+    hf_reader r = {.config = config, .path = name, .root = root};
+    const ps_status st = read_all(&r);
+    json_decref(root);
+    if (st != PS_OK) memset(config->adopted, 0, sizeof config->adopted);
+    return st;
+}
+
 ps_status ps_config_adopt(ps_config *config)
 {
     ps_status st;
-    char *path = NULL;
-    json_t *root = NULL;
+    char *path = NULL, *text = NULL;
+    int64_t n_bytes = 0;
     memset(config->adopted, 0, sizeof config->adopted);
     if (config->options.model_from_pretrained[0] == '\0' || is_complete(config)) return PS_OK;
     PS_TRY_GOTO(config_path(config->options.model_from_pretrained, &path));
-    PS_TRY_GOTO(load_json(path, &root));
-    hf_reader r = {.config = config, .path = path, .root = root};
-    PS_TRY_GOTO(read_all(&r));
+    PS_TRY_GOTO(ps_file_read_all(path, CONFIG_BYTES_MAX, &text, &n_bytes));
+    PS_TRY_GOTO(ps_hf_config_read(config, text, n_bytes, path));
 out:
-    json_decref(root);
+    ps_mem_free(text);
     ps_mem_free(path);
-    if (st != PS_OK) memset(config->adopted, 0, sizeof config->adopted);
     return st;
 }
 
@@ -448,20 +451,23 @@ static void write_labels(const ps_options *o, json_t *root)
     json_object_set_new(root, "label2id", ids);
 }
 
-/* What the folder that the model came from says, or an empty object. */
+/* What the folder that the model came from says, or an empty object: it may be gone, or be another one by now. */
 static ps_status read_origin(const ps_config *config, json_t **root)
 {
-    char *path = NULL;
+    char *path = NULL, *text = NULL;
+    int64_t n_bytes = 0;
     *root = NULL;
     if (config->options.model_from_pretrained[0] != '\0') {
         PS_TRY(config_path(config->options.model_from_pretrained, &path));
-        if (ps_file_exists(path) && load_json(path, root) == PS_OK && !json_is_object(*root)) {
-            json_decref(*root);
-            *root = NULL;
-        }
+        if (ps_file_exists(path) && ps_file_read_all(path, CONFIG_BYTES_MAX, &text, &n_bytes) == PS_OK)
+            (void)!parse_json(text, n_bytes, path, root);
+        ps_mem_free(text);
         ps_mem_free(path);
     }
-    if (*root == NULL) *root = json_object();
+    if (!json_is_object(*root)) {
+        json_decref(*root);
+        *root = json_object();
+    }
     return *root != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for a config.json");
 }
 
