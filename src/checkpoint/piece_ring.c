@@ -21,7 +21,8 @@ struct ps_piece_ring {
     int64_t bytes, part_bytes_max;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int64_t head, tail;  /* bytes ever put and ever given back: head - tail are in use. Under the lock */
+    int64_t head,
+        tail; /* bytes put and given back since the ring was last empty: head - tail are in use. Under the lock */
     int64_t taken_bytes; /* of the piece handed out last, given back by the next take */
     bool closed;
 };
@@ -68,8 +69,18 @@ static void ring_publish(ps_piece_ring *r, const ring_record *record, int64_t by
     pthread_mutex_unlock(&r->lock);
 }
 
+/* Nothing is under way: begin at the front again, where the block is in the cache. A large block is for the worst case; going
+ * round in all of it would touch memory that is not needed. */
+static void ring_rewind(ps_piece_ring *r)
+{
+    pthread_mutex_lock(&r->lock);
+    if (r->head == r->tail) r->head = r->tail = 0;
+    pthread_mutex_unlock(&r->lock);
+}
+
 void *ps_piece_ring_reserve(ps_piece_ring *r, int64_t wanted_bytes, int64_t *n_bytes)
 {
+    ring_rewind(r);
     const int64_t part = ps_min_i64(wanted_bytes, r->part_bytes_max);
     int64_t to_end = r->bytes - r->head % r->bytes;
     if (to_end < RING_UNIT + ps_min_i64(part, PART_BYTES_MIN)) {
