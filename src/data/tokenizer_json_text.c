@@ -3,6 +3,9 @@
 
 #include "data/tokenizer_json.h"
 
+/* \w of Rust's regular expressions, which Whitespace is made of; that of Oniguruma differs. */
+#define RUST_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
+
 enum { DEPTH_MAX = 8 }; /* of Sequences in Sequences */
 
 static ps_status refuse(const char *file, const char *what, const char *type)
@@ -190,7 +193,7 @@ static ps_status pretokenizer_read(ps_tokenizer *t, const char *file, json_t *co
     if (!is_one_of(type, "Whitespace")) return refuse(file, "pre_tokenizer", type);
     PS_TRY(pretokenizer_add(t, file, PS_PRETOKENIZE_WHITE_SPACE, &step));
     PS_TRY(pretokenizer_add(t, file, PS_PRETOKENIZE_REGEX, &step));
-    return ps_regex_create("\\w+|[^\\w\\s]+", false, file, &step->regex);
+    return ps_regex_create("[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", false, file, &step->regex);
 }
 
 ps_status ps_json_read_pretokenizer(ps_tokenizer *t, const char *file, json_t *component, bool *is_byte_level)
