@@ -119,7 +119,8 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     PS_TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
     const ps_options *o = ps_config_options(g->config);
     if (o->data_tokenizer[0] == '\0')
-        return PS_FAIL(PS_EINVAL, "data.tokenizer is not set: name the folder with tokenizer.json, or vocab.json and merges.txt");
+        return PS_FAIL(PS_EINVAL,
+                       "data.tokenizer is not set: name the folder with tokenizer.json, or vocab.json and merges.txt");
     PS_TRY(ps_tokenizer_open(o->data_tokenizer, &g->tokenizer));
     int32_t *prompt = NULL;
     PS_TRY(ps_tokenizer_encode(g->tokenizer, a->prompt, (int64_t)strlen(a->prompt), &prompt, &g->n_text));

@@ -132,7 +132,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_tokenize(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"vocab", 'v', "PATH", 0, "Folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt; or such a file", 0},
+        {"vocab", 'v', "PATH", 0, "Folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt; or such a file",
+         0},
         {"output", 'o', "FILE", 0, "Token file to write, in the format of llm.c; with --decode the text", 0},
         {"decode", 'd', NULL, 0, "Turn token files back into text", 0},
         {"special", 's', NULL, 0, "Text that reads like a special or added token becomes it; else it is only text", 0},

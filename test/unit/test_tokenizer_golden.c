@@ -145,7 +145,8 @@ static void test_components(void **state)
         ps_tokenizer *t;
         int32_t *ids;
         int64_t n;
-        if (ps_tokenizer_create_json("t.json", file, (int64_t)strlen(file), &t) != PS_OK) fail_msg("%s", ps_last_error());
+        if (ps_tokenizer_create_json("t.json", file, (int64_t)strlen(file), &t) != PS_OK)
+            fail_msg("%s", ps_last_error());
         assert_int_equal(ps_tokenizer_encode(t, text, golden_component_bytes, &ids, &n), PS_OK);
         if (n != golden_components[k].n_ids || XXH3_64bits(ids, (size_t)n * 4) != golden_components[k].hash) {
             print_error("%s %s: %lld ids, expected %lld\n", golden_components[k].normalizer,
