@@ -205,6 +205,96 @@ static void test_endless_marks(void **state)
     ps_tokenizer_close(t);
 }
 
+static ps_tokenizer *open_with(const char *path, const char *value)
+{
+    char *file = file_with(QWEN_LIKE, path, value);
+    ps_tokenizer *t;
+    assert_int_equal(ps_tokenizer_create_json("t.json", file, (int64_t)strlen(file), &t), PS_OK);
+    free(file);
+    return t;
+}
+
+static void test_longest_added_token(void **state)
+{
+    (void)state;
+    ps_encoding e;
+    ps_tokenizer *t =
+        open_with("added_tokens", "[{\"id\": 2001, \"content\": \"<x\"}, {\"id\": 2002, \"content\": \"<x>\"},"
+                                  " {\"id\": 2004, \"content\": \"x>y\"}]");
+    assert_int_equal(
+        ps_tokenizer_encode_sequence(t, &(ps_encode_options){.added_tokens = true}, "<x><x", 5, NULL, 0, &e), PS_OK);
+    assert_int_equal(e.n, 2);
+    assert_int_equal(e.ids[0], 2002);
+    assert_int_equal(e.ids[1], 2001);
+    assert_int_equal(ps_tokenizer_vocab_size(t), 2005);
+    int64_t n;
+    assert_null(ps_tokenizer_token(t, 2003, &n)); /* a hole */
+    ps_encoding_deinit(&e);
+    ps_tokenizer_close(t);
+}
+
+/* BERT: [CLS] a [SEP] b [SEP], the last two of type 1. RoBERTa: <s> a </s> </s> b </s>, all of type 0. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *post;
+        int n;
+        int32_t ids[6], types[6];
+    } cases[] = {
+        {"{\"type\": \"BertProcessing\", \"cls\": [\"x\", 7], \"sep\": [\"y\", 8]}",
+         5,
+         {7, -1, 8, -1, 8},
+         {0, 0, 0, 1, 1}},
+        {"{\"type\": \"RobertaProcessing\", \"cls\": [\"x\", 7], \"sep\": [\"y\", 8], \"trim_offsets\": true}",
+         6,
+         {7, -1, 8, 8, -1, 8},
+         {0}},
+        {"{\"type\": \"ByteLevel\", \"trim_offsets\": true}", 2, {-1, -1}, {0, 1}},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        ps_tokenizer *t = open_with("post_processor", cases[i].post);
+        ps_encoding e;
+        const int32_t a = ps_tokenizer_find(t, "a");
+        assert_int_equal(ps_tokenizer_encode_sequence(t, &(ps_encode_options){0}, "a", 1, "a", 1, &e), PS_OK);
+        assert_int_equal(e.n, cases[i].n);
+        for (int k = 0; k < cases[i].n; k++) {
+            assert_int_equal(e.ids[k], cases[i].ids[k] < 0 ? a : cases[i].ids[k]);
+            assert_int_equal(e.type_ids[k], cases[i].types[k]);
+        }
+        ps_encoding_deinit(&e);
+        ps_tokenizer_close(t);
+    }
+}
+
+/* The space goes before the text, not into it behind malformed bytes. */
+static void test_prefix_space(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"a", " a"},
+                                           {" a", " a"},
+                                           {"\xFF"
+                                            "a",
+                                            "\xFF"
+                                            "a"},
+                                           {"a\xFF"
+                                            "b",
+                                            " a\xFF"
+                                            "b"}};
+    ps_tokenizer *t = open_with("pre_tokenizer", "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}");
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        int32_t *ids;
+        char *back;
+        int64_t n, n_back;
+        assert_int_equal(ps_tokenizer_encode(t, cases[i][0], (int64_t)strlen(cases[i][0]), &ids, &n), PS_OK);
+        assert_int_equal(ps_tokenizer_decode(t, ids, n, &back, &n_back), PS_OK);
+        assert_string_equal(back, cases[i][1]);
+        ps_mem_free(back);
+        ps_mem_free(ids);
+    }
+    ps_tokenizer_close(t);
+}
+
 static void test_max_length(void **state)
 {
     (void)state;
@@ -386,6 +476,9 @@ int main(void)
         cmocka_unit_test(test_special_tokens_are_text_unless_asked_for),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_endless_marks),
+        cmocka_unit_test(test_longest_added_token),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_prefix_space),
         cmocka_unit_test(test_max_length),
         cmocka_unit_test(test_vocab_txt),
         cmocka_unit_test(test_roles),
