@@ -11,7 +11,7 @@
 
 /* What stands for the escapes inside of [...]. Ranges, where ranges do: PCRE2 tests them by a bitmap. */
 #define SPACE "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORD "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 #define PATTERN_BYTES_MAX 16384
 
@@ -78,6 +78,7 @@ static ps_status translate_property(translation *t)
     }
     for (size_t i = 0; i < PS_ARRAY_LEN(scripts) && prefix == NULL; i++)
         if (strlen(scripts[i]) == n && memcmp(scripts[i], name, n) == 0) prefix = "sc:";
+    if (n == 10 && memcmp(name, "Alphabetic", n) == 0) prefix = "";
     if (prefix == NULL) return translation_refuse(t, (size_t)(close + 1 - p), "this property is not supported");
     PS_TRY(ps_text_append(&t->out, p, 3 + is_not));
     PS_TRY(translation_put(t, prefix));

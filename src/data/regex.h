@@ -4,8 +4,9 @@
  * what does not is spelled out (\s, \w, script names) or refused by name, so that a pattern never splits differently:
  *
  *     \s \S   Unicode's White_Space, which PCRE2's \s is not quite (it has U+180E)
- *     \w      Alphabetic, marks, numbers and Pc, where PCRE2 10.42 has letters, numbers and "_"; \W only outside of [...]
- *     \p{..}  general categories, and the scripts of a list
+ *     \w      Alphabetic, marks, Nd and Pc, and the fractions and powers below U+0100, where PCRE2 10.42 has letters,
+ *             numbers and "_"; \W only outside of [...]
+ *     \p{..}  general categories, Alphabetic, and the scripts of a list
  *     ^ $     at every line, as Ruby has it
  *     refused: \b \h \G \K and other letters, named and conditional groups, options within a pattern, [a&&b], [[...]],
  *             {,n}, {n}+, (*VERB)

@@ -3,6 +3,9 @@
 
 #include "data/tokenizer_json.h"
 
+/* \w of Rust's regular expressions, which Whitespace is made of; that of Oniguruma differs. */
+#define RUST_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
+
 enum { DEPTH_MAX = 8 }; /* of Sequences in Sequences */
 
 static ps_status refuse(const char *file, const char *what, const char *type)
@@ -10,7 +13,7 @@ static ps_status refuse(const char *file, const char *what, const char *type)
     return PS_FAIL(PS_EFORMAT, "%s: %s %.64s is not supported", file, what, type);
 }
 
-static bool is_one_of(const char *type, const char *name)
+static bool type_is(const char *type, const char *name)
 {
     return strcmp(type, name) == 0;
 }
@@ -67,17 +70,19 @@ static ps_status normalizer_read(ps_normalizer *z, const char *file, json_t *com
     const ps_json_place at = {file, "normalizer"};
     const char *type;
     PS_TRY(ps_json_get_type(&at, component, &type));
-    if (is_one_of(type, "BertNormalizer")) return normalizer_read_bert(z, &at, component);
-    if (is_one_of(type, "Sequence")) {
+    if (type_is(type, "BertNormalizer")) return normalizer_read_bert(z, &at, component);
+    if (type_is(type, "Sequence")) {
         json_t *items, *item;
         size_t i;
         PS_TRY(sequence_items(&at, component, "normalizers", depth, &items));
         json_array_foreach(items, i, item) PS_TRY(normalizer_read(z, file, item, depth + 1));
         return PS_OK;
     }
-    PS_TRY(ps_json_check_keys(&at, component, "type"));
     for (size_t i = 0; i < PS_ARRAY_LEN(plain); i++)
-        if (is_one_of(type, plain[i].type)) return normalizer_add(z, file, plain[i].step);
+        if (type_is(type, plain[i].type)) {
+            PS_TRY(ps_json_check_keys(&at, component, "type"));
+            return normalizer_add(z, file, plain[i].step);
+        }
     return refuse(file, "normalizer", type);
 }
 
@@ -166,7 +171,7 @@ static ps_status pretokenizer_read(ps_tokenizer *t, const char *file, json_t *co
     const char *type;
     ps_pretokenizer_step *step = NULL;
     PS_TRY(ps_json_get_type(&at, component, &type));
-    if (is_one_of(type, "Sequence")) {
+    if (type_is(type, "Sequence")) {
         json_t *items, *item;
         size_t i;
         PS_TRY(sequence_items(&at, component, "pretokenizers", depth, &items));
@@ -175,22 +180,23 @@ static ps_status pretokenizer_read(ps_tokenizer *t, const char *file, json_t *co
     }
     if (*is_byte_level) /* its pieces are characters of the byte alphabet, which those here are not */
         return PS_FAIL(PS_EFORMAT, "%s: pre_tokenizer %.64s after ByteLevel is not supported", file, type);
-    *is_byte_level = is_one_of(type, "ByteLevel");
+    *is_byte_level = type_is(type, "ByteLevel");
     if (*is_byte_level) return byte_level_read(t, file, component);
-    if (is_one_of(type, "Split")) return split_read(t, file, component);
-    if (is_one_of(type, "Digits")) return digits_read(t, file, component);
-    if (is_one_of(type, "Punctuation")) {
+    if (type_is(type, "Split")) return split_read(t, file, component);
+    if (type_is(type, "Digits")) return digits_read(t, file, component);
+    if (type_is(type, "Punctuation")) {
         PS_TRY(ps_json_check_keys(&at, component, "type behavior"));
         PS_TRY(pretokenizer_add(t, file, PS_PRETOKENIZE_PUNCTUATION, &step));
         return split_read_behavior(&at, component, &step->behavior);
     }
+    const bool is_bert = type_is(type, "BertPreTokenizer"), is_words = type_is(type, "Whitespace");
+    if (!is_bert && !is_words && !type_is(type, "WhitespaceSplit")) return refuse(file, "pre_tokenizer", type);
     PS_TRY(ps_json_check_keys(&at, component, "type"));
-    if (is_one_of(type, "BertPreTokenizer")) return pretokenizer_add(t, file, PS_PRETOKENIZE_BERT, &step);
-    if (is_one_of(type, "WhitespaceSplit")) return pretokenizer_add(t, file, PS_PRETOKENIZE_WHITE_SPACE, &step);
-    if (!is_one_of(type, "Whitespace")) return refuse(file, "pre_tokenizer", type);
+    if (is_bert) return pretokenizer_add(t, file, PS_PRETOKENIZE_BERT, &step);
     PS_TRY(pretokenizer_add(t, file, PS_PRETOKENIZE_WHITE_SPACE, &step));
+    if (!is_words) return PS_OK;
     PS_TRY(pretokenizer_add(t, file, PS_PRETOKENIZE_REGEX, &step));
-    return ps_regex_create("\\w+|[^\\w\\s]+", false, file, &step->regex);
+    return ps_regex_create("[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", false, file, &step->regex);
 }
 
 ps_status ps_json_read_pretokenizer(ps_tokenizer *t, const char *file, json_t *component, bool *is_byte_level)
@@ -273,7 +279,7 @@ static ps_status template_read(ps_tokenizer *t, const ps_json_place *at, json_t 
                 template_add_special(t, at, json_object_get(component, "special_tokens"), name, (int32_t)type, form));
             continue;
         }
-        if (!is_one_of(name, "A") && !is_one_of(name, "B"))
+        if (!type_is(name, "A") && !type_is(name, "B"))
             return PS_FAIL(PS_EFORMAT, "%s: %s: sequence \"%.64s\", expected A or B", at->file, at->part, name);
         n_sequences[name[0] == 'B']++;
         PS_TRY(ps_template_add(form, name[0] == 'A' ? PS_PART_A : PS_PART_B, (int32_t)type, at->file));
@@ -289,20 +295,20 @@ static ps_status post_read(ps_tokenizer *t, const char *file, json_t *component,
     const ps_json_place at = {file, "post_processor"};
     const char *type;
     PS_TRY(ps_json_get_type(&at, component, &type));
-    if (is_one_of(type, "Sequence")) {
+    if (type_is(type, "Sequence")) {
         json_t *items, *item;
         size_t i;
         PS_TRY(sequence_items(&at, component, "processors", depth, &items));
         json_array_foreach(items, i, item) PS_TRY(post_read(t, file, item, depth + 1, adds));
         return PS_OK;
     }
-    if (is_one_of(type, "ByteLevel")) /* changes offsets only */
+    if (type_is(type, "ByteLevel")) /* changes offsets only */
         return ps_json_check_keys(&at, component, "type add_prefix_space trim_offsets use_regex");
     if (*adds) return PS_FAIL(PS_EFORMAT, "%s: a second post_processor, %.64s, is not supported", file, type);
     *adds = true;
-    if (is_one_of(type, "BertProcessing")) return post_read_bert(t, file, component, false);
-    if (is_one_of(type, "RobertaProcessing")) return post_read_bert(t, file, component, true);
-    if (!is_one_of(type, "TemplateProcessing")) return refuse(file, "post_processor", type);
+    if (type_is(type, "BertProcessing")) return post_read_bert(t, file, component, false);
+    if (type_is(type, "RobertaProcessing")) return post_read_bert(t, file, component, true);
+    if (!type_is(type, "TemplateProcessing")) return refuse(file, "post_processor", type);
     const ps_json_place at_template = {file, "post_processor TemplateProcessing"};
     PS_TRY(ps_json_check_keys(&at_template, component, "type single pair special_tokens"));
     PS_TRY(template_read(t, &at_template, component, "single", &t->post.single));
@@ -323,11 +329,11 @@ ps_status ps_json_read_decoder(ps_tokenizer *t, const char *file, json_t *compon
     const char *type, *prefix;
     if (component == NULL || json_is_null(component)) return refuse(file, "a file without", "decoder");
     PS_TRY(ps_json_get_type(&at, component, &type));
-    if (is_one_of(type, "ByteLevel") && !t->is_wordpiece) {
+    if (type_is(type, "ByteLevel") && !t->is_wordpiece) {
         t->decoder = PS_DECODE_BYTES;
         return ps_json_check_keys(&at, component, "type add_prefix_space trim_offsets use_regex");
     }
-    if (!is_one_of(type, "WordPiece") || !t->is_wordpiece) return refuse(file, "decoder", type);
+    if (!type_is(type, "WordPiece") || !t->is_wordpiece) return refuse(file, "decoder", type);
     t->decoder = PS_DECODE_WORDPIECE;
     t->decoder_cleanup = true;
     PS_TRY(ps_json_check_keys(&at, component, "type prefix cleanup"));

@@ -58,27 +58,26 @@ static ps_status vocab_store(ps_vocab *v, int32_t id, const ps_vocab_entry *e, b
                              const char *name)
 {
     const int64_t begin = v->offset[id];
+    const int cut = (int)ps_min_i64(e->n_bytes, 64); /* for messages: the text has no zero byte behind it */
     v->offset[id + 1] = begin;
     if (e->text == NULL) return PS_OK;
-    const int n_shown = (int)ps_min_i64(e->n_bytes, 64); /* a line of vocab.txt has no end of its own */
     const bool is_written_in_bytes = byte_level && (e->flags & PS_TOKEN_IS_ADDED) == 0;
     int64_t n = is_written_in_bytes ? ps_vocab_text_to_bytes(e->text, e->n_bytes, v->bytes + begin) : -1;
     v->flags[id] = (uint8_t)(e->flags | PS_TOKEN_IS_THERE);
     if (n < 0) {
         if (strict)
             return PS_FAIL(PS_EFORMAT, "%s: token %d, \"%.*s\", has a character outside of GPT-2's byte alphabet", name,
-                           id, n_shown, e->text);
+                           id, cut, e->text);
         memcpy(v->bytes + begin, e->text, (size_t)e->n_bytes);
         n = e->n_bytes;
         if (byte_level) v->flags[id] |= PS_TOKEN_IS_RAW;
     }
-    if (n == 0) return PS_FAIL(PS_EFORMAT, "%s: token %d, \"%.*s\", is empty", name, id, n_shown, e->text);
+    if (n == 0) return PS_FAIL(PS_EFORMAT, "%s: token %d, \"%.*s\", is empty", name, id, cut, e->text);
     v->offset[id + 1] = begin + n;
     if ((v->flags[id] & (PS_TOKEN_IS_RAW | PS_TOKEN_IS_ADDED)) != 0) return PS_OK;
     int32_t *slot = vocab_slot(v, v->bytes + begin, n);
     if (*slot >= 0)
-        return PS_FAIL(PS_EFORMAT, "%s: token \"%.*s\" is there twice, as %d and %d", name, n_shown, e->text, *slot,
-                       id);
+        return PS_FAIL(PS_EFORMAT, "%s: token \"%.*s\" is there twice, as %d and %d", name, cut, e->text, *slot, id);
     *slot = id;
     return PS_OK;
 }

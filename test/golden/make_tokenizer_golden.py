@@ -9,10 +9,15 @@ The text is not committed, only what it is made of: tokenizer_fragments.bin, byt
 data/text. mixed_text() here and in the test are the same few lines. Hashes are XXH3 (64 bits) over the ids as little-
 endian int32, and over each block of 16384 ids, so that a difference is located.
 """
-import glob, lzma, os, random, struct, sys, unicodedata
+import json
+import lzma
+import random
+import struct
+import sys
+import unicodedata
 
 import xxhash
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 FOLDER = "test/golden/tokenizers/"
 FRAGMENTS = "test/golden/tokenizer_fragments.bin"
@@ -90,7 +95,6 @@ def train():
         t.post_processor = processors.ByteLevel(trim_offsets=False)
         return t
 
-    from tokenizers import AddedToken
     qwen = byte_level(QWEN_SPLIT)
     qwen.normalizer = normalizers.NFC()
     qwen.train_from_iterator(text, trainers.BpeTrainer(vocab_size=2000, initial_alphabet=bytes_, show_progress=False))
@@ -106,7 +110,6 @@ def train():
     llama.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
         single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1",
         special_tokens=[("<|begin_of_text|>", bos)])])
-    import json
     data = json.loads(llama.to_str())
     data["model"]["ignore_merges"] = True
     words = [w for w in data["model"]["vocab"] if len(w) > 4][::3]  # no longer reached by merging
@@ -162,6 +165,40 @@ CASES = [  # text, second text or None, max_length
     ("a b", "the captain of the whale ship and the sea", 8), ("of the whale", "the captain", 4), ("x" * 120 + " y", None, 0),
     ("<|im_start|>user\nHi!<|im_end|>\n", None, 0),
 ]
+def split(pattern, behavior="Isolated", invert=False, kind="Regex"):
+    return {"type": "Split", "pattern": {kind: pattern}, "behavior": behavior, "invert": invert}
+
+
+def sequence(kind, items):
+    return {"type": "Sequence", kind: items}
+
+
+# The parts of qwen_like.json in place of which others stand: every normalizer, every way to split.
+COMPONENTS = [(n, "GPT2") for n in (
+    None, {"type": "NFC"}, {"type": "NFD"}, {"type": "NFKC"}, {"type": "NFKD"}, {"type": "Lowercase"}, {"type": "StripAccents"},
+    sequence("normalizers", [{"type": "NFD"}, {"type": "StripAccents"}, {"type": "Lowercase"}, {"type": "NFC"}]),
+    {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": False},
+    {"type": "BertNormalizer", "clean_text": False, "handle_chinese_chars": False, "strip_accents": True, "lowercase": False},
+    {"type": "BertNormalizer", "clean_text": False, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True})]
+COMPONENTS += [(None, p) for p in (
+    "PREFIX", {"type": "BertPreTokenizer"}, {"type": "WhitespaceSplit"}, {"type": "Whitespace"}, {"type": "Digits", "individual_digits": True},
+    {"type": "Digits", "individual_digits": False}, {"type": "Punctuation", "behavior": "Isolated"},
+    {"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Punctuation", "behavior": "MergedWithNext"},
+    split(r"\s+", "Removed"), split(r"\s+", "MergedWithPrevious"), split(r"\s", "MergedWithNext"), split(r"\p{L}", "Contiguous"),
+    split(r"\w+|\d", "Removed", True), split(r"\w+", "Isolated", True), split(" ", "MergedWithPrevious", False, "String"),
+    split(".", "Isolated", False, "String"), split(r"(?i)the|[^\S\n]+", "Isolated"), split(r"\p{Han}+|[\p{Cyrillic}\p{M}]+|\W"),
+    split(r"(?=[A-Z])|(?<=[.,])"), split(r"^.|$"), split(r"\x41|[\x{300}-\x{36f}]++|\u00e9"),
+    sequence("pretokenizers", [split(r"[\r\n]"), split(r"\p{N}{1,3}(?!\d)", "Isolated"), {"type": "Punctuation", "behavior": "Removed"}]))]
+
+
+def component(data, normalizer, pre_tokenizer):
+    byte_level = {"type": "ByteLevel", "add_prefix_space": pre_tokenizer == "PREFIX", "trim_offsets": False, "use_regex": isinstance(pre_tokenizer, str)}
+    data["normalizer"] = normalizer
+    data["pre_tokenizer"] = (byte_level if isinstance(pre_tokenizer, str) else
+                             sequence("pretokenizers", [pre_tokenizer, byte_level]))
+    data["added_tokens"] = []
+
+
 FILES = ["data/gpt2", "data/qwen3/tokenizer.json.xz"] + [FOLDER + n for n in ("qwen_like.json", "llama_like.json", "bert_like.json")]
 
 
@@ -180,6 +217,17 @@ def write():
         decoded = xxhash.xxh3_64_intdigest(t.decode(ids, skip_special_tokens=False).encode())
         print('    {"%s", %d, 0x%016xu, 0x%016xu, %d, {%s}},' % (path, len(ids), hash_ids(ids), decoded, len(blocks),
                                                          ", ".join("0x%016xu" % b for b in blocks)))
+    print("};")
+    head = text[:60000]
+    print("/* qwen_like.json without added tokens and with other parts, over the beginning of the text */")
+    print("enum { golden_component_bytes = %d };" % len(head.encode()))
+    print("static const struct { const char *normalizer, *pre_tokenizer; int64_t n_ids; uint64_t hash; } golden_components[] = {")
+    for normalizer, pre_tokenizer in COMPONENTS:
+        data = json.load(open(FOLDER + "qwen_like.json", encoding="utf-8"))
+        component(data, normalizer, pre_tokenizer)
+        ids = Tokenizer.from_str(json.dumps(data)).encode(head, add_special_tokens=False).ids
+        print("    {%s, %s, %d, 0x%016xu}," % (c_string(json.dumps(data["normalizer"])), c_string(json.dumps(data["pre_tokenizer"])),
+                                          len(ids), hash_ids(ids)))
     print("};")
     print("/* added tokens found in the text, special tokens around it */")
     print("static const struct { int tokenizer; const char *a, *b; int64_t max_length; int n; int32_t ids[160], types[160]; "

@@ -3,9 +3,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 #include <xxhash.h>
 
 #include "base/base.h"
@@ -128,6 +130,37 @@ static void test_sequences(void **state)
     }
 }
 
+/* Every normalizer and every way to split, put into the file of a small vocabulary. */
+static void test_components(void **state)
+{
+    (void)state;
+    int n_wrong = 0;
+    for (size_t k = 0; k < PS_ARRAY_LEN(golden_components); k++) {
+        json_t *root = json_load_file("test/golden/tokenizers/qwen_like.json", 0, NULL);
+        assert_non_null(root);
+        json_object_set_new(root, "added_tokens", json_array());
+        json_object_set_new(root, "normalizer", json_loads(golden_components[k].normalizer, JSON_DECODE_ANY, NULL));
+        json_object_set_new(root, "pre_tokenizer", json_loads(golden_components[k].pre_tokenizer, 0, NULL));
+        char *file = json_dumps(root, 0);
+        ps_tokenizer *t;
+        int32_t *ids;
+        int64_t n;
+        if (ps_tokenizer_create_json("t.json", file, (int64_t)strlen(file), &t) != PS_OK)
+            fail_msg("%s", ps_last_error());
+        assert_int_equal(ps_tokenizer_encode(t, text, golden_component_bytes, &ids, &n), PS_OK);
+        if (n != golden_components[k].n_ids || XXH3_64bits(ids, (size_t)n * 4) != golden_components[k].hash) {
+            print_error("%s %s: %lld ids, expected %lld\n", golden_components[k].normalizer,
+                        golden_components[k].pre_tokenizer, (long long)n, (long long)golden_components[k].n_ids);
+            n_wrong++;
+        }
+        ps_mem_free(ids);
+        ps_tokenizer_close(t);
+        free(file);
+        json_decref(root);
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
 static void test_qwen3(void **state)
 {
     (void)state;
@@ -148,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixed_text),
         cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_components),
         cmocka_unit_test(test_qwen3),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
