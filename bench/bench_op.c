@@ -1,11 +1,13 @@
 /* bench_op.c - time of each kernel on the shapes of GPT-2 124M in bf16, with 256 rows (B = 4, T = 64) and 1024 (B = 1,
- * T = 1024).
+ * T = 1024); and of what Llama has instead: "12/4 x 64" are 12 query heads that share 4 key and value heads, "w 256" a
+ * window of 256.
  *
  * usage: bench_op [ROUNDS [NAME]]     (default 15 rounds; NAME: only the operators whose name contains it)
  *
  * Rates are those of cost.h: arithmetic and traffic that the operation must do. Operands of small operators stay in the
  * caches from round to round, so their GB/s may pass those of memory. `calls` is how often a step does it, without
  * activation checkpointing (0: not at all, or as often as there are chunks); `ms a step` is calls times the least time. */
+#include <math.h>
 #include <string.h>
 
 #include "bench.h"
@@ -183,47 +185,65 @@ static void bench_gelu(bench *b)
     run(b, PS_OP_gelu_bwd, "3072", N_LAYERS, &g);
 }
 
-static void bench_attention(bench *b)
+/* q, k and v packed in one array as GPT-2 has them, or apart when there are fewer key and value heads. */
+static void bench_attention(bench *b, const char *shape, int64_t n_kv_heads, int64_t window, int calls)
 {
-    uint16_t *qkv = take_bf16(b, b->rows * 3 * C), *dqkv = take_bf16(b, b->rows * 3 * C);
+    const bool is_packed = n_kv_heads == H;
+    const int64_t kv = n_kv_heads * D, q_stride = is_packed ? 3 * C : C, kv_stride = is_packed ? 3 * C : kv;
+    uint16_t *const q = take_bf16(b, b->rows * 3 * C), *const dq = take_bf16(b, b->rows * 3 * C);
+    uint16_t *const k = q + (is_packed ? C : b->rows * C), *const dk = dq + (is_packed ? C : b->rows * C);
+    uint16_t *const v = k + (is_packed ? C : b->rows * kv), *const dv = dk + (is_packed ? C : b->rows * kv);
     op_args f = {.attention_fwd = {.y = take_bf16(b, b->rows * C),
                                    .lse = take_f32(b, b->rows * H),
-                                   .q = qkv,
-                                   .k = qkv + C,
-                                   .v = qkv + 2 * C,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
                                    .B = b->B,
                                    .T = b->T,
                                    .H = H,
-                                   .KV = H,
-                                   .q_stride = 3 * C,
-                                   .kv_stride = 3 * C,
+                                   .KV = n_kv_heads,
+                                   .q_stride = q_stride,
+                                   .kv_stride = kv_stride,
+                                   .window = window,
                                    .D = D,
                                    .scale = 0.125f,
                                    .causal = true,
                                    .dtype = PS_DTYPE_BF16}};
     WITH_WORKSPACE(b, attention_fwd, f);
-    run(b, PS_OP_attention_fwd, "12 x 64", N_LAYERS, &f);
-    op_args g = {.attention_bwd = {.dq = dqkv,
-                                   .dk = dqkv + C,
-                                   .dv = dqkv + 2 * C,
+    run(b, PS_OP_attention_fwd, shape, calls, &f);
+    op_args g = {.attention_bwd = {.dq = dq,
+                                   .dk = dk,
+                                   .dv = dv,
                                    .dy = take_bf16(b, b->rows * C),
                                    .y = take_bf16(b, b->rows * C),
-                                   .q = qkv,
-                                   .k = qkv + C,
-                                   .v = qkv + 2 * C,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
                                    .lse = take_f32(b, b->rows * H),
                                    .B = b->B,
                                    .T = b->T,
                                    .H = H,
-                                   .KV = H,
-                                   .q_stride = 3 * C,
-                                   .kv_stride = 3 * C,
+                                   .KV = n_kv_heads,
+                                   .q_stride = q_stride,
+                                   .kv_stride = kv_stride,
+                                   .window = window,
                                    .D = D,
                                    .scale = 0.125f,
                                    .causal = true,
                                    .dtype = PS_DTYPE_BF16}};
     WITH_WORKSPACE(b, attention_bwd, g);
-    run(b, PS_OP_attention_bwd, "12 x 64", N_LAYERS, &g);
+    run(b, PS_OP_attention_bwd, shape, calls, &g);
+}
+
+static void bench_rope(bench *b)
+{
+    float *const inv_freq = take_f32(b, D / 2);
+    for (int i = 0; i < D / 2; i++) inv_freq[i] = (float)pow(10000.0, -2.0 * i / D);
+    uint16_t *const x = take_bf16(b, b->rows * C);
+    op_args r = {
+        .rope = {.y = x, .x = x, .inv_freq = inv_freq, .B = b->B, .T = b->T, .H = H, .D = D, .dtype = PS_DTYPE_BF16}};
+    WITH_WORKSPACE(b, rope, r);
+    run(b, PS_OP_rope, "12 x 64", 0, &r);
 }
 
 static void bench_embedding(bench *b)
@@ -367,7 +387,10 @@ static void bench_rows(bench *b, int64_t B, int64_t T)
     bench_linear(b, "768 x 768", C, C);
     bench_linear(b, "768 x 3072", C, 4 * C);
     bench_linear(b, "3072 x 768", 4 * C, C);
-    bench_attention(b);
+    bench_attention(b, "12 x 64", H, 0, N_LAYERS);
+    bench_attention(b, "12/4 x 64", 4, 0, 0);
+    bench_attention(b, "12/4 w 256", 4, 256, 0);
+    bench_rope(b);
     bench_layernorm(b);
     bench_gelu(b);
     bench_elementwise(b);

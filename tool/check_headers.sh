@@ -24,7 +24,7 @@ check() {
 
 for path in $(find include src -name '*.h' | sort); do
     # What is compiled once for each instruction set is checked for one of them.
-    if grep -q PS_ISA "$path"; then isa='-DPS_ISA=portable -DPS_ISA_portable=1'; else isa=; fi
+    if grep -q 'PS_ISA\|or the files in isa/' "$path"; then isa='-DPS_ISA=portable -DPS_ISA_portable=1'; else isa=; fi
     check "${path#*/}" "$CC" c c11 -DPS_DEBUG=3 $isa
 done
 check patrickstar.h "$CC" c c99

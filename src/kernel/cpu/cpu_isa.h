@@ -36,6 +36,7 @@ size_t PS_CPU_NAME(linear_fwd_bytes)(const ps_linear_fwd_args *a);
 size_t PS_CPU_NAME(linear_bwd_input_bytes)(const ps_linear_bwd_input_args *a);
 size_t PS_CPU_NAME(linear_bwd_weight_bytes)(const ps_linear_bwd_weight_args *a);
 size_t PS_CPU_NAME(layernorm_bwd_bytes)(const ps_layernorm_bwd_args *a);
+size_t PS_CPU_NAME(rope_bytes)(const ps_rope_args *a);
 size_t PS_CPU_NAME(attention_fwd_bytes)(const ps_attention_fwd_args *a);
 size_t PS_CPU_NAME(attention_bwd_bytes)(const ps_attention_bwd_args *a);
 size_t PS_CPU_NAME(embedding_bwd_bytes)(const ps_embedding_bwd_args *a);

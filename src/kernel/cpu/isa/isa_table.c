@@ -9,6 +9,7 @@ static size_t table_workspace_bytes(ps_op op, const void *args)
     case PS_OP_linear_bwd_weight: return PS_CPU_NAME(linear_bwd_weight_bytes)(args);
     case PS_OP_layernorm_bwd: return PS_CPU_NAME(layernorm_bwd_bytes)(args);
     case PS_OP_rmsnorm_bwd: return ps_ref_rmsnorm_bwd_bytes(args);
+    case PS_OP_rope: return PS_CPU_NAME(rope_bytes)(args);
     case PS_OP_attention_fwd: return PS_CPU_NAME(attention_fwd_bytes)(args);
     case PS_OP_attention_bwd: return PS_CPU_NAME(attention_bwd_bytes)(args);
     case PS_OP_embedding_bwd: return PS_CPU_NAME(embedding_bwd_bytes)(args);

@@ -1,0 +1,104 @@
+/* Rotary position embedding: cosines and sines of all positions once per call, then a pass over the rows.
+ *
+ * The table goes on from position to position by the formula for the sum of two angles, in double, and starts anew from
+ * the C library's cosine and sine every ROPE_RUN positions: 2^-47 of error at most, so what is rounded to float is right
+ * but for ties, at the price of a few multiplications instead of a cosine and a sine. */
+#include "kernel/cpu/cpu_vec.h"
+
+#define ROPE_RUN 64
+
+/* Frequencies that are worked on together, so that their state stays in the nearest cache. */
+#define ROPE_COLUMNS 64
+
+/* Workspace: the angle of one position, cosines and sines [D / 2] each in double; then a row for each position, D / 2
+ * cosines and D / 2 sines. */
+typedef struct rope_table {
+    double *step_cos, *step_sin;
+    float *rows; /* [T][D] */
+} rope_table;
+
+static rope_table rope_table_lay(const ps_rope_args *a, char **at)
+{
+    rope_table t;
+    t.step_cos = ps_cpu_take(at, a->D / 2 * (int64_t)sizeof(double));
+    t.step_sin = ps_cpu_take(at, a->D / 2 * (int64_t)sizeof(double));
+    t.rows = ps_cpu_take(at, a->T * a->D * (int64_t)sizeof(float));
+    return t;
+}
+
+size_t PS_CPU_NAME(rope_bytes)(const ps_rope_args *a)
+{
+    char *const base = (char *)64, *end = base; /* only the distance matters */
+    rope_table_lay(a, &end);
+    return (size_t)(end - base);
+}
+
+/* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RUN). The sines are those of the direction. */
+static void rope_table_run(const ps_rope_args *a, const rope_table *table, int64_t t0, int64_t i0, int64_t n)
+{
+    const int64_t half = a->D / 2, end = ps_min_i64(a->T, t0 + ROPE_RUN);
+    double c[ROPE_COLUMNS], s[ROPE_COLUMNS];
+    for (int64_t i = 0; i < n; i++) {
+        const double angle = (double)t0 * (double)a->inv_freq[i0 + i]; /* exact below 2^29 positions */
+        c[i] = cos(angle), s[i] = a->inverse ? -sin(angle) : sin(angle);
+    }
+    const double *const step_c = table->step_cos + i0, *const step_s = table->step_sin + i0;
+    for (int64_t t = t0; t < end; t++) {
+        float *const cos_row = table->rows + t * a->D + i0, *const sin_row = cos_row + half;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            const double c0 = c[i], s0 = s[i];
+            cos_row[i] = (float)c0, sin_row[i] = (float)s0;
+            c[i] = c0 * step_c[i] - s0 * step_s[i];
+            s[i] = s0 * step_c[i] + c0 * step_s[i];
+        }
+    }
+}
+
+static void rope_table_fill(const ps_rope_args *a, const rope_table *table)
+{
+    const int64_t half = a->D / 2;
+    for (int64_t i = 0; i < half; i++) {
+        const double angle = (double)a->inv_freq[i];
+        table->step_cos[i] = cos(angle), table->step_sin[i] = a->inverse ? -sin(angle) : sin(angle);
+    }
+#pragma omp parallel for schedule(static) if (a->T * a->D >= PS_CPU_PARALLEL_MIN)
+    for (int64_t t0 = 0; t0 < a->T; t0 += ROPE_RUN)
+        for (int64_t i0 = 0; i0 < half; i0 += ROPE_COLUMNS)
+            rope_table_run(a, table, t0, i0, ps_min_i64(ROPE_COLUMNS, half - i0));
+}
+
+/* One head: its first element is number `at`. Both halves are read before either is written. */
+PS_CPU_INLINE void rope_head(ps_dtype t, const ps_rope_args *a, const float *cosines, int64_t at)
+{
+    const int64_t half = a->D / 2;
+    for (int64_t i = 0; i < half; i += VF_LANES) {
+        const int64_t n = half - i, first = at + i, second = first + half;
+        const vf c = vf_get(PS_DTYPE_F32, cosines, i, n), s = vf_get(PS_DTYPE_F32, cosines + half, i, n);
+        const vf x0 = vf_get(t, a->x, first, n), x1 = vf_get(t, a->x, second, n);
+        vf y0 = x0 * c - x1 * s, y1 = x1 * c + x0 * s;
+        if (a->accumulate) y0 += vf_get(t, a->y, first, n), y1 += vf_get(t, a->y, second, n);
+        vf_put(t, a->y, first, n, y0);
+        vf_put(t, a->y, second, n, y1);
+    }
+}
+
+PS_CPU_INLINE void rope_row(ps_dtype t, const ps_rope_args *a, const rope_table *table, int64_t row)
+{
+    for (int64_t h = 0; h < a->H; h++) rope_head(t, a, table->rows + row % a->T * a->D, (row * a->H + h) * a->D);
+}
+
+ps_status PS_CPU_NAME(rope)(ps_stream *s, const ps_rope_args *a)
+{
+    (void)s;
+    char *at = a->workspace;
+    const rope_table table = rope_table_lay(a, &at);
+    if (a->B > 0) rope_table_fill(a, &table);
+#pragma omp parallel for schedule(static) if (a->B * a->T * a->H * a->D >= PS_CPU_PARALLEL_MIN)
+    for (int64_t row = 0; row < a->B * a->T; row++) {
+#define CALL(t) rope_row(t, a, &table, row)
+        PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+    }
+    return PS_OK;
+}
