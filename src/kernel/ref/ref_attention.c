@@ -36,7 +36,7 @@ static int64_t y_index(const head_view *v, int64_t t, int64_t d)
 static bool is_seen(const head_view *v, int64_t i, int64_t j)
 {
     if (v->causal && j > i) return false;
-    if (v->window > 0 && (j <= i - v->window || j >= i + v->window)) return false;
+    if (v->window > 0 && (i - j >= v->window || j - i >= v->window)) return false;
     return v->mask == NULL || v->mask[v->b * v->T + j] != 0;
 }
 
