@@ -51,6 +51,7 @@ if "$python" -c 'import torch' 2>/dev/null; then
 fi
 section adam 'Adam against memory' "$build/bench/bench_adam"
 section checkpoint 'Checkpoints against plain files' env OMP_WAIT_POLICY=passive "$build/bench/bench_checkpoint" "$disk"
+section load 'Weights against plain files' "$build/bench/bench_load" "$disk" 5
 section copy 'Copies between tiers' "$build/bench/bench_copy" "$disk"
 section op 'Kernels' "$build/bench/bench_op"
 section tokenize 'Text to tokens' "$build/bench/bench_tokenize"

@@ -4,7 +4,6 @@
  * to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. */
 #include <inttypes.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -16,14 +15,11 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/piece_ring.h"
+#include "checkpoint/read_stream.h"
 #include "checkpoint/safetensors.h"
-#include "device/worker.h"
 #include "engine/engine.h"
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
-#define RING_BYTES (8 * PS_MIB)
-#define AHEAD_BYTES (8 * PS_MIB)
 
 /* What a tensor of a file is in the engine. */
 typedef struct target {
@@ -254,37 +250,6 @@ static ps_status open_all(loader *l)
 
 /* ---- content ---- */
 
-typedef struct reading {
-    const open_file *file;
-    ps_file *content;
-    ps_piece_ring *ring;
-    XXH3_state_t *hash;
-    ps_status status;
-    char message[1024];
-} reading;
-
-static ps_status read_content(reading *r)
-{
-    const int64_t n_bytes = ps_file_bytes(r->content);
-    ps_file_read_ahead(r->content, 0, AHEAD_BYTES);
-    for (int64_t done = 0, n; done < n_bytes; done += n) {
-        void *room = ps_piece_ring_reserve(r->ring, n_bytes - done, &n);
-        PS_TRY(ps_file_read(r->content, done, room, n));
-        ps_piece_ring_publish(r->ring, 0, done, n);
-        ps_file_read_ahead(r->content, done + AHEAD_BYTES, n); /* the disk is to work while this thread waits */
-    }
-    return PS_OK;
-}
-
-static void *reader_main(void *arg)
-{
-    reading *r = arg;
-    r->status = read_content(r);
-    if (r->status != PS_OK) strncpy(r->message, ps_last_error(), sizeof r->message - 1);
-    ps_piece_ring_close(r->ring);
-    return NULL;
-}
-
 /* The part of a piece of the file that lies in its tensor number i. */
 static ps_status put_part(ps_engine *e, const open_file *f, int i, const ps_ring_piece *p)
 {
@@ -297,61 +262,55 @@ static ps_status put_part(ps_engine *e, const open_file *f, int i, const ps_ring
                                 (end - begin) / item, (const float *)(const void *)values);
 }
 
-/* All pieces, also after a failure: the reader must not wait for room for ever. */
-static ps_status place_content(ps_engine *e, reading *r)
+static ps_status place_content(ps_engine *e, const open_file *f, ps_read_stream *stream, XXH3_state_t *hash)
 {
-    const open_file *f = r->file;
     const int n = ps_safetensors_count(f->header);
-    ps_status st = PS_OK;
     ps_ring_piece p;
     int first = 0; /* tensors before it are complete */
-    while (ps_piece_ring_take(r->ring, &p)) {
-        XXH3_64bits_update(r->hash, p.data, (size_t)p.n_bytes);
-        for (int i = first; i < n && st == PS_OK; i++) {
+    while (ps_read_stream_take(stream, &p)) {
+        XXH3_64bits_update(hash, p.data, (size_t)p.n_bytes);
+        for (int i = first; i < n; i++) {
             const ps_safetensor *t = ps_safetensors_get(f->header, i);
             if (t->offset >= p.offset + p.n_bytes) break;
-            st = put_part(e, f, i, &p);
+            PS_TRY(put_part(e, f, i, &p));
             if (t->offset + t->n_bytes <= p.offset + p.n_bytes) first = i + 1;
         }
     }
-    return st;
+    return PS_OK;
 }
 
-static ps_status check_hash(const reading *r, uint64_t expected)
+static ps_status check_hash(const open_file *f, const XXH3_state_t *hash, uint64_t expected)
 {
-    const uint64_t found = XXH3_64bits_digest(r->hash);
+    const uint64_t found = XXH3_64bits_digest(hash);
     if (found == expected) return PS_OK;
     return PS_FAIL(PS_EFORMAT,
                    "%s: damaged: xxh3 %016" PRIx64 ", but " PS_CHECKPOINT_STATE " says %016" PRIx64
                    "; use another checkpoint",
-                   r->file->path, found, expected);
+                   f->path, found, expected);
+}
+
+static ps_status load_content(ps_engine *e, const open_file *f, XXH3_state_t *hash)
+{
+    ps_read_stream *stream = NULL;
+    ps_file *content = NULL;
+    PS_TRY(ps_file_open(f->path, &content));
+    const ps_read_range whole = {.file = content, .n_bytes = ps_file_bytes(content)};
+    ps_status st = ps_read_stream_open(&whole, 1, &stream);
+    if (st == PS_OK) st = place_content(e, f, stream, hash);
+    const ps_status read = ps_read_stream_close(stream);
+    ps_file_close(content);
+    return st != PS_OK ? st : read;
 }
 
 static ps_status load_file(loader *l, int rank, int part)
 {
-    reading r = {.file = file_of(l, rank, part)};
-    void *block = NULL;
-    pthread_t thread;
-    ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_mem_alloc((size_t)RING_BYTES, 1, &block));
-    PS_TRY_GOTO(ps_piece_ring_create(block, RING_BYTES, &r.ring));
-    PS_TRY_GOTO(ps_file_open(r.file->path, &r.content));
-    r.hash = XXH3_createState();
-    if (r.hash == NULL) {
-        st = PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
-        goto out;
-    }
-    XXH3_64bits_reset(r.hash);
-    PS_TRY_GOTO(ps_worker_start("ps-reader", reader_main, &r, &thread));
-    st = place_content(l->engine, &r);
-    pthread_join(thread, NULL);
-    if (st == PS_OK && r.status != PS_OK) st = PS_FAIL(r.status, "%s", r.message);
-    if (st == PS_OK) st = check_hash(&r, expected_file(l, rank, part)->xxh3);
-out:
-    if (r.hash != NULL) XXH3_freeState(r.hash);
-    ps_file_close(r.content);
-    ps_piece_ring_destroy(r.ring);
-    ps_mem_free(block);
+    const open_file *f = file_of(l, rank, part);
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
+    XXH3_64bits_reset(hash);
+    ps_status st = load_content(l->engine, f, hash);
+    if (st == PS_OK) st = check_hash(f, hash, expected_file(l, rank, part)->xxh3);
+    XXH3_freeState(hash);
     return st;
 }
 

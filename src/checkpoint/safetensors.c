@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/name_index.h"
 #include "checkpoint/safetensors_format.h"
@@ -259,7 +258,7 @@ ps_status ps_safetensors_read(const ps_safetensors *s, const ps_safetensor *tens
     return ps_file_read(s->file, tensor->offset + offset, dst, n_bytes);
 }
 
-void ps_safetensors_will_read(const ps_safetensors *s, int64_t offset, int64_t n_bytes)
+const ps_file *ps_safetensors_file(const ps_safetensors *s)
 {
-    ps_file_read_ahead(s->file, offset, n_bytes);
+    return s->file;
 }

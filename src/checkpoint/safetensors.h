@@ -11,6 +11,7 @@
 #ifndef PS_CHECKPOINT_SAFETENSORS_H
 #define PS_CHECKPOINT_SAFETENSORS_H
 
+#include "base/file.h"
 #include "base/status.h"
 
 #define PS_SAFETENSORS_DIMS_MAX 8
@@ -77,8 +78,7 @@ const char *ps_safetensors_metadata_value(const ps_safetensors *s, const char *k
 PS_NODISCARD ps_status ps_safetensors_read(const ps_safetensors *s, const ps_safetensor *tensor, int64_t offset,
                                            void *dst, int64_t n_bytes);
 
-/* Bytes [offset, offset + n_bytes) of the file will be read soon; a hint. */
-void ps_safetensors_will_read(const ps_safetensors *s, int64_t offset, int64_t n_bytes);
+const ps_file *ps_safetensors_file(const ps_safetensors *s); /* open until close */
 
 /* ---- writing: all or nothing, as ps_file_writer ---- */
 

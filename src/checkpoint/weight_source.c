@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -416,22 +415,17 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name)
     return ps_name_index_find(&s->index, name);
 }
 
+const ps_file *ps_weight_source_file(const ps_weight_source *s, const ps_weight *w)
+{
+    const source_file *f = &s->files[w->file];
+    return f->safetensors != NULL ? ps_safetensors_file(f->safetensors) : f->torch_file;
+}
+
 ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                 int64_t n_bytes)
 {
     PS_ASSERT(offset >= 0 && n_bytes >= 0 && offset + n_bytes <= w->tensor.n_bytes);
-    const source_file *f = &s->files[w->file];
-    if (f->safetensors != NULL) return ps_safetensors_read(f->safetensors, &w->tensor, offset, dst, n_bytes);
-    return ps_file_read(f->torch_file, w->tensor.offset + offset, dst, n_bytes);
-}
-
-void ps_weight_source_will_read(const ps_weight_source *s, int file, int64_t offset, int64_t n_bytes)
-{
-    const source_file *f = &s->files[file];
-    if (f->safetensors != NULL)
-        ps_safetensors_will_read(f->safetensors, offset, n_bytes);
-    else
-        ps_file_read_ahead(f->torch_file, offset, n_bytes);
+    return ps_file_read(ps_weight_source_file(s, w), w->tensor.offset + offset, dst, n_bytes);
 }
 
 ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b, int *is_equal)

@@ -13,6 +13,7 @@
 #ifndef PS_CHECKPOINT_WEIGHT_SOURCE_H
 #define PS_CHECKPOINT_WEIGHT_SOURCE_H
 
+#include "base/file.h"
 #include "checkpoint/safetensors.h"
 
 typedef struct ps_weight {
@@ -46,8 +47,8 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: t
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                              int64_t n_bytes);
 
-/* Bytes [offset, offset + n_bytes) of a file will be read soon; a hint. */
-void ps_weight_source_will_read(const ps_weight_source *s, int file, int64_t offset, int64_t n_bytes);
+/* The open file in which the tensor is, at w->tensor.offset: for reading many of them in one go (read_stream.h). */
+const ps_file *ps_weight_source_file(const ps_weight_source *s, const ps_weight *w);
 
 /* Have the two tensors the same type, shape and bytes? Reads them, piece by piece. */
 PS_NODISCARD ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b,

@@ -6,14 +6,12 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "checkpoint/read_stream.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weight_convert.h"
 #include "checkpoint/weight_names.h"
 #include "checkpoint/weight_source.h"
 #include "engine/tensors.h"
-
-/* The disk is kept busy that far ahead of what is read, while elements are rounded. */
-#define AHEAD_BYTES (16 * PS_MIB)
 
 static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
 {
@@ -147,51 +145,67 @@ static ps_status prepare(loading *l, bool allow_new_head)
     return PS_OK;
 }
 
+/* Elements of a tensor, from the stream, as F32 when the file has F64. */
 typedef struct reader {
-    const loading *l;
-    const ps_weight *w;
-    int64_t asked_end; /* of the file in which w is: fetched up to here */
+    ps_read_stream *stream;
+    ps_safetensors_dtype dtype;
 } reader;
-
-/* A window ahead, renewed when half of it is used up. */
-static void read_ahead(reader *r, int64_t offset)
-{
-    if (offset + AHEAD_BYTES / 2 < r->asked_end) return;
-    const int64_t begin = ps_max_i64(offset, r->asked_end);
-    r->asked_end = offset + AHEAD_BYTES;
-    ps_weight_source_will_read(r->l->source, r->w->file, begin, r->asked_end - begin);
-}
 
 static ps_status read_piece(void *user, int64_t first, int64_t n, void *dst)
 {
-    reader *r = user;
-    const int64_t item = ps_safetensors_dtype_bytes(r->w->tensor.dtype);
-    read_ahead(r, r->w->tensor.offset + first * item);
-    if (r->w->tensor.dtype != PS_SAFETENSORS_F64)
-        return ps_weight_source_read(r->l->source, r->w, first * item, dst, n * item);
+    const reader *r = user;
+    (void)first;
+    if (r->dtype != PS_SAFETENSORS_F64)
+        return ps_read_stream_read(r->stream, dst, n * ps_safetensors_dtype_bytes(r->dtype));
     double wide[1024];
     for (int64_t done = 0; done < n; done += (int64_t)PS_ARRAY_LEN(wide)) {
         const int64_t here = ps_min_i64((int64_t)PS_ARRAY_LEN(wide), n - done);
-        PS_TRY(ps_weight_source_read(r->l->source, r->w, (first + done) * item, wide, here * item));
+        PS_TRY(ps_read_stream_read(r->stream, wide, here * (int64_t)sizeof *wide));
         ps_weight_f64_to_f32(wide, (float *)dst + done, here);
     }
     return PS_OK;
 }
 
-/* In the order of the files, so that the disk reads ahead. */
-static ps_status load_all(loading *l)
+static ps_status fill_all(const loading *l, ps_read_stream *stream)
 {
-    reader r = {.l = l};
     for (int i = 0; i < l->n_have; i++) {
-        const ps_weight *w = ps_weight_source_get(l->source, i);
+        reader r = {.stream = stream, .dtype = ps_weight_source_get(l->source, i)->tensor.dtype};
         ps_dtype dtype;
         if (l->match.of_have[i] < 0) continue;
-        if (r.w == NULL || r.w->file != w->file) r.asked_end = 0;
-        r.w = w;
-        if (!ps_weight_dtype(r.w->tensor.dtype, &dtype)) dtype = PS_DTYPE_F32;
+        if (!ps_weight_dtype(r.dtype, &dtype)) dtype = PS_DTYPE_F32;
         PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], dtype, read_piece, &r));
     }
     return PS_OK;
+}
+
+/* What is read, in the order of the files, and nothing of what is ignored. Neighbours are one range. */
+static int list_ranges(const loading *l, ps_read_range *ranges)
+{
+    int n = 0;
+    for (int i = 0; i < l->n_have; i++) {
+        const ps_weight *w = ps_weight_source_get(l->source, i);
+        const ps_file *file = ps_weight_source_file(l->source, w);
+        if (l->match.of_have[i] < 0) continue;
+        ps_read_range *last = n > 0 ? &ranges[n - 1] : NULL;
+        if (last != NULL && last->file == file && last->offset + last->n_bytes == w->tensor.offset)
+            last->n_bytes += w->tensor.n_bytes;
+        else
+            ranges[n++] = (ps_read_range){file, w->tensor.offset, w->tensor.n_bytes};
+    }
+    return n;
+}
+
+static ps_status load_all(const loading *l)
+{
+    ps_read_range *ranges = NULL;
+    ps_read_stream *stream = NULL;
+    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *ranges, &ranges));
+    const int n = list_ranges(l, ranges);
+    ps_status st = ps_read_stream_open(ranges, n, &stream);
+    if (st == PS_OK) st = fill_all(l, stream);
+    const ps_status read = ps_read_stream_close(stream);
+    ps_mem_free(ranges);
+    return st != PS_OK ? st : read;
 }
 
 ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_new_head, ps_load_info *info)
