@@ -1,0 +1,144 @@
+/* report_svg.c - where a step's time went, and all static figures as files. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "base/folder.h"
+#include "base/mem.h"
+#include "report/figure_svg.h"
+#include "report/report.h"
+
+enum { BAR_TOP = 40, BAR_HEIGHT = 34, PAIR_TOP = 150, PAIR_HEIGHT = 36 };
+
+typedef struct part {
+    const char *color, *label;
+    double seconds;
+} part;
+
+enum { PARTS_MAX = PS_PROFILE_N_PHASES + PS_PROFILE_N_LANES + 1 };
+
+static int list_parts(const ps_figures *f, char labels[PARTS_MAX][48], part parts[PARTS_MAX])
+{
+    const ps_figure_parts *a = &f->parts;
+    int n = 0;
+    for (int i = 0; i < PS_PROFILE_N_PHASES; i++) {
+        snprintf(labels[n], 48, "%s", i == PS_PROFILE_ADAM ? "Adam" : ps_profile_phase_names[i]);
+        parts[n] = (part){ps_profile_phase_names[i], labels[n], a->compute_seconds[i]}, n++;
+    }
+    for (int i = 0; i < PS_PROFILE_N_LANES; i++) {
+        if (a->wait_seconds[i] <= 0) continue;
+        snprintf(labels[n], 48, "wait: %s", ps_profile_lane_names[i]);
+        parts[n] = (part){"hatch", labels[n], a->wait_seconds[i]}, n++;
+    }
+    snprintf(labels[n], 48, "other");
+    parts[n] = (part){"rest", labels[n], a->rest_seconds}, n++;
+    return n;
+}
+
+/* The parts one behind the other, and below each one's name, time and share. */
+static double stacked_bar(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x)
+{
+    char labels[PARTS_MAX][48], text[120];
+    part parts[PARTS_MAX];
+    const int n = list_parts(f, labels, parts);
+    double at = 0, left = PS_SVG_LEFT, top = BAR_TOP + BAR_HEIGHT + 22;
+    for (int i = 0; i < n; i++) {
+        const double begin = ps_svg_at(x, at);
+        at += parts[i].seconds;
+        ps_svg_path_begin(o, parts[i].color);
+        ps_svg_rect(o, begin, BAR_TOP, ps_svg_at(x, at) - begin, BAR_HEIGHT);
+        ps_svg_path_end(o);
+    }
+    for (int i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "%s %.3g s (%.0f %%)", parts[i].label, parts[i].seconds,
+                 100 * parts[i].seconds / fmax(f->parts.step_seconds, 1e-12));
+        if (i > 0 && i % 4 == 0) left = PS_SVG_LEFT, top += 19;
+        ps_svg_path_begin(o, parts[i].color);
+        ps_svg_rect(o, left, top - 10, 12, 12);
+        ps_svg_path_end(o);
+        ps_svg_text(o, left + 17, top, "start", "text", text);
+        left += (PS_SVG_WIDTH - PS_SVG_LEFT - PS_SVG_RIGHT) / 4.0;
+    }
+    return top;
+}
+
+static void account_bar(ps_text_out *o, const ps_svg_scale *x, double y, double seconds, const char *color,
+                        const char *label)
+{
+    char text[64];
+    if (seconds < 0) {
+        snprintf(text, sizeof text, "%s: not known", label);
+        ps_svg_text(o, x->from_px + 5, y + 11, "start", "soft", text);
+        return;
+    }
+    ps_svg_path_begin(o, color);
+    ps_svg_rect(o, x->from_px, y, ps_svg_at(x, seconds) - x->from_px, 13);
+    ps_svg_path_end(o);
+    snprintf(text, sizeof text, "%.3g s %s", seconds, label);
+    ps_svg_text(o, ps_svg_at(x, seconds) + 5, y + 11, "start", "text", text);
+}
+
+static double most_seconds(const ps_profile *p, double most)
+{
+    most = fmax(most, fmax(p->predicted.step_seconds, p->measured.step_seconds));
+    for (int i = 0; i < PS_PROFILE_N_LANES; i++)
+        most = fmax(most, fmax(p->predicted.busy_seconds[i], p->measured.busy_seconds[i]));
+    return fmax(most, 1e-9);
+}
+
+void ps_figure_time(ps_text_out *o, const ps_figures *f, bool is_alone)
+{
+    const ps_profile *p = f->profile;
+    const char *measured = p->is_simulated ? "simulated" : "measured";
+    const double most = most_seconds(p, f->parts.step_seconds);
+    const ps_svg_scale whole = {0, most, PS_SVG_LEFT, PS_SVG_WIDTH - PS_SVG_RIGHT};
+    const ps_svg_scale pairs = {0, most, PS_SVG_LEFT, PS_SVG_WIDTH - PS_SVG_RIGHT - 130};
+    int rows[PS_PROFILE_N_LANES + 1], n = 0;
+    rows[n++] = PS_PROFILE_STEPS;
+    for (int i = PS_PROFILE_COMPUTE; i < PS_PROFILE_N_LANES; i++)
+        if (p->predicted.busy_seconds[i] > 0 || p->measured.busy_seconds[i] > 0) rows[n++] = i;
+    ps_svg_begin(o, PAIR_TOP + 30 + n * PAIR_HEIGHT + 10, "Where the time of a step went", is_alone);
+    ps_svg_text(o, PS_SVG_LEFT, 24, "start", "text", "One step, parts one behind the other (average)");
+    ps_svg_text(o, PS_SVG_LEFT - 8, BAR_TOP + 21, "end", "text", measured);
+    (void)stacked_bar(o, f, &whole);
+    ps_svg_text(o, PS_SVG_LEFT, PAIR_TOP + 14, "start", "text", "Seconds that each row is busy in a step");
+    for (int i = 0; i < n; i++) {
+        const double y = PAIR_TOP + 30 + i * PAIR_HEIGHT;
+        const bool is_step = rows[i] == PS_PROFILE_STEPS;
+        ps_svg_text(o, PS_SVG_LEFT - 8, y + 18, "end", "text", is_step ? "whole step" : ps_profile_lane_names[rows[i]]);
+        account_bar(o, &pairs, y, is_step ? p->predicted.step_seconds : p->predicted.busy_seconds[rows[i]], "host",
+                    "predicted");
+        account_bar(o, &pairs, y + 14, is_step ? p->measured.step_seconds : p->measured.busy_seconds[rows[i]], "device",
+                    measured);
+    }
+    ps_svg_end(o);
+}
+
+ps_status ps_report_write_svg(const ps_figures *f, const char *folder)
+{
+    static const struct {
+        const char *name;
+        void (*draw)(ps_text_out *o, const ps_figures *f, bool is_alone);
+    } figures[] = {{"memory.svg", ps_figure_memory},
+                   {"chunks.svg", ps_figure_chunks},
+                   {"timeline.svg", ps_figure_timeline},
+                   {"time.svg", ps_figure_time}};
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return PS_FAIL(PS_EIO, "%s: cannot create the folder: %s", folder, strerror(errno));
+    for (size_t i = 0; i < PS_ARRAY_LEN(figures); i++) {
+        char *path = NULL;
+        ps_text_out o;
+        PS_TRY(ps_folder_join(folder, figures[i].name, &path));
+        ps_status st = ps_text_out_open(&o, path);
+        if (st == PS_OK) {
+            figures[i].draw(&o, f, true);
+            st = ps_text_out_close(&o);
+        }
+        ps_mem_free(path);
+        PS_TRY(st);
+    }
+    return PS_OK;
+}
