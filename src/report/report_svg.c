@@ -11,7 +11,15 @@
 #include "report/figure_svg.h"
 #include "report/report.h"
 
-enum { BAR_TOP = 40, BAR_HEIGHT = 34, PAIR_TOP = 150, PAIR_HEIGHT = 36 };
+enum { BAR_TOP = 40, BAR_HEIGHT = 34, ROW_HEIGHT = 22, PAIR_HEIGHT = 36, COLUMNS = 3 };
+
+static void put_seconds(double seconds, char text[24])
+{
+    if (seconds < 0.1)
+        snprintf(text, 24, "%.3g ms", seconds * 1e3);
+    else
+        snprintf(text, 24, "%.3g s", seconds);
+}
 
 typedef struct part {
     const char *color, *label;
@@ -38,10 +46,18 @@ static int list_parts(const ps_figures *f, char labels[PARTS_MAX][48], part part
     return n;
 }
 
-/* The parts one behind the other, and below each one's name, time and share. */
-static double stacked_bar(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x)
+/* Of the parts' names below their bar. */
+static int parts_height(const ps_figures *f)
 {
-    char labels[PARTS_MAX][48], text[120];
+    char labels[PARTS_MAX][48];
+    part parts[PARTS_MAX];
+    return 19 * (int)ps_ceil_div(list_parts(f, labels, parts), COLUMNS);
+}
+
+/* The parts one behind the other, and below each one's name, time and share. */
+static void stacked_bar(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x)
+{
+    char labels[PARTS_MAX][48], text[120], seconds[24];
     part parts[PARTS_MAX];
     const int n = list_parts(f, labels, parts);
     double at = 0, left = PS_SVG_LEFT, top = BAR_TOP + BAR_HEIGHT + 22;
@@ -53,31 +69,29 @@ static double stacked_bar(ps_text_out *o, const ps_figures *f, const ps_svg_scal
         ps_svg_path_end(o);
     }
     for (int i = 0; i < n; i++) {
-        snprintf(text, sizeof text, "%s %.3g s (%.0f %%)", parts[i].label, parts[i].seconds,
+        put_seconds(parts[i].seconds, seconds);
+        snprintf(text, sizeof text, "%s %s (%.1f %%)", parts[i].label, seconds,
                  100 * parts[i].seconds / fmax(f->parts.step_seconds, 1e-12));
-        if (i > 0 && i % 4 == 0) left = PS_SVG_LEFT, top += 19;
+        if (i > 0 && i % COLUMNS == 0) left = PS_SVG_LEFT, top += 19;
         ps_svg_path_begin(o, parts[i].color);
         ps_svg_rect(o, left, top - 10, 12, 12);
         ps_svg_path_end(o);
         ps_svg_text(o, left + 17, top, "start", "text", text);
-        left += (PS_SVG_WIDTH - PS_SVG_LEFT - PS_SVG_RIGHT) / 4.0;
+        left += (PS_SVG_WIDTH - PS_SVG_LEFT - PS_SVG_RIGHT) / (double)COLUMNS;
     }
-    return top;
 }
 
+/* What is not known is left out. */
 static void account_bar(ps_text_out *o, const ps_svg_scale *x, double y, double seconds, const char *color,
                         const char *label)
 {
-    char text[64];
-    if (seconds < 0) {
-        snprintf(text, sizeof text, "%s: not known", label);
-        ps_svg_text(o, x->from_px + 5, y + 11, "start", "soft", text);
-        return;
-    }
+    char text[64], number[24];
+    if (seconds < 0) return;
     ps_svg_path_begin(o, color);
     ps_svg_rect(o, x->from_px, y, ps_svg_at(x, seconds) - x->from_px, 13);
     ps_svg_path_end(o);
-    snprintf(text, sizeof text, "%.3g s %s", seconds, label);
+    put_seconds(seconds, number);
+    snprintf(text, sizeof text, "%s %s", number, label);
     ps_svg_text(o, ps_svg_at(x, seconds) + 5, y + 11, "start", "text", text);
 }
 
@@ -89,30 +103,37 @@ static double most_seconds(const ps_profile *p, double most)
     return fmax(most, 1e-9);
 }
 
+/* Two bars a row; one where nothing is predicted. */
 void ps_figure_time(ps_text_out *o, const ps_figures *f, bool is_alone)
 {
     const ps_profile *p = f->profile;
     const char *measured = p->is_simulated ? "simulated" : "measured";
     const double most = most_seconds(p, f->parts.step_seconds);
-    const ps_svg_scale whole = {0, most, PS_SVG_LEFT, PS_SVG_WIDTH - PS_SVG_RIGHT};
+    const ps_svg_scale whole = {0, fmax(f->parts.step_seconds, 1e-9), PS_SVG_LEFT, PS_SVG_WIDTH - PS_SVG_RIGHT};
     const ps_svg_scale pairs = {0, most, PS_SVG_LEFT, PS_SVG_WIDTH - PS_SVG_RIGHT - 130};
     int rows[PS_PROFILE_N_LANES + 1], n = 0;
+    bool is_predicted = p->predicted.step_seconds >= 0;
     rows[n++] = PS_PROFILE_STEPS;
-    for (int i = PS_PROFILE_COMPUTE; i < PS_PROFILE_N_LANES; i++)
+    for (int i = PS_PROFILE_COMPUTE; i < PS_PROFILE_N_LANES; i++) {
+        is_predicted |= p->predicted.busy_seconds[i] >= 0;
         if (p->predicted.busy_seconds[i] > 0 || p->measured.busy_seconds[i] > 0) rows[n++] = i;
-    ps_svg_begin(o, PAIR_TOP + 30 + n * PAIR_HEIGHT + 10, "Where the time of a step went", is_alone);
+    }
+    const int row_height = is_predicted ? PAIR_HEIGHT : ROW_HEIGHT,
+              top = BAR_TOP + BAR_HEIGHT + 22 + parts_height(f) + 10;
+    ps_svg_begin(o, top + 26 + n * row_height + 4, "Where the time of a step went", is_alone);
     ps_svg_text(o, PS_SVG_LEFT, 24, "start", "text", "One step, parts one behind the other (average)");
     ps_svg_text(o, PS_SVG_LEFT - 8, BAR_TOP + 21, "end", "text", measured);
-    (void)stacked_bar(o, f, &whole);
-    ps_svg_text(o, PS_SVG_LEFT, PAIR_TOP + 14, "start", "text", "Seconds that each row is busy in a step");
+    stacked_bar(o, f, &whole);
+    ps_svg_text(o, PS_SVG_LEFT, top + 14, "start", "text", "Time that each row is busy in a step");
     for (int i = 0; i < n; i++) {
-        const double y = PAIR_TOP + 30 + i * PAIR_HEIGHT;
+        const double y = top + 26 + i * row_height;
         const bool is_step = rows[i] == PS_PROFILE_STEPS;
-        ps_svg_text(o, PS_SVG_LEFT - 8, y + 18, "end", "text", is_step ? "whole step" : ps_profile_lane_names[rows[i]]);
+        ps_svg_text(o, PS_SVG_LEFT - 8, y + row_height / 2.0, "end", "text",
+                    is_step ? "whole step" : ps_profile_lane_names[rows[i]]);
         account_bar(o, &pairs, y, is_step ? p->predicted.step_seconds : p->predicted.busy_seconds[rows[i]], "host",
                     "predicted");
-        account_bar(o, &pairs, y + 14, is_step ? p->measured.step_seconds : p->measured.busy_seconds[rows[i]], "device",
-                    measured);
+        account_bar(o, &pairs, is_predicted ? y + 14 : y,
+                    is_step ? p->measured.step_seconds : p->measured.busy_seconds[rows[i]], "device", measured);
     }
     ps_svg_end(o);
 }

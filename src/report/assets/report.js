@@ -6,7 +6,7 @@ window.addEventListener("error", e => errors.push(e.message));
 const consoleError = console.error;
 console.error = (...a) => { errors.push(a.join(" ")); consoleError.apply(console, a); };
 
-const LEFT = 104, RIGHT = 16;
+const LEFT = 104, RIGHT = 16, TOP = 20, AXIS = 44; /* CSS pixels around the plotting area */
 const tip = document.getElementById("tip");
 const themed = /[?&](dark|light)\b/.exec(location.search);
 
@@ -96,10 +96,13 @@ function stepNames(u) {
   ctx.restore();
 }
 
+const increments = [];
+for (let e = -9; e <= 6; e++) for (const m of [1, 2, 5]) increments.push(Number(m + "e" + e));
+
 function timeAxis(hasLabel) {
   return {
     stroke: () => color("soft"), grid: { stroke: () => color("grid"), width: 1 }, ticks: { stroke: () => color("line"), size: 4 },
-    size: hasLabel ? 46 : 26, label: hasLabel ? "time (s)" : undefined, labelSize: 18,
+    incrs: increments, size: 26, label: hasLabel ? "time (s)" : undefined, labelSize: AXIS - 26,
     labelFont: "13px system-ui, Arial, 'DejaVu Sans', sans-serif",
     font: "12px system-ui, Arial, 'DejaVu Sans', sans-serif",
     values: (u, at, axis, space, step) => at.map(v => (v - D.begin).toFixed(Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)))),
@@ -114,7 +117,7 @@ function timeAxis(hasLabel) {
 function plot(id, height, options, data) {
   const host = document.getElementById(id);
   const u = new uPlot({
-    width: host.clientWidth, height, legend: { show: false }, padding: [20, RIGHT, 0, 0],
+    width: host.clientWidth, height, legend: { show: false }, padding: [TOP, RIGHT, 0, 0],
     cursor: { sync: { key: "time", scales: ["x", null] }, points: { show: false }, y: false, drag: { x: true, y: false, setScale: true } },
     ...options,
     scales: { x: { time: false, range: (u, min, max) => [Math.max(min ?? D.begin, D.begin), Math.min(max ?? D.end, D.end)] },
@@ -157,7 +160,7 @@ function memory(id, tier, height, isLast) {
   const times = [D.begin - 1e-9, ...m.t, D.end], extend = a => [a[0], ...a, a[a.length - 1]];
   plot(id, height, {
     yRange: () => [0, top],
-    axes: [timeAxis(isLast), { size: LEFT, stroke: () => color("soft"), label: D.tiers[tier] + " (MB)", labelSize: 20,
+    axes: [timeAxis(isLast), { size: LEFT - 20, stroke: () => color("soft"), label: D.tiers[tier] + " (MB)", labelSize: 20,
       labelFont: "13px system-ui, Arial, 'DejaVu Sans', sans-serif", font: "12px system-ui, Arial, 'DejaVu Sans', sans-serif",
       grid: { stroke: () => color("grid"), width: 1 }, ticks: { show: false } }],
     series: [{}, line("chunks", 1, "chunks-fill"), line("non-model", 1.5), line("total", 1.5),
@@ -225,7 +228,7 @@ function chunkAt(y) {
 }
 function chunks() {
   layRows();
-  const u = plot("chunks", rowsHeight + 20 + 46, {
+  const u = plot("chunks", rowsHeight + TOP + AXIS, {
     yRange: () => [0, 1], axes: [timeAxis(true), blankAxis], series: hiddenSeries,
     hooks: { draw: [u => {
       const style = ["device", "host", "disk"].map(color), { ctx, bbox } = u, k = devicePixelRatio;
@@ -258,7 +261,7 @@ function timeline() {
   lanes.forEach((l, i) => { top[l.id] = i * (laneHeight + laneGap); l.height = laneHeight / l.slots; });
   const slotHeight = Object.fromEntries(lanes.map(l => [l.id, l.height]));
   const rect = s => [s[2], s[3], top[s[0]] + s[1] * slotHeight[s[0]], slotHeight[s[0]] - (slotHeight[s[0]] < laneHeight ? 0.5 : 0)];
-  return plot("timeline", lanes.length * (laneHeight + laneGap) + 20 + 46, {
+  return plot("timeline", lanes.length * (laneHeight + laneGap) + TOP + AXIS, {
     yRange: () => [0, 1], axes: [timeAxis(true), blankAxis], series: hiddenSeries,
     hooks: { draw: [u => {
       const k = devicePixelRatio, { ctx, bbox } = u;
@@ -292,7 +295,7 @@ function names(u, rect) { /* inside of what is wide enough */
   const { ctx, bbox } = u, k = devicePixelRatio;
   ctx.save();
   ctx.font = 11 * k + "px system-ui, Arial, 'DejaVu Sans', sans-serif";
-  ctx.textBaseline = "middle"; ctx.fillStyle = "#10151a";
+  ctx.textAlign = "left"; ctx.textBaseline = "middle";
   for (const s of D.spans) {
     const [b, e, top, height] = rect(s);
     const x0 = Math.max(px(u, b), bbox.left), x1 = Math.min(px(u, e), bbox.left + bbox.width);
