@@ -65,21 +65,28 @@ static double line_bytes(const ps_profile_sample *s, memory_line line)
     return (double)s->chunk_bytes + (double)s->non_model_bytes + (double)s->other_bytes;
 }
 
-/* A line of steps; closed down to zero when filled. */
+/* A line of steps; down to zero at both ends when it is filled. */
 static void memory_path(ps_text_out *o, const ps_figures *f, ps_profile_tier tier, memory_line line,
-                        const ps_svg_scale *x, const ps_svg_scale *y, const char *style)
+                        const ps_svg_scale *x, const ps_svg_scale *y, bool is_filled, const char *style)
 {
     const ps_profile *p = f->profile;
-    double bytes = 0;
-    ps_text_out_format(o, "<path style=\"%s\" d=\"M%.2f %.2f", style, x->from_px, y->from_px);
+    const char *move = is_filled ? "H" : "M";
+    ps_text_out_format(o, "<path style=\"%s\" d=\"", style);
+    if (is_filled) ps_text_out_format(o, "M%.2f %.2f", x->from_px, y->from_px);
     for (int i = 0; i < p->n_samples; i++) {
         const ps_profile_sample *s = &p->samples[i];
         if (s->tier != tier || s->at_ns > f->end_ns) continue;
         const double at = ps_svg_at(x, (double)ps_max_i64(s->at_ns, f->begin_ns) * 1e-9);
-        bytes = line_bytes(s, line);
-        ps_text_out_format(o, "H%.2fV%.2f", at, ps_svg_at(y, bytes / MB));
+        const double top = ps_svg_at(y, line_bytes(s, line) / MB);
+        if (*move == 'M')
+            ps_text_out_format(o, "M%.2f %.2f", at, top);
+        else
+            ps_text_out_format(o, "H%.2fV%.2f", at, top);
+        move = "H";
     }
-    ps_text_out_format(o, "H%.2fV%.2f\"/>\n", x->to_px, y->from_px);
+    if (*move == 'H') ps_text_out_format(o, "H%.2f", x->to_px);
+    if (is_filled) ps_text_out_format(o, "V%.2f", y->from_px);
+    ps_text_out_string(o, "\"/>\n");
 }
 
 static double most_bytes(const ps_profile *p, ps_profile_tier tier)
@@ -100,10 +107,10 @@ static void memory_panel(ps_text_out *o, const ps_figures *f, ps_profile_tier ti
     char text[48];
     phase_bands(o, f, &x, y0, y1);
     ps_svg_bytes_axis(o, &y, x.from_px, x.to_px);
-    memory_path(o, f, tier, LINE_CHUNKS, &x, &y, "fill:var(--chunks-fill);stroke:var(--chunks);stroke-width:0.7");
+    memory_path(o, f, tier, LINE_CHUNKS, &x, &y, true, "fill:var(--chunks-fill);stroke:var(--chunks);stroke-width:0.7");
     if (tier == PS_PROFILE_DEVICE)
-        memory_path(o, f, tier, LINE_NON_MODEL, &x, &y, "fill:none;stroke:var(--non-model);stroke-width:1.2");
-    memory_path(o, f, tier, LINE_TOTAL, &x, &y, "fill:none;stroke:var(--total);stroke-width:1.2");
+        memory_path(o, f, tier, LINE_NON_MODEL, &x, &y, false, "fill:none;stroke:var(--non-model);stroke-width:1.2");
+    memory_path(o, f, tier, LINE_TOTAL, &x, &y, false, "fill:none;stroke:var(--total);stroke-width:1.2");
     if (has_budget) {
         const double at = ps_svg_at(&y, budget / MB);
         ps_text_out_format(o,
@@ -179,8 +186,7 @@ static void section_frames(ps_text_out *o, const ps_figures *f, const ps_svg_sca
 
 void ps_figure_chunks(ps_text_out *o, const ps_figures *f, bool is_alone)
 {
-    static const ps_svg_key keys[] = {
-        {"device", "device"}, {"host", "host"}, {"disk", "disk"}, {"back", "released (blank)"}};
+    static const ps_svg_key keys[] = {{"device", "device"}, {"host", "host"}, {"disk", "disk"}, {"back", "released"}};
     const ps_svg_scale x = time_scale(f);
     chunk_rows rows;
     double at, width;

@@ -67,7 +67,7 @@ static int decimals_of(double tick)
 void ps_svg_time_axis(ps_text_out *o, const ps_svg_scale *x, double y0, double y1)
 {
     char text[32];
-    const double tick = ps_svg_tick(x->high - x->low, 9);
+    const double tick = ps_svg_tick(x->high - x->low, 12);
     line(o, x->from_px, y1, x->to_px, y1, "line");
     for (int i = 0; i <= 1000 && i * tick <= x->high - x->low + tick * 1e-6; i++) {
         const double at = ps_svg_at(x, x->low + i * tick);
@@ -116,6 +116,9 @@ void ps_svg_legend(ps_text_out *o, double y, const ps_svg_key *keys, int n)
         ps_svg_path_begin(o, keys[i].color);
         ps_svg_rect(o, x, y - 10, 12, 12);
         ps_svg_path_end(o);
+        ps_text_out_format(
+            o, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" style=\"fill:none;stroke:var(--line)\"/>\n", x,
+            y - 10);
         ps_svg_text(o, x + 17, y, "start", "text", keys[i].label);
         x += 17 + 6.9 * (double)strlen(keys[i].label) + 16;
     }

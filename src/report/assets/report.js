@@ -23,7 +23,7 @@ const color = name => getComputedStyle(document.documentElement).getPropertyValu
 
 /* ---- text ---- */
 const megabytes = b => b >= 1e5 ? (b / 1e6).toFixed(1) + " MB" : b + " B";
-const seconds = s => s < 1e-3 ? (s * 1e6).toFixed(1) + " µs" : s < 1 ? (s * 1e3).toFixed(2) + " ms" : s.toFixed(3) + " s";
+const seconds = s => s < 5e-8 ? "0 s" : s < 1e-3 ? (s * 1e6).toFixed(1) + " µs" : s < 1 ? (s * 1e3).toFixed(2) + " ms" : s.toFixed(3) + " s";
 const tiersOf = bits => D.tiers.filter((_, i) => bits >> i & 1).join(" and ");
 function chunkText(c) {
   const k = D.chunks[c], more = k.tensors - k.names.length;
