@@ -154,7 +154,7 @@ static void add_parts(ps_figures *f)
     parts->rest_seconds = parts->step_seconds;
     for (int i = 0; i < PS_PROFILE_N_PHASES; i++) parts->rest_seconds -= parts->compute_seconds[i];
     for (int i = 0; i < PS_PROFILE_N_LANES; i++) parts->rest_seconds -= parts->wait_seconds[i];
-    if (parts->rest_seconds < 0) parts->rest_seconds = 0; /* rounding */
+    if (parts->rest_seconds < 1e-9) parts->rest_seconds = 0; /* rounding */
 }
 
 ps_status ps_figures_create(const ps_profile *p, ps_figures **out)

@@ -11,7 +11,7 @@
 #include "report/figure_svg.h"
 #include "report/report.h"
 
-enum { BAR_TOP = 40, BAR_HEIGHT = 34, ROW_HEIGHT = 22, PAIR_HEIGHT = 36, COLUMNS = 3 };
+enum { BAR_TOP = 40, BAR_HEIGHT = 34, ROW_HEIGHT = 22, PAIR_HEIGHT = 40, COLUMNS = 3 };
 
 static void put_seconds(double seconds, char text[24])
 {
@@ -128,11 +128,11 @@ void ps_figure_time(ps_text_out *o, const ps_figures *f, bool is_alone)
     for (int i = 0; i < n; i++) {
         const double y = top + 26 + i * row_height;
         const bool is_step = rows[i] == PS_PROFILE_STEPS;
-        ps_svg_text(o, PS_SVG_LEFT - 8, y + row_height / 2.0, "end", "text",
+        ps_svg_text(o, PS_SVG_LEFT - 8, y + (is_predicted ? 19 : 11), "end", "text",
                     is_step ? "whole step" : ps_profile_lane_names[rows[i]]);
         account_bar(o, &pairs, y, is_step ? p->predicted.step_seconds : p->predicted.busy_seconds[rows[i]], "host",
                     "predicted");
-        account_bar(o, &pairs, is_predicted ? y + 14 : y,
+        account_bar(o, &pairs, is_predicted ? y + 16 : y,
                     is_step ? p->measured.step_seconds : p->measured.busy_seconds[rows[i]], "device", measured);
     }
     ps_svg_end(o);

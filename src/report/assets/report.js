@@ -169,10 +169,10 @@ function memory(id, tier, height, isLast) {
     hover: (u, t) => {
       const i = Math.max(0, lastBefore(m.t, t));
       return D.tiers[tier] + " at " + seconds(t - D.begin) + "\ntotal " + megabytes(total[i]) + "\nchunks " +
-        megabytes(m.chunks[i]) + "\nnon-model " + megabytes(m.non_model[i]) + (m.other[i] ? "\nother " + megabytes(m.other[i]) : "") +
+        megabytes(m.chunks[i]) + (tier === 0 ? "\nnon-model " + megabytes(m.non_model[i]) : "") + (m.other[i] ? "\nother " + megabytes(m.other[i]) : "") +
         (budget ? "\nbudget " + megabytes(budget) : "");
     },
-  }, [times, extend(mb(m.chunks)), extend(mb(m.non_model)), extend(mb(total)), times.map(() => hasBudget ? budget / 1e6 : null)]);
+  }, [times, extend(mb(m.chunks)), tier === 0 ? extend(mb(m.non_model)) : times.map(() => null), extend(mb(total)), times.map(() => hasBudget ? budget / 1e6 : null)]);
 }
 
 /* ---- chunks ---- */
