@@ -117,7 +117,8 @@ static ps_status find_slots(ps_figures *f)
 
 /* ---- where the time went ---- */
 
-/* Nanoseconds of [begin, end) that lie in steps. Both come by begin, so *step only goes forward. */
+/* Nanoseconds of [begin, end) that lie in steps. What is asked for goes forward, and so does *step, the first that can
+ * matter. */
 static int64_t inside_steps(const ps_profile *p, int64_t begin_ns, int64_t end_ns, int *step)
 {
     int64_t sum = 0;
@@ -125,7 +126,7 @@ static int64_t inside_steps(const ps_profile *p, int64_t begin_ns, int64_t end_n
         const ps_profile_span *s = &p->spans[i];
         if (s->lane != PS_PROFILE_STEPS) continue;
         sum += ps_max_i64(ps_min_i64(end_ns, s->end_ns) - ps_max_i64(begin_ns, s->begin_ns), 0);
-        if (s->begin_ns <= begin_ns) *step = i;
+        *step = i;
     }
     return sum;
 }

@@ -10,18 +10,14 @@
 #include "base/mem.h"
 #include "report_fixture.h"
 
-#define EVENTS                                                                                                         \
-    SPAN(0, "step", 10, 200, "step 2", "\"step\":2")                                                                   \
-    "," SPAN(2, "op", 20, 30.5, "update", "\"moment\":1,\"phase\":\"adam\",\"step\":2,\"chunk\":1") "," SPAN(          \
-        6, "copy", 12, 5,                                                                                              \
-        "MOMENTUM 0", COPY_ARGS) "," CHANGE(7, "place", 6,                                                             \
-                                            "host") "," CHANGE(7, "leave", 6,                                          \
-                                                               "host") "," SAMPLE(3, "device bytes",                   \
-                                                                                  "\"chunks\":5,\"non_model\":6,"      \
-                                                                                  "\"other\":7") ",{\"ph\":\"M\"},"    \
-                                                                                                 "{\"ph\":\"X\","      \
-                                                                                                 "\"tid\":77,\"cat\":" \
-                                                                                                 "\"strange\"}"
+#define STEP SPAN(0, "step", 10, 200, "step 2", "\"step\":2")
+#define UPDATE SPAN(2, "op", 20, 30.5, "update", "\"moment\":1,\"phase\":\"adam\",\"step\":2,\"chunk\":1")
+#define COPY SPAN(6, "copy", 12, 5, "MOMENTUM 0", COPY_ARGS)
+#define PLACE CHANGE(7, "place", 6, "host")
+#define LEAVE CHANGE(7, "leave", 6, "host")
+#define MEMORY SAMPLE(3, "device bytes", "\"chunks\":5,\"non_model\":6,\"other\":7")
+#define STRANGE "{\"ph\":\"M\"},{\"ph\":\"X\",\"tid\":77,\"cat\":\"strange\"}"
+#define EVENTS STEP "," UPDATE "," COPY "," PLACE "," LEAVE "," MEMORY "," STRANGE
 
 static void test_what_is_read(void **state)
 {
@@ -66,6 +62,7 @@ static void test_what_is_refused(void **state)
         {"\"version\":1", "\"version\":2", "\"version\": expected an integer from 1 to 1, found 2"},
         {"\"simulated\":false", "\"simulated\":0", "\"simulated\": expected true or false, found 0"},
         {"\"rank\":0", "\"rank\":1", "\"rank\""},
+        {"\"rank\":0", "\"rank\":0,\"rank\":0", "duplicate"},
         {"\"steps\":[2,3]", "\"steps\":[3,2]", "\"steps\""},
         {"\"steps\":[2,3]", "\"steps\":[2]", "expected two integers"},
         {"\"host\":500000", "\"host\":-1", "\"host\": expected an integer from 0"},

@@ -1,0 +1,130 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "report/report.h"
+#include "report_fixture.h"
+
+#define STEP SPAN(0, "step", 10, 200, "</script><svg>", "\"step\":2")
+#define UPDATE SPAN(2, "op", 20, 30.5, "update", "\"moment\":1,\"phase\":\"adam\",\"step\":2,\"chunk\":1")
+#define COPY SPAN(6, "copy", 12, 5, "MOMENTUM 0", COPY_ARGS)
+#define EVENTS STEP "," UPDATE "," COPY "," CHANGE(7, "place", 0, "host") "," SAMPLE(3, "device bytes", "\"chunks\":5")
+
+static temp_folder folder;
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at++) n++;
+    return n;
+}
+
+static char *read_back(const char *path)
+{
+    char *text;
+    int64_t n_bytes;
+    assert_int_equal(ps_file_read_all(path, 16 * PS_MIB, &text, &n_bytes), PS_OK);
+    assert_int_equal(strlen(text), n_bytes);
+    return text;
+}
+
+static void test_names_cannot_break_the_page(void **state)
+{
+    (void)state;
+    ps_profile *p;
+    ps_figures *f;
+    const temp_path page = temp_folder_file(&folder, "page.html");
+    assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
+    assert_int_equal(ps_figures_create(p, &f), PS_OK);
+    assert_int_equal(ps_report_write_html(f, page.text), PS_OK);
+    char *text = read_back(page.text);
+    assert_int_equal(count(text, "</script>"), 3); /* uPlot, the data, the page's own */
+    assert_int_equal(count(text, "<b>"), 0);
+    assert_int_equal(count(text, "<title>a &lt;b&gt; &amp; &quot;c&quot;.json</title>"), 1);
+    assert_int_equal(count(text, "\"\\u003c/script\\u003e\""), 1);
+    assert_int_equal(count(text, "@data@"), 0);
+    assert_non_null(strstr(text, "<td>time</td><td>0.0002 s</td><td>0.0001 s</td><td>0.50</td>"));
+    assert_non_null(strstr(text, "<td>moved: disk read</td><td>–</td><td>0.0 MB</td><td>–</td>"));
+    ps_mem_free(text);
+    ps_figures_destroy(f);
+    ps_profile_destroy(p);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void test_figures_have_their_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *what;
+        int n;
+    } parts[] = {{"memory.svg", "device (MB)", 1},   {"chunks.svg", ">PARAM16<", 1},
+                 {"chunks.svg", ">VARIANCE<", 1},    {"chunks.svg", ">MASTER<", 0},
+                 {"timeline.svg", ">disk read<", 1}, {"timeline.svg", "&lt;/script&gt;&lt;svg&gt;", 1},
+                 {"time.svg", " measured<", 1},      {"time.svg", " predicted<", 2}};
+    ps_profile *p;
+    ps_figures *f;
+    assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
+    assert_int_equal(ps_figures_create(p, &f), PS_OK);
+    assert_int_equal(ps_report_write_svg(f, folder.path), PS_OK);
+    for (size_t i = 0; i < PS_ARRAY_LEN(parts); i++) {
+        char *text = read_back(temp_folder_file(&folder, parts[i].name).text);
+        if (count(text, parts[i].what) != parts[i].n)
+            fail_msg("%s: %d times %s", parts[i].name, count(text, parts[i].what), parts[i].what);
+        ps_mem_free(text);
+    }
+    ps_figures_destroy(f);
+    ps_profile_destroy(p);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void test_a_page_is_complete_or_not_there(void **state)
+{
+    (void)state;
+    const temp_path page = temp_folder_file(&folder, "page.html");
+    ps_profile *p;
+    ps_figures *f;
+    temp_folder_entries(&folder, 1);
+    assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
+    assert_int_equal(ps_figures_create(p, &f), PS_OK);
+    bool has_struck = true;
+    for (long n = 0; has_struck; n++) {
+        ps_fault_arm(PS_FAULT_WRITE, n, false);
+        const ps_status st = ps_report_write_html(f, page.text);
+        has_struck = ps_fault_has_struck(PS_FAULT_WRITE);
+        ps_fault_arm(PS_FAULT_WRITE, -1, false);
+        assert_int_equal(st, has_struck ? PS_EIO : PS_OK);
+        const int n_entries = temp_folder_entries(&folder, 0);
+        if (!has_struck) assert_int_equal(n_entries, 1);
+        assert_true(n_entries <= 1);
+        if (ps_file_exists(page.text)) {
+            char *text = read_back(page.text);
+            assert_non_null(strstr(text, "</html>"));
+            ps_mem_free(text);
+        } else {
+            assert_int_equal(n_entries, 0);
+        }
+        temp_folder_entries(&folder, 1);
+    }
+    ps_figures_destroy(f);
+    ps_profile_destroy(p);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_cannot_break_the_page),
+        cmocka_unit_test(test_figures_have_their_parts),
+        cmocka_unit_test(test_a_page_is_complete_or_not_there),
+    };
+    folder = temp_folder_make();
+    const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    temp_folder_remove(&folder);
+    return n_failed;
+}
