@@ -29,9 +29,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         s->chunk_limit_bytes[t] = INT64_MAX;
         if (desc->ram[t] != NULL) s->other_bytes[t] = ps_device_get_stats(desc->ram[t]).used_bytes;
     }
-    /* Planning estimates: what a PC's memory and NVMe disk do. Wrong ones cost time, never correctness. */
-    s->links[PS_LINK_HOST_TO_DEVICE].bytes_per_s = s->links[PS_LINK_DEVICE_TO_HOST].bytes_per_s = 8000000000;
-    s->links[PS_LINK_DISK_READ].bytes_per_s = s->links[PS_LINK_DISK_WRITE].bytes_per_s = 1500000000;
+    s->time.rates = desc->rates != NULL ? *desc->rates : ps_link_rates_default;
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->chunks, &s->chunks));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->passed, &s->passed));
@@ -228,7 +226,7 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
     s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, PS_PAGE_BYTES);
     if (s->schedule == NULL) return commit_non_model(s);
     const ps_trace *t = ps_schedule_trace(s->schedule);
-    if (s->now >= 0) s->virtual_now_ns += t->moments[s->now].cost_ns;
+    if (s->now >= 0) ps_timeline_compute(&s->time, t->moments[s->now].cost_ns);
     s->now = (s->now + 1) % t->n_moments;
     PS_TRY(ps_store_retire_due(s));
     PS_TRY(with_moment(s, start_wanted(s, &t->moments[s->now])));
@@ -349,4 +347,9 @@ ps_store_stats ps_store_get_stats(const ps_store *s)
     ps_store_stats stats = s->stats;
     stats.disk_bytes = s->disk_used_bytes;
     return stats;
+}
+
+const ps_timeline *ps_store_timeline(const ps_store *s)
+{
+    return &s->time;
 }

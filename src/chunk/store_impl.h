@@ -14,7 +14,7 @@ typedef struct flight {
     ps_tier src, dst;
     ps_link link;
     ps_ticket ticket;
-    int64_t virtual_done_ns;
+    int64_t done_ns; /* on the timeline */
 } flight;
 
 typedef struct chunk {
@@ -30,12 +30,6 @@ typedef struct chunk {
     ps_tier wanted_tier;
 } chunk;
 
-/* A copy queue's virtual clock: when it will have done what it was given. */
-typedef struct link_state {
-    int64_t virtual_free_ns;
-    int64_t bytes_per_s; /* estimate for planning */
-} link_state;
-
 struct ps_store {
     ps_store_desc d;
     const ps_layout *layout;
@@ -48,8 +42,7 @@ struct ps_store {
     int32_t now;           /* moment of the schedule; -1 before the first */
     int64_t moment_serial; /* counts begun moments */
     uint64_t tick;         /* counts pins */
-    int64_t virtual_now_ns;
-    link_state links[PS_LINK_COUNT];
+    ps_timeline time;
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
     uint8_t *passed;    /* [n_ids] scratch of the look-ahead */
@@ -91,7 +84,7 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
 /* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the destination's
  * payload is given back and the content stays where it was. */
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
-/* Retire what the virtual clock says is done. */
+/* Retire what is done on the timeline. */
 ps_status ps_store_retire_due(ps_store *s);
 /* Make the chunk resident on a RAM tier; room is there already. Starts the copy, does not wait. */
 ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier);
