@@ -82,6 +82,34 @@ void ps_store_destroy(ps_store *s)
 
 /* ---- payload memory ---- */
 
+void ps_store_note_use(ps_store *s, ps_tier tier)
+{
+    ps_use *u = &s->use[tier];
+    u->non_model_bytes = tier == PS_TIER_DEVICE ? s->non_model_committed_bytes : 0;
+    u->other_bytes = s->other_bytes[tier];
+    const int64_t bytes = s->stats.chunk_bytes[tier] + u->non_model_bytes + u->other_bytes;
+    if (bytes <= s->peak_bytes[tier]) return;
+    s->peak_bytes[tier] = bytes;
+    s->peak[tier] = *u;
+}
+
+ps_use ps_store_peak(const ps_store *s, ps_tier tier)
+{
+    return s->peak[tier];
+}
+
+int64_t ps_store_begin_collective(ps_store *s, int64_t ns, int64_t sent_bytes)
+{
+    s->stats.moved_bytes[PS_LINK_COLLECTIVES] += sent_bytes;
+    s->stats.n_moves[PS_LINK_COLLECTIVES]++;
+    return ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, ns, NULL);
+}
+
+void ps_store_end_collective(ps_store *s, int64_t done_ns)
+{
+    ps_timeline_wait(&s->time, PS_LINK_COLLECTIVES, done_ns);
+}
+
 /* The region and offset of a chunk that is part of a run; *region stays NULL for others. */
 static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t *offset)
 {
@@ -111,6 +139,8 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
     }
     s->stats.chunk_bytes[tier] += c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
+    ps_store_note_use(s, tier);
     return PS_OK;
 }
 
@@ -127,6 +157,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
     s->stats.chunk_bytes[tier] -= c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
     s->nothing_ahead = false;
 }
 
@@ -195,6 +226,7 @@ static ps_status commit_non_model(ps_store *s)
     PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have));
     PS_TRY(ps_region_commit(s->non_model, have, need - have));
     s->non_model_committed_bytes = need;
+    ps_store_note_use(s, PS_TIER_DEVICE);
     return PS_OK;
 }
 

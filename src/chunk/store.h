@@ -157,6 +157,21 @@ typedef struct ps_store_stats {
 
 ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
 
+/* What the bytes of a tier are. */
+typedef struct ps_use {
+    int64_t list_bytes[PS_LIST_COUNT]; /* chunks by list */
+    int64_t non_model_bytes;           /* activations and workspace; device only */
+    int64_t other_bytes;               /* in use when the store was created: staging */
+} ps_use;
+
+/* At the moment at which the tier (device or host) held most. */
+ps_use ps_store_peak(const ps_store *s, ps_tier tier);
+
+/* Estimated time of what others do: a transfer between ranks of that duration begins, of which this rank sends so many bytes.
+ * Returns when it will be done, for ps_store_end_collective: computing goes on not before that. */
+int64_t ps_store_begin_collective(ps_store *s, int64_t ns, int64_t sent_bytes);
+void ps_store_end_collective(ps_store *s, int64_t done_ns);
+
 /* Estimated time since create. */
 const ps_timeline *ps_store_timeline(const ps_store *s);
 

@@ -43,6 +43,8 @@ struct ps_store {
     int64_t moment_serial; /* counts begun moments */
     uint64_t tick;         /* counts pins */
     ps_timeline time;
+    ps_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];
+    int64_t peak_bytes[PS_RAM_TIER_COUNT];
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
     uint8_t *passed;    /* [n_ids] scratch of the look-ahead */
@@ -77,6 +79,9 @@ static inline bool is_clean_on(const chunk *c, ps_tier tier)
 /* store.c: payload memory (a block, or the chunk's place in its run) */
 ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier);
 void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier); /* and forget that it was current */
+
+/* The tier's use has grown: remember it if it was never larger. */
+void ps_store_note_use(ps_store *s, ps_tier tier);
 
 /* transfer.c */
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */

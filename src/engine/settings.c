@@ -124,6 +124,25 @@ static ps_status read_budgets(const ps_options *o, ps_settings *s)
     return PS_OK;
 }
 
+static ps_rates default_rates(void)
+{
+    return (ps_rates){.compute = ps_compute_rates_default,
+                      .adam_bytes_per_s = {20e9, 20e9},
+                      .links = ps_link_rates_default,
+                      .topology = {.n_ranks = 1, .ranks_per_node = 1}};
+}
+
+ps_plan_options ps_settings_plan_options(const ps_settings *s)
+{
+    return (ps_plan_options){.kernels = &s->kernels,
+                             .rates = &s->rates.compute,
+                             .dtype = s->dtype,
+                             .training = s->training,
+                             .checkpointing = s->checkpointing,
+                             .n_checkpoints = s->n_checkpoints,
+                             .may_overwrite_params = s->accumulation == 1};
+}
+
 ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)
 {
     const ps_options *o = ps_config_options(config);
@@ -137,6 +156,8 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
                                    : PS_DTYPE_F32,
         .seed = (uint64_t)o->train_seed,
         .threads = o->train_threads > 0 ? (int)o->train_threads : ps_machine_cores(NULL),
+        .ranks = {.n = 1, .saves_memory = o->client_opts_with_mem_saving_comm},
+        .rates = default_rates(),
         .prefetch = (int32_t)o->memory_prefetch,
         .wait_at_once = !o->client_opts_with_async_move,
         .keep_freed_memory = o->client_opts_with_mem_cache,

@@ -2,11 +2,22 @@
 #ifndef PS_ENGINE_SETTINGS_H
 #define PS_ENGINE_SETTINGS_H
 
+#include "comm/topology.h"
 #include "config/config.h"
+#include "engine/span.h"
 #include "engine/tiers.h"
+#include "kernel/cost.h"
 #include "kernel/kernel.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
+
+/* How fast the machine is, as one rank sees it. Estimates: they decide when copies start, and never a result. */
+typedef struct ps_rates {
+    ps_compute_rates compute;                   /* operators */
+    double adam_bytes_per_s[PS_RAM_TIER_COUNT]; /* updates on the device and on the host */
+    ps_link_rates links;
+    ps_topology topology;
+} ps_rates;
 
 typedef struct ps_settings {
     bool training; /* false: inference */
@@ -15,6 +26,8 @@ typedef struct ps_settings {
     uint64_t seed;
     ps_kernels kernels;
     int threads; /* >= 1 */
+    ps_ranks ranks;
+    ps_rates rates;
 
     ps_budgets budgets;
     const ps_policy *policy;
@@ -45,5 +58,8 @@ typedef struct ps_settings {
 
 /* Resolves "auto" budgets from the memory that the machine and its control groups leave. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+
+/* How the program is to be planned with these settings; pointers into them. */
+ps_plan_options ps_settings_plan_options(const ps_settings *s);
 
 #endif
