@@ -225,11 +225,12 @@ static ps_status trace_moments(ps_blueprint *b, bool *touched)
         for (int32_t m = 0; m < p->n_instrs; m++) {
             const int32_t first_event = event;
             while (event < b->spans.n_events && b->spans.events[event].instr <= m) event++;
-            if (b->deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before_gathers(b, first_event, event));
+            if (b->variant.deferred && k == 0 && m < p->n_forward)
+                PS_TRY(trace_adam_before_gathers(b, first_event, event));
             for (int32_t i = first_event; i < event; i++)
                 if (b->spans.events[i].kind == PS_SPAN_GATHER)
                     PS_TRY(trace_gather(b, &b->spans.spans[b->spans.events[i].span]));
-            if (b->deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
+            if (b->variant.deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
             b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
             PS_TRY(trace_instr(b, &p->instrs[m], touched));
         }
@@ -354,7 +355,8 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->settings = settings;
     b->program = program;
     b->plan = plan;
-    b->deferred = variant.deferred && settings->training;
+    b->variant = variant;
+    b->variant.deferred &= settings->training;
     b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
     if (settings->training)
         for (int list = PS_LIST_MASTER; list < PS_LIST_COUNT; list++) b->item_bytes[list] = 4;

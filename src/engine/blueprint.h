@@ -13,6 +13,12 @@ typedef struct ps_piece {
     bool decays;
 } ps_piece;
 
+/* Ways to run the same step, each with its need of memory. */
+typedef struct ps_variant {
+    bool deferred; /* each chunk is updated just before the next forward pass first uses it */
+    bool ahead;    /* ps_spans_find */
+} ps_variant;
+
 /* A model and its plan do not depend on budgets: built once, shared by all blueprints tried. */
 typedef struct ps_blueprint {
     const ps_settings *settings;
@@ -27,20 +33,14 @@ typedef struct ps_blueprint {
     ps_tier *adam_tier;      /* [n_chunks] where the chunk's update runs */
     int32_t n_adam_resident; /* optimizer chunks of this many fit the device margin */
     ps_spans spans;          /* with several ranks */
-    bool deferred;           /* each chunk is updated just before the next forward pass first uses it */
-    int32_t *instr_moment;   /* [accumulation * n_instrs] moment of each instruction */
-    int32_t *adam_moment;    /* [n_chunks] moment of each update */
-    int32_t *adam_order;     /* [n_chunks] chunks in the order of their updates */
-    int32_t n_ordered;       /* entries of adam_order */
+    ps_variant variant;
+    int32_t *instr_moment; /* [accumulation * n_instrs] moment of each instruction */
+    int32_t *adam_moment;  /* [n_chunks] moment of each update */
+    int32_t *adam_order;   /* [n_chunks] chunks in the order of their updates */
+    int32_t n_ordered;     /* entries of adam_order */
     ps_trace *trace;
     ps_schedule *schedule;
 } ps_blueprint;
-
-/* Ways to run the same step, each with its need of memory. */
-typedef struct ps_variant {
-    bool deferred; /* updates are part of the forward pass, below */
-    bool ahead;    /* ps_spans_find */
-} ps_variant;
 
 /* budgets may differ from those in settings. chunk_elements as ps_layout_create. All pointers must outlive it.
  *

@@ -314,7 +314,7 @@ ps_status ps_runner_update(ps_runner *r, const ps_update *u)
     r->update = *u;
     r->update_pending = true;
     for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
-    return r->bp->deferred ? PS_OK : ps_runner_flush(r);
+    return r->bp->variant.deferred ? PS_OK : ps_runner_flush(r);
 }
 
 /* The deferred updates that stand before instruction `index` of the forward pass. */

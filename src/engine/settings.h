@@ -2,22 +2,13 @@
 #ifndef PS_ENGINE_SETTINGS_H
 #define PS_ENGINE_SETTINGS_H
 
-#include "comm/topology.h"
 #include "config/config.h"
+#include "engine/rates.h"
 #include "engine/span.h"
 #include "engine/tiers.h"
-#include "kernel/cost.h"
 #include "kernel/kernel.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
-
-/* How fast the machine is, as one rank sees it. Estimates: they decide when copies start, and never a result. */
-typedef struct ps_rates {
-    ps_compute_rates compute;                   /* operators */
-    double adam_bytes_per_s[PS_RAM_TIER_COUNT]; /* updates on the device and on the host */
-    ps_link_rates links;
-    ps_topology topology;
-} ps_rates;
 
 typedef struct ps_settings {
     bool training; /* false: inference */
@@ -56,8 +47,12 @@ typedef struct ps_settings {
     int64_t keep_checkpoints;  /* 0: all */
 } ps_settings;
 
-/* Resolves "auto" budgets from the memory that the machine and its control groups leave. */
+/* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+
+/* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
+ * Kernels become the simulated ones when the devices are GPUs. PS_EINVAL naming the key. */
+PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
 
 /* How the program is to be planned with these settings; pointers into them. */
 ps_plan_options ps_settings_plan_options(const ps_settings *s);
