@@ -58,8 +58,8 @@ typedef struct ps_hardware_link {
     ps_hardware_source source;
     double to_device_bytes_per_s, to_host_bytes_per_s; /* of one device alone, one way at a time */
     int64_t latency_ns;                                /* of one copy */
-    bool full_duplex;     /* both ways at once at full rate each; else the two ways take turns */
-    int64_t shared_by;    /* devices that share these rates when they copy together */
+    bool full_duplex;            /* both ways at once at full rate each; else the two ways take turns */
+    int64_t shared_by;           /* devices that share these rates when they copy together */
     double compute_interference; /* [0, 1]: seconds of computing lost for each second of copying alone */
 } ps_hardware_link;
 
