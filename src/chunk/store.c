@@ -48,6 +48,9 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         }
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-device", &s->stream[PS_LINK_HOST_TO_DEVICE]));
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-host", &s->stream[PS_LINK_DEVICE_TO_HOST]));
+    for (int link = 0; link < PS_LINK_COUNT; link++)
+        if (s->stream[link] != NULL) ps_stream_set_profile(s->stream[link], desc->profile, link);
+    if (desc->disk != NULL) ps_disk_set_profile(desc->disk, desc->profile, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE);
     *out = s;
     s = NULL;
 out:
@@ -63,7 +66,7 @@ void ps_store_destroy(ps_store *s)
             (void)ps_store_retire(s, s->flying[0]); /* content is given up: failures do not matter */
         for (ps_chunk_id id = 0; id < s->n_ids; id++)
             for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-                if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+                if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
     }
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         for (int32_t r = 0; s->runs[t] != NULL && r < PS_LIST_COUNT * s->layout->n_runs; r++)
@@ -99,7 +102,7 @@ static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region 
     return PS_OK;
 }
 
-ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
+ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     chunk *c = &s->chunks[id];
     PS_ASSERT(c->payload[tier] == NULL);
@@ -113,10 +116,11 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
     }
     s->stats.chunk_bytes[tier] += c->bytes;
+    ps_store_record_place(s, id, tier, PS_PROFILE_PLACE, why);
     return PS_OK;
 }
 
-void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
+void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     chunk *c = &s->chunks[id];
     const ps_layout *l = s->layout;
@@ -130,6 +134,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
     c->current &= ~TIER_BIT(tier);
     s->stats.chunk_bytes[tier] -= c->bytes;
     s->nothing_ahead = false;
+    ps_store_record_place(s, id, tier, PS_PROFILE_LEAVE, why);
 }
 
 /* ---- time ---- */
@@ -194,9 +199,10 @@ static ps_status commit_non_model(ps_store *s)
 {
     const int64_t need = s->non_model_needed_bytes, have = s->non_model_committed_bytes;
     if (need <= have) return PS_OK; /* what is too much stays until room is needed */
-    PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have));
+    PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have, PS_REASON_ACTIVATIONS));
     PS_TRY(ps_region_commit(s->non_model, have, need - have));
     s->non_model_committed_bytes = need;
+    ps_store_record_memory(s, PS_TIER_DEVICE);
     return PS_OK;
 }
 
@@ -215,8 +221,8 @@ static ps_status start_wanted(ps_store *s, const ps_moment *m)
         if (has_payload(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE || c->pins > 0) continue;
         if (c->flight.active) PS_TRY(ps_store_retire(s, a->chunk));
         if (has_payload(c, a->tier)) continue;
-        PS_TRY(ps_store_make_room(s, a->tier, c->bytes));
-        PS_TRY(ps_store_start_load(s, a->chunk, a->tier));
+        PS_TRY(ps_store_make_room(s, a->tier, c->bytes, PS_REASON_EVICT));
+        PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_WANTED));
     }
     return PS_OK;
 }
@@ -246,16 +252,25 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
     if (c->flight.active && (c->flight.dst == tier || mode != PS_ACCESS_READ || !is_current(c, tier)))
         PS_TRY(ps_store_retire(s, id));
     if (is_current(c, tier)) return PS_OK;
-    if (!has_payload(c, tier)) PS_TRY(ps_store_make_room(s, tier, c->bytes));
+    if (!has_payload(c, tier)) PS_TRY(ps_store_make_room(s, tier, c->bytes, PS_REASON_EVICT));
     if (c->current != 0 && mode != PS_ACCESS_OVERWRITE) {
-        PS_TRY(ps_store_start_load(s, id, tier));
+        PS_TRY(ps_store_start_load(s, id, tier, PS_REASON_WANTED));
         return ps_store_retire(s, id);
     }
-    PS_TRY(ps_store_give_payload(s, id, tier));
+    PS_TRY(ps_store_give_payload(s, id, tier, PS_REASON_CREATE));
     if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]))
         memset(c->payload[tier], 0, (size_t)c->bytes);
     c->current |= TIER_BIT(tier);
     return PS_OK;
+}
+
+/* The slot stays the chunk's own; what is in it is worth nothing any more. */
+static void forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
+{
+    chunk *c = &s->chunks[id];
+    if (!is_current(c, PS_TIER_DISK)) return;
+    c->current &= ~TIER_BIT(PS_TIER_DISK);
+    ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
 }
 
 /* The content on `tier` is about to change: copies elsewhere become stale. */
@@ -263,7 +278,8 @@ static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
 {
     chunk *c = &s->chunks[id];
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+        if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DROP);
+    forget_disk_content(s, id, PS_REASON_DROP);
     c->current = TIER_BIT(tier);
 }
 
@@ -311,7 +327,8 @@ void ps_store_discard(ps_store *s, ps_chunk_id id)
     PS_ASSERT(c->pins == 0);
     if (c->flight.active) (void)ps_store_retire(s, id); /* a failed copy of dead content harms nobody */
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+        if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
+    forget_disk_content(s, id, PS_REASON_DISCARD);
     c->current = 0;
     STORE_CHECK(s);
 }
@@ -328,7 +345,7 @@ ps_status ps_store_evict_all(ps_store *s, ps_tier tier)
             if (!started) continue; /* no other tier has room: it stays */
             PS_TRY(ps_store_retire(s, id));
         }
-        ps_store_take_payload(s, id, tier);
+        ps_store_take_payload(s, id, tier, PS_REASON_EVICT);
     }
     STORE_CHECK(s);
     return PS_OK;
@@ -348,5 +365,6 @@ ps_store_stats ps_store_get_stats(const ps_store *s)
 {
     ps_store_stats stats = s->stats;
     stats.disk_bytes = s->disk_used_bytes;
+    stats.non_model_bytes = s->non_model_committed_bytes;
     return stats;
 }

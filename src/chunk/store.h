@@ -65,8 +65,9 @@ typedef struct ps_store_desc {
     ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
     const ps_policy *policy;
-    int32_t prefetch;  /* chunk loads kept under way ahead of use; 0: load when wanted */
-    bool wait_at_once; /* copies do not overlap computing (client.opts.with_async_move false) */
+    int32_t prefetch;    /* chunk loads kept under way ahead of use; 0: load when wanted */
+    bool wait_at_once;   /* copies do not overlap computing (client.opts.with_async_move false) */
+    ps_profile *profile; /* gets copies, waits, chunks that come and go; must outlive the store. NULL: none */
 } ps_store_desc;
 
 PS_NODISCARD ps_status ps_store_create(const ps_store_desc *desc, ps_store **out);
@@ -159,11 +160,35 @@ typedef struct ps_store_stats {
     int64_t n_moves[PS_LINK_COUNT];
     int64_t wait_ns;                        /* the computing thread stood still for copies */
     int64_t chunk_bytes[PS_RAM_TIER_COUNT]; /* payloads there now */
+    int64_t non_model_bytes;                /* device memory of activations and workspace now */
     int64_t disk_bytes;                     /* slots of the file given to chunks, now = peak: slots are kept */
     int64_t n_dropped, n_written_back, n_prefetched;
 } ps_store_stats;
 
 ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
+
+/* Why a copy is made, a chunk comes to a tier, or leaves it: what a profile says. */
+typedef enum ps_reason {
+    PS_REASON_WANTED,      /* copy: the current moment needs it */
+    PS_REASON_PREFETCH,    /* copy: a coming moment needs it */
+    PS_REASON_WRITE_BACK,  /* copy and place: off a tier that shall have room */
+    PS_REASON_START,       /* place: there already when recording began */
+    PS_REASON_CREATE,      /* place: content begins here */
+    PS_REASON_LOAD,        /* place: where it is, or will be, used */
+    PS_REASON_EVICT,       /* leave: room for another chunk */
+    PS_REASON_ACTIVATIONS, /* leave: room for activations */
+    PS_REASON_DROP,        /* leave: a copy that is stale, or that nobody needs beside another one */
+    PS_REASON_DISCARD,     /* leave: the content is used up */
+    PS_REASON_COUNT,
+} ps_reason;
+
+const char *ps_reason_name(ps_reason r); /* "wanted", "write back" */
+
+/* Record where every chunk is, and what each tier holds; for who has just switched the recorder on. */
+void ps_store_profile_start(const ps_store *s);
+/* Let the copies under way come to their end, so that their times are on record. They are still under way for the store: what is moved
+ * when stays as it is. For queues that run by themselves: in simulated time nothing ends while one waits. */
+void ps_store_profile_settle(const ps_store *s);
 
 /* Number that names where every chunk is and what is under way, relative to the virtual clock. When it is the same after two
  * steps, all later steps repeat what lay between them (policies that look at the past, lru, need one step more). */

@@ -34,7 +34,8 @@ static ps_status open_tiers(ps_engine *e)
                           .policy = s->policy,
                           .prefetch = s->prefetch,
                           .wait_at_once = s->wait_at_once,
-                          .staging_bytes = s->staging_bytes};
+                          .staging_bytes = s->staging_bytes,
+                          .profile = e->profiling.recorder};
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
     PS_TRY(ps_tiers_open(&o, &e->tiers));
     PS_TRY(ps_runner_init(&e->runner, e->blueprint, &e->tiers, true));
@@ -57,6 +58,7 @@ static ps_status initialize(ps_model_func model, void *user, int local_rank, con
     PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
     PS_TRY_GOTO(build(e, model, user));
+    PS_TRY_GOTO(ps_profiling_open(e));
     PS_TRY_GOTO(open_tiers(e));
     *out = e;
     e = NULL;
@@ -81,8 +83,10 @@ void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;
     if (e->save.user != NULL) e->save.close(e->save.user);
+    ps_profiling_finish(e);
     ps_free(e->config_json);
     ps_tiers_close(&e->tiers);
+    ps_profiling_close(e);
     ps_runner_deinit(&e->runner);
     ps_blueprint_destroy(e->blueprint);
     ps_plan_destroy(e->plan);

@@ -76,6 +76,22 @@ static void end_moment(ps_runner *r, int32_t moment)
     unpin_first(r, moment, n);
 }
 
+/* chunk: the one updated, or -1. */
+static void record_op(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int64_t begin_ns)
+{
+    ps_profile *p = r->tiers->profile;
+    const ps_moment *m = &r->bp->trace->moments[moment];
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_OP,
+                                           .chunk = chunk,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = ps_profile_now(p),
+                                           .op = {.label = m->label,
+                                                  .step = r->step + 1,
+                                                  .non_model_bytes = m->non_model_bytes,
+                                                  .moment = moment,
+                                                  .phase = (int32_t)m->phase}});
+}
+
 /* ---- states of the 16-bit tensors ---- */
 
 static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
@@ -232,10 +248,12 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const ps_instr *instr = &r->bp->plan->instrs[index];
     const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->plan->n_instrs + index];
     PS_TRY(begin_moment(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     if (index == 0 && r->compute) put_batch(r);
     ps_status st = begin_tensors(r, instr);
     if (st == PS_OK && r->compute) st = compute(r, instr);
     if (st == PS_OK) st = end_tensors(r, instr);
+    record_op(r, moment, -1, begin_ns);
     end_moment(r, moment);
     return st;
 }
@@ -278,6 +296,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     const int32_t moment = b->adam_moment[chunk];
     ps_status st = PS_OK;
     PS_TRY(begin_moment(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces[i];
@@ -288,6 +307,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
     }
     if (st == PS_OK) ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
+    record_op(r, moment, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), begin_ns);
     end_moment(r, moment);
     if (b->uses_grad_list[chunk]) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, chunk));
     return st;

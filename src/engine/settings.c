@@ -1,5 +1,6 @@
 #include "engine/settings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -94,6 +95,17 @@ static ps_status read_disk(const ps_options *o, ps_settings *s)
     return PS_OK;
 }
 
+static ps_status read_profile(const ps_config *config, ps_settings *s)
+{
+    const ps_options *o = ps_config_options(config);
+    if (strlen(o->profile_path) >= sizeof s->profile_path)
+        return PS_FAIL(PS_EINVAL, "profile.path is longer than %zu characters", sizeof s->profile_path - 1);
+    strcpy(s->profile_path, o->profile_path);
+    memcpy(s->profile_steps, o->profile_steps, sizeof s->profile_steps);
+    snprintf(s->config_name, sizeof s->config_name, "%s", ps_config_name(config));
+    return PS_OK;
+}
+
 /* "auto": the device takes its share of what the machine has left; the host its share of the rest, but none when the device
  * is automatic too, because on this backend both are the same memory and copies between them would gain nothing. */
 static ps_status read_budgets(const ps_options *o, ps_settings *s)
@@ -165,5 +177,6 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     PS_TRY(read_lr(o, &out->lr));
     PS_TRY(read_kernels(o, &out->kernels));
     PS_TRY(read_disk(o, out));
+    PS_TRY(read_profile(config, out));
     return read_budgets(o, out);
 }
