@@ -361,6 +361,16 @@ ps_status ps_store_wait_all(ps_store *s)
     return first;
 }
 
+int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < s->layout->n_chunks; i++) {
+        const chunk *c = &s->chunks[ps_store_chunk(s->layout, list, i)];
+        if (tier == PS_TIER_DISK ? c->disk_offset != NO_SLOT : c->payload[tier] != NULL) bytes += c->bytes;
+    }
+    return bytes;
+}
+
 ps_store_stats ps_store_get_stats(const ps_store *s)
 {
     ps_store_stats stats = s->stats;

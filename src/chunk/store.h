@@ -167,6 +167,9 @@ typedef struct ps_store_stats {
 
 ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
 
+/* Bytes that the chunks of a list take on a tier: payloads, on disk slots of the file. */
+int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier);
+
 /* Why a copy is made, a chunk comes to a tier, or leaves it: what a profile says. */
 typedef enum ps_reason {
     PS_REASON_WANTED,      /* copy: the current moment needs it */

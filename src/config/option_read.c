@@ -16,13 +16,24 @@ static bool equal_in_any_case(const char *a, const char *b)
     return false;
 }
 
+/* A few integers as they are. */
+static const char *describe_array(const json_t *json, char *text, size_t text_bytes)
+{
+    for (size_t i = 0; i < json_array_size(json); i++)
+        if (!json_is_integer(json_array_get(json, i))) return "an array";
+    const size_t n = json_dumpb(json, text, text_bytes - 1, JSON_COMPACT);
+    if (n == 0 || n >= text_bytes) return "an array";
+    text[n] = '\0';
+    return text;
+}
+
 /* What was found, for a message: "an object", "17", the string "abc". */
 static const char *describe(const json_t *json, char *text, size_t text_bytes)
 {
     char word[48];
     switch (json_typeof(json)) {
     case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
+    case JSON_ARRAY: return describe_array(json, text, text_bytes);
     case JSON_TRUE: return "true";
     case JSON_FALSE: return "false";
     case JSON_NULL: return "null";

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/memory_dump.h"
 #include "engine/staging.h"
 
 static ps_status build(ps_engine *e, ps_model_func model, void *user)
@@ -39,6 +40,7 @@ static ps_status open_tiers(ps_engine *e)
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
     PS_TRY(ps_tiers_open(&o, &e->tiers));
     PS_TRY(ps_runner_init(&e->runner, e->blueprint, &e->tiers, true));
+    e->runner.keeps_dump = true;
     return ps_runner_create_params(&e->runner);
 }
 
@@ -51,6 +53,7 @@ static ps_status initialize(ps_model_func model, void *user, int local_rank, con
         return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but this build runs one process", local_rank);
     ps_status st = PS_OK;
     ps_engine *e = NULL;
+    ps_memory_dump_forget();
     PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
     PS_TRY_GOTO(ps_settings_read(config, training, &e->settings));
     PS_TRY_GOTO(ps_config_dump_json(config, &e->config_json));

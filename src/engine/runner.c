@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
+#include "engine/memory_dump.h"
 
 /* Streams of random numbers: parameters have those below 2^63, dropout those above. */
 #define DROPOUT_STREAMS ((uint64_t)1 << 63)
@@ -54,15 +55,24 @@ static void unpin_first(ps_runner *r, int32_t moment, int32_t n)
     for (int32_t i = 0; i < n; i++) ps_store_unpin(r->tiers->store, a[i].chunk);
 }
 
+/* A look at the memory as it is when a moment (-1: before the first) fails, before anything is given back. */
+static ps_status take_dump(const ps_runner *r, int32_t moment, ps_status st)
+{
+    if (r->keeps_dump) ps_memory_dump_keep(r->bp, r->tiers, moment, st);
+    return st;
+}
+
 static ps_status begin_moment(ps_runner *r, int32_t moment)
 {
     ps_store_go_to(r->tiers->store, moment);
-    PS_TRY(ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes));
+    ps_status st = ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes);
+    if (st != PS_OK) return take_dump(r, moment, st);
     int32_t n;
     const ps_access *a = accesses_of(r->bp, moment, &n);
     for (int32_t i = 0; i < n; i++) {
-        const ps_status st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
+        st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
         if (st == PS_OK) continue;
+        (void)take_dump(r, moment, st);
         unpin_first(r, moment, i);
         return st;
     }
@@ -467,7 +477,10 @@ ps_status ps_runner_create_params(ps_runner *r)
 {
     ps_store *s = r->tiers->store;
     ps_store_limit_chunks(s, PS_TIER_DEVICE, unscheduled_limit(r, PS_LIST_MASTER + 1));
-    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) PS_TRY(create_chunk(r, c));
+    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) {
+        const ps_status st = create_chunk(r, c);
+        if (st != PS_OK) return take_dump(r, -1, st);
+    }
     if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));
     int64_t limit = INT64_MAX;
     if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));

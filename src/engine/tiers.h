@@ -13,6 +13,7 @@ typedef struct ps_budgets {
 typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
     ps_disk *disk; /* NULL: none */
+    int64_t disk_budget_bytes;
     ps_store *store;
     ps_profile *profile; /* NULL: none */
     ps_tier staging_tier;

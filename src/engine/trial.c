@@ -40,7 +40,8 @@ static ps_status trial_step(ps_runner *r)
     return s->training ? ps_runner_update(r, &(ps_update){0}) : PS_OK;
 }
 
-static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, ps_forecast *f)
+/* keeps_dump: where it fails, ps_last_memory_dump says what it had there. */
+static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_forecast *f)
 {
     ps_status st = PS_OK;
     ps_tiers tiers = {0};
@@ -49,6 +50,7 @@ static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets,
     const ps_tiers_options o = simulated(b->settings, b, budgets);
     PS_TRY(ps_tiers_open(&o, &tiers));
     PS_TRY_GOTO(ps_runner_init(&runner, b, &tiers, false));
+    runner.keeps_dump = keeps_dump;
     PS_TRY_GOTO(ps_runner_create_params(&runner));
     ps_store_stats after = ps_store_get_stats(tiers.store);
     uint64_t seen[TRIAL_STEPS_MAX];
@@ -75,7 +77,7 @@ static ps_status try_chunk_size(const ps_settings *s, const ps_program *program,
     /* deferred updates keep optimizer data beside activations: where that is too much, they get a phase of their own */
     for (int deferred = s->training && s->defer_updates; deferred >= 0; deferred--) {
         PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, deferred == 1, out));
-        st = try_blueprint(*out, budgets, f);
+        st = try_blueprint(*out, budgets, false, f);
         if (st == PS_OK) return PS_OK;
         ps_blueprint_destroy(*out);
         *out = NULL;
@@ -225,7 +227,7 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     return PS_OK;
 }
 
-/* Write which moment needs most of the device, in the chunk size tried last. */
+/* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that trial. */
 static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_plan *plan, char *text,
                                size_t bytes)
 {
@@ -252,8 +254,10 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
         const size_t used = strlen(text);
         snprintf(text + used, bytes - used, "; %s", ps_last_error());
     }
+    ps_forecast f;
+    const ps_status st = try_blueprint(b, &s->budgets, true, &f);
     ps_blueprint_destroy(b);
-    return PS_OK;
+    return st == PS_EBUDGET || st == PS_ENOMEM_DEV ? PS_OK : st;
 }
 
 ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user, const ps_program *program,
