@@ -11,8 +11,8 @@ ps_status ps_profiling_open(ps_engine *e)
     const char *path = e->settings.profile_path;
     if (path[0] == '\0' || !e->settings.training) return PS_OK;
     ps_file_writer *trial = NULL;
-    if (ps_file_writer_open(path, &trial) != PS_OK)
-        return PS_FAIL(PS_EIO, "profile.path cannot be written: %s", ps_last_error());
+    const ps_status st = ps_file_writer_open(path, &trial);
+    if (st != PS_OK) return PS_FAIL(st, "profile.path cannot be written: %s", ps_last_error());
     ps_file_writer_cancel(trial);
     return ps_profile_create(NULL, &e->profiling.recorder);
 }
