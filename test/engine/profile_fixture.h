@@ -110,7 +110,7 @@ static inline void check_places(profile *p)
     static int there[TIERS][PROFILE_CHUNKS_MAX];
     memset(bytes_of, 0, sizeof bytes_of);
     memset(there, 0, sizeof there);
-    int64_t sum[TIERS] = {0};
+    int64_t sum[TIERS] = {0}, non_model = 0;
     size_t i;
     json_t *e;
     json_array_foreach(json_object_get(p->facts, "chunks"), i, e)
@@ -144,6 +144,9 @@ static inline void check_places(profile *p)
                 assert_true(int_at(args, "chunks") >= sum[tier]); /* slots are kept */
             assert_true(all <= int_at(json_object_get(p->facts, "budgets"), tier_names[tier]));
             if (all > p->peak[tier]) p->peak[tier] = all;
+            if (tier == 0) non_model = int_at(args, "non_model");
+        } else if (is_category(e, "op") && !json_is_true(json_object_get(p->facts, "simulated"))) {
+            assert_true(non_model >= int_at(args, "non_model_bytes"));
         }
     }
 }
