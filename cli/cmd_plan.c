@@ -16,7 +16,7 @@ enum { CHANGES_MAX = 64, KEY_MAX = 128, OPTION_COMPARE = 256, OPTION_MAX_MODEL }
 #define HARDWARE_PREFIX "hardware."
 
 typedef struct plan_arguments {
-    const char *config_path, *hardware_path, *family;
+    const char *config_path, *hardware_path, *family, *profile_path;
     char *changes[CHANGES_MAX];
     int n_changes;
     bool json, compare;
@@ -120,7 +120,7 @@ static void show_links(const ps_simulation *s)
 static void show_speed(const ps_simulation *s)
 {
     printf("\ntime      %.4f s a step, bound by %s: %.0f tokens/s\n", ps_simulation_step_s(s),
-           ps_simulation_critical(s), ps_simulation_tokens_per_s(s));
+           ps_step_time_critical(&s->forecast.step), ps_simulation_tokens_per_s(s));
     printf("          %.3f TFLOP/s a rank (6 N tokens / time), %.3f counting recomputation (8 N)\n",
            ps_simulation_flops_per_s(s, 6) * 1e-12, ps_simulation_flops_per_s(s, 8) * 1e-12);
 }
@@ -167,6 +167,10 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     PS_TRY(ps_simulate(in->config, in->hardware, true, &s));
     if (!a->json) show_plan(in, &s);
     fflush(stdout);
+    if (a->profile_path != NULL && s.fits) {
+        PS_TRY(ps_simulate_profile(in->config, in->hardware, a->config_path, a->profile_path));
+        if (!a->json) printf("\nprofile   %s\n", a->profile_path);
+    }
     PS_TRY(ps_advise(in->config, in->hardware, &s, advice, &n));
     if (!a->json) {
         show_advice(&s, advice, n);
@@ -251,6 +255,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'w': a->hardware_path = arg; return 0;
     case 'j': a->json = true; return 0;
+    case 'p': a->profile_path = arg; return 0;
     case OPTION_COMPARE: a->compare = true; return 0;
     case OPTION_MAX_MODEL: a->family = arg; return 0;
     case ARGP_KEY_ARG:
@@ -275,6 +280,7 @@ int cmd_plan(int argc, char **argv)
         {"hardware", 'w', "FILE", 0, "Plan for the machines that FILE describes (doc/hardware.md, examples/hardware)",
          0},
         {"json", 'j', NULL, 0, "Print JSON", 0},
+        {"profile", 'p', "FILE", 0, "Write a profile of two simulated steps, for pstar report and Perfetto", 0},
         {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},
         {"compare", OPTION_COMPARE, NULL, 0, "Other systems beside it, by their published rules", 0},
         {0}};

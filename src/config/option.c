@@ -38,6 +38,13 @@ const ps_option ps_option_table[PS_OPTION_COUNT] = {
      .ends = ends_,                                                                                                    \
      .unit = unit_,                                                                                                    \
      .help = help_},
+#define OPT_RANGE(field, key_, first_, last_, min_, max_, unit_, help_)                                                \
+    {HEAD(field, key_, RANGE),                                                                                         \
+     .value.r = {first_, last_},                                                                                       \
+     .int_min = min_,                                                                                                  \
+     .int_max = max_,                                                                                                  \
+     .unit = unit_,                                                                                                    \
+     .help = help_},
 #define OPT_STRING(field, key_, default_, help_) {HEAD(field, key_, STRING), .value.s = default_, .help = help_},
 #define OPT_ENUM(field, key_, type_, default_, help_)                                                                  \
     {HEAD(field, key_, ENUM), .value.i = default_, .names = type_##_names, .n_names = PS_ARRAY_LEN(type_##_names),     \
@@ -55,6 +62,7 @@ enum {
 #define OPT_INT(field, ...) AT_##field,
 #define OPT_DOUBLE(field, ...) AT_##field,
 #define OPT_PAIR(field, ...) AT_##field,
+#define OPT_RANGE(field, ...) AT_##field,
 #define OPT_STRING(field, ...) AT_##field,
 #define OPT_ENUM(field, ...) AT_##field,
 #define OPT_BYTES(field, ...) AT_##field,
@@ -77,6 +85,7 @@ void ps_option_store(const ps_option *option, ps_option_value value, void *field
     case PS_OPTION_BYTES: memcpy(field, &value.i, sizeof value.i); break;
     case PS_OPTION_DOUBLE: memcpy(field, &value.d[0], sizeof value.d[0]); break;
     case PS_OPTION_PAIR: memcpy(field, value.d, sizeof value.d); break;
+    case PS_OPTION_RANGE: memcpy(field, value.r, sizeof value.r); break;
     case PS_OPTION_STRING: memcpy(field, &value.s, sizeof value.s); break;
     case PS_OPTION_ENUM: memcpy(field, &name, sizeof name); break;
     }
@@ -93,6 +102,7 @@ ps_option_value ps_option_load(const ps_option *option, const void *fields)
     case PS_OPTION_BYTES: memcpy(&value.i, field, sizeof value.i); break;
     case PS_OPTION_DOUBLE: memcpy(&value.d[0], field, sizeof value.d[0]); break;
     case PS_OPTION_PAIR: memcpy(value.d, field, sizeof value.d); break;
+    case PS_OPTION_RANGE: memcpy(value.r, field, sizeof value.r); break;
     case PS_OPTION_STRING: memcpy(&value.s, field, sizeof value.s); break;
     case PS_OPTION_ENUM:
         memcpy(&name, field, sizeof name);

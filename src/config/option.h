@@ -15,6 +15,7 @@ typedef enum ps_option_type {
     PS_OPTION_INT,
     PS_OPTION_DOUBLE,
     PS_OPTION_PAIR,
+    PS_OPTION_RANGE,
     PS_OPTION_STRING,
     PS_OPTION_ENUM,
     PS_OPTION_BYTES,
@@ -25,6 +26,7 @@ typedef struct ps_option_value {
     bool b;
     int64_t i;     /* INT, BYTES, and the value of an ENUM */
     double d[2];   /* DOUBLE in d[0], PAIR */
+    int64_t r[2];  /* RANGE: first and last */
     const char *s; /* STRING: borrowed */
 } ps_option_value;
 

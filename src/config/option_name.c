@@ -29,6 +29,7 @@ static const char *const names[] = {
 #define OPT_INT(field, key, ...) key,
 #define OPT_DOUBLE(field, key, ...) key,
 #define OPT_PAIR(field, key, ...) key,
+#define OPT_RANGE(field, key, ...) key,
 #define OPT_STRING(field, key, ...) key,
 #define OPT_ENUM(field, key, ...) key,
 #define OPT_BYTES(field, key, ...) key,
@@ -37,6 +38,7 @@ static const char *const names[] = {
 #include "config/aliases.def"
 #undef ALIAS
 };
+_Static_assert(PS_ARRAY_LEN(names) == PS_OPTION_COUNT + PS_ARRAY_LEN(aliases), "a kind of option is missing above");
 enum { NAME_COUNT = (int)PS_ARRAY_LEN(names) };
 
 ps_option_id ps_option_find(const char *key)

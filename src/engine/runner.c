@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
+#include "engine/memory_dump.h"
 
 /* Streams of random numbers: parameters have those below 2^63, dropout those above. */
 #define DROPOUT_STREAMS ((uint64_t)1 << 63)
@@ -57,15 +58,24 @@ static void unpin_first(ps_runner *r, int32_t moment, int32_t n)
     for (int32_t i = 0; i < n; i++) ps_store_unpin(r->tiers->store, a[i].chunk);
 }
 
+/* A look at the memory as it is when a moment (-1: before the first) fails, before anything is given back. */
+static ps_status take_dump(const ps_runner *r, int32_t moment, ps_status st)
+{
+    if (r->keeps_dump) ps_memory_dump_keep(r->bp, r->tiers, moment, st);
+    return st;
+}
+
 static ps_status begin_moment(ps_runner *r, int32_t moment)
 {
     ps_store_go_to(r->tiers->store, moment);
-    PS_TRY(ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes));
+    ps_status st = ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes);
+    if (st != PS_OK) return take_dump(r, moment, st);
     int32_t n;
     const ps_access *a = accesses_of(r->bp, moment, &n);
     for (int32_t i = 0; i < n; i++) {
-        const ps_status st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
+        st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
         if (st == PS_OK) continue;
+        (void)take_dump(r, moment, st);
         unpin_first(r, moment, i);
         return st;
     }
@@ -77,6 +87,23 @@ static void end_moment(ps_runner *r, int32_t moment)
     int32_t n;
     (void)accesses_of(r->bp, moment, &n);
     unpin_first(r, moment, n);
+}
+
+/* The moment has been computed. chunk: the one updated, or -1. */
+static void end_op(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int64_t begin_ns)
+{
+    ps_profile *p = r->tiers->profile;
+    const ps_moment *m = &r->bp->trace->moments[moment];
+    ps_store_end_moment(r->tiers->store);
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_OP,
+                                           .chunk = chunk,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = ps_profile_now(p),
+                                           .op = {.label = m->label,
+                                                  .step = r->step + 1,
+                                                  .non_model_bytes = m->non_model_bytes,
+                                                  .moment = moment,
+                                                  .phase = (int32_t)m->phase}});
 }
 
 /* ---- states of the 16-bit tensors ---- */
@@ -235,10 +262,12 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const ps_instr *instr = &r->bp->plan->instrs[index];
     const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->plan->n_instrs + index];
     PS_TRY(begin_moment(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     if (index == 0 && r->compute) put_batch(r);
     ps_status st = begin_tensors(r, instr);
     if (st == PS_OK && r->compute) st = compute(r, instr);
     if (st == PS_OK) st = end_tensors(r, instr);
+    end_op(r, moment, -1, begin_ns);
     end_moment(r, moment);
     return st;
 }
@@ -281,6 +310,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     const int32_t moment = b->adam_moment[chunk];
     ps_status st = PS_OK;
     PS_TRY(begin_moment(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces[i];
@@ -291,6 +321,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
     }
     if (st == PS_OK) ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
+    end_op(r, moment, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), begin_ns);
     end_moment(r, moment);
     if (b->uses_grad_list[chunk]) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, chunk));
     return st;
@@ -351,8 +382,12 @@ static void begin_exchange(ps_runner *r, int32_t i, ps_collective of_groups, ps_
     int64_t largest;
     const int64_t sum = span_bytes(b, &b->spans.spans[i], &largest);
     const ps_collective kind = b->settings->ranks.saves_memory ? of_chunks : of_groups;
-    r->gather_done_ns[i] = ps_store_begin_collective(r->tiers->store, ps_collective_ns(t, kind, largest),
-                                                     ps_collective_sent_bytes(t, sum));
+    const ps_store_collective c = {.name = ps_collective_name(kind),
+                                   .group = "world",
+                                   .chunk = b->spans.spans[i].chunk,
+                                   .ns = ps_collective_ns(t, kind, largest),
+                                   .sent_bytes = ps_collective_sent_bytes(t, sum)};
+    r->gather_done_ns[i] = ps_store_begin_collective(r->tiers->store, &c);
 }
 
 /* The group's tensors have values again, those of other ranks too. */
@@ -524,8 +559,11 @@ ps_status ps_runner_create_params(ps_runner *r)
 {
     ps_store *s = r->tiers->store;
     ps_store_limit_chunks(s, PS_TIER_DEVICE, unscheduled_limit(r, PS_LIST_MASTER + 1));
-    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++)
-        if (ps_blueprint_owns(r->bp, c)) PS_TRY(create_chunk(r, c));
+    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) {
+        if (!ps_blueprint_owns(r->bp, c)) continue;
+        const ps_status st = create_chunk(r, c);
+        if (st != PS_OK) return take_dump(r, -1, st);
+    }
     if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));
     int64_t limit = INT64_MAX;
     if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));

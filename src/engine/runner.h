@@ -25,6 +25,7 @@ typedef struct ps_runner {
     const ps_blueprint *bp;
     ps_tiers *tiers;
     bool compute;
+    bool keeps_dump; /* a moment that finds no room leaves ps_last_memory_dump */
     void *non_model; /* base of the activation region */
 
     /* of the step under way */

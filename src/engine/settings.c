@@ -1,5 +1,6 @@
 #include "engine/settings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -91,6 +92,17 @@ static ps_status read_disk(const ps_options *o, ps_settings *s)
     case PS_CONFIG_DISK_BACKEND_IO_URING: s->disk_backend = PS_DISK_URING; break;
     case PS_CONFIG_DISK_BACKEND_THREADS: s->disk_backend = PS_DISK_THREADS; break;
     }
+    return PS_OK;
+}
+
+static ps_status read_profile(const ps_config *config, ps_settings *s)
+{
+    const ps_options *o = ps_config_options(config);
+    if (strlen(o->profile_path) >= sizeof s->profile_path)
+        return PS_FAIL(PS_EINVAL, "profile.path is longer than %zu characters", sizeof s->profile_path - 1);
+    strcpy(s->profile_path, o->profile_path);
+    memcpy(s->profile_steps, o->profile_steps, sizeof s->profile_steps);
+    snprintf(s->config_name, sizeof s->config_name, "%s", ps_config_name(config));
     return PS_OK;
 }
 
@@ -209,5 +221,6 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     PS_TRY(read_kernels(o, &out->kernels));
     PS_TRY(read_disk(o, out));
     PS_TRY(read_rates(o, out));
+    PS_TRY(read_profile(config, out));
     return read_budgets(o, out);
 }

@@ -45,6 +45,10 @@ typedef struct ps_settings {
     int64_t save_buffer_bytes; /* as configured: PS_BYTES_AUTO, or fixed; 0 when nothing is saved while training */
     int64_t staging_bytes;     /* in force: the tiers hold a block of this size */
     int64_t keep_checkpoints;  /* 0: all */
+
+    char profile_path[1024];  /* "": no profile */
+    int64_t profile_steps[2]; /* first and last */
+    char config_name[256];    /* of the configuration's file, cut; "": none */
 } ps_settings;
 
 /* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */

@@ -52,7 +52,22 @@ static ps_step_time time_between(const ps_timeline *a, const ps_timeline *b)
     return t;
 }
 
-static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, ps_forecast *f)
+/* Computing that stands still for more than this share of a step is bound by what it waits for. */
+#define CRITICAL_WAIT_SHARE 0.1
+
+const char *ps_step_time_critical(const ps_step_time *t)
+{
+    int longest = 0;
+    int64_t waits = 0;
+    for (int l = 0; l < PS_LINK_COUNT; l++) {
+        waits += t->wait_ns[l];
+        if (t->wait_ns[l] > t->wait_ns[longest]) longest = l;
+    }
+    return (double)waits > CRITICAL_WAIT_SHARE * (double)t->all_ns ? ps_link_name((ps_link)longest) : "compute";
+}
+
+/* keeps_dump: where it fails, ps_last_memory_dump says what it had there. */
+static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_forecast *f)
 {
     ps_status st = PS_OK;
     ps_tiers tiers = {0};
@@ -61,6 +76,7 @@ static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets,
     const ps_tiers_options o = simulated(b->settings, b, budgets);
     PS_TRY(ps_tiers_open(&o, &tiers));
     PS_TRY_GOTO(ps_runner_init(&runner, b, &tiers, false));
+    runner.keeps_dump = keeps_dump;
     PS_TRY_GOTO(ps_runner_create_params(&runner));
     ps_store_stats after = ps_store_get_stats(tiers.store);
     uint64_t seen[TRIAL_STEPS_MAX];
@@ -83,6 +99,39 @@ out:
     return st;
 }
 
+ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int64_t first, int64_t last,
+                          ps_profile *profile)
+{
+    ps_status st = PS_OK;
+    ps_tiers tiers = {0};
+    ps_runner r = {0};
+    ps_tiers_options o = simulated(b->settings, b, budgets);
+    o.profile = profile;
+    PS_TRY(ps_tiers_open(&o, &tiers));
+    const int64_t *now_ns = &ps_store_timeline(tiers.store)->now_ns;
+    ps_profile_use_clock(profile, now_ns);
+    PS_TRY_GOTO(ps_runner_init(&r, b, &tiers, false));
+    PS_TRY_GOTO(ps_runner_create_params(&r));
+    for (int64_t step = 1; step <= last; step++) {
+        const int64_t begin_ns = *now_ns;
+        if (step == first) {
+            ps_profile_start(profile);
+            ps_store_profile_start(tiers.store);
+        }
+        PS_TRY_GOTO(trial_step(&r));
+        r.step++;
+        ps_profile_add(
+            profile, &(ps_profile_record){
+                         .kind = PS_PROFILE_STEP, .chunk = -1, .begin_ns = begin_ns, .end_ns = *now_ns, .step = step});
+    }
+    ps_profile_stop(profile);
+out:
+    ps_runner_deinit(&r);
+    ps_tiers_close(&tiers);
+    ps_profile_use_clock(profile, NULL);
+    return st;
+}
+
 /* The fastest first. Deferred updates keep optimizer data beside activations: where that is too much, they get a phase of their
  * own. Gathering ahead takes the memory of another group or two. */
 static const ps_variant variants[] = {{true, true}, {false, true}, {true, false}, {false, false}};
@@ -95,7 +144,7 @@ static ps_status try_chunk_size(const ps_settings *s, const ps_program *program,
         if (variants[i].deferred && !(s->training && s->defer_updates)) continue;
         if (variants[i].ahead && s->ranks.n == 1) continue;
         PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, variants[i], out));
-        st = try_blueprint(*out, budgets, f);
+        st = try_blueprint(*out, budgets, false, f);
         if (st == PS_OK) return PS_OK;
         ps_blueprint_destroy(*out);
         *out = NULL;
@@ -240,7 +289,7 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     return PS_OK;
 }
 
-/* Write which moment needs most of the device, in the chunk size tried last. */
+/* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that trial. */
 static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_plan *plan, char *text,
                                size_t bytes)
 {
@@ -267,8 +316,10 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
         const size_t used = strlen(text);
         snprintf(text + used, bytes - used, "; %s", ps_last_error());
     }
+    ps_forecast f;
+    const ps_status st = try_blueprint(b, &s->budgets, true, &f);
     ps_blueprint_destroy(b);
-    return PS_OK;
+    return st == PS_EBUDGET || st == PS_ENOMEM_DEV ? PS_OK : st;
 }
 
 ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user, const ps_program *program,

@@ -3,11 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/profile_write.h"
 #include "engine/staging.h"
 #include "model/model.h"
-
-/* Computing that stands still for more than this share of a step is bound by what it waits for. */
-#define CRITICAL_WAIT_SHARE 0.1
 
 typedef struct simulating {
     ps_settings settings;
@@ -112,6 +110,38 @@ ps_status ps_simulate(const ps_config *config, const ps_hardware *hardware, bool
     return take_refusal(out, st);
 }
 
+static ps_status write_profile(const simulating *m, const char *title, const char *path)
+{
+    ps_profile *p = NULL;
+    const ps_settings *s = &m->settings;
+    const ps_profile_facts facts = {.title = title,
+                                    .simulated = true,
+                                    .rank = s->ranks.rank,
+                                    .n_ranks = s->ranks.n,
+                                    .blueprint = m->blueprint,
+                                    .budgets = s->budgets,
+                                    .forecast = &m->out->forecast};
+    PS_TRY(ps_profile_create(NULL, &p));
+    /* the last two of those that were tried: the state repeats */
+    const int64_t last = ps_max_i64(2, m->out->forecast.steps);
+    ps_status st = ps_trial_record(m->blueprint, &s->budgets, last - 1, last, p);
+    if (st == PS_OK) st = ps_profile_write(p, &facts, path);
+    ps_profile_destroy(p);
+    return st;
+}
+
+ps_status ps_simulate_profile(const ps_config *config, const ps_hardware *hardware, const char *title, const char *path)
+{
+    simulating m;
+    ps_simulation out;
+    ps_settings *s = &m.settings;
+    ps_status st = begin(&m, config, hardware, &out);
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out.forecast);
+    if (st == PS_OK) st = write_profile(&m, title, path);
+    end(&m);
+    return st;
+}
+
 double ps_simulation_step_s(const ps_simulation *s)
 {
     return (double)s->forecast.step.all_ns * 1e-9;
@@ -125,16 +155,4 @@ double ps_simulation_tokens_per_s(const ps_simulation *s)
 double ps_simulation_flops_per_s(const ps_simulation *s, int factor)
 {
     return (double)factor * (double)s->n_params * ps_simulation_tokens_per_s(s) / (double)s->ranks.n;
-}
-
-const char *ps_simulation_critical(const ps_simulation *s)
-{
-    const ps_step_time *t = &s->forecast.step;
-    ps_link longest = (ps_link)0;
-    int64_t waits = 0;
-    for (int l = 0; l < PS_LINK_COUNT; l++) {
-        waits += t->wait_ns[l];
-        if (t->wait_ns[l] > t->wait_ns[longest]) longest = (ps_link)l;
-    }
-    return (double)waits > CRITICAL_WAIT_SHARE * (double)t->all_ns ? ps_link_name(longest) : "compute";
 }

@@ -45,6 +45,11 @@ typedef struct ps_simulation {
 PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_hardware *hardware, bool explain,
                                    ps_simulation *out);
 
+/* ps_simulate of what fits, and a profile (doc/profile.md) of two of its steps in estimated time, written to path. title: what the
+ * plan is called in it. PS_EBUDGET when it does not fit, PS_EIO. */
+PS_NODISCARD ps_status ps_simulate_profile(const ps_config *config, const ps_hardware *hardware, const char *title,
+                                           const char *path);
+
 /* The same as far as it does not depend on memory: what was asked, the model, non_model_bytes. fits stays false. */
 PS_NODISCARD ps_status ps_simulate_sizes(const ps_config *config, const ps_hardware *hardware, ps_simulation *out);
 
@@ -55,8 +60,5 @@ double ps_simulation_tokens_per_s(const ps_simulation *s);
 /* Arithmetic a second of one rank by the rule "factor N a token", N all parameters, embeddings too: 6 is what training needs (Kaplan
  * et al. 2020), 8 is PatrickStar's and DeepSpeed's figure, which counts the recomputation of activation checkpointing as well. */
 double ps_simulation_flops_per_s(const ps_simulation *s, int factor);
-
-/* The resource that bounds the step: "compute", or the link that computing waits for longest, when waits take more than a tenth. */
-const char *ps_simulation_critical(const ps_simulation *s);
 
 #endif

@@ -50,9 +50,10 @@ static void add_step(json_t *o, const ps_simulation *s)
     json_object_set_new(o, "step",
                         json_pack("{s:f, s:f, s:f, s:s, s:f, s:f, s:f}", "seconds", ps_simulation_step_s(s),
                                   "compute_seconds", (double)t->compute_ns * 1e-9, "lost_to_copies_seconds",
-                                  (double)t->lost_ns * 1e-9, "critical", ps_simulation_critical(s), "tokens_per_second",
-                                  ps_simulation_tokens_per_s(s), "flops_6N_per_second", ps_simulation_flops_per_s(s, 6),
-                                  "flops_8N_per_second", ps_simulation_flops_per_s(s, 8)));
+                                  (double)t->lost_ns * 1e-9, "critical", ps_step_time_critical(&s->forecast.step),
+                                  "tokens_per_second", ps_simulation_tokens_per_s(s), "flops_6N_per_second",
+                                  ps_simulation_flops_per_s(s, 6), "flops_8N_per_second",
+                                  ps_simulation_flops_per_s(s, 8)));
     json_object_set_new(o, "moved", links_json(s));
     json_object_set_new(o, "updates_deferred", json_boolean(s->variant.deferred));
 }
