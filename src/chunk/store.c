@@ -29,9 +29,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         s->chunk_limit_bytes[t] = INT64_MAX;
         if (desc->ram[t] != NULL) s->other_bytes[t] = ps_device_get_stats(desc->ram[t]).used_bytes;
     }
-    /* Planning estimates: what a PC's memory and NVMe disk do. Wrong ones cost time, never correctness. */
-    s->links[PS_LINK_HOST_TO_DEVICE].bytes_per_s = s->links[PS_LINK_DEVICE_TO_HOST].bytes_per_s = 8000000000;
-    s->links[PS_LINK_DISK_READ].bytes_per_s = s->links[PS_LINK_DISK_WRITE].bytes_per_s = 1500000000;
+    s->time.rates = desc->rates != NULL ? *desc->rates : ps_link_rates_default;
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->chunks, &s->chunks));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->passed, &s->passed));
@@ -87,6 +85,34 @@ void ps_store_destroy(ps_store *s)
 
 /* ---- payload memory ---- */
 
+void ps_store_note_use(ps_store *s, ps_tier tier)
+{
+    ps_use *u = &s->use[tier];
+    u->non_model_bytes = tier == PS_TIER_DEVICE ? s->non_model_committed_bytes : 0;
+    u->other_bytes = s->other_bytes[tier];
+    const int64_t bytes = s->stats.chunk_bytes[tier] + u->non_model_bytes + u->other_bytes;
+    if (bytes <= s->peak_bytes[tier]) return;
+    s->peak_bytes[tier] = bytes;
+    s->peak[tier] = *u;
+}
+
+ps_use ps_store_peak(const ps_store *s, ps_tier tier)
+{
+    return s->peak[tier];
+}
+
+int64_t ps_store_begin_collective(ps_store *s, int64_t ns, int64_t sent_bytes)
+{
+    s->stats.moved_bytes[PS_LINK_COLLECTIVES] += sent_bytes;
+    s->stats.n_moves[PS_LINK_COLLECTIVES]++;
+    return ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, ns, NULL);
+}
+
+void ps_store_end_collective(ps_store *s, int64_t done_ns)
+{
+    ps_timeline_wait(&s->time, PS_LINK_COLLECTIVES, done_ns);
+}
+
 /* The region and offset of a chunk that is part of a run; *region stays NULL for others. */
 static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t *offset)
 {
@@ -116,6 +142,8 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
     }
     s->stats.chunk_bytes[tier] += c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
+    ps_store_note_use(s, tier);
     ps_store_record_place(s, id, tier, PS_PROFILE_PLACE, why);
     return PS_OK;
 }
@@ -133,6 +161,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
     s->stats.chunk_bytes[tier] -= c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
     s->nothing_ahead = false;
     ps_store_record_place(s, id, tier, PS_PROFILE_LEAVE, why);
 }
@@ -202,6 +231,7 @@ static ps_status commit_non_model(ps_store *s)
     PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have, PS_REASON_ACTIVATIONS));
     PS_TRY(ps_region_commit(s->non_model, have, need - have));
     s->non_model_committed_bytes = need;
+    ps_store_note_use(s, PS_TIER_DEVICE);
     ps_store_record_memory(s, PS_TIER_DEVICE);
     return PS_OK;
 }
@@ -234,7 +264,7 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
     s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, PS_PAGE_BYTES);
     if (s->schedule == NULL) return commit_non_model(s);
     const ps_trace *t = ps_schedule_trace(s->schedule);
-    if (s->now >= 0) s->virtual_now_ns += t->moments[s->now].cost_ns;
+    if (s->now >= 0) ps_timeline_compute(&s->time, t->moments[s->now].cost_ns);
     s->now = (s->now + 1) % t->n_moments;
     PS_TRY(ps_store_retire_due(s));
     PS_TRY(with_moment(s, start_wanted(s, &t->moments[s->now])));
@@ -377,4 +407,9 @@ ps_store_stats ps_store_get_stats(const ps_store *s)
     stats.disk_bytes = s->disk_used_bytes;
     stats.non_model_bytes = s->non_model_committed_bytes;
     return stats;
+}
+
+const ps_timeline *ps_store_timeline(const ps_store *s)
+{
+    return &s->time;
 }

@@ -28,7 +28,7 @@
  * Write-back and drop are apart: victims are written back ahead of time and stay usable until their room is needed.
  *
  * Determinism: what is moved when follows from the order of calls and from the schedule alone, never from how fast a
- * copy was; a finished copy counts as finished when a virtual clock (estimated costs) says so, or when it is waited for.
+ * copy was; a finished copy counts as finished when the timeline (timeline.h) says so, or when it is waited for.
  * So a run without payloads (sim devices) predicts moved bytes and peaks of a real one exactly.
  *
  * Knows no operator, no model, no CUDA, no MPI. A foreign framework drives it so:
@@ -41,6 +41,7 @@
 #include "chunk/layout.h"
 #include "chunk/policy.h"
 #include "chunk/schedule.h"
+#include "chunk/timeline.h"
 #include "device/device.h"
 #include "device/disk.h"
 
@@ -65,9 +66,10 @@ typedef struct ps_store_desc {
     ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
     const ps_policy *policy;
-    int32_t prefetch;    /* chunk loads kept under way ahead of use; 0: load when wanted */
-    bool wait_at_once;   /* copies do not overlap computing (client.opts.with_async_move false) */
-    ps_profile *profile; /* gets copies, waits, chunks that come and go; must outlive the store. NULL: none */
+    int32_t prefetch;           /* chunk loads kept under way ahead of use; 0: load when wanted */
+    bool wait_at_once;          /* copies do not overlap computing (client.opts.with_async_move false) */
+    const ps_link_rates *rates; /* estimates; NULL: ps_link_rates_default */
+    ps_profile *profile;        /* gets copies, waits, chunks that come and go; must outlive the store. NULL: none */
 } ps_store_desc;
 
 PS_NODISCARD ps_status ps_store_create(const ps_store_desc *desc, ps_store **out);
@@ -145,16 +147,6 @@ unsigned ps_store_chunk_copies(const ps_store *s, ps_chunk_id chunk);
 
 /* ---- accounting ---- */
 
-typedef enum ps_link {
-    PS_LINK_HOST_TO_DEVICE,
-    PS_LINK_DEVICE_TO_HOST,
-    PS_LINK_DISK_READ,
-    PS_LINK_DISK_WRITE,
-    PS_LINK_COUNT,
-} ps_link;
-
-const char *ps_link_name(ps_link l); /* "host->device", "device->host", "disk read", "disk write" */
-
 typedef struct ps_store_stats {
     int64_t moved_bytes[PS_LINK_COUNT];
     int64_t n_moves[PS_LINK_COUNT];
@@ -193,7 +185,25 @@ void ps_store_profile_start(const ps_store *s);
  * when stays as it is. For queues that run by themselves: in simulated time nothing ends while one waits. */
 void ps_store_profile_settle(const ps_store *s);
 
-/* Number that names where every chunk is and what is under way, relative to the virtual clock. When it is the same after two
+/* What the bytes of a tier are. */
+typedef struct ps_use {
+    int64_t list_bytes[PS_LIST_COUNT]; /* chunks by list */
+    int64_t non_model_bytes;           /* activations and workspace; device only */
+    int64_t other_bytes;               /* in use when the store was created: staging */
+} ps_use;
+
+/* At the moment at which the tier (device or host) held most. */
+ps_use ps_store_peak(const ps_store *s, ps_tier tier);
+
+/* Estimated time of what others do: a transfer between ranks of that duration begins, of which this rank sends so many bytes.
+ * Returns when it will be done, for ps_store_end_collective: computing goes on not before that. */
+int64_t ps_store_begin_collective(ps_store *s, int64_t ns, int64_t sent_bytes);
+void ps_store_end_collective(ps_store *s, int64_t done_ns);
+
+/* Estimated time since create. */
+const ps_timeline *ps_store_timeline(const ps_store *s);
+
+/* Number that names where every chunk is and what is under way, relative to the timeline. When it is the same after two
  * steps, all later steps repeat what lay between them (policies that look at the past, lru, need one step more). */
 uint64_t ps_store_residency(const ps_store *s);
 

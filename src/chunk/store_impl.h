@@ -14,7 +14,7 @@ typedef struct flight {
     ps_tier src, dst;
     ps_link link;
     ps_ticket ticket;
-    int64_t virtual_done_ns;
+    int64_t done_ns; /* on the timeline */
 } flight;
 
 typedef struct chunk {
@@ -30,12 +30,6 @@ typedef struct chunk {
     ps_tier wanted_tier;
 } chunk;
 
-/* A copy queue's virtual clock: when it will have done what it was given. */
-typedef struct link_state {
-    int64_t virtual_free_ns;
-    int64_t bytes_per_s; /* estimate for planning */
-} link_state;
-
 struct ps_store {
     ps_store_desc d;
     const ps_layout *layout;
@@ -48,8 +42,9 @@ struct ps_store {
     int32_t now;           /* moment of the schedule; -1 before the first */
     int64_t moment_serial; /* counts begun moments */
     uint64_t tick;         /* counts pins */
-    int64_t virtual_now_ns;
-    link_state links[PS_LINK_COUNT];
+    ps_timeline time;
+    ps_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];
+    int64_t peak_bytes[PS_RAM_TIER_COUNT];
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
     uint8_t *passed;    /* [n_ids] scratch of the look-ahead */
@@ -92,13 +87,16 @@ void ps_store_record_memory(const ps_store *s, ps_tier tier);
 void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, ps_reason why); /* the chunk's flight */
 void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns);
 
+/* The tier's use has grown: remember it if it was never larger. */
+void ps_store_note_use(ps_store *s, ps_tier tier);
+
 /* transfer.c */
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */
 ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why);
 /* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the destination's
  * payload is given back and the content stays where it was. */
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
-/* Retire what the virtual clock says is done. */
+/* Retire what is done on the timeline. */
 ps_status ps_store_retire_due(ps_store *s);
 /* Make the chunk resident on a RAM tier; room is there already. Starts the copy, does not wait. */
 ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);

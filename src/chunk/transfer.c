@@ -2,15 +2,6 @@
 #include "base/machine.h"
 #include "chunk/store_impl.h"
 
-const char *ps_link_name(ps_link l)
-{
-    static const char *const names[PS_LINK_COUNT] = {[PS_LINK_HOST_TO_DEVICE] = "host->device",
-                                                     [PS_LINK_DEVICE_TO_HOST] = "device->host",
-                                                     [PS_LINK_DISK_READ] = "disk read",
-                                                     [PS_LINK_DISK_WRITE] = "disk write"};
-    return l < PS_LINK_COUNT ? names[l] : "?";
-}
-
 static ps_link link_between(ps_tier src, ps_tier dst)
 {
     if (src == PS_TIER_DISK) return PS_LINK_DISK_READ;
@@ -32,11 +23,12 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
     else
         PS_TRY(ps_stream_copy(s->stream[link], c->payload[dst], c->payload[src], c->bytes, &ticket));
 
-    link_state *l = &s->links[link];
-    l->virtual_free_ns =
-        ps_max_i64(l->virtual_free_ns, s->virtual_now_ns) + c->bytes * 1000 / (l->bytes_per_s / 1000000);
-    c->flight = (flight){
-        .active = true, .src = src, .dst = dst, .link = link, .ticket = ticket, .virtual_done_ns = l->virtual_free_ns};
+    c->flight = (flight){.active = true,
+                         .src = src,
+                         .dst = dst,
+                         .link = link,
+                         .ticket = ticket,
+                         .done_ns = ps_timeline_transfer(&s->time, link, c->bytes, NULL)};
     s->flying[s->n_flying++] = id;
     s->stats.moved_bytes[link] += c->bytes;
     s->stats.n_moves[link]++;
@@ -66,7 +58,7 @@ ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
         s->stats.wait_ns += ps_clock_ns() - begin_ns;
         ps_store_record_wait(s, id, f.link, profile_ns);
     }
-    s->virtual_now_ns = ps_max_i64(s->virtual_now_ns, f.virtual_done_ns);
+    ps_timeline_wait(&s->time, f.link, f.done_ns);
     forget_flight(s, id);
     if (st != PS_OK) {
         if (f.dst != PS_TIER_DISK) ps_store_take_payload(s, id, f.dst, PS_REASON_DROP);
@@ -80,7 +72,7 @@ ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
 ps_status ps_store_retire_due(ps_store *s)
 {
     for (int32_t i = 0; i < s->n_flying;) {
-        if (s->chunks[s->flying[i]].flight.virtual_done_ns <= s->virtual_now_ns)
+        if (s->chunks[s->flying[i]].flight.done_ns <= s->time.now_ns)
             PS_TRY(ps_store_retire(s, s->flying[i])); /* removes entry i */
         else
             i++;

@@ -75,9 +75,9 @@ const ps_option_section ps_option_sections[] = {
 };
 const int ps_option_n_sections = PS_ARRAY_LEN(ps_option_sections);
 
-void ps_option_store(const ps_option *option, ps_option_value value, ps_options *options)
+void ps_option_store(const ps_option *option, ps_option_value value, void *fields)
 {
-    void *field = (char *)options + option->offset;
+    void *field = (char *)fields + option->offset;
     const int name = (int)value.i;
     switch (option->type) {
     case PS_OPTION_BOOL: memcpy(field, &value.b, sizeof value.b); break;
@@ -91,9 +91,9 @@ void ps_option_store(const ps_option *option, ps_option_value value, ps_options 
     }
 }
 
-ps_option_value ps_option_load(const ps_option *option, const ps_options *options)
+ps_option_value ps_option_load(const ps_option *option, const void *fields)
 {
-    const void *field = (const char *)options + option->offset;
+    const void *field = (const char *)fields + option->offset;
     ps_option_value value = {0};
     int name = 0;
     switch (option->type) {

@@ -98,8 +98,11 @@ const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_T
                  (long long)option->int_min, (long long)option->int_max);
         break;
     case PS_OPTION_BYTES:
-        snprintf(text, PS_OPTION_TEXT_MAX, "a size (64MB, 1.5GiB, bytes) of at least %lld%s",
-                 (long long)option->int_min, option->auto_allowed ? ", or auto" : "");
+        n = (size_t)snprintf(text, PS_OPTION_TEXT_MAX, "a size (64MB, 1.5GiB, bytes) of at least %lld",
+                             (long long)option->int_min);
+        if (option->int_max != INT64_MAX)
+            n += (size_t)snprintf(text + n, PS_OPTION_TEXT_MAX - n, " and at most %lld", (long long)option->int_max);
+        snprintf(text + n, PS_OPTION_TEXT_MAX - n, "%s", option->auto_allowed ? ", or auto" : "");
         break;
     case PS_OPTION_ENUM:
         n = (size_t)snprintf(text, PS_OPTION_TEXT_MAX, "%s", option->n_names > 1 ? "one of " : "");

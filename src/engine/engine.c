@@ -9,12 +9,7 @@
 static ps_status build(ps_engine *e, ps_model_func model, void *user)
 {
     const ps_settings *s = &e->settings;
-    const ps_plan_options o = {.kernels = &s->kernels,
-                               .dtype = s->dtype,
-                               .training = s->training,
-                               .checkpointing = s->checkpointing,
-                               .n_checkpoints = s->n_checkpoints,
-                               .may_overwrite_params = s->accumulation == 1};
+    const ps_plan_options o = ps_settings_plan_options(s);
     PS_TRY(ps_program_build(model, user, s->B, s->T, &e->program));
     if (s->training && !e->program->has_loss)
         return PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");

@@ -6,9 +6,7 @@
 
 const char *ps_profile_lane_name(int lane)
 {
-    if (lane == PS_LANE_COMPUTE) return "compute";
-    if (lane == PS_LANE_COLLECTIVES) return "collectives";
-    return ps_link_name((ps_link)(lane - PS_LANE_LINKS));
+    return lane == PS_LANE_COMPUTE ? "compute" : ps_link_name((ps_link)(lane - PS_LANE_LINKS));
 }
 
 /* ---- copies and steps ---- */
@@ -76,7 +74,7 @@ static int lane_of(const ps_profile_sum *s, const ps_profile_record *r, ps_profi
 {
     *span = (ps_profile_span){r->begin_ns, r->end_ns};
     if (r->kind == PS_PROFILE_OP) return PS_LANE_COMPUTE;
-    if (r->kind == PS_PROFILE_COLLECTIVE) return PS_LANE_COLLECTIVES;
+    if (r->kind == PS_PROFILE_COLLECTIVE) return PS_LANE_LINKS + PS_LINK_COLLECTIVES;
     if (r->kind != PS_PROFILE_COPY) return -1;
     *span = ps_profile_copy_span(s, r);
     return PS_LANE_LINKS + r->copy.link;

@@ -4,12 +4,11 @@
 
 #include "chunk/store.h"
 
-/* What takes time; the copy queues are in the order of ps_link. */
+/* What takes time; the links are in the order of ps_link. */
 typedef enum ps_profile_lane {
     PS_LANE_COMPUTE,
     PS_LANE_LINKS, /* the first of PS_LINK_COUNT */
-    PS_LANE_COLLECTIVES = PS_LANE_LINKS + PS_LINK_COUNT,
-    PS_LANE_COUNT,
+    PS_LANE_COUNT = PS_LANE_LINKS + PS_LINK_COUNT,
 } ps_profile_lane;
 
 const char *ps_profile_lane_name(int lane); /* "compute", "host->device", ..., "collectives" */

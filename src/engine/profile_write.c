@@ -3,16 +3,8 @@
 #include "engine/json_stream.h"
 #include "engine/profile_sum.h"
 
-/* Rows of the picture ("threads" of the format). */
-enum {
-    TID_STEPS,
-    TID_PHASES,
-    TID_COMPUTE,
-    TID_WAITS,
-    TID_LINKS,
-    TID_COLLECTIVES = TID_LINKS + PS_LINK_COUNT,
-    TID_CHUNKS
-};
+/* Rows of the picture ("threads" of the format); the links in their order, collectives the last of them. */
+enum { TID_STEPS, TID_PHASES, TID_COMPUTE, TID_WAITS, TID_LINKS, TID_CHUNKS = TID_LINKS + PS_LINK_COUNT };
 
 typedef struct writer {
     ps_json_stream *j;
@@ -89,7 +81,7 @@ static void put_copy(writer *w, const ps_profile_record *r)
 
 static void put_collective(writer *w, const ps_profile_record *r)
 {
-    begin_span(w, TID_COLLECTIVES, "collective", r->begin_ns, r->end_ns);
+    begin_span(w, TID_LINKS + PS_LINK_COLLECTIVES, "collective", r->begin_ns, r->end_ns);
     ps_json_put(w->j, ",\"name\":");
     ps_json_put_string(w->j, r->collective.name);
     ps_json_put(w->j, ",\"args\":{\"bytes\":%lld,\"group\":", (long long)r->collective.bytes);
@@ -137,9 +129,11 @@ static void put_metadata(writer *w)
     ps_json_put(w->j, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank,
                 rank);
     for (int tid = TID_STEPS; tid <= TID_CHUNKS; tid++) {
-        static const char *const names[] = {
-            [TID_STEPS] = "steps", [TID_PHASES] = "phases",           [TID_COMPUTE] = "compute",
-            [TID_WAITS] = "waits", [TID_COLLECTIVES] = "collectives", [TID_CHUNKS] = "chunks"};
+        static const char *const names[] = {[TID_STEPS] = "steps",
+                                            [TID_PHASES] = "phases",
+                                            [TID_COMPUTE] = "compute",
+                                            [TID_WAITS] = "waits",
+                                            [TID_CHUNKS] = "chunks"};
         const char *name = names[tid] != NULL ? names[tid] : ps_link_name((ps_link)(tid - TID_LINKS));
         ps_json_put(w->j, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
                     rank, tid, name);
@@ -227,7 +221,7 @@ static void put_tier_bytes(writer *w, const char *key, const int64_t bytes[PS_TI
 static void put_link_bytes(writer *w, const int64_t bytes[PS_LINK_COUNT])
 {
     ps_json_put(w->j, "\"moved_bytes\":{");
-    for (int link = 0; link < PS_LINK_COUNT; link++)
+    for (int link = 0; link < PS_LINK_COLLECTIVES; link++)
         ps_json_put(w->j, "%s\"%s\":%lld", link > 0 ? "," : "", ps_link_name((ps_link)link), (long long)bytes[link]);
     ps_json_put(w->j, "}");
 }

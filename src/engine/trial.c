@@ -40,6 +40,18 @@ static ps_status trial_step(ps_runner *r)
     return s->training ? ps_runner_update(r, &(ps_update){0}) : PS_OK;
 }
 
+static ps_step_time time_between(const ps_timeline *a, const ps_timeline *b)
+{
+    ps_step_time t = {.all_ns = b->now_ns - a->now_ns,
+                      .compute_ns = b->compute_ns - a->compute_ns,
+                      .lost_ns = b->lost_ns - a->lost_ns};
+    for (int l = 0; l < PS_LINK_COUNT; l++) {
+        t.busy_ns[l] = b->busy_ns[l] - a->busy_ns[l];
+        t.wait_ns[l] = b->wait_ns[l] - a->wait_ns[l];
+    }
+    return t;
+}
+
 /* keeps_dump: where it fails, ps_last_memory_dump says what it had there. */
 static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_forecast *f)
 {
@@ -56,27 +68,35 @@ static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets,
     uint64_t seen[TRIAL_STEPS_MAX];
     for (bool repeats = false; !repeats && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_store_stats before = after;
+        const ps_timeline begin = *ps_store_timeline(tiers.store);
         PS_TRY_GOTO(trial_step(&runner));
         after = ps_store_get_stats(tiers.store);
         for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
+        f->step = time_between(&begin, ps_store_timeline(tiers.store));
         seen[f->steps] = ps_store_residency(tiers.store);
         for (int64_t step = 1; step < f->steps; step++) repeats |= seen[step] == seen[f->steps];
     }
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak_bytes[t] = ps_device_get_stats(tiers.ram[t]).peak_bytes;
     f->peak_bytes[PS_TIER_DISK] = after.disk_bytes;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak[t] = ps_store_peak(tiers.store, (ps_tier)t);
 out:
     ps_runner_deinit(&runner);
     ps_tiers_close(&tiers);
     return st;
 }
 
+/* The fastest first. Deferred updates keep optimizer data beside activations: where that is too much, they get a phase of their
+ * own. Gathering ahead takes the memory of another group or two. */
+static const ps_variant variants[] = {{true, true}, {false, true}, {true, false}, {false, false}};
+
 static ps_status try_chunk_size(const ps_settings *s, const ps_program *program, const ps_plan *plan,
                                 const ps_budgets *budgets, int64_t elements, ps_blueprint **out, ps_forecast *f)
 {
     ps_status st = PS_OK;
-    /* deferred updates keep optimizer data beside activations: where that is too much, they get a phase of their own */
-    for (int deferred = s->training && s->defer_updates; deferred >= 0; deferred--) {
-        PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, deferred == 1, out));
+    for (size_t i = 0; i < PS_ARRAY_LEN(variants); i++) {
+        if (variants[i].deferred && !(s->training && s->defer_updates)) continue;
+        if (variants[i].ahead && s->ranks.n == 1) continue;
+        PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, variants[i], out));
         st = try_blueprint(*out, budgets, false, f);
         if (st == PS_OK) return PS_OK;
         ps_blueprint_destroy(*out);
@@ -101,7 +121,7 @@ ps_status ps_trial_find_blueprint(const ps_settings *s, const ps_program *progra
 {
     *out = NULL;
     if (s->chunk_elements > 0) return try_chunk_size(s, program, plan, budgets, s->chunk_elements, out, forecast);
-    const int64_t min_elements = ps_blueprint_min_chunk_elements(program);
+    const int64_t min_elements = ps_blueprint_min_chunk_elements(s, program);
     int64_t max_elements = ps_blueprint_max_chunk_elements(s, program, budgets);
     for (;;) {
         int64_t elements;
@@ -165,12 +185,7 @@ static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *u
     ps_status st = PS_OK;
     ps_program *program = NULL;
     ps_plan *plan = NULL;
-    const ps_plan_options o = {.kernels = &s->kernels,
-                               .dtype = s->dtype,
-                               .training = s->training,
-                               .checkpointing = s->checkpointing,
-                               .n_checkpoints = s->n_checkpoints,
-                               .may_overwrite_params = s->accumulation == 1};
+    const ps_plan_options o = ps_settings_plan_options(s);
     PS_TRY_GOTO(ps_program_build(model, user, s->B, s->T, &program));
     PS_TRY_GOTO(ps_plan_create(program, &o, &plan));
     PS_TRY_GOTO(fits(s, program, plan, &s->budgets, yes));
@@ -232,8 +247,8 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
                                size_t bytes)
 {
     ps_blueprint *b = NULL;
-    const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(program);
-    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, false, &b));
+    const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
+    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, (ps_variant){0}, &b));
     int64_t most = -1, chunks = 0;
     int32_t at = 0;
     for (int32_t m = 0; m < b->trace->n_moments; m++) {

@@ -4,9 +4,18 @@
 
 #include "engine/blueprint.h"
 
+/* Estimated time of one step. all = compute + lost + waits. */
+typedef struct ps_step_time {
+    int64_t all_ns, compute_ns;
+    int64_t lost_ns; /* computing was slower while copies ran */
+    int64_t busy_ns[PS_LINK_COUNT], wait_ns[PS_LINK_COUNT];
+} ps_step_time;
+
 typedef struct ps_forecast {
     int64_t peak_bytes[PS_TIER_COUNT];  /* from the creation of parameters through steady steps */
     int64_t moved_bytes[PS_LINK_COUNT]; /* of the last step tried */
+    ps_step_time step;                  /* the same step's */
+    ps_use peak[PS_RAM_TIER_COUNT];     /* what the bytes at the peak were */
     int64_t steps;                      /* tried; later ones repeat what these did */
 } ps_forecast;
 

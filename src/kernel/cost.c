@@ -1,5 +1,13 @@
 #include "kernel/cost.h"
 
+const ps_compute_rates ps_compute_rates_default = {.flops_per_s = 400e9, .bytes_per_s = 15e9, .latency_ns = 3000};
+
+int64_t ps_cost_ns(const ps_cost *cost, const ps_compute_rates *rates)
+{
+    const double compute_s = cost->flops / rates->flops_per_s, memory_s = cost->bytes / rates->bytes_per_s;
+    return (int64_t)((compute_s > memory_s ? compute_s : memory_s) * 1e9);
+}
+
 static ps_cost matrix_product(int64_t m, int64_t n, int64_t k, ps_dtype t)
 {
     const double M = (double)m, N = (double)n, K = (double)k;

@@ -41,7 +41,6 @@ typedef struct outcome {
     float losses[N_STEPS];
     int64_t moved[LINKS], peak[TIERS]; /* of the steps FIRST .. LAST */
     int32_t n_moments;
-    bool deferred;
 } outcome;
 
 static void add_moved(const ps_engine *e, int64_t sign, int64_t moved[LINKS])
@@ -66,7 +65,6 @@ static outcome run(const char *const *changes, const char *path)
     }
     ps_engine *e = engine_of(c);
     o.n_moments = e->blueprint->trace->n_moments;
-    o.deferred = e->blueprint->deferred;
     for (int step = 1; step <= N_STEPS; step++) {
         if (step == FIRST) ps_engine_reset_peaks(e);
         if (step == FIRST) add_moved(e, -1, o.moved);
