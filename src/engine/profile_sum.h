@@ -4,7 +4,7 @@
 
 #include "chunk/store.h"
 
-/* What takes time; the copy queues are in the order of ps_link. */
+/* What takes time; the links are in the order of ps_link. */
 typedef enum ps_profile_lane {
     PS_LANE_COMPUTE,
     PS_LANE_LINKS, /* the first of PS_LINK_COUNT */
