@@ -157,3 +157,10 @@ ps_cost ps_kernel_cost(ps_op op, const void *args)
     }
     return (ps_cost){0};
 }
+
+double ps_cost_seconds(const ps_cost *cost, ps_dtype t, const ps_device_rates *rates)
+{
+    const double arithmetic = rates->flop_per_s[t] > 0 ? cost->flops / rates->flop_per_s[t] : 0;
+    const double traffic = cost->bytes / rates->memory_bytes_per_s;
+    return (arithmetic > traffic ? arithmetic : traffic) + rates->latency_s;
+}
