@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/machine.h"
 #include "base/status.h"
 #include "cli.h"
@@ -71,6 +72,9 @@ static ps_status measure(const options *o, const char *folder)
     const ps_measure_options how = {.disk_folder = folder[0] != '\0' ? folder : NULL,
                                     .seconds = o->quick ? QUICK_SECONDS : MEASURE_SECONDS,
                                     .n_samples_least = o->quick ? 1 : 5};
+    ps_file_writer *trial = NULL; /* a file that cannot be written is said before the measuring */
+    PS_TRY(ps_file_writer_open(o->measure, &trial));
+    ps_file_writer_cancel(trial);
     PS_TRY(ps_measure_machine(&how, &report));
     show_report(&report);
     PS_TRY(ps_hardware_save(&report.hardware, o->measure));

@@ -122,10 +122,21 @@ static ps_status measure_all(ps_measuring *m)
     return ps_hardware_check(&m->report->hardware);
 }
 
+/* Whether the disk tier can be tried at all, before time is spent on the rest. */
+static ps_status check_disk(const char *folder)
+{
+    ps_disk *d = NULL;
+    if (folder == NULL) return PS_OK;
+    PS_TRY(ps_disk_open(folder, PS_DISK_AUTO, 1, &d));
+    ps_disk_close(d);
+    return PS_OK;
+}
+
 ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_report *out)
 {
     ps_measuring m = {.options = options, .report = out, .slice_s = options->seconds / FIGURES_EXPECTED};
     *out = (ps_measure_report){0};
+    PS_TRY(check_disk(options->disk_folder));
     ps_kernels_init_cpu(&m.kernels, ps_cpu_isa_detect());
     ps_kernels_set_threads(ps_machine_cores(NULL));
     PS_TRY(ps_device_create(&ps_device_cpu_ops, "memory for measuring", RAM_BYTES, &m.ram));
