@@ -40,7 +40,6 @@ static const char *const names[] = {
 };
 _Static_assert(PS_ARRAY_LEN(names) == PS_OPTION_COUNT + PS_ARRAY_LEN(aliases), "a kind of option is missing above");
 enum { NAME_COUNT = (int)PS_ARRAY_LEN(names) };
-_Static_assert(NAME_COUNT == PS_OPTION_COUNT + PS_ARRAY_LEN(aliases), "a kind of option has no name here");
 
 ps_option_id ps_option_find(const char *key)
 {

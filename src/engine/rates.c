@@ -22,6 +22,11 @@ static const ps_hardware_matrix *matrix_of(const ps_hardware_device *d, ps_dtype
     return &d->f32;
 }
 
+static const char *matrix_key(ps_dtype dtype)
+{
+    return dtype == PS_DTYPE_F16 ? "fp16" : ps_dtype_name(dtype);
+}
+
 static ps_link_rate link_rate(double bytes_per_s, double shared_by, int64_t latency_ns, double interference)
 {
     return (ps_link_rate){.bytes_per_s = bytes_per_s / shared_by,
@@ -37,8 +42,9 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
     const int64_t per_node = ps_hardware_devices_per_node(hw);
     const double n = (double)per_node;
     if (!m->present)
-        return PS_FAIL(PS_EINVAL, "%s: device.%s is missing, but the model is to be computed in it", hw->name,
-                       ps_dtype_name(dtype));
+        return PS_FAIL(PS_EINVAL,
+                       "'%s' offers no matrix products in %s: give device.%s.flop_per_s, or plan another number format",
+                       hw->name, ps_dtype_name(dtype), matrix_key(dtype));
     *out = ps_rates_default();
     out->compute = (ps_compute_rates){.flops_per_s = m->flop_per_s * m->achievable_fraction,
                                       .bytes_per_s = hw->device.memory_bytes_per_s,

@@ -19,8 +19,9 @@ typedef struct ps_compute_rates {
 /* A PC's processor with 16-bit matrix products. */
 extern const ps_compute_rates ps_compute_rates_default;
 
-/* Estimated duration: max(flops / rate, bytes / rate). Without latency: sums of calls are as good as one. */
-int64_t ps_cost_ns(const ps_cost *cost, const ps_compute_rates *rates);
+/* Estimated seconds of one call: the longer of arithmetic and memory traffic, which overlap (Williams, Waterman, Patterson,
+ * "Roofline", CACM 52(4), 2009), and the latency. */
+double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates);
 
 /* args points to the struct that belongs to op; pointers in it are not looked at. */
 ps_cost ps_kernel_cost(ps_op op, const void *args);
