@@ -26,10 +26,9 @@ static void shrink_non_model(ps_store *s, int32_t n_ahead)
     ps_store_record_memory(s, PS_TIER_DEVICE);
 }
 
-/* May its payload leave the tier at all (perhaps after a wait)? */
+/* May the payload it has there leave the tier at all (perhaps after a wait)? */
 static bool may_leave(const ps_store *s, const chunk *c, ps_tier tier)
 {
-    if (!has_payload(c, tier)) return false;
     if (c->pins > 0 && c->pin_tier == tier) return false;
     if (c->wanted_serial == s->moment_serial && c->wanted_tier == tier) return false;
     /* being filled; or the source of a copy upward that the current or a coming moment waits for */
@@ -43,7 +42,7 @@ static ps_chunk_id pick_victim(const ps_store *s, ps_tier tier, const uint8_t *p
     ps_chunk_id best = -1;
     int64_t best_rank = 0;
     bool best_clean = false;
-    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+    for (ps_chunk_id id = next_resident(s, tier, 0); id >= 0; id = next_resident(s, tier, id + 1)) {
         const chunk *c = &s->chunks[id];
         if (passed[id] || !may_leave(s, c, tier)) continue;
         const bool clean = is_clean_on(c, tier);

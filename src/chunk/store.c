@@ -35,6 +35,8 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->passed, &s->passed));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        PS_TRY_GOTO(ps_mem_alloc((size_t)(s->n_ids + 63) / 64, sizeof *s->resident[t], &s->resident[t]));
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         PS_TRY_GOTO(ps_mem_alloc((size_t)(PS_LIST_COUNT * l->n_runs), sizeof *s->runs[t], &s->runs[t]));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_state, &s->tensor_state));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_uses, &s->tensor_uses));
@@ -80,6 +82,7 @@ void ps_store_destroy(ps_store *s)
     ps_mem_free(s->tensor_uses);
     ps_mem_free(s->flying);
     ps_mem_free(s->passed);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_mem_free(s->resident[t]);
     ps_mem_free(s->chunks);
     ps_mem_free(s);
 }
@@ -151,6 +154,7 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
     } else {
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
     }
+    s->resident[tier][id / 64] |= (uint64_t)1 << (id % 64);
     s->stats.chunk_bytes[tier] += c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
     ps_store_note_use(s, tier);
@@ -170,6 +174,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
         ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
+    s->resident[tier][id / 64] &= ~((uint64_t)1 << (id % 64));
     s->stats.chunk_bytes[tier] -= c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
     s->nothing_ahead = false;

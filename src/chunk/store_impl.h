@@ -49,7 +49,8 @@ struct ps_store {
     int64_t peak_bytes[PS_RAM_TIER_COUNT];
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
-    uint8_t *passed;    /* [n_ids] scratch of the look-ahead */
+    uint64_t *resident[PS_RAM_TIER_COUNT]; /* a bit for each id: it has a payload there */
+    uint8_t *passed;                       /* [n_ids] scratch of the look-ahead */
     bool nothing_ahead; /* the last look-ahead found every chunk of the whole step in place, and none left since */
 
     ps_region *non_model;
@@ -76,6 +77,21 @@ static inline bool is_current(const chunk *c, ps_tier tier)
 static inline bool is_clean_on(const chunk *c, ps_tier tier)
 {
     return (c->current & ~TIER_BIT(tier)) != 0;
+}
+
+/* The first id from `id` on that has a payload on the tier; -1: none. */
+static inline ps_chunk_id next_resident(const ps_store *s, ps_tier tier, ps_chunk_id id)
+{
+    const int32_t n_words = (s->n_ids + 63) / 64;
+    int32_t w = id / 64;
+    if (id >= s->n_ids) return -1;
+    uint64_t word = s->resident[tier][w] & (~(uint64_t)0 << (id % 64));
+    while (word == 0)
+        if (++w == n_words)
+            return -1;
+        else
+            word = s->resident[tier][w];
+    return (ps_chunk_id)(w * 64 + __builtin_ctzll(word));
 }
 
 /* store.c: payload memory (a block, or the chunk's place in its run) */

@@ -103,10 +103,10 @@ static void drop_clean_host(ps_store *s, ps_chunk_id for_id)
     const int64_t need = s->chunks[for_id].bytes;
     const int32_t use = s->schedule ? ps_schedule_next_use_anywhere(s->schedule, for_id, s->now) : 0;
     for (int pass = 0; pass < 2; pass++)
-        for (ps_chunk_id id = 0; id < s->n_ids && ps_store_free_bytes(s, PS_TIER_HOST) < need; id++) {
+        for (ps_chunk_id id = next_resident(s, PS_TIER_HOST, 0); id >= 0 && ps_store_free_bytes(s, PS_TIER_HOST) < need;
+             id = next_resident(s, PS_TIER_HOST, id + 1)) {
             const chunk *c = &s->chunks[id];
-            if (id == for_id || !has_payload(c, PS_TIER_HOST) || c->flight.active || !is_clean_on(c, PS_TIER_HOST))
-                continue;
+            if (id == for_id || c->flight.active || !is_clean_on(c, PS_TIER_HOST)) continue;
             if (c->pins > 0 && c->pin_tier == PS_TIER_HOST) continue;
             if (c->wanted_serial == s->moment_serial && c->wanted_tier == PS_TIER_HOST) continue;
             const bool duplicate = is_current(c, PS_TIER_DEVICE);

@@ -30,6 +30,7 @@ static ps_status open_tiers(ps_engine *e)
                           .policy = s->policy,
                           .prefetch = s->prefetch,
                           .wait_at_once = s->wait_at_once,
+                          .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes,
                           .profile = e->profiling.recorder};
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);

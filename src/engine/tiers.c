@@ -41,6 +41,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .policy = o->policy,
         .prefetch = o->prefetch,
         .wait_at_once = o->wait_at_once,
+        .rates = o->rates,
         .profile = o->profile,
     };
     PS_TRY_GOTO(take_staging(o, t));

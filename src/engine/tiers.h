@@ -33,6 +33,7 @@ typedef struct ps_tiers_options {
     const ps_policy *policy;
     int32_t prefetch;
     bool wait_at_once;
+    const ps_link_rates *rates; /* must outlive the call */
     int64_t staging_bytes; /* 0: none */
     ps_profile *profile;   /* must outlive the tiers; NULL: none */
 } ps_tiers_options;

@@ -24,6 +24,7 @@ static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, c
                           .policy = s->policy,
                           .prefetch = s->prefetch,
                           .wait_at_once = s->wait_at_once,
+                          .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes};
     memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
     return o;

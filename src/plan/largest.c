@@ -169,7 +169,7 @@ static ps_status search_width(const search *s, int64_t width)
     int64_t low = ps_max_i64(1, width / COLUMNS_A_LAYER_MAX), high = ps_max_i64(1, width / COLUMNS_A_LAYER_MIN);
     high = ps_min_i64(high, most_layers(s, width));
     /* no need to look at models smaller than the best */
-    const int64_t at_least = s->best->n_params / (s->family->column_weights * width * width);
+    const int64_t at_least = s->best->n_layers * s->best->hidden_size / width * s->best->hidden_size / width;
     low = ps_max_i64(low, at_least);
     if (high < low) return PS_OK;
     bool fits;
@@ -197,6 +197,7 @@ ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, 
         if (strcmp(families[i].name, name) == 0) s.family = &families[i];
     if (s.family == NULL)
         return PS_FAIL(PS_EINVAL, "no family '%s' of models is known: expected gpt2, llama or bert", name);
-    for (size_t i = 0; i < PS_ARRAY_LEN(widths); i++) PS_TRY(search_width(&s, widths[i]));
+    /* from wide to narrow: the best is found early, and what cannot be larger is not tried */
+    for (size_t i = PS_ARRAY_LEN(widths); i-- > 0;) PS_TRY(search_width(&s, widths[i]));
     return PS_OK;
 }
