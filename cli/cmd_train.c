@@ -180,6 +180,22 @@ static const char *backend_name(const ps_options *o)
                                               : ps_config_isa_names[o->train_isa];
 }
 
+/* The engine writes it when the last of its steps has ended. Where that failed, or the run ends before, once more. */
+static ps_status finish_profile(run *r)
+{
+    ps_profile_info p;
+    ps_engine_get_profile_info(r->engine, &p);
+    if (p.path[0] == '\0') return PS_OK;
+    if (p.last_step == 0) {
+        fprintf(stderr, "pstar train: no profile: the run had none of the steps %lld to %lld (profile.steps)\n",
+                (long long)r->o->profile_steps[0], (long long)r->o->profile_steps[1]);
+        return PS_OK;
+    }
+    if (!p.is_written) PS_TRY(ps_engine_write_profile(r->engine, NULL));
+    printf("\nprofile of steps %lld to %lld: %s\n", (long long)p.first_step, (long long)p.last_step, p.path);
+    return PS_OK;
+}
+
 static ps_status finish(run *r)
 {
     run_summary s = {.totals = &r->totals, .interrupted = stop_asked, .backend = backend_name(r->o)};
@@ -198,6 +214,7 @@ static ps_status finish(run *r)
         snprintf(path, sizeof path, "%s/model.safetensors", r->o->train_output_dir);
         PS_TRY(ps_engine_save_weights(r->engine, path));
     }
+    PS_TRY(finish_profile(r));
     progress_print_table(&r->totals);
     printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o->train_output_dir,
            r->o->train_save ? " and model.safetensors" : "");
@@ -302,6 +319,8 @@ int cmd_train(int argc, char **argv)
         st = run_all(&r);
     }
     const int code = cli_report("train", st);
+    if ((st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0')
+        fprintf(stderr, "\n%s", ps_last_memory_dump());
     close_run(&r);
     free(a.overrides);
     return code;

@@ -295,6 +295,29 @@ typedef struct ps_memory_info {
 PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
 PS_API void ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
 PS_API void ps_engine_reset_peaks(ps_engine *engine);
+
+/* Who takes which memory, as a table for people: budget, peak and use of each tier by chunk list, activations, staging; chunks by
+ * state and by where their content is; bytes moved; the moments that need most. The caller frees *out by ps_free. A failed engine
+ * can be asked too. *out = NULL and PS_ENOMEM_HOST on failure. */
+PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char **out);
+/* The same table as it was in the moment that found no room (PS_EBUDGET, PS_ENOMEM_DEV): in a step, or, when ps_initialize_engine
+ * refused the model, in the trial of the plan. "" when no moment has since this thread last initialised an engine; valid until
+ * the next one that does. */
+PS_API const char *ps_last_memory_dump(void);
+
+/* The profile that profile.path and profile.steps of the configuration ask for; doc/profile.md describes the file. It is written
+ * when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no step. */
+typedef struct ps_profile_info {
+    const char *path;              /* "": no profile. Valid, like error, as long as the engine */
+    int64_t first_step, last_step; /* recorded and complete; 0: none so far */
+    int is_written;                /* 1: the file has all of them */
+    const char *error;             /* why it could not be written; "": it could, or was not tried yet */
+} ps_profile_info;
+
+PS_API void ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info *out);
+/* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or nothing.
+ * PS_ESTATE when no step was recorded, PS_EIO. */
+PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const char *path);
 /* B, T, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be NULL. */
 PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,
                                 int64_t *vocabulary);

@@ -23,12 +23,12 @@ static void shrink_non_model(ps_store *s, int32_t n_ahead)
     if (keep >= have) return;
     ps_region_decommit(s->non_model, keep, have - keep);
     s->non_model_committed_bytes = keep;
+    ps_store_record_memory(s, PS_TIER_DEVICE);
 }
 
-/* May its payload leave the tier at all (perhaps after a wait)? */
+/* May the payload it has there leave the tier at all (perhaps after a wait)? */
 static bool may_leave(const ps_store *s, const chunk *c, ps_tier tier)
 {
-    if (!has_payload(c, tier)) return false;
     if (c->pins > 0 && c->pin_tier == tier) return false;
     if (c->wanted_serial == s->moment_serial && c->wanted_tier == tier) return false;
     /* being filled; or the source of a copy upward that the current or a coming moment waits for */
@@ -42,7 +42,7 @@ static ps_chunk_id pick_victim(const ps_store *s, ps_tier tier, const uint8_t *p
     ps_chunk_id best = -1;
     int64_t best_rank = 0;
     bool best_clean = false;
-    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+    for (ps_chunk_id id = next_resident(s, tier, 0); id >= 0; id = next_resident(s, tier, id + 1)) {
         const chunk *c = &s->chunks[id];
         if (passed[id] || !may_leave(s, c, tier)) continue;
         const bool clean = is_clean_on(c, tier);
@@ -64,10 +64,10 @@ static ps_chunk_id pick_victim(const ps_store *s, ps_tier tier, const uint8_t *p
     return best;
 }
 
-static void drop(ps_store *s, ps_chunk_id id, ps_tier tier)
+static void drop(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     PS_ASSERT(is_clean_on(&s->chunks[id], tier));
-    ps_store_take_payload(s, id, tier);
+    ps_store_take_payload(s, id, tier, why);
     s->stats.n_dropped++;
 }
 
@@ -96,7 +96,7 @@ static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
                    ps_tier_name(tier), (long long)bytes, (long long)d.used_bytes, (long long)d.budget_bytes);
 }
 
-ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes)
+ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why)
 {
     if (s->d.ram[tier] == NULL) return PS_FAIL(PS_EBUDGET, "%s: the tier does not exist", ps_tier_name(tier));
     clear_passed(s);
@@ -127,13 +127,14 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes)
         } else if (c->flight.active) {
             PS_TRY(ps_store_retire(s, id));
         }
-        drop(s, id, tier);
+        drop(s, id, tier, why);
     }
 }
 
 /* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back what
  * is dirty, and touch only chunks used later than that. True when the room is there already. */
-static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, uint8_t *passed, bool *there)
+static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, uint8_t *passed, ps_reason why,
+                          bool *there)
 {
     *there = ps_store_free_bytes(s, tier) >= bytes;
     if (*there) return PS_OK;
@@ -149,7 +150,7 @@ static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t dist
         if (c->flight.active) {
             coming += c->bytes;
         } else if (is_clean_on(c, tier)) {
-            drop(s, id, tier);
+            drop(s, id, tier, why);
         } else {
             bool started = false;
             PS_TRY(ps_store_start_write_back(s, id, tier, &started));
@@ -182,13 +183,13 @@ static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance,
     if (c->flight.active || c->pins > 0) return PS_OK; /* on its way elsewhere: later */
     bool there = false;
     const int64_t growth = a->tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
-    PS_TRY(try_room(s, a->tier, c->bytes + growth, distance, passed, &there));
+    PS_TRY(try_room(s, a->tier, c->bytes + growth, distance, passed, PS_REASON_EVICT, &there));
     /* making room may have sent this very chunk's copy elsewhere on its way, or dropped its source: look again */
     if (!there || c->flight.active || c->current == 0) {
         *blocked = true;
         return PS_OK;
     }
-    PS_TRY(ps_store_start_load(s, a->chunk, a->tier));
+    PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_PREFETCH));
     s->stats.n_prefetched++;
     return PS_OK;
 }
@@ -202,7 +203,7 @@ ps_status ps_store_look_ahead(ps_store *s)
     const int32_t horizon = (int32_t)ps_min_i64((int64_t)ACTIVATION_LOOK_AHEAD * s->d.prefetch, t->n_moments - 1);
     const int64_t growth = non_model_growth(s, horizon);
     bool there = true;
-    if (growth > 0) PS_TRY(try_room(s, PS_TIER_DEVICE, growth, horizon, passed, &there));
+    if (growth > 0) PS_TRY(try_room(s, PS_TIER_DEVICE, growth, horizon, passed, PS_REASON_ACTIVATIONS, &there));
 
     int32_t n_ahead = 0;
     bool blocked = false;

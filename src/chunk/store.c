@@ -29,12 +29,13 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         s->chunk_limit_bytes[t] = INT64_MAX;
         if (desc->ram[t] != NULL) s->other_bytes[t] = ps_device_get_stats(desc->ram[t]).used_bytes;
     }
-    /* Planning estimates: what a PC's memory and NVMe disk do. Wrong ones cost time, never correctness. */
-    s->links[PS_LINK_HOST_TO_DEVICE].bytes_per_s = s->links[PS_LINK_DEVICE_TO_HOST].bytes_per_s = 8000000000;
-    s->links[PS_LINK_DISK_READ].bytes_per_s = s->links[PS_LINK_DISK_WRITE].bytes_per_s = 1500000000;
+    s->is_simulated = !ps_device_has_memory(desc->ram[PS_TIER_DEVICE]);
+    s->time.rates = desc->rates != NULL ? *desc->rates : ps_link_rates_default;
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->chunks, &s->chunks));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->passed, &s->passed));
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        PS_TRY_GOTO(ps_mem_alloc((size_t)(s->n_ids + 63) / 64, sizeof *s->resident[t], &s->resident[t]));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         PS_TRY_GOTO(ps_mem_alloc((size_t)(PS_LIST_COUNT * l->n_runs), sizeof *s->runs[t], &s->runs[t]));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_state, &s->tensor_state));
@@ -48,6 +49,9 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         }
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-device", &s->stream[PS_LINK_HOST_TO_DEVICE]));
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-host", &s->stream[PS_LINK_DEVICE_TO_HOST]));
+    for (int link = 0; link < PS_LINK_COUNT; link++)
+        if (s->stream[link] != NULL) ps_stream_set_profile(s->stream[link], desc->profile, link);
+    if (desc->disk != NULL) ps_disk_set_profile(desc->disk, desc->profile, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE);
     *out = s;
     s = NULL;
 out:
@@ -63,7 +67,7 @@ void ps_store_destroy(ps_store *s)
             (void)ps_store_retire(s, s->flying[0]); /* content is given up: failures do not matter */
         for (ps_chunk_id id = 0; id < s->n_ids; id++)
             for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-                if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+                if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
     }
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         for (int32_t r = 0; s->runs[t] != NULL && r < PS_LIST_COUNT * s->layout->n_runs; r++)
@@ -78,11 +82,49 @@ void ps_store_destroy(ps_store *s)
     ps_mem_free(s->tensor_uses);
     ps_mem_free(s->flying);
     ps_mem_free(s->passed);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_mem_free(s->resident[t]);
     ps_mem_free(s->chunks);
     ps_mem_free(s);
 }
 
 /* ---- payload memory ---- */
+
+void ps_store_note_use(ps_store *s, ps_tier tier)
+{
+    ps_use *u = &s->use[tier];
+    u->non_model_bytes = tier == PS_TIER_DEVICE ? s->non_model_committed_bytes : 0;
+    u->other_bytes = s->other_bytes[tier];
+    const int64_t bytes = s->stats.chunk_bytes[tier] + u->non_model_bytes + u->other_bytes;
+    if (bytes <= s->peak_bytes[tier]) return;
+    s->peak_bytes[tier] = bytes;
+    s->peak[tier] = *u;
+}
+
+ps_use ps_store_peak(const ps_store *s, ps_tier tier)
+{
+    return s->peak[tier];
+}
+
+int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c)
+{
+    int64_t begin_ns;
+    const int64_t end_ns = ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, c->ns, &begin_ns);
+    s->stats.moved_bytes[PS_LINK_COLLECTIVES] += c->sent_bytes;
+    s->stats.n_moves[PS_LINK_COLLECTIVES]++;
+    if (s->is_simulated)
+        ps_profile_add(s->d.profile, &(ps_profile_record){
+                                         .kind = PS_PROFILE_COLLECTIVE,
+                                         .chunk = c->chunk,
+                                         .begin_ns = begin_ns,
+                                         .end_ns = end_ns,
+                                         .collective = {.name = c->name, .group = c->group, .bytes = c->sent_bytes}});
+    return end_ns;
+}
+
+void ps_store_end_collective(ps_store *s, int64_t done_ns)
+{
+    ps_store_wait_estimated(s, -1, PS_LINK_COLLECTIVES, done_ns);
+}
 
 /* The region and offset of a chunk that is part of a run; *region stays NULL for others. */
 static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t *offset)
@@ -99,7 +141,7 @@ static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region 
     return PS_OK;
 }
 
-ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
+ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     chunk *c = &s->chunks[id];
     PS_ASSERT(c->payload[tier] == NULL);
@@ -112,11 +154,15 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
     } else {
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
     }
+    s->resident[tier][id / 64] |= (uint64_t)1 << (id % 64);
     s->stats.chunk_bytes[tier] += c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
+    ps_store_note_use(s, tier);
+    ps_store_record_place(s, id, tier, PS_PROFILE_PLACE, why);
     return PS_OK;
 }
 
-void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
+void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     chunk *c = &s->chunks[id];
     const ps_layout *l = s->layout;
@@ -128,8 +174,11 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
         ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
+    s->resident[tier][id / 64] &= ~((uint64_t)1 << (id % 64));
     s->stats.chunk_bytes[tier] -= c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
     s->nothing_ahead = false;
+    ps_store_record_place(s, id, tier, PS_PROFILE_LEAVE, why);
 }
 
 /* ---- time ---- */
@@ -194,9 +243,11 @@ static ps_status commit_non_model(ps_store *s)
 {
     const int64_t need = s->non_model_needed_bytes, have = s->non_model_committed_bytes;
     if (need <= have) return PS_OK; /* what is too much stays until room is needed */
-    PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have));
+    PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have, PS_REASON_ACTIVATIONS));
     PS_TRY(ps_region_commit(s->non_model, have, need - have));
     s->non_model_committed_bytes = need;
+    ps_store_note_use(s, PS_TIER_DEVICE);
+    ps_store_record_memory(s, PS_TIER_DEVICE);
     return PS_OK;
 }
 
@@ -215,10 +266,16 @@ static ps_status start_wanted(ps_store *s, const ps_moment *m)
         if (has_payload(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE || c->pins > 0) continue;
         if (c->flight.active) PS_TRY(ps_store_retire(s, a->chunk));
         if (has_payload(c, a->tier)) continue;
-        PS_TRY(ps_store_make_room(s, a->tier, c->bytes));
-        PS_TRY(ps_store_start_load(s, a->chunk, a->tier));
+        PS_TRY(ps_store_make_room(s, a->tier, c->bytes, PS_REASON_EVICT));
+        PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_WANTED));
     }
     return PS_OK;
+}
+
+void ps_store_end_moment(ps_store *s)
+{
+    if (s->owes_moment) ps_timeline_compute(&s->time, ps_schedule_trace(s->schedule)->moments[s->now].cost_ns);
+    s->owes_moment = false;
 }
 
 ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
@@ -228,8 +285,9 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
     s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, PS_PAGE_BYTES);
     if (s->schedule == NULL) return commit_non_model(s);
     const ps_trace *t = ps_schedule_trace(s->schedule);
-    if (s->now >= 0) s->virtual_now_ns += t->moments[s->now].cost_ns;
+    ps_store_end_moment(s);
     s->now = (s->now + 1) % t->n_moments;
+    s->owes_moment = true;
     PS_TRY(ps_store_retire_due(s));
     PS_TRY(with_moment(s, start_wanted(s, &t->moments[s->now])));
     PS_TRY(ps_store_look_ahead(s));
@@ -246,16 +304,25 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
     if (c->flight.active && (c->flight.dst == tier || mode != PS_ACCESS_READ || !is_current(c, tier)))
         PS_TRY(ps_store_retire(s, id));
     if (is_current(c, tier)) return PS_OK;
-    if (!has_payload(c, tier)) PS_TRY(ps_store_make_room(s, tier, c->bytes));
+    if (!has_payload(c, tier)) PS_TRY(ps_store_make_room(s, tier, c->bytes, PS_REASON_EVICT));
     if (c->current != 0 && mode != PS_ACCESS_OVERWRITE) {
-        PS_TRY(ps_store_start_load(s, id, tier));
+        PS_TRY(ps_store_start_load(s, id, tier, PS_REASON_WANTED));
         return ps_store_retire(s, id);
     }
-    PS_TRY(ps_store_give_payload(s, id, tier));
+    PS_TRY(ps_store_give_payload(s, id, tier, PS_REASON_CREATE));
     if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]))
         memset(c->payload[tier], 0, (size_t)c->bytes);
     c->current |= TIER_BIT(tier);
     return PS_OK;
+}
+
+/* The slot stays the chunk's own; what is in it is worth nothing any more. */
+static void forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
+{
+    chunk *c = &s->chunks[id];
+    if (!is_current(c, PS_TIER_DISK)) return;
+    c->current &= ~TIER_BIT(PS_TIER_DISK);
+    ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
 }
 
 /* The content on `tier` is about to change: copies elsewhere become stale. */
@@ -263,7 +330,8 @@ static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
 {
     chunk *c = &s->chunks[id];
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+        if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DROP);
+    forget_disk_content(s, id, PS_REASON_DROP);
     c->current = TIER_BIT(tier);
 }
 
@@ -311,7 +379,8 @@ void ps_store_discard(ps_store *s, ps_chunk_id id)
     PS_ASSERT(c->pins == 0);
     if (c->flight.active) (void)ps_store_retire(s, id); /* a failed copy of dead content harms nobody */
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t);
+        if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
+    forget_disk_content(s, id, PS_REASON_DISCARD);
     c->current = 0;
     STORE_CHECK(s);
 }
@@ -328,7 +397,7 @@ ps_status ps_store_evict_all(ps_store *s, ps_tier tier)
             if (!started) continue; /* no other tier has room: it stays */
             PS_TRY(ps_store_retire(s, id));
         }
-        ps_store_take_payload(s, id, tier);
+        ps_store_take_payload(s, id, tier, PS_REASON_EVICT);
     }
     STORE_CHECK(s);
     return PS_OK;
@@ -344,9 +413,25 @@ ps_status ps_store_wait_all(ps_store *s)
     return first;
 }
 
+int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < s->layout->n_chunks; i++) {
+        const chunk *c = &s->chunks[ps_store_chunk(s->layout, list, i)];
+        if (tier == PS_TIER_DISK ? c->disk_offset != NO_SLOT : c->payload[tier] != NULL) bytes += c->bytes;
+    }
+    return bytes;
+}
+
 ps_store_stats ps_store_get_stats(const ps_store *s)
 {
     ps_store_stats stats = s->stats;
     stats.disk_bytes = s->disk_used_bytes;
+    stats.non_model_bytes = s->non_model_committed_bytes;
     return stats;
+}
+
+const ps_timeline *ps_store_timeline(const ps_store *s)
+{
+    return &s->time;
 }

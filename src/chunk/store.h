@@ -28,7 +28,7 @@
  * Write-back and drop are apart: victims are written back ahead of time and stay usable until their room is needed.
  *
  * Determinism: what is moved when follows from the order of calls and from the schedule alone, never from how fast a
- * copy was; a finished copy counts as finished when a virtual clock (estimated costs) says so, or when it is waited for.
+ * copy was; a finished copy counts as finished when the timeline (timeline.h) says so, or when it is waited for.
  * So a run without payloads (sim devices) predicts moved bytes and peaks of a real one exactly.
  *
  * Knows no operator, no model, no CUDA, no MPI. A foreign framework drives it so:
@@ -41,6 +41,7 @@
 #include "chunk/layout.h"
 #include "chunk/policy.h"
 #include "chunk/schedule.h"
+#include "chunk/timeline.h"
 #include "device/device.h"
 #include "device/disk.h"
 
@@ -65,8 +66,10 @@ typedef struct ps_store_desc {
     ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
     const ps_policy *policy;
-    int32_t prefetch;  /* chunk loads kept under way ahead of use; 0: load when wanted */
-    bool wait_at_once; /* copies do not overlap computing (client.opts.with_async_move false) */
+    int32_t prefetch;           /* chunk loads kept under way ahead of use; 0: load when wanted */
+    bool wait_at_once;          /* copies do not overlap computing (client.opts.with_async_move false) */
+    const ps_link_rates *rates; /* estimates; NULL: ps_link_rates_default */
+    ps_profile *profile;        /* gets copies, waits, chunks that come and go; must outlive the store. NULL: none */
 } ps_store_desc;
 
 PS_NODISCARD ps_status ps_store_create(const ps_store_desc *desc, ps_store **out);
@@ -87,6 +90,9 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
  * leave for it), copies for this moment and for those to come are started. After the schedule's last moment its first
  * follows. PS_EBUDGET when the device cannot hold what this moment needs at once, with the bytes. */
 PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
+
+/* The moment under way has been computed: its estimated time is over. Who does not call it has it called by the next begin. */
+void ps_store_end_moment(ps_store *s);
 
 /* The next ps_store_begin_moment is `moment` of the schedule (after an evaluation, which runs forward moments only). */
 void ps_store_go_to(ps_store *s, int32_t moment);
@@ -144,28 +150,69 @@ unsigned ps_store_chunk_copies(const ps_store *s, ps_chunk_id chunk);
 
 /* ---- accounting ---- */
 
-typedef enum ps_link {
-    PS_LINK_HOST_TO_DEVICE,
-    PS_LINK_DEVICE_TO_HOST,
-    PS_LINK_DISK_READ,
-    PS_LINK_DISK_WRITE,
-    PS_LINK_COUNT,
-} ps_link;
-
-const char *ps_link_name(ps_link l); /* "host->device", "device->host", "disk read", "disk write" */
-
 typedef struct ps_store_stats {
     int64_t moved_bytes[PS_LINK_COUNT];
     int64_t n_moves[PS_LINK_COUNT];
     int64_t wait_ns;                        /* the computing thread stood still for copies */
     int64_t chunk_bytes[PS_RAM_TIER_COUNT]; /* payloads there now */
+    int64_t non_model_bytes;                /* device memory of activations and workspace now */
     int64_t disk_bytes;                     /* slots of the file given to chunks, now = peak: slots are kept */
     int64_t n_dropped, n_written_back, n_prefetched;
 } ps_store_stats;
 
 ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
 
-/* Number that names where every chunk is and what is under way, relative to the virtual clock. When it is the same after two
+/* What the bytes of a tier are. */
+typedef struct ps_use {
+    int64_t list_bytes[PS_LIST_COUNT]; /* chunks by list */
+    int64_t non_model_bytes;           /* activations and workspace; device only */
+    int64_t other_bytes;               /* in use when the store was created: staging */
+} ps_use;
+
+/* At the moment at which the tier (device or host) held most. */
+ps_use ps_store_peak(const ps_store *s, ps_tier tier);
+
+typedef struct ps_store_collective {
+    const char *name, *group; /* for a profile; must outlive it */
+    int32_t chunk;            /* the first */
+    int64_t ns, sent_bytes;
+} ps_store_collective;
+
+/* Estimated time of what others do: a transfer between ranks of that duration begins, of which this rank sends so many bytes.
+ * Returns when it will be done, for ps_store_end_collective: computing goes on not before that. */
+int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c);
+void ps_store_end_collective(ps_store *s, int64_t done_ns);
+
+/* Estimated time since create. */
+const ps_timeline *ps_store_timeline(const ps_store *s);
+
+/* Bytes that the chunks of a list take on a tier: payloads, on disk slots of the file. */
+int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier);
+
+/* Why a copy is made, a chunk comes to a tier, or leaves it: what a profile says. */
+typedef enum ps_reason {
+    PS_REASON_WANTED,      /* copy: the current moment needs it */
+    PS_REASON_PREFETCH,    /* copy: a coming moment needs it */
+    PS_REASON_WRITE_BACK,  /* copy and place: off a tier that shall have room */
+    PS_REASON_START,       /* place: there already when recording began */
+    PS_REASON_CREATE,      /* place: content begins here */
+    PS_REASON_LOAD,        /* place: where it is, or will be, used */
+    PS_REASON_EVICT,       /* leave: room for another chunk */
+    PS_REASON_ACTIVATIONS, /* leave: room for activations */
+    PS_REASON_DROP,        /* leave: a copy that is stale, or that nobody needs beside another one */
+    PS_REASON_DISCARD,     /* leave: the content is used up */
+    PS_REASON_COUNT,
+} ps_reason;
+
+const char *ps_reason_name(ps_reason r); /* "wanted", "write back" */
+
+/* Record where every chunk is, and what each tier holds; for who has just switched the recorder on. */
+void ps_store_profile_start(const ps_store *s);
+/* Let the copies under way come to their end, so that their times are on record. They are still under way for the store: what is moved
+ * when stays as it is. For queues that run by themselves: in simulated time nothing ends while one waits. */
+void ps_store_profile_settle(const ps_store *s);
+
+/* Number that names where every chunk is and what is under way, relative to the timeline. When it is the same after two
  * steps, all later steps repeat what lay between them (policies that look at the past, lru, need one step more). */
 uint64_t ps_store_residency(const ps_store *s);
 

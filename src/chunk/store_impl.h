@@ -14,7 +14,7 @@ typedef struct flight {
     ps_tier src, dst;
     ps_link link;
     ps_ticket ticket;
-    int64_t virtual_done_ns;
+    int64_t done_ns; /* on the timeline */
 } flight;
 
 typedef struct chunk {
@@ -30,12 +30,6 @@ typedef struct chunk {
     ps_tier wanted_tier;
 } chunk;
 
-/* A copy queue's virtual clock: when it will have done what it was given. */
-typedef struct link_state {
-    int64_t virtual_free_ns;
-    int64_t bytes_per_s; /* estimate for planning */
-} link_state;
-
 struct ps_store {
     ps_store_desc d;
     const ps_layout *layout;
@@ -48,11 +42,15 @@ struct ps_store {
     int32_t now;           /* moment of the schedule; -1 before the first */
     int64_t moment_serial; /* counts begun moments */
     uint64_t tick;         /* counts pins */
-    int64_t virtual_now_ns;
-    link_state links[PS_LINK_COUNT];
+    ps_timeline time;
+    bool is_simulated; /* copies take estimated time only */
+    bool owes_moment;  /* the cost of the moment `now` is not on the timeline yet */
+    ps_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];
+    int64_t peak_bytes[PS_RAM_TIER_COUNT];
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
-    uint8_t *passed;    /* [n_ids] scratch of the look-ahead */
+    uint64_t *resident[PS_RAM_TIER_COUNT]; /* a bit for each id: it has a payload there */
+    uint8_t *passed;                       /* [n_ids] scratch of the look-ahead */
     bool nothing_ahead; /* the last look-ahead found every chunk of the whole step in place, and none left since */
 
     ps_region *non_model;
@@ -81,27 +79,57 @@ static inline bool is_clean_on(const chunk *c, ps_tier tier)
     return (c->current & ~TIER_BIT(tier)) != 0;
 }
 
+/* The first id from `id` on that has a payload on the tier; -1: none. */
+static inline ps_chunk_id next_resident(const ps_store *s, ps_tier tier, ps_chunk_id id)
+{
+    const int32_t n_words = (s->n_ids + 63) / 64;
+    int32_t w = id / 64;
+    if (id >= s->n_ids) return -1;
+    uint64_t word = s->resident[tier][w] & (~(uint64_t)0 << (id % 64));
+    while (word == 0)
+        if (++w == n_words)
+            return -1;
+        else
+            word = s->resident[tier][w];
+    return (ps_chunk_id)(w * 64 + __builtin_ctzll(word));
+}
+
 /* store.c: payload memory (a block, or the chunk's place in its run) */
-ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier);
-void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier); /* and forget that it was current */
+ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
+void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier,
+                           ps_reason why); /* and forget that it was current */
+
+/* store_profile.c: what a profile gets to know, after the fact */
+void ps_store_record_place(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why);
+void ps_store_record_memory(const ps_store *s, ps_tier tier);
+void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, ps_reason why); /* the chunk's flight */
+void ps_store_record_moved(const ps_store *s, ps_chunk_id id,
+                           int64_t begin_ns); /* in estimated time: the queue does not tell */
+void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns);
+
+/* The tier's use has grown: remember it if it was never larger. */
+void ps_store_note_use(ps_store *s, ps_tier tier);
 
 /* transfer.c */
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */
-ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst);
+ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why);
 /* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the destination's
  * payload is given back and the content stays where it was. */
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
-/* Retire what the virtual clock says is done. */
+/* Let the timeline wait; for a chunk, or -1. */
+void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t done_ns);
+/* Retire what is done on the timeline. */
 ps_status ps_store_retire_due(ps_store *s);
 /* Make the chunk resident on a RAM tier; room is there already. Starts the copy, does not wait. */
-ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier);
+ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* Start copying a dirty chunk off the tier. *started is false when no other tier has room. */
 ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started);
 
 /* room.c */
 int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
-/* Free `bytes` on the tier, waiting as needed. PS_EBUDGET when pinned and wanted chunks leave too little. */
-ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes);
+/* Free `bytes` on the tier, waiting as needed. PS_EBUDGET when pinned and wanted chunks leave too little.
+ * why: PS_REASON_EVICT or PS_REASON_ACTIVATIONS. */
+ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why);
 /* Start the copies of moments to come, as far as room can be had without waiting. */
 ps_status ps_store_look_ahead(ps_store *s);
 

@@ -74,10 +74,10 @@ uint64_t ps_store_residency(const ps_store *s)
         hash = mix(hash, (uint64_t)(c->disk_offset != NO_SLOT));
         if (!c->flight.active) continue;
         hash = mix(hash, (uint64_t)c->flight.dst + 1);
-        hash = mix(hash, (uint64_t)ps_max_i64(0, c->flight.virtual_done_ns - s->virtual_now_ns));
+        hash = mix(hash, (uint64_t)ps_max_i64(0, c->flight.done_ns - s->time.now_ns));
     }
     for (int l = 0; l < PS_LINK_COUNT; l++)
-        hash = mix(hash, (uint64_t)ps_max_i64(0, s->links[l].virtual_free_ns - s->virtual_now_ns));
+        hash = mix(hash, (uint64_t)ps_max_i64(0, s->time.free_ns[l] - s->time.now_ns));
     return mix(hash, (uint64_t)s->non_model_committed_bytes);
 }
 

@@ -2,15 +2,6 @@
 #include "base/machine.h"
 #include "chunk/store_impl.h"
 
-const char *ps_link_name(ps_link l)
-{
-    static const char *const names[PS_LINK_COUNT] = {[PS_LINK_HOST_TO_DEVICE] = "host->device",
-                                                     [PS_LINK_DEVICE_TO_HOST] = "device->host",
-                                                     [PS_LINK_DISK_READ] = "disk read",
-                                                     [PS_LINK_DISK_WRITE] = "disk write"};
-    return l < PS_LINK_COUNT ? names[l] : "?";
-}
-
 static ps_link link_between(ps_tier src, ps_tier dst)
 {
     if (src == PS_TIER_DISK) return PS_LINK_DISK_READ;
@@ -18,11 +9,12 @@ static ps_link link_between(ps_tier src, ps_tier dst)
     return dst == PS_TIER_DEVICE ? PS_LINK_HOST_TO_DEVICE : PS_LINK_DEVICE_TO_HOST;
 }
 
-ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst)
+ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why)
 {
     chunk *c = &s->chunks[id];
     PS_ASSERT(!c->flight.active && src != dst && is_current(c, src));
     const ps_link link = link_between(src, dst);
+    const int64_t asked_ns = ps_profile_now(s->d.profile);
     ps_ticket ticket = 0;
     if (link == PS_LINK_DISK_READ)
         PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, &ticket));
@@ -31,15 +23,22 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
     else
         PS_TRY(ps_stream_copy(s->stream[link], c->payload[dst], c->payload[src], c->bytes, &ticket));
 
-    link_state *l = &s->links[link];
-    l->virtual_free_ns =
-        ps_max_i64(l->virtual_free_ns, s->virtual_now_ns) + c->bytes * 1000 / (l->bytes_per_s / 1000000);
-    c->flight = (flight){
-        .active = true, .src = src, .dst = dst, .link = link, .ticket = ticket, .virtual_done_ns = l->virtual_free_ns};
+    int64_t begin_ns;
+    const int64_t done_ns = ps_timeline_transfer(&s->time, link, c->bytes, &begin_ns);
+    c->flight = (flight){.active = true, .src = src, .dst = dst, .link = link, .ticket = ticket, .done_ns = done_ns};
     s->flying[s->n_flying++] = id;
     s->stats.moved_bytes[link] += c->bytes;
     s->stats.n_moves[link]++;
+    ps_store_record_copy(s, id, asked_ns, why);
+    if (s->is_simulated) ps_store_record_moved(s, id, begin_ns);
     return s->d.wait_at_once ? ps_store_retire(s, id) : PS_OK;
+}
+
+void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t done_ns)
+{
+    const int64_t begin_ns = s->time.now_ns;
+    ps_timeline_wait(&s->time, link, done_ns);
+    if (s->is_simulated && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
 }
 
 static void forget_flight(ps_store *s, ps_chunk_id id)
@@ -58,22 +57,27 @@ ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
     const flight f = c->flight;
     const bool on_disk = f.src == PS_TIER_DISK || f.dst == PS_TIER_DISK;
     const bool done = on_disk ? ps_disk_is_done(s->d.disk, f.ticket) : ps_stream_is_done(s->stream[f.link], f.ticket);
-    const int64_t begin_ns = done ? 0 : ps_clock_ns();
+    const int64_t begin_ns = done ? 0 : ps_clock_ns(), profile_ns = done ? 0 : ps_profile_now(s->d.profile);
     const ps_status st = on_disk ? ps_disk_wait(s->d.disk, f.ticket) : ps_stream_wait(s->stream[f.link], f.ticket);
-    if (!done) s->stats.wait_ns += ps_clock_ns() - begin_ns;
-    s->virtual_now_ns = ps_max_i64(s->virtual_now_ns, f.virtual_done_ns);
+    if (!done) {
+        s->stats.wait_ns += ps_clock_ns() - begin_ns;
+        ps_store_record_wait(s, id, f.link, profile_ns);
+    }
+    ps_store_wait_estimated(s, id, f.link, f.done_ns);
     forget_flight(s, id);
-    if (st == PS_OK)
-        c->current |= TIER_BIT(f.dst);
-    else if (f.dst != PS_TIER_DISK)
-        ps_store_take_payload(s, id, f.dst);
-    return st;
+    if (st != PS_OK) {
+        if (f.dst != PS_TIER_DISK) ps_store_take_payload(s, id, f.dst, PS_REASON_DROP);
+        return st;
+    }
+    c->current |= TIER_BIT(f.dst);
+    if (f.dst == PS_TIER_DISK) ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_PLACE, PS_REASON_WRITE_BACK);
+    return PS_OK;
 }
 
 ps_status ps_store_retire_due(ps_store *s)
 {
     for (int32_t i = 0; i < s->n_flying;) {
-        if (s->chunks[s->flying[i]].flight.virtual_done_ns <= s->virtual_now_ns)
+        if (s->chunks[s->flying[i]].flight.done_ns <= s->time.now_ns)
             PS_TRY(ps_store_retire(s, s->flying[i])); /* removes entry i */
         else
             i++;
@@ -81,14 +85,14 @@ ps_status ps_store_retire_due(ps_store *s)
     return PS_OK;
 }
 
-ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier)
+ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     chunk *c = &s->chunks[id];
     const ps_tier other = tier == PS_TIER_DEVICE ? PS_TIER_HOST : PS_TIER_DEVICE;
     const ps_tier src = is_current(c, other) ? other : PS_TIER_DISK;
-    PS_TRY(ps_store_give_payload(s, id, tier));
-    const ps_status st = ps_store_start_transfer(s, id, src, tier);
-    if (st != PS_OK && has_payload(c, tier)) ps_store_take_payload(s, id, tier);
+    PS_TRY(ps_store_give_payload(s, id, tier, why == PS_REASON_WRITE_BACK ? why : PS_REASON_LOAD));
+    const ps_status st = ps_store_start_transfer(s, id, src, tier, why);
+    if (st != PS_OK && has_payload(c, tier)) ps_store_take_payload(s, id, tier, PS_REASON_DROP);
     return st;
 }
 
@@ -99,17 +103,17 @@ static void drop_clean_host(ps_store *s, ps_chunk_id for_id)
     const int64_t need = s->chunks[for_id].bytes;
     const int32_t use = s->schedule ? ps_schedule_next_use_anywhere(s->schedule, for_id, s->now) : 0;
     for (int pass = 0; pass < 2; pass++)
-        for (ps_chunk_id id = 0; id < s->n_ids && ps_store_free_bytes(s, PS_TIER_HOST) < need; id++) {
+        for (ps_chunk_id id = next_resident(s, PS_TIER_HOST, 0); id >= 0 && ps_store_free_bytes(s, PS_TIER_HOST) < need;
+             id = next_resident(s, PS_TIER_HOST, id + 1)) {
             const chunk *c = &s->chunks[id];
-            if (id == for_id || !has_payload(c, PS_TIER_HOST) || c->flight.active || !is_clean_on(c, PS_TIER_HOST))
-                continue;
+            if (id == for_id || c->flight.active || !is_clean_on(c, PS_TIER_HOST)) continue;
             if (c->pins > 0 && c->pin_tier == PS_TIER_HOST) continue;
             if (c->wanted_serial == s->moment_serial && c->wanted_tier == PS_TIER_HOST) continue;
             const bool duplicate = is_current(c, PS_TIER_DEVICE);
             if (pass == 0 && !duplicate) continue;
             if (pass == 1 && (s->schedule == NULL || ps_schedule_next_use_anywhere(s->schedule, id, s->now) <= use))
                 continue;
-            ps_store_take_payload(s, id, PS_TIER_HOST);
+            ps_store_take_payload(s, id, PS_TIER_HOST, duplicate ? PS_REASON_DROP : PS_REASON_EVICT);
             s->stats.n_dropped++;
         }
 }
@@ -122,6 +126,7 @@ static bool has_disk_slot(ps_store *s, chunk *c)
     if (c->bytes > s->d.disk_budget_bytes - s->disk_used_bytes) return false;
     c->disk_offset = s->disk_used_bytes;
     s->disk_used_bytes += c->bytes;
+    ps_store_record_memory(s, PS_TIER_DISK);
     return true;
 }
 
@@ -132,19 +137,19 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
     if (from == PS_TIER_DEVICE) {
         if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) drop_clean_host(s, id);
         if (ps_store_free_bytes(s, PS_TIER_HOST) >= c->bytes) {
-            PS_TRY(ps_store_give_payload(s, id, PS_TIER_HOST));
-            const ps_status st = ps_store_start_transfer(s, id, from, PS_TIER_HOST);
-            if (st != PS_OK && has_payload(c, PS_TIER_HOST)) ps_store_take_payload(s, id, PS_TIER_HOST);
+            PS_TRY(ps_store_give_payload(s, id, PS_TIER_HOST, PS_REASON_WRITE_BACK));
+            const ps_status st = ps_store_start_transfer(s, id, from, PS_TIER_HOST, PS_REASON_WRITE_BACK);
+            if (st != PS_OK && has_payload(c, PS_TIER_HOST)) ps_store_take_payload(s, id, PS_TIER_HOST, PS_REASON_DROP);
             *started = st == PS_OK;
             s->stats.n_written_back += *started;
             return st;
         }
     }
     if (has_disk_slot(s, c)) {
-        PS_TRY(ps_store_start_transfer(s, id, from, PS_TIER_DISK));
+        PS_TRY(ps_store_start_transfer(s, id, from, PS_TIER_DISK, PS_REASON_WRITE_BACK));
         *started = true;
     } else if (from == PS_TIER_HOST && ps_store_free_bytes(s, PS_TIER_DEVICE) >= c->bytes) {
-        PS_TRY(ps_store_start_load(s, id, PS_TIER_DEVICE)); /* no disk: up, where there is room */
+        PS_TRY(ps_store_start_load(s, id, PS_TIER_DEVICE, PS_REASON_WRITE_BACK)); /* no disk: up, where there is room */
         *started = true;
     }
     s->stats.n_written_back += *started;

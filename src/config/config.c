@@ -52,6 +52,11 @@ const ps_options *ps_config_options(const ps_config *config)
     return &config->options;
 }
 
+const char *ps_config_name(const ps_config *config)
+{
+    return config->name != NULL ? config->name : "";
+}
+
 bool ps_config_is_given(const ps_config *config, ps_option_id id)
 {
     return config->origin[id].given;

@@ -139,6 +139,7 @@ typedef struct ps_options {
 #define OPT_INT(field, ...) int64_t field;
 #define OPT_DOUBLE(field, ...) double field;
 #define OPT_PAIR(field, ...) double field[2];
+#define OPT_RANGE(field, ...) int64_t field[2];
 #define OPT_STRING(field, ...) const char *field;
 #define OPT_ENUM(field, key, type, ...) type field;
 #define OPT_BYTES(field, ...) int64_t field; /* PS_BYTES_AUTO where the option allows it */
@@ -151,6 +152,7 @@ typedef enum ps_option_id {
 #define OPT_INT(field, ...) PS_OPTION_##field,
 #define OPT_DOUBLE(field, ...) PS_OPTION_##field,
 #define OPT_PAIR(field, ...) PS_OPTION_##field,
+#define OPT_RANGE(field, ...) PS_OPTION_##field,
 #define OPT_STRING(field, ...) PS_OPTION_##field,
 #define OPT_ENUM(field, ...) PS_OPTION_##field,
 #define OPT_BYTES(field, ...) PS_OPTION_##field,
@@ -160,6 +162,9 @@ typedef enum ps_option_id {
 
 /* The values in force. Valid as long as the config; changes with ps_config_set. */
 const ps_options *ps_config_options(const ps_config *config);
+
+/* Name of the file, or of the text, that it was read from; "" when it was not. */
+const char *ps_config_name(const ps_config *config);
 
 /* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
 bool ps_config_is_given(const ps_config *config, ps_option_id id);

@@ -21,7 +21,8 @@ bool ps_config_has_default(const ps_config *config, ps_option_id id)
 {
     const ps_option *option = &ps_option_table[id];
     const ps_option_value value = ps_option_load(option, &config->options);
-    return value.b == option->value.b && value.i == option->value.i && value.d[0] == option->value.d[0];
+    return value.b == option->value.b && value.i == option->value.i && value.d[0] == option->value.d[0] &&
+           value.r[0] == option->value.r[0] && value.r[1] == option->value.r[1];
 }
 
 static ps_status check_numbers(const ps_config *config)
@@ -112,6 +113,9 @@ static ps_status check_run(const ps_config *config)
     if (o->train_eval_interval > 0 && !has_file && !has_split)
         return ps_config_fail_for(config, PS_OPTION_train_eval_interval,
                                   "train.eval_interval needs data.validation or data.validation_split to evaluate on");
+    if (o->profile_path[0] == '\0' && !ps_config_has_default(config, PS_OPTION_profile_steps))
+        return ps_config_fail_for(config, PS_OPTION_profile_steps,
+                                  "profile.steps has no effect without profile.path; give the file's name");
     return PS_OK;
 }
 

@@ -347,6 +347,7 @@ static json_t *option_json(const ps_options *o, ps_option_id id)
     case PS_OPTION_DOUBLE: return json_real(value.d[0]);
     case PS_OPTION_ENUM: return json_string(option->names[value.i]);
     case PS_OPTION_PAIR:
+    case PS_OPTION_RANGE:
     case PS_OPTION_STRING: break;
     }
     return NULL;

@@ -38,6 +38,13 @@ const ps_option ps_option_table[PS_OPTION_COUNT] = {
      .ends = ends_,                                                                                                    \
      .unit = unit_,                                                                                                    \
      .help = help_},
+#define OPT_RANGE(field, key_, first_, last_, min_, max_, unit_, help_)                                                \
+    {HEAD(field, key_, RANGE),                                                                                         \
+     .value.r = {first_, last_},                                                                                       \
+     .int_min = min_,                                                                                                  \
+     .int_max = max_,                                                                                                  \
+     .unit = unit_,                                                                                                    \
+     .help = help_},
 #define OPT_STRING(field, key_, default_, help_) {HEAD(field, key_, STRING), .value.s = default_, .help = help_},
 #define OPT_ENUM(field, key_, type_, default_, help_)                                                                  \
     {HEAD(field, key_, ENUM), .value.i = default_, .names = type_##_names, .n_names = PS_ARRAY_LEN(type_##_names),     \
@@ -55,6 +62,7 @@ enum {
 #define OPT_INT(field, ...) AT_##field,
 #define OPT_DOUBLE(field, ...) AT_##field,
 #define OPT_PAIR(field, ...) AT_##field,
+#define OPT_RANGE(field, ...) AT_##field,
 #define OPT_STRING(field, ...) AT_##field,
 #define OPT_ENUM(field, ...) AT_##field,
 #define OPT_BYTES(field, ...) AT_##field,
@@ -67,9 +75,9 @@ const ps_option_section ps_option_sections[] = {
 };
 const int ps_option_n_sections = PS_ARRAY_LEN(ps_option_sections);
 
-void ps_option_store(const ps_option *option, ps_option_value value, ps_options *options)
+void ps_option_store(const ps_option *option, ps_option_value value, void *fields)
 {
-    void *field = (char *)options + option->offset;
+    void *field = (char *)fields + option->offset;
     const int name = (int)value.i;
     switch (option->type) {
     case PS_OPTION_BOOL: memcpy(field, &value.b, sizeof value.b); break;
@@ -77,14 +85,15 @@ void ps_option_store(const ps_option *option, ps_option_value value, ps_options 
     case PS_OPTION_BYTES: memcpy(field, &value.i, sizeof value.i); break;
     case PS_OPTION_DOUBLE: memcpy(field, &value.d[0], sizeof value.d[0]); break;
     case PS_OPTION_PAIR: memcpy(field, value.d, sizeof value.d); break;
+    case PS_OPTION_RANGE: memcpy(field, value.r, sizeof value.r); break;
     case PS_OPTION_STRING: memcpy(field, &value.s, sizeof value.s); break;
     case PS_OPTION_ENUM: memcpy(field, &name, sizeof name); break;
     }
 }
 
-ps_option_value ps_option_load(const ps_option *option, const ps_options *options)
+ps_option_value ps_option_load(const ps_option *option, const void *fields)
 {
-    const void *field = (const char *)options + option->offset;
+    const void *field = (const char *)fields + option->offset;
     ps_option_value value = {0};
     int name = 0;
     switch (option->type) {
@@ -93,6 +102,7 @@ ps_option_value ps_option_load(const ps_option *option, const ps_options *option
     case PS_OPTION_BYTES: memcpy(&value.i, field, sizeof value.i); break;
     case PS_OPTION_DOUBLE: memcpy(&value.d[0], field, sizeof value.d[0]); break;
     case PS_OPTION_PAIR: memcpy(value.d, field, sizeof value.d); break;
+    case PS_OPTION_RANGE: memcpy(value.r, field, sizeof value.r); break;
     case PS_OPTION_STRING: memcpy(&value.s, field, sizeof value.s); break;
     case PS_OPTION_ENUM:
         memcpy(&name, field, sizeof name);

@@ -15,6 +15,7 @@ typedef enum ps_option_type {
     PS_OPTION_INT,
     PS_OPTION_DOUBLE,
     PS_OPTION_PAIR,
+    PS_OPTION_RANGE,
     PS_OPTION_STRING,
     PS_OPTION_ENUM,
     PS_OPTION_BYTES,
@@ -25,13 +26,14 @@ typedef struct ps_option_value {
     bool b;
     int64_t i;     /* INT, BYTES, and the value of an ENUM */
     double d[2];   /* DOUBLE in d[0], PAIR */
+    int64_t r[2];  /* RANGE: first and last */
     const char *s; /* STRING: borrowed */
 } ps_option_value;
 
 typedef struct ps_option {
     const char *key; /* "optimizer.params.lr" */
     ps_option_type type;
-    size_t offset;         /* in ps_options */
+    size_t offset;         /* in ps_options, or in the struct of another table */
     ps_option_value value; /* the default */
     int64_t int_min, int_max;
     double double_min, double_max;
@@ -61,7 +63,9 @@ const char *ps_option_alias(ps_option_id id, int i);
 /* Whether key is a proper prefix of an option's key that ends at a '.': "optimizer", "optimizer.params". */
 bool ps_option_is_section(const char *key);
 
-/* Write the key or section that is spelled most like `key`, or else has the same last word; false when none is near. */
+/* Write the key or section that is spelled most like `key`, or else has the same last word; false when none is near.
+ * The first looks among any names with dots. */
+bool ps_name_suggest(const char *key, const char *const known_names[], int n_known, char suggestion[PS_OPTION_KEY_MAX]);
 bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
 
 /* Read json as a value of this option, bounds checked. null is the default. A string value stays json's.
@@ -73,8 +77,9 @@ bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value
  * 0.9,0.95). A new reference; NULL with problem set when the text is not UTF-8. */
 json_t *ps_option_json_from_word(const ps_option *option, const char *word, char *problem, size_t problem_bytes);
 
-void ps_option_store(const ps_option *option, ps_option_value value, ps_options *options);
-ps_option_value ps_option_load(const ps_option *option, const ps_options *options);
+/* fields: the struct that option->offset counts in, ps_options for those of the configuration. */
+void ps_option_store(const ps_option *option, ps_option_value value, void *fields);
+ps_option_value ps_option_load(const ps_option *option, const void *fields);
 
 /* Write a value as JSON, the same in every locale; ps_option_read reads the same bits back. */
 void ps_option_write_value(const ps_option *option, ps_option_value value, FILE *out);

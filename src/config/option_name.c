@@ -24,18 +24,27 @@ const char *ps_option_alias(ps_option_id id, int i)
 }
 
 /* All names, those of the table first. */
-enum { NAME_COUNT = PS_OPTION_COUNT + (int)PS_ARRAY_LEN(aliases) };
-
-static const char *name_at(int i)
-{
-    return i < PS_OPTION_COUNT ? ps_option_table[i].key : aliases[i - PS_OPTION_COUNT].key;
-}
+static const char *const names[] = {
+#define OPT_BOOL(field, key, ...) key,
+#define OPT_INT(field, key, ...) key,
+#define OPT_DOUBLE(field, key, ...) key,
+#define OPT_PAIR(field, key, ...) key,
+#define OPT_RANGE(field, key, ...) key,
+#define OPT_STRING(field, key, ...) key,
+#define OPT_ENUM(field, key, ...) key,
+#define OPT_BYTES(field, key, ...) key,
+#include "config/options.def"
+#define ALIAS(key, field) key,
+#include "config/aliases.def"
+#undef ALIAS
+};
+_Static_assert(PS_ARRAY_LEN(names) == PS_OPTION_COUNT + PS_ARRAY_LEN(aliases), "a kind of option is missing above");
+enum { NAME_COUNT = (int)PS_ARRAY_LEN(names) };
 
 ps_option_id ps_option_find(const char *key)
 {
     for (int i = 0; i < NAME_COUNT; i++)
-        if (strcmp(name_at(i), key) == 0)
-            return i < PS_OPTION_COUNT ? (ps_option_id)i : aliases[i - PS_OPTION_COUNT].id;
+        if (strcmp(names[i], key) == 0) return i < PS_OPTION_COUNT ? (ps_option_id)i : aliases[i - PS_OPTION_COUNT].id;
     return PS_OPTION_COUNT;
 }
 
@@ -81,15 +90,15 @@ static const char *last_word(const char *key)
 }
 
 /* About a third of the last word may be wrong. Failing that, the right word in the wrong section counts when only one
- * option has it. */
-bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX])
+ * name has it. */
+bool ps_name_suggest(const char *key, const char *const known_names[], int n_known, char suggestion[PS_OPTION_KEY_MAX])
 {
     suggestion[0] = '\0';
     if (strlen(key) > NAME_MAX_BYTES) return false;
     const char *word = last_word(key), *same_word = NULL;
     int least = 2 + (int)strlen(word) / 3, n_same_word = 0;
-    for (int i = 0; i < NAME_COUNT; i++) {
-        const char *known = name_at(i);
+    for (int i = 0; i < n_known; i++) {
+        const char *known = known_names[i];
         for (int n = 1; n <= (int)strlen(known); n++) { /* the sections, then the whole */
             if (known[n] != '.' && known[n] != '\0') continue;
             if (abs(n - (int)strlen(key)) >= least) continue; /* at least so far apart */
@@ -102,4 +111,9 @@ bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX])
     }
     if (suggestion[0] == '\0' && n_same_word == 1) snprintf(suggestion, PS_OPTION_KEY_MAX, "%s", same_word);
     return suggestion[0] != '\0';
+}
+
+bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX])
+{
+    return ps_name_suggest(key, names, NAME_COUNT, suggestion);
 }

@@ -16,13 +16,24 @@ static bool equal_in_any_case(const char *a, const char *b)
     return false;
 }
 
+/* A few integers as they are. */
+static const char *describe_array(const json_t *json, char *text, size_t text_bytes)
+{
+    for (size_t i = 0; i < json_array_size(json); i++)
+        if (!json_is_integer(json_array_get(json, i))) return "an array";
+    const size_t n = json_dumpb(json, text, text_bytes - 1, JSON_COMPACT);
+    if (n == 0 || n >= text_bytes) return "an array";
+    text[n] = '\0';
+    return text;
+}
+
 /* What was found, for a message: "an object", "17", the string "abc". */
 static const char *describe(const json_t *json, char *text, size_t text_bytes)
 {
     char word[48];
     switch (json_typeof(json)) {
     case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
+    case JSON_ARRAY: return describe_array(json, text, text_bytes);
     case JSON_TRUE: return "true";
     case JSON_FALSE: return "false";
     case JSON_NULL: return "null";
@@ -65,6 +76,12 @@ static bool read_pair(const ps_option *option, const json_t *json, double value[
            read_double(option, json_array_get(json, 1), &value[1]);
 }
 
+static bool read_range(const ps_option *option, const json_t *json, int64_t value[2])
+{
+    return json_is_array(json) && json_array_size(json) == 2 && read_int(option, json_array_get(json, 0), &value[0]) &&
+           read_int(option, json_array_get(json, 1), &value[1]) && value[0] <= value[1];
+}
+
 static bool read_enum(const ps_option *option, const json_t *json, int64_t *value)
 {
     if (!json_is_string(json)) return false;
@@ -91,6 +108,7 @@ static bool read_value(const ps_option *option, const json_t *json, ps_option_va
     case PS_OPTION_INT: return read_int(option, json, &value->i);
     case PS_OPTION_DOUBLE: return read_double(option, json, &value->d[0]);
     case PS_OPTION_PAIR: return read_pair(option, json, value->d);
+    case PS_OPTION_RANGE: return read_range(option, json, value->r);
     case PS_OPTION_STRING: value->s = json_string_value(json); return value->s != NULL;
     case PS_OPTION_ENUM: return read_enum(option, json, &value->i);
     case PS_OPTION_BYTES: return read_bytes(option, json, &value->i);
@@ -118,7 +136,8 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
     const bool is_word =
         option->type == PS_OPTION_STRING || option->type == PS_OPTION_ENUM || option->type == PS_OPTION_BYTES;
     json_t *json = NULL;
-    if (option->type == PS_OPTION_PAIR && word[0] != '[') { /* 0.9,0.95 */
+    const bool is_two = option->type == PS_OPTION_PAIR || option->type == PS_OPTION_RANGE;
+    if (is_two && word[0] != '[') { /* 0.9,0.95 */
         char array[128];
         if ((size_t)snprintf(array, sizeof array, "[%s]", word) < sizeof array) json = json_loads(array, 0, NULL);
     } else if (!is_word || word[0] == '"') {

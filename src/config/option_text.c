@@ -48,6 +48,7 @@ void ps_option_write_value(const ps_option *option, ps_option_value value, FILE 
     case PS_OPTION_INT: fprintf(out, "%lld", (long long)value.i); break;
     case PS_OPTION_DOUBLE: fputs(double_text(value.d[0], a), out); break;
     case PS_OPTION_PAIR: fprintf(out, "[%s, %s]", double_text(value.d[0], a), double_text(value.d[1], b)); break;
+    case PS_OPTION_RANGE: fprintf(out, "[%lld, %lld]", (long long)value.r[0], (long long)value.r[1]); break;
     case PS_OPTION_STRING: write_string(value.s, out); break;
     case PS_OPTION_ENUM: write_string(option->names[value.i], out); break;
     case PS_OPTION_BYTES:
@@ -92,9 +93,16 @@ const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_T
     case PS_OPTION_PAIR:
         snprintf(text, PS_OPTION_TEXT_MAX, "two numbers%s", double_range(option, range, sizeof range));
         break;
+    case PS_OPTION_RANGE:
+        snprintf(text, PS_OPTION_TEXT_MAX, "two integers from %lld to %lld, the first not above the last",
+                 (long long)option->int_min, (long long)option->int_max);
+        break;
     case PS_OPTION_BYTES:
-        snprintf(text, PS_OPTION_TEXT_MAX, "a size (64MB, 1.5GiB, bytes) of at least %lld%s",
-                 (long long)option->int_min, option->auto_allowed ? ", or auto" : "");
+        n = (size_t)snprintf(text, PS_OPTION_TEXT_MAX, "a size (64MB, 1.5GiB, bytes) of at least %lld",
+                             (long long)option->int_min);
+        if (option->int_max != INT64_MAX)
+            n += (size_t)snprintf(text + n, PS_OPTION_TEXT_MAX - n, " and at most %lld", (long long)option->int_max);
+        snprintf(text + n, PS_OPTION_TEXT_MAX - n, "%s", option->auto_allowed ? ", or auto" : "");
         break;
     case PS_OPTION_ENUM:
         n = (size_t)snprintf(text, PS_OPTION_TEXT_MAX, "%s", option->n_names > 1 ? "one of " : "");

@@ -345,3 +345,9 @@ bool ps_stream_is_done(ps_stream *s, ps_ticket t)
 {
     return s->dev->ops->is_done(s, t);
 }
+
+void ps_stream_set_profile(ps_stream *s, ps_profile *p, int link)
+{
+    s->profile = p;
+    s->profile_link = (uint8_t)link;
+}

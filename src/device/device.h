@@ -13,8 +13,7 @@
 #ifndef PS_DEVICE_DEVICE_H
 #define PS_DEVICE_DEVICE_H
 
-#include "base/base.h"
-#include "base/status.h"
+#include "base/profile.h"
 
 #define PS_PAGE_BYTES ((int64_t)4096)
 
@@ -88,5 +87,8 @@ void ps_stream_destroy(ps_stream *s); /* NULL is accepted */
 PS_NODISCARD ps_status ps_stream_copy(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);
 PS_NODISCARD ps_status ps_stream_wait(ps_stream *s, ps_ticket t);
 bool ps_stream_is_done(ps_stream *s, ps_ticket t);
+
+/* Record begin and end of each copy (PS_PROFILE_MOVED) as one of this link. Before the first copy; p must outlive the stream. */
+void ps_stream_set_profile(ps_stream *s, ps_profile *p, int link);
 
 #endif

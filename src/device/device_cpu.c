@@ -113,6 +113,16 @@ typedef struct cpu_stream {
     cpu_copy_item ring[RING_LEN];
 } cpu_stream;
 
+static void cpu_record(const cpu_stream *s, ps_ticket ticket, int64_t begin_ns)
+{
+    ps_profile *p = s->base.profile;
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
+                                           .chunk = -1,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = ps_profile_now(p),
+                                           .copy = {.ticket = ticket, .link = s->base.profile_link}});
+}
+
 static void *cpu_stream_main(void *arg)
 {
     cpu_stream *s = arg;
@@ -120,9 +130,12 @@ static void *cpu_stream_main(void *arg)
     for (;;) {
         while (s->issued == s->done && !s->stop) pthread_cond_wait(&s->has_work, &s->lock);
         if (s->issued == s->done) break;
-        const cpu_copy_item c = s->ring[(s->done + 1) % RING_LEN];
+        const ps_ticket ticket = s->done + 1;
+        const cpu_copy_item c = s->ring[ticket % RING_LEN];
         pthread_mutex_unlock(&s->lock);
+        const int64_t begin_ns = ps_profile_now(s->base.profile);
         if (c.bytes > 0) memcpy(c.dst, c.src, (size_t)c.bytes);
+        cpu_record(s, ticket, begin_ns);
         pthread_mutex_lock(&s->lock);
         s->done++;
         pthread_cond_broadcast(&s->has_progress);

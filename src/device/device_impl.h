@@ -8,6 +8,8 @@
 struct ps_stream {
     ps_device *dev;
     ps_ticket failed_first, failed_last; /* copies that failed and were not reported yet; first > last: none */
+    ps_profile *profile;                 /* NULL: none */
+    uint8_t profile_link;
 };
 
 /* Fresh addresses that cannot be touched, a multiple of `align` bytes (a power of two >= a page). No memory behind

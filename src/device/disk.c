@@ -25,6 +25,7 @@ struct ps_disk_transfer {
     int n_flying;        /* pieces taken and not finished */
     int error;           /* of the first piece that failed, with its place: */
     int64_t error_offset, error_wanted, error_got;
+    int64_t begin_ns; /* first piece taken; for the profile */
 };
 
 struct ps_disk {
@@ -38,6 +39,8 @@ struct ps_disk {
     ps_disk_transfer *first, *last;
     ps_disk_transfer *queue_first, *queue_last;
     int64_t untrimmed_bytes;
+    ps_profile *profile; /* NULL: none */
+    uint8_t read_link, write_link;
     _Atomic int64_t read_bytes, write_bytes;
 };
 
@@ -145,9 +148,22 @@ static void disk_queue_pop(ps_disk *d)
     if (d->queue_first == NULL) d->queue_last = NULL;
 }
 
+static void disk_record(const ps_disk *d, const ps_disk_transfer *t)
+{
+    const uint8_t link = t->is_write ? d->write_link : d->read_link;
+    const int64_t now_ns = ps_profile_now(d->profile);
+    if (d->ops == NULL) return; /* simulated: who asked for it knows the time */
+    ps_profile_add(d->profile, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
+                                                    .chunk = -1,
+                                                    .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
+                                                    .end_ns = now_ns,
+                                                    .copy = {.ticket = t->ticket, .link = link}});
+}
+
 /* Nothing flies any more: forget it if it went well, and tell who waits. */
 static void disk_settle(ps_disk *d, ps_disk_transfer *t)
 {
+    if (d->ops != NULL) disk_record(d, t);
     if (t->error == 0) {
         _Atomic int64_t *total = t->is_write ? &d->write_bytes : &d->read_bytes;
         *total += t->bytes;
@@ -170,6 +186,7 @@ ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
                                .buffer = t->buffer + t->taken_bytes,
                                .offset = t->offset + t->taken_bytes,
                                .bytes = ps_min_i64(t->bytes - t->taken_bytes, PIECE_BYTES)};
+        if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->profile);
         t->taken_bytes += out->bytes;
         t->n_flying++;
         if (t->taken_bytes == t->bytes) disk_queue_pop(d);
@@ -304,6 +321,15 @@ bool ps_disk_is_done(ps_disk *d, ps_ticket ticket)
     const bool done = t == NULL || transfer_is_done(t);
     pthread_mutex_unlock(&d->lock);
     return done;
+}
+
+void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_link)
+{
+    pthread_mutex_lock(&d->lock);
+    d->profile = p;
+    d->read_link = (uint8_t)read_link;
+    d->write_link = (uint8_t)write_link;
+    pthread_mutex_unlock(&d->lock);
 }
 
 ps_disk_stats ps_disk_get_stats(const ps_disk *d)

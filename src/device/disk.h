@@ -40,6 +40,9 @@ PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buf
 PS_NODISCARD ps_status ps_disk_wait(ps_disk *d, ps_ticket t);
 bool ps_disk_is_done(ps_disk *d, ps_ticket t); /* true also for a failed one: wait tells */
 
+/* Record begin and end of each transfer (PS_PROFILE_MOVED) as one of these links. Before the first one; p must outlive the disk. */
+void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_link);
+
 ps_disk_stats ps_disk_get_stats(const ps_disk *d);
 const char *ps_disk_path(const ps_disk *d); /* for messages */
 

@@ -5,8 +5,6 @@
 
 /* Optimizer bytes of an element: master, momentum, variance. */
 #define OPTIMIZER_BYTES 12
-/* Rate assumed for Adam when copies are placed in time. */
-#define ADAM_BYTES_PER_NS 20.0
 
 static bool overwrites(const ps_blueprint *b, int32_t tensor)
 {
@@ -46,6 +44,22 @@ static ps_status cut_pieces(ps_blueprint *b)
 
 /* ---- where Adam runs ---- */
 
+/* The largest that gathered chunks of other ranks take together. */
+static int64_t gathered_peak_bytes(const ps_blueprint *b)
+{
+    int64_t now = 0, most = 0;
+    for (int32_t e = 0; e < b->spans.n_events; e++) {
+        const ps_span_event *event = &b->spans.events[e];
+        int64_t others = 0;
+        for (int32_t k = 0; k < b->spans.spans[event->span].n_chunks; k++)
+            others += !ps_blueprint_owns(b, b->spans.spans[event->span].chunk + k);
+        if (event->kind == PS_SPAN_GATHER) now += others;
+        if (event->kind == PS_SPAN_RELEASE) now -= others;
+        most = ps_max_i64(most, now);
+    }
+    return most * ps_round_up(b->layout->chunk_elements * b->item_bytes[PS_LIST_PARAM16], PS_PAGE_BYTES);
+}
+
 /* Hybrid placement. The margin is what the device has left beside activations and 16-bit chunks: as many chunks as it holds
  * keep their optimizer data there and are updated there (PatrickStar's margin). Of the others, as many as fit are kept and
  * updated on the host, which costs 4 bytes of copies a parameter instead of 24. What neither holds comes from disk, and
@@ -54,20 +68,23 @@ static void place_adam(ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
     const int64_t cs = b->layout->chunk_elements;
-    const int64_t param_bytes = (int64_t)b->layout->n_chunks * cs * b->item_bytes[PS_LIST_PARAM16];
+    const int64_t n_local = (b->layout->n_chunks - s->ranks.rank + s->ranks.n - 1) / s->ranks.n;
+    /* beside the chunks of this rank, those of the others while they are gathered */
+    const int64_t param_bytes = n_local * cs * b->item_bytes[PS_LIST_PARAM16] + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes;
     const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - param_bytes;
     const int64_t set_bytes = OPTIMIZER_BYTES * cs;
     int64_t n_device = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     if (!s->hybrid_adam) n_device = 0;
-    b->n_adam_resident = (int32_t)ps_min_i64(n_device, b->layout->n_chunks);
+    b->n_adam_resident = (int32_t)ps_min_i64(n_device, n_local);
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
     const int64_t guest_bytes = cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD]);
     int64_t n_host = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
-    if (!s->hybrid_adam) n_host = b->layout->n_chunks;
+    if (!s->hybrid_adam) n_host = n_local;
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
-        const bool on_host = c >= b->n_adam_resident && c - b->n_adam_resident < n_host;
+        const int64_t i = c / s->ranks.n; /* among this rank's */
+        const bool on_host = i >= b->n_adam_resident && i - b->n_adam_resident < n_host;
         b->adam_tier[c] = on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
     }
 }
@@ -132,9 +149,11 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
     const int64_t bytes_per_element = 2 * OPTIMIZER_BYTES + 2 * b->item_bytes[PS_LIST_PARAM16];
     b->adam_moment[c] = b->trace->n_moments;
     b->adam_order[b->n_ordered++] = c;
-    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", non_model_bytes,
-                               (int64_t)((double)(n * bytes_per_element) / ADAM_BYTES_PER_NS)));
     const ps_tier tier = b->adam_tier[c];
+    const ps_rates *rates = &b->settings->rates;
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", non_model_bytes,
+                               rates->compute.latency_ns +
+                                   (int64_t)((double)(n * bytes_per_element) * 1e9 / rates->adam_bytes_per_s[tier])));
     bool all_in_list = true;
     for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1]; i++)
         all_in_list &= !overwrites(b, b->pieces[i].tensor);
@@ -147,19 +166,53 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
     return PS_OK;
 }
 
+/* What lives across the boundary before instruction m lives in both its neighbours. */
+static int64_t non_model_before(const ps_blueprint *b, int32_t m)
+{
+    const ps_instr *instrs = b->plan->instrs;
+    return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
+}
+
+static ps_status trace_adam_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
+{
+    for (int32_t c = chunk; c < chunk + n_chunks; c++)
+        if (ps_blueprint_owns(b, c) && b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, non_model_before(b, m)));
+    return PS_OK;
+}
+
 /* The updates that must come before instruction m of the first forward pass. */
 static ps_status trace_adam_before(ps_blueprint *b, int32_t m)
 {
-    const ps_instr *instrs = b->plan->instrs;
-    const ps_node *n = &b->program->nodes[instrs[m].node];
-    /* what lives across the boundary lives in both neighbours */
-    const int64_t non_model = m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
+    const ps_node *n = &b->program->nodes[b->plan->instrs[m].node];
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         if (n->params[k] < 0) continue;
         const ps_place *p = &b->layout->places[n->params[k]];
-        for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++)
-            if (b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, non_model));
+        PS_TRY(trace_adam_of(b, p->chunk, p->n_chunks, m));
     }
+    return PS_OK;
+}
+
+/* A chunk of this rank is updated before it is sent to the others. */
+static ps_status trace_adam_before_gathers(ps_blueprint *b, int32_t first_event, int32_t end_event)
+{
+    for (int32_t i = first_event; i < end_event; i++) {
+        const ps_span_event *e = &b->spans.events[i];
+        const ps_span *span = &b->spans.spans[e->span];
+        if (e->kind == PS_SPAN_GATHER) PS_TRY(trace_adam_of(b, span->chunk, span->n_chunks, e->instr));
+    }
+    return PS_OK;
+}
+
+/* Gathering is a moment of its own, at which the group gets its memory. */
+static ps_status trace_gather(ps_blueprint *b, ps_span *span)
+{
+    const int32_t m = span->gather_at;
+    span->moment = b->trace->n_moments;
+    PS_TRY(ps_trace_add_moment(b->trace, span->reduces ? PS_PHASE_BACKWARD : PS_PHASE_FORWARD, "gather",
+                               non_model_before(b, m), 0));
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
+                                   ps_blueprint_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
     return PS_OK;
 }
 
@@ -167,14 +220,23 @@ static ps_status trace_moments(ps_blueprint *b, bool *touched)
 {
     const ps_plan *p = b->plan;
     const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
-    for (int64_t k = 0; k < repeats; k++)
+    for (int64_t k = 0; k < repeats; k++) {
+        int32_t event = 0;
         for (int32_t m = 0; m < p->n_instrs; m++) {
-            if (b->deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
+            const int32_t first_event = event;
+            while (event < b->spans.n_events && b->spans.events[event].instr <= m) event++;
+            if (b->variant.deferred && k == 0 && m < p->n_forward)
+                PS_TRY(trace_adam_before_gathers(b, first_event, event));
+            for (int32_t i = first_event; i < event; i++)
+                if (b->spans.events[i].kind == PS_SPAN_GATHER)
+                    PS_TRY(trace_gather(b, &b->spans.spans[b->spans.events[i].span]));
+            if (b->variant.deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
             b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
             PS_TRY(trace_instr(b, &p->instrs[m], touched));
         }
+    }
     for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++)
-        if (b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, 0));
+        if (ps_blueprint_owns(b, c) && b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, 0));
     return PS_OK;
 }
 
@@ -199,6 +261,28 @@ out:
 
 /* ---- whole ---- */
 
+static bool holds(const ps_blueprint *b, const ps_span *span, int32_t moment)
+{
+    return span->moment <= moment && moment <= b->instr_moment[span->release_at];
+}
+
+static bool is_gathered(const ps_blueprint *b, ps_chunk_id id, int32_t moment)
+{
+    for (int32_t i = 0; i < b->spans.n; i++) {
+        const ps_span *span = &b->spans.spans[i];
+        if (id >= span->chunk && id < span->chunk + span->n_chunks && holds(b, span, moment)) return true;
+    }
+    return false;
+}
+
+static int64_t gathered_bytes(const ps_blueprint *b, int32_t moment)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < b->spans.n; i++)
+        if (holds(b, &b->spans.spans[i], moment)) n += b->spans.spans[i].n_chunks;
+    return n * ps_round_up(b->layout->chunk_elements * b->item_bytes[PS_LIST_PARAM16], PS_PAGE_BYTES);
+}
+
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier)
 {
     const ps_moment *m = &b->trace->moments[moment];
@@ -206,9 +290,10 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
     for (int32_t i = 0; i < m->n_accesses; i++) {
         const ps_access *a = &b->trace->accesses[m->first_access + i];
         const int32_t item = b->item_bytes[a->chunk / b->layout->n_chunks];
-        if (a->tier == tier) bytes += ps_round_up(b->layout->chunk_elements * item, PS_PAGE_BYTES);
+        const bool counted = a->tier == tier && !is_gathered(b, a->chunk, moment);
+        if (counted) bytes += ps_round_up(b->layout->chunk_elements * item, PS_PAGE_BYTES);
     }
-    return bytes;
+    return tier == PS_TIER_DEVICE ? bytes + gathered_bytes(b, moment) : bytes;
 }
 
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
@@ -223,11 +308,11 @@ int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
     return bytes;
 }
 
-int64_t ps_blueprint_min_chunk_elements(const ps_program *program)
+int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program)
 {
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    return ps_max_i64(32768, total / 256);
+    return ps_max_i64(32768, total / (256 * (int64_t)s->ranks.n));
 }
 
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
@@ -235,14 +320,32 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
     const int64_t set_bytes = OPTIMIZER_BYTES + 2 * (int64_t)ps_dtype_bytes(s->dtype);
-    /* five updates fit the device at once; the model makes at least four chunks; at most 64 Mi elements */
-    const int64_t by_memory = budgets->bytes[PS_TIER_DEVICE] / (5 * set_bytes);
-    return ps_max_i64(ps_blueprint_min_chunk_elements(program),
-                      ps_min_i64(ps_min_i64(by_memory, total / 4), 64 * PS_MIB));
+    /* five updates fit the device at once; three groups take at most a third of it; the model makes at least four chunks a
+     * rank; at most 128 Mi elements */
+    const int64_t group = s->ranks.n == 1 || s->ranks.saves_memory ? 1 : s->ranks.n;
+    const int64_t by_updates = budgets->bytes[PS_TIER_DEVICE] / (5 * set_bytes);
+    const int64_t by_groups = budgets->bytes[PS_TIER_DEVICE] / (9 * group * (int64_t)ps_dtype_bytes(s->dtype));
+    const int64_t by_memory = ps_min_i64(by_updates, by_groups);
+    return ps_max_i64(ps_blueprint_min_chunk_elements(s, program),
+                      ps_min_i64(ps_min_i64(by_memory, total / (4 * (int64_t)s->ranks.n)), 128 * PS_MIB));
+}
+
+/* What is not built for several ranks. */
+static ps_status check_ranks(const ps_blueprint *b)
+{
+    if (b->settings->ranks.n == 1) return PS_OK;
+    if (b->settings->accumulation > 1)
+        return PS_FAIL(PS_ENOSYS, "gradient_accumulation_steps = %lld with %d ranks: only 1 is possible",
+                       (long long)b->settings->accumulation, b->settings->ranks.n);
+    for (int32_t t = 0; t < b->program->n_params && b->settings->training; t++)
+        if (!overwrites(b, t))
+            return PS_FAIL(PS_ENOSYS, "%s: its gradient cannot overwrite it, which several ranks need",
+                           b->program->params[t].name);
+    return PS_OK;
 }
 
 ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
-                              const ps_budgets *budgets, int64_t chunk_elements, bool deferred, ps_blueprint **out)
+                              const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant, ps_blueprint **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
@@ -252,7 +355,8 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->settings = settings;
     b->program = program;
     b->plan = plan;
-    b->deferred = deferred && settings->training;
+    b->variant = variant;
+    b->variant.deferred &= settings->training;
     b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
     if (settings->training)
         for (int list = PS_LIST_MASTER; list < PS_LIST_COUNT; list++) b->item_bytes[list] = 4;
@@ -262,6 +366,8 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->adam_tier, &b->adam_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
     PS_TRY_GOTO(cut_pieces(b));
+    PS_TRY_GOTO(check_ranks(b));
+    PS_TRY_GOTO(ps_spans_find(program, plan, b->layout, &settings->ranks, variant.ahead, &b->spans));
     place_adam(b, budgets);
     PS_TRY_GOTO(record_trace(b));
     *out = b;
@@ -275,6 +381,7 @@ out:
 void ps_blueprint_destroy(ps_blueprint *b)
 {
     if (b == NULL) return;
+    ps_spans_deinit(&b->spans);
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);
     ps_mem_free(b->instr_moment);

@@ -13,6 +13,12 @@ typedef struct ps_piece {
     bool decays;
 } ps_piece;
 
+/* Ways to run the same step, each with its need of memory. */
+typedef struct ps_variant {
+    bool deferred; /* each chunk is updated just before the next forward pass first uses it */
+    bool ahead;    /* ps_spans_find */
+} ps_variant;
+
 /* A model and its plan do not depend on budgets: built once, shared by all blueprints tried. */
 typedef struct ps_blueprint {
     const ps_settings *settings;
@@ -26,11 +32,12 @@ typedef struct ps_blueprint {
     bool *uses_grad_list;    /* [n_chunks] holds tensors whose gradients may not overwrite them */
     ps_tier *adam_tier;      /* [n_chunks] where the chunk's update runs */
     int32_t n_adam_resident; /* optimizer chunks of this many fit the device margin */
-    bool deferred;           /* each chunk is updated just before the next forward pass first uses it */
-    int32_t *instr_moment;   /* [accumulation * n_instrs] moment of each instruction */
-    int32_t *adam_moment;    /* [n_chunks] moment of each update */
-    int32_t *adam_order;     /* [n_chunks] chunks in the order of their updates */
-    int32_t n_ordered;       /* entries of adam_order */
+    ps_spans spans;          /* with several ranks */
+    ps_variant variant;
+    int32_t *instr_moment; /* [accumulation * n_instrs] moment of each instruction */
+    int32_t *adam_moment;  /* [n_chunks] moment of each update */
+    int32_t *adam_order;   /* [n_chunks] chunks in the order of their updates */
+    int32_t n_ordered;     /* entries of adam_order */
     ps_trace *trace;
     ps_schedule *schedule;
 } ps_blueprint;
@@ -41,19 +48,25 @@ typedef struct ps_blueprint {
  * optimizer data moves while forward and backward compute; otherwise they follow the backward pass. The bits are the same:
  * clipping and overflow are known when the backward pass has ended, and nothing reads a parameter in between. */
 PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
-                                           const ps_budgets *budgets, int64_t chunk_elements, bool deferred,
+                                           const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
                                            ps_blueprint **out);
 void ps_blueprint_destroy(ps_blueprint *b); /* NULL is accepted */
 
 /* Chunk size limits for the search under a device budget: small enough that several updates fit at once. */
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
 /* Below this many chunks are too many: each move and each look for a victim has a price. */
-int64_t ps_blueprint_min_chunk_elements(const ps_program *program);
+int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program);
 
-/* Bytes of the chunks that a moment wants on a tier. */
+/* Chunks of this rank: all of them when it is the only one. */
+static inline bool ps_blueprint_owns(const ps_blueprint *b, int32_t chunk)
+{
+    return ps_ranks_owns(&b->settings->ranks, chunk);
+}
+
+/* Bytes of the chunks that a moment wants on a tier, with the groups that are gathered then. */
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier);
 
-/* Bytes of all lists together, without chunk padding. */
+/* Bytes of all lists together, of all ranks, without chunk padding. */
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b);
 
 #endif

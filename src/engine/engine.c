@@ -3,17 +3,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/memory_dump.h"
 #include "engine/staging.h"
 
 static ps_status build(ps_engine *e, ps_model_func model, void *user)
 {
     const ps_settings *s = &e->settings;
-    const ps_plan_options o = {.kernels = &s->kernels,
-                               .dtype = s->dtype,
-                               .training = s->training,
-                               .checkpointing = s->checkpointing,
-                               .n_checkpoints = s->n_checkpoints,
-                               .may_overwrite_params = s->accumulation == 1};
+    const ps_plan_options o = ps_settings_plan_options(s);
     PS_TRY(ps_program_build(model, user, s->B, s->T, &e->program));
     if (s->training && !e->program->has_loss)
         return PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
@@ -34,10 +30,13 @@ static ps_status open_tiers(ps_engine *e)
                           .policy = s->policy,
                           .prefetch = s->prefetch,
                           .wait_at_once = s->wait_at_once,
-                          .staging_bytes = s->staging_bytes};
+                          .rates = &s->rates.links,
+                          .staging_bytes = s->staging_bytes,
+                          .profile = e->profiling.recorder};
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
     PS_TRY(ps_tiers_open(&o, &e->tiers));
     PS_TRY(ps_runner_init(&e->runner, e->blueprint, &e->tiers, true));
+    e->runner.keeps_dump = true;
     return ps_runner_create_params(&e->runner);
 }
 
@@ -50,6 +49,7 @@ static ps_status initialize(ps_model_func model, void *user, int local_rank, con
         return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but this build runs one process", local_rank);
     ps_status st = PS_OK;
     ps_engine *e = NULL;
+    ps_memory_dump_forget();
     PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
     PS_TRY_GOTO(ps_settings_read(config, training, &e->settings));
     PS_TRY_GOTO(ps_config_dump_json(config, &e->config_json));
@@ -57,6 +57,7 @@ static ps_status initialize(ps_model_func model, void *user, int local_rank, con
     PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
     PS_TRY_GOTO(build(e, model, user));
+    PS_TRY_GOTO(ps_profiling_open(e));
     PS_TRY_GOTO(open_tiers(e));
     *out = e;
     e = NULL;
@@ -81,8 +82,10 @@ void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;
     if (e->save.user != NULL) e->save.close(e->save.user);
+    ps_profiling_finish(e);
     ps_free(e->config_json);
     ps_tiers_close(&e->tiers);
+    ps_profiling_close(e);
     ps_runner_deinit(&e->runner);
     ps_blueprint_destroy(e->blueprint);
     ps_plan_destroy(e->plan);

@@ -3,6 +3,7 @@
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
+#include "engine/profiling.h"
 #include "engine/runner.h"
 #include "engine/trial.h"
 
@@ -34,6 +35,7 @@ struct ps_engine {
     ps_step_info last_step;
     char *config_json; /* the configuration, for checkpoints */
     ps_engine_save save;
+    ps_profiling profiling;
 };
 
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */

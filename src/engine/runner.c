@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
+#include "engine/memory_dump.h"
 
 /* Streams of random numbers: parameters have those below 2^63, dropout those above. */
 #define DROPOUT_STREAMS ((uint64_t)1 << 63)
@@ -13,6 +14,7 @@ ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, 
     *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
     PS_TRY(ps_mem_alloc((size_t)bp->program->n_params, sizeof *r->sum_squares, &r->sum_squares));
     PS_TRY(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
+    PS_TRY(ps_mem_alloc((size_t)bp->spans.n, sizeof *r->gather_done_ns, &r->gather_done_ns));
     return ps_store_reserve_non_model(tiers->store, bp->plan->non_model_bytes, &r->non_model);
 }
 
@@ -21,6 +23,8 @@ void ps_runner_deinit(ps_runner *r)
     ps_snapshot_drop(r);
     ps_mem_free(r->sum_squares);
     ps_mem_free(r->chunk_pending);
+    ps_mem_free(r->gather_done_ns);
+    r->gather_done_ns = NULL;
     r->sum_squares = NULL;
     r->chunk_pending = NULL;
 }
@@ -54,15 +58,24 @@ static void unpin_first(ps_runner *r, int32_t moment, int32_t n)
     for (int32_t i = 0; i < n; i++) ps_store_unpin(r->tiers->store, a[i].chunk);
 }
 
+/* A look at the memory as it is when a moment (-1: before the first) fails, before anything is given back. */
+static ps_status take_dump(const ps_runner *r, int32_t moment, ps_status st)
+{
+    if (r->keeps_dump) ps_memory_dump_keep(r->bp, r->tiers, moment, st);
+    return st;
+}
+
 static ps_status begin_moment(ps_runner *r, int32_t moment)
 {
     ps_store_go_to(r->tiers->store, moment);
-    PS_TRY(ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes));
+    ps_status st = ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes);
+    if (st != PS_OK) return take_dump(r, moment, st);
     int32_t n;
     const ps_access *a = accesses_of(r->bp, moment, &n);
     for (int32_t i = 0; i < n; i++) {
-        const ps_status st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
+        st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
         if (st == PS_OK) continue;
+        (void)take_dump(r, moment, st);
         unpin_first(r, moment, i);
         return st;
     }
@@ -74,6 +87,23 @@ static void end_moment(ps_runner *r, int32_t moment)
     int32_t n;
     (void)accesses_of(r->bp, moment, &n);
     unpin_first(r, moment, n);
+}
+
+/* The moment has been computed. chunk: the one updated, or -1. */
+static void end_op(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int64_t begin_ns)
+{
+    ps_profile *p = r->tiers->profile;
+    const ps_moment *m = &r->bp->trace->moments[moment];
+    ps_store_end_moment(r->tiers->store);
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_OP,
+                                           .chunk = chunk,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = ps_profile_now(p),
+                                           .op = {.label = m->label,
+                                                  .step = r->step + 1,
+                                                  .non_model_bytes = m->non_model_bytes,
+                                                  .moment = moment,
+                                                  .phase = (int32_t)m->phase}});
 }
 
 /* ---- states of the 16-bit tensors ---- */
@@ -232,10 +262,12 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const ps_instr *instr = &r->bp->plan->instrs[index];
     const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->plan->n_instrs + index];
     PS_TRY(begin_moment(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     if (index == 0 && r->compute) put_batch(r);
     ps_status st = begin_tensors(r, instr);
     if (st == PS_OK && r->compute) st = compute(r, instr);
     if (st == PS_OK) st = end_tensors(r, instr);
+    end_op(r, moment, -1, begin_ns);
     end_moment(r, moment);
     return st;
 }
@@ -278,6 +310,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     const int32_t moment = b->adam_moment[chunk];
     ps_status st = PS_OK;
     PS_TRY(begin_moment(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces[i];
@@ -288,6 +321,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
     }
     if (st == PS_OK) ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
+    end_op(r, moment, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), begin_ns);
     end_moment(r, moment);
     if (b->uses_grad_list[chunk]) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, chunk));
     return st;
@@ -311,7 +345,7 @@ ps_status ps_runner_update(ps_runner *r, const ps_update *u)
     r->update = *u;
     r->update_pending = true;
     for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
-    return r->bp->deferred ? PS_OK : ps_runner_flush(r);
+    return r->bp->variant.deferred ? PS_OK : ps_runner_flush(r);
 }
 
 /* The deferred updates that stand before instruction `index` of the forward pass. */
@@ -327,16 +361,95 @@ static ps_status update_before(ps_runner *r, int32_t index, int32_t *next)
     return PS_OK;
 }
 
+/* ---- groups of chunks of several ranks ---- */
+
+static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, int64_t *largest)
+{
+    int64_t sum = 0;
+    *largest = 0;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        const int64_t bytes = b->layout->used_elements[c] * b->item_bytes[PS_LIST_PARAM16];
+        sum += bytes;
+        *largest = ps_max_i64(*largest, bytes);
+    }
+    return sum;
+}
+
+static void begin_exchange(ps_runner *r, int32_t i, ps_collective of_groups, ps_collective of_chunks)
+{
+    const ps_blueprint *b = r->bp;
+    const ps_topology *t = &b->settings->rates.topology;
+    int64_t largest;
+    const int64_t sum = span_bytes(b, &b->spans.spans[i], &largest);
+    const ps_collective kind = b->settings->ranks.saves_memory ? of_chunks : of_groups;
+    const ps_store_collective c = {.name = ps_collective_name(kind),
+                                   .group = "world",
+                                   .chunk = b->spans.spans[i].chunk,
+                                   .ns = ps_collective_ns(t, kind, largest),
+                                   .sent_bytes = ps_collective_sent_bytes(t, sum)};
+    r->gather_done_ns[i] = ps_store_begin_collective(r->tiers->store, &c);
+}
+
+/* The group's tensors have values again, those of other ranks too. */
+static ps_status gather(ps_runner *r, int32_t i)
+{
+    const ps_span *span = &r->bp->spans.spans[i];
+    PS_TRY(begin_moment(r, span->moment));
+    begin_exchange(r, i, PS_ALL_GATHER, PS_BROADCAST);
+    if (span->reduces) return PS_OK;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
+        for (int32_t k = r->bp->first_piece[c]; k < r->bp->first_piece[c + 1]; k++) {
+            PS_TRY(ps_store_tensor_begin(r->tiers->store, r->bp->pieces[k].tensor));
+            PS_TRY(ps_store_tensor_end(r->tiers->store, r->bp->pieces[k].tensor, PS_STATE_HOLD));
+        }
+    return PS_OK;
+}
+
+static void release(ps_runner *r, int32_t i)
+{
+    const ps_span *span = &r->bp->spans.spans[i];
+    if (span->reduces) ps_store_end_collective(r->tiers->store, r->gather_done_ns[i]);
+    end_moment(r, span->moment);
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
+        if (!ps_blueprint_owns(r->bp, c))
+            ps_store_discard(r->tiers->store, ps_store_chunk(r->bp->layout, PS_LIST_PARAM16, c));
+}
+
+/* What happens to groups before the instruction (kinds up to AWAIT), or after it. */
+static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last_kind)
+{
+    const ps_spans *s = &r->bp->spans;
+    for (; r->next_event < s->n_events; r->next_event++) {
+        const ps_span_event *e = &s->events[r->next_event];
+        if (e->instr != index || e->kind > last_kind) break;
+        switch (e->kind) {
+        case PS_SPAN_GATHER: PS_TRY(gather(r, e->span)); break;
+        case PS_SPAN_AWAIT: ps_store_end_collective(r->tiers->store, r->gather_done_ns[e->span]); break;
+        case PS_SPAN_REDUCE: begin_exchange(r, e->span, PS_REDUCE_SCATTER, PS_REDUCE); break;
+        case PS_SPAN_RELEASE: release(r, e->span); break;
+        }
+    }
+    return PS_OK;
+}
+
 /* ---- passes ---- */
+
+static ps_status run_in_group(ps_runner *r, int32_t m)
+{
+    PS_TRY(run_events(r, m, PS_SPAN_AWAIT));
+    PS_TRY(run_instr(r, m));
+    return run_events(r, m, PS_SPAN_RELEASE);
+}
 
 ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch)
 {
     const ps_plan *p = r->bp->plan;
     r->batch = batch != NULL ? *batch : (ps_batch){0};
     int32_t next_update = 0;
+    r->next_event = 0;
     for (int32_t m = 0; m < p->n_forward; m++) {
         if (r->update_pending && r->pass == PS_PASS_TRAIN) PS_TRY(update_before(r, m, &next_update));
-        PS_TRY(run_instr(r, m));
+        PS_TRY(run_in_group(r, m));
     }
     if (r->pass == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
     return PS_OK;
@@ -345,7 +458,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch)
 ps_status ps_runner_backward(ps_runner *r)
 {
     const ps_plan *p = r->bp->plan;
-    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_instr(r, m));
+    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_in_group(r, m));
     return PS_OK;
 }
 
@@ -411,10 +524,9 @@ static ps_status create_chunk(ps_runner *r, int32_t c)
     if (st == PS_OK) {
         for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1] && st == PS_OK; i++) {
             const ps_piece *piece = &b->pieces[i];
-            if (piece->tensor_offset == 0) st = ps_store_tensor_begin(s, piece->tensor);
+            st = ps_store_tensor_begin(s, piece->tensor);
             if (st == PS_OK && r->compute) st = create_piece(r, c, piece);
-            if (st == PS_OK && piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements)
-                st = ps_store_tensor_end(s, piece->tensor, PS_STATE_HOLD);
+            if (st == PS_OK) st = ps_store_tensor_end(s, piece->tensor, PS_STATE_HOLD);
         }
         ps_store_unpin(s, param);
     }
@@ -447,7 +559,11 @@ ps_status ps_runner_create_params(ps_runner *r)
 {
     ps_store *s = r->tiers->store;
     ps_store_limit_chunks(s, PS_TIER_DEVICE, unscheduled_limit(r, PS_LIST_MASTER + 1));
-    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) PS_TRY(create_chunk(r, c));
+    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) {
+        if (!ps_blueprint_owns(r->bp, c)) continue;
+        const ps_status st = create_chunk(r, c);
+        if (st != PS_OK) return take_dump(r, -1, st);
+    }
     if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));
     int64_t limit = INT64_MAX;
     if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));

@@ -25,6 +25,7 @@ typedef struct ps_runner {
     const ps_blueprint *bp;
     ps_tiers *tiers;
     bool compute;
+    bool keeps_dump; /* a moment that finds no room leaves ps_last_memory_dump */
     void *non_model; /* base of the activation region */
 
     /* of the step under way */
@@ -36,7 +37,9 @@ typedef struct ps_runner {
     int64_t n_nonfinite; /* out: gradients' infinities and NaNs of this step */
     float *output;       /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
     int64_t output_row;
-    bool update_pending; /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
+    int32_t next_event;      /* of the blueprint's spans */
+    int64_t *gather_done_ns; /* [spans] on the timeline: of the gathering, then of the reduction */
+    bool update_pending;     /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
     bool *chunk_pending;  /* [n_chunks] */
     ps_batch batch;       /* the caller's; its pointers are valid during ps_runner_forward */

@@ -1,5 +1,6 @@
 #include "engine/settings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -94,6 +95,17 @@ static ps_status read_disk(const ps_options *o, ps_settings *s)
     return PS_OK;
 }
 
+static ps_status read_profile(const ps_config *config, ps_settings *s)
+{
+    const ps_options *o = ps_config_options(config);
+    if (strlen(o->profile_path) >= sizeof s->profile_path)
+        return PS_FAIL(PS_EINVAL, "profile.path is longer than %zu characters", sizeof s->profile_path - 1);
+    strcpy(s->profile_path, o->profile_path);
+    memcpy(s->profile_steps, o->profile_steps, sizeof s->profile_steps);
+    snprintf(s->config_name, sizeof s->config_name, "%s", ps_config_name(config));
+    return PS_OK;
+}
+
 /* "auto": the device takes its share of what the machine has left; the host its share of the rest, but none when the device
  * is automatic too, because on this backend both are the same memory and copies between them would gain nothing. */
 static ps_status read_budgets(const ps_options *o, ps_settings *s)
@@ -124,6 +136,47 @@ static ps_status read_budgets(const ps_options *o, ps_settings *s)
     return PS_OK;
 }
 
+/* Of this process, which is alone: a description of many devices gives the rates of one. */
+static ps_status read_rates(const ps_options *o, ps_settings *s)
+{
+    ps_hardware hw;
+    if (o->hardware[0] == '\0') return PS_OK;
+    PS_TRY(ps_hardware_load(o->hardware, &hw));
+    PS_TRY(ps_rates_of(&hw, s->dtype, &s->rates));
+    s->rates.topology.n_ranks = s->rates.topology.ranks_per_node = 1;
+    return PS_OK;
+}
+
+ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw)
+{
+    const ps_options *o = ps_config_options(config);
+    const int64_t per_node = ps_hardware_devices_per_node(hw);
+    int64_t *b = s->budgets.bytes;
+    PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
+    s->ranks.n = s->rates.topology.n_ranks;
+    if (hw->gpus_per_node > 0) ps_kernels_init_sim(&s->kernels);
+    const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
+    const double host = (double)(hw->host.bytes - hw->host.reserved_bytes) / (double)per_node;
+    if (o->memory_device == PS_BYTES_AUTO)
+        b[PS_TIER_DEVICE] = (int64_t)(device * o->client_mem_tracer_overall_gpu_mem_ratio);
+    /* a processor's device memory is the host's: no second tier of it unless somebody asks */
+    if (o->memory_host == PS_BYTES_AUTO)
+        b[PS_TIER_HOST] = hw->gpus_per_node > 0 ? (int64_t)(host * o->client_mem_tracer_overall_cpu_mem_ratio) : 0;
+    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] = hw->disk.present ? hw->disk.bytes / per_node : 0;
+    return PS_OK;
+}
+
+ps_plan_options ps_settings_plan_options(const ps_settings *s)
+{
+    return (ps_plan_options){.kernels = &s->kernels,
+                             .rates = &s->rates.compute,
+                             .dtype = s->dtype,
+                             .training = s->training,
+                             .checkpointing = s->checkpointing,
+                             .n_checkpoints = s->n_checkpoints,
+                             .may_overwrite_params = s->accumulation == 1};
+}
+
 ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)
 {
     const ps_options *o = ps_config_options(config);
@@ -137,6 +190,8 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
                                    : PS_DTYPE_F32,
         .seed = (uint64_t)o->train_seed,
         .threads = o->train_threads > 0 ? (int)o->train_threads : ps_machine_cores(NULL),
+        .ranks = {.n = 1, .saves_memory = o->client_opts_with_mem_saving_comm},
+        .rates = ps_rates_default(),
         .prefetch = (int32_t)o->memory_prefetch,
         .wait_at_once = !o->client_opts_with_async_move,
         .keep_freed_memory = o->client_opts_with_mem_cache,
@@ -165,5 +220,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     PS_TRY(read_lr(o, &out->lr));
     PS_TRY(read_kernels(o, &out->kernels));
     PS_TRY(read_disk(o, out));
+    PS_TRY(read_rates(o, out));
+    PS_TRY(read_profile(config, out));
     return read_budgets(o, out);
 }

@@ -3,6 +3,8 @@
 #define PS_ENGINE_SETTINGS_H
 
 #include "config/config.h"
+#include "engine/rates.h"
+#include "engine/span.h"
 #include "engine/tiers.h"
 #include "kernel/kernel.h"
 #include "optim/loss_scaler.h"
@@ -15,6 +17,8 @@ typedef struct ps_settings {
     uint64_t seed;
     ps_kernels kernels;
     int threads; /* >= 1 */
+    ps_ranks ranks;
+    ps_rates rates;
 
     ps_budgets budgets;
     const ps_policy *policy;
@@ -41,9 +45,20 @@ typedef struct ps_settings {
     int64_t save_buffer_bytes; /* as configured: PS_BYTES_AUTO, or fixed; 0 when nothing is saved while training */
     int64_t staging_bytes;     /* in force: the tiers hold a block of this size */
     int64_t keep_checkpoints;  /* 0: all */
+
+    char profile_path[1024];  /* "": no profile */
+    int64_t profile_steps[2]; /* first and last */
+    char config_name[256];    /* of the configuration's file, cut; "": none */
 } ps_settings;
 
-/* Resolves "auto" budgets from the memory that the machine and its control groups leave. */
+/* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+
+/* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
+ * Kernels become the simulated ones when the devices are GPUs. PS_EINVAL naming the key. */
+PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
+
+/* How the program is to be planned with these settings; pointers into them. */
+ps_plan_options ps_settings_plan_options(const ps_settings *s);
 
 #endif

@@ -11,7 +11,7 @@ ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
     PS_TRY(ps_mem_alloc((size_t)n_chunks, sizeof *s->when, &s->when));
     for (int32_t c = 0; c < n_chunks; c++)
         s->when[c] = r->update_pending && r->chunk_pending[c] ? PS_SNAPSHOT_AFTER : PS_SNAPSHOT_BEFORE;
-    s->n_left = n_chunks;
+    s->n_left = r->bp->n_ordered;
     s->sink = *sink;
     return PS_OK;
 }

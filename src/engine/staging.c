@@ -35,7 +35,7 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_pla
     s->staging_bytes = wanted;
     const ps_status st = ps_trial_find_blueprint(s, program, plan, &s->budgets, &larger, &f);
     if (st == PS_OK && larger->layout->chunk_elements == (*blueprint)->layout->chunk_elements &&
-        larger->deferred == (*blueprint)->deferred && moved_bytes(&f) <= moved_bytes(forecast)) {
+        larger->variant.deferred == (*blueprint)->variant.deferred && moved_bytes(&f) <= moved_bytes(forecast)) {
         ps_blueprint_destroy(*blueprint);
         *blueprint = larger;
         *forecast = f;

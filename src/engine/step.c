@@ -43,7 +43,10 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     ps_runner *r = &e->runner;
     r->pass = PS_PASS_TRAIN;
     r->loss_scale = (double)e->scaler.scale;
-    if (r->micro == 0) r->n_nonfinite = 0;
+    if (r->micro == 0) {
+        r->n_nonfinite = 0;
+        ps_profiling_begin_step(e, r->step + 1);
+    }
     PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
     e->state = PS_ENGINE_FORWARD;
     if (loss != NULL) *loss = (float)r->eval.loss;
@@ -88,6 +91,7 @@ ps_status ps_step(ps_engine *e)
                                   .learning_rate = lr,
                                   .grad_norm = overflow ? INFINITY : norm,
                                   .loss_scale = scale};
+    ps_profiling_end_step(e);
     return PS_OK;
 }
 

@@ -22,7 +22,7 @@ static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
 
 ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
 {
-    *t = (ps_tiers){0};
+    *t = (ps_tiers){.profile = o->profile, .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK]};
     ps_status st = PS_OK;
     const ps_device_ops *ops = o->simulated ? &ps_device_sim_ops : &ps_device_cpu_ops;
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
@@ -41,6 +41,8 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .policy = o->policy,
         .prefetch = o->prefetch,
         .wait_at_once = o->wait_at_once,
+        .rates = o->rates,
+        .profile = o->profile,
     };
     PS_TRY_GOTO(take_staging(o, t));
     PS_TRY_GOTO(ps_store_create(&desc, &t->store));

@@ -13,7 +13,9 @@ typedef struct ps_budgets {
 typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
     ps_disk *disk; /* NULL: none */
+    int64_t disk_budget_bytes;
     ps_store *store;
+    ps_profile *profile; /* NULL: none */
     ps_tier staging_tier;
     int64_t staging_bytes;
     void *staging; /* a block for pieces on their way into a checkpoint; NULL: none */
@@ -31,7 +33,9 @@ typedef struct ps_tiers_options {
     const ps_policy *policy;
     int32_t prefetch;
     bool wait_at_once;
+    const ps_link_rates *rates; /* must outlive the call */
     int64_t staging_bytes; /* 0: none */
+    ps_profile *profile;   /* must outlive the tiers; NULL: none */
 } ps_tiers_options;
 
 /* The tier that holds the staging block: the host, or the device where there is no host tier. */

@@ -24,6 +24,7 @@ static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, c
                           .policy = s->policy,
                           .prefetch = s->prefetch,
                           .wait_at_once = s->wait_at_once,
+                          .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes};
     memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
     return o;
@@ -40,7 +41,34 @@ static ps_status trial_step(ps_runner *r)
     return s->training ? ps_runner_update(r, &(ps_update){0}) : PS_OK;
 }
 
-static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, ps_forecast *f)
+static ps_step_time time_between(const ps_timeline *a, const ps_timeline *b)
+{
+    ps_step_time t = {.all_ns = b->now_ns - a->now_ns,
+                      .compute_ns = b->compute_ns - a->compute_ns,
+                      .lost_ns = b->lost_ns - a->lost_ns};
+    for (int l = 0; l < PS_LINK_COUNT; l++) {
+        t.busy_ns[l] = b->busy_ns[l] - a->busy_ns[l];
+        t.wait_ns[l] = b->wait_ns[l] - a->wait_ns[l];
+    }
+    return t;
+}
+
+/* Computing that stands still for more than this share of a step is bound by what it waits for. */
+#define CRITICAL_WAIT_SHARE 0.1
+
+const char *ps_step_time_critical(const ps_step_time *t)
+{
+    int longest = 0;
+    int64_t waits = 0;
+    for (int l = 0; l < PS_LINK_COUNT; l++) {
+        waits += t->wait_ns[l];
+        if (t->wait_ns[l] > t->wait_ns[longest]) longest = l;
+    }
+    return (double)waits > CRITICAL_WAIT_SHARE * (double)t->all_ns ? ps_link_name((ps_link)longest) : "compute";
+}
+
+/* keeps_dump: where it fails, ps_last_memory_dump says what it had there. */
+static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_forecast *f)
 {
     ps_status st = PS_OK;
     ps_tiers tiers = {0};
@@ -49,33 +77,75 @@ static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets,
     const ps_tiers_options o = simulated(b->settings, b, budgets);
     PS_TRY(ps_tiers_open(&o, &tiers));
     PS_TRY_GOTO(ps_runner_init(&runner, b, &tiers, false));
+    runner.keeps_dump = keeps_dump;
     PS_TRY_GOTO(ps_runner_create_params(&runner));
     ps_store_stats after = ps_store_get_stats(tiers.store);
     uint64_t seen[TRIAL_STEPS_MAX];
     for (bool repeats = false; !repeats && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_store_stats before = after;
+        const ps_timeline begin = *ps_store_timeline(tiers.store);
         PS_TRY_GOTO(trial_step(&runner));
         after = ps_store_get_stats(tiers.store);
         for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
+        f->step = time_between(&begin, ps_store_timeline(tiers.store));
         seen[f->steps] = ps_store_residency(tiers.store);
         for (int64_t step = 1; step < f->steps; step++) repeats |= seen[step] == seen[f->steps];
     }
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak_bytes[t] = ps_device_get_stats(tiers.ram[t]).peak_bytes;
     f->peak_bytes[PS_TIER_DISK] = after.disk_bytes;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak[t] = ps_store_peak(tiers.store, (ps_tier)t);
 out:
     ps_runner_deinit(&runner);
     ps_tiers_close(&tiers);
     return st;
 }
 
+ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int64_t first, int64_t last,
+                          ps_profile *profile)
+{
+    ps_status st = PS_OK;
+    ps_tiers tiers = {0};
+    ps_runner r = {0};
+    ps_tiers_options o = simulated(b->settings, b, budgets);
+    o.profile = profile;
+    PS_TRY(ps_tiers_open(&o, &tiers));
+    const int64_t *now_ns = &ps_store_timeline(tiers.store)->now_ns;
+    ps_profile_use_clock(profile, now_ns);
+    PS_TRY_GOTO(ps_runner_init(&r, b, &tiers, false));
+    PS_TRY_GOTO(ps_runner_create_params(&r));
+    for (int64_t step = 1; step <= last; step++) {
+        const int64_t begin_ns = *now_ns;
+        if (step == first) {
+            ps_profile_start(profile);
+            ps_store_profile_start(tiers.store);
+        }
+        PS_TRY_GOTO(trial_step(&r));
+        r.step++;
+        ps_profile_add(
+            profile, &(ps_profile_record){
+                         .kind = PS_PROFILE_STEP, .chunk = -1, .begin_ns = begin_ns, .end_ns = *now_ns, .step = step});
+    }
+    ps_profile_stop(profile);
+out:
+    ps_runner_deinit(&r);
+    ps_tiers_close(&tiers);
+    ps_profile_use_clock(profile, NULL);
+    return st;
+}
+
+/* The fastest first. Deferred updates keep optimizer data beside activations: where that is too much, they get a phase of their
+ * own. Gathering ahead takes the memory of another group or two. */
+static const ps_variant variants[] = {{true, true}, {false, true}, {true, false}, {false, false}};
+
 static ps_status try_chunk_size(const ps_settings *s, const ps_program *program, const ps_plan *plan,
                                 const ps_budgets *budgets, int64_t elements, ps_blueprint **out, ps_forecast *f)
 {
     ps_status st = PS_OK;
-    /* deferred updates keep optimizer data beside activations: where that is too much, they get a phase of their own */
-    for (int deferred = s->training && s->defer_updates; deferred >= 0; deferred--) {
-        PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, deferred == 1, out));
-        st = try_blueprint(*out, budgets, f);
+    for (size_t i = 0; i < PS_ARRAY_LEN(variants); i++) {
+        if (variants[i].deferred && !(s->training && s->defer_updates)) continue;
+        if (variants[i].ahead && s->ranks.n == 1) continue;
+        PS_TRY(ps_blueprint_create(s, program, plan, budgets, elements, variants[i], out));
+        st = try_blueprint(*out, budgets, false, f);
         if (st == PS_OK) return PS_OK;
         ps_blueprint_destroy(*out);
         *out = NULL;
@@ -99,7 +169,7 @@ ps_status ps_trial_find_blueprint(const ps_settings *s, const ps_program *progra
 {
     *out = NULL;
     if (s->chunk_elements > 0) return try_chunk_size(s, program, plan, budgets, s->chunk_elements, out, forecast);
-    const int64_t min_elements = ps_blueprint_min_chunk_elements(program);
+    const int64_t min_elements = ps_blueprint_min_chunk_elements(s, program);
     int64_t max_elements = ps_blueprint_max_chunk_elements(s, program, budgets);
     for (;;) {
         int64_t elements;
@@ -163,12 +233,7 @@ static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *u
     ps_status st = PS_OK;
     ps_program *program = NULL;
     ps_plan *plan = NULL;
-    const ps_plan_options o = {.kernels = &s->kernels,
-                               .dtype = s->dtype,
-                               .training = s->training,
-                               .checkpointing = s->checkpointing,
-                               .n_checkpoints = s->n_checkpoints,
-                               .may_overwrite_params = s->accumulation == 1};
+    const ps_plan_options o = ps_settings_plan_options(s);
     PS_TRY_GOTO(ps_program_build(model, user, s->B, s->T, &program));
     PS_TRY_GOTO(ps_plan_create(program, &o, &plan));
     PS_TRY_GOTO(fits(s, program, plan, &s->budgets, yes));
@@ -225,13 +290,13 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     return PS_OK;
 }
 
-/* Write which moment needs most of the device, in the chunk size tried last. */
+/* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that trial. */
 static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_plan *plan, char *text,
                                size_t bytes)
 {
     ps_blueprint *b = NULL;
-    const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(program);
-    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, false, &b));
+    const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
+    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, (ps_variant){0}, &b));
     int64_t most = -1, chunks = 0;
     int32_t at = 0;
     for (int32_t m = 0; m < b->trace->n_moments; m++) {
@@ -252,8 +317,10 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
         const size_t used = strlen(text);
         snprintf(text + used, bytes - used, "; %s", ps_last_error());
     }
+    ps_forecast f;
+    const ps_status st = try_blueprint(b, &s->budgets, true, &f);
     ps_blueprint_destroy(b);
-    return PS_OK;
+    return st == PS_EBUDGET || st == PS_ENOMEM_DEV ? PS_OK : st;
 }
 
 ps_status ps_trial_explain(const ps_settings *s, ps_model_func model, void *user, const ps_program *program,

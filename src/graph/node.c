@@ -12,7 +12,7 @@ ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args)
     if (bytes > r->workspace_bytes) r->workspace_bytes = bytes;
     const ps_cost c = ps_kernel_cost(op, args);
     r->flops += c.flops;
-    r->bytes += c.bytes;
+    r->cost_ns += (int64_t)(ps_cost_seconds(&c, r->rates) * 1e9);
     return PS_OK;
 }
 

@@ -7,7 +7,7 @@
 #ifndef PS_GRAPH_NODE_H
 #define PS_GRAPH_NODE_H
 
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 
 typedef struct ps_node ps_node;
 typedef struct ps_node_type ps_node_type;
@@ -55,8 +55,10 @@ typedef struct ps_node_run {
     float *output;                              /* inference: f32 logits or hidden states instead of the loss */
     int64_t output_row;                         /* the one wanted, -1: all */
 
-    size_t workspace_bytes; /* out, MEASURE: largest scratch */
-    double flops, bytes;    /* out, MEASURE: sums */
+    size_t workspace_bytes;        /* out, MEASURE: largest scratch */
+    const ps_compute_rates *rates; /* MEASURE */
+    double flops;                  /* out, MEASURE: sums over the calls */
+    int64_t cost_ns;
 } ps_node_run;
 
 struct ps_node_type {

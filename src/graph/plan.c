@@ -5,11 +5,6 @@
 
 #include "base/mem.h"
 
-/* Planning rates of a small machine, only used to place copies in time. */
-#define FLOPS_PER_NS 400.0
-#define BYTES_PER_NS 15.0
-#define OVERHEAD_NS 3000
-
 /* State while the instructions are written. */
 typedef struct planner {
     ps_plan *plan;
@@ -335,6 +330,19 @@ void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_r
 #undef ADDRESS
 }
 
+/* The engine looks at each gradient once, when its last part has been added. */
+static ps_status measure_grad_stats(const planner *g, const ps_instr *instr, ps_node_run *r)
+{
+    const ps_node *n = &g->program->nodes[instr->node];
+    if (instr->kind != PS_INSTR_BACKWARD) return PS_OK;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        if (n->params[k] < 0 || !instr->completes_grad[k]) continue;
+        const int64_t elements = g->program->params[n->params[k]].elements;
+        PS_TRY(ps_node_call(r, grad_stats, (&(ps_grad_stats_args){.n = elements, .dtype = r->grad_dtype})));
+    }
+    return PS_OK;
+}
+
 static ps_status measure(planner *g)
 {
     ps_plan *p = g->plan;
@@ -343,6 +351,7 @@ static ps_status measure(planner *g)
         const ps_node *n = &g->program->nodes[instr->node];
         ps_node_run r = {.mode = PS_RUN_MEASURE,
                          .kernels = g->o.kernels,
+                         .rates = g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default,
                          .dtype = g->o.dtype,
                          .B = g->program->B,
                          .T = g->program->T,
@@ -362,8 +371,9 @@ static ps_status measure(planner *g)
             PS_TRY(n->type->forward(&r));
         }
         if (r.workspace_bytes > 0) PS_TRY(new_buffer(g, (int64_t)r.workspace_bytes, &instr->workspace));
-        const double compute_ns = r.flops / FLOPS_PER_NS, memory_ns = r.bytes / BYTES_PER_NS;
-        instr->cost_ns = (int64_t)(compute_ns > memory_ns ? compute_ns : memory_ns) + OVERHEAD_NS;
+        PS_TRY(measure_grad_stats(g, instr, &r));
+        instr->cost_ns = r.cost_ns;
+        instr->flops = r.flops;
     }
     return PS_OK;
 }

@@ -35,6 +35,7 @@ typedef struct ps_instr {
     char *label;             /* "h.0.mlp.c_fc backward" */
     int64_t non_model_bytes; /* end of the last live buffer */
     int64_t cost_ns;         /* estimate */
+    double flops;
 } ps_instr;
 
 typedef struct ps_buffer {
@@ -55,6 +56,7 @@ typedef struct ps_plan {
 
 typedef struct ps_plan_options {
     const ps_kernels *kernels;
+    const ps_compute_rates *rates; /* for estimates; NULL: ps_compute_rates_default */
     ps_dtype dtype;
     bool training; /* false: forward only */
     bool checkpointing;

@@ -1,5 +1,7 @@
 #include "kernel/cost.h"
 
+const ps_compute_rates ps_compute_rates_default = {.flops_per_s = 400e9, .bytes_per_s = 15e9, .latency_ns = 3000};
+
 static ps_cost matrix_product(int64_t m, int64_t n, int64_t k, ps_dtype t)
 {
     const double M = (double)m, N = (double)n, K = (double)k;
@@ -156,4 +158,10 @@ ps_cost ps_kernel_cost(ps_op op, const void *args)
     case PS_OP_COUNT: break;
     }
     return (ps_cost){0};
+}
+
+double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates)
+{
+    const double arithmetic = cost->flops / rates->flops_per_s, traffic = cost->bytes / rates->bytes_per_s;
+    return (arithmetic > traffic ? arithmetic : traffic) + (double)rates->latency_ns * 1e-9;
 }

@@ -9,6 +9,20 @@ typedef struct ps_cost {
     double bytes; /* operands read and results written, each once */
 } ps_cost;
 
+/* How fast something computes: the two lines of a roofline, and what each call costs besides. */
+typedef struct ps_compute_rates {
+    double flops_per_s; /* of matrix products, as reached, not as advertised */
+    double bytes_per_s; /* of memory */
+    int64_t latency_ns; /* of each operator */
+} ps_compute_rates;
+
+/* A PC's processor with 16-bit matrix products. */
+extern const ps_compute_rates ps_compute_rates_default;
+
+/* Estimated seconds of one call: the longer of arithmetic and memory traffic, which overlap (Williams, Waterman, Patterson,
+ * "Roofline", CACM 52(4), 2009), and the latency. */
+double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates);
+
 /* args points to the struct that belongs to op; pointers in it are not looked at. */
 ps_cost ps_kernel_cost(ps_op op, const void *args);
 

@@ -456,6 +456,9 @@ const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "a
 /* Reference slots, then everything `isa` (at most what ps_cpu_isa_detect says) does faster. */
 void ps_kernels_init_cpu(ps_kernels *k, ps_cpu_isa isa);
 
+/* Operators of a device that is not here: nothing is computed, for plans. */
+void ps_kernels_init_sim(ps_kernels *k);
+
 /* Threads that kernels called from this thread use from now on (>= 1). Results are the same bits for the same number of
  * threads, and workspace_bytes depends on it: measure and run with the same. */
 void ps_kernels_set_threads(int n_threads);

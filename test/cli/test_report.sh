@@ -45,8 +45,10 @@ opens() {
 opens "$work/profile.json"
 grep -q "^ok chunk's name: PARAM16 0, 2.0 MB | transformer.h.0.attn.c_attn.weight" "$work/dom" || fail "no name of a chunk"
 
-# of a training, where this build records profiles
-if "$pstar" train --help-config | grep -q 'profile\.path'; then
-    expect 0 "$pstar" train "$work/tiny.json" profile.path="$work/trained.json" memory.disk=200MB
-    opens "$work/trained.json"
-fi
+# of a simulated run, and of a training
+expect 0 "$pstar" plan "$work/tiny.json" --profile "$work/simulated.json" memory.device=12MB memory.disk=200MB
+opens "$work/simulated.json"
+grep -q "Simulated:" "$work/page.html" || fail "not said that it is simulated"
+expect 0 "$pstar" train "$work/tiny.json" profile.path="$work/trained.json" memory.device=12MB memory.disk=200MB
+opens "$work/trained.json"
+grep -q "^ok chunk's name: PARAM16 .* | transformer.wte.weight" "$work/dom" || fail "no name of a trained chunk"

@@ -4,6 +4,7 @@
 
 #include "base/fault.h"
 #include "device/disk.h"
+#include "temp_folder.h"
 
 enum { T = 16 };
 
@@ -57,13 +58,16 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     return false;
 }
 
-static void walk_faults(ps_fault_kind kind, const char *disk_backend, long all_below, long stride)
+static void walk_faults(ps_fault_kind kind, const char *disk_backend, const char *profile_path, long all_below,
+                        long stride)
 {
     static const char *const names[] = {"alloc", "copy", "read", "write"};
     for (int persistent = 0; persistent < 2; persistent++) {
         ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=450KB", "memory.host=128KB",
                             "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=2", "train.threads=1");
         assert_ok(ps_config_set(c, "memory.disk_backend", disk_backend));
+        assert_ok(ps_config_set(c, "profile.path", profile_path));
+        if (profile_path[0] != '\0') assert_ok(ps_config_set(c, "profile.steps", "1,2"));
         const int64_t live = ps_mem_live_bytes();
         stage reached = IN_INIT;
         long n = 0, failures[2] = {0};
@@ -95,20 +99,20 @@ static void walk_faults(ps_fault_kind kind, const char *disk_backend, long all_b
 static void test_alloc(void **state)
 {
     (void)state;
-    walk_faults(PS_FAULT_ALLOC, "threads", 300, 7);
+    walk_faults(PS_FAULT_ALLOC, "threads", "", 300, 7);
 }
 
 static void test_copy(void **state)
 {
     (void)state;
-    walk_faults(PS_FAULT_COPY, "threads", 300, 7);
+    walk_faults(PS_FAULT_COPY, "threads", "", 300, 7);
 }
 
 static void test_disk_threads(void **state)
 {
     (void)state;
-    walk_faults(PS_FAULT_READ, "threads", 300, 7);
-    walk_faults(PS_FAULT_WRITE, "threads", 300, 7);
+    walk_faults(PS_FAULT_READ, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_WRITE, "threads", "", 300, 7);
 }
 
 static void test_disk_uring(void **state)
@@ -119,17 +123,28 @@ static void test_disk_uring(void **state)
     ps_disk_close(d);
     if (st == PS_ENOSYS) skip();
     assert_ok(st);
-    walk_faults(PS_FAULT_READ, "io_uring", 300, 7);
-    walk_faults(PS_FAULT_WRITE, "io_uring", 300, 7);
+    walk_faults(PS_FAULT_READ, "io_uring", "", 300, 7);
+    walk_faults(PS_FAULT_WRITE, "io_uring", "", 300, 7);
+}
+
+/* A profile that cannot be written fails no step, and leaves nothing behind. */
+static void test_profile(void **state)
+{
+    (void)state;
+    const temp_folder f = temp_folder_make();
+    const temp_path path = temp_folder_file(&f, "profile.json");
+    walk_faults(PS_FAULT_ALLOC, "threads", path.text, 100, 13);
+    walk_faults(PS_FAULT_COPY, "threads", path.text, 100, 13);
+    walk_faults(PS_FAULT_WRITE, "threads", path.text, 100, 7);
+    assert_int_equal(temp_folder_entries(&f, 0), 1);
+    temp_folder_remove(&f);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_disk_threads),
-        cmocka_unit_test(test_disk_uring),
+        cmocka_unit_test(test_alloc),      cmocka_unit_test(test_copy),    cmocka_unit_test(test_disk_threads),
+        cmocka_unit_test(test_disk_uring), cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

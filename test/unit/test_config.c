@@ -67,6 +67,7 @@ static void fields_are_named_after_keys(void **state)
 #define OPT_INT(field, key, ...) CHECK(field, key)
 #define OPT_DOUBLE(field, key, ...) CHECK(field, key)
 #define OPT_PAIR(field, key, ...) CHECK(field, key)
+#define OPT_RANGE(field, key, ...) CHECK(field, key)
 #define OPT_STRING(field, key, ...) CHECK(field, key)
 #define OPT_ENUM(field, key, ...) CHECK(field, key)
 #define OPT_BYTES(field, key, ...) CHECK(field, key)
@@ -158,6 +159,20 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:1:36: optimizer.params.betas must be two numbers in [0, 1), not an array", PS_EINVAL},
         {"{\"optimizer\": {\"params\": {\"betas\": [0.9]}}}",
          "c.json:1:36: optimizer.params.betas must be two numbers in [0, 1), not an array", PS_EINVAL},
+        {"{\"profile\": {\"path\": \"p.json\",\n  \"steps\": [5, 3]}}",
+         "c.json:2:12: profile.steps must be two integers from 1 to 1000000000, the first not above the last, not "
+         "[5,3]",
+         PS_EINVAL},
+        {"{\"profile\": {\"steps\": [0, 3]}}",
+         "c.json:1:23: profile.steps must be two integers from 1 to 1000000000, the first not above the last, not "
+         "[0,3]",
+         PS_EINVAL},
+        {"{\"profile\": {\"steps\": [1, 2.5]}}",
+         "c.json:1:23: profile.steps must be two integers from 1 to 1000000000, the first not above the last, not an "
+         "array",
+         PS_EINVAL},
+        {"{\"profile\": {\"steps\": [1, 2]}}",
+         "c.json:1:23: profile.steps has no effect without profile.path; give the file's name", PS_EINVAL},
         {"{\"optimizer\": {\"type\": \"Lamb\"}}",
          "c.json:1:24: optimizer.type must be one of Adam, AdamW, not \"Lamb\"", PS_EINVAL},
         {"{\"fp16\": {\"enabled\": 1}}", "c.json:1:22: fp16.enabled must be true or false, not 1", PS_EINVAL},
@@ -309,6 +324,10 @@ static void bad_words_change_nothing(void **state)
         {"train.steps", "", "train.steps must be an integer from 0 to 1000000000, not \"\""},
         {"train.save", "yes", "train.save must be true or false, not \"yes\""},
         {"optimizer.params.betas", "0.9", "optimizer.params.betas must be two numbers in [0, 1), not an array"},
+        {"profile.steps", "7",
+         "profile.steps must be two integers from 1 to 1000000000, the first not above the last, not [7]"},
+        {"profile.steps", "1,2,3",
+         "profile.steps must be two integers from 1 to 1000000000, the first not above the last, not [1,2,3]"},
         {"data.train", "\xff", "the value of data.train is not valid UTF-8"},
     };
     ps_config *config = parse("{\"data\": {\"train\": \"t.txt\"}, \"train\": {\"steps\": 9}}");

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Predicted beside measured: ten configurations, planned with a description of this machine and then run.
+#
+# usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS]      (default: measures first; 8 steps)
+# Prints a row each: seconds a step as predicted and as measured (median, without the first three), their ratio, and whether peak
+# bytes of each tier and bytes moved on each link in the last step are equal. Exit status 1 when they are not.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+build=${1:?usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS]}
+folder=$(mktemp -d) || exit 2
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 1' HUP INT TERM
+hardware=${2:-$folder/hardware.json}
+steps=${3:-8}
+[ -f "$hardware" ] || "$build/pstar" info --measure "$hardware" --disk-path "$folder" >&2 || exit 1
+failed=0
+
+# row NAME KEY=VALUE...: examples/demo.json so changed
+row() {
+    name=$1
+    shift
+    # no evaluation, no weights: steps only
+    set -- "$@" "hardware=$hardware" "memory.disk_path=$folder" "train.output_dir=$folder/run" data.validation_split=0 "train.steps=$steps" \
+        train.log_interval=1
+    rm -rf "$folder/run"
+    "$build/pstar" plan examples/demo.json --json "$@" >"$folder/plan.json" || { failed=1; return; }
+    "$build/pstar" train examples/demo.json "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; failed=1; return; }
+    python3 bench/predict.py "$name" "$folder/plan.json" "$folder/run" || failed=1
+}
+
+printf '%-44s %10s %10s %6s  %s\n' configuration 'predicted' 'measured' ratio 'peaks and moved bytes'
+row 'demo: 90 MB + 32 MB + disk'
+row 'demo: in memory' memory.device=400MB memory.host=0 memory.disk=0
+row 'demo: 120 MB + 250 MB host' memory.device=120MB memory.host=250MB memory.disk=0
+row 'demo: no checkpointing, 160 MB + disk' memory.device=160MB memory.host=0 activation_checkpointing.enabled=false
+row 'demo: f32, 200 MB + 200 MB' bf16.enabled=false memory.device=200MB memory.host=200MB memory.disk=0
+row 'demo: 2 micro-batches a step, in memory' memory.device=600MB memory.host=0 memory.disk=0 gradient_accumulation_steps=2
+row 'demo: small chunks, lru, 100 MB + disk' memory.device=100MB memory.host=0 memory.policy=lru default_chunk_size=524288
+row 'GPT 85M: in memory' memory.device=3GB memory.host=0 memory.disk=0 model.n_embd=768 model.n_layer=6 model.n_head=12 \
+    train_micro_batch_size_per_gpu=2
+row 'GPT 85M: 400 MB + 900 MB host' memory.device=400MB memory.host=1100MB memory.disk=0 model.n_embd=768 model.n_layer=6 \
+    model.n_head=12 train_micro_batch_size_per_gpu=2
+row 'GPT 85M: 400 MB + disk' memory.device=400MB memory.host=0 memory.disk=4GB model.n_embd=768 model.n_layer=6 model.n_head=12 \
+    train_micro_batch_size_per_gpu=2
+exit $failed

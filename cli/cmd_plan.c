@@ -1,0 +1,301 @@
+/* cmd_plan.c - pstar plan: does it fit, how fast will it be, what should be changed. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/bytes.h"
+#include "base/status.h"
+#include "cli.h"
+#include "config/config.h"
+#include "plan/simulation_json.h"
+
+enum { CHANGES_MAX = 64, KEY_MAX = 128, OPTION_COMPARE = 256, OPTION_MAX_MODEL };
+#define HARDWARE_PREFIX "hardware."
+
+typedef struct plan_arguments {
+    const char *config_path, *hardware_path, *family, *profile_path;
+    char *changes[CHANGES_MAX];
+    int n_changes;
+    bool json, compare;
+} plan_arguments;
+
+typedef struct plan_input {
+    ps_config *config;
+    ps_hardware hardware_value;
+    const ps_hardware *hardware; /* NULL: none was given */
+} plan_input;
+
+/* ---- input ---- */
+
+static ps_status read_hardware(const plan_arguments *a, plan_input *in)
+{
+    const char *option = ps_config_options(in->config)->hardware;
+    const char *path = a->hardware_path != NULL ? a->hardware_path : option;
+    if (path[0] != '\0') {
+        PS_TRY(ps_hardware_load(path, &in->hardware_value));
+        in->hardware = &in->hardware_value;
+    }
+    for (int i = 0; i < a->n_changes; i++) {
+        char key[KEY_MAX];
+        const char *equals = strchr(a->changes[i], '=');
+        if (strncmp(a->changes[i], HARDWARE_PREFIX, strlen(HARDWARE_PREFIX)) != 0) continue;
+        if (in->hardware == NULL) return PS_FAIL(PS_EINVAL, "%s: there is no --hardware to change", a->changes[i]);
+        snprintf(key, sizeof key, "%.*s", (int)(equals - a->changes[i] - (int)strlen(HARDWARE_PREFIX)),
+                 a->changes[i] + strlen(HARDWARE_PREFIX));
+        PS_TRY(ps_hardware_set(&in->hardware_value, key, equals + 1));
+    }
+    return in->hardware != NULL ? ps_hardware_check(in->hardware) : PS_OK;
+}
+
+static ps_status read_input(const plan_arguments *a, plan_input *in)
+{
+    char *options[CHANGES_MAX];
+    int n = 0;
+    *in = (plan_input){0};
+    for (int i = 0; i < a->n_changes; i++)
+        if (strncmp(a->changes[i], HARDWARE_PREFIX, strlen(HARDWARE_PREFIX)) != 0) options[n++] = a->changes[i];
+    PS_TRY(cli_load_config(a->config_path, options, n, &in->config));
+    return read_hardware(a, in);
+}
+
+/* ---- text ---- */
+
+static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
+{
+    return ps_bytes_format(bytes, text);
+}
+
+static void show_request(const plan_input *in, const ps_simulation *s)
+{
+    char bytes[PS_BYTES_TEXT_MAX];
+    if (in->hardware != NULL)
+        printf("hardware  %s: %d rank%s\n", in->hardware->name, s->ranks.n, s->ranks.n == 1 ? "" : "s");
+    else
+        printf("hardware  this machine, rates of no particular PC (pstar info --measure FILE, then --hardware FILE)\n");
+    printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,
+           size_text(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
+    printf("step      %d x %" PRId64 " sequences of %" PRId64 " tokens%s%s\n", s->ranks.n, s->B * s->accumulation, s->T,
+           s->checkpointing ? ", activation checkpointing" : "", s->variant.deferred ? ", updates deferred" : "");
+}
+
+static void show_tiers(const ps_simulation *s)
+{
+    static const char *const names[] = {"PARAM16", "MASTER", "MOMENTUM", "VARIANCE", "GRAD"};
+    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
+    printf("\n%-8s %10s %10s  at the peak:", s->ranks.n > 1 ? "a rank" : "tier", "peak", "budget");
+    for (size_t l = 0; l < PS_ARRAY_LEN(names); l++) printf(" %9s", names[l]);
+    printf(" %11s %9s\n", "activations", "staging");
+    for (int t = 0; t < PS_TIER_COUNT; t++) {
+        if (s->budgets.bytes[t] == 0) continue;
+        printf("%-8s %10s %10s", ps_tier_name((ps_tier)t), size_text(s->forecast.peak_bytes[t], a),
+               size_text(s->budgets.bytes[t], b));
+        const ps_use *u = &s->forecast.peak[t];
+        if (t < PS_RAM_TIER_COUNT) {
+            printf("              ");
+            for (size_t l = 0; l < PS_ARRAY_LEN(names); l++) printf(" %9s", size_text(u->list_bytes[l], a));
+            printf(" %11s", size_text(u->non_model_bytes, a));
+            printf(" %9s", size_text(u->other_bytes, a));
+        }
+        printf("\n");
+    }
+}
+
+static void show_links(const ps_simulation *s)
+{
+    char bytes[PS_BYTES_TEXT_MAX];
+    const ps_step_time *t = &s->forecast.step;
+    printf("\n%-14s %10s %10s %10s\n", "a step", "moved", "busy s", "waiting s");
+    printf("%-14s %10s %10.4f %10s\n", "compute", "", (double)t->compute_ns * 1e-9, "");
+    if (t->lost_ns > 0) printf("%-14s %10s %10.4f %10s\n", "  lost to it", "", (double)t->lost_ns * 1e-9, "");
+    for (int l = 0; l < PS_LINK_COUNT; l++) {
+        if (s->forecast.moved_bytes[l] == 0) continue;
+        printf("%-14s %10s %10.4f %10.4f\n", ps_link_name((ps_link)l), size_text(s->forecast.moved_bytes[l], bytes),
+               (double)t->busy_ns[l] * 1e-9, (double)t->wait_ns[l] * 1e-9);
+    }
+}
+
+static void show_speed(const ps_simulation *s)
+{
+    printf("\ntime      %.4f s a step, bound by %s: %.0f tokens/s\n", ps_simulation_step_s(s),
+           ps_step_time_critical(&s->forecast.step), ps_simulation_tokens_per_s(s));
+    printf("          %.3f TFLOP/s a rank (6 N tokens / time), %.3f counting recomputation (8 N)\n",
+           ps_simulation_flops_per_s(s, 6) * 1e-12, ps_simulation_flops_per_s(s, 8) * 1e-12);
+}
+
+static void show_plan(const plan_input *in, const ps_simulation *s)
+{
+    show_request(in, s);
+    if (!s->fits) {
+        printf("\nit does not fit: %s\n", s->refusal);
+        return;
+    }
+    printf("chunks    %d of %" PRId64
+           " elements, %.2f %% waste; of %d updates a rank %d in device memory, %d on the host\n",
+           s->n_chunks, s->chunk_elements, 100 * s->chunk_waste, s->n_local_chunks,
+           s->n_local_chunks - s->n_host_updates, s->n_host_updates);
+    show_tiers(s);
+    show_links(s);
+    show_speed(s);
+}
+
+static void show_advice(const ps_simulation *s, const ps_advice *advice, int n)
+{
+    enum { SHOWN = 5 };
+    if (n == 0) {
+        printf("\n%s\n",
+               s->fits ? "no single change that was tried makes it faster by 2 %" : "no change that was tried fits");
+        return;
+    }
+    printf("\n%s (each simulated)\n", s->fits ? "what makes it faster" : "what fits");
+    for (int i = 0; i < n && i < SHOWN; i++) {
+        printf("  %-70s %9.0f tokens/s", advice[i].change, advice[i].tokens_per_s);
+        if (advice[i].gain > 0) printf("  x %.2f", advice[i].gain);
+        printf("\n");
+    }
+}
+
+/* ---- what is asked ---- */
+
+static ps_status plan_one(const plan_arguments *a, const plan_input *in)
+{
+    ps_simulation s;
+    ps_advice advice[PS_ADVICE_MAX];
+    int n = 0;
+    PS_TRY(ps_simulate(in->config, in->hardware, true, &s));
+    if (!a->json) show_plan(in, &s);
+    fflush(stdout);
+    if (a->profile_path != NULL && s.fits) {
+        PS_TRY(ps_simulate_profile(in->config, in->hardware, a->config_path, a->profile_path));
+        if (!a->json) printf("\nprofile   %s\n", a->profile_path);
+    }
+    PS_TRY(ps_advise(in->config, in->hardware, &s, advice, &n));
+    if (!a->json) {
+        show_advice(&s, advice, n);
+        return s.fits ? PS_OK : PS_EBUDGET;
+    }
+    json_t *root = ps_simulation_json(&s);
+    json_object_set_new(root, "advice", ps_advice_json(advice, n));
+    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    printf("\n");
+    json_decref(root);
+    return s.fits ? PS_OK : PS_EBUDGET;
+}
+
+static ps_status compare_one(const plan_arguments *a, const plan_input *in)
+{
+    json_t *list = json_array();
+    char device[PS_BYTES_TEXT_MAX], host[PS_BYTES_TEXT_MAX];
+    ps_status st = PS_OK;
+    if (!a->json) printf("%-16s %-6s %12s %12s  rule\n", "system", "fits", "a device", "a host");
+    for (int system = 0; system < PS_SYSTEM_COUNT; system++) {
+        bool fits;
+        int64_t need[PS_RAM_TIER_COUNT];
+        PS_TRY_GOTO(ps_system_fits(in->config, in->hardware, (ps_system)system, &fits, need));
+        if (!a->json)
+            printf("%-16s %-6s %12s %12s  %s\n", ps_system_name((ps_system)system), fits ? "yes" : "no",
+                   size_text(need[PS_TIER_DEVICE], device), size_text(need[PS_TIER_HOST], host),
+                   ps_system_rule((ps_system)system));
+        json_array_append_new(list, json_pack("{s:s, s:b, s:I, s:I}", "system", ps_system_name((ps_system)system),
+                                              "fits", fits, "device_bytes", (json_int_t)need[PS_TIER_DEVICE],
+                                              "host_bytes", (json_int_t)need[PS_TIER_HOST]));
+    }
+    if (a->json) json_dumpf(list, stdout, JSON_INDENT(2)), printf("\n");
+out:
+    json_decref(list);
+    return st;
+}
+
+static void show_largest(const ps_largest *l, ps_system system)
+{
+    if (l->n_params == 0) {
+        printf("%-16s none fits\n", ps_system_name(system));
+        return;
+    }
+    printf("%-16s %8.2f billion parameters (%" PRId64 " wide, %" PRId64 " layers)", ps_system_name(system),
+           (double)l->n_params * 1e-9, l->hidden_size, l->n_layers);
+    if (system == PS_SYSTEM_OURS)
+        printf(", %.2f s a step, %.0f tokens/s", ps_simulation_step_s(&l->simulation),
+               ps_simulation_tokens_per_s(&l->simulation));
+    printf("\n");
+}
+
+static ps_status plan_largest(const plan_arguments *a, const plan_input *in)
+{
+    json_t *list = json_array();
+    ps_status st = PS_OK;
+    for (int system = 0; system < (a->compare ? PS_SYSTEM_COUNT : 1); system++) {
+        ps_largest l;
+        PS_TRY_GOTO(ps_find_largest(in->config, in->hardware, a->family, (ps_system)system, &l));
+        if (!a->json) show_largest(&l, (ps_system)system);
+        json_array_append_new(list, ps_largest_json(&l, (ps_system)system));
+    }
+    if (a->json) json_dumpf(list, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)), printf("\n");
+out:
+    json_decref(list);
+    return st;
+}
+
+static ps_status plan(const plan_arguments *a, plan_input *in)
+{
+    PS_TRY(read_input(a, in));
+    if (in->hardware == NULL && (a->family != NULL || a->compare))
+        return PS_FAIL(PS_EINVAL, "--max-model and --compare need a machine to plan for: --hardware FILE");
+    if (a->family != NULL) return plan_largest(a, in);
+    return a->compare ? compare_one(a, in) : plan_one(a, in);
+}
+
+/* ---- arguments ---- */
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    plan_arguments *a = state->input;
+    switch (key) {
+    case 'w': a->hardware_path = arg; return 0;
+    case 'j': a->json = true; return 0;
+    case 'p': a->profile_path = arg; return 0;
+    case OPTION_COMPARE: a->compare = true; return 0;
+    case OPTION_MAX_MODEL: a->family = arg; return 0;
+    case ARGP_KEY_ARG:
+        if (a->config_path == NULL) {
+            a->config_path = arg;
+        } else {
+            if (strchr(arg, '=') == NULL) argp_error(state, "'%s' is not of the form key=value", arg);
+            if (a->n_changes == CHANGES_MAX) argp_error(state, "more than %d changes", CHANGES_MAX);
+            a->changes[a->n_changes++] = arg;
+        }
+        return 0;
+    case ARGP_KEY_END:
+        if (a->config_path == NULL) argp_usage(state);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"hardware", 'w', "FILE", 0, "Plan for the machines that FILE describes (doc/hardware.md, examples/hardware)",
+         0},
+        {"json", 'j', NULL, 0, "Print JSON", 0},
+        {"profile", 'p', "FILE", 0, "Write a profile of two simulated steps, for pstar report and Perfetto", 0},
+        {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},
+        {"compare", OPTION_COMPARE, NULL, 0, "Other systems beside it, by their published rules", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "CONFIG [KEY=VALUE...]",
+        .doc = "Simulate the steps of a training run, without taking its memory: whether it fits, peak bytes, bytes "
+               "moved, time, "
+               "and what to change. KEY=VALUE changes the configuration, hardware.KEY=VALUE the hardware."};
+    plan_arguments a = {0};
+    plan_input in = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    const ps_status st = plan(&a, &in);
+    ps_config_destroy(in.config);
+    /* that it does not fit was the answer, and is printed */
+    return st == PS_EBUDGET ? EXIT_INPUT : cli_report("plan", st);
+}

@@ -1,0 +1,110 @@
+/* store_profile.c - the store's records for a profile. */
+#include <time.h>
+
+#include "chunk/store_impl.h"
+
+/* Copies that take this long to end are looked at again after it. */
+#define LOOK_AGAIN_NS 50000
+
+const char *ps_reason_name(ps_reason r)
+{
+    static const char *const names[PS_REASON_COUNT] = {
+        [PS_REASON_WANTED] = "wanted",  [PS_REASON_PREFETCH] = "prefetch",       [PS_REASON_WRITE_BACK] = "write back",
+        [PS_REASON_START] = "start",    [PS_REASON_CREATE] = "create",           [PS_REASON_LOAD] = "load",
+        [PS_REASON_EVICT] = "evict",    [PS_REASON_ACTIVATIONS] = "activations", [PS_REASON_DROP] = "drop",
+        [PS_REASON_DISCARD] = "discard"};
+    return r < PS_REASON_COUNT ? names[r] : "?";
+}
+
+static void record_memory(const ps_store *s, ps_tier tier, int64_t now_ns)
+{
+    ps_profile *p = s->d.profile;
+    ps_profile_record r = {
+        .kind = PS_PROFILE_MEMORY, .chunk = -1, .begin_ns = now_ns, .memory = {.tier = (uint8_t)tier}};
+    if (tier == PS_TIER_DISK) {
+        r.memory.chunk_bytes = s->disk_used_bytes;
+    } else {
+        r.memory.chunk_bytes = s->stats.chunk_bytes[tier];
+        r.memory.non_model_bytes = tier == PS_TIER_DEVICE ? s->non_model_committed_bytes : 0;
+        r.memory.other_bytes = s->other_bytes[tier];
+    }
+    ps_profile_add(p, &r);
+}
+
+void ps_store_record_memory(const ps_store *s, ps_tier tier)
+{
+    if (ps_profile_is_on(s->d.profile)) record_memory(s, tier, ps_profile_now(s->d.profile));
+}
+
+static void record_chunk(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why,
+                         int64_t now_ns)
+{
+    ps_profile_add(s->d.profile, &(ps_profile_record){.kind = kind,
+                                                      .chunk = id,
+                                                      .begin_ns = now_ns,
+                                                      .place = {.tier = (uint8_t)tier, .reason = (uint8_t)why}});
+}
+
+void ps_store_record_place(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why)
+{
+    if (!ps_profile_is_on(s->d.profile)) return;
+    const int64_t now_ns = ps_profile_now(s->d.profile);
+    record_chunk(s, id, tier, kind, why, now_ns);
+    if (tier != PS_TIER_DISK) record_memory(s, tier, now_ns); /* slots are kept */
+}
+
+void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, ps_reason why)
+{
+    const flight *f = &s->chunks[id].flight;
+    ps_profile_add(s->d.profile, &(ps_profile_record){.kind = PS_PROFILE_COPY,
+                                                      .chunk = id,
+                                                      .begin_ns = asked_ns,
+                                                      .end_ns = asked_ns,
+                                                      .copy = {.ticket = f->ticket,
+                                                               .bytes = s->chunks[id].bytes,
+                                                               .link = (uint8_t)f->link,
+                                                               .from = (uint8_t)f->src,
+                                                               .to = (uint8_t)f->dst,
+                                                               .reason = (uint8_t)why}});
+}
+
+void ps_store_record_moved(const ps_store *s, ps_chunk_id id, int64_t begin_ns)
+{
+    const flight *f = &s->chunks[id].flight;
+    ps_profile_add(s->d.profile, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
+                                                      .chunk = id,
+                                                      .begin_ns = begin_ns,
+                                                      .end_ns = f->done_ns,
+                                                      .copy = {.ticket = f->ticket, .link = (uint8_t)f->link}});
+}
+
+void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns)
+{
+    ps_profile *p = s->d.profile;
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
+                                           .chunk = id,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = ps_profile_now(p),
+                                           .copy = {.link = (uint8_t)link}});
+}
+
+void ps_store_profile_start(const ps_store *s)
+{
+    const int64_t begin_ns = ps_profile_begin_ns(s->d.profile);
+    for (ps_chunk_id id = 0; id < s->n_ids; id++)
+        for (int t = 0; t < PS_TIER_COUNT; t++)
+            if (t == PS_TIER_DISK ? is_current(&s->chunks[id], PS_TIER_DISK) : s->chunks[id].payload[t] != NULL)
+                record_chunk(s, id, (ps_tier)t, PS_PROFILE_PLACE, PS_REASON_START, begin_ns);
+    for (int t = 0; t < PS_TIER_COUNT; t++) record_memory(s, (ps_tier)t, begin_ns);
+}
+
+/* A wait for the ticket would take the copy's failure away from who waits for it later. */
+void ps_store_profile_settle(const ps_store *s)
+{
+    for (int32_t i = 0; i < s->n_flying; i++) {
+        const flight *f = &s->chunks[s->flying[i]].flight;
+        const bool on_disk = f->src == PS_TIER_DISK || f->dst == PS_TIER_DISK;
+        while (!(on_disk ? ps_disk_is_done(s->d.disk, f->ticket) : ps_stream_is_done(s->stream[f->link], f->ticket)))
+            nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+    }
+}

@@ -1,0 +1,50 @@
+/* hardware_table.h - hardware.def as data; used by the files of hardware_*.c only. */
+#ifndef PS_CONFIG_HARDWARE_TABLE_H
+#define PS_CONFIG_HARDWARE_TABLE_H
+
+#include "config/hardware.h"
+#include "config/option.h"
+
+typedef struct ps_hardware_key {
+    ps_option option;    /* STRING: its offset is that of a char array, see capacity */
+    size_t string_bytes; /* STRING: of that array */
+    bool is_required;    /* in a section that is there */
+} ps_hardware_key;
+
+/* A run of keys in the table; the first one, "", holds the keys of the top level. */
+typedef struct ps_hardware_section {
+    const char *key; /* "device.f32" */
+    const char *title, *text;
+    bool is_optional;
+    size_t present_offset; /* of a bool in ps_hardware; optional sections only */
+} ps_hardware_section;
+
+extern const ps_hardware_key ps_hardware_keys[];
+extern const int ps_hardware_n_keys;
+extern const ps_hardware_section ps_hardware_sections[];
+extern const int ps_hardware_n_sections;
+
+/* Positions in the tables; -1 when there is none of that name. */
+int ps_hardware_find_key(const char *key);
+int ps_hardware_find_section(const char *key);
+
+/* The section that a key, or a section within a section, belongs to. */
+int ps_hardware_section_of(const char *key);
+
+/* The key or section spelled most like `key`; false when none is near. */
+bool ps_hardware_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
+
+/* Required sections are always there. */
+bool ps_hardware_has_section(const ps_hardware *hw, int section);
+/* Take an optional section up, with the defaults of its keys, or away. */
+void ps_hardware_put_section(ps_hardware *hw, int section, bool is_present);
+
+/* A value of the key's type; strings are copied, and must fit. Strings that are returned are hw's. */
+void ps_hardware_store(const ps_hardware_key *key, ps_option_value value, ps_hardware *hw);
+ps_option_value ps_hardware_value(const ps_hardware_key *key, const ps_hardware *hw);
+
+/* The rule between keys that hw breaks: the key it is about, for a message and its place; NULL: none.
+ * problem reads "device.reserved_bytes = 5 ...". */
+const char *ps_hardware_conflict(const ps_hardware *hw, char *problem, size_t problem_bytes);
+
+#endif

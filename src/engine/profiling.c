@@ -1,0 +1,115 @@
+#include "engine/profiling.h"
+
+#include <stdio.h>
+
+#include "base/file.h"
+#include "engine/engine.h"
+#include "engine/profile_write.h"
+
+ps_status ps_profiling_open(ps_engine *e)
+{
+    const char *path = e->settings.profile_path;
+    if (path[0] == '\0' || !e->settings.training) return PS_OK;
+    ps_file_writer *trial = NULL;
+    const ps_status st = ps_file_writer_open(path, &trial);
+    if (st != PS_OK) return PS_FAIL(st, "profile.path cannot be written: %s", ps_last_error());
+    ps_file_writer_cancel(trial);
+    return ps_profile_create(NULL, &e->profiling.recorder);
+}
+
+static ps_status write_file(ps_engine *e, const char *path)
+{
+    const ps_profile_facts facts = {.title = e->settings.config_name,
+                                    .n_ranks = 1,
+                                    .blueprint = e->blueprint,
+                                    .budgets = e->settings.budgets,
+                                    .forecast = &e->forecast};
+    return ps_profile_write(e->profiling.recorder, &facts, path);
+}
+
+/* The file is a by-product: that it could not be written must not end the training. */
+static void end_recording(ps_engine *e)
+{
+    ps_profiling *p = &e->profiling;
+    ps_store_profile_settle(e->tiers.store);
+    ps_profile_stop(p->recorder);
+    p->has_ended = true;
+    p->is_written = write_file(e, e->settings.profile_path) == PS_OK;
+    snprintf(p->error, sizeof p->error, "%s", p->is_written ? "" : ps_last_error());
+}
+
+void ps_profiling_begin_step(ps_engine *e, int64_t step)
+{
+    ps_profiling *p = &e->profiling;
+    if (p->recorder == NULL || p->has_ended || step < e->settings.profile_steps[0]) return;
+    if (step > e->settings.profile_steps[1]) {
+        p->has_ended = true; /* resumed behind them */
+        return;
+    }
+    if (!ps_profile_is_on(p->recorder)) {
+        ps_profile_start(p->recorder);
+        ps_store_profile_start(e->tiers.store);
+    }
+    p->step = step;
+    p->begin_ns = ps_profile_now(p->recorder);
+}
+
+static void record_step(ps_profiling *p)
+{
+    ps_profile_add(p->recorder, &(ps_profile_record){.kind = PS_PROFILE_STEP,
+                                                     .chunk = -1,
+                                                     .begin_ns = p->begin_ns,
+                                                     .end_ns = ps_profile_now(p->recorder),
+                                                     .step = p->step});
+    p->last = p->step;
+    if (p->first == 0) p->first = p->step;
+    p->step = 0;
+}
+
+void ps_profiling_end_step(ps_engine *e)
+{
+    ps_profiling *p = &e->profiling;
+    if (p->step == 0) return;
+    record_step(p);
+    if (p->last >= e->settings.profile_steps[1] || ps_profile_is_full(p->recorder)) end_recording(e);
+}
+
+void ps_profiling_finish(ps_engine *e)
+{
+    ps_profiling *p = &e->profiling;
+    if (!ps_profile_is_on(p->recorder)) return;
+    if (p->step != 0) record_step(p); /* as far as it came */
+    end_recording(e);
+}
+
+void ps_profiling_close(ps_engine *e)
+{
+    ps_profile_destroy(e->profiling.recorder);
+    e->profiling.recorder = NULL;
+}
+
+/* ---- public ---- */
+
+void ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
+{
+    const ps_profiling *p = &e->profiling;
+    *out = (ps_profile_info){.path = e->settings.profile_path,
+                             .first_step = p->first,
+                             .last_step = p->last,
+                             .is_written = p->is_written,
+                             .error = p->error};
+}
+
+ps_status ps_engine_write_profile(ps_engine *e, const char *path)
+{
+    ps_profiling *p = &e->profiling;
+    if (p->recorder == NULL)
+        return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: nothing is recorded without profile.path");
+    if (p->first == 0)
+        return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: no step was recorded; profile.steps = [%lld, %lld]",
+                       (long long)e->settings.profile_steps[0], (long long)e->settings.profile_steps[1]);
+    if (ps_profile_is_on(p->recorder)) ps_store_profile_settle(e->tiers.store);
+    PS_TRY(write_file(e, path != NULL ? path : e->settings.profile_path));
+    if (path == NULL) p->is_written = true, p->error[0] = '\0';
+    return PS_OK;
+}

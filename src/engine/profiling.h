@@ -1,0 +1,27 @@
+/* profiling.h - which steps of an engine are recorded (profile.steps), and when the file (profile.path) is written. */
+#ifndef PS_ENGINE_PROFILING_H
+#define PS_ENGINE_PROFILING_H
+
+#include "base/profile.h"
+#include "patrickstar.h"
+
+typedef struct ps_profiling {
+    ps_profile *recorder;   /* NULL: no profile is wanted */
+    int64_t step, begin_ns; /* under way, recorded; 0: none */
+    int64_t first, last;    /* recorded and complete; 0: none */
+    bool has_ended;         /* nothing more is recorded */
+    bool is_written;        /* profile.path holds all that was recorded */
+    char error[512];        /* why not */
+} ps_profiling;
+
+/* Make the recorder, and try whether profile.path can be written: PS_EIO before the first step rather than after the last. */
+PS_NODISCARD ps_status ps_profiling_open(ps_engine *e);
+/* Optimizer step number `step` begins, or the one that began ends. */
+void ps_profiling_begin_step(ps_engine *e, int64_t step);
+void ps_profiling_end_step(ps_engine *e);
+/* Write what is not written yet; the tiers are still open. */
+void ps_profiling_finish(ps_engine *e);
+/* After the tiers were closed. */
+void ps_profiling_close(ps_engine *e);
+
+#endif

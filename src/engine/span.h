@@ -1,0 +1,59 @@
+/* span.h - with several ranks: which groups of chunks are gathered when, and released when.
+ *
+ * Chunk i belongs to rank i mod p. A group is p consecutive chunks, one of each rank (one chunk, with memory-saving
+ * communication). In each phase a group is gathered before the first operator that touches it and held until the last:
+ *
+ *     instruction    ...  gather_at ..... first =========== last ..... release_at ...
+ *     forward             all-gather --> |  operators read  |  others' chunks are dropped
+ *     backward            all-gather --> |  gradients overwrite  | reduce-scatter --> others' chunks are dropped
+ *
+ * What stands here is the same on all ranks: each calls the same collectives in the same order. */
+#ifndef PS_ENGINE_SPAN_H
+#define PS_ENGINE_SPAN_H
+
+#include "chunk/layout.h"
+#include "graph/plan.h"
+
+typedef struct ps_ranks {
+    int32_t rank, n;   /* n = 1: nothing is gathered */
+    bool saves_memory; /* with_mem_saving_comm: broadcast and reduce of single chunks */
+} ps_ranks;
+
+typedef struct ps_span {
+    int32_t chunk, n_chunks;                    /* the group: chunk .. chunk + n_chunks - 1 */
+    int32_t gather_at, first, last, release_at; /* instructions */
+    bool reduces;                               /* backward: its gradients are summed over the ranks */
+    int32_t moment;                             /* of gathering, in the trace */
+} ps_span;
+
+typedef enum ps_span_event_kind {
+    PS_SPAN_GATHER,  /* before the instruction: begin the all-gather */
+    PS_SPAN_AWAIT,   /* before it: wait for it */
+    PS_SPAN_REDUCE,  /* after it: begin the reduce-scatter */
+    PS_SPAN_RELEASE, /* after it: wait for that, drop the others' chunks */
+} ps_span_event_kind;
+
+typedef struct ps_span_event {
+    int32_t instr, span;
+    ps_span_event_kind kind;
+} ps_span_event;
+
+typedef struct ps_spans {
+    ps_span *spans; /* [n] by first */
+    int32_t n, capacity;
+    ps_span_event *events; /* [n_events] in the order in which they happen */
+    int32_t n_events;
+} ps_spans;
+
+static inline bool ps_ranks_owns(const ps_ranks *r, int32_t chunk)
+{
+    return chunk % r->n == r->rank;
+}
+
+/* ahead: a group is gathered while operators run on the one before it, and reduced while they run on the next: another group's
+ * memory for it. */
+PS_NODISCARD ps_status ps_spans_find(const ps_program *program, const ps_plan *plan, const ps_layout *layout,
+                                     const ps_ranks *ranks, bool ahead, ps_spans *out);
+void ps_spans_deinit(ps_spans *s);
+
+#endif

@@ -1,0 +1,133 @@
+#include "plan/advise.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "config/config.h"
+#include "plan/variation.h"
+
+#define GAIN_LEAST 1.02
+#define BATCH_DOUBLINGS 5
+
+typedef struct adviser {
+    const ps_config *config;
+    const ps_options *options;
+    const ps_hardware *hardware;
+    const ps_simulation *base;
+    ps_advice *advice;
+    int n;
+} adviser;
+
+/* The change, "key=value key=value", tried; *fits and *tokens_per_s. */
+static ps_status try_change(const adviser *a, const char *change, bool *fits, double *tokens_per_s)
+{
+    ps_variation v;
+    ps_simulation s;
+    char text[PS_ADVICE_TEXT_MAX], *rest = text;
+    snprintf(text, sizeof text, "%s", change);
+    ps_status st = ps_variation_init(&v, a->config, a->hardware);
+    for (char *word; st == PS_OK && (word = strsep(&rest, " ")) != NULL;) {
+        char *equals = strchr(word, '=');
+        PS_ASSERT(equals != NULL);
+        *equals = '\0';
+        st = ps_variation_set(&v, word, equals + 1);
+    }
+    if (st == PS_OK) st = ps_variation_simulate(&v, &s);
+    ps_variation_deinit(&v);
+    *fits = st == PS_OK && s.fits;
+    *tokens_per_s = *fits ? ps_simulation_tokens_per_s(&s) : 0;
+    return st;
+}
+
+/* Keep the change if it is worth it; *kept (may be NULL) says so. */
+__attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool *kept, const char *format, ...)
+{
+    char change[PS_ADVICE_TEXT_MAX];
+    bool fits;
+    double rate;
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(change, sizeof change, format, ap);
+    va_end(ap);
+    if (kept != NULL) *kept = false;
+    PS_TRY(try_change(a, change, &fits, &rate));
+    const double before = a->base->fits ? ps_simulation_tokens_per_s(a->base) : 0;
+    if (!fits || a->n == PS_ADVICE_MAX || rate < before * GAIN_LEAST) return PS_OK;
+    ps_advice *out = &a->advice[a->n++];
+    snprintf(out->change, sizeof out->change, "%s", change);
+    out->tokens_per_s = rate;
+    out->gain = before > 0 ? rate / before : 0;
+    if (kept != NULL) *kept = true;
+    return PS_OK;
+}
+
+/* ---- it does not fit ---- */
+
+static ps_status advise_fitting(adviser *a)
+{
+    const ps_options *o = a->options;
+    const bool checkpointing = o->activation_checkpointing_enabled;
+    const char *with = checkpointing ? "" : "activation_checkpointing.enabled=true ";
+    bool fits = false;
+    if (!checkpointing) PS_TRY(consider(a, &fits, "activation_checkpointing.enabled=true"));
+    for (int64_t B = a->base->B / 2; B >= 1 && !fits; B /= 2)
+        PS_TRY(consider(a, &fits, "%strain_micro_batch_size_per_gpu=%lld", with, (long long)B));
+    if (a->base->budgets.bytes[PS_TIER_DISK] == 0) PS_TRY(consider(a, NULL, "%smemory.disk=auto", with));
+    if (a->base->ranks.n > 1 && !o->client_opts_with_mem_saving_comm)
+        PS_TRY(consider(a, NULL, "%sclient.opts.with_mem_saving_comm=true", with));
+    fits = false;
+    for (int64_t B = a->base->B / 2; B >= 1 && !fits && a->base->ranks.n > 1; B /= 2)
+        PS_TRY(consider(a, &fits, "%sclient.opts.with_mem_saving_comm=true train_micro_batch_size_per_gpu=%lld", with,
+                        (long long)B));
+    fits = false;
+    for (int64_t n = 2; a->hardware != NULL && a->hardware->network.present && n <= 64 && !fits; n *= 2)
+        PS_TRY(consider(a, &fits, "hardware.n_nodes=%lld", (long long)(n * a->hardware->n_nodes)));
+    return PS_OK;
+}
+
+/* ---- it fits ---- */
+
+static ps_status advise_speed(adviser *a)
+{
+    const ps_options *o = a->options;
+    const int64_t device = a->base->budgets.bytes[PS_TIER_DEVICE];
+    if (o->activation_checkpointing_enabled) PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=false"));
+    int64_t B = a->base->B;
+    for (int i = 0; i < BATCH_DOUBLINGS; i++) {
+        B *= 2;
+        PS_TRY(consider(a, NULL, "train_micro_batch_size_per_gpu=%lld", (long long)B));
+    }
+    if (!o->activation_checkpointing_enabled)
+        PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=true train_micro_batch_size_per_gpu=%lld",
+                        (long long)(4 * a->base->B)));
+    if (a->base->ranks.n > 1)
+        PS_TRY(consider(a, NULL, "client.opts.with_mem_saving_comm=%s",
+                        o->client_opts_with_mem_saving_comm ? "false" : "true"));
+    if (a->base->dtype == PS_DTYPE_F32) PS_TRY(consider(a, NULL, "bf16.enabled=true"));
+    if (a->hardware == NULL || a->hardware->gpus_per_node == 0)
+        PS_TRY(consider(a, NULL, "memory.device=%lld", (long long)(2 * device)));
+    PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
+    if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
+    if (!o->optimizer_params_use_hybrid_adam) PS_TRY(consider(a, NULL, "optimizer.params.use_hybrid_adam=true"));
+    return PS_OK;
+}
+
+static int faster_first(const void *a, const void *b)
+{
+    const double x = ((const ps_advice *)a)->tokens_per_s, y = ((const ps_advice *)b)->tokens_per_s;
+    return (x < y) - (x > y);
+}
+
+ps_status ps_advise(const ps_config *config, const ps_hardware *hardware, const ps_simulation *base,
+                    ps_advice advice[PS_ADVICE_MAX], int *n)
+{
+    adviser a = {
+        .config = config, .options = ps_config_options(config), .hardware = hardware, .base = base, .advice = advice};
+    const ps_status st = base->fits ? advise_speed(&a) : advise_fitting(&a);
+    qsort(advice, (size_t)a.n, sizeof *advice, faster_first);
+    *n = a.n;
+    return st;
+}

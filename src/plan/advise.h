@@ -1,0 +1,20 @@
+/* advise.h - what to change: so that a plan fits, or so that it is faster. Every piece of advice was simulated. */
+#ifndef PS_PLAN_ADVISE_H
+#define PS_PLAN_ADVISE_H
+
+#include "plan/simulate.h"
+
+enum { PS_ADVICE_MAX = 16, PS_ADVICE_TEXT_MAX = 160 };
+
+typedef struct ps_advice {
+    char change[PS_ADVICE_TEXT_MAX]; /* "activation_checkpointing.enabled=true train_micro_batch_size_per_gpu=8" */
+    double tokens_per_s;             /* with it, of all ranks */
+    double gain;                     /* tokens_per_s over those of the plan; 0 when that does not fit */
+} ps_advice;
+
+/* At most PS_ADVICE_MAX, the best first. base: ps_simulate's answer for the same arguments. A plan that fits is given what makes it
+ * at least 2 % faster; one that does not, what fits. */
+PS_NODISCARD ps_status ps_advise(const ps_config *config, const ps_hardware *hardware, const ps_simulation *base,
+                                 ps_advice advice[PS_ADVICE_MAX], int *n);
+
+#endif

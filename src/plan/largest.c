@@ -1,0 +1,203 @@
+#include "plan/largest.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "plan/variation.h"
+
+/* Of PatrickStar's budgets: overall_gpu_mem_ratio and overall_cpu_mem_ratio; what its chunks waste, 3 to 9 %. */
+#define PATRICKSTAR_SHARE 0.8
+#define PATRICKSTAR_WASTE 1.05
+
+const char *ps_system_name(ps_system s)
+{
+    static const char *const names[PS_SYSTEM_COUNT] = {[PS_SYSTEM_OURS] = "pstar",
+                                                       [PS_SYSTEM_PATRICKSTAR] = "PatrickStar",
+                                                       [PS_SYSTEM_ZERO_OFFLOAD] = "ZeRO-Offload",
+                                                       [PS_SYSTEM_ZERO_3] = "ZeRO-3 offload",
+                                                       [PS_SYSTEM_DATA_PARALLEL] = "data parallel"};
+    return s < PS_SYSTEM_COUNT ? names[s] : "?";
+}
+
+const char *ps_system_rule(ps_system s)
+{
+    static const char *const rules[PS_SYSTEM_COUNT] = {
+        [PS_SYSTEM_OURS] = "simulated: 14 B a parameter over device, host and disk, in budgets used to the page",
+        [PS_SYSTEM_PATRICKSTAR] =
+            "14 B a parameter x 1.05 (chunks) over 0.8 of device and host memory, less activations and two groups "
+            "of chunks (its defaults and its README)",
+        [PS_SYSTEM_ZERO_OFFLOAD] =
+            "2 B a parameter on every device, 16 B a parameter on the host of each node (Ren et al. 2021)",
+        [PS_SYSTEM_ZERO_3] =
+            "2 B a parameter over all devices, 18 B a parameter over all hosts (PatrickStar's issues 26 and 69 for 16 "
+            "to 18 B)",
+        [PS_SYSTEM_DATA_PARALLEL] = "16 B a parameter on every device (Rajbhandari et al. 2020)"};
+    return s < PS_SYSTEM_COUNT ? rules[s] : "?";
+}
+
+/* ---- by rule ---- */
+
+static ps_status fits_by_rule(const ps_config *config, const ps_hardware *hw, ps_system system, int64_t *n_params,
+                              bool *fits, int64_t need[PS_RAM_TIER_COUNT])
+{
+    ps_simulation s;
+    PS_TRY(ps_simulate_sizes(config, hw, &s));
+    const double N = (double)s.n_params, p = (double)s.ranks.n, act = (double)s.non_model_bytes;
+    const double nodes = (double)hw->n_nodes, per_node = p / nodes;
+    const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
+    const double host = (double)(hw->host.bytes - hw->host.reserved_bytes);
+    double on_device = act, on_host = 0;
+    *n_params = s.n_params;
+    switch (system) {
+    case PS_SYSTEM_DATA_PARALLEL: on_device += 16 * N; break;
+    case PS_SYSTEM_ZERO_OFFLOAD: on_device += 2 * N, on_host = 16 * N; break;
+    case PS_SYSTEM_ZERO_3: on_device += 2 * N / p, on_host = 18 * N / nodes; break;
+    case PS_SYSTEM_PATRICKSTAR: {
+        /* chunks of about 1/280 of the model a rank (its search takes 88 to 312 Mi elements), two groups gathered */
+        const double chunk = N / 280 < 256e6 ? N / 280 : 256e6, groups = p > 1 ? 2 * p * 2 * chunk : 2 * 2 * chunk;
+        const double margin = PATRICKSTAR_SHARE * device - act - groups;
+        const double wanted = 14 * N * PATRICKSTAR_WASTE / nodes;
+        on_device = act + groups;
+        on_host = wanted - per_node * (margin > 0 ? margin : 0);
+        *fits = margin >= 0 && on_host <= PATRICKSTAR_SHARE * host;
+        if (need != NULL) need[PS_TIER_DEVICE] = (int64_t)on_device, need[PS_TIER_HOST] = (int64_t)on_host;
+        return PS_OK;
+    }
+    case PS_SYSTEM_OURS:
+    case PS_SYSTEM_COUNT: break;
+    }
+    if (need != NULL) need[PS_TIER_DEVICE] = (int64_t)on_device, need[PS_TIER_HOST] = (int64_t)on_host;
+    *fits = on_device <= device && on_host <= host;
+    return PS_OK;
+}
+
+ps_status ps_system_fits(const ps_config *config, const ps_hardware *hardware, ps_system system, bool *fits,
+                         int64_t need[PS_RAM_TIER_COUNT])
+{
+    int64_t n_params;
+    ps_simulation s;
+    if (system != PS_SYSTEM_OURS) return fits_by_rule(config, hardware, system, &n_params, fits, need);
+    PS_TRY(ps_simulate(config, hardware, false, &s));
+    *fits = s.fits;
+    for (int t = 0; need != NULL && t < PS_RAM_TIER_COUNT; t++) need[t] = s.forecast.peak_bytes[t];
+    return PS_OK;
+}
+
+/* ---- shapes of a family ---- */
+
+typedef struct family {
+    const char *name;
+    int64_t column_weights; /* parameters of a block / hidden_size^2 */
+    bool is_gated;          /* inner width 8/3 hidden_size in multiples of 256 */
+} family;
+
+static const family families[] = {{"gpt2", 12, false}, {"llama", 12, true}, {"bert", 12, false}};
+static const int64_t widths[] = {256,  384,  512,  768,  1024, 1280, 1536,  2048,  2560,  3072,  3584,
+                                 4096, 5120, 6144, 7168, 8192, 9216, 10240, 12288, 14336, 16384, 20480};
+
+#define HEAD_COLUMNS 128
+#define COLUMNS_A_LAYER_MIN 24
+#define COLUMNS_A_LAYER_MAX 400
+
+/* The configuration without its model section, but of this shape. */
+static ps_status shape_init(ps_variation *v, const ps_config *config, const ps_hardware *hw, const family *f,
+                            int64_t width, int64_t n_layers)
+{
+    char *text = NULL;
+    *v = (ps_variation){.hardware = *hw, .has_hardware = true};
+    PS_TRY(ps_config_dump_json(config, &text));
+    json_t *root = json_loads(text, 0, NULL);
+    ps_free(text);
+    const int64_t T = ps_config_sequence_length(ps_config_options(config));
+    json_t *model =
+        json_pack("{s:s, s:I, s:I, s:I, s:I}", "type", f->name, "hidden_size", (json_int_t)width, "num_hidden_layers",
+                  (json_int_t)n_layers, "num_attention_heads", (json_int_t)ps_max_i64(1, width / HEAD_COLUMNS),
+                  "max_position_embeddings", (json_int_t)T);
+    if (f->is_gated)
+        json_object_set_new(model, "intermediate_size", json_integer((json_int_t)ps_round_up(width * 8 / 3, 256)));
+    json_object_set_new(root, "model", model);
+    char *changed = json_dumps(root, 0);
+    json_decref(root);
+    if (changed == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a configuration");
+    const ps_status st = ps_config_parse(changed, "configuration", &v->config);
+    free(changed);
+    return st;
+}
+
+typedef struct search {
+    const ps_config *config;
+    const ps_hardware *hardware;
+    const family *family;
+    ps_system system;
+    ps_largest *best;
+} search;
+
+static ps_status try_shape(const search *s, int64_t width, int64_t n_layers, bool *fits)
+{
+    ps_variation v;
+    ps_largest found = {.hidden_size = width, .n_layers = n_layers};
+    ps_status st = shape_init(&v, s->config, s->hardware, s->family, width, n_layers);
+    *fits = false;
+    if (st == PS_OK && s->system == PS_SYSTEM_OURS) {
+        st = ps_variation_simulate(&v, &found.simulation);
+        *fits = found.simulation.fits;
+        found.n_params = found.simulation.n_params;
+    } else if (st == PS_OK) {
+        st = fits_by_rule(v.config, &v.hardware, s->system, &found.n_params, fits, NULL);
+    }
+    ps_variation_deinit(&v);
+    if (st == PS_OK && *fits && found.n_params > s->best->n_params) *s->best = found;
+    return st;
+}
+
+/* Layers that 14 bytes a parameter in all the memory there is would allow: more cannot fit. */
+static int64_t most_layers(const search *s, int64_t width)
+{
+    const ps_hardware *h = s->hardware;
+    const int64_t a_node = ps_hardware_devices_per_node(h) * h->device.bytes + h->host.bytes +
+                           (h->disk.present && ps_config_options(s->config)->memory_disk != 0 ? h->disk.bytes : 0);
+    const double n_params = (double)h->n_nodes * (double)a_node / 14;
+    const double layers = n_params / ((double)s->family->column_weights * (double)width * (double)width);
+    return layers < 1 ? 1 : layers > 4096 ? 4096 : (int64_t)layers;
+}
+
+static ps_status search_width(const search *s, int64_t width)
+{
+    int64_t low = ps_max_i64(1, width / COLUMNS_A_LAYER_MAX), high = ps_max_i64(1, width / COLUMNS_A_LAYER_MIN);
+    high = ps_min_i64(high, most_layers(s, width));
+    /* no need to look at models smaller than the best */
+    const int64_t at_least = s->best->n_layers * s->best->hidden_size / width * s->best->hidden_size / width;
+    low = ps_max_i64(low, at_least);
+    if (high < low) return PS_OK;
+    bool fits;
+    PS_TRY(try_shape(s, width, low, &fits));
+    if (!fits) return PS_OK;
+    PS_TRY(try_shape(s, width, high, &fits));
+    if (fits) return PS_OK;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        PS_TRY(try_shape(s, width, middle, &fits));
+        if (fits)
+            low = middle;
+        else
+            high = middle;
+    }
+    return PS_OK;
+}
+
+ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, const char *name, ps_system system,
+                          ps_largest *out)
+{
+    *out = (ps_largest){0};
+    search s = {.config = config, .hardware = hardware, .system = system, .best = out};
+    for (size_t i = 0; i < PS_ARRAY_LEN(families); i++)
+        if (strcmp(families[i].name, name) == 0) s.family = &families[i];
+    if (s.family == NULL)
+        return PS_FAIL(PS_EINVAL, "no family '%s' of models is known: expected gpt2, llama or bert", name);
+    /* from wide to narrow: the best is found early, and what cannot be larger is not tried */
+    for (size_t i = PS_ARRAY_LEN(widths); i-- > 0;) PS_TRY(search_width(&s, widths[i]));
+    return PS_OK;
+}

@@ -1,0 +1,158 @@
+#include "plan/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/profile_write.h"
+#include "engine/staging.h"
+#include "model/model.h"
+
+typedef struct simulating {
+    ps_settings settings;
+    ps_program *program;
+    ps_plan *plan;
+    ps_blueprint *blueprint;
+    ps_simulation *out;
+} simulating;
+
+static ps_status take_refusal(ps_simulation *s, ps_status st)
+{
+    if (st != PS_EBUDGET) return st;
+    s->fits = false;
+    strncpy(s->refusal, ps_last_error(), sizeof s->refusal - 1);
+    return PS_OK;
+}
+
+static void describe_request(const simulating *m)
+{
+    const ps_settings *s = &m->settings;
+    ps_simulation *o = m->out;
+    o->B = s->B;
+    o->T = s->T;
+    o->accumulation = s->accumulation;
+    o->dtype = s->dtype;
+    o->ranks = s->ranks;
+    o->budgets = s->budgets;
+    o->rates = s->rates;
+    o->checkpointing = s->checkpointing;
+}
+
+static void describe_model(const simulating *m)
+{
+    ps_simulation *o = m->out;
+    for (int32_t t = 0; t < m->program->n_params; t++) o->n_params += m->program->params[t].elements;
+    o->non_model_bytes = m->plan->non_model_bytes;
+    for (int32_t i = 0; i < m->plan->n_instrs; i++)
+        o->step_flops += m->plan->instrs[i].flops * (double)m->settings.accumulation;
+}
+
+static void describe_blueprint(const simulating *m)
+{
+    const ps_blueprint *b = m->blueprint;
+    ps_simulation *o = m->out;
+    o->fits = true;
+    o->model_data_bytes = ps_blueprint_model_data_bytes(b);
+    o->chunk_elements = b->layout->chunk_elements;
+    o->n_chunks = b->layout->n_chunks;
+    o->chunk_waste = ps_layout_waste(b->layout);
+    o->variant = b->variant;
+    o->staging_bytes = m->settings.staging_bytes;
+    o->staging_tier = ps_tiers_staging_tier(&m->settings.budgets);
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) {
+        if (!ps_blueprint_owns(b, c)) continue;
+        o->n_local_chunks++;
+        o->n_host_updates += b->adam_tier[c] == PS_TIER_HOST;
+    }
+    o->n_resident_updates = b->n_adam_resident;
+}
+
+static ps_status begin(simulating *m, const ps_config *config, const ps_hardware *hardware, ps_simulation *out)
+{
+    *m = (simulating){.out = out};
+    *out = (ps_simulation){0};
+    ps_settings *s = &m->settings;
+    PS_TRY(ps_settings_read(config, true, s));
+    if (hardware != NULL) PS_TRY(ps_settings_use_hardware(s, config, hardware));
+    ps_kernels_set_threads(s->threads);
+    describe_request(m);
+    const ps_plan_options o = ps_settings_plan_options(s);
+    PS_TRY(ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, s->B, s->T, &m->program));
+    PS_TRY(ps_plan_create(m->program, &o, &m->plan));
+    describe_model(m);
+    return PS_OK;
+}
+
+static void end(simulating *m)
+{
+    ps_blueprint_destroy(m->blueprint);
+    ps_plan_destroy(m->plan);
+    ps_program_destroy(m->program);
+}
+
+ps_status ps_simulate_sizes(const ps_config *config, const ps_hardware *hardware, ps_simulation *out)
+{
+    simulating m;
+    const ps_status st = begin(&m, config, hardware, out);
+    end(&m);
+    return st;
+}
+
+ps_status ps_simulate(const ps_config *config, const ps_hardware *hardware, bool explain, ps_simulation *out)
+{
+    simulating m;
+    ps_status st = begin(&m, config, hardware, out);
+    ps_settings *s = &m.settings;
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out->forecast);
+    if (st == PS_EBUDGET && explain)
+        st = ps_trial_explain(s, ps_model_from_config, (void *)(uintptr_t)config, m.program, m.plan);
+    if (st == PS_OK) describe_blueprint(&m);
+    end(&m);
+    return take_refusal(out, st);
+}
+
+static ps_status write_profile(const simulating *m, const char *title, const char *path)
+{
+    ps_profile *p = NULL;
+    const ps_settings *s = &m->settings;
+    const ps_profile_facts facts = {.title = title,
+                                    .simulated = true,
+                                    .rank = s->ranks.rank,
+                                    .n_ranks = s->ranks.n,
+                                    .blueprint = m->blueprint,
+                                    .budgets = s->budgets,
+                                    .forecast = &m->out->forecast};
+    PS_TRY(ps_profile_create(NULL, &p));
+    /* the last two of those that were tried: the state repeats */
+    const int64_t last = ps_max_i64(2, m->out->forecast.steps);
+    ps_status st = ps_trial_record(m->blueprint, &s->budgets, last - 1, last, p);
+    if (st == PS_OK) st = ps_profile_write(p, &facts, path);
+    ps_profile_destroy(p);
+    return st;
+}
+
+ps_status ps_simulate_profile(const ps_config *config, const ps_hardware *hardware, const char *title, const char *path)
+{
+    simulating m;
+    ps_simulation out;
+    ps_settings *s = &m.settings;
+    ps_status st = begin(&m, config, hardware, &out);
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out.forecast);
+    if (st == PS_OK) st = write_profile(&m, title, path);
+    end(&m);
+    return st;
+}
+
+double ps_simulation_step_s(const ps_simulation *s)
+{
+    return (double)s->forecast.step.all_ns * 1e-9;
+}
+
+double ps_simulation_tokens_per_s(const ps_simulation *s)
+{
+    return (double)(s->B * s->T * s->accumulation * s->ranks.n) / ps_simulation_step_s(s);
+}
+
+double ps_simulation_flops_per_s(const ps_simulation *s, int factor)
+{
+    return (double)factor * (double)s->n_params * ps_simulation_tokens_per_s(s) / (double)s->ranks.n;
+}

@@ -1,0 +1,64 @@
+/* simulate.h - does it fit, and how fast will it be: the engine's own step on tiers without memory.
+ *
+ * A simulation is what ps_initialize_engine does before it takes any memory: the program is recorded, planned, cut into chunks, and
+ * steps are run on simulated tiers until they repeat. So what it says of peaks and moved bytes is what a run does; its time is
+ * that of the timeline, as good as the rates it was given. Of several ranks it runs rank 0, which owns most. */
+#ifndef PS_PLAN_SIMULATE_H
+#define PS_PLAN_SIMULATE_H
+
+#include "config/hardware.h"
+#include "engine/trial.h"
+
+typedef struct ps_simulation {
+    bool fits;
+    char refusal[2048]; /* when it does not: the moment that needs most, bytes, what would fit */
+
+    /* what was asked */
+    int64_t B, T, accumulation;
+    ps_dtype dtype;
+    ps_ranks ranks;
+    ps_budgets budgets; /* of one rank */
+    ps_rates rates;
+    bool checkpointing;
+
+    /* the model */
+    int64_t n_params;
+    int64_t model_data_bytes; /* of all ranks */
+    double step_flops;        /* of one rank's step: all operators, with recomputation, without updates */
+
+    /* when it fits */
+    int64_t chunk_elements;
+    int32_t n_chunks;
+    double chunk_waste;
+    ps_variant variant;
+    int32_t n_resident_updates, n_host_updates,
+        n_local_chunks;      /* of this rank: updated from device memory for good, on the host */
+    int64_t non_model_bytes; /* activations and workspace at most */
+    int64_t staging_bytes;
+    ps_tier staging_tier;
+    ps_forecast forecast;
+} ps_simulation;
+
+/* hardware NULL: budgets and rates of the configuration, one rank. Else "auto" budgets and all rates are the hardware's, and there is
+ * a rank for each of its devices. A refusal for memory is PS_OK with fits = false; explain says whether changes that would fit
+ * are searched for then (seconds). PS_EINVAL: options or hardware that cannot be. */
+PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_hardware *hardware, bool explain,
+                                   ps_simulation *out);
+
+/* ps_simulate of what fits, and a profile (doc/profile.md) of two of its steps in estimated time, written to path. title: what the
+ * plan is called in it. PS_EBUDGET when it does not fit, PS_EIO. */
+PS_NODISCARD ps_status ps_simulate_profile(const ps_config *config, const ps_hardware *hardware, const char *title,
+                                           const char *path);
+
+/* The same as far as it does not depend on memory: what was asked, the model, non_model_bytes. fits stays false. */
+PS_NODISCARD ps_status ps_simulate_sizes(const ps_config *config, const ps_hardware *hardware, ps_simulation *out);
+
+/* Seconds of a step; tokens a second, of all ranks. */
+double ps_simulation_step_s(const ps_simulation *s);
+double ps_simulation_tokens_per_s(const ps_simulation *s);
+
+/* Arithmetic a second of one rank by the rule "factor N a token", N all parameters, embeddings too: 6 is what training needs (Kaplan
+ * et al. 2020), 8 is PatrickStar's and DeepSpeed's figure, which counts the recomputation of activation checkpointing as well. */
+double ps_simulation_flops_per_s(const ps_simulation *s, int factor);
+
+#endif

@@ -1,0 +1,95 @@
+#include "plan/simulation_json.h"
+
+static json_t *bytes_json(int64_t bytes)
+{
+    return json_integer((json_int_t)bytes);
+}
+
+static json_t *use_json(const ps_use *u)
+{
+    json_t *o = json_object();
+    for (int l = 0; l < PS_LIST_COUNT; l++)
+        json_object_set_new(o, ps_list_name((ps_list)l), bytes_json(u->list_bytes[l]));
+    json_object_set_new(o, "activations_and_workspace", bytes_json(u->non_model_bytes));
+    json_object_set_new(o, "staging", bytes_json(u->other_bytes));
+    return o;
+}
+
+static json_t *tiers_json(const ps_simulation *s)
+{
+    json_t *tiers = json_object();
+    for (int t = 0; t < PS_TIER_COUNT; t++) {
+        json_t *tier = json_object();
+        json_object_set_new(tier, "budget_bytes", bytes_json(s->budgets.bytes[t]));
+        if (s->fits) json_object_set_new(tier, "peak_bytes", bytes_json(s->forecast.peak_bytes[t]));
+        if (s->fits && t < PS_RAM_TIER_COUNT) json_object_set_new(tier, "at_peak", use_json(&s->forecast.peak[t]));
+        json_object_set_new(tiers, ps_tier_name((ps_tier)t), tier);
+    }
+    return tiers;
+}
+
+static json_t *links_json(const ps_simulation *s)
+{
+    json_t *links = json_object();
+    const ps_step_time *t = &s->forecast.step;
+    for (int l = 0; l < PS_LINK_COUNT; l++)
+        json_object_set_new(links, ps_link_name((ps_link)l),
+                            json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)s->forecast.moved_bytes[l],
+                                      "busy_seconds", (double)t->busy_ns[l] * 1e-9, "wait_seconds",
+                                      (double)t->wait_ns[l] * 1e-9));
+    return links;
+}
+
+static void add_step(json_t *o, const ps_simulation *s)
+{
+    const ps_step_time *t = &s->forecast.step;
+    json_object_set_new(o, "chunks",
+                        json_pack("{s:I, s:i, s:f, s:i, s:i, s:i}", "elements", (json_int_t)s->chunk_elements, "count",
+                                  s->n_chunks, "waste", s->chunk_waste, "of_a_rank", s->n_local_chunks,
+                                  "updated_on_host", s->n_host_updates, "resident_on_device", s->n_resident_updates));
+    json_object_set_new(o, "step",
+                        json_pack("{s:f, s:f, s:f, s:s, s:f, s:f, s:f}", "seconds", ps_simulation_step_s(s),
+                                  "compute_seconds", (double)t->compute_ns * 1e-9, "lost_to_copies_seconds",
+                                  (double)t->lost_ns * 1e-9, "critical", ps_step_time_critical(&s->forecast.step),
+                                  "tokens_per_second", ps_simulation_tokens_per_s(s), "flops_6N_per_second",
+                                  ps_simulation_flops_per_s(s, 6), "flops_8N_per_second",
+                                  ps_simulation_flops_per_s(s, 8)));
+    json_object_set_new(o, "moved", links_json(s));
+    json_object_set_new(o, "simulated_steps", bytes_json(s->forecast.steps));
+    json_object_set_new(o, "updates_deferred", json_boolean(s->variant.deferred));
+}
+
+json_t *ps_simulation_json(const ps_simulation *s)
+{
+    json_t *o =
+        json_pack("{s:b, s:I, s:I, s:s, s:i, s:I, s:I, s:I}", "fits", s->fits, "parameters", (json_int_t)s->n_params,
+                  "model_data_bytes", (json_int_t)s->model_data_bytes, "format", ps_dtype_name(s->dtype), "ranks",
+                  (int)s->ranks.n, "micro_batch", (json_int_t)s->B, "sequence_length", (json_int_t)s->T,
+                  "gradient_accumulation_steps", (json_int_t)s->accumulation);
+    if (o == NULL) return NULL;
+    json_object_set_new(o, "tiers", tiers_json(s));
+    if (s->fits)
+        add_step(o, s);
+    else
+        json_object_set_new(o, "refusal", json_string(s->refusal));
+    return o;
+}
+
+json_t *ps_advice_json(const ps_advice *advice, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "change", advice[i].change, "tokens_per_second",
+                                              advice[i].tokens_per_s, "gain", advice[i].gain));
+    return list;
+}
+
+json_t *ps_largest_json(const ps_largest *l, ps_system system)
+{
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I}", "system", ps_system_name(system), "rule", ps_system_rule(system),
+                          "parameters", (json_int_t)l->n_params, "hidden_size", (json_int_t)l->hidden_size, "layers",
+                          (json_int_t)l->n_layers);
+    if (o != NULL && system == PS_SYSTEM_OURS && l->n_params > 0)
+        json_object_set_new(o, "plan", ps_simulation_json(&l->simulation));
+    return o;
+}

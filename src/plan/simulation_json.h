@@ -1,0 +1,15 @@
+/* simulation_json.h - a simulation as JSON, for other programs. */
+#ifndef PS_PLAN_SIMULATION_JSON_H
+#define PS_PLAN_SIMULATION_JSON_H
+
+#include <jansson.h>
+
+#include "plan/advise.h"
+#include "plan/largest.h"
+
+/* New references; NULL when there is no memory. Sizes are bytes, times seconds, keys as in doc/plan.md. */
+json_t *ps_simulation_json(const ps_simulation *s);
+json_t *ps_advice_json(const ps_advice *advice, int n);
+json_t *ps_largest_json(const ps_largest *l, ps_system system);
+
+#endif

@@ -1,0 +1,41 @@
+#include "plan/variation.h"
+
+#include <string.h>
+
+#define HARDWARE_PREFIX "hardware."
+
+ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_hardware *hardware)
+{
+    char *text = NULL;
+    *v = (ps_variation){.has_hardware = hardware != NULL};
+    if (hardware != NULL) v->hardware = *hardware;
+    PS_TRY(ps_config_dump_json(config, &text));
+    const ps_status st = ps_config_parse(text, "configuration", &v->config);
+    ps_free(text);
+    return st;
+}
+
+void ps_variation_deinit(ps_variation *v)
+{
+    ps_config_destroy(v->config);
+    *v = (ps_variation){0};
+}
+
+ps_status ps_variation_set(ps_variation *v, const char *key, const char *value)
+{
+    const size_t n = strlen(HARDWARE_PREFIX);
+    if (strncmp(key, HARDWARE_PREFIX, n) != 0) return ps_config_set(v->config, key, value);
+    if (!v->has_hardware) return PS_FAIL(PS_EINVAL, "%s: no hardware is described", key);
+    return ps_hardware_set(&v->hardware, key + n, value);
+}
+
+ps_status ps_variation_simulate(const ps_variation *v, ps_simulation *out)
+{
+    ps_status st = ps_config_validate(v->config);
+    if (st == PS_OK && v->has_hardware) st = ps_hardware_check(&v->hardware);
+    if (st == PS_OK) st = ps_simulate(v->config, v->has_hardware ? &v->hardware : NULL, false, out);
+    if (st != PS_EINVAL && st != PS_ENOSYS) return st;
+    *out = (ps_simulation){0};
+    strncpy(out->refusal, ps_last_error(), sizeof out->refusal - 1);
+    return PS_OK;
+}

@@ -1,0 +1,23 @@
+/* variation.h - the same plan with something changed: a configuration and hardware of its own. */
+#ifndef PS_PLAN_VARIATION_H
+#define PS_PLAN_VARIATION_H
+
+#include "plan/simulate.h"
+
+typedef struct ps_variation {
+    ps_config *config;
+    ps_hardware hardware;
+    bool has_hardware;
+} ps_variation;
+
+/* Copies; hardware may be NULL. PS_ENOMEM_HOST. */
+PS_NODISCARD ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_hardware *hardware);
+void ps_variation_deinit(ps_variation *v); /* an empty one is accepted */
+
+/* "train_micro_batch_size_per_gpu", "8", or a key of the hardware: "hardware.n_nodes", "2". */
+PS_NODISCARD ps_status ps_variation_set(ps_variation *v, const char *key, const char *value);
+
+/* ps_simulate without explaining. A refusal of the options themselves (PS_EINVAL, PS_ENOSYS) is "does not fit" here. */
+PS_NODISCARD ps_status ps_variation_simulate(const ps_variation *v, ps_simulation *out);
+
+#endif

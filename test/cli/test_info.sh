@@ -1,0 +1,28 @@
+#!/bin/sh
+# pstar info --measure writes a hardware description that loads again, or nothing.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+
+expect 0 "$pstar" info
+says out "GPU "
+expect 0 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work"
+for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768 x 3072" "product bf16" "block bf16" \
+    "copy: host to device" "copy: both ways at once" "disk: writing" "disk: reading" "computing lost"; do
+    says out "$figure"
+done
+says out "$work/me.json has them for planning"
+for key in '"gpus_per_node": 0' '"memory_bytes_per_s": ' '"bf16": {' '"adam_fraction": ' '"to_device_bytes_per_s": ' \
+    '"compute_interference": ' '"disk": {' 'Measured by pstar info --measure on' '"op_latency_ns": '; do
+    grep -qF "$key" "$work/me.json" || fail "not written: $key"
+done
+[ "$(find "$work" -name '*.tmp*' -o -name '*.chunks' | wc -l)" -eq 0 ] || fail "left over: $(ls "$work")"
+
+# what cannot be written, or measured, is said at once and leaves an older file as it was
+cp "$work/me.json" "$work/before.json"
+expect 3 "$pstar" info --quick --measure "$work/absent/me.json" --disk-path "$work"
+says err "absent"
+expect 3 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work/none"
+says err "none"
+cmp "$work/me.json" "$work/before.json" || fail "changed"
+expect 2 "$pstar" info --quick extra

@@ -1,0 +1,170 @@
+/* ps_dump_memory_stats: its numbers are the engine's, and it is there when a moment finds no room. */
+#include "engine/engine_fixture.h"
+
+#include "base/bytes.h"
+#include "engine/engine.h"
+#include "engine/memory_dump.h"
+
+enum { B = 2, T = 16 };
+
+/* The words of the line that begins with `name`, after it: as many as wanted. */
+static void words_of(const char *text, const char *name, char words[][32], int n)
+{
+    char line_start[64];
+    snprintf(line_start, sizeof line_start, "\n%s ", name);
+    const char *at = strstr(text, line_start);
+    if (at == NULL) fail_msg("no line %s in:\n%s", name, text);
+    at += strlen(line_start);
+    for (int i = 0; i < n; i++) {
+        at += strspn(at, " ");
+        snprintf(words[i], sizeof words[i], "%.*s", (int)strcspn(at, " \n"), at);
+        at += strcspn(at, " \n");
+    }
+}
+
+static void assert_bytes(const char *text, const char *name, int64_t device, int64_t host, int64_t disk)
+{
+    const int64_t expected[] = {device, host, disk};
+    char words[6][32], number[PS_BYTES_TEXT_MAX];
+    words_of(text, name, words, 6);
+    for (int i = 0, w = 0; i < 3; i++) {
+        char found[80];
+        const bool none = strcmp(words[w], "-") == 0;
+        snprintf(found, sizeof found, none ? "%s" : "%s %s", words[w], words[w + !none]);
+        w += none ? 1 : 2;
+        assert_string_equal(found, expected[i] == 0 ? "-" : ps_bytes_format(expected[i], number));
+    }
+}
+
+static int64_t count_of(const char *text, const char *name, int list)
+{
+    char words[PS_LIST_COUNT][32];
+    words_of(text, name, words, PS_LIST_COUNT);
+    return strtoll(words[list], NULL, 10);
+}
+
+static void forward(ps_engine *e, ps_status expected)
+{
+    int32_t tokens[B * T], targets[B * T];
+    fill_batch(tokens, targets, B, T, TINY_VOCABULARY, 0);
+    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), expected);
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("bf16.enabled=true", "memory.device=750KB", "memory.host=300KB", "memory.disk=20MB",
+                        "default_chunk_size=4096", "train.save_interval=2", "memory.save_buffer=16KiB");
+    ps_engine *e = engine_of(c);
+    forward(e, PS_OK);
+    assert_ok(ps_backward(e));
+    assert_ok(ps_step(e));
+    char *text = NULL;
+    assert_ok(ps_dump_memory_stats(e, &text));
+    ps_memory_info m;
+    ps_engine_get_memory_info(e, &m);
+    assert_bytes(text, "budget", m.device_budget_bytes / 4096 * 4096, m.host_budget_bytes / 4096 * 4096,
+                 m.disk_budget_bytes);
+    assert_bytes(text, "peak", m.device_peak_bytes, m.host_peak_bytes, m.disk_peak_bytes);
+    assert_bytes(text, "in use", m.device_used_bytes, m.host_used_bytes, m.disk_used_bytes);
+    assert_bytes(text, "  staging", 0, 16 * PS_KIB, 0);
+    assert_bytes(text, "  other", 0, 0, 0);
+    const ps_store *s = e->tiers.store;
+    int64_t device = ps_store_get_stats(s).non_model_bytes;
+    assert_bytes(text, "  activations", device, 0, 0);
+    for (int list = 0; list < PS_LIST_COUNT; list++) {
+        char name[32];
+        snprintf(name, sizeof name, "  %s", ps_list_name((ps_list)list));
+        const int64_t bytes = ps_store_list_bytes(s, (ps_list)list, PS_TIER_DEVICE);
+        assert_bytes(text, name, bytes, ps_store_list_bytes(s, (ps_list)list, PS_TIER_HOST),
+                     ps_store_list_bytes(s, (ps_list)list, PS_TIER_DISK));
+        device += bytes;
+        int64_t in_states = 0;
+        for (int state_no = 0; state_no < PS_STATE_COUNT; state_no++)
+            in_states += count_of(text, ps_state_name((ps_state)state_no), list);
+        assert_int_equal(in_states, count_of(text, "all", list));
+        assert_int_equal(count_of(text, "all", list), list == PS_LIST_GRAD ? 0 : m.n_chunks);
+    }
+    assert_int_equal(device, m.device_used_bytes);
+    assert_non_null(strstr(text, "disk write"));
+    assert_non_null(strstr(text, "loss backward (backward)"));
+    assert_string_equal(ps_last_memory_dump(), "");
+    ps_free(text);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void test_refused_model(void **state)
+{
+    (void)state;
+    ps_engine *e = NULL;
+    ps_config *c = TINY("bf16.enabled=true", "memory.device=200KB", "memory.disk=20MB", "default_chunk_size=4096");
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    assert_memory_equal(ps_last_memory_dump(), "no room in moment ", 18);
+    assert_bytes(ps_last_memory_dump(), "budget", 200000 / 4096 * 4096, 0, 20000000);
+    assert_true(count_of(ps_last_memory_dump(), "content on device", PS_LIST_PARAM16) > 0);
+    assert_int_equal(count_of(ps_last_memory_dump(), "HOLD", PS_LIST_MASTER), /* created by the trial */
+                     count_of(ps_last_memory_dump(), "all", PS_LIST_MASTER));
+    ps_config_destroy(c);
+    /* too little to create even the parameters */
+    c = TINY("memory.device=300KB", "default_chunk_size=4096");
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    assert_memory_equal(ps_last_memory_dump(), "no room while parameters are created", 36);
+    ps_config_destroy(c);
+    /* the next engine begins without */
+    c = TINY("memory.device=64MB");
+    e = engine_of(c);
+    assert_string_equal(ps_last_memory_dump(), "");
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* Somebody else takes device memory behind the engine's back, so that a step fails although the plan fits. */
+static void test_failure_in_a_step(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("memory.device=64MB", "default_chunk_size=4096");
+    ps_engine *e = engine_of(c);
+    ps_device *device = e->tiers.ram[PS_TIER_DEVICE];
+    const int64_t taken = ps_device_free_bytes(device);
+    void *block = NULL;
+    assert_ok(ps_device_alloc(device, taken, &block));
+    forward(e, PS_EBUDGET);
+    assert_non_null(strstr(ps_last_memory_dump(), "no room in moment 2, transformer.wte forward (forward)"));
+    assert_bytes(ps_last_memory_dump(), "  other", taken, 0, 0);
+    char *text = NULL; /* a failed engine answers too */
+    assert_ok(ps_dump_memory_stats(e, &text));
+    assert_bytes(text, "  other", taken, 0, 0);
+    ps_free(text);
+    ps_device_free(device, block, taken);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* A wide table is cut, never written past its end. */
+static void test_length(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("memory.device=64MB", "default_chunk_size=2048");
+    ps_engine *e = engine_of(c);
+    char text[PS_MEMORY_DUMP_MAX + 8];
+    memset(text, 'x', sizeof text);
+    ps_memory_dump_write(e->blueprint, &e->tiers, text);
+    assert_in_range(strlen(text), 1500, PS_MEMORY_DUMP_MAX - 1000); /* what names of ordinary models leave free */
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_refused_model),
+        cmocka_unit_test(test_failure_in_a_step),
+        cmocka_unit_test(test_length),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,343 @@
+/* Plans beside runs: peaks and moved bytes are those of the run; several ranks; advice that holds; the largest model. */
+#include "engine/engine_fixture.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "base/file.h"
+#include "config/config.h"
+#include "plan/advise.h"
+#include "plan/largest.h"
+#include "plan/variation.h"
+#include "temp_folder.h"
+
+#define BF16 "bf16.enabled=true"
+
+/* Two GPUs of 8 MB in each of two nodes. */
+static const char hardware_text[] =
+    "{\"name\": \"test bed\", \"n_nodes\": 2, \"gpus_per_node\": 2,"
+    " \"device\": {\"bytes\": \"8MB\", \"memory_bytes_per_s\": 1e11, \"op_latency_ns\": 1000,"
+    "              \"bf16\": {\"flop_per_s\": 1e12, \"achievable_fraction\": 0.5}},"
+    " \"host\": {\"bytes\": \"64MB\", \"memory_bytes_per_s\": 2e10, \"adam_fraction\": 0.8},"
+    " \"link\": {\"to_device_bytes_per_s\": 1e10, \"to_host_bytes_per_s\": 1e10, \"latency_ns\": 1000, "
+    "\"full_duplex\": true},"
+    " \"interconnect\": {\"bytes_per_s\": 5e10, \"latency_ns\": 2000},"
+    " \"network\": {\"bytes_per_s\": 1e10, \"latency_ns\": 5000}}";
+
+static ps_hardware test_bed(int64_t n_nodes, int64_t gpus_per_node)
+{
+    ps_hardware hw;
+    assert_ok(ps_hardware_parse(hardware_text, "test bed", &hw));
+    hw.n_nodes = n_nodes;
+    hw.gpus_per_node = gpus_per_node;
+    assert_ok(ps_hardware_check(&hw));
+    return hw;
+}
+
+static void one_step(ps_engine *e, int64_t index)
+{
+    int32_t tokens[64 * 16], targets[64 * 16];
+    int64_t B, T, K;
+    ps_engine_get_shape(e, &B, &T, &K, NULL);
+    assert_true(B * T <= (int64_t)PS_ARRAY_LEN(tokens));
+    for (int64_t k = 0; k < K; k++) {
+        float loss;
+        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
+        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+        assert_ok(ps_backward(e));
+        assert_ok(ps_step(e));
+    }
+}
+
+/* Plan, then run as many steps as were simulated: the last one moved what the plan says, and no tier held more or less. */
+static void compare(const char *name, const char *const *changes)
+{
+    ps_config *c = tiny_with(changes);
+    ps_simulation s;
+    ps_memory_info before, after;
+    assert_ok(ps_simulate(c, NULL, false, &s));
+    if (!s.fits) fail_msg("%s: %s", name, s.refusal);
+    ps_engine *e = engine_of(c);
+    for (int64_t step = 0; step < s.forecast.steps; step++) {
+        ps_engine_get_memory_info(e, &before);
+        one_step(e, step);
+    }
+    ps_engine_get_memory_info(e, &after);
+    const int64_t moved[] = {after.host_to_device_bytes - before.host_to_device_bytes,
+                             after.device_to_host_bytes - before.device_to_host_bytes,
+                             after.disk_read_bytes - before.disk_read_bytes,
+                             after.disk_write_bytes - before.disk_write_bytes};
+    const int64_t peaks[] = {after.device_peak_bytes, after.host_peak_bytes, after.disk_peak_bytes};
+    for (size_t l = 0; l < PS_ARRAY_LEN(moved); l++)
+        if (moved[l] != s.forecast.moved_bytes[l])
+            fail_msg("%s: %s moved %lld bytes, planned %lld", name, ps_link_name((ps_link)l), (long long)moved[l],
+                     (long long)s.forecast.moved_bytes[l]);
+    for (size_t t = 0; t < PS_ARRAY_LEN(peaks); t++)
+        if (peaks[t] != s.forecast.peak_bytes[t])
+            fail_msg("%s: %s held %lld bytes, planned %lld", name, ps_tier_name((ps_tier)t), (long long)peaks[t],
+                     (long long)s.forecast.peak_bytes[t]);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        int64_t sum = s.forecast.peak[t].non_model_bytes + s.forecast.peak[t].other_bytes;
+        for (int l = 0; l < PS_LIST_COUNT; l++) sum += s.forecast.peak[t].list_bytes[l];
+        assert_int_equal(sum, s.forecast.peak_bytes[t]);
+    }
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+#define COMPARE(name, ...) compare(name, (const char *const[]){__VA_ARGS__, NULL})
+
+static void a_plan_is_what_happens(void **state)
+{
+    (void)state;
+    COMPARE("in memory", BF16);
+    COMPARE("f32", "train.seed=7");
+    COMPARE("host", BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048");
+    COMPARE("disk", BF16, "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
+    COMPARE("three tiers", BF16, "memory.device=400KB", "memory.host=300KB", "memory.disk=20MB",
+            "default_chunk_size=4096");
+    COMPARE("accumulation", BF16, "memory.device=500KB", "memory.host=4MB", "gradient_accumulation_steps=2");
+    COMPARE("checkpointing", BF16, "activation_checkpointing.enabled=true", "memory.device=400KB", "memory.host=4MB");
+    COMPARE("updates at once", BF16, "memory.defer_updates=false", "memory.device=500KB", "memory.host=4MB");
+    COMPARE("lru", BF16, "memory.policy=lru", "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
+    COMPARE("no prefetch", BF16, "memory.prefetch=0", "memory.device=500KB", "memory.host=4MB");
+    COMPARE("llama", BF16, "model.type=llama", "model.intermediate_size=96", "memory.device=500KB", "memory.host=4MB");
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* The same with a description of the machine, which moves chunks at other times. */
+static void hardware_changes_the_plan_and_the_run_alike(void **state)
+{
+    (void)state;
+    temp_folder f = temp_folder_make();
+    char path[512], option[600];
+    snprintf(path, sizeof path, "%s/hw.json", f.path);
+    snprintf(option, sizeof option, "hardware=%s", path);
+    ps_hardware hw = test_bed(1, 1);
+    hw.link.to_device_bytes_per_s = hw.link.to_host_bytes_per_s = 1e7; /* a slow link */
+    hw.link.full_duplex = false;
+    hw.link.compute_interference = 0.5;
+    assert_ok(ps_hardware_save(&hw, path));
+    COMPARE("slow link", BF16, option, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048");
+    ps_config *c = TINY(option); /* f32 */
+    ps_engine *e = NULL;
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "device.f32.flop_per_s"));
+    ps_config_destroy(c);
+    temp_folder_remove(&f);
+}
+
+/* ---- time ---- */
+
+static void a_step_is_computing_and_waiting(void **state)
+{
+    (void)state;
+    ps_config *c = TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048");
+    ps_hardware hw = test_bed(1, 1);
+    ps_simulation s, faster;
+    hw.link.to_device_bytes_per_s = 1e8;
+    hw.link.compute_interference = 0.25;
+    assert_ok(ps_simulate(c, &hw, false, &s));
+    assert_true(s.fits);
+    int64_t sum = s.forecast.step.compute_ns + s.forecast.step.lost_ns;
+    for (int l = 0; l < PS_LINK_COUNT; l++) sum += s.forecast.step.wait_ns[l];
+    assert_int_equal(sum, s.forecast.step.all_ns);
+    assert_true(s.forecast.step.lost_ns > 0);
+    assert_true(s.forecast.step.wait_ns[PS_LINK_HOST_TO_DEVICE] > 0);
+    assert_string_equal(ps_step_time_critical(&s.forecast.step), "host->device");
+    hw.link.to_device_bytes_per_s = 1e12;
+    hw.link.to_host_bytes_per_s = 1e12;
+    hw.link.latency_ns = 0;
+    hw.link.compute_interference = 0;
+    assert_ok(ps_simulate(c, &hw, false, &faster));
+    assert_int_equal(faster.forecast.step.lost_ns, 0);
+    assert_true(faster.forecast.step.all_ns < s.forecast.step.all_ns);
+    assert_string_equal(ps_step_time_critical(&faster.forecast.step), "compute");
+    hw.device.bf16.flop_per_s *= 1e3;
+    hw.device.memory_bytes_per_s *= 1e3;
+    hw.device.op_latency_ns = 0;
+    hw.host.memory_bytes_per_s *= 1e3;
+    assert_ok(ps_simulate(c, &hw, false, &s));
+    assert_true(s.forecast.step.compute_ns * 100 < faster.forecast.step.compute_ns);
+    ps_config_destroy(c);
+}
+
+/* ---- ranks ---- */
+
+static void ranks_send_six_bytes_a_parameter(void **state)
+{
+    (void)state;
+    for (int saves_memory = 0; saves_memory < 2; saves_memory++) {
+        ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=auto", "default_chunk_size=4096",
+                            saves_memory ? "client.opts.with_mem_saving_comm=true" : "train.seed=7");
+        int64_t most = INT64_MAX;
+        for (int64_t p = 1; p <= 4; p *= 2) {
+            ps_simulation s;
+            const ps_hardware hw = test_bed(p > 2 ? 2 : 1, p > 1 ? 2 : 1);
+            assert_ok(ps_simulate(c, &hw, false, &s));
+            if (!s.fits) fail_msg("%s", s.refusal);
+            assert_int_equal(s.ranks.n, p);
+            const double expected = 6.0 * (double)(p - 1) / (double)p * (double)s.n_params;
+            const double sent = (double)s.forecast.moved_bytes[PS_LINK_COLLECTIVES];
+            /* tensors are aligned to 32 elements */
+            if (sent < expected || sent > 1.02 * expected + 64)
+                fail_msg("%lld ranks: %.0f, not %.0f", (long long)p, sent, expected);
+            int64_t data = 0;
+            for (int l = 0; l < PS_LIST_COUNT; l++)
+                data += s.forecast.peak[PS_TIER_DEVICE].list_bytes[l] + s.forecast.peak[PS_TIER_HOST].list_bytes[l];
+            assert_true(data < most);
+            most = data;
+        }
+        ps_config_destroy(c);
+    }
+}
+
+static void saving_memory_holds_less_at_once(void **state)
+{
+    (void)state;
+    const ps_hardware hw = test_bed(2, 2);
+    ps_simulation groups, chunks;
+    ps_config *c = TINY(BF16, "default_chunk_size=8192", "memory.device=4MB", "memory.host=4MB");
+    assert_ok(ps_simulate(c, &hw, false, &groups));
+    assert_ok(ps_config_set(c, "client.opts.with_mem_saving_comm", "true"));
+    assert_ok(ps_simulate(c, &hw, false, &chunks));
+    assert_true(groups.fits && chunks.fits);
+    assert_true(chunks.forecast.peak_bytes[PS_TIER_DEVICE] < groups.forecast.peak_bytes[PS_TIER_DEVICE]);
+    ps_config_destroy(c);
+    c = TINY(BF16, "gradient_accumulation_steps=2");
+    assert_int_equal(ps_simulate(c, &hw, false, &groups), PS_ENOSYS);
+    ps_config_destroy(c);
+}
+
+static void a_simulated_profile_has_every_lane(void **state)
+{
+    (void)state;
+    temp_folder f = temp_folder_make();
+    char path[512];
+    const ps_hardware hw = test_bed(2, 2);
+    snprintf(path, sizeof path, "%s/profile.json", f.path);
+    ps_config *c = TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=4096");
+    assert_ok(ps_simulate_profile(c, &hw, "tiny", path));
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    const json_t *facts = json_object_get(root, "patrickstar");
+    assert_true(json_is_true(json_object_get(facts, "simulated")));
+    assert_int_equal(json_integer_value(json_object_get(facts, "n_ranks")), 4);
+    const json_t *predicted = json_object_get(facts, "predicted"), *measured = json_object_get(facts, "measured");
+    const double a = json_number_value(json_object_get(predicted, "step_seconds"));
+    const double b = json_number_value(json_object_get(measured, "step_seconds"));
+    assert_true(a > 0 && fabs(a - b) < 0.05 * a);
+    double collectives = 0, compute = 0, copies = 0;
+    size_t i;
+    const json_t *event;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        const char *category = json_string_value(json_object_get(event, "cat"));
+        const double duration = json_number_value(json_object_get(event, "dur"));
+        if (category == NULL) continue;
+        if (strcmp(category, "collective") == 0) collectives += duration;
+        if (strcmp(category, "op") == 0) compute += duration;
+        if (strcmp(category, "copy") == 0) copies += duration;
+    }
+    assert_true(collectives > 0 && compute > 0 && copies > 0);
+    json_decref(root);
+    ps_config_destroy(c);
+    temp_folder_remove(&f);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* ---- advice ---- */
+
+/* The change of a piece of advice, tried once more. */
+static ps_simulation follow(const ps_config *c, const ps_hardware *hw, const ps_advice *a)
+{
+    ps_variation v;
+    ps_simulation s;
+    char text[PS_ADVICE_TEXT_MAX], *rest = text;
+    memcpy(text, a->change, sizeof text);
+    assert_ok(ps_variation_init(&v, c, hw));
+    for (char *word; (word = strsep(&rest, " ")) != NULL;) {
+        char *equals = strchr(word, '=');
+        *equals = '\0';
+        assert_ok(ps_variation_set(&v, word, equals + 1));
+    }
+    assert_ok(ps_variation_simulate(&v, &s));
+    ps_variation_deinit(&v);
+    return s;
+}
+
+static void check_advice(ps_config *c, const ps_hardware *hw, int least)
+{
+    ps_simulation base;
+    ps_advice advice[PS_ADVICE_MAX];
+    int n;
+    assert_ok(ps_simulate(c, hw, false, &base));
+    assert_ok(ps_advise(c, hw, &base, advice, &n));
+    if (n < least) fail_msg("no advice: %s", base.fits ? "fits" : base.refusal);
+    for (int i = 0; i < n; i++) {
+        const ps_simulation s = follow(c, hw, &advice[i]);
+        if (!s.fits) fail_msg("%s does not fit", advice[i].change);
+        assert_true(fabs(ps_simulation_tokens_per_s(&s) - advice[i].tokens_per_s) < 1e-6 * advice[i].tokens_per_s);
+        if (base.fits) assert_true(advice[i].tokens_per_s >= 1.02 * ps_simulation_tokens_per_s(&base));
+        if (i > 0) assert_true(advice[i].tokens_per_s <= advice[i - 1].tokens_per_s);
+    }
+    ps_config_destroy(c);
+}
+
+static void advice_holds_when_it_is_followed(void **state)
+{
+    (void)state;
+    const ps_hardware hw = test_bed(1, 2);
+    check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB"), NULL, 1);
+    check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB", "train_micro_batch_size_per_gpu=16"), NULL, 1);
+    check_advice(TINY(BF16, "memory.device=500KB", "memory.host=auto", "train_micro_batch_size_per_gpu=32"), &hw, 1);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* ---- the largest ---- */
+
+static void the_largest_fits_and_one_more_layer_does_not(void **state)
+{
+    (void)state;
+    ps_hardware hw = test_bed(1, 2);
+    hw.device.bytes = 64 * PS_MIB;
+    hw.host.bytes = 96 * PS_MIB;
+    ps_config *c =
+        TINY(BF16, "memory.device=auto", "memory.host=auto", "model.n_positions=128", "data.sequence_length=128",
+             "activation_checkpointing.enabled=true", "train_micro_batch_size_per_gpu=1",
+             "client.mem_tracer.overall_gpu_mem_ratio=1", "client.mem_tracer.overall_cpu_mem_ratio=1");
+    ps_largest l, smaller;
+    assert_ok(ps_find_largest(c, &hw, "gpt2", PS_SYSTEM_OURS, &l));
+    assert_true(l.n_params > 0 && l.simulation.fits);
+    assert_true(14 * l.n_params < 2 * hw.device.bytes + hw.host.bytes);
+    hw.host.bytes = 64 * PS_MIB;
+    assert_ok(ps_find_largest(c, &hw, "gpt2", PS_SYSTEM_OURS, &smaller));
+    assert_true(smaller.n_params < l.n_params);
+    hw.host.bytes = 96 * PS_MIB;
+    int64_t parallel = 0;
+    for (int system = PS_SYSTEM_OURS + 1; system < PS_SYSTEM_COUNT; system++) {
+        ps_largest other;
+        assert_ok(ps_find_largest(c, &hw, "gpt2", (ps_system)system, &other));
+        if (system == PS_SYSTEM_DATA_PARALLEL) parallel = other.n_params;
+        assert_true(other.n_params <= l.n_params);
+    }
+    assert_true(parallel < l.n_params / 2);
+    assert_int_equal(ps_find_largest(c, &hw, "unknown", PS_SYSTEM_OURS, &l), PS_EINVAL);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_is_what_happens),
+        cmocka_unit_test(hardware_changes_the_plan_and_the_run_alike),
+        cmocka_unit_test(a_step_is_computing_and_waiting),
+        cmocka_unit_test(ranks_send_six_bytes_a_parameter),
+        cmocka_unit_test(saving_memory_holds_less_at_once),
+        cmocka_unit_test(a_simulated_profile_has_every_lane),
+        cmocka_unit_test(advice_holds_when_it_is_followed),
+        cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
