@@ -310,11 +310,19 @@ function names(u, rect) { /* inside of what is wide enough */
 function selftest(chunksPlot, timelinePlot) {
   const said = [];
   const check = (name, ok) => said.push((ok ? "ok " : "FAILED ") + name);
-  for (const u of plots) { /* colours seen inside the plotting area */
-    const { left, top, width, height } = u.bbox, seen = new Set();
+  const wide = ([b, e]) => e - b > (D.end - D.begin) / 200;
+  const needed = { /* colours of what is wide enough to be seen */
+    "memory-device": ["total", "chunks"], "memory-host": ["total"],
+    chunks: ["device", "host", "disk"].filter((_, t) => D.stays.some(([, b, e, bits]) => mainTier(bits) === t && wide([b, e]))),
+    timeline: phaseColors.filter((_, p) => D.spans.some(s => s[0] === COMPUTE && s[4] === p && wide([s[2], s[3]])))
+      .concat(D.spans.some(s => s[0] === WAITS && wide([s[2], s[3]])) ? ["wait"] : []),
+  };
+  for (const u of plots) {
+    const { left, top, width, height } = u.bbox, seen = new Set(), id = u.root.parentNode.id;
     const data = u.ctx.getImageData(left, top, width, height).data;
-    for (let i = 0; i < data.length; i += 4 * 7) seen.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
-    check("drawn " + u.root.parentNode.id + ": " + seen.size + " colours", seen.size >= 3);
+    for (let i = 0; i < data.length; i += 4) seen.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
+    const missing = needed[id].filter(name => !seen.has(parseInt(color(name).slice(1), 16)));
+    check("drawn " + id + ": " + needed[id].join(", ") + missing.map(name => "; no " + name).join(""), missing.length === 0);
   }
   check("drawn time", document.querySelectorAll("#time path").length >= 3);
   const hover = (u, t, y) => {
