@@ -47,7 +47,7 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := libcmocka-dev pkg-config xz-utils python3 ca-certificates
+DEPS_TEST  := libcmocka-dev pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
@@ -122,6 +122,9 @@ $B/pstar: $(CLI) $B/libpatrickstar.a
 $B/%.o: %.c Makefile | build/.deps
 	@mkdir -p $(@D)
 	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+
+# Files that the assembler puts into the library; compilers do not tell of them.
+$B/src/report/assets.o: $(wildcard src/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
 
 define isa_rule
 $B/%.$1.o: %.c Makefile | build/.deps

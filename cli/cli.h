@@ -29,6 +29,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_merge(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 
 #endif

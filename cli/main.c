@@ -23,6 +23,7 @@ static const command commands[] = {
     {"export", cmd_export, "write a checkpoint as a folder for Hugging Face's transformers"},
     {"merge", cmd_merge, "write the weights of all ranks of a checkpoint into one file"},
     {"plan", cmd_plan, "tell whether a configuration fits, how fast it will be, and what to change"},
+    {"report", cmd_report, "show a profile as a page or as figures: memory, chunks, timeline, where the time went"},
     {"info", cmd_info, "show the machine, what this build can use of it, and its limits"},
 };
 

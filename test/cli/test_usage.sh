@@ -8,7 +8,7 @@ expect 0 "$pstar" --help
 says out "train"
 expect 0 "$pstar" --version
 says out "pstar 0."
-for command in train generate tokenize inspect export merge info; do
+for command in train generate tokenize inspect export merge report info; do
     expect 0 "$pstar" $command --help
     says out "Usage: pstar $command"
 done

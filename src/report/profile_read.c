@@ -1,0 +1,509 @@
+/* profile_read.c - a profile's file into memory; what it says is checked before it is used. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "report/profile_read.h"
+
+#define PROFILE_BYTES_MAX (512 * PS_MIB)
+#define PROFILE_VERSION 1
+
+/* A hundred days in microseconds: nanoseconds then stay far from the end of int64_t, and exact in a double. */
+#define TIME_US_MAX 8.64e12
+#define BYTES_MAX ((int64_t)1 << 60)
+#define SECONDS_MAX 1e9
+
+const char *const ps_report_profile_tier_names[PS_REPORT_N_TIERS] = {"device", "host", "disk"};
+const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES] = {
+    "steps", "phases", "compute", "waits", "host->device", "device->host", "disk read", "disk write", "collectives"};
+const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES] = {"forward", "backward", "adam"};
+const char *const ps_report_profile_reason_names[PS_REPORT_N_REASONS] = {"wanted", "prefetch", "write back"};
+const char *const ps_report_profile_list_names[PS_REPORT_N_LISTS] = {"PARAM16", "MASTER", "MOMENTUM", "VARIANCE",
+                                                                     "GRAD"};
+
+static const char *const counter_names[PS_REPORT_N_TIERS] = {"device bytes", "host bytes", "disk bytes"};
+static const char *const category_names[] = {"step", "phase", "op", "wait", "copy", "collective"};
+
+typedef struct reader {
+    const char *path;
+    char where[64]; /* "traceEvents[12]", for messages */
+    ps_report_profile *p;
+    int *chunk_of_id; /* into p->chunks, or -1 */
+    int n_ids;
+} reader;
+
+/* ---- members, or an error that names them ---- */
+
+static const char *describe(const json_t *json, char text[64])
+{
+    if (json == NULL) return "nothing";
+    switch (json_typeof(json)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: snprintf(text, 64, "'%.40s'", json_string_value(json)); return text;
+    case JSON_INTEGER: snprintf(text, 64, "%" JSON_INTEGER_FORMAT, json_integer_value(json)); return text;
+    case JSON_REAL: snprintf(text, 64, "%g", json_real_value(json)); return text;
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    case JSON_NULL: return "null";
+    }
+    return "nothing";
+}
+
+static ps_status unexpected(const reader *r, const char *key, const char *expected, const json_t *found)
+{
+    char text[64];
+    return PS_FAIL(PS_EFORMAT, "%s: %s: \"%s\": expected %s, found %s; is this a file of profile.path?", r->path,
+                   r->where, key, expected, describe(found, text));
+}
+
+static ps_status read_object(const reader *r, const json_t *parent, const char *key, const json_t **out)
+{
+    *out = json_object_get(parent, key);
+    return json_is_object(*out) ? PS_OK : unexpected(r, key, "an object", *out);
+}
+
+static ps_status read_array(const reader *r, const json_t *parent, const char *key, const json_t **out)
+{
+    *out = json_object_get(parent, key);
+    return json_is_array(*out) ? PS_OK : unexpected(r, key, "an array", *out);
+}
+
+static ps_status read_string(const reader *r, const json_t *parent, const char *key, const char **out)
+{
+    const json_t *json = json_object_get(parent, key);
+    *out = json_string_value(json);
+    return *out != NULL ? PS_OK : unexpected(r, key, "a string", json);
+}
+
+static ps_status check_integer(const reader *r, const json_t *json, const char *key, int64_t min, int64_t max,
+                               int64_t *out)
+{
+    char expected[96];
+    *out = json_integer_value(json);
+    if (json_is_integer(json) && *out >= min && *out <= max) return PS_OK;
+    snprintf(expected, sizeof expected, "an integer from %" PRId64 " to %" PRId64, min, max);
+    return unexpected(r, key, expected, json);
+}
+
+static ps_status read_integer(const reader *r, const json_t *parent, const char *key, int64_t min, int64_t max,
+                              int64_t *out)
+{
+    return check_integer(r, json_object_get(parent, key), key, min, max, out);
+}
+
+static ps_status read_int(const reader *r, const json_t *parent, const char *key, int min, int max, int *out)
+{
+    int64_t value;
+    const ps_status st = read_integer(r, parent, key, min, max, &value);
+    *out = st == PS_OK ? (int)value : min;
+    return st;
+}
+
+static ps_status read_number(const reader *r, const json_t *parent, const char *key, double max, double *out)
+{
+    char expected[64];
+    const json_t *json = json_object_get(parent, key);
+    *out = json_number_value(json);
+    if (json_is_number(json) && isfinite(*out) && *out >= 0 && *out <= max) return PS_OK;
+    snprintf(expected, sizeof expected, "a number from 0 to %g", max);
+    return unexpected(r, key, expected, json);
+}
+
+/* A string that is one of n names. */
+static ps_status read_name(const reader *r, const json_t *parent, const char *key, const char *const *names, int n,
+                           int *out)
+{
+    char expected[160] = "one of ";
+    const char *name;
+    PS_TRY(read_string(r, parent, key, &name));
+    for (*out = 0; *out < n; ++*out)
+        if (strcmp(names[*out], name) == 0) return PS_OK;
+    for (int i = 0; i < n; i++) {
+        const size_t used = strlen(expected);
+        snprintf(expected + used, sizeof expected - used, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    *out = 0;
+    return unexpected(r, key, expected, json_object_get(parent, key));
+}
+
+static ps_status read_chunk_id(const reader *r, const json_t *args, int *out)
+{
+    int id;
+    *out = -1;
+    PS_TRY(read_int(r, args, "chunk", 0, r->n_ids - 1, &id));
+    *out = r->chunk_of_id[id];
+    if (*out >= 0) return PS_OK;
+    return unexpected(r, "chunk", "the id of a chunk of patrickstar.chunks", json_object_get(args, "chunk"));
+}
+
+static bool is_given(const json_t *json)
+{
+    return json != NULL && !json_is_null(json);
+}
+
+/* ---- facts ---- */
+
+static ps_status read_tensors(const reader *r, const json_t *object, ps_report_profile_chunk *c)
+{
+    const json_t *names;
+    PS_TRY(read_array(r, object, "tensors", &names));
+    const size_t n = json_array_size(names);
+    PS_TRY(ps_mem_alloc(n, sizeof *c->tensors, &c->tensors));
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        if (name == NULL) return unexpected(r, "tensors", "names", json_array_get(names, i));
+        PS_TRY(ps_mem_strdup(name, &c->tensors[i]));
+        c->n_tensors = (int)i + 1;
+    }
+    return PS_OK;
+}
+
+static ps_status read_chunk(reader *r, const json_t *object, int i)
+{
+    ps_report_profile_chunk *c = &r->p->chunks[i];
+    int id;
+    snprintf(r->where, sizeof r->where, "patrickstar.chunks[%d]", i);
+    PS_TRY(read_int(r, object, "id", 0, r->n_ids - 1, &id));
+    PS_TRY(read_name(r, object, "list", ps_report_profile_list_names, PS_REPORT_N_LISTS, &c->list));
+    PS_TRY(read_int(r, object, "index", 0, r->p->n_chunks - 1, &c->index));
+    PS_TRY(read_integer(r, object, "bytes", 0, BYTES_MAX, &c->bytes));
+    if (r->chunk_of_id[id] >= 0) return unexpected(r, "id", "an id of its own", json_object_get(object, "id"));
+    r->chunk_of_id[id] = i;
+    return read_tensors(r, object, c);
+}
+
+static ps_status read_chunks(reader *r, const json_t *facts)
+{
+    const json_t *chunks;
+    ps_report_profile *p = r->p;
+    int n_layout;
+    PS_TRY(read_array(r, facts, "chunks", &chunks));
+    /* every list has at most n_chunks of them, and PARAM16 has all: so this also bounds the table of ids */
+    const int n = (int)ps_min_i64((int64_t)json_array_size(chunks), INT32_MAX / PS_REPORT_N_LISTS);
+    PS_TRY(read_int(r, facts, "n_chunks", 0, n, &n_layout));
+    r->n_ids = n_layout * PS_REPORT_N_LISTS;
+    PS_TRY(ps_mem_alloc((size_t)r->n_ids, sizeof *r->chunk_of_id, &r->chunk_of_id));
+    for (int i = 0; i < r->n_ids; i++) r->chunk_of_id[i] = -1;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *p->chunks, &p->chunks));
+    p->n_chunks = n;
+    for (int i = 0; i < n; i++) PS_TRY(read_chunk(r, json_array_get(chunks, (size_t)i), i));
+    return PS_OK;
+}
+
+static ps_status read_budgets(const reader *r, const json_t *facts)
+{
+    const json_t *budgets;
+    PS_TRY(read_object(r, facts, "budgets", &budgets));
+    for (int i = 0; i < PS_REPORT_N_TIERS; i++)
+        PS_TRY(read_integer(r, budgets, ps_report_profile_tier_names[i], 0, INT64_MAX, &r->p->budget_bytes[i]));
+    return PS_OK;
+}
+
+static ps_status read_steps(const reader *r, const json_t *facts)
+{
+    const json_t *steps;
+    ps_report_profile *p = r->p;
+    PS_TRY(read_array(r, facts, "steps", &steps));
+    if (json_array_size(steps) != 2) return unexpected(r, "steps", "two integers", steps);
+    PS_TRY(check_integer(r, json_array_get(steps, 0), "steps", 0, INT64_MAX, &p->first_step));
+    return check_integer(r, json_array_get(steps, 1), "steps", p->first_step, INT64_MAX, &p->last_step);
+}
+
+static void forget_account(ps_report_profile_account *a)
+{
+    *a = (ps_report_profile_account){.step_seconds = -1};
+    for (int i = 0; i < PS_REPORT_N_LANES; i++) a->busy_seconds[i] = -1, a->moved_bytes[i] = -1;
+    for (int i = 0; i < PS_REPORT_N_TIERS; i++) a->peak_bytes[i] = -1;
+}
+
+/* Sizes under names, each of which may be missing. */
+static ps_status read_sizes(const reader *r, const json_t *account, const char *key, const char *const *names, int n,
+                            int64_t *out)
+{
+    const json_t *sizes;
+    if (!is_given(json_object_get(account, key))) return PS_OK;
+    PS_TRY(read_object(r, account, key, &sizes));
+    for (int i = 0; i < n; i++)
+        if (is_given(json_object_get(sizes, names[i]))) PS_TRY(read_integer(r, sizes, names[i], 0, BYTES_MAX, &out[i]));
+    return PS_OK;
+}
+
+static ps_status read_account(reader *r, const json_t *facts, const char *key, ps_report_profile_account *a)
+{
+    const json_t *account, *busy = NULL;
+    const char *critical;
+    forget_account(a);
+    if (!is_given(json_object_get(facts, key))) return PS_OK;
+    PS_TRY(read_object(r, facts, key, &account));
+    snprintf(r->where, sizeof r->where, "patrickstar.%s", key);
+    if (is_given(json_object_get(account, "step_seconds")))
+        PS_TRY(read_number(r, account, "step_seconds", SECONDS_MAX, &a->step_seconds));
+    if (is_given(json_object_get(account, "critical"))) {
+        PS_TRY(read_string(r, account, "critical", &critical));
+        PS_TRY(ps_mem_strdup(critical, &a->critical));
+    }
+    if (is_given(json_object_get(account, "busy_seconds"))) PS_TRY(read_object(r, account, "busy_seconds", &busy));
+    for (int i = 0; busy != NULL && i < PS_REPORT_N_LANES; i++)
+        if (is_given(json_object_get(busy, ps_report_profile_lane_names[i])))
+            PS_TRY(read_number(r, busy, ps_report_profile_lane_names[i], SECONDS_MAX, &a->busy_seconds[i]));
+    PS_TRY(read_sizes(r, account, "moved_bytes", ps_report_profile_lane_names, PS_REPORT_N_LANES, a->moved_bytes));
+    return read_sizes(r, account, "peak_bytes", ps_report_profile_tier_names, PS_REPORT_N_TIERS, a->peak_bytes);
+}
+
+static ps_status read_facts(reader *r, const json_t *root)
+{
+    const json_t *facts;
+    const char *title;
+    ps_report_profile *p = r->p;
+    int version;
+    snprintf(r->where, sizeof r->where, "the top object");
+    PS_TRY(read_object(r, root, "patrickstar", &facts));
+    snprintf(r->where, sizeof r->where, "patrickstar");
+    PS_TRY(read_int(r, facts, "version", PROFILE_VERSION, PROFILE_VERSION, &version));
+    const json_t *simulated = json_object_get(facts, "simulated");
+    if (!json_is_boolean(simulated)) return unexpected(r, "simulated", "true or false", simulated);
+    p->is_simulated = json_is_true(simulated);
+    PS_TRY(read_int(r, facts, "n_ranks", 1, INT32_MAX, &p->n_ranks));
+    PS_TRY(read_int(r, facts, "rank", 0, p->n_ranks - 1, &p->rank));
+    PS_TRY(read_string(r, facts, "title", &title));
+    PS_TRY(ps_mem_strdup(title, &p->title));
+    PS_TRY(read_steps(r, facts));
+    PS_TRY(read_budgets(r, facts));
+    PS_TRY(read_integer(r, facts, "chunk_elements", 0, BYTES_MAX, &p->chunk_elements));
+    p->waste = -1;
+    if (is_given(json_object_get(facts, "waste"))) PS_TRY(read_number(r, facts, "waste", 1, &p->waste));
+    PS_TRY(read_chunks(r, facts));
+    PS_TRY(read_account(r, facts, "predicted", &p->predicted));
+    return read_account(r, facts, "measured", &p->measured);
+}
+
+/* ---- events ---- */
+
+static ps_status read_time(const reader *r, const json_t *event, const char *key, int64_t *out_ns)
+{
+    double us;
+    PS_TRY(read_number(r, event, key, TIME_US_MAX, &us));
+    *out_ns = (int64_t)llround(us * 1e3);
+    return PS_OK;
+}
+
+/* A span's row follows from its category; copies have one of four. */
+static ps_status read_span_args(const reader *r, const json_t *event, ps_report_profile_span *s)
+{
+    const json_t *args = NULL;
+    int name, from, to;
+    if (s->lane == PS_REPORT_PHASES) {
+        PS_TRY(read_name(r, event, "name", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
+        s->phase = (ps_report_profile_phase)name;
+        return PS_OK;
+    }
+    if (s->lane == PS_REPORT_STEPS) return PS_OK;
+    PS_TRY(read_object(r, event, "args", &args));
+    if (s->lane == PS_REPORT_COMPUTE) {
+        PS_TRY(read_name(r, args, "phase", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
+        s->phase = (ps_report_profile_phase)name;
+        return is_given(json_object_get(args, "chunk")) ? read_chunk_id(r, args, &s->chunk) : PS_OK;
+    }
+    if (s->lane == PS_REPORT_COLLECTIVES) return read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes);
+    if (s->lane == PS_REPORT_WAITS) {
+        if (is_given(json_object_get(args, "chunk"))) PS_TRY(read_chunk_id(r, args, &s->chunk)); /* none: a collective */
+        PS_TRY(read_name(r, args, "link", ps_report_profile_lane_names, PS_REPORT_N_LANES, &name));
+        s->link = (ps_report_profile_lane)name;
+        return PS_OK;
+    }
+    PS_TRY(read_chunk_id(r, args, &s->chunk));
+    PS_TRY(read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes));
+    PS_TRY(read_name(r, args, "from", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &from));
+    PS_TRY(read_name(r, args, "to", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &to));
+    PS_TRY(read_name(r, args, "reason", ps_report_profile_reason_names, PS_REPORT_N_REASONS, &name));
+    s->reason = (ps_report_profile_reason)name;
+    return PS_OK;
+}
+
+static bool category_lane(const char *category, int tid, ps_report_profile_lane *out)
+{
+    static const ps_report_profile_lane lanes[] = {PS_REPORT_STEPS, PS_REPORT_PHASES,         PS_REPORT_COMPUTE,
+                                                   PS_REPORT_WAITS, PS_REPORT_HOST_TO_DEVICE, PS_REPORT_COLLECTIVES};
+    for (size_t i = 0; i < PS_ARRAY_LEN(lanes); i++) {
+        if (strcmp(category, category_names[i]) != 0) continue;
+        *out = lanes[i];
+        if (lanes[i] != PS_REPORT_HOST_TO_DEVICE) return true;
+        *out = (ps_report_profile_lane)tid;
+        return tid >= PS_REPORT_HOST_TO_DEVICE && tid <= PS_REPORT_DISK_WRITE;
+    }
+    return false;
+}
+
+static ps_status read_span(const reader *r, const json_t *event, int order)
+{
+    const char *category = json_string_value(json_object_get(event, "cat")), *name;
+    const json_int_t tid = json_integer_value(json_object_get(event, "tid"));
+    ps_report_profile_lane lane;
+    int64_t duration_ns;
+    if (category == NULL || tid < 0 || tid >= PS_REPORT_N_LANES || !category_lane(category, (int)tid, &lane))
+        return PS_OK;
+    ps_report_profile_span *s = &r->p->spans[r->p->n_spans];
+    *s = (ps_report_profile_span){.lane = lane, .chunk = -1, .link = lane, .order = order};
+    PS_TRY(read_string(r, event, "name", &name));
+    PS_TRY(read_time(r, event, "ts", &s->begin_ns));
+    PS_TRY(read_time(r, event, "dur", &duration_ns));
+    s->end_ns = s->begin_ns + duration_ns;
+    PS_TRY(read_span_args(r, event, s));
+    PS_TRY(ps_mem_strdup(name, &s->name));
+    r->p->n_spans++;
+    return PS_OK;
+}
+
+static ps_status read_change(const reader *r, const json_t *event, int order)
+{
+    static const char *const names[] = {"leave", "place"};
+    const char *category = json_string_value(json_object_get(event, "cat"));
+    const json_t *args;
+    int is_there, tier;
+    if (category == NULL || strcmp(category, "chunk") != 0) return PS_OK;
+    ps_report_profile_change *c = &r->p->changes[r->p->n_changes];
+    PS_TRY(read_name(r, event, "name", names, 2, &is_there));
+    PS_TRY(read_time(r, event, "ts", &c->at_ns));
+    PS_TRY(read_object(r, event, "args", &args));
+    PS_TRY(read_chunk_id(r, args, &c->chunk));
+    PS_TRY(read_name(r, args, "tier", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &tier));
+    c->tier = (ps_report_profile_tier)tier;
+    c->is_there = is_there == 1;
+    c->order = order;
+    r->p->n_changes++;
+    return PS_OK;
+}
+
+static ps_status read_sample(const reader *r, const json_t *event, int order)
+{
+    const char *name = json_string_value(json_object_get(event, "name"));
+    const json_t *args;
+    int tier = 0;
+    while (name != NULL && tier < PS_REPORT_N_TIERS && strcmp(name, counter_names[tier]) != 0) tier++;
+    if (name == NULL || tier == PS_REPORT_N_TIERS) return PS_OK;
+    ps_report_profile_sample *s = &r->p->samples[r->p->n_samples];
+    *s = (ps_report_profile_sample){.tier = (ps_report_profile_tier)tier, .order = order};
+    PS_TRY(read_time(r, event, "ts", &s->at_ns));
+    PS_TRY(read_object(r, event, "args", &args));
+    PS_TRY(read_integer(r, args, "chunks", 0, BYTES_MAX, &s->chunk_bytes));
+    if (is_given(json_object_get(args, "non_model")))
+        PS_TRY(read_integer(r, args, "non_model", 0, BYTES_MAX, &s->non_model_bytes));
+    if (is_given(json_object_get(args, "other"))) PS_TRY(read_integer(r, args, "other", 0, BYTES_MAX, &s->other_bytes));
+    r->p->n_samples++;
+    return PS_OK;
+}
+
+/* qsort is not stable: equal times keep the file's order by `order`. */
+static int compare(int64_t a, int64_t b, int a_order, int b_order)
+{
+    return a != b ? (a > b) - (a < b) : (a_order > b_order) - (a_order < b_order);
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const ps_report_profile_span *x = a, *y = b;
+    return compare(x->begin_ns, y->begin_ns, x->order, y->order);
+}
+
+static int by_change_time(const void *a, const void *b)
+{
+    const ps_report_profile_change *x = a, *y = b;
+    return compare(x->at_ns, y->at_ns, x->order, y->order);
+}
+
+static int by_sample_time(const void *a, const void *b)
+{
+    const ps_report_profile_sample *x = a, *y = b;
+    return compare(x->at_ns, y->at_ns, x->order, y->order);
+}
+
+static ps_status read_event(reader *r, const json_t *event, int i)
+{
+    const char *phase;
+    snprintf(r->where, sizeof r->where, "traceEvents[%d]", i);
+    if (!json_is_object(event)) return unexpected(r, "traceEvents", "an object", event);
+    PS_TRY(read_string(r, event, "ph", &phase));
+    if (strcmp(phase, "X") == 0) return read_span(r, event, i);
+    if (strcmp(phase, "i") == 0) return read_change(r, event, i);
+    if (strcmp(phase, "C") == 0) return read_sample(r, event, i);
+    return PS_OK;
+}
+
+static ps_status read_events(reader *r, const json_t *root)
+{
+    ps_report_profile *p = r->p;
+    const json_t *events;
+    size_t n_phases[3] = {0};
+    snprintf(r->where, sizeof r->where, "the top object");
+    PS_TRY(read_array(r, root, "traceEvents", &events));
+    const int n = (int)json_array_size(events); /* PROFILE_BYTES_MAX keeps it far below INT_MAX */
+    for (int i = 0; i < n; i++) {
+        const char *phase = json_string_value(json_object_get(json_array_get(events, (size_t)i), "ph"));
+        for (size_t k = 0; phase != NULL && k < 3; k++) n_phases[k] += strcmp(phase, &"X\0i\0C"[2 * k]) == 0;
+    }
+    PS_TRY(ps_mem_alloc(n_phases[0], sizeof *p->spans, &p->spans));
+    PS_TRY(ps_mem_alloc(n_phases[1], sizeof *p->changes, &p->changes));
+    PS_TRY(ps_mem_alloc(n_phases[2], sizeof *p->samples, &p->samples));
+    for (int i = 0; i < n; i++) PS_TRY(read_event(r, json_array_get(events, (size_t)i), i));
+    qsort(p->spans, (size_t)p->n_spans, sizeof *p->spans, by_begin);
+    qsort(p->changes, (size_t)p->n_changes, sizeof *p->changes, by_change_time);
+    qsort(p->samples, (size_t)p->n_samples, sizeof *p->samples, by_sample_time);
+    return PS_OK;
+}
+
+static ps_status parse(const char *path, const char *text, int64_t n_bytes, json_t **out)
+{
+    json_error_t error;
+    *out = json_loadb(text, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (*out == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d:%d: no JSON: %s", path, error.line, error.column, error.text);
+    if (!json_is_object(*out)) return PS_FAIL(PS_EFORMAT, "%s: expected a JSON object with \"traceEvents\"", path);
+    return PS_OK;
+}
+
+ps_status ps_report_profile_read(const char *path, ps_report_profile **out)
+{
+    ps_status st = PS_OK;
+    reader r = {.path = path};
+    char *text = NULL;
+    int64_t n_bytes;
+    json_t *root = NULL;
+    *out = NULL;
+    PS_TRY_GOTO(ps_mem_alloc(1, sizeof *r.p, &r.p));
+    PS_TRY_GOTO(ps_file_read_all(path, PROFILE_BYTES_MAX, &text, &n_bytes));
+    PS_TRY_GOTO(parse(path, text, n_bytes, &root));
+    PS_TRY_GOTO(read_facts(&r, root));
+    PS_TRY_GOTO(read_events(&r, root));
+    *out = r.p;
+    r.p = NULL;
+out:
+    json_decref(root);
+    ps_mem_free(text);
+    ps_mem_free(r.chunk_of_id);
+    ps_report_profile_destroy(r.p);
+    return st;
+}
+
+void ps_report_profile_destroy(ps_report_profile *p)
+{
+    if (p == NULL) return;
+    for (int i = 0; p->chunks != NULL && i < p->n_chunks; i++) {
+        for (int k = 0; k < p->chunks[i].n_tensors; k++) ps_mem_free(p->chunks[i].tensors[k]);
+        ps_mem_free(p->chunks[i].tensors);
+    }
+    for (int i = 0; i < p->n_spans; i++) ps_mem_free(p->spans[i].name);
+    ps_mem_free(p->chunks);
+    ps_mem_free(p->spans);
+    ps_mem_free(p->changes);
+    ps_mem_free(p->samples);
+    ps_mem_free(p->predicted.critical);
+    ps_mem_free(p->measured.critical);
+    ps_mem_free(p->title);
+    ps_mem_free(p);
+}
