@@ -29,15 +29,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static ps_status write_report(const report_arguments *a)
 {
     ps_status st = PS_OK;
-    ps_recording *p = NULL;
+    ps_report_profile *p = NULL;
     ps_figures *f = NULL;
-    PS_TRY_GOTO(ps_recording_read(a->profile, &p));
+    PS_TRY_GOTO(ps_report_profile_read(a->profile, &p));
     PS_TRY_GOTO(ps_figures_create(p, &f));
     if (a->page != NULL) PS_TRY_GOTO(ps_report_write_html(f, a->page));
     if (a->folder != NULL) PS_TRY_GOTO(ps_report_write_svg(f, a->folder));
 out:
     ps_figures_destroy(f);
-    ps_recording_destroy(p);
+    ps_report_profile_destroy(p);
     return st;
 }
 

@@ -29,13 +29,13 @@ static bool clip(const ps_figures *f, const ps_svg_scale *x, int64_t begin_ns, i
 
 static void phase_bands(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x, double y0, double y1)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     double at, width;
-    for (int phase = 0; phase < PS_RECORDING_N_PHASES; phase++) {
+    for (int phase = 0; phase < PS_REPORT_N_PHASES; phase++) {
         ps_svg_path_begin(o, band_colors[phase]);
         for (int i = 0; i < p->n_spans; i++) {
-            const ps_recording_span *s = &p->spans[i];
-            if (s->lane == PS_RECORDING_PHASES && (int)s->phase == phase &&
+            const ps_report_profile_span *s = &p->spans[i];
+            if (s->lane == PS_REPORT_PHASES && (int)s->phase == phase &&
                 clip(f, x, s->begin_ns, s->end_ns, &at, &width))
                 ps_svg_rect(o, at, y0, width, y1 - y0);
         }
@@ -45,11 +45,11 @@ static void phase_bands(ps_text_out *o, const ps_figures *f, const ps_svg_scale 
 
 static void step_names(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x, double y)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     double at, width;
     for (int i = 0; i < p->n_spans; i++) {
-        const ps_recording_span *s = &p->spans[i];
-        if (s->lane == PS_RECORDING_STEPS && clip(f, x, s->begin_ns, s->end_ns, &at, &width) && width > 50)
+        const ps_report_profile_span *s = &p->spans[i];
+        if (s->lane == PS_REPORT_STEPS && clip(f, x, s->begin_ns, s->end_ns, &at, &width) && width > 50)
             ps_svg_text(o, at + width / 2, y, "middle", "text", s->name);
     }
 }
@@ -58,7 +58,7 @@ static void step_names(ps_text_out *o, const ps_figures *f, const ps_svg_scale *
 
 typedef enum memory_line { LINE_CHUNKS, LINE_NON_MODEL, LINE_TOTAL } memory_line;
 
-static double line_bytes(const ps_recording_sample *s, memory_line line)
+static double line_bytes(const ps_report_profile_sample *s, memory_line line)
 {
     if (line == LINE_CHUNKS) return (double)s->chunk_bytes;
     if (line == LINE_NON_MODEL) return (double)s->non_model_bytes;
@@ -66,15 +66,15 @@ static double line_bytes(const ps_recording_sample *s, memory_line line)
 }
 
 /* A line of steps; down to zero at both ends when it is filled. */
-static void memory_path(ps_text_out *o, const ps_figures *f, ps_recording_tier tier, memory_line line,
+static void memory_path(ps_text_out *o, const ps_figures *f, ps_report_profile_tier tier, memory_line line,
                         const ps_svg_scale *x, const ps_svg_scale *y, bool is_filled, const char *style)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     const char *move = is_filled ? "H" : "M";
     ps_text_out_format(o, "<path style=\"%s\" d=\"", style);
     if (is_filled) ps_text_out_format(o, "M%.2f %.2f", x->from_px, y->from_px);
     for (int i = 0; i < p->n_samples; i++) {
-        const ps_recording_sample *s = &p->samples[i];
+        const ps_report_profile_sample *s = &p->samples[i];
         if (s->tier != tier || s->at_ns > f->end_ns) continue;
         const double at = ps_svg_at(x, (double)ps_max_i64(s->at_ns, f->begin_ns) * 1e-9);
         const double top = ps_svg_at(y, line_bytes(s, line) / MB);
@@ -89,7 +89,7 @@ static void memory_path(ps_text_out *o, const ps_figures *f, ps_recording_tier t
     ps_text_out_string(o, "\"/>\n");
 }
 
-static double most_bytes(const ps_recording *p, ps_recording_tier tier)
+static double most_bytes(const ps_report_profile *p, ps_report_profile_tier tier)
 {
     double most = 0;
     for (int i = 0; i < p->n_samples; i++)
@@ -97,9 +97,9 @@ static double most_bytes(const ps_recording *p, ps_recording_tier tier)
     return most;
 }
 
-static void memory_panel(ps_text_out *o, const ps_figures *f, ps_recording_tier tier, double y0, double y1)
+static void memory_panel(ps_text_out *o, const ps_figures *f, ps_report_profile_tier tier, double y0, double y1)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     const ps_svg_scale x = time_scale(f);
     const double most = fmax(most_bytes(p, tier), 1), budget = (double)p->budget_bytes[tier];
     const bool has_budget = budget > 0 && budget < 4 * most; /* a budget far above would press all else flat */
@@ -108,7 +108,7 @@ static void memory_panel(ps_text_out *o, const ps_figures *f, ps_recording_tier 
     phase_bands(o, f, &x, y0, y1);
     ps_svg_bytes_axis(o, &y, x.from_px, x.to_px);
     memory_path(o, f, tier, LINE_CHUNKS, &x, &y, true, "fill:var(--chunks-fill);stroke:var(--chunks);stroke-width:0.7");
-    if (tier == PS_RECORDING_DEVICE)
+    if (tier == PS_REPORT_DEVICE)
         memory_path(o, f, tier, LINE_NON_MODEL, &x, &y, false, "fill:none;stroke:var(--non-model);stroke-width:1.2");
     memory_path(o, f, tier, LINE_TOTAL, &x, &y, false, "fill:none;stroke:var(--total);stroke-width:1.2");
     if (has_budget) {
@@ -118,7 +118,7 @@ static void memory_panel(ps_text_out *o, const ps_figures *f, ps_recording_tier 
                            "d=\"M%.1f %.1fH%.1f\"/>\n",
                            x.from_px, at, x.to_px);
     }
-    snprintf(text, sizeof text, "%s (MB)", ps_recording_tier_names[tier]);
+    snprintf(text, sizeof text, "%s (MB)", ps_report_profile_tier_names[tier]);
     ps_text_out_format(o, "<g transform=\"translate(36 %.1f) rotate(-90)\">", (y0 + y1) / 2);
     ps_svg_text(o, 0, 0, "middle", "text", text);
     ps_text_out_string(o, "</g>\n");
@@ -134,12 +134,12 @@ void ps_figure_memory(ps_text_out *o, const ps_figures *f, bool is_alone)
                                       {"backward-band", "backward"},
                                       {"adam-band", "Adam"}};
     const ps_svg_scale x = time_scale(f);
-    const bool has_host = most_bytes(f->profile, PS_RECORDING_HOST) > 0;
+    const bool has_host = most_bytes(f->profile, PS_REPORT_HOST) > 0;
     const double bottom = has_host ? 400 : 260;
     ps_svg_begin(o, (int)bottom + 70, "Memory over time", is_alone);
     step_names(o, f, &x, 16);
-    memory_panel(o, f, PS_RECORDING_DEVICE, 24, 260);
-    if (has_host) memory_panel(o, f, PS_RECORDING_HOST, 280, bottom);
+    memory_panel(o, f, PS_REPORT_DEVICE, 24, 260);
+    if (has_host) memory_panel(o, f, PS_REPORT_HOST, 280, bottom);
     ps_svg_time_axis(o, &x, bottom, bottom);
     ps_svg_legend(o, bottom + 58, keys, (int)PS_ARRAY_LEN(keys));
     ps_svg_end(o);
@@ -157,7 +157,7 @@ typedef struct chunk_rows {
 
 static void lay_rows(const ps_figures *f, double top, chunk_rows *rows)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     rows->height = fmin(10, (double)SECTIONS_HEIGHT / (p->n_chunks > 0 ? p->n_chunks : 1));
     rows->bottom = top;
     for (int r = 0; r < p->n_chunks; r++) {
@@ -170,7 +170,7 @@ static void lay_rows(const ps_figures *f, double top, chunk_rows *rows)
 
 static void section_frames(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x, const chunk_rows *rows)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     for (int r = 0, first = 0; r < p->n_chunks; r++) {
         const int list = p->chunks[f->rows[r]].list;
         if (r + 1 < p->n_chunks && p->chunks[f->rows[r + 1]].list == list) continue;
@@ -179,7 +179,7 @@ static void section_frames(ps_text_out *o, const ps_figures *f, const ps_svg_sca
                            "<rect x=\"%.1f\" y=\"%.2f\" width=\"%.1f\" height=\"%.2f\" "
                            "style=\"fill:none;stroke:var(--line)\"/>\n",
                            x->from_px, y0, x->to_px - x->from_px, y1 - y0);
-        ps_svg_text(o, x->from_px - 8, (y0 + y1) / 2 + 4, "end", "text", ps_recording_list_names[list]);
+        ps_svg_text(o, x->from_px - 8, (y0 + y1) / 2 + 4, "end", "text", ps_report_profile_list_names[list]);
         first = r + 1;
     }
 }
@@ -195,7 +195,7 @@ void ps_figure_chunks(ps_text_out *o, const ps_figures *f, bool is_alone)
     lay_rows(f, 24, &rows);
     ps_svg_begin(o, (int)rows.bottom + 72, "Where each chunk is over time", is_alone);
     step_names(o, f, &x, 16);
-    for (int tier = 0; tier < PS_RECORDING_N_TIERS; tier++) {
+    for (int tier = 0; tier < PS_REPORT_N_TIERS; tier++) {
         ps_svg_path_begin(o, keys[tier].color);
         for (int i = 0; i < f->n_stays; i++) {
             const ps_figure_stay *s = &f->stays[i];
@@ -215,24 +215,24 @@ void ps_figure_chunks(ps_text_out *o, const ps_figures *f, bool is_alone)
 
 enum { LANE_HEIGHT = 34, LANE_GAP = 10 };
 
-static const char *span_color(const ps_recording_span *s)
+static const char *span_color(const ps_report_profile_span *s)
 {
     switch (s->lane) {
-    case PS_RECORDING_COMPUTE: return ps_recording_phase_names[s->phase];
-    case PS_RECORDING_WAITS: return "hatch";
-    case PS_RECORDING_HOST_TO_DEVICE:
-    case PS_RECORDING_DEVICE_TO_HOST:
-    case PS_RECORDING_DISK_READ:
-    case PS_RECORDING_DISK_WRITE: return reason_colors[s->reason];
-    case PS_RECORDING_STEPS:
-    case PS_RECORDING_PHASES:
-    case PS_RECORDING_COLLECTIVES:
-    case PS_RECORDING_N_LANES: return "collective";
+    case PS_REPORT_COMPUTE: return ps_report_profile_phase_names[s->phase];
+    case PS_REPORT_WAITS: return "hatch";
+    case PS_REPORT_HOST_TO_DEVICE:
+    case PS_REPORT_DEVICE_TO_HOST:
+    case PS_REPORT_DISK_READ:
+    case PS_REPORT_DISK_WRITE: return reason_colors[s->reason];
+    case PS_REPORT_STEPS:
+    case PS_REPORT_PHASES:
+    case PS_REPORT_COLLECTIVES:
+    case PS_REPORT_N_LANES: return "collective";
     }
     return "collective";
 }
 
-static bool lane_is_used(const ps_recording *p, ps_recording_lane lane)
+static bool lane_is_used(const ps_report_profile *p, ps_report_profile_lane lane)
 {
     for (int i = 0; i < p->n_spans; i++)
         if (p->spans[i].lane == lane) return true;
@@ -242,12 +242,12 @@ static bool lane_is_used(const ps_recording *p, ps_recording_lane lane)
 static void lane_spans(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x, int lane, double top,
                        const char *color)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     const double height = (double)LANE_HEIGHT / f->n_slots[lane];
     double at, width;
     ps_svg_path_begin(o, color);
     for (int i = 0; i < p->n_spans; i++) {
-        const ps_recording_span *s = &p->spans[i];
+        const ps_report_profile_span *s = &p->spans[i];
         if ((int)s->lane == lane && span_color(s) == color && clip(f, x, s->begin_ns, s->end_ns, &at, &width))
             ps_svg_rect(o, at, top + height * f->slots[i], width, height - (f->n_slots[lane] > 1 ? 0.5 : 0));
     }
@@ -257,17 +257,16 @@ static void lane_spans(ps_text_out *o, const ps_figures *f, const ps_svg_scale *
 static void lane_row(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x, int lane, double top)
 {
     phase_bands(o, f, x, top, top + LANE_HEIGHT);
-    for (int i = 0; i < PS_RECORDING_N_PHASES && lane == PS_RECORDING_COMPUTE; i++)
-        lane_spans(o, f, x, lane, top, ps_recording_phase_names[i]);
-    for (int i = 0;
-         i < PS_RECORDING_N_REASONS && lane >= PS_RECORDING_HOST_TO_DEVICE && lane < PS_RECORDING_COLLECTIVES; i++)
+    for (int i = 0; i < PS_REPORT_N_PHASES && lane == PS_REPORT_COMPUTE; i++)
+        lane_spans(o, f, x, lane, top, ps_report_profile_phase_names[i]);
+    for (int i = 0; i < PS_REPORT_N_REASONS && lane >= PS_REPORT_HOST_TO_DEVICE && lane < PS_REPORT_COLLECTIVES; i++)
         lane_spans(o, f, x, lane, top, reason_colors[i]);
-    if (lane == PS_RECORDING_WAITS)
-        lane_spans(o, f, x, lane, top, span_color(&(ps_recording_span){.lane = PS_RECORDING_WAITS}));
-    if (lane == PS_RECORDING_COLLECTIVES)
-        lane_spans(o, f, x, lane, top, span_color(&(ps_recording_span){.lane = PS_RECORDING_COLLECTIVES}));
-    ps_svg_text(o, x->from_px - 8, top + LANE_HEIGHT / 2.0 + 4, "end", lane == PS_RECORDING_WAITS ? "wait" : "text",
-                ps_recording_lane_names[lane]);
+    if (lane == PS_REPORT_WAITS)
+        lane_spans(o, f, x, lane, top, span_color(&(ps_report_profile_span){.lane = PS_REPORT_WAITS}));
+    if (lane == PS_REPORT_COLLECTIVES)
+        lane_spans(o, f, x, lane, top, span_color(&(ps_report_profile_span){.lane = PS_REPORT_COLLECTIVES}));
+    ps_svg_text(o, x->from_px - 8, top + LANE_HEIGHT / 2.0 + 4, "end", lane == PS_REPORT_WAITS ? "wait" : "text",
+                ps_report_profile_lane_names[lane]);
 }
 
 void ps_figure_timeline(ps_text_out *o, const ps_figures *f, bool is_alone)
@@ -278,12 +277,12 @@ void ps_figure_timeline(ps_text_out *o, const ps_figures *f, bool is_alone)
         {"write-back", "write back"}};
     const ps_svg_scale x = time_scale(f);
     int n_lanes = 0;
-    for (int lane = PS_RECORDING_COMPUTE; lane < PS_RECORDING_N_LANES; lane++)
-        n_lanes += lane != PS_RECORDING_COLLECTIVES || lane_is_used(f->profile, PS_RECORDING_COLLECTIVES);
+    for (int lane = PS_REPORT_COMPUTE; lane < PS_REPORT_N_LANES; lane++)
+        n_lanes += lane != PS_REPORT_COLLECTIVES || lane_is_used(f->profile, PS_REPORT_COLLECTIVES);
     const double bottom = 24 + n_lanes * (LANE_HEIGHT + LANE_GAP);
     ps_svg_begin(o, (int)bottom + 66, "Computing, copies and waits over time", is_alone);
     step_names(o, f, &x, 16);
-    for (int i = 0; i < n_lanes; i++) lane_row(o, f, &x, PS_RECORDING_COMPUTE + i, 24 + i * (LANE_HEIGHT + LANE_GAP));
+    for (int i = 0; i < n_lanes; i++) lane_row(o, f, &x, PS_REPORT_COMPUTE + i, 24 + i * (LANE_HEIGHT + LANE_GAP));
     ps_svg_time_axis(o, &x, bottom - 6, bottom - 2);
     ps_svg_legend(o, bottom + 52, keys, (int)PS_ARRAY_LEN(keys));
     ps_svg_end(o);

@@ -5,13 +5,13 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-const int ps_figure_sections[PS_RECORDING_N_LISTS] = {0, 1, 3, 2, 4};
+const int ps_figure_sections[PS_REPORT_N_LISTS] = {0, 1, 3, 2, 4};
 
-ps_recording_tier ps_figure_main_tier(unsigned tiers)
+ps_report_profile_tier ps_figure_main_tier(unsigned tiers)
 {
-    for (int i = 0; i < PS_RECORDING_N_TIERS; i++)
-        if (tiers & 1u << i) return (ps_recording_tier)i;
-    return PS_RECORDING_DISK;
+    for (int i = 0; i < PS_REPORT_N_TIERS; i++)
+        if (tiers & 1u << i) return (ps_report_profile_tier)i;
+    return PS_REPORT_DISK;
 }
 
 /* ---- the time axis ---- */
@@ -24,11 +24,11 @@ static void widen(ps_figures *f, int64_t begin_ns, int64_t end_ns)
 
 static void find_axis(ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     f->begin_ns = INT64_MAX;
     f->end_ns = 0;
     for (int i = 0; i < p->n_spans; i++) {
-        if (p->spans[i].lane != PS_RECORDING_STEPS) continue;
+        if (p->spans[i].lane != PS_REPORT_STEPS) continue;
         widen(f, p->spans[i].begin_ns, p->spans[i].end_ns);
         f->n_steps++;
     }
@@ -45,10 +45,10 @@ static void find_axis(ps_figures *f)
 
 static ps_status order_rows(ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     int n = 0;
     PS_TRY(ps_mem_alloc((size_t)p->n_chunks, sizeof *f->rows, &f->rows));
-    for (int s = 0; s < PS_RECORDING_N_LISTS; s++)
+    for (int s = 0; s < PS_REPORT_N_LISTS; s++)
         for (int c = 0; c < p->n_chunks; c++)
             if (p->chunks[c].list == ps_figure_sections[s]) f->rows[n++] = c;
     return PS_OK;
@@ -75,12 +75,12 @@ static int by_chunk(const void *a, const void *b)
 
 static ps_status find_stays(ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     where *now = NULL;
     PS_TRY(ps_mem_alloc((size_t)p->n_changes + (size_t)p->n_chunks, sizeof *f->stays, &f->stays));
     PS_TRY(ps_mem_alloc((size_t)p->n_chunks, sizeof *now, &now));
     for (int i = 0; i < p->n_changes; i++) {
-        const ps_recording_change *c = &p->changes[i];
+        const ps_report_profile_change *c = &p->changes[i];
         where *w = &now[c->chunk];
         const unsigned bit = 1u << c->tier, tiers = c->is_there ? w->tiers | bit : w->tiers & ~bit;
         if (tiers == w->tiers) continue;
@@ -100,12 +100,12 @@ enum { SLOTS_MAX = 8 };
 /* Spans lie by begin: each takes the first place that is free by then, the last one when all are taken. */
 static ps_status find_slots(ps_figures *f)
 {
-    const ps_recording *p = f->profile;
-    int64_t free_ns[PS_RECORDING_N_LANES][SLOTS_MAX] = {{0}};
+    const ps_report_profile *p = f->profile;
+    int64_t free_ns[PS_REPORT_N_LANES][SLOTS_MAX] = {{0}};
     PS_TRY(ps_mem_alloc((size_t)p->n_spans, sizeof *f->slots, &f->slots));
-    for (int i = 0; i < PS_RECORDING_N_LANES; i++) f->n_slots[i] = 1;
+    for (int i = 0; i < PS_REPORT_N_LANES; i++) f->n_slots[i] = 1;
     for (int i = 0; i < p->n_spans; i++) {
-        const ps_recording_span *s = &p->spans[i];
+        const ps_report_profile_span *s = &p->spans[i];
         int k = 0;
         while (k < SLOTS_MAX - 1 && free_ns[s->lane][k] > s->begin_ns) k++;
         free_ns[s->lane][k] = ps_max_i64(free_ns[s->lane][k], s->end_ns);
@@ -119,12 +119,12 @@ static ps_status find_slots(ps_figures *f)
 
 /* Nanoseconds of [begin, end) that lie in steps. What is asked for goes forward, and so does *step, the first that can
  * matter. */
-static int64_t inside_steps(const ps_recording *p, int64_t begin_ns, int64_t end_ns, int *step)
+static int64_t inside_steps(const ps_report_profile *p, int64_t begin_ns, int64_t end_ns, int *step)
 {
     int64_t sum = 0;
     for (int i = *step; i < p->n_spans && p->spans[i].begin_ns < end_ns; i++) {
-        const ps_recording_span *s = &p->spans[i];
-        if (s->lane != PS_RECORDING_STEPS) continue;
+        const ps_report_profile_span *s = &p->spans[i];
+        if (s->lane != PS_REPORT_STEPS) continue;
         sum += ps_max_i64(ps_min_i64(end_ns, s->end_ns) - ps_max_i64(begin_ns, s->begin_ns), 0);
         *step = i;
     }
@@ -134,31 +134,31 @@ static int64_t inside_steps(const ps_recording *p, int64_t begin_ns, int64_t end
 /* Compute and waits are one thread's, so they follow each other; what overlaps all the same counts once, for the first. */
 static void add_parts(ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     ps_figure_parts *parts = &f->parts;
     int64_t taken_ns = 0;
     int step = 0;
     const double unit = f->n_steps > 0 ? 1e-9 / f->n_steps : 0;
     for (int i = 0; i < p->n_spans; i++) {
-        const ps_recording_span *s = &p->spans[i];
-        if (s->lane == PS_RECORDING_STEPS) parts->step_seconds += (double)(s->end_ns - s->begin_ns) * unit;
-        if (s->lane != PS_RECORDING_COMPUTE && s->lane != PS_RECORDING_WAITS) continue;
+        const ps_report_profile_span *s = &p->spans[i];
+        if (s->lane == PS_REPORT_STEPS) parts->step_seconds += (double)(s->end_ns - s->begin_ns) * unit;
+        if (s->lane != PS_REPORT_COMPUTE && s->lane != PS_REPORT_WAITS) continue;
         const int64_t begin_ns = ps_max_i64(s->begin_ns, taken_ns);
         if (s->end_ns <= begin_ns) continue;
         const double seconds = (double)inside_steps(p, begin_ns, s->end_ns, &step) * unit;
-        if (s->lane == PS_RECORDING_COMPUTE)
+        if (s->lane == PS_REPORT_COMPUTE)
             parts->compute_seconds[s->phase] += seconds;
         else
             parts->wait_seconds[s->link] += seconds;
         taken_ns = s->end_ns;
     }
     parts->rest_seconds = parts->step_seconds;
-    for (int i = 0; i < PS_RECORDING_N_PHASES; i++) parts->rest_seconds -= parts->compute_seconds[i];
-    for (int i = 0; i < PS_RECORDING_N_LANES; i++) parts->rest_seconds -= parts->wait_seconds[i];
+    for (int i = 0; i < PS_REPORT_N_PHASES; i++) parts->rest_seconds -= parts->compute_seconds[i];
+    for (int i = 0; i < PS_REPORT_N_LANES; i++) parts->rest_seconds -= parts->wait_seconds[i];
     if (parts->rest_seconds < 1e-9) parts->rest_seconds = 0; /* rounding */
 }
 
-ps_status ps_figures_create(const ps_recording *p, ps_figures **out)
+ps_status ps_figures_create(const ps_report_profile *p, ps_figures **out)
 {
     ps_status st = PS_OK;
     ps_figures *f = NULL;

@@ -2,7 +2,7 @@
 #ifndef PS_REPORT_FIGURES_H
 #define PS_REPORT_FIGURES_H
 
-#include "report/recording.h"
+#include "report/profile_read.h"
 
 /* A chunk's time with the same tiers: a rectangle in the row of the chunk. */
 typedef struct ps_figure_stay {
@@ -13,32 +13,32 @@ typedef struct ps_figure_stay {
 
 /* The parts of a step, averaged over the steps. They do not overlap: computing beneath a wait counts as the wait. */
 typedef struct ps_figure_parts {
-    double compute_seconds[PS_RECORDING_N_PHASES];
-    double wait_seconds[PS_RECORDING_N_LANES]; /* by the link that is waited for */
-    double rest_seconds;                       /* neither computing nor waiting: planning, starting operators */
-    double step_seconds;                       /* the sum */
+    double compute_seconds[PS_REPORT_N_PHASES];
+    double wait_seconds[PS_REPORT_N_LANES]; /* by the link that is waited for */
+    double rest_seconds;                    /* neither computing nor waiting: planning, starting operators */
+    double step_seconds;                    /* the sum */
 } ps_figure_parts;
 
 typedef struct ps_figures {
-    const ps_recording *profile;
+    const ps_report_profile *profile;
     int64_t begin_ns, end_ns; /* of the time axis: the steps, or all there is when no step was recorded */
     int *rows;                /* chunks from top to bottom: PARAM16, MASTER, VARIANCE, MOMENTUM, GRAD */
     int n_stays;
-    ps_figure_stay *stays; /* by chunk, then time; clipped to the axis */
-    int *slots;            /* of each span: its place among those of its row that overlap it in time, from 0 */
-    int n_slots[PS_RECORDING_N_LANES]; /* at least 1 */
+    ps_figure_stay *stays;          /* by chunk, then time; clipped to the axis */
+    int *slots;                     /* of each span: its place among those of its row that overlap it in time, from 0 */
+    int n_slots[PS_REPORT_N_LANES]; /* at least 1 */
     int n_steps;
     ps_figure_parts parts;
 } ps_figures;
 
 /* Lists in the order of their sections from top to bottom. */
-extern const int ps_figure_sections[PS_RECORDING_N_LISTS];
+extern const int ps_figure_sections[PS_REPORT_N_LISTS];
 
 /* `p` must outlive the figures. */
-PS_NODISCARD ps_status ps_figures_create(const ps_recording *p, ps_figures **out);
+PS_NODISCARD ps_status ps_figures_create(const ps_report_profile *p, ps_figures **out);
 void ps_figures_destroy(ps_figures *f); /* NULL is accepted */
 
 /* The fastest tier of a set, whose colour stands for it. */
-ps_recording_tier ps_figure_main_tier(unsigned tiers);
+ps_report_profile_tier ps_figure_main_tier(unsigned tiers);
 
 #endif

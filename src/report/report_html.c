@@ -31,10 +31,10 @@ static void put_names(ps_text_out *o, const char *key, const char *const *names,
 
 static void put_chunks(ps_text_out *o, const ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     ps_text_out_string(o, "\"chunks\":[");
     for (int i = 0; i < p->n_chunks; i++) {
-        const ps_recording_chunk *c = &p->chunks[i];
+        const ps_report_profile_chunk *c = &p->chunks[i];
         ps_text_out_format(o, "%s{\"list\":%d,\"index\":%d,\"bytes\":%" PRId64 ",\"tensors\":%d,\"names\":[",
                            i > 0 ? ",\n" : "\n", c->list, c->index, c->bytes, c->n_tensors);
         for (int k = 0; k < c->n_tensors && k < NAMES_MAX; k++) {
@@ -49,16 +49,16 @@ static void put_chunks(ps_text_out *o, const ps_figures *f)
 }
 
 /* One column of the samples of a tier. */
-static void put_column(ps_text_out *o, const ps_recording *p, int tier, const char *key, size_t offset)
+static void put_column(ps_text_out *o, const ps_report_profile *p, int tier, const char *key, size_t offset)
 {
     const char *comma = "";
     ps_text_out_format(o, "\"%s\":[", key);
     for (int i = 0; i < p->n_samples; i++) {
-        const ps_recording_sample *s = &p->samples[i];
+        const ps_report_profile_sample *s = &p->samples[i];
         if ((int)s->tier != tier) continue;
         int64_t value;
         memcpy(&value, (const char *)s + offset, sizeof value);
-        if (offset == offsetof(ps_recording_sample, at_ns))
+        if (offset == offsetof(ps_report_profile_sample, at_ns))
             ps_text_out_format(o, "%s%.7f", comma, seconds_of(value));
         else
             ps_text_out_format(o, "%s%" PRId64, comma, value);
@@ -67,18 +67,18 @@ static void put_column(ps_text_out *o, const ps_recording *p, int tier, const ch
     ps_text_out_string(o, "]");
 }
 
-static void put_memory(ps_text_out *o, const ps_recording *p)
+static void put_memory(ps_text_out *o, const ps_report_profile *p)
 {
     ps_text_out_string(o, "\"memory\":[");
-    for (int tier = 0; tier < PS_RECORDING_N_TIERS; tier++) {
+    for (int tier = 0; tier < PS_REPORT_N_TIERS; tier++) {
         ps_text_out_string(o, tier > 0 ? ",\n{" : "\n{");
-        put_column(o, p, tier, "t", offsetof(ps_recording_sample, at_ns));
+        put_column(o, p, tier, "t", offsetof(ps_report_profile_sample, at_ns));
         ps_text_out_string(o, ",");
-        put_column(o, p, tier, "chunks", offsetof(ps_recording_sample, chunk_bytes));
+        put_column(o, p, tier, "chunks", offsetof(ps_report_profile_sample, chunk_bytes));
         ps_text_out_string(o, ",");
-        put_column(o, p, tier, "non_model", offsetof(ps_recording_sample, non_model_bytes));
+        put_column(o, p, tier, "non_model", offsetof(ps_report_profile_sample, non_model_bytes));
         ps_text_out_string(o, ",");
-        put_column(o, p, tier, "other", offsetof(ps_recording_sample, other_bytes));
+        put_column(o, p, tier, "other", offsetof(ps_report_profile_sample, other_bytes));
         ps_text_out_string(o, "}");
     }
     ps_text_out_string(o, "],\n");
@@ -87,31 +87,31 @@ static void put_memory(ps_text_out *o, const ps_recording *p)
 static void put_lanes(ps_text_out *o, const ps_figures *f)
 {
     ps_text_out_string(o, "\"lanes\":[");
-    for (int i = PS_RECORDING_COMPUTE; i < PS_RECORDING_N_LANES; i++) {
-        ps_text_out_format(o, "%s{\"id\":%d,\"slots\":%d,\"name\":", i > PS_RECORDING_COMPUTE ? "," : "", i,
+    for (int i = PS_REPORT_COMPUTE; i < PS_REPORT_N_LANES; i++) {
+        ps_text_out_format(o, "%s{\"id\":%d,\"slots\":%d,\"name\":", i > PS_REPORT_COMPUTE ? "," : "", i,
                            f->n_slots[i]);
-        ps_text_out_json(o, ps_recording_lane_names[i]);
+        ps_text_out_json(o, ps_report_profile_lane_names[i]);
         ps_text_out_string(o, "}");
     }
     ps_text_out_string(o, "],\n");
 }
 
 /* [begin, end, phase] and [begin, end, name]. */
-static void put_background(ps_text_out *o, const ps_recording *p)
+static void put_background(ps_text_out *o, const ps_report_profile *p)
 {
     const char *comma = "";
     ps_text_out_string(o, "\"phases\":[");
     for (int i = 0; i < p->n_spans; i++) {
-        const ps_recording_span *s = &p->spans[i];
-        if (s->lane != PS_RECORDING_PHASES) continue;
+        const ps_report_profile_span *s = &p->spans[i];
+        if (s->lane != PS_REPORT_PHASES) continue;
         ps_text_out_format(o, "%s[%.7f,%.7f,%d]", comma, seconds_of(s->begin_ns), seconds_of(s->end_ns), (int)s->phase);
         comma = ",";
     }
     ps_text_out_string(o, "],\n\"steps\":[");
     comma = "";
     for (int i = 0; i < p->n_spans; i++) {
-        const ps_recording_span *s = &p->spans[i];
-        if (s->lane != PS_RECORDING_STEPS) continue;
+        const ps_report_profile_span *s = &p->spans[i];
+        if (s->lane != PS_REPORT_STEPS) continue;
         ps_text_out_format(o, "%s[%.7f,%.7f,", comma, seconds_of(s->begin_ns), seconds_of(s->end_ns));
         ps_text_out_json(o, s->name);
         ps_text_out_string(o, "]");
@@ -123,7 +123,7 @@ static void put_background(ps_text_out *o, const ps_recording *p)
 /* [chunk, begin, end, tiers] and [row, slot, begin, end, phase or reason, name, chunk, bytes]. */
 static void put_rectangles(ps_text_out *o, const ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     const char *comma = "\n";
     ps_text_out_string(o, "\"stays\":[");
     for (int i = 0; i < f->n_stays; i++) {
@@ -133,10 +133,10 @@ static void put_rectangles(ps_text_out *o, const ps_figures *f)
     }
     ps_text_out_string(o, "],\n\"spans\":[");
     for (int i = 0; i < p->n_spans; i++) {
-        const ps_recording_span *s = &p->spans[i];
-        if (s->lane < PS_RECORDING_COMPUTE) continue;
+        const ps_report_profile_span *s = &p->spans[i];
+        if (s->lane < PS_REPORT_COMPUTE) continue;
         ps_text_out_format(o, "%s[%d,%d,%.7f,%.7f,%d,", comma, (int)s->lane, f->slots[i], seconds_of(s->begin_ns),
-                           seconds_of(s->end_ns), s->lane == PS_RECORDING_COMPUTE ? (int)s->phase : (int)s->reason);
+                           seconds_of(s->end_ns), s->lane == PS_REPORT_COMPUTE ? (int)s->phase : (int)s->reason);
         ps_text_out_json(o, s->name);
         ps_text_out_format(o, ",%d,%" PRId64 "]", s->chunk, s->bytes);
         comma = ",\n";
@@ -146,13 +146,13 @@ static void put_rectangles(ps_text_out *o, const ps_figures *f)
 
 static void put_data(ps_text_out *o, const ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     ps_text_out_format(o, "{\"begin\":%.7f,\"end\":%.7f,\"budgets\":[%" PRId64 ",%" PRId64 ",%" PRId64 "],\n",
                        seconds_of(f->begin_ns), seconds_of(f->end_ns), p->budget_bytes[0], p->budget_bytes[1],
                        p->budget_bytes[2]);
-    put_names(o, "tiers", ps_recording_tier_names, PS_RECORDING_N_TIERS);
-    put_names(o, "lists", ps_recording_list_names, PS_RECORDING_N_LISTS);
-    put_names(o, "reasons", ps_recording_reason_names, PS_RECORDING_N_REASONS);
+    put_names(o, "tiers", ps_report_profile_tier_names, PS_REPORT_N_TIERS);
+    put_names(o, "lists", ps_report_profile_list_names, PS_REPORT_N_LISTS);
+    put_names(o, "reasons", ps_report_profile_reason_names, PS_REPORT_N_REASONS);
     put_chunks(o, f);
     put_memory(o, p);
     put_lanes(o, f);
@@ -165,7 +165,7 @@ static void put_data(ps_text_out *o, const ps_figures *f)
 
 static void put_head(ps_text_out *o, const ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     char text[PS_BYTES_TEXT_MAX];
     ps_text_out_string(o, "<h1>");
     ps_text_out_xml(o, p->title[0] != '\0' ? p->title : "Profile");
@@ -174,8 +174,8 @@ static void put_head(ps_text_out *o, const ps_figures *f)
     if (p->n_ranks > 1) ps_text_out_format(o, ", rank %d of %d", p->rank, p->n_ranks);
     if (f->parts.step_seconds > 0) ps_text_out_format(o, ", %.3g s a step", f->parts.step_seconds);
     ps_text_out_string(o, ".</p>\n<p class=\"facts\">Budgets:");
-    for (int i = 0; i < PS_RECORDING_N_TIERS; i++)
-        ps_text_out_format(o, "%s %s %s", i > 0 ? "," : "", ps_recording_tier_names[i],
+    for (int i = 0; i < PS_REPORT_N_TIERS; i++)
+        ps_text_out_format(o, "%s %s %s", i > 0 ? "," : "", ps_report_profile_tier_names[i],
                            ps_bytes_format(p->budget_bytes[i], text));
     ps_text_out_format(o, ". %d chunks of %" PRId64 " elements", p->n_chunks, p->chunk_elements);
     if (p->waste >= 0) ps_text_out_format(o, ", %.2f %% of them unused", 100 * p->waste);
@@ -202,23 +202,23 @@ static void put_row(ps_text_out *o, const char *name, double predicted, double m
         ps_text_out_string(o, "</td><td>–</td></tr>\n");
 }
 
-static void put_table(ps_text_out *o, const ps_recording *p)
+static void put_table(ps_text_out *o, const ps_report_profile *p)
 {
-    const ps_recording_account *a = &p->predicted, *b = &p->measured;
+    const ps_report_profile_account *a = &p->predicted, *b = &p->measured;
     char name[64];
     ps_text_out_format(o, "<table><tr><th>a step</th><th>predicted</th><th>%s</th><th>ratio</th></tr>\n",
                        p->is_simulated ? "simulated" : "measured");
     put_row(o, "time", a->step_seconds, b->step_seconds, "s");
-    for (int i = 0; i < PS_RECORDING_N_LANES; i++) {
-        snprintf(name, sizeof name, "busy: %s", ps_recording_lane_names[i]);
+    for (int i = 0; i < PS_REPORT_N_LANES; i++) {
+        snprintf(name, sizeof name, "busy: %s", ps_report_profile_lane_names[i]);
         put_row(o, name, a->busy_seconds[i], b->busy_seconds[i], "s");
     }
-    for (int i = 0; i < PS_RECORDING_N_LANES; i++) {
-        snprintf(name, sizeof name, "moved: %s", ps_recording_lane_names[i]);
+    for (int i = 0; i < PS_REPORT_N_LANES; i++) {
+        snprintf(name, sizeof name, "moved: %s", ps_report_profile_lane_names[i]);
         put_row(o, name, (double)a->moved_bytes[i], (double)b->moved_bytes[i], "MB");
     }
-    for (int i = 0; i < PS_RECORDING_N_TIERS; i++) {
-        snprintf(name, sizeof name, "peak: %s", ps_recording_tier_names[i]);
+    for (int i = 0; i < PS_REPORT_N_TIERS; i++) {
+        snprintf(name, sizeof name, "peak: %s", ps_report_profile_tier_names[i]);
         put_row(o, name, (double)a->peak_bytes[i], (double)b->peak_bytes[i], "MB");
     }
     if (a->critical != NULL || b->critical != NULL) {

@@ -26,19 +26,19 @@ typedef struct part {
     double seconds;
 } part;
 
-enum { PARTS_MAX = PS_RECORDING_N_PHASES + PS_RECORDING_N_LANES + 1 };
+enum { PARTS_MAX = PS_REPORT_N_PHASES + PS_REPORT_N_LANES + 1 };
 
 static int list_parts(const ps_figures *f, char labels[PARTS_MAX][48], part parts[PARTS_MAX])
 {
     const ps_figure_parts *a = &f->parts;
     int n = 0;
-    for (int i = 0; i < PS_RECORDING_N_PHASES; i++) {
-        snprintf(labels[n], 48, "%s", i == PS_RECORDING_ADAM ? "Adam" : ps_recording_phase_names[i]);
-        parts[n] = (part){ps_recording_phase_names[i], labels[n], a->compute_seconds[i]}, n++;
+    for (int i = 0; i < PS_REPORT_N_PHASES; i++) {
+        snprintf(labels[n], 48, "%s", i == PS_REPORT_ADAM ? "Adam" : ps_report_profile_phase_names[i]);
+        parts[n] = (part){ps_report_profile_phase_names[i], labels[n], a->compute_seconds[i]}, n++;
     }
-    for (int i = 0; i < PS_RECORDING_N_LANES; i++) {
+    for (int i = 0; i < PS_REPORT_N_LANES; i++) {
         if (a->wait_seconds[i] <= 0) continue;
-        snprintf(labels[n], 48, "wait: %s", ps_recording_lane_names[i]);
+        snprintf(labels[n], 48, "wait: %s", ps_report_profile_lane_names[i]);
         parts[n] = (part){"hatch", labels[n], a->wait_seconds[i]}, n++;
     }
     snprintf(labels[n], 48, "other");
@@ -95,10 +95,10 @@ static void account_bar(ps_text_out *o, const ps_svg_scale *x, double y, double 
     ps_svg_text(o, ps_svg_at(x, seconds) + 5, y + 11, "start", "text", text);
 }
 
-static double most_seconds(const ps_recording *p, double most)
+static double most_seconds(const ps_report_profile *p, double most)
 {
     most = fmax(most, fmax(p->predicted.step_seconds, p->measured.step_seconds));
-    for (int i = 0; i < PS_RECORDING_N_LANES; i++)
+    for (int i = 0; i < PS_REPORT_N_LANES; i++)
         most = fmax(most, fmax(p->predicted.busy_seconds[i], p->measured.busy_seconds[i]));
     return fmax(most, 1e-9);
 }
@@ -106,15 +106,15 @@ static double most_seconds(const ps_recording *p, double most)
 /* Two bars a row; one where nothing is predicted. */
 void ps_figure_time(ps_text_out *o, const ps_figures *f, bool is_alone)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     const char *measured = p->is_simulated ? "simulated" : "measured";
     const double most = most_seconds(p, f->parts.step_seconds);
     const ps_svg_scale whole = {0, fmax(f->parts.step_seconds, 1e-9), PS_SVG_LEFT, PS_SVG_WIDTH - PS_SVG_RIGHT};
     const ps_svg_scale pairs = {0, most, PS_SVG_LEFT, PS_SVG_WIDTH - PS_SVG_RIGHT - 130};
-    int rows[PS_RECORDING_N_LANES + 1], n = 0;
+    int rows[PS_REPORT_N_LANES + 1], n = 0;
     bool is_predicted = p->predicted.step_seconds >= 0;
-    rows[n++] = PS_RECORDING_STEPS;
-    for (int i = PS_RECORDING_COMPUTE; i < PS_RECORDING_N_LANES; i++) {
+    rows[n++] = PS_REPORT_STEPS;
+    for (int i = PS_REPORT_COMPUTE; i < PS_REPORT_N_LANES; i++) {
         is_predicted |= p->predicted.busy_seconds[i] >= 0;
         if (p->predicted.busy_seconds[i] > 0 || p->measured.busy_seconds[i] > 0) rows[n++] = i;
     }
@@ -127,9 +127,9 @@ void ps_figure_time(ps_text_out *o, const ps_figures *f, bool is_alone)
     ps_svg_text(o, PS_SVG_LEFT, top + 14, "start", "text", "Time that each row is busy in a step");
     for (int i = 0; i < n; i++) {
         const double y = top + 26 + i * row_height;
-        const bool is_step = rows[i] == PS_RECORDING_STEPS;
+        const bool is_step = rows[i] == PS_REPORT_STEPS;
         ps_svg_text(o, PS_SVG_LEFT - 8, y + (is_predicted ? 19 : 11), "end", "text",
-                    is_step ? "whole step" : ps_recording_lane_names[rows[i]]);
+                    is_step ? "whole step" : ps_report_profile_lane_names[rows[i]]);
         account_bar(o, &pairs, y, is_step ? p->predicted.step_seconds : p->predicted.busy_seconds[rows[i]], "host",
                     "predicted");
         account_bar(o, &pairs, is_predicted ? y + 16 : y,

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void check_figures(const ps_figures *f)
 {
-    const ps_recording *p = f->profile;
+    const ps_report_profile *p = f->profile;
     MUST(f->begin_ns < f->end_ns);
     for (int i = 0; i < f->n_stays; i++) {
         const ps_figure_stay *s = &f->stays[i];
@@ -30,15 +30,15 @@ static void check_figures(const ps_figures *f)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const fuzz_file file = fuzz_file_make(data, n);
-    ps_recording *p = NULL;
-    const ps_status st = ps_recording_read(file.path, &p);
+    ps_report_profile *p = NULL;
+    const ps_status st = ps_report_profile_read(file.path, &p);
     MUST(st == PS_OK || (st == PS_EFORMAT && ps_last_error()[0] != '\0'));
     if (st == PS_OK) {
         ps_figures *f = NULL;
         MUST(ps_figures_create(p, &f) == PS_OK);
         check_figures(f);
         ps_figures_destroy(f);
-        ps_recording_destroy(p);
+        ps_report_profile_destroy(p);
     }
     close(file.fd);
     MUST(ps_mem_live_bytes() == 0);

@@ -35,12 +35,12 @@
 #define PROFILE(events) "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[" events "],\"patrickstar\":{" FACTS "}}"
 
 /* Read a text as a profile's file. */
-static inline ps_status read_text(const char *text, ps_recording **out)
+static inline ps_status read_text(const char *text, ps_report_profile **out)
 {
     const temp_folder folder = temp_folder_make();
     const temp_path path = temp_folder_file(&folder, "p.json");
     ps_status st = ps_file_write_all(path.text, text, (int64_t)strlen(text));
-    if (st == PS_OK) st = ps_recording_read(path.text, out);
+    if (st == PS_OK) st = ps_report_profile_read(path.text, out);
     temp_folder_remove(&folder);
     return st;
 }

@@ -15,7 +15,7 @@
 #define WAIT(ts, dur, link) SPAN(3, "wait", ts, dur, "wait for MOMENTUM 0", "\"chunk\":4,\"link\":\"" link "\"")
 #define COPY(tid, ts, dur) SPAN(tid, "copy", ts, dur, "MOMENTUM 0", COPY_ARGS)
 
-static ps_figures *make(const char *text, ps_recording **p)
+static ps_figures *make(const char *text, ps_report_profile **p)
 {
     ps_figures *f = NULL;
     assert_int_equal(read_text(text, p), PS_OK);
@@ -23,17 +23,17 @@ static ps_figures *make(const char *text, ps_recording **p)
     return f;
 }
 
-static void drop(ps_figures *f, ps_recording *p)
+static void drop(ps_figures *f, ps_report_profile *p)
 {
     ps_figures_destroy(f);
-    ps_recording_destroy(p);
+    ps_report_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
 static void test_chunks(void **state)
 {
     (void)state;
-    ps_recording *p;
+    ps_report_profile *p;
     /* chunk 0: there before the steps, also on disk, released, back at the end; 6: never in the steps */
     ps_figures *f = make(
         PROFILE(STEPS "," CHANGE(0, "place", 0, "device") "," CHANGE(150, "place", 0, "disk") "," CHANGE(
@@ -57,9 +57,9 @@ static void test_chunks(void **state)
         assert_int_equal(f->stays[i].end_ns, want[i].end_ns);
         assert_int_equal(f->stays[i].tiers, want[i].tiers);
     }
-    assert_int_equal(ps_figure_main_tier(1 | 4), PS_RECORDING_DEVICE);
-    assert_int_equal(ps_figure_main_tier(2 | 4), PS_RECORDING_HOST);
-    assert_int_equal(ps_figure_main_tier(4), PS_RECORDING_DISK);
+    assert_int_equal(ps_figure_main_tier(1 | 4), PS_REPORT_DEVICE);
+    assert_int_equal(ps_figure_main_tier(2 | 4), PS_REPORT_HOST);
+    assert_int_equal(ps_figure_main_tier(4), PS_REPORT_DISK);
     /* VARIANCE, the last of the profile's chunks, above MOMENTUM */
     static const int rows[] = {0, 1, 3, 2};
     assert_memory_equal(f->rows, rows, sizeof rows);
@@ -69,19 +69,19 @@ static void test_chunks(void **state)
 static void test_overlapping_copies(void **state)
 {
     (void)state;
-    ps_recording *p;
+    ps_report_profile *p;
     ps_figures *f = make(PROFILE(STEPS "," COPY(6, 110, 20) "," COPY(6, 115, 30) "," COPY(6, 120, 5) "," COPY(
                              6, 130, 10) "," COPY(7, 110, 20)),
                          &p);
     int slots[4], n = 0;
     for (int i = 0; i < p->n_spans; i++)
-        if (p->spans[i].lane == PS_RECORDING_DISK_READ) slots[n++] = f->slots[i];
+        if (p->spans[i].lane == PS_REPORT_DISK_READ) slots[n++] = f->slots[i];
     static const int want[] = {0, 1, 2, 0};
     assert_int_equal(n, 4);
     assert_memory_equal(slots, want, sizeof want);
-    assert_int_equal(f->n_slots[PS_RECORDING_DISK_READ], 3);
-    assert_int_equal(f->n_slots[PS_RECORDING_DISK_WRITE], 1);
-    assert_int_equal(f->n_slots[PS_RECORDING_HOST_TO_DEVICE], 1);
+    assert_int_equal(f->n_slots[PS_REPORT_DISK_READ], 3);
+    assert_int_equal(f->n_slots[PS_REPORT_DISK_WRITE], 1);
+    assert_int_equal(f->n_slots[PS_REPORT_HOST_TO_DEVICE], 1);
     drop(f, p);
 }
 
@@ -93,7 +93,7 @@ static void near(double a, double b)
 static void test_parts_sum_up_to_the_step(void **state)
 {
     (void)state;
-    ps_recording *p;
+    ps_report_profile *p;
     /* the first begins before the steps, the last ends after them, a wait overlaps an operator; one lies across both */
     ps_figures *f = make(
         PROFILE(STEPS "," OP(80, 30, "adam") "," OP(120, 20, "forward") "," WAIT(130, 30, "disk read") "," OP(
@@ -101,11 +101,11 @@ static void test_parts_sum_up_to_the_step(void **state)
         &p);
     assert_int_equal(f->n_steps, 2);
     near(f->parts.step_seconds, 100e-6);
-    near(f->parts.compute_seconds[PS_RECORDING_ADAM], 5e-6);
-    near(f->parts.compute_seconds[PS_RECORDING_FORWARD], 15e-6);
-    near(f->parts.compute_seconds[PS_RECORDING_BACKWARD], 10e-6);
-    near(f->parts.wait_seconds[PS_RECORDING_DISK_READ], 10e-6);
-    near(f->parts.wait_seconds[PS_RECORDING_DISK_WRITE], 5e-6);
+    near(f->parts.compute_seconds[PS_REPORT_ADAM], 5e-6);
+    near(f->parts.compute_seconds[PS_REPORT_FORWARD], 15e-6);
+    near(f->parts.compute_seconds[PS_REPORT_BACKWARD], 10e-6);
+    near(f->parts.wait_seconds[PS_REPORT_DISK_READ], 10e-6);
+    near(f->parts.wait_seconds[PS_REPORT_DISK_WRITE], 5e-6);
     near(f->parts.rest_seconds, 55e-6);
     drop(f, p);
 }
@@ -113,7 +113,7 @@ static void test_parts_sum_up_to_the_step(void **state)
 static void test_without_steps(void **state)
 {
     (void)state;
-    ps_recording *p;
+    ps_report_profile *p;
     ps_figures *f = make(PROFILE(OP(80, 30, "adam")), &p);
     assert_int_equal(f->begin_ns, 80000);
     assert_int_equal(f->end_ns, 110000);

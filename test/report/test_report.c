@@ -37,7 +37,7 @@ static char *read_back(const char *path)
 static void test_names_cannot_break_the_page(void **state)
 {
     (void)state;
-    ps_recording *p;
+    ps_report_profile *p;
     ps_figures *f;
     const temp_path page = temp_folder_file(&folder, "page.html");
     assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
@@ -53,7 +53,7 @@ static void test_names_cannot_break_the_page(void **state)
     assert_non_null(strstr(text, "<td>moved: disk read</td><td>–</td><td>0.0 MB</td><td>–</td>"));
     ps_mem_free(text);
     ps_figures_destroy(f);
-    ps_recording_destroy(p);
+    ps_report_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -67,7 +67,7 @@ static void test_figures_have_their_parts(void **state)
                  {"chunks.svg", ">VARIANCE<", 1},    {"chunks.svg", ">MASTER<", 0},
                  {"timeline.svg", ">disk read<", 1}, {"timeline.svg", "&lt;/script&gt;&lt;svg&gt;", 1},
                  {"time.svg", " measured<", 1},      {"time.svg", " predicted<", 2}};
-    ps_recording *p;
+    ps_report_profile *p;
     ps_figures *f;
     assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
     assert_int_equal(ps_figures_create(p, &f), PS_OK);
@@ -79,7 +79,7 @@ static void test_figures_have_their_parts(void **state)
         ps_mem_free(text);
     }
     ps_figures_destroy(f);
-    ps_recording_destroy(p);
+    ps_report_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -87,7 +87,7 @@ static void test_a_page_is_complete_or_not_there(void **state)
 {
     (void)state;
     const temp_path page = temp_folder_file(&folder, "page.html");
-    ps_recording *p;
+    ps_report_profile *p;
     ps_figures *f;
     temp_folder_entries(&folder, 1);
     assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
@@ -112,7 +112,7 @@ static void test_a_page_is_complete_or_not_there(void **state)
         temp_folder_entries(&folder, 1);
     }
     ps_figures_destroy(f);
-    ps_recording_destroy(p);
+    ps_report_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 

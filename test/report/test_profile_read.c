@@ -22,33 +22,33 @@
 static void test_what_is_read(void **state)
 {
     (void)state;
-    ps_recording *p = NULL;
+    ps_report_profile *p = NULL;
     assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
     assert_string_equal(p->title, "a <b> & \"c\".json");
     assert_int_equal(p->n_chunks, 4);
     assert_int_equal(p->chunks[2].list, 2);
     assert_string_equal(p->chunks[0].tensors[1], "</script>");
-    assert_int_equal(p->budget_bytes[PS_RECORDING_HOST], 500000);
-    assert_true(p->predicted.busy_seconds[PS_RECORDING_COMPUTE] == 0.0001);
-    assert_true(p->predicted.busy_seconds[PS_RECORDING_DISK_READ] < 0);
+    assert_int_equal(p->budget_bytes[PS_REPORT_HOST], 500000);
+    assert_true(p->predicted.busy_seconds[PS_REPORT_COMPUTE] == 0.0001);
+    assert_true(p->predicted.busy_seconds[PS_REPORT_DISK_READ] < 0);
     assert_null(p->predicted.critical);
-    assert_int_equal(p->measured.moved_bytes[PS_RECORDING_DISK_READ], 400);
+    assert_int_equal(p->measured.moved_bytes[PS_REPORT_DISK_READ], 400);
     assert_int_equal(p->measured.peak_bytes[0], -1);
     assert_int_equal(p->n_spans, 3);
-    assert_int_equal(p->spans[0].lane, PS_RECORDING_STEPS); /* by begin */
-    assert_int_equal(p->spans[1].lane, PS_RECORDING_DISK_READ);
+    assert_int_equal(p->spans[0].lane, PS_REPORT_STEPS); /* by begin */
+    assert_int_equal(p->spans[1].lane, PS_REPORT_DISK_READ);
     assert_int_equal(p->spans[1].chunk, 2);
-    assert_int_equal(p->spans[1].reason, PS_RECORDING_PREFETCH);
+    assert_int_equal(p->spans[1].reason, PS_REPORT_PREFETCH);
     assert_int_equal(p->spans[2].begin_ns, 20000);
     assert_int_equal(p->spans[2].end_ns, 50500);
-    assert_int_equal(p->spans[2].phase, PS_RECORDING_ADAM);
+    assert_int_equal(p->spans[2].phase, PS_REPORT_ADAM);
     assert_int_equal(p->spans[2].chunk, 1);
     assert_int_equal(p->n_changes, 2); /* at the same time: in the file's order */
     assert_true(p->changes[0].is_there);
     assert_false(p->changes[1].is_there);
     assert_int_equal(p->changes[0].chunk, 3);
     assert_int_equal(p->samples[0].other_bytes, 7);
-    ps_recording_destroy(p);
+    ps_report_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -93,14 +93,14 @@ static void test_what_is_refused(void **state)
         const char *at = strstr(whole, bad[i].from);
         assert_non_null(at);
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, bad[i].to, at + strlen(bad[i].from));
-        ps_recording *p = NULL;
+        ps_report_profile *p = NULL;
         assert_int_equal(read_text(text, &p), PS_EFORMAT);
         assert_null(p);
         if (strstr(ps_last_error(), bad[i].message) == NULL)
             fail_msg("%s\nsays not: %s", ps_last_error(), bad[i].message);
         assert_non_null(strstr(ps_last_error(), "p.json"));
     }
-    ps_recording *p = NULL;
+    ps_report_profile *p = NULL;
     assert_int_equal(read_text("{\"a\":", &p), PS_EFORMAT);
     assert_non_null(strstr(ps_last_error(), "p.json:1:"));
     assert_int_equal(read_text("[]", &p), PS_EFORMAT);
@@ -112,13 +112,13 @@ static void test_faults(void **state)
     (void)state;
     bool has_struck = true;
     for (long n = 0; has_struck; n++) {
-        ps_recording *p = NULL;
+        ps_report_profile *p = NULL;
         ps_fault_arm(PS_FAULT_ALLOC, n, false);
         const ps_status st = read_text(PROFILE(EVENTS), &p);
         has_struck = ps_fault_has_struck(PS_FAULT_ALLOC);
         ps_fault_arm(PS_FAULT_ALLOC, -1, false);
         assert_int_equal(st, has_struck ? PS_ENOMEM_HOST : PS_OK);
-        ps_recording_destroy(p);
+        ps_report_profile_destroy(p);
         assert_int_equal(ps_mem_live_bytes(), 0);
     }
 }

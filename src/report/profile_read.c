@@ -1,4 +1,4 @@
-/* recording_read.c - a profile's file into memory; what it says is checked before it is used. */
+/* profile_read.c - a profile's file into memory; what it says is checked before it is used. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "report/recording.h"
+#include "report/profile_read.h"
 
 #define PROFILE_BYTES_MAX (512 * PS_MIB)
 #define PROFILE_VERSION 1
@@ -19,20 +19,21 @@
 #define BYTES_MAX ((int64_t)1 << 60)
 #define SECONDS_MAX 1e9
 
-const char *const ps_recording_tier_names[PS_RECORDING_N_TIERS] = {"device", "host", "disk"};
-const char *const ps_recording_lane_names[PS_RECORDING_N_LANES] = {
+const char *const ps_report_profile_tier_names[PS_REPORT_N_TIERS] = {"device", "host", "disk"};
+const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES] = {
     "steps", "phases", "compute", "waits", "host->device", "device->host", "disk read", "disk write", "collectives"};
-const char *const ps_recording_phase_names[PS_RECORDING_N_PHASES] = {"forward", "backward", "adam"};
-const char *const ps_recording_reason_names[PS_RECORDING_N_REASONS] = {"wanted", "prefetch", "write back"};
-const char *const ps_recording_list_names[PS_RECORDING_N_LISTS] = {"PARAM16", "MASTER", "MOMENTUM", "VARIANCE", "GRAD"};
+const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES] = {"forward", "backward", "adam"};
+const char *const ps_report_profile_reason_names[PS_REPORT_N_REASONS] = {"wanted", "prefetch", "write back"};
+const char *const ps_report_profile_list_names[PS_REPORT_N_LISTS] = {"PARAM16", "MASTER", "MOMENTUM", "VARIANCE",
+                                                                     "GRAD"};
 
-static const char *const counter_names[PS_RECORDING_N_TIERS] = {"device bytes", "host bytes", "disk bytes"};
+static const char *const counter_names[PS_REPORT_N_TIERS] = {"device bytes", "host bytes", "disk bytes"};
 static const char *const category_names[] = {"step", "phase", "op", "wait", "copy", "collective"};
 
 typedef struct reader {
     const char *path;
     char where[64]; /* "traceEvents[12]", for messages */
-    ps_recording *p;
+    ps_report_profile *p;
     int *chunk_of_id; /* into p->chunks, or -1 */
     int n_ids;
 } reader;
@@ -149,7 +150,7 @@ static bool is_given(const json_t *json)
 
 /* ---- facts ---- */
 
-static ps_status read_tensors(const reader *r, const json_t *object, ps_recording_chunk *c)
+static ps_status read_tensors(const reader *r, const json_t *object, ps_report_profile_chunk *c)
 {
     const json_t *names;
     PS_TRY(read_array(r, object, "tensors", &names));
@@ -166,11 +167,11 @@ static ps_status read_tensors(const reader *r, const json_t *object, ps_recordin
 
 static ps_status read_chunk(reader *r, const json_t *object, int i)
 {
-    ps_recording_chunk *c = &r->p->chunks[i];
+    ps_report_profile_chunk *c = &r->p->chunks[i];
     int id;
     snprintf(r->where, sizeof r->where, "patrickstar.chunks[%d]", i);
     PS_TRY(read_int(r, object, "id", 0, r->n_ids - 1, &id));
-    PS_TRY(read_name(r, object, "list", ps_recording_list_names, PS_RECORDING_N_LISTS, &c->list));
+    PS_TRY(read_name(r, object, "list", ps_report_profile_list_names, PS_REPORT_N_LISTS, &c->list));
     PS_TRY(read_int(r, object, "index", 0, r->p->n_chunks - 1, &c->index));
     PS_TRY(read_integer(r, object, "bytes", 0, BYTES_MAX, &c->bytes));
     if (r->chunk_of_id[id] >= 0) return unexpected(r, "id", "an id of its own", json_object_get(object, "id"));
@@ -181,13 +182,13 @@ static ps_status read_chunk(reader *r, const json_t *object, int i)
 static ps_status read_chunks(reader *r, const json_t *facts)
 {
     const json_t *chunks;
-    ps_recording *p = r->p;
+    ps_report_profile *p = r->p;
     int n_layout;
     PS_TRY(read_array(r, facts, "chunks", &chunks));
     /* every list has at most n_chunks of them, and PARAM16 has all: so this also bounds the table of ids */
-    const int n = (int)ps_min_i64((int64_t)json_array_size(chunks), INT32_MAX / PS_RECORDING_N_LISTS);
+    const int n = (int)ps_min_i64((int64_t)json_array_size(chunks), INT32_MAX / PS_REPORT_N_LISTS);
     PS_TRY(read_int(r, facts, "n_chunks", 0, n, &n_layout));
-    r->n_ids = n_layout * PS_RECORDING_N_LISTS;
+    r->n_ids = n_layout * PS_REPORT_N_LISTS;
     PS_TRY(ps_mem_alloc((size_t)r->n_ids, sizeof *r->chunk_of_id, &r->chunk_of_id));
     for (int i = 0; i < r->n_ids; i++) r->chunk_of_id[i] = -1;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *p->chunks, &p->chunks));
@@ -200,26 +201,26 @@ static ps_status read_budgets(const reader *r, const json_t *facts)
 {
     const json_t *budgets;
     PS_TRY(read_object(r, facts, "budgets", &budgets));
-    for (int i = 0; i < PS_RECORDING_N_TIERS; i++)
-        PS_TRY(read_integer(r, budgets, ps_recording_tier_names[i], 0, INT64_MAX, &r->p->budget_bytes[i]));
+    for (int i = 0; i < PS_REPORT_N_TIERS; i++)
+        PS_TRY(read_integer(r, budgets, ps_report_profile_tier_names[i], 0, INT64_MAX, &r->p->budget_bytes[i]));
     return PS_OK;
 }
 
 static ps_status read_steps(const reader *r, const json_t *facts)
 {
     const json_t *steps;
-    ps_recording *p = r->p;
+    ps_report_profile *p = r->p;
     PS_TRY(read_array(r, facts, "steps", &steps));
     if (json_array_size(steps) != 2) return unexpected(r, "steps", "two integers", steps);
     PS_TRY(check_integer(r, json_array_get(steps, 0), "steps", 0, INT64_MAX, &p->first_step));
     return check_integer(r, json_array_get(steps, 1), "steps", p->first_step, INT64_MAX, &p->last_step);
 }
 
-static void forget_account(ps_recording_account *a)
+static void forget_account(ps_report_profile_account *a)
 {
-    *a = (ps_recording_account){.step_seconds = -1};
-    for (int i = 0; i < PS_RECORDING_N_LANES; i++) a->busy_seconds[i] = -1, a->moved_bytes[i] = -1;
-    for (int i = 0; i < PS_RECORDING_N_TIERS; i++) a->peak_bytes[i] = -1;
+    *a = (ps_report_profile_account){.step_seconds = -1};
+    for (int i = 0; i < PS_REPORT_N_LANES; i++) a->busy_seconds[i] = -1, a->moved_bytes[i] = -1;
+    for (int i = 0; i < PS_REPORT_N_TIERS; i++) a->peak_bytes[i] = -1;
 }
 
 /* Sizes under names, each of which may be missing. */
@@ -234,7 +235,7 @@ static ps_status read_sizes(const reader *r, const json_t *account, const char *
     return PS_OK;
 }
 
-static ps_status read_account(reader *r, const json_t *facts, const char *key, ps_recording_account *a)
+static ps_status read_account(reader *r, const json_t *facts, const char *key, ps_report_profile_account *a)
 {
     const json_t *account, *busy = NULL;
     const char *critical;
@@ -249,18 +250,18 @@ static ps_status read_account(reader *r, const json_t *facts, const char *key, p
         PS_TRY(ps_mem_strdup(critical, &a->critical));
     }
     if (is_given(json_object_get(account, "busy_seconds"))) PS_TRY(read_object(r, account, "busy_seconds", &busy));
-    for (int i = 0; busy != NULL && i < PS_RECORDING_N_LANES; i++)
-        if (is_given(json_object_get(busy, ps_recording_lane_names[i])))
-            PS_TRY(read_number(r, busy, ps_recording_lane_names[i], SECONDS_MAX, &a->busy_seconds[i]));
-    PS_TRY(read_sizes(r, account, "moved_bytes", ps_recording_lane_names, PS_RECORDING_N_LANES, a->moved_bytes));
-    return read_sizes(r, account, "peak_bytes", ps_recording_tier_names, PS_RECORDING_N_TIERS, a->peak_bytes);
+    for (int i = 0; busy != NULL && i < PS_REPORT_N_LANES; i++)
+        if (is_given(json_object_get(busy, ps_report_profile_lane_names[i])))
+            PS_TRY(read_number(r, busy, ps_report_profile_lane_names[i], SECONDS_MAX, &a->busy_seconds[i]));
+    PS_TRY(read_sizes(r, account, "moved_bytes", ps_report_profile_lane_names, PS_REPORT_N_LANES, a->moved_bytes));
+    return read_sizes(r, account, "peak_bytes", ps_report_profile_tier_names, PS_REPORT_N_TIERS, a->peak_bytes);
 }
 
 static ps_status read_facts(reader *r, const json_t *root)
 {
     const json_t *facts;
     const char *title;
-    ps_recording *p = r->p;
+    ps_report_profile *p = r->p;
     int version;
     snprintf(r->where, sizeof r->where, "the top object");
     PS_TRY(read_object(r, root, "patrickstar", &facts));
@@ -294,49 +295,48 @@ static ps_status read_time(const reader *r, const json_t *event, const char *key
 }
 
 /* A span's row follows from its category; copies have one of four. */
-static ps_status read_span_args(const reader *r, const json_t *event, ps_recording_span *s)
+static ps_status read_span_args(const reader *r, const json_t *event, ps_report_profile_span *s)
 {
     const json_t *args = NULL;
     int name, from, to;
-    if (s->lane == PS_RECORDING_PHASES) {
-        PS_TRY(read_name(r, event, "name", ps_recording_phase_names, PS_RECORDING_N_PHASES, &name));
-        s->phase = (ps_recording_phase)name;
+    if (s->lane == PS_REPORT_PHASES) {
+        PS_TRY(read_name(r, event, "name", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
+        s->phase = (ps_report_profile_phase)name;
         return PS_OK;
     }
-    if (s->lane == PS_RECORDING_STEPS) return PS_OK;
+    if (s->lane == PS_REPORT_STEPS) return PS_OK;
     PS_TRY(read_object(r, event, "args", &args));
-    if (s->lane == PS_RECORDING_COMPUTE) {
-        PS_TRY(read_name(r, args, "phase", ps_recording_phase_names, PS_RECORDING_N_PHASES, &name));
-        s->phase = (ps_recording_phase)name;
+    if (s->lane == PS_REPORT_COMPUTE) {
+        PS_TRY(read_name(r, args, "phase", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
+        s->phase = (ps_report_profile_phase)name;
         return is_given(json_object_get(args, "chunk")) ? read_chunk_id(r, args, &s->chunk) : PS_OK;
     }
-    if (s->lane == PS_RECORDING_COLLECTIVES) return read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes);
-    if (s->lane == PS_RECORDING_WAITS) {
+    if (s->lane == PS_REPORT_COLLECTIVES) return read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes);
+    if (s->lane == PS_REPORT_WAITS) {
         PS_TRY(read_chunk_id(r, args, &s->chunk));
-        PS_TRY(read_name(r, args, "link", ps_recording_lane_names, PS_RECORDING_N_LANES, &name));
-        s->link = (ps_recording_lane)name;
+        PS_TRY(read_name(r, args, "link", ps_report_profile_lane_names, PS_REPORT_N_LANES, &name));
+        s->link = (ps_report_profile_lane)name;
         return PS_OK;
     }
     PS_TRY(read_chunk_id(r, args, &s->chunk));
     PS_TRY(read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes));
-    PS_TRY(read_name(r, args, "from", ps_recording_tier_names, PS_RECORDING_N_TIERS, &from));
-    PS_TRY(read_name(r, args, "to", ps_recording_tier_names, PS_RECORDING_N_TIERS, &to));
-    PS_TRY(read_name(r, args, "reason", ps_recording_reason_names, PS_RECORDING_N_REASONS, &name));
-    s->reason = (ps_recording_reason)name;
+    PS_TRY(read_name(r, args, "from", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &from));
+    PS_TRY(read_name(r, args, "to", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &to));
+    PS_TRY(read_name(r, args, "reason", ps_report_profile_reason_names, PS_REPORT_N_REASONS, &name));
+    s->reason = (ps_report_profile_reason)name;
     return PS_OK;
 }
 
-static bool category_lane(const char *category, int tid, ps_recording_lane *out)
+static bool category_lane(const char *category, int tid, ps_report_profile_lane *out)
 {
-    static const ps_recording_lane lanes[] = {PS_RECORDING_STEPS,          PS_RECORDING_PHASES,
-                                              PS_RECORDING_COMPUTE,        PS_RECORDING_WAITS,
-                                              PS_RECORDING_HOST_TO_DEVICE, PS_RECORDING_COLLECTIVES};
+    static const ps_report_profile_lane lanes[] = {PS_REPORT_STEPS, PS_REPORT_PHASES,         PS_REPORT_COMPUTE,
+                                                   PS_REPORT_WAITS, PS_REPORT_HOST_TO_DEVICE, PS_REPORT_COLLECTIVES};
     for (size_t i = 0; i < PS_ARRAY_LEN(lanes); i++) {
         if (strcmp(category, category_names[i]) != 0) continue;
         *out = lanes[i];
-        if (lanes[i] != PS_RECORDING_HOST_TO_DEVICE) return true;
-        *out = (ps_recording_lane)tid;
-        return tid >= PS_RECORDING_HOST_TO_DEVICE && tid <= PS_RECORDING_DISK_WRITE;
+        if (lanes[i] != PS_REPORT_HOST_TO_DEVICE) return true;
+        *out = (ps_report_profile_lane)tid;
+        return tid >= PS_REPORT_HOST_TO_DEVICE && tid <= PS_REPORT_DISK_WRITE;
     }
     return false;
 }
@@ -345,12 +345,12 @@ static ps_status read_span(const reader *r, const json_t *event, int order)
 {
     const char *category = json_string_value(json_object_get(event, "cat")), *name;
     const json_int_t tid = json_integer_value(json_object_get(event, "tid"));
-    ps_recording_lane lane;
+    ps_report_profile_lane lane;
     int64_t duration_ns;
-    if (category == NULL || tid < 0 || tid >= PS_RECORDING_N_LANES || !category_lane(category, (int)tid, &lane))
+    if (category == NULL || tid < 0 || tid >= PS_REPORT_N_LANES || !category_lane(category, (int)tid, &lane))
         return PS_OK;
-    ps_recording_span *s = &r->p->spans[r->p->n_spans];
-    *s = (ps_recording_span){.lane = lane, .chunk = -1, .link = lane, .order = order};
+    ps_report_profile_span *s = &r->p->spans[r->p->n_spans];
+    *s = (ps_report_profile_span){.lane = lane, .chunk = -1, .link = lane, .order = order};
     PS_TRY(read_string(r, event, "name", &name));
     PS_TRY(read_time(r, event, "ts", &s->begin_ns));
     PS_TRY(read_time(r, event, "dur", &duration_ns));
@@ -368,13 +368,13 @@ static ps_status read_change(const reader *r, const json_t *event, int order)
     const json_t *args;
     int is_there, tier;
     if (category == NULL || strcmp(category, "chunk") != 0) return PS_OK;
-    ps_recording_change *c = &r->p->changes[r->p->n_changes];
+    ps_report_profile_change *c = &r->p->changes[r->p->n_changes];
     PS_TRY(read_name(r, event, "name", names, 2, &is_there));
     PS_TRY(read_time(r, event, "ts", &c->at_ns));
     PS_TRY(read_object(r, event, "args", &args));
     PS_TRY(read_chunk_id(r, args, &c->chunk));
-    PS_TRY(read_name(r, args, "tier", ps_recording_tier_names, PS_RECORDING_N_TIERS, &tier));
-    c->tier = (ps_recording_tier)tier;
+    PS_TRY(read_name(r, args, "tier", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &tier));
+    c->tier = (ps_report_profile_tier)tier;
     c->is_there = is_there == 1;
     c->order = order;
     r->p->n_changes++;
@@ -386,10 +386,10 @@ static ps_status read_sample(const reader *r, const json_t *event, int order)
     const char *name = json_string_value(json_object_get(event, "name"));
     const json_t *args;
     int tier = 0;
-    while (name != NULL && tier < PS_RECORDING_N_TIERS && strcmp(name, counter_names[tier]) != 0) tier++;
-    if (name == NULL || tier == PS_RECORDING_N_TIERS) return PS_OK;
-    ps_recording_sample *s = &r->p->samples[r->p->n_samples];
-    *s = (ps_recording_sample){.tier = (ps_recording_tier)tier, .order = order};
+    while (name != NULL && tier < PS_REPORT_N_TIERS && strcmp(name, counter_names[tier]) != 0) tier++;
+    if (name == NULL || tier == PS_REPORT_N_TIERS) return PS_OK;
+    ps_report_profile_sample *s = &r->p->samples[r->p->n_samples];
+    *s = (ps_report_profile_sample){.tier = (ps_report_profile_tier)tier, .order = order};
     PS_TRY(read_time(r, event, "ts", &s->at_ns));
     PS_TRY(read_object(r, event, "args", &args));
     PS_TRY(read_integer(r, args, "chunks", 0, BYTES_MAX, &s->chunk_bytes));
@@ -408,19 +408,19 @@ static int compare(int64_t a, int64_t b, int a_order, int b_order)
 
 static int by_begin(const void *a, const void *b)
 {
-    const ps_recording_span *x = a, *y = b;
+    const ps_report_profile_span *x = a, *y = b;
     return compare(x->begin_ns, y->begin_ns, x->order, y->order);
 }
 
 static int by_change_time(const void *a, const void *b)
 {
-    const ps_recording_change *x = a, *y = b;
+    const ps_report_profile_change *x = a, *y = b;
     return compare(x->at_ns, y->at_ns, x->order, y->order);
 }
 
 static int by_sample_time(const void *a, const void *b)
 {
-    const ps_recording_sample *x = a, *y = b;
+    const ps_report_profile_sample *x = a, *y = b;
     return compare(x->at_ns, y->at_ns, x->order, y->order);
 }
 
@@ -438,7 +438,7 @@ static ps_status read_event(reader *r, const json_t *event, int i)
 
 static ps_status read_events(reader *r, const json_t *root)
 {
-    ps_recording *p = r->p;
+    ps_report_profile *p = r->p;
     const json_t *events;
     size_t n_phases[3] = {0};
     snprintf(r->where, sizeof r->where, "the top object");
@@ -467,7 +467,7 @@ static ps_status parse(const char *path, const char *text, int64_t n_bytes, json
     return PS_OK;
 }
 
-ps_status ps_recording_read(const char *path, ps_recording **out)
+ps_status ps_report_profile_read(const char *path, ps_report_profile **out)
 {
     ps_status st = PS_OK;
     reader r = {.path = path};
@@ -486,11 +486,11 @@ out:
     json_decref(root);
     ps_mem_free(text);
     ps_mem_free(r.chunk_of_id);
-    ps_recording_destroy(r.p);
+    ps_report_profile_destroy(r.p);
     return st;
 }
 
-void ps_recording_destroy(ps_recording *p)
+void ps_report_profile_destroy(ps_report_profile *p)
 {
     if (p == NULL) return;
     for (int i = 0; p->chunks != NULL && i < p->n_chunks; i++) {
