@@ -11,6 +11,7 @@
 
 #define GAIN_LEAST 1.02
 #define BATCH_DOUBLINGS 5
+#define DEVICE_GROWTH_MAX 64
 
 typedef struct adviser {
     const ps_config *config;
@@ -64,6 +65,12 @@ __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool
     return PS_OK;
 }
 
+/* A processor's device memory is what it is given; a GPU's is all there is. */
+static bool can_grow(const adviser *a)
+{
+    return a->hardware == NULL || a->hardware->gpus_per_node == 0;
+}
+
 /* ---- it does not fit ---- */
 
 static ps_status advise_fitting(adviser *a)
@@ -82,6 +89,9 @@ static ps_status advise_fitting(adviser *a)
     for (int64_t B = a->base->B / 2; B >= 1 && !fits && a->base->ranks.n > 1; B /= 2)
         PS_TRY(consider(a, &fits, "%sclient.opts.with_mem_saving_comm=true train_micro_batch_size_per_gpu=%lld", with,
                         (long long)B));
+    fits = false;
+    for (int64_t k = 2; can_grow(a) && k <= DEVICE_GROWTH_MAX && !fits; k *= 2)
+        PS_TRY(consider(a, &fits, "memory.device=%lld", (long long)(k * a->base->budgets.bytes[PS_TIER_DEVICE])));
     fits = false;
     for (int64_t n = 2; a->hardware != NULL && a->hardware->network.present && n <= 64 && !fits; n *= 2)
         PS_TRY(consider(a, &fits, "hardware.n_nodes=%lld", (long long)(n * a->hardware->n_nodes)));
@@ -107,8 +117,7 @@ static ps_status advise_speed(adviser *a)
         PS_TRY(consider(a, NULL, "client.opts.with_mem_saving_comm=%s",
                         o->client_opts_with_mem_saving_comm ? "false" : "true"));
     if (a->base->dtype == PS_DTYPE_F32) PS_TRY(consider(a, NULL, "bf16.enabled=true"));
-    if (a->hardware == NULL || a->hardware->gpus_per_node == 0)
-        PS_TRY(consider(a, NULL, "memory.device=%lld", (long long)(2 * device)));
+    if (can_grow(a)) PS_TRY(consider(a, NULL, "memory.device=%lld", (long long)(2 * device)));
     PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
     if (!o->optimizer_params_use_hybrid_adam) PS_TRY(consider(a, NULL, "optimizer.params.use_hybrid_adam=true"));

@@ -40,7 +40,14 @@ static void describe_request(const simulating *m)
 static void describe_model(const simulating *m)
 {
     ps_simulation *o = m->out;
-    for (int32_t t = 0; t < m->program->n_params; t++) o->n_params += m->program->params[t].elements;
+    for (int32_t t = 0; t < m->program->n_params; t++) {
+        const int64_t n = m->program->params[t].elements;
+        const int64_t grad_list_bytes = m->plan->grad_overwrites_param[t] ? 0 : (int64_t)sizeof(float);
+        o->n_params += n;
+        /* parameter, then master, momentum, variance */
+        o->model_data_bytes +=
+            n * ((int64_t)ps_dtype_bytes(m->settings.dtype) + 3 * (int64_t)sizeof(float) + grad_list_bytes);
+    }
     o->non_model_bytes = m->plan->non_model_bytes;
     for (int32_t i = 0; i < m->plan->n_instrs; i++)
         o->step_flops += m->plan->instrs[i].flops * (double)m->settings.accumulation;
@@ -51,7 +58,6 @@ static void describe_blueprint(const simulating *m)
     const ps_blueprint *b = m->blueprint;
     ps_simulation *o = m->out;
     o->fits = true;
-    o->model_data_bytes = ps_blueprint_model_data_bytes(b);
     o->chunk_elements = b->layout->chunk_elements;
     o->n_chunks = b->layout->n_chunks;
     o->chunk_waste = ps_layout_waste(b->layout);

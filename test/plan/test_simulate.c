@@ -63,6 +63,8 @@ static void compare(const char *name, const char *const *changes)
         one_step(e, step);
     }
     ps_engine_get_memory_info(e, &after);
+    assert_int_equal(s.model_data_bytes, after.model_data_bytes);
+    assert_int_equal(s.n_params, after.parameters);
     const int64_t moved[] = {after.host_to_device_bytes - before.host_to_device_bytes,
                              after.device_to_host_bytes - before.device_to_host_bytes,
                              after.disk_read_bytes - before.disk_read_bytes,

@@ -1,0 +1,76 @@
+#!/bin/sh
+# pstar plan: what fits and what does not, text and JSON, hardware and its errors, profiles, the largest model.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+
+expect 0 "$pstar" plan "$work/tiny.json"
+for text in "hardware  this machine" " parameters, " "chunks " "device " "time " "tokens/s"; do
+    says out "$text"
+done
+
+# the numbers of the run
+expect 0 "$pstar" plan "$work/tiny.json" --json memory.device=6MB memory.host=1MB memory.disk=100MB
+cp "$work/out" "$work/plan.json"
+expect 0 "$pstar" train "$work/tiny.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.steps=12
+python3 - "$work/plan.json" "$work/run/summary.json" "$work/run/metrics.jsonl" <<'EOT' || fail "the plan is not what happened"
+import json, sys
+plan, run = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
+steps = [json.loads(line) for line in open(sys.argv[3])]
+assert plan["fits"] is True and plan["parameters"] == run["parameters"]
+for tier in ("device", "host", "disk"):
+    assert plan["tiers"][tier]["peak_bytes"] == run[tier + "_peak_bytes"], tier
+last = [s for s in steps if s.get("step") == plan["simulated_steps"] and "disk_read_bytes" in s]
+assert last, plan["simulated_steps"]
+for link, key in (("host->device", "host_to_device"), ("device->host", "device_to_host"), ("disk read", "disk_read"),
+                  ("disk write", "disk_write")):
+    assert plan["moved"][link]["bytes"] == last[0][key + "_bytes"], link
+EOT
+
+# too little: why, and what fits; every piece of advice can be typed
+expect 2 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0
+says out "it does not fit"
+says out "needs most"
+says out "what fits (each simulated)"
+change=$(sed -n '/^what fits/{n;s/^ *\([^ ]*=[^ ]*\( [^ ]*=[^ ]*\)*\)  .*/\1/p;}' "$work/out")
+[ -n "$change" ] || fail "no advice"
+# shellcheck disable=SC2086
+expect 0 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0 $change
+
+# other machines
+hardware=examples/hardware/h200-128gb.json
+expect 0 "$pstar" plan "$work/tiny.json" --hardware $hardware memory.device=auto memory.host=auto
+says out "hardware  "
+says out ": 1 rank"
+expect 0 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/a100-40gb-x8.json hardware.n_nodes=2 memory.device=auto \
+    memory.host=auto memory.disk=0 --profile "$work/simulated.json"
+says out ": 16 ranks"
+says out "collectives"
+expect 0 "$pstar" report "$work/simulated.json" -o "$work/simulated.html"
+grep -q "all-gather" "$work/simulated.html" || fail "no collectives in the report"
+expect 0 "$pstar" plan "$work/tiny.json" --hardware $hardware --compare
+for system in pstar PatrickStar ZeRO-Offload "ZeRO-3 offload" "data parallel"; do
+    says out "$system"
+done
+
+# nonsense is refused with key and line
+sed 's/"memory_bytes_per_s": [0-9.e]*/"memory_bytes_per_s": 0/' $hardware >"$work/zero.json"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware "$work/zero.json"
+line=$(grep -n memory_bytes_per_s "$work/zero.json" | head -n 1 | cut -d : -f 1)
+says err "$work/zero.json:$line:"
+says err "device.memory_bytes_per_s"
+sed 's/"to_host_bytes_per_s": [0-9.e]*/"to_host_bytes_per_s": -1/' $hardware >"$work/negative.json"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware "$work/negative.json"
+says err "link.to_host_bytes_per_s"
+sed '/"to_host_bytes_per_s"/d' $hardware >"$work/missing.json"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware "$work/missing.json"
+says err "to_host_bytes_per_s"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware hardware.n_nodes=0
+says err "n_nodes"
+expect 2 "$pstar" plan "$work/tiny.json" hardware.n_nodes=2
+says err "no --hardware"
+expect 2 "$pstar" plan "$work/tiny.json" --max-model gpt2
+says err "--hardware"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware --max-model gpt9
+says err "gpt9"
+expect 3 "$pstar" plan "$work/tiny.json" --hardware "$work/absent.json"
