@@ -19,6 +19,7 @@ struct ps_device {
     char *name;
     int64_t budget_bytes, used_bytes, peak_bytes, kept_bytes; /* used + kept <= budget */
     bool keep;
+    bool can_move; /* pages between blocks and regions */
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
 };
@@ -28,7 +29,10 @@ struct ps_region {
     char *base;
     int64_t reserved_bytes, committed_bytes;
     uint64_t *committed; /* one bit a page */
+    int64_t piece_bytes; /* size of all pieces so far; 0: none yet, MIXED_PIECES: they differ */
 };
+
+#define MIXED_PIECES ((int64_t)-1)
 
 /* ---- device -------------------------------------------------------------------------------------------------------- */
 
@@ -43,6 +47,7 @@ ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t b
     d->ops = ops;
     d->budget_bytes = budget_bytes / PS_PAGE_BYTES * PS_PAGE_BYTES;
     d->keep = true;
+    d->can_move = ops->move_out != NULL;
     *out = d;
     return PS_OK;
 out:
@@ -146,6 +151,13 @@ static void device_poison(const ps_device *d, void *p, int64_t bytes)
 #endif
 }
 
+static void device_keep(ps_device *d, void *block, int64_t bytes)
+{
+    if (d->n_kept == KEPT_MAX) device_drop_kept(d, 0);
+    d->kept[d->n_kept++] = (kept_block){block, bytes};
+    d->kept_bytes += bytes;
+}
+
 /* The most recently freed kept block of just this size (its pages are the likeliest in cache), or NULL. */
 static void *device_reuse(ps_device *d, int64_t bytes)
 {
@@ -187,13 +199,10 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes)
     if (block == NULL) return;
     bytes = ps_round_up(bytes, PS_PAGE_BYTES);
     device_count_used(d, -bytes);
-    if (!d->keep) {
+    if (d->keep)
+        device_keep(d, block, bytes);
+    else
         d->ops->unmap(d, block, bytes);
-        return;
-    }
-    if (d->n_kept == KEPT_MAX) device_drop_kept(d, 0);
-    d->kept[d->n_kept++] = (kept_block){block, bytes};
-    d->kept_bytes += bytes;
 }
 
 /* ---- regions ------------------------------------------------------------------------------------------------------- */
@@ -259,13 +268,48 @@ static void region_check_range(const ps_region *r, int64_t offset, int64_t bytes
     (void)r, (void)offset, (void)bytes;
 }
 
+/* Are pages of a piece of this size worth keeping? Where sizes differ a kept block seldom finds its size again, and until
+ * then takes the place of others that would. */
+static bool region_is_uniform(ps_region *r, int64_t bytes)
+{
+    if (r->piece_bytes == 0) r->piece_bytes = bytes;
+    if (r->piece_bytes != bytes) r->piece_bytes = MIXED_PIECES;
+    return r->piece_bytes == bytes;
+}
+
+/* Commit by moving a kept block of just this size in. False when there is none, or it would not go. */
+static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes)
+{
+    ps_device *d = r->dev;
+    if (!region_is_uniform(r, bytes) || !d->can_move) return false;
+    void *block = device_reuse(d, bytes);
+    if (block == NULL) return false;
+    if (d->ops->move_in(d, r->base, offset, bytes, block) == PS_OK) return true;
+    d->ops->unmap(d, block, bytes);
+    return false;
+}
+
+/* Decommit by moving the pages out into a kept block. False when they are still there. */
+static bool region_keep(ps_region *r, int64_t offset, int64_t bytes)
+{
+    ps_device *d = r->dev;
+    if (!region_is_uniform(r, bytes) || !d->can_move || !d->keep) return false;
+    void *block = NULL;
+    const ps_status st = d->ops->move_out(d, r->base, offset, bytes, &block);
+    if (st == PS_ENOSYS) d->can_move = false;
+    if (st == PS_OK) device_keep(d, block, bytes);
+    return st == PS_OK;
+}
+
 ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
 {
     ps_device *d = r->dev;
     region_check_range(r, offset, bytes);
     PS_TRY(device_admit(d, bytes));
-    device_make_room(d, bytes);
-    PS_TRY(d->ops->commit(d, r->base, offset, bytes));
+    if (!region_reuse(r, offset, bytes)) {
+        device_make_room(d, bytes);
+        PS_TRY(d->ops->commit(d, r->base, offset, bytes));
+    }
     const bool was_free = region_flip(r, offset, bytes, false);
     PS_ASSERT(was_free);
     (void)was_free;
@@ -281,9 +325,9 @@ void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes)
     const bool was_committed = region_flip(r, offset, bytes, true);
     PS_ASSERT(was_committed);
     (void)was_committed;
-    r->dev->ops->decommit(r->dev, r->base, offset, bytes);
     r->committed_bytes -= bytes;
     device_count_used(r->dev, -bytes);
+    if (!region_keep(r, offset, bytes)) r->dev->ops->decommit(r->dev, r->base, offset, bytes);
 }
 
 ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out)

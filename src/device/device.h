@@ -8,7 +8,9 @@
  *   budget  |== blocks in use ==|== committed regions ==|-- kept for reuse --|      free      |
  *           '------------- bytes_used ------------------'
  *
- * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget.
+ * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget. What a
+ * region gives back is kept as a block, and a kept block can become a piece of a region: where the backend can, by moving
+ * its pages to other addresses, not its bytes.
  * One thread owns a device; its copy queues run on threads of their own. */
 #ifndef PS_DEVICE_DEVICE_H
 #define PS_DEVICE_DEVICE_H
@@ -34,6 +36,12 @@ typedef struct ps_device_ops {
     void (*unreserve)(ps_device *dev, void *base, int64_t bytes);
     ps_status (*commit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
     void (*decommit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
+    /* In place of decommit: the memory of [offset, offset + bytes), committed, becomes a block as `map` makes them, for
+     * move_in or unmap. NULL: the backend cannot. On failure (PS_ENOSYS: this system never can) it must be decommitted. */
+    ps_status (*move_out)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block);
+    /* In place of commit: the memory of a block of `bytes` becomes that of [offset, offset + bytes), and the block is no
+     * more. On failure the block is still there to be unmapped, and the range can be committed. NULL when move_out is. */
+    ps_status (*move_in)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block);
     ps_status (*stream_create)(ps_device *dev, const char *name, ps_stream **out);
     void (*stream_destroy)(ps_stream *s); /* waits until idle */
     ps_status (*copy)(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);
@@ -60,7 +68,7 @@ bool ps_device_has_memory(const ps_device *dev); /* false for "sim": payload poi
 ps_device_stats ps_device_get_stats(const ps_device *dev);
 void ps_device_reset_peak(ps_device *dev);
 
-/* Whether freed blocks are kept for reuse (the default) or their pages go back to the system at once. */
+/* Whether freed pages are kept for reuse (the default) or go back to the system at once. */
 void ps_device_set_keep(ps_device *dev, bool keep);
 
 /* Budget not in use. An allocation of at most this many bytes (a multiple of pages) fits. */
@@ -75,7 +83,8 @@ PS_NODISCARD ps_status ps_region_create(ps_device *dev, int64_t reserved_bytes, 
 void ps_region_destroy(ps_region *r); /* NULL is accepted */
 void *ps_region_base(const ps_region *r);
 /* Commit or give back [offset, offset + bytes), multiples of pages. Committing what is committed, or giving back what is
- * not, is a programmer's mistake. Errors as ps_device_alloc. */
+ * not, is a programmer's mistake. Content after a commit is undefined. Errors as ps_device_alloc.
+ * Pages are kept for reuse only of a region in which all pieces committed and given back had one size. */
 PS_NODISCARD ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes);
 void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes);
 

@@ -1,8 +1,9 @@
 /* device_cpu.c - RAM as a device: anonymous pages, and a thread a stream that copies.
  *
  * Huge pages must not make memory resident that nobody was given: blocks and regions begin at a multiple of HUGE_BYTES,
- * and of a region only units that one commit covers whole are advised. In a half committed unit the kernel could
- * otherwise fill the other half, on a touch or from its background thread. */
+ * and of a region just what is committed is advised. A kernel mapping (VMA) has one advice, and a huge page lies within one
+ * mapping: in a half committed unit the kernel can not fill the other half, on a touch or from its background thread.
+ * Advice also never parts a block or a piece of a region, as mremap of several mappings at once is new (Linux 6.17). */
 #include "base/mem.h"
 #include "device/device_impl.h"
 #include "device/worker.h"
@@ -23,10 +24,15 @@ static ps_status cpu_open_pages(void *p, int64_t bytes)
     return PS_FAIL(PS_ENOMEM_HOST, "the system refused %lld bytes: %s", (long long)bytes, strerror(errno));
 }
 
+static ps_status cpu_reserve_block(int64_t bytes, void **out)
+{
+    return ps_address_reserve(bytes, bytes >= HUGE_BYTES ? HUGE_BYTES : PS_PAGE_BYTES, out);
+}
+
 static ps_status cpu_map(ps_device *dev, int64_t bytes, void **out)
 {
     (void)dev;
-    PS_TRY(ps_address_reserve(bytes, bytes >= HUGE_BYTES ? HUGE_BYTES : PS_PAGE_BYTES, out));
+    PS_TRY(cpu_reserve_block(bytes, out));
     const ps_status st = cpu_open_pages(*out, bytes);
     if (st != PS_OK) {
         munmap(*out, (size_t)bytes);
@@ -34,7 +40,7 @@ static ps_status cpu_map(ps_device *dev, int64_t bytes, void **out)
         return st;
     }
     /* Advice: a kernel without huge pages refuses it and nothing is lost. */
-    if (bytes >= HUGE_BYTES) madvise(*out, (size_t)(bytes / HUGE_BYTES * HUGE_BYTES), MADV_HUGEPAGE);
+    if (bytes >= HUGE_BYTES) madvise(*out, (size_t)bytes, MADV_HUGEPAGE);
     return PS_OK;
 }
 
@@ -44,7 +50,7 @@ static void cpu_unmap(ps_device *dev, void *p, int64_t bytes)
     munmap(p, (size_t)bytes);
 }
 
-/* In whole units, so that advice on the last one stays inside. */
+/* In whole units, so that nothing else lies in the last one. */
 static ps_status cpu_reserve(ps_device *dev, int64_t bytes, void **out)
 {
     (void)dev;
@@ -76,21 +82,56 @@ static ps_status cpu_commit(ps_device *dev, void *base, int64_t offset, int64_t 
 #if PS_DEBUG >= 2
     PS_TRY(cpu_open_pages(p + offset, bytes));
 #endif
-    const int64_t first = ps_round_up(offset, HUGE_BYTES), end = (offset + bytes) / HUGE_BYTES * HUGE_BYTES;
-    if (first < end) madvise(p + first, (size_t)(end - first), MADV_HUGEPAGE);
+    madvise(p + offset, (size_t)bytes, MADV_HUGEPAGE);
     return PS_OK;
+}
+
+/* Addresses whose memory is gone: as reserved. */
+static void cpu_close_range(void *p, int64_t bytes)
+{
+    madvise(p, (size_t)bytes, MADV_NOHUGEPAGE);
+#if PS_DEBUG >= 2
+    mprotect(p, (size_t)bytes, PROT_NONE);
+#endif
 }
 
 static void cpu_decommit(ps_device *dev, void *base, int64_t offset, int64_t bytes)
 {
     (void)dev;
-    char *p = base;
-    const int64_t first = offset / HUGE_BYTES * HUGE_BYTES, end = ps_round_up(offset + bytes, HUGE_BYTES);
-    madvise(p + first, (size_t)(end - first), MADV_NOHUGEPAGE);
-    madvise(p + offset, (size_t)bytes, MADV_DONTNEED);
-#if PS_DEBUG >= 2
-    mprotect(p + offset, (size_t)bytes, PROT_NONE);
-#endif
+    char *p = (char *)base + offset;
+    cpu_close_range(p, bytes);
+    madvise(p, (size_t)bytes, MADV_DONTNEED);
+}
+
+/* MREMAP_DONTUNMAP (Linux 5.7) takes the pages and leaves the mapping. The new address is a block's, so that huge pages
+ * stay huge where the old one was a multiple of HUGE_BYTES too. */
+static ps_status cpu_move_out(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block)
+{
+    (void)dev;
+    char *p = (char *)base + offset;
+    void *to;
+    PS_TRY(cpu_reserve_block(bytes, &to));
+    if (mremap(p, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == MAP_FAILED) {
+        const int error = errno;
+        munmap(to, (size_t)bytes);
+        const bool never = error != ENOMEM && error != EFAULT;
+        return PS_FAIL(never ? PS_ENOSYS : PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes,
+                       strerror(error));
+    }
+    cpu_close_range(p, bytes);
+    *block = to;
+    return PS_OK;
+}
+
+/* A failed mremap may have unmapped its target already: then reserve it again, before it is another's. */
+static ps_status cpu_move_in(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block)
+{
+    (void)dev;
+    char *p = (char *)base + offset;
+    if (mremap(block, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED, p) != MAP_FAILED) return PS_OK;
+    const int error = errno, access = PS_DEBUG >= 2 ? PROT_NONE : PROT_READ | PROT_WRITE;
+    mmap(p, (size_t)bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return PS_FAIL(PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes, strerror(error));
 }
 
 /* ---- streams ------------------------------------------------------------------------------------------------------- */
@@ -217,6 +258,8 @@ const ps_device_ops ps_device_cpu_ops = {
     .unreserve = cpu_unreserve,
     .commit = cpu_commit,
     .decommit = cpu_decommit,
+    .move_out = cpu_move_out,
+    .move_in = cpu_move_in,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .copy = cpu_copy,

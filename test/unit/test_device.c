@@ -1,10 +1,17 @@
 /* test_device.c - budgets, reuse, regions, streams and their faults, on the cpu and sim devices. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -221,6 +228,174 @@ static void test_region_is_resident_as_committed(void **state)
     ps_region_destroy(NULL);
     check_stats(d, 0, 0, 8 * PS_MIB);
     ps_device_destroy(d);
+}
+
+/* ---- pages that move between regions and blocks -------------------------------------------------------------------- */
+
+static int64_t faults_of_touching(char *p, int64_t bytes)
+{
+    struct rusage before, after;
+    assert_int_equal(getrusage(RUSAGE_THREAD, &before), 0);
+    for (int64_t i = 0; i < bytes; i += PAGE) touch(p + i);
+    assert_int_equal(getrusage(RUSAGE_THREAD, &after), 0);
+    return after.ru_minflt - before.ru_minflt;
+}
+
+static ps_region *region_new(ps_device *d, int64_t bytes)
+{
+    ps_region *r = NULL;
+    assert_int_equal(ps_region_create(d, bytes, &r), PS_OK);
+    return r;
+}
+
+/* Content is how pages are known again; DEBUG=3 overwrites it, then the faults must do. */
+static void check_pages(char *p, int64_t bytes, char content)
+{
+    for (int64_t i = 0; i < bytes && PS_DEBUG < 3; i += PAGE) assert_int_equal(p[i + 1], content);
+    assert_int_equal(faults_of_touching(p, bytes), 0);
+    for (int64_t i = 0; i < bytes; i += PAGE) p[i + 1] = content;
+}
+
+static void test_pages_of_regions_are_reused(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {PAGE, 3 * PAGE, 2 * PS_MIB, 3 * PS_MIB + PAGE};
+    for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
+        const int64_t n = sizes[i];
+        ps_device *d = device_new(&ps_device_cpu_ops, 3 * n);
+        ps_region *r = region_new(d, 5 * n), *other = region_new(d, 2 * n);
+        char *p = ps_region_base(r), *q = ps_region_base(other);
+        for (int64_t k = 0; k < 3; k++) {
+            assert_int_equal(ps_region_commit(r, k * n, n), PS_OK);
+            memset(p + k * n, (int)k + 1, (size_t)n);
+        }
+        for (int round = 0; round < 3; round++) {
+            ps_region_decommit(r, n, n);
+            check_stats(d, 2 * n, n, 3 * n);
+            assert_int_equal(resident_bytes(p, 5 * n), 2 * n);
+            if (PS_DEBUG >= 2) assert_true(dies(touch, p + n));
+            assert_int_equal(ps_region_commit(r, 4 * n, n), PS_OK); /* elsewhere */
+            check_stats(d, 3 * n, 0, 3 * n);
+            check_pages(p + 4 * n, n, 2);
+            ps_region_decommit(r, 4 * n, n);
+            assert_int_equal(ps_region_commit(other, n, n), PS_OK); /* in another region */
+            check_pages(q + n, n, 2);
+            ps_region_decommit(other, n, n);
+            char *block = block_new(d, n); /* as a block, and back */
+            check_stats(d, 3 * n, 0, 3 * n);
+            check_pages(block, n, 2);
+            ps_device_free(d, block, n);
+            assert_int_equal(ps_region_commit(r, n, n), PS_OK);
+            check_stats(d, 3 * n, 0, 3 * n);
+            check_pages(p + n, n, 2);
+            check_pages(p, n, 1); /* neighbours are untouched */
+            check_pages(p + 2 * n, n, 3);
+            assert_int_equal(resident_bytes(p, 5 * n), 3 * n);
+        }
+        ps_region_destroy(r);
+        ps_region_destroy(other);
+        check_stats(d, 0, 0, 3 * n);
+        ps_device_destroy(d);
+    }
+}
+
+/* Kept pages of regions are dropped as others are: for room, when nothing is to be kept, and with the device. */
+static void test_kept_pages_of_regions_make_room(void **state)
+{
+    (void)state;
+    ps_device *d = device_new(&ps_device_cpu_ops, 10 * PAGE);
+    ps_region *r = region_new(d, 20 * PAGE), *mixed = region_new(d, 20 * PAGE);
+    char *p = ps_region_base(r);
+    assert_int_equal(ps_region_commit(r, 0, 4 * PAGE), PS_OK);
+    assert_int_equal(ps_region_commit(r, 4 * PAGE, 4 * PAGE), PS_OK);
+    memset(p, 5, 8 * (size_t)PAGE);
+    ps_region_decommit(r, 0, 4 * PAGE);
+    ps_region_decommit(r, 4 * PAGE, 4 * PAGE);
+    check_stats(d, 0, 8 * PAGE, 8 * PAGE);
+    assert_int_equal(ps_region_commit(mixed, 0, 3 * PAGE), PS_OK); /* no such size is kept: one has to go */
+    check_stats(d, 3 * PAGE, 4 * PAGE, 8 * PAGE);
+    assert_int_equal(ps_region_commit(mixed, 3 * PAGE, PAGE), PS_OK);
+    ps_region_decommit(mixed, 0, 3 * PAGE); /* of differing sizes: not kept */
+    check_stats(d, PAGE, 4 * PAGE, 8 * PAGE);
+    assert_int_equal(ps_region_commit(r, 8 * PAGE, 4 * PAGE), PS_OK);
+    check_stats(d, 5 * PAGE, 0, 8 * PAGE);
+    check_pages(p + 8 * PAGE, 4 * PAGE, 5);
+    ps_region_decommit(r, 8 * PAGE, 4 * PAGE);
+    check_stats(d, PAGE, 4 * PAGE, 8 * PAGE);
+    ps_device_set_keep(d, false);
+    check_stats(d, PAGE, 0, 8 * PAGE);
+    assert_int_equal(ps_region_commit(r, 0, 4 * PAGE), PS_OK);
+    if (PS_DEBUG < 3) assert_int_equal(p[0], 0); /* new pages */
+    ps_region_decommit(r, 0, 4 * PAGE);
+    check_stats(d, PAGE, 0, 8 * PAGE);
+    assert_int_equal(resident_bytes(p, 20 * PAGE), 0);
+    ps_device_set_keep(d, true);
+    assert_int_equal(ps_region_commit(r, 0, 4 * PAGE), PS_OK);
+    ps_region_decommit(r, 0, 4 * PAGE); /* kept beyond its region, until the device goes */
+    ps_region_destroy(r);
+    ps_region_destroy(mixed);
+    check_stats(d, 0, 4 * PAGE, 8 * PAGE);
+    ps_device_destroy(d);
+}
+
+/* From now on this process's mremap says `error` when its flags are those. */
+static void refuse_mremap(unsigned flags, unsigned error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, flags, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = PS_ARRAY_LEN(code), .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        _exit(77);
+}
+
+#define MOVE_IN (MREMAP_MAYMOVE | MREMAP_FIXED)
+#define MOVE_OUT (MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)
+
+/* In a process of its own: a region works without that mremap; what is kept after each commit and decommit. */
+static void check_refused(unsigned flags, unsigned error, int64_t kept_before, int64_t kept_after)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        bool ok = true;
+        ps_device *d = NULL;
+        ps_region *r = NULL;
+        ok = ok && ps_device_create(&ps_device_cpu_ops, "host", 8 * PAGE, &d) == PS_OK;
+        ok = ok && ps_region_create(d, 16 * PAGE, &r) == PS_OK;
+        refuse_mremap(flags, error);
+        char *p = ps_region_base(r);
+        for (int round = 0; round < 3 && ok; round++) {
+            ok = ok && ps_region_commit(r, 4 * PAGE, 4 * PAGE) == PS_OK;
+            ok = ok && ps_device_get_stats(d).kept_bytes == kept_before;
+            ok = ok && (PS_DEBUG >= 3 || p[4 * PAGE] == 0); /* new pages */
+            if (ok) memset(p + 4 * PAGE, 7, 4 * (size_t)PAGE);
+            ps_region_decommit(r, 4 * PAGE, 4 * PAGE);
+            ok = ok && ps_device_get_stats(d).used_bytes == 0 && ps_device_get_stats(d).kept_bytes == kept_after;
+        }
+        ps_region_destroy(r);
+        ps_device_destroy(d);
+        _exit(ok && ps_mem_live_bytes() == 0 ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip(); /* no filters here */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void test_regions_work_where_pages_cannot_move(void **state)
+{
+    (void)state;
+    check_refused(MOVE_OUT, EINVAL, 0, 0); /* Linux before 5.7 */
+    check_refused(MOVE_OUT, ENOSYS, 0, 0);
+    check_refused(MOVE_OUT, ENOMEM, 0, 0);
+    check_refused(MOVE_IN, ENOMEM, 0, 4 * PAGE);
 }
 
 /* So many reservations would not fit the address space if a failure kept them. */
@@ -524,6 +699,9 @@ int main(void)
         cmocka_unit_test(test_kept_blocks_make_room_oldest_first),
         cmocka_unit_test(test_many_kept_blocks),
         cmocka_unit_test(test_region_is_resident_as_committed),
+        cmocka_unit_test(test_pages_of_regions_are_reused),
+        cmocka_unit_test(test_kept_pages_of_regions_make_room),
+        cmocka_unit_test(test_regions_work_where_pages_cannot_move),
         cmocka_unit_test(test_failed_region_gives_addresses_back),
         cmocka_unit_test(test_block_is_resident_as_allocated),
         cmocka_unit_test(test_what_is_not_there_traps),
