@@ -12,14 +12,14 @@
 #include "config/config.h"
 #include "plan/simulation_json.h"
 
-enum { CHANGES_MAX = 64, KEY_MAX = 128, OPTION_COMPARE = 256, OPTION_MAX_MODEL };
+enum { CHANGES_MAX = 64, KEY_MAX = 128, OPTION_COMPARE = 256, OPTION_MAX_MODEL, OPTION_NO_ADVICE };
 #define HARDWARE_PREFIX "hardware."
 
 typedef struct plan_arguments {
     const char *config_path, *hardware_path, *family, *profile_path;
     char *changes[CHANGES_MAX];
     int n_changes;
-    bool json, compare;
+    bool json, compare, no_advice;
 } plan_arguments;
 
 typedef struct plan_input {
@@ -164,16 +164,16 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     ps_simulation s;
     ps_advice advice[PS_ADVICE_MAX];
     int n = 0;
-    PS_TRY(ps_simulate(in->config, in->hardware, true, &s));
+    PS_TRY(ps_simulate(in->config, in->hardware, !a->no_advice, &s));
     if (!a->json) show_plan(in, &s);
     fflush(stdout);
     if (a->profile_path != NULL && s.fits) {
         PS_TRY(ps_simulate_profile(in->config, in->hardware, a->config_path, a->profile_path));
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
-    PS_TRY(ps_advise(in->config, in->hardware, &s, advice, &n));
+    if (!a->no_advice) PS_TRY(ps_advise(in->config, in->hardware, &s, advice, &n));
     if (!a->json) {
-        show_advice(&s, advice, n);
+        if (!a->no_advice) show_advice(&s, advice, n);
         return s.fits ? PS_OK : PS_EBUDGET;
     }
     json_t *root = ps_simulation_json(&s);
@@ -257,6 +257,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'j': a->json = true; return 0;
     case 'p': a->profile_path = arg; return 0;
     case OPTION_COMPARE: a->compare = true; return 0;
+    case OPTION_NO_ADVICE: a->no_advice = true; return 0;
     case OPTION_MAX_MODEL: a->family = arg; return 0;
     case ARGP_KEY_ARG:
         if (a->config_path == NULL) {
@@ -281,6 +282,7 @@ int cmd_plan(int argc, char **argv)
          0},
         {"json", 'j', NULL, 0, "Print JSON", 0},
         {"profile", 'p', "FILE", 0, "Write a profile of two simulated steps, for pstar report and Perfetto", 0},
+        {"no-advice", OPTION_NO_ADVICE, NULL, 0, "Only the plan: do not simulate what could be changed", 0},
         {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},
         {"compare", OPTION_COMPARE, NULL, 0, "Other systems beside it, by their published rules", 0},
         {0}};

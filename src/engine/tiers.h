@@ -34,8 +34,8 @@ typedef struct ps_tiers_options {
     int32_t prefetch;
     bool wait_at_once;
     const ps_link_rates *rates; /* must outlive the call */
-    int64_t staging_bytes; /* 0: none */
-    ps_profile *profile;   /* must outlive the tiers; NULL: none */
+    int64_t staging_bytes;      /* 0: none */
+    ps_profile *profile;        /* must outlive the tiers; NULL: none */
 } ps_tiers_options;
 
 /* The tier that holds the staging block: the host, or the device where there is no host tier. */
