@@ -313,7 +313,8 @@ static ps_status read_span_args(const reader *r, const json_t *event, ps_report_
     }
     if (s->lane == PS_REPORT_COLLECTIVES) return read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes);
     if (s->lane == PS_REPORT_WAITS) {
-        if (is_given(json_object_get(args, "chunk"))) PS_TRY(read_chunk_id(r, args, &s->chunk)); /* none: a collective */
+        if (is_given(json_object_get(args, "chunk")))
+            PS_TRY(read_chunk_id(r, args, &s->chunk)); /* none: a collective */
         PS_TRY(read_name(r, args, "link", ps_report_profile_lane_names, PS_REPORT_N_LANES, &name));
         s->link = (ps_report_profile_lane)name;
         return PS_OK;
