@@ -1,7 +1,7 @@
 #!/bin/sh
 # Predicted beside measured: ten configurations, planned with a description of this machine and then run.
 #
-# usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS]      (default: measures first; 8 steps)
+# usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS]      (default: measures first; 16 steps)
 # Prints a row each: seconds a step as predicted and as measured (median, without the first three), their ratio, and whether peak
 # bytes of each tier and bytes moved on each link in the last step are equal. Exit status 1 when they are not.
 set -u
@@ -11,7 +11,7 @@ folder=$(mktemp -d) || exit 2
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 1' HUP INT TERM
 hardware=${2:-$folder/hardware.json}
-steps=${3:-8}
+steps=${3:-16}
 [ -f "$hardware" ] || "$build/pstar" info --measure "$hardware" --disk-path "$folder" >&2 || exit 1
 failed=0
 

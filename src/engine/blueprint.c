@@ -312,7 +312,8 @@ int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *
 {
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    return ps_max_i64(32768, total / (256 * (int64_t)s->ranks.n));
+    /* but no larger than a large matrix: tensors that do not divide into chunks waste the rest */
+    return ps_max_i64(32768, ps_min_i64(total / (256 * (int64_t)s->ranks.n), 64 * PS_MIB));
 }
 
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
