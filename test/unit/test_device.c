@@ -252,7 +252,11 @@ static ps_region *region_new(ps_device *d, int64_t bytes)
 static void check_pages(char *p, int64_t bytes, char content)
 {
     for (int64_t i = 0; i < bytes && PS_DEBUG < 3; i += PAGE) assert_int_equal(p[i + 1], content);
+#ifdef __SANITIZE_ADDRESS__ /* has faults of its own */
+    (void)faults_of_touching(p, bytes);
+#else
     assert_int_equal(faults_of_touching(p, bytes), 0);
+#endif
     for (int64_t i = 0; i < bytes; i += PAGE) p[i + 1] = content;
 }
 
