@@ -58,7 +58,8 @@ extern "C" {
     XX(EDEVICE, -7, "device runtime failed")                                                                           \
     XX(ENUMERIC, -8, "loss or gradient is not finite")                                                                 \
     XX(ENOSYS, -9, "not supported by this build or device")                                                            \
-    XX(ESTATE, -10, "call not allowed in this state")
+    XX(ESTATE, -10, "call not allowed in this state")                                                                  \
+    XX(ECOMM, -11, "another rank failed or cannot be reached")
 
 typedef enum ps_status {
 #define XX(name, value, text) PS_##name = (value),

@@ -27,6 +27,7 @@ static void test_values(void **state)
     assert_int_equal(PS_OK, 0);
     assert_int_equal(PS_EINVAL, -1);
     assert_int_equal(PS_ESTATE, -10);
+    assert_int_equal(PS_ECOMM, -11);
 }
 
 static void test_message(void **state)

@@ -1,0 +1,100 @@
+/* comm.h - what ranks tell each other: the fifth seam's face.
+ *
+ * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and debuggers).
+ * Every rank makes the same calls in the same order. Chunk payloads go by calls that return at once; a thread of the communicator's
+ * own moves them while operators run:
+ *
+ *     computing      |== op ==|== op ==|== op ==|.wait.|== op ==|
+ *     communicator   |== all-gather 3 ===|== reduce-scatter 1 =====|
+ *
+ * Sums do not depend on timing or back end: 16-bit and fp32 values of ranks 0, 1, ... p - 1 are added in this order in fp32 and
+ * rounded once. Nothing is limited to 2^31 elements.
+ *
+ * A rank that dies, fails, or cannot be reached for timeout_s makes each call of the others fail with PS_ECOMM naming it. From
+ * then on the communicator is of no use: all that can be done is to close it. */
+#ifndef PS_COMM_COMM_H
+#define PS_COMM_COMM_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+typedef struct ps_comm ps_comm;
+typedef int64_t ps_comm_ticket; /* of a transfer; 0: none, always done */
+
+typedef enum ps_comm_backend {
+    PS_COMM_AUTO,   /* mpi when a launcher started this process as one of several (mpirun, srun), else single */
+    PS_COMM_SINGLE, /* one rank */
+    PS_COMM_MPI,
+} ps_comm_backend;
+
+typedef struct ps_comm_options {
+    ps_comm_backend backend;
+    double timeout_s;      /* a rank of which nothing is heard for so long is lost; > 0 */
+    int64_t staging_bytes; /* of memory for parts under way, taken at once; >= 4096 times the ranks */
+} ps_comm_options;
+
+/* Meets the other ranks: returns when all are there. PS_ENOSYS when the library for the launcher's MPI is not installed. */
+PS_NODISCARD ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out);
+/* n communicators of ranks that are threads of this process, each to be used and closed by one thread. */
+PS_NODISCARD ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out);
+/* Leaves; all ranks that are well do, and wait for each other. NULL is accepted. */
+void ps_comm_close(ps_comm *c);
+
+int32_t ps_comm_rank(const ps_comm *c);
+int32_t ps_comm_size(const ps_comm *c);
+int32_t ps_comm_local_rank(const ps_comm *c); /* among the ranks of this machine */
+int32_t ps_comm_local_size(const ps_comm *c);
+const char *ps_comm_host(const ps_comm *c, int32_t rank); /* name of the machine it runs on */
+const char *ps_comm_describe(const ps_comm *c);           /* "single", "thread", "mpi (Open MPI v4.1.4)" */
+
+/* ---- chunks: return at once ---- */
+
+/* Part of a group: a payload that has room for n elements on every rank, and belongs to one. */
+typedef struct ps_comm_part {
+    void *payload; /* n elements; must stay until the transfer is done */
+    int64_t n;     /* >= 0, equal on all ranks */
+    int32_t owner;
+} ps_comm_part;
+
+/* Every rank gets every part as its owner has it. One part: a broadcast. `what` names it in errors and must outlive the transfer. */
+PS_NODISCARD ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
+                                                const char *what, ps_comm_ticket *ticket);
+/* The owner of each part gets its sum over all ranks; what others have is undefined afterwards. One part: a reduction. */
+PS_NODISCARD ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts,
+                                                    ps_dtype dtype, const char *what, ps_comm_ticket *ticket);
+/* Waits until a transfer, and all before it, are done. */
+PS_NODISCARD ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket);
+bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket);
+
+/* ---- small things: return when done ---- */
+
+typedef enum ps_comm_op { PS_COMM_SUM, PS_COMM_MIN, PS_COMM_MAX } ps_comm_op;
+
+/* In place, in the order of ranks; all ranks get the same bits. */
+PS_NODISCARD ps_status ps_comm_all_reduce(ps_comm *c, double *values, int64_t n, ps_comm_op op);
+/* Every rank's `bytes`, one after the other, in all[size * bytes]. */
+PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all);
+PS_NODISCARD ps_status ps_comm_broadcast(ps_comm *c, void *data, int64_t bytes, int32_t root);
+PS_NODISCARD ps_status ps_comm_barrier(ps_comm *c);
+
+/* ---- failure ---- */
+
+/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text, as far as they can be reached. */
+void ps_comm_fail(ps_comm *c, const char *text);
+/* Did this rank or another one fail? The first failure's rank; -1: none. */
+int32_t ps_comm_failed_rank(const ps_comm *c);
+
+/* ---- accounting ---- */
+
+typedef struct ps_comm_stats {
+    int64_t sent_bytes; /* of chunk payloads, to other ranks; without messages' heads and signs of life */
+    int64_t n_transfers;
+    int64_t busy_ns; /* chunk transfers were under way */
+    int64_t wait_ns; /* callers stood still for them */
+} ps_comm_stats;
+
+ps_comm_stats ps_comm_get_stats(const ps_comm *c); /* sums since open */
+
+#endif
