@@ -6,6 +6,11 @@
  * small tensor pull in a chunk of a distant layer. */
 #define LOOK_BACK 3
 #define WASTE_TARGET 0.01
+/* Small chunks should be whole huge pages (2 MiB of fp32): what is left over lies in small pages, which a disk reads and writes at
+ * half the speed and copies fault in one by one. That is worth a little waste and up to half the size; in large chunks it hardly shows. */
+#define WHOLE_ELEMENTS ((int64_t)1 << 19)
+#define WHOLE_WASTE_TARGET 0.015
+#define WHOLE_MATTERS_BELOW (16 * WHOLE_ELEMENTS)
 /* Far beyond any model, and sums of it with paddings stay far below INT64_MAX. */
 #define MAX_ELEMENTS ((int64_t)1 << 56)
 
@@ -127,6 +132,7 @@ typedef struct search_state {
     int64_t total, min, max;
     int64_t best_size;
     double best_waste;
+    int64_t best_whole; /* the largest of whole huge pages that wastes little; 0: none */
 } search_state;
 
 static void try_size(search_state *s, int64_t size)
@@ -138,6 +144,7 @@ static void try_size(search_state *s, int64_t size)
     const bool good = waste <= WASTE_TARGET, best_is_good = s->best_waste <= WASTE_TARGET;
     const bool better = good && best_is_good ? size > s->best_size : waste < s->best_waste;
     if (s->best_size == 0 || better) s->best_size = size, s->best_waste = waste;
+    if (size % WHOLE_ELEMENTS == 0 && waste <= WHOLE_WASTE_TARGET) s->best_whole = ps_max_i64(s->best_whole, size);
 }
 
 ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t min_elements,
@@ -165,6 +172,8 @@ ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, in
         }
     }
     try_size(&s, s.min);
-    *chunk_elements = s.best_size;
+    for (int64_t size = WHOLE_ELEMENTS; size < WHOLE_MATTERS_BELOW; size += WHOLE_ELEMENTS) try_size(&s, size);
+    const bool prefers_whole = s.best_size < WHOLE_MATTERS_BELOW && 2 * s.best_whole >= s.best_size;
+    *chunk_elements = prefers_whole ? s.best_whole : s.best_size;
     return PS_OK;
 }

@@ -8,11 +8,14 @@
 #include "plan/measure_impl.h"
 
 #define BLOCK_BYTES (8 * PS_MIB)
-#define BUSY_BYTES (2 * PS_MIB) /* a transfer while computing: many fit into a product */
+#define BUSY_BYTES (2 * PS_MIB) /* a copy while computing: many fit into a product */
+/* As a chunk of a small model, in memory of its own: partly huge pages, partly small ones, which a disk is slower with. */
+#define PAYLOAD_BYTES (3 * PS_MIB)
 
 enum {
     N_BLOCKS = 16,    /* in a pass */
-    N_BUSY = 32,      /* transfers under way while computing */
+    N_BUSY = 32,      /* copies under way while computing */
+    N_PAYLOADS = 16,  /* of the disk, each way */
     N_IN_FLIGHT = 4,  /* of the disk, as many as prefetching usually has */
     QUEUE_DEPTH = 32, /* requests of the disk, as memory.queue_depth */
     ROWS = 256,
@@ -36,17 +39,18 @@ static double in_unit_interval(double x)
 typedef struct mover {
     ps_stream *stream; /* NULL: the disk */
     ps_disk *disk;
-    char *src, *dst; /* [N_BLOCKS BLOCK_BYTES] */
+    int n; /* transfers under way at once */
+    int64_t bytes;
+    char *src[N_BUSY], *dst[N_BUSY];
     ps_ticket ticket[N_BUSY];
 } mover;
 
-/* Begin number i of transfers of BUSY_BYTES; the disk writes even ones and reads odd ones. */
+/* Begin number i; the disk writes even ones and reads odd ones. */
 static ps_status begin_transfer(mover *v, int i)
 {
-    const int64_t at = i * BUSY_BYTES;
-    if (v->stream != NULL) return ps_stream_copy(v->stream, v->dst + at, v->src + at, BUSY_BYTES, &v->ticket[i]);
-    if (i % 2 == 0) return ps_disk_write(v->disk, at, v->src + at, BUSY_BYTES, &v->ticket[i]);
-    return ps_disk_read(v->disk, at, v->dst + at, BUSY_BYTES, &v->ticket[i]);
+    if (v->stream != NULL) return ps_stream_copy(v->stream, v->dst[i], v->src[i], v->bytes, &v->ticket[i]);
+    if (i % 2 == 0) return ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, &v->ticket[i]);
+    return ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, &v->ticket[i]);
 }
 
 static bool is_done(const mover *v, int i)
@@ -86,12 +90,12 @@ static ps_status compute(ps_measuring *m, const ps_linear_fwd_args *a, mover *v,
 {
     int64_t n_products = 0;
     *n_moved = 0;
-    for (int i = 0; v != NULL && i < N_BUSY; i++) PS_TRY(begin_transfer(v, i));
+    for (int i = 0; v != NULL && i < v->n; i++) PS_TRY(begin_transfer(v, i));
     const int64_t begin = ps_clock_ns();
     do {
         PS_TRY(m->kernels.linear_fwd(NULL, a));
         n_products++;
-        for (int i = 0; v != NULL && i < N_BUSY; i++) {
+        for (int i = 0; v != NULL && i < v->n; i++) {
             if (!is_done(v, i)) continue;
             PS_TRY(wait_for(v, i));
             PS_TRY(begin_transfer(v, i));
@@ -100,14 +104,14 @@ static ps_status compute(ps_measuring *m, const ps_linear_fwd_args *a, mover *v,
         *elapsed_s = ps_seconds_since(begin);
     } while (*elapsed_s < seconds);
     *product_s = *elapsed_s / (double)n_products;
-    for (int i = 0; v != NULL && i < N_BUSY; i++) PS_TRY(wait_for(v, i));
+    for (int i = 0; v != NULL && i < v->n; i++) PS_TRY(wait_for(v, i));
     return PS_OK;
 }
 
 /* Seconds of computing lost for each second that the transfers would have taken alone. transfer_s: of one transfer alone. */
 static ps_status measure_interference(ps_measuring *m, mover *v, double transfer_s, const char *name, double *out)
 {
-    enum { N_ROUNDS = 5 };
+    enum { N_ROUNDS = 9 };
     ps_linear_fwd_args a;
     ps_samples s;
     PS_TRY(prepare_product(m, &a));
@@ -198,7 +202,8 @@ static ps_status measure_streams(ps_measuring *m, link *l)
     out->latency_ns = (int64_t)(latency * 1e9);
     out->full_duplex = is_full_duplex(both, down, up);
     out->shared_by = 1;
-    mover v = {.stream = l->to_device, .src = l->host, .dst = l->dev};
+    mover v = {.stream = l->to_device, .n = N_BUSY, .bytes = BUSY_BYTES};
+    for (int i = 0; i < N_BUSY; i++) v.src[i] = l->host + i * BUSY_BYTES, v.dst[i] = l->dev + i * BUSY_BYTES;
     return measure_interference(m, &v, down * (double)BUSY_BYTES / (double)(N_BLOCKS * BLOCK_BYTES), "copy",
                                 &out->compute_interference);
 }
@@ -221,20 +226,20 @@ out:
 
 typedef enum way { WAY_READ = 1, WAY_WRITE = 2, WAY_BOTH = 3 } way;
 
-/* A pass over the file's blocks; with both ways the even ones are written and the odd ones read. */
+/* A pass over the payloads; with both ways the even ones are written and the odd ones read. */
 static ps_status disk_pass(const mover *v, way which, double *seconds)
 {
     ps_ticket t[N_IN_FLIGHT] = {0};
     ps_status st = PS_OK;
     const int64_t begin = ps_clock_ns();
-    for (int i = 0; i < N_BLOCKS + N_IN_FLIGHT && st == PS_OK; i++) {
-        const int64_t at = i * BLOCK_BYTES;
-        st = ps_disk_wait(v->disk, t[i % N_IN_FLIGHT]);
-        t[i % N_IN_FLIGHT] = 0;
-        if (i >= N_BLOCKS || st != PS_OK) continue;
+    for (int i = 0; i < N_PAYLOADS + N_IN_FLIGHT && st == PS_OK; i++) {
+        ps_ticket *slot = &t[i % N_IN_FLIGHT];
+        st = ps_disk_wait(v->disk, *slot);
+        *slot = 0;
+        if (i >= N_PAYLOADS || st != PS_OK) continue;
         const bool is_write = which == WAY_WRITE || (which == WAY_BOTH && i % 2 == 0);
-        st = is_write ? ps_disk_write(v->disk, at, v->src + at, BLOCK_BYTES, &t[i % N_IN_FLIGHT])
-                      : ps_disk_read(v->disk, at, v->dst + at, BLOCK_BYTES, &t[i % N_IN_FLIGHT]);
+        st = is_write ? ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, slot)
+                      : ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, slot);
     }
     *seconds = ps_seconds_since(begin);
     return st;
@@ -244,7 +249,7 @@ static ps_status measure_disk_pass(ps_measuring *m, const mover *v, way which, d
 {
     static const char *const names[] = {
         [WAY_READ] = "reading", [WAY_WRITE] = "writing", [WAY_BOTH] = "half reading, half writing"};
-    const double gb = (double)(N_BLOCKS * BLOCK_BYTES) * 1e-9;
+    const double gb = (double)(N_PAYLOADS * PAYLOAD_BYTES) * 1e-9;
     ps_samples s;
     ps_samples_begin(m, 2, &s);
     while (ps_samples_want(&s)) {
@@ -264,7 +269,7 @@ static ps_status measure_disk_latency(ps_measuring *m, const mover *v, double *s
     ps_samples_begin(m, 0.2, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        PS_TRY(ps_disk_read(v->disk, i++ % N_BLOCKS * BLOCK_BYTES, v->dst, PS_PAGE_BYTES, &t));
+        PS_TRY(ps_disk_read(v->disk, i++ % N_PAYLOADS * v->bytes, v->dst[0], PS_PAGE_BYTES, &t));
         PS_TRY(ps_disk_wait(v->disk, t));
         ps_samples_add(&s, ps_seconds_since(begin) * 1e6);
     }
@@ -276,19 +281,20 @@ static ps_status measure_transfers(ps_measuring *m, mover *v)
 {
     ps_hardware_disk *out = &m->report->hardware.disk;
     double first, read, written, both, latency;
-    PS_TRY(ps_measuring_take(m, N_BLOCKS * BLOCK_BYTES, &v->src));
-    PS_TRY(ps_measuring_take(m, N_BLOCKS * BLOCK_BYTES, &v->dst));
+    for (int i = 0; i < N_PAYLOADS; i++) {
+        PS_TRY(ps_measuring_take(m, PAYLOAD_BYTES, &v->src[i]));
+        PS_TRY(ps_measuring_take(m, PAYLOAD_BYTES, &v->dst[i]));
+    }
     PS_TRY(disk_pass(v, WAY_WRITE, &first)); /* finds room: slower than later ones */
     PS_TRY(measure_disk_pass(m, v, WAY_WRITE, &written));
     PS_TRY(measure_disk_pass(m, v, WAY_READ, &read));
     PS_TRY(measure_disk_pass(m, v, WAY_BOTH, &both));
     PS_TRY(measure_disk_latency(m, v, &latency));
-    out->read_bytes_per_s = ps_measured((double)(N_BLOCKS * BLOCK_BYTES) / read);
-    out->write_bytes_per_s = ps_measured((double)(N_BLOCKS * BLOCK_BYTES) / written);
+    out->read_bytes_per_s = ps_measured((double)(N_PAYLOADS * PAYLOAD_BYTES) / read);
+    out->write_bytes_per_s = ps_measured((double)(N_PAYLOADS * PAYLOAD_BYTES) / written);
     out->latency_ns = (int64_t)(latency * 1e9);
     out->full_duplex = is_full_duplex(both, 0.5 * read, 0.5 * written);
-    const double share = 0.5 * (double)BUSY_BYTES / (double)(N_BLOCKS * BLOCK_BYTES);
-    return measure_interference(m, v, share * (read + written), "disk", &out->compute_interference);
+    return measure_interference(m, v, 0.5 * (read + written) / N_PAYLOADS, "disk", &out->compute_interference);
 }
 
 ps_status ps_measure_disk(ps_measuring *m)
@@ -296,7 +302,7 @@ ps_status ps_measure_disk(ps_measuring *m)
     const char *folder = m->options->disk_folder;
     ps_hardware_disk *out = &m->report->hardware.disk;
     struct statvfs fs;
-    mover v = {0};
+    mover v = {.n = N_PAYLOADS, .bytes = PAYLOAD_BYTES};
     PS_TRY(ps_disk_open(folder, PS_DISK_AUTO, QUEUE_DEPTH, &v.disk));
     const ps_status st = measure_transfers(m, &v);
     const ps_disk_stats stats = ps_disk_get_stats(v.disk);
