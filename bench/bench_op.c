@@ -72,6 +72,11 @@ static float *take_f32(bench *b, int64_t n)
     return take(b, n, PS_DTYPE_F32);
 }
 
+static double *take_f64(bench *b, int64_t n)
+{
+    return take(b, 2 * n, PS_DTYPE_F32);
+}
+
 static int32_t *take_ids(bench *b, int64_t n, int64_t n_classes)
 {
     int32_t *const ids = take(b, n, PS_DTYPE_F32);
@@ -397,9 +402,8 @@ static void bench_model_data(bench *b)
                                    .param_dtype = PS_DTYPE_BF16,
                                    .grad_dtype = PS_DTYPE_BF16}};
     run(b, PS_OP_adam, "8 Mi", 0, &adam);
-    double sum_squares;
     int64_t n_nonfinite;
-    const op_args stats = {.grad_stats = {.sum_squares = &sum_squares,
+    const op_args stats = {.grad_stats = {.sum_squares = take_f64(b, ps_ceil_div(n, PS_GRAD_STATS_BLOCK)),
                                           .n_nonfinite = &n_nonfinite,
                                           .x = take_bf16(b, n),
                                           .n = n,

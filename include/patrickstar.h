@@ -275,6 +275,7 @@ typedef struct ps_step_info {
     double learning_rate; /* used in it */
     double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
     double loss_scale;    /* used in it */
+    double loss;          /* mean over its micro-batches, those of all ranks */
 } ps_step_info;
 
 typedef struct ps_memory_info {

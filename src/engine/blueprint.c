@@ -44,20 +44,35 @@ static ps_status cut_pieces(ps_blueprint *b)
 
 /* ---- where Adam runs ---- */
 
+static int64_t chunk_bytes(const ps_blueprint *b, ps_list list)
+{
+    return ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
+}
+
+/* Of the chunks that are counted: of all ranks, or of others only. */
+static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool others_only)
+{
+    int64_t bytes = 0;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        if (others_only && ps_blueprint_owns(b, c)) continue;
+        bytes += chunk_bytes(b, PS_LIST_PARAM16);
+        if (span->reduces && b->uses_grad_list[c]) bytes += chunk_bytes(b, PS_LIST_GRAD);
+    }
+    return bytes;
+}
+
 /* The largest that gathered chunks of other ranks take together. */
 static int64_t gathered_peak_bytes(const ps_blueprint *b)
 {
     int64_t now = 0, most = 0;
     for (int32_t e = 0; e < b->spans.n_events; e++) {
         const ps_span_event *event = &b->spans.events[e];
-        int64_t others = 0;
-        for (int32_t k = 0; k < b->spans.spans[event->span].n_chunks; k++)
-            others += !ps_blueprint_owns(b, b->spans.spans[event->span].chunk + k);
+        const int64_t others = span_bytes(b, &b->spans.spans[event->span], true);
         if (event->kind == PS_SPAN_GATHER) now += others;
         if (event->kind == PS_SPAN_RELEASE) now -= others;
         most = ps_max_i64(most, now);
     }
-    return most * ps_round_up(b->layout->chunk_elements * b->item_bytes[PS_LIST_PARAM16], PS_PAGE_BYTES);
+    return most;
 }
 
 /* Hybrid placement. The margin is what the device has left beside activations and 16-bit chunks: as many chunks as it holds
@@ -203,16 +218,22 @@ static ps_status trace_adam_before_gathers(ps_blueprint *b, int32_t first_event,
     return PS_OK;
 }
 
-/* Gathering is a moment of its own, at which the group gets its memory. */
-static ps_status trace_gather(ps_blueprint *b, ps_span *span)
+/* Gathering is a moment of its own, at which the group gets its memory: in the backward pass also for gradients that may not
+ * overwrite. Those of this rank's chunks are sums over the micro-batches; those of others go away with the group, and come back empty. */
+static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *touched)
 {
-    const int32_t m = span->gather_at;
-    span->moment = b->trace->n_moments;
+    const ps_span *span = &b->spans.spans[i];
+    b->span_moment[micro * b->spans.n + i] = b->trace->n_moments;
     PS_TRY(ps_trace_add_moment(b->trace, span->reduces ? PS_PHASE_BACKWARD : PS_PHASE_FORWARD, "gather",
-                               non_model_before(b, m), 0));
-    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
+                               non_model_before(b, span->gather_at), 0));
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
                                    ps_blueprint_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
+        if (!span->reduces || !b->uses_grad_list[c]) continue;
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD, c), PS_TIER_DEVICE,
+                                   micro > 0 ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+        touched[c] = true;
+    }
     return PS_OK;
 }
 
@@ -229,7 +250,7 @@ static ps_status trace_moments(ps_blueprint *b, bool *touched)
                 PS_TRY(trace_adam_before_gathers(b, first_event, event));
             for (int32_t i = first_event; i < event; i++)
                 if (b->spans.events[i].kind == PS_SPAN_GATHER)
-                    PS_TRY(trace_gather(b, &b->spans.spans[b->spans.events[i].span]));
+                    PS_TRY(trace_gather(b, k, b->spans.events[i].span, touched));
             if (b->variant.deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
             b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
             PS_TRY(trace_instr(b, &p->instrs[m], touched));
@@ -250,6 +271,8 @@ static ps_status record_trace(ps_blueprint *b)
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_order, &b->adam_order));
     PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->plan->n_instrs), sizeof *b->instr_moment,
                              &b->instr_moment));
+    PS_TRY_GOTO(
+        ps_mem_alloc((size_t)(b->settings->accumulation * b->spans.n), sizeof *b->span_moment, &b->span_moment));
     for (size_t c = 0; c < n_chunks; c++) b->adam_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
     PS_TRY_GOTO(trace_moments(b, touched));
@@ -261,26 +284,37 @@ out:
 
 /* ---- whole ---- */
 
-static bool holds(const ps_blueprint *b, const ps_span *span, int32_t moment)
+/* The group of a span has its memory at this moment. */
+static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
 {
-    return span->moment <= moment && moment <= b->instr_moment[span->release_at];
+    for (int64_t micro = 0; micro < b->settings->accumulation; micro++)
+        if (b->span_moment[micro * b->spans.n + i] <= moment &&
+            moment <= b->instr_moment[micro * b->plan->n_instrs + b->spans.spans[i].release_at])
+            return true;
+    return false;
+}
+
+/* A chunk that a span holds, of the lists that it holds. */
+static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
+{
+    const int32_t list = id / b->layout->n_chunks, chunk = id % b->layout->n_chunks;
+    if (chunk < span->chunk || chunk >= span->chunk + span->n_chunks) return false;
+    return list == PS_LIST_PARAM16 || (list == PS_LIST_GRAD && span->reduces);
 }
 
 static bool is_gathered(const ps_blueprint *b, ps_chunk_id id, int32_t moment)
 {
-    for (int32_t i = 0; i < b->spans.n; i++) {
-        const ps_span *span = &b->spans.spans[i];
-        if (id >= span->chunk && id < span->chunk + span->n_chunks && holds(b, span, moment)) return true;
-    }
+    for (int32_t i = 0; i < b->spans.n; i++)
+        if (span_has(b, &b->spans.spans[i], id) && holds(b, i, moment)) return true;
     return false;
 }
 
 static int64_t gathered_bytes(const ps_blueprint *b, int32_t moment)
 {
-    int64_t n = 0;
+    int64_t bytes = 0;
     for (int32_t i = 0; i < b->spans.n; i++)
-        if (holds(b, &b->spans.spans[i], moment)) n += b->spans.spans[i].n_chunks;
-    return n * ps_round_up(b->layout->chunk_elements * b->item_bytes[PS_LIST_PARAM16], PS_PAGE_BYTES);
+        if (holds(b, i, moment)) bytes += span_bytes(b, &b->spans.spans[i], false);
+    return bytes;
 }
 
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier)
@@ -289,9 +323,9 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
     int64_t bytes = 0;
     for (int32_t i = 0; i < m->n_accesses; i++) {
         const ps_access *a = &b->trace->accesses[m->first_access + i];
-        const int32_t item = b->item_bytes[a->chunk / b->layout->n_chunks];
+        const ps_list list = (ps_list)(a->chunk / b->layout->n_chunks);
         const bool counted = a->tier == tier && !is_gathered(b, a->chunk, moment);
-        if (counted) bytes += ps_round_up(b->layout->chunk_elements * item, PS_PAGE_BYTES);
+        if (counted) bytes += chunk_bytes(b, list);
     }
     return tier == PS_TIER_DEVICE ? bytes + gathered_bytes(b, moment) : bytes;
 }
@@ -331,20 +365,6 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
                       ps_min_i64(ps_min_i64(by_memory, total / (4 * (int64_t)s->ranks.n)), 128 * PS_MIB));
 }
 
-/* What is not built for several ranks. */
-static ps_status check_ranks(const ps_blueprint *b)
-{
-    if (b->settings->ranks.n == 1) return PS_OK;
-    if (b->settings->accumulation > 1)
-        return PS_FAIL(PS_ENOSYS, "gradient_accumulation_steps = %lld with %d ranks: only 1 is possible",
-                       (long long)b->settings->accumulation, b->settings->ranks.n);
-    for (int32_t t = 0; t < b->program->n_params && b->settings->training; t++)
-        if (!overwrites(b, t))
-            return PS_FAIL(PS_ENOSYS, "%s: its gradient cannot overwrite it, which several ranks need",
-                           b->program->params[t].name);
-    return PS_OK;
-}
-
 ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
                               const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant, ps_blueprint **out)
 {
@@ -367,7 +387,6 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->adam_tier, &b->adam_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
     PS_TRY_GOTO(cut_pieces(b));
-    PS_TRY_GOTO(check_ranks(b));
     PS_TRY_GOTO(ps_spans_find(program, plan, b->layout, &settings->ranks, variant.ahead, &b->spans));
     place_adam(b, budgets);
     PS_TRY_GOTO(record_trace(b));
@@ -386,6 +405,7 @@ void ps_blueprint_destroy(ps_blueprint *b)
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);
     ps_mem_free(b->instr_moment);
+    ps_mem_free(b->span_moment);
     ps_mem_free(b->adam_moment);
     ps_mem_free(b->adam_order);
     ps_mem_free(b->adam_tier);

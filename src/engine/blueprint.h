@@ -33,6 +33,7 @@ typedef struct ps_blueprint {
     ps_tier *adam_tier;      /* [n_chunks] where the chunk's update runs */
     int32_t n_adam_resident; /* optimizer chunks of this many fit the device margin */
     ps_spans spans;          /* with several ranks */
+    int32_t *span_moment;    /* [accumulation * spans.n] moment at which a group is gathered */
     ps_variant variant;
     int32_t *instr_moment; /* [accumulation * n_instrs] moment of each instruction */
     int32_t *adam_moment;  /* [n_chunks] moment of each update */

@@ -110,7 +110,9 @@ void ps_engine_enter(const ps_engine *e)
 
 ps_status ps_engine_check(ps_engine *e, ps_status st)
 {
-    if (st != PS_OK) e->state = PS_ENGINE_FAILED;
+    if (st == PS_OK) return st;
+    e->state = PS_ENGINE_FAILED;
+    if (e->settings.ranks.comm != NULL && st != PS_ECOMM) ps_comm_fail(e->settings.ranks.comm, ps_last_error());
     return st;
 }
 

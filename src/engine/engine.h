@@ -31,6 +31,7 @@ struct ps_engine {
     ps_forecast forecast;
     ps_engine_state state;
     ps_loss_scaler scaler;
+    double loss_sum;    /* of the micro-batches of the step under way; after it of all ranks */
     int64_t adam_steps; /* updates made; skipped ones are not */
     ps_step_info last_step;
     char *config_json; /* the configuration, for checkpoints */

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
+#include "engine/exchange.h"
 #include "engine/memory_dump.h"
 
 /* Streams of random numbers: parameters have those below 2^63, dropout those above. */
@@ -12,21 +13,17 @@
 ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, bool compute)
 {
     *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
-    PS_TRY(ps_mem_alloc((size_t)bp->program->n_params, sizeof *r->sum_squares, &r->sum_squares));
     PS_TRY(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
-    PS_TRY(ps_mem_alloc((size_t)bp->spans.n, sizeof *r->gather_done_ns, &r->gather_done_ns));
+    PS_TRY(ps_exchange_init(r));
     return ps_store_reserve_non_model(tiers->store, bp->plan->non_model_bytes, &r->non_model);
 }
 
 void ps_runner_deinit(ps_runner *r)
 {
     ps_snapshot_drop(r);
-    ps_mem_free(r->sum_squares);
     ps_mem_free(r->chunk_pending);
-    ps_mem_free(r->gather_done_ns);
-    r->gather_done_ns = NULL;
-    r->sum_squares = NULL;
     r->chunk_pending = NULL;
+    ps_exchange_deinit(r);
 }
 
 /* ---- addresses ---- */
@@ -167,21 +164,41 @@ static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *
     }
 }
 
-/* Sum of squares of each gradient as soon as its last part is there. */
+/* Adds x[n], scaled gradients, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its tensor. */
+static ps_status add_grad_stats(ps_runner *r, const char *x, int64_t n, ps_dtype dtype)
+{
+    enum { N_BLOCKS = 512, AT_ONCE = N_BLOCKS * PS_GRAD_STATS_BLOCK };
+    double sums[N_BLOCKS];
+    for (int64_t done = 0; done < n; done += AT_ONCE) {
+        const int64_t n_now = ps_min_i64(n - done, AT_ONCE);
+        int64_t nonfinite = 0;
+        PS_TRY(r->bp->settings->kernels.grad_stats(NULL,
+                                                   &(ps_grad_stats_args){.sum_squares = sums,
+                                                                         .n_nonfinite = &nonfinite,
+                                                                         .x = x + done * (int64_t)ps_dtype_bytes(dtype),
+                                                                         .n = n_now,
+                                                                         .dtype = dtype}));
+        for (int64_t b = 0; b < ps_ceil_div(n_now, PS_GRAD_STATS_BLOCK); b++)
+            ps_exact_sum_add(&r->sum_squares, sums[b]);
+        r->n_nonfinite += nonfinite;
+    }
+    return PS_OK;
+}
+
+static bool is_last_micro(const ps_runner *r)
+{
+    return r->micro + 1 == r->bp->settings->accumulation;
+}
+
+/* Of each gradient as soon as its last part is there. With several ranks it is complete only when it has been reduced. */
 static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
 {
-    if (r->micro + 1 < r->bp->settings->accumulation) return PS_OK;
+    if (!is_last_micro(r) || r->bp->settings->ranks.n > 1) return PS_OK;
     const ps_node *n = &r->bp->program->nodes[instr->node];
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
-        if (!instr->completes_grad[k]) continue;
         const int32_t w = n->params[k];
-        int64_t nonfinite = 0;
-        PS_TRY(r->bp->settings->kernels.grad_stats(NULL, &(ps_grad_stats_args){.sum_squares = &r->sum_squares[w],
-                                                                               .n_nonfinite = &nonfinite,
-                                                                               .x = grad_address(r, w),
-                                                                               .n = r->bp->program->params[w].elements,
-                                                                               .dtype = grad_dtype(r, w)}));
-        r->n_nonfinite += nonfinite;
+        if (instr->completes_grad[k])
+            PS_TRY(add_grad_stats(r, grad_address(r, w), r->bp->program->params[w].elements, grad_dtype(r, w)));
     }
     return PS_OK;
 }
@@ -214,7 +231,8 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
                        .loss_scale = (float)(r->loss_scale / (double)s->accumulation),
                        .output = r->pass == PS_PASS_INFER ? r->output : NULL,
                        .output_row = r->output_row};
-    const uint64_t n_micro = (uint64_t)(r->step * s->accumulation + r->micro);
+    /* as if one rank had all micro-batches, this rank's one after those of the ranks before it */
+    const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
     run.dropout_key.seed = s->seed;
     run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
     ps_plan_bind(r->bp->plan, instr, r->non_model, &run);
@@ -363,39 +381,12 @@ static ps_status update_before(ps_runner *r, int32_t index, int32_t *next)
 
 /* ---- groups of chunks of several ranks ---- */
 
-static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, int64_t *largest)
-{
-    int64_t sum = 0;
-    *largest = 0;
-    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
-        const int64_t bytes = b->layout->used_elements[c] * b->item_bytes[PS_LIST_PARAM16];
-        sum += bytes;
-        *largest = ps_max_i64(*largest, bytes);
-    }
-    return sum;
-}
-
-static void begin_exchange(ps_runner *r, int32_t i, ps_collective of_groups, ps_collective of_chunks)
-{
-    const ps_blueprint *b = r->bp;
-    const ps_topology *t = &b->settings->rates.topology;
-    int64_t largest;
-    const int64_t sum = span_bytes(b, &b->spans.spans[i], &largest);
-    const ps_collective kind = b->settings->ranks.saves_memory ? of_chunks : of_groups;
-    const ps_store_collective c = {.name = ps_collective_name(kind),
-                                   .group = "world",
-                                   .chunk = b->spans.spans[i].chunk,
-                                   .ns = ps_collective_ns(t, kind, largest),
-                                   .sent_bytes = ps_collective_sent_bytes(t, sum)};
-    r->gather_done_ns[i] = ps_store_begin_collective(r->tiers->store, &c);
-}
-
 /* The group's tensors have values again, those of other ranks too. */
 static ps_status gather(ps_runner *r, int32_t i)
 {
     const ps_span *span = &r->bp->spans.spans[i];
-    PS_TRY(begin_moment(r, span->moment));
-    begin_exchange(r, i, PS_ALL_GATHER, PS_BROADCAST);
+    PS_TRY(begin_moment(r, ps_exchange_moment(r, i)));
+    PS_TRY(ps_exchange_begin_gather(r, i));
     if (span->reduces) return PS_OK;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
         for (int32_t k = r->bp->first_piece[c]; k < r->bp->first_piece[c + 1]; k++) {
@@ -405,14 +396,35 @@ static ps_status gather(ps_runner *r, int32_t i)
     return PS_OK;
 }
 
-static void release(ps_runner *r, int32_t i)
+/* Of the gradients that have been reduced to this rank. */
+static ps_status take_reduced_stats(ps_runner *r, const ps_span *span)
 {
-    const ps_span *span = &r->bp->spans.spans[i];
-    if (span->reduces) ps_store_end_collective(r->tiers->store, r->gather_done_ns[i]);
-    end_moment(r, span->moment);
+    const ps_blueprint *b = r->bp;
+    if (!r->compute || !is_last_micro(r)) return PS_OK;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
-        if (!ps_blueprint_owns(r->bp, c))
-            ps_store_discard(r->tiers->store, ps_store_chunk(r->bp->layout, PS_LIST_PARAM16, c));
+        for (int32_t k = b->first_piece[c]; ps_blueprint_owns(b, c) && k < b->first_piece[c + 1]; k++) {
+            const ps_piece *p = &b->pieces[k];
+            const ps_list list = b->plan->grad_overwrites_param[p->tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
+            PS_TRY(add_grad_stats(r, element(r, list, c, p->chunk_offset), p->n, grad_dtype(r, p->tensor)));
+        }
+    return PS_OK;
+}
+
+static ps_status release(ps_runner *r, int32_t i)
+{
+    const ps_blueprint *b = r->bp;
+    const ps_span *span = &b->spans.spans[i];
+    ps_status st = PS_OK;
+    if (span->reduces) st = ps_exchange_await(r, i);
+    if (span->reduces && st == PS_OK) st = take_reduced_stats(r, span);
+    end_moment(r, ps_exchange_moment(r, i));
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        if (ps_blueprint_owns(b, c)) continue;
+        ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, c));
+        if (span->reduces && b->uses_grad_list[c])
+            ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, c));
+    }
+    return st;
 }
 
 /* What happens to groups before the instruction (kinds up to AWAIT), or after it. */
@@ -424,9 +436,9 @@ static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last
         if (e->instr != index || e->kind > last_kind) break;
         switch (e->kind) {
         case PS_SPAN_GATHER: PS_TRY(gather(r, e->span)); break;
-        case PS_SPAN_AWAIT: ps_store_end_collective(r->tiers->store, r->gather_done_ns[e->span]); break;
-        case PS_SPAN_REDUCE: begin_exchange(r, e->span, PS_REDUCE_SCATTER, PS_REDUCE); break;
-        case PS_SPAN_RELEASE: release(r, e->span); break;
+        case PS_SPAN_AWAIT: PS_TRY(ps_exchange_await(r, e->span)); break;
+        case PS_SPAN_REDUCE: PS_TRY(ps_exchange_begin_reduction(r, e->span)); break;
+        case PS_SPAN_RELEASE: PS_TRY(release(r, e->span)); break;
         }
     }
     return PS_OK;

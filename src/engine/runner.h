@@ -7,6 +7,7 @@
 
 #include "engine/blueprint.h"
 #include "engine/snapshot.h"
+#include "optim/exact_sum.h"
 
 /* What a forward pass is for. */
 typedef enum ps_pass {
@@ -21,6 +22,12 @@ typedef struct ps_update {
     float lr, grad_scale, bias1, bias2;
 } ps_update;
 
+/* The latest of a group: its gathering, then its reduction. */
+typedef struct ps_exchange {
+    int64_t done_ns; /* on the timeline */
+    ps_comm_ticket ticket;
+} ps_exchange;
+
 typedef struct ps_runner {
     const ps_blueprint *bp;
     ps_tiers *tiers;
@@ -32,14 +39,15 @@ typedef struct ps_runner {
     ps_pass pass;
     int64_t step, micro; /* optimizer steps begun so far (skipped ones too), micro-batch of this one */
     double loss_scale;
-    ps_eval_info eval;   /* out: of the last forward pass with targets */
-    double *sum_squares; /* [n_params] out: of each gradient, scaled */
-    int64_t n_nonfinite; /* out: gradients' infinities and NaNs of this step */
-    float *output;       /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
+    ps_eval_info eval;        /* out: of the last forward pass with targets */
+    ps_exact_sum sum_squares; /* out: of this step's gradients, scaled; of those that this rank owns */
+    int64_t n_nonfinite;      /* out: their infinities and NaNs */
+    float *output;            /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
     int64_t output_row;
-    int32_t next_event;      /* of the blueprint's spans */
-    int64_t *gather_done_ns; /* [spans] on the timeline: of the gathering, then of the reduction */
-    bool update_pending;     /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
+    int32_t next_event;     /* of the blueprint's spans */
+    ps_exchange *exchanges; /* [spans] with other ranks, under way or done */
+    ps_comm_part *parts;    /* scratch: of one exchange */
+    bool update_pending;    /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
     bool *chunk_pending;  /* [n_chunks] */
     ps_batch batch;       /* the caller's; its pointers are valid during ps_runner_forward */

@@ -12,18 +12,19 @@
 #define PS_ENGINE_SPAN_H
 
 #include "chunk/layout.h"
+#include "comm/comm.h"
 #include "graph/plan.h"
 
 typedef struct ps_ranks {
     int32_t rank, n;   /* n = 1: nothing is gathered */
     bool saves_memory; /* with_mem_saving_comm: broadcast and reduce of single chunks */
+    ps_comm *comm;     /* the caller's; NULL: this is a plan, nobody else is there */
 } ps_ranks;
 
 typedef struct ps_span {
     int32_t chunk, n_chunks;                    /* the group: chunk .. chunk + n_chunks - 1 */
     int32_t gather_at, first, last, release_at; /* instructions */
     bool reduces;                               /* backward: its gradients are summed over the ranks */
-    int32_t moment;                             /* of gathering, in the trace */
 } ps_span;
 
 typedef enum ps_span_event_kind {

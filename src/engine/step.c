@@ -45,10 +45,13 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     r->loss_scale = (double)e->scaler.scale;
     if (r->micro == 0) {
         r->n_nonfinite = 0;
+        r->sum_squares = (ps_exact_sum){{0}};
+        e->loss_sum = 0;
         ps_profiling_begin_step(e, r->step + 1);
     }
     PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
     e->state = PS_ENGINE_FORWARD;
+    e->loss_sum += r->eval.loss;
     if (loss != NULL) *loss = (float)r->eval.loss;
     return PS_OK;
 }
@@ -62,6 +65,25 @@ ps_status ps_backward(ps_engine *e)
     return PS_OK;
 }
 
+/* What all ranks must know alike of the gradients, each of its own chunks: sums are exact, so they have the same bits however
+ * chunks are dealt out. */
+static ps_status share_sums(ps_engine *e)
+{
+    enum { N_DIGITS = PS_EXACT_SUM_DIGITS, NONFINITE = N_DIGITS, LOSS, N_VALUES };
+    ps_runner *r = &e->runner;
+    double v[N_VALUES];
+    if (e->settings.ranks.n == 1) return PS_OK;
+    ps_exact_sum_carry(&r->sum_squares);
+    for (int i = 0; i < N_DIGITS; i++) v[i] = (double)r->sum_squares.digit[i];
+    v[NONFINITE] = (double)r->n_nonfinite;
+    v[LOSS] = e->loss_sum;
+    PS_TRY(ps_comm_all_reduce(e->settings.ranks.comm, v, N_VALUES, PS_COMM_SUM));
+    for (int i = 0; i < N_DIGITS; i++) r->sum_squares.digit[i] = (int64_t)v[i];
+    r->n_nonfinite = (int64_t)v[NONFINITE];
+    e->loss_sum = v[LOSS];
+    return PS_OK;
+}
+
 ps_status ps_step(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_step"));
@@ -72,8 +94,9 @@ ps_status ps_step(ps_engine *e)
     r->micro = 0;
 
     const ps_settings *s = &e->settings;
-    const double scale = r->loss_scale;
-    const double norm = ps_grad_norm(r->sum_squares, e->program->n_params, scale);
+    PS_TRY(ps_engine_check(e, share_sums(e)));
+    const double scale = r->loss_scale * s->ranks.n; /* gradients are sums over the ranks */
+    const double norm = ps_grad_norm(&r->sum_squares, scale);
     const bool overflow = r->n_nonfinite > 0 || !isfinite(norm);
     const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
     const double t = (double)(e->adam_steps + 1);
@@ -90,7 +113,8 @@ ps_status ps_step(ps_engine *e)
                                   .skipped = skip,
                                   .learning_rate = lr,
                                   .grad_norm = overflow ? INFINITY : norm,
-                                  .loss_scale = scale};
+                                  .loss_scale = r->loss_scale,
+                                  .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
     return PS_OK;
 }

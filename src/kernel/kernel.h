@@ -399,10 +399,12 @@ typedef struct ps_cast_args {
     ps_dtype dst_dtype, src_dtype;
 } ps_cast_args;
 
-/* *sum_squares = sum x^2 in double with a fixed partition; *n_nonfinite counts infinities and NaNs (then the sum is
- * of the finite ones). Called on a gradient right after it is made. */
+/* sum_squares[b] = sum x^2 in double over block b of PS_GRAD_STATS_BLOCK elements; *n_nonfinite counts infinities and NaNs (then
+ * the sums are of the finite ones). Called on a gradient right after it is made. By blocks, so that who adds them exactly gets the
+ * same bits however a tensor is cut into chunks, whose sizes are multiples of a block. */
+#define PS_GRAD_STATS_BLOCK 2048
 typedef struct ps_grad_stats_args {
-    double *sum_squares;  /* out [1] */
+    double *sum_squares;  /* out [ceil(n / PS_GRAD_STATS_BLOCK)] */
     int64_t *n_nonfinite; /* out [1] */
     const void *x;        /* in  [n] */
     int64_t n;

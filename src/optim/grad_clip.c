@@ -4,12 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-double ps_grad_norm(const double *sum_squares, int64_t n, double loss_scale)
+double ps_grad_norm(ps_exact_sum *sum_squares, double loss_scale)
 {
     PS_ASSERT(loss_scale > 0.0);
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++) sum += sum_squares[i];
-    return sqrt(sum) / loss_scale;
+    return sqrt(ps_exact_sum_value(sum_squares)) / loss_scale;
 }
 
 double ps_grad_clip_factor(double norm, double max_norm)

@@ -3,12 +3,11 @@
 #define PS_OPTIM_GRAD_CLIP_H
 
 #include "base/base.h"
+#include "optim/exact_sum.h"
 
-/* sqrt(sum_i sum_squares[i]) / loss_scale: the norm of all gradients as one vector, as if the loss had not been scaled.
- * sum_squares [n]: one sum of squares per tensor, of gradients that carry loss_scale (> 0; 1 when there is none).
- * Summed in double in order of i: keep the tensors in an order that does not depend on where they live, and the norm
- * has the same bits under every budget. */
-double ps_grad_norm(const double *sum_squares, int64_t n, double loss_scale);
+/* sqrt(sum_squares) / loss_scale: the norm of all gradients as one vector, as if the loss had not been scaled. The sum is that of
+ * gradients that carry loss_scale (> 0; 1 when there is none); it is carried. */
+double ps_grad_norm(ps_exact_sum *sum_squares, double loss_scale);
 
 /* What every gradient is multiplied by so that their norm is at most max_norm: min(1, max_norm / (norm + 1e-6)), as
  * torch.nn.utils.clip_grad_norm_. max_norm <= 0: no clipping, 1. A norm that is NaN yields NaN, an infinite one 0: such

@@ -6,16 +6,15 @@
 ps_status ps_ref_grad_stats(ps_stream *s, const ps_grad_stats_args *a)
 {
     (void)s;
-    double sum = 0.0;
-    int64_t n_nonfinite = 0;
+    *a->n_nonfinite = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const double x = ps_ref_load(a->dtype, a->x, i);
+        double *sum = &a->sum_squares[i / PS_GRAD_STATS_BLOCK];
+        if (i % PS_GRAD_STATS_BLOCK == 0) *sum = 0.0;
         if (isfinite(x))
-            sum += x * x;
+            *sum += x * x;
         else
-            n_nonfinite++;
+            ++*a->n_nonfinite;
     }
-    *a->sum_squares = sum;
-    *a->n_nonfinite = n_nonfinite;
     return PS_OK;
 }

@@ -1,0 +1,142 @@
+#include "engine/exchange.h"
+
+#include "base/mem.h"
+
+static int64_t most_parts(const ps_blueprint *b)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < b->spans.n; i++) {
+        const ps_span *s = &b->spans.spans[i];
+        most = ps_max_i64(most, s->n_chunks + b->first_piece[s->chunk + s->n_chunks] - b->first_piece[s->chunk]);
+    }
+    return most;
+}
+
+ps_status ps_exchange_init(ps_runner *r)
+{
+    PS_TRY(ps_mem_alloc((size_t)r->bp->spans.n, sizeof *r->exchanges, &r->exchanges));
+    return ps_mem_alloc((size_t)most_parts(r->bp), sizeof *r->parts, &r->parts);
+}
+
+void ps_exchange_deinit(ps_runner *r)
+{
+    ps_mem_free(r->exchanges);
+    ps_mem_free(r->parts);
+    r->exchanges = NULL;
+    r->parts = NULL;
+}
+
+int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
+{
+    /* evaluation and inference run the moments of the first micro-batch */
+    const int64_t micro = r->pass == PS_PASS_TRAIN ? r->micro : 0;
+    return r->bp->span_moment[micro * r->bp->spans.n + i];
+}
+
+/* ---- parts ---- */
+
+static char *payload(const ps_runner *r, ps_list list, int32_t chunk)
+{
+    return ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
+}
+
+/* One part a chunk: all that is used of it. */
+static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
+{
+    const ps_blueprint *b = r->bp;
+    int32_t n = 0;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        const int64_t used = b->layout->used_elements[c];
+        void *data = r->compute ? payload(r, PS_LIST_PARAM16, c) : NULL;
+        r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = c % b->settings->ranks.n};
+    }
+    return n;
+}
+
+static ps_list grad_list(const ps_blueprint *b, const ps_piece *p)
+{
+    return b->plan->grad_overwrites_param[p->tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
+}
+
+/* Stretches of tensors whose gradients are in `list`, as long as they can be: what lies between two tensors is sent too. */
+static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list list)
+{
+    const ps_blueprint *b = r->bp;
+    int32_t n = 0;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        const int32_t end = b->first_piece[c + 1];
+        for (int32_t k = b->first_piece[c]; k < end; k++) {
+            if (grad_list(b, &b->pieces[k]) != list) continue;
+            const int64_t begin = b->pieces[k].chunk_offset;
+            while (k + 1 < end && grad_list(b, &b->pieces[k + 1]) == list) k++;
+            const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
+            char *data = r->compute ? payload(r, list, c) + begin * b->item_bytes[list] : NULL;
+            r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = c % b->settings->ranks.n};
+        }
+    }
+    return n;
+}
+
+/* ---- exchanges ---- */
+
+static int64_t largest_part(const ps_runner *r, int32_t n_parts)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < n_parts; i++) n = ps_max_i64(n, r->parts[i].n);
+    return n;
+}
+
+/* What this rank sends of parts: its own to each of the others, or those of others to their owners. */
+static int64_t sent_elements(const ps_runner *r, int32_t n_parts, bool gathers)
+{
+    const ps_ranks *ranks = &r->bp->settings->ranks;
+    int64_t own = 0, others = 0;
+    for (int32_t i = 0; i < n_parts; i++) *(r->parts[i].owner == ranks->rank ? &own : &others) += r->parts[i].n;
+    return gathers ? own * (ranks->n - 1) : others;
+}
+
+static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, ps_collective kind)
+{
+    const ps_blueprint *b = r->bp;
+    const bool gathers = kind == PS_ALL_GATHER || kind == PS_BROADCAST;
+    const int64_t bytes = largest_part(r, n_parts) * b->item_bytes[list];
+    const ps_store_collective c = {.name = ps_collective_name(kind),
+                                   .group = "world",
+                                   .chunk = b->spans.spans[i].chunk,
+                                   .ns = ps_collective_ns(&b->settings->rates.topology, kind, bytes),
+                                   .sent_bytes = sent_elements(r, n_parts, gathers) * b->item_bytes[list]};
+    r->exchanges[i].done_ns = ps_store_begin_collective(r->tiers->store, &c);
+}
+
+ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
+{
+    const ps_settings *s = r->bp->settings;
+    const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
+    estimate(r, i, n, PS_LIST_PARAM16, s->ranks.saves_memory ? PS_BROADCAST : PS_ALL_GATHER);
+    if (!r->compute) return PS_OK;
+    return ps_comm_begin_all_gather(s->ranks.comm, r->parts, n, s->dtype, "gathering of parameters",
+                                    &r->exchanges[i].ticket);
+}
+
+ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
+{
+    const ps_settings *s = r->bp->settings;
+    static const ps_list lists[] = {PS_LIST_PARAM16, PS_LIST_GRAD};
+    for (size_t k = 0; k < PS_ARRAY_LEN(lists); k++) {
+        const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
+        if (n == 0) continue;
+        estimate(r, i, n, lists[k], s->ranks.saves_memory ? PS_REDUCE : PS_REDUCE_SCATTER);
+        const ps_dtype dtype = lists[k] == PS_LIST_GRAD ? PS_DTYPE_F32 : s->dtype;
+        if (r->compute)
+            PS_TRY(ps_comm_begin_reduce_scatter(s->ranks.comm, r->parts, n, dtype, "reduction of gradients",
+                                                &r->exchanges[i].ticket));
+    }
+    return PS_OK;
+}
+
+ps_status ps_exchange_await(ps_runner *r, int32_t i)
+{
+    if (r->compute) PS_TRY(ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket));
+    ps_store_end_collective(r->tiers->store, r->exchanges[i].done_ns);
+    return PS_OK;
+}
