@@ -3,6 +3,7 @@
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
+#include "comm/comm.h"
 #include "engine/profiling.h"
 #include "engine/runner.h"
 #include "engine/trial.h"
@@ -23,6 +24,7 @@ typedef struct ps_engine_save {
 
 struct ps_engine {
     ps_settings settings;
+    ps_comm *comm; /* with settings.ranks.n > 1; of the engine's maker, and must outlive it */
     ps_program *program;
     ps_plan *plan;
     ps_blueprint *blueprint;
