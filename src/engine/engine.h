@@ -40,6 +40,10 @@ struct ps_engine {
     ps_profiling profiling;
 };
 
+/* ps_initialize_engine (training) or ps_initialize_inference_engine as one of comm's ranks; comm NULL: alone. comm must outlive it. */
+PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training,
+                                        ps_comm *comm, ps_engine **out);
+
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
 

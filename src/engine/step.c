@@ -42,7 +42,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     ps_engine_enter(e);
     ps_runner *r = &e->runner;
     r->pass = PS_PASS_TRAIN;
-    r->loss_scale = (double)e->scaler.scale;
+    r->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
     if (r->micro == 0) {
         r->n_nonfinite = 0;
         ps_profiling_begin_step(e, r->step + 1);
@@ -90,7 +90,7 @@ ps_status ps_step(ps_engine *e)
                                   .skipped = skip,
                                   .learning_rate = lr,
                                   .grad_norm = overflow ? INFINITY : norm,
-                                  .loss_scale = scale};
+                                  .loss_scale = scale * s->gradient_predivide};
     ps_profiling_end_step(e);
     return PS_OK;
 }
