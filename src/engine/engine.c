@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/agree.h"
 #include "engine/memory_dump.h"
 #include "engine/staging.h"
 
@@ -50,9 +51,9 @@ ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *con
     ps_memory_dump_forget();
     PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
     e->comm = comm;
-    PS_TRY_GOTO(ps_settings_read(config, training, &e->settings));
-    PS_TRY_GOTO(ps_settings_set_ranks(&e->settings, config, comm != NULL ? ps_comm_rank(comm) : 0,
-                                      comm != NULL ? ps_comm_size(comm) : 1));
+    PS_TRY_GOTO(ps_comm_agree(comm, ps_settings_read(config, training, &e->settings)));
+    PS_TRY_GOTO(comm != NULL ? ps_settings_join(&e->settings, config, comm)
+                             : ps_settings_set_ranks(&e->settings, config, 0, 1));
     PS_TRY_GOTO(ps_config_dump_json(config, &e->config_json));
     ps_engine_enter(e);
     PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));

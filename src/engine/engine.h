@@ -40,7 +40,8 @@ struct ps_engine {
     ps_profiling profiling;
 };
 
-/* ps_initialize_engine (training) or ps_initialize_inference_engine as one of comm's ranks; comm NULL: alone. comm must outlive it. */
+/* ps_initialize_engine (training) or ps_initialize_inference_engine as one of comm's ranks, all of which call; comm NULL: alone. comm must
+ * outlive it. A rank that fails by itself tells the others (ps_comm_fail, ps_comm_agree). */
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training,
                                         ps_comm *comm, ps_engine **out);
 

@@ -211,6 +211,22 @@ ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t
     return PS_OK;
 }
 
+ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
+{
+    const ps_options *o = ps_config_options(config);
+    const int32_t here = ps_comm_local_size(comm);
+    int64_t *b = s->budgets.bytes;
+    if (o->memory_device == PS_BYTES_AUTO) b[PS_TIER_DEVICE] /= here;
+    if (o->memory_host == PS_BYTES_AUTO) b[PS_TIER_HOST] /= here;
+    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
+    if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
+    double least[PS_TIER_COUNT];
+    for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
+    PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
+    for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
+    return ps_settings_set_ranks(s, config, ps_comm_rank(comm), ps_comm_size(comm));
+}
+
 /* cpu: of the device, chunks have only what the largest moment needs, and updates run on the host. */
 static void read_placement(const ps_options *o, ps_settings *s)
 {

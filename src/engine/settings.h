@@ -2,6 +2,7 @@
 #ifndef PS_ENGINE_SETTINGS_H
 #define PS_ENGINE_SETTINGS_H
 
+#include "comm/comm.h"
 #include "config/config.h"
 #include "engine/rates.h"
 #include "engine/span.h"
@@ -60,6 +61,10 @@ PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, 
 
 /* This process is rank `rank` of n: what depends on their number is resolved. PS_EINVAL when train_batch_size does not agree. */
 PS_NODISCARD ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
+
+/* As one of comm's ranks, all of which call. Where the configuration says "auto" the ranks of a machine share its memory and its
+ * cores; budgets are the smallest of all ranks', so that all plan the same. */
+PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm);
 
 /* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
  * Kernels become the simulated ones when the devices are GPUs. PS_EINVAL naming the key. */
