@@ -199,7 +199,8 @@ void ps_comm_close(ps_comm *c)
 static ps_comm_ticket comm_queue(ps_comm *c, ps_comm_transfer *t)
 {
     pthread_mutex_lock(&c->lock);
-    t->ticket = ++c->issued;
+    const ps_comm_ticket ticket = ++c->issued;
+    t->ticket = ticket;
     if (c->last != NULL)
         c->last->next = t;
     else
@@ -207,7 +208,7 @@ static ps_comm_ticket comm_queue(ps_comm *c, ps_comm_transfer *t)
     c->last = t;
     pthread_cond_signal(&c->has_work);
     pthread_mutex_unlock(&c->lock);
-    return t->ticket;
+    return ticket;
 }
 
 /* All ranks must come to the same result: it depends on nothing but the parts. */
