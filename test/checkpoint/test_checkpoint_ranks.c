@@ -277,7 +277,7 @@ static void test_weights(void **state)
 {
     (void)state;
     const uint64_t hash = save_all(3, "default_chunk_size=2048");
-    static const char *const from[] = {"of-3/" STEP, "weights-3.safetensors", "merged-3.safetensors"};
+    static const char *const from[] = {("of-3/" STEP), "weights-3.safetensors", "merged-3.safetensors"};
     for (size_t i = 0; i < PS_ARRAY_LEN(from); i++)
         for (int to = 1; to <= RANKS_MAX; to++) {
             team *t = make_team(to, "default_chunk_size=4096", false);
