@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "ranks.h"
 
 /* Samples at the beginning and at the end of the first epoch that stand for the whole. */
 #define FINGERPRINT_SAMPLES ((int64_t)16)
@@ -75,15 +76,15 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
 
 /* ---- beginning ---- */
 
-ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engine, run_log *log, progress *shown,
-                           const ps_feed *feed, bool resume)
+/* Of this rank. */
+static ps_status look_around(checkpoints *c, const ps_options *o, const ps_feed *feed, bool resume)
 {
-    *c = (checkpoints){.engine = engine, .log = log, .progress = shown, .o = o};
     if ((size_t)snprintf(c->folder, sizeof c->folder, "%s/checkpoints", o->train_output_dir) >= sizeof c->folder)
         return PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
+    if (ps_comm_size(c->comm) > 1 || o->train_save_interval > 0 || resume) PS_TRY(take_fingerprint(c, feed));
     if (o->train_save_interval == 0 && !resume) return PS_OK;
     bool has_latest;
-    ps_checkpoint_folder_clean(c->folder);
+    if (ps_comm_rank(c->comm) == 0) ps_checkpoint_folder_clean(c->folder);
     PS_TRY(ps_checkpoint_folder_has_latest(c->folder, &has_latest));
     if (!resume && has_latest)
         return PS_FAIL(
@@ -91,14 +92,23 @@ ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engin
             "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
             "remove them",
             c->folder);
-    return take_fingerprint(c, feed);
+    return PS_OK;
+}
+
+ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engine, ps_comm *comm, run_log *log,
+                           progress *shown, const ps_feed *feed, bool resume)
+{
+    *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .o = o};
+    PS_TRY(ps_comm_agree(comm, look_around(c, o, feed, resume)));
+    return ranks_check_data(comm, c->data_xxh3, feed);
 }
 
 ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
 {
     *step = 0;
     bool has_latest = true;
-    if (path == NULL) PS_TRY(ps_checkpoint_folder_has_latest(c->folder, &has_latest));
+    if (path == NULL) PS_TRY(ps_comm_agree(c->comm, ps_checkpoint_folder_has_latest(c->folder, &has_latest)));
+    PS_TRY(ranks_any(c->comm, &has_latest));
     if (!has_latest) {
         printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
         return PS_OK;
@@ -124,8 +134,10 @@ out:
 
 /* ---- saving ---- */
 
+/* All ranks know it. */
 static void report_failure(checkpoints *c, int64_t step)
 {
+    if (ps_comm_rank(c->comm) > 0) return;
     progress_clear(c->progress);
     fprintf(stderr, "pstar train: the checkpoint of step %lld failed: %s\n", (long long)step, ps_last_error());
     run_log_checkpoint(c->log, step, NULL, ps_last_error());
@@ -153,8 +165,9 @@ static ps_status finish_save(checkpoints *c)
 static ps_status begin_save(checkpoints *c, int64_t step)
 {
     char *state = caller_state(c, step);
-    const ps_status st = state != NULL ? ps_engine_begin_checkpoint(c->engine, c->folder, state)
-                                       : PS_FAIL(PS_ENOMEM_HOST, "no memory for the state of the run");
+    ps_status st = state != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for the state of the run");
+    st = ps_comm_agree(c->comm, st);
+    if (st == PS_OK) st = ps_engine_begin_checkpoint(c->engine, c->folder, state);
     free(state);
     c->is_saving = st == PS_OK;
     c->saving_step = step;
@@ -169,8 +182,10 @@ void checkpoints_after_step(checkpoints *c, int64_t step)
 {
     if (c->o->train_save_interval == 0) return;
     const bool is_due = step % c->o->train_save_interval == 0;
+    bool waits = !ps_engine_checkpoint_is_done(c->engine);
+    if (c->is_saving && ranks_any(c->comm, &waits) != PS_OK) return; /* the next step says why */
     /* both have reported what failed; training goes on, and the next save is tried again */
-    if (is_due || ps_engine_checkpoint_is_done(c->engine)) (void)finish_save(c);
+    if (is_due || !waits) (void)finish_save(c);
     if (is_due) (void)begin_save(c, step);
 }
 

@@ -5,6 +5,7 @@
 #ifndef PSTAR_CHECKPOINTS_H
 #define PSTAR_CHECKPOINTS_H
 
+#include "comm/comm.h"
 #include "config/config.h"
 #include "data/feed.h"
 #include "progress.h"
@@ -13,6 +14,7 @@
 typedef struct checkpoints {
     char folder[4096];
     ps_engine *engine;
+    ps_comm *comm;
     run_log *log;
     progress *progress;
     const ps_options *o;
@@ -22,10 +24,12 @@ typedef struct checkpoints {
     int64_t saving_step, saved_step; /* under way; the last one begun or resumed from */
 } checkpoints;
 
-/* Removes what killed runs left there. `resume`: whether --resume was given; without it, where train.save_interval would mix
+/* All functions are called by all ranks, except where they say otherwise. A log is rank 0's; NULL for the others.
+ *
+ * Removes what killed runs left there. `resume`: whether --resume was given; without it, where train.save_interval would mix
  * a new run's checkpoints with those that are there, PS_EINVAL. All pointers must outlive it. */
-PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engine, run_log *log,
-                                        progress *shown, const ps_feed *feed, bool resume);
+PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engine, ps_comm *comm,
+                                        run_log *log, progress *shown, const ps_feed *feed, bool resume);
 
 /* Go on from `path` (a checkpoint, or a folder with latest), or from the latest of this run's own when it is NULL; *step is
  * the step it was saved after, 0 when there is no checkpoint yet. */

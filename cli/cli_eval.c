@@ -4,24 +4,32 @@
 #include "base/base.h"
 #include "cli_feed.h"
 
-ps_status cli_evaluate(ps_engine *engine, const ps_feed *feed, ps_split split, int64_t n_steps, int64_t B,
-                       ps_feed_batch *batch, cli_eval *out)
+ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, const ps_feed *feed, ps_split split, int64_t n_steps,
+                       int64_t B, ps_feed_batch *batch, cli_eval *out)
 {
     const int64_t n_samples = ps_feed_sample_count(feed, split);
+    const int64_t p = comm != NULL ? ps_comm_size(comm) : 1, rank = comm != NULL ? ps_comm_rank(comm) : 0;
     *out = (cli_eval){.n_micro_batches = ps_min_i64(ps_max_i64(ps_ceil_div(n_samples, B), 1), n_steps)};
     out->n_samples = ps_min_i64(n_samples, out->n_micro_batches * B);
-    double sum = 0;
-    for (int64_t i = 0; i < out->n_micro_batches; i++) {
+    enum { LOSS, TARGETS, CORRECT, N_SUMS };
+    double sums[N_SUMS] = {0};
+    for (int64_t first = 0; first < out->n_micro_batches; first += p) {
+        const int64_t i = first + rank;
+        const bool counts = i < out->n_micro_batches; /* else it computes for others, who need its chunks */
         float part;
         ps_eval_info info;
-        PS_TRY(ps_feed_get_once(feed, split, i * B, B, batch));
+        PS_TRY(ps_feed_get_once(feed, split, (counts ? i : first) * B, B, batch));
         const ps_batch rows = cli_batch(batch);
         PS_TRY(ps_evaluate(engine, &rows, &part));
         ps_engine_get_eval_info(engine, &info);
-        sum += info.loss * (double)info.n_targets;
-        out->n_targets += info.n_targets;
-        out->n_correct += info.n_correct;
+        if (!counts) continue;
+        sums[LOSS] += info.loss * (double)info.n_targets;
+        sums[TARGETS] += (double)info.n_targets;
+        sums[CORRECT] += (double)info.n_correct;
     }
-    out->loss = sum / (double)out->n_targets;
+    if (comm != NULL) PS_TRY(ps_comm_all_reduce(comm, sums, N_SUMS, PS_COMM_SUM));
+    out->n_targets = (int64_t)sums[TARGETS];
+    out->n_correct = (int64_t)sums[CORRECT];
+    out->loss = sums[LOSS] / sums[TARGETS];
     return PS_OK;
 }

@@ -139,7 +139,7 @@ int cmd_eval(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
-    if (st == PS_OK) st = cli_evaluate(e.engine, e.feed, a.split, a.n_steps, e.B, &e.batch, &e.result);
+    if (st == PS_OK) st = cli_evaluate(e.engine, NULL, e.feed, a.split, a.n_steps, e.B, &e.batch, &e.result);
     if (st == PS_OK) show(&e, &a);
     const int code = cli_report("eval", st);
     close_evaluation(&e);

@@ -14,19 +14,26 @@
 #include "cli_eval.h"
 #include "cli_feed.h"
 #include "config/config.h"
+#include "engine/engine.h"
 #include "kernel/kernel.h"
 #include "memory_monitor.h"
 #include "progress.h"
+#include "ranks.h"
 #include "run_log.h"
 
-/* Everything a run holds. */
+/* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can fail on one of them
+ * alone is agreed on. */
 typedef struct run {
+    ps_comm *comm;
+    int32_t rank, n_ranks;
+    run_rank *ranks;                /* [n_ranks] of the last step */
+    run_rank own, *totals_of_ranks; /* of the run: this rank's, and [n_ranks] at the end */
     ps_config *config;
     const ps_options *o;
     ps_feed *feed;
     ps_engine *engine;
     memory_monitor *monitor;
-    run_log *log;
+    run_log *log; /* rank 0's */
     int64_t B, T, accumulation, vocabulary;
     ps_feed_batch batch;
     run_totals totals;
@@ -52,18 +59,28 @@ static void close_run(run *r)
     ps_engine_destroy(r->engine);
     ps_feed_batch_deinit(&r->batch);
     ps_feed_close(r->feed);
+    ps_mem_free(r->ranks);
+    ps_mem_free(r->totals_of_ranks);
+    ps_comm_close(r->comm);
     ps_config_destroy(r->config);
 }
 
 /* ---- data ---- */
 
-static ps_status open_data(run *r)
+static ps_status open_feed(run *r)
 {
     PS_TRY(cli_feed_open(r->o, &r->feed));
     if (r->o->train_eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return PS_FAIL(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
                        (long long)r->o->train_eval_interval);
     return PS_OK;
+}
+
+/* Rank 0 first: the tokens of a text, which it keeps in a file, are then there for the others. */
+static ps_status open_data(run *r)
+{
+    PS_TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_feed(r) : PS_OK));
+    return ps_comm_agree(r->comm, r->rank > 0 ? open_feed(r) : PS_OK);
 }
 
 static void print_load(const char *path, const ps_load_info *info)
@@ -87,40 +104,62 @@ static ps_status begin_weights(run *r)
     return PS_OK;
 }
 
+static ps_status open_ranks(run *r)
+{
+    PS_TRY(ranks_open(r->o, &r->comm));
+    r->rank = ps_comm_rank(r->comm);
+    r->n_ranks = ps_comm_size(r->comm);
+    ps_status st = ps_mem_alloc((size_t)r->n_ranks, sizeof *r->ranks, &r->ranks);
+    if (st == PS_OK) st = ps_mem_alloc((size_t)r->n_ranks, sizeof *r->totals_of_ranks, &r->totals_of_ranks);
+    PS_TRY(ps_comm_agree(r->comm, st));
+    PS_TRY(ranks_check_program(r->comm, r->config));
+    if (r->n_ranks > 1) printf("%d ranks, %s\n", r->n_ranks, ps_comm_describe(r->comm));
+    return PS_OK;
+}
+
+static ps_status open_engine(run *r)
+{
+    PS_TRY(ps_engine_create(ps_model_from_config, r->config, r->config, true, r->comm, &r->engine));
+    ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
+    return r->feed != NULL ? ps_feed_batch_init(&r->batch, r->feed, r->B) : PS_OK;
+}
+
 static ps_status open_run(run *r)
 {
     const ps_options *o = r->o;
     const bool has_steps = o->train_steps > 0; /* without any, nothing is asked of the data */
-    PS_TRY(run_log_open(o->train_output_dir, &r->log));
+    PS_TRY(open_ranks(r));
+    PS_TRY(ps_comm_agree(r->comm, r->rank == 0 ? run_log_open(o->train_output_dir, &r->log) : PS_OK));
     if (has_steps) PS_TRY(open_data(r));
-    PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
-    ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
+    PS_TRY(ps_comm_agree(r->comm, open_engine(r)));
     if (has_steps) {
-        PS_TRY(ps_feed_batch_init(&r->batch, r->feed, r->B));
-        PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->log, &r->progress, r->feed, r->resume));
+        PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
         if (r->resume) PS_TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
     }
     if (r->totals.resumed_step == 0) PS_TRY(begin_weights(r));
-    PS_TRY(run_log_begin(r->log, r->totals.resumed_step));
-    if (o->client_mem_tracer_use_async_mem_monitor) PS_TRY(memory_monitor_start(&r->monitor));
-    return PS_OK;
+    ps_status st = run_log_begin(r->log, r->totals.resumed_step);
+    if (st == PS_OK && o->client_mem_tracer_use_async_mem_monitor) st = memory_monitor_start(&r->monitor);
+    return ps_comm_agree(r->comm, st);
 }
 
 /* ---- steps ---- */
 
+/* The loss is the mean over the micro-batches of all ranks. */
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
     *loss = 0;
     for (int64_t k = 0; k < r->accumulation; k++) {
-        const int64_t first = ((step - 1) * r->accumulation + k) * r->B;
+        const int64_t number = ps_feed_micro_batch(step - 1, r->accumulation, k, r->n_ranks, r->rank);
         float part;
-        PS_TRY(ps_feed_get(r->feed, PS_SPLIT_TRAIN, first, r->B, &r->batch));
+        PS_TRY(ps_feed_get(r->feed, PS_SPLIT_TRAIN, number * r->B, r->B, &r->batch));
         const ps_batch batch = cli_batch(&r->batch);
         PS_TRY(ps_forward(r->engine, &batch, &part));
         PS_TRY(ps_backward(r->engine));
         PS_TRY(ps_step(r->engine));
         *loss += (double)part / (double)r->accumulation;
     }
+    PS_TRY(ps_comm_all_reduce(r->comm, loss, 1, PS_COMM_SUM));
+    *loss /= r->n_ranks;
     return PS_OK;
 }
 
@@ -128,9 +167,35 @@ static ps_status train_step(run *r, int64_t step, double *loss)
 static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
-    PS_TRY(cli_evaluate(r->engine, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, r->B, &r->batch, &result));
+    PS_TRY(cli_evaluate(r->engine, r->comm, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, r->B, &r->batch,
+                        &result));
     *loss = result.loss;
     return PS_OK;
+}
+
+/* Tokens of a step, of all ranks. */
+static int64_t step_tokens(const run *r)
+{
+    return r->B * r->T * r->accumulation * r->n_ranks;
+}
+
+/* What each rank's step took, for rank 0. */
+static ps_status gather_ranks(run *r, const ps_memory_info *m, const ps_comm_stats *before, int64_t rss_peak_bytes)
+{
+    const ps_comm_stats after = ps_comm_get_stats(r->comm);
+    const run_rank now = {.device_peak_bytes = m->device_peak_bytes,
+                          .host_peak_bytes = m->host_peak_bytes,
+                          .disk_peak_bytes = m->disk_peak_bytes,
+                          .rss_peak_bytes = rss_peak_bytes,
+                          .sent_bytes = after.sent_bytes - before->sent_bytes,
+                          .comm_wait_ns = after.wait_ns - before->wait_ns};
+    run_rank *t = &r->own;
+    t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, now.device_peak_bytes);
+    t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, now.host_peak_bytes);
+    t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, now.disk_peak_bytes);
+    t->sent_bytes += now.sent_bytes;
+    t->comm_wait_ns += now.comm_wait_ns;
+    return ps_comm_all_gather(r->comm, &now, sizeof now, r->ranks);
 }
 
 static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
@@ -139,7 +204,7 @@ static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
     if (t->steps == t->resumed_step) t->loss_first = s->loss;
     t->loss_last = s->loss;
     t->steps = s->step;
-    t->tokens += r->B * r->T * r->accumulation;
+    t->tokens += step_tokens(r);
     t->seconds += s->step_s;
     t->wait_s = (double)(m->wait_ns - t->before.wait_ns) * 1e-9;
     t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, m->device_peak_bytes);
@@ -152,23 +217,25 @@ static ps_status one_step(run *r, int64_t step)
 {
     ps_memory_info before, after;
     ps_step_info info;
+    const ps_comm_stats comm_before = ps_comm_get_stats(r->comm);
     ps_engine_reset_peaks(r->engine);
     ps_engine_get_memory_info(r->engine, &before);
     progress_step s = {.step = step, .eval_loss = NAN};
     const int64_t begin_ns = ps_clock_ns();
     PS_TRY(train_step(r, step, &s.loss));
     s.step_s = (double)(ps_clock_ns() - begin_ns) * 1e-9;
-    s.tokens_per_s = (double)(r->B * r->T * r->accumulation) / s.step_s;
+    s.tokens_per_s = (double)step_tokens(r) / s.step_s;
     ps_engine_get_step_info(r->engine, &info);
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);
+    const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
+    PS_TRY(gather_ranks(r, &after, &comm_before, rss));
     if (r->o->train_eval_interval > 0 && step % r->o->train_eval_interval == 0) PS_TRY(evaluate(r, &s.eval_loss));
     s.lr = info.learning_rate;
     s.grad_norm = info.grad_norm;
     s.skipped = info.skipped;
     progress_show(&r->progress, &s, &after);
-    const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
-    PS_TRY(run_log_step(r->log, &s, &info, &before, &after, rss));
+    PS_TRY(run_log_step(r->log, &s, &info, &before, &after, rss, r->ranks, r->n_ranks));
     checkpoints_after_step(&r->checkpoints, step);
     return PS_OK;
 }
@@ -187,8 +254,9 @@ static ps_status finish_profile(run *r)
     ps_engine_get_profile_info(r->engine, &p);
     if (p.path[0] == '\0') return PS_OK;
     if (p.last_step == 0) {
-        fprintf(stderr, "pstar train: no profile: the run had none of the steps %lld to %lld (profile.steps)\n",
-                (long long)r->o->profile_steps[0], (long long)r->o->profile_steps[1]);
+        char prefix[300];
+        fprintf(stderr, "%spstar train: no profile: the run had none of the steps %lld to %lld (profile.steps)\n",
+                ranks_prefix(r->comm, prefix), (long long)r->o->profile_steps[0], (long long)r->o->profile_steps[1]);
         return PS_OK;
     }
     if (!p.is_written) PS_TRY(ps_engine_write_profile(r->engine, NULL));
@@ -196,19 +264,31 @@ static ps_status finish_profile(run *r)
     return PS_OK;
 }
 
-static ps_status finish(run *r)
+static ps_status write_summary(run *r, uint64_t weights_xxh3)
 {
-    run_summary s = {.totals = &r->totals, .interrupted = stop_asked, .backend = backend_name(r->o)};
+    run_summary s = {.totals = &r->totals,
+                     .weights_xxh3 = weights_xxh3,
+                     .interrupted = stop_asked,
+                     .backend = backend_name(r->o),
+                     .ranks = r->totals_of_ranks,
+                     .n_ranks = r->n_ranks};
     char *config_json = NULL;
-    ps_machine_rss_info rss = {0};
-    PS_TRY(ps_engine_weights_xxh3(r->engine, &s.weights_xxh3));
-    PS_TRY(ps_machine_rss(NULL, &rss));
-    r->totals.rss_peak_bytes = rss.peak_bytes;
     PS_TRY(ps_config_dump_json(r->config, &config_json));
     s.config_json = config_json;
     const ps_status st = run_log_summary(r->log, &s);
     ps_free(config_json);
-    PS_TRY(st);
+    return st;
+}
+
+static ps_status finish(run *r)
+{
+    uint64_t weights_xxh3;
+    ps_machine_rss_info rss = {0};
+    PS_TRY(ps_engine_weights_xxh3(r->engine, &weights_xxh3));
+    PS_TRY(ps_comm_agree(r->comm, ps_machine_rss(NULL, &rss)));
+    r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss.peak_bytes;
+    PS_TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
+    PS_TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
     if (r->o->train_save) {
         char path[4096];
         snprintf(path, sizeof path, "%s/model.safetensors", r->o->train_output_dir);
@@ -221,6 +301,15 @@ static ps_status finish(run *r)
     return PS_OK;
 }
 
+/* One rank that was asked to stop stops all, after the same step. */
+static ps_status has_to_stop(const run *r, bool *yes)
+{
+    *yes = stop_asked;
+    PS_TRY(ranks_any(r->comm, yes));
+    if (*yes) stop_asked = 1;
+    return PS_OK;
+}
+
 static ps_status run_all(run *r)
 {
     PS_TRY(open_run(r));
@@ -229,8 +318,12 @@ static ps_status run_all(run *r)
     r->totals.loss_first = r->totals.loss_last = NAN;
     progress_begin(&r->progress, r->o->train_steps, r->o->train_log_interval);
     r->totals.steps = r->totals.resumed_step;
-    for (int64_t step = r->totals.steps + 1; step <= r->o->train_steps && !stop_asked; step++)
+    for (int64_t step = r->totals.steps + 1; step <= r->o->train_steps; step++) {
+        bool stops;
+        PS_TRY(has_to_stop(r, &stops));
+        if (stops) break;
         PS_TRY(one_step(r, step));
+    }
     progress_end(&r->progress);
     if (stop_asked)
         printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o->train_steps);
@@ -318,9 +411,10 @@ int cmd_train(int argc, char **argv)
         r.o = ps_config_options(r.config);
         st = run_all(&r);
     }
-    const int code = cli_report("train", st);
+    const int code = ranks_report(r.comm, "train", st);
     if ((st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0')
         fprintf(stderr, "\n%s", ps_last_memory_dump());
+    if (st != PS_OK && r.comm != NULL) ps_comm_fail(r.comm, ps_last_error());
     close_run(&r);
     free(a.overrides);
     return code;

@@ -82,6 +82,7 @@ static int64_t lines_of_steps(const char *text, int64_t n_bytes, int64_t last_st
 
 ps_status run_log_begin(run_log *l, int64_t last_step)
 {
+    if (l == NULL) return PS_OK;
     if (last_step > 0 && ps_file_exists(l->metrics_path)) {
         char *text = NULL;
         PS_TRY(ps_file_read_all(l->metrics_path, INT64_MAX - 1, &text, &l->n_written));
@@ -166,9 +167,27 @@ static void put_links(json_t *o, const ps_memory_info *before, const ps_memory_i
     put_int(o, "disk_write_bytes", write);
 }
 
-ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, const ps_memory_info *before,
-                       const ps_memory_info *after, int64_t rss_peak_bytes)
+static void put_ranks(json_t *o, const run_rank *ranks, int32_t n)
 {
+    if (n <= 1) return;
+    json_t *all = json_array();
+    for (int32_t r = 0; r < n; r++) {
+        json_t *one = json_object();
+        put_int(one, "device_peak_bytes", ranks[r].device_peak_bytes);
+        put_int(one, "host_peak_bytes", ranks[r].host_peak_bytes);
+        put_int(one, "disk_peak_bytes", ranks[r].disk_peak_bytes);
+        if (ranks[r].rss_peak_bytes > 0) put_int(one, "rss_peak_bytes", ranks[r].rss_peak_bytes);
+        put_int(one, "sent_bytes", ranks[r].sent_bytes);
+        put_real(one, "comm_wait_s", (double)ranks[r].comm_wait_ns * 1e-9);
+        json_array_append_new(all, one);
+    }
+    json_object_set_new(o, "ranks", all);
+}
+
+ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, const ps_memory_info *before,
+                       const ps_memory_info *after, int64_t rss_peak_bytes, const run_rank *ranks, int32_t n_ranks)
+{
+    if (l == NULL) return PS_OK;
     json_t *o = json_object();
     put_int(o, "step", s->step);
     put_real(o, "loss", s->loss);
@@ -185,11 +204,13 @@ ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *i
     put_real(o, "wait_s", (double)(after->wait_ns - before->wait_ns) * 1e-9);
     if (rss_peak_bytes > 0) put_int(o, "rss_peak_bytes", rss_peak_bytes);
     if (!isnan(s->eval_loss)) put_real(o, "eval_loss", s->eval_loss);
+    put_ranks(o, ranks, n_ranks);
     return put_line(l, o);
 }
 
 void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info, const char *error)
 {
+    if (l == NULL) return;
     json_t *o = json_object();
     put_int(o, "step", step);
     if (info != NULL) {
@@ -228,6 +249,7 @@ static void put_memory(json_t *o, const run_totals *t)
 ps_status run_log_summary(run_log *l, const run_summary *s)
 {
     const run_totals *t = s->totals;
+    if (l == NULL) return PS_OK;
     PS_TRY(write_waiting(l));
     if (l->n_waiting > 0) return PS_FAIL(PS_EIO, "%s: the disk is full: the last lines are missing", l->metrics_path);
     char hash[17], path[4200], version[32];
@@ -248,6 +270,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     json_object_set_new(o, "interrupted", json_boolean(s->interrupted));
     put_memory(o, t);
     put_links(o, &t->before, &t->memory);
+    put_ranks(o, s->ranks, s->n_ranks);
     json_object_set_new(o, "backend", json_string(s->backend));
     json_object_set_new(o, "config", json_loads(s->config_json, 0, NULL));
     char *text = json_dumps(o, JSON_INDENT(2));

@@ -324,7 +324,12 @@ PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const c
 PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,
                                 int64_t *vocabulary);
 
-/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration. */
+/* With several ranks a tensor's elements lie with the owners of its chunks. The calls below, down to the checkpoints, are then made by
+ * all ranks, with the same arguments: each gives what it owns of what is read, and takes what it owns of what is written. A
+ * failure on one rank fails the call on all, with a message that names it ("rank 2 (host): ..."). */
+
+/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration: the same on all ranks, and whatever their
+ * number is. */
 PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t *hash);
 
 /* Parameters by number, 0 .. ps_engine_n_tensors - 1, in the order of declaration. The name is valid as long as the engine;
@@ -332,7 +337,8 @@ PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t
 PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
                                                     int *n_dims, int64_t shape[2]);
-/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). */
+/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). All ranks get all that is
+ * read. */
 PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                     float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
@@ -342,7 +348,7 @@ PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t
                                                       float *out);
 
 /* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced when
- * the new one is complete. */
+ * the new one is complete. Of several ranks the first writes it. */
 PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
 
 /* What loading did; tensors of the model and of the file. */
@@ -381,7 +387,8 @@ typedef struct ps_checkpoint_info {
 /* Save the state as it is now, between steps (else PS_ESTATE). caller_json: NULL, or a JSON object that
  * ps_engine_load_checkpoint gives back, such as the position in the data. info may be NULL.
  * PS_EIO when it could not be written (disk full): there is no new checkpoint then, those of before and "latest" are
- * as they were, and the engine can go on. */
+ * as they were, and the engine can go on. Of several ranks, which all call, each writes what it owns; `folder` must be on a file system
+ * that all see. */
 PS_API PS_NODISCARD ps_status ps_engine_save_checkpoint(ps_engine *engine, const char *folder, const char *caller_json,
                                                         ps_checkpoint_info *info);
 
@@ -392,15 +399,16 @@ PS_API PS_NODISCARD ps_status ps_engine_save_checkpoint(ps_engine *engine, const
  * save that no further step has completed. */
 PS_API PS_NODISCARD ps_status ps_engine_begin_checkpoint(ps_engine *engine, const char *folder,
                                                          const char *caller_json);
-/* 1 when finish would not wait: the checkpoint is complete, has failed, or none is under way. */
+/* 1 when finish would not wait: the checkpoint is complete, has failed, or none is under way. With several ranks: this rank's part; the
+ * others' may take longer, and only finish makes a checkpoint of all parts. */
 PS_API int ps_engine_checkpoint_is_done(const ps_engine *engine);
 /* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine to
  * be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
 PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_checkpoint_info *info);
 
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format and the
- * number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options, micro-batch, accumulation,
- * sequence length or seed do. Every byte is checked: a missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it.
+ * number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options, micro-batch, micro-batches a
+ * step (accumulation times ranks), sequence length or seed do. Every byte is checked: a missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it.
  * An inference engine takes the parameters only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was;
  * freed by ps_free. When damage is found after parameters were replaced, the engine is failed for good. */
 PS_API PS_NODISCARD ps_status ps_engine_load_checkpoint(ps_engine *engine, const char *folder, char **caller_json);

@@ -205,28 +205,52 @@ static ps_status make_folder(const char *path, bool may_exist)
     return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", path, strerror(errno));
 }
 
-ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f)
+int64_t ps_checkpoint_folder_pid(void)
+{
+    return (int64_t)getpid();
+}
+
+static ps_status name_folder(const char *root, int64_t step, int64_t pid, ps_checkpoint_folder *f)
 {
     char hidden[96];
+    (void)ps_checkpoint_name(step, f->name);
+    snprintf(hidden, sizeof hidden, SAVE_PREFIX "%lld-%s", (long long)pid, f->name);
+    PS_TRY(ps_mem_strdup(root, &f->root));
+    PS_TRY(ps_folder_join(root, f->name, &f->final));
+    return ps_folder_join(root, hidden, &f->temporary);
+}
+
+ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f)
+{
     ps_status st = PS_OK;
     *f = (ps_checkpoint_folder){0};
-    (void)ps_checkpoint_name(step, f->name);
-    snprintf(hidden, sizeof hidden, SAVE_PREFIX "%ld-%s", (long)getpid(), f->name);
     PS_TRY_GOTO(make_folder(root, true));
     ps_checkpoint_folder_clean(root);
-    PS_TRY_GOTO(ps_mem_strdup(root, &f->root));
-    PS_TRY_GOTO(ps_folder_join(root, f->name, &f->final));
-    PS_TRY_GOTO(ps_folder_join(root, hidden, &f->temporary));
+    PS_TRY_GOTO(name_folder(root, step, ps_checkpoint_folder_pid(), f));
     PS_TRY_GOTO(make_folder(f->temporary, false));
+    f->is_owner = true;
     return PS_OK;
 out:
     ps_checkpoint_folder_close(f);
     return st;
 }
 
+ps_status ps_checkpoint_folder_join(const char *root, int64_t step, int64_t pid, ps_checkpoint_folder *f)
+{
+    *f = (ps_checkpoint_folder){0};
+    ps_status st = name_folder(root, step, pid, f);
+    if (st == PS_OK && !ps_folder_exists(f->temporary))
+        st = PS_FAIL(
+            PS_EIO,
+            "%s: rank 0 has made this folder, but it is not there on this machine; all ranks need one file system",
+            f->temporary);
+    if (st != PS_OK) ps_checkpoint_folder_close(f);
+    return st;
+}
+
 void ps_checkpoint_folder_close(ps_checkpoint_folder *f)
 {
-    if (f->temporary != NULL) (void)remove_folder(f->temporary);
+    if (f->is_owner) (void)remove_folder(f->temporary);
     ps_mem_free(f->temporary);
     ps_mem_free(f->final);
     ps_mem_free(f->root);

@@ -28,16 +28,22 @@ typedef struct ps_checkpoint_folder {
     char *root;      /* where checkpoints lie */
     char *temporary; /* of the one being written, with root */
     char *final;     /* its name-to-be, with root */
+    bool is_owner;   /* made the temporary folder, and removes it */
     char name[PS_CHECKPOINT_NAME_MAX];
 } ps_checkpoint_folder;
 
 /* Make root if missing (its parent must exist), remove what dead processes left, make an empty temporary folder. */
 PS_NODISCARD ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f);
+/* The number of this process, which names its temporary folders. */
+int64_t ps_checkpoint_folder_pid(void);
+/* The temporary folder that process `pid`, on this machine or another one, has made in root: for ranks that write into it. PS_EIO
+ * when it cannot be seen here. */
+PS_NODISCARD ps_status ps_checkpoint_folder_join(const char *root, int64_t step, int64_t pid, ps_checkpoint_folder *f);
 /* All files are in the temporary folder, synced: give it its name, move `latest`, remove all but the keep_last (0: all kept)
  * newest. Checkpoints of later steps, of a run that was taken back, count as older than all others. When only the removal
  * fails, the checkpoint is in place and valid; the message says so. */
 PS_NODISCARD ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last);
-/* Remove the temporary folder, if it is still there, and free. An empty one is accepted. */
+/* The maker of the temporary folder removes it, if it is still there. Frees. An empty one is accepted. */
 void ps_checkpoint_folder_close(ps_checkpoint_folder *f);
 
 /* Remove temporary folders and files that no living process is at work on. Nothing to do when root is missing. */

@@ -1,7 +1,8 @@
-/* checkpoint_load.c - a checkpoint, of any number of ranks, into an engine.
+/* checkpoint_load.c - a checkpoint, of any number of ranks, into an engine, of any number of ranks.
  *
  * Names, shapes, sizes and the state are checked before anything is replaced. Then each file is read once, from its first byte
- * to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. */
+ * to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. With several ranks each checks
+ * every p-th file in this way, and of the others it reads what it owns: as many ranks as have saved read each byte once. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -17,14 +18,17 @@
 #include "checkpoint/checkpoint_state.h"
 #include "checkpoint/read_stream.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_piece.h"
+#include "comm/agree.h"
 #include "engine/engine.h"
+#include "engine/tensors.h"
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
 
-/* What a tensor of a file is in the engine. */
+/* What a tensor of a file is in the engine: elements [first, first + n) of a tensor. */
 typedef struct target {
     ps_list list;
-    int64_t tensor;
+    int64_t tensor, first, n;
 } target;
 
 typedef struct open_file {
@@ -35,9 +39,15 @@ typedef struct open_file {
 
 typedef struct named_target {
     char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
-    target target;
-    bool is_found;
+    target target; /* the whole tensor */
 } named_target;
+
+/* What a file has of a name. */
+typedef struct finding {
+    int32_t name; /* number in loader.names */
+    int64_t first, n;
+    const char *path;
+} finding;
 
 typedef struct loader {
     ps_engine *engine;
@@ -46,6 +56,8 @@ typedef struct loader {
     open_file *files;    /* [state.n_ranks * PS_CHECKPOINT_PART_COUNT] */
     named_target *names; /* [n_names] by name */
     size_t n_names;
+    finding *findings; /* [n_findings], room for a power of two */
+    size_t n_findings;
 } loader;
 
 /* ---- state ---- */
@@ -72,6 +84,24 @@ static ps_status check_same(const loader *l, const char *what, int64_t saved, in
         "%s: saved with %s = %lld, but it is %lld now, so training could not go on with the same bits; set it "
         "back, or begin a new run from the weights alone (train.init_from)",
         l->folder, what, (long long)saved, (long long)now);
+}
+
+/* As many micro-batches a step: other ranks take them in other turns. */
+static ps_status check_accumulation(const loader *l)
+{
+    const ps_settings *s = &l->engine->settings;
+    if (l->state.n_ranks == s->ranks.n)
+        return check_same(l, "gradient_accumulation_steps", l->state.accumulation, s->accumulation);
+    if (l->state.accumulation * l->state.n_ranks == s->accumulation * s->ranks.n) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "%s: saved by %d ranks with gradient_accumulation_steps = %lld, which is %lld micro-batches a step; now %d "
+        "ranks "
+        "with %lld have %lld. Set gradient_accumulation_steps so that they agree, or begin a new run from the "
+        "weights alone (train.init_from)",
+        l->folder, l->state.n_ranks, (long long)l->state.accumulation,
+        (long long)(l->state.accumulation * l->state.n_ranks), s->ranks.n, (long long)s->accumulation,
+        (long long)(s->accumulation * s->ranks.n));
 }
 
 /* What the shapes of tensors do not show: heads, activation, epsilon. Rates of dropout may change. */
@@ -107,7 +137,7 @@ static ps_status check_state(const loader *l)
     if (!s->training) return PS_OK;
     PS_TRY(check_same(l, "train.seed", l->state.seed, (int64_t)s->seed));
     PS_TRY(check_same(l, "train_micro_batch_size_per_gpu", l->state.B, s->B));
-    PS_TRY(check_same(l, "gradient_accumulation_steps", l->state.accumulation, s->accumulation));
+    PS_TRY(check_accumulation(l));
     return check_same(l, "data.sequence_length", l->state.T, s->T);
 }
 
@@ -154,50 +184,110 @@ static ps_status list_names(loader *l)
         if (strlen(p->params[t].name) >= sizeof n->name)
             return PS_FAIL(PS_EINVAL, "the name of parameter %.64s... is too long for a checkpoint", p->params[t].name);
         strcpy(n->name, p->params[t].name);
-        n->target = (target){.list = training ? PS_LIST_MASTER : PS_LIST_PARAM16, .tensor = t};
+        n->target =
+            (target){.list = training ? PS_LIST_MASTER : PS_LIST_PARAM16, .tensor = t, .n = p->params[t].elements};
         for (int moment = 0; training && moment < 2; moment++) {
             n = &l->names[l->n_names++];
             PS_TRY(ps_checkpoint_moment_name(p->params[t].name, moment, n->name));
-            n->target = (target){.list = moment == 0 ? PS_LIST_MOMENTUM : PS_LIST_VARIANCE, .tensor = t};
+            n->target = (target){
+                .list = moment == 0 ? PS_LIST_MOMENTUM : PS_LIST_VARIANCE, .tensor = t, .n = p->params[t].elements};
         }
     }
     qsort(l->names, l->n_names, sizeof *l->names, compare_names);
     return PS_OK;
 }
 
-static ps_status check_tensor(const loader *l, const open_file *f, const ps_safetensor *have, named_target *want)
+static ps_status check_tensor(const loader *l, const open_file *f, const ps_safetensor *have,
+                              const ps_tensor_piece *whole, const named_target *want)
 {
     const ps_param *p = &l->engine->program->params[want->target.tensor];
-    bool same = have->n_dims == p->n_dims;
-    for (int d = 0; same && d < p->n_dims; d++) same = have->shape[d] == p->shape[d];
+    bool same = whole->n_dims == p->n_dims;
+    for (int d = 0; same && d < p->n_dims; d++) same = whole->shape[d] == p->shape[d];
     if (!same)
         return PS_FAIL(PS_EINVAL, "%s: tensor %s has %d dimensions [%lld, %lld], the model's has %d [%lld, %lld]",
-                       f->path, want->name, have->n_dims, (long long)(have->n_dims > 0 ? have->shape[0] : 0),
-                       (long long)(have->n_dims > 1 ? have->shape[1] : 0), p->n_dims, (long long)p->shape[0],
+                       f->path, want->name, whole->n_dims, (long long)(whole->n_dims > 0 ? whole->shape[0] : 0),
+                       (long long)(whole->n_dims > 1 ? whole->shape[1] : 0), p->n_dims, (long long)p->shape[0],
                        (long long)(p->n_dims > 1 ? p->shape[1] : 0));
     if (have->dtype != PS_SAFETENSORS_F32 || have->offset % (int64_t)sizeof(float) != 0)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %s is %s at offset %lld, expected F32 at a multiple of 4", f->path,
                        want->name, ps_safetensors_dtype_name(have->dtype), (long long)have->offset);
-    if (want->is_found)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %s was in the file of another rank already", f->path, want->name);
-    want->is_found = true;
     return PS_OK;
+}
+
+static ps_status add_finding(loader *l, const finding *f)
+{
+    /* doubles by and by: as many copies as there are powers of two */
+    const size_t n = l->n_findings;
+    if ((n & (n - 1)) == 0) PS_TRY(ps_mem_grow(&l->findings, n, n > 0 ? 2 * n : 1, sizeof *l->findings));
+    l->findings[l->n_findings++] = *f;
+    return PS_OK;
+}
+
+/* Tensor number i of a file: a piece, or a whole, which is its own only piece. */
+static ps_status match_tensor(loader *l, open_file *f, int i)
+{
+    const ps_safetensor *t = ps_safetensors_get(f->header, i);
+    ps_tensor_piece piece;
+    bool is_piece;
+    named_target key, *found = NULL;
+    PS_TRY(ps_tensor_piece_read(f->path, f->header, i, &piece, &is_piece));
+    const char *name = is_piece ? piece.name : t->name;
+    if (strlen(name) < sizeof key.name) {
+        strcpy(key.name, name);
+        found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
+    }
+    if (found == NULL) return PS_FAIL(PS_EINVAL, "%s: tensor %.128s is not one of the model's", f->path, t->name);
+    if (!is_piece) {
+        piece.n_dims = t->n_dims;
+        memcpy(piece.shape, t->shape, sizeof piece.shape);
+    }
+    PS_TRY(check_tensor(l, f, t, &piece, found));
+    f->targets[i] = found->target;
+    if (is_piece) {
+        f->targets[i].first = piece.first;
+        f->targets[i].n = piece.n;
+    }
+    return add_finding(l, &(finding){.name = (int32_t)(found - l->names),
+                                     .first = f->targets[i].first,
+                                     .n = f->targets[i].n,
+                                     .path = f->path});
 }
 
 static ps_status match_tensors(loader *l, open_file *f)
 {
     const int n = ps_safetensors_count(f->header);
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *f->targets, &f->targets));
-    for (int i = 0; i < n; i++) {
-        const ps_safetensor *t = ps_safetensors_get(f->header, i);
-        named_target key, *found = NULL;
-        if (strlen(t->name) < sizeof key.name) {
-            strcpy(key.name, t->name);
-            found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
+    for (int i = 0; i < n; i++) PS_TRY(match_tensor(l, f, i));
+    return PS_OK;
+}
+
+static int compare_findings(const void *a, const void *b)
+{
+    const finding *x = a, *y = b;
+    if (x->name != y->name) return x->name < y->name ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Every element of every tensor is there exactly once. */
+static ps_status check_findings(loader *l)
+{
+    if (l->n_findings > 0) qsort(l->findings, l->n_findings, sizeof *l->findings, compare_findings);
+    const finding *f = l->findings, *end = f + l->n_findings;
+    for (size_t i = 0; i < l->n_names; i++) {
+        const named_target *want = &l->names[i];
+        if (f == end || (size_t)f->name != i)
+            return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder, want->name);
+        int64_t n = 0;
+        for (; f < end && (size_t)f->name == i; f++) {
+            if (f->first < n)
+                return PS_FAIL(PS_EFORMAT, "%s: tensor %s was in the file of another rank already%s", f->path,
+                               want->name, f->n < want->target.n ? ", in part" : "");
+            if (f->first > n) break;
+            n += f->n;
         }
-        if (found == NULL) return PS_FAIL(PS_EINVAL, "%s: tensor %.128s is not one of the model's", f->path, t->name);
-        PS_TRY(check_tensor(l, f, t, found));
-        f->targets[i] = found->target;
+        if (n != want->target.n)
+            return PS_FAIL(PS_EFORMAT, "%s: tensor %s: element %lld of %lld is in none of its files", l->folder,
+                           want->name, (long long)n, (long long)want->target.n);
     }
     return PS_OK;
 }
@@ -241,11 +331,7 @@ static ps_status open_all(loader *l)
     PS_TRY(ps_mem_alloc((size_t)l->state.n_ranks * PS_CHECKPOINT_PART_COUNT, sizeof *l->files, &l->files));
     for (int rank = 0; rank < l->state.n_ranks; rank++)
         for (int part = 0; part < n_parts(l); part++) PS_TRY(open_one(l, rank, part));
-    for (size_t i = 0; i < l->n_names; i++)
-        if (!l->names[i].is_found)
-            return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder,
-                           l->names[i].name);
-    return PS_OK;
+    return check_findings(l);
 }
 
 /* ---- content ---- */
@@ -258,17 +344,19 @@ static ps_status put_part(ps_engine *e, const open_file *f, int i, const ps_ring
     const int64_t end = ps_min_i64(p->offset + p->n_bytes, t->offset + t->n_bytes);
     if (begin >= end) return PS_OK;
     const char *values = (const char *)p->data + (begin - p->offset);
-    return ps_engine_put_values(e, f->targets[i].list, f->targets[i].tensor, (begin - t->offset) / item,
-                                (end - begin) / item, (const float *)(const void *)values);
+    return ps_engine_put_values(e, f->targets[i].list, f->targets[i].tensor,
+                                f->targets[i].first + (begin - t->offset) / item, (end - begin) / item,
+                                (const float *)(const void *)values);
 }
 
+/* hash NULL: the stream has parts of the file only. */
 static ps_status place_content(ps_engine *e, const open_file *f, ps_read_stream *stream, XXH3_state_t *hash)
 {
     const int n = ps_safetensors_count(f->header);
     ps_ring_piece p;
     int first = 0; /* tensors before it are complete */
     while (ps_read_stream_take(stream, &p)) {
-        XXH3_64bits_update(hash, p.data, (size_t)p.n_bytes);
+        if (hash != NULL) XXH3_64bits_update(hash, p.data, (size_t)p.n_bytes);
         for (int i = first; i < n; i++) {
             const ps_safetensor *t = ps_safetensors_get(f->header, i);
             if (t->offset >= p.offset + p.n_bytes) break;
@@ -289,28 +377,71 @@ static ps_status check_hash(const open_file *f, const XXH3_state_t *hash, uint64
                    f->path, found, expected);
 }
 
-static ps_status load_content(ps_engine *e, const open_file *f, XXH3_state_t *hash)
+static ps_status load_ranges(ps_engine *e, const open_file *f, const ps_read_range *ranges, int n, XXH3_state_t *hash)
 {
     ps_read_stream *stream = NULL;
-    ps_file *content = NULL;
-    PS_TRY(ps_file_open(f->path, &content));
-    const ps_read_range whole = {.file = content, .n_bytes = ps_file_bytes(content)};
-    ps_status st = ps_read_stream_open(&whole, 1, &stream);
-    if (st == PS_OK) st = place_content(e, f, stream, hash);
+    PS_TRY(ps_read_stream_open(ranges, n, &stream));
+    const ps_status st = place_content(e, f, stream, hash);
     const ps_status read = ps_read_stream_close(stream);
-    ps_file_close(content);
     return st != PS_OK ? st : read;
+}
+
+/* From the first byte to the last. */
+static ps_status load_whole(loader *l, const open_file *f, const ps_file *content, uint64_t xxh3)
+{
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
+    XXH3_64bits_reset(hash);
+    const ps_read_range whole = {.file = content, .n_bytes = ps_file_bytes(content)};
+    ps_status st = load_ranges(l->engine, f, &whole, 1, hash);
+    if (st == PS_OK) st = check_hash(f, hash, xxh3);
+    XXH3_freeState(hash);
+    return st;
+}
+
+/* Where the elements lie in the file that this rank owns, in order; neighbours are one range. ranges NULL: only their number. */
+static int list_own(const loader *l, const open_file *f, const ps_file *content, ps_read_range *ranges)
+{
+    const int n_tensors = ps_safetensors_count(f->header);
+    int n = 0;
+    for (int i = 0; i < n_tensors; i++) {
+        const target *t = &f->targets[i];
+        int64_t first = t->first, length;
+        for (; ps_engine_next_owned(l->engine, t->tensor, &first, &length) && first < t->first + t->n;
+             first += length) {
+            length = ps_min_i64(length, t->first + t->n - first);
+            const int64_t item = (int64_t)sizeof(float);
+            const ps_read_range r = {.file = content,
+                                     .offset = ps_safetensors_get(f->header, i)->offset + (first - t->first) * item,
+                                     .n_bytes = length * item};
+            if (ranges != NULL) ranges[n] = r;
+            n++;
+        }
+    }
+    return n;
+}
+
+static ps_status load_own(const loader *l, const open_file *f, const ps_file *content)
+{
+    ps_read_range *ranges = NULL;
+    const int n = list_own(l, f, content, NULL);
+    if (n == 0) return PS_OK;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *ranges, &ranges));
+    (void)list_own(l, f, content, ranges);
+    const ps_status st = load_ranges(l->engine, f, ranges, n, NULL);
+    ps_mem_free(ranges);
+    return st;
 }
 
 static ps_status load_file(loader *l, int rank, int part)
 {
     const open_file *f = file_of(l, rank, part);
-    XXH3_state_t *hash = XXH3_createState();
-    if (hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
-    XXH3_64bits_reset(hash);
-    ps_status st = load_content(l->engine, f, hash);
-    if (st == PS_OK) st = check_hash(f, hash, expected_file(l, rank, part)->xxh3);
-    XXH3_freeState(hash);
+    const ps_ranks *ranks = &l->engine->settings.ranks;
+    ps_file *content = NULL;
+    PS_TRY(ps_file_open(f->path, &content));
+    const ps_status st = rank % ranks->n == ranks->rank ? load_whole(l, f, content, expected_file(l, rank, part)->xxh3)
+                                                        : load_own(l, f, content);
+    ps_file_close(content);
     return st;
 }
 
@@ -331,6 +462,7 @@ static void close_loader(loader *l)
         ps_mem_free(l->files[i].path);
     }
     ps_mem_free(l->files);
+    ps_mem_free(l->findings);
     ps_mem_free(l->names);
     ps_mem_free(l->folder);
     ps_checkpoint_state_deinit(&l->state);
@@ -345,17 +477,37 @@ static ps_status expect_ready(const ps_engine *e)
     return PS_OK;
 }
 
+static ps_status open_checkpoint(loader *l, const char *folder)
+{
+    PS_TRY(ps_checkpoint_folder_find(folder, &l->folder));
+    PS_TRY(load_state(l));
+    PS_TRY(check_state(l));
+    return open_all(l);
+}
+
+/* All ranks have found the same one. */
+static ps_status check_same_step(const loader *l, ps_comm *c)
+{
+    if (c == NULL) return PS_OK;
+    double range[2] = {(double)l->state.steps, -(double)l->state.steps};
+    PS_TRY(ps_comm_all_reduce(c, range, 2, PS_COMM_MIN));
+    if (range[0] == -range[1]) return PS_OK;
+    return PS_FAIL(
+        PS_EIO,
+        "%s is of step %lld, but the ranks have found checkpoints of steps %.0f to %.0f; they need one file system",
+        l->folder, (long long)l->state.steps, range[0], -range[1]);
+}
+
 ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)
 {
     if (caller_json != NULL) *caller_json = NULL;
     PS_TRY(expect_ready(e));
+    ps_comm *comm = e->settings.ranks.comm;
     loader l = {.engine = e};
     ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_checkpoint_folder_find(folder, &l.folder));
-    PS_TRY_GOTO(load_state(&l));
-    PS_TRY_GOTO(check_state(&l));
-    PS_TRY_GOTO(open_all(&l));
-    PS_TRY_GOTO(ps_engine_check(e, load_all(&l)));
+    PS_TRY_GOTO(ps_comm_agree(comm, open_checkpoint(&l, folder)));
+    PS_TRY_GOTO(check_same_step(&l, comm));
+    PS_TRY_GOTO(ps_engine_check(e, ps_comm_agree(comm, load_all(&l))));
     if (caller_json != NULL) {
         *caller_json = l.state.caller_json;
         l.state.caller_json = NULL;

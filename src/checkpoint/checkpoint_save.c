@@ -4,6 +4,9 @@
  *     updates of chunks --snapshot--> pieces ==ring==> two safetensors files, hash
  *     (all handed out: the ring closes) -----------> sync, state.json, rename, `latest`, older ones removed
  *
+ * With several ranks each writes its own two files so, into the folder that rank 0 has made. Writer threads do not talk to each
+ * other: what makes the files a checkpoint is done by rank 0 in the finish, once all ranks have said that theirs are on disk.
+ *
  * Without a staging block (memory.save_buffer) there is no ring between: the training thread writes each piece itself, straight
  * from its chunk, and the writer thread begins at the sync. The files belong to the training thread until then. */
 #include <inttypes.h>
@@ -17,20 +20,21 @@
 #include "base/folder.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
 #include "checkpoint/piece_ring.h"
-#include "checkpoint/safetensors.h"
+#include "comm/agree.h"
 #include "device/worker.h"
 #include "engine/engine.h"
 
 typedef struct saver {
+    ps_comm *comm; /* NULL: one rank */
+    int32_t rank;
     ps_checkpoint_folder folder;
     ps_checkpoint_state state;
     int64_t keep_last;
-    ps_safetensors_writer *files[PS_CHECKPOINT_PART_COUNT];
-    int32_t *places; /* [n_tensors] number of the tensor in the order of the files */
+    ps_checkpoint_files files;
     ps_piece_ring *ring;
     bool has_ring; /* pieces go through it; else it only tells the writer thread when to begin */
     bool all_in;   /* every piece was handed out. The writer thread reads it when the ring is closed and empty */
@@ -56,11 +60,7 @@ static void fail_save(saver *s, ps_status st)
 static void write_piece(saver *s, ps_list list, int32_t place, int64_t offset, const void *data, int64_t n_bytes)
 {
     if (s->status != PS_OK) return;
-    if (list == PS_LIST_MASTER)
-        fail_save(s, ps_safetensors_writer_put(s->files[PS_CHECKPOINT_MODEL], place, offset, data, n_bytes));
-    else
-        fail_save(s, ps_safetensors_writer_put(s->files[PS_CHECKPOINT_OPTIMIZER],
-                                               2 * place + (list == PS_LIST_VARIANCE), offset, data, n_bytes));
+    fail_save(s, ps_checkpoint_files_put(&s->files, list, place, offset, data, n_bytes));
 }
 
 static ps_status write_state(saver *s)
@@ -78,28 +78,19 @@ out:
     return st;
 }
 
+/* The files of all ranks are there: make them a checkpoint. */
 static ps_status complete(saver *s)
 {
-    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {
-        ps_checkpoint_file *f = &s->state.files[part];
-        PS_TRY(ps_safetensors_writer_xxh3(s->files[part], &f->xxh3, &f->n_bytes));
-        s->n_bytes += f->n_bytes;
-        ps_safetensors_writer *w = s->files[part];
-        s->files[part] = NULL;
-        PS_TRY(ps_safetensors_writer_commit(w));
-    }
     PS_TRY(write_state(s));
     return ps_checkpoint_folder_commit(&s->folder, s->keep_last);
 }
 
-/* Whatever is not complete; nothing is left to do after a success. */
-static void cancel_files(saver *s)
+static ps_status complete_files(saver *s)
 {
-    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {
-        ps_safetensors_writer_cancel(s->files[part]);
-        s->files[part] = NULL;
-    }
-    ps_checkpoint_folder_close(&s->folder);
+    ps_checkpoint_file *own = s->state.files + (size_t)s->rank * PS_CHECKPOINT_PART_COUNT;
+    PS_TRY(ps_checkpoint_files_commit(&s->files, own));
+    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) s->n_bytes += own[part].n_bytes;
+    return s->comm == NULL ? complete(s) : PS_OK;
 }
 
 static void *writer_main(void *arg)
@@ -110,8 +101,9 @@ static void *writer_main(void *arg)
         const int32_t place = p.index / PS_LIST_COUNT;
         write_piece(s, (ps_list)(p.index % PS_LIST_COUNT), place, p.offset, p.data, p.n_bytes);
     }
-    if (s->status == PS_OK && s->all_in) fail_save(s, complete(s));
-    cancel_files(s);
+    if (s->status == PS_OK && s->all_in) fail_save(s, complete_files(s));
+    ps_checkpoint_files_cancel(&s->files);
+    if (s->comm == NULL) ps_checkpoint_folder_close(&s->folder);
     s->end_ns = ps_clock_ns();
     atomic_store(&s->is_done, true);
     return NULL;
@@ -123,13 +115,15 @@ static void take_piece(void *user, ps_list list, int32_t tensor, int64_t offset,
 {
     saver *s = user;
     const int64_t begin = ps_clock_ns(), bytes = (int64_t)sizeof *values;
+    const ps_checkpoint_slot slot = ps_checkpoint_files_find(&s->files, tensor, offset);
+    offset -= slot.first;
     if (s->has_ring)
-        ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = s->places[tensor] * PS_LIST_COUNT + (int32_t)list,
+        ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = slot.place * PS_LIST_COUNT + (int32_t)list,
                                                     .offset = offset * bytes,
                                                     .n_bytes = n * bytes,
                                                     .data = values});
     else
-        write_piece(s, list, s->places[tensor], offset * bytes, values, n * bytes);
+        write_piece(s, list, slot.place, offset * bytes, values, n * bytes);
     s->stall_ns += ps_clock_ns() - begin;
 }
 
@@ -140,58 +134,11 @@ static void end_pieces(void *user)
     ps_piece_ring_close(s->ring);
 }
 
-/* Tensors in the order in which updates first visit them, so that files are written from front to back. */
-static ps_status open_files(saver *s, const ps_engine *e)
-{
-    static const ps_safetensors_metadata metadata = {"format", "pt"};
-    const ps_blueprint *b = e->blueprint;
-    const int32_t n = e->program->n_params;
-    ps_safetensor *tensors[PS_CHECKPOINT_PART_COUNT] = {NULL};
-    char *names = NULL;
-    int32_t n_placed = 0;
-    ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *s->places, &s->places));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors[0], &tensors[0]));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n * 2, sizeof *tensors[1], &tensors[1]));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n * 2, PS_CHECKPOINT_TENSOR_NAME_MAX, &names));
-    for (int32_t t = 0; t < n; t++) s->places[t] = -1;
-    for (int32_t i = 0; i < b->n_ordered; i++)
-        for (int32_t k = b->first_piece[b->adam_order[i]]; k < b->first_piece[b->adam_order[i] + 1]; k++) {
-            const int32_t t = b->pieces[k].tensor;
-            if (s->places[t] >= 0) continue;
-            const ps_param *p = &e->program->params[t];
-            ps_safetensor tensor = {.name = p->name, .dtype = PS_SAFETENSORS_F32, .n_dims = p->n_dims};
-            for (int d = 0; d < p->n_dims; d++) tensor.shape[d] = p->shape[d];
-            tensors[PS_CHECKPOINT_MODEL][n_placed] = tensor;
-            for (int moment = 0; moment < 2; moment++) {
-                char *name = names + (size_t)(2 * n_placed + moment) * PS_CHECKPOINT_TENSOR_NAME_MAX;
-                tensor.name = name;
-                PS_TRY_GOTO(ps_checkpoint_moment_name(p->name, moment, name));
-                tensors[PS_CHECKPOINT_OPTIMIZER][2 * n_placed + moment] = tensor;
-            }
-            s->places[t] = n_placed++;
-        }
-    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT && st == PS_OK; part++) {
-        char name[PS_CHECKPOINT_FILE_NAME_MAX], *path = NULL;
-        (void)ps_checkpoint_file_name((ps_checkpoint_part)part, 0, 1, name);
-        st = ps_folder_join(s->folder.temporary, name, &path);
-        if (st == PS_OK)
-            st = ps_safetensors_writer_open(path, tensors[part], part == PS_CHECKPOINT_MODEL ? n : 2 * n, &metadata, 1,
-                                            &s->files[part]);
-        ps_mem_free(path);
-    }
-out:
-    ps_mem_free(names);
-    ps_mem_free(tensors[1]);
-    ps_mem_free(tensors[0]);
-    return st;
-}
-
 static ps_status take_state(saver *s, const ps_engine *e, const char *caller_json)
 {
     const ps_settings *o = &e->settings;
     const ps_loss_scaler *scaler = &e->scaler;
-    PS_TRY(ps_checkpoint_state_init(&s->state, 1));
+    PS_TRY(ps_checkpoint_state_init(&s->state, o->ranks.n));
     ps_checkpoint_state *state = &s->state;
     state->steps = e->runner.step;
     state->optimizer_steps = e->adam_steps;
@@ -232,12 +179,11 @@ static void close_saver(void *user)
     if (s->has_thread) {
         if (!s->all_in) ps_piece_ring_close(s->ring);
         pthread_join(s->thread, NULL);
-    } else {
-        cancel_files(s);
     }
+    ps_checkpoint_files_close(&s->files);
+    ps_checkpoint_folder_close(&s->folder);
     ps_piece_ring_destroy(s->ring);
     ps_checkpoint_state_deinit(&s->state);
-    ps_mem_free(s->places);
     ps_mem_free(s);
 }
 
@@ -251,35 +197,65 @@ static ps_status expect_between_steps(const ps_engine *e, const char *call)
     return PS_OK;
 }
 
+/* Rank 0 makes the folder; the others are told its name. */
+static ps_status make_folder(saver *s, const ps_engine *e, const char *folder, const char *caller_json, int64_t *pid)
+{
+    ps_status st = take_state(s, e, caller_json);
+    if (st == PS_OK && s->rank == 0) st = ps_checkpoint_folder_open(folder, s->state.steps, &s->folder);
+    PS_TRY(ps_comm_agree(s->comm, st));
+    *pid = ps_checkpoint_folder_pid();
+    return s->comm == NULL ? PS_OK : ps_comm_broadcast(s->comm, pid, sizeof *pid, 0);
+}
+
+/* Of this rank. The folder must be on a file system that all ranks see. */
+static ps_status begin_writing(saver *s, ps_engine *e, const char *folder, int64_t pid)
+{
+    if (s->rank > 0) PS_TRY(ps_checkpoint_folder_join(folder, s->state.steps, pid, &s->folder));
+    PS_TRY(ps_checkpoint_files_open(&s->files, e, s->folder.temporary));
+    PS_TRY(open_ring(s, e));
+    const ps_snapshot_sink sink = {.take = take_piece, .end = end_pieces, .user = s};
+    PS_TRY(ps_snapshot_begin(&e->runner, &sink));
+    const ps_status st = ps_worker_start("ps-checkpoint", writer_main, s, &s->thread);
+    s->has_thread = st == PS_OK;
+    return st;
+}
+
+static ps_status create_saver(const ps_engine *e, saver **out)
+{
+    ps_comm *comm = e->settings.ranks.comm;
+    const int64_t begin_ns = ps_clock_ns();
+    const ps_status st = ps_comm_agree(comm, ps_mem_alloc(1, sizeof **out, out));
+    if (st != PS_OK) {
+        ps_mem_free(*out);
+        *out = NULL;
+        return st;
+    }
+    saver *s = *out;
+    s->begin_ns = begin_ns;
+    s->comm = comm;
+    s->rank = e->settings.ranks.rank;
+    s->keep_last = e->settings.keep_checkpoints;
+    return PS_OK;
+}
+
 ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const char *caller_json)
 {
     PS_TRY(expect_between_steps(e, "ps_engine_begin_checkpoint"));
     if (e->save.user != NULL)
         return PS_FAIL(PS_ESTATE, "ps_engine_begin_checkpoint: one is under way; call ps_engine_finish_checkpoint");
-    const int64_t begin_ns = ps_clock_ns();
-    ps_status st = PS_OK;
     saver *s = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
-    s->begin_ns = begin_ns;
-    s->keep_last = e->settings.keep_checkpoints;
-    PS_TRY_GOTO(take_state(s, e, caller_json));
-    PS_TRY_GOTO(ps_checkpoint_folder_open(folder, s->state.steps, &s->folder));
-    PS_TRY_GOTO(open_files(s, e));
-    PS_TRY_GOTO(open_ring(s, e));
-    const ps_snapshot_sink sink = {.take = take_piece, .end = end_pieces, .user = s};
-    PS_TRY_GOTO(ps_snapshot_begin(&e->runner, &sink));
-    st = ps_worker_start("ps-checkpoint", writer_main, s, &s->thread);
+    int64_t pid = 0;
+    PS_TRY(create_saver(e, &s));
+    ps_status st = make_folder(s, e, folder, caller_json, &pid);
+    if (st == PS_OK) st = ps_comm_agree(s->comm, begin_writing(s, e, folder, pid));
     if (st != PS_OK) {
         ps_snapshot_drop(&e->runner);
-        goto out;
+        close_saver(s);
+        return st;
     }
-    s->has_thread = true;
-    s->stall_ns = ps_clock_ns() - begin_ns;
+    s->stall_ns = ps_clock_ns() - s->begin_ns;
     e->save = (ps_engine_save){.user = s, .close = close_saver};
     return PS_OK;
-out:
-    close_saver(s);
-    return st;
 }
 
 int ps_engine_checkpoint_is_done(const ps_engine *e)
@@ -288,26 +264,50 @@ int ps_engine_checkpoint_is_done(const ps_engine *e)
     return s == NULL || atomic_load(&s->is_done);
 }
 
+/* What no update has handed out is handed out now. */
+static ps_status finish_snapshot(saver *s, ps_engine *e)
+{
+    if (e->runner.snapshot.when == NULL) return PS_OK;
+    ps_status st = expect_between_steps(e, "ps_engine_finish_checkpoint");
+    if (st == PS_OK) {
+        ps_engine_enter(e);
+        st = ps_snapshot_finish(&e->runner);
+    }
+    if (st != PS_OK) {
+        ps_snapshot_drop(&e->runner);
+        ps_piece_ring_close(s->ring);
+    }
+    return st;
+}
+
+/* The files of this rank are complete, or st says why not. All ranks tell; then rank 0 makes a checkpoint of them. */
+static ps_status finish_together(saver *s, ps_status st)
+{
+    if (s->comm == NULL) return st;
+    PS_TRY(ps_comm_agree(s->comm, st));
+    ps_checkpoint_file own[PS_CHECKPOINT_PART_COUNT];
+    memcpy(own, s->state.files + (size_t)s->rank * PS_CHECKPOINT_PART_COUNT, sizeof own);
+    PS_TRY(ps_comm_all_gather(s->comm, own, sizeof own, s->state.files));
+    s->n_bytes = 0;
+    for (int i = 0; i < s->state.n_ranks * PS_CHECKPOINT_PART_COUNT; i++) s->n_bytes += s->state.files[i].n_bytes;
+    st = PS_OK;
+    if (s->rank == 0) st = complete(s);
+    PS_TRY(ps_comm_agree(s->comm, st));
+    s->end_ns = ps_clock_ns();
+    return ps_comm_broadcast(s->comm, &s->n_bytes, sizeof s->n_bytes, 0); /* state.json is in it */
+}
+
 ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
 {
     if (info != NULL) *info = (ps_checkpoint_info){0};
     saver *s = e->save.user;
     if (s == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_finish_checkpoint: none was begun");
     const int64_t begin_ns = ps_clock_ns();
-    ps_status st = PS_OK;
-    if (e->runner.snapshot.when != NULL) {
-        st = expect_between_steps(e, "ps_engine_finish_checkpoint");
-        if (st == PS_OK) {
-            ps_engine_enter(e);
-            st = ps_snapshot_finish(&e->runner);
-        }
-        if (st != PS_OK) {
-            ps_snapshot_drop(&e->runner);
-            ps_piece_ring_close(s->ring);
-        }
-    }
+    ps_status st = finish_snapshot(s, e);
     pthread_join(s->thread, NULL);
     s->has_thread = false;
+    if (st == PS_OK && s->status != PS_OK) st = PS_FAIL(s->status, "%s", s->message);
+    st = finish_together(s, st);
     if (info != NULL) {
         info->step = s->state.steps;
         info->bytes = s->n_bytes;
@@ -315,7 +315,6 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
         info->stall_seconds = (double)(s->stall_ns + ps_clock_ns() - begin_ns) * 1e-9;
         (void)ps_checkpoint_name(s->state.steps, info->name);
     }
-    if (st == PS_OK && s->status != PS_OK) st = PS_FAIL(s->status, "%s", s->message);
     close_saver(s);
     e->save = (ps_engine_save){0};
     return st;

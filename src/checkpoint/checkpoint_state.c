@@ -12,7 +12,8 @@
 #include "base/mem.h"
 
 #define STATE_FORMAT "patrickstar checkpoint"
-#define STATE_VERSION 1
+/* 2: of several ranks, tensors may be stored in pieces. One rank writes what programs of version 1 can read. */
+#define STATE_VERSION 2
 #define STATE_GENERATOR "philox4x32-10"
 /* Counters beyond this are damage: their products with batch sizes must fit. */
 #define STATE_STEPS_MAX ((int64_t)1 << 40)
@@ -90,18 +91,18 @@ static json_t *state_numbers(const ps_checkpoint_state *s)
 {
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
-    return json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:{s:s, s:I, s:I}, s:{s:I, s:f},"
-                     " s:{s:b, s:f, s:I, s:I, s:I}, s:s}",
-                     "format", STATE_FORMAT, "version", STATE_VERSION, "program", version, "ranks", s->n_ranks, "steps",
-                     (json_int_t)s->steps, "optimizer_steps", (json_int_t)s->optimizer_steps, "micro_batches",
-                     (json_int_t)s->micro_batches, "samples", (json_int_t)(s->micro_batches * s->B), "batch",
-                     "micro_batch_size", (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "accumulation_steps",
-                     (json_int_t)s->accumulation, "generator", "kind", STATE_GENERATOR, "seed", (json_int_t)s->seed,
-                     "micro_batch", (json_int_t)s->micro_batches, "lr_schedule", "step", (json_int_t)s->optimizer_steps,
-                     "learning_rate", s->learning_rate, "loss_scaler", "dynamic", (int)s->scale_is_dynamic, "scale",
-                     s->scale, "clean_steps", (json_int_t)s->n_clean_steps, "hysteresis_left",
-                     (json_int_t)s->hysteresis_left, "skipped_steps", (json_int_t)s->n_skipped_steps, "dtype",
-                     s->dtype);
+    return json_pack(
+        "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:{s:s, s:I, s:I}, s:{s:I, s:f},"
+        " s:{s:b, s:f, s:I, s:I, s:I}, s:s}",
+        "format", STATE_FORMAT, "version", s->n_ranks > 1 ? STATE_VERSION : 1, "program", version, "ranks", s->n_ranks,
+        "steps", (json_int_t)s->steps, "optimizer_steps", (json_int_t)s->optimizer_steps, "micro_batches",
+        (json_int_t)s->micro_batches, "samples", (json_int_t)(s->micro_batches * s->B * s->n_ranks), "batch",
+        "micro_batch_size", (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "accumulation_steps",
+        (json_int_t)s->accumulation, "generator", "kind", STATE_GENERATOR, "seed", (json_int_t)s->seed, "micro_batch",
+        (json_int_t)s->micro_batches, "lr_schedule", "step", (json_int_t)s->optimizer_steps, "learning_rate",
+        s->learning_rate, "loss_scaler", "dynamic", (int)s->scale_is_dynamic, "scale", s->scale, "clean_steps",
+        (json_int_t)s->n_clean_steps, "hysteresis_left", (json_int_t)s->hysteresis_left, "skipped_steps",
+        (json_int_t)s->n_skipped_steps, "dtype", s->dtype);
 }
 
 ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, int64_t *out_bytes)

@@ -1,11 +1,11 @@
 /* checkpoint_state.h - state.json of a checkpoint: everything that is no tensor.
  *
  *     {
- *       "format": "patrickstar checkpoint", "version": 1, "program": "0.1.0",
+ *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks), "program": "0.1.0",
  *       "ranks": 1,
  *       "steps": 100,              optimizer steps begun, skipped ones too
  *       "optimizer_steps": 98,     updates made: Adam's t, and the place in the learning-rate schedule
- *       "micro_batches": 200, "samples": 400,                         what was taken of the data so far
+ *       "micro_batches": 200, "samples": 400,                         that each rank, and that all took of the data so far
  *       "batch": {"micro_batch_size", "sequence_length", "accumulation_steps"},
  *       "generator": {"kind": "philox4x32-10", "seed", "micro_batch"},     counter-based: a seed and a counter are all
  *       "lr_schedule": {"step", "learning_rate"},                          rate of the last step

@@ -1,5 +1,8 @@
 #include "checkpoint/weight_copy.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/base.h"
 #include "base/mem.h"
 #include "checkpoint/weight_convert.h"
@@ -80,12 +83,19 @@ out:
     return st;
 }
 
+static int copier_compare_names(const void *a, const void *b)
+{
+    return strcmp(((const ps_weight_copy *)a)->name, ((const ps_weight_copy *)b)->name);
+}
+
+/* By name: the same file whatever files the tensors come from. */
 ps_status ps_weight_merge(const ps_weight_source *s, const char *path)
 {
     const int n = ps_weight_source_count(s);
     ps_weight_copy *copies = NULL;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *copies, &copies));
     for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
+    if (n > 0) qsort(copies, (size_t)n, sizeof *copies, copier_compare_names);
     const ps_status st = ps_weight_copy_file(s, copies, n, NULL, path);
     ps_mem_free(copies);
     return st;

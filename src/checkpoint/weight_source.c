@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/name_index.h"
 #include "checkpoint/shard_index.h"
+#include "checkpoint/tensor_piece.h"
 #include "checkpoint/torch_pickle.h"
 #include "checkpoint/torch_zip.h"
 
@@ -24,11 +25,20 @@ typedef struct source_file {
     ps_torch_pickle *pickle; /* owns the names */
 } source_file;
 
+/* Part of a tensor whose parts lie apart. */
+typedef struct source_piece {
+    ps_tensor_piece piece; /* owns the name of the whole */
+    ps_safetensor stored;
+    int file;
+} source_piece;
+
 struct ps_weight_source {
     source_file *files; /* [n_files] */
     int n_files, file_capacity;
     ps_weight *weights; /* [n], by file and offset */
     int n;
+    source_piece *pieces; /* [n_pieces], by name and place; the extents of weights point into them */
+    int n_pieces;
     ps_name_index index;
     char kind[64];
     bool may_repeat; /* a tensor may be in several files, with the same bytes */
@@ -36,20 +46,38 @@ struct ps_weight_source {
 
 /* ---- one file ---- */
 
+/* Room for one more: doubles by and by, as many copies as there are powers of two. */
+static ps_status source_grow(void *array, int n, size_t item_bytes)
+{
+    if ((n & (n - 1)) != 0) return PS_OK;
+    return ps_mem_grow(array, (size_t)n, n > 0 ? 2 * (size_t)n : 1, item_bytes);
+}
+
 static ps_status source_add_weight(ps_weight_source *s, const ps_safetensor *t, int file)
 {
-    /* doubles by and by: as many copies as there are powers of two */
-    if ((s->n & (s->n - 1)) == 0)
-        PS_TRY(ps_mem_grow(&s->weights, (size_t)s->n, s->n > 0 ? 2 * (size_t)s->n : 1, sizeof *s->weights));
+    PS_TRY(source_grow(&s->weights, s->n, sizeof *s->weights));
     s->weights[s->n++] = (ps_weight){.tensor = *t, .file = file};
+    return PS_OK;
+}
+
+static ps_status source_add_piece(ps_weight_source *s, const ps_tensor_piece *piece, const ps_safetensor *t, int file)
+{
+    PS_TRY(source_grow(&s->pieces, s->n_pieces, sizeof *s->pieces));
+    s->pieces[s->n_pieces++] = (source_piece){.piece = *piece, .stored = *t, .file = file};
     return PS_OK;
 }
 
 static ps_status source_add_safetensors(ps_weight_source *s, source_file *f)
 {
     PS_TRY(ps_safetensors_open(f->path, &f->safetensors));
-    for (int i = 0; i < ps_safetensors_count(f->safetensors); i++)
-        PS_TRY(source_add_weight(s, ps_safetensors_get(f->safetensors, i), (int)(f - s->files)));
+    for (int i = 0; i < ps_safetensors_count(f->safetensors); i++) {
+        ps_tensor_piece piece;
+        bool is_piece;
+        const ps_safetensor *t = ps_safetensors_get(f->safetensors, i);
+        PS_TRY(ps_tensor_piece_read(f->path, f->safetensors, i, &piece, &is_piece));
+        PS_TRY(is_piece ? source_add_piece(s, &piece, t, (int)(f - s->files))
+                        : source_add_weight(s, t, (int)(f - s->files)));
+    }
     return PS_OK;
 }
 
@@ -162,8 +190,64 @@ static ps_status source_check_double(const ps_weight_source *s, const ps_weight 
                    s->files[b->file].path, s->may_repeat ? ", and not the same" : "");
 }
 
+static int source_compare_pieces(const void *a, const void *b)
+{
+    const ps_tensor_piece *x = &((const source_piece *)a)->piece, *y = &((const source_piece *)b)->piece;
+    const int names = strcmp(x->name, y->name);
+    if (names != 0) return names;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Pieces [first, end) are of one tensor: they must make it up. */
+static ps_status source_check_pieces(const ps_weight_source *s, int first, int end)
+{
+    const source_piece *a = &s->pieces[first];
+    int64_t n = 0;
+    for (int i = first; i < end; i++) {
+        const source_piece *p = &s->pieces[i];
+        const bool is_same =
+            p->stored.dtype == a->stored.dtype && p->piece.n_dims == a->piece.n_dims &&
+            memcmp(p->piece.shape, a->piece.shape, (size_t)a->piece.n_dims * sizeof *a->piece.shape) == 0;
+        if (!is_same)
+            return PS_FAIL(PS_EFORMAT, "tensor %.128s has another type or shape in %s than in %s", a->piece.name,
+                           s->files[p->file].path, s->files[a->file].path);
+        if (p->piece.first != n) break;
+        n += p->piece.n;
+    }
+    if (n == a->piece.elements) return PS_OK;
+    return PS_FAIL(
+        PS_EFORMAT,
+        "%s: of tensor %.128s element %lld of %lld is in no file, or in two: are these the files of all ranks?",
+        s->files[a->file].path, a->piece.name, (long long)n, (long long)a->piece.elements);
+}
+
+/* A tensor for the pieces of each name. */
+static ps_status source_join_pieces(ps_weight_source *s)
+{
+    if (s->n_pieces > 0) qsort(s->pieces, (size_t)s->n_pieces, sizeof *s->pieces, source_compare_pieces);
+    for (int first = 0, end; first < s->n_pieces; first = end) {
+        const source_piece *a = &s->pieces[first];
+        for (end = first + 1; end < s->n_pieces && strcmp(s->pieces[end].piece.name, a->piece.name) == 0;) end++;
+        if (s->n_files == 1) {
+            for (int i = first; i < end; i++) PS_TRY(source_add_weight(s, &s->pieces[i].stored, s->pieces[i].file));
+            continue;
+        }
+        PS_TRY(source_check_pieces(s, first, end));
+        ps_safetensor whole = a->stored;
+        whole.name = a->piece.name;
+        whole.n_dims = a->piece.n_dims;
+        memcpy(whole.shape, a->piece.shape, sizeof whole.shape);
+        whole.n_bytes = a->piece.elements * ps_safetensors_dtype_bytes(whole.dtype);
+        PS_TRY(source_add_weight(s, &whole, a->file));
+        s->weights[s->n - 1].first_extent = first;
+        s->weights[s->n - 1].n_extents = end - first;
+    }
+    return PS_OK;
+}
+
 static ps_status source_finish(ps_weight_source *s)
 {
+    PS_TRY(source_join_pieces(s));
     if (s->n > 0) qsort(s->weights, (size_t)s->n, sizeof *s->weights, source_compare);
     PS_TRY(ps_name_index_init(&s->index, s->n));
     int n = 0;
@@ -367,6 +451,7 @@ void ps_weight_source_close(ps_weight_source *s)
     if (s == NULL) return;
     ps_name_index_deinit(&s->index);
     ps_mem_free(s->weights);
+    ps_mem_free(s->pieces);
     for (int i = 0; i < s->n_files; i++) {
         ps_torch_pickle_close(s->files[i].pickle);
         ps_file_close(s->files[i].torch_file);
@@ -415,17 +500,33 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name)
     return ps_name_index_find(&s->index, name);
 }
 
-const ps_file *ps_weight_source_file(const ps_weight_source *s, const ps_weight *w)
+static const ps_file *source_file_at(const ps_weight_source *s, int file)
 {
-    const source_file *f = &s->files[w->file];
+    const source_file *f = &s->files[file];
     return f->safetensors != NULL ? ps_safetensors_file(f->safetensors) : f->torch_file;
+}
+
+ps_weight_extent ps_weight_source_extent(const ps_weight_source *s, const ps_weight *w, int64_t at)
+{
+    PS_ASSERT(at >= 0 && at < w->tensor.n_bytes);
+    if (w->n_extents == 0)
+        return (ps_weight_extent){source_file_at(s, w->file), w->tensor.offset + at, w->tensor.n_bytes - at};
+    const source_piece *p = &s->pieces[w->first_extent];
+    for (; at >= p->stored.n_bytes; p++) at -= p->stored.n_bytes;
+    return (ps_weight_extent){source_file_at(s, p->file), p->stored.offset + at, p->stored.n_bytes - at};
 }
 
 ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                 int64_t n_bytes)
 {
     PS_ASSERT(offset >= 0 && n_bytes >= 0 && offset + n_bytes <= w->tensor.n_bytes);
-    return ps_file_read(ps_weight_source_file(s, w), w->tensor.offset + offset, dst, n_bytes);
+    for (int64_t done = 0; done < n_bytes;) {
+        const ps_weight_extent x = ps_weight_source_extent(s, w, offset + done);
+        const int64_t n = ps_min_i64(x.n_bytes, n_bytes - done);
+        PS_TRY(ps_file_read(x.file, x.offset, (char *)dst + done, n));
+        done += n;
+    }
+    return PS_OK;
 }
 
 ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b, int *is_equal)
@@ -435,7 +536,8 @@ ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *
     ps_status st;
     *is_equal = x->dtype == y->dtype && x->n_dims == y->n_dims &&
                 memcmp(x->shape, y->shape, (size_t)x->n_dims * sizeof *x->shape) == 0;
-    if (!*is_equal || (a->file == b->file && x->offset == y->offset)) return PS_OK;
+    if (!*is_equal || a == b) return PS_OK;
+    if (a->n_extents + b->n_extents == 0 && a->file == b->file && x->offset == y->offset) return PS_OK;
     PS_TRY(ps_mem_alloc(2, COMPARE_BYTES, &pieces));
     for (int64_t done = 0; done < x->n_bytes && *is_equal; done += COMPARE_BYTES) {
         const int64_t n = ps_min_i64(COMPARE_BYTES, x->n_bytes - done);

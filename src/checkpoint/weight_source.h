@@ -8,7 +8,8 @@
  *     FOLDER/checkpoints/latest                                    the folder of a run: its newest checkpoint
  *
  * The order is that of looking. Opening reads headers only and checks them all, so that every tensor's bytes are known to be
- * there: shards against the index, both ways; ranks for completeness; names for doubles.
+ * there: shards against the index, both ways; ranks and pieces of tensors for completeness; names for doubles. Of a single file of
+ * several ranks' the pieces are tensors.
  * Threads: an open source can be read from several threads at once. */
 #ifndef PS_CHECKPOINT_WEIGHT_SOURCE_H
 #define PS_CHECKPOINT_WEIGHT_SOURCE_H
@@ -17,9 +18,16 @@
 #include "checkpoint/safetensors.h"
 
 typedef struct ps_weight {
-    ps_safetensor tensor; /* offset: in its file */
-    int file;
+    ps_safetensor tensor;        /* offset: in its file */
+    int file;                    /* of the first byte */
+    int first_extent, n_extents; /* 0: all bytes follow each other in the file */
 } ps_weight;
+
+/* Bytes of a tensor that follow each other in a file. A checkpoint of several ranks has tensors in pieces (tensor_piece.h). */
+typedef struct ps_weight_extent {
+    const ps_file *file;
+    int64_t offset, n_bytes;
+} ps_weight_extent;
 
 typedef struct ps_weight_source ps_weight_source;
 
@@ -47,8 +55,9 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: t
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                              int64_t n_bytes);
 
-/* The open file in which the tensor is, at w->tensor.offset: for reading many of them in one go (read_stream.h). */
-const ps_file *ps_weight_source_file(const ps_weight_source *s, const ps_weight *w);
+/* Where byte `at` of the tensor lies in an open file, and those after it up to the end of the extent: for reading many tensors in
+ * one go (read_stream.h). */
+ps_weight_extent ps_weight_source_extent(const ps_weight_source *s, const ps_weight *w, int64_t at);
 
 /* Have the two tensors the same type, shape and bytes? Reads them, piece by piece. */
 PS_NODISCARD ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b,

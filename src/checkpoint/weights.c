@@ -1,4 +1,6 @@
-/* weights.c - the parameters of an engine from files and into one, streamed piece by piece. */
+/* weights.c - the parameters of an engine from files and into one, streamed piece by piece.
+ *
+ * With several ranks all call: rank 0 writes what the owners give it; of files that are loaded each reads what it owns. */
 #include "checkpoint/weights.h"
 
 #include <stdio.h>
@@ -11,6 +13,8 @@
 #include "checkpoint/weight_convert.h"
 #include "checkpoint/weight_names.h"
 #include "checkpoint/weight_source.h"
+#include "comm/agree.h"
+#include "engine/engine.h"
 #include "engine/tensors.h"
 
 static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
@@ -19,6 +23,12 @@ static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out
     PS_TRY(ps_engine_tensor_info(e, tensor, &out->name, &out->n_dims, shape));
     for (int d = 0; d < out->n_dims; d++) out->shape[d] = shape[d];
     return PS_OK;
+}
+
+/* NULL: one rank. */
+static ps_comm *comm_of(const ps_engine *e)
+{
+    return e->settings.ranks.comm;
 }
 
 /* ---- saving ---- */
@@ -36,25 +46,39 @@ static ps_status save_piece(void *user, int64_t first, int64_t n, const void *sr
     return ps_safetensors_writer_append(s->writer, s->tensor, src, n * s->item_bytes);
 }
 
-ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
+static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_dtype dtype)
 {
     static const ps_safetensors_metadata metadata = {"format", "pt"};
     const int64_t n = ps_engine_n_tensors(e);
     ps_safetensor *tensors = NULL;
-    saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
     for (int64_t t = 0; t < n; t++) {
         tensors[t].dtype = ps_weight_safetensors_dtype(dtype);
         PS_TRY_GOTO(describe(e, t, &tensors[t]));
     }
-    PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, (int)n, &metadata, 1, &s.writer));
-    for (; s.tensor < n; s.tensor++) PS_TRY_GOTO(ps_engine_drain_tensor(e, s.tensor, dtype, save_piece, &s));
-    st = ps_safetensors_writer_commit(s.writer);
-    s.writer = NULL;
+    st = ps_safetensors_writer_open(path, tensors, (int)n, &metadata, 1, &s->writer);
+out:
+    ps_mem_free(tensors);
+    return st;
+}
+
+ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
+{
+    const int64_t n = ps_engine_n_tensors(e);
+    const bool writes = e->settings.ranks.rank == 0;
+    saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_comm_agree(comm_of(e), writes ? open_writer(&s, e, path, dtype) : PS_OK));
+    for (; s.tensor < n && st == PS_OK; s.tensor++)
+        st = ps_comm_agree(comm_of(e), ps_engine_drain_tensor(e, s.tensor, dtype, writes ? save_piece : NULL, &s));
+    if (st == PS_OK && writes) {
+        st = ps_safetensors_writer_commit(s.writer);
+        s.writer = NULL;
+    }
+    st = ps_comm_agree(comm_of(e), st);
 out:
     ps_safetensors_writer_cancel(s.writer);
-    ps_mem_free(tensors);
     return st;
 }
 
@@ -178,19 +202,29 @@ static ps_status fill_all(const loading *l, ps_read_stream *stream)
     return PS_OK;
 }
 
-/* What is read, in the order of the files, and nothing of what is ignored. Neighbours are one range. */
+/* What is read by this rank, in the order of the files, and nothing of what is ignored. Neighbours are one range. ranges NULL: their
+ * number, neighbours apart. */
 static int list_ranges(const loading *l, ps_read_range *ranges)
 {
     int n = 0;
     for (int i = 0; i < l->n_have; i++) {
         const ps_weight *w = ps_weight_source_get(l->source, i);
-        const ps_file *file = ps_weight_source_file(l->source, w);
+        const int64_t item = ps_safetensors_dtype_bytes(w->tensor.dtype);
+        int64_t first = 0, length;
         if (l->match.of_have[i] < 0) continue;
-        ps_read_range *last = n > 0 ? &ranges[n - 1] : NULL;
-        if (last != NULL && last->file == file && last->offset + last->n_bytes == w->tensor.offset)
-            last->n_bytes += w->tensor.n_bytes;
-        else
-            ranges[n++] = (ps_read_range){file, w->tensor.offset, w->tensor.n_bytes};
+        for (; ps_engine_next_owned(l->e, l->match.of_have[i], &first, &length); first += length)
+            for (int64_t at = first * item, end = at + length * item; at < end;) {
+                ps_weight_extent x = ps_weight_source_extent(l->source, w, at);
+                x.n_bytes = ps_min_i64(x.n_bytes, end - at);
+                at += x.n_bytes;
+                ps_read_range *last = ranges != NULL && n > 0 ? &ranges[n - 1] : NULL;
+                if (last != NULL && last->file == x.file && last->offset + last->n_bytes == x.offset) {
+                    last->n_bytes += x.n_bytes;
+                    continue;
+                }
+                if (ranges != NULL) ranges[n] = (ps_read_range){x.file, x.offset, x.n_bytes};
+                n++;
+            }
     }
     return n;
 }
@@ -199,7 +233,7 @@ static ps_status load_all(const loading *l)
 {
     ps_read_range *ranges = NULL;
     ps_read_stream *stream = NULL;
-    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *ranges, &ranges));
+    PS_TRY(ps_mem_alloc((size_t)list_ranges(l, NULL), sizeof *ranges, &ranges));
     const int n = list_ranges(l, ranges);
     ps_status st = ps_read_stream_open(ranges, n, &stream);
     if (st == PS_OK) st = fill_all(l, stream);
@@ -213,8 +247,8 @@ ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_ne
     loading l = {.e = e, .path = path};
     ps_status st;
     if (info != NULL) *info = (ps_load_info){0};
-    PS_TRY_GOTO(prepare(&l, allow_new_head != 0));
-    PS_TRY_GOTO(load_all(&l));
+    PS_TRY_GOTO(ps_comm_agree(comm_of(e), prepare(&l, allow_new_head != 0)));
+    PS_TRY_GOTO(ps_comm_agree(comm_of(e), load_all(&l)));
     if (info != NULL)
         *info = (ps_load_info){.n_loaded = l.match.n_loaded,
                                .n_new = l.match.n_new,

@@ -64,6 +64,12 @@ PS_NODISCARD ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *
 /* The owner of each part gets its sum over all ranks; what others have is undefined afterwards. One part: a reduction. */
 PS_NODISCARD ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts,
                                                     ps_dtype dtype, const char *what, ps_comm_ticket *ticket);
+/* The one rank that all parts with elements belong to, or -1: a group of one owner is broadcast or reduced. */
+int32_t ps_comm_one_owner(const ps_comm_part *parts, int32_t n_parts);
+/* Elements that a rank sends: its own to each of the others, or, of a group of one owner, the whole to the next rank, until all have
+ * it; in a reduce-scatter those of others to their owners. */
+int64_t ps_comm_gathering_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank, int32_t size);
+int64_t ps_comm_reduction_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank);
 /* Waits until a transfer, and all before it, are done. */
 PS_NODISCARD ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket);
 bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket);

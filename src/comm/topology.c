@@ -31,8 +31,3 @@ int64_t ps_collective_ns(const ps_topology *t, ps_collective c, int64_t n_bytes)
     }
     return 0;
 }
-
-int64_t ps_collective_sent_bytes(const ps_topology *t, int64_t sum_bytes)
-{
-    return sum_bytes / t->n_ranks * (t->n_ranks - 1) + sum_bytes % t->n_ranks * (t->n_ranks - 1) / t->n_ranks;
-}

@@ -30,7 +30,4 @@ const char *ps_collective_name(ps_collective c); /* "all-gather", ... */
 /* Duration of one collective over all ranks, n_bytes as above. One rank: 0. */
 int64_t ps_collective_ns(const ps_topology *t, ps_collective c, int64_t n_bytes);
 
-/* Bytes that a rank sends, on average over the ranks: sum_bytes is that of all parts (or of the one array). */
-int64_t ps_collective_sent_bytes(const ps_topology *t, int64_t sum_bytes);
-
 #endif

@@ -95,6 +95,12 @@
     XX(PS_CONFIG_DISK_BACKEND_AUTO, "auto")                                                                            \
     XX(PS_CONFIG_DISK_BACKEND_IO_URING, "io_uring")                                                                    \
     XX(PS_CONFIG_DISK_BACKEND_THREADS, "threads")
+#define PS_CONFIG_PLACEMENT_MAP(XX)                                                                                    \
+    XX(PS_CONFIG_PLACEMENT_AUTO, "auto")                                                                               \
+    XX(PS_CONFIG_PLACEMENT_CPU, "cpu")                                                                                 \
+    XX(PS_CONFIG_PLACEMENT_CUDA, "cuda")
+#define PS_CONFIG_COMM_MAP(XX)                                                                                         \
+    XX(PS_CONFIG_COMM_AUTO, "auto") XX(PS_CONFIG_COMM_SINGLE, "single") XX(PS_CONFIG_COMM_MPI, "mpi")
 #define PS_CONFIG_BACKEND_MAP(XX) XX(PS_CONFIG_BACKEND_CPU, "cpu") XX(PS_CONFIG_BACKEND_REF, "ref")
 #define PS_CONFIG_ISA_MAP(XX)                                                                                          \
     XX(PS_CONFIG_ISA_AUTO, "auto")                                                                                     \
@@ -116,6 +122,8 @@
     XX(ps_config_data_format, PS_CONFIG_DATA_FORMAT_MAP)                                                               \
     XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
     XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \
+    XX(ps_config_placement, PS_CONFIG_PLACEMENT_MAP)                                                                   \
+    XX(ps_config_comm, PS_CONFIG_COMM_MAP)                                                                             \
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \
     XX(ps_config_isa, PS_CONFIG_ISA_MAP)
 

@@ -46,16 +46,71 @@ static ps_status check_numbers(const ps_config *config)
     return PS_OK;
 }
 
+/* How many ranks there are is not known here: ps_settings_set_ranks looks again. */
 static ps_status check_batch(const ps_config *config)
 {
     const ps_options *o = &config->options;
     const int64_t product = o->train_micro_batch_size_per_gpu * o->gradient_accumulation_steps;
-    if (o->train_batch_size != 0 && o->train_batch_size != product)
-        return ps_config_fail_for(config, PS_OPTION_train_batch_size,
-                                  "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times "
-                                  "gradient_accumulation_steps %lld is %lld; leave one of them out or make them agree",
-                                  (long long)o->train_batch_size, (long long)o->train_micro_batch_size_per_gpu,
-                                  (long long)o->gradient_accumulation_steps, (long long)product);
+    if (o->train_batch_size % product != 0)
+        return ps_config_fail_for(
+            config, PS_OPTION_train_batch_size,
+            "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times "
+            "gradient_accumulation_steps %lld is %lld, which does not divide it; leave one of them "
+            "out or make them agree",
+            (long long)o->train_batch_size, (long long)o->train_micro_batch_size_per_gpu,
+            (long long)o->gradient_accumulation_steps, (long long)product);
+    return PS_OK;
+}
+
+/* Two names of one option. */
+static ps_status check_twins(const ps_config *config)
+{
+    const ps_options *o = &config->options;
+    const double margin = o->zero_gpu_margin_mem_ratio;
+    if (margin >= 0 && margin != o->client_mem_tracer_margin_use_ratio &&
+        !ps_config_has_default(config, PS_OPTION_client_mem_tracer_margin_use_ratio))
+        return ps_config_fail_for(config, PS_OPTION_zero_gpu_margin_mem_ratio,
+                                  "zero.gpu_margin_mem_ratio %g and client.mem_tracer.margin_use_ratio %g are the same "
+                                  "option; keep one",
+                                  margin, o->client_mem_tracer_margin_use_ratio);
+    const int64_t bucket = o->zero_reduce_scatter_bucket_size_mb;
+    if (bucket > 0 && bucket * 1000000 != o->comm_staging && !ps_config_has_default(config, PS_OPTION_comm_staging))
+        return ps_config_fail_for(config, PS_OPTION_zero_reduce_scatter_bucket_size_mb,
+                                  "zero.reduce_scatter_bucket_size_mb %lld and comm.staging of %lld bytes are the same "
+                                  "option; keep one",
+                                  (long long)bucket, (long long)o->comm_staging);
+    return PS_OK;
+}
+
+/* What a fixed placement leaves without effect. */
+static ps_status check_placement(const ps_config *config)
+{
+    const ps_options *o = &config->options;
+    const ps_config_placement placement = o->zero_tensor_placement_policy;
+    const char *name = ps_config_placement_names[placement];
+    PS_TRY(check_twins(config));
+    if (placement == PS_CONFIG_PLACEMENT_AUTO) return PS_OK;
+    if (o->zero_gpu_margin_mem_ratio > 0)
+        return ps_config_fail_for(config, PS_OPTION_zero_gpu_margin_mem_ratio,
+                                  "zero.gpu_margin_mem_ratio has no effect with zero.tensor_placement_policy %s", name);
+    if (placement == PS_CONFIG_PLACEMENT_CPU) {
+        if (o->memory_host != 0 && (o->memory_host != PS_BYTES_AUTO || o->memory_device != PS_BYTES_AUTO)) return PS_OK;
+        return ps_config_fail_for(config, PS_OPTION_zero_tensor_placement_policy,
+                                  "zero.tensor_placement_policy cpu needs a host tier; set memory.host, or "
+                                  "memory.device so that memory.host = auto has the rest");
+    }
+    const struct {
+        ps_option_id id;
+        bool is_set;
+    } unused[] = {{PS_OPTION_memory_host, o->memory_host != 0 && o->memory_host != PS_BYTES_AUTO},
+                  {PS_OPTION_memory_disk, o->memory_disk != 0},
+                  {PS_OPTION_use_cpu_embedding, o->use_cpu_embedding},
+                  {PS_OPTION_optimizer_params_use_hybrid_adam, !o->optimizer_params_use_hybrid_adam}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(unused); i++)
+        if (unused[i].is_set)
+            return ps_config_fail_for(config, unused[i].id,
+                                      "%s: with zero.tensor_placement_policy %s nothing leaves the device; remove it",
+                                      ps_option_table[unused[i].id].key, name);
     return PS_OK;
 }
 
@@ -123,6 +178,7 @@ ps_status ps_config_validate(const ps_config *config)
 {
     PS_TRY(check_numbers(config));
     PS_TRY(check_batch(config));
+    PS_TRY(check_placement(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));
     return check_run(config);

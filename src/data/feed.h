@@ -12,7 +12,7 @@
  *     sample s          epoch s / n, place s % n, for s = 0, 1, 2, ... without end or gap
  *
  * There is no position to keep: resuming, another batch size, or other ranks go on with the same samples in the same
- * order by asking for the same numbers (rank r of p takes rows r B/p to (r + 1) B/p - 1 of each batch of B).
+ * order by asking for the same numbers (ps_feed_micro_batch).
  * Masks of masked LM are drawn from (seed, s) in training, so each epoch hides other tokens; in validation from the place alone,
  * so that each evaluation sees the same.
  *
@@ -88,6 +88,13 @@ typedef struct ps_feed_batch {
 /* Arrays for n_rows rows: attention_mask only where rows are padded, token_type_ids only where some line has two texts. */
 PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
+
+/* The number of rank `rank`'s micro-batch m in step `step` (all from 0), counted over all ranks and steps: with B rows each it begins at
+ * sample number * B. Ranks take turns, so that p ranks see in a step the micro-batches that one has with p times the accumulation. */
+static inline int64_t ps_feed_micro_batch(int64_t step, int64_t accumulation, int64_t m, int32_t n_ranks, int32_t rank)
+{
+    return (step * accumulation + m) * n_ranks + rank;
+}
 
 /* Samples [first_sample, first_sample + n_samples) of a split. PS_EINVAL when the split is empty. */
 PS_NODISCARD ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/agree.h"
 #include "engine/memory_dump.h"
 #include "engine/staging.h"
 
@@ -40,18 +41,18 @@ static ps_status open_tiers(ps_engine *e)
     return ps_runner_create_params(&e->runner);
 }
 
-static ps_status initialize(ps_model_func model, void *user, int local_rank, const ps_config *config, bool training,
-                            ps_engine **out)
+ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training, ps_comm *comm,
+                           ps_engine **out)
 {
     *out = NULL;
     if (model == NULL || config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
-    if (local_rank != 0)
-        return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but this build runs one process", local_rank);
     ps_status st = PS_OK;
     ps_engine *e = NULL;
     ps_memory_dump_forget();
     PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
-    PS_TRY_GOTO(ps_settings_read(config, training, &e->settings));
+    PS_TRY_GOTO(ps_comm_agree(comm, ps_settings_read(config, training, &e->settings)));
+    PS_TRY_GOTO(comm != NULL ? ps_settings_join(&e->settings, config, comm)
+                             : ps_settings_set_ranks(&e->settings, config, 0, 1));
     PS_TRY_GOTO(ps_config_dump_json(config, &e->config_json));
     ps_engine_enter(e);
     PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
@@ -66,16 +67,25 @@ out:
     return st;
 }
 
+static ps_status create_alone(ps_model_func model, void *user, int local_rank, const ps_config *config, bool training,
+                              ps_engine **out)
+{
+    *out = NULL;
+    if (local_rank != 0)
+        return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but this build runs one process", local_rank);
+    return ps_engine_create(model, user, config, training, NULL, out);
+}
+
 ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                ps_engine **engine)
 {
-    return initialize(model_func, user, local_rank, config, true, engine);
+    return create_alone(model_func, user, local_rank, config, true, engine);
 }
 
 ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                          ps_engine **engine)
 {
-    return initialize(model_func, user, local_rank, config, false, engine);
+    return create_alone(model_func, user, local_rank, config, false, engine);
 }
 
 void ps_engine_destroy(ps_engine *e)

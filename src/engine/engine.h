@@ -3,6 +3,7 @@
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
+#include "comm/comm.h"
 #include "engine/profiling.h"
 #include "engine/runner.h"
 #include "engine/trial.h"
@@ -38,6 +39,11 @@ struct ps_engine {
     ps_engine_save save;
     ps_profiling profiling;
 };
+
+/* ps_initialize_engine (training) or ps_initialize_inference_engine as one of comm's ranks, all of which call; comm NULL: alone. comm must
+ * outlive it. A rank that fails by itself tells the others (ps_comm_fail, ps_comm_agree). */
+PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training,
+                                        ps_comm *comm, ps_engine **out);
 
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);

@@ -86,25 +86,25 @@ static int64_t largest_part(const ps_runner *r, int32_t n_parts)
     return n;
 }
 
-/* What this rank sends of parts: its own to each of the others, or those of others to their owners. */
-static int64_t sent_elements(const ps_runner *r, int32_t n_parts, bool gathers)
-{
-    const ps_ranks *ranks = &r->bp->settings->ranks;
-    int64_t own = 0, others = 0;
-    for (int32_t i = 0; i < n_parts; i++) *(r->parts[i].owner == ranks->rank ? &own : &others) += r->parts[i].n;
-    return gathers ? own * (ranks->n - 1) : others;
-}
+typedef struct exchange_kind {
+    ps_collective of_many, of_one; /* owners */
+} exchange_kind;
 
-static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, ps_collective kind)
+static const exchange_kind gathering = {PS_ALL_GATHER, PS_BROADCAST}, reduction = {PS_REDUCE_SCATTER, PS_REDUCE};
+
+static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, const exchange_kind *k)
 {
     const ps_blueprint *b = r->bp;
-    const bool gathers = kind == PS_ALL_GATHER || kind == PS_BROADCAST;
+    const ps_ranks *ranks = &b->settings->ranks;
+    const ps_collective kind = ps_comm_one_owner(r->parts, n_parts) >= 0 ? k->of_one : k->of_many;
+    const int64_t sends = k == &gathering ? ps_comm_gathering_sends(r->parts, n_parts, ranks->rank, ranks->n)
+                                          : ps_comm_reduction_sends(r->parts, n_parts, ranks->rank);
     const int64_t bytes = largest_part(r, n_parts) * b->item_bytes[list];
     const ps_store_collective c = {.name = ps_collective_name(kind),
                                    .group = "world",
                                    .chunk = b->spans.spans[i].chunk,
                                    .ns = ps_collective_ns(&b->settings->rates.topology, kind, bytes),
-                                   .sent_bytes = sent_elements(r, n_parts, gathers) * b->item_bytes[list]};
+                                   .sent_bytes = sends * b->item_bytes[list]};
     r->exchanges[i].done_ns = ps_store_begin_collective(r->tiers->store, &c);
 }
 
@@ -112,7 +112,7 @@ ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
 {
     const ps_settings *s = r->bp->settings;
     const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
-    estimate(r, i, n, PS_LIST_PARAM16, s->ranks.saves_memory ? PS_BROADCAST : PS_ALL_GATHER);
+    estimate(r, i, n, PS_LIST_PARAM16, &gathering);
     if (!r->compute) return PS_OK;
     return ps_comm_begin_all_gather(s->ranks.comm, r->parts, n, s->dtype, "gathering of parameters",
                                     &r->exchanges[i].ticket);
@@ -125,7 +125,7 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
     for (size_t k = 0; k < PS_ARRAY_LEN(lists); k++) {
         const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
         if (n == 0) continue;
-        estimate(r, i, n, lists[k], s->ranks.saves_memory ? PS_REDUCE : PS_REDUCE_SCATTER);
+        estimate(r, i, n, lists[k], &reduction);
         const ps_dtype dtype = lists[k] == PS_LIST_GRAD ? PS_DTYPE_F32 : s->dtype;
         if (r->compute)
             PS_TRY(ps_comm_begin_reduce_scatter(s->ranks.comm, r->parts, n, dtype, "reduction of gradients",

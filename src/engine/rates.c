@@ -8,7 +8,12 @@ ps_rates ps_rates_default(void)
     return (ps_rates){.compute = ps_compute_rates_default,
                       .adam_bytes_per_s = {20e9, 20e9},
                       .links = ps_link_rates_default,
-                      .topology = {.n_ranks = 1, .ranks_per_node = 1}};
+                      .topology = {.n_ranks = 1,
+                                   .ranks_per_node = 1,
+                                   .node_bytes_per_s = 4e9,
+                                   .node_latency_ns = 20000,
+                                   .network_bytes_per_s = 1e9,
+                                   .network_latency_ns = 50000}};
 }
 
 static const ps_hardware_matrix *matrix_of(const ps_hardware_device *d, ps_dtype dtype)

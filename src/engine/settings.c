@@ -1,5 +1,6 @@
 #include "engine/settings.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,7 @@ static ps_status read_budgets(const ps_options *o, ps_settings *s)
     b[PS_TIER_DEVICE] = o->memory_device;
     b[PS_TIER_HOST] = o->memory_host;
     b[PS_TIER_DISK] = o->memory_disk;
+    if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
     if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO || b[PS_TIER_HOST] == PS_BYTES_AUTO) {
         ps_machine_memory_info memory;
         PS_TRY(ps_machine_memory(NULL, &memory));
@@ -162,6 +164,7 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
     /* a processor's device memory is the host's: no second tier of it unless somebody asks */
     if (o->memory_host == PS_BYTES_AUTO)
         b[PS_TIER_HOST] = hw->gpus_per_node > 0 ? (int64_t)(host * o->client_mem_tracer_overall_cpu_mem_ratio) : 0;
+    if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
     if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] = hw->disk.present ? hw->disk.bytes / per_node : 0;
     return PS_OK;
 }
@@ -174,7 +177,67 @@ ps_plan_options ps_settings_plan_options(const ps_settings *s)
                              .training = s->training,
                              .checkpointing = s->checkpointing,
                              .n_checkpoints = s->n_checkpoints,
-                             .may_overwrite_params = s->accumulation == 1};
+                             .may_overwrite_params = s->accumulation == 1 && !s->fp32_gradients};
+}
+
+/* ColossalAI's gradient_predivide_factor None. */
+static double predivide_for(int32_t n)
+{
+    double f = 1;
+    while (fmod(n, f) == 0 && n / f > f) f *= 2;
+    return f;
+}
+
+ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n)
+{
+    const ps_options *o = ps_config_options(config);
+    const int64_t batch = s->B * o->gradient_accumulation_steps * n;
+    if (s->training && o->train_batch_size != 0 && o->train_batch_size != batch)
+        return PS_FAIL(
+            PS_EINVAL,
+            "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times gradient_accumulation_steps %lld "
+            "times %d rank%s is %lld; leave train_batch_size out or make them agree",
+            (long long)o->train_batch_size, (long long)s->B, (long long)o->gradient_accumulation_steps, n,
+            n == 1 ? "" : "s", (long long)batch);
+    s->ranks.rank = rank;
+    s->ranks.n = n;
+    s->gradient_predivide =
+        o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : predivide_for(n);
+    if (n == 1 || s->profile_path[0] == '\0') return PS_OK;
+    const size_t used = strlen(s->profile_path);
+    if (snprintf(s->profile_path + used, sizeof s->profile_path - used, ".rank-%d", rank) >=
+        (int)(sizeof s->profile_path - used))
+        return PS_FAIL(PS_EINVAL, "profile.path is longer than %zu characters", sizeof s->profile_path - 16);
+    return PS_OK;
+}
+
+ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
+{
+    const ps_options *o = ps_config_options(config);
+    const int32_t here = ps_comm_local_size(comm);
+    int64_t *b = s->budgets.bytes;
+    if (o->memory_device == PS_BYTES_AUTO) b[PS_TIER_DEVICE] /= here;
+    if (o->memory_host == PS_BYTES_AUTO) b[PS_TIER_HOST] /= here;
+    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
+    if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
+    double least[PS_TIER_COUNT];
+    for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
+    PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
+    for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
+    if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
+    s->rates.topology.n_ranks = ps_comm_size(comm);
+    s->rates.topology.ranks_per_node = here;
+    return ps_settings_set_ranks(s, config, ps_comm_rank(comm), ps_comm_size(comm));
+}
+
+/* cpu: of the device, chunks have only what the largest moment needs, and updates run on the host. */
+static void read_placement(const ps_options *o, ps_settings *s)
+{
+    if (o->zero_gpu_margin_mem_ratio >= 0) s->margin_share = o->zero_gpu_margin_mem_ratio;
+    if (o->zero_tensor_placement_policy != PS_CONFIG_PLACEMENT_CPU) return;
+    s->hybrid_adam = false;
+    s->static_partition = true;
+    s->unscheduled_share = 0;
 }
 
 ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)
@@ -212,10 +275,16 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .defer_updates = o->memory_defer_updates,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,
         .keep_checkpoints = o->train_keep_last,
+        .fp32_gradients = !o->zero_reuse_fp16_shard || o->zero_fp32_reduce_scatter,
+        .gradient_predivide = o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : 1,
+        .comm_staging_bytes = o->zero_reduce_scatter_bucket_size_mb > 0
+                                  ? o->zero_reduce_scatter_bucket_size_mb * 1000000
+                                  : o->comm_staging,
         .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
     };
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);
     if (out->policy == NULL) return PS_FAIL(PS_EINVAL, "memory.policy is not known");
+    read_placement(o, out);
     read_scaler(o, &out->scaler);
     PS_TRY(read_lr(o, &out->lr));
     PS_TRY(read_kernels(o, &out->kernels));

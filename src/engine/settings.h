@@ -2,6 +2,7 @@
 #ifndef PS_ENGINE_SETTINGS_H
 #define PS_ENGINE_SETTINGS_H
 
+#include "comm/comm.h"
 #include "config/config.h"
 #include "engine/rates.h"
 #include "engine/span.h"
@@ -28,6 +29,10 @@ typedef struct ps_settings {
     int queue_depth;
     char disk_folder[1024];
 
+    bool fp32_gradients;        /* never over their parameters */
+    double gradient_predivide;  /* > 0: losses are divided by it, sums of gradients by ranks.n / gradient_predivide */
+    int64_t comm_staging_bytes; /* of the communicator */
+
     int64_t chunk_elements; /* 0: search */
     bool release_after_init, embedding_on_host, hybrid_adam;
     double unscheduled_share; /* of the device, for chunks while there is no schedule */
@@ -53,6 +58,13 @@ typedef struct ps_settings {
 
 /* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+
+/* This process is rank `rank` of n: what depends on their number is resolved. PS_EINVAL when train_batch_size does not agree. */
+PS_NODISCARD ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
+
+/* As one of comm's ranks, all of which call. Where the configuration says "auto" the ranks of a machine share its memory and its
+ * cores; budgets are the smallest of all ranks', so that all plan the same. */
+PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm);
 
 /* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
  * Kernels become the simulated ones when the devices are GPUs. PS_EINVAL naming the key. */

@@ -23,13 +23,16 @@ static void hand_out(const ps_runner *r, int32_t chunk, const ps_piece *piece, p
     r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset, values, piece->n);
 }
 
+static void end_snapshot(ps_runner *r)
+{
+    r->snapshot.sink.end(r->snapshot.sink.user);
+    ps_snapshot_drop(r);
+}
+
 static void finish_chunk(ps_runner *r, int32_t chunk)
 {
-    ps_snapshot *s = &r->snapshot;
-    s->when[chunk] = PS_SNAPSHOT_DONE;
-    if (--s->n_left > 0) return;
-    s->sink.end(s->sink.user);
-    ps_snapshot_drop(r);
+    r->snapshot.when[chunk] = PS_SNAPSHOT_DONE;
+    if (--r->snapshot.n_left == 0) end_snapshot(r);
 }
 
 void ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
@@ -64,6 +67,7 @@ ps_status ps_snapshot_finish(ps_runner *r)
     PS_TRY(ps_runner_flush(r));
     for (int32_t i = 0; r->snapshot.when != NULL && i < b->n_ordered; i++)
         if (r->snapshot.when[b->adam_order[i]] != PS_SNAPSHOT_DONE) PS_TRY(read_chunk(r, b->adam_order[i]));
+    if (r->snapshot.when != NULL) end_snapshot(r); /* a rank without chunks */
     return PS_OK;
 }
 

@@ -18,7 +18,7 @@
 typedef struct ps_ranks {
     int32_t rank, n;   /* n = 1: nothing is gathered */
     bool saves_memory; /* with_mem_saving_comm: broadcast and reduce of single chunks */
-    ps_comm *comm;     /* the caller's; NULL: this is a plan, nobody else is there */
+    ps_comm *comm;     /* the caller's; NULL: one rank, or a plan: nobody else is there */
 } ps_ranks;
 
 typedef struct ps_span {

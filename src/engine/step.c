@@ -42,7 +42,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     ps_engine_enter(e);
     ps_runner *r = &e->runner;
     r->pass = PS_PASS_TRAIN;
-    r->loss_scale = (double)e->scaler.scale;
+    r->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
     if (r->micro == 0) {
         r->n_nonfinite = 0;
         r->sum_squares = (ps_exact_sum){{0}};
@@ -113,7 +113,7 @@ ps_status ps_step(ps_engine *e)
                                   .skipped = skip,
                                   .learning_rate = lr,
                                   .grad_norm = overflow ? INFINITY : norm,
-                                  .loss_scale = r->loss_scale,
+                                  .loss_scale = r->loss_scale * s->gradient_predivide,
                                   .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
     return PS_OK;

@@ -1,7 +1,9 @@
 /* tensors.c - parameters and gradients from outside, piece by piece, wherever their chunks are. */
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
 
@@ -35,29 +37,144 @@ ps_status ps_engine_tensor_info(const ps_engine *e, int64_t tensor, const char *
 /* A stretch of a tensor inside one chunk, in memory: `values` of the list's type. */
 typedef ps_status (*stretch_func)(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n);
 
-/* Call `use` for the stretches of [first, first + n) in order, each chunk of the list pinned meanwhile. */
-static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n,
-                               ps_access_mode mode, stretch_func use, void *user)
+/* Where element `at` of a tensor lies, and how many of at most n from there on lie in the same chunk. */
+typedef struct stretch {
+    int32_t chunk;
+    int64_t chunk_offset, n;
+} stretch;
+
+static stretch stretch_at(const ps_engine *e, int32_t tensor, int64_t at, int64_t n)
 {
     const ps_layout *l = e->blueprint->layout;
     const ps_place *p = &l->places[tensor];
-    ps_store *s = e->tiers.store;
+    const int64_t k = (p->offset + at) / l->chunk_elements, offset = (p->offset + at) % l->chunk_elements;
+    return (stretch){p->chunk + (int32_t)k, offset, ps_min_i64(n, l->chunk_elements - offset)};
+}
+
+bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n)
+{
+    const int64_t end = e->program->params[tensor].elements;
+    *n = 0;
+    for (int64_t at = *first; at < end;) {
+        const stretch s = stretch_at(e, (int32_t)tensor, at, end - at);
+        const bool is_own = ps_blueprint_owns(e->blueprint, s.chunk);
+        if (!is_own && *n > 0) return true;
+        if (is_own && *n == 0) *first = at;
+        if (is_own) *n += s.n;
+        at += s.n;
+    }
+    return *n > 0;
+}
+
+/* Before chunks are looked at. */
+static ps_status enter_tensors(ps_engine *e)
+{
     ps_engine_enter(e);
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, "access to tensors");
-    PS_TRY(ps_engine_check(e, ps_runner_flush(&e->runner)));
+    return ps_engine_check(e, ps_runner_flush(&e->runner));
+}
+
+static ps_status pin_stretch(ps_engine *e, ps_list list, const stretch *s, ps_access_mode mode, char **values)
+{
+    const ps_chunk_id id = ps_store_chunk(e->blueprint->layout, list, s->chunk);
+    PS_TRY(ps_store_pin(e->tiers.store, id, e->blueprint->adam_tier[s->chunk], mode, (void *)values));
+    *values += s->chunk_offset * e->blueprint->item_bytes[list];
+    return PS_OK;
+}
+
+static void unpin_stretch(ps_engine *e, ps_list list, const stretch *s)
+{
+    ps_store_unpin(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, s->chunk));
+}
+
+/* Call `use` for the stretches of [first, first + n) that this rank owns, in order, each chunk of the list pinned meanwhile. */
+static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n,
+                               ps_access_mode mode, stretch_func use, void *user)
+{
+    PS_TRY(enter_tensors(e));
     for (int64_t done = 0; done < n;) {
-        const int64_t at = p->offset + first + done;
-        const int64_t k = at / l->chunk_elements, offset = at % l->chunk_elements;
-        const int64_t here = ps_min_i64(n - done, l->chunk_elements - offset);
-        const ps_chunk_id id = ps_store_chunk(l, list, p->chunk + (int32_t)k);
-        char *payload = NULL;
-        PS_TRY(ps_store_pin(s, id, e->blueprint->adam_tier[p->chunk + k], mode, (void *)&payload));
-        const ps_status st = use(e, user, list, payload + offset * e->blueprint->item_bytes[list], first + done, here);
-        ps_store_unpin(s, id);
-        PS_TRY(st);
-        done += here;
+        const stretch s = stretch_at(e, tensor, first + done, n - done);
+        if (ps_blueprint_owns(e->blueprint, s.chunk)) {
+            char *values = NULL;
+            PS_TRY(pin_stretch(e, list, &s, mode, &values));
+            const ps_status st = use(e, user, list, values, first + done, s.n);
+            unpin_stretch(e, list, &s);
+            PS_TRY(st);
+        }
+        done += s.n;
     }
     return PS_OK;
+}
+
+/* ---- reading, all ranks together ---- */
+
+/* Sent at once by an owner, and the memory that the others have for it. */
+#define SHARED_ELEMENTS ((int64_t)1 << 16)
+
+typedef struct sharing {
+    ps_engine *e;
+    ps_list list;
+    ps_dtype dtype;
+    stretch_func use;
+    void *user;
+    char *room; /* [SHARED_ELEMENTS]: of others' values */
+    ps_status used;
+    char message[512]; /* of a failure of `use` */
+} sharing;
+
+/* What this rank does with values is not the others' concern: it goes on, and fails at the end. */
+static void use_shared(sharing *h, void *values, int64_t offset, int64_t n)
+{
+    if (h->used != PS_OK) return;
+    h->used = h->use(h->e, h->user, h->list, values, offset, n);
+    if (h->used != PS_OK) snprintf(h->message, sizeof h->message, "%s", ps_last_error());
+}
+
+static ps_status share_stretch(sharing *h, const stretch *s, char *own, int64_t offset)
+{
+    const int64_t item = (int64_t)ps_dtype_bytes(h->dtype);
+    for (int64_t done = 0; done < s->n; done += SHARED_ELEMENTS) {
+        const int64_t n = ps_min_i64(SHARED_ELEMENTS, s->n - done);
+        const ps_comm_part part = {
+            .payload = own != NULL ? own + done * item : h->room, .n = n, .owner = s->chunk % h->e->settings.ranks.n};
+        ps_comm_ticket ticket;
+        PS_TRY(ps_comm_begin_all_gather(h->e->settings.ranks.comm, &part, 1, h->dtype, "tensors", &ticket));
+        PS_TRY(ps_comm_wait(h->e->settings.ranks.comm, ticket));
+        use_shared(h, part.payload, offset + done, n);
+    }
+    return PS_OK;
+}
+
+static ps_status share_all(sharing *h, int32_t tensor, int64_t first, int64_t n)
+{
+    ps_engine *e = h->e;
+    PS_TRY(enter_tensors(e));
+    PS_TRY(ps_mem_alloc((size_t)SHARED_ELEMENTS, ps_dtype_bytes(h->dtype), &h->room));
+    for (int64_t done = 0; done < n;) {
+        const stretch s = stretch_at(e, tensor, first + done, n - done);
+        char *own = NULL;
+        if (ps_blueprint_owns(e->blueprint, s.chunk)) PS_TRY(pin_stretch(e, h->list, &s, PS_ACCESS_READ, &own));
+        const ps_status st = share_stretch(h, &s, own, first + done);
+        if (own != NULL) unpin_stretch(e, h->list, &s);
+        PS_TRY(st);
+        done += s.n;
+    }
+    return PS_OK;
+}
+
+/* As for_stretches for reading, of all owners: all ranks see all elements of [first, first + n), in order. An owner that cannot
+ * read tells the others. */
+static ps_status read_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n, stretch_func use,
+                                void *user)
+{
+    if (e->settings.ranks.n == 1) return for_stretches(e, list, tensor, first, n, PS_ACCESS_READ, use, user);
+    sharing h = {.e = e, .list = list, .use = use, .user = user};
+    h.dtype = list == PS_LIST_PARAM16 ? e->settings.dtype : PS_DTYPE_F32;
+    const ps_status st = share_all(&h, tensor, first, n);
+    ps_mem_free(h.room);
+    if (st != PS_OK) ps_comm_fail(e->settings.ranks.comm, ps_last_error());
+    PS_TRY(st);
+    return h.used == PS_OK ? PS_OK : PS_FAIL(h.used, "%s", h.message);
 }
 
 static ps_dtype list_dtype(const ps_engine *e, ps_list list)
@@ -107,7 +224,7 @@ ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int
 {
     PS_TRY(check_range(e, tensor, first, n));
     span s = {.out = out, .first = first};
-    return for_stretches(e, value_list(e), (int32_t)tensor, first, n, PS_ACCESS_READ, read_stretch, &s);
+    return read_stretches(e, value_list(e), (int32_t)tensor, first, n, read_stretch, &s);
 }
 
 ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n, const float *in)
@@ -132,7 +249,7 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
     PS_TRY(check_range(e, tensor, first, n));
     span s = {.out = out, .first = first};
     const ps_list list = e->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
-    return for_stretches(e, list, (int32_t)tensor, first, n, PS_ACCESS_READ, read_stretch, &s);
+    return read_stretches(e, list, (int32_t)tensor, first, n, read_stretch, &s);
 }
 
 /* ---- whole tensors ---- */
@@ -197,17 +314,11 @@ static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *valu
     const transfer *t = user;
     filling f = {.e = e, .t = t, .dtype = list_dtype(e, list), .values = values, .first = offset, .n = n};
     if (list == PS_LIST_PARAM16) return fill_values(&f);
-    const ps_layout *l = e->blueprint->layout;
-    const ps_place *p = &l->places[t->tensor];
-    const int64_t k = (p->offset + offset) / l->chunk_elements, at = (p->offset + offset) % l->chunk_elements;
-    const ps_chunk_id mirror = ps_store_chunk(l, PS_LIST_PARAM16, p->chunk + (int32_t)k);
-    char *payload = NULL;
-    PS_TRY(
-        ps_store_pin(e->tiers.store, mirror, e->blueprint->adam_tier[p->chunk + k], PS_ACCESS_WRITE, (void *)&payload));
-    f.rounded = payload + at * e->blueprint->item_bytes[PS_LIST_PARAM16];
+    const stretch at = stretch_at(e, t->tensor, offset, n);
+    PS_TRY(pin_stretch(e, PS_LIST_PARAM16, &at, PS_ACCESS_WRITE, &f.rounded));
     f.rounded_dtype = list_dtype(e, PS_LIST_PARAM16);
     const ps_status st = fill_values(&f);
-    ps_store_unpin(e->tiers.store, mirror);
+    unpin_stretch(e, PS_LIST_PARAM16, &at);
     return st;
 }
 
@@ -225,6 +336,7 @@ static ps_status drain_stretch(ps_engine *e, void *user, ps_list list, void *val
     const transfer *t = user;
     const ps_dtype dtype = list_dtype(e, list);
     float piece[PIECE_ELEMENTS];
+    if (t->take == NULL) return PS_OK;
     if (t->dtype == dtype) return t->take(t->user, offset, n, values);
     for (int64_t done = 0; done < n; done += PIECE_ELEMENTS) {
         const int64_t here = ps_min_i64(PIECE_ELEMENTS, n - done);
@@ -238,8 +350,7 @@ ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, p
 {
     PS_TRY(check_range(e, tensor, 0, 0));
     transfer t = {.dtype = dtype, .take = take, .user = user};
-    return for_stretches(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, PS_ACCESS_READ,
-                         drain_stretch, &t);
+    return read_stretches(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, drain_stretch, &t);
 }
 
 static ps_status hash_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
@@ -258,8 +369,7 @@ ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
     XXH3_64bits_reset(state);
     ps_status st = PS_OK;
     for (int32_t t = 0; t < e->program->n_params && st == PS_OK; t++)
-        st =
-            for_stretches(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, PS_ACCESS_READ, hash_stretch, state);
+        st = read_stretches(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, hash_stretch, state);
     if (st == PS_OK) *hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return st;

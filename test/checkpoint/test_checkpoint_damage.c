@@ -241,8 +241,10 @@ static void test_union_of_ranks(void **state)
     (void)state;
     enum { RANKS = 3 };
     float losses[MAX_STEPS];
-    ps_config *c;
-    ps_engine *e = saved_engine(&c);
+    ps_config *c = TINY(SMALL_MODEL, "gradient_accumulation_steps=3");
+    ps_engine *e = engine_of(c);
+    train_steps(e, 0, 2, losses);
+    assert_ok(ps_engine_save_checkpoint(e, work.path, NULL, NULL));
     train_steps(e, 2, 4, losses);
     const uint64_t hash = hash_of(e);
     ps_engine_destroy(e);
@@ -252,6 +254,8 @@ static void test_union_of_ranks(void **state)
     read_state(work_file(work.path, STEP "/state.json").text, &s);
     ps_mem_free(s.files);
     s.n_ranks = RANKS;
+    s.accumulation = 1;
+    s.micro_batches = s.steps;
     assert_ok(ps_mem_alloc(RANKS * PS_CHECKPOINT_PART_COUNT, sizeof *s.files, &s.files));
     for (int rank = 0; rank < RANKS; rank++)
         for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {

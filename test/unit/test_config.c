@@ -206,7 +206,41 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:2:22: fp16.enabled and bf16.enabled exclude each other; keep one", PS_EINVAL},
         {"{\"train_batch_size\": 9, \"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 4}",
          "c.json:1:22: train_batch_size is 9, but train_micro_batch_size_per_gpu 4 times gradient_accumulation_steps 2 "
-         "is 8; leave one of them out or make them agree",
+         "is 8, which does not divide it; leave one of them out or make them agree",
+         PS_EINVAL},
+        {"{\"client\": {\"mem_tracer\": {\"margin_use_ratio\": 0.5}},\n \"zero\": {\"gpu_margin_mem_ratio\": 0.4}}",
+         "c.json:2:35: zero.gpu_margin_mem_ratio 0.4 and client.mem_tracer.margin_use_ratio 0.5 are the same option; "
+         "keep one",
+         PS_EINVAL},
+        {"{\"comm\": {\"staging\": \"1MB\"}, \"zero\": {\"reduce_scatter_bucket_size_mb\": 2}}",
+         "c.json:1:72: zero.reduce_scatter_bucket_size_mb 2 and comm.staging of 1000000 bytes are the same option; "
+         "keep one",
+         PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"gpu\"}}",
+         "c.json:1:38: zero.tensor_placement_policy must be one of auto, cpu, cuda, not \"gpu\"", PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cuda\", \"gpu_margin_mem_ratio\": 0.5}}",
+         "c.json:1:70: zero.gpu_margin_mem_ratio has no effect with zero.tensor_placement_policy cuda", PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cuda\"}, \"memory\": {\"host\": \"1GB\"}}",
+         "c.json:1:66: memory.host: with zero.tensor_placement_policy cuda nothing leaves the device; remove it",
+         PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cuda\"}, \"memory\": {\"disk\": \"1GB\"}}",
+         "c.json:1:66: memory.disk: with zero.tensor_placement_policy cuda nothing leaves the device; remove it",
+         PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cuda\"}, \"use_cpu_embedding\": true}",
+         "c.json:1:68: use_cpu_embedding: with zero.tensor_placement_policy cuda nothing leaves the device; remove it",
+         PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cuda\"}, \"optimizer\": {\"params\": {\"use_hybrid_adam\": "
+         "false}}}",
+         "c.json:1:91: optimizer.params.use_hybrid_adam: with zero.tensor_placement_policy cuda nothing leaves the "
+         "device; remove it",
+         PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cpu\"}}",
+         "c.json:1:38: zero.tensor_placement_policy cpu needs a host tier; set memory.host, or memory.device so that "
+         "memory.host = auto has the rest",
+         PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cpu\"}, \"memory\": {\"host\": 0, \"device\": \"1GB\"}}",
+         "c.json:1:38: zero.tensor_placement_policy cpu needs a host tier; set memory.host, or memory.device so that "
+         "memory.host = auto has the rest",
          PS_EINVAL},
         {"{\"model\": {\"n_head\": 5}}",
          "c.json:1:22: model.hidden_size 768 is not a multiple of model.num_attention_heads 5", PS_EINVAL},

@@ -442,9 +442,30 @@ static void test_faults(void **state)
     }
 }
 
+/* p ranks see in each step the micro-batches that one rank with p times the accumulation has, each once. */
+static void ranks_take_turns(void **state)
+{
+    (void)state;
+    enum { STEPS = 3, MICRO = 12 };
+    for (int32_t p = 1; p <= 4; p++) {
+        int seen[STEPS * MICRO] = {0};
+        const int64_t accumulation = MICRO / p;
+        for (int64_t step = 0; step < STEPS; step++)
+            for (int64_t m = 0; m < accumulation; m++)
+                for (int32_t r = 0; r < p; r++) {
+                    const int64_t number = ps_feed_micro_batch(step, accumulation, m, p, r);
+                    assert_in_range(number, step * MICRO, step * MICRO + MICRO - 1);
+                    assert_int_equal(number % p, r);
+                    seen[number]++;
+                }
+        for (int i = 0; i < STEPS * MICRO; i++) assert_int_equal(seen[i], 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_take_turns),
         cmocka_unit_test(test_causal_windows),
         cmocka_unit_test(test_masked_windows),
         cmocka_unit_test(test_samples_depend_on_their_number_only),

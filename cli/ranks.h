@@ -1,0 +1,27 @@
+/* ranks.h - what several ranks of a command have between them: the communicator, sameness, who prints. */
+#ifndef PSTAR_RANKS_H
+#define PSTAR_RANKS_H
+
+#include "comm/agree.h"
+#include "config/config.h"
+#include "data/feed.h"
+
+/* Meet the other ranks as the section comm says. From here on only rank 0 prints: stdout of the others goes nowhere. */
+PS_NODISCARD ps_status ranks_open(const ps_options *o, ps_comm **out);
+
+/* As cli_report. Of what all ranks have agreed on only rank 0 tells; what a rank alone knows stands behind "[rank 2 host]". c NULL: no
+ * other ranks. */
+int ranks_report(const ps_comm *c, const char *command, ps_status st);
+/* "[rank 2 host] " for ranks but the first, "" for that and for a single one. */
+const char *ranks_prefix(const ps_comm *c, char text[300]);
+
+/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program (version and file) and
+ * configuration. Keys that name files and folders of a machine may differ. */
+PS_NODISCARD ps_status ranks_check_program(ps_comm *c, const ps_config *config);
+/* The same for data: number of samples, and the first and last of them. */
+PS_NODISCARD ps_status ranks_check_data(ps_comm *c, uint64_t train_xxh3, const ps_feed *feed);
+
+/* Did any rank say yes? */
+PS_NODISCARD ps_status ranks_any(ps_comm *c, bool *yes);
+
+#endif

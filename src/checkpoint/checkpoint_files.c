@@ -1,0 +1,207 @@
+#include "checkpoint/checkpoint_files.h"
+
+#include "base/folder.h"
+#include "base/mem.h"
+#include "checkpoint/checkpoint_names.h"
+#include "checkpoint/tensor_piece.h"
+
+#define MOMENTS 2
+
+typedef char piece_text[PS_TENSOR_PIECE_NAME_MAX];
+
+/* The headers of both files while they are made. */
+typedef struct header {
+    const ps_engine *e;
+    ps_checkpoint_files *files;
+    int32_t n, capacity;                              /* places */
+    ps_safetensor *tensors[PS_CHECKPOINT_PART_COUNT]; /* [capacity], [MOMENTS * capacity] */
+    piece_text *names[PS_CHECKPOINT_PART_COUNT];      /* the same */
+    bool has_pieces;
+    int n_metadata;                    /* of each kind of array: "format", then shapes of tensors in pieces */
+    ps_safetensors_metadata *metadata; /* [1 + n_params]; keys and values are in texts */
+    piece_text *texts;                 /* [2 * n_params] */
+} header;
+
+static ps_status header_init(header *h)
+{
+    const ps_program *p = h->e->program;
+    ps_checkpoint_files *f = h->files;
+    PS_TRY(ps_mem_alloc((size_t)p->n_params, sizeof *f->first_slot, &f->first_slot));
+    for (int32_t t = 0; t < p->n_params; t++) {
+        f->first_slot[t] = h->capacity;
+        h->capacity += h->e->blueprint->layout->places[t].n_chunks;
+    }
+    const size_t n = (size_t)h->capacity;
+    PS_TRY(ps_mem_alloc(n, sizeof *f->slots, &f->slots));
+    for (int32_t i = 0; i < h->capacity; i++) f->slots[i].place = -1;
+    f->chunk_elements = h->e->blueprint->layout->chunk_elements;
+    h->has_pieces = h->e->settings.ranks.n > 1;
+    PS_TRY(ps_mem_alloc(n, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_MODEL]));
+    PS_TRY(ps_mem_alloc(n * MOMENTS, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_OPTIMIZER]));
+    PS_TRY(ps_mem_alloc(n, sizeof *h->names[0], &h->names[PS_CHECKPOINT_MODEL]));
+    PS_TRY(ps_mem_alloc(n * MOMENTS, sizeof *h->names[0], &h->names[PS_CHECKPOINT_OPTIMIZER]));
+    PS_TRY(ps_mem_alloc((size_t)p->n_params * MOMENTS + 1, sizeof *h->metadata, &h->metadata));
+    return ps_mem_alloc((size_t)p->n_params * MOMENTS * 2, sizeof *h->texts, &h->texts);
+}
+
+static void header_deinit(header *h)
+{
+    ps_mem_free(h->texts);
+    ps_mem_free(h->metadata);
+    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {
+        ps_mem_free(h->names[part]);
+        ps_mem_free(h->tensors[part]);
+    }
+}
+
+/* Array number i of a part, of parameter `name` or one of its moments: whole, or the piece when it is one. */
+static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const char *name, const ps_param *p,
+                            const ps_piece *piece)
+{
+    ps_safetensor *t = &h->tensors[part][i];
+    *t = (ps_safetensor){.name = h->names[part][i], .dtype = PS_SAFETENSORS_F32};
+    if (piece != NULL) {
+        t->n_dims = 1;
+        t->shape[0] = piece->n;
+        return ps_tensor_piece_name(name, piece->tensor_offset, piece->n, h->names[part][i]);
+    }
+    t->n_dims = p->n_dims;
+    for (int d = 0; d < p->n_dims; d++) t->shape[d] = p->shape[d];
+    snprintf(h->names[part][i], sizeof h->names[part][i], "%s", name);
+    return PS_OK;
+}
+
+static ps_status add_place(header *h, const ps_param *p, const ps_piece *piece)
+{
+    PS_TRY(set_tensor(h, PS_CHECKPOINT_MODEL, h->n, p->name, p, piece));
+    for (int moment = 0; moment < MOMENTS; moment++) {
+        char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
+        PS_TRY(ps_checkpoint_moment_name(p->name, moment, name));
+        PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, MOMENTS * h->n + moment, name, p, piece));
+    }
+    h->n++;
+    return PS_OK;
+}
+
+static ps_status add_piece(header *h, const ps_piece *piece)
+{
+    ps_checkpoint_files *f = h->files;
+    const ps_param *p = &h->e->program->params[piece->tensor];
+    const int32_t n_chunks = h->e->blueprint->layout->places[piece->tensor].n_chunks;
+    ps_checkpoint_slot *slots = f->slots + f->first_slot[piece->tensor];
+    if (h->has_pieces && n_chunks > 1) {
+        slots[piece->tensor_offset / f->chunk_elements] = (ps_checkpoint_slot){h->n, piece->tensor_offset};
+        return add_place(h, p, piece);
+    }
+    if (slots[0].place >= 0) return PS_OK; /* another chunk of the same tensor */
+    for (int32_t k = 0; k < n_chunks; k++) slots[k].place = h->n;
+    return add_place(h, p, NULL);
+}
+
+static ps_status list_tensors(header *h)
+{
+    const ps_blueprint *b = h->e->blueprint;
+    for (int32_t i = 0; i < b->n_ordered; i++) {
+        const int32_t c = b->adam_order[i];
+        for (int32_t k = b->first_piece[c]; k < b->first_piece[c + 1]; k++) PS_TRY(add_piece(h, &b->pieces[k]));
+    }
+    return PS_OK;
+}
+
+static ps_status add_shape(header *h, const char *name, const ps_param *p)
+{
+    ps_safetensors_metadata *m = &h->metadata[h->n_metadata];
+    char *key = h->texts[2 * (h->n_metadata - 1)], *value = h->texts[2 * (h->n_metadata - 1) + 1];
+    PS_TRY(ps_tensor_piece_key(name, key));
+    ps_tensor_piece_shape(p->n_dims, p->shape, value);
+    *m = (ps_safetensors_metadata){key, value};
+    h->n_metadata++;
+    return PS_OK;
+}
+
+/* "format" as torch's readers want it, and the shapes of the tensors of which the file has pieces. */
+static ps_status list_metadata(header *h, ps_checkpoint_part part)
+{
+    const ps_program *program = h->e->program;
+    const ps_checkpoint_files *f = h->files;
+    h->metadata[0] = (ps_safetensors_metadata){"format", "pt"};
+    h->n_metadata = 1;
+    for (int32_t t = 0; h->has_pieces && t < program->n_params; t++) {
+        const int32_t n_chunks = h->e->blueprint->layout->places[t].n_chunks;
+        bool has = false;
+        for (int32_t k = 0; k < n_chunks; k++) has |= n_chunks > 1 && f->slots[f->first_slot[t] + k].place >= 0;
+        if (!has) continue;
+        const ps_param *p = &program->params[t];
+        if (part == PS_CHECKPOINT_MODEL) PS_TRY(add_shape(h, p->name, p));
+        for (int moment = 0; moment < MOMENTS && part == PS_CHECKPOINT_OPTIMIZER; moment++) {
+            char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
+            PS_TRY(ps_checkpoint_moment_name(p->name, moment, name));
+            PS_TRY(add_shape(h, name, p));
+        }
+    }
+    return PS_OK;
+}
+
+static ps_status open_part(header *h, const char *folder, ps_checkpoint_part part)
+{
+    char name[PS_CHECKPOINT_FILE_NAME_MAX], *path = NULL;
+    const ps_ranks *ranks = &h->e->settings.ranks;
+    PS_TRY(list_metadata(h, part));
+    (void)ps_checkpoint_file_name(part, ranks->rank, ranks->n, name);
+    PS_TRY(ps_folder_join(folder, name, &path));
+    const ps_status st =
+        ps_safetensors_writer_open(path, h->tensors[part], part == PS_CHECKPOINT_MODEL ? h->n : MOMENTS * h->n,
+                                   h->metadata, h->n_metadata, &h->files->writers[part]);
+    ps_mem_free(path);
+    return st;
+}
+
+ps_status ps_checkpoint_files_open(ps_checkpoint_files *f, const ps_engine *e, const char *folder)
+{
+    *f = (ps_checkpoint_files){0};
+    header h = {.e = e, .files = f};
+    ps_status st;
+    PS_TRY_GOTO(header_init(&h));
+    PS_TRY_GOTO(list_tensors(&h));
+    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++)
+        PS_TRY_GOTO(open_part(&h, folder, (ps_checkpoint_part)part));
+out:
+    header_deinit(&h);
+    return st;
+}
+
+void ps_checkpoint_files_cancel(ps_checkpoint_files *f)
+{
+    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {
+        ps_safetensors_writer_cancel(f->writers[part]);
+        f->writers[part] = NULL;
+    }
+}
+
+void ps_checkpoint_files_close(ps_checkpoint_files *f)
+{
+    ps_checkpoint_files_cancel(f);
+    ps_mem_free(f->slots);
+    ps_mem_free(f->first_slot);
+    *f = (ps_checkpoint_files){0};
+}
+
+ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t place, int64_t offset, const void *data,
+                                  int64_t n_bytes)
+{
+    if (list == PS_LIST_MASTER)
+        return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_MODEL], place, offset, data, n_bytes);
+    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER], MOMENTS * place + (list == PS_LIST_VARIANCE),
+                                     offset, data, n_bytes);
+}
+
+ps_status ps_checkpoint_files_commit(ps_checkpoint_files *f, ps_checkpoint_file written[PS_CHECKPOINT_PART_COUNT])
+{
+    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {
+        PS_TRY(ps_safetensors_writer_xxh3(f->writers[part], &written[part].xxh3, &written[part].n_bytes));
+        ps_safetensors_writer *w = f->writers[part];
+        f->writers[part] = NULL;
+        PS_TRY(ps_safetensors_writer_commit(w));
+    }
+    return PS_OK;
+}

@@ -1,0 +1,43 @@
+/* checkpoint_files.h - the files of one rank while they are written: masters in one, Adam's moments in the other.
+ *
+ * A file has the tensors of the chunks that the rank owns, in the order in which updates first visit them, so that it is written
+ * from front to back: whole ones, and with several ranks pieces of those that lie in several chunks (tensor_piece.h).
+ * Threads: open first; then one thread at a time. ps_checkpoint_files_find from any. */
+#ifndef PS_CHECKPOINT_CHECKPOINT_FILES_H
+#define PS_CHECKPOINT_CHECKPOINT_FILES_H
+
+#include "checkpoint/checkpoint_state.h"
+#include "checkpoint/safetensors.h"
+#include "engine/engine.h"
+
+/* Where the elements of a tensor that lie in one of its chunks are stored. */
+typedef struct ps_checkpoint_slot {
+    int32_t place; /* number in the order of the files; -1: of another rank */
+    int64_t first; /* element of the tensor at which the place begins */
+} ps_checkpoint_slot;
+
+typedef struct ps_checkpoint_files {
+    ps_safetensors_writer *writers[PS_CHECKPOINT_PART_COUNT];
+    ps_checkpoint_slot *slots; /* by tensor and chunk: those of tensor t begin at first_slot[t] */
+    int32_t *first_slot;       /* [n_params] */
+    int64_t chunk_elements;
+} ps_checkpoint_files;
+
+/* Begin the files of e's rank in `folder`, which exists. Close also after a failure. */
+PS_NODISCARD ps_status ps_checkpoint_files_open(ps_checkpoint_files *f, const ps_engine *e, const char *folder);
+void ps_checkpoint_files_cancel(ps_checkpoint_files *f); /* removes what is not committed */
+void ps_checkpoint_files_close(ps_checkpoint_files *f);  /* and frees */
+
+static inline ps_checkpoint_slot ps_checkpoint_files_find(const ps_checkpoint_files *f, int32_t tensor, int64_t element)
+{
+    return f->slots[f->first_slot[tensor] + element / f->chunk_elements];
+}
+
+/* Bytes of `list` from `offset` of a place on; each byte once, in any order. */
+PS_NODISCARD ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t place, int64_t offset,
+                                               const void *data, int64_t n_bytes);
+/* All is there: sync, and give size and hash of each. */
+PS_NODISCARD ps_status ps_checkpoint_files_commit(ps_checkpoint_files *f,
+                                                  ps_checkpoint_file written[PS_CHECKPOINT_PART_COUNT]);
+
+#endif

@@ -1,0 +1,195 @@
+/* collective.c - all-gather, broadcast and reduce-scatter over messages between two ranks.
+ *
+ * All-gather: the owner of a part sends it to each other rank, which receives it in place. Reduce-scatter: each rank sends its version
+ * of a part to the owner, who adds them piece by piece in the order of ranks. Both send (p - 1) / p of the parts' bytes a rank
+ * when owners have equal shares. To and from all peers at once, in pieces, beginning with the next rank: so no rank is
+ * everybody's first.
+ *
+ * A broadcast would leave all sending to one rank. It goes down a chain, owner, owner + 1, ..., each rank passing on a piece as soon as it
+ * has it: the whole passes each link once.
+ *
+ * Pieces of a reduction arrive in the staging memory, PS_COMM_BUFFERS for each peer: one is added while the next arrives. */
+#include <string.h>
+
+#include "base/machine.h"
+#include "comm/comm_impl.h"
+#include "comm/sum.h"
+
+typedef struct collective {
+    ps_comm *c;
+    const ps_comm_transfer *t;
+    int32_t n_lanes;
+    int64_t piece_bytes;
+    /* a reduction's next sum */
+    ps_comm_lane sums; /* no messages: where in the own parts, and how many are done */
+} collective;
+
+/* The next piece of a lane: true unless there is none left. Skips what is not its owner's. */
+static bool lane_next(const collective *x, ps_comm_lane *l, char **piece, int64_t *bytes)
+{
+    const ps_comm_transfer *t = x->t;
+    while (l->part < t->n_parts) {
+        const ps_comm_part *p = &t->parts[l->part];
+        const int64_t left_bytes = p->owner == l->owner ? p->n * t->item_bytes - l->offset_bytes : 0;
+        if (left_bytes > 0) {
+            *piece = (char *)p->payload + l->offset_bytes;
+            *bytes = ps_min_i64(left_bytes, x->piece_bytes);
+            return true;
+        }
+        l->part++;
+        l->offset_bytes = 0;
+    }
+    return false;
+}
+
+static char *staging_of(const collective *x, const ps_comm_lane *l, int64_t i)
+{
+    const ps_comm *c = x->c;
+    const int64_t others = (l->peer - c->rank + c->size) % c->size - 1;
+    return c->staging + ((i % PS_COMM_BUFFERS) * (c->size - 1) + others) * x->piece_bytes;
+}
+
+static bool lane_begin_next(collective *x, ps_comm_lane *l, char *piece, int64_t bytes)
+{
+    ps_transport *t = &x->c->transport;
+    const int64_t slot = l->n_begun % PS_COMM_DEPTH;
+    ps_request *request = &l->request[slot];
+    if (!l->is_send && x->t->kind == PS_COMM_KIND_REDUCE) piece = staging_of(x, l, l->n_begun);
+    const bool is_begun = l->is_send ? t->ops->send_begin(t, l->peer, PS_CHANNEL_DATA, piece, bytes, request)
+                                     : t->ops->recv_begin(t, l->peer, PS_CHANNEL_DATA, piece, bytes, request);
+    if (!is_begun) return ps_comm_life_broken(x->c);
+    l->bytes[slot] = bytes;
+    l->offset_bytes += bytes;
+    l->n_begun++;
+    return true;
+}
+
+/* Ends messages that are done and begins others, up to number `limit`. False: it is over. */
+static bool lane_move(collective *x, ps_comm_lane *l, int64_t limit, bool *has_moved)
+{
+    ps_comm *c = x->c;
+    while (l->n_done < l->n_begun) {
+        const int64_t slot = l->n_done % PS_COMM_DEPTH;
+        bool is_done;
+        if (!c->transport.ops->test(&c->transport, &l->request[slot], &is_done)) return ps_comm_life_broken(c);
+        if (!is_done) break;
+        l->n_done++;
+        *has_moved = true;
+        if (!l->is_send)
+            c->peers[l->peer].heard_ns = ps_clock_ns();
+        else if (x->t->is_payload)
+            atomic_fetch_add(&c->sent_bytes, l->bytes[slot]);
+    }
+    char *piece;
+    int64_t bytes;
+    while (l->n_begun < ps_min_i64(limit, l->n_done + PS_COMM_DEPTH) && lane_next(x, l, &piece, &bytes)) {
+        if (!lane_begin_next(x, l, piece, bytes)) return false;
+        *has_moved = true;
+    }
+    return true;
+}
+
+static bool lane_is_done(const collective *x, ps_comm_lane *l)
+{
+    char *piece;
+    int64_t bytes;
+    return l->n_done == l->n_begun && !lane_next(x, l, &piece, &bytes);
+}
+
+static void lane_add(collective *x, int32_t peer, int32_t owner, bool is_send)
+{
+    x->c->lanes[x->n_lanes++] = (ps_comm_lane){.peer = peer, .owner = owner, .is_send = is_send};
+}
+
+/* The rank that a broadcast comes from. */
+static int32_t chain_owner(const ps_comm_transfer *t)
+{
+    for (int32_t i = 0; i < t->n_parts; i++)
+        if (t->parts[i].n > 0) return t->parts[i].owner;
+    return 0;
+}
+
+static void lanes_set_up(collective *x)
+{
+    const ps_comm *c = x->c;
+    const int32_t p = c->size, r = c->rank, next = (r + 1) % p, previous = (r + p - 1) % p;
+    if (x->t->kind == PS_COMM_KIND_BROADCAST) {
+        const int32_t owner = chain_owner(x->t);
+        if (r != owner) lane_add(x, previous, owner, false);
+        if (next != owner) lane_add(x, next, owner, true);
+        return;
+    }
+    for (int32_t k = 1; k < p; k++) {
+        const int32_t to = (r + k) % p, from = (r + p - k) % p;
+        const bool is_gather = x->t->kind == PS_COMM_KIND_GATHER;
+        lane_add(x, to, is_gather ? r : to, true);
+        lane_add(x, from, is_gather ? from : r, false);
+    }
+}
+
+/* How many messages of a lane may have begun: a chain passes on what it has, a reduction has so much staging memory. */
+static int64_t lane_limit(const collective *x, const ps_comm_lane *l)
+{
+    const ps_comm_lane *first = &x->c->lanes[0];
+    if (x->t->kind == PS_COMM_KIND_BROADCAST && l->is_send && !first->is_send) return first->n_done;
+    if (x->t->kind == PS_COMM_KIND_REDUCE && !l->is_send) return x->sums.n_done + PS_COMM_BUFFERS;
+    return INT64_MAX;
+}
+
+/* Adds the pieces that all have arrived. */
+static bool sum_move(collective *x)
+{
+    ps_comm *c = x->c;
+    bool has_moved = false;
+    char *piece;
+    int64_t bytes;
+    while (lane_next(x, &x->sums, &piece, &bytes)) {
+        for (int32_t i = 0; i < x->n_lanes; i++) {
+            const ps_comm_lane *l = &c->lanes[i];
+            if (l->is_send) continue;
+            if (l->n_done <= x->sums.n_done) return has_moved;
+            c->values[l->peer] = staging_of(x, l, x->sums.n_done);
+        }
+        c->values[c->rank] = piece;
+        ps_comm_sum(x->t->dtype, c->values, c->size, bytes / x->t->item_bytes, piece);
+        x->sums.offset_bytes += bytes;
+        x->sums.n_done++;
+        has_moved = true;
+    }
+    return has_moved;
+}
+
+/* A reduction's pieces are as many as fit the staging memory, whole elements and cache lines. */
+static int64_t piece_bytes_of(const ps_comm *c, ps_comm_kind kind)
+{
+    if (kind != PS_COMM_KIND_REDUCE) return c->message_bytes;
+    const int64_t share_bytes = c->staging_bytes / (PS_COMM_BUFFERS * (c->size - 1));
+    const int64_t bytes = ps_min_i64(c->message_bytes, share_bytes);
+    return bytes >= 64 ? bytes / 64 * 64 : 4;
+}
+
+bool ps_comm_collective_run(ps_comm *c, const ps_comm_transfer *t)
+{
+    collective x = {.c = c, .t = t, .piece_bytes = piece_bytes_of(c, t->kind), .sums.owner = c->rank};
+    c->current = t;
+    c->moved_ns = ps_clock_ns();
+    lanes_set_up(&x);
+    for (bool all_done = false; !all_done;) {
+        bool has_moved = false;
+        all_done = true;
+        for (int32_t i = 0; i < x.n_lanes; i++) {
+            ps_comm_lane *l = &c->lanes[i];
+            if (!lane_move(&x, l, lane_limit(&x, l), &has_moved)) return false;
+            all_done = all_done && lane_is_done(&x, l);
+        }
+        if (t->kind == PS_COMM_KIND_REDUCE) {
+            has_moved = sum_move(&x) || has_moved;
+            char *piece;
+            int64_t bytes;
+            all_done = all_done && !lane_next(&x, &x.sums, &piece, &bytes);
+        }
+        if (!ps_comm_worker_turn(c, has_moved)) return false;
+    }
+    c->current = NULL;
+    return true;
+}

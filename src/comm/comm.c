@@ -1,0 +1,414 @@
+/* comm.c - the callers' side: opens, queues transfers for the worker, waits for it. */
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/machine.h"
+#include "base/mem.h"
+#include "comm/comm_impl.h"
+#include "comm/transport_thread.h"
+
+/* ---- waiting ---- */
+
+/* How long the worker may be away in the transport, beyond the time in which ranks must be heard of. */
+#define STUCK_NS ((int64_t)5000000000)
+
+typedef struct waiting {
+    int64_t n_looks, still_ns;
+} waiting;
+
+/* Waits for the worker's next word; the lock is held. A worker that no longer looks after the ranks is held for lost itself: its
+ * time counts only while the caller runs too. */
+static void comm_await(ps_comm *c, waiting *w)
+{
+    static const int64_t slice_s = 1;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += slice_s;
+    if (pthread_cond_timedwait(&c->has_progress, &c->lock, &until) == 0) return;
+    const int64_t n_looks = atomic_load(&c->n_looks);
+    w->still_ns = n_looks == w->n_looks ? w->still_ns + slice_s * 1000000000 : 0;
+    w->n_looks = n_looks;
+    if (c->state == PS_COMM_OPENING || w->still_ns <= c->timeout_ns + STUCK_NS) return;
+    c->is_stuck = true;
+    if (atomic_load(&c->failed_rank) >= 0) return;
+    snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s has not returned for %g s", c->rank,
+             ps_comm_host(c, c->rank), c->transport.name, (double)w->still_ns * 1e-9);
+    atomic_store(&c->failed_rank, c->rank);
+}
+
+static ps_status comm_check(const ps_comm *c)
+{
+    return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(PS_ECOMM, "%s", c->failure);
+}
+
+ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket)
+{
+    const int64_t begin_ns = ps_clock_ns();
+    if (!ps_comm_is_done(c, ticket)) {
+        waiting w = {0};
+        pthread_mutex_lock(&c->lock);
+        PS_ASSERT(ticket <= c->issued);
+        while (atomic_load(&c->done) < ticket && atomic_load(&c->failed_rank) < 0) comm_await(c, &w);
+        pthread_mutex_unlock(&c->lock);
+        atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
+    }
+    return comm_check(c);
+}
+
+bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket)
+{
+    return atomic_load(&c->done) >= ticket || atomic_load(&c->failed_rank) >= 0;
+}
+
+/* ---- open and close ---- */
+
+static ps_status comm_create(const ps_comm_options *o, int32_t n_ranks, ps_comm **out)
+{
+    static const double timeout_max_s = 1e6;
+    *out = NULL;
+    if (!(o->timeout_s > 0)) return PS_FAIL(PS_EINVAL, "a rank's time-out of %g s must be > 0", o->timeout_s);
+    if (o->staging_bytes < 4096 * (int64_t)n_ranks)
+        return PS_FAIL(PS_EINVAL, "%lld bytes of staging memory: %d ranks need at least %lld",
+                       (long long)o->staging_bytes, n_ranks, 4096 * (long long)n_ranks);
+    ps_comm *c = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *c, &c));
+    c->size = 1;
+    c->timeout_ns = (int64_t)((o->timeout_s < timeout_max_s ? o->timeout_s : timeout_max_s) * 1e9);
+    c->life_ns = ps_min_i64(2000000000, c->timeout_ns / 5);
+    c->staging_bytes = o->staging_bytes;
+    c->message_bytes = PS_COMM_MESSAGE_BYTES;
+    c->open_status = PS_ECOMM;
+    atomic_init(&c->failed_rank, -1);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->has_work, &clock);
+    pthread_cond_init(&c->has_progress, &clock);
+    pthread_condattr_destroy(&clock);
+    *out = c;
+    return PS_OK;
+}
+
+static void comm_destroy(ps_comm *c)
+{
+    for (ps_comm_transfer *t = c->first, *next; t != NULL; t = next) {
+        next = t->next;
+        ps_mem_free(t);
+    }
+    pthread_cond_destroy(&c->has_work);
+    pthread_cond_destroy(&c->has_progress);
+    pthread_mutex_destroy(&c->lock);
+    ps_mem_free(c->values);
+    ps_mem_free(c->lanes);
+    ps_mem_free(c->peers);
+    ps_mem_free(c->staging);
+    ps_mem_free(c->hello);
+    ps_mem_free(c);
+}
+
+/* Until the worker has met the others, or failed to. */
+static ps_status comm_await_open(ps_comm *c)
+{
+    waiting w = {0};
+    pthread_mutex_lock(&c->lock);
+    while (c->state == PS_COMM_OPENING) comm_await(c, &w);
+    const ps_status st = c->open_status;
+    pthread_mutex_unlock(&c->lock);
+    return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(st, "%s", c->failure);
+}
+
+static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
+{
+    PS_TRY(comm_create(o, 1, out));
+    ps_comm *c = *out;
+    const ps_status st = ps_mem_alloc(1, sizeof *c->hello, &c->hello);
+    if (st != PS_OK) {
+        comm_destroy(c);
+        *out = NULL;
+        return st;
+    }
+    snprintf(c->transport.name, sizeof c->transport.name, "single");
+    if (gethostname(c->hello->host, sizeof c->hello->host - 1) != 0)
+        snprintf(c->hello->host, sizeof c->hello->host, "unknown");
+    c->local_size = 1;
+    return PS_OK;
+}
+
+ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out)
+{
+    if (o->backend == PS_COMM_MPI) {
+        *out = NULL;
+        return PS_FAIL(PS_ENOSYS, "no MPI");
+    }
+    return comm_open_single(o, out);
+}
+
+ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out)
+{
+    ps_thread_hub *hub = NULL;
+    ps_status st;
+    for (int32_t r = 0; r < n; r++) out[r] = NULL;
+    PS_TRY_GOTO(ps_thread_hub_create(n, &hub));
+    for (int32_t r = 0; r < n; r++) {
+        PS_TRY_GOTO(comm_create(o, n, &out[r]));
+        PS_TRY_GOTO(ps_thread_hub_attach(hub, r, &out[r]->transport));
+    }
+    for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(ps_comm_worker_start(out[r]));
+    for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(comm_await_open(out[r]));
+out:
+    ps_thread_hub_release(hub);
+    if (st == PS_OK) return PS_OK;
+    for (int32_t r = 0; r < n && out[r] != NULL; r++) ps_comm_vanish(out[r]);
+    for (int32_t r = 0; r < n && out[r] != NULL; r++) {
+        ps_comm_close(out[r]);
+        out[r] = NULL;
+    }
+    return st;
+}
+
+void ps_comm_close(ps_comm *c)
+{
+    if (c == NULL) return;
+    if (c->has_worker) {
+        waiting w = {0};
+        pthread_mutex_lock(&c->lock);
+        c->wants_close = true;
+        pthread_cond_signal(&c->has_work);
+        while (c->state != PS_COMM_ENDED && !c->is_stuck) comm_await(c, &w);
+        const bool is_stuck = c->state != PS_COMM_ENDED;
+        pthread_mutex_unlock(&c->lock);
+        if (is_stuck) { /* it may still come back to what it uses, so that stays */
+            pthread_detach(c->worker);
+            return;
+        }
+        pthread_join(c->worker, NULL);
+    } else if (c->transport.self != NULL) {
+        c->transport.ops->close(&c->transport, false);
+    }
+    comm_destroy(c);
+}
+
+/* ---- transfers ---- */
+
+/* Hands the transfer, of which it becomes the owner, to the worker. */
+static ps_comm_ticket comm_queue(ps_comm *c, ps_comm_transfer *t)
+{
+    pthread_mutex_lock(&c->lock);
+    const ps_comm_ticket ticket = ++c->issued;
+    t->ticket = ticket;
+    if (c->last != NULL)
+        c->last->next = t;
+    else
+        c->first = t;
+    c->last = t;
+    pthread_cond_signal(&c->has_work);
+    pthread_mutex_unlock(&c->lock);
+    return ticket;
+}
+
+/* All ranks must come to the same result: it depends on nothing but the parts. */
+static bool parts_have_one_owner(const ps_comm_part *parts, int32_t n_parts)
+{
+    int32_t owner = -1;
+    for (int32_t i = 0; i < n_parts; i++) {
+        if (parts[i].n == 0) continue;
+        if (owner >= 0 && owner != parts[i].owner) return false;
+        owner = parts[i].owner;
+    }
+    return true;
+}
+
+static ps_status comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts, ps_comm_ticket *ticket)
+{
+    *ticket = 0;
+    PS_TRY(comm_check(c));
+    if (c->size == 1) {
+        if (head->is_payload) atomic_fetch_add(&c->n_transfers, 1);
+        return PS_OK;
+    }
+    const size_t parts_bytes = (size_t)head->n_parts * sizeof parts[0];
+    ps_comm_transfer *t = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *t + parts_bytes, &t));
+    *t = *head;
+    if (parts_bytes > 0) memcpy(t->parts, parts, parts_bytes);
+    for (int32_t i = 0; i < t->n_parts; i++)
+        PS_ASSERT(parts[i].n >= 0 && parts[i].owner >= 0 && parts[i].owner < c->size);
+    *ticket = comm_queue(c, t);
+    return PS_OK;
+}
+
+ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
+                                   const char *what, ps_comm_ticket *ticket)
+{
+    const bool is_broadcast = parts_have_one_owner(parts, n_parts);
+    const ps_comm_transfer head = {.kind = is_broadcast ? PS_COMM_KIND_BROADCAST : PS_COMM_KIND_GATHER,
+                                   .item_bytes = (int64_t)ps_dtype_bytes(dtype),
+                                   .is_payload = true,
+                                   .name = is_broadcast ? "broadcast" : "all-gather",
+                                   .what = what,
+                                   .n_parts = n_parts};
+    return comm_begin(c, &head, parts, ticket);
+}
+
+ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
+                                       const char *what, ps_comm_ticket *ticket)
+{
+    const ps_comm_transfer head = {.kind = PS_COMM_KIND_REDUCE,
+                                   .dtype = dtype,
+                                   .item_bytes = (int64_t)ps_dtype_bytes(dtype),
+                                   .is_payload = true,
+                                   .name = parts_have_one_owner(parts, n_parts) ? "reduction" : "reduce-scatter",
+                                   .what = what,
+                                   .n_parts = n_parts};
+    return comm_begin(c, &head, parts, ticket);
+}
+
+/* ---- small things ---- */
+
+/* all[r * bytes], with this rank's in place. */
+static ps_status comm_gather_small(ps_comm *c, char *all, int64_t bytes, const char *name)
+{
+    ps_comm_part *parts = NULL;
+    ps_comm_ticket ticket;
+    PS_TRY(ps_mem_alloc((size_t)c->size, sizeof *parts, &parts));
+    for (int32_t r = 0; r < c->size; r++) parts[r] = (ps_comm_part){.payload = all + r * bytes, .n = bytes, .owner = r};
+    const ps_comm_transfer head = {.kind = PS_COMM_KIND_GATHER, .item_bytes = 1, .name = name, .n_parts = c->size};
+    const ps_status st = comm_begin(c, &head, parts, &ticket);
+    ps_mem_free(parts);
+    return st != PS_OK ? st : ps_comm_wait(c, ticket);
+}
+
+ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all)
+{
+    if (bytes > 0) memmove((char *)all + c->rank * bytes, mine, (size_t)bytes);
+    return comm_gather_small(c, all, bytes, "all-gather");
+}
+
+ps_status ps_comm_barrier(ps_comm *c)
+{
+    char *all = NULL;
+    PS_TRY(ps_mem_alloc((size_t)c->size, 1, &all));
+    const ps_status st = comm_gather_small(c, all, 1, "barrier");
+    ps_mem_free(all);
+    return st;
+}
+
+ps_status ps_comm_broadcast(ps_comm *c, void *data, int64_t bytes, int32_t root)
+{
+    const ps_comm_part part = {.payload = data, .n = bytes, .owner = root};
+    const ps_comm_transfer head = {.kind = PS_COMM_KIND_BROADCAST, .item_bytes = 1, .name = "broadcast", .n_parts = 1};
+    ps_comm_ticket ticket;
+    PS_TRY(comm_begin(c, &head, &part, &ticket));
+    return ps_comm_wait(c, ticket);
+}
+
+static double op_apply(ps_comm_op op, double a, double b)
+{
+    switch (op) {
+    case PS_COMM_MIN: return b < a || b != b ? b : a;
+    case PS_COMM_MAX: return b > a || b != b ? b : a;
+    case PS_COMM_SUM: break;
+    }
+    return a + b;
+}
+
+ps_status ps_comm_all_reduce(ps_comm *c, double *values, int64_t n, ps_comm_op op)
+{
+    double *all = NULL;
+    const int64_t bytes = n * (int64_t)sizeof *all;
+    PS_TRY(ps_mem_alloc((size_t)(c->size * n), sizeof *all, &all));
+    if (n > 0) memcpy(all + c->rank * n, values, (size_t)bytes);
+    const ps_status st = comm_gather_small(c, (char *)all, bytes, "all-reduce");
+    for (int64_t i = 0; st == PS_OK && i < n; i++) {
+        values[i] = all[i];
+        for (int32_t r = 1; r < c->size; r++) values[i] = op_apply(op, values[i], all[r * n + i]);
+    }
+    ps_mem_free(all);
+    return st;
+}
+
+/* ---- failure ---- */
+
+void ps_comm_fail(ps_comm *c, const char *text)
+{
+    if (atomic_load(&c->failed_rank) >= 0) return;
+    pthread_mutex_lock(&c->lock);
+    if (!c->has_worker) {
+        snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s", c->rank, ps_comm_host(c, c->rank), text);
+        atomic_store(&c->failed_rank, c->rank);
+    } else {
+        waiting w = {0};
+        snprintf(c->own_text, sizeof c->own_text, "%s", text);
+        atomic_store(&c->wants_failure, true);
+        pthread_cond_signal(&c->has_work);
+        while (atomic_load(&c->failed_rank) < 0) comm_await(c, &w);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+int32_t ps_comm_failed_rank(const ps_comm *c)
+{
+    return atomic_load(&c->failed_rank);
+}
+
+void ps_comm_vanish(ps_comm *c)
+{
+    if (!c->has_worker) return;
+    waiting w = {0};
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->wants_vanish, true);
+    pthread_cond_signal(&c->has_work);
+    while (atomic_load(&c->failed_rank) < 0) comm_await(c, &w);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void ps_comm_set_message_bytes(ps_comm *c, int64_t bytes)
+{
+    c->message_bytes = bytes;
+}
+
+/* ---- what it is ---- */
+
+int32_t ps_comm_rank(const ps_comm *c)
+{
+    return c->rank;
+}
+
+int32_t ps_comm_size(const ps_comm *c)
+{
+    return c->size;
+}
+
+int32_t ps_comm_local_rank(const ps_comm *c)
+{
+    return c->local_rank;
+}
+
+int32_t ps_comm_local_size(const ps_comm *c)
+{
+    return c->local_size;
+}
+
+const char *ps_comm_host(const ps_comm *c, int32_t rank)
+{
+    PS_ASSERT(rank >= 0 && rank < c->size);
+    return c->hello[rank].host[0] != '\0' ? c->hello[rank].host : "unknown host";
+}
+
+const char *ps_comm_describe(const ps_comm *c)
+{
+    return c->transport.name;
+}
+
+ps_comm_stats ps_comm_get_stats(const ps_comm *c)
+{
+    return (ps_comm_stats){.sent_bytes = atomic_load(&c->sent_bytes),
+                           .n_transfers = atomic_load(&c->n_transfers),
+                           .busy_ns = atomic_load(&c->busy_ns),
+                           .wait_ns = atomic_load(&c->wait_ns)};
+}

@@ -1,0 +1,154 @@
+/* comm_impl.h - the communicator inside: what the callers' thread and the worker share, and what is the worker's alone.
+ *
+ *     caller                          worker (the only one to call the transport)
+ *     begin_*: queue a transfer  -->  runs the transfers in order, one at a time (collective.c)
+ *     wait                       <--  done, or failure
+ *     fail, close                -->  watches over the ranks beside it (life.c)
+ *
+ * Every rank tells every other that it lives, each life_ns. The worker's end is one of three: `failed` (a failure here or
+ * elsewhere; notices were sent), `closed` (in order), or `vanished` (without a word, for tests). In each the transport is closed
+ * before callers hear of it, so that no buffer of theirs is touched any more. */
+#ifndef PS_COMM_COMM_IMPL_H
+#define PS_COMM_COMM_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+#include "comm/comm.h"
+#include "comm/transport.h"
+
+enum {
+    PS_COMM_DEPTH = 4,     /* messages under way to, and from, a peer */
+    PS_COMM_BUFFERS = 2,   /* of those of a reduce-scatter: one is added while the other arrives */
+    PS_COMM_HOST_MAX = 64, /* of a host's name, with the terminator */
+};
+
+/* Usual size of a message of data. Large enough for any network's full speed, small enough that a slow one delivers several
+ * within the time in which ranks must be heard of. */
+#define PS_COMM_MESSAGE_BYTES (512 * PS_KIB)
+
+typedef enum ps_comm_kind {
+    PS_COMM_KIND_GATHER,    /* all parts to all */
+    PS_COMM_KIND_BROADCAST, /* the same, and only one rank has anything to tell */
+    PS_COMM_KIND_REDUCE,    /* sums to the owners */
+} ps_comm_kind;
+
+typedef struct ps_comm_transfer {
+    struct ps_comm_transfer *next;
+    ps_comm_ticket ticket;
+    ps_comm_kind kind;
+    ps_dtype dtype;     /* of a reduction */
+    int64_t item_bytes; /* n of the parts counts these */
+    bool is_payload;    /* counted in the statistics */
+    const char *name;   /* "all-gather" */
+    const char *what;   /* of the caller; NULL: nothing to add */
+    int32_t n_parts;
+    ps_comm_part parts[];
+} ps_comm_transfer;
+
+/* Messages of one direction to or from a peer during a transfer: all parts of `owner`, in order, cut into pieces. */
+typedef struct ps_comm_lane {
+    int32_t peer, owner;
+    bool is_send;
+    int32_t part; /* of the next message, and where in it */
+    int64_t offset_bytes;
+    int64_t n_begun, n_done;
+    ps_request request[PS_COMM_DEPTH]; /* of messages n_done .. n_begun - 1, at their number modulo the depth */
+    int64_t bytes[PS_COMM_DEPTH];
+} ps_comm_lane;
+
+typedef enum ps_comm_word { PS_COMM_LIVES, PS_COMM_LEAVES, PS_COMM_FAILED, PS_COMM_LOST } ps_comm_word;
+
+/* What goes over the control channel. */
+typedef struct ps_comm_notice {
+    int32_t word;    /* ps_comm_word */
+    int32_t rank;    /* FAILED, LOST: which */
+    int64_t n_calls; /* LEAVES: transfers that the sender took part in */
+    char text[496];  /* FAILED: the reason */
+} ps_comm_notice;
+
+typedef struct ps_comm_peer {
+    int64_t heard_ns;
+    int64_t n_calls; /* it left after these; -1: it is there */
+    bool is_receiving, is_sending, is_told;
+    ps_request receiving, sending;
+    ps_comm_notice in, out;
+} ps_comm_peer;
+
+typedef enum ps_comm_state { PS_COMM_OPENING, PS_COMM_OPEN, PS_COMM_ENDED } ps_comm_state;
+
+/* What ranks exchange when they meet. */
+typedef struct ps_comm_hello {
+    char host[PS_COMM_HOST_MAX];
+    int64_t staging_bytes;
+} ps_comm_hello;
+
+struct ps_comm {
+    ps_transport transport; /* the worker's */
+    int32_t rank, size, local_rank, local_size;
+    int64_t timeout_ns, life_ns; /* life_ns: between signs of life, at most */
+    int64_t staging_bytes;       /* the least that any rank has */
+    int64_t message_bytes;       /* before the first transfer, and on all ranks, tests may change it */
+    ps_comm_hello *hello;        /* [size] */
+    char *staging;
+    bool has_worker;
+    pthread_t worker;
+
+    pthread_mutex_t lock;
+    pthread_cond_t has_work, has_progress;
+    /* under the lock */
+    ps_comm_state state;
+    ps_comm_transfer *first, *last;
+    ps_comm_ticket issued;
+    bool wants_close;
+    bool is_stuck; /* the worker does not come back from the transport */
+    ps_status open_status;
+    char failure[640]; /* once failed_rank is set: constant */
+    char own_text[496];
+    /* read by anyone */
+    atomic_int failed_rank; /* -1: none */
+    atomic_bool wants_failure, wants_vanish;
+    atomic_llong done; /* ticket */
+    atomic_llong n_looks;
+    atomic_llong sent_bytes, n_transfers, busy_ns, wait_ns;
+
+    /* the worker's alone */
+    const ps_comm_transfer *current;
+    ps_comm_peer *peers; /* [size]; the own one is not used */
+    ps_comm_lane *lanes; /* [2 (size - 1)] */
+    const void **values; /* [size] */
+    int64_t looked_ns, told_ns, moved_ns;
+};
+
+/* ---- comm_worker.c ---- */
+
+/* Starts it; it opens the transport, meets the others and sets state. */
+PS_NODISCARD ps_status ps_comm_worker_start(ps_comm *c);
+/* One round of waiting for messages: looks after the ranks, and rests if nothing moved. False: it is over. */
+bool ps_comm_worker_turn(ps_comm *c, bool has_moved);
+
+/* ---- life.c ---- */
+
+void ps_comm_life_begin(ps_comm *c);
+/* Hears and tells who lives; notices who does not, and failures. False: it is over. */
+bool ps_comm_life_look(ps_comm *c);
+/* Says goodbye to all and waits for theirs. False: it is over. */
+bool ps_comm_life_leave(ps_comm *c);
+/* This rank cannot go on: tells the others. Always false. */
+bool ps_comm_life_fail(ps_comm *c, const char *reason);
+/* The transport failed: its error becomes this rank's failure. Always false. */
+bool ps_comm_life_broken(ps_comm *c);
+
+/* ---- collective.c ---- */
+
+/* Carries out a transfer. False: it is over. */
+bool ps_comm_collective_run(ps_comm *c, const ps_comm_transfer *t);
+
+/* ---- for tests ---- */
+
+/* The rank is gone without a word, as if its process had been killed. To be closed then. */
+void ps_comm_vanish(ps_comm *c);
+void ps_comm_set_message_bytes(ps_comm *c, int64_t bytes);
+
+#endif

@@ -1,0 +1,177 @@
+/* comm_worker.c - the thread that moves messages. It polls, because a transport has no other way; between looks it rests, the longer
+ * the less there is to do, so that those who compute have the processors. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/machine.h"
+#include "base/mem.h"
+#include "comm/comm_impl.h"
+#include "device/worker.h"
+
+#define IDLE_NS ((int64_t)10000000) /* between looks at the other ranks when no transfer is under way */
+
+/* A message takes some 50 us; who slept between its pieces would double that. After it, rests are a share of the time waited. */
+static int64_t rest_ns(int64_t idle_ns)
+{
+    static const int64_t eager_ns = 50000, short_ns = 20000, usual_ns = 200000, long_ns = 5000000;
+    if (idle_ns < eager_ns) return 0;
+    const int64_t cap_ns = ps_max_i64(usual_ns, ps_min_i64(idle_ns / 64, long_ns));
+    return ps_min_i64(ps_max_i64(short_ns, idle_ns / 8), cap_ns);
+}
+
+bool ps_comm_worker_turn(ps_comm *c, bool has_moved)
+{
+    if (!ps_comm_life_look(c)) return false;
+    const int64_t now_ns = ps_clock_ns();
+    if (has_moved) {
+        c->moved_ns = now_ns;
+        return true;
+    }
+    const int64_t pause_ns = rest_ns(now_ns - c->moved_ns);
+    if (pause_ns == 0)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+    return true;
+}
+
+static ps_status worker_alloc(ps_comm *c)
+{
+    const size_t p = (size_t)c->size;
+    PS_TRY(ps_mem_alloc(p, sizeof *c->peers, &c->peers));
+    PS_TRY(ps_mem_alloc(p, sizeof *c->hello, &c->hello));
+    PS_TRY(ps_mem_alloc(2 * p, sizeof *c->lanes, &c->lanes));
+    return ps_mem_alloc(p, sizeof *c->values, &c->values);
+}
+
+static bool worker_meet(ps_comm *c)
+{
+    ps_comm_hello *mine = &c->hello[c->rank];
+    if (gethostname(mine->host, sizeof mine->host - 1) != 0) snprintf(mine->host, sizeof mine->host, "unknown");
+    mine->staging_bytes = c->staging_bytes;
+    ps_comm_transfer *t = NULL;
+    if (ps_mem_alloc(1, sizeof *t + (size_t)c->size * sizeof t->parts[0], &t) != PS_OK)
+        return ps_comm_life_fail(c, ps_last_error());
+    t->item_bytes = 1;
+    t->name = "meeting";
+    t->what = "all ranks";
+    t->n_parts = c->size;
+    for (int32_t r = 0; r < c->size; r++)
+        t->parts[r] = (ps_comm_part){.payload = &c->hello[r], .n = sizeof c->hello[r], .owner = r};
+    const bool is_met = ps_comm_collective_run(c, t);
+    ps_mem_free(t);
+    if (!is_met) return false;
+    for (int32_t r = 0; r < c->size; r++) {
+        ps_comm_hello *h = &c->hello[r];
+        h->host[sizeof h->host - 1] = '\0';
+        c->staging_bytes = ps_min_i64(c->staging_bytes, h->staging_bytes);
+        if (strcmp(h->host, mine->host) != 0) continue;
+        c->local_rank += r < c->rank;
+        c->local_size++;
+    }
+    if (ps_mem_alloc((size_t)c->staging_bytes, 1, &c->staging) != PS_OK) return ps_comm_life_fail(c, ps_last_error());
+    return true;
+}
+
+/* Before ranks have met there is nobody to be told of a failure. */
+static bool worker_cannot_open(ps_comm *c, ps_status st, const char *text)
+{
+    pthread_mutex_lock(&c->lock);
+    c->open_status = st;
+    snprintf(c->failure, sizeof c->failure, "%s", text);
+    atomic_store(&c->failed_rank, c->rank);
+    pthread_mutex_unlock(&c->lock);
+    return false;
+}
+
+static bool worker_open(ps_comm *c)
+{
+    ps_transport *t = &c->transport;
+    if (!t->ops->open(t)) return worker_cannot_open(c, PS_ECOMM, t->error);
+    c->rank = t->rank;
+    c->size = t->size;
+    const ps_status st = worker_alloc(c);
+    if (st != PS_OK) {
+        t->ops->close(t, false);
+        return worker_cannot_open(c, st, ps_last_error());
+    }
+    ps_comm_life_begin(c);
+    return worker_meet(c);
+}
+
+static void worker_set_state(ps_comm *c, ps_comm_state state)
+{
+    pthread_mutex_lock(&c->lock);
+    c->state = state;
+    pthread_cond_broadcast(&c->has_progress);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* The next transfer; NULL: the caller closes. False: it is over. */
+static bool worker_next(ps_comm *c, ps_comm_transfer **out)
+{
+    bool goes_on = true;
+    pthread_mutex_lock(&c->lock);
+    while (goes_on && c->first == NULL && !c->wants_close) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        const int64_t ns = until.tv_nsec + IDLE_NS;
+        until = (struct timespec){.tv_sec = until.tv_sec + ns / 1000000000, .tv_nsec = ns % 1000000000};
+        pthread_cond_timedwait(&c->has_work, &c->lock, &until);
+        pthread_mutex_unlock(&c->lock);
+        goes_on = ps_comm_life_look(c);
+        pthread_mutex_lock(&c->lock);
+    }
+    *out = c->first;
+    pthread_mutex_unlock(&c->lock);
+    return goes_on;
+}
+
+static void worker_finish(ps_comm *c, ps_comm_transfer *t)
+{
+    pthread_mutex_lock(&c->lock);
+    c->first = t->next;
+    if (c->first == NULL) c->last = NULL;
+    atomic_store(&c->done, t->ticket);
+    pthread_cond_broadcast(&c->has_progress);
+    pthread_mutex_unlock(&c->lock);
+    ps_mem_free(t);
+}
+
+static bool worker_run(ps_comm *c)
+{
+    ps_comm_transfer *t;
+    while (worker_next(c, &t)) {
+        if (t == NULL) return ps_comm_life_leave(c);
+        const int64_t begin_ns = ps_clock_ns();
+        if (!ps_comm_collective_run(c, t)) return false;
+        if (t->is_payload) {
+            atomic_fetch_add(&c->n_transfers, 1);
+            atomic_fetch_add(&c->busy_ns, ps_clock_ns() - begin_ns);
+        }
+        worker_finish(c, t);
+    }
+    return false;
+}
+
+static void *worker_main(void *arg)
+{
+    ps_comm *c = arg;
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* a rest of 20 us shall not be one of 70 */
+    if (worker_open(c)) {
+        worker_set_state(c, PS_COMM_OPEN);
+        if (worker_run(c)) c->transport.ops->close(&c->transport, true);
+    }
+    worker_set_state(c, PS_COMM_ENDED);
+    return NULL;
+}
+
+ps_status ps_comm_worker_start(ps_comm *c)
+{
+    PS_TRY(ps_worker_start("ps-comm", worker_main, c, &c->worker));
+    c->has_worker = true;
+    return PS_OK;
+}

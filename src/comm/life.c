@@ -1,0 +1,246 @@
+/* life.c - who is there. Every rank tells every other that it lives, and listens; what is said on the control channel is fixed in
+ * size, so one receive is always waiting for it.
+ *
+ * A rank that was not running itself (stopped, or a machine that slept) may not call the others silent: their clocks
+ * stand while nobody listens. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/machine.h"
+#include "comm/comm_impl.h"
+
+#define TEXT_MAX 640                    /* of c->failure */
+#define LOOK_NS ((int64_t)1000000)      /* how often at most */
+#define NOTICE_NS ((int64_t)1000000000) /* how long notices of a failure may take */
+
+static ps_comm_peer *peer_of(ps_comm *c, int32_t rank)
+{
+    return &c->peers[rank];
+}
+
+/* From here on nothing more is done than to tell callers. Always false. */
+static bool life_end(ps_comm *c, int32_t rank, const char *text)
+{
+    c->transport.ops->close(&c->transport, false);
+    pthread_mutex_lock(&c->lock);
+    if (atomic_load(&c->failed_rank) < 0) { /* a caller may have given this thread up */
+        snprintf(c->failure, sizeof c->failure, "%s", text);
+        atomic_store(&c->failed_rank, rank);
+    }
+    pthread_cond_broadcast(&c->has_progress);
+    pthread_mutex_unlock(&c->lock);
+    return false;
+}
+
+/* ", while waiting for the all-gather of group 7", or nothing. */
+static void life_add_wait(const ps_comm *c, char *text, size_t text_bytes)
+{
+    const ps_comm_transfer *t = c->current;
+    const size_t length = strlen(text);
+    if (t != NULL)
+        snprintf(text + length, text_bytes - length, ", while waiting for the %s%s%s", t->name,
+                 t->what != NULL ? " of " : "", t->what != NULL ? t->what : "");
+}
+
+/* The last word to the others. A lost rank is not told; the transport is moved on a little after the last
+ * message was accepted, because some only put it in a buffer. */
+static void life_tell_failure(ps_comm *c, ps_comm_word word, int32_t rank, const char *text)
+{
+    static const int64_t linger_ns = 20000000;
+    ps_transport *t = &c->transport;
+    ps_comm_notice notice = {.word = (int32_t)word, .rank = rank};
+    snprintf(notice.text, sizeof notice.text, "%s", text);
+    const int64_t begin_ns = ps_clock_ns();
+    int64_t accepted_ns = 0;
+    for (int32_t r = 0; r < c->size; r++) c->peers[r].is_told = r == c->rank || (r == rank && word == PS_COMM_LOST);
+    for (;;) {
+        bool all_told = true;
+        for (int32_t k = 1; k < c->size; k++) {
+            ps_comm_peer *p = peer_of(c, (c->rank + k) % c->size);
+            bool is_sent = true, is_heard = true;
+            if (p->is_sending && !t->ops->test(t, &p->sending, &is_sent)) return;
+            p->is_sending = !is_sent;
+            if (p->is_receiving && !t->ops->test(t, &p->receiving, &is_heard)) return;
+            p->is_receiving = !is_heard;
+            if (is_sent && !p->is_told) {
+                p->out = notice;
+                p->is_told = true;
+                if (!t->ops->send_begin(t, (c->rank + k) % c->size, PS_CHANNEL_CONTROL, &p->out, sizeof p->out,
+                                        &p->sending))
+                    return;
+                p->is_sending = true;
+            }
+            all_told = all_told && p->is_told && !p->is_sending;
+        }
+        const int64_t now_ns = ps_clock_ns();
+        if (all_told && accepted_ns == 0) accepted_ns = now_ns;
+        if (accepted_ns != 0 && now_ns - accepted_ns > linger_ns) return;
+        if (now_ns - begin_ns > ps_min_i64(NOTICE_NS, c->timeout_ns)) return;
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+}
+
+static bool life_lost(ps_comm *c, int32_t rank)
+{
+    char text[TEXT_MAX];
+    snprintf(text, sizeof text, "rank %d (%s) has not been heard of for %g s", rank, ps_comm_host(c, rank),
+             (double)c->timeout_ns * 1e-9);
+    life_tell_failure(c, PS_COMM_LOST, rank, text);
+    life_add_wait(c, text, sizeof text);
+    return life_end(c, rank, text);
+}
+
+bool ps_comm_life_fail(ps_comm *c, const char *reason)
+{
+    char text[TEXT_MAX];
+    life_tell_failure(c, PS_COMM_FAILED, c->rank, reason);
+    snprintf(text, sizeof text, "rank %d (%s) failed: %s", c->rank, ps_comm_host(c, c->rank), reason);
+    return life_end(c, c->rank, text);
+}
+
+bool ps_comm_life_broken(ps_comm *c)
+{
+    char reason[sizeof c->transport.name + sizeof c->transport.error + 2];
+    snprintf(reason, sizeof reason, "%s: %s", c->transport.name, c->transport.error);
+    return ps_comm_life_fail(c, reason);
+}
+
+/* Has the peer left without taking part in what is waited for? */
+static bool life_is_short(const ps_comm *c, const ps_comm_peer *p)
+{
+    return p->n_calls >= 0 && c->current != NULL && c->current->ticket > p->n_calls;
+}
+
+static bool life_deserted(ps_comm *c, int32_t rank)
+{
+    char text[TEXT_MAX];
+    snprintf(text, sizeof text, "rank %d (%s) failed: it left before the others", rank, ps_comm_host(c, rank));
+    life_tell_failure(c, PS_COMM_FAILED, rank, "it left before the others");
+    life_add_wait(c, text, sizeof text);
+    return life_end(c, rank, text);
+}
+
+static bool life_hear(ps_comm *c, int32_t from, const ps_comm_notice *n)
+{
+    char text[TEXT_MAX];
+    const int32_t rank = n->rank >= 0 && n->rank < c->size ? n->rank : from;
+    switch ((ps_comm_word)n->word) {
+    case PS_COMM_LIVES: return true;
+    case PS_COMM_LEAVES: peer_of(c, from)->n_calls = n->n_calls; return true;
+    case PS_COMM_FAILED:
+        snprintf(text, sizeof text, "rank %d (%s) failed: %.*s", rank, ps_comm_host(c, rank), (int)sizeof n->text - 1,
+                 n->text);
+        return life_end(c, rank, text);
+    case PS_COMM_LOST:
+        snprintf(text, sizeof text, "%.*s, says rank %d (%s)", (int)sizeof n->text - 1, n->text, from,
+                 ps_comm_host(c, from));
+        life_add_wait(c, text, sizeof text);
+        return life_end(c, rank, text);
+    }
+    return true;
+}
+
+static bool life_listen(ps_comm *c, int32_t from)
+{
+    ps_transport *t = &c->transport;
+    ps_comm_peer *p = peer_of(c, from);
+    while (p->n_calls < 0) {
+        if (!p->is_receiving) {
+            if (!t->ops->recv_begin(t, from, PS_CHANNEL_CONTROL, &p->in, sizeof p->in, &p->receiving))
+                return ps_comm_life_broken(c);
+            p->is_receiving = true;
+        }
+        bool is_done;
+        if (!t->ops->test(t, &p->receiving, &is_done)) return ps_comm_life_broken(c);
+        if (!is_done) return true;
+        p->is_receiving = false;
+        p->heard_ns = ps_clock_ns();
+        const ps_comm_notice notice = p->in;
+        if (!life_hear(c, from, &notice)) return false;
+    }
+    return true;
+}
+
+/* Begins a message unless the one before is still under way; *is_begun tells. */
+static bool life_tell(ps_comm *c, int32_t to, ps_comm_word word, bool *is_begun)
+{
+    ps_transport *t = &c->transport;
+    ps_comm_peer *p = peer_of(c, to);
+    *is_begun = false;
+    bool is_done = true;
+    if (p->is_sending && !t->ops->test(t, &p->sending, &is_done)) return ps_comm_life_broken(c);
+    p->is_sending = !is_done;
+    if (p->is_sending) return true;
+    p->out = (ps_comm_notice){.word = (int32_t)word, .n_calls = atomic_load(&c->done)};
+    if (!t->ops->send_begin(t, to, PS_CHANNEL_CONTROL, &p->out, sizeof p->out, &p->sending))
+        return ps_comm_life_broken(c);
+    p->is_sending = *is_begun = true;
+    return true;
+}
+
+void ps_comm_life_begin(ps_comm *c)
+{
+    c->looked_ns = c->moved_ns = ps_clock_ns();
+    c->told_ns = c->looked_ns - c->life_ns;
+    for (int32_t r = 0; r < c->size; r++) {
+        c->peers[r].heard_ns = c->looked_ns;
+        c->peers[r].n_calls = -1;
+    }
+}
+
+static bool life_tell_all(ps_comm *c, int64_t now_ns)
+{
+    if (now_ns - c->told_ns < c->life_ns) return true;
+    c->told_ns = now_ns;
+    for (int32_t k = 1; k < c->size; k++) {
+        const int32_t r = (c->rank + k) % c->size;
+        bool is_begun;
+        if (!c->peers[r].is_told && !life_tell(c, r, PS_COMM_LIVES, &is_begun)) return false;
+    }
+    return true;
+}
+
+bool ps_comm_life_look(ps_comm *c)
+{
+    const int64_t now_ns = ps_clock_ns(), gap_ns = now_ns - c->looked_ns;
+    if (gap_ns < LOOK_NS) return true;
+    atomic_fetch_add(&c->n_looks, 1);
+    c->looked_ns = now_ns;
+    if (atomic_load(&c->wants_failure)) {
+        char reason[sizeof c->own_text];
+        pthread_mutex_lock(&c->lock);
+        memcpy(reason, c->own_text, sizeof reason);
+        pthread_mutex_unlock(&c->lock);
+        return ps_comm_life_fail(c, reason);
+    }
+    if (atomic_load(&c->wants_vanish)) return life_end(c, c->rank, "this rank has vanished");
+    for (int32_t k = 1; k < c->size; k++) {
+        const int32_t r = (c->rank + k) % c->size;
+        ps_comm_peer *p = peer_of(c, r);
+        if (gap_ns > c->life_ns) p->heard_ns += gap_ns;
+        if (!life_listen(c, r)) return false;
+        if (life_is_short(c, p)) return life_deserted(c, r);
+        if (p->n_calls < 0 && now_ns - p->heard_ns > c->timeout_ns) return life_lost(c, r);
+    }
+    return life_tell_all(c, now_ns);
+}
+
+bool ps_comm_life_leave(ps_comm *c)
+{
+    for (;;) {
+        bool all_left = true;
+        for (int32_t k = 1; k < c->size; k++) {
+            const int32_t r = (c->rank + k) % c->size;
+            ps_comm_peer *p = peer_of(c, r);
+            if (!p->is_told && !life_tell(c, r, PS_COMM_LEAVES, &p->is_told)) return false;
+            bool is_done = !p->is_sending;
+            if (p->is_told && p->is_sending) {
+                if (!c->transport.ops->test(&c->transport, &p->sending, &is_done)) return ps_comm_life_broken(c);
+                p->is_sending = !is_done;
+            }
+            all_left = all_left && p->is_told && is_done && p->n_calls >= 0;
+        }
+        if (all_left) return true;
+        if (!ps_comm_worker_turn(c, false)) return false;
+    }
+}

@@ -1,0 +1,51 @@
+/* transport.h - the communicator's seam: messages from one rank to another. All collectives are built on it, once.
+ *
+ * One thread, always the same, makes all calls of a transport, open and close included. Messages of a channel from one rank to
+ * another arrive in the order in which they were sent, and meet the receives in the order in which these were begun; each receive
+ * is for the exact size of its message.
+ *
+ * Back ends: threads of a process (transport_thread.c); MPI, a plug-in (mpi/), loaded by transport_mpi.c. A plug-in is
+ * compiled apart from the library and can call nothing of it: errors are text in the structure, and the table has a version. */
+#ifndef PS_COMM_TRANSPORT_H
+#define PS_COMM_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* To be raised with every change of this header: a plug-in with another one is refused. */
+#define PS_TRANSPORT_ABI 1
+/* The variable of type ps_transport_ops that a plug-in exports. */
+#define PS_TRANSPORT_SYMBOL "ps_transport_plugin"
+
+typedef enum ps_channel { PS_CHANNEL_DATA, PS_CHANNEL_CONTROL, PS_CHANNEL_COUNT } ps_channel;
+
+typedef uint64_t ps_request; /* the transport's mark for a message under way */
+
+typedef struct ps_transport ps_transport;
+
+/* All but close return false when the transport failed, with the reason in t->error. The others may then be tried once
+ * more, to tell other ranks, before it is closed. */
+typedef struct ps_transport_ops {
+    int32_t abi;
+    /* Meets the other ranks and fills in rank, size and name. When it fails there is nothing to close. */
+    bool (*open)(ps_transport *t);
+    /* Return at once; the buffer must stay until test says done. 0 < bytes < 2^31. */
+    bool (*send_begin)(ps_transport *t, int32_t peer, ps_channel channel, const void *buffer, int64_t bytes,
+                       ps_request *out);
+    bool (*recv_begin)(ps_transport *t, int32_t peer, ps_channel channel, void *buffer, int64_t bytes, ps_request *out);
+    /* Once done the request is no more. Also moves other messages on. */
+    bool (*test)(ps_transport *t, ps_request *request, bool *is_done);
+    /* Afterwards no buffer is touched. is_orderly: all requests are done and every rank closes; waits for them. Otherwise it returns
+     * at once, without a word to the others. */
+    void (*close)(ps_transport *t, bool is_orderly);
+} ps_transport_ops;
+
+struct ps_transport {
+    const ps_transport_ops *ops;
+    void *self; /* the back end's own */
+    int32_t rank, size;
+    char name[96]; /* "thread", "mpi (Open MPI v4.1.4)" */
+    char error[256];
+};
+
+#endif

@@ -1,0 +1,308 @@
+/* comm_conformance.h - what every communicator must do, whatever its back end: run by each of its ranks, thread or process.
+ *
+ * cmocka's checks are for one thread, so these count and print. */
+#ifndef PS_TEST_COMM_CONFORMANCE_H
+#define PS_TEST_COMM_CONFORMANCE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/rng.h"
+#include "comm/comm_impl.h"
+
+#define CHECK(rank, condition)                                                                                         \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %d: %s (%s)\n", __FILE__, __LINE__, (int)(rank), #condition,                  \
+                    ps_last_error());                                                                                  \
+            return 1;                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+enum { LAYOUT_MAX = 12 };
+
+/* Parts' elements and owners, for p ranks. */
+typedef struct layout {
+    int32_t n_parts;
+    int64_t n[LAYOUT_MAX];
+    int32_t owner[LAYOUT_MAX];
+} layout;
+
+enum { N_LAYOUTS = 7 };
+
+static layout layout_make(int32_t i, int32_t p)
+{
+    layout l = {0};
+    static const int64_t odd[LAYOUT_MAX] = {1001, 3, 0, 257, 4096, 1, 0, 77, 2048, 31, 5, 999};
+    switch (i) {
+    case 0: l.n_parts = 0; break;
+    case 1: l.n_parts = 1; break; /* fewer parts than ranks: a broadcast, a reduction */
+    case 2: l.n_parts = p; break;
+    case 3: l.n_parts = LAYOUT_MAX; break; /* more than ranks */
+    case 4: l.n_parts = p - 1; break;
+    case 5: l.n_parts = 2; break; /* both of one rank */
+    default: l.n_parts = p; break;
+    }
+    for (int32_t k = 0; k < l.n_parts; k++) {
+        l.n[k] = i == 6 ? 5000 : odd[(k + i) % LAYOUT_MAX];
+        l.owner[k] = i == 1 || i == 5 ? p - 1 : (k * 5 + i) % p;
+    }
+    return l;
+}
+
+/* Any bits: subnormals, infinities and NaN among them; half of the fp32 values near each other, so that sums round. */
+static void payload_fill(ps_dtype dtype, void *payload, int64_t n, int32_t rank, int64_t seed)
+{
+    const ps_rng_key key = {.seed = (uint64_t)seed, .stream = (uint64_t)rank};
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = ps_rng_u32(key, (uint64_t)i);
+        if (dtype != PS_DTYPE_F32) {
+            /* mostly of equal size, sometimes anything */
+            uint16_t h = (uint16_t)bits;
+            if (bits >> 28 != 0) h = (uint16_t)((h & 0x83ffu) | (dtype == PS_DTYPE_BF16 ? 0x3f80u : 0x3c00u));
+            memcpy((char *)payload + 2 * i, &h, sizeof h);
+            continue;
+        }
+        if (bits >> 28 != 0) bits = (bits & 0x80ffffffu) | 0x3f000000u;
+        memcpy((char *)payload + 4 * i, &bits, sizeof bits);
+    }
+}
+
+static bool is_nan(float x)
+{
+    return x != x;
+}
+
+/* Bit for bit; NaN is NaN. */
+static bool element_equal(ps_dtype dtype, const void *a, const void *b, int64_t i)
+{
+    const int64_t bytes = (int64_t)ps_dtype_bytes(dtype);
+    if (memcmp((const char *)a + i * bytes, (const char *)b + i * bytes, (size_t)bytes) == 0) return true;
+    return is_nan(ps_dtype_load(dtype, a, i)) && is_nan(ps_dtype_load(dtype, b, i));
+}
+
+static void sum_reference(ps_dtype dtype, void *out, int64_t n, int32_t p, int64_t seed)
+{
+    void *values = malloc((size_t)n * 4 + 1);
+    float *sum = malloc((size_t)n * sizeof *sum + 1);
+    for (int32_t r = 0; r < p; r++) {
+        payload_fill(dtype, values, n, r, seed);
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = r == 0 ? ps_dtype_load(dtype, values, i) : sum[i] + ps_dtype_load(dtype, values, i);
+    }
+    for (int64_t i = 0; i < n; i++) ps_dtype_store(dtype, out, i, sum[i]);
+    free(sum);
+    free(values);
+}
+
+typedef struct payloads {
+    ps_comm_part part[LAYOUT_MAX];
+    int32_t n;
+} payloads;
+
+/* With a byte behind each that must stay. */
+static payloads payloads_new(const layout *l, ps_dtype dtype)
+{
+    payloads x = {.n = l->n_parts};
+    for (int32_t k = 0; k < l->n_parts; k++) {
+        const size_t bytes = (size_t)l->n[k] * ps_dtype_bytes(dtype);
+        char *payload = malloc(bytes + 1);
+        memset(payload, 0x55, bytes + 1);
+        x.part[k] = (ps_comm_part){.payload = payload, .n = l->n[k], .owner = l->owner[k]};
+    }
+    return x;
+}
+
+static bool payloads_free(payloads *x, ps_dtype dtype)
+{
+    bool is_intact = true;
+    for (int32_t k = 0; k < x->n; k++) {
+        is_intact = is_intact && ((char *)x->part[k].payload)[(size_t)x->part[k].n * ps_dtype_bytes(dtype)] == 0x55;
+        free(x->part[k].payload);
+    }
+    return is_intact;
+}
+
+static int64_t bytes_of_owner(const layout *l, ps_dtype dtype, int32_t owner) /* -1: of all */
+{
+    int64_t n = 0;
+    for (int32_t k = 0; k < l->n_parts; k++) n += owner < 0 || l->owner[k] == owner ? l->n[k] : 0;
+    return n * (int64_t)ps_dtype_bytes(dtype);
+}
+
+static void gather_fill(payloads *x, ps_dtype dtype, int32_t rank, int64_t seed)
+{
+    for (int32_t k = 0; k < x->n; k++)
+        if (x->part[k].owner == rank) payload_fill(dtype, x->part[k].payload, x->part[k].n, rank, seed + k);
+}
+
+static bool gather_is_right(const payloads *x, ps_dtype dtype, int64_t seed)
+{
+    bool is_right = true;
+    for (int32_t k = 0; k < x->n; k++) {
+        const size_t bytes = (size_t)x->part[k].n * ps_dtype_bytes(dtype);
+        void *want = malloc(bytes + 1);
+        payload_fill(dtype, want, x->part[k].n, x->part[k].owner, seed + k);
+        is_right = is_right && memcmp(want, x->part[k].payload, bytes) == 0;
+        free(want);
+    }
+    return is_right;
+}
+
+static void reduce_fill(payloads *x, ps_dtype dtype, int32_t rank, int64_t seed)
+{
+    for (int32_t k = 0; k < x->n; k++) payload_fill(dtype, x->part[k].payload, x->part[k].n, rank, seed + k);
+}
+
+static bool reduce_is_right(const payloads *x, ps_dtype dtype, int32_t rank, int32_t p, int64_t seed)
+{
+    bool is_right = true;
+    for (int32_t k = 0; k < x->n; k++) {
+        const ps_comm_part *part = &x->part[k];
+        if (part->owner != rank) continue;
+        void *want = malloc((size_t)part->n * 4 + 1);
+        sum_reference(dtype, want, part->n, p, seed + k);
+        for (int64_t i = 0; i < part->n; i++) is_right = is_right && element_equal(dtype, want, part->payload, i);
+        free(want);
+    }
+    return is_right;
+}
+
+static int check_gather(ps_comm *c, const layout *l, ps_dtype dtype, int64_t seed)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const ps_comm_stats before = ps_comm_get_stats(c);
+    payloads x = payloads_new(l, dtype);
+    ps_comm_ticket ticket;
+    gather_fill(&x, dtype, rank, seed);
+    CHECK(rank, ps_comm_begin_all_gather(c, x.part, x.n, dtype, "a test", &ticket) == PS_OK);
+    CHECK(rank, ps_comm_wait(c, ticket) == PS_OK && ps_comm_is_done(c, ticket));
+    CHECK(rank, gather_is_right(&x, dtype, seed));
+    CHECK(rank, payloads_free(&x, dtype));
+    const ps_comm_stats after = ps_comm_get_stats(c);
+    CHECK(rank, after.n_transfers == before.n_transfers + 1);
+    const int64_t all_bytes = bytes_of_owner(l, dtype, -1), own_bytes = bytes_of_owner(l, dtype, rank);
+    int64_t want = (p - 1) * own_bytes;
+    for (int32_t r = 0; r < p; r++) /* of one owner: each rank but the one before it passes on */
+        if (all_bytes > 0 && bytes_of_owner(l, dtype, r) == all_bytes) want = (rank + 1) % p != r ? all_bytes : 0;
+    CHECK(rank, after.sent_bytes - before.sent_bytes == want);
+    return 0;
+}
+
+static int check_reduce(ps_comm *c, const layout *l, ps_dtype dtype, int64_t seed)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const ps_comm_stats before = ps_comm_get_stats(c);
+    payloads x = payloads_new(l, dtype);
+    ps_comm_ticket ticket;
+    reduce_fill(&x, dtype, rank, seed);
+    CHECK(rank, ps_comm_begin_reduce_scatter(c, x.part, x.n, dtype, "a test", &ticket) == PS_OK);
+    CHECK(rank, ps_comm_wait(c, ticket) == PS_OK);
+    CHECK(rank, reduce_is_right(&x, dtype, rank, p, seed));
+    CHECK(rank, payloads_free(&x, dtype));
+    const ps_comm_stats after = ps_comm_get_stats(c);
+    CHECK(rank, after.sent_bytes - before.sent_bytes == bytes_of_owner(l, dtype, -1) - bytes_of_owner(l, dtype, rank));
+    return 0;
+}
+
+/* Gathers and reductions of several layouts, all begun before any is waited for. */
+static int check_many(ps_comm *c)
+{
+    enum { MANY = 24 };
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    payloads x[MANY];
+    ps_comm_ticket ticket[MANY];
+    for (int32_t i = 0; i < MANY; i++) {
+        const layout l = layout_make(i % N_LAYOUTS, p);
+        const ps_dtype dtype = (ps_dtype)(i % PS_DTYPE_COUNT);
+        x[i] = payloads_new(&l, dtype);
+        if (i % 2 == 0) {
+            gather_fill(&x[i], dtype, rank, 100 * i);
+            CHECK(rank, ps_comm_begin_all_gather(c, x[i].part, x[i].n, dtype, "many", &ticket[i]) == PS_OK);
+        } else {
+            reduce_fill(&x[i], dtype, rank, 100 * i);
+            CHECK(rank, ps_comm_begin_reduce_scatter(c, x[i].part, x[i].n, dtype, "many", &ticket[i]) == PS_OK);
+        }
+        CHECK(rank, p == 1 || ticket[i] > 0);
+    }
+    CHECK(rank, ps_comm_wait(c, ticket[MANY - 1]) == PS_OK);
+    for (int32_t i = 0; i < MANY; i++) {
+        const ps_dtype dtype = (ps_dtype)(i % PS_DTYPE_COUNT);
+        CHECK(rank, ps_comm_is_done(c, ticket[i]));
+        CHECK(rank,
+              i % 2 == 0 ? gather_is_right(&x[i], dtype, 100 * i) : reduce_is_right(&x[i], dtype, rank, p, 100 * i));
+        CHECK(rank, payloads_free(&x[i], dtype));
+    }
+    return 0;
+}
+
+/* A sum that depends on its order. */
+static double order_value(int32_t rank)
+{
+    static const double v[] = {1.0, 1e16, 1.0, -1e16};
+    return v[rank % 4] + (rank >= 4 ? 1 : 0);
+}
+
+static int check_small(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    double v[3] = {order_value(rank), rank, 1}, want = order_value(0);
+    for (int32_t r = 1; r < p; r++) want += order_value(r);
+    CHECK(rank, ps_comm_all_reduce(c, v, 3, PS_COMM_SUM) == PS_OK);
+    CHECK(rank, v[0] == want && v[1] == p * (p - 1) / 2 && v[2] == p);
+    v[0] = 10 - rank;
+    CHECK(rank, ps_comm_all_reduce(c, v, 1, PS_COMM_MIN) == PS_OK && v[0] == 10 - (p - 1));
+    v[0] = -rank;
+    CHECK(rank, ps_comm_all_reduce(c, v, 1, PS_COMM_MAX) == PS_OK && v[0] == 0);
+    v[0] = rank == p - 1 ? __builtin_nan("") : 1;
+    CHECK(rank, ps_comm_all_reduce(c, v, 1, PS_COMM_MAX) == PS_OK && v[0] != v[0]);
+    CHECK(rank, ps_comm_all_reduce(c, v, 0, PS_COMM_SUM) == PS_OK);
+    char mine[13], *all = calloc((size_t)p, sizeof mine);
+    memset(mine, 'a' + rank, sizeof mine);
+    CHECK(rank, ps_comm_all_gather(c, mine, sizeof mine, all) == PS_OK);
+    for (int32_t i = 0; i < p * (int32_t)sizeof mine; i++) CHECK(rank, all[i] == 'a' + i / (int32_t)sizeof mine);
+    CHECK(rank, ps_comm_all_gather(c, mine, 0, all) == PS_OK);
+    free(all);
+    for (int32_t root = 0; root < p; root++) {
+        char data[1000];
+        memset(data, rank == root ? 'x' : '-', sizeof data);
+        CHECK(rank, ps_comm_broadcast(c, data, sizeof data, root) == PS_OK);
+        for (size_t i = 0; i < sizeof data; i++) CHECK(rank, data[i] == 'x');
+        CHECK(rank, ps_comm_broadcast(c, data, 0, root) == PS_OK);
+    }
+    for (int i = 0; i < 10; i++) CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    return 0;
+}
+
+static int check_identity(ps_comm *c, int32_t p, const char *describe)
+{
+    const int32_t rank = ps_comm_rank(c);
+    CHECK(rank, ps_comm_size(c) == p && rank >= 0 && rank < p);
+    CHECK(rank, ps_comm_local_size(c) == p && ps_comm_local_rank(c) == rank); /* all run on one machine here */
+    for (int32_t r = 0; r < p; r++) CHECK(rank, strcmp(ps_comm_host(c, r), ps_comm_host(c, rank)) == 0);
+    CHECK(rank, strncmp(ps_comm_describe(c), describe, strlen(describe)) == 0);
+    CHECK(rank, ps_comm_failed_rank(c) == -1);
+    return 0;
+}
+
+/* The number of failed checks, 0 or 1: the first ends it. */
+static int conformance_run(ps_comm *c, int32_t p, const char *describe)
+{
+    static const int64_t message_bytes[] = {PS_COMM_MESSAGE_BYTES, 1000, 90};
+    if (check_identity(c, p, describe) != 0) return 1;
+    for (size_t m = 0; m < PS_ARRAY_LEN(message_bytes); m++) {
+        ps_comm_set_message_bytes(c, message_bytes[m]);
+        for (int32_t i = 0; i < N_LAYOUTS; i++) {
+            const layout l = layout_make(i, p);
+            for (int d = 0; d < PS_DTYPE_COUNT; d++)
+                if (check_gather(c, &l, (ps_dtype)d, 10 + i) != 0 || check_reduce(c, &l, (ps_dtype)d, 20 + i) != 0)
+                    return 1;
+        }
+    }
+    ps_comm_set_message_bytes(c, PS_COMM_MESSAGE_BYTES);
+    return check_many(c) != 0 || check_small(c) != 0;
+}
+
+#endif

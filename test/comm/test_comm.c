@@ -1,0 +1,291 @@
+/* One rank, and ranks that are threads; the same checks over MPI are in mpi_ranks.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/machine.h"
+#include "base/mem.h"
+#include "comm/sum.h"
+#include "comm_conformance.h"
+
+enum { RANKS_MAX = 8 };
+
+static const ps_comm_options usual = {.backend = PS_COMM_SINGLE, .timeout_s = 30, .staging_bytes = 1 << 18};
+static const ps_comm_options hasty = {.backend = PS_COMM_SINGLE, .timeout_s = 1, .staging_bytes = 1 << 18};
+
+typedef int rank_function(ps_comm *c);
+
+typedef struct rank_thread {
+    pthread_t thread;
+    ps_comm *comm;
+    rank_function *run;
+    int n_failures;
+    bool keeps; /* the function closes it */
+} rank_thread;
+
+static void *rank_main(void *arg)
+{
+    rank_thread *r = arg;
+    r->n_failures = r->run(r->comm);
+    if (!r->keeps) ps_comm_close(r->comm);
+    return NULL;
+}
+
+static void run_ranks(const ps_comm_options *o, int32_t p, rank_function *run, bool keeps)
+{
+    const int64_t live_bytes = ps_mem_live_bytes();
+    ps_comm *comms[RANKS_MAX];
+    rank_thread ranks[RANKS_MAX];
+    assert_int_equal(ps_comm_open_threads(o, p, comms), PS_OK);
+    for (int32_t r = 0; r < p; r++) {
+        ranks[r] = (rank_thread){.comm = comms[r], .run = run, .keeps = keeps};
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]), 0);
+    }
+    int n_failures = 0;
+    for (int32_t r = 0; r < p; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        n_failures += ranks[r].n_failures;
+    }
+    assert_int_equal(n_failures, 0);
+    assert_int_equal(ps_mem_live_bytes(), live_bytes);
+}
+
+static int run_conformance(ps_comm *c)
+{
+    return conformance_run(c, ps_comm_size(c), "thread");
+}
+
+static void one_rank_conforms(void **state)
+{
+    (void)state;
+    const int64_t live_bytes = ps_mem_live_bytes();
+    ps_comm *c = NULL;
+    assert_int_equal(ps_comm_open(&usual, &c), PS_OK);
+    assert_int_equal(conformance_run(c, 1, "single"), 0);
+    ps_comm_fail(c, "no more");
+    assert_int_equal(ps_comm_failed_rank(c), 0);
+    assert_int_equal(ps_comm_barrier(c), PS_ECOMM);
+    assert_non_null(strstr(ps_last_error(), "failed: no more"));
+    ps_comm_close(c);
+    ps_comm_close(NULL);
+    assert_int_equal(ps_mem_live_bytes(), live_bytes);
+}
+
+static void threads_conform(void **state)
+{
+    (void)state;
+    for (int32_t p = 1; p <= 4; p++) run_ranks(&usual, p, run_conformance, false);
+}
+
+static void the_least_staging_memory_is_enough(void **state)
+{
+    (void)state;
+    ps_comm_options o = usual;
+    o.staging_bytes = 3 * 4096;
+    run_ranks(&o, 3, run_conformance, false);
+}
+
+static void options_are_checked(void **state)
+{
+    (void)state;
+    ps_comm *c[2];
+    ps_comm_options o = usual;
+    o.staging_bytes = 2 * 4096 - 1;
+    assert_int_equal(ps_comm_open_threads(&o, 2, c), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "8192"));
+    assert_null(c[0]);
+    o = usual;
+    o.timeout_s = 0;
+    assert_int_equal(ps_comm_open(&o, &c[0]), PS_EINVAL);
+    assert_null(c[0]);
+}
+
+/* Any allocation of the opening may fail: then all is as before. */
+static void opening_survives_lack_of_memory(void **state)
+{
+    (void)state;
+    const int64_t live_bytes = ps_mem_live_bytes();
+    ps_comm_options o = hasty;
+    o.timeout_s = 0.1;
+    int n_struck = 0;
+    for (long nth = 0;; nth++) {
+        ps_comm *c[2];
+        ps_fault_arm(PS_FAULT_ALLOC, nth, false);
+        const ps_status st = ps_comm_open_threads(&o, 2, c);
+        const bool has_struck = ps_fault_has_struck(PS_FAULT_ALLOC);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        if (st == PS_OK) {
+            ps_comm_vanish(c[0]);
+            ps_comm_vanish(c[1]);
+            ps_comm_close(c[0]);
+            ps_comm_close(c[1]);
+        } else {
+            assert_null(c[0]);
+            assert_null(c[1]);
+            n_struck++;
+        }
+        assert_int_equal(ps_mem_live_bytes(), live_bytes);
+        if (!has_struck || nth > 40) break;
+    }
+    assert_true(n_struck >= 10);
+}
+
+/* ---- sums ---- */
+
+static void sums_are_those_of_fp32_rounded_once(void **state)
+{
+    (void)state;
+    enum { P = 5, N = 5003 };
+    for (int d = 0; d < PS_DTYPE_COUNT; d++) {
+        void *values[P];
+        char want[4 * N];
+        for (int32_t r = 0; r < P; r++) {
+            values[r] = malloc(4 * N);
+            payload_fill((ps_dtype)d, values[r], N, r, 7);
+        }
+        sum_reference((ps_dtype)d, want, N, P, 7);
+        ps_comm_sum((ps_dtype)d, (const void *const *)values, P, N, values[2]);
+        for (int64_t i = 0; i < N; i++) assert_true(element_equal((ps_dtype)d, want, values[2], i));
+        for (int32_t r = 0; r < P; r++) free(values[r]);
+    }
+}
+
+/* ---- failure ---- */
+
+/* Waits in an all-gather that cannot end; the message must have all of the words. */
+static int expect_failure(ps_comm *c, int32_t failed, const char *word, const char *more)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const layout l = layout_make(6, p);
+    payloads x = payloads_new(&l, PS_DTYPE_BF16);
+    ps_comm_ticket ticket;
+    ps_status st = ps_comm_begin_all_gather(c, x.part, x.n, PS_DTYPE_BF16, "group 7", &ticket);
+    if (st == PS_OK) st = ps_comm_wait(c, ticket);
+    CHECK(rank, st == PS_ECOMM);
+    CHECK(rank, payloads_free(&x, PS_DTYPE_BF16));
+    CHECK(rank, ps_comm_failed_rank(c) == failed);
+    char who[32];
+    snprintf(who, sizeof who, "rank %d (", failed);
+    CHECK(rank, strstr(ps_last_error(), who) != NULL);
+    CHECK(rank, strstr(ps_last_error(), ps_comm_host(c, failed)) != NULL);
+    CHECK(rank, strstr(ps_last_error(), word) != NULL);
+    CHECK(rank, strstr(ps_last_error(), more) != NULL);
+    CHECK(rank, ps_comm_barrier(c) == PS_ECOMM);
+    CHECK(rank, ps_comm_wait(c, 0) == PS_ECOMM);
+    return 0;
+}
+
+static int fails_itself(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c);
+    CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    if (rank == 1) ps_comm_fail(c, "the disk is full");
+    return expect_failure(c, 1, "failed: the disk is full", "");
+}
+
+static void all_hear_of_a_failure(void **state)
+{
+    (void)state;
+    for (int32_t p = 2; p <= 4; p++) run_ranks(&usual, p, fails_itself, false);
+}
+
+static int vanishes(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c);
+    CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    if (rank == 2) ps_comm_vanish(c);
+    if (rank == 2) return 0;
+    return expect_failure(c, 2, "has not been heard of for 1 s", "waiting for the all-gather of group 7");
+}
+
+static void a_vanished_rank_is_noticed(void **state)
+{
+    (void)state;
+    run_ranks(&hasty, 3, vanishes, false);
+}
+
+static int vanishes_at_the_end(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c);
+    CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    if (rank == 0) ps_comm_vanish(c);
+    ps_comm_close(c);
+    return 0;
+}
+
+static void closing_does_not_wait_for_a_vanished_rank(void **state)
+{
+    (void)state;
+    run_ranks(&hasty, 3, vanishes_at_the_end, true);
+}
+
+static int leaves_early(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c);
+    int n_failures = 0;
+    CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    if (rank != 0) n_failures = expect_failure(c, 0, "left before the others", "");
+    ps_comm_close(c);
+    return n_failures;
+}
+
+static void who_leaves_early_is_named(void **state)
+{
+    (void)state;
+    run_ranks(&usual, 3, leaves_early, true);
+}
+
+/* A rank that computes for longer than the time-out lives nevertheless. */
+static int computes_long(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c);
+    if (rank == 1) usleep(2000000);
+    CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    if (rank == 0) usleep(1500000); /* the others wait in close */
+    return 0;
+}
+
+static void a_busy_rank_is_not_lost(void **state)
+{
+    (void)state;
+    run_ranks(&hasty, 3, computes_long, false);
+}
+
+static int asks_for_other_sizes(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c);
+    char data[100] = {0};
+    CHECK(rank, ps_comm_broadcast(c, data, rank == 0 ? 100 : 60, 0) == PS_ECOMM);
+    CHECK(rank, strstr(ps_last_error(), "100 bytes met a receive of 60") != NULL);
+    return 0;
+}
+
+static void calls_that_do_not_fit_are_noticed(void **state)
+{
+    (void)state;
+    run_ranks(&hasty, 2, asks_for_other_sizes, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_conforms),
+        cmocka_unit_test(threads_conform),
+        cmocka_unit_test(the_least_staging_memory_is_enough),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(opening_survives_lack_of_memory),
+        cmocka_unit_test(sums_are_those_of_fp32_rounded_once),
+        cmocka_unit_test(all_hear_of_a_failure),
+        cmocka_unit_test(a_vanished_rank_is_noticed),
+        cmocka_unit_test(closing_does_not_wait_for_a_vanished_rank),
+        cmocka_unit_test(who_leaves_early_is_named),
+        cmocka_unit_test(a_busy_rank_is_not_lost),
+        cmocka_unit_test(calls_that_do_not_fit_are_noticed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
