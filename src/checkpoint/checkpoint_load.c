@@ -265,26 +265,34 @@ static int compare_findings(const void *a, const void *b)
 {
     const finding *x = a, *y = b;
     if (x->name != y->name) return x->name < y->name ? -1 : 1;
-    return x->first < y->first ? -1 : x->first > y->first;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+/* No element is there twice. */
+static ps_status check_doubles(const loader *l)
+{
+    for (size_t i = 1; i < l->n_findings; i++) {
+        const finding *a = &l->findings[i - 1], *b = &l->findings[i];
+        if (a->name == b->name && b->first < a->first + a->n)
+            return PS_FAIL(PS_EFORMAT, "%s: tensor %s was in the file of another rank already%s", b->path,
+                           l->names[b->name].name, b->n < l->names[b->name].target.n ? ", in part" : "");
+    }
+    return PS_OK;
 }
 
 /* Every element of every tensor is there exactly once. */
 static ps_status check_findings(loader *l)
 {
     if (l->n_findings > 0) qsort(l->findings, l->n_findings, sizeof *l->findings, compare_findings);
+    PS_TRY(check_doubles(l));
     const finding *f = l->findings, *end = f + l->n_findings;
     for (size_t i = 0; i < l->n_names; i++) {
         const named_target *want = &l->names[i];
         if (f == end || (size_t)f->name != i)
             return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder, want->name);
         int64_t n = 0;
-        for (; f < end && (size_t)f->name == i; f++) {
-            if (f->first < n)
-                return PS_FAIL(PS_EFORMAT, "%s: tensor %s was in the file of another rank already%s", f->path,
-                               want->name, f->n < want->target.n ? ", in part" : "");
-            if (f->first > n) break;
-            n += f->n;
-        }
+        for (; f < end && (size_t)f->name == i && f->first == n; f++) n += f->n;
         if (n != want->target.n)
             return PS_FAIL(PS_EFORMAT, "%s: tensor %s: element %lld of %lld is in none of its files", l->folder,
                            want->name, (long long)n, (long long)want->target.n);
