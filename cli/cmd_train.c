@@ -27,7 +27,7 @@ typedef struct run {
     ps_engine *engine;
     memory_monitor *monitor;
     run_log *log;
-    int64_t B, T, accumulation, vocabulary;
+    int64_t B, T, accumulation; /* T: of the step under way */
     ps_feed_batch batch;
     run_totals totals;
     progress progress;
@@ -94,7 +94,7 @@ static ps_status open_run(run *r)
     PS_TRY(run_log_open(o->train_output_dir, &r->log));
     if (has_steps) PS_TRY(open_data(r));
     PS_TRY(ps_initialize_engine(ps_model_from_config, r->config, 0, r->config, &r->engine));
-    ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
+    ps_engine_get_shape(r->engine, &r->B, NULL, &r->accumulation, NULL);
     if (has_steps) {
         PS_TRY(ps_feed_batch_init(&r->batch, r->feed, r->B));
         PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->log, &r->progress, r->feed, r->resume));
@@ -110,7 +110,11 @@ static ps_status open_run(run *r)
 
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
+    const int64_t n_rows = r->accumulation * r->B;
     *loss = 0;
+    PS_TRY(cli_set_length(r->engine, r->config, ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows),
+                          &r->batch));
+    ps_engine_get_shape(r->engine, NULL, &r->T, NULL, NULL);
     for (int64_t k = 0; k < r->accumulation; k++) {
         const int64_t first = ((step - 1) * r->accumulation + k) * r->B;
         float part;
@@ -128,7 +132,8 @@ static ps_status train_step(run *r, int64_t step, double *loss)
 static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
-    PS_TRY(cli_evaluate(r->engine, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, r->B, &r->batch, &result));
+    PS_TRY(
+        cli_evaluate(r->engine, r->config, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, &r->batch, &result));
     *loss = result.loss;
     return PS_OK;
 }
