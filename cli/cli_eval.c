@@ -4,9 +4,10 @@
 #include "base/base.h"
 #include "cli_feed.h"
 
-ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, const ps_feed *feed, ps_split split, int64_t n_steps,
-                       int64_t B, ps_feed_batch *batch, cli_eval *out)
+ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, ps_config *config, const ps_feed *feed, ps_split split,
+                       int64_t n_steps, ps_feed_batch *batch, cli_eval *out)
 {
+    const int64_t B = ps_config_options(config)->train_micro_batch_size_per_gpu;
     const int64_t n_samples = ps_feed_sample_count(feed, split);
     const int64_t p = comm != NULL ? ps_comm_size(comm) : 1, rank = comm != NULL ? ps_comm_rank(comm) : 0;
     *out = (cli_eval){.n_micro_batches = ps_min_i64(ps_max_i64(ps_ceil_div(n_samples, B), 1), n_steps)};
@@ -18,6 +19,7 @@ ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, const ps_feed *feed, ps
         const bool counts = i < out->n_micro_batches; /* else it computes for others, who need its chunks */
         float part;
         ps_eval_info info;
+        PS_TRY(cli_set_length(engine, config, ps_feed_length(feed, split, first * B, p * B), batch));
         PS_TRY(ps_feed_get_once(feed, split, (counts ? i : first) * B, B, batch));
         const ps_batch rows = cli_batch(batch);
         PS_TRY(ps_evaluate(engine, &rows, &part));

@@ -54,9 +54,21 @@ ps_status cli_feed_open(const ps_options *o, ps_feed **out)
         .validation_fraction = o->data_validation_split,
         .seed = (uint64_t)o->train_seed,
         .in_file_order = !o->data_shuffle,
+        .pad_to_multiple_of = o->data_pad_to_multiple_of,
         .cache_folder = ps_file_exists(o->train_output_dir) ? o->train_output_dir : NULL,
     };
     const ps_status st = ps_feed_open(&options, out);
     ps_tokenizer_close(tokenizer);
+    return st;
+}
+
+ps_status cli_set_length(ps_engine *engine, ps_config *config, int64_t T, ps_feed_batch *batch)
+{
+    const ps_options *o = ps_config_options(config);
+    const int64_t B = o->train_micro_batch_size_per_gpu, whole = ps_config_sequence_length(o);
+    if (o->data_pad_to_multiple_of == 0) return PS_OK;
+    ps_status st = ps_engine_set_shape(engine, ps_model_from_config, config, B, T);
+    if (st == PS_EBUDGET && T < whole) st = ps_engine_set_shape(engine, ps_model_from_config, config, B, T = whole);
+    if (st == PS_OK) batch->T = T;
     return st;
 }

@@ -25,7 +25,6 @@ typedef struct evaluation {
     ps_feed *feed;
     ps_engine *engine;
     ps_feed_batch batch;
-    int64_t B;
     cli_eval result;
 } evaluation;
 
@@ -40,8 +39,7 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
         return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
                                   "--split train");
     PS_TRY(ps_initialize_inference_engine(ps_model_from_config, e->config, 0, e->config, &e->engine));
-    ps_engine_get_shape(e->engine, &e->B, NULL, NULL, NULL);
-    PS_TRY(ps_feed_batch_init(&e->batch, e->feed, e->B));
+    PS_TRY(ps_feed_batch_init(&e->batch, e->feed, o->train_micro_batch_size_per_gpu));
     return cli_load_weights(e->engine, o, a->weights);
 }
 
@@ -139,7 +137,7 @@ int cmd_eval(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
-    if (st == PS_OK) st = cli_evaluate(e.engine, NULL, e.feed, a.split, a.n_steps, e.B, &e.batch, &e.result);
+    if (st == PS_OK) st = cli_evaluate(e.engine, NULL, e.config, e.feed, a.split, a.n_steps, &e.batch, &e.result);
     if (st == PS_OK) show(&e, &a);
     const int code = cli_report("eval", st);
     close_evaluation(&e);

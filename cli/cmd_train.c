@@ -33,8 +33,8 @@ typedef struct run {
     ps_feed *feed;
     ps_engine *engine;
     memory_monitor *monitor;
-    run_log *log; /* rank 0's */
-    int64_t B, T, accumulation, vocabulary;
+    run_log *log;               /* rank 0's */
+    int64_t B, T, accumulation; /* T: of the step under way */
     ps_feed_batch batch;
     run_totals totals;
     progress progress;
@@ -120,7 +120,7 @@ static ps_status open_ranks(run *r)
 static ps_status open_engine(run *r)
 {
     PS_TRY(ps_engine_create(ps_model_from_config, r->config, r->config, true, r->comm, &r->engine));
-    ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, &r->vocabulary);
+    ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
     return r->feed != NULL ? ps_feed_batch_init(&r->batch, r->feed, r->B) : PS_OK;
 }
 
@@ -147,7 +147,11 @@ static ps_status open_run(run *r)
 /* The loss is the mean over the micro-batches of all ranks. */
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
+    const int64_t n_rows = r->accumulation * r->n_ranks * r->B;
     *loss = 0;
+    PS_TRY(cli_set_length(r->engine, r->config, ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows),
+                          &r->batch));
+    ps_engine_get_shape(r->engine, NULL, &r->T, NULL, NULL);
     for (int64_t k = 0; k < r->accumulation; k++) {
         const int64_t number = ps_feed_micro_batch(step - 1, r->accumulation, k, r->n_ranks, r->rank);
         float part;
@@ -167,7 +171,7 @@ static ps_status train_step(run *r, int64_t step, double *loss)
 static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
-    PS_TRY(cli_evaluate(r->engine, r->comm, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, r->B, &r->batch,
+    PS_TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, &r->batch,
                         &result));
     *loss = result.loss;
     return PS_OK;

@@ -223,7 +223,8 @@ PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
 typedef struct ps_engine ps_engine;
 
-/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length. Only read during the call. */
+/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only read during
+ * the call. */
 typedef struct ps_batch {
     const int32_t *tokens;         /* [B T] */
     const int32_t *targets;        /* [B T], or [B] labels for a classifier; -100 takes no part in the loss */
@@ -268,6 +269,25 @@ typedef struct ps_eval_info {
 
 PS_API void ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
 
+/* From now on micro-batches are batch x sequence: call it between steps (PS_ESTATE inside of one, also between the
+ * micro-batches that make one), then give ps_forward, ps_evaluate and the others batches of that size. Parameters, optimizer state,
+ * counters, random sequences, chunks and budgets stay; activations, and which chunk is where when, are planned anew. The bits of
+ * training through a sequence of shapes do not depend on budgets, chunk size or prefetch. Checkpoints belong to the
+ * configured shape: one that is begun in another loads where the configuration is the same.
+ *
+ * model: as for ps_initialize_engine, giving the same parameters by name, shape and order, else PS_EINVAL. The last shapes are
+ * kept (32, and the configured one), recognised by model, user and size: for these the function is not called, and nothing
+ * planned. PS_EBUDGET, as from ps_initialize_engine, when the new shape does not fit the budgets with this chunk size beside
+ * memory.save_buffer: configure the largest. After either refusal the engine goes on in the shape it had. Where model data fill
+ * device and host to the last chunk and the disk tier cannot hold them all, each change is tried from where chunks are, which
+ * takes the time of planning.
+ *
+ * ps_engine_get_shape and the planned_ members of ps_memory_info tell of the new shape; they are those of a run that begins
+ * with it. In the steps after a change chunks lie elsewhere: peaks are within the budgets, but may be above the planned ones,
+ * and moved bytes differ. */
+PS_API PS_NODISCARD ps_status ps_engine_set_shape(ps_engine *engine, ps_model_func model, void *user, int64_t batch,
+                                                  int64_t sequence);
+
 /* What the last ps_step at an accumulation boundary did. */
 typedef struct ps_step_info {
     int64_t step;         /* optimizer steps taken, skipped ones not counted */
@@ -289,7 +309,8 @@ typedef struct ps_memory_info {
     int64_t non_model_peak_bytes; /* activations and workspace, planned */
     int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes; /* since creation */
     int64_t wait_ns; /* computing stood still for copies, since creation */
-    int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes; /* of a step, from the plan */
+    /* of a run in the present shape from its beginning on */
+    int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes;
     int64_t planned_step;        /* steps that were tried before the first; later ones go round in the same circle */
     int64_t planned_moved_bytes; /* over all links, in step number planned_step */
 } ps_memory_info;
@@ -320,7 +341,7 @@ PS_API void ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info 
 /* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or nothing.
  * PS_ESTATE when no step was recorded, PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const char *path);
-/* B, T, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be NULL. */
+/* B, T as they are now, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be NULL. */
 PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,
                                 int64_t *vocabulary);
 

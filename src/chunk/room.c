@@ -13,12 +13,16 @@ int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier)
     return ps_min_i64(ps_device_free_bytes(dev), s->chunk_limit_bytes[tier] - s->stats.chunk_bytes[tier]);
 }
 
+int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead)
+{
+    return ps_round_up(ps_schedule_non_model_ahead(s->schedule, s->told_bytes, s->now, n_ahead), PS_PAGE_BYTES);
+}
+
 /* Give back non-model memory beyond what the moments now .. now + n_ahead need. */
 static void shrink_non_model(ps_store *s, int32_t n_ahead)
 {
     int64_t keep = s->non_model_needed_bytes;
-    if (s->schedule != NULL && s->now >= 0)
-        keep = ps_max_i64(keep, ps_round_up(ps_schedule_non_model_ahead(s->schedule, s->now, n_ahead), PS_PAGE_BYTES));
+    if (s->schedule != NULL && s->now >= 0) keep = ps_max_i64(keep, ps_store_non_model_ahead(s, n_ahead));
     const int64_t have = s->non_model_committed_bytes;
     if (keep >= have) return;
     ps_region_decommit(s->non_model, keep, have - keep);
@@ -165,8 +169,8 @@ static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t dist
 /* Device bytes that activations will take beyond what they have, up to `distance` moments ahead. */
 static int64_t non_model_growth(const ps_store *s, int32_t distance)
 {
-    const int64_t most = ps_round_up(ps_schedule_non_model_ahead(s->schedule, s->now, distance), PS_PAGE_BYTES);
-    return s->non_model == NULL ? 0 : ps_max_i64(0, most - s->non_model_committed_bytes);
+    if (s->non_model == NULL) return 0;
+    return ps_max_i64(0, ps_store_non_model_ahead(s, distance) - s->non_model_committed_bytes);
 }
 
 /* One chunk of a moment to come. *n_ahead counts loads under way; *blocked: no room, so nothing farther may start. */

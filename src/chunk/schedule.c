@@ -80,11 +80,13 @@ int32_t ps_schedule_next_use_anywhere(const ps_schedule *s, ps_chunk_id chunk, i
     return on_device < on_host ? on_device : on_host;
 }
 
-int64_t ps_schedule_non_model_ahead(const ps_schedule *s, int32_t now, int32_t n_ahead)
+int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const int64_t *told, int32_t now, int32_t n_ahead)
 {
     const ps_trace *t = s->trace;
     int64_t most = 0;
-    for (int32_t k = 0; k <= n_ahead; k++)
-        most = ps_max_i64(most, t->moments[(now + k) % t->n_moments].non_model_bytes);
+    for (int32_t k = 0; k <= n_ahead; k++) {
+        const int32_t m = (now + k) % t->n_moments;
+        most = ps_max_i64(most, told != NULL ? told[m] : t->moments[m].non_model_bytes);
+    }
     return most;
 }

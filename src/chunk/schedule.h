@@ -23,7 +23,8 @@ int32_t ps_schedule_next_use(const ps_schedule *s, ps_chunk_id chunk, ps_tier ti
 /* The same over both tiers that have addresses. */
 int32_t ps_schedule_next_use_anywhere(const ps_schedule *s, ps_chunk_id chunk, int32_t now);
 
-/* Largest non-model bytes of the moments now .. now + n_ahead (wrapping into the next step). */
-int64_t ps_schedule_non_model_ahead(const ps_schedule *s, int32_t now, int32_t n_ahead);
+/* Largest non-model bytes of the moments now .. now + n_ahead (wrapping into the next step): those of the trace, or, not
+ * NULL, told[n_moments]. */
+int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const int64_t *told, int32_t now, int32_t n_ahead);
 
 #endif

@@ -59,6 +59,12 @@ out:
     return st;
 }
 
+static void decommit_non_model(ps_store *s)
+{
+    if (s->non_model_committed_bytes > 0) ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes);
+    s->non_model_committed_bytes = s->non_model_needed_bytes = 0;
+}
+
 void ps_store_destroy(ps_store *s)
 {
     if (s == NULL) return;
@@ -74,10 +80,10 @@ void ps_store_destroy(ps_store *s)
             ps_region_destroy(s->runs[t][r]);
         ps_mem_free(s->runs[t]);
     }
-    if (s->non_model != NULL && s->non_model_committed_bytes > 0)
-        ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes);
+    decommit_non_model(s);
     ps_region_destroy(s->non_model);
     for (int l = 0; l < PS_LINK_COUNT; l++) ps_stream_destroy(s->stream[l]);
+    ps_mem_free(s->told_bytes);
     ps_mem_free(s->tensor_state);
     ps_mem_free(s->tensor_uses);
     ps_mem_free(s->flying);
@@ -185,9 +191,12 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
 
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
 {
+    ps_store_end_moment(s); /* of the schedule so far */
+    ps_mem_free(s->told_bytes);
+    s->told_bytes = NULL;
     s->schedule = schedule;
     s->nothing_ahead = false;
-    ps_store_go_to(s, 0);
+    s->now = -1;
 }
 
 void ps_store_go_to(ps_store *s, int32_t moment)
@@ -203,11 +212,17 @@ void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)
 
 ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base)
 {
-    PS_ASSERT(s->non_model == NULL);
     *base = NULL;
     const int64_t reserved = ps_round_up(ps_max_i64(bytes, 1), PS_PAGE_BYTES);
-    PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], reserved, &s->non_model));
-    s->non_model_reserved_bytes = reserved;
+    if (s->non_model == NULL || reserved > s->non_model_reserved_bytes) {
+        ps_region *region = NULL;
+        PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], reserved, &region));
+        decommit_non_model(s);
+        ps_region_destroy(s->non_model);
+        s->non_model = region;
+        s->non_model_reserved_bytes = reserved;
+        ps_store_record_memory(s, PS_TIER_DEVICE);
+    }
     *base = ps_region_base(s->non_model);
     return PS_OK;
 }
@@ -223,6 +238,27 @@ static int64_t wanted_bytes(const ps_store *s, const ps_moment *m, ps_tier tier)
     return bytes;
 }
 
+/* What the caller gave as the present moment's non-model bytes. */
+static int64_t told_now(const ps_store *s)
+{
+    return s->told_bytes != NULL ? s->told_bytes[s->now]
+                                 : ps_schedule_trace(s->schedule)->moments[s->now].non_model_bytes;
+}
+
+/* A moment that differs from the trace is expected to be like that the next time too. Nothing is kept as long as none does. */
+static ps_status recalibrate(ps_store *s, int64_t non_model_bytes)
+{
+    if (non_model_bytes == told_now(s)) return PS_OK;
+    if (s->told_bytes == NULL) {
+        const ps_trace *t = ps_schedule_trace(s->schedule);
+        PS_TRY(ps_mem_alloc((size_t)t->n_moments, sizeof *s->told_bytes, &s->told_bytes));
+        for (int32_t m = 0; m < t->n_moments; m++) s->told_bytes[m] = t->moments[m].non_model_bytes;
+    }
+    s->told_bytes[s->now] = non_model_bytes;
+    s->nothing_ahead = false;
+    return PS_OK;
+}
+
 static ps_status with_moment(const ps_store *s, ps_status st)
 {
     if (st != PS_EBUDGET || s->schedule == NULL || s->now < 0) return st;
@@ -234,8 +270,8 @@ static ps_status with_moment(const ps_store *s, ps_status st)
         st,
         "moment %d (%s, %s) needs %lld bytes of device memory at once (%lld activations and workspace + %lld "
         "chunks) and %lld of host memory: %s",
-        s->now, m->label, ps_phase_name(m->phase), (long long)(m->non_model_bytes + wanted_bytes(s, m, PS_TIER_DEVICE)),
-        (long long)m->non_model_bytes, (long long)wanted_bytes(s, m, PS_TIER_DEVICE),
+        s->now, m->label, ps_phase_name(m->phase), (long long)(told_now(s) + wanted_bytes(s, m, PS_TIER_DEVICE)),
+        (long long)told_now(s), (long long)wanted_bytes(s, m, PS_TIER_DEVICE),
         (long long)wanted_bytes(s, m, PS_TIER_HOST), cause);
 }
 
@@ -288,6 +324,7 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
     ps_store_end_moment(s);
     s->now = (s->now + 1) % t->n_moments;
     s->owes_moment = true;
+    PS_TRY(recalibrate(s, non_model_bytes));
     PS_TRY(ps_store_retire_due(s));
     PS_TRY(with_moment(s, start_wanted(s, &t->moments[s->now])));
     PS_TRY(ps_store_look_ahead(s));
@@ -411,6 +448,15 @@ ps_status ps_store_wait_all(ps_store *s)
         if (first == PS_OK) first = st;
     }
     return first;
+}
+
+ps_status ps_store_settle(ps_store *s)
+{
+    PS_TRY(ps_store_wait_all(s));
+    decommit_non_model(s);
+    ps_store_record_memory(s, PS_TIER_DEVICE);
+    STORE_CHECK(s);
+    return PS_OK;
 }
 
 int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)

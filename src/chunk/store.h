@@ -83,12 +83,14 @@ static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32
 
 /* ---- time ---- */
 
-/* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. */
+/* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. Between moments: nothing
+ * is pinned. */
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
 
 /* The next moment begins: the first non_model_bytes of the non-model region have memory until the next call (chunks
  * leave for it), copies for this moment and for those to come are started. After the schedule's last moment its first
- * follows. PS_EBUDGET when the device cannot hold what this moment needs at once, with the bytes. */
+ * follows. When the bytes are others than those of the trace, the store takes them for this moment's from now on: the step in
+ * which they changed may wait for room, later ones prepare it as if they had been traced. PS_EBUDGET when the device cannot hold what this moment needs at once, with the bytes. */
 PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
 
 /* The moment under way has been computed: its estimated time is over. Who does not call it has it called by the next begin. */
@@ -97,7 +99,8 @@ void ps_store_end_moment(ps_store *s);
 /* The next ps_store_begin_moment is `moment` of the schedule (after an evaluation, which runs forward moments only). */
 void ps_store_go_to(ps_store *s, int32_t moment);
 
-/* Device memory for activations and workspace: addresses for `bytes`, memory by ps_store_begin_moment. Once per store. */
+/* Device memory for activations and workspace: addresses for `bytes`, memory by ps_store_begin_moment. Called again, between
+ * moments, it gives the same addresses when they are enough, else others; what lay there is lost. On failure all is as it was. */
 PS_NODISCARD ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base);
 
 /* Chunks should take at most this many bytes of the tier (static partition, warm-up ratio): beyond it others leave first;
@@ -124,6 +127,8 @@ PS_NODISCARD ps_status ps_store_evict_all(ps_store *s, ps_tier tier);
 
 /* Wait for all transfers under way. */
 PS_NODISCARD ps_status ps_store_wait_all(ps_store *s);
+/* The same, and memory of activations is given back: between moments; its addresses stay. */
+PS_NODISCARD ps_status ps_store_settle(ps_store *s);
 
 /* ---- states ---- */
 
@@ -215,6 +220,10 @@ void ps_store_profile_settle(const ps_store *s);
 /* Number that names where every chunk is and what is under way, relative to the timeline. When it is the same after two
  * steps, all later steps repeat what lay between them (policies that look at the past, lru, need one step more). */
 uint64_t ps_store_residency(const ps_store *s);
+
+/* Put the chunks of a store that has none yet where those of `from` are, without their content: what follows shows whether it would
+ * fit there. Equal layouts and lists; `from` is settled, nothing pinned in it. On failure s is fit to be destroyed. */
+PS_NODISCARD ps_status ps_store_take_places(ps_store *s, const ps_store *from);
 
 /* Debug level 2 calls it after every transition; PS_ESTATE names the broken invariant:
  * payload bytes, non-model bytes and what was in use before the store add up to what the devices say, budgets hold; pinned => payload there;

@@ -55,6 +55,7 @@ struct ps_store {
 
     ps_region *non_model;
     int64_t non_model_reserved_bytes, non_model_committed_bytes, non_model_needed_bytes;
+    int64_t *told_bytes; /* [n_moments] what each moment was last begun with; NULL: all as the trace says */
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
     int64_t other_bytes[PS_RAM_TIER_COUNT]; /* in use when the store was created */
     int64_t disk_used_bytes;
@@ -130,6 +131,8 @@ int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
 /* Free `bytes` on the tier, waiting as needed. PS_EBUDGET when pinned and wanted chunks leave too little.
  * why: PS_REASON_EVICT or PS_REASON_ACTIVATIONS. */
 ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why);
+/* Largest non-model bytes of the moments now .. now + n_ahead, as far as known. */
+int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead);
 /* Start the copies of moments to come, as far as room can be had without waiting. */
 ps_status ps_store_look_ahead(ps_store *s);
 

@@ -81,6 +81,24 @@ uint64_t ps_store_residency(const ps_store *s)
     return mix(hash, (uint64_t)s->non_model_committed_bytes);
 }
 
+ps_status ps_store_take_places(ps_store *s, const ps_store *from)
+{
+    PS_ASSERT(s->n_ids == from->n_ids && from->n_flying == 0 && from->non_model_committed_bytes == 0);
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        const chunk *c = &from->chunks[id];
+        PS_ASSERT(c->bytes == s->chunks[id].bytes && c->pins == 0);
+        for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+            if (c->payload[t] != NULL) PS_TRY(ps_store_give_payload(s, id, (ps_tier)t, PS_REASON_START));
+        s->chunks[id].current = c->current;
+        s->chunks[id].disk_offset = c->disk_offset;
+        s->chunks[id].last_use_tick = c->last_use_tick;
+    }
+    s->tick = from->tick;
+    s->disk_used_bytes = from->disk_used_bytes;
+    memcpy(s->tensor_state, from->tensor_state, (size_t)s->layout->n_tensors * sizeof *s->tensor_state);
+    return PS_OK;
+}
+
 static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_flights)
 {
     const chunk *c = &s->chunks[id];

@@ -31,6 +31,7 @@ struct ps_feed {
     int32_t n_vocabulary; /* that random tokens are drawn from */
     double mlm_probability;
     uint64_t seed;
+    int64_t pad_to_multiple_of;
     bool in_file_order, validates_apart; /* apart: the validation split has a source of its own */
     ps_labels labels;
     feed_split splits[PS_SPLIT_COUNT];
@@ -156,6 +157,7 @@ static ps_status feed_fill(ps_feed *f, const ps_feed_options *o)
     f->n_vocabulary = o->tokenizer != NULL ? ps_tokenizer_vocab_size(o->tokenizer) : o->vocab_size;
     f->mlm_probability = o->mlm_probability;
     f->seed = o->seed;
+    f->pad_to_multiple_of = o->pad_to_multiple_of;
     f->in_file_order = o->in_file_order;
     f->validates_apart = has_file;
     if (f->n_content < 1)
@@ -217,6 +219,16 @@ int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample)
     return s->items != NULL ? s->items[place] : s->first + place;
 }
 
+int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples)
+{
+    const feed_split *s = &f->splits[split];
+    if (f->pad_to_multiple_of == 0 || f->task != PS_FEED_CLASSIFICATION || s->n == 0) return f->T;
+    int64_t longest = 1;
+    for (int64_t i = first_sample; i < first_sample + n_samples; i++)
+        longest = ps_max_i64(longest, ps_sample_set_get(s->samples, ps_feed_item_of(f, split, i)).n_ids);
+    return ps_min_i64(f->T, ps_ceil_div(longest, f->pad_to_multiple_of) * f->pad_to_multiple_of);
+}
+
 /* ---- rows ---- */
 
 static ps_status feed_fill_causal(const ps_feed *f, const feed_split *s, int64_t item, int32_t *tokens,
@@ -243,13 +255,15 @@ static ps_status feed_fill_masked(const ps_feed *f, const feed_split *s, int64_t
 
 static void feed_fill_sample(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
 {
+    const int64_t T = out->T > 0 ? out->T : f->T;
     const ps_sample sample = ps_sample_set_get(s->samples, item);
+    PS_ASSERT(sample.n_ids <= T && T <= f->T);
     const int32_t filler = ps_specials_filler(&f->specials);
-    for (int64_t t = 0; t < f->T; t++) {
+    for (int64_t t = 0; t < T; t++) {
         const bool is_token = t < sample.n_ids;
-        out->tokens[row * f->T + t] = is_token ? sample.ids[t] : filler;
-        if (out->attention_mask != NULL) out->attention_mask[row * f->T + t] = is_token;
-        if (out->token_type_ids != NULL) out->token_type_ids[row * f->T + t] = is_token && t >= sample.n_first;
+        out->tokens[row * T + t] = is_token ? sample.ids[t] : filler;
+        if (out->attention_mask != NULL) out->attention_mask[row * T + t] = is_token;
+        if (out->token_type_ids != NULL) out->token_type_ids[row * T + t] = is_token && t >= sample.n_first;
     }
     out->targets[row] = sample.label;
 }
@@ -258,11 +272,12 @@ static ps_status feed_fill_row(const ps_feed *f, ps_split split, int64_t sample,
 {
     const feed_split *s = &f->splits[split];
     const int64_t item = ps_feed_item_of(f, split, sample);
-    int32_t *tokens = out->tokens + row * f->T;
     if (f->task == PS_FEED_CLASSIFICATION) {
         feed_fill_sample(f, s, item, row, out);
         return PS_OK;
     }
+    PS_ASSERT(out->T == 0 || out->T == f->T);
+    int32_t *tokens = out->tokens + row * f->T;
     for (int64_t t = 0; t < f->T; t++) {
         if (out->attention_mask != NULL) out->attention_mask[row * f->T + t] = 1;
         if (out->token_type_ids != NULL) out->token_type_ids[row * f->T + t] = 0;

@@ -56,6 +56,7 @@ typedef struct ps_feed_options {
     double validation_fraction; /* of the items, in [0, 1); when > 0, at least one; 0 with a validation path */
     uint64_t seed;              /* of order, choice of lines and masks */
     bool in_file_order;         /* do not shuffle */
+    int64_t pad_to_multiple_of; /* classification: see ps_feed_length; 0: rows are always T long */
     const char *cache_folder;   /* NULL, or a folder that exists, for the tokens of text */
 } ps_feed_options;
 
@@ -79,13 +80,18 @@ int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample);
 
 /* As in ps_batch; the arrays belong to the caller. */
 typedef struct ps_feed_batch {
-    int32_t *tokens;         /* [n, T] */
-    int32_t *targets;        /* [n, T], classification [n] */
+    int64_t T;        /* length of the rows to be filled; 0: the sequence length. Only a classifier's may be less */
+    int32_t *tokens;  /* [n, T] */
+    int32_t *targets; /* [n, T], classification [n] */
     int32_t *attention_mask; /* [n, T]; NULL: not wanted */
     int32_t *token_type_ids; /* [n, T]; NULL: not wanted */
 } ps_feed_batch;
 
-/* Arrays for n_rows rows: attention_mask only where rows are padded, token_type_ids only where some line has two texts. */
+/* Length that rows of these samples need: of the longest, rounded up to pad_to_multiple_of, at most the sequence length; that when
+ * rows are not padded, or always to the full length. n_samples >= 1. */
+int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples);
+
+/* Arrays for n_rows rows of the sequence length: attention_mask only where rows are padded, token_type_ids only where some line has two texts. */
 PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
 
@@ -96,7 +102,8 @@ static inline int64_t ps_feed_micro_batch(int64_t step, int64_t accumulation, in
     return (step * accumulation + m) * n_ranks + rank;
 }
 
-/* Samples [first_sample, first_sample + n_samples) of a split. PS_EINVAL when the split is empty. */
+/* Samples [first_sample, first_sample + n_samples) of a split, in rows of out->T, at least ps_feed_length of them. PS_EINVAL when the
+ * split is empty. */
 PS_NODISCARD ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
                                    ps_feed_batch *out);
 

@@ -5,19 +5,6 @@
 #include "base/mem.h"
 #include "comm/agree.h"
 #include "engine/memory_dump.h"
-#include "engine/staging.h"
-
-static ps_status build(ps_engine *e, ps_model_func model, void *user)
-{
-    const ps_settings *s = &e->settings;
-    const ps_plan_options o = ps_settings_plan_options(s);
-    PS_TRY(ps_program_build(model, user, s->B, s->T, &e->program));
-    if (s->training && !e->program->has_loss)
-        return PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
-    PS_TRY(ps_plan_create(e->program, &o, &e->plan));
-    const ps_status st = ps_staging_find_blueprint(&e->settings, e->program, e->plan, &e->blueprint, &e->forecast);
-    return st == PS_EBUDGET ? ps_trial_explain(s, model, user, e->program, e->plan) : st;
-}
 
 static ps_status open_tiers(ps_engine *e)
 {
@@ -57,7 +44,10 @@ ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *con
     ps_engine_enter(e);
     PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
-    PS_TRY_GOTO(build(e, model, user));
+    PS_TRY_GOTO(ps_shapes_open(&e->shapes, &e->settings, model, user));
+    e->shape = e->shapes.all[0];
+    e->program = e->shape->program;
+    e->blueprint = e->shape->blueprint;
     PS_TRY_GOTO(ps_profiling_open(e));
     PS_TRY_GOTO(open_tiers(e));
     *out = e;
@@ -97,9 +87,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_tiers_close(&e->tiers);
     ps_profiling_close(e);
     ps_runner_deinit(&e->runner);
-    ps_blueprint_destroy(e->blueprint);
-    ps_plan_destroy(e->plan);
-    ps_program_destroy(e->program);
+    ps_shapes_close(&e->shapes);
     ps_mem_free(e);
 }
 
@@ -136,8 +124,8 @@ void ps_engine_get_step_info(const ps_engine *e, ps_step_info *out)
 void ps_engine_get_shape(const ps_engine *e, int64_t *batch, int64_t *sequence, int64_t *accumulation,
                          int64_t *vocabulary)
 {
-    if (batch != NULL) *batch = e->settings.B;
-    if (sequence != NULL) *sequence = e->settings.T;
+    if (batch != NULL) *batch = e->shape->program->B;
+    if (sequence != NULL) *sequence = e->shape->program->T;
     if (accumulation != NULL) *accumulation = e->settings.accumulation;
     if (vocabulary != NULL) *vocabulary = e->program->n_outputs;
 }
@@ -168,16 +156,16 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .device_used_bytes = device.used_bytes,
         .host_used_bytes = host.used_bytes,
         .disk_used_bytes = store.disk_bytes,
-        .non_model_peak_bytes = e->plan->non_model_bytes,
+        .non_model_peak_bytes = e->shape->plan->non_model_bytes,
         .host_to_device_bytes = store.moved_bytes[PS_LINK_HOST_TO_DEVICE],
         .device_to_host_bytes = store.moved_bytes[PS_LINK_DEVICE_TO_HOST],
         .disk_read_bytes = store.moved_bytes[PS_LINK_DISK_READ],
         .disk_write_bytes = store.moved_bytes[PS_LINK_DISK_WRITE],
         .wait_ns = store.wait_ns,
-        .planned_device_peak_bytes = e->forecast.peak_bytes[PS_TIER_DEVICE],
-        .planned_host_peak_bytes = e->forecast.peak_bytes[PS_TIER_HOST],
-        .planned_step = e->forecast.steps,
-        .planned_disk_peak_bytes = e->forecast.peak_bytes[PS_TIER_DISK],
+        .planned_device_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DEVICE],
+        .planned_host_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_HOST],
+        .planned_step = e->shape->forecast.steps,
+        .planned_disk_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DISK],
     };
-    for (int link = 0; link < PS_LINK_COUNT; link++) out->planned_moved_bytes += e->forecast.moved_bytes[link];
+    for (int link = 0; link < PS_LINK_COUNT; link++) out->planned_moved_bytes += e->shape->forecast.moved_bytes[link];
 }

@@ -1,12 +1,12 @@
 /* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), tensors.c (access
- * to parameters). */
+ * to parameters), engine_shape.c (other sizes of micro-batches). */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
 #include "comm/comm.h"
 #include "engine/profiling.h"
 #include "engine/runner.h"
-#include "engine/trial.h"
+#include "engine/shape.h"
 
 /* What may be called next. */
 typedef enum ps_engine_state {
@@ -24,12 +24,12 @@ typedef struct ps_engine_save {
 
 struct ps_engine {
     ps_settings settings;
-    ps_program *program;
-    ps_plan *plan;
-    ps_blueprint *blueprint;
+    ps_shapes shapes;
+    const ps_shape *shape;         /* in use; what depends on B and T is in its program, plan and blueprint */
+    const ps_program *program;     /* of the configured shape: parameters and their names */
+    const ps_blueprint *blueprint; /* of the one in use */
     ps_tiers tiers;
     ps_runner runner;
-    ps_forecast forecast;
     ps_engine_state state;
     ps_loss_scaler scaler;
     double loss_sum;    /* of the micro-batches of the step under way; after it of all ranks */

@@ -12,10 +12,20 @@ static int64_t most_parts(const ps_blueprint *b)
     return most;
 }
 
-ps_status ps_exchange_init(ps_runner *r)
+ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp)
 {
-    PS_TRY(ps_mem_alloc((size_t)r->bp->spans.n, sizeof *r->exchanges, &r->exchanges));
-    return ps_mem_alloc((size_t)most_parts(r->bp), sizeof *r->parts, &r->parts);
+    ps_exchange *exchanges = NULL;
+    ps_comm_part *parts = NULL;
+    ps_status st = ps_mem_alloc((size_t)bp->spans.n, sizeof *exchanges, &exchanges);
+    if (st == PS_OK) st = ps_mem_alloc((size_t)most_parts(bp), sizeof *parts, &parts);
+    if (st != PS_OK) {
+        ps_mem_free(exchanges);
+        return st;
+    }
+    ps_exchange_deinit(r);
+    r->exchanges = exchanges;
+    r->parts = parts;
+    return PS_OK;
 }
 
 void ps_exchange_deinit(ps_runner *r)

@@ -6,7 +6,8 @@
 
 #include "engine/runner.h"
 
-PS_NODISCARD ps_status ps_exchange_init(ps_runner *r);
+/* Room for the exchanges of a blueprint, between steps; beside what the runner had. On failure it is as it was. */
+PS_NODISCARD ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp);
 /* Waits for nothing: after a failure the communicator is closed, or never used again, before payloads go away. */
 void ps_exchange_deinit(ps_runner *r);
 

@@ -23,7 +23,7 @@ static ps_status write_file(ps_engine *e, const char *path)
                                     .n_ranks = 1,
                                     .blueprint = e->blueprint,
                                     .budgets = e->settings.budgets,
-                                    .forecast = &e->forecast};
+                                    .forecast = &e->shape->forecast};
     return ps_profile_write(e->profiling.recorder, &facts, path);
 }
 

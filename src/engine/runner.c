@@ -14,7 +14,7 @@ ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, 
 {
     *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
     PS_TRY(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
-    PS_TRY(ps_exchange_init(r));
+    PS_TRY(ps_exchange_fit(r, bp));
     return ps_store_reserve_non_model(tiers->store, bp->plan->non_model_bytes, &r->non_model);
 }
 
@@ -224,8 +224,8 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
     ps_node_run run = {.mode = PS_RUN_COMPUTE,
                        .kernels = &s->kernels,
                        .dtype = s->dtype,
-                       .B = s->B,
-                       .T = s->T,
+                       .B = r->bp->program->B,
+                       .T = r->bp->program->T,
                        .node = n,
                        .training = r->pass == PS_PASS_TRAIN,
                        .loss_scale = (float)(r->loss_scale / (double)s->accumulation),
@@ -567,6 +567,14 @@ static int64_t largest_moment(const ps_runner *r)
     return most;
 }
 
+static void install_schedule(ps_runner *r)
+{
+    int64_t limit = INT64_MAX;
+    if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));
+    ps_store_limit_chunks(r->tiers->store, PS_TIER_DEVICE, limit);
+    ps_store_set_schedule(r->tiers->store, r->bp->schedule);
+}
+
 ps_status ps_runner_create_params(ps_runner *r)
 {
     ps_store *s = r->tiers->store;
@@ -577,9 +585,37 @@ ps_status ps_runner_create_params(ps_runner *r)
         if (st != PS_OK) return take_dump(r, -1, st);
     }
     if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));
-    int64_t limit = INT64_MAX;
-    if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));
-    ps_store_limit_chunks(s, PS_TIER_DEVICE, limit);
-    ps_store_set_schedule(s, r->bp->schedule);
+    install_schedule(r);
+    return PS_OK;
+}
+
+/* ---- another shape ---- */
+
+bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp)
+{
+    const size_t n = (size_t)bp->program->n_params;
+    return bp->variant.deferred && r->bp->variant.deferred &&
+           memcmp(bp->plan->grad_overwrites_param, r->bp->plan->grad_overwrites_param, n * sizeof(bool)) == 0;
+}
+
+ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
+{
+    PS_ASSERT(r->micro == 0 && bp->layout->n_chunks == r->bp->layout->n_chunks);
+    PS_ASSERT(!r->update_pending || ps_runner_carries(r, bp));
+    PS_TRY(ps_exchange_fit(r, bp));
+    PS_TRY(ps_store_reserve_non_model(r->tiers->store, bp->plan->non_model_bytes, &r->non_model));
+    r->bp = bp;
+    install_schedule(r);
+    return PS_OK;
+}
+
+ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from)
+{
+    PS_ASSERT(r->bp == from->bp && from->micro == 0);
+    PS_TRY(ps_store_take_places(r->tiers->store, from->tiers->store));
+    memcpy(r->chunk_pending, from->chunk_pending, (size_t)r->bp->layout->n_chunks * sizeof *r->chunk_pending);
+    r->update_pending = from->update_pending;
+    r->update = from->update;
+    install_schedule(r);
     return PS_OK;
 }

@@ -61,6 +61,18 @@ void ps_runner_deinit(ps_runner *r);
 /* Create the parameters in their chunks, then install the schedule. */
 PS_NODISCARD ps_status ps_runner_create_params(ps_runner *r);
 
+/* Go on with another blueprint over the same chunks, between steps: chunks move to where it wants them as its moments come; a snapshot
+ * under way goes on. No update may be pending that the new one cannot carry out (ps_runner_flush). It must outlive the runner,
+ * or the next change. On failure all is as it was. */
+PS_NODISCARD ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp);
+/* Updates that are deferred now may be carried out by bp's next forward pass: it defers them too, and expects gradients where
+ * they are. */
+bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp);
+
+/* Instead of creating parameters: a trial that begins where another runner stands between steps, over the same blueprint, its
+ * store settled. */
+PS_NODISCARD ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from);
+
 /* Moments of a forward pass over a batch, which is copied to the device first; NULL in a trial. */
 PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch);
 PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);

@@ -16,7 +16,7 @@ static ps_status check_ids(const char *what, const int32_t *ids, int64_t n, int6
 /* wants_targets: the pass computes a loss. */
 static ps_status check_batch(const ps_engine *e, const ps_batch *batch, bool wants_targets)
 {
-    const ps_program *p = e->program;
+    const ps_program *p = e->shape->program;
     const int64_t n = p->B * p->T;
     if (batch == NULL || batch->tokens == NULL) return PS_FAIL(PS_EINVAL, "the batch has no tokens");
     if (wants_targets && !p->has_loss)
@@ -152,8 +152,9 @@ static ps_status infer(ps_engine *e, const char *call, const ps_batch *batch, in
 
 ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *logits)
 {
-    if (row < 0 || row >= e->program->n_targets)
-        return PS_FAIL(PS_EINVAL, "ps_logits: row %lld of %lld", (long long)row, (long long)e->program->n_targets);
+    const int64_t n_rows = e->shape->program->n_targets;
+    if (row < 0 || row >= n_rows)
+        return PS_FAIL(PS_EINVAL, "ps_logits: row %lld of %lld", (long long)row, (long long)n_rows);
     return infer(e, "ps_logits", &(ps_batch){.tokens = tokens}, row, logits);
 }
 

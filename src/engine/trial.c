@@ -7,7 +7,6 @@
 #include "base/bytes.h"
 #include "base/machine.h"
 #include "base/mem.h"
-#include "engine/runner.h"
 
 /* Steps until all is known: the state after a step is one that was there before, so from then on the steps go round in a
  * circle; or this many, for runs that settle late. */
@@ -96,6 +95,36 @@ static ps_status try_blueprint(const ps_blueprint *b, const ps_budgets *budgets,
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) f->peak[t] = ps_store_peak(tiers.store, (ps_tier)t);
 out:
     ps_runner_deinit(&runner);
+    ps_tiers_close(&tiers);
+    return st;
+}
+
+static ps_status change_and_step(ps_runner *r, const ps_blueprint *b)
+{
+    uint64_t seen[TRIAL_STEPS_MAX];
+    if (!ps_runner_carries(r, b)) PS_TRY(ps_runner_flush(r));
+    PS_TRY(ps_runner_change(r, b));
+    for (int steps = 0; steps < TRIAL_STEPS_MAX; steps++) {
+        PS_TRY(trial_step(r));
+        seen[steps] = ps_store_residency(r->tiers->store);
+        for (int step = 0; step < steps; step++)
+            if (seen[step] == seen[steps]) return PS_OK;
+    }
+    return PS_OK;
+}
+
+ps_status ps_trial_change(const ps_runner *from, const ps_blueprint *b)
+{
+    ps_status st = PS_OK;
+    ps_tiers tiers = {0};
+    ps_runner r = {0};
+    const ps_tiers_options o = simulated(b->settings, from->bp, &b->settings->budgets);
+    PS_TRY(ps_tiers_open(&o, &tiers));
+    PS_TRY_GOTO(ps_runner_init(&r, from->bp, &tiers, false));
+    PS_TRY_GOTO(ps_runner_imitate(&r, from));
+    PS_TRY_GOTO(change_and_step(&r, b));
+out:
+    ps_runner_deinit(&r);
     ps_tiers_close(&tiers);
     return st;
 }

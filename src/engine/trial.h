@@ -2,7 +2,7 @@
 #ifndef PS_ENGINE_TRIAL_H
 #define PS_ENGINE_TRIAL_H
 
-#include "engine/blueprint.h"
+#include "engine/runner.h"
 
 /* Estimated time of one step. all = compute + lost + waits. */
 typedef struct ps_step_time {
@@ -26,6 +26,11 @@ typedef struct ps_forecast {
  * larger one does not fit). PS_EBUDGET with the moment that needs most when none fits; then *out is NULL. */
 PS_NODISCARD ps_status ps_trial_find_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
                                                const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast);
+
+/* Does b, which fits a run that begins with it, also fit one that goes on with it where `from` stands between steps? Chunks lie
+ * elsewhere then, and in memory that is full to the last chunk two may not find the room to change places. PS_EBUDGET when not.
+ * Its store is settled; *from stays as it is. */
+PS_NODISCARD ps_status ps_trial_change(const ps_runner *from, const ps_blueprint *b);
 
 /* Run a blueprint that fits once more, and record what happens in steps first to last, counted from 1, in estimated time. */
 PS_NODISCARD ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int64_t first, int64_t last,

@@ -52,7 +52,7 @@ static void test_next_use(void **state)
                 int64_t most = 0;
                 for (int32_t k = 0; k <= ahead; k++)
                     most = ps_max_i64(most, t->moments[(now + k) % n_moments].non_model_bytes);
-                assert_int_equal(ps_schedule_non_model_ahead(s, now, ahead), most);
+                assert_int_equal(ps_schedule_non_model_ahead(s, NULL, now, ahead), most);
             }
         }
         ps_schedule_destroy(s);
@@ -75,8 +75,8 @@ static void test_wrap_around(void **state)
     assert_int_equal(ps_schedule_next_use(s, 3, PS_TIER_DEVICE, 4), 5); /* the next step's */
     assert_int_equal(ps_schedule_next_use(s, 3, PS_TIER_HOST, 4), PS_NEVER);
     assert_int_equal(ps_schedule_next_use_anywhere(s, 2, 0), PS_NEVER);
-    assert_int_equal(ps_schedule_non_model_ahead(s, 3, 2), 10);
-    assert_int_equal(ps_schedule_non_model_ahead(s, 3, 3), 70); /* 3, 4, 0, 1 */
+    assert_int_equal(ps_schedule_non_model_ahead(s, NULL, 3, 2), 10);
+    assert_int_equal(ps_schedule_non_model_ahead(s, NULL, 3, 3), 70); /* 3, 4, 0, 1 */
     ps_schedule_destroy(s);
     ps_trace_destroy(t);
     ps_schedule_destroy(NULL);

@@ -465,6 +465,109 @@ static void test_limit_and_non_model(void **state)
     close_world(&w, &out);
 }
 
+/* ---- activations that are not as traced ---- */
+
+enum { IDLE_MOMENTS = 40, BUSY_MOMENTS = 5, LARGE_MOMENT = 30, CALIBRATION_STEPS = 4 };
+
+typedef struct calibration {
+    int64_t wait_ns[CALIBRATION_STEPS], moved_bytes[CALIBRATION_STEPS];
+} calibration;
+
+/* Five chunks change early in each step; one later moment was traced with so many bytes of activations, and has others. */
+static calibration calibrate(int64_t traced_bytes, int64_t real_bytes)
+{
+    calibration c;
+    world w;
+    outcome out;
+    const scenario sc = {.seed = 5,
+                         .simulated = true,
+                         .device_bytes = PAGES(8),
+                         .host_bytes = PAGES(200),
+                         .policy = &ps_policy_opt,
+                         .prefetch = 4};
+    open_world(&w, &sc);
+    assert_ok(ps_trace_create(&w.trace));
+    for (int32_t m = 0; m < IDLE_MOMENTS; m++) {
+        assert_ok(
+            ps_trace_add_moment(w.trace, PS_PHASE_FORWARD, "moment", m == LARGE_MOMENT ? traced_bytes : 0, 1000000));
+        if (m < BUSY_MOMENTS) assert_ok(ps_trace_add_access(w.trace, m, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+    }
+    assert_ok(ps_schedule_create(w.trace, PS_LIST_COUNT * w.layout->n_chunks, &w.schedule));
+    for (int32_t m = 0; m < BUSY_MOMENTS; m++) {
+        assert_ok(ps_store_begin_moment(w.store, 0));
+        assert_true(use(&w, m, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+        ps_store_unpin(w.store, m);
+    }
+    ps_store_set_schedule(w.store, w.schedule);
+    int64_t wait_ns = 0, moved = 0;
+    for (int step = 0; step < CALIBRATION_STEPS; step++) {
+        for (int32_t m = 0; m < IDLE_MOMENTS; m++) {
+            assert_ok(ps_store_begin_moment(w.store, m == LARGE_MOMENT ? real_bytes : 0));
+            check(&w);
+            if (m >= BUSY_MOMENTS) continue;
+            assert_true(use(&w, m, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+            ps_store_unpin(w.store, m);
+        }
+        const ps_timeline *t = ps_store_timeline(w.store);
+        const ps_store_stats s = ps_store_get_stats(w.store);
+        int64_t wait_now = 0, moved_now = 0;
+        for (int l = 0; l < PS_LINK_COUNT; l++) wait_now += t->wait_ns[l], moved_now += s.moved_bytes[l];
+        c.wait_ns[step] = wait_now - wait_ns, c.moved_bytes[step] = moved_now - moved;
+        wait_ns = wait_now, moved = moved_now;
+    }
+    close_world(&w, &out);
+    return c;
+}
+
+/* More than traced: the first step waits for chunks to leave; later ones let them leave ahead of time, as if it had been traced. */
+static void test_more_than_traced(void **state)
+{
+    (void)state;
+    const calibration traced = calibrate(PAGES(6), PAGES(6)), more = calibrate(0, PAGES(6));
+    assert_int_equal(traced.wait_ns[CALIBRATION_STEPS - 1], 0);
+    assert_true(traced.moved_bytes[CALIBRATION_STEPS - 1] > 0);
+    assert_true(more.wait_ns[0] > 0);
+    for (int step = 1; step < CALIBRATION_STEPS; step++) assert_int_equal(more.wait_ns[step], 0);
+    assert_int_equal(more.moved_bytes[CALIBRATION_STEPS - 1], traced.moved_bytes[CALIBRATION_STEPS - 1]);
+}
+
+/* Less than traced: nothing leaves for it any more. */
+static void test_less_than_traced(void **state)
+{
+    (void)state;
+    const calibration less = calibrate(PAGES(6), 0);
+    assert_true(less.moved_bytes[0] > 0);
+    for (int step = 1; step < CALIBRATION_STEPS; step++) {
+        assert_int_equal(less.wait_ns[step], 0);
+        if (step > 1) assert_int_equal(less.moved_bytes[step], 0);
+    }
+}
+
+/* The region for activations may grow between moments. */
+static void test_larger_region(void **state)
+{
+    (void)state;
+    world w;
+    outcome out;
+    open_world(&w, &small);
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_ok(ps_store_begin_moment(w.store, PAGES(4)));
+    fill_non_model(&w, PAGES(4));
+    char *same = NULL;
+    assert_ok(ps_store_reserve_non_model(w.store, PAGES(2), (void *)&same));
+    assert_ptr_equal(same, w.non_model);
+    assert_ok(ps_store_reserve_non_model(w.store, 100 * NON_MODEL_BYTES, (void *)&w.non_model));
+    assert_int_equal(ps_store_get_stats(w.store).non_model_bytes, 0);
+    check(&w);
+    assert_ok(ps_store_begin_moment(w.store, PAGES(5)));
+    fill_non_model(&w, PAGES(5));
+    check(&w);
+    assert_ok(ps_store_settle(w.store));
+    assert_int_equal(ps_store_get_stats(w.store).non_model_bytes, 0);
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
+    close_world(&w, &out);
+}
+
 static void test_runs_are_contiguous(void **state)
 {
     (void)state;
@@ -544,6 +647,9 @@ int main(void)
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_clean_leaves_when_dirty_cannot),
         cmocka_unit_test(test_limit_and_non_model),
+        cmocka_unit_test(test_more_than_traced),
+        cmocka_unit_test(test_less_than_traced),
+        cmocka_unit_test(test_larger_region),
         cmocka_unit_test(test_runs_are_contiguous),
         cmocka_unit_test(test_tensor_states),
         cmocka_unit_test(test_random_operations),

@@ -1,0 +1,54 @@
+/* engine_shape.c - from one size of micro-batches to another, between steps. */
+#include "engine/engine.h"
+
+/* Bytes of all chunks of all lists. */
+static int64_t chunk_bytes(const ps_blueprint *b)
+{
+    int64_t bytes = 0;
+    for (int list = 0; list < PS_LIST_COUNT; list++)
+        bytes += b->layout->n_chunks * ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
+    return bytes;
+}
+
+/* Where each chunk can always leave a tier, it does not matter where chunks are at first: the moments that fit in the trial from
+ * creation on always fit. A disk that can hold all of them is such a place, and so is a device that need never be left. */
+static bool fits_from_anywhere(const ps_engine *e, const ps_shape *shape)
+{
+    const int64_t *budget = e->settings.budgets.bytes;
+    const int64_t chunks = chunk_bytes(shape->blueprint);
+    return budget[PS_TIER_DISK] >= chunks ||
+           budget[PS_TIER_DEVICE] - e->settings.staging_bytes - shape->plan->non_model_bytes >= chunks;
+}
+
+static ps_status expect_between_steps(const ps_engine *e)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_set_shape"));
+    if (e->runner.micro == 0) return PS_OK;
+    return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: micro-batch %lld of %lld of a step is done; finish the step first",
+                   (long long)e->runner.micro, (long long)e->settings.accumulation);
+}
+
+static ps_status use_shape(ps_engine *e, const ps_shape *shape)
+{
+    ps_runner *r = &e->runner;
+    if (!fits_from_anywhere(e, shape)) {
+        PS_TRY(ps_engine_check(e, ps_store_settle(e->tiers.store)));
+        PS_TRY(ps_trial_change(r, shape->blueprint));
+    }
+    if (!ps_runner_carries(r, shape->blueprint)) PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
+    PS_TRY(ps_runner_change(r, shape->blueprint));
+    e->shape = shape;
+    e->blueprint = shape->blueprint;
+    return PS_OK;
+}
+
+ps_status ps_engine_set_shape(ps_engine *e, ps_model_func model, void *user, int64_t batch, int64_t sequence)
+{
+    PS_TRY(expect_between_steps(e));
+    if (model == NULL) return PS_FAIL(PS_EINVAL, "ps_engine_set_shape: a model function is needed");
+    ps_engine_enter(e);
+    const ps_shape *shape;
+    PS_TRY(ps_shapes_get(&e->shapes, &e->settings, model, user, batch, sequence, e->shape,
+                         e->profiling.recorder != NULL, &shape));
+    return shape == e->shape ? PS_OK : use_shape(e, shape);
+}
