@@ -70,7 +70,7 @@ static void *run_rank(void *arg)
     }
     if (r->st == PS_OK) r->st = ps_engine_create(ps_model_from_config, c, c, true, t->comm, &e);
     if (r->st == PS_OK) {
-        r->forecast = e->forecast;
+        r->forecast = e->shape->forecast;
         r->chunk_elements = e->blueprint->layout->chunk_elements;
         r->st = train_rank(e, t);
     }
