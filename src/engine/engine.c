@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "engine/memory_dump.h"
+#include "engine/refusal.h"
 #include "engine/staging.h"
 
 static ps_status build(ps_engine *e, ps_model_func model, void *user)
@@ -15,7 +16,7 @@ static ps_status build(ps_engine *e, ps_model_func model, void *user)
         return PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
     PS_TRY(ps_plan_create(e->program, &o, &e->plan));
     const ps_status st = ps_staging_find_blueprint(&e->settings, e->program, e->plan, &e->blueprint, &e->forecast);
-    return st == PS_EBUDGET ? ps_trial_explain(s, model, user, e->program, e->plan) : st;
+    return st == PS_EBUDGET ? ps_refusal_explain(s, model, user, e->program, e->plan) : st;
 }
 
 static ps_status open_tiers(ps_engine *e)

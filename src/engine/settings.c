@@ -170,6 +170,7 @@ ps_plan_options ps_settings_plan_options(const ps_settings *s)
 {
     return (ps_plan_options){.kernels = &s->kernels,
                              .rates = &s->rates.compute,
+                             .embedding_rates = s->embedding_on_host ? &s->rates.host : NULL,
                              .dtype = s->dtype,
                              .training = s->training,
                              .checkpointing = s->checkpointing,
@@ -210,6 +211,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .weight_decay = o->optimizer_params_weight_decay,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
+        .placement_trials = (int32_t)o->memory_placement_trials,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,
         .keep_checkpoints = o->train_keep_last,
         .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
