@@ -1,15 +1,17 @@
 """Write doc/scale.md: the largest models that fit some machines, and predicted speed beside published figures.
 
-usage: python3 tool/scale.py BUILD_FOLDER > doc/scale.md        (about three minutes; from the root of the repository)
+usage: python3 tool/scale.py BUILD_FOLDER        (some minutes; from the root of the repository)
+
+The text is tool/scale.md, with the tables put where it says so; doc/scale.md is written when all of it is there.
 
 Every number of ours is what `pstar plan` says. Published figures: PatrickStar's README and charts (doc/mgpu_scalability.png,
 doc/one_node_perf_a100.png, doc/m_node_superpod.png) and its paper, Fang et al., arXiv:2108.05818.
 """
+import io
 import json
 import os
 import subprocess
 import sys
-import time
 
 PSTAR = os.path.join(sys.argv[1], "pstar")
 HARDWARE = "examples/hardware/"
@@ -36,12 +38,15 @@ def billions(n):
     return "%.1f B" % (n / 1e9) if n else "none"
 
 
+PAGE = io.StringIO()
+
+
 def table(head, rows):
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
+    PAGE.write("| " + " | ".join(head) + " |\n")
+    PAGE.write("|" + "---|" * len(head) + "\n")
     for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print()
+        PAGE.write("| " + " | ".join(row) + " |\n")
+    PAGE.write("\n")
 
 
 BEDS = [  # title, file, changes, published
@@ -71,7 +76,7 @@ def largest():
                         gb(at["activations_and_workspace"]), "%s of %s" % (gb(host["peak_bytes"]), gb(host["budget_bytes"])),
                         gb(disk["peak_bytes"]), "%.1f" % p["step"]["seconds"], p["step"]["critical"]])
     table(["machine"] + SYSTEMS + ["published"], rows)
-    print("What ours are, in GB of one rank (model data: of all ranks):\n")
+    PAGE.write("What ours are, in GB of one rank (model data: of all ranks):\n\n")
     table(["machine", "width x layers", "model data", "device", "chunks there", "activations", "host", "disk", "s a step", "bound by"],
           reasons)
 
@@ -100,17 +105,22 @@ def speed():
         for name, published, deepspeed in models:
             p = preset(hardware, name, *changes)
             if not p["fits"]:
-                rows.append([title, name, "does not fit", "", "%g" % published, "", "%g" % deepspeed if deepspeed else "", ""])
+                rows.append([title, name, "does not fit", "%g" % published, "", "%g" % deepspeed if deepspeed else "", "", "", ""])
                 continue
             total = p["step"]["flops_8N_per_second"] * n * 1e-12
-            rows.append([title, name, "%.0f" % total, p["step"]["critical"], "%g" % published, "%.2f" % (total / published),
-                         "%g" % deepspeed if deepspeed else "", "%.1f" % p["step"]["seconds"]])
-    table(["machine", "model", "predicted TFLOP/s", "bound by", "PatrickStar", "ratio", "DeepSpeed", "predicted s a step"], rows)
+            waits = 1 - (p["step"]["compute_seconds"] + p["step"]["lost_to_copies_seconds"]) / p["step"]["seconds"]
+            rows.append([title, name, "%.0f" % total, "%g" % published, "%.2f" % (total / published), "%g" % deepspeed if deepspeed else "",
+                         "%.1f" % p["step"]["seconds"], "%.0f %%" % (100 * waits),
+                         "%d of %d" % (p["chunks"]["of_a_rank"] - p["chunks"]["updated_on_host"], p["chunks"]["of_a_rank"])])
+    table(["machine", "model", "predicted TFLOP/s", "PatrickStar", "ratio", "DeepSpeed", "predicted s a step", "of it waits", "updates on the device"],
+          rows)
 
 
 TEXT = open("tool/scale.md").read().split("<!-- table -->\n")
-print(TEXT[0], end="")
+PAGE.write(TEXT[0])
 largest()
-print(TEXT[1], end="")
+PAGE.write(TEXT[1])
 speed()
-print(TEXT[2], end="")
+PAGE.write(TEXT[2])
+with open("doc/scale.md", "w") as out:
+    out.write(PAGE.getvalue())

@@ -173,24 +173,33 @@ static int64_t non_model_growth(const ps_store *s, int32_t distance)
     return ps_max_i64(0, ps_store_non_model_ahead(s, distance) - s->non_model_committed_bytes);
 }
 
-/* One chunk of a moment to come. *n_ahead counts loads under way; *blocked: no room, so nothing farther may start. */
-static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance, uint8_t *passed, int32_t *n_ahead,
-                              bool *blocked)
+/* What a look-ahead has found so far. */
+typedef struct look {
+    int32_t n_ahead;      /* loads under way, or to come as soon as their chunk is free */
+    bool blocked;         /* no room, so nothing farther may start */
+    int64_t first_change; /* the moment_serial after which something may be copied that may not be copied yet */
+} look;
+
+/* One chunk of a moment to come. */
+static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance, look *l)
 {
     chunk *c = &s->chunks[a->chunk];
     if (c->flight.active && c->flight.dst == a->tier) {
-        (*n_ahead)++;
+        l->n_ahead++;
         return PS_OK;
     }
     if (is_current(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE) return PS_OK;
-    (*n_ahead)++;
-    if (c->flight.active || c->pins > 0) return PS_OK; /* on its way elsewhere: later */
+    l->n_ahead++;
+    if (c->flight.active || c->pins > 0) { /* in use, or on its way elsewhere: later */
+        c->is_awaited = true;
+        return PS_OK;
+    }
     bool there = false;
     const int64_t growth = a->tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
-    PS_TRY(try_room(s, a->tier, c->bytes + growth, distance, passed, PS_REASON_EVICT, &there));
+    PS_TRY(try_room(s, a->tier, c->bytes + growth, distance, s->passed, PS_REASON_EVICT, &there));
     /* making room may have sent this very chunk's copy elsewhere on its way, or dropped its source: look again */
     if (!there || c->flight.active || c->current == 0) {
-        *blocked = true;
+        l->blocked = true;
         return PS_OK;
     }
     PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_PREFETCH));
@@ -198,26 +207,51 @@ static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance,
     return PS_OK;
 }
 
-ps_status ps_store_look_ahead(ps_store *s)
+/* Moments of this look-ahead so far that change the chunk: copies made elsewhere before them would be stale. */
+static bool changes_elsewhere_before(const ps_store *s, const ps_access *a)
 {
-    if (s->d.prefetch == 0 || s->nothing_ahead) return PS_OK;
-    const ps_trace *t = ps_schedule_trace(s->schedule);
-    uint8_t *passed = s->passed;
-    /* room for activations first: they cannot wait */
-    const int32_t horizon = (int32_t)ps_min_i64((int64_t)ACTIVATION_LOOK_AHEAD * s->d.prefetch, t->n_moments - 1);
+    const chunk *c = &s->chunks[a->chunk];
+    return c->change_serial == s->moment_serial && (c->change_tiers & ~TIER_BIT(a->tier)) != 0;
+}
+
+static void note_change(ps_store *s, const ps_access *a, int32_t distance)
+{
+    chunk *c = &s->chunks[a->chunk];
+    if (a->mode == PS_ACCESS_READ) return;
+    if (c->change_serial != s->moment_serial) c->change_tiers = 0;
+    c->change_serial = s->moment_serial;
+    c->change_distance = distance;
+    c->change_tiers |= TIER_BIT(a->tier);
+}
+
+/* Room for activations: they cannot wait. */
+static ps_status prepare_activations(ps_store *s, int32_t n_moments)
+{
+    const int32_t horizon = (int32_t)ps_min_i64((int64_t)ACTIVATION_LOOK_AHEAD * s->d.prefetch, n_moments - 1);
     const int64_t growth = non_model_growth(s, horizon);
     bool there = true;
-    if (growth > 0) PS_TRY(try_room(s, PS_TIER_DEVICE, growth, horizon, passed, PS_REASON_ACTIVATIONS, &there));
+    return growth <= 0 ? PS_OK : try_room(s, PS_TIER_DEVICE, growth, horizon, s->passed, PS_REASON_ACTIVATIONS, &there);
+}
 
-    int32_t n_ahead = 0;
-    bool blocked = false;
-    for (int32_t k = 1; k < t->n_moments; k++) {
+ps_status ps_store_look_ahead(ps_store *s)
+{
+    if (s->d.prefetch == 0) return PS_OK;
+    const ps_trace *t = ps_schedule_trace(s->schedule);
+    PS_TRY(prepare_activations(s, t->n_moments));
+    if (s->moment_serial <= s->quiet_until) return PS_OK;
+    look l = {.first_change = INT64_MAX};
+    for (int32_t k = 0; k < t->n_moments; k++) {
         const ps_moment *m = &t->moments[(s->now + k) % t->n_moments];
-        for (int32_t i = 0; i < m->n_accesses; i++) {
-            PS_TRY(prefetch_one(s, &t->accesses[m->first_access + i], k, passed, &n_ahead, &blocked));
-            if (blocked || n_ahead >= s->d.prefetch) return PS_OK;
+        for (int32_t i = 0; i < m->n_accesses && k > 0; i++) {
+            const ps_access *a = &t->accesses[m->first_access + i];
+            if (changes_elsewhere_before(s, a))
+                l.first_change = ps_min_i64(l.first_change, s->moment_serial + s->chunks[a->chunk].change_distance);
+            else
+                PS_TRY(prefetch_one(s, a, k, &l));
+            if (l.blocked || l.n_ahead >= s->d.prefetch) return PS_OK;
         }
+        for (int32_t i = 0; i < m->n_accesses; i++) note_change(s, &t->accesses[m->first_access + i], k);
     }
-    s->nothing_ahead = n_ahead == 0 && growth == 0 && s->n_flying == 0;
+    s->quiet_until = l.first_change;
     return PS_OK;
 }

@@ -45,7 +45,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
             chunk *c = &s->chunks[ps_store_chunk(l, (ps_list)list, i)];
             c->bytes = ps_round_up(l->chunk_elements * desc->item_bytes[list], PS_PAGE_BYTES);
             c->disk_offset = NO_SLOT;
-            c->wanted_serial = -1;
+            c->wanted_serial = c->change_serial = -1;
         }
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-device", &s->stream[PS_LINK_HOST_TO_DEVICE]));
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-host", &s->stream[PS_LINK_DEVICE_TO_HOST]));
@@ -183,7 +183,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
     s->resident[tier][id / 64] &= ~((uint64_t)1 << (id % 64));
     s->stats.chunk_bytes[tier] -= c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
-    s->nothing_ahead = false;
+    if (why != PS_REASON_DISCARD) s->quiet_until = 0; /* content that is given up comes back from nowhere */
     ps_store_record_place(s, id, tier, PS_PROFILE_LEAVE, why);
 }
 
@@ -195,7 +195,7 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
     ps_mem_free(s->told_bytes);
     s->told_bytes = NULL;
     s->schedule = schedule;
-    s->nothing_ahead = false;
+    s->quiet_until = 0;
     s->now = -1;
 }
 
@@ -255,7 +255,7 @@ static ps_status recalibrate(ps_store *s, int64_t non_model_bytes)
         for (int32_t m = 0; m < t->n_moments; m++) s->told_bytes[m] = t->moments[m].non_model_bytes;
     }
     s->told_bytes[s->now] = non_model_bytes;
-    s->nothing_ahead = false;
+    s->quiet_until = 0;
     return PS_OK;
 }
 
@@ -362,14 +362,16 @@ static void forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
     ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
 }
 
-/* The content on `tier` is about to change: copies elsewhere become stale. */
+/* The content on `tier` is about to change: copies elsewhere become stale. Of what is in the schedule the look-ahead knew. */
 static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
 {
     chunk *c = &s->chunks[id];
+    const int64_t quiet_until = c->wanted_serial == s->moment_serial ? s->quiet_until : 0;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DROP);
     forget_disk_content(s, id, PS_REASON_DROP);
     c->current = TIER_BIT(tier);
+    s->quiet_until = quiet_until;
 }
 
 ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode, void **out)
@@ -398,8 +400,8 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
 void ps_store_unpin(ps_store *s, ps_chunk_id id)
 {
     PS_ASSERT(s->chunks[id].pins > 0);
-    s->chunks[id].pins--;
     s->chunks[id].wanted_serial = -1;
+    if (--s->chunks[id].pins == 0) note_free(s, &s->chunks[id]);
     STORE_CHECK(s);
 }
 

@@ -28,6 +28,11 @@ typedef struct chunk {
     uint64_t last_use_tick; /* s->tick at the last pin */
     int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
     ps_tier wanted_tier;
+    bool is_awaited; /* the look-ahead would copy it, but for its pins or the transfer under way */
+    /* of the look-ahead of moment change_serial: where coming moments change it, how far away the last of them so far is */
+    int64_t change_serial;
+    unsigned change_tiers;
+    int32_t change_distance;
 } chunk;
 
 struct ps_store {
@@ -51,7 +56,8 @@ struct ps_store {
     int32_t n_flying;
     uint64_t *resident[PS_RAM_TIER_COUNT]; /* a bit for each id: it has a payload there */
     uint8_t *passed;                       /* [n_ids] scratch of the look-ahead */
-    bool nothing_ahead; /* the last look-ahead found every chunk of the whole step in place, and none left since */
+    /* the last look-ahead left nothing to do before the moment with this moment_serial has run, and no chunk left since */
+    int64_t quiet_until;
 
     ps_region *non_model;
     int64_t non_model_reserved_bytes, non_model_committed_bytes, non_model_needed_bytes;
@@ -93,6 +99,14 @@ static inline ps_chunk_id next_resident(const ps_store *s, ps_tier tier, ps_chun
         else
             word = s->resident[tier][w];
     return (ps_chunk_id)(w * 64 + __builtin_ctzll(word));
+}
+
+/* A chunk's last pin or its transfer has ended. */
+static inline void note_free(ps_store *s, chunk *c)
+{
+    if (!c->is_awaited) return;
+    c->is_awaited = false;
+    s->quiet_until = 0;
 }
 
 /* store.c: payload memory (a block, or the chunk's place in its run) */

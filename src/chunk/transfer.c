@@ -48,6 +48,7 @@ static void forget_flight(ps_store *s, ps_chunk_id id)
         if (s->flying[i] != id) s->flying[kept++] = s->flying[i];
     s->n_flying = kept;
     s->chunks[id].flight.active = false;
+    note_free(s, &s->chunks[id]);
 }
 
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id)

@@ -50,7 +50,6 @@ typedef struct ps_hardware_host {
     double memory_bytes_per_s; /* of all cores together, read and written together */
     double adam_fraction;      /* (0, 1]: share of memory_bytes_per_s that Adam reaches on the host */
     int64_t op_latency_ns;
-    ps_hardware_matrix f32, bf16, fp16; /* products on the host, where anybody wants them */
 } ps_hardware_host;
 
 /* Between the host and one device. */

@@ -75,32 +75,54 @@ static int64_t gathered_peak_bytes(const ps_blueprint *b)
     return most;
 }
 
-/* Hybrid placement. The margin is what the device has left beside activations and 16-bit chunks: as many chunks as it holds
- * keep their optimizer data there and are updated there (PatrickStar's margin). Of the others, as many as fit are kept and
- * updated on the host, which costs 4 bytes of copies a parameter instead of 24. What neither holds comes from disk, and
- * is updated on the device, where it passes with the most room. */
-static void place_adam(ps_blueprint *b, const ps_budgets *budgets)
+/* Is the i-th of this rank's n chunks one of those n_resident? */
+static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n_resident)
+{
+    switch (choice) {
+    case PS_RESIDENT_FIRST: break;
+    case PS_RESIDENT_SPREAD: return (i + 1) * n_resident / n > i * n_resident / n;
+    case PS_RESIDENT_LAST: return i >= n - n_resident;
+    }
+    return i < n_resident;
+}
+
+/* Sets of optimizer data that each tier has room for. The margin is what the device has left beside activations and 16-bit
+ * chunks (PatrickStar's margin). */
+static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = b->settings;
-    const int64_t cs = b->layout->chunk_elements;
-    const int64_t n_local = (b->layout->n_chunks - s->ranks.rank + s->ranks.n - 1) / s->ranks.n;
+    const int64_t cs = b->layout->chunk_elements, set_bytes = OPTIMIZER_BYTES * cs;
     /* beside the chunks of this rank, those of the others while they are gathered */
     const int64_t param_bytes = n_local * cs * b->item_bytes[PS_LIST_PARAM16] + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes;
     const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - param_bytes;
-    const int64_t set_bytes = OPTIMIZER_BYTES * cs;
-    int64_t n_device = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
-    if (!s->hybrid_adam) n_device = 0;
-    b->n_adam_resident = (int32_t)ps_min_i64(n_device, n_local);
+    n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
     const int64_t guest_bytes = cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD]);
-    int64_t n_host = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
-    if (!s->hybrid_adam) n_host = n_local;
+    n[PS_TIER_HOST] = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
+    if (s->hybrid_adam) return;
+    n[PS_TIER_DEVICE] = 0;
+    n[PS_TIER_HOST] = n_local;
+}
+
+/* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which and how
+ * many is the variant's. Of the others, as many as fit are kept and updated on the host, which costs 4 bytes of copies a
+ * parameter instead of 24. What neither holds comes from disk, and is updated on the device, where it passes with the most
+ * room. */
+static void place_adam(ps_blueprint *b, const ps_budgets *budgets)
+{
+    const ps_settings *s = b->settings;
+    const int64_t n_local = (b->layout->n_chunks - s->ranks.rank + s->ranks.n - 1) / s->ranks.n;
+    int64_t n[PS_RAM_TIER_COUNT], n_host = 0;
+    count_sets(b, budgets, n_local, n);
+    b->n_margin = (int32_t)ps_min_i64(n[PS_TIER_DEVICE], n_local);
+    b->n_adam_resident = (int32_t)ps_min_i64(b->n_margin, b->variant.n_resident);
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
-        const int64_t i = c / s->ranks.n; /* among this rank's */
-        const bool on_host = i >= b->n_adam_resident && i - b->n_adam_resident < n_host;
-        b->adam_tier[c] = on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+        b->adam_tier[c] = PS_TIER_DEVICE;
+        if (!ps_blueprint_owns(b, c)) continue;
+        if (is_chosen(b->variant.resident, c / s->ranks.n, n_local, b->n_adam_resident)) continue;
+        if (n_host < n[PS_TIER_HOST]) b->adam_tier[c] = PS_TIER_HOST, n_host++;
     }
 }
 
@@ -128,8 +150,7 @@ static ps_status access_grad_list(ps_blueprint *b, int32_t tensor, ps_tier tier,
 
 static ps_tier param_tier(const ps_blueprint *b, const ps_node *n)
 {
-    const bool embedding = n->type == &ps_node_token_embedding || n->type == &ps_node_position_embedding;
-    return embedding && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+    return ps_node_is_embedding(n) && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
 static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touched)
@@ -167,7 +188,7 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
     const ps_tier tier = b->adam_tier[c];
     const ps_rates *rates = &b->settings->rates;
     PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", non_model_bytes,
-                               rates->compute.latency_ns +
+                               rates->adam_latency_ns[tier] +
                                    (int64_t)((double)(n * bytes_per_element) * 1e9 / rates->adam_bytes_per_s[tier])));
     bool all_in_list = true;
     for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1]; i++)
@@ -188,10 +209,14 @@ static int64_t non_model_before(const ps_blueprint *b, int32_t m)
     return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
 }
 
+/* Update these chunks before instruction m, if they wait for it, and all that are used before the `lead` chunks behind them. */
 static ps_status trace_adam_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
 {
+    int32_t last = -1;
     for (int32_t c = chunk; c < chunk + n_chunks; c++)
-        if (ps_blueprint_owns(b, c) && b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, non_model_before(b, m)));
+        if (b->use_position[c] >= 0) last = (int32_t)ps_max_i64(last, b->use_position[c] + b->variant.lead);
+    for (int32_t i = b->n_ordered; i <= last && i < b->n_used; i++)
+        PS_TRY(trace_adam(b, b->use_order[i], non_model_before(b, m)));
     return PS_OK;
 }
 
@@ -261,6 +286,23 @@ static ps_status trace_moments(ps_blueprint *b, bool *touched)
     return PS_OK;
 }
 
+static void find_use_order(ps_blueprint *b)
+{
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->use_position[c] = -1;
+    for (int32_t m = 0; m < b->plan->n_forward; m++) {
+        const ps_node *n = &b->program->nodes[b->plan->instrs[m].node];
+        for (int k = 0; k < PS_NODE_PARAMS; k++) {
+            if (n->params[k] < 0) continue;
+            const ps_place *p = &b->layout->places[n->params[k]];
+            for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++) {
+                if (!ps_blueprint_owns(b, c) || b->use_position[c] >= 0) continue;
+                b->use_position[c] = b->n_used;
+                b->use_order[b->n_used++] = c;
+            }
+        }
+    }
+}
+
 static ps_status record_trace(ps_blueprint *b)
 {
     ps_status st = PS_OK;
@@ -273,6 +315,9 @@ static ps_status record_trace(ps_blueprint *b)
                              &b->instr_moment));
     PS_TRY_GOTO(
         ps_mem_alloc((size_t)(b->settings->accumulation * b->spans.n), sizeof *b->span_moment, &b->span_moment));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_order, &b->use_order));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_position, &b->use_position));
+    find_use_order(b);
     for (size_t c = 0; c < n_chunks; c++) b->adam_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
     PS_TRY_GOTO(trace_moments(b, touched));
@@ -377,7 +422,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->program = program;
     b->plan = plan;
     b->variant = variant;
-    b->variant.deferred &= settings->training;
+    b->variant.deferred = variant.deferred && settings->training;
     b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
     if (settings->training)
         for (int list = PS_LIST_MASTER; list < PS_LIST_COUNT; list++) b->item_bytes[list] = 4;
@@ -408,6 +453,8 @@ void ps_blueprint_destroy(ps_blueprint *b)
     ps_mem_free(b->span_moment);
     ps_mem_free(b->adam_moment);
     ps_mem_free(b->adam_order);
+    ps_mem_free(b->use_order);
+    ps_mem_free(b->use_position);
     ps_mem_free(b->adam_tier);
     ps_mem_free(b->uses_grad_list);
     ps_mem_free(b->first_piece);

@@ -13,10 +13,23 @@ typedef struct ps_piece {
     bool decays;
 } ps_piece;
 
-/* Ways to run the same step, each with its need of memory. */
+/* Which of a rank's chunks are updated in device memory, when not all are. */
+typedef enum ps_resident_choice {
+    PS_RESIDENT_FIRST,  /* those used first */
+    PS_RESIDENT_SPREAD, /* evenly between others, so that copies for those run meanwhile */
+    PS_RESIDENT_LAST,
+} ps_resident_choice;
+
+/* As many as the margin holds. */
+#define PS_RESIDENT_ALL INT32_MAX
+
+/* Ways to run the same step, each with its need of memory and its duration. The bits are the same. */
 typedef struct ps_variant {
-    bool deferred; /* each chunk is updated just before the next forward pass first uses it */
-    bool ahead;    /* ps_spans_find */
+    bool deferred;      /* each chunk is updated before the next forward pass first uses it */
+    int32_t lead;       /* deferred: that many chunks before it has to be, so that it is back in time */
+    int32_t ahead;      /* ps_spans_find */
+    int32_t n_resident; /* updated in device memory, at most; what the margin does not hold is not */
+    ps_resident_choice resident;
 } ps_variant;
 
 /* A model and its plan do not depend on budgets: built once, shared by all blueprints tried. */
@@ -31,21 +44,25 @@ typedef struct ps_blueprint {
     int32_t *first_piece;
     bool *uses_grad_list;    /* [n_chunks] holds tensors whose gradients may not overwrite them */
     ps_tier *adam_tier;      /* [n_chunks] where the chunk's update runs */
-    int32_t n_adam_resident; /* optimizer chunks of this many fit the device margin */
+    int32_t n_margin;        /* optimizer chunks of this many fit the device margin */
+    int32_t n_adam_resident; /* and of this many are there for good */
     ps_spans spans;          /* with several ranks */
     int32_t *span_moment;    /* [accumulation * spans.n] moment at which a group is gathered */
     ps_variant variant;
     int32_t *instr_moment; /* [accumulation * n_instrs] moment of each instruction */
     int32_t *adam_moment;  /* [n_chunks] moment of each update */
     int32_t *adam_order;   /* [n_chunks] chunks in the order of their updates */
-    int32_t n_ordered;     /* entries of adam_order */
+    int32_t *use_order;    /* [n_used] this rank's chunks in the order in which the forward pass first uses them */
+    int32_t *use_position; /* [n_chunks] place in it; -1 */
+    int32_t n_used;
+    int32_t n_ordered; /* entries of adam_order */
     ps_trace *trace;
     ps_schedule *schedule;
 } ps_blueprint;
 
 /* budgets may differ from those in settings. chunk_elements as ps_layout_create. All pointers must outlive it.
  *
- * deferred: updates are moments between those of the forward pass, each before the first use of its chunk, so that
+ * variant.deferred: updates are moments between those of the forward pass, each before the first use of its chunk, so that
  * optimizer data moves while forward and backward compute; otherwise they follow the backward pass. The bits are the same:
  * clipping and overflow are known when the backward pass has ended, and nothing reads a parameter in between. */
 PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,

@@ -5,8 +5,11 @@
 
 ps_rates ps_rates_default(void)
 {
+    const int64_t latency_ns = ps_compute_rates_default.latency_ns;
     return (ps_rates){.compute = ps_compute_rates_default,
+                      .host = ps_compute_rates_default,
                       .adam_bytes_per_s = {20e9, 20e9},
+                      .adam_latency_ns = {latency_ns, latency_ns},
                       .links = ps_link_rates_default,
                       .topology = {.n_ranks = 1,
                                    .ranks_per_node = 1,
@@ -54,6 +57,11 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
     out->compute = (ps_compute_rates){.flops_per_s = m->flop_per_s * m->achievable_fraction,
                                       .bytes_per_s = hw->device.memory_bytes_per_s,
                                       .latency_ns = hw->device.op_latency_ns};
+    out->host = (ps_compute_rates){.flops_per_s = out->compute.flops_per_s,
+                                   .bytes_per_s = hw->host.memory_bytes_per_s / n,
+                                   .latency_ns = hw->host.op_latency_ns};
+    out->adam_latency_ns[PS_TIER_DEVICE] = hw->device.op_latency_ns;
+    out->adam_latency_ns[PS_TIER_HOST] = hw->host.op_latency_ns;
     /* without GPUs the device is the processor, whose memory is the host's */
     const double host_adam = hw->host.memory_bytes_per_s * hw->host.adam_fraction / n;
     out->adam_bytes_per_s[PS_TIER_DEVICE] = hw->gpus_per_node > 0 ? hw->device.memory_bytes_per_s : host_adam;

@@ -173,6 +173,7 @@ ps_plan_options ps_settings_plan_options(const ps_settings *s)
 {
     return (ps_plan_options){.kernels = &s->kernels,
                              .rates = &s->rates.compute,
+                             .embedding_rates = s->embedding_on_host ? &s->rates.host : NULL,
                              .dtype = s->dtype,
                              .training = s->training,
                              .checkpointing = s->checkpointing,
@@ -273,6 +274,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .weight_decay = o->optimizer_params_weight_decay,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
+        .placement_trials = (int32_t)o->memory_placement_trials,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,
         .keep_checkpoints = o->train_keep_last,
         .fp32_gradients = !o->zero_reuse_fp16_shard || o->zero_fp32_reduce_scatter,

@@ -46,6 +46,7 @@ typedef struct ps_settings {
     double beta1, beta2, eps, weight_decay, clip_norm;
     bool decoupled_decay;
     bool defer_updates;
+    int32_t placement_trials; /* at most: after the first blueprint that fits, for a faster one */
 
     int64_t save_buffer_bytes; /* as configured: PS_BYTES_AUTO, or fixed; 0 when nothing is saved while training */
     int64_t staging_bytes;     /* in force: the tiers hold a block of this size */

@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/agree.h"
+#include "engine/refusal.h"
+#include "engine/search.h"
 #include "engine/staging.h"
 
 static void destroy_shape(ps_shape *s)
@@ -53,6 +56,19 @@ static ps_status grow(ps_shapes *s)
     return PS_OK;
 }
 
+/* The model does not fit: why, and what would. With several ranks all say what the first says that it does not fit on. */
+static ps_status refuse(const ps_settings *s, const ps_shape *shape)
+{
+    ps_comm *comm = s->ranks.comm;
+    if (comm == NULL) return ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->plan);
+    bool fits;
+    ps_status st = ps_search_fits(s, shape->program, shape->plan, &s->budgets, &fits);
+    if (st == PS_OK && !fits) st = ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->plan);
+    PS_TRY(ps_comm_agree(comm, st));
+    return PS_FAIL(PS_EBUDGET,
+                   "the model fits on each rank, but not in chunks of one size on all: give the ranks equal budgets");
+}
+
 ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func model, void *user)
 {
     ps_shape *first = NULL;
@@ -60,7 +76,7 @@ ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func mode
     PS_TRY(describe(settings, model, user, settings->B, settings->T, &first));
     ps_status st =
         ps_staging_find_blueprint(settings, first->program, first->plan, &first->blueprint, &first->forecast);
-    if (st == PS_EBUDGET) st = ps_trial_explain(settings, model, user, first->program, first->plan);
+    if (st == PS_EBUDGET) st = refuse(settings, first);
     if (st != PS_OK) {
         destroy_shape(first);
         return st;
@@ -89,13 +105,13 @@ static ps_status check_same_parameters(const ps_program *now, const ps_program *
 static ps_status plan_shape(const ps_settings *settings, ps_shape *shape, const ps_program *first)
 {
     PS_TRY(check_same_parameters(shape->program, first));
-    const ps_status st = ps_trial_find_blueprint(settings, shape->program, shape->plan, &settings->budgets,
-                                                 &shape->blueprint, &shape->forecast);
+    const ps_status st = ps_search_blueprint(settings, shape->program, shape->plan, &settings->budgets,
+                                             &shape->blueprint, &shape->forecast);
     if (st != PS_EBUDGET) return st;
     ps_settings refused = *settings;
     refused.B = shape->program->B;
     refused.T = shape->program->T;
-    return ps_trial_explain(&refused, shape->model, shape->user, shape->program, shape->plan);
+    return refuse(&refused, shape);
 }
 
 /* Give up the shape that was not in use for longest. */

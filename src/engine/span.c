@@ -64,17 +64,17 @@ static int32_t released_before(const ps_spans *s, int32_t i)
 }
 
 /* Spans stand in the order of their first instructions. A forward span is released at once: there is nothing to wait for. */
-static void place(ps_spans *s, int32_t n_forward, int32_t n_instrs, bool ahead)
+static void place(ps_spans *s, int32_t n_forward, int32_t n_instrs, int32_t ahead)
 {
     for (int32_t i = 0; i < s->n; i++) {
         ps_span *span = &s->spans[i];
         const int32_t pass_end = span->reduces ? n_instrs - 1 : n_forward - 1;
         span->gather_at = span->first;
         span->release_at = span->last;
-        if (!ahead) continue;
+        if (ahead == 0) continue;
         if (span->reduces && i + 1 < s->n)
             span->release_at = (int32_t)ps_min_i64(pass_end, ps_max_i64(span->last, s->spans[i + 1].last));
-        if (i > 0) span->gather_at = s->spans[i - 1].first;
+        if (i > 0) span->gather_at = s->spans[ps_max_i64(0, i - ahead)].first;
         span->gather_at = (int32_t)ps_max_i64(span->gather_at, released_before(s, i) + 1);
     }
 }
@@ -104,7 +104,7 @@ static ps_status list_events(ps_spans *s)
 }
 
 ps_status ps_spans_find(const ps_program *program, const ps_plan *plan, const ps_layout *layout, const ps_ranks *ranks,
-                        bool ahead, ps_spans *out)
+                        int32_t ahead, ps_spans *out)
 {
     *out = (ps_spans){0};
     if (ranks->n == 1) return PS_OK;

@@ -51,10 +51,10 @@ static inline bool ps_ranks_owns(const ps_ranks *r, int32_t chunk)
     return chunk % r->n == r->rank;
 }
 
-/* ahead: a group is gathered while operators run on the one before it, and reduced while they run on the next: another group's
- * memory for it. */
+/* ahead: a group is gathered while operators run on the group so many before it, and reduced while they run on the next one:
+ * the memory of that many groups for it, and of one. 0: gathered when it is needed, reduced at once. */
 PS_NODISCARD ps_status ps_spans_find(const ps_program *program, const ps_plan *plan, const ps_layout *layout,
-                                     const ps_ranks *ranks, bool ahead, ps_spans *out);
+                                     const ps_ranks *ranks, int32_t ahead, ps_spans *out);
 void ps_spans_deinit(ps_spans *s);
 
 #endif

@@ -1,5 +1,7 @@
 #include "engine/staging.h"
 
+#include "engine/search.h"
+
 #define STAGING_MIN_BYTES (8 * PS_MIB)
 /* The least that a fixed size means: below it pieces would be too small to be worth a system call. */
 #define STAGING_LEAST_BYTES (16 * PS_KIB)
@@ -21,10 +23,11 @@ static int64_t moved_bytes(const ps_forecast *f)
     return bytes;
 }
 
-/* The same with all that is left over, unless training would move more for it. */
+/* The same with all that is left over, unless training would move more for it or take longer. */
 static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_plan *plan, int64_t most,
                          ps_blueprint **blueprint, ps_forecast *forecast)
 {
+    const ps_blueprint *now = *blueprint;
     const ps_tier tier = ps_tiers_staging_tier(&s->budgets);
     const int64_t least = s->staging_bytes;
     const int64_t unused = s->budgets.bytes[tier] - forecast->peak_bytes[tier];
@@ -33,9 +36,9 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_pla
     ps_blueprint *larger = NULL;
     ps_forecast f;
     s->staging_bytes = wanted;
-    const ps_status st = ps_trial_find_blueprint(s, program, plan, &s->budgets, &larger, &f);
-    if (st == PS_OK && larger->layout->chunk_elements == (*blueprint)->layout->chunk_elements &&
-        larger->variant.deferred == (*blueprint)->variant.deferred && moved_bytes(&f) <= moved_bytes(forecast)) {
+    const ps_status st =
+        ps_search_try(s, program, plan, &s->budgets, now->layout->chunk_elements, now->variant, &larger, &f);
+    if (st == PS_OK && moved_bytes(&f) <= moved_bytes(forecast) && f.step.all_ns <= forecast->step.all_ns) {
         ps_blueprint_destroy(*blueprint);
         *blueprint = larger;
         *forecast = f;
@@ -54,11 +57,11 @@ ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, c
     s->staging_bytes = is_auto                    ? ps_min_i64(STAGING_MIN_BYTES, most)
                        : s->save_buffer_bytes > 0 ? ps_max_i64(STAGING_LEAST_BYTES, s->save_buffer_bytes)
                                                   : 0;
-    ps_status st = ps_trial_find_blueprint(s, program, plan, &s->budgets, out, forecast);
+    ps_status st = ps_search_blueprint(s, program, plan, &s->budgets, out, forecast);
     if (!is_auto) return st;
     if (st == PS_EBUDGET) {
         s->staging_bytes = 0;
-        return ps_trial_find_blueprint(s, program, plan, &s->budgets, out, forecast);
+        return ps_search_blueprint(s, program, plan, &s->budgets, out, forecast);
     }
     PS_TRY(st);
     st = enlarge(s, program, plan, most, out, forecast);

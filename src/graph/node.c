@@ -16,6 +16,11 @@ ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args)
     return PS_OK;
 }
 
+bool ps_node_is_embedding(const ps_node *n)
+{
+    return n->type == &ps_node_token_embedding || n->type == &ps_node_position_embedding;
+}
+
 static int64_t rows_of(const ps_node_run *r)
 {
     return r->node->rows;

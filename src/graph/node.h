@@ -81,6 +81,9 @@ extern const ps_node_type ps_node_token_embedding, ps_node_position_embedding, p
     ps_node_linear, ps_node_gelu, ps_node_swiglu, ps_node_tanh, ps_node_add, ps_node_dropout, ps_node_rope,
     ps_node_attention, ps_node_pool, ps_node_loss, ps_node_hidden_states;
 
+/* Token or position embedding: what client.use_cpu_embedding keeps on the host. */
+bool ps_node_is_embedding(const ps_node *n);
+
 /* Run kernel `op` with its argument struct, or measure it. */
 #define ps_node_call(r, op, args_pointer)                                                                              \
     ((r)->mode == PS_RUN_COMPUTE ? (r)->kernels->op((r)->stream, (args_pointer))                                       \

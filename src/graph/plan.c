@@ -343,6 +343,12 @@ static ps_status measure_grad_stats(const planner *g, const ps_instr *instr, ps_
     return PS_OK;
 }
 
+static const ps_compute_rates *rates_of(const planner *g, const ps_node *n)
+{
+    if (ps_node_is_embedding(n) && g->o.embedding_rates != NULL) return g->o.embedding_rates;
+    return g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default;
+}
+
 static ps_status measure(planner *g)
 {
     ps_plan *p = g->plan;
@@ -351,7 +357,7 @@ static ps_status measure(planner *g)
         const ps_node *n = &g->program->nodes[instr->node];
         ps_node_run r = {.mode = PS_RUN_MEASURE,
                          .kernels = g->o.kernels,
-                         .rates = g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default,
+                         .rates = rates_of(g, n),
                          .dtype = g->o.dtype,
                          .B = g->program->B,
                          .T = g->program->T,

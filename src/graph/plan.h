@@ -56,7 +56,8 @@ typedef struct ps_plan {
 
 typedef struct ps_plan_options {
     const ps_kernels *kernels;
-    const ps_compute_rates *rates; /* for estimates; NULL: ps_compute_rates_default */
+    const ps_compute_rates *rates;           /* for estimates; NULL: ps_compute_rates_default */
+    const ps_compute_rates *embedding_rates; /* of embeddings, where they run elsewhere; NULL: as the others */
     ps_dtype dtype;
     bool training; /* false: forward only */
     bool checkpointing;

@@ -141,6 +141,8 @@ static ps_status try_shape(const search *s, int64_t width, int64_t n_layers, boo
     ps_largest found = {.hidden_size = width, .n_layers = n_layers};
     ps_status st = shape_init(&v, s->config, s->hardware, s->family, width, n_layers);
     *fits = false;
+    if (st == PS_OK)
+        st = ps_config_set(v.config, "memory.placement_trials", "0"); /* whether it fits is asked, not how fast */
     if (st == PS_OK && s->system == PS_SYSTEM_OURS) {
         st = ps_variation_simulate(&v, &found.simulation);
         *fits = found.simulation.fits;
@@ -188,6 +190,16 @@ static ps_status search_width(const search *s, int64_t width)
     return PS_OK;
 }
 
+/* The largest as it would run, which the search need not know. */
+static ps_status plan_best(const search *s)
+{
+    ps_variation v;
+    ps_status st = shape_init(&v, s->config, s->hardware, s->family, s->best->hidden_size, s->best->n_layers);
+    if (st == PS_OK) st = ps_variation_simulate(&v, &s->best->simulation);
+    ps_variation_deinit(&v);
+    return st;
+}
+
 ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, const char *name, ps_system system,
                           ps_largest *out)
 {
@@ -199,5 +211,5 @@ ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, 
         return PS_FAIL(PS_EINVAL, "no family '%s' of models is known: expected gpt2, llama or bert", name);
     /* from wide to narrow: the best is found early, and what cannot be larger is not tried */
     for (size_t i = PS_ARRAY_LEN(widths); i-- > 0;) PS_TRY(search_width(&s, widths[i]));
-    return PS_OK;
+    return system == PS_SYSTEM_OURS && out->n_params > 0 ? plan_best(&s) : PS_OK;
 }

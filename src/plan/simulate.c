@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/profile_write.h"
+#include "engine/refusal.h"
 #include "engine/staging.h"
 #include "model/model.h"
 
@@ -110,7 +111,7 @@ ps_status ps_simulate(const ps_config *config, const ps_hardware *hardware, bool
     ps_settings *s = &m.settings;
     if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out->forecast);
     if (st == PS_EBUDGET && explain)
-        st = ps_trial_explain(s, ps_model_from_config, (void *)(uintptr_t)config, m.program, m.plan);
+        st = ps_refusal_explain(s, ps_model_from_config, (void *)(uintptr_t)config, m.program, m.plan);
     if (st == PS_OK) describe_blueprint(&m);
     end(&m);
     return take_refusal(out, st);

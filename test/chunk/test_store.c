@@ -394,6 +394,49 @@ static void test_clean_and_dead(void **state)
     close_world(&w, &out);
 }
 
+static void run_moment(world *w, int32_t moment)
+{
+    const ps_moment *m = &w->trace->moments[moment];
+    assert_ok(ps_store_begin_moment(w->store, 0));
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &w->trace->accesses[m->first_access + i];
+        touch(w, a->chunk, a->tier, a->mode);
+    }
+}
+
+/* A chunk that changes on the device before the host wants it: a copy made sooner would be stale. It is copied once a step each
+ * way, after the change, and in time. */
+static void test_nothing_stale_is_fetched(void **state)
+{
+    (void)state;
+    enum { BETWEEN = 6, STEPS = 4 };
+    scenario sc = small;
+    sc.prefetch = 4;
+    world w;
+    outcome out;
+    open_world(&w, &sc);
+    assert_ok(ps_trace_create(&w.trace));
+    for (int32_t k = 0; k < 2 * BETWEEN; k++) {
+        assert_ok(ps_trace_add_moment(w.trace, PS_PHASE_FORWARD, "moment", 0, 1000000));
+        if (k == BETWEEN) assert_ok(ps_trace_add_access(w.trace, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+        if (k == BETWEEN + 3) assert_ok(ps_trace_add_access(w.trace, 0, PS_TIER_HOST, PS_ACCESS_WRITE));
+    }
+    assert_ok(ps_schedule_create(w.trace, PS_LIST_COUNT * w.layout->n_chunks, &w.schedule));
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    ps_store_set_schedule(w.store, w.schedule);
+    for (int step = 1; step <= STEPS; step++) {
+        for (int32_t k = 0; k < 2 * BETWEEN; k++) {
+            run_moment(&w, k);
+            const ps_store_stats s = ps_store_get_stats(w.store);
+            if (k == BETWEEN) assert_int_equal(s.n_moves[PS_LINK_DEVICE_TO_HOST], step - 1);
+            if (k == BETWEEN + 2) assert_int_equal(s.n_moves[PS_LINK_DEVICE_TO_HOST], step); /* on its way already */
+            if (k == BETWEEN + 4) assert_int_equal(s.n_moves[PS_LINK_HOST_TO_DEVICE], step);
+        }
+        assert_int_equal(moved(&w), PAGES(2) * step);
+    }
+    close_world(&w, &out);
+}
+
 /* All pinned: refused, with numbers; unpinned: it goes on. */
 static void test_refusal(void **state)
 {
@@ -644,6 +687,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clean_and_dead),
+        cmocka_unit_test(test_nothing_stale_is_fetched),
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_clean_leaves_when_dirty_cannot),
         cmocka_unit_test(test_limit_and_non_model),

@@ -82,7 +82,7 @@ static void check_events(const ps_spans *s)
     free(next);
 }
 
-static void check(const planned *p, int32_t n_ranks, bool saves_memory, bool ahead)
+static void check(const planned *p, int32_t n_ranks, bool saves_memory, int32_t ahead)
 {
     ps_spans s, other;
     const ps_ranks ranks = {.rank = 0, .n = n_ranks, .saves_memory = saves_memory};
@@ -94,7 +94,7 @@ static void check(const planned *p, int32_t n_ranks, bool saves_memory, bool ahe
     int64_t n_chunks[2] = {0};
     for (int32_t i = 0; i < s.n; i++) {
         assert_true(s.spans[i].n_chunks <= (saves_memory ? 1 : n_ranks));
-        if (!ahead) assert_int_equal(s.spans[i].gather_at, s.spans[i].first);
+        if (ahead == 0) assert_int_equal(s.spans[i].gather_at, s.spans[i].first);
         n_chunks[s.spans[i].reduces] += s.spans[i].n_chunks;
     }
     /* once in each direction */
@@ -117,7 +117,8 @@ static void every_use_lies_in_a_span(void **state)
             planned p;
             plan_tiny(&p, c, sizes[i]);
             for (int32_t n = 2; n <= 5; n++)
-                for (int variant = 0; variant < 4; variant++) check(&p, n, variant & 1, variant & 2);
+                for (int32_t ahead = 0; ahead <= n; ahead++)
+                    for (int saves_memory = 0; saves_memory < 2; saves_memory++) check(&p, n, saves_memory, ahead);
             end(&p, c);
         }
     assert_int_equal(ps_mem_live_bytes(), 0);
@@ -131,11 +132,34 @@ static void gathering_ahead_begins_earlier(void **state)
     ps_spans s;
     plan_tiny(&p, c, 8192);
     const ps_ranks ranks = {.n = 2};
-    assert_ok(ps_spans_find(p.program, p.plan, p.layout, &ranks, true, &s));
+    assert_ok(ps_spans_find(p.program, p.plan, p.layout, &ranks, 1, &s));
     int n_earlier = 0;
     for (int32_t i = 0; i < s.n; i++) n_earlier += s.spans[i].gather_at < s.spans[i].first;
     assert_true(n_earlier > s.n / 2);
     ps_spans_deinit(&s);
+    end(&p, c);
+}
+
+/* Single chunks, as many ahead as a group of all ranks would have. */
+static void gathering_farther_ahead_begins_earlier(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("bf16.enabled=true");
+    planned p;
+    plan_tiny(&p, c, 2048);
+    const ps_ranks ranks = {.n = 4, .saves_memory = true};
+    int64_t held[5] = {0};
+    for (int32_t ahead = 0; ahead <= 4; ahead++) {
+        ps_spans s;
+        assert_ok(ps_spans_find(p.program, p.plan, p.layout, &ranks, ahead, &s));
+        for (int32_t i = 0; i < s.n; i++) {
+            const int32_t before = (int32_t)ps_max_i64(0, i - ahead);
+            assert_true(s.spans[i].gather_at >= (ahead > 0 ? s.spans[before].first : s.spans[i].first));
+            held[ahead] += s.spans[i].first - s.spans[i].gather_at;
+        }
+        if (ahead > 0) assert_true(held[ahead] > held[ahead - 1]);
+        ps_spans_deinit(&s);
+    }
     end(&p, c);
 }
 
@@ -158,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_use_lies_in_a_span),
         cmocka_unit_test(gathering_ahead_begins_earlier),
+        cmocka_unit_test(gathering_farther_ahead_begins_earlier),
         cmocka_unit_test(one_rank_gathers_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

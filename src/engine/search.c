@@ -1,0 +1,264 @@
+#include "engine/search.h"
+
+#include "base/mem.h"
+#include "comm/agree.h"
+
+/* A step that waits for no more than this share of its time cannot be made much faster by moving chunks at other times. */
+#define WORTH_SEARCHING 0.01
+/* Shares of the margin that are tried first, of four. */
+#define COARSE_PARTS 4
+#define LEAD_MAX 4
+
+typedef struct search {
+    const ps_settings *s;
+    const ps_program *program;
+    const ps_plan *plan;
+    const ps_budgets *budgets;
+    int64_t most_elements, chunk_elements;
+    int32_t most_ahead;
+    int32_t trials_left;
+    ps_blueprint *best;
+    ps_forecast forecast; /* of best */
+} search;
+
+ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets,
+                        int64_t chunk_elements, ps_variant variant, ps_blueprint **out, ps_forecast *forecast)
+{
+    PS_TRY(ps_blueprint_create(s, program, plan, budgets, chunk_elements, variant, out));
+    const ps_status st = ps_trial_run(*out, budgets, false, forecast);
+    if (st == PS_OK) return PS_OK;
+    ps_blueprint_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+/* ---- what fits ---- */
+
+/* How far ahead groups may be gathered. A group of one chunk (memory-saving communication) leaves room for as many as a group of
+ * all ranks has. */
+static int32_t most_ahead(const ps_ranks *r)
+{
+    return r->n == 1 ? 0 : r->saves_memory ? r->n : 1;
+}
+
+static search search_of(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets)
+{
+    return (search){.s = s,
+                    .program = program,
+                    .plan = plan,
+                    .budgets = budgets,
+                    .most_elements = INT64_MAX,
+                    .most_ahead = most_ahead(&s->ranks)};
+}
+
+/* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data beside activations:
+ * where that is too much, they get a phase of their own. Gathering ahead takes the memory of other groups. */
+static ps_status find_fitting(search *x)
+{
+    ps_status st = PS_EBUDGET;
+    const bool may_defer = x->s->training && x->s->defer_updates;
+    for (int32_t ahead = x->most_ahead;; ahead = ahead > 1 ? 1 : ahead - 1) {
+        for (int deferred = may_defer; deferred >= 0 && st == PS_EBUDGET; deferred--) {
+            const ps_variant v = {.deferred = deferred, .ahead = ahead, .n_resident = PS_RESIDENT_ALL};
+            st = ps_search_try(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
+        }
+        if (st != PS_EBUDGET || ahead == 0) return st;
+    }
+}
+
+/* ---- what is fastest ---- */
+
+static bool is_faster(const ps_forecast *f, const ps_blueprint *b, const search *x)
+{
+    if (f->step.all_ns != x->forecast.step.all_ns) return f->step.all_ns < x->forecast.step.all_ns;
+    return b->n_adam_resident > x->best->n_adam_resident;
+}
+
+/* The least that a step can take: computing alone, which updates on a slower tier lengthen. */
+static int64_t compute_ns(const ps_blueprint *b)
+{
+    int64_t sum = 0;
+    for (int32_t m = 0; m < b->trace->n_moments; m++) sum += b->trace->moments[m].cost_ns;
+    return sum;
+}
+
+/* Keep it if it is faster than the best so far. */
+static ps_status consider(search *x, ps_variant v)
+{
+    if (x->trials_left <= 0) return PS_OK;
+    ps_blueprint *b;
+    ps_forecast f;
+    PS_TRY(ps_blueprint_create(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &b));
+    ps_status st = PS_OK;
+    if (compute_ns(b) < x->forecast.step.all_ns) {
+        x->trials_left--;
+        st = ps_trial_run(b, x->budgets, false, &f);
+        if (st == PS_OK && is_faster(&f, b, x)) {
+            ps_blueprint *slower = x->best;
+            x->best = b;
+            x->forecast = f;
+            b = slower;
+        }
+    }
+    ps_blueprint_destroy(b);
+    return st == PS_EBUDGET ? PS_OK : st;
+}
+
+static bool is_worth_it(const search *x)
+{
+    const ps_step_time *t = &x->forecast.step;
+    return (double)(t->all_ns - t->compute_ns) > WORTH_SEARCHING * (double)t->all_ns;
+}
+
+/* Updates sooner than they must be, so that what the host updated is back when it is used; and sooner yet, while that helps. */
+static ps_status vary_lead(search *x)
+{
+    for (int32_t lead = 1; lead <= LEAD_MAX; lead++) {
+        ps_variant v = x->best->variant;
+        if (!v.deferred || v.lead != lead - 1) return PS_OK;
+        v.lead = lead;
+        PS_TRY(consider(x, v));
+    }
+    return PS_OK;
+}
+
+static ps_status vary_choice(search *x)
+{
+    const int32_t n = x->best->n_adam_resident;
+    for (int choice = PS_RESIDENT_SPREAD; choice <= PS_RESIDENT_LAST && n > 0; choice++) {
+        ps_variant v = x->best->variant;
+        v.resident = (ps_resident_choice)choice;
+        PS_TRY(consider(x, v));
+    }
+    return PS_OK;
+}
+
+static ps_status consider_residents(search *x, int64_t n)
+{
+    ps_variant v = x->best->variant;
+    v.n_resident = (int32_t)n;
+    return n >= 0 && n < x->best->n_margin ? consider(x, v) : PS_OK;
+}
+
+/* Quarters of the margin, then ever closer around the best. */
+static ps_status vary_residents(search *x)
+{
+    const int64_t n_margin = x->best->n_margin;
+    int64_t before = n_margin;
+    for (int part = COARSE_PARTS - 1; part >= 0; part--) {
+        const int64_t n = n_margin * part / COARSE_PARTS;
+        if (n < before) PS_TRY(consider_residents(x, n));
+        before = n;
+    }
+    for (int64_t by = (n_margin / COARSE_PARTS + 1) / 2; by > 0; by = by > 1 ? (by + 1) / 2 : 0) {
+        const int64_t n = x->best->n_adam_resident;
+        PS_TRY(consider_residents(x, n - by));
+        PS_TRY(consider_residents(x, n + by));
+    }
+    return PS_OK;
+}
+
+/* The other ways, with what was found so far. */
+static ps_status vary_way(search *x)
+{
+    const ps_variant found = x->best->variant;
+    for (int32_t ahead = x->most_ahead; ahead >= 0; ahead = ahead > 1 ? 1 : ahead - 1)
+        for (int deferred = 0; deferred <= (x->s->training && x->s->defer_updates); deferred++) {
+            ps_variant v = x->best->variant;
+            v.deferred = deferred;
+            v.ahead = ahead;
+            if (!deferred) v.lead = 0;
+            if (ahead != found.ahead || (bool)deferred != found.deferred) PS_TRY(consider(x, v));
+        }
+    return PS_OK;
+}
+
+static ps_status find_fastest(search *x)
+{
+    ps_status (*const steps[])(search *) = {vary_lead, vary_choice, vary_residents, vary_way};
+    for (size_t i = 0; i < PS_ARRAY_LEN(steps) && x->s->training && is_worth_it(x); i++) PS_TRY(steps[i](x));
+    return PS_OK;
+}
+
+/* ---- chunk size ---- */
+
+static ps_status search_size(const ps_program *program, int64_t min_elements, int64_t max_elements, int64_t *elements)
+{
+    int64_t *sizes = NULL;
+    PS_TRY(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
+    for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
+    const ps_status st = ps_layout_search(sizes, program->n_params, min_elements, max_elements, elements);
+    ps_mem_free(sizes);
+    return st;
+}
+
+static ps_status find_size(search *x)
+{
+    x->chunk_elements = x->s->chunk_elements;
+    if (x->chunk_elements > 0) return find_fitting(x);
+    const int64_t min_elements = ps_blueprint_min_chunk_elements(x->s, x->program);
+    int64_t max_elements = ps_min_i64(x->most_elements, ps_blueprint_max_chunk_elements(x->s, x->program, x->budgets));
+    for (;;) {
+        PS_TRY(search_size(x->program, min_elements, max_elements, &x->chunk_elements));
+        const ps_status st = find_fitting(x);
+        if (st != PS_EBUDGET || max_elements <= min_elements) return st;
+        max_elements = ps_max_i64(min_elements, max_elements / 2);
+    }
+}
+
+/* ---- all ranks ---- */
+
+/* The chunk size, and how far ahead groups are gathered, are the same on all ranks, the rest is each one's own. *agreed: they
+ * are; otherwise the limits are what the most modest rank came to. */
+static ps_status agree(search *x, ps_status st, bool *agreed)
+{
+    enum { SIZE, AHEAD, N };
+    ps_comm *comm = x->s->ranks.comm;
+    *agreed = true;
+    if (comm == NULL) return st;
+    PS_TRY(ps_comm_agree(comm, st));
+    const double own[N] = {(double)x->chunk_elements, x->best->variant.ahead};
+    double least[N] = {own[SIZE], own[AHEAD]}, most[N] = {own[SIZE], own[AHEAD]};
+    PS_TRY(ps_comm_all_reduce(comm, least, N, PS_COMM_MIN));
+    PS_TRY(ps_comm_all_reduce(comm, most, N, PS_COMM_MAX));
+    *agreed = least[SIZE] >= most[SIZE] && least[AHEAD] >= most[AHEAD];
+    x->most_elements = (int64_t)least[SIZE];
+    x->most_ahead = (int32_t)least[AHEAD];
+    return PS_OK;
+}
+
+static void give_up(search *x)
+{
+    ps_blueprint_destroy(x->best);
+    x->best = NULL;
+}
+
+ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                              const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast)
+{
+    *out = NULL;
+    search x = search_of(s, program, plan, budgets);
+    for (bool agreed = false; !agreed;) {
+        give_up(&x);
+        x.trials_left = s->placement_trials;
+        ps_status st = find_size(&x);
+        if (st == PS_OK) st = find_fastest(&x);
+        st = agree(&x, st, &agreed);
+        if (st == PS_OK) continue;
+        give_up(&x);
+        return st;
+    }
+    *out = x.best;
+    *forecast = x.forecast;
+    return PS_OK;
+}
+
+ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                         const ps_budgets *budgets, bool *fits)
+{
+    search x = search_of(s, program, plan, budgets);
+    const ps_status st = find_size(&x);
+    give_up(&x);
+    *fits = st == PS_OK;
+    return st == PS_EBUDGET ? PS_OK : st;
+}
