@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "comm/comm_impl.h"
+#include "comm/transport_mpi.h"
 #include "comm/transport_thread.h"
 
 /* ---- waiting ---- */
@@ -66,14 +67,11 @@ bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket)
 
 /* ---- open and close ---- */
 
-static ps_status comm_create(const ps_comm_options *o, int32_t n_ranks, ps_comm **out)
+static ps_status comm_create(const ps_comm_options *o, ps_comm **out)
 {
     static const double timeout_max_s = 1e6;
     *out = NULL;
     if (!(o->timeout_s > 0)) return PS_FAIL(PS_EINVAL, "a rank's time-out of %g s must be > 0", o->timeout_s);
-    if (o->staging_bytes < 4096 * (int64_t)n_ranks)
-        return PS_FAIL(PS_EINVAL, "%lld bytes of staging memory: %d ranks need at least %lld",
-                       (long long)o->staging_bytes, n_ranks, 4096 * (long long)n_ranks);
     ps_comm *c = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *c, &c));
     c->size = 1;
@@ -124,7 +122,7 @@ static ps_status comm_await_open(ps_comm *c)
 
 static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
 {
-    PS_TRY(comm_create(o, 1, out));
+    PS_TRY(comm_create(o, out));
     ps_comm *c = *out;
     const ps_status st = ps_mem_alloc(1, sizeof *c->hello, &c->hello);
     if (st != PS_OK) {
@@ -139,13 +137,40 @@ static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
     return PS_OK;
 }
 
+/* A process that MPI takes for alone, though a launcher started several, would train a model of its own. */
+static ps_status comm_check_launched(const ps_comm *c)
+{
+    const int32_t n_launched = ps_transport_mpi_launched();
+    if (c->size > 1 || n_launched == 1) return PS_OK;
+    return PS_FAIL(PS_ENOSYS,
+                   "the launcher has started %d processes, but %s sees one: it is not the launcher's MPI (Slurm: srun "
+                   "--mpi=pmix; else set PATRICKSTAR_MPI to openmpi or mpich)",
+                   n_launched, c->transport.name);
+}
+
+static ps_status comm_open_mpi(const ps_comm_options *o, ps_comm **out)
+{
+    ps_transport transport;
+    ps_status st;
+    *out = NULL;
+    PS_TRY(ps_transport_mpi_load(&transport));
+    PS_TRY(comm_create(o, out));
+    ps_comm *c = *out;
+    c->transport = transport;
+    PS_TRY_GOTO(ps_comm_worker_start(c));
+    PS_TRY_GOTO(comm_await_open(c));
+    PS_TRY_GOTO(comm_check_launched(c));
+    return PS_OK;
+out:
+    ps_comm_close(c);
+    *out = NULL;
+    return st;
+}
+
 ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out)
 {
-    if (o->backend == PS_COMM_MPI) {
-        *out = NULL;
-        return PS_FAIL(PS_ENOSYS, "no MPI");
-    }
-    return comm_open_single(o, out);
+    const bool is_mpi = o->backend == PS_COMM_MPI || (o->backend == PS_COMM_AUTO && ps_transport_mpi_launched() > 1);
+    return is_mpi ? comm_open_mpi(o, out) : comm_open_single(o, out);
 }
 
 ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out)
@@ -155,7 +180,7 @@ ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **ou
     for (int32_t r = 0; r < n; r++) out[r] = NULL;
     PS_TRY_GOTO(ps_thread_hub_create(n, &hub));
     for (int32_t r = 0; r < n; r++) {
-        PS_TRY_GOTO(comm_create(o, n, &out[r]));
+        PS_TRY_GOTO(comm_create(o, &out[r]));
         PS_TRY_GOTO(ps_thread_hub_attach(hub, r, &out[r]->transport));
     }
     for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(ps_comm_worker_start(out[r]));

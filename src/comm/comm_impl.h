@@ -19,9 +19,10 @@
 #include "comm/transport.h"
 
 enum {
-    PS_COMM_DEPTH = 4,     /* messages under way to, and from, a peer */
-    PS_COMM_BUFFERS = 2,   /* of those of a reduce-scatter: one is added while the other arrives */
-    PS_COMM_HOST_MAX = 64, /* of a host's name, with the terminator */
+    PS_COMM_DEPTH = 4,          /* messages under way to, and from, a peer */
+    PS_COMM_BUFFERS = 2,        /* of those of a reduce-scatter: one is added while the other arrives */
+    PS_COMM_HOST_MAX = 64,      /* of a host's name, with the terminator */
+    PS_COMM_STAGING_MIN = 4096, /* bytes for each rank */
 };
 
 /* Usual size of a message of data. Large enough for any network's full speed, small enough that a slow one delivers several

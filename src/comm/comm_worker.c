@@ -93,7 +93,10 @@ static bool worker_open(ps_comm *c)
     if (!t->ops->open(t)) return worker_cannot_open(c, PS_ECOMM, t->error);
     c->rank = t->rank;
     c->size = t->size;
-    const ps_status st = worker_alloc(c);
+    ps_status st = worker_alloc(c);
+    if (st == PS_OK && c->staging_bytes < PS_COMM_STAGING_MIN * c->size)
+        st = PS_FAIL(PS_EINVAL, "%lld bytes of staging memory: %d ranks need at least %lld",
+                     (long long)c->staging_bytes, c->size, (long long)(PS_COMM_STAGING_MIN * c->size));
     if (st != PS_OK) {
         t->ops->close(t, false);
         return worker_cannot_open(c, st, ps_last_error());
