@@ -27,7 +27,7 @@ enum {
 
 /* Usual size of a message of data. Large enough for any network's full speed, small enough that a slow one delivers several
  * within the time in which ranks must be heard of. */
-#define PS_COMM_MESSAGE_BYTES (512 * PS_KIB)
+#define PS_COMM_MESSAGE_BYTES PS_MIB
 
 typedef enum ps_comm_kind {
     PS_COMM_KIND_GATHER,    /* all parts to all */
