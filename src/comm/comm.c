@@ -34,7 +34,7 @@ static void comm_await(ps_comm *c, waiting *w)
     w->still_ns = n_looks == w->n_looks ? w->still_ns + slice_s * 1000000000 : 0;
     w->n_looks = n_looks;
     if (c->state == PS_COMM_OPENING || w->still_ns <= c->timeout_ns + STUCK_NS) return;
-    c->is_stuck = true;
+    atomic_store(&c->is_stuck, true);
     if (atomic_load(&c->failed_rank) >= 0) return;
     snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s has not returned for %g s", c->rank,
              ps_comm_host(c, c->rank), c->transport.name, (double)w->still_ns * 1e-9);
@@ -92,7 +92,7 @@ static ps_status comm_create(const ps_comm_options *o, ps_comm **out)
     return PS_OK;
 }
 
-static void comm_destroy(ps_comm *c)
+void ps_comm_destroy(ps_comm *c)
 {
     for (ps_comm_transfer *t = c->first, *next; t != NULL; t = next) {
         next = t->next;
@@ -126,7 +126,7 @@ static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
     ps_comm *c = *out;
     const ps_status st = ps_mem_alloc(1, sizeof *c->hello, &c->hello);
     if (st != PS_OK) {
-        comm_destroy(c);
+        ps_comm_destroy(c);
         *out = NULL;
         return st;
     }
@@ -148,21 +148,30 @@ static ps_status comm_check_launched(const ps_comm *c)
                    n_launched, c->transport.name);
 }
 
-static ps_status comm_open_mpi(const ps_comm_options *o, ps_comm **out)
+ps_status ps_comm_open_over(const ps_comm_options *o, const ps_transport *transport, ps_comm **out)
 {
-    ps_transport transport;
     ps_status st;
-    *out = NULL;
-    PS_TRY(ps_transport_mpi_load(&transport));
     PS_TRY(comm_create(o, out));
     ps_comm *c = *out;
-    c->transport = transport;
+    c->transport = *transport;
     PS_TRY_GOTO(ps_comm_worker_start(c));
     PS_TRY_GOTO(comm_await_open(c));
-    PS_TRY_GOTO(comm_check_launched(c));
     return PS_OK;
 out:
     ps_comm_close(c);
+    *out = NULL;
+    return st;
+}
+
+static ps_status comm_open_mpi(const ps_comm_options *o, ps_comm **out)
+{
+    ps_transport transport;
+    *out = NULL;
+    PS_TRY(ps_transport_mpi_load(&transport));
+    PS_TRY(ps_comm_open_over(o, &transport, out));
+    const ps_status st = comm_check_launched(*out);
+    if (st == PS_OK) return PS_OK;
+    ps_comm_close(*out);
     *out = NULL;
     return st;
 }
@@ -204,18 +213,19 @@ void ps_comm_close(ps_comm *c)
         pthread_mutex_lock(&c->lock);
         c->wants_close = true;
         pthread_cond_signal(&c->has_work);
-        while (c->state != PS_COMM_ENDED && !c->is_stuck) comm_await(c, &w);
-        const bool is_stuck = c->state != PS_COMM_ENDED;
+        while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) comm_await(c, &w);
+        const bool is_abandoned = c->is_abandoned = c->state != PS_COMM_ENDED;
+        const pthread_t worker = c->worker;
         pthread_mutex_unlock(&c->lock);
-        if (is_stuck) { /* it may still come back to what it uses, so that stays */
-            pthread_detach(c->worker);
+        if (is_abandoned) {
+            pthread_detach(worker);
             return;
         }
         pthread_join(c->worker, NULL);
     } else if (c->transport.self != NULL) {
         c->transport.ops->close(&c->transport, false);
     }
-    comm_destroy(c);
+    ps_comm_destroy(c);
 }
 
 /* ---- transfers ---- */

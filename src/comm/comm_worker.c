@@ -105,12 +105,15 @@ static bool worker_open(ps_comm *c)
     return worker_meet(c);
 }
 
-static void worker_set_state(ps_comm *c, ps_comm_state state)
+/* True when nobody waits for it any more. */
+static bool worker_set_state(ps_comm *c, ps_comm_state state)
 {
     pthread_mutex_lock(&c->lock);
     c->state = state;
+    const bool is_abandoned = c->is_abandoned;
     pthread_cond_broadcast(&c->has_progress);
     pthread_mutex_unlock(&c->lock);
+    return is_abandoned;
 }
 
 /* The next transfer; NULL: the caller closes. False: it is over. */
@@ -168,7 +171,7 @@ static void *worker_main(void *arg)
         worker_set_state(c, PS_COMM_OPEN);
         if (worker_run(c)) c->transport.ops->close(&c->transport, true);
     }
-    worker_set_state(c, PS_COMM_ENDED);
+    if (worker_set_state(c, PS_COMM_ENDED)) ps_comm_destroy(c);
     return NULL;
 }
 
