@@ -21,6 +21,7 @@
 #: make clean                  remove build/
 #:
 #: variants:  DEBUG=0..3  SAN=address,undefined  CC=clang  WERROR=1  (each in a folder of its own under build/)
+#: MPI=openmpi  the MPIs to build plug-ins for: openmpi, mpich, "openmpi mpich"; empty: none, one process only
 #: VERBOSE=1  show whole compiler calls
 #: DEPS=0     do not look for Debian packages (another system, or libraries of your own)
 
@@ -34,6 +35,7 @@ DEBUG  ?= 0
 SAN    ?=
 WERROR ?=
 DEPS   ?= 1
+MPI    ?= openmpi
 PREFIX ?= /usr/local
 DESTDIR ?=
 NAME    = config
@@ -48,6 +50,8 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
 DEPS_TEST  := libcmocka-dev pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
+DEPS_openmpi := libopenmpi-dev openmpi-bin
+DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
@@ -66,7 +70,8 @@ LDLIBS   += -ldnnl -ljansson -lpcre2-8 -luring -lutf8proc -lxxhash -lm -lpthread
 
 # ---- files ----------------------------------------------------------------------------------------------------------
 # src/kernel/cpu/isa/*.c are compiled once for each instruction set, with PS_ISA naming it; see cpu_isa.h there.
-SRC     := $(sort $(filter-out $(wildcard src/kernel/cpu/isa/*.c),$(wildcard src/*/*.c src/*/*/*.c)))
+# src/comm/mpi/*.c is compiled once for each MPI, into a plug-in.
+SRC     := $(sort $(filter-out $(wildcard src/kernel/cpu/isa/*.c src/comm/mpi/*.c),$(wildcard src/*/*.c src/*/*/*.c)))
 SRC_ISA := $(sort $(wildcard src/kernel/cpu/isa/*.c))
 ISAS    := portable avx2 avx512 avx512_bf16
 ISA_FLAGS_portable    :=
@@ -76,12 +81,15 @@ ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 
 OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
 CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
-TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
+TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c) test/comm/mpi_ranks.c))
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
 .DEFAULT_GOAL := all
-PRODUCTS := pstar libpatrickstar.a libpatrickstar.so
+PLUGINS  := $(MPI:%=libpatrickstar_%.so)
+PRODUCTS := pstar libpatrickstar.a libpatrickstar.so $(PLUGINS)
+# Tests want both.
+TEST_PLUGINS := $(if $(MPI),$B/libpatrickstar_openmpi.so $B/libpatrickstar_mpich.so)
 all: $(PRODUCTS:%=$B/%) $(if $(IS_DEFAULT),$(PRODUCTS:%=build/%))
 
 help:
@@ -95,10 +103,14 @@ build/.deps: Makefile tool/deps.sh
 build/.deps-check: build/.deps
 	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_CHECK))
 	@touch $@
+build/.deps-mpi-%: build/.deps
+	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_$*))
+	@touch $@
+DEPS_MPI := $(foreach m,$(MPI),$(DEPS_$m))
 deps:
-	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST)
+	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_MPI)
 deps-check:
-	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_CHECK)
+	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_openmpi) $(DEPS_mpich) $(DEPS_CHECK)
 
 # A line of a recipe that shows as "name target": $(call run,cc)$(CC) ...
 run = $(if $(VERBOSE),,@printf '  %-5s %s\n' $1 $@;)
@@ -119,6 +131,10 @@ $B/libpatrickstar.so: $(OBJ)
 	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $B/pstar: $(CLI) $B/libpatrickstar.a
 	$(call run,ld)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+# Compilers that wrap ours.
+$B/libpatrickstar_%.so: src/comm/mpi/mpi_plugin.c src/comm/transport.h Makefile | build/.deps-mpi-%
+	@mkdir -p $(@D)
+	$(call run,mpicc)OMPI_CC=$(CC) MPICH_CC=$(CC) mpicc.$* $(ALL_CFLAGS) $(CPPFLAGS) -shared $(LDFLAGS) -o $@ $<
 $B/%.o: %.c Makefile | build/.deps
 	@mkdir -p $(@D)
 	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
@@ -178,7 +194,7 @@ test-data: build/minilm/config.json
 
 tests: $(TESTS)
 
-test: tests $(PRODUCTS:%=$B/%)
+test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS)
 	@sh test/run.sh $B
 
 bench: $(BENCHES)
@@ -245,6 +261,8 @@ install: $(PRODUCTS:%=$B/%)
 	install -m 755 $B/libpatrickstar.so $D/lib/libpatrickstar.so.$(VERSION)
 	ln -sf libpatrickstar.so.$(VERSION) $D/lib/libpatrickstar.so.$(SO_VERSION)
 	ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so
+	$(if $(PLUGINS),install -d $D/lib/patrickstar)
+	$(if $(PLUGINS),install -m 755 $(PLUGINS:%=$B/%) $D/lib/patrickstar/)
 	install -m 644 include/patrickstar.h $D/include/
 	install -m 644 $(DOC_FILES) $D/share/doc/patrickstar/
 	$(file >$B/patrickstar.pc,$(pkg_config_text))install -m 644 $B/patrickstar.pc $D/lib/pkgconfig/
@@ -253,7 +271,7 @@ install: $(PRODUCTS:%=$B/%)
 uninstall:
 	rm -f $D/bin/pstar $D/lib/libpatrickstar.a $D/lib/libpatrickstar.so $D/lib/libpatrickstar.so.$(SO_VERSION) \
 	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc $D/include/patrickstar.h
-	rm -rf $D/share/doc/patrickstar
+	rm -rf $D/share/doc/patrickstar $D/lib/patrickstar
 
 clean:
 	rm -rf build

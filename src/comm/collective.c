@@ -52,6 +52,7 @@ static char *staging_of(const collective *x, const ps_comm_lane *l, int64_t i)
 static bool lane_begin_next(collective *x, ps_comm_lane *l, char *piece, int64_t bytes)
 {
     ps_transport *t = &x->c->transport;
+    if (atomic_load(&x->c->is_stuck)) return ps_comm_life_fail(x->c, "it was given up"); /* payloads may be gone */
     const int64_t slot = l->n_begun % PS_COMM_DEPTH;
     ps_request *request = &l->request[slot];
     if (!l->is_send && x->t->kind == PS_COMM_KIND_REDUCE) piece = staging_of(x, l, l->n_begun);

@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "comm/comm_impl.h"
+#include "comm/transport_mpi.h"
 #include "comm/transport_thread.h"
 
 /* ---- waiting ---- */
@@ -33,7 +34,7 @@ static void comm_await(ps_comm *c, waiting *w)
     w->still_ns = n_looks == w->n_looks ? w->still_ns + slice_s * 1000000000 : 0;
     w->n_looks = n_looks;
     if (c->state == PS_COMM_OPENING || w->still_ns <= c->timeout_ns + STUCK_NS) return;
-    c->is_stuck = true;
+    atomic_store(&c->is_stuck, true);
     if (atomic_load(&c->failed_rank) >= 0) return;
     snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s has not returned for %g s", c->rank,
              ps_comm_host(c, c->rank), c->transport.name, (double)w->still_ns * 1e-9);
@@ -66,14 +67,11 @@ bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket)
 
 /* ---- open and close ---- */
 
-static ps_status comm_create(const ps_comm_options *o, int32_t n_ranks, ps_comm **out)
+static ps_status comm_create(const ps_comm_options *o, ps_comm **out)
 {
     static const double timeout_max_s = 1e6;
     *out = NULL;
     if (!(o->timeout_s > 0)) return PS_FAIL(PS_EINVAL, "a rank's time-out of %g s must be > 0", o->timeout_s);
-    if (o->staging_bytes < 4096 * (int64_t)n_ranks)
-        return PS_FAIL(PS_EINVAL, "%lld bytes of staging memory: %d ranks need at least %lld",
-                       (long long)o->staging_bytes, n_ranks, 4096 * (long long)n_ranks);
     ps_comm *c = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *c, &c));
     c->size = 1;
@@ -94,7 +92,7 @@ static ps_status comm_create(const ps_comm_options *o, int32_t n_ranks, ps_comm 
     return PS_OK;
 }
 
-static void comm_destroy(ps_comm *c)
+void ps_comm_destroy(ps_comm *c)
 {
     for (ps_comm_transfer *t = c->first, *next; t != NULL; t = next) {
         next = t->next;
@@ -124,11 +122,11 @@ static ps_status comm_await_open(ps_comm *c)
 
 static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
 {
-    PS_TRY(comm_create(o, 1, out));
+    PS_TRY(comm_create(o, out));
     ps_comm *c = *out;
     const ps_status st = ps_mem_alloc(1, sizeof *c->hello, &c->hello);
     if (st != PS_OK) {
-        comm_destroy(c);
+        ps_comm_destroy(c);
         *out = NULL;
         return st;
     }
@@ -139,13 +137,49 @@ static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
     return PS_OK;
 }
 
+/* A process that MPI takes for alone, though a launcher started several, would train a model of its own. */
+static ps_status comm_check_launched(const ps_comm *c)
+{
+    const int32_t n_launched = ps_transport_mpi_launched();
+    if (c->size > 1 || n_launched == 1) return PS_OK;
+    return PS_FAIL(PS_ENOSYS,
+                   "the launcher has started %d processes, but %s sees one: it is not the launcher's MPI (Slurm: srun "
+                   "--mpi=pmix; else set PATRICKSTAR_MPI to openmpi or mpich)",
+                   n_launched, c->transport.name);
+}
+
+ps_status ps_comm_open_over(const ps_comm_options *o, const ps_transport *transport, ps_comm **out)
+{
+    ps_status st;
+    PS_TRY(comm_create(o, out));
+    ps_comm *c = *out;
+    c->transport = *transport;
+    PS_TRY_GOTO(ps_comm_worker_start(c));
+    PS_TRY_GOTO(comm_await_open(c));
+    return PS_OK;
+out:
+    ps_comm_close(c);
+    *out = NULL;
+    return st;
+}
+
+static ps_status comm_open_mpi(const ps_comm_options *o, ps_comm **out)
+{
+    ps_transport transport;
+    *out = NULL;
+    PS_TRY(ps_transport_mpi_load(&transport));
+    PS_TRY(ps_comm_open_over(o, &transport, out));
+    const ps_status st = comm_check_launched(*out);
+    if (st == PS_OK) return PS_OK;
+    ps_comm_close(*out);
+    *out = NULL;
+    return st;
+}
+
 ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out)
 {
-    if (o->backend == PS_COMM_MPI) {
-        *out = NULL;
-        return PS_FAIL(PS_ENOSYS, "no MPI");
-    }
-    return comm_open_single(o, out);
+    const bool is_mpi = o->backend == PS_COMM_MPI || (o->backend == PS_COMM_AUTO && ps_transport_mpi_launched() > 1);
+    return is_mpi ? comm_open_mpi(o, out) : comm_open_single(o, out);
 }
 
 ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out)
@@ -155,7 +189,7 @@ ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **ou
     for (int32_t r = 0; r < n; r++) out[r] = NULL;
     PS_TRY_GOTO(ps_thread_hub_create(n, &hub));
     for (int32_t r = 0; r < n; r++) {
-        PS_TRY_GOTO(comm_create(o, n, &out[r]));
+        PS_TRY_GOTO(comm_create(o, &out[r]));
         PS_TRY_GOTO(ps_thread_hub_attach(hub, r, &out[r]->transport));
     }
     for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(ps_comm_worker_start(out[r]));
@@ -179,18 +213,19 @@ void ps_comm_close(ps_comm *c)
         pthread_mutex_lock(&c->lock);
         c->wants_close = true;
         pthread_cond_signal(&c->has_work);
-        while (c->state != PS_COMM_ENDED && !c->is_stuck) comm_await(c, &w);
-        const bool is_stuck = c->state != PS_COMM_ENDED;
+        while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) comm_await(c, &w);
+        const bool is_abandoned = c->is_abandoned = c->state != PS_COMM_ENDED;
+        const pthread_t worker = c->worker;
         pthread_mutex_unlock(&c->lock);
-        if (is_stuck) { /* it may still come back to what it uses, so that stays */
-            pthread_detach(c->worker);
+        if (is_abandoned) {
+            pthread_detach(worker);
             return;
         }
         pthread_join(c->worker, NULL);
     } else if (c->transport.self != NULL) {
         c->transport.ops->close(&c->transport, false);
     }
-    comm_destroy(c);
+    ps_comm_destroy(c);
 }
 
 /* ---- transfers ---- */

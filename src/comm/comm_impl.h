@@ -19,14 +19,15 @@
 #include "comm/transport.h"
 
 enum {
-    PS_COMM_DEPTH = 4,     /* messages under way to, and from, a peer */
-    PS_COMM_BUFFERS = 2,   /* of those of a reduce-scatter: one is added while the other arrives */
-    PS_COMM_HOST_MAX = 64, /* of a host's name, with the terminator */
+    PS_COMM_DEPTH = 4,          /* messages under way to, and from, a peer */
+    PS_COMM_BUFFERS = 2,        /* of those of a reduce-scatter: one is added while the other arrives */
+    PS_COMM_HOST_MAX = 64,      /* of a host's name, with the terminator */
+    PS_COMM_STAGING_MIN = 4096, /* bytes for each rank */
 };
 
 /* Usual size of a message of data. Large enough for any network's full speed, small enough that a slow one delivers several
  * within the time in which ranks must be heard of. */
-#define PS_COMM_MESSAGE_BYTES (512 * PS_KIB)
+#define PS_COMM_MESSAGE_BYTES PS_MIB
 
 typedef enum ps_comm_kind {
     PS_COMM_KIND_GATHER,    /* all parts to all */
@@ -102,14 +103,15 @@ struct ps_comm {
     ps_comm_transfer *first, *last;
     ps_comm_ticket issued;
     bool wants_close;
-    bool is_stuck; /* the worker does not come back from the transport */
+    bool is_abandoned; /* closed while the worker was stuck: it frees all should it come back */
     ps_status open_status;
     char failure[640]; /* once failed_rank is set: constant */
     char own_text[496];
     /* read by anyone */
     atomic_int failed_rank; /* -1: none */
     atomic_bool wants_failure, wants_vanish;
-    atomic_llong done; /* ticket */
+    atomic_bool is_stuck; /* the worker does not come back from the transport; callers no longer count on it */
+    atomic_llong done;    /* ticket */
     atomic_llong n_looks;
     atomic_llong sent_bytes, n_transfers, busy_ns, wait_ns;
 
@@ -127,6 +129,12 @@ struct ps_comm {
 PS_NODISCARD ps_status ps_comm_worker_start(ps_comm *c);
 /* One round of waiting for messages: looks after the ranks, and rests if nothing moved. False: it is over. */
 bool ps_comm_worker_turn(ps_comm *c, bool has_moved);
+
+/* ---- comm.c ---- */
+
+/* A communicator over a transport still to be opened, which becomes its own. */
+PS_NODISCARD ps_status ps_comm_open_over(const ps_comm_options *o, const ps_transport *transport, ps_comm **out);
+void ps_comm_destroy(ps_comm *c);
 
 /* ---- life.c ---- */
 

@@ -93,7 +93,10 @@ static bool worker_open(ps_comm *c)
     if (!t->ops->open(t)) return worker_cannot_open(c, PS_ECOMM, t->error);
     c->rank = t->rank;
     c->size = t->size;
-    const ps_status st = worker_alloc(c);
+    ps_status st = worker_alloc(c);
+    if (st == PS_OK && c->staging_bytes < PS_COMM_STAGING_MIN * c->size)
+        st = PS_FAIL(PS_EINVAL, "%lld bytes of staging memory: %d ranks need at least %lld",
+                     (long long)c->staging_bytes, c->size, (long long)(PS_COMM_STAGING_MIN * c->size));
     if (st != PS_OK) {
         t->ops->close(t, false);
         return worker_cannot_open(c, st, ps_last_error());
@@ -102,12 +105,15 @@ static bool worker_open(ps_comm *c)
     return worker_meet(c);
 }
 
-static void worker_set_state(ps_comm *c, ps_comm_state state)
+/* True when nobody waits for it any more. */
+static bool worker_set_state(ps_comm *c, ps_comm_state state)
 {
     pthread_mutex_lock(&c->lock);
     c->state = state;
+    const bool is_abandoned = c->is_abandoned;
     pthread_cond_broadcast(&c->has_progress);
     pthread_mutex_unlock(&c->lock);
+    return is_abandoned;
 }
 
 /* The next transfer; NULL: the caller closes. False: it is over. */
@@ -165,7 +171,7 @@ static void *worker_main(void *arg)
         worker_set_state(c, PS_COMM_OPEN);
         if (worker_run(c)) c->transport.ops->close(&c->transport, true);
     }
-    worker_set_state(c, PS_COMM_ENDED);
+    if (worker_set_state(c, PS_COMM_ENDED)) ps_comm_destroy(c);
     return NULL;
 }
 

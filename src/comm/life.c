@@ -200,12 +200,9 @@ static bool life_tell_all(ps_comm *c, int64_t now_ns)
     return true;
 }
 
-bool ps_comm_life_look(ps_comm *c)
+/* What the callers of this rank have decided. */
+static bool life_obey(ps_comm *c)
 {
-    const int64_t now_ns = ps_clock_ns(), gap_ns = now_ns - c->looked_ns;
-    if (gap_ns < LOOK_NS) return true;
-    atomic_fetch_add(&c->n_looks, 1);
-    c->looked_ns = now_ns;
     if (atomic_load(&c->wants_failure)) {
         char reason[sizeof c->own_text];
         pthread_mutex_lock(&c->lock);
@@ -213,7 +210,18 @@ bool ps_comm_life_look(ps_comm *c)
         pthread_mutex_unlock(&c->lock);
         return ps_comm_life_fail(c, reason);
     }
+    if (atomic_load(&c->is_stuck)) return life_end(c, c->rank, "this rank was given up");
     if (atomic_load(&c->wants_vanish)) return life_end(c, c->rank, "this rank has vanished");
+    return true;
+}
+
+bool ps_comm_life_look(ps_comm *c)
+{
+    const int64_t now_ns = ps_clock_ns(), gap_ns = now_ns - c->looked_ns;
+    if (gap_ns < LOOK_NS) return true;
+    atomic_fetch_add(&c->n_looks, 1);
+    c->looked_ns = now_ns;
+    if (!life_obey(c)) return false;
     for (int32_t k = 1; k < c->size; k++) {
         const int32_t r = (c->rank + k) % c->size;
         ps_comm_peer *p = peer_of(c, r);

@@ -19,7 +19,11 @@
 
 typedef enum ps_channel { PS_CHANNEL_DATA, PS_CHANNEL_CONTROL, PS_CHANNEL_COUNT } ps_channel;
 
-typedef uint64_t ps_request; /* the transport's mark for a message under way */
+/* A message under way; the transport's own. */
+typedef struct ps_request {
+    uint64_t mark;
+    int64_t bytes; /* that a receive is for; a send: 0 */
+} ps_request;
 
 typedef struct ps_transport ps_transport;
 

@@ -121,7 +121,7 @@ static bool post_begin(ps_transport *t, int32_t from, int32_t to, ps_channel cha
         box->last = p;
     }
     pthread_mutex_unlock(&box->lock);
-    *out = (ps_request)(uintptr_t)p;
+    *out = (ps_request){.mark = (uintptr_t)p};
     return true;
 }
 
@@ -169,7 +169,7 @@ static bool thread_recv_begin(ps_transport *t, int32_t peer, ps_channel channel,
 
 static bool thread_test(ps_transport *t, ps_request *request, bool *is_done)
 {
-    post *p = (post *)(uintptr_t)*request;
+    post *p = (post *)(uintptr_t)request->mark;
     const int state = atomic_load_explicit(&p->state, memory_order_acquire);
     *is_done = state == POST_DONE;
     if (state == POST_MISFIT) {

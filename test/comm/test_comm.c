@@ -1,8 +1,10 @@
 /* One rank, and ranks that are threads; the same checks over MPI are in mpi_ranks.c. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -11,6 +13,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "comm/sum.h"
+#include "comm/transport_thread.h"
 #include "comm_conformance.h"
 
 enum { RANKS_MAX = 8 };
@@ -271,6 +274,77 @@ static void calls_that_do_not_fit_are_noticed(void **state)
     run_ranks(&hasty, 2, asks_for_other_sizes, false);
 }
 
+/* A machine that sleeps, or a debugger that stops all: nobody is to blame for what nobody listened to. */
+static void ranks_that_all_stood_still_go_on(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        run_ranks(&hasty, 2, computes_long, false);
+        _exit(0);
+    }
+    int status = 0;
+    usleep(300000);
+    kill(child, SIGSTOP);
+    usleep(1500000);
+    kill(child, SIGCONT);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- a transport that does not come back ---- */
+
+static atomic_bool holds_rank_1;
+
+static bool holding_test(ps_transport *t, ps_request *request, bool *is_done)
+{
+    while (t->rank == 1 && atomic_load(&holds_rank_1)) usleep(1000);
+    return ps_transport_thread_ops.test(t, request, is_done);
+}
+
+static void *held_main(void *arg)
+{
+    static const ps_comm_options o = {.timeout_s = 0.5, .staging_bytes = 1 << 18};
+    const ps_transport *t = arg;
+    ps_comm *c = NULL;
+    if (ps_comm_open_over(&o, t, &c) != PS_OK) return arg;
+    ps_status st = ps_comm_barrier(c);
+    if (st == PS_OK && t->rank == 1) atomic_store(&holds_rank_1, true);
+    while (st == PS_OK) st = ps_comm_barrier(c);
+    const char *want = t->rank == 1 ? "thread has not returned for" : "rank 1 (";
+    const bool is_right = st == PS_ECOMM && ps_comm_failed_rank(c) == 1 && strstr(ps_last_error(), want) != NULL;
+    ps_comm_close(c); /* does not wait */
+    return is_right ? NULL : arg;
+}
+
+static void nobody_waits_for_a_transport_that_hangs(void **state)
+{
+    (void)state;
+    const int64_t live_bytes = ps_mem_live_bytes();
+    ps_thread_hub *hub = NULL;
+    ps_transport transports[2];
+    pthread_t threads[2];
+    ps_transport_ops ops = ps_transport_thread_ops;
+    ops.test = holding_test;
+    assert_int_equal(ps_thread_hub_create(2, &hub), PS_OK);
+    for (int32_t r = 0; r < 2; r++) {
+        assert_int_equal(ps_thread_hub_attach(hub, r, &transports[r]), PS_OK);
+        transports[r].ops = &ops;
+        assert_int_equal(pthread_create(&threads[r], NULL, held_main, &transports[r]), 0);
+    }
+    ps_thread_hub_release(hub);
+    for (int32_t r = 0; r < 2; r++) {
+        void *wrong;
+        pthread_join(threads[r], &wrong);
+        assert_null(wrong);
+    }
+    assert_true(ps_mem_live_bytes() > live_bytes); /* still in use */
+    atomic_store(&holds_rank_1, false);
+    for (int i = 0; i < 5000 && ps_mem_live_bytes() > live_bytes; i++) usleep(1000);
+    assert_int_equal(ps_mem_live_bytes(), live_bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +359,8 @@ int main(void)
         cmocka_unit_test(closing_does_not_wait_for_a_vanished_rank),
         cmocka_unit_test(who_leaves_early_is_named),
         cmocka_unit_test(a_busy_rank_is_not_lost),
+        cmocka_unit_test(ranks_that_all_stood_still_go_on),
+        cmocka_unit_test(nobody_waits_for_a_transport_that_hangs),
         cmocka_unit_test(calls_that_do_not_fit_are_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

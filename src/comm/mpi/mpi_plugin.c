@@ -1,0 +1,155 @@
+/* mpi_plugin.c - messages by MPI 3.1: compiled once with each MPI's compiler, loaded by transport_mpi.c. Needs nothing of the library.
+ *
+ * One thread makes all calls, MPI_Init_thread and MPI_Finalize among them, so MPI_THREAD_FUNNELED is enough. A program that uses MPI
+ * itself has initialised it before; then two threads meet in MPI, which must be MPI_THREAD_MULTIPLE, and its end is the program's. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/transport.h"
+
+_Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "ps_request.mark holds an MPI_Request");
+
+typedef struct mpi_world {
+    MPI_Comm comm; /* our own: no message of the program's can meet ours */
+    bool is_owner; /* of MPI: finalises it */
+} mpi_world;
+
+/* True when rc is success. */
+static bool mpi_check(ps_transport *t, const char *call, int rc)
+{
+    if (rc == MPI_SUCCESS) return true;
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int length;
+    MPI_Error_string(rc, text, &length);
+    snprintf(t->error, sizeof t->error, "%s: %.200s", call, text);
+    return false;
+}
+
+static bool mpi_refuse(ps_transport *t, const char *text)
+{
+    snprintf(t->error, sizeof t->error, "%s", text);
+    return false;
+}
+
+static bool mpi_start(ps_transport *t, bool *is_owner)
+{
+    int is_initialized, is_finalized, level;
+    if (!mpi_check(t, "MPI_Initialized", MPI_Initialized(&is_initialized)) ||
+        !mpi_check(t, "MPI_Finalized", MPI_Finalized(&is_finalized)))
+        return false;
+    *is_owner = !is_initialized;
+    if (is_finalized)
+        return mpi_refuse(t, "MPI cannot be started a second time in a process: open the communicator once");
+    if (is_initialized) {
+        if (!mpi_check(t, "MPI_Query_thread", MPI_Query_thread(&level))) return false;
+        if (level < MPI_THREAD_MULTIPLE)
+            return mpi_refuse(t, "the program has initialised MPI itself: it must do so with MPI_Init_thread and "
+                                 "MPI_THREAD_MULTIPLE, because a thread of this library uses MPI too");
+        return true;
+    }
+    if (!mpi_check(t, "MPI_Init_thread", MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level))) return false;
+    if (level < MPI_THREAD_FUNNELED)
+        return mpi_refuse(t, "this MPI has no MPI_THREAD_FUNNELED: it cannot be called by a thread");
+    return true;
+}
+
+/* "mpi (Open MPI v4.1.4)", "mpi (MPICH 4.0.2)": the first words of what the library says of itself. */
+static void mpi_set_name(ps_transport *t)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+    if (MPI_Get_library_version(version, &length) != MPI_SUCCESS) version[0] = '\0';
+    version[strcspn(version, ",\r\n")] = '\0';
+    char *number = strstr(version, " Version:");
+    if (number != NULL) {
+        const char *rest = number + strlen(" Version:");
+        rest += strspn(rest, " \t");
+        memmove(number + 1, rest, strlen(rest) + 1);
+    }
+    snprintf(t->name, sizeof t->name, "mpi (%.80s)", version[0] != '\0' ? version : "unknown library");
+}
+
+static bool mpi_open(ps_transport *t)
+{
+    mpi_world *w = calloc(1, sizeof *w); /* base/mem.h is out of reach */
+    if (w == NULL) return mpi_refuse(t, "host memory exhausted");
+    int rank = 0, size = 0;
+    const bool is_open = mpi_start(t, &w->is_owner) &&
+                         mpi_check(t, "MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &w->comm)) &&
+                         mpi_check(t, "MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN)) &&
+                         mpi_check(t, "MPI_Comm_rank", MPI_Comm_rank(w->comm, &rank)) &&
+                         mpi_check(t, "MPI_Comm_size", MPI_Comm_size(w->comm, &size));
+    if (!is_open) {
+        free(w);
+        return false;
+    }
+    t->self = w;
+    t->rank = rank;
+    t->size = size;
+    mpi_set_name(t);
+    return true;
+}
+
+static bool mpi_send_begin(ps_transport *t, int32_t peer, ps_channel channel, const void *buffer, int64_t bytes,
+                           ps_request *out)
+{
+    const mpi_world *w = t->self;
+    MPI_Request request;
+    if (!mpi_check(t, "MPI_Isend", MPI_Isend(buffer, (int)bytes, MPI_BYTE, peer, (int)channel, w->comm, &request)))
+        return false;
+    *out = (ps_request){0};
+    memcpy(&out->mark, &request, sizeof request);
+    return true;
+}
+
+static bool mpi_recv_begin(ps_transport *t, int32_t peer, ps_channel channel, void *buffer, int64_t bytes,
+                           ps_request *out)
+{
+    const mpi_world *w = t->self;
+    MPI_Request request;
+    if (!mpi_check(t, "MPI_Irecv", MPI_Irecv(buffer, (int)bytes, MPI_BYTE, peer, (int)channel, w->comm, &request)))
+        return false;
+    *out = (ps_request){.bytes = bytes};
+    memcpy(&out->mark, &request, sizeof request);
+    return true;
+}
+
+static bool mpi_test(ps_transport *t, ps_request *r, bool *is_done)
+{
+    MPI_Request request;
+    MPI_Status status;
+    int flag = 0, bytes = 0;
+    memcpy(&request, &r->mark, sizeof request);
+    *is_done = false;
+    if (!mpi_check(t, "MPI_Test", MPI_Test(&request, &flag, &status))) return false;
+    if (!flag) return true;
+    *is_done = true;
+    if (r->bytes == 0) return true;
+    if (!mpi_check(t, "MPI_Get_count", MPI_Get_count(&status, MPI_BYTE, &bytes))) return false;
+    if (bytes == r->bytes) return true;
+    snprintf(t->error, sizeof t->error, "a message of %d bytes met a receive of %lld", bytes, (long long)r->bytes);
+    return false;
+}
+
+/* After a failure MPI_Finalize may wait for ever for a rank that is gone, and MPI_Abort would end the program before it has said
+ * why. So MPI stays as it is: when the process ends with a status other than 0, the launcher ends the others. */
+static void mpi_close(ps_transport *t, bool is_orderly)
+{
+    mpi_world *w = t->self;
+    t->self = NULL;
+    if (is_orderly) {
+        MPI_Comm_free(&w->comm);
+        if (w->is_owner) MPI_Finalize();
+    }
+    free(w);
+}
+
+extern const ps_transport_ops ps_transport_plugin __attribute__((visibility("default")));
+const ps_transport_ops ps_transport_plugin = {.abi = PS_TRANSPORT_ABI,
+                                              .open = mpi_open,
+                                              .send_begin = mpi_send_begin,
+                                              .recv_begin = mpi_recv_begin,
+                                              .test = mpi_test,
+                                              .close = mpi_close};
