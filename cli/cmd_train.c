@@ -106,7 +106,7 @@ static ps_status begin_weights(run *r)
 
 static ps_status open_ranks(run *r)
 {
-    PS_TRY(ranks_open(r->o, &r->comm));
+    PS_TRY(ranks_open(r->config, &r->comm));
     r->rank = ps_comm_rank(r->comm);
     r->n_ranks = ps_comm_size(r->comm);
     ps_status st = ps_mem_alloc((size_t)r->n_ranks, sizeof *r->ranks, &r->ranks);

@@ -11,18 +11,13 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli.h"
+#include "engine/settings.h"
 
 #define PROGRAM_BYTES_MAX (1024 * PS_MIB)
 
-ps_status ranks_open(const ps_options *o, ps_comm **out)
+ps_status ranks_open(const ps_config *config, ps_comm **out)
 {
-    static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,
-                                               [PS_CONFIG_COMM_SINGLE] = PS_COMM_SINGLE,
-                                               [PS_CONFIG_COMM_MPI] = PS_COMM_MPI};
-    const int64_t bucket = o->zero_reduce_scatter_bucket_size_mb * 1000000;
-    const ps_comm_options options = {.backend = backends[o->comm_backend],
-                                     .timeout_s = o->comm_timeout_s,
-                                     .staging_bytes = bucket > 0 ? bucket : o->comm_staging};
+    const ps_comm_options options = ps_settings_comm_options(config);
     PS_TRY(ps_comm_open(&options, out));
     if (ps_comm_rank(*out) == 0 || freopen("/dev/null", "w", stdout) != NULL) return PS_OK;
     return PS_FAIL(PS_EIO, "/dev/null cannot be opened");

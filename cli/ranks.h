@@ -7,7 +7,7 @@
 #include "data/feed.h"
 
 /* Meet the other ranks as the section comm says. From here on only rank 0 prints: stdout of the others goes nowhere. */
-PS_NODISCARD ps_status ranks_open(const ps_options *o, ps_comm **out);
+PS_NODISCARD ps_status ranks_open(const ps_config *config, ps_comm **out);
 
 /* As cli_report. Of what all ranks have agreed on only rank 0 tells; what a rank alone knows stands behind "[rank 2 host]". c NULL: no
  * other ranks. */

@@ -46,6 +46,7 @@ int32_t ps_comm_rank(const ps_comm *c);
 int32_t ps_comm_size(const ps_comm *c);
 int32_t ps_comm_local_rank(const ps_comm *c); /* among the ranks of this machine */
 int32_t ps_comm_local_size(const ps_comm *c);
+int64_t ps_comm_staging_bytes(const ps_comm *c);          /* as it was opened with */
 const char *ps_comm_host(const ps_comm *c, int32_t rank); /* name of the machine it runs on */
 const char *ps_comm_describe(const ps_comm *c);           /* "single", "thread", "mpi (Open MPI v4.1.4)" */
 

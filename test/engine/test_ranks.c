@@ -87,7 +87,7 @@ static const rank_task *train_ranks(int32_t n, int n_steps, const char *const *c
     static rank_task tasks[RANKS_MAX];
     ps_comm *comms[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
-    assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 1 << 20}, n, comms));
+    assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 1 << 16}, n, comms));
     for (int32_t i = 0; i < n; i++) {
         tasks[i] = (rank_task){.comm = comms[i], .changes = changes, .n_steps = n_steps};
         assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &tasks[i]), 0);
@@ -157,7 +157,7 @@ static void test_one_micro_batch(void **state)
 
 static uint64_t hash_of(int32_t n, const char *a, const char *b, const char *c, const char *d)
 {
-    const rank_task *t = RANKS(n, 4, "bf16.enabled=true", "memory.disk_path=/tmp", a, b, c, d);
+    const rank_task *t = RANKS(n, 4, "bf16.enabled=true", "memory.disk_path=/tmp", "comm.staging=65536", a, b, c, d);
     for (int32_t i = 0; i < n; i++) {
         const rank_result *r = &t[i].result;
         assert_true(r->hash == t[0].result.hash);
@@ -196,7 +196,7 @@ static void test_bytes_and_peaks(void **state)
     (void)state;
     for (int msc = 0; msc < 2; msc++)
         for (int32_t n = 2; n <= RANKS_MAX; n++) {
-            const rank_task *t = RANKS(n, 8, "bf16.enabled=true", "memory.device=600KB", "memory.host=2MB",
+            const rank_task *t = RANKS(n, 8, "bf16.enabled=true", "memory.device=600KB", "memory.host=2MB", "comm.staging=65536",
                                        "default_chunk_size=4096", msc ? MSC : NOTHING);
             int64_t sent = 0, parameters = t[0].result.memory.parameters;
             for (int32_t i = 0; i < n; i++) {
