@@ -196,8 +196,8 @@ static void test_bytes_and_peaks(void **state)
     (void)state;
     for (int msc = 0; msc < 2; msc++)
         for (int32_t n = 2; n <= RANKS_MAX; n++) {
-            const rank_task *t = RANKS(n, 8, "bf16.enabled=true", "memory.device=600KB", "memory.host=2MB", "comm.staging=65536",
-                                       "default_chunk_size=4096", msc ? MSC : NOTHING);
+            const rank_task *t = RANKS(n, 8, "bf16.enabled=true", "memory.device=600KB", "memory.host=2MB",
+                                       "comm.staging=65536", "default_chunk_size=4096", msc ? MSC : NOTHING);
             int64_t sent = 0, parameters = t[0].result.memory.parameters;
             for (int32_t i = 0; i < n; i++) {
                 const rank_result *r = &t[i].result;
