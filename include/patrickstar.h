@@ -288,7 +288,9 @@ PS_API void ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
  *
  * ps_engine_get_shape and the planned_ members of ps_memory_info tell of the new shape; they are those of a run that begins
  * with it. In the steps after a change chunks lie elsewhere: peaks are within the budgets, but may be above the planned ones,
- * and moved bytes differ. */
+ * and moved bytes differ.
+ *
+ * Of several ranks all call, with the same sizes. What one refuses all refuse, with a message that names it ("rank 2 (host): ..."). */
 PS_API PS_NODISCARD ps_status ps_engine_set_shape(ps_engine *engine, ps_model_func model, void *user, int64_t batch,
                                                   int64_t sequence);
 

@@ -102,20 +102,12 @@ static void lane_add(collective *x, int32_t peer, int32_t owner, bool is_send)
     x->c->lanes[x->n_lanes++] = (ps_comm_lane){.peer = peer, .owner = owner, .is_send = is_send};
 }
 
-/* The rank that a broadcast comes from. */
-static int32_t chain_owner(const ps_comm_transfer *t)
-{
-    for (int32_t i = 0; i < t->n_parts; i++)
-        if (t->parts[i].n > 0) return t->parts[i].owner;
-    return 0;
-}
-
 static void lanes_set_up(collective *x)
 {
     const ps_comm *c = x->c;
     const int32_t p = c->size, r = c->rank, next = (r + 1) % p, previous = (r + p - 1) % p;
     if (x->t->kind == PS_COMM_KIND_BROADCAST) {
-        const int32_t owner = chain_owner(x->t);
+        const int32_t owner = ps_comm_one_owner(x->t->parts, x->t->n_parts);
         if (r != owner) lane_add(x, previous, owner, false);
         if (next != owner) lane_add(x, next, owner, true);
         return;

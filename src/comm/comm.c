@@ -246,18 +246,6 @@ static ps_comm_ticket comm_queue(ps_comm *c, ps_comm_transfer *t)
     return ticket;
 }
 
-/* All ranks must come to the same result: it depends on nothing but the parts. */
-static bool parts_have_one_owner(const ps_comm_part *parts, int32_t n_parts)
-{
-    int32_t owner = -1;
-    for (int32_t i = 0; i < n_parts; i++) {
-        if (parts[i].n == 0) continue;
-        if (owner >= 0 && owner != parts[i].owner) return false;
-        owner = parts[i].owner;
-    }
-    return true;
-}
-
 static ps_status comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts, ps_comm_ticket *ticket)
 {
     *ticket = 0;
@@ -280,7 +268,7 @@ static ps_status comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_c
 ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
                                    const char *what, ps_comm_ticket *ticket)
 {
-    const bool is_broadcast = parts_have_one_owner(parts, n_parts);
+    const bool is_broadcast = ps_comm_one_owner(parts, n_parts) >= 0;
     const ps_comm_transfer head = {.kind = is_broadcast ? PS_COMM_KIND_BROADCAST : PS_COMM_KIND_GATHER,
                                    .item_bytes = (int64_t)ps_dtype_bytes(dtype),
                                    .is_payload = true,
@@ -297,7 +285,7 @@ ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, in
                                    .dtype = dtype,
                                    .item_bytes = (int64_t)ps_dtype_bytes(dtype),
                                    .is_payload = true,
-                                   .name = parts_have_one_owner(parts, n_parts) ? "reduction" : "reduce-scatter",
+                                   .name = ps_comm_one_owner(parts, n_parts) >= 0 ? "reduction" : "reduce-scatter",
                                    .what = what,
                                    .n_parts = n_parts};
     return comm_begin(c, &head, parts, ticket);

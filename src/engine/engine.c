@@ -30,6 +30,21 @@ static ps_status open_tiers(ps_engine *e)
     return ps_runner_create_params(&e->runner);
 }
 
+static ps_status take_config(ps_engine *e, const ps_config *config)
+{
+    PS_TRY(ps_config_dump_json(config, &e->config_json));
+    ps_engine_enter(e);
+    PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
+    e->last_step.loss_scale = (double)e->scaler.scale;
+    return PS_OK;
+}
+
+static ps_status open_memory(ps_engine *e)
+{
+    PS_TRY(ps_profiling_open(e));
+    return open_tiers(e);
+}
+
 ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training, ps_comm *comm,
                            ps_engine **out)
 {
@@ -38,20 +53,16 @@ ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *con
     ps_status st = PS_OK;
     ps_engine *e = NULL;
     ps_memory_dump_forget();
-    PS_TRY(ps_mem_alloc(1, sizeof *e, &e));
+    PS_TRY_GOTO(ps_comm_agree(comm, ps_mem_alloc(1, sizeof *e, &e)));
     PS_TRY_GOTO(ps_comm_agree(comm, ps_settings_read(config, training, &e->settings)));
     PS_TRY_GOTO(comm != NULL ? ps_settings_join(&e->settings, config, comm)
                              : ps_settings_set_ranks(&e->settings, config, 0, 1));
-    PS_TRY_GOTO(ps_config_dump_json(config, &e->config_json));
-    ps_engine_enter(e);
-    PS_TRY_GOTO(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
-    e->last_step.loss_scale = (double)e->scaler.scale;
+    PS_TRY_GOTO(ps_comm_agree(comm, take_config(e, config)));
     PS_TRY_GOTO(ps_shapes_open(&e->shapes, &e->settings, model, user));
     e->shape = e->shapes.all[0];
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
-    PS_TRY_GOTO(ps_profiling_open(e));
-    PS_TRY_GOTO(open_tiers(e));
+    PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e)));
     *out = e;
     e = NULL;
 out:

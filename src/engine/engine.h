@@ -42,7 +42,8 @@ struct ps_engine {
 };
 
 /* ps_initialize_engine (training) or ps_initialize_inference_engine as one of comm's ranks, all of which call; comm NULL: alone. comm must
- * outlive it. A rank that fails by itself tells the others (ps_comm_fail, ps_comm_agree). */
+ * outlive it. What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and comm stays of use; inside
+ * a step with PS_ECOMM on the others (ps_comm_fail), and it does not. */
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training,
                                         ps_comm *comm, ps_engine **out);
 

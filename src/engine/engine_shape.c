@@ -1,4 +1,5 @@
 /* engine_shape.c - from one size of micro-batches to another, between steps. */
+#include "comm/agree.h"
 #include "engine/engine.h"
 
 /* Bytes of all chunks of all lists. */
@@ -30,15 +31,25 @@ static ps_status expect_between_steps(const ps_engine *e)
                    (long long)e->runner.micro, (long long)e->settings.accumulation);
 }
 
+/* Would the change find room from where chunks are now? With several ranks on all of them, or on none. */
+static ps_status try_change(ps_engine *e, const ps_shape *shape)
+{
+    ps_status st = PS_OK;
+    if (!fits_from_anywhere(e, shape)) {
+        PS_TRY(ps_engine_check(e, ps_store_settle(e->tiers.store)));
+        st = ps_trial_change(&e->runner, shape->blueprint);
+    }
+    return ps_comm_agree(e->settings.ranks.comm, st);
+}
+
 static ps_status use_shape(ps_engine *e, const ps_shape *shape)
 {
     ps_runner *r = &e->runner;
-    if (!fits_from_anywhere(e, shape)) {
-        PS_TRY(ps_engine_check(e, ps_store_settle(e->tiers.store)));
-        PS_TRY(ps_trial_change(r, shape->blueprint));
-    }
+    PS_TRY(try_change(e, shape));
     if (!ps_runner_carries(r, shape->blueprint)) PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
-    PS_TRY(ps_runner_change(r, shape->blueprint));
+    const ps_status st = ps_runner_change(r, shape->blueprint);
+    if (e->settings.ranks.comm != NULL) (void)ps_engine_check(e, st); /* the others have changed */
+    PS_TRY(st);
     e->shape = shape;
     e->blueprint = shape->blueprint;
     return PS_OK;

@@ -46,9 +46,7 @@ void ps_exchange_finish(ps_runner *r)
 
 int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
 {
-    /* evaluation and inference run the moments of the first micro-batch */
-    const int64_t micro = r->pass == PS_PASS_TRAIN ? r->micro : 0;
-    return r->bp->span_moment[micro * r->bp->spans.n + i];
+    return r->bp->span_moment[r->micro * r->bp->spans.n + i];
 }
 
 /* ---- parts ---- */

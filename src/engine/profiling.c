@@ -20,7 +20,8 @@ ps_status ps_profiling_open(ps_engine *e)
 static ps_status write_file(ps_engine *e, const char *path)
 {
     const ps_profile_facts facts = {.title = e->settings.config_name,
-                                    .n_ranks = 1,
+                                    .rank = e->settings.ranks.rank,
+                                    .n_ranks = e->settings.ranks.n,
                                     .blueprint = e->blueprint,
                                     .budgets = e->settings.budgets,
                                     .forecast = &e->shape->forecast};

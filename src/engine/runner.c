@@ -434,6 +434,8 @@ static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last
     for (; r->next_event < s->n_events; r->next_event++) {
         const ps_span_event *e = &s->events[r->next_event];
         if (e->instr != index || e->kind > last_kind) break;
+        /* the end of a forward pass gathers ahead for the backward pass, which evaluation has not */
+        if (s->spans[e->span].reduces && r->pass != PS_PASS_TRAIN) continue;
         switch (e->kind) {
         case PS_SPAN_GATHER: PS_TRY(gather(r, e->span)); break;
         case PS_SPAN_AWAIT: PS_TRY(ps_exchange_await(r, e->span)); break;

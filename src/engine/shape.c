@@ -69,14 +69,20 @@ static ps_status refuse(const ps_settings *s, const ps_shape *shape)
                    "the model fits on each rank, but not in chunks of one size on all: give the ranks equal budgets");
 }
 
+static ps_status plan_first(ps_settings *settings, ps_shape *first)
+{
+    const ps_status st =
+        ps_staging_find_blueprint(settings, first->program, first->plan, &first->blueprint, &first->forecast);
+    return st == PS_EBUDGET ? refuse(settings, first) : st;
+}
+
 ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func model, void *user)
 {
     ps_shape *first = NULL;
-    PS_TRY(grow(s));
-    PS_TRY(describe(settings, model, user, settings->B, settings->T, &first));
-    ps_status st =
-        ps_staging_find_blueprint(settings, first->program, first->plan, &first->blueprint, &first->forecast);
-    if (st == PS_EBUDGET) st = refuse(settings, first);
+    ps_status st = grow(s);
+    if (st == PS_OK) st = describe(settings, model, user, settings->B, settings->T, &first);
+    st = ps_comm_agree(settings->ranks.comm, st);
+    if (st == PS_OK) st = plan_first(settings, first);
     if (st != PS_OK) {
         destroy_shape(first);
         return st;
@@ -102,9 +108,8 @@ static ps_status check_same_parameters(const ps_program *now, const ps_program *
                    first->n_params);
 }
 
-static ps_status plan_shape(const ps_settings *settings, ps_shape *shape, const ps_program *first)
+static ps_status plan_shape(const ps_settings *settings, ps_shape *shape)
 {
-    PS_TRY(check_same_parameters(shape->program, first));
     const ps_status st = ps_search_blueprint(settings, shape->program, shape->plan, &settings->budgets,
                                              &shape->blueprint, &shape->forecast);
     if (st != PS_EBUDGET) return st;
@@ -137,9 +142,11 @@ ps_status ps_shapes_get(ps_shapes *s, const ps_settings *settings, ps_model_func
         return PS_OK;
     }
     ps_shape *shape = NULL;
-    PS_TRY(grow(s));
-    PS_TRY(describe(settings, model, user, B, T, &shape));
-    const ps_status st = plan_shape(settings, shape, s->all[0]->program);
+    ps_status st = grow(s);
+    if (st == PS_OK) st = describe(settings, model, user, B, T, &shape);
+    if (st == PS_OK) st = check_same_parameters(shape->program, s->all[0]->program);
+    st = ps_comm_agree(settings->ranks.comm, st);
+    if (st == PS_OK) st = plan_shape(settings, shape);
     if (st != PS_OK) {
         destroy_shape(shape);
         return st;

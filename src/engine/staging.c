@@ -1,5 +1,6 @@
 #include "engine/staging.h"
 
+#include "comm/agree.h"
 #include "engine/search.h"
 
 #define STAGING_MIN_BYTES (8 * PS_MIB)
@@ -64,7 +65,7 @@ ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, c
         return ps_search_blueprint(s, program, plan, &s->budgets, out, forecast);
     }
     PS_TRY(st);
-    st = enlarge(s, program, plan, most, out, forecast);
+    st = ps_comm_agree(s->ranks.comm, enlarge(s, program, plan, most, out, forecast));
     if (st == PS_OK) return PS_OK;
     ps_blueprint_destroy(*out);
     *out = NULL;

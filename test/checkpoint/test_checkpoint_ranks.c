@@ -95,7 +95,7 @@ static int count_wrong(ps_engine *e)
 
 static void own_only(ps_engine *e, int rank, int n, ps_comm *comm)
 {
-    ps_blueprint *b = e->blueprint;
+    ps_blueprint *b = e->shape->blueprint;
     e->settings.ranks = (ps_ranks){.rank = rank, .n = n};
     e->settings.ranks.comm = comm;
     int32_t n_own = 0;

@@ -181,8 +181,8 @@ static void ranks_send_six_bytes_a_parameter(void **state)
             assert_int_equal(s.ranks.n, p);
             const double expected = 6.0 * (double)(p - 1) / (double)p * (double)s.n_params;
             const double sent = (double)s.forecast.moved_bytes[PS_LINK_COLLECTIVES];
-            /* this rank's share, of chunks that are not all full: 6 (p - 1) / p is the average */
-            if (fabs(sent - expected) > 0.15 * expected)
+            /* rank 0 may own a chunk more or less than its share, which it sends to the others twice; test_ranks.c counts all */
+            if (fabs(sent - expected) > 4.0 * 4096 * (double)(p - 1))
                 fail_msg("%lld ranks: %.0f, not %.0f", (long long)p, sent, expected);
             int64_t data = 0;
             for (int l = 0; l < PS_LIST_COUNT; l++)
@@ -205,6 +205,13 @@ static void saving_memory_holds_less_at_once(void **state)
     assert_ok(ps_simulate(c, &hw, false, &chunks));
     assert_true(groups.fits && chunks.fits);
     assert_true(chunks.forecast.peak_bytes[PS_TIER_DEVICE] < groups.forecast.peak_bytes[PS_TIER_DEVICE]);
+    ps_config_destroy(c);
+    /* gradients summed over micro-batches are sent after each of them */
+    c = TINY(BF16, "gradient_accumulation_steps=2");
+    assert_ok(ps_simulate(c, &hw, false, &chunks));
+    assert_true(chunks.fits);
+    assert_true(chunks.forecast.moved_bytes[PS_LINK_COLLECTIVES] >
+                2 * groups.forecast.moved_bytes[PS_LINK_COLLECTIVES]);
     ps_config_destroy(c);
 }
 

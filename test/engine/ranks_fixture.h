@@ -1,0 +1,168 @@
+/* ranks_fixture.h - engines of several ranks, as threads of this process. */
+#ifndef RANKS_FIXTURE_H
+#define RANKS_FIXTURE_H
+
+#include <pthread.h>
+
+#include "comm/comm.h"
+#include "engine/engine.h"
+#include "engine/engine_fixture.h"
+
+enum { RANKS_MAX = 4 };
+
+typedef struct rank_result {
+    ps_status st;
+    char error[512];
+    uint64_t hash;
+    double losses[MAX_STEPS], norms[MAX_STEPS];
+    ps_step_info last_step;
+    ps_memory_info memory;
+    ps_store_stats store; /* after the last step */
+    int64_t sent_bytes;   /* of the last step, as the communicator counts them */
+    ps_forecast forecast;
+    int64_t chunk_elements;
+} rank_result;
+
+typedef struct rank_task rank_task;
+
+/* What a rank does with its engine. */
+typedef ps_status rank_run(ps_engine *e, ps_config *c, rank_task *t);
+
+struct rank_task {
+    ps_comm *comm;
+    ps_model_func model;
+    rank_run *run;
+    const char *const *changes;
+    int n_steps;
+    rank_result result;
+};
+
+enum { RANK_TOKENS_MAX = 4 * 16 };
+
+/* A step over this rank's share of the micro-batches: they are dealt out in turn. */
+static inline ps_status rank_step(ps_engine *e, rank_task *t, int64_t step)
+{
+    const int32_t n = ps_comm_size(t->comm), rank = ps_comm_rank(t->comm);
+    int64_t B, T, K;
+    ps_engine_get_shape(e, &B, &T, &K, NULL);
+    int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
+    for (int64_t k = 0; k < K; k++) {
+        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, (step * K + k) * n + rank);
+        PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        PS_TRY(ps_backward(e));
+        PS_TRY(ps_step(e));
+    }
+    return PS_OK;
+}
+
+static inline void rank_take(ps_engine *e, rank_result *r, int64_t step)
+{
+    ps_engine_get_step_info(e, &r->last_step);
+    r->losses[step] = r->last_step.loss;
+    r->norms[step] = r->last_step.grad_norm;
+}
+
+static inline ps_status rank_train(ps_engine *e, ps_config *c, rank_task *t)
+{
+    (void)c;
+    rank_result *r = &t->result;
+    for (int step = 0; step < t->n_steps; step++) {
+        const int64_t sent = ps_comm_get_stats(t->comm).sent_bytes;
+        PS_TRY(rank_step(e, t, step));
+        rank_take(e, r, step);
+        r->sent_bytes = ps_comm_get_stats(t->comm).sent_bytes - sent;
+    }
+    return PS_OK;
+}
+
+static inline ps_status rank_config(const char *const *changes, ps_config **out)
+{
+    PS_TRY(ps_config_parse(tiny_config, "tiny", out));
+    for (const char *const *change = changes; *change != NULL; change++) {
+        char key[128];
+        const char *equals = strchr(*change, '=');
+        snprintf(key, sizeof key, "%.*s", (int)(equals - *change), *change);
+        PS_TRY(ps_config_set(*out, key, equals + 1));
+    }
+    return PS_OK;
+}
+
+static inline ps_status rank_finish(ps_engine *e, rank_result *r)
+{
+    ps_engine_get_memory_info(e, &r->memory);
+    r->store = ps_store_get_stats(e->tiers.store);
+    return ps_engine_weights_xxh3(e, &r->hash);
+}
+
+static inline void *rank_main(void *arg)
+{
+    rank_task *t = arg;
+    rank_result *r = &t->result;
+    ps_engine *e = NULL;
+    ps_config *c = NULL;
+    r->st = rank_config(t->changes, &c);
+    if (r->st == PS_OK) r->st = ps_engine_create(t->model, c, c, true, t->comm, &e);
+    if (r->st == PS_OK) {
+        r->forecast = e->shape->forecast;
+        r->chunk_elements = e->blueprint->layout->chunk_elements;
+        r->st = t->run(e, c, t);
+    }
+    if (r->st == PS_OK) r->st = rank_finish(e, r);
+    if (r->st != PS_OK) snprintf(r->error, sizeof r->error, "%s", ps_last_error());
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    ps_comm_close(t->comm);
+    return NULL;
+}
+
+/* The results of n ranks, which may have failed; they are valid until the next call. */
+static inline const rank_task *try_ranks(ps_model_func model, int32_t n, int n_steps, rank_run *run,
+                                         const char *const *changes)
+{
+    static rank_task tasks[RANKS_MAX];
+    ps_comm *comms[RANKS_MAX];
+    pthread_t threads[RANKS_MAX];
+    assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 1 << 16}, n, comms));
+    for (int32_t i = 0; i < n; i++) {
+        tasks[i] = (rank_task){.comm = comms[i], .model = model, .run = run, .changes = changes, .n_steps = n_steps};
+        assert_int_equal(pthread_create(&threads[i], NULL, rank_main, &tasks[i]), 0);
+    }
+    for (int32_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    return tasks;
+}
+
+static inline void fail_ranks(int32_t n, int32_t rank, const char *const *changes, const char *error)
+{
+    for (; *changes != NULL; changes++) printf("%s ", *changes);
+    fail_msg("%d ranks, rank %d: %s", n, rank, error);
+}
+
+/* The same where none may fail; weights, losses, norms are the same on all, and budgets hold. */
+static inline const rank_task *run_ranks_of(ps_model_func model, int32_t n, int n_steps, rank_run *run,
+                                            const char *const *changes)
+{
+    const rank_task *t = try_ranks(model, n, n_steps, run, changes);
+    for (int32_t i = 0; i < n; i++) {
+        const rank_result *r = &t[i].result;
+        if (r->st != PS_OK) fail_ranks(n, i, changes, r->error);
+        assert_true(r->hash == t[0].result.hash);
+        assert_memory_equal(r->losses, t[0].result.losses, sizeof r->losses);
+        assert_memory_equal(r->norms, t[0].result.norms, sizeof r->norms);
+        assert_true(r->memory.device_peak_bytes <= r->memory.device_budget_bytes);
+        assert_true(r->memory.host_peak_bytes <= r->memory.host_budget_bytes);
+        assert_true(r->memory.disk_peak_bytes <= r->memory.disk_budget_bytes);
+    }
+    return t;
+}
+
+static inline const rank_task *run_ranks(int32_t n, int n_steps, rank_run *run, const char *const *changes)
+{
+    return run_ranks_of(ps_model_from_config, n, n_steps, run, changes);
+}
+
+#define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define RANKS(n, n_steps, ...) run_ranks(n, n_steps, rank_train, CHANGES(__VA_ARGS__))
+#define NOTHING "train.seed=7"
+#define MSC "client.opts.with_mem_saving_comm=true"
+
+#endif
