@@ -14,13 +14,17 @@ ps_status ps_profiling_open(ps_engine *e)
     const ps_status st = ps_file_writer_open(path, &trial);
     if (st != PS_OK) return PS_FAIL(st, "profile.path cannot be written: %s", ps_last_error());
     ps_file_writer_cancel(trial);
-    return ps_profile_create(NULL, &e->profiling.recorder);
+    PS_TRY(ps_profile_create(NULL, &e->profiling.recorder));
+    if (e->settings.ranks.comm != NULL)
+        ps_comm_set_profile(e->settings.ranks.comm, e->profiling.recorder, PS_LINK_COLLECTIVES);
+    return PS_OK;
 }
 
 static ps_status write_file(ps_engine *e, const char *path)
 {
     const ps_profile_facts facts = {.title = e->settings.config_name,
-                                    .n_ranks = 1,
+                                    .rank = e->settings.ranks.rank,
+                                    .n_ranks = e->settings.ranks.n,
                                     .blueprint = e->blueprint,
                                     .budgets = e->settings.budgets,
                                     .forecast = &e->shape->forecast};
@@ -84,6 +88,8 @@ void ps_profiling_finish(ps_engine *e)
 
 void ps_profiling_close(ps_engine *e)
 {
+    if (e->profiling.recorder != NULL && e->settings.ranks.comm != NULL)
+        ps_comm_set_profile(e->settings.ranks.comm, NULL, 0);
     ps_profile_destroy(e->profiling.recorder);
     e->profiling.recorder = NULL;
 }
