@@ -37,10 +37,12 @@ ps_status ps_search_try(const ps_settings *s, const ps_program *program, const p
 /* ---- what fits ---- */
 
 /* How far ahead groups may be gathered. A group of one chunk (memory-saving communication) leaves room for as many as a group of
- * all ranks has. */
-static int32_t most_ahead(const ps_ranks *r)
+ * all ranks has. Where chunks are to be fetched when they are needed, groups are too. */
+static int32_t most_ahead(const ps_settings *s)
 {
-    return r->n == 1 ? 0 : r->saves_memory ? r->n : 1;
+    const ps_ranks *r = &s->ranks;
+    if (r->n == 1 || s->prefetch == 0 || s->wait_at_once) return 0;
+    return r->saves_memory ? r->n : 1;
 }
 
 static search search_of(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets)
@@ -50,7 +52,7 @@ static search search_of(const ps_settings *s, const ps_program *program, const p
                     .plan = plan,
                     .budgets = budgets,
                     .most_elements = INT64_MAX,
-                    .most_ahead = most_ahead(&s->ranks)};
+                    .most_ahead = most_ahead(s)};
 }
 
 /* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data beside activations:
