@@ -12,7 +12,15 @@
 #include "config/config.h"
 #include "plan/simulation_json.h"
 
-enum { CHANGES_MAX = 64, KEY_MAX = 128, OPTION_COMPARE = 256, OPTION_MAX_MODEL, OPTION_NO_ADVICE };
+enum {
+    CHANGES_MAX = 64,
+    KEY_MAX = 128,
+    OPTION_COMPARE = 256,
+    OPTION_MAX_MODEL,
+    OPTION_NO_ADVICE,
+    OPTION_RANKS,
+    OPTION_RANK
+};
 #define HARDWARE_PREFIX "hardware."
 
 typedef struct plan_arguments {
@@ -20,12 +28,13 @@ typedef struct plan_arguments {
     char *changes[CHANGES_MAX];
     int n_changes;
     bool json, compare, no_advice;
+    int32_t n_ranks, rank;
 } plan_arguments;
 
 typedef struct plan_input {
     ps_config *config;
     ps_hardware hardware_value;
-    const ps_hardware *hardware; /* NULL: none was given */
+    ps_site site; /* hardware NULL: none was given */
 } plan_input;
 
 /* ---- input ---- */
@@ -36,25 +45,25 @@ static ps_status read_hardware(const plan_arguments *a, plan_input *in)
     const char *path = a->hardware_path != NULL ? a->hardware_path : option;
     if (path[0] != '\0') {
         PS_TRY(ps_hardware_load(path, &in->hardware_value));
-        in->hardware = &in->hardware_value;
+        in->site.hardware = &in->hardware_value;
     }
     for (int i = 0; i < a->n_changes; i++) {
         char key[KEY_MAX];
         const char *equals = strchr(a->changes[i], '=');
         if (strncmp(a->changes[i], HARDWARE_PREFIX, strlen(HARDWARE_PREFIX)) != 0) continue;
-        if (in->hardware == NULL) return PS_FAIL(PS_EINVAL, "%s: there is no --hardware to change", a->changes[i]);
+        if (in->site.hardware == NULL) return PS_FAIL(PS_EINVAL, "%s: there is no --hardware to change", a->changes[i]);
         snprintf(key, sizeof key, "%.*s", (int)(equals - a->changes[i] - (int)strlen(HARDWARE_PREFIX)),
                  a->changes[i] + strlen(HARDWARE_PREFIX));
         PS_TRY(ps_hardware_set(&in->hardware_value, key, equals + 1));
     }
-    return in->hardware != NULL ? ps_hardware_check(in->hardware) : PS_OK;
+    return in->site.hardware != NULL ? ps_hardware_check(in->site.hardware) : PS_OK;
 }
 
 static ps_status read_input(const plan_arguments *a, plan_input *in)
 {
     char *options[CHANGES_MAX];
     int n = 0;
-    *in = (plan_input){0};
+    *in = (plan_input){.site = {.n_ranks = a->n_ranks, .rank = a->rank}};
     for (int i = 0; i < a->n_changes; i++)
         if (strncmp(a->changes[i], HARDWARE_PREFIX, strlen(HARDWARE_PREFIX)) != 0) options[n++] = a->changes[i];
     PS_TRY(cli_load_config(a->config_path, options, n, &in->config));
@@ -71,10 +80,12 @@ static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
 static void show_request(const plan_input *in, const ps_simulation *s)
 {
     char bytes[PS_BYTES_TEXT_MAX];
-    if (in->hardware != NULL)
-        printf("hardware  %s: %d rank%s\n", in->hardware->name, s->ranks.n, s->ranks.n == 1 ? "" : "s");
+    if (in->site.hardware != NULL)
+        printf("hardware  %s: %d rank%s", in->site.hardware->name, s->ranks.n, s->ranks.n == 1 ? "" : "s");
     else
-        printf("hardware  this machine, rates of no particular PC (pstar info --measure FILE, then --hardware FILE)\n");
+        printf("hardware  this machine, rates of no particular PC (pstar info --measure FILE, then --hardware FILE)");
+    if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
+    printf("\n");
     printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,
            size_text(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
     printf("step      %d x %" PRId64 " sequences of %" PRId64 " tokens%s%s\n", s->ranks.n, s->B * s->accumulation, s->T,
@@ -164,14 +175,14 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     ps_simulation s;
     ps_advice advice[PS_ADVICE_MAX];
     int n = 0;
-    PS_TRY(ps_simulate(in->config, in->hardware, !a->no_advice, &s));
+    PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, &s));
     if (!a->json) show_plan(in, &s);
     fflush(stdout);
     if (a->profile_path != NULL && s.fits) {
-        PS_TRY(ps_simulate_profile(in->config, in->hardware, a->config_path, a->profile_path));
+        PS_TRY(ps_simulate_profile(in->config, &in->site, a->config_path, a->profile_path));
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
-    if (!a->no_advice) PS_TRY(ps_advise(in->config, in->hardware, &s, advice, &n));
+    if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, advice, &n));
     if (!a->json) {
         if (!a->no_advice) show_advice(&s, advice, n);
         return s.fits ? PS_OK : PS_EBUDGET;
@@ -193,7 +204,7 @@ static ps_status compare_one(const plan_arguments *a, const plan_input *in)
     for (int system = 0; system < PS_SYSTEM_COUNT; system++) {
         bool fits;
         int64_t need[PS_RAM_TIER_COUNT];
-        PS_TRY_GOTO(ps_system_fits(in->config, in->hardware, (ps_system)system, &fits, need));
+        PS_TRY_GOTO(ps_system_fits(in->config, in->site.hardware, (ps_system)system, &fits, need));
         if (!a->json)
             printf("%-16s %-6s %12s %12s  %s\n", ps_system_name((ps_system)system), fits ? "yes" : "no",
                    size_text(need[PS_TIER_DEVICE], device), size_text(need[PS_TIER_HOST], host),
@@ -228,7 +239,7 @@ static ps_status plan_largest(const plan_arguments *a, const plan_input *in)
     ps_status st = PS_OK;
     for (int system = 0; system < (a->compare ? PS_SYSTEM_COUNT : 1); system++) {
         ps_largest l;
-        PS_TRY_GOTO(ps_find_largest(in->config, in->hardware, a->family, (ps_system)system, &l));
+        PS_TRY_GOTO(ps_find_largest(in->config, in->site.hardware, a->family, (ps_system)system, &l));
         if (!a->json) show_largest(&l, (ps_system)system);
         json_array_append_new(list, ps_largest_json(&l, (ps_system)system));
     }
@@ -241,13 +252,24 @@ out:
 static ps_status plan(const plan_arguments *a, plan_input *in)
 {
     PS_TRY(read_input(a, in));
-    if (in->hardware == NULL && (a->family != NULL || a->compare))
+    if ((a->n_ranks > 0 || a->rank > 0) && (a->family != NULL || a->compare))
+        return PS_FAIL(PS_EINVAL, "--ranks and --rank are for one plan: leave --max-model and --compare out");
+    if (in->site.hardware == NULL && (a->family != NULL || a->compare))
         return PS_FAIL(PS_EINVAL, "--max-model and --compare need a machine to plan for: --hardware FILE");
     if (a->family != NULL) return plan_largest(a, in);
     return a->compare ? compare_one(a, in) : plan_one(a, in);
 }
 
 /* ---- arguments ---- */
+
+static int32_t parse_number(const char *text, int32_t least, const char *what, struct argp_state *state)
+{
+    char *end;
+    const long n = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || n < least || n > INT32_MAX)
+        argp_error(state, "%s '%s' is not a number from %d on", what, text, (int)least);
+    return (int32_t)n;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -258,6 +280,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'p': a->profile_path = arg; return 0;
     case OPTION_COMPARE: a->compare = true; return 0;
     case OPTION_NO_ADVICE: a->no_advice = true; return 0;
+    case OPTION_RANKS: a->n_ranks = parse_number(arg, 1, "--ranks", state); return 0;
+    case OPTION_RANK: a->rank = parse_number(arg, 0, "--rank", state); return 0;
     case OPTION_MAX_MODEL: a->family = arg; return 0;
     case ARGP_KEY_ARG:
         if (a->config_path == NULL) {
@@ -280,6 +304,9 @@ int cmd_plan(int argc, char **argv)
     static const struct argp_option options[] = {
         {"hardware", 'w', "FILE", 0, "Plan for the machines that FILE describes (doc/hardware.md, examples/hardware)",
          0},
+        {"ranks", OPTION_RANKS, "N", 0,
+         "Plan for N ranks of this machine (mpirun -n N); --hardware of GPUs has a rank for each", 0},
+        {"rank", OPTION_RANK, "R", 0, "The rank to simulate (0, which owns most)", 0},
         {"json", 'j', NULL, 0, "Print JSON", 0},
         {"profile", 'p', "FILE", 0, "Write a profile of two simulated steps, for pstar report and Perfetto", 0},
         {"no-advice", OPTION_NO_ADVICE, NULL, 0, "Only the plan: do not simulate what could be changed", 0},

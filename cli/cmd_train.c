@@ -184,19 +184,28 @@ static int64_t step_tokens(const run *r)
 }
 
 /* What each rank's step took, for rank 0. */
-static ps_status gather_ranks(run *r, const ps_memory_info *m, const ps_comm_stats *before, int64_t rss_peak_bytes)
+static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory_info *m, const ps_comm_stats *before,
+                              int64_t rss_peak_bytes)
 {
     const ps_comm_stats after = ps_comm_get_stats(r->comm);
     const run_rank now = {.device_peak_bytes = m->device_peak_bytes,
                           .host_peak_bytes = m->host_peak_bytes,
                           .disk_peak_bytes = m->disk_peak_bytes,
                           .rss_peak_bytes = rss_peak_bytes,
+                          .host_to_device_bytes = m->host_to_device_bytes - was->host_to_device_bytes,
+                          .device_to_host_bytes = m->device_to_host_bytes - was->device_to_host_bytes,
+                          .disk_read_bytes = m->disk_read_bytes - was->disk_read_bytes,
+                          .disk_write_bytes = m->disk_write_bytes - was->disk_write_bytes,
                           .sent_bytes = after.sent_bytes - before->sent_bytes,
                           .comm_wait_ns = after.wait_ns - before->wait_ns};
     run_rank *t = &r->own;
     t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, now.device_peak_bytes);
     t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, now.host_peak_bytes);
     t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, now.disk_peak_bytes);
+    t->host_to_device_bytes += now.host_to_device_bytes;
+    t->device_to_host_bytes += now.device_to_host_bytes;
+    t->disk_read_bytes += now.disk_read_bytes;
+    t->disk_write_bytes += now.disk_write_bytes;
     t->sent_bytes += now.sent_bytes;
     t->comm_wait_ns += now.comm_wait_ns;
     return ps_comm_all_gather(r->comm, &now, sizeof now, r->ranks);
@@ -233,7 +242,7 @@ static ps_status one_step(run *r, int64_t step)
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);
     const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
-    PS_TRY(gather_ranks(r, &after, &comm_before, rss));
+    PS_TRY(gather_ranks(r, &before, &after, &comm_before, rss));
     if (r->o->train_eval_interval > 0 && step % r->o->train_eval_interval == 0) PS_TRY(evaluate(r, &s.eval_loss));
     s.lr = info.learning_rate;
     s.grad_norm = info.grad_norm;

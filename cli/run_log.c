@@ -177,6 +177,10 @@ static void put_ranks(json_t *o, const run_rank *ranks, int32_t n)
         put_int(one, "host_peak_bytes", ranks[r].host_peak_bytes);
         put_int(one, "disk_peak_bytes", ranks[r].disk_peak_bytes);
         if (ranks[r].rss_peak_bytes > 0) put_int(one, "rss_peak_bytes", ranks[r].rss_peak_bytes);
+        put_int(one, "host_to_device_bytes", ranks[r].host_to_device_bytes);
+        put_int(one, "device_to_host_bytes", ranks[r].device_to_host_bytes);
+        put_int(one, "disk_read_bytes", ranks[r].disk_read_bytes);
+        put_int(one, "disk_write_bytes", ranks[r].disk_write_bytes);
         put_int(one, "sent_bytes", ranks[r].sent_bytes);
         put_real(one, "comm_wait_s", (double)ranks[r].comm_wait_ns * 1e-9);
         json_array_append_new(all, one);

@@ -9,6 +9,7 @@ typedef struct run_log run_log;
 /* Of one rank's step, or of its run so far. */
 typedef struct run_rank {
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
+    int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes;
     int64_t sent_bytes;   /* to other ranks */
     int64_t comm_wait_ns; /* it stood still for them */
 } run_rank;

@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "comm/comm_impl.h"
+#include "comm/topology.h"
 #include "comm/transport_mpi.h"
 #include "comm/transport_thread.h"
 
@@ -53,7 +54,13 @@ ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket)
         waiting w = {0};
         pthread_mutex_lock(&c->lock);
         PS_ASSERT(ticket <= c->issued);
+        const int64_t profile_ns = ps_profile_now(c->profile);
         while (atomic_load(&c->done) < ticket && atomic_load(&c->failed_rank) < 0) comm_await(c, &w);
+        ps_profile_add(c->profile, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
+                                                        .chunk = -1,
+                                                        .begin_ns = profile_ns,
+                                                        .end_ns = ps_profile_now(c->profile),
+                                                        .copy = {.link = c->profile_link}});
         pthread_mutex_unlock(&c->lock);
         atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
     }
@@ -272,7 +279,7 @@ ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_
     const ps_comm_transfer head = {.kind = is_broadcast ? PS_COMM_KIND_BROADCAST : PS_COMM_KIND_GATHER,
                                    .item_bytes = (int64_t)ps_dtype_bytes(dtype),
                                    .is_payload = true,
-                                   .name = is_broadcast ? "broadcast" : "all-gather",
+                                   .name = ps_collective_name(is_broadcast ? PS_BROADCAST : PS_ALL_GATHER),
                                    .what = what,
                                    .n_parts = n_parts};
     return comm_begin(c, &head, parts, ticket);
@@ -281,13 +288,14 @@ ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_
 ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
                                        const char *what, ps_comm_ticket *ticket)
 {
-    const ps_comm_transfer head = {.kind = PS_COMM_KIND_REDUCE,
-                                   .dtype = dtype,
-                                   .item_bytes = (int64_t)ps_dtype_bytes(dtype),
-                                   .is_payload = true,
-                                   .name = ps_comm_one_owner(parts, n_parts) >= 0 ? "reduction" : "reduce-scatter",
-                                   .what = what,
-                                   .n_parts = n_parts};
+    const ps_comm_transfer head = {
+        .kind = PS_COMM_KIND_REDUCE,
+        .dtype = dtype,
+        .item_bytes = (int64_t)ps_dtype_bytes(dtype),
+        .is_payload = true,
+        .name = ps_collective_name(ps_comm_one_owner(parts, n_parts) >= 0 ? PS_REDUCE : PS_REDUCE_SCATTER),
+        .what = what,
+        .n_parts = n_parts};
     return comm_begin(c, &head, parts, ticket);
 }
 
@@ -431,6 +439,14 @@ const char *ps_comm_host(const ps_comm *c, int32_t rank)
 const char *ps_comm_describe(const ps_comm *c)
 {
     return c->transport.name;
+}
+
+void ps_comm_set_profile(ps_comm *c, ps_profile *p, int link)
+{
+    pthread_mutex_lock(&c->lock);
+    c->profile = p;
+    c->profile_link = (uint8_t)link;
+    pthread_mutex_unlock(&c->lock);
 }
 
 ps_comm_stats ps_comm_get_stats(const ps_comm *c)

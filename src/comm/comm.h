@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 
+#include "base/profile.h"
 #include "base/status.h"
 #include "tensor/dtype.h"
 
@@ -108,9 +109,14 @@ typedef struct ps_comm_stats {
     int64_t sent_bytes; /* of chunk payloads, to other ranks; without messages' heads, signs of life and small things */
     int64_t n_transfers;
     int64_t busy_ns; /* chunk transfers were under way */
-    int64_t wait_ns; /* callers stood still for them */
+    int64_t wait_ns; /* callers stood still for them, and for small things */
 } ps_comm_stats;
 
 ps_comm_stats ps_comm_get_stats(const ps_comm *c); /* sums since open */
+
+/* From now on, record begin and end of each chunk transfer (PS_PROFILE_COLLECTIVE, with the bytes that this rank sends) and each time
+ * that a caller stands still for a transfer of whatever kind (PS_PROFILE_WAIT, as one of this link). NULL: no longer; p must stay
+ * until then. A transfer is recorded before anybody hears that it is done. */
+void ps_comm_set_profile(ps_comm *c, ps_profile *p, int link);
 
 #endif

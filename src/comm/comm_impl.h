@@ -107,6 +107,8 @@ struct ps_comm {
     ps_status open_status;
     char failure[640]; /* once failed_rank is set: constant */
     char own_text[496];
+    ps_profile *profile; /* NULL: nobody wants to know */
+    uint8_t profile_link;
     /* read by anyone */
     atomic_int failed_rank; /* -1: none */
     atomic_bool wants_failure, wants_vanish;

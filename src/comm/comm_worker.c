@@ -136,9 +136,40 @@ static bool worker_next(ps_comm *c, ps_comm_transfer **out)
     return goes_on;
 }
 
-static void worker_finish(ps_comm *c, ps_comm_transfer *t)
+/* When it began, by the two clocks, and what had been sent by then. */
+typedef struct worker_mark {
+    int64_t begin_ns, profile_ns, sent_bytes;
+} worker_mark;
+
+static worker_mark worker_begin(ps_comm *c)
 {
     pthread_mutex_lock(&c->lock);
+    const int64_t profile_ns = ps_profile_now(c->profile);
+    pthread_mutex_unlock(&c->lock);
+    return (worker_mark){ps_clock_ns(), profile_ns, atomic_load(&c->sent_bytes)};
+}
+
+/* The lock is held: whoever takes the recorder away finds the worker at the next transfer. */
+static void worker_count(ps_comm *c, const ps_comm_transfer *t, const worker_mark *m)
+{
+    if (!t->is_payload) return;
+    atomic_fetch_add(&c->n_transfers, 1);
+    atomic_fetch_add(&c->busy_ns, ps_clock_ns() - m->begin_ns);
+    if (m->profile_ns == 0) return; /* recording was switched on since */
+    ps_profile_add(
+        c->profile,
+        &(ps_profile_record){
+            .kind = PS_PROFILE_COLLECTIVE,
+            .chunk = -1,
+            .begin_ns = m->profile_ns,
+            .end_ns = ps_profile_now(c->profile),
+            .collective = {.name = t->name, .group = "world", .bytes = atomic_load(&c->sent_bytes) - m->sent_bytes}});
+}
+
+static void worker_finish(ps_comm *c, ps_comm_transfer *t, const worker_mark *m)
+{
+    pthread_mutex_lock(&c->lock);
+    worker_count(c, t, m);
     c->first = t->next;
     if (c->first == NULL) c->last = NULL;
     atomic_store(&c->done, t->ticket);
@@ -152,13 +183,9 @@ static bool worker_run(ps_comm *c)
     ps_comm_transfer *t;
     while (worker_next(c, &t)) {
         if (t == NULL) return ps_comm_life_leave(c);
-        const int64_t begin_ns = ps_clock_ns();
+        const worker_mark begin = worker_begin(c);
         if (!ps_comm_collective_run(c, t)) return false;
-        if (t->is_payload) {
-            atomic_fetch_add(&c->n_transfers, 1);
-            atomic_fetch_add(&c->busy_ns, ps_clock_ns() - begin_ns);
-        }
-        worker_finish(c, t);
+        worker_finish(c, t, &begin);
     }
     return false;
 }

@@ -7,7 +7,7 @@ const char *ps_collective_name(ps_collective c)
     static const char *const names[PS_COLLECTIVE_COUNT] = {[PS_ALL_GATHER] = "all-gather",
                                                            [PS_REDUCE_SCATTER] = "reduce-scatter",
                                                            [PS_BROADCAST] = "broadcast",
-                                                           [PS_REDUCE] = "reduce"};
+                                                           [PS_REDUCE] = "reduction"};
     return c < PS_COLLECTIVE_COUNT ? names[c] : "?";
 }
 

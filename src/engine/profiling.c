@@ -14,7 +14,10 @@ ps_status ps_profiling_open(ps_engine *e)
     const ps_status st = ps_file_writer_open(path, &trial);
     if (st != PS_OK) return PS_FAIL(st, "profile.path cannot be written: %s", ps_last_error());
     ps_file_writer_cancel(trial);
-    return ps_profile_create(NULL, &e->profiling.recorder);
+    PS_TRY(ps_profile_create(NULL, &e->profiling.recorder));
+    if (e->settings.ranks.comm != NULL)
+        ps_comm_set_profile(e->settings.ranks.comm, e->profiling.recorder, PS_LINK_COLLECTIVES);
+    return PS_OK;
 }
 
 static ps_status write_file(ps_engine *e, const char *path)
@@ -85,6 +88,8 @@ void ps_profiling_finish(ps_engine *e)
 
 void ps_profiling_close(ps_engine *e)
 {
+    if (e->profiling.recorder != NULL && e->settings.ranks.comm != NULL)
+        ps_comm_set_profile(e->settings.ranks.comm, NULL, 0);
     ps_profile_destroy(e->profiling.recorder);
     e->profiling.recorder = NULL;
 }

@@ -8,6 +8,8 @@
 /* Shares of the margin that are tried first, of four. */
 #define COARSE_PARTS 4
 #define LEAD_MAX 4
+/* A plan of so many chunks, times the ranks, is short enough to ask what each rank would come to. */
+#define ASKED_CHUNKS_MAX 4096
 
 typedef struct search {
     const ps_settings *s;
@@ -35,10 +37,12 @@ ps_status ps_search_try(const ps_settings *s, const ps_program *program, const p
 /* ---- what fits ---- */
 
 /* How far ahead groups may be gathered. A group of one chunk (memory-saving communication) leaves room for as many as a group of
- * all ranks has. */
-static int32_t most_ahead(const ps_ranks *r)
+ * all ranks has. Where chunks are to be fetched when they are needed, groups are too. */
+static int32_t most_ahead(const ps_settings *s)
 {
-    return r->n == 1 ? 0 : r->saves_memory ? r->n : 1;
+    const ps_ranks *r = &s->ranks;
+    if (r->n == 1 || s->prefetch == 0 || s->wait_at_once) return 0;
+    return r->saves_memory ? r->n : 1;
 }
 
 static search search_of(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets)
@@ -48,7 +52,7 @@ static search search_of(const ps_settings *s, const ps_program *program, const p
                     .plan = plan,
                     .budgets = budgets,
                     .most_elements = INT64_MAX,
-                    .most_ahead = most_ahead(&s->ranks)};
+                    .most_ahead = most_ahead(s)};
 }
 
 /* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data beside activations:
@@ -208,29 +212,85 @@ static ps_status find_size(search *x)
 
 /* ---- all ranks ---- */
 
-/* The chunk size, and how far ahead groups are gathered, are the same on all ranks, the rest is each one's own. *agreed: they
- * are; otherwise the limits are what the most modest rank came to. */
-static ps_status agree(search *x, ps_status st, bool *agreed)
-{
-    enum { SIZE, AHEAD, N };
-    ps_comm *comm = x->s->ranks.comm;
-    *agreed = true;
-    if (comm == NULL) return st;
-    PS_TRY(ps_comm_agree(comm, st));
-    const double own[N] = {(double)x->chunk_elements, x->best->variant.ahead};
-    double least[N] = {own[SIZE], own[AHEAD]}, most[N] = {own[SIZE], own[AHEAD]};
-    PS_TRY(ps_comm_all_reduce(comm, least, N, PS_COMM_MIN));
-    PS_TRY(ps_comm_all_reduce(comm, most, N, PS_COMM_MAX));
-    *agreed = least[SIZE] >= most[SIZE] && least[AHEAD] >= most[AHEAD];
-    x->most_elements = (int64_t)least[SIZE];
-    x->most_ahead = (int32_t)least[AHEAD];
-    return PS_OK;
-}
-
 static void give_up(search *x)
 {
     ps_blueprint_destroy(x->best);
     x->best = NULL;
+}
+
+enum { SIZE, AHEAD, N_LIMITS };
+
+/* What ranks came to. */
+typedef struct words {
+    double least[N_LIMITS], most[N_LIMITS];
+} words;
+
+static words words_of(const search *x)
+{
+    const double size = (double)x->chunk_elements, ahead = x->best->variant.ahead;
+    return (words){.least = {size, ahead}, .most = {size, ahead}};
+}
+
+static void words_add(words *w, const words *more)
+{
+    for (int i = 0; i < N_LIMITS; i++) {
+        if (more->least[i] < w->least[i]) w->least[i] = more->least[i];
+        if (more->most[i] > w->most[i]) w->most[i] = more->most[i];
+    }
+}
+
+/* In a plan nobody else is there: what another rank would come to within the limits of this round. */
+static ps_status imagine_rank(const search *x, int32_t rank, bool searches_fastest, words *out)
+{
+    ps_settings s = *x->s;
+    search y = *x;
+    s.ranks.rank = rank;
+    y.s = &s;
+    y.best = NULL;
+    y.trials_left = s.placement_trials;
+    ps_status st = find_size(&y);
+    if (st == PS_OK && searches_fastest) st = find_fastest(&y);
+    if (st == PS_OK) *out = words_of(&y);
+    give_up(&y);
+    return st;
+}
+
+/* Each rank of a small plan. Of a large one the first, which owns most, and the last, and only what fits: a rank's way to go
+ * faster decides seldom, and would take as long as the rank's own plan. */
+static ps_status imagine_ranks(const search *x, words *w)
+{
+    const ps_ranks *r = &x->s->ranks;
+    const bool is_small = (int64_t)r->n * x->best->layout->n_chunks <= ASKED_CHUNKS_MAX;
+    for (int32_t rank = 0; rank < r->n; rank++) {
+        if (rank == r->rank || (!is_small && rank > 0 && rank < r->n - 1)) continue;
+        words other;
+        PS_TRY(imagine_rank(x, rank, is_small, &other));
+        words_add(w, &other);
+    }
+    return PS_OK;
+}
+
+static ps_status ask_ranks(const search *x, words *w)
+{
+    ps_comm *comm = x->s->ranks.comm;
+    if (comm == NULL) return imagine_ranks(x, w);
+    PS_TRY(ps_comm_all_reduce(comm, w->least, N_LIMITS, PS_COMM_MIN));
+    return ps_comm_all_reduce(comm, w->most, N_LIMITS, PS_COMM_MAX);
+}
+
+/* The chunk size, and how far ahead groups are gathered, are the same on all ranks, the rest is each one's own. *agreed: they
+ * are; otherwise the limits are what the most modest rank came to. */
+static ps_status agree(search *x, ps_status st, bool *agreed)
+{
+    *agreed = true;
+    PS_TRY(ps_comm_agree(x->s->ranks.comm, st));
+    if (x->s->ranks.n == 1) return PS_OK;
+    words w = words_of(x);
+    PS_TRY(ask_ranks(x, &w));
+    *agreed = w.least[SIZE] >= w.most[SIZE] && w.least[AHEAD] >= w.most[AHEAD];
+    x->most_elements = (int64_t)w.least[SIZE];
+    x->most_ahead = (int32_t)w.least[AHEAD];
+    return PS_OK;
 }
 
 ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
@@ -257,7 +317,11 @@ ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const 
                          const ps_budgets *budgets, bool *fits)
 {
     search x = search_of(s, program, plan, budgets);
-    const ps_status st = find_size(&x);
+    ps_status st = find_size(&x);
+    if (st == PS_OK && s->ranks.comm == NULL && s->ranks.n > 1) {
+        words w = words_of(&x);
+        st = imagine_ranks(&x, &w);
+    }
     give_up(&x);
     *fits = st == PS_OK;
     return st == PS_EBUDGET ? PS_OK : st;

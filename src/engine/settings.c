@@ -231,15 +231,29 @@ ps_comm_options ps_settings_comm_options(const ps_config *config)
         .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = comm_staging(o)};
 }
 
-ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
+/* `here` ranks of a machine have its memory and its cores. */
+static void share_machine(ps_settings *s, const ps_options *o, int32_t here)
 {
-    const ps_options *o = ps_config_options(config);
-    const int32_t here = ps_comm_local_size(comm);
     int64_t *b = s->budgets.bytes;
     if (o->memory_device == PS_BYTES_AUTO) b[PS_TIER_DEVICE] /= here;
     if (o->memory_host == PS_BYTES_AUTO) b[PS_TIER_HOST] /= here;
     if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
     if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
+    s->rates.topology.ranks_per_node = here;
+}
+
+ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n)
+{
+    if (n < 1 || rank < 0 || rank >= n) return PS_FAIL(PS_EINVAL, "there is no rank %d of %d", rank, n);
+    share_machine(s, ps_config_options(config), n);
+    s->rates.topology.n_ranks = n;
+    return ps_settings_set_ranks(s, config, rank, n);
+}
+
+ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
+{
+    int64_t *b = s->budgets.bytes;
+    share_machine(s, ps_config_options(config), ps_comm_local_size(comm));
     double least[PS_TIER_COUNT];
     for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
     PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
@@ -247,7 +261,6 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
     if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
     s->comm_staging_bytes = ps_comm_staging_bytes(comm);
     s->rates.topology.n_ranks = ps_comm_size(comm);
-    s->rates.topology.ranks_per_node = here;
     return ps_settings_set_ranks(s, config, ps_comm_rank(comm), ps_comm_size(comm));
 }
 

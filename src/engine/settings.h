@@ -70,6 +70,9 @@ ps_comm_options ps_settings_comm_options(const ps_config *config);
  * cores; budgets are the smallest of all ranks', so that all plan the same. */
 PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm);
 
+/* Plan as rank `rank` of n on one machine, none of which is there: shares and limits as ps_settings_join gives them to these. */
+PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
+
 /* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
  * Kernels become the simulated ones when the devices are GPUs. PS_EINVAL naming the key. */
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);

@@ -16,7 +16,8 @@
 typedef struct adviser {
     const ps_config *config;
     const ps_options *options;
-    const ps_hardware *hardware;
+    const ps_site *site;
+    const ps_hardware *hardware; /* of the site; NULL: this machine */
     const ps_simulation *base;
     ps_advice *advice;
     int n;
@@ -29,7 +30,7 @@ static ps_status try_change(const adviser *a, const char *change, bool *fits, do
     ps_simulation s;
     char text[PS_ADVICE_TEXT_MAX], *rest = text;
     snprintf(text, sizeof text, "%s", change);
-    ps_status st = ps_variation_init(&v, a->config, a->hardware);
+    ps_status st = ps_variation_init(&v, a->config, a->site);
     for (char *word; st == PS_OK && (word = strsep(&rest, " ")) != NULL;) {
         char *equals = strchr(word, '=');
         PS_ASSERT(equals != NULL);
@@ -130,11 +131,15 @@ static int faster_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-ps_status ps_advise(const ps_config *config, const ps_hardware *hardware, const ps_simulation *base,
+ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base,
                     ps_advice advice[PS_ADVICE_MAX], int *n)
 {
-    adviser a = {
-        .config = config, .options = ps_config_options(config), .hardware = hardware, .base = base, .advice = advice};
+    adviser a = {.config = config,
+                 .options = ps_config_options(config),
+                 .site = site,
+                 .hardware = site != NULL ? site->hardware : NULL,
+                 .base = base,
+                 .advice = advice};
     const ps_status st = base->fits ? advise_speed(&a) : advise_fitting(&a);
     qsort(advice, (size_t)a.n, sizeof *advice, faster_first);
     *n = a.n;

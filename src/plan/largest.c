@@ -44,7 +44,7 @@ static ps_status fits_by_rule(const ps_config *config, const ps_hardware *hw, ps
                               bool *fits, int64_t need[PS_RAM_TIER_COUNT])
 {
     ps_simulation s;
-    PS_TRY(ps_simulate_sizes(config, hw, &s));
+    PS_TRY(ps_simulate_sizes(config, &(ps_site){.hardware = hw}, &s));
     const double N = (double)s.n_params, p = (double)s.ranks.n, act = (double)s.non_model_bytes;
     const double nodes = (double)hw->n_nodes, per_node = p / nodes;
     const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
@@ -80,7 +80,7 @@ ps_status ps_system_fits(const ps_config *config, const ps_hardware *hardware, p
     int64_t n_params;
     ps_simulation s;
     if (system != PS_SYSTEM_OURS) return fits_by_rule(config, hardware, system, &n_params, fits, need);
-    PS_TRY(ps_simulate(config, hardware, false, &s));
+    PS_TRY(ps_simulate(config, &(ps_site){.hardware = hardware}, false, &s));
     *fits = s.fits;
     for (int t = 0; need != NULL && t < PS_RAM_TIER_COUNT; t++) need[t] = s.forecast.peak_bytes[t];
     return PS_OK;

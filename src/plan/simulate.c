@@ -73,13 +73,30 @@ static void describe_blueprint(const simulating *m)
     o->n_resident_updates = b->n_adam_resident;
 }
 
-static ps_status begin(simulating *m, const ps_config *config, const ps_hardware *hardware, ps_simulation *out)
+static ps_status take_site(ps_settings *s, const ps_config *config, const ps_site *site)
+{
+    if (site->hardware != NULL) PS_TRY(ps_settings_use_hardware(s, config, site->hardware));
+    if (site->n_ranks > 0 && s->ranks.n == 1 && (site->hardware == NULL || site->hardware->gpus_per_node == 0))
+        return ps_settings_imagine(s, config, site->rank, site->n_ranks);
+    if (site->n_ranks > 0 && site->n_ranks != s->ranks.n)
+        return PS_FAIL(
+            PS_EINVAL,
+            "%d ranks are asked for, but '%s' has a rank for each of its devices, %d: change hardware.n_nodes "
+            "or hardware.gpus_per_node",
+            site->n_ranks, site->hardware->name, s->ranks.n);
+    if (site->rank < 0 || site->rank >= s->ranks.n)
+        return PS_FAIL(PS_EINVAL, "there is no rank %d of %d", site->rank, s->ranks.n);
+    s->ranks.rank = site->rank;
+    return PS_OK;
+}
+
+static ps_status begin(simulating *m, const ps_config *config, const ps_site *site, ps_simulation *out)
 {
     *m = (simulating){.out = out};
     *out = (ps_simulation){0};
     ps_settings *s = &m->settings;
     PS_TRY(ps_settings_read(config, true, s));
-    if (hardware != NULL) PS_TRY(ps_settings_use_hardware(s, config, hardware));
+    if (site != NULL) PS_TRY(take_site(s, config, site));
     ps_kernels_set_threads(s->threads);
     describe_request(m);
     const ps_plan_options o = ps_settings_plan_options(s);
@@ -96,18 +113,18 @@ static void end(simulating *m)
     ps_program_destroy(m->program);
 }
 
-ps_status ps_simulate_sizes(const ps_config *config, const ps_hardware *hardware, ps_simulation *out)
+ps_status ps_simulate_sizes(const ps_config *config, const ps_site *site, ps_simulation *out)
 {
     simulating m;
-    const ps_status st = begin(&m, config, hardware, out);
+    const ps_status st = begin(&m, config, site, out);
     end(&m);
     return st;
 }
 
-ps_status ps_simulate(const ps_config *config, const ps_hardware *hardware, bool explain, ps_simulation *out)
+ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_simulation *out)
 {
     simulating m;
-    ps_status st = begin(&m, config, hardware, out);
+    ps_status st = begin(&m, config, site, out);
     ps_settings *s = &m.settings;
     if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out->forecast);
     if (st == PS_EBUDGET && explain)
@@ -137,12 +154,12 @@ static ps_status write_profile(const simulating *m, const char *title, const cha
     return st;
 }
 
-ps_status ps_simulate_profile(const ps_config *config, const ps_hardware *hardware, const char *title, const char *path)
+ps_status ps_simulate_profile(const ps_config *config, const ps_site *site, const char *title, const char *path)
 {
     simulating m;
     ps_simulation out;
     ps_settings *s = &m.settings;
-    ps_status st = begin(&m, config, hardware, &out);
+    ps_status st = begin(&m, config, site, &out);
     if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out.forecast);
     if (st == PS_OK) st = write_profile(&m, title, path);
     end(&m);

@@ -2,12 +2,21 @@
  *
  * A simulation is what ps_initialize_engine does before it takes any memory: the program is recorded, planned, cut into chunks, and
  * steps are run on simulated tiers until they repeat. So what it says of peaks and moved bytes is what a run does; its time is
- * that of the timeline, as good as the rates it was given. Of several ranks it runs rank 0, which owns most. */
+ * that of the timeline, as good as the rates it was given. Of several ranks it runs one: rank 0 owns most. */
 #ifndef PS_PLAN_SIMULATE_H
 #define PS_PLAN_SIMULATE_H
 
 #include "config/hardware.h"
 #include "engine/trial.h"
+
+/* Where it would run. */
+typedef struct ps_site {
+    const ps_hardware *
+        hardware; /* NULL: budgets and rates of the configuration. Else "auto" budgets and all rates are its, and there is
+                                    a rank for each of its devices */
+    int32_t n_ranks; /* on this machine, or the hardware's single processor; 0: one, or as the hardware says */
+    int32_t rank;    /* the one to simulate */
+} ps_site;
 
 typedef struct ps_simulation {
     bool fits;
@@ -39,19 +48,17 @@ typedef struct ps_simulation {
     ps_forecast forecast;
 } ps_simulation;
 
-/* hardware NULL: budgets and rates of the configuration, one rank. Else "auto" budgets and all rates are the hardware's, and there is
- * a rank for each of its devices. A refusal for memory is PS_OK with fits = false; explain says whether changes that would fit
- * are searched for then (seconds). PS_EINVAL: options or hardware that cannot be. */
-PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_hardware *hardware, bool explain,
-                                   ps_simulation *out);
+/* site NULL: this machine, one rank. A refusal for memory is PS_OK with fits = false; explain says whether changes that would fit are
+ * searched for then (seconds). PS_EINVAL: options, hardware or ranks that cannot be. */
+PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_simulation *out);
 
 /* ps_simulate of what fits, and a profile (doc/profile.md) of two of its steps in estimated time, written to path. title: what the
  * plan is called in it. PS_EBUDGET when it does not fit, PS_EIO. */
-PS_NODISCARD ps_status ps_simulate_profile(const ps_config *config, const ps_hardware *hardware, const char *title,
+PS_NODISCARD ps_status ps_simulate_profile(const ps_config *config, const ps_site *site, const char *title,
                                            const char *path);
 
 /* The same as far as it does not depend on memory: what was asked, the model, non_model_bytes. fits stays false. */
-PS_NODISCARD ps_status ps_simulate_sizes(const ps_config *config, const ps_hardware *hardware, ps_simulation *out);
+PS_NODISCARD ps_status ps_simulate_sizes(const ps_config *config, const ps_site *site, ps_simulation *out);
 
 /* Seconds of a step; tokens a second, of all ranks. */
 double ps_simulation_step_s(const ps_simulation *s);

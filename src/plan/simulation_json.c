@@ -64,11 +64,11 @@ static void add_step(json_t *o, const ps_simulation *s)
 
 json_t *ps_simulation_json(const ps_simulation *s)
 {
-    json_t *o =
-        json_pack("{s:b, s:I, s:I, s:s, s:i, s:I, s:I, s:I}", "fits", s->fits, "parameters", (json_int_t)s->n_params,
-                  "model_data_bytes", (json_int_t)s->model_data_bytes, "format", ps_dtype_name(s->dtype), "ranks",
-                  (int)s->ranks.n, "micro_batch", (json_int_t)s->B, "sequence_length", (json_int_t)s->T,
-                  "gradient_accumulation_steps", (json_int_t)s->accumulation);
+    json_t *o = json_pack("{s:b, s:I, s:I, s:s, s:i, s:i, s:I, s:I, s:I}", "fits", s->fits, "parameters",
+                          (json_int_t)s->n_params, "model_data_bytes", (json_int_t)s->model_data_bytes, "format",
+                          ps_dtype_name(s->dtype), "ranks", (int)s->ranks.n, "rank", (int)s->ranks.rank, "micro_batch",
+                          (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "gradient_accumulation_steps",
+                          (json_int_t)s->accumulation);
     if (o == NULL) return NULL;
     json_object_set_new(o, "tiers", tiers_json(s));
     if (s->fits)

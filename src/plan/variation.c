@@ -4,11 +4,12 @@
 
 #define HARDWARE_PREFIX "hardware."
 
-ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_hardware *hardware)
+ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_site *site)
 {
     char *text = NULL;
-    *v = (ps_variation){.has_hardware = hardware != NULL};
-    if (hardware != NULL) v->hardware = *hardware;
+    const ps_site nowhere = {0}, *at = site != NULL ? site : &nowhere;
+    *v = (ps_variation){.has_hardware = at->hardware != NULL, .n_ranks = at->n_ranks, .rank = at->rank};
+    if (v->has_hardware) v->hardware = *at->hardware;
     PS_TRY(ps_config_dump_json(config, &text));
     const ps_status st = ps_config_parse(text, "configuration", &v->config);
     ps_free(text);
@@ -31,9 +32,10 @@ ps_status ps_variation_set(ps_variation *v, const char *key, const char *value)
 
 ps_status ps_variation_simulate(const ps_variation *v, ps_simulation *out)
 {
+    const ps_site site = {.hardware = v->has_hardware ? &v->hardware : NULL, .n_ranks = v->n_ranks, .rank = v->rank};
     ps_status st = ps_config_validate(v->config);
     if (st == PS_OK && v->has_hardware) st = ps_hardware_check(&v->hardware);
-    if (st == PS_OK) st = ps_simulate(v->config, v->has_hardware ? &v->hardware : NULL, false, out);
+    if (st == PS_OK) st = ps_simulate(v->config, &site, false, out);
     if (st != PS_EINVAL && st != PS_ENOSYS) return st;
     *out = (ps_simulation){0};
     strncpy(out->refusal, ps_last_error(), sizeof out->refusal - 1);

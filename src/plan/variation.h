@@ -1,4 +1,4 @@
-/* variation.h - the same plan with something changed: a configuration and hardware of its own. */
+/* variation.h - the same plan with something changed: a configuration and a site of its own. */
 #ifndef PS_PLAN_VARIATION_H
 #define PS_PLAN_VARIATION_H
 
@@ -8,10 +8,11 @@ typedef struct ps_variation {
     ps_config *config;
     ps_hardware hardware;
     bool has_hardware;
+    int32_t n_ranks, rank; /* of its site */
 } ps_variation;
 
-/* Copies; hardware may be NULL. PS_ENOMEM_HOST. */
-PS_NODISCARD ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_hardware *hardware);
+/* Copies; site may be NULL, as for ps_simulate. PS_ENOMEM_HOST. */
+PS_NODISCARD ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_site *site);
 void ps_variation_deinit(ps_variation *v); /* an empty one is accepted */
 
 /* "train_micro_batch_size_per_gpu", "8", or a key of the hardware: "hardware.n_nodes", "2". */

@@ -2,7 +2,9 @@
  * peaks as planned. */
 #include <math.h>
 
+#include "engine/profile_fixture.h"
 #include "engine/ranks_fixture.h"
+#include "temp_folder.h"
 
 enum { MICRO_BATCHES = 12 /* of all ranks, a step */ };
 
@@ -125,12 +127,67 @@ static void test_bytes_and_peaks(void **state)
         }
 }
 
+/* ---- profiles -------------------------------------------------------------------------------------------------------- */
+
+static void check_profile(const char *path, int32_t rank, int32_t n, bool msc, const rank_result *r)
+{
+    enum { FIRST = 4, LAST = 6 };
+    profile p = profile_read(path);
+    assert_int_equal(int_at(p.facts, "rank"), rank);
+    assert_int_equal(int_at(p.facts, "n_ranks"), n);
+    assert_int_equal(p.first_step, FIRST);
+    assert_int_equal(p.last_step, LAST);
+    assert_true(p.n_collectives > 0);
+    int64_t sent[LAST + 1] = {0};
+    int n_gathers = 0, n_reductions = 0;
+    size_t i;
+    json_t *e;
+    json_array_foreach(p.events, i, e)
+    {
+        if (!is_category(e, "collective")) continue;
+        const int step = step_of(&p, span_of(e));
+        assert_in_range(step, FIRST, LAST);
+        assert_int_equal(int_at(e, "pid"), rank);
+        assert_string_equal(text_at(json_object_get(e, "args"), "group"), "world");
+        sent[step] += int_at(json_object_get(e, "args"), "bytes");
+        n_gathers += strcmp(text_at(e, "name"), msc ? "broadcast" : "all-gather") == 0;
+        n_reductions += strcmp(text_at(e, "name"), msc ? "reduction" : "reduce-scatter") == 0;
+    }
+    assert_true(n_gathers > 0 && n_reductions > 0);
+    for (int step = FIRST; step <= LAST; step++)
+        assert_int_equal(sent[step], r->forecast.moved_bytes[PS_LINK_COLLECTIVES]);
+    const json_t *moved = json_object_get(json_object_get(p.facts, "measured"), "moved_bytes");
+    assert_int_equal(int_at(moved, "collectives"), r->forecast.moved_bytes[PS_LINK_COLLECTIVES]);
+    json_decref(p.root);
+}
+
+/* Each rank's collectives, one after the other, and its waits for them, none of which is in an operator's time. */
+static void test_profiles(void **state)
+{
+    (void)state;
+    const temp_folder f = temp_folder_make();
+    char option[160];
+    snprintf(option, sizeof option, "profile.path=%s", temp_folder_file(&f, "profile").text);
+    for (int msc = 0; msc < 2; msc++)
+        for (int32_t n = 2; n <= 3; n++) {
+            const rank_task *t = RANKS(n, 7, "bf16.enabled=true", "memory.device=600KB", "memory.host=2MB",
+                                       "default_chunk_size=4096", msc ? MSC : NOTHING, option, "profile.steps=4,6");
+            for (int32_t i = 0; i < n; i++) {
+                char name[32];
+                snprintf(name, sizeof name, "profile.rank-%d", i);
+                check_profile(temp_folder_file(&f, name).text, i, n, msc, &t[i].result);
+            }
+        }
+    temp_folder_remove(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_beginning),   cmocka_unit_test(test_losses_f32),
         cmocka_unit_test(test_losses_bf16), cmocka_unit_test(test_one_micro_batch),
         cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_bytes_and_peaks),
+        cmocka_unit_test(test_profiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

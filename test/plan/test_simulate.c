@@ -139,7 +139,7 @@ static void a_step_is_computing_and_waiting(void **state)
     ps_simulation s, faster;
     hw.link.to_device_bytes_per_s = 1e8;
     hw.link.compute_interference = 0.25;
-    assert_ok(ps_simulate(c, &hw, false, &s));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
     assert_true(s.fits);
     int64_t sum = s.forecast.step.compute_ns + s.forecast.step.lost_ns;
     for (int l = 0; l < PS_LINK_COUNT; l++) sum += s.forecast.step.wait_ns[l];
@@ -151,7 +151,7 @@ static void a_step_is_computing_and_waiting(void **state)
     hw.link.to_host_bytes_per_s = 1e12;
     hw.link.latency_ns = 0;
     hw.link.compute_interference = 0;
-    assert_ok(ps_simulate(c, &hw, false, &faster));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &faster));
     assert_int_equal(faster.forecast.step.lost_ns, 0);
     assert_true(faster.forecast.step.all_ns < s.forecast.step.all_ns);
     assert_string_equal(ps_step_time_critical(&faster.forecast.step), "compute");
@@ -159,12 +159,33 @@ static void a_step_is_computing_and_waiting(void **state)
     hw.device.memory_bytes_per_s *= 1e3;
     hw.device.op_latency_ns = 0;
     hw.host.memory_bytes_per_s *= 1e3;
-    assert_ok(ps_simulate(c, &hw, false, &s));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
     assert_true(s.forecast.step.compute_ns * 100 < faster.forecast.step.compute_ns);
     ps_config_destroy(c);
 }
 
 /* ---- ranks ---- */
+
+/* What all ranks send together; what rank 0, which owns most, holds. */
+static void check_ranks(const ps_config *c, int32_t p, int64_t *held)
+{
+    const ps_hardware hw = test_bed(p > 2 ? 2 : 1, p > 1 ? 2 : 1);
+    double sent = 0, expected = 0;
+    for (int32_t rank = p - 1; rank >= 0; rank--) {
+        ps_simulation s;
+        assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .rank = rank}, false, &s));
+        if (!s.fits) fail_msg("%s", s.refusal);
+        assert_int_equal(s.ranks.n, p);
+        assert_int_equal(s.ranks.rank, rank);
+        sent += (double)s.forecast.moved_bytes[PS_LINK_COLLECTIVES];
+        expected = 6.0 * (double)(p - 1) * (double)s.n_params;
+        *held = 0;
+        for (int l = 0; l < PS_LIST_COUNT; l++)
+            *held += s.forecast.peak[PS_TIER_DEVICE].list_bytes[l] + s.forecast.peak[PS_TIER_HOST].list_bytes[l];
+    }
+    /* tensors are aligned to 32 elements */
+    if (sent < expected || sent > 1.02 * expected) fail_msg("%d ranks: %.0f, not %.0f", p, sent, expected);
+}
 
 static void ranks_send_six_bytes_a_parameter(void **state)
 {
@@ -173,25 +194,35 @@ static void ranks_send_six_bytes_a_parameter(void **state)
         ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=auto", "default_chunk_size=4096",
                             saves_memory ? "client.opts.with_mem_saving_comm=true" : "train.seed=7");
         int64_t most = INT64_MAX;
-        for (int64_t p = 1; p <= 4; p *= 2) {
-            ps_simulation s;
-            const ps_hardware hw = test_bed(p > 2 ? 2 : 1, p > 1 ? 2 : 1);
-            assert_ok(ps_simulate(c, &hw, false, &s));
-            if (!s.fits) fail_msg("%s", s.refusal);
-            assert_int_equal(s.ranks.n, p);
-            const double expected = 6.0 * (double)(p - 1) / (double)p * (double)s.n_params;
-            const double sent = (double)s.forecast.moved_bytes[PS_LINK_COLLECTIVES];
-            /* rank 0 may own a chunk more or less than its share, which it sends to the others twice; test_ranks.c counts all */
-            if (fabs(sent - expected) > 4.0 * 4096 * (double)(p - 1))
-                fail_msg("%lld ranks: %.0f, not %.0f", (long long)p, sent, expected);
-            int64_t data = 0;
-            for (int l = 0; l < PS_LIST_COUNT; l++)
-                data += s.forecast.peak[PS_TIER_DEVICE].list_bytes[l] + s.forecast.peak[PS_TIER_HOST].list_bytes[l];
-            assert_true(data < most);
-            most = data;
+        for (int32_t p = 1; p <= 4; p *= 2) {
+            int64_t held;
+            check_ranks(c, p, &held);
+            assert_true(held < most);
+            most = held;
         }
         ps_config_destroy(c);
     }
+}
+
+static void ranks_of_this_machine(void **state)
+{
+    (void)state;
+    ps_simulation one, two;
+    const ps_hardware hw = test_bed(1, 2);
+    ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=1MB");
+    assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 1}, false, &one));
+    assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 1}, false, &two));
+    assert_int_equal(two.ranks.n, 2);
+    assert_int_equal(two.ranks.rank, 1);
+    /* what is "auto" is shared; the machine's free memory changes meanwhile */
+    const double ratio = (double)two.budgets.bytes[PS_TIER_DEVICE] / (double)one.budgets.bytes[PS_TIER_DEVICE];
+    assert_true(ratio > 0.3 && ratio < 0.7);
+    assert_int_equal(two.budgets.bytes[PS_TIER_HOST], one.budgets.bytes[PS_TIER_HOST]);
+    assert_int_equal(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 2}, false, &two), PS_EINVAL);
+    assert_int_equal(ps_simulate(c, &(ps_site){.rank = 1}, false, &two), PS_EINVAL);
+    assert_int_equal(ps_simulate(c, &(ps_site){.hardware = &hw, .n_ranks = 3}, false, &two), PS_EINVAL);
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .n_ranks = 2, .rank = 1}, false, &two));
+    ps_config_destroy(c);
 }
 
 static void saving_memory_holds_less_at_once(void **state)
@@ -200,15 +231,15 @@ static void saving_memory_holds_less_at_once(void **state)
     const ps_hardware hw = test_bed(2, 2);
     ps_simulation groups, chunks;
     ps_config *c = TINY(BF16, "default_chunk_size=8192", "memory.device=4MB", "memory.host=4MB", "comm.staging=64KiB");
-    assert_ok(ps_simulate(c, &hw, false, &groups));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &groups));
     assert_ok(ps_config_set(c, "client.opts.with_mem_saving_comm", "true"));
-    assert_ok(ps_simulate(c, &hw, false, &chunks));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &chunks));
     assert_true(groups.fits && chunks.fits);
     assert_true(chunks.forecast.peak_bytes[PS_TIER_DEVICE] < groups.forecast.peak_bytes[PS_TIER_DEVICE]);
     ps_config_destroy(c);
     /* gradients summed over micro-batches are sent after each of them */
     c = TINY(BF16, "gradient_accumulation_steps=2");
-    assert_ok(ps_simulate(c, &hw, false, &chunks));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &chunks));
     assert_true(chunks.fits);
     assert_true(chunks.forecast.moved_bytes[PS_LINK_COLLECTIVES] >
                 2 * groups.forecast.moved_bytes[PS_LINK_COLLECTIVES]);
@@ -224,7 +255,7 @@ static void a_simulated_profile_has_every_lane(void **state)
     snprintf(path, sizeof path, "%s/profile.json", f.path);
     ps_config *c =
         TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=4096", "comm.staging=64KiB");
-    assert_ok(ps_simulate_profile(c, &hw, "tiny", path));
+    assert_ok(ps_simulate_profile(c, &(ps_site){.hardware = &hw}, "tiny", path));
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
     const json_t *facts = json_object_get(root, "patrickstar");
@@ -256,13 +287,13 @@ static void a_simulated_profile_has_every_lane(void **state)
 /* ---- advice ---- */
 
 /* The change of a piece of advice, tried once more. */
-static ps_simulation follow(const ps_config *c, const ps_hardware *hw, const ps_advice *a)
+static ps_simulation follow(const ps_config *c, const ps_site *site, const ps_advice *a)
 {
     ps_variation v;
     ps_simulation s;
     char text[PS_ADVICE_TEXT_MAX], *rest = text;
     memcpy(text, a->change, sizeof text);
-    assert_ok(ps_variation_init(&v, c, hw));
+    assert_ok(ps_variation_init(&v, c, site));
     for (char *word; (word = strsep(&rest, " ")) != NULL;) {
         char *equals = strchr(word, '=');
         *equals = '\0';
@@ -273,16 +304,16 @@ static ps_simulation follow(const ps_config *c, const ps_hardware *hw, const ps_
     return s;
 }
 
-static void check_advice(ps_config *c, const ps_hardware *hw, int least)
+static void check_advice(ps_config *c, const ps_site *site, int least)
 {
     ps_simulation base;
     ps_advice advice[PS_ADVICE_MAX];
     int n;
-    assert_ok(ps_simulate(c, hw, false, &base));
-    assert_ok(ps_advise(c, hw, &base, advice, &n));
+    assert_ok(ps_simulate(c, site, false, &base));
+    assert_ok(ps_advise(c, site, &base, advice, &n));
     if (n < least) fail_msg("no advice: %s", base.fits ? "fits" : base.refusal);
     for (int i = 0; i < n; i++) {
-        const ps_simulation s = follow(c, hw, &advice[i]);
+        const ps_simulation s = follow(c, site, &advice[i]);
         if (!s.fits) fail_msg("%s does not fit", advice[i].change);
         assert_true(fabs(ps_simulation_tokens_per_s(&s) - advice[i].tokens_per_s) < 1e-6 * advice[i].tokens_per_s);
         if (base.fits) assert_true(advice[i].tokens_per_s >= 1.02 * ps_simulation_tokens_per_s(&base));
@@ -299,7 +330,9 @@ static void advice_holds_when_it_is_followed(void **state)
     check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB", "train_micro_batch_size_per_gpu=16"), NULL, 1);
     check_advice(TINY(BF16, "memory.device=500KB", "memory.host=auto", "train_micro_batch_size_per_gpu=32",
                       "comm.staging=64KiB"),
-                 &hw, 1);
+                 &(ps_site){.hardware = &hw}, 1);
+    check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB", "comm.staging=64KiB"),
+                 &(ps_site){.n_ranks = 2, .rank = 1}, 1);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -343,6 +376,7 @@ int main(void)
         cmocka_unit_test(hardware_changes_the_plan_and_the_run_alike),
         cmocka_unit_test(a_step_is_computing_and_waiting),
         cmocka_unit_test(ranks_send_six_bytes_a_parameter),
+        cmocka_unit_test(ranks_of_this_machine),
         cmocka_unit_test(saving_memory_holds_less_at_once),
         cmocka_unit_test(a_simulated_profile_has_every_lane),
         cmocka_unit_test(advice_holds_when_it_is_followed),

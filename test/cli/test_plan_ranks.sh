@@ -1,0 +1,79 @@
+#!/bin/sh
+# pstar plan --ranks N --rank R: peaks and moved bytes of every rank are those of mpirun -n N.
+set -u
+build=$1
+case $build in *thread*) exit 77 ;; esac # MPI is not built for that sanitizer
+[ -e "$build/libpatrickstar_openmpi.so" ] && command -v mpirun.openmpi >/dev/null || exit 77
+. test/cli/cli_lib.sh
+# As root, with more ranks than processors, whose waiting may not take the time of those with work.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
+export PATRICKSTAR_PLUGIN_PATH="$build" ASAN_OPTIONS=detect_leaks=0 # MPI libraries keep what they have
+
+# same N OPTION...: plan each rank, run as many steps as were simulated, compare
+same() {
+    n=$1
+    shift
+    steps=0
+    for r in $(seq 0 $((n - 1))); do
+        expect 0 "$pstar" plan "$work/tiny.json" --ranks "$n" --rank "$r" --no-advice --json "$@"
+        cp "$work/out" "$work/plan-$r.json"
+    done
+    steps=$(python3 -c 'import json, sys; print(max(json.load(open(p))["simulated_steps"] for p in sys.argv[1:]))' \
+        "$work"/plan-[0-9].json)
+    rm -rf "$work/run"
+    expect 0 timeout 120 mpirun.openmpi -n "$n" "$pstar" train "$work/tiny.json" train.steps="$steps" "$@"
+    python3 - "$work" "$n" <<'EOT2' || fail "$n ranks, $*: the plan is not what happened"
+import json, sys
+work, n = sys.argv[1], int(sys.argv[2])
+run = json.load(open(work + "/run/summary.json"))
+steps = {}
+for line in open(work + "/run/metrics.jsonl"):
+    s = json.loads(line)
+    if "ranks" in s:
+        steps[s["step"]] = s
+links = {"host->device": "host_to_device_bytes", "device->host": "device_to_host_bytes", "disk read": "disk_read_bytes",
+         "disk write": "disk_write_bytes", "collectives": "sent_bytes"}
+bad = 0
+for r in range(n):
+    plan = json.load(open("%s/plan-%d.json" % (work, r)))
+    assert plan["fits"] and plan["ranks"] == n and plan["rank"] == r
+    assert plan["chunks"]["elements"] == run["chunk_elements"], (plan["chunks"], run["chunk_elements"])
+    pairs = [(t, plan["tiers"][t]["peak_bytes"], run["ranks"][r][t + "_peak_bytes"]) for t in ("device", "host", "disk")]
+    measured = steps[plan["simulated_steps"]]["ranks"][r]
+    pairs += [(l, plan["moved"][l]["bytes"], measured[links[l]]) for l in links]
+    for what, planned, was in pairs:
+        if planned != was:
+            print("rank %d: %s: %d planned, %d in the run" % (r, what, planned, was))
+            bad = 1
+    assert plan["moved"]["collectives"]["bytes"] > 0
+sys.exit(bad)
+EOT2
+}
+
+msc=client.opts.with_mem_saving_comm=true
+for n in 2 3; do
+    same $n
+    same $n $msc
+    same $n memory.device=5MB memory.host=1MB memory.disk=100MB
+    same $n memory.device=5MB memory.disk=100MB $msc
+done
+same 2 memory.device=5MB memory.host=20MB memory.prefetch=0
+same 2 memory.device=14MB memory.host=30MB default_chunk_size=20000 gradient_accumulation_steps=2
+# a rank that owns fewer chunks could have larger ones
+same 2 memory.device=15MB
+same 3 memory.device=12MB $msc
+
+# what is asked of a plan for ranks
+expect 0 "$pstar" plan "$work/tiny.json" --ranks 2 --rank 1 --no-advice
+says out "of 2 ranks, rank 1"
+expect 2 "$pstar" plan "$work/tiny.json" --ranks 2 --rank 2 --no-advice
+says err "there is no rank 2 of 2"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/a100-40gb-x8.json --ranks 2 --no-advice memory.device=auto
+says err "a rank for each of its devices, 8"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/a100-40gb-x8.json --ranks 8 --compare
+says err "--ranks and --rank are for one plan"
+expect 0 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/a100-40gb-x8.json --rank 7 --no-advice \
+    memory.device=auto memory.host=auto --json
+grep -q '"rank": 7' "$work/out" || fail "not rank 7"
+exit 0
