@@ -16,13 +16,13 @@ same() {
     shift
     steps=0
     for r in $(seq 0 $((n - 1))); do
-        expect 0 "$pstar" plan "$work/tiny.json" --ranks "$n" --rank "$r" --no-advice --json "$@"
+        expect 0 "$pstar" plan "$work/tiny.json" --ranks "$n" --rank "$r" --no-advice --json comm.staging=64KiB "$@"
         cp "$work/out" "$work/plan-$r.json"
     done
     steps=$(python3 -c 'import json, sys; print(max(json.load(open(p))["simulated_steps"] for p in sys.argv[1:]))' \
         "$work"/plan-[0-9].json)
     rm -rf "$work/run"
-    expect 0 timeout 120 mpirun.openmpi -n "$n" "$pstar" train "$work/tiny.json" train.steps="$steps" "$@"
+    expect 0 timeout 120 mpirun.openmpi -n "$n" "$pstar" train "$work/tiny.json" train.steps="$steps" comm.staging=64KiB "$@"
     python3 - "$work" "$n" <<'EOT2' || fail "$n ranks, $*: the plan is not what happened"
 import json, sys
 work, n = sys.argv[1], int(sys.argv[2])
