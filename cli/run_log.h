@@ -11,6 +11,8 @@ typedef struct run_rank {
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
     int64_t sent_bytes;   /* to other ranks */
     int64_t comm_wait_ns; /* it stood still for them */
+    /* of a run only; sent: in a step */
+    int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes, planned_sent_bytes;
 } run_rank;
 
 /* Creates the folder and its parents if missing. */
