@@ -11,20 +11,15 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli.h"
+#include "engine/settings.h"
 
 #define PROGRAM_BYTES_MAX (1024 * PS_MIB)
 
 /* ---- meeting ---- */
 
-static ps_status meet(const ps_options *o, ps_comm **out)
+static ps_status meet(const ps_config *config, ps_comm **out)
 {
-    static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,
-                                               [PS_CONFIG_COMM_SINGLE] = PS_COMM_SINGLE,
-                                               [PS_CONFIG_COMM_MPI] = PS_COMM_MPI};
-    const int64_t bucket = o->zero_reduce_scatter_bucket_size_mb * 1000000;
-    const ps_comm_options options = {.backend = backends[o->comm_backend],
-                                     .timeout_s = o->comm_timeout_s,
-                                     .staging_bytes = bucket > 0 ? bucket : o->comm_staging};
+    const ps_comm_options options = ps_settings_comm_options(config);
     PS_TRY(ps_comm_open(&options, out));
     if (ps_comm_rank(*out) == 0 || freopen("/dev/null", "w", stdout) != NULL) return PS_OK;
     return PS_FAIL(PS_EIO, "/dev/null cannot be opened");
@@ -36,7 +31,7 @@ static ps_status refuse(ps_status st, ps_comm **out)
     char text[768];
     ps_config *defaults = NULL;
     snprintf(text, sizeof text, "%s", ps_last_error());
-    if (ps_config_create(&defaults) == PS_OK) (void)meet(ps_config_options(defaults), out);
+    if (ps_config_create(&defaults) == PS_OK) (void)meet(defaults, out);
     ps_config_destroy(defaults);
     st = PS_FAIL(st, "%s", text);
     return *out != NULL ? ps_comm_agree(*out, st) : st;
@@ -47,7 +42,7 @@ ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, 
     *comm = NULL;
     const ps_status st = cli_load_config(path, overrides, n_overrides, config);
     if (st != PS_OK) return refuse(st, comm);
-    PS_TRY(meet(ps_config_options(*config), comm));
+    PS_TRY(meet(*config, comm));
     PS_TRY(ps_comm_agree(*comm, PS_OK));
     return ranks_check_program(*comm, *config);
 }

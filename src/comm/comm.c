@@ -419,6 +419,11 @@ int32_t ps_comm_size(const ps_comm *c)
     return c->size;
 }
 
+int64_t ps_comm_staging_bytes(const ps_comm *c)
+{
+    return c->staging_bytes;
+}
+
 int32_t ps_comm_local_rank(const ps_comm *c)
 {
     return c->local_rank;

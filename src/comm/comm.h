@@ -10,8 +10,12 @@
  * Sums do not depend on timing or back end: 16-bit and fp32 values of ranks 0, 1, ... p - 1 are added in this order in fp32 and
  * rounded once. Nothing is limited to 2^31 elements.
  *
- * A rank that dies, fails, or cannot be reached for timeout_s makes each call of the others fail with PS_ECOMM naming it. From
- * then on the communicator is of no use: all that can be done is to close it. */
+ * A rank that dies, fails, leaves, or cannot be reached for timeout_s makes each call of the others fail with PS_ECOMM naming it. From
+ * then on the communicator is of no use: all that can be done is to close it. Payloads of transfers that were under way are
+ * the caller's again, with undefined content.
+ *
+ * With MPI, a process that closed after a failure has not called MPI_Finalize (it might wait for ever) and must end with a status
+ * other than 0: then the launcher ends what is left of the others. */
 #ifndef PS_COMM_COMM_H
 #define PS_COMM_COMM_H
 
@@ -32,20 +36,25 @@ typedef enum ps_comm_backend {
 typedef struct ps_comm_options {
     ps_comm_backend backend;
     double timeout_s;      /* a rank of which nothing is heard for so long is lost; > 0 */
-    int64_t staging_bytes; /* of memory for parts under way, taken at once; >= 4096 times the ranks */
+    int64_t staging_bytes; /* of memory for parts under way, taken at once; >= 4096 times the ranks; the least counts */
 } ps_comm_options;
 
-/* Meets the other ranks: returns when all are there. PS_ENOSYS when the library for the launcher's MPI is not installed. */
+/* Meets the other ranks: returns when all are there. With MPI once in a process. PS_ENOSYS when the plug-in for the launcher's MPI is
+ * missing (comm/transport_mpi.h: where it is looked for), or another MPI's was taken; PS_EINVAL for wrong options; PS_ECOMM
+ * when a rank fails meanwhile. On failure *out is NULL. */
 PS_NODISCARD ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out);
-/* n communicators of ranks that are threads of this process, each to be used and closed by one thread. */
+/* n communicators in out[n], of ranks that are threads of this process, each to be used and closed by one thread: at the same time,
+ * because they wait for each other. On failure all are NULL. */
 PS_NODISCARD ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out);
-/* Leaves; all ranks that are well do, and wait for each other. NULL is accepted. */
+/* Finishes what was begun and leaves; ranks that are well wait for each other, for any time, as long as they hear of each other. After
+ * a failure it waits for nobody. One thread. NULL is accepted. */
 void ps_comm_close(ps_comm *c);
 
 int32_t ps_comm_rank(const ps_comm *c);
 int32_t ps_comm_size(const ps_comm *c);
 int32_t ps_comm_local_rank(const ps_comm *c); /* among the ranks of this machine */
 int32_t ps_comm_local_size(const ps_comm *c);
+int64_t ps_comm_staging_bytes(const ps_comm *c);          /* as it was opened with */
 const char *ps_comm_host(const ps_comm *c, int32_t rank); /* name of the machine it runs on */
 const char *ps_comm_describe(const ps_comm *c);           /* "single", "thread", "mpi (Open MPI v4.1.4)" */
 
@@ -58,7 +67,7 @@ typedef struct ps_comm_part {
     int32_t owner;
 } ps_comm_part;
 
-/* Every rank gets every part as its owner has it. One part: a broadcast. `what` names it in errors and must outlive the transfer. */
+/* Every rank gets every part as its owner has it. One part, or parts of one owner: a broadcast, passed on from rank to rank. `what` names it in errors and must outlive the transfer. */
 PS_NODISCARD ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
                                                 const char *what, ps_comm_ticket *ticket);
 /* The owner of each part gets its sum over all ranks; what others have is undefined afterwards. One part: a reduction. */
@@ -87,7 +96,8 @@ PS_NODISCARD ps_status ps_comm_barrier(ps_comm *c);
 
 /* ---- failure ---- */
 
-/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text, as far as they can be reached. */
+/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as they can be
+ * reached within a second, and so do its own later calls. */
 void ps_comm_fail(ps_comm *c, const char *text);
 /* Did this rank or another one fail? The first failure's rank; -1: none. */
 int32_t ps_comm_failed_rank(const ps_comm *c);
@@ -95,7 +105,7 @@ int32_t ps_comm_failed_rank(const ps_comm *c);
 /* ---- accounting ---- */
 
 typedef struct ps_comm_stats {
-    int64_t sent_bytes; /* of chunk payloads, to other ranks; without messages' heads and signs of life */
+    int64_t sent_bytes; /* of chunk payloads, to other ranks; without messages' heads, signs of life and small things */
     int64_t n_transfers;
     int64_t busy_ns; /* chunk transfers were under way */
     int64_t wait_ns; /* callers stood still for them */

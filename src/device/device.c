@@ -205,6 +205,19 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes)
         d->ops->unmap(d, block, bytes);
 }
 
+ps_status ps_device_claim(ps_device *d, int64_t bytes)
+{
+    PS_TRY(device_admit(d, bytes));
+    device_make_room(d, ps_round_up(bytes, PS_PAGE_BYTES));
+    device_count_used(d, ps_round_up(bytes, PS_PAGE_BYTES));
+    return PS_OK;
+}
+
+void ps_device_unclaim(ps_device *d, int64_t bytes)
+{
+    device_count_used(d, -ps_round_up(bytes, PS_PAGE_BYTES));
+}
+
 /* ---- regions ------------------------------------------------------------------------------------------------------- */
 
 ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out)

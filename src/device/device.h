@@ -79,6 +79,10 @@ int64_t ps_device_free_bytes(const ps_device *dev);
 PS_NODISCARD ps_status ps_device_alloc(ps_device *dev, int64_t bytes, void **out);
 void ps_device_free(ps_device *dev, void *block, int64_t bytes); /* bytes as allocated; NULL is accepted */
 
+/* Memory of this kind that somebody else holds draws on the budget too. Errors as ps_device_alloc. */
+PS_NODISCARD ps_status ps_device_claim(ps_device *dev, int64_t bytes);
+void ps_device_unclaim(ps_device *dev, int64_t bytes);
+
 PS_NODISCARD ps_status ps_region_create(ps_device *dev, int64_t reserved_bytes, ps_region **out);
 void ps_region_destroy(ps_region *r); /* NULL is accepted */
 void *ps_region_base(const ps_region *r);

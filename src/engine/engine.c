@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "comm/agree.h"
+#include "engine/exchange.h"
 #include "engine/memory_dump.h"
 
 static ps_status open_tiers(ps_engine *e)
@@ -20,6 +21,7 @@ static ps_status open_tiers(ps_engine *e)
                           .wait_at_once = s->wait_at_once,
                           .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes,
+                          .comm_staging_bytes = ps_settings_comm_bytes(s),
                           .profile = e->profiling.recorder};
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
     PS_TRY(ps_tiers_open(&o, &e->tiers));
@@ -57,30 +59,47 @@ out:
     return st;
 }
 
-static ps_status create_alone(ps_model_func model, void *user, int local_rank, const ps_config *config, bool training,
-                              ps_engine **out)
+static ps_status check_local_rank(const ps_comm *comm, int local_rank)
 {
+    if (local_rank == ps_comm_local_rank(comm)) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but of the ranks on this machine this is number %d",
+                   local_rank, ps_comm_local_rank(comm));
+}
+
+/* As the launcher started this process: alone, or as one of several ranks. */
+static ps_status create_as_started(ps_model_func model, void *user, int local_rank, const ps_config *config,
+                                   bool training, ps_engine **out)
+{
+    ps_comm *comm = NULL;
     *out = NULL;
-    if (local_rank != 0)
-        return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but this build runs one process", local_rank);
-    return ps_engine_create(model, user, config, training, NULL, out);
+    if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
+    const ps_comm_options o = ps_settings_comm_options(config);
+    PS_TRY(ps_comm_open(&o, &comm));
+    ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
+    if (st == PS_OK) st = ps_engine_create(model, user, config, training, comm, out);
+    if (st == PS_OK)
+        (*out)->own_comm = comm;
+    else
+        ps_comm_close(comm);
+    return st;
 }
 
 ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                ps_engine **engine)
 {
-    return create_alone(model_func, user, local_rank, config, true, engine);
+    return create_as_started(model_func, user, local_rank, config, true, engine);
 }
 
 ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                          ps_engine **engine)
 {
-    return create_alone(model_func, user, local_rank, config, false, engine);
+    return create_as_started(model_func, user, local_rank, config, false, engine);
 }
 
 void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;
+    ps_exchange_finish(&e->runner);
     if (e->save.user != NULL) e->save.close(e->save.user);
     ps_profiling_finish(e);
     ps_free(e->config_json);
@@ -88,6 +107,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_profiling_close(e);
     ps_runner_deinit(&e->runner);
     ps_shapes_close(&e->shapes);
+    ps_comm_close(e->own_comm);
     ps_mem_free(e);
 }
 

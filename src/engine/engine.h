@@ -24,6 +24,7 @@ typedef struct ps_engine_save {
 
 struct ps_engine {
     ps_settings settings;
+    ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: its maker's */
     ps_shapes shapes;
     const ps_shape *shape;         /* in use; what depends on B and T is in its program, plan and blueprint */
     const ps_program *program;     /* of the configured shape: parameters and their names */

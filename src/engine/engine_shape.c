@@ -16,8 +16,10 @@ static bool fits_from_anywhere(const ps_engine *e, const ps_shape *shape)
 {
     const int64_t *budget = e->settings.budgets.bytes;
     const int64_t chunks = chunk_bytes(shape->blueprint);
-    return budget[PS_TIER_DISK] >= chunks ||
-           budget[PS_TIER_DEVICE] - e->settings.staging_bytes - shape->plan->non_model_bytes >= chunks;
+    return budget[PS_TIER_DISK] >= chunks || budget[PS_TIER_DEVICE] - e->settings.staging_bytes -
+                                                     ps_settings_comm_bytes(&e->settings) -
+                                                     shape->plan->non_model_bytes >=
+                                                 chunks;
 }
 
 static ps_status expect_between_steps(const ps_engine *e)

@@ -36,6 +36,14 @@ void ps_exchange_deinit(ps_runner *r)
     r->parts = NULL;
 }
 
+void ps_exchange_finish(ps_runner *r)
+{
+    if (!r->compute || r->exchanges == NULL) return;
+    ps_status st = PS_OK;
+    for (int32_t i = 0; i < r->bp->spans.n && st == PS_OK; i++)
+        if (r->exchanges[i].ticket != 0) st = ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket);
+}
+
 int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
 {
     /* evaluation and inference run the moments of the first micro-batch */

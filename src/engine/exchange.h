@@ -8,8 +8,9 @@
 
 /* Room for the exchanges of a blueprint, between steps; beside what the runner had. On failure it is as it was. */
 PS_NODISCARD ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp);
-/* Waits for nothing: after a failure the communicator is closed, or never used again, before payloads go away. */
 void ps_exchange_deinit(ps_runner *r);
+/* Wait until the communicator touches no payload any more; after a failure it does not from then on. */
+void ps_exchange_finish(ps_runner *r);
 
 /* The moment at which span i gets its memory in the micro-batch under way. */
 int32_t ps_exchange_moment(const ps_runner *r, int32_t i);

@@ -53,7 +53,8 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
     int64_t budget[PS_TIER_COUNT] = {0}, used[PS_TIER_COUNT] = {0}, peak[PS_TIER_COUNT] = {0};
     int64_t kept[PS_TIER_COUNT] = {0}, other[PS_TIER_COUNT] = {0}, free_bytes[PS_TIER_COUNT];
     int64_t staging[PS_TIER_COUNT] = {0}, activations[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = s.non_model_bytes};
-    if (t->staging != NULL) staging[t->staging_tier] = ps_round_up(t->staging_bytes, PS_PAGE_BYTES);
+    staging[t->staging_tier] =
+        ps_round_up(t->staging_bytes, PS_PAGE_BYTES) + ps_round_up(t->comm_staging_bytes, PS_PAGE_BYTES);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
         const ps_device_stats d = ps_device_get_stats(t->ram[i]);
         budget[i] = d.budget_bytes, used[i] = d.used_bytes, peak[i] = d.peak_bytes, kept[i] = d.kept_bytes;

@@ -200,6 +200,9 @@ ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t
             "times %d rank%s is %lld; leave train_batch_size out or make them agree",
             (long long)o->train_batch_size, (long long)s->B, (long long)o->gradient_accumulation_steps, n,
             n == 1 ? "" : "s", (long long)batch);
+    if (n > 1 && s->embedding_on_host)
+        return PS_FAIL(PS_EINVAL,
+                       "use_cpu_embedding is for one rank: %d ranks gather embeddings on the device, as all else", n);
     s->ranks.rank = rank;
     s->ranks.n = n;
     s->gradient_predivide =
@@ -210,6 +213,22 @@ ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t
         (int)(sizeof s->profile_path - used))
         return PS_FAIL(PS_EINVAL, "profile.path is longer than %zu characters", sizeof s->profile_path - 16);
     return PS_OK;
+}
+
+static int64_t comm_staging(const ps_options *o)
+{
+    return o->zero_reduce_scatter_bucket_size_mb > 0 ? o->zero_reduce_scatter_bucket_size_mb * 1000000
+                                                     : o->comm_staging;
+}
+
+ps_comm_options ps_settings_comm_options(const ps_config *config)
+{
+    static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,
+                                               [PS_CONFIG_COMM_SINGLE] = PS_COMM_SINGLE,
+                                               [PS_CONFIG_COMM_MPI] = PS_COMM_MPI};
+    const ps_options *o = ps_config_options(config);
+    return (ps_comm_options){
+        .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = comm_staging(o)};
 }
 
 ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
@@ -226,6 +245,7 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
     PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
     for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
     if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
+    s->comm_staging_bytes = ps_comm_staging_bytes(comm);
     s->rates.topology.n_ranks = ps_comm_size(comm);
     s->rates.topology.ranks_per_node = here;
     return ps_settings_set_ranks(s, config, ps_comm_rank(comm), ps_comm_size(comm));
@@ -279,9 +299,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .keep_checkpoints = o->train_keep_last,
         .fp32_gradients = !o->zero_reuse_fp16_shard || o->zero_fp32_reduce_scatter,
         .gradient_predivide = o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : 1,
-        .comm_staging_bytes = o->zero_reduce_scatter_bucket_size_mb > 0
-                                  ? o->zero_reduce_scatter_bucket_size_mb * 1000000
-                                  : o->comm_staging,
+        .comm_staging_bytes = comm_staging(o),
         .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
     };
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);

@@ -63,6 +63,9 @@ PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, 
 /* This process is rank `rank` of n: what depends on their number is resolved. PS_EINVAL when train_batch_size does not agree. */
 PS_NODISCARD ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
 
+/* How a configuration's section "comm" wants the communicator. */
+ps_comm_options ps_settings_comm_options(const ps_config *config);
+
 /* As one of comm's ranks, all of which call. Where the configuration says "auto" the ranks of a machine share its memory and its
  * cores; budgets are the smallest of all ranks', so that all plan the same. */
 PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm);
@@ -70,6 +73,12 @@ PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config,
 /* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
  * Kernels become the simulated ones when the devices are GPUs. PS_EINVAL naming the key. */
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
+
+/* Memory of ps_tiers_staging_tier that the communicator holds. */
+static inline int64_t ps_settings_comm_bytes(const ps_settings *s)
+{
+    return s->ranks.n > 1 ? s->comm_staging_bytes : 0;
+}
 
 /* How the program is to be planned with these settings; pointers into them. */
 ps_plan_options ps_settings_plan_options(const ps_settings *s);

@@ -5,18 +5,28 @@ ps_tier ps_tiers_staging_tier(const ps_budgets *budgets)
     return budgets->bytes[PS_TIER_HOST] > 0 ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
+static ps_status expect_room(const ps_device *ram, const char *option, int64_t bytes)
+{
+    if (ps_device_free_bytes(ram) >= ps_round_up(bytes, PS_PAGE_BYTES)) return PS_OK;
+    return PS_FAIL(PS_EBUDGET, "%s: %s takes %lld bytes, of a budget of %lld", ps_device_name(ram), option,
+                   (long long)bytes, (long long)ps_device_get_stats(ram).budget_bytes);
+}
+
 /* Taken once and kept, so that the budget counts it and the forecast knows it. */
 static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
 {
-    if (o->staging_bytes == 0) return PS_OK;
     t->staging_tier = ps_tiers_staging_tier(&o->budgets);
     ps_device *ram = t->ram[t->staging_tier];
-    if (ps_device_free_bytes(ram) < ps_round_up(o->staging_bytes, PS_PAGE_BYTES))
-        return PS_FAIL(PS_EBUDGET, "%s: memory.save_buffer takes %lld bytes, the budget is %lld",
-                       ps_tier_name(t->staging_tier), (long long)o->staging_bytes,
-                       (long long)o->budgets.bytes[t->staging_tier]);
-    PS_TRY(ps_device_alloc(ram, o->staging_bytes, &t->staging));
-    t->staging_bytes = o->staging_bytes;
+    if (o->staging_bytes > 0) {
+        PS_TRY(expect_room(ram, "memory.save_buffer", o->staging_bytes));
+        PS_TRY(ps_device_alloc(ram, o->staging_bytes, &t->staging));
+        t->staging_bytes = o->staging_bytes;
+    }
+    if (o->comm_staging_bytes > 0) {
+        PS_TRY(expect_room(ram, "comm.staging", o->comm_staging_bytes));
+        PS_TRY(ps_device_claim(ram, o->comm_staging_bytes));
+        t->comm_staging_bytes = o->comm_staging_bytes;
+    }
     return PS_OK;
 }
 
@@ -57,6 +67,7 @@ void ps_tiers_close(ps_tiers *t)
     ps_store_destroy(t->store);
     ps_disk_close(t->disk);
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes);
+    if (t->comm_staging_bytes > 0) ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
     *t = (ps_tiers){0};
 }

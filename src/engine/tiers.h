@@ -17,8 +17,8 @@ typedef struct ps_tiers {
     ps_store *store;
     ps_profile *profile; /* NULL: none */
     ps_tier staging_tier;
-    int64_t staging_bytes;
-    void *staging; /* a block for pieces on their way into a checkpoint; NULL: none */
+    int64_t staging_bytes, comm_staging_bytes; /* the latter are a communicator's own */
+    void *staging;                             /* a block for pieces on their way into a checkpoint; NULL: none */
 } ps_tiers;
 
 typedef struct ps_tiers_options {
@@ -35,6 +35,7 @@ typedef struct ps_tiers_options {
     bool wait_at_once;
     const ps_link_rates *rates; /* must outlive the call */
     int64_t staging_bytes;      /* 0: none */
+    int64_t comm_staging_bytes; /* that a communicator holds; 0: none */
     ps_profile *profile;        /* must outlive the tiers; NULL: none */
 } ps_tiers_options;
 

@@ -20,7 +20,8 @@ static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, c
                           .prefetch = s->prefetch,
                           .wait_at_once = s->wait_at_once,
                           .rates = &s->rates.links,
-                          .staging_bytes = s->staging_bytes};
+                          .staging_bytes = s->staging_bytes,
+                          .comm_staging_bytes = ps_settings_comm_bytes(s)};
     memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
     return o;
 }

@@ -22,6 +22,9 @@ for file in bin/pstar include/patrickstar.h lib/libpatrickstar.a lib/pkgconfig/p
     share/doc/patrickstar/README.md share/doc/patrickstar/config.md; do
     [ -s "$tmp/root/opt/patrickstar/$file" ] || { echo "$file is not installed"; exit 1; }
 done
+for mpi in ${MPI-openmpi}; do
+    [ -s "$lib/patrickstar/libpatrickstar_$mpi.so" ] || { echo "the plug-in for $mpi is not installed"; exit 1; }
+done
 [ "$(readlink "$lib/libpatrickstar.so")" = libpatrickstar.so.0 ] || { echo "no link libpatrickstar.so"; exit 1; }
 
 sed -n '/^```c$/,/^```$/{/^```/d;p}' README.md >"$tmp/example.c"

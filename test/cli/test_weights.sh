@@ -54,7 +54,8 @@ says err "model-1-of-2.safetensors"
 cp "$work/hf3/model-00002-of-00002.safetensors" "$ckpt/model-1-of-2.safetensors"
 touch "$ckpt/model-1-of-2.safetensors.tmp-123-0" # of a writer that was killed
 expect 0 "$pstar" merge "$ckpt" "$work/merged.safetensors"
-cmp -s "$work/merged.safetensors" "$work/run/model.safetensors" || fail "merging does not give the file back"
+expect 0 "$pstar" merge "$work/run/model.safetensors" "$work/whole.safetensors" # by name, as all merged files
+cmp -s "$work/merged.safetensors" "$work/whole.safetensors" || fail "merging does not give the file back"
 expect 0 "$pstar" merge --pattern "$ckpt/model-*.safetensors" "$work/merged2.safetensors"
 cmp -s "$work/merged.safetensors" "$work/merged2.safetensors" || fail "merging by a pattern gives another file"
 expect 3 "$pstar" merge --pattern "$work/none-*" "$work/merged3.safetensors"

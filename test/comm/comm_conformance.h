@@ -248,6 +248,7 @@ static double order_value(int32_t rank)
 static int check_small(ps_comm *c)
 {
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const int64_t sent_bytes = ps_comm_get_stats(c).sent_bytes, n_transfers = ps_comm_get_stats(c).n_transfers;
     double v[3] = {order_value(rank), rank, 1}, want = order_value(0);
     for (int32_t r = 1; r < p; r++) want += order_value(r);
     CHECK(rank, ps_comm_all_reduce(c, v, 3, PS_COMM_SUM) == PS_OK);
@@ -273,6 +274,7 @@ static int check_small(ps_comm *c)
         CHECK(rank, ps_comm_broadcast(c, data, 0, root) == PS_OK);
     }
     for (int i = 0; i < 10; i++) CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    CHECK(rank, ps_comm_get_stats(c).sent_bytes == sent_bytes && ps_comm_get_stats(c).n_transfers == n_transfers);
     return 0;
 }
 

@@ -87,7 +87,7 @@ static const rank_task *train_ranks(int32_t n, int n_steps, const char *const *c
     static rank_task tasks[RANKS_MAX];
     ps_comm *comms[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
-    assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 1 << 20}, n, comms));
+    assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 1 << 16}, n, comms));
     for (int32_t i = 0; i < n; i++) {
         tasks[i] = (rank_task){.comm = comms[i], .changes = changes, .n_steps = n_steps};
         assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &tasks[i]), 0);
@@ -153,11 +153,34 @@ static void test_one_micro_batch(void **state)
     }
 }
 
+/* Parameters begin with the same bits on however many ranks, and are owned, not copied: embeddings too. */
+static void test_beginning(void **state)
+{
+    (void)state;
+    const uint64_t want = RANKS(1, 0, "train.seed=7")[0].result.hash;
+    for (int32_t n = 1; n <= RANKS_MAX; n++)
+        for (int released = 0; released < 2; released++) {
+            const rank_task *t = RANKS(n, 0, "default_chunk_size=2048", "memory.host=8MB", "comm.staging=65536",
+                                       released ? "release_after_init=true" : "release_after_init=false");
+            int64_t largest = 0;
+            for (int32_t i = 0; i < n; i++) {
+                assert_true(t[i].result.hash == want);
+                const ps_store_stats *s = &t[i].result.store;
+                largest = ps_max_i64(largest, s->chunk_bytes[PS_TIER_DEVICE] + s->chunk_bytes[PS_TIER_HOST]);
+            }
+            /* two lists of four begin; a chunk of each and page rounding are what shares may differ by */
+            const ps_memory_info *m = &t[0].result.memory;
+            const int64_t share = m->n_chunks * 2 * m->chunk_elements * 4 / n;
+            if (largest > share + 4 * m->chunk_elements * 4)
+                fail_msg("%d ranks: one holds %lld bytes, of %lld each", n, (long long)largest, (long long)share);
+        }
+}
+
 /* ---- promises -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(int32_t n, const char *a, const char *b, const char *c, const char *d)
 {
-    const rank_task *t = RANKS(n, 4, "bf16.enabled=true", "memory.disk_path=/tmp", a, b, c, d);
+    const rank_task *t = RANKS(n, 4, "bf16.enabled=true", "memory.disk_path=/tmp", "comm.staging=65536", a, b, c, d);
     for (int32_t i = 0; i < n; i++) {
         const rank_result *r = &t[i].result;
         assert_true(r->hash == t[0].result.hash);
@@ -197,7 +220,7 @@ static void test_bytes_and_peaks(void **state)
     for (int msc = 0; msc < 2; msc++)
         for (int32_t n = 2; n <= RANKS_MAX; n++) {
             const rank_task *t = RANKS(n, 8, "bf16.enabled=true", "memory.device=600KB", "memory.host=2MB",
-                                       "default_chunk_size=4096", msc ? MSC : NOTHING);
+                                       "comm.staging=65536", "default_chunk_size=4096", msc ? MSC : NOTHING);
             int64_t sent = 0, parameters = t[0].result.memory.parameters;
             for (int32_t i = 0; i < n; i++) {
                 const rank_result *r = &t[i].result;
@@ -214,9 +237,9 @@ static void test_bytes_and_peaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_losses_f32),      cmocka_unit_test(test_losses_bf16),
-        cmocka_unit_test(test_one_micro_batch), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_bytes_and_peaks),
+        cmocka_unit_test(test_beginning),   cmocka_unit_test(test_losses_f32),
+        cmocka_unit_test(test_losses_bf16), cmocka_unit_test(test_one_micro_batch),
+        cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_bytes_and_peaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
