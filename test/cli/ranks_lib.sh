@@ -22,7 +22,7 @@ cat >"$work/shared.json" <<EOT
   "data": {"train": "$work/bytes.u16", "validation_split": 0.1},
   "memory": {"device": "4MB", "host": 0, "disk": 0, "disk_path": "$work"},
   "train": {"steps": 20, "threads": 1, "save": false, "output_dir": "$work/run", "log_interval": 1000},
-  "comm": {"timeout_s": 3}
+  "comm": {"timeout_s": 3, "staging": "70KB"}
 }
 EOT
 

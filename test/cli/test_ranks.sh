@@ -20,7 +20,7 @@ for p in 2 3; do
     fi
     for msc in false true; do
         trained $p openmpi tight shared client.opts.with_mem_saving_comm=$msc default_chunk_size=4096 \
-            memory.device=480KB memory.disk=4MB
+            memory.device=560KB memory.disk=4MB
         [ "$(weights tight)" = "$want" ] || fail "$p ranks, memory-saving communication $msc: other bits"
         [ "$(summary "$work/tight" disk_write_bytes)" -gt 0 ] || fail "the budget is not tight"
         # what the plan said of each rank is what was measured
