@@ -61,7 +61,7 @@ refused "^pstar train: rank 1 ($host) has another configuration than rank 0"
 # ---- what ends in the middle ----
 
 # slow enough that there is a middle
-long="train.steps=60 train.save_interval=5 train.keep_last=50"
+long="train.steps=200 train.save_interval=5 train.keep_last=50"
 : >"$work/one"
 each 2 whole $long
 [ $rc -eq 0 ] || { cat "$work/err"; fail "status $rc"; }
@@ -72,10 +72,9 @@ me=\$\$
 ( while [ ! -e "$work/\$(cat "$work/name")/checkpoints/step-000015" ]; do sleep 0.02; done
   kill -\$(cat "$work/signal") \$me ) >/dev/null 2>&1 &
 EOT
-# resumes_like_whole NAME: from the latest checkpoint, or one before the end when all was over too soon
+# resumes_like_whole NAME: from the latest checkpoint
 resumes_like_whole() {
     [ -s "$work/$1/checkpoints/latest" ] || fail "$1: no checkpoint"
-    : >"$work/none"
     train 2 openmpi "$1" shared $long --resume
     [ $rc -eq 0 ] || { cat "$work/out" "$work/err"; fail "$1: resuming: status $rc"; }
     says out "resumed from"
@@ -91,7 +90,31 @@ for signal in KILL STOP; do
     KILL) ended_with "process rank 1 with PID .* on node $host exited on signal 9\|rank 1 ($host) has not been heard of" 3 ;;
     STOP) ended_with "^pstar train: rank 1 ($host) has not been heard of for 3 s" ;;
     esac
-    # the run that was ended had more steps to go: those after the whole one's last are dropped
     resumes_like_whole "by-$signal"
 done
+
+export OMPI_MCA_btl=self,tcp # a limit on files would hit Open MPI's shared memory too
+# The disk under rank 1 is full: its chunks cannot leave memory.
+echo "ulimit -f 64; exec '$pstar' \"\$@\" memory.disk_path='$work/other-disk'" >"$work/one"
+mkdir "$work/other-disk"
+each 2 full default_chunk_size=4096 memory.device=560KB memory.disk=4MB
+ended_with "rank 1 ($host).*other-disk" 2
+# Only its part of a checkpoint finds no room: training goes on, the end is not 0.
+echo "ulimit -f 100" >"$work/one"
+each 2 unsaved default_chunk_size=4096 train.steps=10 train.save_interval=5
+ended_with "^pstar train: the checkpoint of step 5 failed: rank 1 ($host): "
+[ "$(grep -c '"loss":' "$work/unsaved/metrics.jsonl")" -eq 10 ] || fail "a checkpoint that failed ended training"
+[ ! -e "$work/unsaved/checkpoints/latest" ] || fail "latest names a checkpoint that is not there"
+# Its data vanish.
+cp "$work/bytes.u16" "$work/vanishing.u16"
+cat >"$work/one" <<EOT
+( while [ ! -e "$work/vanished/checkpoints/step-000015" ]; do sleep 0.02; done
+  : >"$work/vanishing.u16" ) >/dev/null 2>&1 &
+exec '$pstar' "\$@" data.train='$work/vanishing.u16'
+EOT
+each 2 vanished $long train.steps=100000
+ended_with "rank 1 .*\(signal 7\|vanishing\)" 3
+resumes_like_whole vanished
+
+cat $work/err
 exit 0
