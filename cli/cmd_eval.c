@@ -10,6 +10,8 @@
 #include "cli_eval.h"
 #include "cli_feed.h"
 #include "cli_weights.h"
+#include "engine/engine.h"
+#include "ranks.h"
 
 typedef struct eval_arguments {
     const char *config, *weights;
@@ -21,6 +23,7 @@ typedef struct eval_arguments {
 } eval_arguments;
 
 typedef struct evaluation {
+    ps_comm *comm;
     ps_config *config;
     ps_feed *feed;
     ps_engine *engine;
@@ -30,17 +33,30 @@ typedef struct evaluation {
 
 static const char *const split_names[] = {"train", "validation"};
 
+static ps_status open_feed(evaluation *e, const eval_arguments *a)
+{
+    PS_TRY(cli_feed_open(ps_config_options(e->config), &e->feed));
+    if (ps_feed_sample_count(e->feed, a->split) > 0) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
+                              "--split train");
+}
+
+static ps_status open_engine(evaluation *e)
+{
+    PS_TRY(ps_engine_create(ps_model_from_config, e->config, e->config, false, e->comm, &e->engine));
+    return ps_feed_batch_init(&e->batch, e->feed, ps_config_options(e->config)->train_micro_batch_size_per_gpu);
+}
+
+/* Rank 0 opens the data first: the tokens of a text, which it keeps in a file, are then there for the others. */
 static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
 {
-    PS_TRY(cli_load_config(a->config, a->overrides, a->n_overrides, &e->config));
-    const ps_options *o = ps_config_options(e->config);
-    PS_TRY(cli_feed_open(o, &e->feed));
-    if (ps_feed_sample_count(e->feed, a->split) == 0)
-        return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
-                                  "--split train");
-    PS_TRY(ps_initialize_inference_engine(ps_model_from_config, e->config, 0, e->config, &e->engine));
-    PS_TRY(ps_feed_batch_init(&e->batch, e->feed, o->train_micro_batch_size_per_gpu));
-    return cli_load_weights(e->engine, o, a->weights);
+    PS_TRY(ranks_open(a->config, a->overrides, a->n_overrides, &e->config, &e->comm));
+    const bool is_first = ps_comm_rank(e->comm) == 0;
+    PS_TRY(ps_comm_agree(e->comm, is_first ? open_feed(e, a) : PS_OK));
+    PS_TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
+    PS_TRY(ranks_check_data(e->comm, 0, e->feed));
+    PS_TRY(ps_comm_agree(e->comm, open_engine(e)));
+    return cli_load_weights(e->engine, ps_config_options(e->config), a->weights);
 }
 
 static void close_evaluation(evaluation *e)
@@ -48,6 +64,7 @@ static void close_evaluation(evaluation *e)
     ps_feed_batch_deinit(&e->batch);
     ps_engine_destroy(e->engine);
     ps_feed_close(e->feed);
+    ps_comm_close(e->comm);
     ps_config_destroy(e->config);
 }
 
@@ -137,9 +154,10 @@ int cmd_eval(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
-    if (st == PS_OK) st = cli_evaluate(e.engine, NULL, e.config, e.feed, a.split, a.n_steps, &e.batch, &e.result);
+    if (st == PS_OK) st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, &e.batch, &e.result);
     if (st == PS_OK) show(&e, &a);
-    const int code = cli_report("eval", st);
+    const int code = ranks_report(e.comm, "eval", st);
+    ranks_tell(e.comm, st);
     close_evaluation(&e);
     free(a.overrides);
     return code;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/bytes.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/status.h"
@@ -20,6 +21,14 @@
 #include "progress.h"
 #include "ranks.h"
 #include "run_log.h"
+
+typedef struct train_arguments {
+    bool help_config;
+    bool resume;
+    const char *config, *resume_from;
+    char **overrides;
+    int n_overrides;
+} train_arguments;
 
 /* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can fail on one of them
  * alone is agreed on. */
@@ -104,15 +113,15 @@ static ps_status begin_weights(run *r)
     return PS_OK;
 }
 
-static ps_status open_ranks(run *r)
+static ps_status open_ranks(run *r, const train_arguments *a)
 {
-    PS_TRY(ranks_open(r->config, &r->comm));
+    PS_TRY(ranks_open(a->config, a->overrides, a->n_overrides, &r->config, &r->comm));
+    r->o = ps_config_options(r->config);
     r->rank = ps_comm_rank(r->comm);
     r->n_ranks = ps_comm_size(r->comm);
     ps_status st = ps_mem_alloc((size_t)r->n_ranks, sizeof *r->ranks, &r->ranks);
     if (st == PS_OK) st = ps_mem_alloc((size_t)r->n_ranks, sizeof *r->totals_of_ranks, &r->totals_of_ranks);
     PS_TRY(ps_comm_agree(r->comm, st));
-    PS_TRY(ranks_check_program(r->comm, r->config));
     if (r->n_ranks > 1) printf("%d ranks, %s\n", r->n_ranks, ps_comm_describe(r->comm));
     return PS_OK;
 }
@@ -124,11 +133,11 @@ static ps_status open_engine(run *r)
     return r->feed != NULL ? ps_feed_batch_init(&r->batch, r->feed, r->B) : PS_OK;
 }
 
-static ps_status open_run(run *r)
+static ps_status open_run(run *r, const train_arguments *a)
 {
+    PS_TRY(open_ranks(r, a));
     const ps_options *o = r->o;
     const bool has_steps = o->train_steps > 0; /* without any, nothing is asked of the data */
-    PS_TRY(open_ranks(r));
     PS_TRY(ps_comm_agree(r->comm, r->rank == 0 ? run_log_open(o->train_output_dir, &r->log) : PS_OK));
     if (has_steps) PS_TRY(open_data(r));
     PS_TRY(ps_comm_agree(r->comm, open_engine(r)));
@@ -199,6 +208,10 @@ static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory
                           .sent_bytes = after.sent_bytes - before->sent_bytes,
                           .comm_wait_ns = after.wait_ns - before->wait_ns};
     run_rank *t = &r->own;
+    t->planned_device_peak_bytes = m->planned_device_peak_bytes;
+    t->planned_host_peak_bytes = m->planned_host_peak_bytes;
+    t->planned_disk_peak_bytes = m->planned_disk_peak_bytes;
+    t->planned_sent_bytes = m->planned_sent_bytes;
     t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, now.device_peak_bytes);
     t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, now.host_peak_bytes);
     t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, now.disk_peak_bytes);
@@ -293,6 +306,20 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
     return st;
 }
 
+static void print_ranks(const run *r)
+{
+    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX], c[PS_BYTES_TEXT_MAX], d[PS_BYTES_TEXT_MAX];
+    const int64_t steps = ps_max_i64(r->totals.steps - r->totals.resumed_step, 1);
+    printf("\n%-6s %12s %12s %12s %12s  %s\n", "rank", "device peak", "predicted", "sent a step", "predicted",
+           "machine");
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        const run_rank *t = &r->totals_of_ranks[i];
+        printf("%-6d %12s %12s %12s %12s  %s\n", i, ps_bytes_format(t->device_peak_bytes, a),
+               ps_bytes_format(t->planned_device_peak_bytes, b), ps_bytes_format(t->sent_bytes / steps, c),
+               ps_bytes_format(t->planned_sent_bytes, d), ps_comm_host(r->comm, i));
+    }
+}
+
 static ps_status finish(run *r)
 {
     uint64_t weights_xxh3;
@@ -309,6 +336,7 @@ static ps_status finish(run *r)
     }
     PS_TRY(finish_profile(r));
     progress_print_table(&r->totals);
+    if (r->n_ranks > 1) print_ranks(r);
     printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o->train_output_dir,
            r->o->train_save ? " and model.safetensors" : "");
     return PS_OK;
@@ -323,13 +351,13 @@ static ps_status has_to_stop(const run *r, bool *yes)
     return PS_OK;
 }
 
-static ps_status run_all(run *r)
+static ps_status run_all(run *r, const train_arguments *a)
 {
-    PS_TRY(open_run(r));
+    PS_TRY(open_run(r, a));
     ps_engine_get_memory_info(r->engine, &r->totals.before);
     r->totals.memory = r->totals.before;
     r->totals.loss_first = r->totals.loss_last = NAN;
-    progress_begin(&r->progress, r->o->train_steps, r->o->train_log_interval);
+    progress_begin(&r->progress, r->o->train_steps, r->o->train_log_interval, r->n_ranks == 1);
     r->totals.steps = r->totals.resumed_step;
     for (int64_t step = r->totals.steps + 1; step <= r->o->train_steps; step++) {
         bool stops;
@@ -351,14 +379,6 @@ static ps_status run_all(run *r)
 /* ---- arguments ---- */
 
 enum { OPTION_HELP_CONFIG = 1000, OPTION_RESUME };
-
-typedef struct train_arguments {
-    bool help_config;
-    bool resume;
-    const char *config, *resume_from;
-    char **overrides;
-    int n_overrides;
-} train_arguments;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -419,15 +439,9 @@ int cmd_train(int argc, char **argv)
     signal(SIGTERM, ask_to_stop);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     run r = {.resume = a.resume, .resume_from = a.resume_from};
-    ps_status st = cli_load_config(a.config, a.overrides, a.n_overrides, &r.config);
-    if (st == PS_OK) {
-        r.o = ps_config_options(r.config);
-        st = run_all(&r);
-    }
+    const ps_status st = run_all(&r, &a);
     const int code = ranks_report(r.comm, "train", st);
-    if ((st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0')
-        fprintf(stderr, "\n%s", ps_last_memory_dump());
-    if (st != PS_OK && r.comm != NULL) ps_comm_fail(r.comm, ps_last_error());
+    ranks_tell(r.comm, st);
     close_run(&r);
     free(a.overrides);
     return code;

@@ -15,10 +15,12 @@ static double now_s(void)
     return (double)ps_clock_ns() * 1e-9;
 }
 
-void progress_begin(progress *p, int64_t n_steps, int64_t log_interval)
+void progress_begin(progress *p, int64_t n_steps, int64_t log_interval, int may_draw)
 {
-    *p = (progress){
-        .n_steps = n_steps, .log_interval = log_interval, .is_terminal = isatty(STDOUT_FILENO), .begin_s = now_s()};
+    *p = (progress){.n_steps = n_steps,
+                    .log_interval = log_interval,
+                    .is_terminal = may_draw && isatty(STDOUT_FILENO),
+                    .begin_s = now_s()};
 }
 
 static void format_time(double seconds, char *text, size_t bytes)

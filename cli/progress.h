@@ -28,7 +28,8 @@ typedef struct run_totals {
     ps_memory_info before; /* at the first step: links count from there */
 } run_totals;
 
-void progress_begin(progress *p, int64_t n_steps, int64_t log_interval);
+/* may_draw: stdout may be a terminal. A launcher's is none, even where it says so. */
+void progress_begin(progress *p, int64_t n_steps, int64_t log_interval, int may_draw);
 void progress_show(const progress *p, const progress_step *s, const ps_memory_info *memory);
 void progress_clear(const progress *p); /* before a line of another kind: takes the bar away */
 void progress_end(const progress *p);   /* leaves the bar's line */

@@ -15,12 +15,48 @@
 
 #define PROGRAM_BYTES_MAX (1024 * PS_MIB)
 
-ps_status ranks_open(const ps_config *config, ps_comm **out)
+/* ---- meeting ---- */
+
+static ps_status meet(const ps_config *config, ps_comm **out)
 {
     const ps_comm_options options = ps_settings_comm_options(config);
     PS_TRY(ps_comm_open(&options, out));
     if (ps_comm_rank(*out) == 0 || freopen("/dev/null", "w", stdout) != NULL) return PS_OK;
     return PS_FAIL(PS_EIO, "/dev/null cannot be opened");
+}
+
+/* A rank that cannot read its configuration has still to tell the others, and meets them with the defaults. */
+static ps_status refuse(ps_status st, ps_comm **out)
+{
+    char text[768];
+    ps_config *defaults = NULL;
+    snprintf(text, sizeof text, "%s", ps_last_error());
+    if (ps_config_create(&defaults) == PS_OK) (void)meet(defaults, out);
+    ps_config_destroy(defaults);
+    st = PS_FAIL(st, "%s", text);
+    return *out != NULL ? ps_comm_agree(*out, st) : st;
+}
+
+ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, ps_config **config, ps_comm **comm)
+{
+    *comm = NULL;
+    const ps_status st = cli_load_config(path, overrides, n_overrides, config);
+    if (st != PS_OK) return refuse(st, comm);
+    PS_TRY(meet(*config, comm));
+    PS_TRY(ps_comm_agree(*comm, PS_OK));
+    return ranks_check_program(*comm, *config);
+}
+
+/* Do all ranks know of the failure that this one stopped for? */
+static bool is_agreed(ps_status st)
+{
+    int rank;
+    return st != PS_ECOMM && sscanf(ps_last_error(), "rank %d (", &rank) == 1;
+}
+
+void ranks_tell(ps_comm *c, ps_status st)
+{
+    if (c != NULL && st != PS_OK && !is_agreed(st)) ps_comm_fail(c, ps_last_error());
 }
 
 /* ---- who prints ---- */
@@ -36,10 +72,10 @@ const char *ranks_prefix(const ps_comm *c, char text[300])
 int ranks_report(const ps_comm *c, const char *command, ps_status st)
 {
     char prefix[300];
-    int rank;
-    const bool is_agreed = st != PS_ECOMM && sscanf(ps_last_error(), "rank %d (", &rank) == 1;
-    if (st == PS_OK || (c != NULL && ps_comm_rank(c) > 0 && is_agreed)) return cli_exit_code(st);
+    if (st == PS_OK || (c != NULL && ps_comm_rank(c) > 0 && is_agreed(st))) return cli_exit_code(st);
     fprintf(stderr, "%spstar %s: %s\n", ranks_prefix(c, prefix), command, ps_last_error());
+    if ((st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0')
+        fprintf(stderr, "\n%s", ps_last_memory_dump());
     return cli_exit_code(st);
 }
 

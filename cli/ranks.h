@@ -6,10 +6,16 @@
 #include "config/config.h"
 #include "data/feed.h"
 
-/* Meet the other ranks as the section comm says. From here on only rank 0 prints: stdout of the others goes nowhere. */
-PS_NODISCARD ps_status ranks_open(const ps_config *config, ps_comm **out);
+/* Loads the configuration as cli_load_config, meets the other ranks as its section comm says, and makes sure that all have the same
+ * program and configuration: ranks_check_program. From here on only rank 0 prints: stdout of the others goes nowhere. What one rank
+ * cannot read, all refuse; *comm is then there to be reported and closed, unless meeting failed. */
+PS_NODISCARD ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, ps_config **config,
+                                  ps_comm **comm);
+/* Tells the others of a failure that they do not know of, before this rank closes. After one that all have agreed on they close in
+ * order, so that no launcher ends rank 0 before it has said why. c NULL: no other ranks. */
+void ranks_tell(ps_comm *c, ps_status st);
 
-/* As cli_report. Of what all ranks have agreed on only rank 0 tells; what a rank alone knows stands behind "[rank 2 host]". c NULL: no
+/* As cli_report, and what took which memory when there was too little. Of what all ranks have agreed on only rank 0 tells; what a rank alone knows stands behind "[rank 2 host]". c NULL: no
  * other ranks. */
 int ranks_report(const ps_comm *c, const char *command, ps_status st);
 /* "[rank 2 host] " for ranks but the first, "" for that and for a single one. */

@@ -167,7 +167,7 @@ static void put_links(json_t *o, const ps_memory_info *before, const ps_memory_i
     put_int(o, "disk_write_bytes", write);
 }
 
-static void put_ranks(json_t *o, const run_rank *ranks, int32_t n)
+static void put_ranks(json_t *o, const run_rank *ranks, int32_t n, bool has_plan)
 {
     if (n <= 1) return;
     json_t *all = json_array();
@@ -183,6 +183,12 @@ static void put_ranks(json_t *o, const run_rank *ranks, int32_t n)
         put_int(one, "disk_write_bytes", ranks[r].disk_write_bytes);
         put_int(one, "sent_bytes", ranks[r].sent_bytes);
         put_real(one, "comm_wait_s", (double)ranks[r].comm_wait_ns * 1e-9);
+        if (has_plan) {
+            put_int(one, "planned_device_peak_bytes", ranks[r].planned_device_peak_bytes);
+            put_int(one, "planned_host_peak_bytes", ranks[r].planned_host_peak_bytes);
+            put_int(one, "planned_disk_peak_bytes", ranks[r].planned_disk_peak_bytes);
+            put_int(one, "planned_sent_bytes_per_step", ranks[r].planned_sent_bytes);
+        }
         json_array_append_new(all, one);
     }
     json_object_set_new(o, "ranks", all);
@@ -208,7 +214,7 @@ ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *i
     put_real(o, "wait_s", (double)(after->wait_ns - before->wait_ns) * 1e-9);
     if (rss_peak_bytes > 0) put_int(o, "rss_peak_bytes", rss_peak_bytes);
     if (!isnan(s->eval_loss)) put_real(o, "eval_loss", s->eval_loss);
-    put_ranks(o, ranks, n_ranks);
+    put_ranks(o, ranks, n_ranks, false);
     return put_line(l, o);
 }
 
@@ -274,7 +280,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     json_object_set_new(o, "interrupted", json_boolean(s->interrupted));
     put_memory(o, t);
     put_links(o, &t->before, &t->memory);
-    put_ranks(o, s->ranks, s->n_ranks);
+    put_ranks(o, s->ranks, s->n_ranks, true);
     json_object_set_new(o, "backend", json_string(s->backend));
     json_object_set_new(o, "config", json_loads(s->config_json, 0, NULL));
     char *text = json_dumps(o, JSON_INDENT(2));

@@ -12,6 +12,8 @@ typedef struct run_rank {
     int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes;
     int64_t sent_bytes;   /* to other ranks */
     int64_t comm_wait_ns; /* it stood still for them */
+    /* of a run only; sent: in a step */
+    int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes, planned_sent_bytes;
 } run_rank;
 
 /* Creates the folder and its parents if missing. */

@@ -318,7 +318,8 @@ typedef struct ps_memory_info {
     /* of a run in the present shape from its beginning on */
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes;
     int64_t planned_step;        /* steps that were tried before the first; later ones go round in the same circle */
-    int64_t planned_moved_bytes; /* over all links, in step number planned_step */
+    int64_t planned_moved_bytes; /* over all links between tiers, in step number planned_step */
+    int64_t planned_sent_bytes;  /* to other ranks, in the same step */
 } ps_memory_info;
 
 PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);

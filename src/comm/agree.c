@@ -18,5 +18,7 @@ ps_status ps_comm_agree(ps_comm *c, ps_status st)
     const int32_t failed = (int32_t)first;
     if (failed >= size) return PS_OK;
     PS_TRY(ps_comm_broadcast(c, &v, sizeof v, failed));
+    int named; /* already, by what it has agreed on before */
+    if (sscanf(v.text, "rank %d (", &named) == 1) return PS_FAIL((ps_status)v.status, "%s", v.text);
     return PS_FAIL((ps_status)v.status, "rank %d (%s): %s", failed, ps_comm_host(c, failed), v.text);
 }

@@ -1,0 +1,119 @@
+#!/bin/sh
+# Ranks that differ are refused before a step; one that dies, stops or fails ends all, with its name; the checkpoint before is whole.
+# usage: test/cli/test_ranks_failure.sh BUILD_FOLDER
+set -u
+. test/cli/ranks_lib.sh
+host=$(hostname)
+
+# Rank 1 runs what $work/one says, the others pstar.
+cat >"$work/each" <<EOT
+#!/bin/sh
+[ "\$OMPI_COMM_WORLD_RANK" = 1 ] && . "$work/one"
+exec "$pstar" "\$@"
+EOT
+chmod +x "$work/each"
+# each N NAME [key=value...]: as train, over $work/each
+each() {
+    n=$1 name=$2
+    shift 2
+    timeout -k 5 60 mpirun.openmpi -np "$n" "$work/each" train "$work/shared.json" \
+        gradient_accumulation_steps=$((12 / n)) train.output_dir="$work/$name" "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+}
+# Ended in time, with another status than 0, and the text in one line, or one a rank.
+ended_with() {
+    [ $rc -ne 0 ] && [ $rc -ne 124 ] || { cat "$work/out" "$work/err"; fail "status $rc, wanted: $1"; }
+    lines=$(grep -c -- "$1" "$work/err")
+    [ "$lines" -ge 1 ] && [ "$lines" -le "${2:-1}" ] || { cat "$work/err"; fail "$lines lines say: $1"; }
+}
+# Nothing has been trained.
+refused() {
+    ended_with "$1"
+    grep -q '"step"' "$work/differ/metrics.jsonl" 2>/dev/null && fail "trained before: $1"
+    rm -rf "$work/differ"
+}
+
+# ---- what differs ----
+
+echo "exec '$pstar' \"\$@\" optimizer.params.lr=0.004" >"$work/one"
+each 3 differ
+refused "^pstar train: rank 1 ($host) has another configuration than rank 0"
+cp "$pstar" "$work/other"
+printf x >>"$work/other"
+echo "export PATRICKSTAR_PLUGIN_PATH='$root/$build'; exec '$work/other' \"\$@\"" >"$work/one"
+each 3 differ
+refused "^pstar train: rank 1 ($host) has another program file than rank 0"
+sed 's/a/b/g' "$work/bytes.u16" >"$work/others.u16"
+echo "exec '$pstar' \"\$@\" data.train='$work/others.u16'" >"$work/one"
+each 3 differ
+refused "^pstar train: rank 1 ($host) has another training data .*than rank 0"
+echo "exec '$pstar' \"\$@\" data.train='$work/nowhere.u16'" >"$work/one"
+each 3 differ
+refused "^pstar train: rank 1 ($host): .*nowhere.u16"
+echo "exec '$pstar' \"\$@\" optimiser.lr=3" >"$work/one"
+each 3 differ
+refused "^pstar train: rank 1 ($host): .*optimiser"
+# this one alone may use less: no rank may use more
+echo "exec '$pstar' \"\$@\" memory.device=200KB" >"$work/one"
+each 2 differ
+refused "^pstar train: rank 1 ($host) has another configuration than rank 0"
+
+# ---- what ends in the middle ----
+
+# slow enough that there is a middle
+long="train.steps=200 train.save_interval=5 train.keep_last=50"
+: >"$work/one"
+each 2 whole $long
+[ $rc -eq 0 ] || { cat "$work/err"; fail "status $rc"; }
+
+# Rank 1 gets the signal once three checkpoints are there.
+cat >"$work/one" <<EOT
+me=\$\$
+( while [ ! -e "$work/\$(cat "$work/name")/checkpoints/step-000015" ]; do sleep 0.02; done
+  kill -\$(cat "$work/signal") \$me ) >/dev/null 2>&1 &
+EOT
+# resumes_like_whole NAME: from the latest checkpoint
+resumes_like_whole() {
+    [ -s "$work/$1/checkpoints/latest" ] || fail "$1: no checkpoint"
+    train 2 openmpi "$1" shared $long --resume
+    [ $rc -eq 0 ] || { cat "$work/out" "$work/err"; fail "$1: resuming: status $rc"; }
+    says out "resumed from"
+    [ "$(weights "$1")" = "$(weights whole)" ] || fail "$1: other bits after resuming"
+}
+for signal in KILL STOP; do
+    echo $signal >"$work/signal"
+    echo "by-$signal" >"$work/name"
+    begin=$(date +%s)
+    each 2 "by-$signal" $long train.steps=100000
+    [ $(($(date +%s) - begin)) -lt 45 ] || fail "$signal: not ended in time"
+    case $signal in
+    KILL) ended_with "process rank 1 with PID .* on node $host exited on signal 9\|rank 1 ($host) has not been heard of" 3 ;;
+    STOP) ended_with "^pstar train: rank 1 ($host) has not been heard of for 3 s" ;;
+    esac
+    resumes_like_whole "by-$signal"
+done
+
+export OMPI_MCA_btl=self,tcp # a limit on files would hit Open MPI's shared memory too
+# The disk under rank 1 is full: its chunks cannot leave memory.
+echo "ulimit -f 64; exec '$pstar' \"\$@\" memory.disk_path='$work/other-disk'" >"$work/one"
+mkdir "$work/other-disk"
+each 2 full default_chunk_size=4096 memory.device=560KB memory.disk=4MB
+ended_with "rank 1 ($host).*other-disk" 2
+# Only its part of a checkpoint finds no room: training goes on, the end is not 0.
+echo "ulimit -f 100" >"$work/one"
+each 2 unsaved default_chunk_size=4096 train.steps=10 train.save_interval=5
+ended_with "^pstar train: the checkpoint of step 5 failed: rank 1 ($host): "
+[ "$(grep -c '"loss":' "$work/unsaved/metrics.jsonl")" -eq 10 ] || fail "a checkpoint that failed ended training"
+[ ! -e "$work/unsaved/checkpoints/latest" ] || fail "latest names a checkpoint that is not there"
+# Its data vanish.
+cp "$work/bytes.u16" "$work/vanishing.u16"
+cat >"$work/one" <<EOT
+( while [ ! -e "$work/vanished/checkpoints/step-000015" ]; do sleep 0.02; done
+  : >"$work/vanishing.u16" ) >/dev/null 2>&1 &
+exec '$pstar' "\$@" data.train='$work/vanishing.u16'
+EOT
+each 2 vanished $long train.steps=100000
+ended_with "rank 1 .*\(signal 7\|vanishing\)" 3
+resumes_like_whole vanished
+
+exit 0
