@@ -51,9 +51,9 @@ if "$python" -c 'import torch' 2>/dev/null; then
 fi
 # As root, and without binding, which would put a rank's threads on one core.
 if command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" ]; then
-    section ranks 'Two ranks on this machine' env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    section ranks 'Two ranks on this machine, GPT-2 with 4 layers' env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         OMPI_MCA_mpi_yield_when_idle=1 PATRICKSTAR_PLUGIN_PATH="$build" \
-        mpirun.openmpi -n 2 --oversubscribe --bind-to none "$build/bench/bench_ranks" 3
+        mpirun.openmpi -n 2 --oversubscribe --bind-to none "$build/bench/bench_ranks" 3 model.n_layer=4
 fi
 section adam 'Adam against memory' "$build/bench/bench_adam"
 section checkpoint 'Checkpoints against plain files' env OMP_WAIT_POLICY=passive "$build/bench/bench_checkpoint" "$disk"
