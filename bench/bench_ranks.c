@@ -1,19 +1,21 @@
 /* bench_ranks.c - a training step of several ranks of this machine: how much of the time that they talk is hidden under computing.
  *
- * usage: mpirun -n 2 bench_ranks [STEPS] [key=value ...]     (default 8 steps; two more come first and are not counted)
+ * usage: mpirun -n 2 bench_ranks [STEPS] [key=value ...]     (default 4 steps a round; one more comes first and is not counted)
  *
  * GPT-2 124M in bf16, each rank with its share of the cores. Of each way to communicate: medians of seconds a step; how long
  * transfers were under way; how much of it computing went on ("hidden") or stood still ("exposed"); how long it stood still while
- * nothing was under way ("late": for ranks that are not there yet, or for small sums); bytes sent. Means over the ranks. With
- * them rank 0 alone, with the same cores. Last, transfers of 32 MB a rank while nobody computes, beside plain copies. */
+ * nothing was under way ("late": for ranks that are not there yet, or for small sums); processor time; bytes sent. Means over
+ * the ranks. With them rank 0 alone, with the same cores. The ways take turns, so that others on the machine disturb all alike. Last,
+ * transfers of 32 MB a rank while nobody computes, beside plain copies. */
 #include <string.h>
+#include <time.h>
 
 #include "base/profile.h"
 #include "bench.h"
 #include "comm/comm.h"
 #include "engine/engine.h"
 
-enum { WARM_UP = 2, RAW_TIMES = 9 };
+enum { WARM_UP = 1, ROUNDS = 3, RAW_TIMES = 9 };
 #define MB 1e-6
 #define RAW_BYTES 32000000
 
@@ -24,10 +26,18 @@ static const char base_config[] =
     " \"data\": {\"sequence_length\": 64}, \"memory\": {\"device\": \"3GB\", \"host\": 0, \"disk\": 0}}";
 
 typedef struct result {
-    bench_samples step, busy, exposed, late;
+    bench_samples step, cpu, busy, exposed, late;
     double sent_bytes, n_transfers; /* a step */
     float loss;
 } result;
+
+/* Of all threads of this process. */
+static double cpu_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 static double overlap(const ps_profile_record *a, const ps_profile_record *b)
 {
@@ -69,12 +79,13 @@ static void run_steps(ps_engine *e, ps_comm *comm, const ps_batch *batch, int n_
         if (comm != NULL) bench_check(ps_comm_barrier(comm));
         if (comm != NULL && step == 0) before = ps_comm_get_stats(comm);
         const int64_t from = ps_profile_count(profile);
-        const double begin = bench_now();
+        const double begin = bench_now(), cpu = cpu_now();
         bench_check(ps_forward(e, batch, &out->loss));
         bench_check(ps_backward(e));
         bench_check(ps_step(e));
         if (step < 0) continue;
         bench_add(&out->step, bench_now() - begin);
+        bench_add(&out->cpu, cpu_now() - cpu);
         add_communication(profile, from, out);
     }
     if (comm != NULL) {
@@ -92,7 +103,6 @@ static void measure(const ps_config *config, ps_comm *comm, int n_steps, result 
     ps_engine *e = NULL;
     int64_t B, T, V;
     const int32_t rank = comm != NULL ? ps_comm_rank(comm) : 0;
-    memset(out, 0, sizeof *out);
     bench_check(ps_engine_create(ps_model_from_config, (void *)(uintptr_t)config, config, true, comm, &e));
     ps_engine_get_shape(e, &B, &T, NULL, &V);
     int32_t *tokens = malloc((size_t)(2 * B * T) * sizeof *tokens);
@@ -108,16 +118,16 @@ static void measure(const ps_config *config, ps_comm *comm, int n_steps, result 
 
 static void print_result(const char *name, ps_comm *comm, result *r)
 {
-    enum { STEP, LEAST, BUSY, EXPOSED, LATE, SENT, TRANSFERS, N };
-    double v[N] = {bench_median(&r->step), bench_least(&r->step), bench_median(&r->busy), bench_median(&r->exposed),
-                   bench_median(&r->late), r->sent_bytes,         r->n_transfers};
+    enum { STEP, LEAST, CPU, BUSY, EXPOSED, LATE, SENT, TRANSFERS, N };
+    double v[N] = {bench_median(&r->step),    bench_least(&r->step),  bench_median(&r->cpu), bench_median(&r->busy),
+                   bench_median(&r->exposed), bench_median(&r->late), r->sent_bytes,         r->n_transfers};
     if (comm != NULL) {
         bench_check(ps_comm_all_reduce(comm, v, N, PS_COMM_SUM));
         for (int i = 0; i < N; i++) v[i] /= ps_comm_size(comm);
         if (ps_comm_rank(comm) > 0) return;
     }
-    printf("%-34s %8.4f %8.4f %8.4f %8.4f %8.4f %8.4f %6.0f %6.0f %6.2f %9.6f\n", name, v[STEP], v[LEAST], v[BUSY],
-           v[BUSY] - v[EXPOSED], v[EXPOSED], v[LATE], v[SENT] * MB, v[TRANSFERS],
+    printf("%-26s %8.4f %8.4f %8.4f %8.4f %8.4f %8.4f %8.4f %6.0f %6.0f %6.2f %9.6f\n", name, v[STEP], v[LEAST], v[CPU],
+           v[BUSY], v[BUSY] - v[EXPOSED], v[EXPOSED], v[LATE], v[SENT] * MB, v[TRANSFERS],
            v[BUSY] > 0 ? v[SENT] / v[BUSY] * 1e-9 : 0, (double)r->loss);
     fflush(stdout);
 }
@@ -176,14 +186,29 @@ static void raw(ps_comm *comm)
     free(copy);
 }
 
-int main(int argc, char **argv)
+static void run_rounds(ps_config *config, ps_comm *comm, int n_steps)
 {
-    static result r;
     static const char *const ways[][3] = {{"groups, ahead", "false", "4"},
                                           {"groups, when needed", "false", "0"},
                                           {"chunks (MSC), ahead", "true", "4"},
                                           {"chunks (MSC), when needed", "true", "0"}};
-    int n_steps = 8;
+    static result alone, results[PS_ARRAY_LEN(ways)];
+    for (int round = 0; round < ROUNDS; round++) {
+        if (ps_comm_rank(comm) == 0) measure(config, NULL, n_steps, &alone);
+        for (size_t i = 0; i < PS_ARRAY_LEN(ways); i++) {
+            bench_check(ps_comm_barrier(comm));
+            set(config, "client.opts.with_mem_saving_comm", ways[i][1]);
+            set(config, "memory.prefetch", ways[i][2]);
+            measure(config, comm, n_steps, &results[i]);
+        }
+    }
+    if (ps_comm_rank(comm) == 0) print_result("rank 0 alone", NULL, &alone);
+    for (size_t i = 0; i < PS_ARRAY_LEN(ways); i++) print_result(ways[i][0], comm, &results[i]);
+}
+
+int main(int argc, char **argv)
+{
+    int n_steps = 4;
     ps_config *config = NULL;
     ps_comm *comm = NULL;
     bench_check(ps_config_parse(base_config, "bench_ranks", &config));
@@ -199,24 +224,17 @@ int main(int argc, char **argv)
     const int cores = ps_machine_cores(NULL) / n;
     snprintf(threads, sizeof threads, "%d", cores > 1 ? cores : 1);
     set(config, "train.threads", threads);
-    if (n < 2 || n_steps < 1 || n_steps > BENCH_SAMPLES_MAX) {
-        fprintf(stderr, "usage: mpirun -n 2 bench_ranks [STEPS] [key=value ...], 1 to %d steps\n", BENCH_SAMPLES_MAX);
+    if (n < 2 || n_steps < 1 || n_steps > BENCH_SAMPLES_MAX / ROUNDS) {
+        fprintf(stderr, "usage: mpirun -n 2 bench_ranks [STEPS] [key=value ...], 1 to %d steps\n",
+                BENCH_SAMPLES_MAX / ROUNDS);
         return 1;
     }
     if (ps_comm_rank(comm) == 0) {
         printf("%d ranks, %s, threads each: %s\n", n, ps_comm_describe(comm), threads);
-        printf("%-34s %8s %8s %8s %8s %8s %8s %6s %6s %6s %9s\n", "seconds a step", "median", "least", "talking",
-               "hidden", "exposed", "late", "MB", "times", "GB/s", "loss");
-        measure(config, NULL, n_steps, &r);
-        print_result("rank 0 alone", NULL, &r);
+        printf("%-26s %8s %8s %8s %8s %8s %8s %8s %6s %6s %6s %9s\n", "seconds a step", "median", "least", "cpu",
+               "talking", "hidden", "exposed", "late", "MB", "times", "GB/s", "loss");
     }
-    bench_check(ps_comm_barrier(comm));
-    for (size_t i = 0; i < PS_ARRAY_LEN(ways); i++) {
-        set(config, "client.opts.with_mem_saving_comm", ways[i][1]);
-        set(config, "memory.prefetch", ways[i][2]);
-        measure(config, comm, n_steps, &r);
-        print_result(ways[i][0], comm, &r);
-    }
+    run_rounds(config, comm, n_steps);
     raw(comm);
     ps_comm_close(comm);
     ps_config_destroy(config);

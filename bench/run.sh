@@ -49,6 +49,12 @@ if "$python" -c 'import torch' 2>/dev/null; then
     section torch 'PyTorch, B = 4, T = 64' env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE \
         "$python" bench/peer_torch.py 4 64 "$(nproc)" "$steps"
 fi
+# As root, and without binding, which would put a rank's threads on one core.
+if command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" ]; then
+    section ranks 'Two ranks on this machine, GPT-2 with 4 layers' env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        OMPI_MCA_mpi_yield_when_idle=1 PATRICKSTAR_PLUGIN_PATH="$build" \
+        mpirun.openmpi -n 2 --oversubscribe --bind-to none "$build/bench/bench_ranks" 3 model.n_layer=4
+fi
 section adam 'Adam against memory' "$build/bench/bench_adam"
 section checkpoint 'Checkpoints against plain files' env OMP_WAIT_POLICY=passive "$build/bench/bench_checkpoint" "$disk"
 section load 'Weights against plain files' "$build/bench/bench_load" "$disk" 5
@@ -76,6 +82,8 @@ ratio=$([ -n "$ours" ] && [ -n "$theirs" ] && awk -v a="$ours" -v b="$theirs" 'B
     row 'Adam / read-modify-write stream, same bytes' "$(sed -n 's/^adam runs at \([0-9.]*\).*/\1/p' "$scratch/adam" | tail -n 1)"
     row '1/4 device, rest in host (+ 1/32 of the need) / all in memory' "$(field step4 '1/4 device, rest in host ' 8)"
     row '1/4 device, rest on disk / all in memory' "$(field step4 '1/4 device, rest on disk ' 8)"
+    row '2 ranks: talking a step, and of it exposed, groups gathered ahead' "$(field ranks 'groups, ahead ' 6 | sed 's/$/ s/'), $(field ranks 'groups, ahead ' 8 | sed 's/$/ s/')"
+    row 'the same, gathered when they are needed' "$(field ranks 'groups, when needed ' 7 | sed 's/$/ s/'), $(field ranks 'groups, when needed ' 9 | sed 's/$/ s/')"
     row 'checkpoint: save / plain write and fsync' "$(field checkpoint 'save ' 8)"
     row 'checkpoint: load / plain read' "$(field checkpoint 'load ' 8)"
     cat "$scratch/sections"
