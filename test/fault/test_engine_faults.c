@@ -4,44 +4,81 @@
 
 #include "base/fault.h"
 #include "device/disk.h"
+#include "engine/engine.h"
 #include "temp_folder.h"
 
 enum { T = 16 };
 
 typedef enum stage { IN_INIT, IN_STEP, DONE } stage;
 
-/* Initialise, two steps, destroy. Where it failed, and with what. */
-static stage run(const ps_config *c, void *model, ps_status *st)
+static ps_status step_once(ps_engine *e, int64_t index)
+{
+    int32_t tokens[2 * T], targets[2 * T];
+    int64_t B, length;
+    float loss;
+    ps_engine_get_shape(e, &B, &length, NULL, NULL);
+    assert_true(B * length <= 2 * T);
+    fill_batch(tokens, targets, B, length, 131, index);
+    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+    PS_TRY(ps_backward(e));
+    return ps_step(e);
+}
+
+/* Nothing goes any more. */
+static void assert_failed(ps_engine *e)
+{
+    int32_t tokens[2 * T] = {0}, targets[2 * T] = {0};
+    uint64_t hash;
+    float value;
+    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), PS_ESTATE);
+    assert_non_null(strstr(ps_last_error(), "a failure inside a step"));
+    assert_int_equal(ps_backward(e), PS_ESTATE);
+    assert_int_equal(ps_step(e), PS_ESTATE);
+    assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &value), PS_ESTATE);
+    assert_int_equal(ps_engine_write_tensor(e, 0, 0, 1, &value), PS_ESTATE);
+    assert_int_equal(ps_engine_read_tensor(e, 0, 0, 1, &value), PS_ESTATE);
+    assert_int_equal(ps_engine_weights_xxh3(e, &hash), PS_ESTATE);
+}
+
+/* What is done with an engine. */
+typedef ps_status engine_run(ps_engine *e, void *model);
+
+static ps_status two_steps(ps_engine *e, void *model)
+{
+    (void)model;
+    for (int step = 0; step < 2; step++) PS_TRY(step_once(e, step));
+    return PS_OK;
+}
+
+/* Another shape and back. After a change that is refused the engine goes on as it was. */
+static ps_status two_shapes(ps_engine *e, void *model)
+{
+    static const int64_t shapes[][2] = {{1, 8}, {2, T}};
+    PS_TRY(step_once(e, 0));
+    for (int i = 0; i < 2; i++) {
+        int64_t before, B;
+        ps_engine_get_shape(e, &before, NULL, NULL, NULL);
+        const ps_status st = ps_engine_set_shape(e, ps_model_from_config, model, shapes[i][0], shapes[i][1]);
+        ps_engine_get_shape(e, &B, NULL, NULL, NULL);
+        assert_int_equal(B, st == PS_OK ? shapes[i][0] : before);
+        PS_TRY(e->state == PS_ENGINE_FAILED ? st : step_once(e, 1 + i));
+        PS_TRY(st);
+    }
+    return PS_OK;
+}
+
+/* Initialise, run, destroy. Where it failed, and with what. */
+static stage run_engine(const ps_config *c, void *model, engine_run *run, ps_status *st)
 {
     ps_engine *e = (ps_engine *)(void *)&e;
-    int32_t tokens[2 * T], targets[2 * T];
     *st = ps_initialize_engine(ps_model_from_config, model, 0, c, &e);
     if (*st != PS_OK) {
         assert_null(e);
         return IN_INIT;
     }
-    int64_t B, length;
-    ps_engine_get_shape(e, &B, &length, NULL, NULL);
-    assert_true(B * length <= 2 * T);
-    for (int step = 0; step < 2 && *st == PS_OK; step++) {
-        fill_batch(tokens, targets, B, length, 131, step);
-        float loss;
-        *st = ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss);
-        if (*st == PS_OK) *st = ps_backward(e);
-        if (*st == PS_OK) *st = ps_step(e);
-    }
-    if (*st != PS_OK) {
-        uint64_t hash;
-        float value;
-        assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), PS_ESTATE);
-        assert_non_null(strstr(ps_last_error(), "a failure inside a step"));
-        assert_int_equal(ps_backward(e), PS_ESTATE);
-        assert_int_equal(ps_step(e), PS_ESTATE);
-        assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &value), PS_ESTATE);
-        assert_int_equal(ps_engine_write_tensor(e, 0, 0, 1, &value), PS_ESTATE);
-        assert_int_equal(ps_engine_read_tensor(e, 0, 0, 1, &value), PS_ESTATE);
-        assert_int_equal(ps_engine_weights_xxh3(e, &hash), PS_ESTATE);
-    }
+    *st = run(e, model);
+    if (e->state == PS_ENGINE_FAILED) assert_failed(e);
+    if (*st != PS_OK && run == two_steps) assert_true(e->state == PS_ENGINE_FAILED);
     ps_engine_destroy(e);
     return *st == PS_OK ? DONE : IN_STEP;
 }
@@ -58,14 +95,19 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     return false;
 }
 
-static void walk_faults(ps_fault_kind kind, const char *disk_backend, const char *profile_path, long all_below,
-                        long stride)
+static const char *const names[] = {"alloc", "copy", "read", "write"};
+
+static void walk_faults(ps_fault_kind kind, engine_run *run, const char *disk_backend, const char *profile_path,
+                        long all_below, long stride)
 {
-    static const char *const names[] = {"alloc", "copy", "read", "write"};
     for (int persistent = 0; persistent < 2; persistent++) {
         ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=450KB", "memory.host=128KB",
                             "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=2", "train.threads=1");
         assert_ok(ps_config_set(c, "memory.disk_backend", disk_backend));
+        if (run == two_shapes) { /* no room for all chunks anywhere: changes are tried first */
+            assert_ok(ps_config_set(c, "memory.host", "700KB"));
+            assert_ok(ps_config_set(c, "memory.disk", "0"));
+        }
         assert_ok(ps_config_set(c, "profile.path", profile_path));
         if (profile_path[0] != '\0') assert_ok(ps_config_set(c, "profile.steps", "1,2"));
         const int64_t live = ps_mem_live_bytes();
@@ -74,7 +116,7 @@ static void walk_faults(ps_fault_kind kind, const char *disk_backend, const char
         for (; reached != DONE; n += n < all_below ? 1 : stride) {
             ps_status st;
             ps_fault_arm(kind, n, persistent);
-            reached = run(c, c, &st);
+            reached = run_engine(c, c, run, &st);
             const bool struck = ps_fault_has_struck(kind);
             ps_fault_arm(kind, -1, false);
             if (ps_mem_live_bytes() != live)
@@ -99,20 +141,27 @@ static void walk_faults(ps_fault_kind kind, const char *disk_backend, const char
 static void test_alloc(void **state)
 {
     (void)state;
-    walk_faults(PS_FAULT_ALLOC, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_ALLOC, two_steps, "threads", "", 300, 7);
 }
 
 static void test_copy(void **state)
 {
     (void)state;
-    walk_faults(PS_FAULT_COPY, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_COPY, two_steps, "threads", "", 300, 7);
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    walk_faults(PS_FAULT_ALLOC, two_shapes, "threads", "", 300, 23);
+    walk_faults(PS_FAULT_COPY, two_shapes, "threads", "", 300, 7);
 }
 
 static void test_disk_threads(void **state)
 {
     (void)state;
-    walk_faults(PS_FAULT_READ, "threads", "", 300, 7);
-    walk_faults(PS_FAULT_WRITE, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_READ, two_steps, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_WRITE, two_steps, "threads", "", 300, 7);
 }
 
 static void test_disk_uring(void **state)
@@ -123,8 +172,8 @@ static void test_disk_uring(void **state)
     ps_disk_close(d);
     if (st == PS_ENOSYS) skip();
     assert_ok(st);
-    walk_faults(PS_FAULT_READ, "io_uring", "", 300, 7);
-    walk_faults(PS_FAULT_WRITE, "io_uring", "", 300, 7);
+    walk_faults(PS_FAULT_READ, two_steps, "io_uring", "", 300, 7);
+    walk_faults(PS_FAULT_WRITE, two_steps, "io_uring", "", 300, 7);
 }
 
 /* A profile that cannot be written fails no step, and leaves nothing behind. */
@@ -133,9 +182,9 @@ static void test_profile(void **state)
     (void)state;
     const temp_folder f = temp_folder_make();
     const temp_path path = temp_folder_file(&f, "profile.json");
-    walk_faults(PS_FAULT_ALLOC, "threads", path.text, 100, 13);
-    walk_faults(PS_FAULT_COPY, "threads", path.text, 100, 13);
-    walk_faults(PS_FAULT_WRITE, "threads", path.text, 100, 7);
+    walk_faults(PS_FAULT_ALLOC, two_steps, "threads", path.text, 100, 13);
+    walk_faults(PS_FAULT_COPY, two_steps, "threads", path.text, 100, 13);
+    walk_faults(PS_FAULT_WRITE, two_steps, "threads", path.text, 100, 7);
     assert_int_equal(temp_folder_entries(&f, 0), 1);
     temp_folder_remove(&f);
 }
@@ -143,8 +192,8 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),      cmocka_unit_test(test_copy),    cmocka_unit_test(test_disk_threads),
-        cmocka_unit_test(test_disk_uring), cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_alloc),        cmocka_unit_test(test_copy),       cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_disk_threads), cmocka_unit_test(test_disk_uring), cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
