@@ -81,6 +81,12 @@ static inline bool ps_blueprint_owns(const ps_blueprint *b, int32_t chunk)
     return ps_ranks_owns(&b->settings->ranks, chunk);
 }
 
+/* The list that holds a tensor's gradient. */
+static inline ps_list ps_blueprint_grad_list(const ps_blueprint *b, int32_t tensor)
+{
+    return b->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
+}
+
 /* Bytes of the chunks that a moment wants on a tier, with the groups that are gathered then. */
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier);
 

@@ -1,6 +1,7 @@
 #include "engine/exchange.h"
 
 #include "base/mem.h"
+#include "engine/moment.h"
 
 static int64_t most_parts(const ps_blueprint *b)
 {
@@ -51,11 +52,6 @@ int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
 
 /* ---- parts ---- */
 
-static char *payload(const ps_runner *r, ps_list list, int32_t chunk)
-{
-    return ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
-}
-
 /* One part a chunk: all that is used of it. */
 static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
 {
@@ -63,15 +59,10 @@ static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
     int32_t n = 0;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         const int64_t used = b->layout->used_elements[c];
-        void *data = r->compute ? payload(r, PS_LIST_PARAM16, c) : NULL;
+        void *data = r->compute ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
         r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = c % b->settings->ranks.n};
     }
     return n;
-}
-
-static ps_list grad_list(const ps_blueprint *b, const ps_piece *p)
-{
-    return b->plan->grad_overwrites_param[p->tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
 }
 
 /* Stretches of tensors whose gradients are in `list`, as long as they can be: what lies between two tensors is sent too. */
@@ -82,11 +73,11 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         const int32_t end = b->first_piece[c + 1];
         for (int32_t k = b->first_piece[c]; k < end; k++) {
-            if (grad_list(b, &b->pieces[k]) != list) continue;
+            if (ps_blueprint_grad_list(b, b->pieces[k].tensor) != list) continue;
             const int64_t begin = b->pieces[k].chunk_offset;
-            while (k + 1 < end && grad_list(b, &b->pieces[k + 1]) == list) k++;
+            while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces[k + 1].tensor) == list) k++;
             const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
-            char *data = r->compute ? payload(r, list, c) + begin * b->item_bytes[list] : NULL;
+            char *data = r->compute ? ps_moment_element(r, list, c, begin) : NULL;
             r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = c % b->settings->ranks.n};
         }
     }

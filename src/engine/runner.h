@@ -80,5 +80,7 @@ PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
 /* Carry out what is deferred: before anybody but a training forward pass looks at parameters. */
 PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);
+/* The deferred updates that stand before instruction `index` of the forward pass; *next, 0 at its begin, is where to go on. */
+PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
 
 #endif

@@ -1,7 +1,7 @@
 #include "engine/snapshot.h"
 
 #include "base/mem.h"
-#include "engine/runner.h"
+#include "engine/moment.h"
 
 ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
 {
@@ -18,8 +18,7 @@ ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
 
 static void hand_out(const ps_runner *r, int32_t chunk, const ps_piece *piece, ps_list list)
 {
-    const char *payload = ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
-    const float *values = (const float *)(const void *)payload + piece->chunk_offset;
+    const float *values = (const float *)(const void *)ps_moment_element(r, list, chunk, piece->chunk_offset);
     r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset, values, piece->n);
 }
 

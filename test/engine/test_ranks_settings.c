@@ -5,7 +5,7 @@
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
 
-enum { STEPS = 12, MICRO_BATCHES = 12 /* of all ranks, a step */ };
+enum { STEPS = 6, MICRO_BATCHES = 12 /* of all ranks, a step */ };
 
 #define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
 #define TIGHT "memory.device=500KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096"
@@ -25,7 +25,7 @@ static void assert_near(const rank_result *a, const rank_result *b, double toler
             RANKS(1, STEPS, "train_micro_batch_size_per_gpu=1", "gradient_accumulation_steps=12", __VA_ARGS__)         \
                 ->result;                                                                                              \
         for (int n_ = 2; n_ <= RANKS_MAX; n_++) {                                                                      \
-            char accumulation_[64], what_[16];                                                                         \
+            char accumulation_[64], what_[24];                                                                         \
             snprintf(accumulation_, sizeof accumulation_, "gradient_accumulation_steps=%d", MICRO_BATCHES / n_);       \
             snprintf(what_, sizeof what_, "%d ranks", n_);                                                             \
             const rank_task *t_ = RANKS(n_, STEPS, "train_micro_batch_size_per_gpu=1", accumulation_, __VA_ARGS__);    \
