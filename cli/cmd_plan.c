@@ -94,10 +94,11 @@ static void show_request(const plan_input *in, const ps_simulation *s)
 
 static void show_tiers(const ps_simulation *s)
 {
-    static const char *const names[] = {"PARAM16", "MASTER", "MOMENTUM", "VARIANCE", "GRAD"};
+    const bool has_sums = s->ranks.n > 1 && s->accumulation > 1;
+    const int n_lists = has_sums ? PS_LIST_COUNT : PS_LIST_GRAD_SUM;
     char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
     printf("\n%-8s %10s %10s  at the peak:", s->ranks.n > 1 ? "a rank" : "tier", "peak", "budget");
-    for (size_t l = 0; l < PS_ARRAY_LEN(names); l++) printf(" %9s", names[l]);
+    for (int l = 0; l < n_lists; l++) printf(" %9s", ps_list_name((ps_list)l));
     printf(" %11s %9s\n", "activations", "staging");
     for (int t = 0; t < PS_TIER_COUNT; t++) {
         if (s->budgets.bytes[t] == 0) continue;
@@ -106,7 +107,7 @@ static void show_tiers(const ps_simulation *s)
         const ps_use *u = &s->forecast.peak[t];
         if (t < PS_RAM_TIER_COUNT) {
             printf("              ");
-            for (size_t l = 0; l < PS_ARRAY_LEN(names); l++) printf(" %9s", size_text(u->list_bytes[l], a));
+            for (int l = 0; l < n_lists; l++) printf(" %9s", size_text(u->list_bytes[l], a));
             printf(" %11s", size_text(u->non_model_bytes, a));
             printf(" %9s", size_text(u->other_bytes, a));
         }

@@ -6,11 +6,9 @@
 
 const char *ps_list_name(ps_list l)
 {
-    static const char *const names[PS_LIST_COUNT] = {[PS_LIST_PARAM16] = "PARAM16",
-                                                     [PS_LIST_MASTER] = "MASTER",
-                                                     [PS_LIST_MOMENTUM] = "MOMENTUM",
-                                                     [PS_LIST_VARIANCE] = "VARIANCE",
-                                                     [PS_LIST_GRAD] = "GRAD"};
+    static const char *const names[PS_LIST_COUNT] = {
+        [PS_LIST_PARAM16] = "PARAM16",   [PS_LIST_MASTER] = "MASTER", [PS_LIST_MOMENTUM] = "MOMENTUM",
+        [PS_LIST_VARIANCE] = "VARIANCE", [PS_LIST_GRAD] = "GRAD",     [PS_LIST_GRAD_SUM] = "GRAD_SUM"};
     return l < PS_LIST_COUNT ? names[l] : "?";
 }
 

@@ -52,6 +52,7 @@ typedef enum ps_list {
     PS_LIST_MOMENTUM, /* Adam's first moment */
     PS_LIST_VARIANCE, /* Adam's second moment */
     PS_LIST_GRAD,     /* fp32 gradients that may not overwrite: accumulation, parameters read again */
+    PS_LIST_GRAD_SUM, /* sums of them over micro-batches, where GRAD has those of one: with several ranks */
     PS_LIST_COUNT,
 } ps_list;
 

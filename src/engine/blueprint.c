@@ -56,7 +56,9 @@ static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool other
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         if (others_only && ps_blueprint_owns(b, c)) continue;
         bytes += chunk_bytes(b, PS_LIST_PARAM16);
-        if (span->reduces && b->uses_grad_list[c]) bytes += chunk_bytes(b, PS_LIST_GRAD);
+        if (!span->reduces || !b->uses_grad_list[c]) continue;
+        bytes += chunk_bytes(b, PS_LIST_GRAD);
+        if (ps_blueprint_owns(b, c)) bytes += chunk_bytes(b, PS_LIST_GRAD_SUM);
     }
     return bytes;
 }
@@ -99,7 +101,8 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - param_bytes;
     n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
-    const int64_t guest_bytes = cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD]);
+    const int64_t guest_bytes =
+        cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD] + b->item_bytes[PS_LIST_GRAD_SUM]);
     n[PS_TIER_HOST] = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
     if (s->hybrid_adam) return;
     n[PS_TIER_DEVICE] = 0;
@@ -195,8 +198,8 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
         all_in_list &= !overwrites(b, b->pieces[i].tensor);
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
                                all_in_list ? PS_ACCESS_OVERWRITE : PS_ACCESS_WRITE));
-    if (b->uses_grad_list[c])
-        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_GRAD, c), tier, PS_ACCESS_READ));
+    const ps_list sums = ps_blueprint_sums_apart(b) ? PS_LIST_GRAD_SUM : PS_LIST_GRAD;
+    if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
     for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, (ps_list)list, c), tier, PS_ACCESS_WRITE));
     return PS_OK;
@@ -244,7 +247,7 @@ static ps_status trace_adam_before_gathers(ps_blueprint *b, int32_t first_event,
 }
 
 /* Gathering is a moment of its own, at which the group gets its memory: in the backward pass also for gradients that may not
- * overwrite. Those of this rank's chunks are sums over the micro-batches; those of others go away with the group, and come back empty. */
+ * overwrite. Those of a micro-batch are gone when the group is; of this rank's chunks their sums remain. */
 static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *touched)
 {
     const ps_span *span = &b->spans.spans[i];
@@ -256,8 +259,11 @@ static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *t
                                    ps_blueprint_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
         if (!span->reduces || !b->uses_grad_list[c]) continue;
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD, c), PS_TIER_DEVICE,
-                                   micro > 0 ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+                                   PS_ACCESS_OVERWRITE));
         touched[c] = true;
+        if (ps_blueprint_sums_apart(b) && ps_blueprint_owns(b, c))
+            PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD_SUM, c), PS_TIER_DEVICE,
+                                       PS_ACCESS_WRITE)); /* zeros at first */
     }
     return PS_OK;
 }
@@ -344,7 +350,7 @@ static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
 {
     const int32_t list = id / b->layout->n_chunks, chunk = id % b->layout->n_chunks;
     if (chunk < span->chunk || chunk >= span->chunk + span->n_chunks) return false;
-    return list == PS_LIST_PARAM16 || (list == PS_LIST_GRAD && span->reduces);
+    return list == PS_LIST_PARAM16 || (span->reduces && (list == PS_LIST_GRAD || list == PS_LIST_GRAD_SUM));
 }
 
 static bool is_gathered(const ps_blueprint *b, ps_chunk_id id, int32_t moment)
@@ -425,7 +431,8 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->variant.deferred = variant.deferred && settings->training;
     b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
     if (settings->training)
-        for (int list = PS_LIST_MASTER; list < PS_LIST_COUNT; list++) b->item_bytes[list] = 4;
+        for (int list = PS_LIST_MASTER; list <= PS_LIST_GRAD; list++) b->item_bytes[list] = 4;
+    if (settings->training && settings->ranks.n > 1 && settings->accumulation > 1) b->item_bytes[PS_LIST_GRAD_SUM] = 4;
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
     for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
     PS_TRY_GOTO(ps_layout_create(sizes, program->n_params, chunk_elements, &b->layout));

@@ -81,10 +81,30 @@ static inline bool ps_blueprint_owns(const ps_blueprint *b, int32_t chunk)
     return ps_ranks_owns(&b->settings->ranks, chunk);
 }
 
-/* The list that holds a tensor's gradient. */
+/* Micro-batches have gradients of their own, which are reduced over the ranks before they are added up: so that a sum does not depend
+ * on which rank owns it. */
+static inline bool ps_blueprint_sums_apart(const ps_blueprint *b)
+{
+    return b->item_bytes[PS_LIST_GRAD_SUM] > 0;
+}
+
+/* Does chunk `index` of the list exist? */
+static inline bool ps_blueprint_has_chunk(const ps_blueprint *b, ps_list list, int32_t index)
+{
+    const bool of_gradients = list == PS_LIST_GRAD || list == PS_LIST_GRAD_SUM;
+    return b->item_bytes[list] > 0 && (!of_gradients || b->uses_grad_list[index]);
+}
+
+/* The list that holds a tensor's gradient, as operators write it; and as an update reads it. */
 static inline ps_list ps_blueprint_grad_list(const ps_blueprint *b, int32_t tensor)
 {
     return b->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
+}
+
+static inline ps_list ps_blueprint_sum_list(const ps_blueprint *b, int32_t tensor)
+{
+    const ps_list list = ps_blueprint_grad_list(b, tensor);
+    return list == PS_LIST_GRAD && ps_blueprint_sums_apart(b) ? PS_LIST_GRAD_SUM : list;
 }
 
 /* Bytes of the chunks that a moment wants on a tier, with the groups that are gathered then. */

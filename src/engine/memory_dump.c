@@ -40,11 +40,6 @@ static void put_row(page *p, const char *name, const int64_t bytes[PS_TIER_COUNT
     put(p, "\n");
 }
 
-static bool has_chunk(const ps_blueprint *b, ps_list list, int32_t index)
-{
-    return b->item_bytes[list] > 0 && (list != PS_LIST_GRAD || b->uses_grad_list[index]);
-}
-
 /* ---- tiers ---- */
 
 static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
@@ -96,7 +91,7 @@ static void put_chunks(page *p, const ps_blueprint *b, const ps_store *s)
     int32_t all[PS_LIST_COUNT] = {0}, on[PS_TIER_COUNT][PS_LIST_COUNT] = {0}, in[PS_STATE_COUNT][PS_LIST_COUNT] = {0};
     for (int list = 0; list < PS_LIST_COUNT; list++)
         for (int32_t i = 0; i < b->layout->n_chunks; i++) {
-            if (!has_chunk(b, (ps_list)list, i)) continue;
+            if (!ps_blueprint_has_chunk(b, (ps_list)list, i)) continue;
             const ps_chunk_id id = ps_store_chunk(b->layout, (ps_list)list, i);
             all[list]++;
             in[ps_store_chunk_state(s, id)][list]++;

@@ -215,7 +215,7 @@ static void put_chunks(writer *w)
     const char *separator = "";
     for (int list = 0; list < PS_LIST_COUNT; list++)
         for (int32_t i = 0; i < b->layout->n_chunks; i++) {
-            if (b->item_bytes[list] == 0 || (list == PS_LIST_GRAD && !b->uses_grad_list[i])) continue;
+            if (!ps_blueprint_has_chunk(b, (ps_list)list, i)) continue;
             const int64_t bytes = ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
             ps_json_put(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[", separator,
                         ps_store_chunk(b->layout, (ps_list)list, i), ps_list_name((ps_list)list), i, (long long)bytes);

@@ -81,7 +81,7 @@ static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *
     const ps_node *n = run->node;
     const bool backward = instr->kind == PS_INSTR_BACKWARD;
     run->grad_dtype = run->dtype;
-    run->accumulate_dw = instr->accumulate_dw || r->micro > 0;
+    run->accumulate_dw = instr->accumulate_dw || (r->micro > 0 && !ps_blueprint_sums_apart(r->bp));
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (w < 0) continue;
@@ -235,17 +235,28 @@ static ps_status gather(ps_runner *r, int32_t i)
     return PS_OK;
 }
 
-/* Of the gradients that have been reduced to this rank. */
-static ps_status take_reduced_stats(ps_runner *r, const ps_span *span)
+/* A piece of a gradient has been reduced to this rank. */
+static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
+{
+    const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
+    char *x = ps_moment_element(r, sum, chunk, p->chunk_offset);
+    if (sum != fresh)
+        PS_TRY(
+            r->bp->settings->kernels.add(NULL, &(ps_add_args){.y = x,
+                                                              .a = x,
+                                                              .b = ps_moment_element(r, fresh, chunk, p->chunk_offset),
+                                                              .n = p->n,
+                                                              .dtype = PS_DTYPE_F32}));
+    return is_last_micro(r) ? add_grad_stats(r, x, p->n, grad_dtype(r, p->tensor)) : PS_OK;
+}
+
+static ps_status take_all_reduced(ps_runner *r, const ps_span *span)
 {
     const ps_blueprint *b = r->bp;
-    if (!r->compute || !is_last_micro(r)) return PS_OK;
+    if (!r->compute) return PS_OK;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
-        for (int32_t k = b->first_piece[c]; ps_blueprint_owns(b, c) && k < b->first_piece[c + 1]; k++) {
-            const ps_piece *p = &b->pieces[k];
-            const ps_list list = ps_blueprint_grad_list(b, p->tensor);
-            PS_TRY(add_grad_stats(r, ps_moment_element(r, list, c, p->chunk_offset), p->n, grad_dtype(r, p->tensor)));
-        }
+        for (int32_t k = b->first_piece[c]; ps_blueprint_owns(b, c) && k < b->first_piece[c + 1]; k++)
+            PS_TRY(take_reduced(r, c, &b->pieces[k]));
     return PS_OK;
 }
 
@@ -255,12 +266,12 @@ static ps_status release(ps_runner *r, int32_t i)
     const ps_span *span = &b->spans.spans[i];
     ps_status st = PS_OK;
     if (span->reduces) st = ps_exchange_await(r, i);
-    if (span->reduces && st == PS_OK) st = take_reduced_stats(r, span);
+    if (span->reduces && st == PS_OK) st = take_all_reduced(r, span);
     ps_moment_end(r, ps_exchange_moment(r, i));
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
-        if (ps_blueprint_owns(b, c)) continue;
-        ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, c));
-        if (span->reduces && b->uses_grad_list[c])
+        const bool owned = ps_blueprint_owns(b, c);
+        if (!owned) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, c));
+        if (span->reduces && b->uses_grad_list[c] && (!owned || ps_blueprint_sums_apart(b)))
             ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, c));
     }
     return st;

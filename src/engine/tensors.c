@@ -248,7 +248,7 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));
     PS_TRY(check_range(e, tensor, first, n));
     span s = {.out = out, .first = first};
-    const ps_list list = ps_blueprint_grad_list(e->blueprint, (int32_t)tensor);
+    const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
     return read_stretches(e, list, (int32_t)tensor, first, n, read_stretch, &s);
 }
 

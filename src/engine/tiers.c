@@ -1,5 +1,7 @@
 #include "engine/tiers.h"
 
+#include <string.h>
+
 ps_tier ps_tiers_staging_tier(const ps_budgets *budgets)
 {
     return budgets->bytes[PS_TIER_HOST] > 0 ? PS_TIER_HOST : PS_TIER_DEVICE;
@@ -42,9 +44,8 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
     if (o->budgets.bytes[PS_TIER_DISK] > 0)
         PS_TRY_GOTO(
             ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
-    const ps_store_desc desc = {
+    ps_store_desc desc = {
         .layout = o->layout,
-        .item_bytes = {o->item_bytes[0], o->item_bytes[1], o->item_bytes[2], o->item_bytes[3], o->item_bytes[4]},
         .ram = {t->ram[PS_TIER_DEVICE], t->ram[PS_TIER_HOST]},
         .disk = t->disk,
         .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
@@ -54,6 +55,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .rates = o->rates,
         .profile = o->profile,
     };
+    memcpy(desc.item_bytes, o->item_bytes, sizeof desc.item_bytes);
     PS_TRY_GOTO(take_staging(o, t));
     PS_TRY_GOTO(ps_store_create(&desc, &t->store));
     return PS_OK;

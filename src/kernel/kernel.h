@@ -307,7 +307,7 @@ typedef struct ps_pool_bwd_args {
 
 /* y = a + b; y may be a or b. Residual connections, and joining of gradients. */
 typedef struct ps_add_args {
-    void *y;           /* out [n] */
+    void *y;           /* out [n]; may be a or b */
     const void *a, *b; /* in [n] */
     int64_t n;
     ps_dtype dtype;

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-const int ps_figure_sections[PS_REPORT_N_LISTS] = {0, 1, 3, 2, 4};
+const int ps_figure_sections[PS_REPORT_N_LISTS] = {0, 1, 3, 2, 4, 5};
 
 ps_report_profile_tier ps_figure_main_tier(unsigned tiers)
 {

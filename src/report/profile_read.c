@@ -24,8 +24,8 @@ const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES] = {
     "steps", "phases", "compute", "waits", "host->device", "device->host", "disk read", "disk write", "collectives"};
 const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES] = {"forward", "backward", "adam"};
 const char *const ps_report_profile_reason_names[PS_REPORT_N_REASONS] = {"wanted", "prefetch", "write back"};
-const char *const ps_report_profile_list_names[PS_REPORT_N_LISTS] = {"PARAM16", "MASTER", "MOMENTUM", "VARIANCE",
-                                                                     "GRAD"};
+const char *const ps_report_profile_list_names[PS_REPORT_N_LISTS] = {"PARAM16",  "MASTER", "MOMENTUM",
+                                                                     "VARIANCE", "GRAD",   "GRAD_SUM"};
 
 static const char *const counter_names[PS_REPORT_N_TIERS] = {"device bytes", "host bytes", "disk bytes"};
 static const char *const category_names[] = {"step", "phase", "op", "wait", "copy", "collective"};

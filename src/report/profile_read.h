@@ -50,7 +50,7 @@ extern const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES];
 extern const char *const ps_report_profile_reason_names[PS_REPORT_N_REASONS];
 
 /* Lists in the order of chunk ids. */
-enum { PS_REPORT_N_LISTS = 5 };
+enum { PS_REPORT_N_LISTS = 6 };
 extern const char *const ps_report_profile_list_names[PS_REPORT_N_LISTS];
 
 typedef struct ps_report_profile_chunk {

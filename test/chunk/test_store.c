@@ -39,7 +39,7 @@ typedef struct world {
     int64_t refused, live_bytes;
 } world;
 
-static const int32_t item_bytes[PS_LIST_COUNT] = {2, 4, 0, 4, 0};
+static const int32_t item_bytes[PS_LIST_COUNT] = {2, 4, 0, 4, 0, 0};
 
 static int64_t bytes_of(const world *w, ps_chunk_id id)
 {

@@ -98,6 +98,10 @@ static void test_same_bits(void **state)
             assert_true(hash_of(n, how, "default_chunk_size=16384", "memory.prefetch=0", NOTHING) == want);
             assert_true(hash_of(n, how, "memory.device=500KB", "memory.host=2MB", "default_chunk_size=4096") == want);
             assert_true(hash_of(n, how, "memory.device=500KB", "memory.disk=4MB", "default_chunk_size=4096") == want);
+            const uint64_t summed = hash_of(n, how, "gradient_accumulation_steps=3", NOTHING, NOTHING);
+            assert_true(hash_of(n, how, "gradient_accumulation_steps=3", "default_chunk_size=4096", NOTHING) == summed);
+            assert_true(hash_of(n, how, "gradient_accumulation_steps=3", "default_chunk_size=10240",
+                                "memory.defer_updates=false") == summed);
             assert_true(hash_of(n, how, "activation_checkpointing.enabled=true", "memory.defer_updates=false",
                                 "memory.policy=lru") == want);
         }

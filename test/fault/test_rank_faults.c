@@ -111,7 +111,7 @@ static bool check_ranks(const faulty_rank ranks[N_RANKS], ps_fault_kind kind, bo
 static void walk_faults(ps_fault_kind kind, long first, long stride, const char *more)
 {
     for (int persistent = 0; persistent < 2; persistent++) {
-        ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=330KB", "memory.host=64KB",
+        ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=330KB", "memory.host=128KB",
                             "memory.disk=20MB", "default_chunk_size=4096", "train.threads=1", more);
         const int64_t live = ps_mem_live_bytes();
         int n_failed[2] = {0}; /* in creation, later */
