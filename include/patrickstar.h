@@ -232,9 +232,9 @@ typedef struct ps_batch {
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
 } ps_batch;
 
-/* Build the model, plan memory and transfers, create the parameters. local_rank: 0 (one process). Keeps nothing of config
- * or user. PS_EBUDGET when no schedule fits the budgets: the message names the moment and operator that need most, the
- * bytes, and the smallest change that fits. On failure *engine is NULL. */
+/* Build the model, plan memory and transfers, create the parameters. local_rank: 0, the engine is alone (several ranks
+ * train by pstar train). Keeps nothing of config or user. PS_EBUDGET when no schedule fits the budgets: the message names the
+ * moment and operator that need most, the bytes, and the smallest change that fits. On failure *engine is NULL. */
 PS_API PS_NODISCARD ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank,
                                                    const ps_config *config, ps_engine **engine);
 /* The same without gradients and optimizer: for ps_logits and ps_evaluate. 2 bytes a parameter (f32: 4). */

@@ -73,7 +73,10 @@ static ps_status create_alone(ps_model_func model, void *user, int local_rank, c
 {
     *out = NULL;
     if (local_rank != 0)
-        return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but this build runs one process", local_rank);
+        return PS_FAIL(
+            PS_EINVAL,
+            "ps_initialize_engine: local_rank %d, but this engine is alone: several ranks train by pstar train",
+            local_rank);
     return ps_engine_create(model, user, config, training, NULL, out);
 }
 
