@@ -160,7 +160,7 @@ static ps_status check_run(const ps_config *config)
     const ps_options *o = &config->options;
     if (o->client_mem_tracer_use_fake_dist)
         return ps_config_fail_for(config, PS_OPTION_client_mem_tracer_use_fake_dist,
-                                  "client.mem_tracer.use_fake_dist is not supported: it needs several ranks");
+                                  "client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks");
     const bool has_file = o->data_validation[0] != '\0', has_split = o->data_validation_split > 0;
     if (has_file && has_split)
         return ps_config_fail_for(config, PS_OPTION_data_validation_split,

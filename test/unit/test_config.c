@@ -263,7 +263,7 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "fp16.max_loss_scale 1.67772e+07",
          PS_EINVAL},
         {"{\"client\": {\"mem_tracer\": {\"use_fake_dist\": true}}}",
-         "c.json:1:45: client.mem_tracer.use_fake_dist is not supported: it needs several ranks", PS_EINVAL},
+         "c.json:1:45: client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks", PS_EINVAL},
         {"{\"data\": {\"validation\": \"a\", \"validation_split\": 0.1}}",
          "c.json:1:50: data.validation_split has no effect beside data.validation; keep one", PS_EINVAL},
         {"{\"train\": {\"eval_interval\": 5}}",
