@@ -303,7 +303,7 @@ static void test_profile(void **state)
     (void)state;
     const temp_folder f = temp_folder_make();
     const temp_path path = temp_folder_file(&f, "p");
-    char option[sizeof path.text + 16], name[sizeof path.text + 16];
+    char option[sizeof path.text + 16], name[sizeof path.text + 32];
     static char text[1 << 20];
     snprintf(option, sizeof option, "profile.path=%s", path.text);
     (void)RANKS(2, 3, option, "profile.steps=1,2");
