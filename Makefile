@@ -81,7 +81,7 @@ ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 
 OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
 CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
-TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c) test/comm/mpi_ranks.c))
+TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c) test/comm/mpi_ranks.c test/engine/train_ranks.c))
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 

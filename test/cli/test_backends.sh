@@ -1,0 +1,35 @@
+#!/bin/sh
+# For a fixed number of ranks, Open MPI, MPICH and threads give the same bits.
+set -u
+build=$1
+case $build in *thread*) exit 77 ;; esac # MPI is not built for that sanitizer
+[ -e "$build/libpatrickstar_openmpi.so" ] && command -v mpirun.openmpi >/dev/null || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# As root, with more ranks than processors, whose waiting may not take the time of those with work.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
+export PATRICKSTAR_PLUGIN_PATH="$build" ASAN_OPTIONS=detect_leaks=0 # MPI libraries keep what they have
+
+# same N KEY=VALUE...: in each back end
+same() {
+    n=$1
+    shift
+    "$build/test/engine/train_ranks" "$n" train.threads=1 "$@" >"$work/threads" || exit 1
+    for mpi in openmpi mpich; do
+        [ -e "$build/libpatrickstar_$mpi.so" ] && command -v "mpirun.$mpi" >/dev/null || continue
+        timeout 120 "mpirun.$mpi" -np "$n" "$build/test/engine/train_ranks" 0 train.threads=1 "$@" >"$work/$mpi" || exit 1
+        cmp -s "$work/threads" "$work/$mpi" && continue
+        echo "FAILED: $n ranks, $*: $mpi gives other bits than threads"
+        cat "$work/threads" "$work/$mpi"
+        exit 1
+    done
+}
+
+for n in 2 3 4; do
+    same $n
+    same $n bf16.enabled=true client.opts.with_mem_saving_comm=true
+done
+same 3 bf16.enabled=true gradient_accumulation_steps=2 default_chunk_size=4096
+same 2 fp16.enabled=true
+[ "$(wc -w <"$work/threads")" -eq 9 ] || { echo "FAILED: a hash and eight losses expected"; exit 1; }
