@@ -107,6 +107,11 @@ void ps_device_set_keep(ps_device *d, bool keep)
     if (!keep) device_drop_all_kept(d);
 }
 
+void ps_device_forbid_moves(ps_device *d)
+{
+    d->can_move = false;
+}
+
 int64_t ps_device_free_bytes(const ps_device *d)
 {
     return d->budget_bytes - d->used_bytes;

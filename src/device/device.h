@@ -79,6 +79,9 @@ int64_t ps_device_free_bytes(const ps_device *dev);
 PS_NODISCARD ps_status ps_device_alloc(ps_device *dev, int64_t bytes, void **out);
 void ps_device_free(ps_device *dev, void *block, int64_t bytes); /* bytes as allocated; NULL is accepted */
 
+/* From now on freed pages of regions go back to the system instead of moving to where they are wanted next. */
+void ps_device_forbid_moves(ps_device *dev);
+
 /* Memory of this kind that somebody else holds draws on the budget too. Errors as ps_device_alloc. */
 PS_NODISCARD ps_status ps_device_claim(ps_device *dev, int64_t bytes);
 void ps_device_unclaim(ps_device *dev, int64_t bytes);
