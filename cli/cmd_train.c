@@ -157,22 +157,20 @@ static ps_status open_run(run *r, const train_arguments *a)
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
     const int64_t n_rows = r->accumulation * r->n_ranks * r->B;
-    *loss = 0;
     PS_TRY(cli_set_length(r->engine, r->config, ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows),
                           &r->batch));
     ps_engine_get_shape(r->engine, NULL, &r->T, NULL, NULL);
     for (int64_t k = 0; k < r->accumulation; k++) {
         const int64_t number = ps_feed_micro_batch(step - 1, r->accumulation, k, r->n_ranks, r->rank);
-        float part;
         PS_TRY(ps_feed_get(r->feed, PS_SPLIT_TRAIN, number * r->B, r->B, &r->batch));
         const ps_batch batch = cli_batch(&r->batch);
-        PS_TRY(ps_forward(r->engine, &batch, &part));
+        PS_TRY(ps_forward(r->engine, &batch, NULL));
         PS_TRY(ps_backward(r->engine));
         PS_TRY(ps_step(r->engine));
-        *loss += (double)part / (double)r->accumulation;
     }
-    PS_TRY(ps_comm_all_reduce(r->comm, loss, 1, PS_COMM_SUM));
-    *loss /= r->n_ranks;
+    ps_step_info info;
+    ps_engine_get_step_info(r->engine, &info);
+    *loss = info.loss;
     return PS_OK;
 }
 

@@ -51,7 +51,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     }
     PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
     e->state = PS_ENGINE_FORWARD;
-    e->loss_sum += r->eval.loss;
+    e->loss_sum += (double)(float)r->eval.loss; /* as the caller gets it */
     if (loss != NULL) *loss = (float)r->eval.loss;
     return PS_OK;
 }
