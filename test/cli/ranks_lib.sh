@@ -7,11 +7,7 @@ command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" 
 }
 . test/cli/cli_lib.sh
 . test/cli/kill_lib.sh
-# As root, with more ranks than processors, whose waiting may not take the time of those with work.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
-export ASAN_OPTIONS=detect_leaks=0 # MPI libraries keep what they have
-unset PATRICKSTAR_MPI
+. test/cli/mpi_env.sh
 
 # A run in f32 whose 12 micro-batches a step any number of ranks up to 4 can share.
 cat >"$work/shared.json" <<EOT

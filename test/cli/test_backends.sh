@@ -6,10 +6,8 @@ case $build in *thread*) exit 77 ;; esac # MPI is not built for that sanitizer
 [ -e "$build/libpatrickstar_openmpi.so" ] && command -v mpirun.openmpi >/dev/null || exit 77
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# As root, with more ranks than processors, whose waiting may not take the time of those with work.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
-export PATRICKSTAR_PLUGIN_PATH="$build" ASAN_OPTIONS=detect_leaks=0 # MPI libraries keep what they have
+. test/cli/mpi_env.sh
+export PATRICKSTAR_PLUGIN_PATH="$build"
 
 # same N KEY=VALUE...: in each back end
 same() {
