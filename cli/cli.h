@@ -17,7 +17,7 @@ int cli_exit_code(ps_status st);
 /* Print "pstar <command>: <last error>" unless st is PS_OK; returns the exit code. */
 int cli_report(const char *command, ps_status st);
 
-/* Load a configuration, apply "key=value" overrides in order, validate. */
+/* Load a configuration with "key=value" overrides, which win over what the file says of these keys: ps_config_load_assigned. */
 PS_NODISCARD ps_status cli_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out);
 
 /* Each command gets its own arguments, argv[0] being its name, and returns an exit code. */
@@ -28,6 +28,7 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_merge(int argc, char **argv);
+int cmd_config(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_info(int argc, char **argv);

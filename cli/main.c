@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/status.h"
 #include "cli.h"
+#include "config/config.h"
 
 typedef struct command {
     const char *name;
@@ -22,6 +23,7 @@ static const command commands[] = {
     {"inspect", cmd_inspect, "list the tensors of a file or folder of weights"},
     {"export", cmd_export, "write a checkpoint as a folder for Hugging Face's transformers"},
     {"merge", cmd_merge, "write the weights of all ranks of a checkpoint into one file"},
+    {"config", cmd_config, "print the configuration in force, as JSON that is read again"},
     {"plan", cmd_plan, "tell whether a configuration fits, how fast it will be, and what to change"},
     {"report", cmd_report, "show a profile as a page or as figures: memory, chunks, timeline, where the time went"},
     {"info", cmd_info, "show the machine, what this build can use of it, and its limits"},
@@ -54,26 +56,7 @@ int cli_report(const char *name, ps_status st)
 
 ps_status cli_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
-    ps_status st = PS_OK;
-    ps_config *c = NULL;
-    *out = NULL;
-    PS_TRY_GOTO(ps_config_load(path, &c));
-    for (int i = 0; i < n_overrides; i++) {
-        char key[256];
-        const char *equals = strchr(overrides[i], '=');
-        if (equals == NULL || equals == overrides[i] || (size_t)(equals - overrides[i]) >= sizeof key) {
-            st = PS_FAIL(PS_EINVAL, "'%s' is not of the form key=value", overrides[i]);
-            goto out;
-        }
-        snprintf(key, sizeof key, "%.*s", (int)(equals - overrides[i]), overrides[i]);
-        PS_TRY_GOTO(ps_config_set(c, key, equals + 1));
-    }
-    PS_TRY_GOTO(ps_config_validate(c));
-    *out = c;
-    c = NULL;
-out:
-    ps_config_destroy(c);
-    return st;
+    return ps_config_load_assigned(path, overrides, n_overrides, out);
 }
 
 static void print_usage(FILE *out)

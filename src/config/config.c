@@ -62,20 +62,26 @@ bool ps_config_is_given(const ps_config *config, ps_option_id id)
     return config->origin[id].given;
 }
 
-static ps_status parse_bytes(const char *text, size_t n_bytes, const char *name, ps_config **out)
+/* *config has what is to win over the text; destroyed, and NULL, on failure. */
+static ps_status read_into(ps_config **config, const char *text, size_t n_bytes, const char *name)
 {
     ps_status st;
-    PS_TRY(ps_config_create(out));
-    PS_TRY_GOTO(ps_mem_strdup(name, &(*out)->name));
-    PS_TRY_GOTO(ps_config_read_json(*out, text, n_bytes));
-    PS_TRY_GOTO(ps_config_adopt(*out));
-    settle(*out);
-    PS_TRY_GOTO(ps_config_validate(*out));
+    PS_TRY_GOTO(ps_mem_strdup(name, &(*config)->name));
+    PS_TRY_GOTO(ps_config_read_json(*config, text, n_bytes));
+    PS_TRY_GOTO(ps_config_adopt(*config));
+    settle(*config);
+    PS_TRY_GOTO(ps_config_validate(*config));
     return PS_OK;
 out:
-    ps_config_destroy(*out);
-    *out = NULL;
+    ps_config_destroy(*config);
+    *config = NULL;
     return st;
+}
+
+static ps_status parse_bytes(const char *text, size_t n_bytes, const char *name, ps_config **out)
+{
+    PS_TRY(ps_config_create(out));
+    return read_into(out, text, n_bytes, name);
 }
 
 ps_status ps_config_parse(const char *text, const char *name, ps_config **out)
@@ -118,17 +124,6 @@ out:
     return st;
 }
 
-ps_status ps_config_load(const char *path, ps_config **out)
-{
-    char *text = NULL;
-    size_t n_bytes = 0;
-    *out = NULL;
-    PS_TRY(read_file(path, &text, &n_bytes));
-    const ps_status st = parse_bytes(text, n_bytes, path, out);
-    ps_mem_free(text);
-    return st;
-}
-
 static ps_status fail_unknown(const char *key)
 {
     char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
@@ -142,24 +137,68 @@ static ps_status fail_unknown(const char *key)
     return PS_FAIL(PS_EINVAL, "unknown key '%s'; doc/config.md lists the keys", printable);
 }
 
-ps_status ps_config_set(ps_config *config, const char *key, const char *value)
+/* Without what follows from a new model.from_pretrained. */
+static ps_status set_option(ps_config *config, const char *key, const char *word, bool replaces, ps_option_id *id)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
-    const ps_option_id id = ps_option_find(key);
-    if (id == PS_OPTION_COUNT) return fail_unknown(key);
-    const ps_option *option = &ps_option_table[id];
-    json_t *json = ps_option_json_from_word(option, value, problem, sizeof problem);
+    *id = ps_option_find(key);
+    if (*id == PS_OPTION_COUNT) return fail_unknown(key);
+    const ps_option *option = &ps_option_table[*id];
+    json_t *json = ps_option_json_from_word(option, word, problem, sizeof problem);
     if (json == NULL) return PS_FAIL(PS_EINVAL, "%s", problem);
     ps_option_value read;
     ps_status st;
     if (ps_option_read(option, json, &read, problem, sizeof problem))
-        st = ps_config_put(config, id, read, (ps_config_origin){.given = !json_is_null(json)});
+        st = ps_config_put(config, *id, read, (ps_config_origin){.given = !json_is_null(json), .replaces = replaces});
     else
         st = PS_FAIL(PS_EINVAL, "%s", problem);
     json_decref(json);
-    if (st == PS_OK && id == PS_OPTION_model_from_pretrained) {
-        st = ps_config_adopt(config);
-        settle(config);
-    }
     return st;
+}
+
+ps_status ps_config_set(ps_config *config, const char *key, const char *value)
+{
+    ps_option_id id;
+    PS_TRY(set_option(config, key, value, false, &id));
+    if (id != PS_OPTION_model_from_pretrained) return PS_OK;
+    const ps_status st = ps_config_adopt(config);
+    settle(config);
+    return st;
+}
+
+/* "key=value" */
+static ps_status assign(ps_config *config, const char *assignment)
+{
+    char key[256];
+    ps_option_id id;
+    const char *equals = strchr(assignment, '=');
+    if (equals == NULL || equals == assignment || (size_t)(equals - assignment) >= sizeof key)
+        return PS_FAIL(PS_EINVAL, "'%s' is not of the form key=value", assignment);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
+    return set_option(config, key, equals + 1, true, &id);
+}
+
+ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n, ps_config **out)
+{
+    ps_status st = PS_OK;
+    char *text = NULL;
+    size_t n_bytes = 0;
+    *out = NULL;
+    PS_TRY(read_file(path, &text, &n_bytes));
+    PS_TRY_GOTO(ps_config_create(out));
+    for (int i = 0; i < n && st == PS_OK; i++) st = assign(*out, assignments[i]);
+    if (st == PS_OK) {
+        st = read_into(out, text, n_bytes, path);
+    } else {
+        ps_config_destroy(*out);
+        *out = NULL;
+    }
+out:
+    ps_mem_free(text);
+    return st;
+}
+
+ps_status ps_config_load(const char *path, ps_config **out)
+{
+    return ps_config_load_assigned(path, NULL, 0, out);
 }

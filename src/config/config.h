@@ -168,6 +168,13 @@ typedef enum ps_option_id {
     PS_OPTION_COUNT
 } ps_option_id;
 
+/* As ps_config_load with "key=value" assignments that win over the file, a later one over an earlier: of an option that they set the
+ * file's value is not looked at, so a wrong one does no harm, and key=null leaves the default. Unknown keys of the file stay errors. */
+PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n, ps_config **out);
+
+/* As ps_config_dump_json for the options that were given: what was read once more, without defaults. */
+PS_NODISCARD ps_status ps_config_dump_given_json(const ps_config *config, char **out);
+
 /* The values in force. Valid as long as the config; changes with ps_config_set. */
 const ps_options *ps_config_options(const ps_config *config);
 

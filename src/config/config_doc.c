@@ -50,7 +50,11 @@ ps_status ps_config_write_doc(FILE *out)
         "with\n`ps_config_set`, it is `optimizer.params.lr=0.001`. `null` is the default. A key that is not listed "
         "here, "
         "a value of\nthe wrong type or out of range, and a key given twice are errors that name file, line and column. "
-        "Names may be\nwritten in any case.\n",
+        "Names may be\nwritten in any case. What the command line gives wins over the file, whose value of that key is "
+        "then "
+        "not looked at, even where it\nwould be an error; a key that is not listed stays one. `pstar config CONFIG "
+        "[key=value ...]` "
+        "prints the configuration in force.\n",
         out);
     for (int section = 0; section < ps_option_n_sections; section++) write_doc_section(section, out);
     fputs(

@@ -22,37 +22,48 @@ static int count_dots(const char *s)
 }
 
 /* Options of a section stand together in the table, so objects open and close as the key changes. */
-static void write_json(const ps_options *options, FILE *out)
+static void write_json(const ps_config *config, bool only_given, FILE *out)
 {
     const char *last = "";
     fputc('{', out);
     for (int i = 0; i < PS_OPTION_COUNT; i++) {
+        if (only_given && !config->origin[i].given) continue;
         const ps_option *option = &ps_option_table[i];
         const size_t n_common = common_sections(last, option->key);
         int depth = count_dots(last);
         for (int n = count_dots(last + n_common); n > 0; n--) fprintf(out, "\n%*s}", 4 * depth--, "");
-        if (i > 0) fputc(',', out);
+        if (last[0] != '\0') fputc(',', out);
         const char *name = option->key + n_common;
         for (const char *dot; (dot = strchr(name, '.')) != NULL; name = dot + 1)
             fprintf(out, "\n%*s\"%.*s\": {", 4 * ++depth, "", (int)(dot - name), name);
         fprintf(out, "\n%*s\"%s\": ", 4 * (depth + 1), "", name);
-        ps_option_write_value(option, ps_option_load(option, options), out);
+        ps_option_write_value(option, ps_option_load(option, &config->options), out);
         last = option->key;
     }
     for (int depth = count_dots(last); depth >= 0; depth--) fprintf(out, "\n%*s}", 4 * depth, "");
     fputc('\n', out);
 }
 
-ps_status ps_config_dump_json(const ps_config *config, char **out)
+static ps_status dump(const ps_config *config, bool only_given, char **out)
 {
     char *text = NULL;
     size_t n_bytes = 0;
     *out = NULL;
     FILE *stream = open_memstream(&text, &n_bytes);
     if (stream == NULL) return PS_FAIL(PS_ENOMEM_HOST, "cannot allocate the text of the configuration");
-    write_json(&config->options, stream);
+    write_json(config, only_given, stream);
     const ps_status st = fclose(stream) == 0 ? ps_mem_strdup(text, out)
                                              : PS_FAIL(PS_ENOMEM_HOST, "cannot allocate the text of the configuration");
     free(text);
     return st;
+}
+
+ps_status ps_config_dump_json(const ps_config *config, char **out)
+{
+    return dump(config, false, out);
+}
+
+ps_status ps_config_dump_given_json(const ps_config *config, char **out)
+{
+    return dump(config, true, out);
 }

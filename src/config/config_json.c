@@ -38,6 +38,7 @@ static ps_status read_option(const reader *r, ps_option_id id, const ps_json_pat
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
     ps_option_value value;
+    if (r->config->origin[id].replaces) return PS_OK;
     if (r->config->origin[id].given)
         return fail_at(r, path, AT_KEY, "%s is given twice, under another name at line %d; keep one",
                        ps_option_table[id].key, r->config->origin[id].line);

@@ -8,6 +8,7 @@
 typedef struct ps_config_origin {
     bool given;
     int line, column; /* of the value, from 1; 0 when it was given with ps_config_set */
+    bool replaces;    /* given before the file is read: what the file says of the option is not looked at */
 } ps_config_origin;
 
 /* What the config.json of model.from_pretrained says of an option. */

@@ -8,7 +8,7 @@ expect 0 "$pstar" --help
 says out "train"
 expect 0 "$pstar" --version
 says out "pstar 0."
-for command in train generate tokenize inspect export merge report info; do
+for command in train generate tokenize inspect export merge config report info; do
     expect 0 "$pstar" $command --help
     says out "Usage: pstar $command"
 done
@@ -49,6 +49,30 @@ expect 3 "$pstar" train "$work/tiny.json" train.output_dir=/proc/none/deep
 expect 3 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/absent"
 says err "absent"
 expect 3 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/absent.safetensors"
+
+# a wrong value does no harm where the command line gives another; an unknown key does
+printf '{ "train": {"steps": "many"}, "model": {"from_pretrained": "/nowhere"} }\n' >"$work/bad.json"
+expect 2 "$pstar" config "$work/bad.json" model.from_pretrained=
+says err "train.steps must be"
+expect 3 "$pstar" config "$work/bad.json" train.steps=3
+expect 0 "$pstar" config "$work/bad.json" train.steps=3 model.from_pretrained=
+printf '{ "train": {"stepps": 3} }\n' >"$work/bad.json"
+expect 2 "$pstar" config "$work/bad.json" train.stepps=3
+says err "did you mean 'train.steps'"
+
+# the configuration in force: read again it is the same, and so is what was given
+expect 0 "$pstar" config "$work/tiny.json" train.seed=7
+says out '"seed": 7'
+says out '"gradient_clipping"'
+cp "$work/out" "$work/all.json"
+expect 0 "$pstar" config "$work/all.json"
+cmp -s "$work/out" "$work/all.json" || fail "another configuration read again"
+expect 0 "$pstar" config "$work/tiny.json" --given train.seed=7
+cp "$work/out" "$work/given.json"
+grep -q gradient_clipping "$work/out" && fail "a default among what was given"
+expect 0 "$pstar" config "$work/given.json"
+cmp -s "$work/out" "$work/all.json" || fail "another configuration from what was given"
+expect 2 "$pstar" config
 
 # a budget that is too small names moment, bytes and what would fit; and that fits, one byte less does not
 expect 2 "$pstar" train "$work/tiny.json" memory.device=1MB memory.disk=200MB

@@ -378,6 +378,95 @@ static void bad_words_change_nothing(void **state)
     ps_config_destroy(config);
 }
 
+/* A file with this text; its path. */
+static const char *file_with(const char *text)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/test_config.%d.json", (int)getpid());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+/* As in argv. */
+#define WORD(text) ((char[]){text})
+
+static void assignments_win_over_the_file(void **state)
+{
+    (void)state;
+    /* wrong by itself, wrong beside others, a folder that is not there, under another name */
+    const char *path = file_with("{\"train\": {\"steps\": \"many\"}, \"fp16\": {\"enabled\": true},"
+                                 " \"bf16\": {\"enabled\": true}, \"model\": {\"from_pretrained\": \"/nowhere\","
+                                 " \"n_layer\": -1}, \"data\": {\"train\": 5}}");
+    char *const words[] = {WORD("train.steps=7"),          WORD("bf16.enabled=null"),
+                           WORD("model.from_pretrained="), WORD("model.num_hidden_layers=3"),
+                           WORD("data.train=a=b"),         WORD("train.steps=8")};
+    ps_config *config = NULL;
+    assert_int_equal(ps_config_load_assigned(path, words, PS_ARRAY_LEN(words), &config), PS_OK);
+    const ps_options *o = ps_config_options(config);
+    assert_int_equal(o->train_steps, 8);
+    assert_int_equal(o->model_num_hidden_layers, 3);
+    assert_true(o->fp16_enabled && !o->bf16_enabled);
+    assert_string_equal(o->data_train, "a=b");
+    ps_config_destroy(config);
+    /* without one of them the file is wrong, and nothing else is */
+    for (size_t left_out = 0; left_out + 1 < PS_ARRAY_LEN(words); left_out++) {
+        char *some[PS_ARRAY_LEN(words)];
+        int n = 0;
+        for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+            if (i != left_out && (left_out != 0 || i != 5)) some[n++] = words[i];
+        assert_int_not_equal(ps_config_load_assigned(path, some, n, &config), PS_OK);
+        assert_null(config);
+    }
+    unlink(path);
+}
+
+static void unknown_keys_are_errors_whatever_is_assigned(void **state)
+{
+    (void)state;
+    const char *path = file_with("{\"train\": {\"stepps\": 1}}");
+    char *const known[] = {WORD("train.steps=7")}, *const unknown[] = {WORD("train.stepps=7")},
+                *const no_value[] = {WORD("train.steps")};
+    char expected[256];
+    ps_config *config = NULL;
+    assert_int_equal(ps_config_load_assigned(path, known, 1, &config), PS_EINVAL);
+    snprintf(expected, sizeof expected, "%s:1:12: unknown key 'train.stepps'; did you mean 'train.steps'?", path);
+    assert_message(expected);
+    assert_int_equal(ps_config_load_assigned(path, unknown, 1, &config), PS_EINVAL);
+    assert_message("unknown key 'train.stepps'; did you mean 'train.steps'?");
+    assert_int_equal(ps_config_load_assigned(path, no_value, 1, &config), PS_EINVAL);
+    assert_message("'train.steps' is not of the form key=value");
+    unlink(path);
+}
+
+/* What was given and nothing else; read again it means the same, also where a default depends on what was given. */
+static void given_options_are_dumped(void **state)
+{
+    (void)state;
+    ps_config *config = parse("{\"model\": {\"type\": \"llama\", \"hidden_size\": 768}, \"train\": {\"seed\": null},"
+                              " \"optimizer\": {\"params\": {\"lr\": 0.5}}}");
+    char *given = NULL, *all = NULL, *all_again = NULL;
+    assert_int_equal(ps_config_dump_given_json(config, &given), PS_OK);
+    assert_string_equal(given,
+                        "{\n    \"optimizer\": {\n        \"params\": {\n            \"lr\": 0.5\n        }\n    },\n"
+                        "    \"model\": {\n        \"type\": \"llama\",\n        \"hidden_size\": 768\n    }\n}\n");
+    assert_int_equal(ps_config_dump_json(config, &all), PS_OK);
+    ps_config *again = parse(given);
+    assert_int_equal(ps_config_dump_json(again, &all_again), PS_OK);
+    assert_string_equal(all, all_again);
+    ps_free(given), ps_free(all), ps_free(all_again);
+    ps_config_destroy(config);
+    ps_config_destroy(again);
+    config = parse("{}");
+    assert_int_equal(ps_config_dump_given_json(config, &given), PS_OK);
+    again = parse(given);
+    ps_free(given);
+    ps_config_destroy(config);
+    ps_config_destroy(again);
+}
+
 static void dump_is_read_back_in_every_locale(void **state)
 {
     (void)state;
@@ -440,7 +529,8 @@ static void every_allocation_may_fail(void **state)
         ps_config *config = NULL;
         char *text = NULL;
         ps_fault_arm(PS_FAULT_ALLOC, n, false);
-        ps_status st = ps_config_load("test/data/config/patrickstar_readme.json", &config);
+        char *const word[] = {WORD("data.train=zeroth.txt")};
+        ps_status st = ps_config_load_assigned("test/data/config/patrickstar_readme.json", word, 1, &config);
         if (st == PS_OK) st = ps_config_set(config, "data.train", "first.txt");
         if (st == PS_OK) {
             st = ps_config_set(config, "data.train", "second.txt");
@@ -469,6 +559,9 @@ int main(void)
         cmocka_unit_test(presets_fill_what_is_open),
         cmocka_unit_test(words_of_the_command_line_are_set),
         cmocka_unit_test(bad_words_change_nothing),
+        cmocka_unit_test(assignments_win_over_the_file),
+        cmocka_unit_test(unknown_keys_are_errors_whatever_is_assigned),
+        cmocka_unit_test(given_options_are_dumped),
         cmocka_unit_test(dump_is_read_back_in_every_locale),
         cmocka_unit_test(files_that_cannot_be_read_are_errors),
         cmocka_unit_test(file_with_nul_is_refused),
