@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,8 +98,12 @@ static void folders_find(folders *f)
     }
     char file[PATH_MAX];
     Dl_info info;
-    /* of a program linked statically, this is what it was called by */
-    if (dladdr(kinds, &info) != 0 && realpath(info.dli_fname, file) != NULL) folders_add_near(f, file);
+    struct link_map *map = NULL;
+    /* The file of the shared library that this is part of; it has no name in a program linked statically. A relative name would
+     * be looked for in whatever folder is the working one now, and what is found is executed. */
+    if (dladdr1(kinds, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map->l_name[0] == '/' &&
+        realpath(map->l_name, file) != NULL)
+        folders_add_near(f, file);
     const ssize_t length = readlink("/proc/self/exe", file, sizeof file - 1);
     if (length <= 0) return;
     file[length] = '\0';
