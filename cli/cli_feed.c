@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "cli_weights.h"
+#include "data/dataset.h"
 
 static ps_status feed_task(const ps_options *o, ps_feed_task *out)
 {
@@ -16,10 +17,18 @@ static ps_status feed_task(const ps_options *o, ps_feed_task *out)
                    ps_config_head_names[o->model_head]);
 }
 
-static ps_status open_tokenizer(const ps_options *o, ps_tokenizer **out)
+static bool is_text(const ps_options *o, const char *path)
+{
+    const ps_config_data_format format = ps_dataset_format(path, o->data_format);
+    return path[0] != '\0' && (format == PS_CONFIG_DATA_FORMAT_TEXT || format == PS_CONFIG_DATA_FORMAT_JSONL);
+}
+
+/* Left NULL where nothing asks for one: files of tokens train also models whose tokenizer cannot be read here. */
+static ps_status open_tokenizer(const ps_options *o, ps_feed_task task, ps_tokenizer **out)
 {
     const char *path = cli_tokenizer_path(o);
-    if (path[0] == '\0') return PS_OK;
+    const bool is_needed = task != PS_FEED_CAUSAL_LM || is_text(o, o->data_train) || is_text(o, o->data_validation);
+    if (path[0] == '\0' || !is_needed) return PS_OK;
     PS_TRY(ps_tokenizer_open(path, out));
     const int32_t n = ps_tokenizer_vocab_size(*out);
     if (n <= o->model_vocab_size) return PS_OK;
@@ -35,7 +44,7 @@ ps_status cli_feed_open(const ps_options *o, ps_feed **out)
     ps_feed_task task = PS_FEED_CAUSAL_LM;
     PS_TRY(feed_task(o, &task));
     ps_tokenizer *tokenizer = NULL;
-    PS_TRY(open_tokenizer(o, &tokenizer));
+    PS_TRY(open_tokenizer(o, task, &tokenizer));
     const ps_feed_options options = {
         .task = task,
         .train = o->data_train,

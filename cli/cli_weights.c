@@ -31,10 +31,10 @@ ps_status cli_load_weights(ps_engine *engine, const ps_options *o, const char *p
     return ps_engine_load_pretrained(engine, o->model_from_pretrained, false, NULL);
 }
 
-/* Some models come without a tokenizer. */
+/* Some models come without a tokenizer. One that cannot be read (tokenizer.model) counts: opening it says what to do. */
 static bool has_tokenizer(const char *folder)
 {
-    static const char *const files[] = {"tokenizer.json", "vocab.json", "vocab.txt"};
+    static const char *const files[] = {"tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model"};
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
         char *path = NULL;
         const bool yes = ps_folder_join(folder, files[i], &path) == PS_OK && ps_file_exists(path);

@@ -64,6 +64,10 @@ static ps_status encode(ps_tokenizer *t, const tokenize_arguments *a)
         if (i > 0 && eot >= 0) PS_TRY_GOTO(append(&all, &eot, 1));
         PS_TRY_GOTO(encode_file(t, a->files[i], a->added_tokens, &all));
     }
+    if (all.n == 0) {
+        st = PS_FAIL(PS_EFORMAT, "%s: no text, so there are no tokens to write", a->files[0]);
+        goto out;
+    }
     PS_TRY_GOTO(ps_token_file_write(a->output, all.ids, all.n));
     printf("%s: %lld tokens\n", a->output, (long long)all.n);
 out:

@@ -96,8 +96,8 @@ static ps_status dataset_encode(ps_dataset *d, const ps_dataset_options *o, bool
 {
     d->n_ids = 0;
     PS_TRY(is_jsonl ? dataset_encode_jsonl(d, o, w) : dataset_encode_text(d, o, w));
-    if (d->n_ids == 0) return PS_FAIL(PS_EFORMAT, "%s: offset 0: the text is empty", d->path);
-    return PS_OK;
+    if (d->n_ids > 0) return PS_OK;
+    return PS_FAIL(PS_EFORMAT, is_jsonl ? "%s: all its texts are empty" : "%s: offset 0: the text is empty", d->path);
 }
 
 /* ---- the cache ---- */
@@ -164,8 +164,8 @@ out:
 static ps_status dataset_open_text(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
 {
     if (o->tokenizer == NULL)
-        return PS_FAIL(PS_EINVAL,
-                       "%s: text needs a tokenizer; give a vocabulary folder, or a token file (*.bin, *.u16)", d->path);
+        return PS_FAIL(PS_EINVAL, "%s: text needs a tokenizer; set data.tokenizer, or name a token file (*.bin, *.u16)",
+                       d->path);
     if (ps_tokenizer_vocab_size(o->tokenizer) > d->vocab_size)
         return PS_FAIL(PS_EINVAL, "%s: the tokenizer has %d ids, but the model's vocabulary only %d", d->path,
                        ps_tokenizer_vocab_size(o->tokenizer), d->vocab_size);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "data/dataset.h"
 #include "data/mlm.h"
@@ -39,9 +40,20 @@ struct ps_feed {
 
 /* ---- opening ---- */
 
+/* A file that is missing is said to be so before anything is asked of it. */
+static ps_status feed_check_file(const char *path)
+{
+    ps_file *f;
+    PS_TRY(ps_file_open(path, &f));
+    ps_file_close(f);
+    return PS_OK;
+}
+
 static ps_status feed_check_options(const ps_feed_options *o)
 {
     if (o->train == NULL || o->train[0] == '\0') return PS_FAIL(PS_EINVAL, "data.train is not set: name a file");
+    PS_TRY(feed_check_file(o->train));
+    if (o->validation != NULL && o->validation[0] != '\0') PS_TRY(feed_check_file(o->validation));
     if (o->sequence < 1 || o->sequence > INT32_MAX)
         return PS_FAIL(PS_EINVAL, "sequence length %lld, expected 1 to %d", (long long)o->sequence, INT32_MAX);
     if (!(o->validation_fraction >= 0 && o->validation_fraction < 1))

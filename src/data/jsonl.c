@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "config/json_tolerant.h"
 
 #define BUFFER_BYTES (64 * PS_KIB) /* to begin with */
 #define LINE_BYTES_MAX (256 * PS_MIB)
@@ -108,7 +109,7 @@ static const char *json_type_name(const json_t *value)
                                         [JSON_ARRAY] = "an array",
                                         [JSON_STRING] = "a string",
                                         [JSON_INTEGER] = "an integer",
-                                        [JSON_REAL] = "a number with a fraction",
+                                        [JSON_REAL] = "a number with a fraction or out of range",
                                         [JSON_TRUE] = "true",
                                         [JSON_FALSE] = "false",
                                         [JSON_NULL] = "null"};
@@ -125,15 +126,12 @@ static ps_status jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, co
 static ps_status jsonl_parse(ps_jsonl *r, const char *line, int64_t n_bytes, const ps_jsonl_record *at)
 {
     json_error_t error;
-    r->root = json_loadb(line, (size_t)n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    PS_TRY(ps_json_load_tolerant(line, (size_t)n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &r->root, &error));
     if (json_is_object(r->root)) return PS_OK;
     if (r->root != NULL)
         return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: the line is %s, expected an object",
                        ps_file_path(r->file), (long long)at->line, (long long)at->offset, json_type_name(r->root));
     const enum json_error_code code = json_error_code(&error);
-    if (code == json_error_out_of_memory)
-        return PS_FAIL(PS_ENOMEM_HOST, "%s: line %lld: no memory for its %lld bytes of JSON", ps_file_path(r->file),
-                       (long long)at->line, (long long)n_bytes);
     const bool is_cut = code == json_error_premature_end_of_input && at->offset + n_bytes == ps_file_bytes(r->file);
     return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: %s: %s%s", ps_file_path(r->file), (long long)at->line,
                    (long long)(at->offset + error.position),

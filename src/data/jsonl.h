@@ -4,7 +4,7 @@
  *     {"text": "Is it open?", "text_pair": "It closes at six.", "label": "entailment"}
  *
  * Lines end in \n or \r\n, the last one may end with the file; empty lines are skipped, and so is a byte order mark at the
- * beginning. Keys that nobody asked for are ignored. A line is held in memory, the file is not.
+ * beginning. Keys that nobody asked for are ignored, whatever their values: integers of any size, NaN. A line is held in memory, the file is not.
  *
  * Every error is "file: line n, offset m: ...": of what is no JSON the byte behind the word that could not be read, of invalid
  * UTF-8 the byte, otherwise the first of the line. */

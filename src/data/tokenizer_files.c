@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "config/json_tolerant.h"
 #include "data/tokenizer_json.h"
 
 #define FILE_BYTES_MAX (256 * PS_MIB)
@@ -50,7 +51,8 @@ static ps_status load_vocab_json(ps_tokenizer *t, const char *name, const char *
     ps_status st;
     ps_vocab_entry *entries = NULL;
     json_error_t error;
-    json_t *root = json_loadb(json, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
+    PS_TRY(ps_json_load_tolerant(json, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &root, &error));
     if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", name, error.line, error.column, error.text);
     const size_t n = json_object_size(root); /* 0 when it is no object */
     if (n < 256 || n > INT32_MAX / 4) {
@@ -239,8 +241,9 @@ static ps_status read_settings(opening *o, const char *file, json_t **out)
     int64_t n;
     json_error_t error;
     PS_TRY(ps_file_read_all(o->path, FILE_BYTES_MAX, &text, &n));
-    *out = json_loadb(text, (size_t)n, 0, &error);
+    const ps_status st = ps_json_load_tolerant(text, (size_t)n, 0, out, &error);
     ps_mem_free(text);
+    PS_TRY(st);
     if (*out == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", o->path, error.line, error.column, error.text);
     return json_is_object(*out) ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: expected an object", o->path);
 }
@@ -357,6 +360,26 @@ static bool ends_with(const char *path, const char *file)
     return n >= n_file && strcmp(path + n - n_file, file) == 0 && (n == n_file || path[n - n_file - 1] == '/');
 }
 
+/* Nothing that can be read; what is there instead decides what helps. */
+static ps_status fail_without_files(opening *o, const char *path)
+{
+    static const char *const models[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
+    const size_t n = strlen(path);
+    bool is_model = n > 6 && strcmp(path + n - 6, ".model") == 0 && ps_file_exists(path);
+    if (is_model) snprintf(o->path, o->path_bytes, "%s", path);
+    for (size_t i = 0; i < PS_ARRAY_LEN(models) && !is_model; i++) is_model = opening_has(o, models[i]);
+    if (is_model)
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: a binary model of SentencePiece, which is not read; transformers turns it into a "
+                       "tokenizer.json: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+                       o->path);
+    if (!ps_file_exists(path)) return PS_FAIL(PS_EIO, "%s: no such file or folder; expected a tokenizer", path);
+    return PS_FAIL(PS_EIO,
+                   "%s: no tokenizer is there; expected a folder with a tokenizer.json, vocab.json and merges.txt, or "
+                   "vocab.txt, or one of these files",
+                   path);
+}
+
 static ps_status open_one(opening *o, const char *path, ps_tokenizer **out)
 {
     if (ends_with(path, "vocab.txt")) return open_vocab_txt(o, out);
@@ -366,8 +389,8 @@ static ps_status open_one(opening *o, const char *path, ps_tokenizer **out)
         return open_json(o, out);
     }
     if (opening_has(o, "tokenizer.json")) return open_json(o, out);
-    if (opening_has(o, "vocab.txt") && !opening_has(o, "vocab.json")) return open_vocab_txt(o, out);
-    return open_gpt2(o, out);
+    if (opening_has(o, "vocab.json")) return open_gpt2(o, out);
+    return opening_has(o, "vocab.txt") ? open_vocab_txt(o, out) : fail_without_files(o, path);
 }
 
 ps_status ps_tokenizer_open(const char *path, ps_tokenizer **out)

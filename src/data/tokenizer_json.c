@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <xxhash.h>
 
+#include "config/json_tolerant.h"
+
 /* ---- fields ---- */
 
 ps_status ps_json_check_keys(const ps_json_place *at, json_t *object, const char *keys)
@@ -257,7 +259,8 @@ ps_status ps_tokenizer_create_json(const char *name, const char *json, int64_t n
     ps_status st;
     ps_tokenizer *t = NULL;
     json_error_t error;
-    json_t *root = json_loadb(json, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
+    PS_TRY(ps_json_load_tolerant(json, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &root, &error));
     if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", name, error.line, error.column, error.text);
     PS_TRY_GOTO(ps_tokenizer_new(&t));
     PS_TRY_GOTO(json_read_parts(t, name, root));

@@ -48,3 +48,32 @@ grep -q "d.bin: 1 tokens" "$work/out" && fail "a special token without --special
 printf '{"model": {"type": "Unigram", "vocab": []}}' >"$work/unigram.json"
 expect 2 "$pstar" tokenize --vocab "$work/unigram.json" --output "$work/d.bin" "$work/d.txt"
 says err "unigram.json: model Unigram is not supported"
+
+# what is missing is what is named
+mkdir "$work/model_only" "$work/nothing"
+printf '\n\016<unk>' >"$work/model_only/tokenizer.model"
+for path in "$work/model_only" "$work/model_only/tokenizer.model"; do
+    expect 2 "$pstar" tokenize --vocab "$path" --output "$work/d.bin" "$work/d.txt"
+    says err "tokenizer.model: a binary model of SentencePiece, which is not read; transformers turns it into"
+done
+expect 3 "$pstar" tokenize --vocab "$work/nothing" --output "$work/d.bin" "$work/d.txt"
+says err "$work/nothing: no tokenizer is there; expected a folder with a tokenizer.json,"
+expect 3 "$pstar" tokenize --vocab "$work/no_such" --output "$work/d.bin" "$work/d.txt"
+says err "$work/no_such: no such file or folder"
+: >"$work/empty.txt"
+expect 2 "$pstar" tokenize --vocab "$root/data/gpt2" --output "$work/d.bin" "$work/empty.txt"
+says err "empty.txt: no text, so there are no tokens to write"
+expect 2 "$pstar" train "$work/tiny.json" data.train="$work/empty.txt" train.steps=1
+says err "empty.txt: offset 0: the text is empty"
+for name in no_such.txt no_such.jsonl no_such.bin; do
+    expect 3 "$pstar" train "$work/tiny.json" data.train="$work/$name" data.tokenizer= train.steps=1
+    says err "$name: cannot open: No such file or directory"
+done
+expect 3 "$pstar" train "$work/tiny.json" data.validation="$work/no_such.txt" data.validation_split=0 data.tokenizer=
+says err "no_such.txt: cannot open: No such file or directory"
+
+# files of tokens need no tokenizer: one that cannot be read is no matter then
+expect 0 "$pstar" train "$work/tiny.json" data.train="$work/a.bin" data.tokenizer="$work/unigram.json" train.steps=1 \
+    train.output_dir="$work/run_ids"
+expect 2 "$pstar" train "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$work/unigram.json" train.steps=1
+says err "model Unigram is not supported"

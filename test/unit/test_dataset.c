@@ -175,7 +175,7 @@ static void test_jsonl(void **state)
     assert_int_equal(temp_folder_entries(&cache, 0), 1);
     assert_int_equal(ps_file_write_all(p.text, "{\"text\": \"\"}", 12), PS_OK);
     assert_int_equal(open_as(p.text, gpt2, NULL, 50257, &d), PS_EFORMAT);
-    assert_non_null(strstr(ps_last_error(), "the text is empty"));
+    assert_non_null(strstr(ps_last_error(), "lines.jsonl: all its texts are empty"));
 }
 
 static ps_status open_and_read(const char *path, const char *cache_folder)

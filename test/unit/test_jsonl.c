@@ -90,6 +90,31 @@ static void test_keys_by_name(void **state)
     assert_int_equal(n, 1);
 }
 
+/* As Python's json module writes them: in values that nobody asked for they do no harm. */
+static void test_ignored_numbers(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"a\": NaN, \"b\": [Infinity, -Infinity, 1e999, -1E+400], \"text\": \"NaN 1e999\\\"\", \"label\": 7}\n"
+        "{\"c\": 1000000000000000019884624838656, \"label\": -3, \"text\": \"\\\\\", \"d\": 0.5, "
+        "\"e\":99999999999999999999}\n"
+        "{\"label\": 999999999999999999, \"text\": \"x\", \"f\": {\"NaN\": NaN}, \"g\": -12345678901234567890.5e-3}";
+    static const int64_t labels[] = {7, -3, 999999999999999999};
+    static const char *const texts[] = {"NaN 1e999\"", "\\", "x"};
+    const temp_path p = write_text("numbers.jsonl", text, sizeof text - 1);
+    ps_jsonl *r;
+    ps_jsonl_record a;
+    bool has_record;
+    assert_int_equal(ps_jsonl_open(p.text, &all_keys, &r), PS_OK);
+    for (int i = 0; i < 3; i++) {
+        if (ps_jsonl_next(r, &a, &has_record) != PS_OK) fail_msg("%s", ps_last_error());
+        assert_true(has_record);
+        assert_int_equal(a.label, labels[i]);
+        assert_string_equal(a.text, texts[i]);
+    }
+    ps_jsonl_close(r);
+}
+
 static void test_bad_lines_are_errors_with_line_and_offset(void **state)
 {
     (void)state;
@@ -110,7 +135,15 @@ static void test_bad_lines_are_errors_with_line_and_offset(void **state)
         {GOOD "{\"text\": \"a\"}\n", "\"label\" is missing, expected an integer or a string"},
         {GOOD "{\"text\": \"a\", \"label\": 1.5}\n", "\"label\" is a number with a fraction"},
         {GOOD "{\"text\": \"a\", \"label\": true}\n", "\"label\" is true"},
-        {GOOD "{\"text\": \"a\", \"label\": 99999999999999999999}\n", "line 2, offset"},
+        {GOOD "{\"text\": \"a\", \"label\": 99999999999999999999}\n",
+         "line 2, offset 26: \"label\" is a number with a fraction or out of range, expected an integer or a string"},
+        {GOOD "{\"text\": \"a\", \"label\": NaN}\n",
+         "line 2, offset 26: \"label\" is a number with a fraction or out of"},
+        {GOOD "{\"text\": NaN, \"label\": 1}\n",
+         "\"text\" is a number with a fraction or out of range, expected a string"},
+        {GOOD "{\"text\": \"a\", \"x\": nan}\n", "line 2, offset 48: no valid JSON"},
+        {GOOD "{\"text\": \"a\", \"x\": 1e999, }\n", "line 2, offset 53: no valid JSON"},
+        {GOOD "{\"text\": \"a\", \"x\": 012345678901234567890}\n", "line 2, offset 46: no valid JSON"},
         {GOOD "{\"text\": \"a\", \"text_pair\": 1, \"label\": 1}\n", "\"text_pair\" is an integer, expected a string"},
         {GOOD "{\"text\": \"a\", \"text\": \"b\", \"label\": 1}\n", "line 2, offset"},
         {GOOD "{\"text\": \"a\", \"label\": 1} {}\n", "line 2, offset"},
@@ -180,11 +213,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),
-        cmocka_unit_test(test_keys_by_name),
-        cmocka_unit_test(test_bad_lines_are_errors_with_line_and_offset),
-        cmocka_unit_test(test_long_lines),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_records),         cmocka_unit_test(test_keys_by_name),
+        cmocka_unit_test(test_ignored_numbers), cmocka_unit_test(test_bad_lines_are_errors_with_line_and_offset),
+        cmocka_unit_test(test_long_lines),      cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);

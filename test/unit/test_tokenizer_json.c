@@ -61,6 +61,7 @@ static void test_refused(void **state)
         {QWEN_LIKE, "model.vocab.a", "-1", "token \"a\" has no id"},
         {QWEN_LIKE, "model.vocab.a", "1000000", "token \"a\" has no id"},
         {QWEN_LIKE, "model.vocab.a", "1", "both have id 1"},
+        {QWEN_LIKE, "model.vocab.a", "1e30", "token \"a\" has no id"},
         {QWEN_LIKE, "new_part", "null", "the field \"new_part\" is not supported"},
         {QWEN_LIKE, "added_tokens.0.content", "\"a\"", "but"},
         {QWEN_LIKE, "added_tokens.0.nose", "true", "added_tokens: the field \"nose\""},
@@ -419,6 +420,28 @@ static void test_roles(void **state)
     write_file("tokenizer_config.json", NULL);
 }
 
+/* transformers writes int(1e30) for a tokenizer without a maximum length. */
+static void test_no_maximum_length(void **state)
+{
+    (void)state;
+    char *json;
+    int64_t n;
+    ps_tokenizer *t;
+    assert_int_equal(ps_file_read_all(QWEN_LIKE, PS_MIB, &json, &n), PS_OK);
+    write_file("tokenizer.json", json);
+    ps_mem_free(json);
+    write_file("tokenizer_config.json", "{\"model_max_length\": 1000000000000000019884624838656, "
+                                        "\"x\": [NaN, -Infinity, 1e999], \"eos_token\": \"<|im_end|>\"}");
+    write_file("special_tokens_map.json", "{\"y\": 99999999999999999999, \"sep_token\": \"<|im_end|>\"}");
+    if (ps_tokenizer_open(folder, &t) != PS_OK) fail_msg("%s", ps_last_error());
+    assert_int_equal(ps_tokenizer_role(t, PS_ROLE_EOS), ps_tokenizer_find(t, "<|im_end|>"));
+    assert_int_equal(ps_tokenizer_role(t, PS_ROLE_SEP), ps_tokenizer_find(t, "<|im_end|>"));
+    ps_tokenizer_close(t);
+    write_file("special_tokens_map.json", NULL);
+    write_file("tokenizer.json", NULL);
+    write_file("tokenizer_config.json", NULL);
+}
+
 /* ---- faults ---- */
 
 /* The n-th allocation fails: reported, and nothing leaks. */
@@ -482,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_max_length),
         cmocka_unit_test(test_vocab_txt),
         cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_no_maximum_length),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
