@@ -1,18 +1,18 @@
 /* cmd_generate.c - pstar generate: sample a continuation. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "base/status.h"
 #include "cli.h"
 #include "cli_weights.h"
 #include "config/config.h"
 #include "data/tokenizer.h"
+#include "sampler.h"
+#include "text_stream.h"
 
 typedef struct generate_arguments {
     const char *config, *prompt, *weights;
@@ -31,46 +31,69 @@ typedef struct generator {
     int32_t *context; /* [T] */
     int32_t *text;    /* [n_text], with room for n_tokens more */
     int64_t n_text;
-    float *logits;  /* [V] */
-    int32_t *order; /* [V] scratch of the sampler */
+    float *logits; /* [V] */
+    sampler sampler;
+    text_stream stream;
 } generator;
 
-/* ---- sampling ---- */
+/* ---- the prompt ---- */
 
-static int32_t best_token(const float *logits, int64_t V)
+/* Standard input up to its end; without the one newline that ends its last line. */
+static ps_status read_input(char **text, int64_t *n_bytes)
 {
-    int32_t best = 0;
-    for (int32_t v = 1; v < V; v++)
-        if (logits[v] > logits[best]) best = v;
-    return best;
-}
-
-static const float *compared_logits; /* qsort has no context; the program is single-threaded here */
-
-static int by_logit(const void *a, const void *b)
-{
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    if (compared_logits[x] != compared_logits[y]) return compared_logits[x] > compared_logits[y] ? -1 : 1;
-    return x < y ? -1 : 1;
-}
-
-/* One token from softmax(logits / temperature), of the top_k likeliest (0: all). */
-static int32_t sample(generator *g, const generate_arguments *a, int64_t index)
-{
-    if (a->temperature <= 0) return best_token(g->logits, g->V);
-    for (int32_t v = 0; v < g->V; v++) g->order[v] = v;
-    compared_logits = g->logits;
-    qsort(g->order, (size_t)g->V, sizeof *g->order, by_logit);
-    const int64_t n = a->top_k > 0 ? ps_min_i64(a->top_k, g->V) : g->V;
-    const double top = (double)g->logits[g->order[0]];
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += exp(((double)g->logits[g->order[i]] - top) / a->temperature);
-    double left = (double)ps_rng_unit(ps_rng_u32((ps_rng_key){.seed = a->seed}, (uint64_t)index)) * sum;
-    for (int64_t i = 0; i < n; i++) {
-        left -= exp(((double)g->logits[g->order[i]] - top) / a->temperature);
-        if (left < 0) return g->order[i];
+    enum { PIECE = 1 << 14, MOST = 1 << 28 };
+    ps_status st = PS_OK;
+    size_t n = 0, n_room = 0, n_read;
+    *text = NULL;
+    do {
+        if (n_room - n < PIECE) {
+            PS_TRY_GOTO(ps_mem_grow(text, n_room, 2 * n_room + PIECE, 1));
+            n_room = 2 * n_room + PIECE;
+        }
+        n_read = fread(*text + n, 1, PIECE, stdin);
+        n += n_read;
+    } while (n_read > 0 && n <= MOST);
+    if (ferror(stdin))
+        st = PS_FAIL(PS_EIO, "--prompt -: cannot read standard input: %s", strerror(errno));
+    else if (n > MOST)
+        st = PS_FAIL(PS_EINVAL, "--prompt -: standard input has more than %d MiB", MOST >> 20);
+    if (n > 0 && (*text)[n - 1] == '\n') n--;
+    *n_bytes = (int64_t)n;
+out:
+    if (st != PS_OK) {
+        ps_mem_free(*text);
+        *text = NULL;
     }
-    return g->order[n - 1];
+    return st;
+}
+
+/* As the model was trained: with what its tokenizer puts before a text, and with special tokens where the prompt spells them. */
+static ps_status encode_prompt(generator *g, const char *prompt, int64_t n_bytes, long n_more)
+{
+    const ps_encode_options options = {.added_tokens = true};
+    ps_encoding e;
+    if (n_bytes == 0) return PS_FAIL(PS_EINVAL, "--prompt is empty");
+    PS_TRY(ps_tokenizer_encode_sequence(g->tokenizer, &options, prompt, n_bytes, NULL, 0, &e));
+    ps_status st = e.n > 0 ? PS_OK : PS_FAIL(PS_EINVAL, "--prompt is empty");
+    if (st == PS_OK) st = ps_mem_alloc((size_t)(e.n + n_more), sizeof *g->text, &g->text);
+    if (st == PS_OK) memcpy(g->text, e.ids, (size_t)e.n * sizeof *e.ids);
+    g->n_text = e.n;
+    ps_encoding_deinit(&e);
+    return st;
+}
+
+static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
+{
+    if (tokenizer[0] == '\0')
+        return PS_FAIL(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
+    PS_TRY(ps_tokenizer_open(tokenizer, &g->tokenizer));
+    if (strcmp(a->prompt, "-") != 0) return encode_prompt(g, a->prompt, (int64_t)strlen(a->prompt), a->n_tokens);
+    char *text;
+    int64_t n_bytes;
+    PS_TRY(read_input(&text, &n_bytes));
+    const ps_status st = encode_prompt(g, text, n_bytes, a->n_tokens);
+    ps_mem_free(text);
+    return st;
 }
 
 /* ---- text ---- */
@@ -84,49 +107,20 @@ static ps_status next_logits(generator *g)
     return ps_logits(g->engine, g->context, n - 1, g->logits);
 }
 
-/* Print token by token; bytes of an unfinished UTF-8 sequence simply follow each other. */
-static ps_status print_tokens(const generator *g, const int32_t *ids, int64_t n)
-{
-    char *text = NULL;
-    int64_t n_bytes = 0;
-    PS_TRY(ps_tokenizer_decode_plain(g->tokenizer, ids, n, &text, &n_bytes));
-    fwrite(text, 1, (size_t)n_bytes, stdout);
-    fflush(stdout);
-    ps_mem_free(text);
-    return PS_OK;
-}
-
 static ps_status generate(generator *g, const generate_arguments *a)
 {
     const int32_t eot = ps_tokenizer_eot(g->tokenizer), eos = ps_tokenizer_role(g->tokenizer, PS_ROLE_EOS);
-    PS_TRY(print_tokens(g, g->text, g->n_text));
+    g->stream = (text_stream){.tokenizer = g->tokenizer, .out = stdout};
     for (long i = 0; i < a->n_tokens; i++) {
+        PS_TRY(text_stream_show(&g->stream, g->text, g->n_text, false));
         PS_TRY(next_logits(g));
-        const int32_t token = sample(g, a, i);
+        const int32_t token = sampler_choose(&g->sampler, g->logits, i);
         if (token == eot || token == eos) break;
         g->text[g->n_text++] = token;
-        PS_TRY(print_tokens(g, &token, 1));
     }
+    PS_TRY(text_stream_show(&g->stream, g->text, g->n_text, true));
     putchar('\n');
     return PS_OK;
-}
-
-/* The prompt as the model was trained: with what its tokenizer puts before a text, and with special tokens where the prompt
- * spells them. */
-static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
-{
-    const ps_encode_options options = {.added_tokens = true};
-    ps_encoding e;
-    if (tokenizer[0] == '\0')
-        return PS_FAIL(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
-    PS_TRY(ps_tokenizer_open(tokenizer, &g->tokenizer));
-    PS_TRY(ps_tokenizer_encode_sequence(g->tokenizer, &options, a->prompt, (int64_t)strlen(a->prompt), NULL, 0, &e));
-    ps_status st = e.n > 0 ? PS_OK : PS_FAIL(PS_EINVAL, "--prompt is empty");
-    if (st == PS_OK) st = ps_mem_alloc((size_t)(e.n + a->n_tokens), sizeof *g->text, &g->text);
-    if (st == PS_OK) memcpy(g->text, e.ids, (size_t)e.n * sizeof *e.ids);
-    g->n_text = e.n;
-    ps_encoding_deinit(&e);
-    return st;
 }
 
 static ps_status open_generator(generator *g, const generate_arguments *a)
@@ -144,7 +138,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     ps_engine_get_shape(g->engine, NULL, &g->T, NULL, &g->V);
     PS_TRY(ps_mem_alloc((size_t)g->T, sizeof *g->context, &g->context));
     PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->logits, &g->logits));
-    PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->order, &g->order));
+    PS_TRY(sampler_init(&g->sampler, g->V, a->temperature, a->top_k, a->seed));
     return cli_load_weights(g->engine, o, a->weights);
 }
 
@@ -155,7 +149,7 @@ static void close_generator(generator *g)
     ps_mem_free(g->context);
     ps_mem_free(g->text);
     ps_mem_free(g->logits);
-    ps_mem_free(g->order);
+    sampler_deinit(&g->sampler);
     ps_config_destroy(g->config);
 }
 
@@ -203,7 +197,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_generate(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"prompt", 'p', "TEXT", 0, "Text to continue", 0},
+        {"prompt", 'p', "TEXT", 0, "Text to continue; - reads it from standard input", 0},
         {"tokens", 'n', "N", 0, "Tokens to add (100)", 0},
         {"temperature", 't', "X", 0, "Higher is bolder; 0 always takes the likeliest token (0.8)", 0},
         {"top-k", 'k', "K", 0, "Choose among the K likeliest tokens; 0 is all (40)", 0},

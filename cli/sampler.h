@@ -1,0 +1,21 @@
+/* sampler.h - from logits to the next token. */
+#ifndef PSTAR_SAMPLER_H
+#define PSTAR_SAMPLER_H
+
+#include "base/status.h"
+
+typedef struct sampler {
+    double temperature; /* 0: the likeliest token, of equal ones the first */
+    int64_t top_k;      /* only the likeliest so many; 0: all */
+    uint64_t seed;
+    int64_t V;
+    int32_t *order; /* [V] scratch */
+} sampler;
+
+PS_NODISCARD ps_status sampler_init(sampler *s, int64_t V, double temperature, int64_t top_k, uint64_t seed);
+void sampler_deinit(sampler *s);
+
+/* One of the tokens, drawn from softmax(logits / temperature) by the random word number `index` of the seed. */
+int32_t sampler_choose(sampler *s, const float *logits, int64_t index);
+
+#endif

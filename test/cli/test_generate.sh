@@ -1,0 +1,32 @@
+#!/bin/sh
+# pstar generate: prompts and what is printed.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+
+expect 0 "$pstar" train "$work/tiny.json"
+
+# the prompt from standard input: as a word, without one newline at its end, and only one
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 20
+cp "$work/out" "$work/word"
+printf 'Call me' >"$work/prompt"
+expect 0 "$pstar" generate "$work/tiny.json" --prompt - --tokens 20 <"$work/prompt"
+cmp -s "$work/out" "$work/word" || fail "other text from standard input"
+printf 'Call me\n' >"$work/prompt"
+expect 0 "$pstar" generate "$work/tiny.json" --prompt=- --tokens 20 <"$work/prompt"
+cmp -s "$work/out" "$work/word" || fail "a newline at the end counts"
+printf 'Call me\n\n' >"$work/prompt"
+expect 0 "$pstar" generate "$work/tiny.json" --prompt - --tokens 20 <"$work/prompt"
+head -n 1 "$work/out" | grep -qx 'Call me' || fail "more than one newline was taken away"
+printf 'a\0b' >"$work/prompt"
+expect 0 "$pstar" generate "$work/tiny.json" --prompt - --tokens 1 <"$work/prompt"
+[ "$(head -c 3 "$work/out" | od -An -tx1 | tr -d ' ')" = 610062 ] || fail "a zero byte in the prompt"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt - </dev/null
+says err "--prompt is empty"
+printf '\n' >"$work/prompt"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt - <"$work/prompt"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt ""
+
+# any bytes are drawn at this temperature; what is printed is UTF-8
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "x" --tokens 300 --temperature 100 --top-k 0 model.n_positions=16
+iconv -f UTF-8 -t UTF-8 "$work/out" >/dev/null || fail "the text is no UTF-8"
