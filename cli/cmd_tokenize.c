@@ -81,6 +81,7 @@ static ps_status decode_file(ps_tokenizer *t, const char *path, FILE *out)
     ps_token_file *f = NULL;
     int32_t *ids = NULL;
     char *text = NULL;
+    ps_decoding decoding = {0};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_token_file_open(path, &f));
     PS_TRY_GOTO(ps_mem_alloc(AT_ONCE, sizeof *ids, &ids));
@@ -88,7 +89,7 @@ static ps_status decode_file(ps_tokenizer *t, const char *path, FILE *out)
         const int64_t n = ps_min_i64(AT_ONCE, all - done);
         int64_t n_bytes;
         PS_TRY_GOTO(ps_token_file_read(f, done, n, ps_tokenizer_vocab_size(t), ids));
-        PS_TRY_GOTO(ps_tokenizer_decode(t, ids, n, &text, &n_bytes));
+        PS_TRY_GOTO(ps_tokenizer_decode_next(t, &decoding, ids, n, &text, &n_bytes));
         if (fwrite(text, 1, (size_t)n_bytes, out) != (size_t)n_bytes) {
             st = PS_FAIL(PS_EIO, "cannot write the text");
             goto out;

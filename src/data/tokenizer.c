@@ -262,15 +262,15 @@ void ps_encoding_deinit(ps_encoding *e)
 
 /* ---- decode ---- */
 
-static ps_status tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, bool skip_special,
-                                  char **out_text, int64_t *out_n_bytes)
+ps_status ps_tokenizer_decode_next(const ps_tokenizer *t, ps_decoding *d, const int32_t *ids, int64_t n_ids,
+                                   char **out_text, int64_t *out_n_bytes)
 {
     PS_ASSERT(n_ids >= 0);
     *out_text = NULL;
     *out_n_bytes = 0;
     ps_status st = PS_OK;
     ps_text_buffer text = {0};
-    bool is_first = true;
+    ps_decoding next = *d;
     for (int64_t i = 0; i < n_ids; i++) {
         int64_t n;
         if (ids[i] < 0 || ids[i] >= t->vocab.n_ids) {
@@ -278,13 +278,15 @@ static ps_status tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int
             goto out;
         }
         const char *token = ps_tokenizer_token(t, ids[i], &n);
-        if (token == NULL || (skip_special && ps_tokenizer_is_special(t, ids[i]))) continue;
-        PS_TRY_GOTO(t->decoder == PS_DECODE_WORDPIECE
-                        ? ps_wordpiece_decode_token(token, n, is_first, t->decoder_prefix, t->decoder_cleanup, &text)
-                        : ps_text_append(&text, token, n));
-        is_first = false;
+        if (token == NULL || (d->plain && ps_tokenizer_is_special(t, ids[i]))) continue;
+        PS_TRY_GOTO(
+            t->decoder == PS_DECODE_WORDPIECE
+                ? ps_wordpiece_decode_token(token, n, !next.has_begun, t->decoder_prefix, t->decoder_cleanup, &text)
+                : ps_text_append(&text, token, n));
+        next.has_begun = true;
     }
     PS_TRY_GOTO(ps_text_append(&text, "", 1));
+    *d = next;
     *out_text = text.bytes;
     *out_n_bytes = text.n - 1;
     text.bytes = NULL;
@@ -296,13 +298,13 @@ out:
 ps_status ps_tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, char **out_text,
                               int64_t *out_n_bytes)
 {
-    return tokenizer_decode(t, ids, n_ids, false, out_text, out_n_bytes);
+    return ps_tokenizer_decode_next(t, &(ps_decoding){0}, ids, n_ids, out_text, out_n_bytes);
 }
 
 ps_status ps_tokenizer_decode_plain(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, char **out_text,
                                     int64_t *out_n_bytes)
 {
-    return tokenizer_decode(t, ids, n_ids, true, out_text, out_n_bytes);
+    return ps_tokenizer_decode_next(t, &(ps_decoding){.plain = true}, ids, n_ids, out_text, out_n_bytes);
 }
 
 const char *ps_tokenizer_token(const ps_tokenizer *t, int32_t id, int64_t *out_n_bytes)

@@ -89,6 +89,18 @@ PS_NODISCARD ps_status ps_tokenizer_decode(const ps_tokenizer *t, const int32_t 
 PS_NODISCARD ps_status ps_tokenizer_decode_plain(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids,
                                                  char **out_text, int64_t *out_n_bytes);
 
+/* Where a text is that is decoded part by part; begins zeroed. */
+typedef struct ps_decoding {
+    bool plain; /* the caller's choice: without the special tokens */
+    /* the tokenizer's own: */
+    bool has_begun; /* a token was there */
+} ps_decoding;
+
+/* The next ids of a text: the parts one after the other are what decoding all ids at once gives, wherever it is cut. On
+ * failure *d is as before. */
+PS_NODISCARD ps_status ps_tokenizer_decode_next(const ps_tokenizer *t, ps_decoding *d, const int32_t *ids,
+                                                int64_t n_ids, char **out_text, int64_t *out_n_bytes);
+
 /* The bytes of one token, as they lie in the vocabulary (of WordPiece with its "##"), or NULL and 0 for an id that has
  * none. They may be part of a character. Valid until the tokenizer is closed. */
 const char *ps_tokenizer_token(const ps_tokenizer *t, int32_t id, int64_t *out_n_bytes);

@@ -38,6 +38,13 @@ says out "c.bin: 4 tokens"
 expect 0 "$pstar" tokenize --vocab "$work/words/vocab.txt" --decode "$work/c.bin"
 says out "the whale!"
 
+# a long text is decoded in parts: 65536 tokens end before " wh", 131072 before "##ale"
+yes 'the whale' | head -n 50000 >"$work/long.txt"
+expect 0 "$pstar" tokenize --vocab "$work/words" --output "$work/c.bin" "$work/long.txt"
+says out "c.bin: 150000 tokens"
+expect 0 "$pstar" tokenize --vocab "$work/words" --decode "$work/c.bin"
+printf '%s' "$(tr '\n' ' ' <"$work/long.txt" | sed 's/ $//')" | cmp - "$work/out" || fail "a long text is decoded wrongly"
+
 # what reads like a special token is text, unless asked for
 printf '<|im_end|>' >"$work/d.txt"
 expect 0 "$pstar" tokenize --special --vocab "$root/test/golden/tokenizers/qwen_like.json" --output "$work/d.bin" "$work/d.txt"

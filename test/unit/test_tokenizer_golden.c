@@ -76,6 +76,25 @@ static int close_all(void **state)
     return ps_mem_live_bytes() != 0;
 }
 
+/* Parts of 0, 1, 2, ... tokens, one after the other, are the whole. */
+static void check_decoding_in_parts(const ps_tokenizer *t, const int32_t *ids, int64_t n)
+{
+    char *whole, *part;
+    int64_t n_whole, n_part, at = 0, i = 0;
+    ps_decoding d = {0};
+    assert_int_equal(ps_tokenizer_decode(t, ids, n, &whole, &n_whole), PS_OK);
+    for (int64_t size = 0; i < n; i += size, size = (size + 1) % 7) {
+        size = ps_min_i64(size, n - i);
+        assert_int_equal(ps_tokenizer_decode_next(t, &d, ids + i, size, &part, &n_part), PS_OK);
+        assert_true(at + n_part <= n_whole);
+        assert_memory_equal(part, whole + at, (size_t)n_part);
+        at += n_part;
+        ps_mem_free(part);
+    }
+    assert_int_equal(at, n_whole);
+    ps_mem_free(whole);
+}
+
 static void test_mixed_text(void **state)
 {
     (void)state;
@@ -95,6 +114,7 @@ static void test_mixed_text(void **state)
         assert_true(XXH3_64bits(ids, (size_t)n * 4) == golden_tokenizers[k].hash);
         assert_int_equal(ps_tokenizer_decode(tokenizers[k], ids, n, &back, &n_back), PS_OK);
         assert_true(XXH3_64bits(back, (size_t)n_back) == golden_tokenizers[k].decoded);
+        check_decoding_in_parts(tokenizers[k], ids, ps_min_i64(n, 5000));
         ps_mem_free(back);
         ps_mem_free(ids);
     }
