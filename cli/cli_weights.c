@@ -1,5 +1,7 @@
 #include "cli_weights.h"
 
+#include <stdio.h>
+
 #include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
@@ -22,13 +24,24 @@ static ps_status has_weights(const char *folder, bool *yes)
     return PS_OK;
 }
 
-ps_status cli_load_weights(ps_engine *engine, const ps_options *o, const char *path)
+ps_status cli_choose_weights(const ps_config *config, const char *given, const char **path)
 {
+    const ps_options *o = ps_config_options(config);
+    const char *run = o->train_output_dir, *base = o->model_from_pretrained;
     bool has_run = false;
-    if (path != NULL) return ps_engine_load_weights(engine, path);
-    PS_TRY(has_weights(o->train_output_dir, &has_run));
-    if (has_run || o->model_from_pretrained[0] == '\0') return ps_engine_load_weights(engine, o->train_output_dir);
-    return ps_engine_load_pretrained(engine, o->model_from_pretrained, false, NULL);
+    *path = given != NULL ? given : run;
+    if (given != NULL) return PS_OK;
+    PS_TRY(has_weights(run, &has_run));
+    if (has_run || base[0] == '\0') return PS_OK;
+    if (ps_config_is_given(config, PS_OPTION_train_output_dir) || o->model_new_head)
+        return PS_FAIL(
+            PS_EIO,
+            "%s (train.output_dir) has no weights: train first, or name others by --weights; for the model as it came "
+            "--weights %s",
+            run, base);
+    fprintf(stderr, "pstar: no run in %s (train.output_dir): the weights are those of %s\n", run, base);
+    *path = base;
+    return PS_OK;
 }
 
 /* Some models come without a tokenizer. One that cannot be read (tokenizer.model) counts: opening it says what to do. */

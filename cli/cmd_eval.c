@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
+#include "cli_labels.h"
 #include "cli_weights.h"
 #include "engine/engine.h"
 #include "ranks.h"
@@ -27,6 +28,7 @@ typedef struct evaluation {
     ps_config *config;
     ps_feed *feed;
     ps_engine *engine;
+    const char *weights;
     ps_feed_batch batch;
     cli_eval result;
 } evaluation;
@@ -35,6 +37,8 @@ static const char *const split_names[] = {"train", "validation"};
 
 static ps_status open_feed(evaluation *e, const eval_arguments *a)
 {
+    PS_TRY(cli_choose_weights(e->config, a->weights, &e->weights));
+    PS_TRY(cli_take_labels(e->config, e->weights));
     PS_TRY(cli_feed_open(ps_config_options(e->config), &e->feed));
     if (ps_feed_sample_count(e->feed, a->split) > 0) return PS_OK;
     return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
@@ -56,7 +60,7 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
     PS_TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
     PS_TRY(ranks_check_data(e->comm, 0, e->feed));
     PS_TRY(ps_comm_agree(e->comm, open_engine(e)));
-    return cli_load_weights(e->engine, ps_config_options(e->config), a->weights);
+    return ps_engine_load_weights(e->engine, e->weights);
 }
 
 static void close_evaluation(evaluation *e)

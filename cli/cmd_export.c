@@ -1,5 +1,4 @@
 /* cmd_export.c - pstar export: a checkpoint as a folder for Hugging Face's transformers. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +9,12 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/export.h"
 #include "checkpoint/weight_convert.h"
 #include "cli.h"
 #include "config/hf_config.h"
-
-#define STATE_BYTES_MAX (16 * PS_MIB)
+#include "data/tokenizer.h"
+#include "run_config.h"
 
 typedef struct export_arguments {
     const char *paths[2];
@@ -24,79 +22,6 @@ typedef struct export_arguments {
     const char *config, *dtype, *shard_size, *tokenizer;
     bool force;
 } export_arguments;
-
-/* ---- the configuration ---- */
-
-/* "config" of a state.json or summary.json. */
-static ps_status read_state_config(const char *path, const char *folder, ps_config **out)
-{
-    (void)folder;
-    char *text = NULL, *inner = NULL;
-    int64_t n;
-    json_error_t error;
-    ps_status st;
-    PS_TRY(ps_file_read_all(path, STATE_BYTES_MAX, &text, &n));
-    json_t *root = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) {
-        st = PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-        goto out;
-    }
-    inner = json_dumps(json_object_get(root, "config"), 0);
-    st = inner != NULL ? ps_config_parse(inner, path, out) : PS_FAIL(PS_EFORMAT, "%s: no \"config\" in it", path);
-out:
-    free(inner);
-    json_decref(root);
-    ps_mem_free(text);
-    return st;
-}
-
-/* Read `read(folder/name)` when there is such a file; *out stays NULL when there is none. */
-static ps_status read_if_there(const char *folder, const char *name,
-                               ps_status (*read)(const char *path, const char *folder, ps_config **out),
-                               ps_config **out)
-{
-    char *path = NULL;
-    ps_status st = PS_OK;
-    PS_TRY(ps_folder_join(folder, name, &path));
-    if (*out == NULL && ps_file_exists(path)) st = read(path, folder, out);
-    ps_mem_free(path);
-    return st;
-}
-
-/* A folder that is a Hugging Face model already. */
-static ps_status read_hf_config(const char *path, const char *folder, ps_config **out)
-{
-    (void)path;
-    ps_status st;
-    PS_TRY(ps_config_create(out));
-    PS_TRY_GOTO(ps_config_set(*out, "model.from_pretrained", folder));
-    PS_TRY_GOTO(ps_config_validate(*out));
-    return PS_OK;
-out:
-    ps_config_destroy(*out);
-    *out = NULL;
-    return st;
-}
-
-/* What a checkpoint, a run, or a Hugging Face model says of itself; of a run without an end, its newest checkpoint. */
-static ps_status find_config(const char *path, ps_config **out)
-{
-    char *latest = NULL;
-    *out = NULL;
-    PS_TRY(read_if_there(path, "state.json", read_state_config, out));
-    PS_TRY(read_if_there(path, "summary.json", read_state_config, out));
-    PS_TRY(read_if_there(path, "config.json", read_hf_config, out));
-    if (*out != NULL) return PS_OK;
-    PS_TRY(ps_checkpoint_folder_of_run(path, &latest));
-    const ps_status st = latest != NULL ? read_if_there(latest, "state.json", read_state_config, out) : PS_OK;
-    ps_mem_free(latest);
-    PS_TRY(st);
-    if (*out != NULL) return PS_OK;
-    return PS_FAIL(PS_EIO,
-                   "%s has no state.json, summary.json, config.json or checkpoints/latest; name the configuration by "
-                   "--config",
-                   path);
-}
 
 /* ---- export ---- */
 
@@ -135,6 +60,16 @@ static const char *tokenizer_of(const ps_options *o)
                                                                                              : NULL;
 }
 
+/* -1: none. A tokenizer that cannot be read is copied all the same. */
+static int32_t pad_token(const char *folder)
+{
+    ps_tokenizer *t = NULL;
+    if (folder == NULL || ps_tokenizer_open(folder, &t) != PS_OK) return -1;
+    const int32_t id = ps_tokenizer_role(t, PS_ROLE_PAD);
+    ps_tokenizer_close(t);
+    return id;
+}
+
 static ps_status run_export(const export_arguments *a)
 {
     const char *folder = a->paths[1];
@@ -146,10 +81,10 @@ static ps_status run_export(const export_arguments *a)
     char *json = NULL, bytes_text[PS_BYTES_TEXT_MAX];
     ps_status st;
     PS_TRY_GOTO(read_options(a, &o, &dtype));
-    PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : find_config(a->paths[0], &config));
+    PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : run_config_find(a->paths[0], &config));
     if (o.tokenizer_folder == NULL) o.tokenizer_folder = tokenizer_of(ps_config_options(config));
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
-    PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), &json));
+    PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), pad_token(o.tokenizer_folder), &json));
     o.config_json = json;
     PS_TRY_GOTO(ps_export(s, folder, &o, &info));
     for (int i = 0; i < ps_weight_source_n_files(s); i++) printf("from %s\n", ps_weight_source_path(s, i));

@@ -133,13 +133,15 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     const ps_options *o = ps_config_options(g->config);
     if (o->model_head != PS_CONFIG_HEAD_CAUSAL_LM)
         return PS_FAIL(PS_EINVAL, "model.head = %s does not continue texts", ps_config_head_names[o->model_head]);
+    const char *weights;
+    PS_TRY(cli_choose_weights(g->config, a->weights, &weights));
     PS_TRY(open_prompt(g, a, cli_tokenizer_path(o)));
     PS_TRY(ps_initialize_inference_engine(ps_model_from_config, g->config, 0, g->config, &g->engine));
     ps_engine_get_shape(g->engine, NULL, &g->T, NULL, &g->V);
     PS_TRY(ps_mem_alloc((size_t)g->T, sizeof *g->context, &g->context));
     PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->logits, &g->logits));
     PS_TRY(sampler_init(&g->sampler, g->V, a->temperature, a->top_k, a->seed));
-    return cli_load_weights(g->engine, o, a->weights);
+    return ps_engine_load_weights(g->engine, weights);
 }
 
 static void close_generator(generator *g)

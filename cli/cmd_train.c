@@ -14,6 +14,7 @@
 #include "cli.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
+#include "cli_labels.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "kernel/kernel.h"
@@ -79,6 +80,7 @@ static void close_run(run *r)
 static ps_status open_feed(run *r)
 {
     PS_TRY(cli_feed_open(r->o, &r->feed));
+    PS_TRY(cli_keep_labels(r->config, r->feed));
     if (r->o->train_eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return PS_FAIL(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
                        (long long)r->o->train_eval_interval);

@@ -42,6 +42,7 @@ ps_status ps_config_create(ps_config **out)
 void ps_config_destroy(ps_config *config)
 {
     if (config == NULL) return;
+    ps_config_forget_adopted(config);
     for (int i = 0; i < PS_OPTION_COUNT; i++) ps_mem_free(config->text[i]);
     ps_mem_free(config->name);
     ps_mem_free(config);

@@ -2,6 +2,8 @@
  * the rules between them. */
 #include "config/config_state.h"
 
+#include <string.h>
+
 #define BIT(type) (1u << PS_CONFIG_MODEL_##type)
 #define LLAMA_FAMILY (BIT(LLAMA) | BIT(MISTRAL) | BIT(QWEN2) | BIT(QWEN3))
 
@@ -66,6 +68,16 @@ static void put_adopted(ps_config *config, ps_option_id id)
     if (config->adopted[id].is_set) put_default(config, id, config->adopted[id].value);
 }
 
+/* The names of a folder's classes are the names in the data. Those that it lacks say nothing about a head that is new. */
+static void put_labels(ps_config *config)
+{
+    const ps_options *o = &config->options;
+    const ps_config_classes *c = &config->classes;
+    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION || c->text == NULL) return;
+    if (c->list.n == o->model_num_labels && (c->are_named || !o->model_new_head))
+        put_default(config, PS_OPTION_data_labels, (ps_option_value){.s = c->text});
+}
+
 void ps_config_settle_model(ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -78,6 +90,7 @@ void ps_config_settle_model(ps_config *config)
             put_default(config, type_defaults[i].id, type_defaults[i].value);
     if (has_preset) put_preset(config, p);
     for (int i = 0; i < PS_OPTION_COUNT; i++) put_adopted(config, (ps_option_id)i);
+    put_labels(config);
 }
 
 int64_t ps_config_sequence_length(const ps_options *o)
@@ -174,6 +187,48 @@ static ps_status check_head(const ps_config *config)
     return PS_OK;
 }
 
+/* The weights of a head that is not new belong to the classes as its folder numbers them. */
+static ps_status check_labels(const ps_config *config)
+{
+    const ps_options *o = &config->options;
+    const ps_config_classes *c = &config->classes;
+    ps_label_list given;
+    ps_status st = PS_OK;
+    if (o->model_new_head || c->list.n != o->model_num_labels || !config->origin[PS_OPTION_data_labels].given)
+        return PS_OK;
+    PS_TRY(ps_label_list_parse(o->data_labels, &given));
+    for (int32_t i = 0; i < given.n && st == PS_OK; i++) {
+        const int32_t folders = ps_label_list_find(&c->list, given.names[i], (int64_t)strlen(given.names[i]));
+        char known[300];
+        if (folders >= 0 && folders != i)
+            st = ps_config_fail_for(config, PS_OPTION_data_labels,
+                                    "data.labels has '%.80s' as class %d, but it is class %d of the model in "
+                                    "model.from_pretrained: %s; leave data.labels out, or set model.new_head",
+                                    given.names[i], i, folders, ps_label_list_describe(&c->list, known, sizeof known));
+    }
+    ps_label_list_deinit(&given);
+    return st;
+}
+
+static ps_status check_classes(const ps_config *config)
+{
+    const ps_options *o = &config->options;
+    const char *problem = config->classes.problem;
+    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION) return PS_OK;
+    if (!o->model_new_head && problem[0] != '\0' && strcmp(problem, "single_label_classification") != 0)
+        return ps_config_fail_for(
+            config, PS_OPTION_model_from_pretrained,
+            "%s/config.json: \"problem_type\" \"%s\" is not supported: the loss of a classifier is that "
+            "of single_label_classification, one label for each text",
+            o->model_from_pretrained, problem);
+    if (o->model_num_labels == 1)
+        return ps_config_fail_for(
+            config, PS_OPTION_model_num_labels,
+            "model.num_labels = 1 is not supported: one label is for regression in transformers, which "
+            "has no loss here, and a choice among one class learns nothing; give at least 2");
+    return check_labels(config);
+}
+
 ps_status ps_config_check_model(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -181,6 +236,7 @@ ps_status ps_config_check_model(const ps_config *config)
     PS_TRY(check_heads(config));
     PS_TRY(check_rope(config));
     PS_TRY(check_head(config));
+    PS_TRY(check_classes(config));
     if (o->data_sequence_length > o->model_max_position_embeddings)
         return ps_config_fail_for(config, PS_OPTION_data_sequence_length,
                                   "data.sequence_length %lld exceeds model.max_position_embeddings %lld",

@@ -2,6 +2,7 @@
 #ifndef PS_CONFIG_CONFIG_STATE_H
 #define PS_CONFIG_CONFIG_STATE_H
 
+#include "config/label_list.h"
 #include "config/option.h"
 
 /* Where the user gave an option. */
@@ -17,10 +18,19 @@ typedef struct ps_config_adopted {
     ps_option_value value; /* never of a STRING option */
 } ps_config_adopted;
 
+/* What that file says of a classifier beside options. Zero: nothing. */
+typedef struct ps_config_classes {
+    ps_label_list list; /* id2label, else label2id, else LABEL_0, LABEL_1, ... */
+    char *text;         /* the list as in data.labels, owned; NULL: no file was read */
+    bool are_named;     /* some name is another than LABEL_i */
+    char problem[48];   /* problem_type, "": none given */
+} ps_config_classes;
+
 struct ps_config {
     ps_options options;
     ps_config_origin origin[PS_OPTION_COUNT];
     ps_config_adopted adopted[PS_OPTION_COUNT];
+    ps_config_classes classes;
     char *text[PS_OPTION_COUNT]; /* owned copies of STRING values that were given, else NULL */
     char *name;                  /* of the file, for messages */
 };
@@ -32,6 +42,12 @@ PS_NODISCARD ps_status ps_config_put(ps_config *config, ps_option_id id, ps_opti
 
 /* Give the options of the model that were not given what preset, type and config.json say. */
 void ps_config_settle_model(ps_config *config);
+
+/* Forget what a config.json said. */
+void ps_config_forget_adopted(ps_config *config);
+
+/* The i-th class as transformers calls one without a name: "LABEL_0". Returns out. */
+const char *ps_config_default_label(int64_t i, char out[32]);
 
 /* Read the config.json of model.from_pretrained, or forget it when there is none or nothing is left open; hf_config.c. */
 PS_NODISCARD ps_status ps_config_adopt(ps_config *config);

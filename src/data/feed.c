@@ -218,7 +218,7 @@ int64_t ps_feed_sample_count(const ps_feed *f, ps_split split)
 
 const char *ps_feed_label_name(const ps_feed *f, int32_t label)
 {
-    return label >= 0 && label < f->labels.n_names ? f->labels.names[label] : NULL;
+    return label >= 0 && label < f->labels.list.n ? f->labels.list.names[label] : NULL;
 }
 
 int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample)

@@ -1,33 +1,32 @@
 /* labels.h - the classes of a classifier: ids 0 .. n - 1, and their names where the data name them.
  *
- * Three ways to get there: a list given by the user ("negative,positive" are 0 and 1); names collected from the data, whose ids
+ * Three ways to get there: a list, of the user or of the model that the folder has ("negative,positive" are 0 and 1); names collected from the data, whose ids
  * are their places in byte order, so that the order of the lines does not matter; or data with integer labels and no names. */
 #ifndef PS_DATA_LABELS_H
 #define PS_DATA_LABELS_H
 
 #include <stdbool.h>
 
-#include "base/status.h"
+#include "config/label_list.h"
 
 typedef struct ps_labels {
-    int32_t n_max;   /* classes that the model has */
-    int32_t n_names; /* 0: none */
-    bool is_fixed;   /* no further names: ids are final */
-    char **names;    /* [n_names]: name of class i; before is_fixed, of the i-th that was found */
+    int32_t n_max;      /* classes that the model has */
+    bool is_fixed;      /* no further names: ids are final */
+    ps_label_list list; /* name of class i; before is_fixed, of the i-th that was found */
 } ps_labels;
 
-/* list: names with commas between them, "" or NULL: none yet. PS_EINVAL for more than n_max names, an empty one, or one
- * twice. On failure *l is empty. */
+/* list: data.labels (label_list.h), "" or NULL: no names yet. PS_EINVAL as ps_label_list_parse, and for more than n_max names. On
+ * failure *l is empty. */
 PS_NODISCARD ps_status ps_labels_init(ps_labels *l, const char *list, int32_t n_max);
 void ps_labels_deinit(ps_labels *l); /* an empty one is accepted */
 
 /* The id of a name, or -1. */
 int32_t ps_labels_find(const ps_labels *l, const char *name, int64_t n_bytes);
 
-/* A name that is not there yet, while ids are not fixed and n_names < n_max. */
+/* A name that is not there yet, while ids are not fixed and there are fewer than n_max. */
 PS_NODISCARD ps_status ps_labels_add(ps_labels *l, const char *name, int64_t n_bytes);
 
-/* Sort the names and fix the ids: new_id[old] for each of n_names. */
+/* Sort the names and fix the ids: new_id[old] for each. */
 void ps_labels_fix(ps_labels *l, int32_t *new_id);
 
 #endif

@@ -51,13 +51,18 @@ static ps_status sample_read_name(sample_reader *r, const ps_jsonl_record *recor
         return FAIL_AT(r, record, "the label '%.*s' has a zero byte", width, record->label_name);
     *label = ps_labels_find(l, record->label_name, record->label_name_bytes);
     if (*label >= 0) return PS_OK;
-    if (!r->is_collecting)
-        return FAIL_AT(r, record, "the label '%.*s' is none of the %d known ones; add it to data.labels", width,
-                       record->label_name, l->n_names);
-    if (l->n_names == l->n_max)
+    if (!r->is_collecting) {
+        char known[400];
+        return FAIL_AT(
+            r, record,
+            "the label '%.*s' is none of the classes %s; correct it, or name the classes, in their order, by "
+            "data.labels",
+            width, record->label_name, ps_label_list_describe(&l->list, known, sizeof known));
+    }
+    if (l->list.n == l->n_max)
         return FAIL_AT(r, record, "the label '%.*s' is one more than the model's %d classes", width, record->label_name,
                        l->n_max);
-    *label = l->n_names;
+    *label = l->list.n;
     return ps_labels_add(l, record->label_name, record->label_name_bytes);
 }
 
@@ -81,7 +86,7 @@ static ps_status sample_fix_labels(sample_reader *r)
 {
     if (!r->is_collecting) return PS_OK;
     int32_t *new_id = NULL;
-    PS_TRY(ps_mem_alloc((size_t)r->labels->n_names, sizeof *new_id, &new_id));
+    PS_TRY(ps_mem_alloc((size_t)r->labels->list.n, sizeof *new_id, &new_id));
     ps_labels_fix(r->labels, new_id);
     if (r->has_names)
         for (int64_t i = 0; i < r->set->n; i++) r->set->entries[i].label = new_id[r->set->entries[i].label];

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (ps_hf_config_read(c, (const char *)data, (int64_t)n, "config.json") == PS_OK) {
         if (ps_config_set(c, "train.seed", "1") != PS_OK) abort(); /* settles what was read */
         if (ps_config_validate(c) == PS_OK) {
-            if (ps_hf_config_write(c, "float32", &json) != PS_OK) abort();
+            if (ps_hf_config_write(c, "float32", -1, &json) != PS_OK) abort();
             if (ps_hf_config_read(again, json, (int64_t)strlen(json), "again") != PS_OK) abort();
             ps_free(json);
         }

@@ -16,7 +16,7 @@ static void test_list(void **state)
     ps_labels l;
     assert_int_equal(ps_labels_init(&l, "no,yes,not sure", 3), PS_OK);
     assert_true(l.is_fixed);
-    assert_int_equal(l.n_names, 3);
+    assert_int_equal(l.list.n, 3);
     assert_int_equal(ps_labels_find(&l, "not sure", 8), 2);
     assert_int_equal(ps_labels_find(&l, "no", 2), 0);
     assert_int_equal(ps_labels_find(&l, "n", 1), -1);
@@ -30,7 +30,7 @@ static void test_list(void **state)
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(ps_labels_init(&l, bad[i].list, 3), PS_EINVAL);
         assert_non_null(strstr(ps_last_error(), bad[i].message));
-        assert_int_equal(l.n_names, 0);
+        assert_int_equal(l.list.n, 0);
     }
     assert_int_equal(ps_labels_init(&l, "", 3), PS_OK);
     assert_false(l.is_fixed);
@@ -49,9 +49,9 @@ static void test_found_names_are_sorted(void **state)
     assert_int_equal(ps_labels_add(&l, "Z", 1), PS_OK);
     ps_labels_fix(&l, new_id);
     assert_true(l.is_fixed);
-    assert_string_equal(l.names[0], "Z");
-    assert_string_equal(l.names[1], "b");
-    assert_string_equal(l.names[2], "ca");
+    assert_string_equal(l.list.names[0], "Z");
+    assert_string_equal(l.list.names[1], "b");
+    assert_string_equal(l.list.names[2], "ca");
     assert_memory_equal(new_id, ((int32_t[]){1, 2, 0}), sizeof new_id);
     ps_labels_deinit(&l);
 }

@@ -70,7 +70,7 @@ static void test_lines_become_samples(void **state)
         assert_int_equal(a.label, expected[i].label);
         assert_memory_equal(a.ids, expected[i].ids, (size_t)a.n_ids * 4);
     }
-    assert_int_equal(labels.n_names, 0);
+    assert_int_equal(labels.list.n, 0);
     ps_sample_set_close(s);
     ps_labels_deinit(&labels);
 }
@@ -94,7 +94,9 @@ static void test_label_names(void **state)
     ps_sample_set_close(s);
     assert_int_equal(open_text("{\"text\": \"x\", \"label\": \"never\"}", bert, &labels, &s), PS_EFORMAT);
     assert_null(s);
-    assert_non_null(strstr(ps_last_error(), "line 1, offset 0: the label 'never' is none of the 3 known ones"));
+    assert_non_null(
+        strstr(ps_last_error(),
+               "line 1, offset 0: the label 'never' is none of the classes 0 'maybe', 1 'no', 2 'yes'; correct"));
     ps_labels_deinit(&labels);
     /* with a list names and numbers go together */
     labels = make_labels("yes,no", 2);

@@ -1,0 +1,160 @@
+/* hf_classes.c - the classes of a classifier in a config.json: id2label, label2id, num_labels, problem_type.
+ *
+ * transformers gives class i the name id2label[i]; without id2label there are two, LABEL_0 and LABEL_1. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "config/hf_config_impl.h"
+
+enum { DEFAULT_CLASSES = 2, DEFAULT_CLASSES_MAX = 1 << 16 };
+
+const char *ps_config_default_label(int64_t i, char out[32])
+{
+    snprintf(out, 32, "LABEL_%lld", (long long)i);
+    return out;
+}
+
+/* ---- reading ---- */
+
+/* Names tell classes apart. */
+static ps_status add_name(ps_label_list *l, const char *name, const char *path)
+{
+    const int64_t n_bytes = (int64_t)strlen(name);
+    if (n_bytes == 0) return PS_FAIL(PS_EFORMAT, "%s: the name of class %d is empty", path, l->n);
+    if (ps_label_list_find(l, name, n_bytes) >= 0)
+        return PS_FAIL(PS_EFORMAT, "%s: classes %d and %d have the same name, '%.80s'", path,
+                       ps_label_list_find(l, name, n_bytes), l->n, name);
+    return ps_label_list_add(l, name, n_bytes);
+}
+
+/* Some folders have numbers for names. */
+static ps_status add_json_name(ps_label_list *l, const json_t *name, const char *path)
+{
+    char number[32];
+    if (json_is_string(name)) return add_name(l, json_string_value(name), path);
+    if (!json_is_integer(name))
+        return PS_FAIL(PS_EFORMAT, "%s: \"id2label\" has no name for class %d; its keys are \"0\", \"1\", ...", path,
+                       l->n);
+    snprintf(number, sizeof number, "%lld", (long long)json_integer_value(name));
+    return add_name(l, number, path);
+}
+
+static ps_status read_id2label(const json_t *names, const char *path, ps_label_list *l)
+{
+    for (size_t i = 0; i < json_object_size(names); i++) {
+        char id[24];
+        snprintf(id, sizeof id, "%zu", i);
+        PS_TRY(add_json_name(l, json_object_get(names, id), path));
+    }
+    return PS_OK;
+}
+
+/* The classes must be 0 .. n - 1. */
+static ps_status read_label2id(json_t *ids, const char *path, ps_label_list *l)
+{
+    const size_t n = json_object_size(ids);
+    const char *name, **names = NULL;
+    json_t *id;
+    ps_status st = PS_OK;
+    PS_TRY(ps_mem_alloc(n, sizeof *names, (void *)&names));
+    json_object_foreach(ids, name, id)
+    {
+        const json_int_t i = json_is_integer(id) ? json_integer_value(id) : -1;
+        if (i >= 0 && i < (json_int_t)n) names[i] = name;
+    }
+    for (size_t i = 0; i < n && st == PS_OK; i++)
+        st = names[i] != NULL ? add_name(l, names[i], path)
+                              : PS_FAIL(PS_EFORMAT, "%s: \"label2id\" has no name for class %zu", path, i);
+    ps_mem_free(names);
+    return st;
+}
+
+/* A name that both have must be the same class; label2id alone may be left at its default. */
+static ps_status check_label2id(json_t *ids, const char *path, const ps_label_list *l)
+{
+    const char *key;
+    json_t *id;
+    json_object_foreach(ids, key, id)
+    {
+        const int32_t i = ps_label_list_find(l, key, (int64_t)strlen(key));
+        if (i >= 0 && json_is_integer(id) && json_integer_value(id) != i)
+            return PS_FAIL(PS_EFORMAT,
+                           "%s: \"%.80s\" is class %d in \"id2label\", but %lld in \"label2id\"; correct one of them",
+                           path, key, i, (long long)json_integer_value(id));
+    }
+    return PS_OK;
+}
+
+static ps_status add_defaults(const json_t *root, ps_label_list *l)
+{
+    const json_t *given = json_object_get(root, "num_labels");
+    const int64_t n = json_is_integer(given) ? json_integer_value(given) : DEFAULT_CLASSES;
+    for (int64_t i = 0; i < n && n <= DEFAULT_CLASSES_MAX; i++) {
+        char name[32];
+        ps_config_default_label(i, name);
+        PS_TRY(ps_label_list_add(l, name, (int64_t)strlen(name)));
+    }
+    return PS_OK;
+}
+
+static bool is_named(const ps_label_list *l)
+{
+    char name[32];
+    for (int32_t i = 0; i < l->n; i++)
+        if (strcmp(l->names[i], ps_config_default_label(i, name)) != 0) return true;
+    return false;
+}
+
+ps_status ps_hf_classes_read(json_t *root, const char *path, ps_config_classes *out)
+{
+    const json_t *names = json_object_get(root, "id2label");
+    json_t *ids = json_object_get(root, "label2id");
+    const char *problem = json_string_value(json_object_get(root, "problem_type"));
+    if (json_object_size(names) > 0) {
+        PS_TRY(read_id2label(names, path, &out->list));
+        PS_TRY(check_label2id(ids, path, &out->list));
+    } else if (json_object_size(ids) > 0) {
+        PS_TRY(read_label2id(ids, path, &out->list));
+    } else {
+        PS_TRY(add_defaults(root, &out->list));
+    }
+    out->are_named = is_named(&out->list);
+    snprintf(out->problem, sizeof out->problem, "%s", problem != NULL ? problem : "");
+    return ps_label_list_format(&out->list, &out->text);
+}
+
+void ps_config_forget_adopted(ps_config *config)
+{
+    memset(config->adopted, 0, sizeof config->adopted);
+    ps_label_list_deinit(&config->classes.list);
+    ps_mem_free(config->classes.text);
+    config->classes = (ps_config_classes){0};
+}
+
+/* ---- writing ---- */
+
+/* Names that the model came with are kept when there are as many as classes and the data have none. */
+ps_status ps_hf_classes_write(const ps_options *o, json_t *root)
+{
+    const bool has_names = (int64_t)json_object_size(json_object_get(root, "id2label")) == o->model_num_labels;
+    ps_label_list given;
+    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION) return PS_OK;
+    const char *problem = json_string_value(json_object_get(root, "problem_type"));
+    if (problem != NULL && strcmp(problem, "single_label_classification") != 0) json_object_del(root, "problem_type");
+    if (has_names && o->data_labels[0] == '\0') return PS_OK;
+    PS_TRY(ps_label_list_parse(o->data_labels, &given));
+    json_t *names = json_object(), *ids = json_object();
+    for (int64_t i = 0; i < o->model_num_labels; i++) {
+        char id[24], text[32];
+        const char *name = i < given.n ? given.names[i] : ps_config_default_label(i, text);
+        snprintf(id, sizeof id, "%lld", (long long)i);
+        json_object_set_new(names, id, json_string(name));
+        json_object_set_new(ids, name, json_integer(i));
+    }
+    json_object_set_new(root, "id2label", names);
+    json_object_set_new(root, "label2id", ids);
+    json_object_set_new(root, "num_labels", json_integer(o->model_num_labels));
+    ps_label_list_deinit(&given);
+    return PS_OK;
+}

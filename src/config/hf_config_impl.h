@@ -1,0 +1,48 @@
+/* hf_config_impl.h - what reading and writing of a config.json have in common; used by the hf_ files only. */
+#ifndef PS_CONFIG_HF_CONFIG_IMPL_H
+#define PS_CONFIG_HF_CONFIG_IMPL_H
+
+#include "config/config_state.h"
+
+#define BIT(type) (1u << PS_CONFIG_MODEL_##type)
+#define LLAMA_FAMILY (BIT(LLAMA) | BIT(MISTRAL) | BIT(QWEN2) | BIT(QWEN3))
+#define MODERN (LLAMA_FAMILY | BIT(BERT))
+
+/* A key that is an option, for the types of the mask. */
+typedef struct ps_hf_key {
+    const char *key;
+    unsigned types;
+    ps_option_id id;
+} ps_hf_key;
+
+extern const ps_hf_key ps_hf_keys[];
+extern const size_t ps_hf_n_keys;
+
+/* Under "rope_parameters" (version 5), or "rope_scaling". */
+typedef struct ps_hf_rope_key {
+    const char *key;
+    ps_option_id id;
+} ps_hf_rope_key;
+
+extern const ps_hf_rope_key ps_hf_rope_keys[];
+extern const size_t ps_hf_n_rope_keys;
+
+/* "GPT2", "Llama", ...: how the names of a type's classes begin. */
+extern const char *const ps_hf_class_names[];
+extern const size_t ps_hf_n_class_names;
+
+/* "folder/config.json", to be freed. */
+PS_NODISCARD ps_status ps_hf_config_path(const char *folder, char **out);
+
+/* The JSON of a file's text; PS_EFORMAT with file, line and column. */
+PS_NODISCARD ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path, json_t **root);
+
+/* The classes that the file of a classifier names. PS_EFORMAT. */
+PS_NODISCARD ps_status ps_hf_classes_read(json_t *root, const char *path, ps_config_classes *out);
+
+/* id2label, label2id and num_labels of a classifier; of another model nothing. */
+PS_NODISCARD ps_status ps_hf_classes_write(const ps_options *o, json_t *root);
+
+#define PS_HF_CONFIG_BYTES_MAX (16 * PS_MIB)
+
+#endif

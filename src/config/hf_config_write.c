@@ -1,0 +1,150 @@
+/* hf_config_write.c - the options of a model -> config.json of Hugging Face's transformers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "config/hf_config.h"
+#include "config/hf_config_impl.h"
+
+static json_t *option_json(const ps_options *o, ps_option_id id)
+{
+    const ps_option *option = &ps_option_table[id];
+    const ps_option_value value = ps_option_load(option, o);
+    switch (option->type) {
+    case PS_OPTION_BOOL: return json_boolean(value.b);
+    case PS_OPTION_INT:
+    case PS_OPTION_BYTES: return json_integer(value.i);
+    case PS_OPTION_DOUBLE: return json_real(value.d[0]);
+    case PS_OPTION_ENUM: return json_string(option->names[value.i]);
+    case PS_OPTION_PAIR:
+    case PS_OPTION_RANGE:
+    case PS_OPTION_STRING: break;
+    }
+    return NULL;
+}
+
+/* Options whose zero stands for something. */
+static int64_t or_else(int64_t value, int64_t otherwise)
+{
+    return value > 0 ? value : otherwise;
+}
+
+static void write_sizes(const ps_options *o, json_t *root)
+{
+    const int64_t heads_all = o->model_num_attention_heads;
+    if (o->model_type == PS_CONFIG_MODEL_GPT2) {
+        if (o->model_intermediate_size == 0) json_object_set_new(root, "n_inner", json_null());
+        return;
+    }
+    json_object_set_new(root, "intermediate_size",
+                        json_integer(or_else(o->model_intermediate_size, 4 * o->model_hidden_size)));
+    if (o->model_type == PS_CONFIG_MODEL_BERT) {
+        if (o->model_classifier_dropout < 0) json_object_set_new(root, "classifier_dropout", json_null());
+        return;
+    }
+    json_object_set_new(root, "num_key_value_heads", json_integer(or_else(o->model_num_key_value_heads, heads_all)));
+    json_object_set_new(root, "head_dim", json_integer(or_else(o->model_head_dim, o->model_hidden_size / heads_all)));
+}
+
+/* Both spellings: that of version 5, and that of those before. */
+static void write_rope(const ps_options *o, json_t *root)
+{
+    json_t *rope = json_object();
+    json_object_set_new(rope, "rope_type", option_json(o, PS_OPTION_model_rope_scaling_rope_type));
+    if (o->model_rope_scaling_rope_type != PS_CONFIG_ROPE_DEFAULT)
+        json_object_set_new(rope, "factor", option_json(o, PS_OPTION_model_rope_scaling_factor));
+    if (o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_LLAMA3)
+        for (size_t i = 2; i < ps_hf_n_rope_keys; i++)
+            json_object_set_new(rope, ps_hf_rope_keys[i].key, option_json(o, ps_hf_rope_keys[i].id));
+    json_object_set_new(root, "rope_theta", json_real(o->model_rope_theta));
+    json_object_set_new(root, "rope_scaling",
+                        o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_DEFAULT ? json_null() : json_deep_copy(rope));
+    json_object_set_new(rope, "rope_theta", json_real(o->model_rope_theta));
+    json_object_set_new(root, "rope_parameters", rope);
+}
+
+static void write_window(const ps_options *o, json_t *root)
+{
+    const bool slides = o->model_sliding_window > 0;
+    if (o->model_type == PS_CONFIG_MODEL_LLAMA) return;
+    json_object_set_new(root, "sliding_window", slides ? json_integer(o->model_sliding_window) : json_null());
+    json_object_del(root, "layer_types");
+    if (o->model_type == PS_CONFIG_MODEL_MISTRAL) return;
+    json_object_set_new(root, "use_sliding_window", json_boolean(slides));
+    json_object_set_new(root, "max_window_layers",
+                        json_integer(slides ? o->model_max_window_layers : o->model_num_hidden_layers));
+    json_t *types = json_array();
+    for (int64_t i = 0; i < o->model_num_hidden_layers; i++)
+        json_array_append_new(
+            types, json_string(slides && i >= o->model_max_window_layers ? "sliding_attention" : "full_attention"));
+    json_object_set_new(root, "layer_types", types);
+}
+
+static void write_architecture(const ps_options *o, json_t *root)
+{
+    static const char *const ends[] = {[PS_CONFIG_HEAD_CAUSAL_LM] = "ForCausalLM",
+                                       [PS_CONFIG_HEAD_MASKED_LM] = "ForMaskedLM",
+                                       [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",
+                                       [PS_CONFIG_HEAD_NONE] = "Model"};
+    const bool is_gpt2_lm = o->model_type == PS_CONFIG_MODEL_GPT2 && o->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
+    json_object_set_new(
+        root, "architectures",
+        json_pack("[s+]", ps_hf_class_names[o->model_type], is_gpt2_lm ? "LMHeadModel" : ends[o->model_head]));
+    json_object_set_new(root, "model_type", json_string(ps_config_model_names[o->model_type]));
+}
+
+/* What the folder that the model came from says, or an empty object: it may be gone, or be another one by now. */
+static ps_status read_origin(const ps_config *config, json_t **root)
+{
+    char *path = NULL, *text = NULL;
+    int64_t n_bytes = 0;
+    *root = NULL;
+    if (config->options.model_from_pretrained[0] != '\0') {
+        PS_TRY(ps_hf_config_path(config->options.model_from_pretrained, &path));
+        if (ps_file_exists(path) && ps_file_read_all(path, PS_HF_CONFIG_BYTES_MAX, &text, &n_bytes) == PS_OK)
+            (void)!ps_hf_config_parse(text, n_bytes, path, root);
+        ps_mem_free(text);
+        ps_mem_free(path);
+    }
+    if (!json_is_object(*root)) {
+        json_decref(*root);
+        *root = json_object();
+    }
+    return *root != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for a config.json");
+}
+
+ps_status ps_hf_config_write(const ps_config *config, const char *dtype, int32_t pad_token, char **json)
+{
+    const ps_options *o = &config->options;
+    json_t *root = NULL;
+    *json = NULL;
+    PS_TRY(read_origin(config, &root));
+    write_architecture(o, root);
+    for (size_t i = 0; i < ps_hf_n_keys; i++)
+        if (ps_hf_keys[i].types >> o->model_type & 1)
+            json_object_set_new(root, ps_hf_keys[i].key, option_json(o, ps_hf_keys[i].id));
+    write_sizes(o, root);
+    if (LLAMA_FAMILY >> o->model_type & 1) {
+        write_rope(o, root);
+        write_window(o, root);
+    }
+    ps_status st = ps_hf_classes_write(o, root);
+    if (st != PS_OK) {
+        json_decref(root);
+        return st;
+    }
+    if (o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION && pad_token >= 0 &&
+        !json_is_integer(json_object_get(root, "pad_token_id")))
+        json_object_set_new(root, "pad_token_id", json_integer(pad_token));
+    json_object_set_new(root, "torch_dtype", json_string(dtype));
+    json_object_set_new(root, "dtype", json_string(dtype));
+    json_object_del(root, "transformers_version");
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a config.json");
+    st = ps_mem_strdup(text, json);
+    free(text);
+    return st;
+}

@@ -1,0 +1,70 @@
+#!/bin/sh
+# What pstar makes of a folder that transformers saved, and what transformers makes of the folder that pstar exports: labels,
+# data, tokenizers. A case is a function below; each begins at the folders that test/golden/make_text_folders.py writes into
+# $models. Needs an interpreter with transformers: $PS_TRANSFORMERS_PYTHON, or build/transformers (make test-data); skipped without.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+
+python=${PS_TRANSFORMERS_PYTHON:-$root/build/transformers/bin/python}
+[ -x "$python" ] || { echo "no $python: make test-data makes it"; exit 77; }
+
+export TRANSFORMERS_VERBOSITY=error TRANSFORMERS_OFFLINE=1 HF_HUB_OFFLINE=1
+golden=$root/test/golden
+models=$work/models
+expect 0 "$python" -W ignore "$golden/make_text_folders.py" "$models"
+
+reviews="\"train\": \"$models/reviews.jsonl\", \"validation\": \"$models/unseen.jsonl\""
+
+# config NAME MODEL_MEMBERS DATA_MEMBERS TRAIN_MEMBERS: $work/NAME.json, whose run is $work/run-NAME
+config() {
+    cat >"$work/$1.json" <<END
+{
+  "train_micro_batch_size_per_gpu": 8,
+  "optimizer": {"type": "AdamW", "params": {"lr": 0.003}},
+  "model": {$2},
+  "data": {$3},
+  "memory": {"device": "20MB", "host": 0, "disk": 0},
+  "train": {"output_dir": "$work/run-$1", $4}
+}
+END
+}
+
+# eval_says TEXT ARGUMENT...: pstar eval prints it
+eval_says() {
+    text=$1
+    shift
+    expect 0 "$pstar" eval "$@"
+    says out "$text"
+}
+
+# A classifier with an id2label that is not in byte order: data, pstar eval and pipeline mean the same by a name, before and after.
+case_labels_of_the_folder() {
+    config labels "\"from_pretrained\": \"$models/bert_labels\"" "$reviews, \"sequence_length\": 32" '"steps": 60'
+    expect 0 "$pstar" train "$work/labels.json"
+    eval_says "accuracy    100.00 %" "$work/labels.json"
+    expect 0 "$pstar" export "$work/run-labels" "$work/hf-labels"
+    expect 0 "$python" -W ignore "$golden/check_pipeline.py" "$work/hf-labels" "$models/unseen.jsonl"
+    cat "$work/out"
+    says out "{0: 'positive', 1: 'negative'}"
+    config labels_again "\"from_pretrained\": \"$work/hf-labels\"" "$reviews, \"sequence_length\": 32" '"steps": 1'
+    expect 3 "$pstar" eval "$work/labels_again.json" # nothing was trained there
+    says err "--weights $work/hf-labels"
+    eval_says "accuracy    100.00 %" "$work/labels_again.json" --weights "$work/hf-labels"
+}
+
+# A new head names its classes as the data do, and knows which token is padding: transformers pads a batch with it.
+case_labels_of_a_new_head() {
+    config new_head "\"from_pretrained\": \"$models/gpt2_base\", \"head\": \"sequence_classification\", \"new_head\": true,
+        \"embd_pdrop\": 0, \"resid_pdrop\": 0, \"attn_pdrop\": 0" "$reviews, \"sequence_length\": 64" '"steps": 200'
+    expect 0 "$pstar" train "$work/new_head.json"
+    eval_says "accuracy    100.00 %" "$work/new_head.json"
+    expect 0 "$pstar" export "$work/run-new_head" "$work/hf-new_head"
+    expect 0 "$python" -W ignore "$golden/check_pipeline.py" "$work/hf-new_head" "$models/unseen.jsonl"
+    cat "$work/out"
+    says out "{0: 'negative', 1: 'positive'}"
+    says out "padding 257"
+}
+
+case_labels_of_the_folder
+case_labels_of_a_new_head
