@@ -83,6 +83,7 @@ static ps_status run_export(const export_arguments *a)
     PS_TRY_GOTO(read_options(a, &o, &dtype));
     PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : run_config_find(a->paths[0], &config));
     if (o.tokenizer_folder == NULL) o.tokenizer_folder = tokenizer_of(ps_config_options(config));
+    o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
     PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), pad_token(o.tokenizer_folder), &json));
     o.config_json = json;

@@ -40,6 +40,21 @@ static bool file_has_fault(ps_fault_kind kind)
     return true;
 }
 
+/* What a clone has in the place of a large file that was not fetched: three lines, at most 1 KiB
+ * (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md). */
+static ps_status check_no_pointer(const ps_file *f)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    char head[sizeof begin - 1];
+    if (f->n_bytes < (int64_t)sizeof head || f->n_bytes > 1024) return PS_OK;
+    if (pread(f->fd, head, sizeof head, 0) != (ssize_t)sizeof head || memcmp(head, begin, sizeof head) != 0)
+        return PS_OK;
+    return PS_FAIL(PS_EFORMAT,
+                   "%s: a pointer of git-lfs, %lld bytes, in the place of the file itself, which was not fetched: run "
+                   "`git lfs pull` in its folder",
+                   f->path, (long long)f->n_bytes);
+}
+
 ps_status ps_file_open(const char *path, ps_file **out)
 {
     *out = NULL;
@@ -55,11 +70,14 @@ ps_status ps_file_open(const char *path, ps_file **out)
         st = PS_FAIL(PS_EIO, "%s: cannot open: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
         st = PS_FAIL(PS_EIO, "%s: not a regular file", path);
+    if (st == PS_OK) {
+        f->n_bytes = info.st_size;
+        st = check_no_pointer(f);
+    }
     if (st != PS_OK) {
         ps_file_close(f);
         return st;
     }
-    f->n_bytes = info.st_size;
     *out = f;
     return PS_OK;
 }

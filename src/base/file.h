@@ -14,7 +14,8 @@
 
 typedef struct ps_file ps_file;
 
-/* Open a regular file for reading. PS_EIO when it is missing, no regular file, or not readable. */
+/* Open a regular file for reading. PS_EIO when it is missing, no regular file, or not readable; PS_EFORMAT when it is
+ * a pointer of git-lfs to a file that was not fetched. */
 PS_NODISCARD ps_status ps_file_open(const char *path, ps_file **out);
 void ps_file_close(ps_file *f); /* NULL is accepted */
 

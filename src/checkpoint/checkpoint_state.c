@@ -260,7 +260,7 @@ static ps_status state_read(const state_reader *r, ps_checkpoint_state *s)
     PS_TRY(state_text(r, NULL, "format", STATE_FORMAT));
     PS_TRY(state_int(r, NULL, "version", 1, INT32_MAX, &version));
     if (version > STATE_VERSION)
-        return PS_FAIL(PS_ENOSYS, "%s: version %lld, this program knows up to %d: use the program that wrote it",
+        return PS_FAIL(PS_EFORMAT, "%s: version %lld, this program knows up to %d: use the program that wrote it",
                        r->path, (long long)version, STATE_VERSION);
     PS_TRY(state_int(r, NULL, "ranks", 1, PS_CHECKPOINT_RANKS_MAX, &n_ranks));
     PS_TRY(ps_checkpoint_state_init(s, (int)n_ranks));

@@ -68,7 +68,7 @@ void ps_checkpoint_state_deinit(ps_checkpoint_state *s);
 /* The text of state.json; freed with ps_mem_free. PS_EINVAL when caller_json or config_json is no JSON object. */
 PS_NODISCARD ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, int64_t *out_bytes);
 
-/* Read a text; messages call it `path`. PS_EFORMAT for damage and for values that cannot be, PS_ENOSYS for a later version.
+/* Read a text; messages call it `path`. PS_EFORMAT for damage, for values that cannot be, and for a later version.
  * On failure *s is empty. */
 PS_NODISCARD ps_status ps_checkpoint_state_parse(const char *text, int64_t n_bytes, const char *path,
                                                  ps_checkpoint_state *s);

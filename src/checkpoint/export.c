@@ -23,7 +23,10 @@ static const char *const tokenizer_files[] = {
     "merges.txt",
     "vocab.txt",
     "tokenizer.model",
-    "generation_config.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
 };
 
 typedef struct exporter {
@@ -176,6 +179,7 @@ static ps_status write_all(exporter *x)
     if (x->o->config_json != NULL) PS_TRY(write_text(x->folder, "config.json", x->o->config_json));
     for (size_t i = 0; x->o->tokenizer_folder != NULL && i < PS_ARRAY_LEN(tokenizer_files); i++)
         PS_TRY(copy_file(x, tokenizer_files[i]));
+    if (x->o->tokenizer_folder != NULL && x->o->has_generation) PS_TRY(copy_file(x, "generation_config.json"));
     return PS_OK;
 }
 

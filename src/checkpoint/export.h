@@ -19,6 +19,7 @@
 typedef struct ps_export_options {
     const char *config_json;      /* text of config.json; its "model_type" decides the prefix of names. NULL: none */
     const char *tokenizer_folder; /* NULL: none */
+    bool has_generation;          /* a generation_config.json of that folder is copied too: for models that generate */
     const ps_dtype *dtype;        /* NULL: as in the source */
     int64_t max_shard_bytes;      /* of tensors in a file; a larger tensor has a file of its own. > 0 */
     bool is_replacing;            /* as ps_folder_writer_open */

@@ -65,7 +65,7 @@ static ps_status safetensors_parse_dtype(const ps_safetensors *s, ps_safetensor 
         t->dtype = (ps_safetensors_dtype)i;
         return PS_OK;
     }
-    return PS_FAIL(PS_ENOSYS, "%s: tensor %.128s: dtype %.32s is not known", ps_file_path(s->file), t->name,
+    return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: dtype %.32s is not known", ps_file_path(s->file), t->name,
                    json_string_value(text));
 }
 
@@ -94,7 +94,7 @@ static ps_status safetensors_parse_tensor(const ps_safetensors *s, const char *n
                        path, name);
     PS_TRY(safetensors_parse_dtype(s, t, json_object_get(entry, "dtype")));
     if (json_array_size(shape) > PS_SAFETENSORS_DIMS_MAX)
-        return PS_FAIL(PS_ENOSYS, "%s: tensor %.128s has %zu dimensions, at most %d are supported", path, name,
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s has %zu dimensions, at most %d are supported", path, name,
                        json_array_size(shape), PS_SAFETENSORS_DIMS_MAX);
     t->n_dims = (int)json_array_size(shape);
     for (int i = 0; i < t->n_dims; i++) PS_TRY(safetensors_parse_number(s, t, "shape", shape, (size_t)i, &t->shape[i]));

@@ -61,7 +61,7 @@ typedef struct ps_safetensors_metadata {
 
 typedef struct ps_safetensors ps_safetensors;
 
-/* PS_EIO; PS_EFORMAT with file, tensor or offset, expected and found; PS_ENOSYS for a dtype or number of dimensions
+/* PS_EIO; PS_EFORMAT with file, tensor or offset, expected and found, also for a dtype or number of dimensions that
  * this version does not know. */
 PS_NODISCARD ps_status ps_safetensors_open(const char *path, ps_safetensors **out);
 void ps_safetensors_close(ps_safetensors *s); /* NULL is accepted */

@@ -38,7 +38,7 @@ static ps_status take_shape(const torch_machine *m, const torch_value *v, ps_saf
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: its size and stride are no tuples of one length", m->path,
                        t->name);
     if (size->items.n > PS_SAFETENSORS_DIMS_MAX)
-        return PS_FAIL(PS_ENOSYS, "%s: tensor %.128s has %d dimensions, at most %d are supported", m->path, t->name,
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s has %d dimensions, at most %d are supported", m->path, t->name,
                        size->items.n, PS_SAFETENSORS_DIMS_MAX);
     t->n_dims = size->items.n;
     int64_t strides[PS_SAFETENSORS_DIMS_MAX];
@@ -56,7 +56,7 @@ static ps_status take_shape(const torch_machine *m, const torch_value *v, ps_saf
     for (int d = t->n_dims - 1; d >= 0 && t->n_bytes > 0; d--) {
         if (t->shape[d] != 1 && strides[d] != step)
             return PS_FAIL(
-                PS_ENOSYS,
+                PS_EFORMAT,
                 "%s: tensor %.128s: dimension %d has stride %lld, expected %lld: it is a view (transposed or "
                 "expanded); save it after .contiguous()",
                 m->path, t->name, d, (long long)strides[d], (long long)step);

@@ -23,7 +23,7 @@ typedef struct ps_torch_pickle ps_torch_pickle;
 
 /* Run the n bytes (which are not kept). The result is a dictionary of tensors, or one that holds such a dictionary as
  * "state_dict", "model" or "module". `path` is for messages. PS_EFORMAT names what is damaged or not allowed and its
- * offset in the record, or the tensor; PS_ENOSYS a tensor that is no plain array (strides, too many dimensions). */
+ * offset in the record, or the tensor, such as one that is no plain array (strides, too many dimensions). */
 PS_NODISCARD ps_status ps_torch_pickle_read(const char *path, const char *data, int64_t n, ps_torch_pickle **out);
 void ps_torch_pickle_close(ps_torch_pickle *p); /* NULL is accepted */
 

@@ -58,7 +58,7 @@ static ps_status zip_no_end(const ps_torch_zip *z)
     if (ps_file_bytes(z->file) >= (int64_t)sizeof head) PS_TRY(ps_file_read(z->file, 0, head, sizeof head));
     if (memcmp(head, legacy, sizeof legacy) == 0)
         return PS_FAIL(
-            PS_ENOSYS,
+            PS_EFORMAT,
             "%s: written by torch.save in the format before PyTorch 1.6; load it in Python and save it again by "
             "torch.save or safetensors.torch.save_file",
             ps_file_path(z->file));
@@ -82,7 +82,7 @@ static ps_status zip_find_end64(ps_torch_zip *z, int64_t end)
         return PS_FAIL(PS_EFORMAT, "%s: offset %llu: no zip64 end of central directory", ps_file_path(z->file),
                        (unsigned long long)at);
     if (get32(b + 16) != 0 || get32(b + 20) != 0 || get64(b + 24) != get64(b + 32))
-        return PS_FAIL(PS_ENOSYS, "%s: a zip file of several volumes", ps_file_path(z->file));
+        return PS_FAIL(PS_EFORMAT, "%s: a zip file of several volumes", ps_file_path(z->file));
     const uint64_t n = get64(b + 32), n_bytes = get64(b + 40), offset = get64(b + 48);
     if (offset > at || n_bytes > at - offset || n > n_bytes / (uint64_t)ENTRY_BYTES)
         return PS_FAIL(PS_EFORMAT, "%s: offset %llu: %llu directory entries in %llu bytes at offset %llu",
@@ -97,7 +97,7 @@ static ps_status zip_find_end64(ps_torch_zip *z, int64_t end)
 static ps_status zip_read_end(ps_torch_zip *z, const uint8_t *b, int64_t end)
 {
     if (get16(b + 4) != 0 || get16(b + 6) != 0 || get16(b + 8) != get16(b + 10))
-        return PS_FAIL(PS_ENOSYS, "%s: a zip file of several volumes", ps_file_path(z->file));
+        return PS_FAIL(PS_EFORMAT, "%s: a zip file of several volumes", ps_file_path(z->file));
     z->n_entries = get16(b + 10);
     z->directory_bytes = get32(b + 12);
     z->directory_offset = get32(b + 16);
@@ -208,9 +208,9 @@ static ps_status zip_take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room
     memcpy(*names, e.name, e.name_bytes); /* zero-terminated: the memory was zero, and has a byte more for each name */
     r->name = *names;
     r->crc32 = get32(b + 16);
-    if ((e.flags & FLAG_ENCRYPTED) != 0) return PS_FAIL(PS_ENOSYS, "%s: record %.128s is encrypted", path, r->name);
+    if ((e.flags & FLAG_ENCRYPTED) != 0) return PS_FAIL(PS_EFORMAT, "%s: record %.128s is encrypted", path, r->name);
     if (e.method != 0 || e.packed_bytes != e.n_bytes)
-        return PS_FAIL(PS_ENOSYS, "%s: record %.128s is compressed; torch.save stores records as they are", path,
+        return PS_FAIL(PS_EFORMAT, "%s: record %.128s is compressed; torch.save stores records as they are", path,
                        r->name);
     PS_TRY(zip_check_local(z, &e, r));
     *names += e.name_bytes + 1;

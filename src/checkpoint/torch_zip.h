@@ -18,7 +18,7 @@ typedef struct ps_torch_record {
 
 typedef struct ps_torch_zip ps_torch_zip;
 
-/* `file` must outlive the result. PS_EFORMAT with file, record or offset, expected and found; PS_ENOSYS for what zip allows and
+/* `file` must outlive the result. PS_EFORMAT with file, record or offset, expected and found, also for what zip allows and
  * PyTorch does not write (compression, encryption, several volumes), and for files older than PyTorch 1.6. */
 PS_NODISCARD ps_status ps_torch_zip_open(const ps_file *file, ps_torch_zip **out);
 void ps_torch_zip_close(ps_torch_zip *z); /* NULL is accepted */

@@ -57,7 +57,7 @@ static ps_status torch_check_byteorder(const char *path, const ps_torch_zip *zip
     PS_TRY(ps_torch_zip_read(zip, r, 64, &order));
     const bool is_little = strcmp(order, "little") == 0;
     ps_mem_free(order);
-    return is_little ? PS_OK : PS_FAIL(PS_ENOSYS, "%s: written on a big-endian machine", path);
+    return is_little ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: written on a big-endian machine", path);
 }
 
 static ps_status source_add_torch_tensor(ps_weight_source *s, const source_file *f, const ps_torch_zip *zip,

@@ -31,7 +31,7 @@ typedef struct ps_weight_extent {
 
 typedef struct ps_weight_source ps_weight_source;
 
-/* PS_EIO; PS_EFORMAT and PS_ENOSYS as the readers of the formats, or naming the tensor or file that does not fit. */
+/* PS_EIO; PS_EFORMAT as the readers of the formats, or naming the tensor or file that does not fit. */
 PS_NODISCARD ps_status ps_weight_source_open(const char *path, ps_weight_source **out);
 
 /* The union of several files. A tensor that is in two of them must have the same bytes in both (PS_EFORMAT). */

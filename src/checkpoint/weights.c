@@ -123,14 +123,17 @@ static ps_status check_shape(const loading *l, int have, int want)
     const ps_safetensor *file = &ps_weight_source_get(l->source, have)->tensor;
     char a[128], b[128];
     PS_TRY(describe(l->e, want, &model));
+    if (!ps_weight_is_float(file->dtype))
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is %s, expected F64, F32, BF16 or F16%s", l->path, file->name,
+                       ps_safetensors_dtype_name(file->dtype),
+                       ps_safetensors_dtype_bytes(file->dtype) == 1
+                           ? "; load quantized weights in Python and save them in one of these"
+                           : "");
     bool is_same = file->n_dims == model.n_dims;
     for (int d = 0; is_same && d < model.n_dims; d++) is_same = file->shape[d] == model.shape[d];
     if (!is_same)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is %s, the model's %s is %s", l->path, file->name,
                        shape_text(file, a), model.name, shape_text(&model, b));
-    if (!ps_weight_is_float(file->dtype))
-        return PS_FAIL(PS_ENOSYS, "%s: tensor %.128s is %s, expected F64, F32, BF16 or F16", l->path, file->name,
-                       ps_safetensors_dtype_name(file->dtype));
     return PS_OK;
 }
 

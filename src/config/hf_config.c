@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/model_folder.h"
 #include "config/hf_config_impl.h"
 
 /* Keys that must have this value, where they are there. */
@@ -254,6 +255,7 @@ ps_status ps_config_adopt(ps_config *config)
     int64_t n_bytes = 0;
     ps_config_forget_adopted(config);
     if (config->options.model_from_pretrained[0] == '\0' || is_complete(config)) return PS_OK;
+    PS_TRY_GOTO(ps_model_folder_check("model.from_pretrained", config->options.model_from_pretrained));
     PS_TRY_GOTO(ps_hf_config_path(config->options.model_from_pretrained, &path));
     PS_TRY_GOTO(ps_file_read_all(path, PS_HF_CONFIG_BYTES_MAX, &text, &n_bytes));
     PS_TRY_GOTO(ps_hf_config_read(config, text, n_bytes, path));

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/model_folder.h"
 #include "config/json_tolerant.h"
 #include "data/tokenizer_json.h"
 
@@ -373,7 +374,11 @@ static ps_status fail_without_files(opening *o, const char *path)
                        "%s: a binary model of SentencePiece, which is not read; transformers turns it into a "
                        "tokenizer.json: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                        o->path);
-    if (!ps_file_exists(path)) return PS_FAIL(PS_EIO, "%s: no such file or folder; expected a tokenizer", path);
+    if (!ps_file_exists(path)) {
+        char hint[PS_MODEL_FOLDER_HINT_BYTES];
+        return PS_FAIL(PS_EIO, "%s: no such file or folder; expected a tokenizer%s", path,
+                       ps_model_folder_hint(path, hint));
+    }
     return PS_FAIL(PS_EIO,
                    "%s: no tokenizer is there; expected a folder with a tokenizer.json, vocab.json and merges.txt, or "
                    "vocab.txt, or one of these files",

@@ -66,5 +66,18 @@ case_labels_of_a_new_head() {
     says out "padding 257"
 }
 
+# The exported folder's tokenizer is that of the folder that came, chat template and all.
+case_tokenizer_files() {
+    config tokenizer "\"from_pretrained\": \"$models/gpt2_base\"" '"sequence_length": 64' '"steps": 0'
+    expect 0 "$pstar" train "$work/tokenizer.json"
+    expect 0 "$pstar" export "$work/run-tokenizer" "$work/hf-tokenizer"
+    expect 0 "$python" -W ignore "$golden/check_tokenizer.py" "$models/gpt2_base" "$work/hf-tokenizer"
+    cat "$work/out"
+    for file in "$models/gpt2_base"/*; do
+        [ -e "$work/hf-tokenizer/$(basename "$file")" ] || fail "$(basename "$file") is not exported"
+    done
+}
+
 case_labels_of_the_folder
 case_labels_of_a_new_head
+case_tokenizer_files

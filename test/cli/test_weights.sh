@@ -84,3 +84,33 @@ head -c 2000 "$work/hf/model-00002-of-00002.safetensors" >"$work/cut"
 mv "$work/cut" "$work/hf/model-00002-of-00002.safetensors"
 expect 2 "$pstar" inspect "$work/hf"
 says err "model-00002-of-00002.safetensors"
+
+# a folder that is none, or not what it seems
+expect 3 "$pstar" train "$work/tiny.json" model.from_pretrained=meta-llama/Llama-3.2-1B
+says err "hf download meta-llama/Llama-3.2-1B --local-dir FOLDER"
+expect 3 "$pstar" tokenize --vocab nobody/such-model "$root/README.md" -o "$work/t.bin"
+says err "hf download nobody/such-model"
+cp -r "$work/hf" "$work/pointer" && rm "$work/pointer"/model*
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n' \
+    >"$work/pointer/model.safetensors"
+cp "$work/pointer/model.safetensors" "$work/pointer.bin"
+for path in "$work/pointer" "$work/pointer/model.safetensors" "$work/pointer.bin"; do
+    expect 2 "$pstar" inspect "$path"
+    says err "git lfs pull"
+done
+expect 2 "$pstar" train "$work/tiny.json" train.init_from="$work/pointer.bin" train.steps=1 train.output_dir="$work/other"
+says err "git lfs pull"
+# weights of another type: one F32 in the header becomes two I8
+python3 - "$work/run/model.safetensors" "$work/i8.safetensors" <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8 : 8 + n])
+name = "transformer.ln_f.weight"
+begin = header[name]["data_offsets"][0]
+header[name].update(dtype="I8", shape=[header[name]["shape"][0] * 4])
+text = json.dumps(header).encode()
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n :])
+END
+expect 2 "$pstar" train "$work/tiny.json" train.init_from="$work/i8.safetensors" train.steps=1 train.output_dir="$work/other"
+says err "transformer.ln_f.weight is I8"

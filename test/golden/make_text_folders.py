@@ -41,8 +41,9 @@ def bytes_tokenizer():
     t.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.decoder = tokenizers.decoders.ByteLevel()
     t.add_special_tokens(["<|endoftext|>", "<|pad|>"])
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<|endoftext|>", bos_token="<|endoftext|>",
-                                                pad_token="<|pad|>", model_max_length=64)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=t, eos_token="<|endoftext|>", bos_token="<|endoftext|>", pad_token="<|pad|>", model_max_length=64,
+        chat_template="{% for m in messages %}{{ m['role'] + ': ' + m['content'] + eos_token }}{% endfor %}")
 
 
 def write_bert(folder, tokenizer):

@@ -108,6 +108,25 @@ static void test_refused_with_reason(void **state)
 }
 
 /* The n-th allocation, read or write fails, n = 0, 1, ... until all goes well: no leak, and old or new content. */
+/* A clone without git-lfs has a few lines in the place of a large file. */
+static void test_pointers_of_git_lfs(void **state)
+{
+    (void)state;
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    const temp_path p = temp_folder_file(&folder, "pointer");
+    ps_file *f = NULL;
+    char *text = NULL;
+    int64_t n = 0;
+    assert_int_equal(ps_file_write_all(p.text, pointer, sizeof pointer - 1), PS_OK);
+    assert_int_equal(ps_file_open(p.text, &f), PS_EFORMAT);
+    assert_null(f);
+    assert_non_null(strstr(ps_last_error(), "git lfs pull"));
+    assert_int_equal(ps_file_read_all(p.text, 1000, &text, &n), PS_EFORMAT);
+    assert_int_equal(ps_file_write_all(p.text, pointer, 30), PS_OK); /* any other text */
+    assert_int_equal(ps_file_open(p.text, &f), PS_OK);
+    ps_file_close(f);
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -146,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_pieces_in_any_order),
         cmocka_unit_test(test_cancel_leaves_the_old_file),
         cmocka_unit_test(test_refused_with_reason),
+        cmocka_unit_test(test_pointers_of_git_lfs),
         cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();
