@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -27,7 +27,7 @@ struct run_log {
 /* Like mkdir -p. */
 static ps_status make_folders(const char *folder)
 {
-    char path[4096];
+    char path[4096], cause[4200];
     if (strlen(folder) >= sizeof path)
         return PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu", sizeof path - 1);
     strcpy(path, folder);
@@ -35,8 +35,11 @@ static ps_status make_folders(const char *folder)
         const char at = *p;
         if (at != '/' && at != '\0') continue;
         *p = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            return PS_FAIL(PS_EIO, "train.output_dir: cannot make folder %s: %s", path, strerror(errno));
+        const ps_status st = ps_folder_make(path);
+        if (st != PS_OK) {
+            snprintf(cause, sizeof cause, "%s", ps_last_error());
+            return PS_FAIL(st, "train.output_dir: %s", cause);
+        }
         if (at == '\0') return PS_OK;
         *p = at;
     }

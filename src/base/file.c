@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "base/fault.h"
+#include "base/leftover.h"
 #include "base/mem.h"
 
 /* Linux transfers at most 2 GiB - 4 KiB in one call; a round number below it. */
@@ -210,12 +211,15 @@ ps_status ps_file_writer_open(const char *path, ps_file_writer **out)
     ps_file_writer *w = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
     w->fd = -1;
-    const size_t name_bytes = strlen(path) + 48;
+    char mark[PS_LEFTOVER_MARK_MAX];
+    const size_t name_bytes = strlen(path) + PS_LEFTOVER_MARK_MAX + 16;
+    ps_leftovers_remove_beside(path, PS_LEFTOVER_TEMPORARY);
+    (void)ps_leftover_mark(mark);
     PS_TRY_GOTO(ps_mem_strdup(path, &w->path));
     PS_TRY_GOTO(ps_mem_alloc(name_bytes, 1, &w->temporary));
     /* another writer of the same file, perhaps in this process, may be under way */
     for (int n = 0; n < TEMPORARY_NAMES_MAX; n++) {
-        snprintf(w->temporary, name_bytes, "%s.tmp-%ld-%d", path, (long)getpid(), n);
+        snprintf(w->temporary, name_bytes, "%s" PS_LEFTOVER_TEMPORARY "%s-%d", path, mark, n);
         w->fd = file_has_fault(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->fd >= 0 || errno != EEXIST) break;
     }
@@ -269,10 +273,11 @@ ps_status ps_file_sync_folder(const char *folder)
 }
 
 /* Without this a rename may be lost in a power failure although the data are safe. */
-static ps_status file_sync_folder_of(const char *path)
+ps_status ps_file_sync_folder_of(const char *path)
 {
     char *folder = NULL;
     PS_TRY(ps_mem_strdup(path, &folder));
+    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--) folder[n - 1] = '\0';
     char *slash = strrchr(folder, '/');
     if (slash != NULL) slash[slash == folder] = '\0';
     const ps_status st = ps_file_sync_folder(slash != NULL ? folder : ".");
@@ -298,7 +303,7 @@ ps_status ps_file_writer_commit(ps_file_writer *w)
         st = PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", w->temporary, w->path, strerror(errno));
         goto out;
     }
-    st = file_sync_folder_of(w->path);
+    st = ps_file_sync_folder_of(w->path);
     file_writer_free(w);
     return st;
 out:

@@ -48,8 +48,9 @@ PS_NODISCARD ps_status ps_file_begin_view(const ps_file *f, int64_t offset, int6
 void ps_file_end_view(const ps_file *f, int64_t offset, int64_t n_bytes);
 
 /* ---- writing: all or nothing ----
- * A writer fills "<path>.tmp-<pid>-<n>" in the folder of `path`; commit syncs it, renames it over `path` and syncs the
- * folder. Until then, and after any failure, `path` is as before. */
+ * A writer fills "<path>.tmp-<mark>-<n>" in the folder of `path` (base/leftover.h has the mark); commit syncs it, renames it over
+ * `path` and syncs the folder. Until then, and after any failure, `path` is as before. What killed writers of `path` have left is
+ * removed when the next one opens. */
 typedef struct ps_file_writer ps_file_writer;
 
 /* The folder must exist. PS_EIO with the reason. */
@@ -71,8 +72,9 @@ PS_NODISCARD ps_status ps_file_writer_commit(ps_file_writer *w);
 /* Give up: remove the temporary file. NULL is accepted. */
 void ps_file_writer_cancel(ps_file_writer *w);
 
-/* Make the folder's entries durable. */
+/* Make the folder's entries durable; those of the folder in which `path` is. */
 PS_NODISCARD ps_status ps_file_sync_folder(const char *folder);
+PS_NODISCARD ps_status ps_file_sync_folder_of(const char *path);
 
 /* A small file in one call. */
 PS_NODISCARD ps_status ps_file_write_all(const char *path, const void *data, int64_t n_bytes);

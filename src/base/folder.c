@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,16 @@
 
 #include "base/base.h"
 #include "base/fault.h"
+#include "base/file.h"
+#include "base/leftover.h"
 #include "base/mem.h"
 
 #define TEMPORARY_NAMES_MAX 1000
 
+#define OLD_SUFFIX ".old-" /* a folder that has stepped aside for the new one */
+
 struct ps_folder_writer {
     char *path, *temporary;
-    char *old; /* where commit puts a folder that is replaced */
     bool is_replacing;
 };
 
@@ -86,25 +90,53 @@ ps_status ps_folder_join(const char *folder, const char *name, char **out)
 
 /* ---- writing ---- */
 
+ps_status ps_folder_make(const char *path)
+{
+    if (!folder_has_fault(PS_FAULT_WRITE)) {
+        if (mkdir(path, 0777) == 0) return ps_file_sync_folder_of(path);
+        const int error = errno;
+        if (ps_folder_exists(path)) return PS_OK;
+        errno = error;
+    }
+    return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", path, strerror(errno));
+}
+
+bool ps_folder_remove(int parent, const char *name)
+{
+    const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return true;
+    const bool is_other = fd < 0 && (errno == ENOTDIR || errno == ELOOP);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (fd >= 0 && d == NULL) close(fd);
+    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) (void)unlinkat(dirfd(d), e->d_name, 0);
+    if (d != NULL) closedir(d);
+    return unlinkat(parent, name, is_other ? 0 : AT_REMOVEDIR) == 0;
+}
+
+static ps_status folder_rename(const char *from, const char *to)
+{
+    if (!folder_has_fault(PS_FAULT_WRITE) && rename(from, to) == 0) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+}
+
+ps_status ps_folder_replace(const char *from, const char *to, const char *aside, bool *has_swapped)
+{
+    *has_swapped = !folder_has_fault(PS_FAULT_WRITE) && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0;
+    if (*has_swapped) return PS_OK;
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+        return PS_FAIL(PS_EIO, "%s: cannot take the place of %s: %s", from, to, strerror(errno));
+    PS_TRY(folder_rename(to, aside));
+    const ps_status st = folder_rename(from, to);
+    if (st == PS_OK || rename(aside, to) == 0) return st;
+    return PS_FAIL(PS_EIO, "%s: cannot be put in its place; the old folder is now %s", to, aside);
+}
+
 static void folder_writer_free(ps_folder_writer *w)
 {
-    ps_mem_free(w->old);
     ps_mem_free(w->temporary);
     ps_mem_free(w->path);
     ps_mem_free(w);
-}
-
-/* A folder of files, and the files; what cannot be removed is left. Needs no memory, so that cleaning up after a lack of it
- * works. */
-static void folder_remove(const char *path)
-{
-    DIR *folder = opendir(path);
-    if (folder == NULL) return;
-    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            unlinkat(dirfd(folder), entry->d_name, 0);
-    closedir(folder);
-    rmdir(path);
 }
 
 /* May commit put a folder there? */
@@ -131,19 +163,67 @@ out:
     return st;
 }
 
-/* The first of "<path>.<what>-<pid>-<n>" that can be made. */
-static ps_status folder_make_beside(const char *path, const char *what, char **out)
+/* ---- leftovers ---- */
+
+/* The parent of a path without slashes at its end. */
+static ps_status folder_open_parent(const char *path, DIR **out, const char **name)
 {
-    const size_t n_bytes = strlen(path) + 48;
-    int rc = -1;
+    char *parent = NULL;
+    PS_TRY(ps_mem_strdup(path, &parent));
+    char *slash = strrchr(parent, '/');
+    *name = slash != NULL ? path + (slash - parent) + 1 : path;
+    if (slash != NULL) slash[slash == parent] = '\0';
+    *out = opendir(slash != NULL ? parent : ".");
+    ps_mem_free(parent);
+    return PS_OK;
+}
+
+/* A writer that was killed between the two moves of ps_folder_replace: what it has put aside is the only one. */
+static ps_status folder_put_back(const char *path)
+{
+    DIR *d;
+    const char *name;
+    char prefix[NAME_MAX + 1];
+    if (access(path, F_OK) == 0) return PS_OK;
+    PS_TRY(folder_open_parent(path, &d, &name));
+    if ((size_t)snprintf(prefix, sizeof prefix, "%s" OLD_SUFFIX, name) < sizeof prefix)
+        for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+            if (ps_leftover_is_gone(dirfd(d), e->d_name, prefix, true) &&
+                renameat(dirfd(d), e->d_name, dirfd(d), name) == 0)
+                break;
+    if (d != NULL) closedir(d);
+    return PS_OK;
+}
+
+static ps_status folder_clean_beside(const char *path)
+{
+    PS_TRY(folder_put_back(path));
+    ps_leftovers_remove_beside(path, PS_LEFTOVER_TEMPORARY);
+    if (access(path, F_OK) == 0) ps_leftovers_remove_beside(path, OLD_SUFFIX);
+    return PS_OK;
+}
+
+/* "<path><suffix><mark>-<n>" */
+static ps_status folder_name_beside(const char *path, const char *suffix, int n, char **out)
+{
+    char mark[PS_LEFTOVER_MARK_MAX];
+    const size_t n_bytes = strlen(path) + strlen(suffix) + PS_LEFTOVER_MARK_MAX + 8;
     PS_TRY(ps_mem_alloc(n_bytes, 1, out));
+    snprintf(*out, n_bytes, "%s%s%s-%d", path, suffix, ps_leftover_mark(mark), n);
+    return PS_OK;
+}
+
+/* The first such name that can be made. */
+static ps_status folder_make_beside(const char *path, char **out)
+{
     for (int n = 0; n < TEMPORARY_NAMES_MAX; n++) {
-        snprintf(*out, n_bytes, "%s.%s-%ld-%d", path, what, (long)getpid(), n);
-        rc = folder_has_fault(PS_FAULT_WRITE) ? -1 : mkdir(*out, 0777);
-        if (rc == 0 || errno != EEXIST) break;
+        PS_TRY(folder_name_beside(path, PS_LEFTOVER_TEMPORARY, n, out));
+        if (!folder_has_fault(PS_FAULT_WRITE) && mkdir(*out, 0777) == 0) return PS_OK;
+        if (errno != EEXIST) break;
+        ps_mem_free(*out);
+        *out = NULL;
     }
-    if (rc == 0) return PS_OK;
-    const ps_status st = PS_FAIL(PS_EIO, "%s: cannot create the folder: %s", *out, strerror(errno));
+    const ps_status st = PS_FAIL(PS_EIO, "%s: cannot create a folder beside it: %s", path, strerror(errno));
     ps_mem_free(*out);
     *out = NULL;
     return st;
@@ -154,12 +234,13 @@ ps_status ps_folder_writer_open(const char *path, bool is_replacing, ps_folder_w
     *out = NULL;
     ps_status st;
     ps_folder_writer *w = NULL;
-    PS_TRY(folder_check_place(path, is_replacing));
     PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
     w->is_replacing = is_replacing;
     PS_TRY_GOTO(ps_mem_strdup(path, &w->path));
     for (size_t n = strlen(w->path); n > 1 && w->path[n - 1] == '/'; n--) w->path[n - 1] = '\0';
-    PS_TRY_GOTO(folder_make_beside(w->path, "tmp", &w->temporary));
+    PS_TRY_GOTO(folder_clean_beside(w->path));
+    PS_TRY_GOTO(folder_check_place(w->path, is_replacing));
+    PS_TRY_GOTO(folder_make_beside(w->path, &w->temporary));
     *out = w;
     return PS_OK;
 out:
@@ -172,48 +253,27 @@ const char *ps_folder_writer_path(const ps_folder_writer *w)
     return w->temporary;
 }
 
-static ps_status folder_sync(const char *path)
-{
-    const int fd = folder_has_fault(PS_FAULT_WRITE) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* EINVAL: this file system has nothing to sync for folders */
-    const bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
-    const ps_status st = is_synced ? PS_OK : PS_FAIL(PS_EIO, "%s: cannot sync the folder: %s", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    return st;
-}
-
-static ps_status folder_sync_parent(ps_folder_writer *w)
-{
-    char *slash = strrchr(w->path, '/');
-    if (slash == NULL) return folder_sync(".");
-    slash[slash == w->path] = '\0';
-    return folder_sync(w->path);
-}
-
 ps_status ps_folder_writer_commit(ps_folder_writer *w)
 {
     ps_status st;
-    PS_TRY_GOTO(folder_sync(w->temporary));
-    /* an empty folder is replaced by rename itself; one with files steps aside, over an empty one made for it */
+    char *aside = NULL;
+    bool has_swapped = false;
+    PS_TRY_GOTO(ps_file_sync_folder(w->temporary));
+    /* an empty folder is replaced by rename itself */
     if (w->is_replacing && rmdir(w->path) != 0 && errno == ENOTEMPTY) {
-        PS_TRY_GOTO(folder_make_beside(w->path, "old", &w->old));
-        if (folder_has_fault(PS_FAULT_WRITE) || rename(w->path, w->old) != 0) {
-            st = PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", w->path, w->old, strerror(errno));
-            rmdir(w->old);
-            goto out;
-        }
+        PS_TRY_GOTO(folder_name_beside(w->path, OLD_SUFFIX, 0, &aside));
+        PS_TRY_GOTO(ps_folder_replace(w->temporary, w->path, aside, &has_swapped));
+        /* what stays of it is removed by the next writer */
+        (void)ps_folder_remove(AT_FDCWD, has_swapped ? w->temporary : aside);
+    } else {
+        PS_TRY_GOTO(folder_rename(w->temporary, w->path));
     }
-    if (folder_has_fault(PS_FAULT_WRITE) || rename(w->temporary, w->path) != 0) {
-        st = PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", w->temporary, w->path, strerror(errno));
-        if (w->old != NULL && rename(w->old, w->path) != 0)
-            st = PS_FAIL(PS_EIO, "%s: cannot be put in its place; the old folder is now %s", w->path, w->old);
-        goto out;
-    }
-    if (w->old != NULL) folder_remove(w->old);
-    st = folder_sync_parent(w);
+    st = ps_file_sync_folder_of(w->path);
+    ps_mem_free(aside);
     folder_writer_free(w);
     return st;
 out:
+    ps_mem_free(aside);
     ps_folder_writer_cancel(w);
     return st;
 }
@@ -221,6 +281,6 @@ out:
 void ps_folder_writer_cancel(ps_folder_writer *w)
 {
     if (w == NULL) return;
-    folder_remove(w->temporary);
+    (void)ps_folder_remove(AT_FDCWD, w->temporary);
     folder_writer_free(w);
 }

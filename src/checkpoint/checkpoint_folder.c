@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +15,13 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/leftover.h"
 #include "base/mem.h"
 
 #define SAVE_PREFIX ".tmp-save-"
+#define OLD_PREFIX ".tmp-old-"
 #define DELETE_PREFIX ".tmp-delete-"
-#define LATEST_PREFIX PS_CHECKPOINT_LATEST ".tmp-"
+#define LATEST_PREFIX PS_CHECKPOINT_LATEST PS_LEFTOVER_TEMPORARY
 #define STEP_PREFIX "step-"
 #define LATEST_BYTES_MAX 256
 
@@ -53,29 +54,38 @@ static ps_status folder_rename(const char *from, const char *to)
     return PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
 }
 
+/* "<prefix><mark>-<name>", in root with *path. */
+static ps_status hide(const char *root, const char *prefix, const char *name, char hidden[PS_CHECKPOINT_HIDDEN_MAX],
+                      char **path)
+{
+    char mark[PS_LEFTOVER_MARK_MAX];
+    snprintf(hidden, PS_CHECKPOINT_HIDDEN_MAX, "%s%s-%.32s", prefix, ps_leftover_mark(mark), name);
+    return ps_folder_join(root, hidden, path);
+}
+
 /* ---- removing ---- */
 
-/* Checkpoints have files only, no folders. */
+static bool has_entry(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
 static ps_status remove_folder(const char *path)
 {
-    DIR *d = opendir(path);
-    if (d == NULL) return errno == ENOENT ? PS_OK : PS_FAIL(PS_EIO, "%s: cannot list: %s", path, strerror(errno));
-    for (const struct dirent *e; (e = readdir(d)) != NULL;)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) (void)unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    if (folder_has_fault() || rmdir(path) != 0) return PS_FAIL(PS_EIO, "%s: cannot remove: %s", path, strerror(errno));
-    return PS_OK;
+    if (!has_entry(path)) return PS_OK;
+    if (!folder_has_fault() && ps_folder_remove(AT_FDCWD, path)) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: cannot remove: %s", path, strerror(errno));
 }
 
 /* A kill in the midst of removing must not leave half a checkpoint under a valid name. */
 static ps_status remove_checkpoint(const char *root, const char *name)
 {
-    char hidden[96];
+    char hidden[PS_CHECKPOINT_HIDDEN_MAX];
     char *from = NULL, *to = NULL;
-    snprintf(hidden, sizeof hidden, DELETE_PREFIX "%ld-%.32s", (long)getpid(), name);
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_folder_join(root, name, &from));
-    PS_TRY_GOTO(ps_folder_join(root, hidden, &to));
+    PS_TRY_GOTO(hide(root, DELETE_PREFIX, name, hidden, &to));
     PS_TRY_GOTO(folder_rename(from, to));
     st = remove_folder(to);
 out:
@@ -84,38 +94,33 @@ out:
     return st;
 }
 
-/* The number after the prefix, when the name begins with it; -1 otherwise. */
-static long pid_of(const char *name, const char *prefix)
+/* The step in a name "<prefix><mark>-step-...", else -1. */
+static int64_t hidden_step_of(const char *hidden, const char *prefix)
 {
-    const size_t n = strlen(prefix);
-    char *end;
-    if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9') return -1;
-    const long pid = strtol(name + n, &end, 10);
-    return *end == '-' ? pid : -1;
+    const char *rest = ps_leftover_rest(hidden, prefix);
+    return rest != NULL && rest[0] == '-' ? step_of(rest + 1) : -1;
 }
 
-/* A process with our own number, before we have begun anything, is an earlier one. */
-static bool is_at_work(long pid)
+/* A save that was killed between putting the old one aside and giving its own the name. */
+static void put_back(int root, const char *hidden)
 {
-    return pid != (long)getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
+    char name[PS_CHECKPOINT_NAME_MAX];
+    const int64_t step = hidden_step_of(hidden, OLD_PREFIX);
+    if (step < 0 || !ps_leftover_is_gone(root, hidden, OLD_PREFIX, true)) return;
+    (void)ps_checkpoint_name(step, name);
+    if (faccessat(root, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) (void)renameat(root, hidden, root, name);
 }
 
 void ps_checkpoint_folder_clean(const char *root)
 {
     DIR *d = opendir(root);
     if (d == NULL) return;
-    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
-        const long save = pid_of(e->d_name, SAVE_PREFIX), removal = pid_of(e->d_name, DELETE_PREFIX);
-        const long latest = pid_of(e->d_name, LATEST_PREFIX), pid = ps_max_i64(ps_max_i64(save, removal), latest);
-        if (pid < 0 || is_at_work(pid)) continue;
-        char *path = NULL;
-        if (latest >= 0)
-            (void)unlinkat(dirfd(d), e->d_name, 0);
-        else if (ps_folder_join(root, e->d_name, &path) == PS_OK)
-            (void)remove_folder(path); /* what cannot be removed now harms nobody, and is tried again next time */
-        ps_mem_free(path);
-    }
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) put_back(dirfd(d), e->d_name);
     closedir(d);
+    ps_leftovers_remove(root, SAVE_PREFIX, false);
+    ps_leftovers_remove(root, OLD_PREFIX, true); /* these two are waiting to be removed, whosever they are */
+    ps_leftovers_remove(root, DELETE_PREFIX, true);
+    ps_leftovers_remove(root, LATEST_PREFIX, false);
 }
 
 /* ---- latest ---- */
@@ -170,10 +175,34 @@ ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes)
     return has_file(root, PS_CHECKPOINT_LATEST, yes);
 }
 
+/* Where the checkpoint `name` is while it has stepped aside; "" when it has not. */
+static void find_aside(const char *root, const char *name, char hidden[PS_CHECKPOINT_HIDDEN_MAX])
+{
+    hidden[0] = '\0';
+    DIR *d = opendir(root);
+    if (d == NULL) return;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        if (hidden_step_of(e->d_name, OLD_PREFIX) == step_of(name) && strlen(e->d_name) < PS_CHECKPOINT_HIDDEN_MAX)
+            strcpy(hidden, e->d_name);
+    closedir(d);
+}
+
+static ps_status find_latest(const char *root, char **out)
+{
+    char name[PS_CHECKPOINT_NAME_MAX], hidden[PS_CHECKPOINT_HIDDEN_MAX];
+    PS_TRY(read_latest(root, name));
+    PS_TRY(ps_folder_join(root, name, out));
+    if (ps_folder_exists(*out)) return PS_OK;
+    find_aside(root, name, hidden);
+    if (hidden[0] == '\0' || ps_folder_exists(*out)) return PS_OK; /* what is missing is said by who opens it */
+    ps_mem_free(*out);
+    *out = NULL;
+    return ps_folder_join(root, hidden, out);
+}
+
 ps_status ps_checkpoint_folder_find(const char *path, char **out)
 {
     *out = NULL;
-    char name[PS_CHECKPOINT_NAME_MAX];
     bool yes;
     PS_TRY(has_file(path, PS_CHECKPOINT_STATE, &yes));
     if (yes) return ps_mem_strdup(path, out);
@@ -181,8 +210,7 @@ ps_status ps_checkpoint_folder_find(const char *path, char **out)
     if (!yes)
         return PS_FAIL(PS_EIO, "%s: no checkpoint: it has neither " PS_CHECKPOINT_STATE " nor " PS_CHECKPOINT_LATEST,
                        path);
-    PS_TRY(read_latest(path, name));
-    return ps_folder_join(path, name, out);
+    return find_latest(path, out);
 }
 
 ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
@@ -199,46 +227,45 @@ ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
 
 /* ---- a save ---- */
 
-static ps_status make_folder(const char *path, bool may_exist)
+/* f->hidden is filled. */
+static ps_status name_folder(const char *root, int64_t step, ps_checkpoint_folder *f)
 {
-    if (!folder_has_fault() && (mkdir(path, 0777) == 0 || (may_exist && errno == EEXIST))) return PS_OK;
-    return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", path, strerror(errno));
-}
-
-int64_t ps_checkpoint_folder_pid(void)
-{
-    return (int64_t)getpid();
-}
-
-static ps_status name_folder(const char *root, int64_t step, int64_t pid, ps_checkpoint_folder *f)
-{
-    char hidden[96];
     (void)ps_checkpoint_name(step, f->name);
-    snprintf(hidden, sizeof hidden, SAVE_PREFIX "%lld-%s", (long long)pid, f->name);
     PS_TRY(ps_mem_strdup(root, &f->root));
     PS_TRY(ps_folder_join(root, f->name, &f->final));
-    return ps_folder_join(root, hidden, &f->temporary);
+    return ps_folder_join(root, f->hidden, &f->temporary);
+}
+
+static ps_status make_temporary(ps_checkpoint_folder *f)
+{
+    (void)ps_folder_remove(AT_FDCWD, f->temporary); /* an earlier try of this process that could not be removed */
+    f->is_owner = !folder_has_fault() && mkdir(f->temporary, 0777) == 0;
+    if (f->is_owner) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", f->temporary, strerror(errno));
 }
 
 ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f)
 {
+    char mark[PS_LEFTOVER_MARK_MAX];
     ps_status st = PS_OK;
     *f = (ps_checkpoint_folder){0};
-    PS_TRY_GOTO(make_folder(root, true));
+    PS_TRY_GOTO(ps_folder_make(root));
     ps_checkpoint_folder_clean(root);
-    PS_TRY_GOTO(name_folder(root, step, ps_checkpoint_folder_pid(), f));
-    PS_TRY_GOTO(make_folder(f->temporary, false));
-    f->is_owner = true;
+    snprintf(f->hidden, sizeof f->hidden, SAVE_PREFIX "%s-%s", ps_leftover_mark(mark),
+             ps_checkpoint_name(step, f->name));
+    PS_TRY_GOTO(name_folder(root, step, f));
+    PS_TRY_GOTO(make_temporary(f));
     return PS_OK;
 out:
     ps_checkpoint_folder_close(f);
     return st;
 }
 
-ps_status ps_checkpoint_folder_join(const char *root, int64_t step, int64_t pid, ps_checkpoint_folder *f)
+ps_status ps_checkpoint_folder_join(const char *root, int64_t step, const char *hidden, ps_checkpoint_folder *f)
 {
     *f = (ps_checkpoint_folder){0};
-    ps_status st = name_folder(root, step, pid, f);
+    snprintf(f->hidden, sizeof f->hidden, "%s", hidden);
+    ps_status st = name_folder(root, step, f);
     if (st == PS_OK && !ps_folder_exists(f->temporary))
         st = PS_FAIL(
             PS_EIO,
@@ -257,15 +284,20 @@ void ps_checkpoint_folder_close(ps_checkpoint_folder *f)
     *f = (ps_checkpoint_folder){0};
 }
 
-/* A checkpoint of the same step may be there: of a run that was killed before `latest` moved, or taken back. The two change
- * places in one move, so that there is one under this name at any time. */
-static ps_status give_name(const ps_checkpoint_folder *f)
+/* A checkpoint of the same step may be there: of a run that was killed before `latest` moved, or taken back. Where the two can
+ * change places in one move the old one then lies in the temporary folder, and goes with it; else *aside is where it lies. */
+static ps_status give_name(const ps_checkpoint_folder *f, char **aside)
 {
-    if (access(f->final, F_OK) != 0) return folder_rename(f->temporary, f->final);
-    if (!folder_has_fault() && renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->final, RENAME_EXCHANGE) == 0)
-        return PS_OK; /* the old one lies in the temporary folder now and goes with it */
-    return PS_FAIL(PS_EIO, "%s is there already and cannot be replaced in one move: %s; remove or rename it", f->final,
-                   strerror(errno));
+    char hidden[PS_CHECKPOINT_HIDDEN_MAX];
+    bool has_swapped = false;
+    *aside = NULL;
+    if (!has_entry(f->final)) return folder_rename(f->temporary, f->final);
+    PS_TRY(hide(f->root, OLD_PREFIX, f->name, hidden, aside));
+    const ps_status st = ps_folder_replace(f->temporary, f->final, *aside, &has_swapped);
+    if (st == PS_OK && !has_swapped) return st;
+    ps_mem_free(*aside);
+    *aside = NULL;
+    return st;
 }
 
 /* Newest first; those of later steps than `now` last. */
@@ -313,15 +345,27 @@ static ps_status remove_surplus(const ps_checkpoint_folder *f, int64_t keep_last
     return PS_OK;
 }
 
+/* What is no longer needed. */
+static ps_status remove_older(const ps_checkpoint_folder *f, const char *aside, int64_t keep_last)
+{
+    const ps_status st = aside != NULL ? remove_folder(aside) : PS_OK;
+    PS_TRY(remove_surplus(f, keep_last));
+    return st;
+}
+
 ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last)
 {
-    PS_TRY(ps_file_sync_folder(f->temporary));
-    PS_TRY(give_name(f));
-    PS_TRY(ps_file_sync_folder(f->root));
-    PS_TRY(move_latest(f));
-    const ps_status st = remove_surplus(f, keep_last);
-    if (st == PS_OK) return PS_OK;
-    char cause[512];
+    char *aside = NULL, cause[512];
+    ps_status st;
+    PS_TRY_GOTO(ps_file_sync_folder(f->temporary));
+    PS_TRY_GOTO(give_name(f, &aside));
+    PS_TRY_GOTO(ps_file_sync_folder(f->root));
+    PS_TRY_GOTO(move_latest(f));
+    st = remove_older(f, aside, keep_last);
+    if (st == PS_OK) goto out;
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
-    return PS_FAIL(st, "%s is complete, but an older checkpoint could not be removed: %s", f->final, cause);
+    st = PS_FAIL(st, "%s is complete, but an older checkpoint could not be removed: %s", f->final, cause);
+out:
+    ps_mem_free(aside);
+    return st;
 }

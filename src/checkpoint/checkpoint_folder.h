@@ -4,11 +4,14 @@
  *     checkpoints/
  *       step-000100/ step-000200/      complete, each
  *       latest                         "step-000200 <xxh3 of the name>": what --resume takes
- *       .tmp-save-<pid>-step-000300/   being written
- *       .tmp-delete-<pid>-step-.../    being removed
+ *       .tmp-save-<mark>-step-000300/  being written; base/leftover.h has the mark
+ *       .tmp-old-<mark>-step-.../      steps aside for another of that step, where a file system cannot swap folders
+ *       .tmp-delete-<mark>-step-.../   being removed
  *
  * A save: write and sync every file in .tmp-save, sync that folder, rename it to its name, sync checkpoints/, replace
- * `latest` (rename), then remove what is older than wanted, each renamed to .tmp-delete first. */
+ * `latest` (rename), then remove what is older than wanted, each renamed to .tmp-delete first.
+ *
+ * A checkpoint may be a link to a folder elsewhere; then the link is removed or replaced, never what it leads to. */
 #ifndef PS_CHECKPOINT_FOLDER_H
 #define PS_CHECKPOINT_FOLDER_H
 
@@ -18,6 +21,7 @@
 #include "base/status.h"
 
 #define PS_CHECKPOINT_NAME_MAX 32
+#define PS_CHECKPOINT_HIDDEN_MAX 128
 #define PS_CHECKPOINT_LATEST "latest"
 #define PS_CHECKPOINT_STATE "state.json"
 
@@ -30,15 +34,15 @@ typedef struct ps_checkpoint_folder {
     char *final;     /* its name-to-be, with root */
     bool is_owner;   /* made the temporary folder, and removes it */
     char name[PS_CHECKPOINT_NAME_MAX];
+    char hidden[PS_CHECKPOINT_HIDDEN_MAX]; /* name of the temporary folder */
 } ps_checkpoint_folder;
 
-/* Make root if missing (its parent must exist), remove what dead processes left, make an empty temporary folder. */
+/* Make root if missing (its parent must exist), remove what killed runs left, make an empty temporary folder. */
 PS_NODISCARD ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f);
-/* The number of this process, which names its temporary folders. */
-int64_t ps_checkpoint_folder_pid(void);
-/* The temporary folder that process `pid`, on this machine or another one, has made in root: for ranks that write into it. PS_EIO
+/* The temporary folder `hidden` that rank 0, on this machine or another one, has made in root: for ranks that write into it. PS_EIO
  * when it cannot be seen here. */
-PS_NODISCARD ps_status ps_checkpoint_folder_join(const char *root, int64_t step, int64_t pid, ps_checkpoint_folder *f);
+PS_NODISCARD ps_status ps_checkpoint_folder_join(const char *root, int64_t step, const char *hidden,
+                                                 ps_checkpoint_folder *f);
 /* All files are in the temporary folder, synced: give it its name, move `latest`, remove all but the keep_last (0: all kept)
  * newest. Checkpoints of later steps, of a run that was taken back, count as older than all others. When only the removal
  * fails, the checkpoint is in place and valid; the message says so. */
@@ -46,11 +50,12 @@ PS_NODISCARD ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int6
 /* The maker of the temporary folder removes it, if it is still there. Frees. An empty one is accepted. */
 void ps_checkpoint_folder_close(ps_checkpoint_folder *f);
 
-/* Remove temporary folders and files that no living process is at work on. Nothing to do when root is missing. */
+/* Remove temporary folders and files that killed runs left, and give a checkpoint that had stepped aside its name back. Nothing to
+ * do when root is missing. */
 void ps_checkpoint_folder_clean(const char *root);
 
-/* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise. *out: freed with
- * ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is damaged. */
+/* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise, also while that has stepped
+ * aside. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
 PS_NODISCARD ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes);
 

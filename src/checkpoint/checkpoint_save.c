@@ -198,19 +198,20 @@ static ps_status expect_between_steps(const ps_engine *e, const char *call)
 }
 
 /* Rank 0 makes the folder; the others are told its name. */
-static ps_status make_folder(saver *s, const ps_engine *e, const char *folder, const char *caller_json, int64_t *pid)
+static ps_status make_folder(saver *s, const ps_engine *e, const char *folder, const char *caller_json,
+                             char hidden[PS_CHECKPOINT_HIDDEN_MAX])
 {
     ps_status st = take_state(s, e, caller_json);
     if (st == PS_OK && s->rank == 0) st = ps_checkpoint_folder_open(folder, s->state.steps, &s->folder);
     PS_TRY(ps_comm_agree(s->comm, st));
-    *pid = ps_checkpoint_folder_pid();
-    return s->comm == NULL ? PS_OK : ps_comm_broadcast(s->comm, pid, sizeof *pid, 0);
+    memcpy(hidden, s->folder.hidden, PS_CHECKPOINT_HIDDEN_MAX);
+    return s->comm == NULL ? PS_OK : ps_comm_broadcast(s->comm, hidden, PS_CHECKPOINT_HIDDEN_MAX, 0);
 }
 
 /* Of this rank. The folder must be on a file system that all ranks see. */
-static ps_status begin_writing(saver *s, ps_engine *e, const char *folder, int64_t pid)
+static ps_status begin_writing(saver *s, ps_engine *e, const char *folder, const char *hidden)
 {
-    if (s->rank > 0) PS_TRY(ps_checkpoint_folder_join(folder, s->state.steps, pid, &s->folder));
+    if (s->rank > 0) PS_TRY(ps_checkpoint_folder_join(folder, s->state.steps, hidden, &s->folder));
     PS_TRY(ps_checkpoint_files_open(&s->files, e, s->folder.temporary));
     PS_TRY(open_ring(s, e));
     const ps_snapshot_sink sink = {.take = take_piece, .end = end_pieces, .user = s};
@@ -244,10 +245,10 @@ ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const cha
     if (e->save.user != NULL)
         return PS_FAIL(PS_ESTATE, "ps_engine_begin_checkpoint: one is under way; call ps_engine_finish_checkpoint");
     saver *s = NULL;
-    int64_t pid = 0;
+    char hidden[PS_CHECKPOINT_HIDDEN_MAX];
     PS_TRY(create_saver(e, &s));
-    ps_status st = make_folder(s, e, folder, caller_json, &pid);
-    if (st == PS_OK) st = ps_comm_agree(s->comm, begin_writing(s, e, folder, pid));
+    ps_status st = make_folder(s, e, folder, caller_json, hidden);
+    if (st == PS_OK) st = ps_comm_agree(s->comm, begin_writing(s, e, folder, hidden));
     if (st != PS_OK) {
         ps_snapshot_drop(&e->runner);
         close_saver(s);

@@ -1,4 +1,5 @@
 /* disk_file.c - the temporary file of the disk tier: without a name where possible, past the page cache where possible. */
+#include "base/leftover.h"
 #include "base/mem.h"
 #include "device/disk_backend.h"
 
@@ -15,19 +16,25 @@
 
 #define NAME_TRIES 1000 /* disks of one process in one folder */
 
-static bool file_is_ours(const char *name)
+#define NAME_PREFIX "patrickstar-"
+#define NAME_SUFFIX ".chunks"
+
+static bool file_is_left(int folder, const char *name)
 {
-    int pid, n, end = 0;
-    return sscanf(name, "patrickstar-%d-%d.chunks%n", &pid, &n, &end) == 2 && end > 0 && name[end] == '\0';
+    const char *rest = ps_leftover_rest(name, NAME_PREFIX);
+    int n, end = 0;
+    return rest != NULL && sscanf(rest, "-%d" NAME_SUFFIX "%n", &n, &end) == 1 && end > 0 && rest[end] == '\0' &&
+           ps_leftover_is_gone(folder, name, NAME_PREFIX, false);
 }
 
-/* A live process holds the lock of its file; the lock of a dead one is gone. What cannot be opened is left alone. */
+/* A live process holds the lock of its file too, which other machines see as well, where the file system has such locks. What
+ * cannot be opened is left alone. */
 static void folder_remove_leftovers(const char *folder)
 {
     DIR *dir = opendir(folder);
     if (dir == NULL) return;
     for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
-        if (!file_is_ours(e->d_name)) continue;
+        if (!file_is_left(dirfd(dir), e->d_name)) continue;
         const int fd = openat(dirfd(dir), e->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) continue;
         struct stat info;
@@ -42,11 +49,13 @@ static void folder_remove_leftovers(const char *folder)
  * and the next name is tried. */
 static ps_status file_create_named(const char *folder, ps_disk_file *f)
 {
-    const size_t path_bytes = strlen(folder) + 64;
+    char mark[PS_LEFTOVER_MARK_MAX];
+    const size_t path_bytes = strlen(folder) + PS_LEFTOVER_MARK_MAX + 64;
     PS_TRY(ps_mem_alloc(path_bytes, 1, &f->path));
+    (void)ps_leftover_mark(mark);
     int error = EEXIST;
     for (int n = 0; n < NAME_TRIES; n++) {
-        snprintf(f->path, path_bytes, "%s/patrickstar-%ld-%d.chunks", folder, (long)getpid(), n);
+        snprintf(f->path, path_bytes, "%s/" NAME_PREFIX "%s-%d" NAME_SUFFIX, folder, mark, n);
         const int fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0) {
             error = errno;

@@ -3,6 +3,7 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/leftover.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
@@ -330,15 +331,22 @@ static void test_keep_last(void **state)
 static void test_leftovers(void **state)
 {
     (void)state;
-    static const char *const gone[] = {".tmp-save-999999999-step-000009", ".tmp-delete-999999999-step-000001"};
-    static const char *const kept[] = {".tmp-save-1-step-000009", ".tmp-save-x-step-000009", ".tmp-savegame", "notes"};
+    static const char *const kept[] = {".tmp-save-0123456789abcdef-999999999-1-step-000009", /* of another machine */
+                                       ".tmp-save-x-step-000009", ".tmp-savegame", "notes"};
+    static const char *const prefixes[] = {".tmp-save-", ".tmp-delete-"};
+    char gone[2][128], mark[PS_LEFTOVER_MARK_MAX];
+    /* of this machine: another process than any */
+    for (int i = 0; i < 2; i++)
+        snprintf(gone[i], sizeof gone[i], "%s%.16s-999999999-1-step-000009", prefixes[i], ps_leftover_mark(mark));
     for (size_t i = 0; i < PS_ARRAY_LEN(gone); i++) {
         assert_int_equal(mkdir(work_file(work.path, gone[i]).text, 0777), 0);
         assert_ok(ps_file_write_all(work_file(work_file(work.path, gone[i]).text, "part").text, "x", 1));
     }
     for (size_t i = 0; i < PS_ARRAY_LEN(kept); i++)
         assert_int_equal(mkdir(work_file(work.path, kept[i]).text, 0777), 0);
-    assert_ok(ps_file_write_all(work_file(work.path, "latest.tmp-999999999-0").text, "x", 1));
+    char latest[128];
+    snprintf(latest, sizeof latest, "latest.tmp-%.16s-999999999-1-0", mark);
+    assert_ok(ps_file_write_all(work_file(work.path, latest).text, "x", 1));
     ps_checkpoint_folder_clean(work.path);
     assert_int_equal(work_count(work.path), (int)PS_ARRAY_LEN(kept));
     for (size_t i = 0; i < PS_ARRAY_LEN(kept); i++) assert_true(work_has(work.path, kept[i]));

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/leftover.h"
 #include "base/mem.h"
 #include "device/disk_backend.h"
 
@@ -320,28 +321,31 @@ static void open_and_close(void)
 static void test_leftovers_of_the_dead_are_removed(void **state)
 {
     (void)state;
-    const char *others[] = {"patrickstar-1-2.chunks.bak", "patrickstar-x-0.chunks", "my-patrickstar-1-2.chunks"};
-    char name[64], path[512];
+    char name[512] = "", path[512], mark[PS_LEFTOVER_MARK_MAX], dead[2][128], backup[140];
+    (void)ps_leftover_mark(mark);
+    for (int i = 0; i < 2; i++) snprintf(dead[i], sizeof dead[i], "patrickstar-%.16s-999999999-1-%d.chunks", mark, i);
+    snprintf(backup, sizeof backup, "%s.bak", dead[0]);
+    /* the last of another machine: there such a process may live */
+    const char *others[] = {backup, "patrickstar-x-0.chunks", "patrickstar-0123456789abcdef-999999999-1-2.chunks"};
     int ready[2], status;
     for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) file_put(others[i]);
-    file_put("patrickstar-4000000-7.chunks");
+    file_put(dead[0]);
     assert_int_equal(pipe(ready), 0);
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) { /* another process with a disk open, until it is killed */
         ps_disk_file f;
-        const bool ok = ps_disk_file_open(folder, PS_DISK_NO_TMPFILE, &f) == PS_OK;
-        if (write(ready[1], &ok, sizeof ok) > 0) pause();
+        if (ps_disk_file_open(folder, PS_DISK_NO_TMPFILE, &f) == PS_OK)
+            snprintf(name, sizeof name, "%s", strrchr(f.path, '/') + 1);
+        if (write(ready[1], name, sizeof name) > 0) pause();
         _exit(1);
     }
-    bool ok = false;
-    assert_int_equal(read(ready[0], &ok, sizeof ok), sizeof ok);
-    assert_true(ok);
-    snprintf(name, sizeof name, "patrickstar-%ld-0.chunks", (long)child);
-    assert_false(file_exists("patrickstar-4000000-7.chunks")); /* the child has removed it */
-    file_put("patrickstar-4000000-8.chunks");
+    assert_int_equal(read(ready[0], name, sizeof name), sizeof name);
+    assert_true(name[0] != '\0');
+    assert_false(file_exists(dead[0])); /* the child has removed it */
+    file_put(dead[1]);
     open_and_close();
-    assert_false(file_exists("patrickstar-4000000-8.chunks"));
+    assert_false(file_exists(dead[1]));
     assert_true(file_exists(name)); /* its owner lives */
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, &status, 0), child);
