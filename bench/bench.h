@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/machine.h"
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 #include "patrickstar.h"
 
 #define BENCH_SAMPLES_MAX 256
@@ -55,16 +55,14 @@ static inline double bench_least(const bench_samples *s)
     return least;
 }
 
-/* Gives this thread's kernels and parallel regions one thread a core, and returns how many threads such a region really
- * has: what is printed must be what ran. */
-static inline int bench_threads(void)
+/* The backend of this processor, with one thread a core; the program's own parallel regions have as many. */
+static inline ps_backend *bench_backend(int *n_threads)
 {
-    int n = 0;
-    ps_kernels_set_threads(ps_machine_cores(NULL));
-#pragma omp parallel
-#pragma omp single
-    n = omp_get_num_threads();
-    return n;
+    ps_backend *b;
+    *n_threads = ps_machine_cores(NULL);
+    bench_check(ps_backend_create_cpu(ps_cpu_isa_detect(), *n_threads, &b));
+    omp_set_num_threads(*n_threads);
+    return b;
 }
 
 #endif

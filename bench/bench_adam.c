@@ -10,7 +10,6 @@
  * so that all three see the same neighbours. GB/s (10^9) of the median and of the best round; "of stream 4" is the
  * median of the rounds' ratios. */
 #include "bench.h"
-#include "kernel/kernel.h"
 
 #define DEFAULT_ROUNDS 15
 #define STREAM_BLOCK 4096
@@ -58,7 +57,7 @@ static double time_stream_1(const arrays *x, int64_t n)
     return bench_now() - begin;
 }
 
-static double time_adam(const ps_kernels *k, const arrays *x, int64_t n)
+static double time_adam(ps_backend *k, const arrays *x, int64_t n)
 {
     const ps_adam_args a = {.param = x->grad,
                             .grad = x->grad,
@@ -78,7 +77,7 @@ static double time_adam(const ps_kernels *k, const arrays *x, int64_t n)
                             .param_dtype = PS_DTYPE_BF16,
                             .grad_dtype = PS_DTYPE_BF16};
     const double begin = bench_now();
-    bench_check(k->adam(NULL, &a));
+    bench_check(ps_run_adam(k, NULL, &a, 0));
     return bench_now() - begin;
 }
 
@@ -88,7 +87,7 @@ static void print_row(const char *name, double bytes, bench_samples *s)
     printf("%-10s %12.2f %12.2f %10.2f\n", name, bytes / median * 1e-9, bytes / bench_least(s) * 1e-9, median * 1e3);
 }
 
-static void measure(const ps_kernels *k, ps_device *dev, int64_t n, int rounds)
+static void measure(ps_backend *k, ps_device *dev, int64_t n, int rounds)
 {
     arrays x;
     bench_samples adam = {.n = 0}, stream_4 = {.n = 0}, stream_1 = {.n = 0}, ratio = {.n = 0};
@@ -127,16 +126,16 @@ int main(int argc, char **argv)
         return 1;
     }
     ps_device *dev = NULL;
-    ps_kernels k;
-    ps_kernels_init_cpu(&k, ps_cpu_isa_detect());
-    const int n_threads = bench_threads();
+    int n_threads;
+    ps_backend *k = bench_backend(&n_threads);
     bench_check(ps_device_create(&ps_device_cpu_ops, "device", INT64_C(1) << 40, &dev));
     ps_device_set_keep(dev, false);
-    printf("kernels: %s, %d threads\n\n", k.name, n_threads);
+    printf("kernels: %s, %d threads\n\n", ps_backend_name(k), n_threads);
     if (argc > 2)
-        for (int i = 2; i < argc; i++) measure(&k, dev, atoll(argv[i]), rounds);
+        for (int i = 2; i < argc; i++) measure(k, dev, atoll(argv[i]), rounds);
     else
-        for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) measure(&k, dev, sizes[i], rounds);
+        for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) measure(k, dev, sizes[i], rounds);
     ps_device_destroy(dev);
+    ps_backend_destroy(k);
     return 0;
 }

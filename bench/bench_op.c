@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "bench.h"
-#include "kernel/cost.h"
 
 #define DEFAULT_ROUNDS 15
 #define ARENA_BYTES (512 * PS_MIB)
@@ -26,26 +25,13 @@ typedef union op_args {
 } op_args;
 
 typedef struct bench {
-    ps_kernels k;
+    ps_backend *k;
     char *arena, *pattern;
     int64_t used; /* bytes of the arena */
     int64_t B, T, rows;
     int rounds;
     const char *only;
 } bench;
-
-static ps_status call(const ps_kernels *k, ps_op op, const op_args *a)
-{
-    switch (op) {
-#define XX(name, args)                                                                                                 \
-    case PS_OP_##name:                                                                                                 \
-        return k->name(NULL, &a->name);
-#include "kernel/op.def"
-#undef XX
-    case PS_OP_COUNT: break;
-    }
-    return PS_OK;
-}
 
 /* Room for n elements holding small random numbers, whether read as bf16 or as f32. */
 static void *take(bench *b, int64_t n, ps_dtype t)
@@ -90,21 +76,29 @@ static void run(bench *b, ps_op op, const char *shape, int calls, const op_args 
     const char *const name = ps_op_name(op);
     b->used = 0;
     if (b->only != NULL && strstr(name, b->only) == NULL) return;
-    bench_check(call(&b->k, op, a)); /* makes the primitives; not counted */
+    size_t bytes;
+    bench_check(ps_kernel_measure(b->k, op, a, &bytes));
+    bench_check(ps_kernel_run(b->k, op, NULL, a, bytes)); /* makes the primitives; not counted */
     for (int r = 0; r < b->rounds; r++) {
         const double begin = bench_now();
-        bench_check(call(&b->k, op, a));
+        bench_check(ps_kernel_run(b->k, op, NULL, a, bytes));
         bench_add(&s, bench_now() - begin);
     }
-    const ps_cost cost = ps_kernel_cost(op, a);
+    const ps_cost cost = ps_kernel_cost(b->k, op, a);
     const double median = bench_median(&s), least = bench_least(&s);
     printf("| %-18s | %-11s | %9.3f | %9.3f | %8.1f | %7.1f | %5d | %9.2f |\n", name, shape, median * 1e3, least * 1e3,
            cost.flops / least * 1e-9, cost.bytes / least * 1e-9, calls, calls * least * 1e3);
 }
 
+static void *take_workspace(bench *b, ps_op op, const void *args)
+{
+    size_t bytes;
+    bench_check(ps_kernel_measure(b->k, op, args, &bytes));
+    return take_bf16(b, (int64_t)bytes / 2);
+}
+
 /* Fills the operator's workspace pointer, of the size that it asks for. */
-#define WITH_WORKSPACE(b, op, a)                                                                                       \
-    ((a).op.workspace = take_bf16(b, (int64_t)(b)->k.workspace_bytes(PS_OP_##op, &(a).op) / 2))
+#define WITH_WORKSPACE(b, op, a) ((a).op.workspace = take_workspace(b, PS_OP_##op, &(a).op))
 
 static void bench_linear(bench *b, const char *shape, int64_t n_in, int64_t n_out)
 {
@@ -464,8 +458,8 @@ static void make_pattern(bench *b)
     const ps_fill_args fill = {.dst = (float *)b->arena, .n = n, .std = 0.1f};
     const ps_cast_args cast = {
         .dst = b->pattern, .src = b->arena, .n = n, .dst_dtype = PS_DTYPE_BF16, .src_dtype = PS_DTYPE_F32};
-    bench_check(b->k.fill(NULL, &fill));
-    bench_check(b->k.cast(NULL, &cast));
+    bench_check(ps_run_fill(b->k, NULL, &fill, 0));
+    bench_check(ps_run_cast(b->k, NULL, &cast, 0));
 }
 
 int main(int argc, char **argv)
@@ -476,13 +470,13 @@ int main(int argc, char **argv)
         return 1;
     }
     ps_device *dev = NULL;
-    ps_kernels_init_cpu(&b.k, ps_cpu_isa_detect());
-    const int n_threads = bench_threads();
+    int n_threads;
+    b.k = bench_backend(&n_threads);
     bench_check(ps_device_create(&ps_device_cpu_ops, "device", ARENA_BYTES + PATTERN_BYTES, &dev));
     bench_check(ps_device_alloc(dev, ARENA_BYTES, (void **)&b.arena));
     bench_check(ps_device_alloc(dev, PATTERN_BYTES, (void **)&b.pattern));
     make_pattern(&b);
-    printf("kernels: %s, %d threads, %d rounds; rates of the least time\n", b.k.name, n_threads, b.rounds);
+    printf("kernels: %s, %d threads, %d rounds; rates of the least time\n", ps_backend_name(b.k), n_threads, b.rounds);
     bench_rows(&b, 4, 64);
     bench_rows(&b, 1, 1024);
     print_head("Llama and BERT, 512 rows");
@@ -492,5 +486,6 @@ int main(int argc, char **argv)
     ps_device_free(dev, b.arena, ARENA_BYTES);
     ps_device_free(dev, b.pattern, PATTERN_BYTES);
     ps_device_destroy(dev);
+    ps_backend_destroy(b.k);
     return 0;
 }

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "cli.h"
 #include "device/disk.h"
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 #include "plan/measure.h"
 
 #define MEASURE_SECONDS 12.0
@@ -91,10 +91,8 @@ static ps_status show_machine(const char *folder)
 {
     char name[128], total[PS_BYTES_TEXT_MAX], available[PS_BYTES_TEXT_MAX];
     ps_machine_memory_info memory;
-    ps_kernels kernels;
     PS_TRY(ps_machine_memory(NULL, &memory));
     ps_machine_cpu_name(NULL, name, sizeof name);
-    ps_kernels_init_cpu(&kernels, ps_cpu_isa_detect());
     printf("pstar               %d.%d.%d\n", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
     printf("processor           %s, %d cores usable\n", name, ps_machine_cores(NULL));
     printf("instruction set     %s\n", ps_cpu_isa_name(ps_cpu_isa_detect()));
@@ -105,7 +103,7 @@ static ps_status show_machine(const char *folder)
                                            ? "an NVIDIA driver is there, but this version computes on the "
                                              "processor"
                                            : "none: no NVIDIA driver");
-    printf("kernel backends     %s; ref (plain C, for checking)\n", kernels.name);
+    printf("kernel backends     cpu %s; ref (plain C, for checking)\n", ps_cpu_isa_name(ps_cpu_isa_detect()));
     printf("number formats      f32, bf16 (%s), fp16 (stored in 16 bits, multiplied in f32)\n",
            ps_cpu_isa_detect() == PS_CPU_AVX512_BF16 ? "multiplied in bf16" : "multiplied in f32");
     printf("limits              no GPU in this version\n");

@@ -270,10 +270,7 @@ static ps_status finish_snapshot(saver *s, ps_engine *e)
 {
     if (e->runner.snapshot.when == NULL) return PS_OK;
     ps_status st = expect_between_steps(e, "ps_engine_finish_checkpoint");
-    if (st == PS_OK) {
-        ps_engine_enter(e);
-        st = ps_snapshot_finish(&e->runner);
-    }
+    if (st == PS_OK) st = ps_snapshot_finish(&e->runner);
     if (st != PS_OK) {
         ps_snapshot_drop(&e->runner);
         ps_piece_ring_close(s->ring);

@@ -4,16 +4,17 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "checkpoint/weight_convert.h"
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 
 #define PIECE_ELEMENTS ((int64_t)1 << 17)
 
 typedef struct copier {
     const ps_weight_source *source;
     ps_safetensors_writer *writer;
-    ps_kernels kernels;
+    ps_backend *backend;
     char *in, *out; /* [PIECE_ELEMENTS] of at most 8 bytes; of at most 4 */
 } copier;
 
@@ -36,8 +37,8 @@ static ps_status copier_round(copier *c, ps_safetensors_dtype from, ps_safetenso
     }
     if (src == dst) return PS_OK;
     *out = c->out;
-    return c->kernels.cast(NULL,
-                           &(ps_cast_args){.dst = c->out, .src = c->in, .n = n, .dst_dtype = dst, .src_dtype = src});
+    return ps_run_cast(c->backend, NULL,
+                       &(ps_cast_args){.dst = c->out, .src = c->in, .n = n, .dst_dtype = dst, .src_dtype = src}, 0);
 }
 
 static ps_status copier_copy(copier *c, const ps_weight *w, int i, ps_safetensors_dtype to)
@@ -60,7 +61,7 @@ ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *c
     copier c = {.source = s};
     ps_safetensor *tensors = NULL;
     ps_status st;
-    ps_kernels_init_cpu(&c.kernels, ps_cpu_isa_detect());
+    PS_TRY_GOTO(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_machine_cores(NULL), &c.backend));
     PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(double), &c.in));
     PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(float), &c.out));
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
@@ -80,6 +81,7 @@ out:
     ps_mem_free(tensors);
     ps_mem_free(c.out);
     ps_mem_free(c.in);
+    ps_backend_destroy(c.backend);
     return st;
 }
 

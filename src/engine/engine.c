@@ -33,7 +33,7 @@ static ps_status open_tiers(ps_engine *e)
 static ps_status take_config(ps_engine *e, const ps_config *config)
 {
     PS_TRY(ps_config_dump_json(config, &e->config_json));
-    ps_engine_enter(e);
+    PS_TRY(ps_settings_open_backend(&e->settings));
     PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
     return PS_OK;
@@ -118,6 +118,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_profiling_close(e);
     ps_runner_deinit(&e->runner);
     ps_shapes_close(&e->shapes);
+    ps_settings_close_backend(&e->settings);
     ps_comm_close(e->own_comm);
     ps_mem_free(e);
 }
@@ -130,11 +131,6 @@ ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const cha
                                         [PS_ENGINE_FAILED] = "a failure inside a step"};
     if (e->state == wanted) return PS_OK;
     return PS_FAIL(PS_ESTATE, "%s is not allowed after %s; it follows %s", call, after[e->state], after[wanted]);
-}
-
-void ps_engine_enter(const ps_engine *e)
-{
-    ps_kernels_set_threads(e->settings.threads);
 }
 
 ps_status ps_engine_check(ps_engine *e, ps_status st)

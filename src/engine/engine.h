@@ -55,9 +55,6 @@ PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state want
 PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n,
                                             const float *in);
 
-/* The engine computes on the calling thread from here on: that thread may be another one than last time. */
-void ps_engine_enter(const ps_engine *e);
-
 /* st unless PS_OK turns the engine failed. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);
 

@@ -59,7 +59,6 @@ ps_status ps_engine_set_shape(ps_engine *e, ps_model_func model, void *user, int
 {
     PS_TRY(expect_between_steps(e));
     if (model == NULL) return PS_FAIL(PS_EINVAL, "ps_engine_set_shape: a model function is needed");
-    ps_engine_enter(e);
     const ps_shape *shape;
     PS_TRY(ps_shapes_get(&e->shapes, &e->settings, model, user, batch, sequence, e->shape,
                          e->profiling.recorder != NULL, &shape));

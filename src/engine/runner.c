@@ -100,12 +100,13 @@ static ps_status add_grad_stats(ps_runner *r, const char *x, int64_t n, ps_dtype
     for (int64_t done = 0; done < n; done += AT_ONCE) {
         const int64_t n_now = ps_min_i64(n - done, AT_ONCE);
         int64_t nonfinite = 0;
-        PS_TRY(r->bp->settings->kernels.grad_stats(NULL,
-                                                   &(ps_grad_stats_args){.sum_squares = sums,
-                                                                         .n_nonfinite = &nonfinite,
-                                                                         .x = x + done * (int64_t)ps_dtype_bytes(dtype),
-                                                                         .n = n_now,
-                                                                         .dtype = dtype}));
+        PS_TRY(ps_run_grad_stats(r->bp->settings->backend, NULL,
+                                 &(ps_grad_stats_args){.sum_squares = sums,
+                                                       .n_nonfinite = &nonfinite,
+                                                       .x = x + done * (int64_t)ps_dtype_bytes(dtype),
+                                                       .n = n_now,
+                                                       .dtype = dtype},
+                                 0));
         for (int64_t b = 0; b < ps_ceil_div(n_now, PS_GRAD_STATS_BLOCK); b++)
             ps_exact_sum_add(&r->sum_squares, sums[b]);
         r->n_nonfinite += nonfinite;
@@ -150,7 +151,7 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
     const ps_settings *s = r->bp->settings;
     const ps_node *n = &r->bp->program->nodes[instr->node];
     ps_node_run run = {.mode = PS_RUN_COMPUTE,
-                       .kernels = &s->kernels,
+                       .backend = s->backend,
                        .dtype = s->dtype,
                        .B = r->bp->program->B,
                        .T = r->bp->program->T,
@@ -177,9 +178,9 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
         PS_TRY(n->type->backward(&run));
         return take_grad_stats(r, instr);
     case PS_INSTR_JOIN:
-        return s->kernels.add(
-            NULL,
-            &(ps_add_args){.y = run.y, .a = run.x[0], .b = run.x[1], .n = instr->join_elements, .dtype = s->dtype});
+        return ps_run_add(
+            s->backend, NULL,
+            &(ps_add_args){.y = run.y, .a = run.x[0], .b = run.x[1], .n = instr->join_elements, .dtype = s->dtype}, 0);
     }
     return PS_OK;
 }
@@ -241,12 +242,13 @@ static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
     const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
     char *x = ps_moment_element(r, sum, chunk, p->chunk_offset);
     if (sum != fresh)
-        PS_TRY(
-            r->bp->settings->kernels.add(NULL, &(ps_add_args){.y = x,
-                                                              .a = x,
-                                                              .b = ps_moment_element(r, fresh, chunk, p->chunk_offset),
-                                                              .n = p->n,
-                                                              .dtype = PS_DTYPE_F32}));
+        PS_TRY(ps_run_add(r->bp->settings->backend, NULL,
+                          &(ps_add_args){.y = x,
+                                         .a = x,
+                                         .b = ps_moment_element(r, fresh, chunk, p->chunk_offset),
+                                         .n = p->n,
+                                         .dtype = PS_DTYPE_F32},
+                          0));
     return is_last_micro(r) ? add_grad_stats(r, x, p->n, grad_dtype(r, p->tensor)) : PS_OK;
 }
 

@@ -10,12 +10,14 @@ static ps_status draw(const ps_runner *r, const ps_piece *piece, float *out)
 {
     const ps_param *p = &r->bp->program->params[piece->tensor];
     const ps_rng_key key = {.seed = r->bp->settings->seed, .stream = XXH3_64bits(p->name, strlen(p->name)) >> 1};
-    return r->bp->settings->kernels.fill(NULL, &(ps_fill_args){.dst = out,
-                                                               .n = piece->n,
-                                                               .first_index = piece->tensor_offset,
-                                                               .mean = (float)p->init_mean,
-                                                               .std = (float)p->init_std,
-                                                               .key = key});
+    return ps_run_fill(r->bp->settings->backend, NULL,
+                       &(ps_fill_args){.dst = out,
+                                       .n = piece->n,
+                                       .first_index = piece->tensor_offset,
+                                       .mean = (float)p->init_mean,
+                                       .std = (float)p->init_std,
+                                       .key = key},
+                       0);
 }
 
 /* Inference has no masters: a small buffer stands in, so that both draw the same numbers. */
@@ -29,12 +31,14 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
                                .tensor_offset = piece->tensor_offset + done,
                                .n = ps_min_i64(AT_ONCE, piece->n - done)};
         PS_TRY(draw(r, &part, values));
-        PS_TRY(s->kernels.cast(
-            NULL, &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
-                                  .src = values,
-                                  .n = part.n,
-                                  .dst_dtype = s->dtype,
-                                  .src_dtype = PS_DTYPE_F32}));
+        PS_TRY(
+            ps_run_cast(s->backend, NULL,
+                        &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
+                                        .src = values,
+                                        .n = part.n,
+                                        .dst_dtype = s->dtype,
+                                        .src_dtype = PS_DTYPE_F32},
+                        0));
     }
     return PS_OK;
 }
@@ -45,12 +49,13 @@ static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece
     if (!s->training) return create_without_master(r, chunk, piece);
     float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
     PS_TRY(draw(r, piece, master));
-    return s->kernels.cast(NULL,
-                           &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset),
-                                           .src = master,
-                                           .n = piece->n,
-                                           .dst_dtype = s->dtype,
-                                           .src_dtype = PS_DTYPE_F32});
+    return ps_run_cast(s->backend, NULL,
+                       &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset),
+                                       .src = master,
+                                       .n = piece->n,
+                                       .dst_dtype = s->dtype,
+                                       .src_dtype = PS_DTYPE_F32},
+                       0);
 }
 
 static ps_status create_chunk(ps_runner *r, int32_t c)

@@ -9,28 +9,32 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
     void *param = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
     float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
     if (u->skip)
-        return s->kernels.cast(
-            NULL, &(ps_cast_args){
-                      .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32});
-    return s->kernels.adam(
-        NULL, &(ps_adam_args){
-                  .param = param,
-                  .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
-                  .master = master,
-                  .m = (float *)(void *)ps_moment_element(r, PS_LIST_MOMENTUM, chunk, piece->chunk_offset),
-                  .v = (float *)(void *)ps_moment_element(r, PS_LIST_VARIANCE, chunk, piece->chunk_offset),
-                  .n = piece->n,
-                  .lr = u->lr,
-                  .beta1 = (float)s->beta1,
-                  .beta2 = (float)s->beta2,
-                  .eps = (float)s->eps,
-                  .weight_decay = piece->decays ? (float)s->weight_decay : 0.0f,
-                  .bias1 = u->bias1,
-                  .bias2 = u->bias2,
-                  .grad_scale = u->grad_scale,
-                  .decoupled_decay = s->decoupled_decay,
-                  .param_dtype = s->dtype,
-                  .grad_dtype = over ? s->dtype : PS_DTYPE_F32});
+        return ps_run_cast(
+            s->backend, NULL,
+            &(ps_cast_args){
+                .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
+            0);
+    return ps_run_adam(
+        s->backend, NULL,
+        &(ps_adam_args){
+            .param = param,
+            .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
+            .master = master,
+            .m = (float *)(void *)ps_moment_element(r, PS_LIST_MOMENTUM, chunk, piece->chunk_offset),
+            .v = (float *)(void *)ps_moment_element(r, PS_LIST_VARIANCE, chunk, piece->chunk_offset),
+            .n = piece->n,
+            .lr = u->lr,
+            .beta1 = (float)s->beta1,
+            .beta2 = (float)s->beta2,
+            .eps = (float)s->eps,
+            .weight_decay = piece->decays ? (float)s->weight_decay : 0.0f,
+            .bias1 = u->bias1,
+            .bias2 = u->bias2,
+            .grad_scale = u->grad_scale,
+            .decoupled_decay = s->decoupled_decay,
+            .param_dtype = s->dtype,
+            .grad_dtype = over ? s->dtype : PS_DTYPE_F32},
+        0);
 }
 
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)

@@ -58,26 +58,38 @@ static void read_scaler(const ps_options *o, ps_loss_scaler_options *s)
                                   .max_loss_scale = (float)o->fp16_max_loss_scale};
 }
 
-static ps_status read_kernels(const ps_options *o, ps_kernels *k)
+static ps_status read_backend(const ps_options *o, ps_settings *s)
 {
-    if (o->train_backend == PS_CONFIG_BACKEND_REF) {
-        ps_kernels_init_ref(k);
-        return PS_OK;
-    }
     const ps_cpu_isa best = ps_cpu_isa_detect();
-    ps_cpu_isa isa = best;
+    s->backend_kind = o->train_backend == PS_CONFIG_BACKEND_REF ? PS_BACKEND_REF : PS_BACKEND_CPU;
+    if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
     switch (o->train_isa) {
-    case PS_CONFIG_ISA_AUTO: break;
-    case PS_CONFIG_ISA_PORTABLE: isa = PS_CPU_PORTABLE; break;
-    case PS_CONFIG_ISA_AVX2: isa = PS_CPU_AVX2; break;
-    case PS_CONFIG_ISA_AVX512: isa = PS_CPU_AVX512; break;
-    case PS_CONFIG_ISA_AVX512_BF16: isa = PS_CPU_AVX512_BF16; break;
+    case PS_CONFIG_ISA_AUTO: s->isa = best; break;
+    case PS_CONFIG_ISA_PORTABLE: s->isa = PS_CPU_PORTABLE; break;
+    case PS_CONFIG_ISA_AVX2: s->isa = PS_CPU_AVX2; break;
+    case PS_CONFIG_ISA_AVX512: s->isa = PS_CPU_AVX512; break;
+    case PS_CONFIG_ISA_AVX512_BF16: s->isa = PS_CPU_AVX512_BF16; break;
     }
-    if (isa > best)
-        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(isa),
+    if (s->isa > best)
+        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(s->isa),
                        ps_cpu_isa_name(best));
-    ps_kernels_init_cpu(k, isa);
     return PS_OK;
+}
+
+ps_status ps_settings_open_backend(ps_settings *s)
+{
+    switch (s->backend_kind) {
+    case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
+    case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
+    case PS_BACKEND_CPU: break;
+    }
+    return ps_backend_create_cpu(s->isa, s->threads, &s->backend);
+}
+
+void ps_settings_close_backend(ps_settings *s)
+{
+    ps_backend_destroy(s->backend);
+    s->backend = NULL;
 }
 
 static ps_status read_disk(const ps_options *o, ps_settings *s)
@@ -156,7 +168,7 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
     int64_t *b = s->budgets.bytes;
     PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
     s->ranks.n = s->rates.topology.n_ranks;
-    if (hw->gpus_per_node > 0) ps_kernels_init_sim(&s->kernels);
+    if (hw->gpus_per_node > 0) s->backend_kind = PS_BACKEND_SIM;
     const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
     const double host = (double)(hw->host.bytes - hw->host.reserved_bytes) / (double)per_node;
     if (o->memory_device == PS_BYTES_AUTO)
@@ -171,7 +183,7 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
 
 ps_plan_options ps_settings_plan_options(const ps_settings *s)
 {
-    return (ps_plan_options){.kernels = &s->kernels,
+    return (ps_plan_options){.backend = s->backend,
                              .rates = &s->rates.compute,
                              .embedding_rates = s->embedding_on_host ? &s->rates.host : NULL,
                              .dtype = s->dtype,
@@ -320,7 +332,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     read_placement(o, out);
     read_scaler(o, &out->scaler);
     PS_TRY(read_lr(o, &out->lr));
-    PS_TRY(read_kernels(o, &out->kernels));
+    PS_TRY(read_backend(o, out));
     PS_TRY(read_disk(o, out));
     PS_TRY(read_rates(o, out));
     PS_TRY(read_profile(config, out));

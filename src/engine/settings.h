@@ -7,17 +7,25 @@
 #include "engine/rates.h"
 #include "engine/span.h"
 #include "engine/tiers.h"
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
+
+typedef enum ps_backend_kind {
+    PS_BACKEND_CPU,
+    PS_BACKEND_REF,
+    PS_BACKEND_SIM, /* plans for devices that are not here */
+} ps_backend_kind;
 
 typedef struct ps_settings {
     bool training; /* false: inference */
     int64_t B, T, accumulation;
     ps_dtype dtype;
     uint64_t seed;
-    ps_kernels kernels;
-    int threads; /* >= 1 */
+    ps_backend_kind backend_kind;
+    ps_cpu_isa isa;      /* of PS_BACKEND_CPU */
+    int threads;         /* >= 1 */
+    ps_backend *backend; /* NULL until ps_settings_open_backend; copies of the settings borrow it */
     ps_ranks ranks;
     ps_rates rates;
 
@@ -74,8 +82,12 @@ PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config,
 PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
 
 /* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
- * Kernels become the simulated ones when the devices are GPUs. PS_EINVAL naming the key. */
+ * The backend becomes the simulated one when the devices are GPUs. PS_EINVAL naming the key. */
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
+
+/* Once the number of threads is final: what plans are measured with and steps computed. */
+PS_NODISCARD ps_status ps_settings_open_backend(ps_settings *s);
+void ps_settings_close_backend(ps_settings *s); /* none open is accepted */
 
 /* Memory of ps_tiers_staging_tier that the communicator holds. */
 static inline int64_t ps_settings_comm_bytes(const ps_settings *s)

@@ -39,7 +39,6 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_forward: this engine is for inference");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
     PS_TRY(check_batch(e, batch, true));
-    ps_engine_enter(e);
     ps_runner *r = &e->runner;
     r->pass = PS_PASS_TRAIN;
     r->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
@@ -59,7 +58,6 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
 ps_status ps_backward(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_FORWARD, "ps_backward"));
-    ps_engine_enter(e);
     PS_TRY(ps_engine_check(e, ps_runner_backward(&e->runner)));
     e->state = PS_ENGINE_BACKWARD;
     return PS_OK;
@@ -87,7 +85,6 @@ static ps_status share_sums(ps_engine *e)
 ps_status ps_step(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_step"));
-    ps_engine_enter(e);
     ps_runner *r = &e->runner;
     e->state = PS_ENGINE_READY;
     if (++r->micro < e->settings.accumulation) return PS_OK;
@@ -122,7 +119,6 @@ ps_status ps_step(ps_engine *e)
 /* A forward pass outside training. Each moment names its place in the schedule, so the next step finds its own. */
 static ps_status run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
 {
-    ps_engine_enter(e);
     ps_runner *r = &e->runner;
     PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
     r->pass = pass;

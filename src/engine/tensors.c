@@ -69,7 +69,6 @@ bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, in
 /* Before chunks are looked at. */
 static ps_status enter_tensors(ps_engine *e)
 {
-    ps_engine_enter(e);
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, "access to tensors");
     return ps_engine_check(e, ps_runner_flush(&e->runner));
 }
@@ -191,14 +190,32 @@ typedef struct span {
 static ps_status read_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
 {
     const span *s = user;
-    return e->settings.kernels.cast(NULL, &(ps_cast_args){.dst = s->out + (offset - s->first),
-                                                          .src = values,
-                                                          .n = n,
-                                                          .dst_dtype = PS_DTYPE_F32,
-                                                          .src_dtype = list_dtype(e, list)});
+    return ps_run_cast(e->settings.backend, NULL,
+                       &(ps_cast_args){.dst = s->out + (offset - s->first),
+                                       .src = values,
+                                       .n = n,
+                                       .dst_dtype = PS_DTYPE_F32,
+                                       .src_dtype = list_dtype(e, list)},
+                       0);
 }
 
-/* By one thread: pieces are small, files slower than memory, and on a busy machine waking others takes longer than the work. */
+/* Rounded at once: few enough for one thread. Pieces are small, files slower than memory, and on a busy machine waking others
+ * takes longer than the work. */
+#define CAST_ELEMENTS 8192
+
+static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *src, ps_dtype from, int64_t n)
+{
+    for (int64_t done = 0; done < n; done += CAST_ELEMENTS) {
+        const ps_cast_args a = {.dst = (char *)dst + done * (int64_t)ps_dtype_bytes(to),
+                                .src = (const char *)src + done * (int64_t)ps_dtype_bytes(from),
+                                .n = ps_min_i64(CAST_ELEMENTS, n - done),
+                                .dst_dtype = to,
+                                .src_dtype = from};
+        PS_TRY(ps_run_cast(e->settings.backend, NULL, &a, 0));
+    }
+    return PS_OK;
+}
+
 static ps_status write_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
 {
     const span *s = user;
@@ -207,12 +224,7 @@ static ps_status write_stretch(ps_engine *e, void *user, ps_list list, void *val
         memcpy(values, in, (size_t)n * sizeof *in);
         return PS_OK;
     }
-    ps_kernels_set_threads(1);
-    const ps_status st = e->settings.kernels.cast(
-        NULL,
-        &(ps_cast_args){.dst = values, .src = in, .n = n, .dst_dtype = list_dtype(e, list), .src_dtype = PS_DTYPE_F32});
-    ps_engine_enter(e);
-    return st;
+    return cast(e, values, list_dtype(e, list), in, PS_DTYPE_F32, n);
 }
 
 static ps_list value_list(const ps_engine *e)
@@ -256,8 +268,6 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 
 /* Elements moved at once: few, so that what was read is still in the cache when it is rounded. */
 #define PIECE_ELEMENTS 32768
-/* Rounded at once: few enough for one thread. Threads that wait for each other cost more here than they bring. */
-#define CAST_ELEMENTS 8192
 
 typedef struct transfer {
     int32_t tensor;
@@ -266,19 +276,6 @@ typedef struct transfer {
     ps_tensor_take_func take;
     void *user;
 } transfer;
-
-static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *src, ps_dtype from, int64_t n)
-{
-    for (int64_t done = 0; done < n; done += CAST_ELEMENTS) {
-        const ps_cast_args a = {.dst = (char *)dst + done * (int64_t)ps_dtype_bytes(to),
-                                .src = (const char *)src + done * (int64_t)ps_dtype_bytes(from),
-                                .n = ps_min_i64(CAST_ELEMENTS, n - done),
-                                .dst_dtype = to,
-                                .src_dtype = from};
-        PS_TRY(e->settings.kernels.cast(NULL, &a));
-    }
-    return PS_OK;
-}
 
 /* Elements in chunks: `values`, and the same as operators read them unless `rounded` is NULL. */
 typedef struct filling {

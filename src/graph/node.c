@@ -4,13 +4,13 @@
 #include <math.h>
 
 #include "graph/program.h"
-#include "kernel/cost.h"
 
 ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args)
 {
-    const size_t bytes = r->kernels->workspace_bytes(op, args);
+    size_t bytes;
+    PS_TRY(ps_kernel_measure(r->backend, op, args, &bytes));
     if (bytes > r->workspace_bytes) r->workspace_bytes = bytes;
-    const ps_cost c = ps_kernel_cost(op, args);
+    const ps_cost c = ps_kernel_cost(r->backend, op, args);
     r->flops += c.flops;
     r->cost_ns += (int64_t)(ps_cost_seconds(&c, r->rates) * 1e9);
     return PS_OK;

@@ -7,7 +7,7 @@
 #ifndef PS_GRAPH_NODE_H
 #define PS_GRAPH_NODE_H
 
-#include "kernel/cost.h"
+#include "kernel/backend.h"
 
 typedef struct ps_node ps_node;
 typedef struct ps_node_type ps_node_type;
@@ -32,8 +32,8 @@ typedef enum ps_run_mode {
 
 typedef struct ps_node_run {
     ps_run_mode mode;
-    const ps_kernels *kernels;
-    ps_stream *stream;
+    ps_backend *backend;
+    ps_stream *queue;
     ps_dtype dtype; /* of activations and parameters */
     int64_t B, T;
     const ps_node *node;
@@ -47,6 +47,7 @@ typedef struct ps_node_run {
     bool accumulate_dw;
     ps_dtype grad_dtype;
     void *workspace;
+    size_t workspace_bytes; /* COMPUTE: what it has. MEASURE: out, the largest that is wanted */
 
     const int32_t *batch[PS_BATCH_ARRAY_COUNT]; /* the mask may be NULL: no padding */
     bool training;                              /* dropout acts */
@@ -55,7 +56,6 @@ typedef struct ps_node_run {
     float *output;                              /* inference: f32 logits or hidden states instead of the loss */
     int64_t output_row;                         /* the one wanted, -1: all */
 
-    size_t workspace_bytes;        /* out, MEASURE: largest scratch */
     const ps_compute_rates *rates; /* MEASURE */
     double flops;                  /* out, MEASURE: sums over the calls */
     int64_t cost_ns;
@@ -86,7 +86,7 @@ bool ps_node_is_embedding(const ps_node *n);
 
 /* Run kernel `op` with its argument struct, or measure it. */
 #define ps_node_call(r, op, args_pointer)                                                                              \
-    ((r)->mode == PS_RUN_COMPUTE ? (r)->kernels->op((r)->stream, (args_pointer))                                       \
+    ((r)->mode == PS_RUN_COMPUTE ? ps_run_##op((r)->backend, (r)->queue, (args_pointer), (r)->workspace_bytes)         \
                                  : ps_node_measure((r), PS_OP_##op, (args_pointer)))
 
 ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args);

@@ -326,6 +326,7 @@ void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_r
     run->y = ADDRESS(instr->y);
     run->dy = ADDRESS(instr->dy);
     run->workspace = ADDRESS(instr->workspace);
+    run->workspace_bytes = instr->workspace < 0 ? 0 : (size_t)p->buffers[instr->workspace].bytes;
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) run->batch[i] = ADDRESS(p->batch[i]);
 #undef ADDRESS
 }
@@ -356,7 +357,7 @@ static ps_status measure(planner *g)
         ps_instr *instr = &p->instrs[m];
         const ps_node *n = &g->program->nodes[instr->node];
         ps_node_run r = {.mode = PS_RUN_MEASURE,
-                         .kernels = g->o.kernels,
+                         .backend = g->o.backend,
                          .rates = rates_of(g, n),
                          .dtype = g->o.dtype,
                          .B = g->program->B,

@@ -55,7 +55,7 @@ typedef struct ps_plan {
 } ps_plan;
 
 typedef struct ps_plan_options {
-    const ps_kernels *kernels;
+    ps_backend *backend;
     const ps_compute_rates *rates;           /* for estimates; NULL: ps_compute_rates_default */
     const ps_compute_rates *embedding_rates; /* of embeddings, where they run elsewhere; NULL: as the others */
     ps_dtype dtype;

@@ -1,5 +1,7 @@
 #include "kernel/cost.h"
 
+#include "kernel/kernel.h"
+
 const ps_compute_rates ps_compute_rates_default = {.flops_per_s = 400e9, .bytes_per_s = 15e9, .latency_ns = 3000};
 
 static ps_cost matrix_product(int64_t m, int64_t n, int64_t k, ps_dtype t)
@@ -28,136 +30,189 @@ static ps_cost attention(int64_t B, double pairs, int64_t T, int64_t C, double n
                      .bytes = (double)(B * T * C) * 2 * n_products * (double)ps_dtype_bytes(t)};
 }
 
-ps_cost ps_kernel_cost(ps_op op, const void *args)
+ps_cost ps_cost_linear_fwd(const void *args)
 {
-    switch (op) {
-    case PS_OP_linear_fwd: {
-        const ps_linear_fwd_args *a = args;
-        return matrix_product(a->rows, a->n_out, a->n_in, a->dtype);
-    }
-    case PS_OP_linear_bwd_input: {
-        const ps_linear_bwd_input_args *a = args;
-        return matrix_product(a->rows, a->n_in, a->n_out, a->dtype);
-    }
-    case PS_OP_linear_bwd_weight: {
-        const ps_linear_bwd_weight_args *a = args;
-        return matrix_product(a->n_out, a->n_in, a->rows, a->dtype);
-    }
-    case PS_OP_layernorm_fwd: {
-        const ps_layernorm_fwd_args *a = args;
-        return streaming(a->rows * a->cols, 2, 8, a->dtype);
-    }
-    case PS_OP_layernorm_bwd: {
-        const ps_layernorm_bwd_args *a = args;
-        return streaming(a->rows * a->cols, 3, 14, a->dtype);
-    }
-    case PS_OP_rmsnorm_fwd: {
-        const ps_rmsnorm_fwd_args *a = args;
-        return streaming(a->rows * a->cols, 2, 4, a->dtype);
-    }
-    case PS_OP_rmsnorm_bwd: {
-        const ps_rmsnorm_bwd_args *a = args;
-        return streaming(a->rows * a->cols, 3, 10, a->dtype);
-    }
-    case PS_OP_gelu_fwd: {
-        const ps_gelu_fwd_args *a = args;
-        return streaming(a->n, 2, 20, a->dtype);
-    }
-    case PS_OP_gelu_bwd: {
-        const ps_gelu_bwd_args *a = args;
-        return streaming(a->n, 3, 30, a->dtype);
-    }
-    case PS_OP_swiglu_fwd: {
-        const ps_swiglu_fwd_args *a = args;
-        return streaming(a->n, 3, 15, a->dtype);
-    }
-    case PS_OP_swiglu_bwd: {
-        const ps_swiglu_bwd_args *a = args;
-        return streaming(a->n, 5, 20, a->dtype);
-    }
-    case PS_OP_tanh_fwd: {
-        const ps_tanh_fwd_args *a = args;
-        return streaming(a->n, 2, 15, a->dtype);
-    }
-    case PS_OP_tanh_bwd: {
-        const ps_tanh_bwd_args *a = args;
-        return streaming(a->n, 3, 3, a->dtype);
-    }
-    case PS_OP_rope: {
-        const ps_rope_args *a = args;
-        return streaming(a->B * a->T * a->H * a->D, 2, 3, a->dtype);
-    }
-    case PS_OP_attention_fwd: {
-        const ps_attention_fwd_args *a = args;
-        return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 2, a->dtype);
-    }
-    case PS_OP_attention_bwd: {
-        const ps_attention_bwd_args *a = args;
-        return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 5, a->dtype);
-    }
-    case PS_OP_embedding_fwd: {
-        const ps_embedding_fwd_args *a = args;
-        return streaming(a->rows * a->cols, 2, 0, a->dtype);
-    }
-    case PS_OP_embedding_bwd: {
-        const ps_embedding_bwd_args *a = args;
-        return streaming(a->rows * a->cols + (a->accumulate_grad ? 0 : a->V * a->cols), 3, 1, a->dtype);
-    }
-    case PS_OP_position_fwd: {
-        const ps_position_fwd_args *a = args;
-        return streaming(a->B * a->T * a->cols, 2, 1, a->dtype);
-    }
-    case PS_OP_position_bwd: {
-        const ps_position_bwd_args *a = args;
-        return streaming(a->B * a->T * a->cols, 2, 1, a->dtype);
-    }
-    case PS_OP_pool_fwd: {
-        const ps_pool_fwd_args *a = args;
-        return streaming(a->B * a->cols, 2, 0, a->dtype);
-    }
-    case PS_OP_pool_bwd: {
-        const ps_pool_bwd_args *a = args;
-        return streaming(a->B * a->T * a->cols, 1, 0, a->dtype);
-    }
-    case PS_OP_add: {
-        const ps_add_args *a = args;
-        return streaming(a->n, 3, 1, a->dtype);
-    }
-    case PS_OP_dropout: {
-        const ps_dropout_args *a = args;
-        return streaming(a->n, 2, 25, a->dtype);
-    }
-    case PS_OP_lm_loss_fwd: {
-        const ps_lm_loss_fwd_args *a = args;
-        return matrix_product(a->rows, a->V, a->C, a->dtype);
-    }
-    case PS_OP_lm_loss_bwd: { /* logits again, dx, dw */
-        const ps_lm_loss_bwd_args *a = args;
-        ps_cost c = matrix_product(a->rows, a->V, a->C, a->dtype);
-        c.flops *= 3, c.bytes *= 3;
-        return c;
-    }
-    case PS_OP_adam: {
-        const ps_adam_args *a = args;
-        return (ps_cost){.flops = (double)a->n * 14,
-                         .bytes = (double)a->n *
-                                  (24 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype)))};
-    }
-    case PS_OP_cast: {
-        const ps_cast_args *a = args;
-        return (ps_cost){.bytes = (double)a->n * (double)(ps_dtype_bytes(a->dst_dtype) + ps_dtype_bytes(a->src_dtype))};
-    }
-    case PS_OP_grad_stats: {
-        const ps_grad_stats_args *a = args;
-        return streaming(a->n, 1, 2, a->dtype);
-    }
-    case PS_OP_fill: {
-        const ps_fill_args *a = args;
-        return (ps_cost){.flops = (double)a->n * 40, .bytes = (double)a->n * 4};
-    }
-    case PS_OP_COUNT: break;
-    }
-    return (ps_cost){0};
+    const ps_linear_fwd_args *const a = args;
+    return matrix_product(a->rows, a->n_out, a->n_in, a->dtype);
+}
+
+ps_cost ps_cost_linear_bwd_input(const void *args)
+{
+    const ps_linear_bwd_input_args *const a = args;
+    return matrix_product(a->rows, a->n_in, a->n_out, a->dtype);
+}
+
+ps_cost ps_cost_linear_bwd_weight(const void *args)
+{
+    const ps_linear_bwd_weight_args *const a = args;
+    return matrix_product(a->n_out, a->n_in, a->rows, a->dtype);
+}
+
+ps_cost ps_cost_layernorm_fwd(const void *args)
+{
+    const ps_layernorm_fwd_args *const a = args;
+    return streaming(a->rows * a->cols, 2, 8, a->dtype);
+}
+
+ps_cost ps_cost_layernorm_bwd(const void *args)
+{
+    const ps_layernorm_bwd_args *const a = args;
+    return streaming(a->rows * a->cols, 3, 14, a->dtype);
+}
+
+ps_cost ps_cost_rmsnorm_fwd(const void *args)
+{
+    const ps_rmsnorm_fwd_args *const a = args;
+    return streaming(a->rows * a->cols, 2, 4, a->dtype);
+}
+
+ps_cost ps_cost_rmsnorm_bwd(const void *args)
+{
+    const ps_rmsnorm_bwd_args *const a = args;
+    return streaming(a->rows * a->cols, 3, 10, a->dtype);
+}
+
+ps_cost ps_cost_gelu_fwd(const void *args)
+{
+    const ps_gelu_fwd_args *const a = args;
+    return streaming(a->n, 2, 20, a->dtype);
+}
+
+ps_cost ps_cost_gelu_bwd(const void *args)
+{
+    const ps_gelu_bwd_args *const a = args;
+    return streaming(a->n, 3, 30, a->dtype);
+}
+
+ps_cost ps_cost_swiglu_fwd(const void *args)
+{
+    const ps_swiglu_fwd_args *const a = args;
+    return streaming(a->n, 3, 15, a->dtype);
+}
+
+ps_cost ps_cost_swiglu_bwd(const void *args)
+{
+    const ps_swiglu_bwd_args *const a = args;
+    return streaming(a->n, 5, 20, a->dtype);
+}
+
+ps_cost ps_cost_tanh_fwd(const void *args)
+{
+    const ps_tanh_fwd_args *const a = args;
+    return streaming(a->n, 2, 15, a->dtype);
+}
+
+ps_cost ps_cost_tanh_bwd(const void *args)
+{
+    const ps_tanh_bwd_args *const a = args;
+    return streaming(a->n, 3, 3, a->dtype);
+}
+
+ps_cost ps_cost_rope(const void *args)
+{
+    const ps_rope_args *const a = args;
+    return streaming(a->B * a->T * a->H * a->D, 2, 3, a->dtype);
+}
+
+ps_cost ps_cost_attention_fwd(const void *args)
+{
+    const ps_attention_fwd_args *const a = args;
+    return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 2, a->dtype);
+}
+
+ps_cost ps_cost_attention_bwd(const void *args)
+{
+    const ps_attention_bwd_args *const a = args;
+    return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 5, a->dtype);
+}
+
+ps_cost ps_cost_embedding_fwd(const void *args)
+{
+    const ps_embedding_fwd_args *const a = args;
+    return streaming(a->rows * a->cols, 2, 0, a->dtype);
+}
+
+ps_cost ps_cost_embedding_bwd(const void *args)
+{
+    const ps_embedding_bwd_args *const a = args;
+    return streaming(a->rows * a->cols + (a->accumulate_grad ? 0 : a->V * a->cols), 3, 1, a->dtype);
+}
+
+ps_cost ps_cost_position_fwd(const void *args)
+{
+    const ps_position_fwd_args *const a = args;
+    return streaming(a->B * a->T * a->cols, 2, 1, a->dtype);
+}
+
+ps_cost ps_cost_position_bwd(const void *args)
+{
+    const ps_position_bwd_args *const a = args;
+    return streaming(a->B * a->T * a->cols, 2, 1, a->dtype);
+}
+
+ps_cost ps_cost_pool_fwd(const void *args)
+{
+    const ps_pool_fwd_args *const a = args;
+    return streaming(a->B * a->cols, 2, 0, a->dtype);
+}
+
+ps_cost ps_cost_pool_bwd(const void *args)
+{
+    const ps_pool_bwd_args *const a = args;
+    return streaming(a->B * a->T * a->cols, 1, 0, a->dtype);
+}
+
+ps_cost ps_cost_add(const void *args)
+{
+    const ps_add_args *const a = args;
+    return streaming(a->n, 3, 1, a->dtype);
+}
+
+ps_cost ps_cost_dropout(const void *args)
+{
+    const ps_dropout_args *const a = args;
+    return streaming(a->n, 2, 25, a->dtype);
+}
+
+ps_cost ps_cost_lm_loss_fwd(const void *args)
+{
+    const ps_lm_loss_fwd_args *const a = args;
+    return matrix_product(a->rows, a->V, a->C, a->dtype);
+}
+
+/* logits again, dx, dw */
+ps_cost ps_cost_lm_loss_bwd(const void *args)
+{
+    const ps_lm_loss_bwd_args *const a = args;
+    ps_cost c = matrix_product(a->rows, a->V, a->C, a->dtype);
+    c.flops *= 3, c.bytes *= 3;
+    return c;
+}
+
+ps_cost ps_cost_adam(const void *args)
+{
+    const ps_adam_args *const a = args;
+    return (ps_cost){.flops = (double)a->n * 14,
+                     .bytes = (double)a->n *
+                              (24 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype)))};
+}
+
+ps_cost ps_cost_cast(const void *args)
+{
+    const ps_cast_args *const a = args;
+    return (ps_cost){.bytes = (double)a->n * (double)(ps_dtype_bytes(a->dst_dtype) + ps_dtype_bytes(a->src_dtype))};
+}
+
+ps_cost ps_cost_grad_stats(const void *args)
+{
+    const ps_grad_stats_args *const a = args;
+    return streaming(a->n, 1, 2, a->dtype);
+}
+
+ps_cost ps_cost_fill(const void *args)
+{
+    const ps_fill_args *const a = args;
+    return (ps_cost){.flops = (double)a->n * 40, .bytes = (double)a->n * 4};
 }
 
 double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates)

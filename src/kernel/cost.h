@@ -2,7 +2,7 @@
 #ifndef PS_KERNEL_COST_H
 #define PS_KERNEL_COST_H
 
-#include "kernel/kernel.h"
+#include <stdint.h>
 
 typedef struct ps_cost {
     double flops; /* multiply and add count as two */
@@ -23,7 +23,10 @@ extern const ps_compute_rates ps_compute_rates_default;
  * "Roofline", CACM 52(4), 2009), and the latency. */
 double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates);
 
-/* args points to the struct that belongs to op; pointers in it are not looked at. */
-ps_cost ps_kernel_cost(ps_op op, const void *args);
+/* ps_cost_linear_fwd(args) and so on; args points to the struct that belongs to the operator, pointers in it are not looked at.
+ * What the entries of backend.h have. */
+#define XX(op, args_type) ps_cost ps_cost_##op(const void *args);
+#include "kernel/op.def"
+#undef XX
 
 #endif

@@ -1,13 +1,13 @@
-/* kernel.h - the operator table: what a backend must be able to compute.
+/* kernel.h - the operators: what a backend (backend.h) must be able to compute.
  *
  * Letters: B batch, T sequence, C channels, H heads, KV heads of keys and values, D head size, V vocabulary or classes;
  * rows = B T, or B for what stands for a whole sequence.
  * Arrays are dense and row-major; all pointers are aligned to 64 bytes, where not said otherwise.
  *
  * Rules for every kernel
- *  - A kernel is a pure function of its arguments, its dtype and the number of threads: the same input gives the
- *    same bits, wherever the arrays lie. It allocates nothing; scratch comes in `workspace` (64-byte aligned, at least
- *    workspace_bytes of the table says, content undefined on entry).
+ *  - A kernel is a pure function of its arguments, its dtype and the backend's number of threads: the same input gives the
+ *    same bits, wherever the arrays lie. It allocates nothing; scratch comes in `workspace` (64-byte aligned, as many bytes
+ *    as the operator's entry asks for these arguments, content undefined on entry).
  *  - `dtype` is the type of activations, parameters and their gradients; sums run in float or better.
  *  - Activation gradients: with accumulate_dx the kernel adds to dx (one rounding of the sum), else it overwrites dx.
  *  - Parameter gradients have their own `grad_dtype` and `accumulate_grad`. A gradient may lie over its own parameter
@@ -427,42 +427,6 @@ typedef enum ps_op {
     PS_OP_COUNT
 } ps_op;
 
-/* One slot an operator. `s` orders the work on devices with queues; the cpu computes before it returns. */
-typedef struct ps_kernels {
-    const char *name; /* "ref", "cpu avx512_bf16", ... */
-#define XX(op, args) ps_status (*op)(ps_stream * s, const args *a);
-#include "kernel/op.def"
-#undef XX
-    /* Scratch bytes the operator needs for the shapes in args (pointers are not looked at); a function of the shapes
-     * and the thread count only. args points to the struct that belongs to op. */
-    size_t (*workspace_bytes)(ps_op op, const void *args);
-} ps_kernels;
-
 const char *ps_op_name(ps_op op); /* "linear_fwd" */
-
-/* Fills every slot: slow, readable, double accumulation. A missing reference does not compile. */
-void ps_kernels_init_ref(ps_kernels *k);
-
-/* What a cpu can do; each level includes those before it. */
-typedef enum ps_cpu_isa {
-    PS_CPU_PORTABLE,
-    PS_CPU_AVX2,        /* with FMA and F16C */
-    PS_CPU_AVX512,      /* F, BW, DQ, VL */
-    PS_CPU_AVX512_BF16, /* 16-bit matrix products; below it products of bf16 run in f32 */
-    PS_CPU_ISA_COUNT,
-} ps_cpu_isa;
-
-ps_cpu_isa ps_cpu_isa_detect(void);
-const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16" */
-
-/* Reference slots, then everything `isa` (at most what ps_cpu_isa_detect says) does faster. */
-void ps_kernels_init_cpu(ps_kernels *k, ps_cpu_isa isa);
-
-/* Operators of a device that is not here: nothing is computed, for plans. */
-void ps_kernels_init_sim(ps_kernels *k);
-
-/* Threads that kernels called from this thread use from now on (>= 1). Results are the same bits for the same number of
- * threads, and workspace_bytes depends on it: measure and run with the same. */
-void ps_kernels_set_threads(int n_threads);
 
 #endif

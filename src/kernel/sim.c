@@ -1,25 +1,50 @@
-/* sim.c - operators of a device that is not here: they compute nothing. Scratch bytes are those of the portable kernels in one
- * thread, which go through attention and the head in tiles as kernels of GPUs do. */
-#include "kernel/kernel.h"
+/* sim.c - operators of a device that is not here: they compute nothing, and ask for the scratch of the portable kernels. */
+#include "base/mem.h"
+#include "kernel/backend.h"
 
-#define XX(op, args)                                                                                                   \
-    static ps_status sim_##op(ps_stream *s, const args *a)                                                             \
+typedef struct sim_backend {
+    ps_backend base;
+    ps_backend *portable;
+} sim_backend;
+
+static ps_status sim_run(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    (void)self, (void)queue, (void)args, (void)workspace_bytes;
+    return PS_OK;
+}
+
+#define XX(op, args_type)                                                                                              \
+    static ps_status sim_##op##_bytes(ps_backend *self, const void *args, size_t *out)                                 \
     {                                                                                                                  \
-        (void)s, (void)a;                                                                                              \
-        return PS_OK;                                                                                                  \
+        return ps_kernel_measure(((sim_backend *)self)->portable, PS_OP_##op, args, out);                              \
     }
 #include "kernel/op.def"
 #undef XX
 
-void ps_kernels_init_sim(ps_kernels *k)
-{
-    ps_kernels portable;
-    ps_kernels_init_cpu(&portable, PS_CPU_PORTABLE);
-    *k = (ps_kernels){
-        .name = "sim",
-#define XX(op, args) .op = sim_##op,
+static const ps_kernel sim_kernels[PS_OP_COUNT] = {
+#define XX(op, args_type) [PS_OP_##op] = {sim_run, sim_##op##_bytes, ps_cost_##op},
 #include "kernel/op.def"
 #undef XX
-        .workspace_bytes = portable.workspace_bytes,
-    };
+};
+
+static void sim_destroy(ps_backend *self)
+{
+    ps_backend_destroy(((sim_backend *)self)->portable);
+    ps_mem_free(self);
+}
+
+ps_status ps_backend_create_sim(ps_backend **out)
+{
+    static const ps_backend_ops ops = {.name = "sim", .kernels = sim_kernels, .destroy = sim_destroy};
+    sim_backend *b = NULL;
+    *out = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
+    const ps_status st = ps_backend_create_cpu(PS_CPU_PORTABLE, 1, &b->portable);
+    if (st != PS_OK) {
+        ps_mem_free(b);
+        return st;
+    }
+    b->base.ops = &ops;
+    *out = &b->base;
+    return PS_OK;
 }

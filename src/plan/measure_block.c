@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/machine.h"
-#include "kernel/cost.h"
 #include "plan/measure_impl.h"
 
 enum { ROWS = 256, C = 768, H = 12, D = C / H, V = 4096, STEPS_MAX = 32, N_BISECTIONS = 40, RATE_HEADROOM = 4 };
@@ -30,22 +29,10 @@ typedef struct block {
     float *mean, *rstd, *lse, *loss_lse, *row_loss;
     int32_t *targets;
     void *workspace;
+    size_t workspace_bytes;
     step steps[STEPS_MAX];
     int n_steps;
 } block;
-
-static ps_status run_step(const ps_kernels *k, const step *s)
-{
-    switch (s->op) {
-#define XX(name, args_type)                                                                                            \
-    case PS_OP_##name:                                                                                                 \
-        return k->name(NULL, &s->args.name);
-#include "kernel/op.def"
-#undef XX
-    case PS_OP_COUNT: break;
-    }
-    return PS_OK;
-}
 
 #define PUT(b_, op_, ...) ((b_)->steps[(b_)->n_steps++] = (step){.op = PS_OP_##op_, .args.op_ = {__VA_ARGS__}})
 
@@ -136,14 +123,14 @@ static ps_status fill(ps_measuring *m, ps_dtype t, void *array, int64_t n, float
     float *values;
     PS_TRY(ps_measuring_take(m, PIECE * 4, &values));
     const ps_fill_args f = {.dst = values, .n = PIECE, .std = std, .key = {.seed = 1}};
-    PS_TRY(m->kernels.fill(NULL, &f));
+    PS_TRY(ps_run_fill(m->backend, NULL, &f, 0));
     for (int64_t at = 0; at < n; at += PIECE) {
         const ps_cast_args c = {.dst = (char *)array + at * (int64_t)ps_dtype_bytes(t),
                                 .src = values,
                                 .n = ps_min_i64(PIECE, n - at),
                                 .dst_dtype = t,
                                 .src_dtype = PS_DTYPE_F32};
-        PS_TRY(m->kernels.cast(NULL, &c));
+        PS_TRY(ps_run_cast(m->backend, NULL, &c, 0));
     }
     return PS_OK;
 }
@@ -183,21 +170,22 @@ static ps_status prepare(ps_measuring *m, block *b)
     PS_TRY(ps_measuring_take(m, ROWS * 4, &b->targets));
     for (int i = 0; i < ROWS; i++) b->targets[i] = i * 7919 % V;
     put_all(b);
-    size_t workspace = 64;
+    b->workspace_bytes = 64;
     for (int i = 0; i < b->n_steps; i++) {
-        const size_t bytes = m->kernels.workspace_bytes(b->steps[i].op, &b->steps[i].args);
-        workspace = bytes > workspace ? bytes : workspace;
+        size_t bytes;
+        PS_TRY(ps_kernel_measure(m->backend, b->steps[i].op, &b->steps[i].args, &bytes));
+        b->workspace_bytes = bytes > b->workspace_bytes ? bytes : b->workspace_bytes;
     }
-    PS_TRY(ps_measuring_take(m, (int64_t)workspace, &b->workspace));
+    PS_TRY(ps_measuring_take(m, (int64_t)b->workspace_bytes, &b->workspace));
     put_all(b);
     return PS_OK;
 }
 
-static double foretold_seconds(const block *b, const ps_compute_rates *rates)
+static double foretold_seconds(const ps_measuring *m, const block *b, const ps_compute_rates *rates)
 {
     double seconds = 0;
     for (int i = 0; i < b->n_steps; i++) {
-        const ps_cost c = ps_kernel_cost(b->steps[i].op, &b->steps[i].args);
+        const ps_cost c = ps_kernel_cost(m->backend, b->steps[i].op, &b->steps[i].args);
         seconds += ps_cost_seconds(&c, rates);
     }
     return seconds;
@@ -211,7 +199,7 @@ static double fit_rate(const ps_measuring *m, const block *b, double most, doubl
     double low = 0, high = most;
     for (int i = 0; i < N_BISECTIONS; i++) {
         rates.flops_per_s = 0.5 * (low + high);
-        if (foretold_seconds(b, &rates) > seconds)
+        if (foretold_seconds(m, b, &rates) > seconds)
             low = rates.flops_per_s;
         else
             high = rates.flops_per_s;
@@ -219,16 +207,23 @@ static double fit_rate(const ps_measuring *m, const block *b, double most, doubl
     return high;
 }
 
+static ps_status run_steps(ps_measuring *m, const block *b)
+{
+    for (int i = 0; i < b->n_steps; i++)
+        PS_TRY(ps_kernel_run(m->backend, b->steps[i].op, NULL, &b->steps[i].args, b->workspace_bytes));
+    return PS_OK;
+}
+
 ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, double *reached)
 {
     block b = {.t = t};
     ps_samples s;
     PS_TRY(prepare(m, &b));
-    for (int i = 0; i < b.n_steps; i++) PS_TRY(run_step(&m->kernels, &b.steps[i]));
+    PS_TRY(run_steps(m, &b));
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        for (int i = 0; i < b.n_steps; i++) PS_TRY(run_step(&m->kernels, &b.steps[i]));
+        PS_TRY(run_steps(m, &b));
         ps_samples_add(&s, ps_seconds_since(begin) * 1e3);
     }
     const double seconds =

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "base/machine.h"
-#include "kernel/cost.h"
 #include "plan/measure_impl.h"
 
 /* Elements of the arrays that stream through memory: far more than caches hold. */
@@ -18,12 +17,12 @@ static ps_status measure_add(ps_measuring *m, double *bytes_per_s)
     PS_TRY(ps_measuring_take(m, a.n * 4, &z));
     a.a = x, a.b = z;
     ps_samples s;
-    const double bytes = ps_kernel_cost(PS_OP_add, &a).bytes;
-    PS_TRY(m->kernels.add(NULL, &a));
+    const double bytes = ps_kernel_cost(m->backend, PS_OP_add, &a).bytes;
+    PS_TRY(ps_run_add(m->backend, NULL, &a, 0));
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        PS_TRY(m->kernels.add(NULL, &a));
+        PS_TRY(ps_run_add(m->backend, NULL, &a, 0));
         ps_samples_add(&s, bytes / ps_seconds_since(begin) * 1e-9);
     }
     *bytes_per_s = 1e9 * ps_measuring_report(m, &s, "GB/s", "memory: y = a + b of %lld MB", (long long)(bytes * 1e-6));
@@ -50,12 +49,12 @@ static ps_status measure_adam(ps_measuring *m, double *bytes_per_s)
     PS_TRY(ps_measuring_take(m, a.n * 4, &a.v));
     a.grad = a.param;
     ps_samples s;
-    const double bytes = ps_kernel_cost(PS_OP_adam, &a).bytes;
-    PS_TRY(m->kernels.adam(NULL, &a));
+    const double bytes = ps_kernel_cost(m->backend, PS_OP_adam, &a).bytes;
+    PS_TRY(ps_run_adam(m->backend, NULL, &a, 0));
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        PS_TRY(m->kernels.adam(NULL, &a));
+        PS_TRY(ps_run_adam(m->backend, NULL, &a, 0));
         ps_samples_add(&s, bytes / ps_seconds_since(begin) * 1e-9);
     }
     *bytes_per_s =
@@ -80,7 +79,7 @@ static ps_status measure_latency(ps_measuring *m, double *seconds)
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        for (int i = 0; i < N_CALLS; i++) PS_TRY(m->kernels.layernorm_fwd(NULL, &a));
+        for (int i = 0; i < N_CALLS; i++) PS_TRY(ps_run_layernorm_fwd(m->backend, NULL, &a, 0));
         ps_samples_add(&s, ps_seconds_since(begin) / N_CALLS * 1e6);
     }
     *seconds = 1e-6 * ps_measuring_report(m, &s, "us", "operator: layer norm of %d x %d", ROWS, COLS);
@@ -112,16 +111,17 @@ static ps_status measure_product(ps_measuring *m, ps_dtype t, int64_t rows, int6
     PS_TRY(ps_measuring_take(m, rows * n_out * size, &a.y));
     PS_TRY(ps_measuring_take(m, rows * n_in * size, &x));
     PS_TRY(ps_measuring_take(m, n_in * n_out * size, &w));
-    PS_TRY(
-        ps_measuring_take(m, ps_max_i64(64, (int64_t)m->kernels.workspace_bytes(PS_OP_linear_fwd, &a)), &a.workspace));
+    size_t bytes;
+    PS_TRY(ps_kernel_measure(m->backend, PS_OP_linear_fwd, &a, &bytes));
+    PS_TRY(ps_measuring_take(m, ps_max_i64(64, (int64_t)bytes), &a.workspace));
     a.x = x, a.w = w;
     ps_samples s;
-    const double flops = ps_kernel_cost(PS_OP_linear_fwd, &a).flops;
-    PS_TRY(m->kernels.linear_fwd(NULL, &a));
+    const double flops = ps_kernel_cost(m->backend, PS_OP_linear_fwd, &a).flops;
+    PS_TRY(ps_run_linear_fwd(m->backend, NULL, &a, bytes));
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        PS_TRY(m->kernels.linear_fwd(NULL, &a));
+        PS_TRY(ps_run_linear_fwd(m->backend, NULL, &a, bytes));
         ps_samples_add(&s, flops / ps_seconds_since(begin) * 1e-9);
     }
     *flop_per_s =

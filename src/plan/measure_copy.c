@@ -4,7 +4,6 @@
 #include <sys/statvfs.h>
 
 #include "base/machine.h"
-#include "kernel/cost.h"
 #include "plan/measure_impl.h"
 
 #define BLOCK_BYTES (8 * PS_MIB)
@@ -65,8 +64,14 @@ static ps_status wait_for(const mover *v, int i)
 
 /* ---- computing meanwhile ------------------------------------------------------------------------------------------- */
 
-static ps_status prepare_product(ps_measuring *m, ps_linear_fwd_args *a)
+typedef struct product {
+    ps_linear_fwd_args args;
+    size_t workspace_bytes;
+} product;
+
+static ps_status prepare_product(ps_measuring *m, product *p)
 {
+    ps_linear_fwd_args *const a = &p->args;
     void *x, *w;
     *a = (ps_linear_fwd_args){.rows = ROWS,
                               .n_in = C,
@@ -77,15 +82,15 @@ static ps_status prepare_product(ps_measuring *m, ps_linear_fwd_args *a)
     PS_TRY(ps_measuring_take(m, ROWS * C * 4, &a->y));
     PS_TRY(ps_measuring_take(m, ROWS * C * 4, &x));
     PS_TRY(ps_measuring_take(m, C * C * 4, &w));
-    PS_TRY(
-        ps_measuring_take(m, ps_max_i64(64, (int64_t)m->kernels.workspace_bytes(PS_OP_linear_fwd, a)), &a->workspace));
+    PS_TRY(ps_kernel_measure(m->backend, PS_OP_linear_fwd, a, &p->workspace_bytes));
+    PS_TRY(ps_measuring_take(m, ps_max_i64(64, (int64_t)p->workspace_bytes), &a->workspace));
     a->x = x, a->w = w;
-    return m->kernels.linear_fwd(NULL, a);
+    return ps_run_linear_fwd(m->backend, NULL, a, p->workspace_bytes);
 }
 
 /* Products one after another for some time; with a mover, transfers go on all the while. *product_s: time of one product,
  * *n_moved: transfers that were completed. */
-static ps_status compute(ps_measuring *m, const ps_linear_fwd_args *a, mover *v, double seconds, double *product_s,
+static ps_status compute(ps_measuring *m, const product *p, mover *v, double seconds, double *product_s,
                          double *elapsed_s, int64_t *n_moved)
 {
     int64_t n_products = 0;
@@ -93,7 +98,7 @@ static ps_status compute(ps_measuring *m, const ps_linear_fwd_args *a, mover *v,
     for (int i = 0; v != NULL && i < v->n; i++) PS_TRY(begin_transfer(v, i));
     const int64_t begin = ps_clock_ns();
     do {
-        PS_TRY(m->kernels.linear_fwd(NULL, a));
+        PS_TRY(ps_run_linear_fwd(m->backend, NULL, &p->args, p->workspace_bytes));
         n_products++;
         for (int i = 0; v != NULL && i < v->n; i++) {
             if (!is_done(v, i)) continue;
@@ -112,15 +117,15 @@ static ps_status compute(ps_measuring *m, const ps_linear_fwd_args *a, mover *v,
 static ps_status measure_interference(ps_measuring *m, mover *v, double transfer_s, const char *name, double *out)
 {
     enum { N_ROUNDS = 9 };
-    ps_linear_fwd_args a;
+    product p;
     ps_samples s;
-    PS_TRY(prepare_product(m, &a));
+    PS_TRY(prepare_product(m, &p));
     ps_samples_begin(m, 0, &s);
     for (int i = 0; i < N_ROUNDS; i++) {
         double alone_s, busy_s, elapsed_s;
         int64_t n_moved;
-        PS_TRY(compute(m, &a, NULL, m->slice_s / N_ROUNDS, &alone_s, &elapsed_s, &n_moved));
-        PS_TRY(compute(m, &a, v, 2 * m->slice_s / N_ROUNDS, &busy_s, &elapsed_s, &n_moved));
+        PS_TRY(compute(m, &p, NULL, m->slice_s / N_ROUNDS, &alone_s, &elapsed_s, &n_moved));
+        PS_TRY(compute(m, &p, v, 2 * m->slice_s / N_ROUNDS, &busy_s, &elapsed_s, &n_moved));
         const double lost_s = elapsed_s * (1 - alone_s / busy_s);
         /* A transfer that outlasts the round moved all the while. */
         const double moving_s = n_moved > 0 ? (double)n_moved * transfer_s : elapsed_s;

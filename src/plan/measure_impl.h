@@ -3,7 +3,7 @@
 #define PS_PLAN_MEASURE_IMPL_H
 
 #include "device/disk.h"
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 #include "plan/measure.h"
 
 enum { PS_SAMPLES_MAX = 101, PS_MEASURING_BLOCKS_MAX = 64 };
@@ -18,7 +18,7 @@ typedef struct ps_samples {
 typedef struct ps_measuring {
     const ps_measure_options *options;
     ps_measure_report *report;
-    ps_kernels kernels;
+    ps_backend *backend;
     double slice_s; /* for one figure */
     ps_device *ram;
     struct {

@@ -97,7 +97,7 @@ static ps_status begin(simulating *m, const ps_config *config, const ps_site *si
     ps_settings *s = &m->settings;
     PS_TRY(ps_settings_read(config, true, s));
     if (site != NULL) PS_TRY(take_site(s, config, site));
-    ps_kernels_set_threads(s->threads);
+    PS_TRY(ps_settings_open_backend(s));
     describe_request(m);
     const ps_plan_options o = ps_settings_plan_options(s);
     PS_TRY(ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, s->B, s->T, &m->program));
@@ -111,6 +111,7 @@ static void end(simulating *m)
     ps_blueprint_destroy(m->blueprint);
     ps_plan_destroy(m->plan);
     ps_program_destroy(m->program);
+    ps_settings_close_backend(&m->settings);
 }
 
 ps_status ps_simulate_sizes(const ps_config *config, const ps_site *site, ps_simulation *out)

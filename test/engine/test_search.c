@@ -14,6 +14,7 @@ static void begin(planned *p, const char *const *changes)
 {
     *p = (planned){.config = tiny_with(changes)};
     assert_ok(ps_settings_read(p->config, true, &p->settings));
+    assert_ok(ps_settings_open_backend(&p->settings));
     const ps_plan_options o = ps_settings_plan_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_plan_create(p->program, &o, &p->plan));
@@ -23,6 +24,7 @@ static void end(planned *p)
 {
     ps_plan_destroy(p->plan);
     ps_program_destroy(p->program);
+    ps_settings_close_backend(&p->settings);
     ps_config_destroy(p->config);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }

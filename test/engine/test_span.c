@@ -13,6 +13,7 @@ typedef struct planned {
 static void plan_tiny(planned *p, ps_config *c, int64_t chunk_elements)
 {
     assert_ok(ps_settings_read(c, true, &p->settings));
+    assert_ok(ps_settings_open_backend(&p->settings));
     const ps_plan_options o = ps_settings_plan_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, c, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_plan_create(p->program, &o, &p->plan));
@@ -27,6 +28,7 @@ static void end(planned *p, ps_config *c)
     ps_layout_destroy(p->layout);
     ps_plan_destroy(p->plan);
     ps_program_destroy(p->program);
+    ps_settings_close_backend(&p->settings);
     ps_config_destroy(c);
 }
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "graph/plan.h"
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 
 enum { V = 13, T = 4, C = 6, B = 2 };
 
@@ -237,10 +237,10 @@ static void test_gradients_random(void **state)
 static ps_plan *plan_of(ps_model_func model, void *user, bool checkpointing, int32_t n_checkpoints,
                         ps_program **program)
 {
-    ps_kernels kernels;
-    ps_kernels_init_ref(&kernels);
+    ps_backend *backend;
     ps_plan *p = NULL;
-    const ps_plan_options o = {.kernels = &kernels,
+    assert_ok(ps_backend_create_ref(&backend));
+    const ps_plan_options o = {.backend = backend,
                                .dtype = PS_DTYPE_F32,
                                .training = true,
                                .checkpointing = checkpointing,
@@ -248,6 +248,7 @@ static ps_plan *plan_of(ps_model_func model, void *user, bool checkpointing, int
                                .may_overwrite_params = true};
     assert_ok(ps_program_build(model, user, B, T, program));
     assert_ok(ps_plan_create(*program, &o, &p));
+    ps_backend_destroy(backend);
     return p;
 }
 
@@ -381,10 +382,11 @@ static void test_overwriting(void **state)
         }
     }
     ps_plan_destroy(p);
-    ps_kernels kernels;
-    ps_kernels_init_ref(&kernels);
-    const ps_plan_options o = {.kernels = &kernels, .dtype = PS_DTYPE_F32, .training = true};
+    ps_backend *backend;
+    assert_ok(ps_backend_create_ref(&backend));
+    const ps_plan_options o = {.backend = backend, .dtype = PS_DTYPE_F32, .training = true};
     assert_ok(ps_plan_create(program, &o, &p));
+    ps_backend_destroy(backend);
     for (int32_t w = 0; w < program->n_params; w++) assert_false(p->grad_overwrites_param[w]);
     ps_plan_destroy(p);
     ps_program_destroy(program);

@@ -19,7 +19,8 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "kernel/kernel.h"
+#include "base/machine.h"
+#include "kernel/backend.h"
 
 #define OP_GUARD_BYTES 64
 #define OP_GUARD 0xA5
@@ -121,12 +122,6 @@ static inline int32_t *op_indices(int64_t n, int64_t V, int64_t ignore_every, ui
     return ids;
 }
 
-/* Exactly the bytes asked for, so that the guards catch one too few. */
-static inline void *op_workspace(const ps_kernels *k, ps_op op, const void *args)
-{
-    return op_alloc(k->workspace_bytes(op, args));
-}
-
 static inline void op_expect_ok(ps_status st)
 {
     if (st == PS_OK) return;
@@ -134,10 +129,23 @@ static inline void op_expect_ok(ps_status st)
     fail();
 }
 
+static inline size_t op_bytes(ps_backend *k, ps_op op, const void *args)
+{
+    size_t bytes;
+    op_expect_ok(ps_kernel_measure(k, op, args, &bytes));
+    return bytes;
+}
+
+/* Exactly the bytes asked for, so that the guards catch one too few. */
+static inline void *op_workspace(ps_backend *k, ps_op op, const void *args)
+{
+    return op_alloc(op_bytes(k, op, args));
+}
+
 #define OP_RUN(k, op, a)                                                                                               \
     do {                                                                                                               \
         (a)->workspace = op_workspace((k), PS_OP_##op, (a));                                                           \
-        op_expect_ok((k)->op(NULL, (a)));                                                                              \
+        op_expect_ok(ps_run_##op((k), NULL, (a), op_bytes((k), PS_OP_##op, (a))));                                     \
     } while (0)
 
 static inline void op_release(void)
@@ -174,7 +182,7 @@ typedef struct op_result {
     int n;
 } op_result;
 
-typedef void (*op_case_fn)(const ps_kernels *k, const void *c, op_result *result);
+typedef void (*op_case_fn)(ps_backend *k, const void *c, op_result *result);
 
 /* Distance of neighbouring values relative to them, at most. */
 static inline double op_ulp(ps_dtype t)
@@ -228,32 +236,38 @@ static inline void op_compare_bits(const op_record_entry *got, const op_record_e
     }
 }
 
-/* Backend number `i`: the reference, then the cpu by rising instruction set. False after the last. */
-static inline bool op_backend(int i, ps_kernels *k, char name[64])
+/* Backend number `i`: the reference, then the cpu by rising instruction set. False after the last. Made once a program. */
+static inline bool op_backend(int i, ps_backend **k, char name[64])
 {
-    if (i == 0) {
-        ps_kernels_init_ref(k);
-        snprintf(name, 64, "ref");
-        return true;
-    }
-    const ps_cpu_isa isa = (ps_cpu_isa)(i - 1);
-    if (isa > ps_cpu_isa_detect()) return false;
-    ps_kernels_init_cpu(k, isa);
-    snprintf(name, 64, "cpu %s", ps_cpu_isa_name(isa));
+    static ps_backend *made[1 + PS_CPU_ISA_COUNT];
+    if (i > 0 && i - 1 > (int)ps_cpu_isa_detect()) return false;
+    if (made[i] == NULL)
+        op_expect_ok(i == 0 ? ps_backend_create_ref(&made[i])
+                            : ps_backend_create_cpu((ps_cpu_isa)(i - 1), ps_machine_cores(NULL), &made[i]));
+    *k = made[i];
+    snprintf(name, 64, "%s", ps_backend_name(*k));
     return true;
+}
+
+static inline ps_backend *op_reference(void)
+{
+    ps_backend *k = NULL;
+    char name[64];
+    op_backend(0, &k, name);
+    return k;
 }
 
 /* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere. */
 static inline void op_check_backends(op_case_fn run, const void *c)
 {
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     op_result want = {.n = 0};
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_result got = {.n = 0}, moved = {.n = 0};
-        run(&k, c, &got);
+        run(k, c, &got);
         op_now.shift_bytes = 320;
-        run(&k, c, &moved);
+        run(k, c, &moved);
         op_now.shift_bytes = 0;
         if (i == 0) want = got;
         for (int o = 0; o < want.n; o++) {
@@ -267,12 +281,12 @@ static inline void op_check_backends(op_case_fn run, const void *c)
 /* Two cases that must give the same bits on every backend, such as gradients apart from and over their parameters. */
 static inline void op_check_same_bits(op_case_fn run, const void *c, const void *other, const char *why)
 {
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_result one = {.n = 0}, two = {.n = 0};
-        run(&k, c, &one);
-        run(&k, other, &two);
+        run(k, c, &one);
+        run(k, other, &two);
         for (int o = 0; o < one.n; o++) op_compare_bits(&two.out[o], &one.out[o], why);
     }
     op_release();

@@ -157,7 +157,7 @@ static double error_of_y(const attention_case *c)
     return kept * 3.0 * (scores + (c->dtype == PS_DTYPE_F32 ? 0.0 : op_ulp(c->dtype)));
 }
 
-static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const attention_case *c = context;
     const projections x = lay_projections(c, make_input, 1);
@@ -168,14 +168,13 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
     op_record(result, "y", c->dtype, a.y, n_of_y(c), error_of_y(c));
 }
 
-static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const attention_case *c = context;
     const projections x = lay_projections(c, make_input, 1), dx = lay_projections(c, make_output, 0);
     ps_attention_fwd_args fwd = fwd_args(c, &x);
-    ps_kernels ref; /* the same y and lse for all backends */
-    ps_kernels_init_ref(&ref);
-    OP_RUN(&ref, attention_fwd, &fwd);
+    ps_backend *ref = op_reference(); /* the same y and lse for all backends */
+    OP_RUN(ref, attention_fwd, &fwd);
     ps_attention_bwd_args a = bwd_args(&fwd, &dx, op_input(c->dtype, n_of_y(c), 1.0, 2));
     OP_RUN(k, attention_bwd, &a);
     /* dS = P (dP - dy.y) has |dP| near sqrt(D), times scale gives 1; a key may draw weight from several queries, and from
@@ -299,7 +298,7 @@ static void test_mask_of_ones_and_wide_windows(void **state)
 static void test_nan_in_padding(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         const attention_case c = {.B = 1, .T = 19, .H = 4, .KV = 2, .D = 8, .mask = MASK_TAIL};
@@ -311,9 +310,9 @@ static void test_nan_in_padding(void **state)
         for (int64_t t = 0; t < c.T; t++)
             for (int64_t j = 0; f.mask[t] == 0 && j < x.kv_stride; j++, n_hidden++) kv[t * x.kv_stride + j] = NAN;
         assert_true(n_hidden > 0);
-        OP_RUN(&k, attention_fwd, &f);
+        OP_RUN(k, attention_fwd, &f);
         ps_attention_bwd_args b = bwd_args(&f, &dx, op_input(c.dtype, n_of_y(&c), 1.0, 2));
-        OP_RUN(&k, attention_bwd, &b);
+        OP_RUN(k, attention_bwd, &b);
         for (int64_t j = 0; j < n_of_y(&c); j++) assert_true(isfinite(((const float *)f.y)[j]));
         for (int64_t j = 0; j < dx.n[0]; j++) assert_true(isfinite(((const float *)dx.arrays[0])[j]));
         for (int64_t j = 0; j < dx.n[1]; j++)
@@ -326,7 +325,7 @@ static void test_nan_in_padding(void **state)
 static void test_wholly_masked(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++) {
@@ -335,9 +334,9 @@ static void test_wholly_masked(void **state)
             op_label("wholly masked, %s %s", name, ps_dtype_name(c.dtype));
             const projections x = lay_projections(&c, make_input, 1), dx = lay_projections(&c, make_variable, 3);
             ps_attention_fwd_args f = fwd_args(&c, &x);
-            OP_RUN(&k, attention_fwd, &f);
+            OP_RUN(k, attention_fwd, &f);
             ps_attention_bwd_args b = bwd_args(&f, &dx, op_input(c.dtype, n_of_y(&c), 1.0, 2));
-            OP_RUN(&k, attention_bwd, &b);
+            OP_RUN(k, attention_bwd, &b);
             for (int64_t j = 0; j < n_of_y(&c); j++) assert_true(ps_dtype_load(c.dtype, f.y, j) == 0.0f);
             for (int64_t j = 0; j < c.T * c.H; j++) assert_true(f.lse[j] == 0.0f);
             for (int64_t j = 0; j < dx.n[0]; j++) assert_true(ps_dtype_load(c.dtype, dx.arrays[0], j) == 0.0f);
@@ -349,16 +348,16 @@ static void test_wholly_masked(void **state)
 static void test_workspace_without_pointers(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         const int32_t mask[1] = {0};
         ps_attention_fwd_args f = {.B = 2, .T = 70, .H = 4, .KV = 2, .D = 24, .q_stride = 96, .kv_stride = 48};
         ps_attention_bwd_args b = {.B = 2, .T = 70, .H = 4, .KV = 2, .D = 24, .q_stride = 96, .kv_stride = 48};
-        const size_t fwd = k.workspace_bytes(PS_OP_attention_fwd, &f), bwd = k.workspace_bytes(PS_OP_attention_bwd, &b);
+        const size_t fwd = op_bytes(k, PS_OP_attention_fwd, &f), bwd = op_bytes(k, PS_OP_attention_bwd, &b);
         f.mask = b.mask = mask;
-        assert_int_equal(fwd, k.workspace_bytes(PS_OP_attention_fwd, &f));
-        assert_int_equal(bwd, k.workspace_bytes(PS_OP_attention_bwd, &b));
+        assert_int_equal(fwd, op_bytes(k, PS_OP_attention_fwd, &f));
+        assert_int_equal(bwd, op_bytes(k, PS_OP_attention_bwd, &b));
     }
 }
 
@@ -366,7 +365,7 @@ static void test_workspace_without_pointers(void **state)
 static void test_large_scores(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         const attention_case c = {.B = 1, .T = 170, .H = 2, .KV = 2, .D = 16, .causal = true, .packed = true};
@@ -374,7 +373,7 @@ static void test_large_scores(void **state)
         for (int64_t j = 0; j < x.n[0]; j++) ((float *)x.arrays[0])[j] *= 20.0f;
         op_label("large scores, %s", name);
         ps_attention_fwd_args a = fwd_args(&c, &x);
-        OP_RUN(&k, attention_fwd, &a);
+        OP_RUN(k, attention_fwd, &a);
         for (int64_t j = 0; j < n_of_y(&c); j++) assert_true(fabsf(((const float *)a.y)[j]) <= 60.0f);
         op_release();
     }
@@ -383,7 +382,7 @@ static void test_large_scores(void **state)
 /* ---- gradients of the reference -------------------------------------------------------------------------------------*/
 
 typedef struct attention_problem {
-    ps_kernels k;
+    ps_backend *k;
     ps_attention_fwd_args fwd;
     const float *dy;
 } attention_problem;
@@ -391,7 +390,7 @@ typedef struct attention_problem {
 static double problem_value(const void *context)
 {
     const attention_problem *p = context;
-    op_expect_ok(p->k.attention_fwd(NULL, &p->fwd));
+    op_expect_ok(ps_run_attention_fwd(p->k, NULL, &p->fwd, op_bytes(p->k, PS_OP_attention_fwd, &p->fwd)));
     return op_dot(p->dy, p->fwd.y, p->fwd.B * p->fwd.T * p->fwd.H * p->fwd.D);
 }
 
@@ -400,11 +399,11 @@ static void check_gradients(const attention_case *c)
     label_case(c);
     const projections x = lay_projections(c, make_variable, 1), dx = lay_projections(c, make_output, 0);
     attention_problem p = {.fwd = fwd_args(c, &x), .dy = op_input(PS_DTYPE_F32, n_of_y(c), 1, 2)};
-    ps_kernels_init_ref(&p.k);
-    p.fwd.workspace = op_workspace(&p.k, PS_OP_attention_fwd, &p.fwd);
+    p.k = op_reference();
+    p.fwd.workspace = op_workspace(p.k, PS_OP_attention_fwd, &p.fwd);
     (void)problem_value(&p);
     ps_attention_bwd_args bwd = bwd_args(&p.fwd, &dx, p.dy);
-    OP_RUN(&p.k, attention_bwd, &bwd);
+    OP_RUN(p.k, attention_bwd, &bwd);
     const char *const names[] = {c->packed ? "dq, dk, dv" : "dq", "dk, dv"};
     for (int n = 0; n < (c->packed ? 1 : 2); n++) /* the gaps too: they have no influence, and a gradient of zero */
         op_check_gradient(names[n], problem_value, &p, x.arrays[n], dx.arrays[n], NULL, dx.n[n], 0x1p-5f, 4e-3);
@@ -441,7 +440,7 @@ static bool sees(const attention_case *c, const int32_t *mask, int b, int i, int
 }
 
 /* Equal scores and values that are one-hot: y_i holds the probabilities of row i, 1 / (keys in sight) each. */
-static void check_probabilities(const ps_kernels *k, int64_t window, bool causal, mask_kind mask, float dropout_p)
+static void check_probabilities(ps_backend *k, int64_t window, bool causal, mask_kind mask, float dropout_p)
 {
     enum { B = 2, T = 8, H = 2, D = 8 };
     const attention_case c = {.B = B,
@@ -475,12 +474,12 @@ static void check_probabilities(const ps_kernels *k, int64_t window, bool causal
 static void test_probabilities(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
         for (int n = 0; n < 4 * 2 * 2 * MASK_KIND_COUNT; n++) {
             op_label("probabilities %d, %s", n, name);
-            check_probabilities(&k, (int64_t[]){0, 1, 3, 8}[n % 4], n / 4 % 2, (mask_kind)(n / 16),
+            check_probabilities(k, (int64_t[]){0, 1, 3, 8}[n % 4], n / 4 % 2, (mask_kind)(n / 16),
                                 n / 8 % 2 ? 0.5f : 0);
         }
 }

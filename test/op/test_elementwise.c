@@ -17,26 +17,26 @@ static void label_case(const elementwise_case *c)
 }
 
 /* One addition and one rounding: exact. */
-static void run_add(const ps_kernels *k, const void *context, op_result *result)
+static void run_add(ps_backend *k, const void *context, op_result *result)
 {
     const elementwise_case *c = context;
     void *a = op_random(c->dtype, c->n, 0.0, 1.0, 1), *b = op_random(c->dtype, c->n, 0.0, 1.0, 2);
     void *y = c->in_place == 0 ? op_output(c->dtype, c->n, false, 0) : c->in_place == 1 ? a : b;
     const ps_add_args args = {.y = y, .a = a, .b = b, .n = c->n, .dtype = c->dtype};
-    op_expect_ok(k->add(NULL, &args));
+    op_expect_ok(ps_run_add(k, NULL, &args, 0));
     op_record_exact(result, "y", c->dtype, y, c->n);
 }
 
 /* 1 / (1 - p) may be rounded before the product, hence one more unit of the last place; when accumulating, of the larger
  * of the terms. */
-static void run_dropout(const ps_kernels *k, const void *context, op_result *result)
+static void run_dropout(ps_backend *k, const void *context, op_result *result)
 {
     const elementwise_case *c = context;
     void *x = op_random(c->dtype, c->n, 0.0, 1.0, 1);
     void *y = c->in_place == 1 ? x : op_output(c->dtype, c->n, c->accumulate, 2);
     const ps_dropout_args args = {
         .y = y, .x = x, .n = c->n, .p = c->p, .key = key, .dtype = c->dtype, .accumulate = c->accumulate};
-    op_expect_ok(k->dropout(NULL, &args));
+    op_expect_ok(ps_run_dropout(k, NULL, &args, 0));
     op_record(result, "y", c->dtype, y, c->n, op_sum_error(1.0 / (1.0 - (double)c->p)));
 }
 
@@ -76,13 +76,13 @@ static void test_outputs_over_inputs(void **state)
 static void test_sums(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("sums, %s", name);
         const float *a = op_input(PS_DTYPE_F32, 37, 1.0, 1), *b = op_input(PS_DTYPE_F32, 37, 1.0, 2);
         const ps_add_args args = {.y = op_output(PS_DTYPE_F32, 37, false, 0), .a = a, .b = b, .n = 37};
-        op_expect_ok(k.add(NULL, &args));
+        op_expect_ok(ps_run_add(k, NULL, &args, 0));
         for (int j = 0; j < 37; j++) assert_true(((const float *)args.y)[j] == a[j] + b[j]);
         op_release();
     }
@@ -93,14 +93,14 @@ static void test_dropout_mask(void **state)
 {
     (void)state;
     enum { N = 20000 };
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("dropout mask, %s", name);
         float *x = op_alloc(N * sizeof *x), *y = op_alloc(N * sizeof *y);
         for (int j = 0; j < N; j++) x[j] = 1.0f;
         const ps_dropout_args args = {.y = y, .x = x, .n = N, .p = 0.25f, .key = key};
-        op_expect_ok(k.dropout(NULL, &args));
+        op_expect_ok(ps_run_dropout(k, NULL, &args, 0));
         double sum = 0.0;
         for (int j = 0; j < N; j++) {
             const bool kept = ps_rng_u32(key, (uint64_t)j) >= 0x40000000u;

@@ -15,7 +15,7 @@ static void label_case(const embedding_case *c)
 }
 
 /* Copies: exact. */
-static void run_embedding_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_embedding_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const embedding_case *c = context;
     const int64_t rows = c->B * c->T;
@@ -26,12 +26,12 @@ static void run_embedding_fwd(const ps_kernels *k, const void *context, op_resul
                                      .cols = c->cols,
                                      .V = c->V,
                                      .dtype = c->dtype};
-    op_expect_ok(k->embedding_fwd(NULL, &a));
+    op_expect_ok(ps_run_embedding_fwd(k, NULL, &a, 0));
     op_record_exact(result, "y", c->dtype, a.y, rows * c->cols);
 }
 
 /* The order of summation is part of the contract: exact. */
-static void run_embedding_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_embedding_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const embedding_case *c = context;
     const int64_t rows = c->B * c->T;
@@ -49,7 +49,7 @@ static void run_embedding_bwd(const ps_kernels *k, const void *context, op_resul
 }
 
 /* One addition and one rounding: exact. */
-static void run_position_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_position_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const embedding_case *c = context;
     const int64_t n = c->B * c->T * c->cols;
@@ -62,11 +62,11 @@ static void run_position_fwd(const ps_kernels *k, const void *context, op_result
                                     .cols = c->cols,
                                     .n_positions = c->V,
                                     .dtype = c->dtype};
-    op_expect_ok(k->position_fwd(NULL, &a));
+    op_expect_ok(ps_run_position_fwd(k, NULL, &a, 0));
     op_record_exact(result, "y", c->dtype, a.y, n);
 }
 
-static void run_position_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_position_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const embedding_case *c = context;
     const ps_position_bwd_args a = {.dw = op_output(c->grad_dtype, c->V * c->cols, c->accumulate || c->over, 3),
@@ -78,7 +78,7 @@ static void run_position_bwd(const ps_kernels *k, const void *context, op_result
                                     .dtype = c->dtype,
                                     .grad_dtype = c->grad_dtype,
                                     .accumulate_grad = c->accumulate};
-    op_expect_ok(k->position_bwd(NULL, &a));
+    op_expect_ok(ps_run_position_bwd(k, NULL, &a, 0));
     op_record(result, "dw", c->grad_dtype, a.dw, c->V * c->cols, op_sum_error((double)c->B + 1.0));
 }
 
@@ -138,7 +138,7 @@ static void test_gradient_values(void **state)
         dy[i] = (float)(i * i % 11 - 5);
         expected[ids[i / COLS] * COLS + i % COLS] += dy[i];
     }
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
         for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -156,13 +156,13 @@ static void test_gradient_values(void **state)
                                        .cols = COLS,
                                        .V = V,
                                        .accumulate_grad = accumulate};
-            OP_RUN(&k, embedding_bwd, &a);
+            OP_RUN(k, embedding_bwd, &a);
             for (int j = 0; j < V * COLS; j++) assert_true(dw[j] == expected[j] + (accumulate ? 1.0f : 0.0f));
             float *dp = op_alloc(4 * COLS * sizeof *dp); /* 4 positions, 2 sequences of 3 */
             for (int j = 0; accumulate && j < 4 * COLS; j++) dp[j] = 1.0f;
             const ps_position_bwd_args p = {
                 .dw = dp, .dy = own_dy, .B = 2, .T = 3, .cols = COLS, .n_positions = 4, .accumulate_grad = accumulate};
-            op_expect_ok(k.position_bwd(NULL, &p));
+            op_expect_ok(ps_run_position_bwd(k, NULL, &p, 0));
             for (int j = 0; j < 4 * COLS; j++) {
                 const float sum = j < 3 * COLS ? dy[j] + dy[3 * COLS + j] : 0.0f;
                 assert_true(dp[j] == sum + (accumulate ? 1.0f : 0.0f));
@@ -183,7 +183,7 @@ static void expect_message(ps_status st, const char *a, const char *b, const cha
 static void test_bad_indices(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         for (int bad = 0; bad < 2; bad++) {
@@ -194,15 +194,16 @@ static void test_bad_indices(void **state)
             const char *value = bad ? "57" : "-3";
             void *w = op_random(PS_DTYPE_F32, 57 * 2, 0, 1, 1), *y = op_random(PS_DTYPE_F32, 66, 0, 1, 2);
             const ps_embedding_fwd_args fwd = {.y = y, .w = w, .ids = ids, .rows = 33, .cols = 2, .V = 57};
-            expect_message(k.embedding_fwd(NULL, &fwd), value, "21", "57");
+            expect_message(ps_run_embedding_fwd(k, NULL, &fwd, 0), value, "21", "57");
             ps_embedding_bwd_args bwd = {.dw = w, .dy = y, .ids = ids, .rows = 33, .cols = 2, .V = 57};
-            bwd.workspace = op_workspace(&k, PS_OP_embedding_bwd, &bwd);
-            expect_message(k.embedding_bwd(NULL, &bwd), value, "21", "57");
+            bwd.workspace = op_workspace(k, PS_OP_embedding_bwd, &bwd);
+            expect_message(ps_run_embedding_bwd(k, NULL, &bwd, op_bytes(k, PS_OP_embedding_bwd, &bwd)), value, "21",
+                           "57");
             const ps_position_fwd_args long_fwd = {
                 .y = y, .x = y, .w = w, .B = 1, .T = 33, .cols = 2, .n_positions = 32};
-            expect_message(k.position_fwd(NULL, &long_fwd), "33", "32", "");
+            expect_message(ps_run_position_fwd(k, NULL, &long_fwd, 0), "33", "32", "");
             const ps_position_bwd_args long_bwd = {.dw = w, .dy = y, .B = 1, .T = 33, .cols = 2, .n_positions = 32};
-            expect_message(k.position_bwd(NULL, &long_bwd), "33", "32", "");
+            expect_message(ps_run_position_bwd(k, NULL, &long_bwd, 0), "33", "32", "");
             op_release();
         }
     }

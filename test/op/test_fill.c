@@ -2,11 +2,11 @@
 
 static const ps_rng_key key = {.seed = 42, .stream = 3};
 
-static float *fill(const ps_kernels *k, int64_t n, int64_t first, float mean, float std, ps_rng_key with)
+static float *fill(ps_backend *k, int64_t n, int64_t first, float mean, float std, ps_rng_key with)
 {
     float *dst = op_alloc((size_t)n * sizeof *dst);
     const ps_fill_args a = {.dst = dst, .n = n, .first_index = first, .mean = mean, .std = std, .key = with};
-    op_expect_ok(k->fill(NULL, &a));
+    op_expect_ok(ps_run_fill(k, NULL, &a, 0));
     return dst;
 }
 
@@ -15,11 +15,11 @@ static void test_moments(void **state)
 {
     (void)state;
     enum { N = 200000 };
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("moments, %s", name);
-        const float *x = fill(&k, N, 0, 1.0f, 0.5f, key);
+        const float *x = fill(k, N, 0, 1.0f, 0.5f, key);
         double m[5] = {0}, neighbours = 0.0;
         for (int j = 0; j < N; j++) {
             const double z = ((double)x[j] - 1.0) / 0.5;
@@ -40,18 +40,18 @@ static void test_moments(void **state)
 static void test_windows_and_keys(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("windows, %s", name);
-        const float *whole = fill(&k, 1000, 0, 0.0f, 1.0f, key);
+        const float *whole = fill(k, 1000, 0, 0.0f, 1.0f, key);
         for (int64_t first = 0; first < 40; first++) {
             const int64_t n = first * 7 % 33 + 1;
-            assert_memory_equal(fill(&k, n, first, 0.0f, 1.0f, key), whole + first, (size_t)n * sizeof *whole);
+            assert_memory_equal(fill(k, n, first, 0.0f, 1.0f, key), whole + first, (size_t)n * sizeof *whole);
         }
-        const float *seed = fill(&k, 1000, 0, 0.0f, 1.0f, (ps_rng_key){43, 3});
-        const float *stream = fill(&k, 1000, 0, 0.0f, 1.0f, (ps_rng_key){42, 4});
-        const float *constant = fill(&k, 1000, 0, 0.25f, 0.0f, key);
+        const float *seed = fill(k, 1000, 0, 0.0f, 1.0f, (ps_rng_key){43, 3});
+        const float *stream = fill(k, 1000, 0, 0.0f, 1.0f, (ps_rng_key){42, 4});
+        const float *constant = fill(k, 1000, 0, 0.25f, 0.0f, key);
         for (int j = 0; j < 1000; j++) {
             assert_true(whole[j] != seed[j] && whole[j] != stream[j]);
             assert_true(constant[j] == 0.25f);
@@ -64,13 +64,12 @@ static void test_windows_and_keys(void **state)
 static void test_backends(void **state)
 {
     (void)state;
-    ps_kernels k, ref;
+    ps_backend *k, *ref = op_reference();
     char name[64];
-    ps_kernels_init_ref(&ref);
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("backends, %s", name);
         const int64_t first = ((int64_t)1 << 33) + 5;
-        const float *got = fill(&k, 4099, first, 0.5f, 2.0f, key), *want = fill(&ref, 4099, first, 0.5f, 2.0f, key);
+        const float *got = fill(k, 4099, first, 0.5f, 2.0f, key), *want = fill(ref, 4099, first, 0.5f, 2.0f, key);
         for (int j = 0; j < 4099; j++) assert_float_equal(got[j], want[j], 2e-5);
         op_release();
     }

@@ -24,7 +24,7 @@ static double largest_rstd(const norm_case *c)
 
 /* The mean of x is 3 times its deviation: a variance computed as avg(x^2) - mean^2 in float stays within tolerance only
  * if it is done with care. */
-static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const norm_case *c = context;
     ps_layernorm_fwd_args a = {.rows = c->rows, .cols = c->cols, .eps = eps, .dtype = c->dtype};
@@ -35,13 +35,13 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
     a.y = op_output(c->dtype, c->rows * c->cols, false, 0);
     a.mean = op_output(PS_DTYPE_F32, c->rows, false, 0);
     a.rstd = op_output(PS_DTYPE_F32, c->rows, false, 0);
-    op_expect_ok(k->layernorm_fwd(NULL, &a));
+    op_expect_ok(ps_run_layernorm_fwd(k, NULL, &a, 0));
     op_record(result, "mean", PS_DTYPE_F32, a.mean, c->rows, op_sum_error(4.0));
     op_record(result, "rstd", PS_DTYPE_F32, a.rstd, c->rows, op_sum_error(4.0) * largest_rstd(c));
     op_record(result, "y", c->dtype, a.y, c->rows * c->cols, op_sum_error(4.0) * 3.0 * largest_rstd(c));
 }
 
-static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const norm_case *c = context;
     const int64_t n = c->rows * c->cols;
@@ -64,9 +64,8 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                                        .cols = c->cols,
                                        .eps = eps,
                                        .dtype = c->dtype};
-    ps_kernels ref; /* the same mean and rstd for all backends */
-    ps_kernels_init_ref(&ref);
-    op_expect_ok(ref.layernorm_fwd(NULL, &fwd));
+    ps_backend *ref = op_reference(); /* the same mean and rstd for all backends */
+    op_expect_ok(ps_run_layernorm_fwd(ref, NULL, &fwd, 0));
     a.x = x, a.w = w, a.dy = dy, a.mean = mean, a.rstd = rstd;
     a.dx = c->in_place ? dy : op_output(c->dtype, n, c->accumulate_dx, 5);
     a.dw = c->over ? w : op_output(c->grad_dtype, c->cols, c->accumulate_grad, 6);
@@ -115,7 +114,7 @@ static void test_outputs_over_inputs(void **state)
 }
 
 typedef struct norm_problem {
-    ps_kernels k;
+    ps_backend *k;
     ps_layernorm_fwd_args fwd;
     const float *dy;
 } norm_problem;
@@ -123,7 +122,7 @@ typedef struct norm_problem {
 static double problem_value(const void *context)
 {
     const norm_problem *p = context;
-    op_expect_ok(p->k.layernorm_fwd(NULL, &p->fwd));
+    op_expect_ok(ps_run_layernorm_fwd(p->k, NULL, &p->fwd, 0));
     return op_dot(p->dy, p->fwd.y, p->fwd.rows * p->fwd.cols);
 }
 
@@ -134,7 +133,7 @@ static void check_gradients(const norm_case *c)
     const int64_t n = c->rows * c->cols;
     float *x = op_random(t, n, 0, 1, 1), *w = op_random(t, c->cols, 0, 1, 2), *b = op_random(t, c->cols, 0, 1, 3);
     norm_problem p = {.dy = op_input(t, n, 1, 4)};
-    ps_kernels_init_ref(&p.k);
+    p.k = op_reference();
     /* a large eps keeps curvature small where there are few columns */
     p.fwd = (ps_layernorm_fwd_args){.y = op_output(t, n, false, 0),
                                     .mean = op_output(t, c->rows, false, 0),
@@ -164,7 +163,7 @@ static void check_gradients(const norm_case *c)
                                  .grad_dtype = t,
                                  .accumulate_dx = c->accumulate_dx,
                                  .accumulate_grad = c->accumulate_grad};
-    OP_RUN(&p.k, layernorm_bwd, &bwd);
+    OP_RUN(p.k, layernorm_bwd, &bwd);
     const float *dx0 = c->accumulate_dx ? op_output(t, n, true, 5) : NULL;
     const float *dw0 = c->accumulate_grad ? op_output(t, c->cols, true, 6) : NULL;
     const float *db0 = c->accumulate_grad ? op_output(t, c->cols, true, 7) : NULL;

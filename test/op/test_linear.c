@@ -16,7 +16,7 @@ static void label_case(const linear_case *c)
              c->over ? " over" : "");
 }
 
-static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const linear_case *c = context;
     ps_linear_fwd_args a = {.rows = c->rows,
@@ -33,7 +33,7 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
     op_record(result, "y", c->out_dtype, a.y, c->rows * c->n_out, op_sum_error((double)c->n_in));
 }
 
-static void run_bwd_input(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd_input(ps_backend *k, const void *context, op_result *result)
 {
     const linear_case *c = context;
     ps_linear_bwd_input_args a = {.rows = c->rows,
@@ -49,7 +49,7 @@ static void run_bwd_input(const ps_kernels *k, const void *context, op_result *r
     op_record(result, "dx", c->dtype, a.dx, c->rows * c->n_in, op_sum_error((double)c->n_out));
 }
 
-static void run_bwd_weight(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd_weight(ps_backend *k, const void *context, op_result *result)
 {
     const linear_case *c = context;
     ps_linear_bwd_weight_args a = {.rows = c->rows,
@@ -147,7 +147,7 @@ static void test_layouts(void **state)
     (void)state;
     const float matrix[2][3] = {{1, 2, 3}, {4, 5, 6}}, input[3] = {1, 10, 100}, bias[2] = {1000, 2000};
     const float expected[2] = {1321, 2654};
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
         for (int layout = 0; layout < 2; layout++) {
@@ -165,7 +165,7 @@ static void test_layouts(void **state)
                                     .n_in = 3,
                                     .n_out = 2,
                                     .layout = (ps_weight_layout)layout};
-            OP_RUN(&k, linear_fwd, &a);
+            OP_RUN(k, linear_fwd, &a);
             assert_memory_equal(a.y, expected, sizeof expected);
             op_release();
         }
@@ -174,7 +174,7 @@ static void test_layouts(void **state)
 /* ---- finite differences ----------------------------------------------------------------------------------------- */
 
 typedef struct linear_problem {
-    ps_kernels k;
+    ps_backend *k;
     ps_linear_fwd_args fwd;
     const float *dy;
 } linear_problem;
@@ -182,7 +182,7 @@ typedef struct linear_problem {
 static double problem_value(const void *context)
 {
     const linear_problem *p = context;
-    op_expect_ok(p->k.linear_fwd(NULL, &p->fwd));
+    op_expect_ok(ps_run_linear_fwd(p->k, NULL, &p->fwd, op_bytes(p->k, PS_OP_linear_fwd, &p->fwd)));
     return op_dot(p->dy, p->fwd.y, p->fwd.rows * p->fwd.n_out);
 }
 
@@ -194,7 +194,7 @@ static void check_gradients(const linear_case *c)
     const int64_t n_x = c->rows * c->n_in, n_y = c->rows * c->n_out, n_w = c->n_in * c->n_out;
     float *x = op_random(t, n_x, 0, 1, 1), *w = op_random(t, n_w, 0, 1, 2), *b = op_random(t, c->n_out, 0, 1, 3);
     linear_problem p = {.dy = op_input(t, n_y, 1, 4)};
-    ps_kernels_init_ref(&p.k);
+    p.k = op_reference();
     p.fwd = (ps_linear_fwd_args){.y = op_output(t, n_y, false, 0),
                                  .x = x,
                                  .w = w,
@@ -205,7 +205,7 @@ static void check_gradients(const linear_case *c)
                                  .layout = c->layout,
                                  .dtype = t,
                                  .y_dtype = t};
-    p.fwd.workspace = op_workspace(&p.k, PS_OP_linear_fwd, &p.fwd);
+    p.fwd.workspace = op_workspace(p.k, PS_OP_linear_fwd, &p.fwd);
     ps_linear_bwd_input_args to_x = {.dx = op_output(t, n_x, c->accumulate, 5),
                                      .dy = p.dy,
                                      .w = w,
@@ -215,7 +215,7 @@ static void check_gradients(const linear_case *c)
                                      .layout = c->layout,
                                      .dtype = t,
                                      .accumulate_dx = c->accumulate};
-    OP_RUN(&p.k, linear_bwd_input, &to_x);
+    OP_RUN(p.k, linear_bwd_input, &to_x);
     ps_linear_bwd_weight_args to_w = {.dw = op_output(t, n_w, c->accumulate, 6),
                                       .db = c->bias ? op_output(t, c->n_out, c->accumulate, 7) : NULL,
                                       .dy = p.dy,
@@ -227,7 +227,7 @@ static void check_gradients(const linear_case *c)
                                       .dtype = t,
                                       .grad_dtype = t,
                                       .accumulate_grad = c->accumulate};
-    OP_RUN(&p.k, linear_bwd_weight, &to_w);
+    OP_RUN(p.k, linear_bwd_weight, &to_w);
     const float *dx0 = c->accumulate ? op_output(t, n_x, true, 5) : NULL;
     const float *dw0 = c->accumulate ? op_output(t, n_w, true, 6) : NULL;
     const float *db0 = c->accumulate ? op_output(t, c->n_out, true, 7) : NULL;

@@ -43,7 +43,7 @@ static float *logits_at(const ps_lm_loss_fwd_args *a)
     return logits;
 }
 
-static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const loss_case *c = context;
     ps_lm_loss_fwd_args a = {.row_loss = op_output(PS_DTYPE_F32, c->rows, false, 0),
@@ -65,7 +65,7 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
 
 /* |dlogits| <= scale. They are rounded to dtype in both backends; logits that differ in the last bits of float flip a
  * few of these roundings, by a unit of the last place, and otherwise pass their error on relatively. */
-static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const loss_case *c = context;
     const void *x = op_input(c->dtype, c->rows * c->C, 1.0, 1);
@@ -82,9 +82,8 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                                .C = c->C,
                                .V = c->V,
                                .dtype = c->dtype};
-    ps_kernels ref; /* the same lse for all backends */
-    ps_kernels_init_ref(&ref);
-    OP_RUN(&ref, lm_loss_fwd, &fwd);
+    ps_backend *ref = op_reference(); /* the same lse for all backends */
+    OP_RUN(ref, lm_loss_fwd, &fwd);
     ps_lm_loss_bwd_args a = {.dx = op_output(c->dtype, c->rows * c->C, false, 0),
                              .dw = c->over ? w : op_output(c->grad_dtype, c->V * c->C, c->accumulate, 4),
                              .x = x,
@@ -196,7 +195,7 @@ static void test_gradient_over_parameter(void **state)
 
 /* Without weights the logits are the bias. Its largest value stands at `first` and, where that is not the last class,
  * in the middle of what follows and at the end: the first one counts, in whatever slice or vector the others are. */
-static void check_ties(const ps_kernels *k, int64_t rows, int64_t V, int64_t first)
+static void check_ties(ps_backend *k, int64_t rows, int64_t V, int64_t first)
 {
     enum { C = 4 };
     float *w = op_alloc((size_t)(V * C) * sizeof *w), *b = op_alloc((size_t)V * sizeof *b);
@@ -227,14 +226,14 @@ static void test_predicted_ties(void **state)
 {
     (void)state;
     static const int64_t classes[] = {1, 2, 3, 17, 64, 131, 5003};
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
         for (size_t s = 0; s < PS_ARRAY_LEN(classes); s++)
             for (int64_t rows = 1; rows <= 5; rows++)
                 for (int64_t first = 0; first < classes[s]; first += 1 + classes[s] / 7) {
                     op_label("ties, rows %lld V %lld, %s", (long long)rows, (long long)classes[s], name);
-                    check_ties(&k, rows, classes[s], first);
+                    check_ties(k, rows, classes[s], first);
                 }
 }
 
@@ -242,7 +241,7 @@ static void test_predicted_ties(void **state)
 static void test_loss_values(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("loss values, %s", name);
@@ -257,11 +256,11 @@ static void test_loss_values(void **state)
                                  .rows = 6,
                                  .C = 4,
                                  .V = 100};
-        OP_RUN(&k, lm_loss_fwd, &a);
+        OP_RUN(k, lm_loss_fwd, &a);
         for (int r = 0; r < 6; r++)
             assert_float_equal(loss[r], targets[r] == PS_IGNORE_INDEX ? 0.0f : logf(100.0f), 1e-5);
         for (int token = 0; token < 100; token++) w[token * 4] = (float)(10 * token);
-        OP_RUN(&k, lm_loss_fwd, &a);
+        OP_RUN(k, lm_loss_fwd, &a);
         for (int r = 0; r < 6; r++) assert_true(isfinite(loss[r]) && isfinite(lse[r]) && loss[r] >= 0.0f);
         op_release();
     }
@@ -278,7 +277,7 @@ static void expect_bad_target(ps_status st, const char *value)
 static void test_bad_targets(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
         for (int bad = 0; bad < 3; bad++) {
@@ -295,8 +294,8 @@ static void test_bad_targets(void **state)
                                        .rows = 33,
                                        .C = 2,
                                        .V = 57};
-            fwd.workspace = op_workspace(&k, PS_OP_lm_loss_fwd, &fwd);
-            expect_bad_target(k.lm_loss_fwd(NULL, &fwd), value);
+            fwd.workspace = op_workspace(k, PS_OP_lm_loss_fwd, &fwd);
+            expect_bad_target(ps_run_lm_loss_fwd(k, NULL, &fwd, op_bytes(k, PS_OP_lm_loss_fwd, &fwd)), value);
             ps_lm_loss_bwd_args bwd = {.dx = op_alloc(33 * 2 * 4),
                                        .dw = op_alloc(57 * 2 * 4),
                                        .x = fwd.x,
@@ -307,8 +306,8 @@ static void test_bad_targets(void **state)
                                        .C = 2,
                                        .V = 57,
                                        .scale = 1};
-            bwd.workspace = op_workspace(&k, PS_OP_lm_loss_bwd, &bwd);
-            expect_bad_target(k.lm_loss_bwd(NULL, &bwd), value);
+            bwd.workspace = op_workspace(k, PS_OP_lm_loss_bwd, &bwd);
+            expect_bad_target(ps_run_lm_loss_bwd(k, NULL, &bwd, op_bytes(k, PS_OP_lm_loss_bwd, &bwd)), value);
             op_release();
         }
 }
@@ -316,7 +315,7 @@ static void test_bad_targets(void **state)
 /* ---- finite differences ----------------------------------------------------------------------------------------- */
 
 typedef struct loss_problem {
-    ps_kernels k;
+    ps_backend *k;
     ps_lm_loss_fwd_args fwd;
     float scale;
 } loss_problem;
@@ -324,7 +323,7 @@ typedef struct loss_problem {
 static double problem_value(const void *context)
 {
     const loss_problem *p = context;
-    op_expect_ok(p->k.lm_loss_fwd(NULL, &p->fwd));
+    op_expect_ok(ps_run_lm_loss_fwd(p->k, NULL, &p->fwd, op_bytes(p->k, PS_OP_lm_loss_fwd, &p->fwd)));
     double sum = 0.0;
     for (int64_t r = 0; r < p->fwd.rows; r++) sum += (double)p->fwd.row_loss[r] * (double)p->scale;
     return sum;
@@ -341,7 +340,7 @@ static void test_finite_differences(void **state)
             float *x = op_random(t, c.rows * c.C, 0, 1, 1), *w = op_random(t, c.V * c.C, 0, w_spread(&c), 2);
             float *b = op_random(t, c.V, 0, 1, 5);
             loss_problem p = {.scale = c.scale};
-            ps_kernels_init_ref(&p.k);
+            p.k = op_reference();
             p.fwd = (ps_lm_loss_fwd_args){.row_loss = op_output(t, c.rows, false, 0),
                                           .lse = op_output(t, c.rows, false, 0),
                                           .x = x,
@@ -351,7 +350,7 @@ static void test_finite_differences(void **state)
                                           .rows = c.rows,
                                           .C = c.C,
                                           .V = c.V};
-            p.fwd.workspace = op_workspace(&p.k, PS_OP_lm_loss_fwd, &p.fwd);
+            p.fwd.workspace = op_workspace(p.k, PS_OP_lm_loss_fwd, &p.fwd);
             (void)problem_value(&p);
             ps_lm_loss_bwd_args bwd = {.dx = op_output(t, c.rows * c.C, false, 0),
                                        .dw = op_output(t, c.V * c.C, c.accumulate, 4),
@@ -366,7 +365,7 @@ static void test_finite_differences(void **state)
                                        .V = c.V,
                                        .scale = c.scale,
                                        .accumulate_grad = c.accumulate};
-            OP_RUN(&p.k, lm_loss_bwd, &bwd);
+            OP_RUN(p.k, lm_loss_bwd, &bwd);
             const float *dw0 = c.accumulate ? op_output(t, c.V * c.C, true, 4) : NULL;
             const float *db0 = c.accumulate ? op_output(t, c.V, true, 6) : NULL;
             op_check_gradient("dx", problem_value, &p, x, bwd.dx, NULL, c.rows * c.C, 0x1p-5f, 2e-3);

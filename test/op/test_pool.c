@@ -37,7 +37,7 @@ static const int32_t *make_mask(const pool_case *c)
     return c->masked ? mask : NULL;
 }
 
-static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const pool_case *c = context;
     const ps_pool_fwd_args a = {.y = op_output(c->dtype, c->B * c->cols, false, 0),
@@ -48,7 +48,7 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
                                 .cols = c->cols,
                                 .kind = c->kind,
                                 .dtype = c->dtype};
-    op_expect_ok(k->pool_fwd(NULL, &a));
+    op_expect_ok(ps_run_pool_fwd(k, NULL, &a, 0));
     for (int64_t i = 0; i < c->B * c->cols; i++) {
         const int64_t from = (i / c->cols * c->T + position_of(c, i / c->cols)) * c->cols + i % c->cols;
         assert_true(ps_dtype_load(c->dtype, a.y, i) == ps_dtype_load(c->dtype, a.x, from));
@@ -57,7 +57,7 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
 }
 
 /* A copy, or one addition and one rounding: exact. Each element is one of x only, so this is the gradient of a sum. */
-static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const pool_case *c = context;
     const int64_t n = c->B * c->T * c->cols;
@@ -71,7 +71,7 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                                 .dtype = c->dtype,
                                 .accumulate_dx = c->accumulate};
     const void *before = c->accumulate ? op_output(c->dtype, n, true, 2) : NULL;
-    op_expect_ok(k->pool_bwd(NULL, &a));
+    op_expect_ok(ps_run_pool_bwd(k, NULL, &a, 0));
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = i / c->cols, b = row / c->T;
         const bool here = row % c->T == position_of(c, b);

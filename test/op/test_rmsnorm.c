@@ -17,7 +17,7 @@ static void label_case(const norm_case *c)
 }
 
 /* x has a mean of 3 and a deviation of 1: no row is near zero, whose rstd would magnify errors. rstd is 1/3 about. */
-static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const norm_case *c = context;
     ps_rmsnorm_fwd_args a = {.rows = c->rows, .cols = c->cols, .eps = eps, .dtype = c->dtype};
@@ -26,12 +26,12 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
     a.w = op_input(c->dtype, c->cols, 1.0, 2);
     a.y = op_output(c->dtype, c->rows * c->cols, false, 0);
     a.rstd = op_output(PS_DTYPE_F32, c->rows, false, 0);
-    op_expect_ok(k->rmsnorm_fwd(NULL, &a));
+    op_expect_ok(ps_run_rmsnorm_fwd(k, NULL, &a, 0));
     op_record(result, "rstd", PS_DTYPE_F32, a.rstd, c->rows, op_sum_error(1.0));
     op_record(result, "y", c->dtype, a.y, c->rows * c->cols, op_sum_error(2.0 * 3.0));
 }
 
-static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const norm_case *c = context;
     const int64_t n = c->rows * c->cols;
@@ -52,9 +52,8 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                                      .cols = c->cols,
                                      .eps = eps,
                                      .dtype = c->dtype};
-    ps_kernels ref; /* the same rstd for all backends */
-    ps_kernels_init_ref(&ref);
-    op_expect_ok(ref.rmsnorm_fwd(NULL, &fwd));
+    ps_backend *ref = op_reference(); /* the same rstd for all backends */
+    op_expect_ok(ps_run_rmsnorm_fwd(ref, NULL, &fwd, 0));
     a.x = x, a.w = w, a.dy = dy, a.rstd = rstd;
     a.dx = c->in_place ? dy : op_output(c->dtype, n, c->accumulate_dx, 5);
     a.dw = c->over ? w : op_output(c->grad_dtype, c->cols, c->accumulate_grad, 6);
@@ -107,7 +106,7 @@ static void test_equal_elements(void **state)
     (void)state;
     enum { ROWS = 3, COLS = 37 };
     static const float values[ROWS] = {1.0f, -250.0f, 3e9f};
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("equal elements, %s", name);
@@ -116,7 +115,7 @@ static void test_equal_elements(void **state)
         const float *w = op_input(PS_DTYPE_F32, COLS, 1.0, 1);
         for (int j = 0; j < ROWS * COLS; j++) x[j] = values[j / COLS];
         const ps_rmsnorm_fwd_args a = {.y = y, .rstd = rstd, .x = x, .w = w, .rows = ROWS, .cols = COLS, .eps = 1e-12f};
-        op_expect_ok(k.rmsnorm_fwd(NULL, &a));
+        op_expect_ok(ps_run_rmsnorm_fwd(k, NULL, &a, 0));
         for (int j = 0; j < ROWS * COLS; j++) {
             const float want = values[j / COLS] < 0.0f ? -w[j % COLS] : w[j % COLS];
             assert_true(fabsf(y[j] - want) <= 1e-6f);
@@ -127,7 +126,7 @@ static void test_equal_elements(void **state)
 }
 
 typedef struct norm_problem {
-    ps_kernels k;
+    ps_backend *k;
     ps_rmsnorm_fwd_args fwd;
     const float *dy;
 } norm_problem;
@@ -135,7 +134,7 @@ typedef struct norm_problem {
 static double problem_value(const void *context)
 {
     const norm_problem *p = context;
-    op_expect_ok(p->k.rmsnorm_fwd(NULL, &p->fwd));
+    op_expect_ok(ps_run_rmsnorm_fwd(p->k, NULL, &p->fwd, 0));
     return op_dot(p->dy, p->fwd.y, p->fwd.rows * p->fwd.cols);
 }
 
@@ -146,7 +145,7 @@ static void check_gradients(const norm_case *c)
     const int64_t n = c->rows * c->cols;
     float *x = op_random(t, n, 0, 1, 1), *w = op_random(t, c->cols, 0, 1, 2);
     norm_problem p = {.dy = op_input(t, n, 1, 4)};
-    ps_kernels_init_ref(&p.k);
+    p.k = op_reference();
     /* a large eps keeps curvature small where there are few columns */
     p.fwd = (ps_rmsnorm_fwd_args){.y = op_output(t, n, false, 0),
                                   .rstd = op_output(t, c->rows, false, 0),
@@ -171,7 +170,7 @@ static void check_gradients(const norm_case *c)
                                .grad_dtype = t,
                                .accumulate_dx = c->accumulate_dx,
                                .accumulate_grad = c->accumulate_grad};
-    OP_RUN(&p.k, rmsnorm_bwd, &bwd);
+    OP_RUN(p.k, rmsnorm_bwd, &bwd);
     const float *dx0 = c->accumulate_dx ? op_output(t, n, true, 5) : NULL;
     const float *dw0 = c->accumulate_grad ? op_output(t, c->cols, true, 6) : NULL;
     op_check_gradient("dx", problem_value, &p, x, bwd.dx, dx0, n, 0x1p-6f, 2e-3);

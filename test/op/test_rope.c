@@ -42,7 +42,7 @@ static ps_rope_args args_of(const rope_case *c, void *y, const void *x)
 }
 
 /* Values are below 3, cosine and sine rounded to float: two products, and what is added to. */
-static void run_rope(const ps_kernels *k, const void *context, op_result *result)
+static void run_rope(ps_backend *k, const void *context, op_result *result)
 {
     const rope_case *c = context;
     void *x = c->in_place ? op_random(c->dtype, n_of(c), 0.0, 1.0, 1) : op_input(c->dtype, n_of(c), 1.0, 1);
@@ -104,7 +104,7 @@ static void test_angles(void **state)
 {
     (void)state;
     enum { T = 20000, D = 24 };
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         const rope_case c = {.B = 1, .T = T, .H = 1, .D = D};
@@ -112,7 +112,7 @@ static void test_angles(void **state)
         op_label("angles, %s", name);
         for (int j = 0; j < T * D; j++) x[j] = j % D < D / 2 ? 1.0f : 0.0f;
         ps_rope_args a = args_of(&c, y, x);
-        OP_RUN(&k, rope, &a);
+        OP_RUN(k, rope, &a);
         for (int j = 0; j < T * D; j++) {
             const long double angle = (long double)(j / D) * (long double)a.inv_freq[j % (D / 2)];
             const long double want = j % D < D / 2 ? cosl(angle) : sinl(angle);
@@ -127,7 +127,7 @@ static void test_angles(void **state)
 static void test_inverse(void **state)
 {
     (void)state;
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         rope_case c = {.B = 2, .T = 100, .H = 3, .D = 24};
@@ -135,17 +135,17 @@ static void test_inverse(void **state)
         const float *x = op_input(c.dtype, n_of(&c), 1.0, 1);
         float *y = op_output(c.dtype, n_of(&c), false, 0);
         ps_rope_args there = args_of(&c, y, x);
-        OP_RUN(&k, rope, &there);
+        OP_RUN(k, rope, &there);
         c.inverse = true;
         ps_rope_args back = args_of(&c, y, y);
-        OP_RUN(&k, rope, &back);
+        OP_RUN(k, rope, &back);
         for (int64_t j = 0; j < n_of(&c); j++) assert_float_equal(y[j], x[j], op_sum_error(4.0));
         op_release();
     }
 }
 
 typedef struct rope_problem {
-    ps_kernels k;
+    ps_backend *k;
     ps_rope_args args;
     const float *dy;
 } rope_problem;
@@ -153,7 +153,7 @@ typedef struct rope_problem {
 static double problem_value(const void *context)
 {
     const rope_problem *p = context;
-    op_expect_ok(p->k.rope(NULL, &p->args));
+    op_expect_ok(ps_run_rope(p->k, NULL, &p->args, op_bytes(p->k, PS_OP_rope, &p->args)));
     return op_dot(p->dy, p->args.y, p->args.B * p->args.T * p->args.H * p->args.D);
 }
 
@@ -168,13 +168,13 @@ static void test_finite_differences(void **state)
             float *x = op_random(PS_DTYPE_F32, n_of(&c), 0.0, 1.0, 1);
             rope_problem p = {.args = args_of(&c, op_output(PS_DTYPE_F32, n_of(&c), false, 0), x),
                               .dy = op_input(PS_DTYPE_F32, n_of(&c), 1.0, 2)};
-            ps_kernels_init_ref(&p.k);
-            p.args.workspace = op_workspace(&p.k, PS_OP_rope, &p.args);
+            p.k = op_reference();
+            p.args.workspace = op_workspace(p.k, PS_OP_rope, &p.args);
             c.inverse = true, c.accumulate = accumulate;
             float *dx = op_output(PS_DTYPE_F32, n_of(&c), c.accumulate, 3);
             const float *before = op_random(PS_DTYPE_F32, n_of(&c), 0.0, 1.0, 3);
             ps_rope_args back = args_of(&c, dx, p.dy);
-            OP_RUN(&p.k, rope, &back);
+            OP_RUN(p.k, rope, &back);
             op_check_gradient("dx", problem_value, &p, x, dx, accumulate ? before : NULL, n_of(&c), 0x1p-5f, 1e-3);
             op_release();
         }

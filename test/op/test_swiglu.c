@@ -17,7 +17,7 @@ static void label_case(const swiglu_case *c)
  * 1 minus it within as many of one, which gate then multiplies. */
 static const double gate_spread = 3.0, fast_error = 8.0 * 0x1p-24;
 
-static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const swiglu_case *c = context;
     const ps_swiglu_fwd_args a = {.y = op_output(c->dtype, c->n, false, 0),
@@ -25,11 +25,11 @@ static void run_fwd(const ps_kernels *k, const void *context, op_result *result)
                                   .up = op_input(c->dtype, c->n, 1.0, 2),
                                   .n = c->n,
                                   .dtype = c->dtype};
-    op_expect_ok(k->swiglu_fwd(NULL, &a));
+    op_expect_ok(ps_run_swiglu_fwd(k, NULL, &a, 0));
     op_record(result, "y", c->dtype, a.y, c->n, fast_error * 9.0 * 3.0);
 }
 
-static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
+static void run_bwd(ps_backend *k, const void *context, op_result *result)
 {
     const swiglu_case *c = context;
     void *dy = op_random(c->dtype, c->n, 0.0, 1.0, 3);
@@ -43,7 +43,7 @@ static void run_bwd(const ps_kernels *k, const void *context, op_result *result)
                                   .dtype = c->dtype,
                                   .accumulate_dgate = c->accumulate_dgate,
                                   .accumulate_dup = c->accumulate_dup};
-    op_expect_ok(k->swiglu_bwd(NULL, &a));
+    op_expect_ok(ps_run_swiglu_bwd(k, NULL, &a, 0));
     op_record(result, "dgate", c->dtype, a.dgate, c->n, fast_error * 9.0 * 3.0);
     op_record(result, "dup", c->dtype, a.dup, c->n, fast_error * 9.0 * 3.0);
 }
@@ -75,7 +75,7 @@ static void test_flat_ends(void **state)
     (void)state;
     enum { N = 37 };
     static const float ends[] = {-3e38f, 3e38f, -1e4f, 1e4f, -89.0f, 89.0f, -88.0f, 88.0f};
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("flat ends, %s", name);
@@ -84,8 +84,8 @@ static void test_flat_ends(void **state)
         for (int j = 0; j < N; j++) gate[j] = ends[j % (int)PS_ARRAY_LEN(ends)], one[j] = 1.0f;
         const ps_swiglu_fwd_args fwd = {.y = y, .gate = gate, .up = one, .n = N};
         const ps_swiglu_bwd_args bwd = {.dgate = dgate, .dup = dup, .dy = one, .gate = gate, .up = one, .n = N};
-        op_expect_ok(k.swiglu_fwd(NULL, &fwd));
-        op_expect_ok(k.swiglu_bwd(NULL, &bwd));
+        op_expect_ok(ps_run_swiglu_fwd(k, NULL, &fwd, 0));
+        op_expect_ok(ps_run_swiglu_bwd(k, NULL, &bwd, 0));
         for (int j = 0; j < N; j++) {
             const float want = gate[j] > 0.0f ? gate[j] : 0.0f;
             assert_true(fabsf(y[j] - want) <= 1e-30f);
@@ -101,14 +101,14 @@ static void test_not_a_number(void **state)
 {
     (void)state;
     enum { N = 21 };
-    ps_kernels k;
+    ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_label("not a number, %s", name);
         float *gate = op_random(PS_DTYPE_F32, N, 0.0, 1.0, 1), *y = op_alloc(N * sizeof *y);
         gate[3] = gate[20] = NAN;
         const ps_swiglu_fwd_args a = {.y = y, .gate = gate, .up = op_input(PS_DTYPE_F32, N, 1.0, 2), .n = N};
-        op_expect_ok(k.swiglu_fwd(NULL, &a));
+        op_expect_ok(ps_run_swiglu_fwd(k, NULL, &a, 0));
         for (int j = 0; j < N; j++) assert_true(isnan(y[j]) == (j == 3 || j == 20));
         op_release();
     }
@@ -117,9 +117,8 @@ static void test_not_a_number(void **state)
 static double problem_value(const void *context)
 {
     const ps_swiglu_fwd_args *a = context;
-    ps_kernels ref;
-    ps_kernels_init_ref(&ref);
-    op_expect_ok(ref.swiglu_fwd(NULL, a));
+    ps_backend *ref = op_reference();
+    op_expect_ok(ps_run_swiglu_fwd(ref, NULL, a, 0));
     double sum = 0.0; /* dy = 1: every element stands alone */
     for (int64_t i = 0; i < a->n; i++) sum += (double)((const float *)a->y)[i];
     return sum;
@@ -144,9 +143,8 @@ static void test_finite_differences(void **state)
                                         .n = n,
                                         .accumulate_dgate = add_gate,
                                         .accumulate_dup = add_up};
-        ps_kernels ref;
-        ps_kernels_init_ref(&ref);
-        op_expect_ok(ref.swiglu_bwd(NULL, &bwd));
+        ps_backend *ref = op_reference();
+        op_expect_ok(ps_run_swiglu_bwd(ref, NULL, &bwd, 0));
         const float *dgate0 = add_gate ? op_output(t, n, true, 3) : NULL,
                     *dup0 = add_up ? op_output(t, n, true, 4) : NULL;
         op_check_gradient("dgate", problem_value, &fwd, gate, bwd.dgate, dgate0, n, 0x1p-6f, 2e-4);

@@ -26,8 +26,7 @@ static void begin(fixture *f, const char *disk_folder)
 {
     *f = (fixture){.options = {.disk_folder = disk_folder, .seconds = 1e-3, .n_samples_least = 1}};
     f->m = (ps_measuring){.options = &f->options, .report = &f->report, .slice_s = 1e-4};
-    ps_kernels_init_cpu(&f->m.kernels, ps_cpu_isa_detect());
-    ps_kernels_set_threads(ps_machine_cores(NULL));
+    assert_int_equal(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_machine_cores(NULL), &f->m.backend), PS_OK);
     assert_int_equal(ps_device_create(&ps_device_cpu_ops, "test", PS_GIB, &f->m.ram), PS_OK);
 }
 
@@ -37,6 +36,7 @@ static void end(fixture *f)
     assert_int_equal(f->m.n_blocks, 0);
     assert_int_equal(ps_device_get_stats(f->m.ram).used_bytes, 0);
     ps_device_destroy(f->m.ram);
+    ps_backend_destroy(f->m.backend);
 }
 
 static void samples_have_a_median_and_a_spread(void **state)

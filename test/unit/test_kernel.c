@@ -2,10 +2,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
-#include "kernel/kernel.h"
+#include "base/mem.h"
+#include "kernel/backend.h"
 
 static void test_names(void **state)
 {
@@ -16,34 +18,109 @@ static void test_names(void **state)
     assert_string_equal(ps_op_name((ps_op)-1), "?");
 }
 
-static void check_full(const ps_kernels *k)
+static void check_full(const ps_backend *b)
 {
-    assert_non_null(k->name);
-    assert_non_null(k->workspace_bytes);
-#define XX(op, args) assert_true(k->op != NULL);
-#include "kernel/op.def"
-#undef XX
+    for (ps_op op = 0; op < PS_OP_COUNT; op++) {
+        const ps_kernel *k = ps_kernel_find(b, op);
+        assert_non_null(k->run);
+        assert_non_null(k->cost);
+    }
 }
 
-static void test_every_slot_is_filled(void **state)
+static void test_every_entry_is_filled(void **state)
 {
     (void)state;
-    ps_kernels k = {0};
-    ps_kernels_init_ref(&k);
-    check_full(&k);
-    assert_string_equal(k.name, "ref");
+    ps_backend *b;
+    assert_int_equal(ps_backend_create_ref(&b), PS_OK);
+    check_full(b);
+    assert_string_equal(ps_backend_name(b), "ref");
+    ps_backend_destroy(b);
+    assert_int_equal(ps_backend_create_sim(&b), PS_OK);
+    check_full(b);
+    ps_backend_destroy(b);
     for (int isa = 0; isa <= (int)ps_cpu_isa_detect(); isa++) {
-        k = (ps_kernels){0};
-        ps_kernels_init_cpu(&k, (ps_cpu_isa)isa);
-        check_full(&k);
+        assert_int_equal(ps_backend_create_cpu((ps_cpu_isa)isa, 2, &b), PS_OK);
+        check_full(b);
+        ps_backend_destroy(b);
     }
+    ps_backend_destroy(NULL);
+    assert_int_equal(ps_backend_create_cpu(PS_CPU_PORTABLE, 0, &b), PS_EINVAL);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static int n_add_runs;
+
+static ps_status own_add(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    (void)self, (void)queue, (void)args;
+    n_add_runs++;
+    assert_true(workspace_bytes >= 100);
+    return PS_OK;
+}
+
+static ps_status own_add_bytes(ps_backend *self, const void *args, size_t *out)
+{
+    const ps_add_args *const a = args;
+    (void)self;
+    if (a->n < 0) return PS_FAIL(PS_EDEVICE, "cannot be measured");
+    *out = 100;
+    return PS_OK;
+}
+
+static const ps_kernel own_kernels[PS_OP_COUNT] = {[PS_OP_add] = {own_add, own_add_bytes, ps_cost_add}};
+
+static const ps_backend_ops own_ops = {.name = "own", .kernels = own_kernels};
+
+/* Kernel, scratch and cost: a backend that has no entry takes all three of the reference. */
+static void test_a_missing_entry_is_the_references(void **state)
+{
+    (void)state;
+    ps_backend own = {.ops = &own_ops}, *ref;
+    assert_int_equal(ps_backend_create_ref(&ref), PS_OK);
+    for (ps_op op = 0; op < PS_OP_COUNT; op++)
+        if (op != PS_OP_add) assert_ptr_equal(ps_kernel_find(&own, op), ps_kernel_find(ref, op));
+    assert_ptr_equal(ps_kernel_find(&own, PS_OP_add), &own_kernels[PS_OP_add]);
+    float master[3] = {1, 2, 3}, rounded[3];
+    const ps_cast_args cast = {.dst = rounded, .src = master, .n = 3};
+    assert_int_equal(ps_run_cast(&own, NULL, &cast, 0), PS_OK);
+    assert_memory_equal(rounded, master, sizeof master);
+    ps_backend_destroy(ref);
+}
+
+static void test_too_little_workspace_is_refused(void **state)
+{
+    (void)state;
+    ps_backend own = {.ops = &own_ops};
+    const ps_add_args a = {.n = 1};
+    n_add_runs = 0;
+    assert_int_equal(ps_run_add(&own, NULL, &a, 99), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "add of own"));
+    assert_non_null(strstr(ps_last_error(), "100"));
+    assert_non_null(strstr(ps_last_error(), "99"));
+    assert_int_equal(n_add_runs, 0);
+    assert_int_equal(ps_run_add(&own, NULL, &a, 100), PS_OK);
+    assert_int_equal(n_add_runs, 1);
+}
+
+static void test_a_failed_measurement_is_an_error(void **state)
+{
+    (void)state;
+    ps_backend own = {.ops = &own_ops};
+    const ps_add_args a = {.n = -1};
+    size_t bytes = 7;
+    assert_int_equal(ps_kernel_measure(&own, PS_OP_add, &a, &bytes), PS_EDEVICE);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(ps_run_add(&own, NULL, &a, 1000), PS_EDEVICE);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_every_slot_is_filled),
+        cmocka_unit_test(test_every_entry_is_filled),
+        cmocka_unit_test(test_a_missing_entry_is_the_references),
+        cmocka_unit_test(test_too_little_workspace_is_refused),
+        cmocka_unit_test(test_a_failed_measurement_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* What this processor and its operating system allow. The compiler's runtime reads cpuid, and XGETBV for whether the
  * system saves the wide registers. */
-#include "kernel/kernel.h"
+#include "kernel/backend.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

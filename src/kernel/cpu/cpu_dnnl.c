@@ -5,11 +5,11 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include "kernel/cpu/cpu_isa.h"
+#include "base/mem.h"
 
 /* What makes two products the same primitive; compared as bytes, so it is cleared before it is filled. */
 typedef struct dnnl_key {
-    int64_t m, n, k, lda, ldb, ldc, n_threads;
+    int64_t m, n, k, lda, ldb, ldc;
     int32_t a_transposed, b_transposed, accumulate, has_bias;
     int32_t ab_dtype, c_dtype;
 } dnnl_key;
@@ -25,13 +25,13 @@ typedef struct dnnl_entry {
 /* A training step has some thirty shapes, and attention over T tokens seven for each of its T / 64 blocks of queries. */
 #define DNNL_CACHE_SIZE 512
 
-/* Kernels have no handle to hang state on, and making a primitive costs a millisecond: hence this process-wide cache. */
-static struct {
+/* Making a primitive costs a millisecond: hence the cache. */
+struct ps_dnnl {
     pthread_mutex_t lock;
     dnnl_engine_t engine;
     uint64_t clock;
     dnnl_entry entries[DNNL_CACHE_SIZE];
-} dnnl_cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+};
 
 static ps_status dnnl_fail(dnnl_status_t status, const char *what, const dnnl_key *key)
 {
@@ -49,7 +49,6 @@ static dnnl_key dnnl_key_of(const ps_matmul *p)
     memset(&key, 0, sizeof key);
     key.m = p->m, key.n = p->n, key.k = p->k;
     key.lda = p->lda, key.ldb = p->ldb, key.ldc = p->ldc;
-    key.n_threads = ps_cpu_n_threads();
     key.a_transposed = p->a_transposed, key.b_transposed = p->b_transposed;
     key.accumulate = p->accumulate, key.has_bias = p->bias != NULL;
     key.ab_dtype = (int32_t)p->ab_dtype, key.c_dtype = (int32_t)p->c_dtype;
@@ -96,19 +95,17 @@ static dnnl_status_t dnnl_attributes(dnnl_primitive_attr_t attr, bool accumulate
 }
 
 /* Fill entry->primitive and scratch_bytes. The lock is held. */
-static dnnl_status_t dnnl_entry_create(dnnl_entry *entry, const dnnl_key *key)
+static dnnl_status_t dnnl_entry_create(const ps_dnnl *d, dnnl_entry *entry, const dnnl_key *key)
 {
     dnnl_matrices x;
     dnnl_matmul_desc_t desc;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t e = dnnl_success;
-    if (!dnnl_cache.engine) e = dnnl_engine_create(&dnnl_cache.engine, dnnl_cpu, 0);
-    if (e == dnnl_success) e = dnnl_matrices_init(&x, key);
+    dnnl_status_t e = dnnl_matrices_init(&x, key);
     if (e == dnnl_success) e = dnnl_matmul_desc_init(&desc, &x.a, &x.b, key->has_bias ? &x.bias : NULL, &x.c);
     if (e == dnnl_success) e = dnnl_primitive_attr_create(&attr);
     if (e == dnnl_success) e = dnnl_attributes(attr, key->accumulate);
-    if (e == dnnl_success) e = dnnl_primitive_desc_create(&pd, &desc, attr, dnnl_cache.engine, NULL);
+    if (e == dnnl_success) e = dnnl_primitive_desc_create(&pd, &desc, attr, d->engine, NULL);
     if (e == dnnl_success) e = dnnl_primitive_create(&entry->primitive, pd);
     if (e == dnnl_success) {
         const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
@@ -127,12 +124,12 @@ static void dnnl_entry_free(dnnl_entry *entry)
 }
 
 /* The entry for key, made if needed, with one more user. The lock is held. */
-static ps_status dnnl_entry_get(const dnnl_key *key, dnnl_entry **out)
+static ps_status dnnl_entry_get(ps_dnnl *d, const dnnl_key *key, dnnl_entry **out)
 {
     dnnl_entry *victim = NULL;
     *out = NULL;
     for (int i = 0; i < DNNL_CACHE_SIZE; i++) {
-        dnnl_entry *const e = &dnnl_cache.entries[i];
+        dnnl_entry *const e = &d->entries[i];
         if (e->primitive && memcmp(&e->key, key, sizeof *key) == 0) {
             *out = e;
             break;
@@ -142,38 +139,39 @@ static ps_status dnnl_entry_get(const dnnl_key *key, dnnl_entry **out)
     if (!*out) {
         if (!victim) return PS_FAIL(PS_EDEVICE, "oneDNN: %d products run at once; use fewer threads", DNNL_CACHE_SIZE);
         dnnl_entry_free(victim);
-        const dnnl_status_t e = dnnl_entry_create(victim, key);
+        const dnnl_status_t e = dnnl_entry_create(d, victim, key);
         if (e != dnnl_success) return dnnl_fail(e, "make the primitive", key);
         *out = victim;
     }
-    (*out)->last_use = ++dnnl_cache.clock;
+    (*out)->last_use = ++d->clock;
     (*out)->n_users++;
     return PS_OK;
 }
 
-static ps_status dnnl_acquire(const dnnl_key *key, dnnl_entry **out)
+static ps_status dnnl_acquire(ps_dnnl *d, const dnnl_key *key, dnnl_entry **out)
 {
-    pthread_mutex_lock(&dnnl_cache.lock);
-    const ps_status st = dnnl_entry_get(key, out);
-    pthread_mutex_unlock(&dnnl_cache.lock);
+    pthread_mutex_lock(&d->lock);
+    const ps_status st = dnnl_entry_get(d, key, out);
+    pthread_mutex_unlock(&d->lock);
     return st;
 }
 
-static void dnnl_release(dnnl_entry *entry)
+static void dnnl_release(ps_dnnl *d, dnnl_entry *entry)
 {
-    pthread_mutex_lock(&dnnl_cache.lock);
+    pthread_mutex_lock(&d->lock);
     entry->n_users--;
-    pthread_mutex_unlock(&dnnl_cache.lock);
+    pthread_mutex_unlock(&d->lock);
 }
 
-size_t ps_dnnl_matmul_bytes(const ps_matmul *p)
+ps_status ps_dnnl_matmul_bytes(ps_dnnl *d, const ps_matmul *p, size_t *out)
 {
     const dnnl_key key = dnnl_key_of(p);
     dnnl_entry *entry;
-    if (dnnl_acquire(&key, &entry) != PS_OK) return 0;
-    const size_t bytes = entry->scratch_bytes;
-    dnnl_release(entry);
-    return bytes;
+    *out = 0;
+    PS_TRY(dnnl_acquire(d, &key, &entry));
+    *out = entry->scratch_bytes;
+    dnnl_release(d, entry);
+    return PS_OK;
 }
 
 #define DNNL_MAX_ARGS 5
@@ -184,17 +182,18 @@ typedef struct dnnl_args {
 } dnnl_args;
 
 /* oneDNN's memory objects do not tell input from output, so constness ends here. */
-static dnnl_status_t dnnl_args_add(dnnl_args *args, int name, const dnnl_memory_desc_t *md, const void *data)
+static dnnl_status_t dnnl_args_add(const ps_dnnl *d, dnnl_args *args, int name, const dnnl_memory_desc_t *md,
+                                   const void *data)
 {
     void *handle;
     memcpy(&handle, &data, sizeof handle);
     args->arg[args->n].arg = name;
-    const dnnl_status_t e = dnnl_memory_create(&args->arg[args->n].memory, md, dnnl_cache.engine, handle);
+    const dnnl_status_t e = dnnl_memory_create(&args->arg[args->n].memory, md, d->engine, handle);
     if (e == dnnl_success) args->n++;
     return e;
 }
 
-static dnnl_status_t dnnl_run(const dnnl_entry *entry, const ps_matmul *p, void *workspace)
+static dnnl_status_t dnnl_run(const ps_dnnl *d, const dnnl_entry *entry, const ps_matmul *p, void *workspace)
 {
     dnnl_matrices x;
     dnnl_args args = {.n = 0};
@@ -202,15 +201,15 @@ static dnnl_status_t dnnl_run(const dnnl_entry *entry, const ps_matmul *p, void 
     dnnl_memory_desc_t scratch;
     const dnnl_dims_t scratch_dims = {(int64_t)entry->scratch_bytes};
     dnnl_status_t e = dnnl_matrices_init(&x, &entry->key);
-    if (e == dnnl_success) e = dnnl_args_add(&args, DNNL_ARG_SRC, &x.a, p->a);
-    if (e == dnnl_success) e = dnnl_args_add(&args, DNNL_ARG_WEIGHTS, &x.b, p->b);
-    if (e == dnnl_success) e = dnnl_args_add(&args, DNNL_ARG_DST, &x.c, p->c);
-    if (e == dnnl_success && p->bias) e = dnnl_args_add(&args, DNNL_ARG_BIAS, &x.bias, p->bias);
+    if (e == dnnl_success) e = dnnl_args_add(d, &args, DNNL_ARG_SRC, &x.a, p->a);
+    if (e == dnnl_success) e = dnnl_args_add(d, &args, DNNL_ARG_WEIGHTS, &x.b, p->b);
+    if (e == dnnl_success) e = dnnl_args_add(d, &args, DNNL_ARG_DST, &x.c, p->c);
+    if (e == dnnl_success && p->bias) e = dnnl_args_add(d, &args, DNNL_ARG_BIAS, &x.bias, p->bias);
     if (e == dnnl_success && entry->scratch_bytes) {
         e = dnnl_memory_desc_init_by_tag(&scratch, 1, scratch_dims, dnnl_u8, dnnl_a);
-        if (e == dnnl_success) e = dnnl_args_add(&args, DNNL_ARG_SCRATCHPAD, &scratch, workspace);
+        if (e == dnnl_success) e = dnnl_args_add(d, &args, DNNL_ARG_SCRATCHPAD, &scratch, workspace);
     }
-    if (e == dnnl_success) e = dnnl_stream_create(&stream, dnnl_cache.engine, dnnl_stream_default_flags);
+    if (e == dnnl_success) e = dnnl_stream_create(&stream, d->engine, dnnl_stream_default_flags);
     if (e == dnnl_success) e = dnnl_primitive_execute(entry->primitive, stream, args.n, args.arg);
     if (e == dnnl_success) e = dnnl_stream_wait(stream);
     if (stream) dnnl_stream_destroy(stream);
@@ -218,37 +217,51 @@ static dnnl_status_t dnnl_run(const dnnl_entry *entry, const ps_matmul *p, void 
     return e;
 }
 
-ps_status ps_dnnl_matmul(const ps_matmul *p, void *workspace)
+ps_status ps_dnnl_matmul(ps_dnnl *d, const ps_matmul *p, void *workspace, size_t workspace_bytes)
 {
     const dnnl_key key = dnnl_key_of(p);
     dnnl_entry *entry;
-    PS_TRY(dnnl_acquire(&key, &entry));
-    const dnnl_status_t e = dnnl_run(entry, p, workspace);
-    dnnl_release(entry);
-    return e == dnnl_success ? PS_OK : dnnl_fail(e, "run the primitive", &key);
+    PS_TRY(dnnl_acquire(d, &key, &entry));
+    ps_status st = PS_OK;
+    if (entry->scratch_bytes > workspace_bytes)
+        st =
+            PS_FAIL(PS_EINVAL, "oneDNN: a %lld x %lld x %lld product needs a workspace of %zu bytes, but was given %zu",
+                    (long long)key.m, (long long)key.n, (long long)key.k, entry->scratch_bytes, workspace_bytes);
+    const dnnl_status_t e = st == PS_OK ? dnnl_run(d, entry, p, workspace) : dnnl_success;
+    dnnl_release(d, entry);
+    return e == dnnl_success ? st : dnnl_fail(e, "run the primitive", &key);
 }
 
-void ps_dnnl_cache_clear(void)
-{
-    pthread_mutex_lock(&dnnl_cache.lock);
-    for (int i = 0; i < DNNL_CACHE_SIZE; i++)
-        if (dnnl_cache.entries[i].n_users == 0) dnnl_entry_free(&dnnl_cache.entries[i]);
-    pthread_mutex_unlock(&dnnl_cache.lock);
-}
-
-int ps_dnnl_cache_count(void)
+int ps_dnnl_cache_count(ps_dnnl *d)
 {
     int n = 0;
-    pthread_mutex_lock(&dnnl_cache.lock);
-    for (int i = 0; i < DNNL_CACHE_SIZE; i++) n += dnnl_cache.entries[i].primitive != NULL;
-    pthread_mutex_unlock(&dnnl_cache.lock);
+    pthread_mutex_lock(&d->lock);
+    for (int i = 0; i < DNNL_CACHE_SIZE; i++) n += d->entries[i].primitive != NULL;
+    pthread_mutex_unlock(&d->lock);
     return n;
 }
 
-/* When the library is unloaded, or the program ends. */
-__attribute__((destructor)) static void dnnl_cache_close(void)
+ps_status ps_dnnl_create(ps_dnnl **out)
 {
-    ps_dnnl_cache_clear();
-    if (dnnl_cache.engine) dnnl_engine_destroy(dnnl_cache.engine);
-    dnnl_cache.engine = NULL;
+    ps_dnnl *d = NULL;
+    *out = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
+    const dnnl_status_t e = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
+    if (e != dnnl_success) {
+        ps_mem_free(d);
+        return PS_FAIL(e == dnnl_out_of_memory ? PS_ENOMEM_HOST : PS_EDEVICE, "oneDNN: cannot start (dnnl_status %d)",
+                       (int)e);
+    }
+    pthread_mutex_init(&d->lock, NULL);
+    *out = d;
+    return PS_OK;
+}
+
+void ps_dnnl_destroy(ps_dnnl *d)
+{
+    if (d == NULL) return;
+    for (int i = 0; i < DNNL_CACHE_SIZE; i++) dnnl_entry_free(&d->entries[i]);
+    dnnl_engine_destroy(d->engine);
+    pthread_mutex_destroy(&d->lock);
+    ps_mem_free(d);
 }

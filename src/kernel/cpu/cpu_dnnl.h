@@ -20,19 +20,22 @@ typedef struct ps_matmul {
     ps_dtype ab_dtype, c_dtype;
 } ps_matmul;
 
-/* Scratch for ps_dnnl_matmul: a function of everything in p but the pointers (bias: whether there is one), and of the
- * number of threads. 0 as well when the product cannot be made: ps_dnnl_matmul says why. */
-size_t ps_dnnl_matmul_bytes(const ps_matmul *p);
+/* An engine of oneDNN's, and its primitives. The teams of all threads that use it must have the same size. */
+typedef struct ps_dnnl ps_dnnl;
+
+PS_NODISCARD ps_status ps_dnnl_create(ps_dnnl **out);
+void ps_dnnl_destroy(ps_dnnl *d); /* NULL is accepted */
+
+/* *out: scratch for ps_dnnl_matmul, a function of everything in p but the pointers (bias: whether there is one), and of the
+ * number of threads. Errors as ps_dnnl_matmul; *out is 0 then. */
+PS_NODISCARD ps_status ps_dnnl_matmul_bytes(ps_dnnl *d, const ps_matmul *p, size_t *out);
 
 /* Supported: f32 to f32, and on machines with 16-bit products bf16 to bf16 or f32.
- * workspace: 64-byte aligned, at least ps_dnnl_matmul_bytes. m, n, k >= 1.
- * PS_ENOMEM_HOST, PS_EDEVICE with oneDNN's status when it refuses. */
-PS_NODISCARD ps_status ps_dnnl_matmul(const ps_matmul *p, void *workspace);
-
-/* Give back every primitive not in use. */
-void ps_dnnl_cache_clear(void);
+ * workspace: 64-byte aligned, of workspace_bytes. m, n, k >= 1.
+ * PS_EINVAL when that is less than ps_dnnl_matmul_bytes; PS_ENOMEM_HOST, PS_EDEVICE with oneDNN's status when it refuses. */
+PS_NODISCARD ps_status ps_dnnl_matmul(ps_dnnl *d, const ps_matmul *p, void *workspace, size_t workspace_bytes);
 
 /* Primitives in the cache. */
-int ps_dnnl_cache_count(void);
+int ps_dnnl_cache_count(ps_dnnl *d);
 
 #endif

@@ -11,7 +11,7 @@
 #endif
 
 #include "base/base.h"
-#include "kernel/kernel.h"
+#include "kernel/cpu/cpu_backend.h"
 
 #define PS_CPU_PASTE2(fn, isa) ps_cpu_##fn##_##isa
 #define PS_CPU_PASTE(fn, isa) PS_CPU_PASTE2(fn, isa)
@@ -19,44 +19,34 @@
 
 #define PS_CPU_INLINE static inline __attribute__((always_inline))
 
-/* Overrides the slots of k that this level does faster than the reference, and the name. */
-void ps_cpu_table_portable(ps_kernels *k);
-void ps_cpu_table_avx2(ps_kernels *k);
-void ps_cpu_table_avx512(ps_kernels *k);
-void ps_cpu_table_avx512_bf16(ps_kernels *k);
+/* What each level does; entries that it has none for are empty. */
+extern const ps_kernel ps_cpu_kernels_portable[], ps_cpu_kernels_avx2[], ps_cpu_kernels_avx512[],
+    ps_cpu_kernels_avx512_bf16[];
 
 #ifdef PS_ISA
 
-#define XX(op, args) ps_status PS_CPU_NAME(op)(ps_stream * s, const args *a);
+#define XX(op, args_type)                                                                                              \
+    ps_status PS_CPU_NAME(op)(ps_backend * self, ps_stream * queue, const void *args, size_t workspace_bytes);
 #include "kernel/op.def"
 #undef XX
 
-/* Scratch of the operators that need any; shapes as in kernel.h. */
-size_t PS_CPU_NAME(linear_fwd_bytes)(const ps_linear_fwd_args *a);
-size_t PS_CPU_NAME(linear_bwd_input_bytes)(const ps_linear_bwd_input_args *a);
-size_t PS_CPU_NAME(linear_bwd_weight_bytes)(const ps_linear_bwd_weight_args *a);
-size_t PS_CPU_NAME(layernorm_bwd_bytes)(const ps_layernorm_bwd_args *a);
-size_t PS_CPU_NAME(rmsnorm_bwd_bytes)(const ps_rmsnorm_bwd_args *a);
-size_t PS_CPU_NAME(rope_bytes)(const ps_rope_args *a);
-size_t PS_CPU_NAME(attention_fwd_bytes)(const ps_attention_fwd_args *a);
-size_t PS_CPU_NAME(attention_bwd_bytes)(const ps_attention_bwd_args *a);
-size_t PS_CPU_NAME(embedding_bwd_bytes)(const ps_embedding_bwd_args *a);
-size_t PS_CPU_NAME(lm_loss_fwd_bytes)(const ps_lm_loss_fwd_args *a);
-size_t PS_CPU_NAME(lm_loss_bwd_bytes)(const ps_lm_loss_bwd_args *a);
+/* Scratch of the operators that need any. */
+ps_status PS_CPU_NAME(linear_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(linear_bwd_input_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(linear_bwd_weight_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(layernorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(rmsnorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(rope_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(attention_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(attention_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(lm_loss_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
 
 #endif
 
-/* Threads the next parallel region may use. Partitions of sums are made of this number, never of the size of the team
- * that comes, which the OpenMP runtime may choose smaller. */
-static inline int64_t ps_cpu_n_threads(void)
-{
-#ifdef _OPENMP
-    return omp_get_max_threads();
-#else
-    return 1;
-#endif
-}
-
+/* Which of its team the calling thread is: below the backend's number of threads, as no team is larger. Partitions of sums are
+ * made of that number, never of the size of the team that comes. */
 static inline int64_t ps_cpu_thread_index(void)
 {
 #ifdef _OPENMP
@@ -109,6 +99,13 @@ static inline void *ps_cpu_take(char **workspace, int64_t bytes)
     char *const p = *workspace;
     *workspace += ps_round_up(bytes, 64);
     return p;
+}
+
+/* Bytes of the workspace behind `at`: what was taken lies before it. */
+static inline size_t ps_cpu_rest(const void *workspace, size_t workspace_bytes, const char *at)
+{
+    const size_t taken = (size_t)(at - (const char *)workspace);
+    return taken < workspace_bytes ? workspace_bytes - taken : 0;
 }
 
 #endif

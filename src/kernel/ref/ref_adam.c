@@ -8,9 +8,10 @@
  *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay, c1 = 1 - beta1, c2 = 1 - beta2  once;
  * then per element, left to right as bracketed. Folding the bias corrections into step and shrink saves two divisions
  * per element (so does torch.optim.Adam). */
-ps_status ps_ref_adam(ps_stream *s, const ps_adam_args *a)
+ps_status ps_ref_adam(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_adam_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const float step = a->lr / a->bias1, shrink = 1.0f / sqrtf(a->bias2), decay = a->lr * a->weight_decay;
     const float c1 = 1.0f - a->beta1, c2 = 1.0f - a->beta2;
     for (int64_t i = 0; i < a->n; i++) {

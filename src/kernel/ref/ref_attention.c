@@ -56,9 +56,12 @@ static double dropout_factor(const head_view *v, int64_t i, int64_t j)
     return ps_rng_u32(v->key, index) >= v->threshold ? v->keep_scale : 0.0;
 }
 
-size_t ps_ref_attention_fwd_bytes(const ps_attention_fwd_args *a)
+ps_status ps_ref_attention_fwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
-    return (size_t)a->T * sizeof(double);
+    const ps_attention_fwd_args *const a = args;
+    (void)self;
+    *out = (size_t)a->T * sizeof(double);
+    return PS_OK;
 }
 
 static void attention_fwd_row(const head_view *v, int64_t i, void *y, float *lse, double *p)
@@ -92,9 +95,10 @@ static void attention_fwd_row(const head_view *v, int64_t i, void *y, float *lse
         .threshold = ps_dropout_threshold((a)->dropout_p), .key = (a)->dropout_key, .causal = (a)->causal              \
     }
 
-ps_status ps_ref_attention_fwd(ps_stream *s, const ps_attention_fwd_args *a)
+ps_status ps_ref_attention_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_attention_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     head_view v = VIEW_OF(a);
     for (v.b = 0; v.b < a->B; v.b++)
         for (v.h = 0; v.h < a->H; v.h++)
@@ -103,9 +107,12 @@ ps_status ps_ref_attention_fwd(ps_stream *s, const ps_attention_fwd_args *a)
 }
 
 /* Gradients of one query head and of its key and value head, [T, D] each. */
-size_t ps_ref_attention_bwd_bytes(const ps_attention_bwd_args *a)
+ps_status ps_ref_attention_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
-    return 3 * (size_t)(a->T * a->D) * sizeof(double);
+    const ps_attention_bwd_args *const a = args;
+    (void)self;
+    *out = 3 * (size_t)(a->T * a->D) * sizeof(double);
+    return PS_OK;
 }
 
 /* With f the dropout factor and P = exp(score - lse):
@@ -136,9 +143,10 @@ static void attention_bwd_row(const head_view *v, int64_t i, const ps_attention_
 }
 
 /* The query heads of one key and value head come one after the other, so that dk and dv are sums over all of them. */
-ps_status ps_ref_attention_bwd(ps_stream *s, const ps_attention_bwd_args *a)
+ps_status ps_ref_attention_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_attention_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     head_view v = VIEW_OF(a);
     const int64_t n = a->T * a->D;
     double *dq = a->workspace, *dk = dq + n, *dv = dk + n;

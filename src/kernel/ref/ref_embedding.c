@@ -10,9 +10,10 @@ static ps_status check_ids(const int32_t *ids, int64_t rows, int64_t V)
     return PS_OK;
 }
 
-ps_status ps_ref_embedding_fwd(ps_stream *s, const ps_embedding_fwd_args *a)
+ps_status ps_ref_embedding_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_embedding_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(check_ids(a->ids, a->rows, a->V));
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t c = 0; c < a->cols; c++)
@@ -28,15 +29,19 @@ static bool is_first_of_id(const int32_t *ids, int64_t r)
 }
 
 /* The sum over the rows of one id. */
-size_t ps_ref_embedding_bwd_bytes(const ps_embedding_bwd_args *a)
+ps_status ps_ref_embedding_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
-    return (size_t)a->cols * sizeof(float);
+    const ps_embedding_bwd_args *const a = args;
+    (void)self;
+    *out = (size_t)a->cols * sizeof(float);
+    return PS_OK;
 }
 
 /* Sums in float and in the order of rows, as the contract says: any backend can match it bit for bit. */
-ps_status ps_ref_embedding_bwd(ps_stream *s, const ps_embedding_bwd_args *a)
+ps_status ps_ref_embedding_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_embedding_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(check_ids(a->ids, a->rows, a->V));
     float *sum = a->workspace;
     for (int64_t i = 0; !a->accumulate_grad && i < a->V * a->cols; i++) ps_dtype_store(a->grad_dtype, a->dw, i, 0.0f);
@@ -52,9 +57,10 @@ ps_status ps_ref_embedding_bwd(ps_stream *s, const ps_embedding_bwd_args *a)
     return PS_OK;
 }
 
-ps_status ps_ref_position_fwd(ps_stream *s, const ps_position_fwd_args *a)
+ps_status ps_ref_position_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_position_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const int64_t n = a->T * a->cols;
     if (a->T > a->n_positions)
         return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)a->T,
@@ -66,9 +72,10 @@ ps_status ps_ref_position_fwd(ps_stream *s, const ps_position_fwd_args *a)
     return PS_OK;
 }
 
-ps_status ps_ref_position_bwd(ps_stream *s, const ps_position_bwd_args *a)
+ps_status ps_ref_position_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_position_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const int64_t n = a->T * a->cols;
     if (a->T > a->n_positions)
         return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)a->T,

@@ -12,9 +12,10 @@ static double normal_at(ps_rng_key key, uint64_t index)
     return sqrt(-2.0 * log(u)) * (index % 2 == 0 ? cos(angle) : sin(angle));
 }
 
-ps_status ps_ref_fill(ps_stream *s, const ps_fill_args *a)
+ps_status ps_ref_fill(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_fill_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++) {
         const double z = a->std == 0.0f ? 0.0 : normal_at(a->key, (uint64_t)(a->first_index + i));
         a->dst[i] = (float)((double)a->mean + (double)a->std * z);

@@ -21,17 +21,19 @@ static double gelu_derivative(ps_gelu_kind kind, double x)
     return 0.5 * (1.0 + erf(x * M_SQRT1_2)) + 0.5 * x * sqrt_2_over_pi * exp(-0.5 * x * x);
 }
 
-ps_status ps_ref_gelu_fwd(ps_stream *s, const ps_gelu_fwd_args *a)
+ps_status ps_ref_gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_gelu_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++)
         ps_ref_store(a->dtype, a->y, i, gelu(a->kind, ps_ref_load(a->dtype, a->x, i)), false);
     return PS_OK;
 }
 
-ps_status ps_ref_gelu_bwd(ps_stream *s, const ps_gelu_bwd_args *a)
+ps_status ps_ref_gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_gelu_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++) {
         const double slope = gelu_derivative(a->kind, ps_ref_load(a->dtype, a->x, i));
         ps_ref_store(a->dtype, a->dx, i, ps_ref_load(a->dtype, a->dy, i) * slope, a->accumulate_dx);

@@ -3,9 +3,10 @@
 #include <math.h>
 
 /* The squares of floats are exact in double and the largest is far from overflow. */
-ps_status ps_ref_grad_stats(ps_stream *s, const ps_grad_stats_args *a)
+ps_status ps_ref_grad_stats(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_grad_stats_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     *a->n_nonfinite = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const double x = ps_ref_load(a->dtype, a->x, i);

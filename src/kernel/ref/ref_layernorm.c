@@ -3,9 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-ps_status ps_ref_layernorm_fwd(ps_stream *s, const ps_layernorm_fwd_args *a)
+ps_status ps_ref_layernorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_layernorm_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const double n = (double)a->cols;
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = r * a->cols;
@@ -24,19 +25,23 @@ ps_status ps_ref_layernorm_fwd(ps_stream *s, const ps_layernorm_fwd_args *a)
     return PS_OK;
 }
 
-size_t ps_ref_layernorm_bwd_bytes(const ps_layernorm_bwd_args *a)
+ps_status ps_ref_layernorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
-    return 2 * (size_t)a->cols * sizeof(double);
+    const ps_layernorm_bwd_args *const a = args;
+    (void)self;
+    *out = 2 * (size_t)a->cols * sizeof(double);
+    return PS_OK;
 }
 
 /* dw and db are summed in the workspace and stored at the end: dw may lie over w, which every row reads, and dx over
  * dy, which the sums read. */
-ps_status ps_ref_layernorm_bwd(ps_stream *s, const ps_layernorm_bwd_args *a)
+ps_status ps_ref_layernorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_layernorm_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const double n = (double)a->cols;
     double *dw = a->workspace, *db = dw + a->cols;
-    memset(dw, 0, ps_ref_layernorm_bwd_bytes(a));
+    memset(dw, 0, 2 * (size_t)a->cols * sizeof(double));
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = r * a->cols;
         const double mean = (double)a->mean[r], rstd = (double)a->rstd[r];

@@ -6,9 +6,10 @@ static int64_t weight_index(ps_weight_layout layout, int64_t o, int64_t i, int64
     return layout == PS_WEIGHT_OUT_IN ? o * n_in + i : i * n_out + o;
 }
 
-ps_status ps_ref_linear_fwd(ps_stream *s, const ps_linear_fwd_args *a)
+ps_status ps_ref_linear_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_linear_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t r = 0; r < a->rows; r++) {
         for (int64_t o = 0; o < a->n_out; o++) {
             double sum = a->b != NULL ? ps_ref_load(a->dtype, a->b, o) : 0.0;
@@ -21,9 +22,10 @@ ps_status ps_ref_linear_fwd(ps_stream *s, const ps_linear_fwd_args *a)
     return PS_OK;
 }
 
-ps_status ps_ref_linear_bwd_input(ps_stream *s, const ps_linear_bwd_input_args *a)
+ps_status ps_ref_linear_bwd_input(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_linear_bwd_input_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t r = 0; r < a->rows; r++) {
         for (int64_t i = 0; i < a->n_in; i++) {
             double sum = 0.0;
@@ -37,9 +39,10 @@ ps_status ps_ref_linear_bwd_input(ps_stream *s, const ps_linear_bwd_input_args *
 }
 
 /* Reads neither w nor b, so both gradients may lie over them. */
-ps_status ps_ref_linear_bwd_weight(ps_stream *s, const ps_linear_bwd_weight_args *a)
+ps_status ps_ref_linear_bwd_weight(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_linear_bwd_weight_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t o = 0; o < a->n_out; o++) {
         for (int64_t i = 0; i < a->n_in; i++) {
             double sum = 0.0;

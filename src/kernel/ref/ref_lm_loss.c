@@ -21,9 +21,10 @@ static double logit(ps_dtype dtype, const void *x, const void *w, const void *b,
 
 /* A slice of the vocabulary is one token here. The running maximum keeps exp in range: sum counts in units of
  * exp(max) (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
-ps_status ps_ref_lm_loss_fwd(ps_stream *s, const ps_lm_loss_fwd_args *a)
+ps_status ps_ref_lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_lm_loss_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(check_targets(a->targets, a->rows, a->V));
     for (int64_t r = 0; r < a->rows; r++) {
         double max = -INFINITY, sum = 0.0, at_target = 0.0;
@@ -45,15 +46,19 @@ ps_status ps_ref_lm_loss_fwd(ps_stream *s, const ps_lm_loss_fwd_args *a)
 }
 
 /* dx of all rows, and the gradient of one column of logits. */
-size_t ps_ref_lm_loss_bwd_bytes(const ps_lm_loss_bwd_args *a)
+ps_status ps_ref_lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
-    return (size_t)(a->rows * (a->C + 1)) * sizeof(double);
+    const ps_lm_loss_bwd_args *const a = args;
+    (void)self;
+    *out = (size_t)(a->rows * (a->C + 1)) * sizeof(double);
+    return PS_OK;
 }
 
 /* Token by token: all uses of row `token` of w come before the same row of dw is written, which may lie over it. */
-ps_status ps_ref_lm_loss_bwd(ps_stream *s, const ps_lm_loss_bwd_args *a)
+ps_status ps_ref_lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_lm_loss_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(check_targets(a->targets, a->rows, a->V));
     double *dx = a->workspace, *dlogit = dx + a->rows * a->C;
     memset(dx, 0, (size_t)(a->rows * a->C) * sizeof *dx);

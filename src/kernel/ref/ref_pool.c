@@ -9,9 +9,10 @@ static int64_t pool_position(ps_pool_kind kind, const int32_t *mask, int64_t b, 
     return t;
 }
 
-ps_status ps_ref_pool_fwd(ps_stream *s, const ps_pool_fwd_args *a)
+ps_status ps_ref_pool_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_pool_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t b = 0; b < a->B; b++) {
         const int64_t from = (b * a->T + pool_position(a->kind, a->mask, b, a->T)) * a->cols;
         for (int64_t c = 0; c < a->cols; c++)
@@ -20,9 +21,10 @@ ps_status ps_ref_pool_fwd(ps_stream *s, const ps_pool_fwd_args *a)
     return PS_OK;
 }
 
-ps_status ps_ref_pool_bwd(ps_stream *s, const ps_pool_bwd_args *a)
+ps_status ps_ref_pool_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_pool_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t b = 0; b < a->B; b++)
         for (int64_t t = 0; t < a->T; t++) {
             const bool here = t == pool_position(a->kind, a->mask, b, a->T);

@@ -3,9 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-ps_status ps_ref_rmsnorm_fwd(ps_stream *s, const ps_rmsnorm_fwd_args *a)
+ps_status ps_ref_rmsnorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_rmsnorm_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = r * a->cols;
         double avg = 0.0;
@@ -19,18 +20,22 @@ ps_status ps_ref_rmsnorm_fwd(ps_stream *s, const ps_rmsnorm_fwd_args *a)
     return PS_OK;
 }
 
-size_t ps_ref_rmsnorm_bwd_bytes(const ps_rmsnorm_bwd_args *a)
+ps_status ps_ref_rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
-    return (size_t)a->cols * sizeof(double);
+    const ps_rmsnorm_bwd_args *const a = args;
+    (void)self;
+    *out = (size_t)a->cols * sizeof(double);
+    return PS_OK;
 }
 
 /* dw is summed in the workspace and stored at the end: it may lie over w, which every row reads; the sums of a row come
  * before its dx, which may lie over dy. */
-ps_status ps_ref_rmsnorm_bwd(ps_stream *s, const ps_rmsnorm_bwd_args *a)
+ps_status ps_ref_rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_rmsnorm_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     double *dw = a->workspace;
-    memset(dw, 0, ps_ref_rmsnorm_bwd_bytes(a));
+    memset(dw, 0, (size_t)a->cols * sizeof(double));
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = r * a->cols;
         const double rstd = (double)a->rstd[r];

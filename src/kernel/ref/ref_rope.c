@@ -2,9 +2,10 @@
 
 #include <math.h>
 
-ps_status ps_ref_rope(ps_stream *s, const ps_rope_args *a)
+ps_status ps_ref_rope(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_rope_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const int64_t half = a->D / 2;
     for (int64_t row = 0; row < a->B * a->T; row++)
         for (int64_t h = 0; h < a->H; h++)

@@ -7,9 +7,10 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-ps_status ps_ref_swiglu_fwd(ps_stream *s, const ps_swiglu_fwd_args *a)
+ps_status ps_ref_swiglu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_swiglu_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++) {
         const double gate = ps_ref_load(a->dtype, a->gate, i), up = ps_ref_load(a->dtype, a->up, i);
         ps_ref_store(a->dtype, a->y, i, gate * sigmoid(gate) * up, false);
@@ -17,9 +18,10 @@ ps_status ps_ref_swiglu_fwd(ps_stream *s, const ps_swiglu_fwd_args *a)
     return PS_OK;
 }
 
-ps_status ps_ref_swiglu_bwd(ps_stream *s, const ps_swiglu_bwd_args *a)
+ps_status ps_ref_swiglu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_swiglu_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++) {
         const double gate = ps_ref_load(a->dtype, a->gate, i), up = ps_ref_load(a->dtype, a->up, i);
         const double dy = ps_ref_load(a->dtype, a->dy, i), sg = sigmoid(gate);

@@ -38,9 +38,10 @@ static void adam_block(const ps_adam_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(adam)(ps_stream *s, const ps_adam_args *a)
+ps_status PS_CPU_NAME(adam)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_adam_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, adam_block, a);
     return PS_OK;
 }

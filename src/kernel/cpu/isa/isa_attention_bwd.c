@@ -58,10 +58,12 @@ static int64_t attention_bwd_thread_bytes(const attention_shape *h)
     return attention_bwd_carve(h, &unused, base) - base;
 }
 
-size_t PS_CPU_NAME(attention_bwd_bytes)(const ps_attention_bwd_args *a)
+ps_status PS_CPU_NAME(attention_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_attention_bwd_args *const a = args;
     const attention_shape h = ATTENTION_SHAPE_OF(a);
-    return (size_t)(ps_cpu_n_threads() * attention_bwd_thread_bytes(&h));
+    *out = (size_t)(ps_cpu_of(self)->n_threads * attention_bwd_thread_bytes(&h));
+    return PS_OK;
 }
 
 static void attention_bwd_load(const attention_shape *h, attention_bwd_work *w, int64_t group)
@@ -157,9 +159,10 @@ static void attention_bwd_queries(const attention_shape *h, attention_bwd_work *
     tile_scatter(h->dtype, dq, h->q_stride, w->dq, h->width, n, h->D);
 }
 
-ps_status PS_CPU_NAME(attention_bwd)(ps_stream *s, const ps_attention_bwd_args *a)
+ps_status PS_CPU_NAME(attention_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_attention_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const attention_shape h = ATTENTION_SHAPE_OF(a);
     const int64_t bytes = attention_bwd_thread_bytes(&h);
 #pragma omp parallel for schedule(dynamic)

@@ -4,9 +4,9 @@
 
 /* Sequences are cut in this many runs of query tiles when there are too few heads for the threads. A query's result does
  * not depend on the cut. */
-static int64_t attention_fwd_cuts(const attention_shape *h)
+static int64_t attention_fwd_cuts(const attention_shape *h, int64_t n_threads)
 {
-    const int64_t wanted = ps_ceil_div(4 * ps_cpu_n_threads(), ps_max_i64(h->B * h->KV, 1));
+    const int64_t wanted = ps_ceil_div(4 * n_threads, ps_max_i64(h->B * h->KV, 1));
     return ps_min_i64(wanted, ps_max_i64(h->rows / h->tile, 1));
 }
 
@@ -50,10 +50,12 @@ static int64_t attention_fwd_thread_bytes(const attention_shape *h)
     return attention_fwd_carve(h, &unused, base) - base;
 }
 
-size_t PS_CPU_NAME(attention_fwd_bytes)(const ps_attention_fwd_args *a)
+ps_status PS_CPU_NAME(attention_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_attention_fwd_args *const a = args;
     const attention_shape h = ATTENTION_SHAPE_OF(a);
-    return (size_t)(ps_cpu_n_threads() * attention_fwd_thread_bytes(&h));
+    *out = (size_t)(ps_cpu_of(self)->n_threads * attention_fwd_thread_bytes(&h));
+    return PS_OK;
 }
 
 /* Keys and transposed values [first, end) of a head, whole tiles from `first` on. */
@@ -150,11 +152,13 @@ static void attention_fwd_queries(const attention_shape *h, attention_fwd_work *
     attention_fwd_finish(h, w, a);
 }
 
-ps_status PS_CPU_NAME(attention_fwd)(ps_stream *s, const ps_attention_fwd_args *a)
+ps_status PS_CPU_NAME(attention_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_attention_fwd_args *const a = args;
+    (void)queue, (void)workspace_bytes;
     const attention_shape h = ATTENTION_SHAPE_OF(a);
-    const int64_t n_tiles = h.rows / h.tile, n_cuts = attention_fwd_cuts(&h), bytes = attention_fwd_thread_bytes(&h);
+    const int64_t n_tiles = h.rows / h.tile, n_cuts = attention_fwd_cuts(&h, ps_cpu_of(self)->n_threads),
+                  bytes = attention_fwd_thread_bytes(&h);
 #pragma omp parallel for schedule(dynamic)
     for (int64_t item = 0; item < h.B * h.KV * n_cuts; item++) {
         const int64_t cut = item % n_cuts, group = item / n_cuts % h.KV, b = item / n_cuts / h.KV;

@@ -15,9 +15,10 @@ static void add_block(const ps_add_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(add)(ps_stream *s, const ps_add_args *a)
+ps_status PS_CPU_NAME(add)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_add_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, add_block, a);
     return PS_OK;
 }
@@ -47,9 +48,10 @@ static void dropout_block(const ps_dropout_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(dropout)(ps_stream *s, const ps_dropout_args *a)
+ps_status PS_CPU_NAME(dropout)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_dropout_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, dropout_block, a);
     return PS_OK;
 }
@@ -78,9 +80,10 @@ static void cast_block(const ps_cast_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(cast)(ps_stream *s, const ps_cast_args *a)
+ps_status PS_CPU_NAME(cast)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_cast_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, cast_block, a);
     return PS_OK;
 }
@@ -97,9 +100,10 @@ static void tanh_fwd_block(const ps_tanh_fwd_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(tanh_fwd)(ps_stream *s, const ps_tanh_fwd_args *a)
+ps_status PS_CPU_NAME(tanh_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_tanh_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, tanh_fwd_block, a);
     return PS_OK;
 }
@@ -122,9 +126,10 @@ static void tanh_bwd_block(const ps_tanh_bwd_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(tanh_bwd)(ps_stream *s, const ps_tanh_bwd_args *a)
+ps_status PS_CPU_NAME(tanh_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_tanh_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, tanh_bwd_block, a);
     return PS_OK;
 }

@@ -10,9 +10,10 @@ static ps_status embedding_check(const int32_t *ids, int64_t rows, int64_t V)
     return PS_OK;
 }
 
-ps_status PS_CPU_NAME(embedding_fwd)(ps_stream *s, const ps_embedding_fwd_args *a)
+ps_status PS_CPU_NAME(embedding_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_embedding_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(embedding_check(a->ids, a->rows, a->V));
     const int64_t row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->dtype);
 #pragma omp parallel for schedule(static) if (a->rows * a->cols >= PS_CPU_PARALLEL_MIN)
@@ -67,14 +68,18 @@ static void zero_bytes(void *p, int64_t bytes)
         memset((char *)p + b * block, 0, (size_t)ps_min_i64(block, bytes - b * block));
 }
 
-size_t PS_CPU_NAME(embedding_bwd_bytes)(const ps_embedding_bwd_args *a)
+ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
-    return (size_t)(3 * ps_round_up((a->rows + 1) * 8, 64));
+    const ps_embedding_bwd_args *const a = args;
+    (void)self;
+    *out = (size_t)(3 * ps_round_up((a->rows + 1) * 8, 64));
+    return PS_OK;
 }
 
-ps_status PS_CPU_NAME(embedding_bwd)(ps_stream *s, const ps_embedding_bwd_args *a)
+ps_status PS_CPU_NAME(embedding_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_embedding_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(embedding_check(a->ids, a->rows, a->V));
     if (!a->accumulate_grad) zero_bytes(a->dw, a->V * a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype));
     if (a->rows == 0) return PS_OK;
@@ -107,9 +112,10 @@ PS_CPU_INLINE void position_fwd_row(ps_dtype t, const ps_position_fwd_args *a, i
     }
 }
 
-ps_status PS_CPU_NAME(position_fwd)(ps_stream *s, const ps_position_fwd_args *a)
+ps_status PS_CPU_NAME(position_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_position_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(position_check(a->T, a->n_positions));
 #pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
     for (int64_t r = 0; r < a->B * a->T; r++) {
@@ -131,9 +137,10 @@ PS_CPU_INLINE void position_bwd_row(ps_dtype t, ps_dtype grad_t, const ps_positi
     }
 }
 
-ps_status PS_CPU_NAME(position_bwd)(ps_stream *s, const ps_position_bwd_args *a)
+ps_status PS_CPU_NAME(position_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_position_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_TRY(position_check(a->T, a->n_positions));
     const int64_t n_used = a->B > 0 ? a->T : 0, row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype);
 #pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
@@ -151,9 +158,10 @@ static int64_t pool_row(ps_pool_kind kind, const int32_t *mask, int64_t b, int64
     return b * T + t;
 }
 
-ps_status PS_CPU_NAME(pool_fwd)(ps_stream *s, const ps_pool_fwd_args *a)
+ps_status PS_CPU_NAME(pool_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_pool_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const int64_t row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->dtype);
     for (int64_t b = 0; b < a->B; b++)
         memcpy((char *)a->y + b * row_bytes, (const char *)a->x + pool_row(a->kind, a->mask, b, a->T) * row_bytes,
@@ -172,9 +180,10 @@ PS_CPU_INLINE void pool_bwd_row(ps_dtype t, const ps_pool_bwd_args *a, int64_t b
     }
 }
 
-ps_status PS_CPU_NAME(pool_bwd)(ps_stream *s, const ps_pool_bwd_args *a)
+ps_status PS_CPU_NAME(pool_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_pool_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     if (!a->accumulate_dx) zero_bytes(a->dx, a->B * a->T * a->cols * (int64_t)ps_dtype_bytes(a->dtype));
     for (int64_t b = 0; b < a->B; b++) pool_bwd_row(a->dtype, a, b);
     return PS_OK;

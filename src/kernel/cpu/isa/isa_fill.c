@@ -19,9 +19,10 @@ static void fill_words(const ps_fill_args *a, int64_t first, int64_t lo, int64_t
     }
 }
 
-ps_status PS_CPU_NAME(fill)(ps_stream *s, const ps_fill_args *a)
+ps_status PS_CPU_NAME(fill)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_fill_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const int64_t lo = a->first_index, hi = lo + a->n;
     if (a->std == 0.0f) {
 #pragma omp parallel for simd schedule(static) if (a->n >= PS_CPU_PARALLEL_MIN)

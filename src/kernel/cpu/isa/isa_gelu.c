@@ -32,9 +32,10 @@ static void gelu_fwd_block(const ps_gelu_fwd_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(gelu_fwd)(ps_stream *s, const ps_gelu_fwd_args *a)
+ps_status PS_CPU_NAME(gelu_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_gelu_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, gelu_fwd_block, a);
     return PS_OK;
 }
@@ -58,9 +59,10 @@ static void gelu_bwd_block(const ps_gelu_bwd_args *a, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(gelu_bwd)(ps_stream *s, const ps_gelu_bwd_args *a)
+ps_status PS_CPU_NAME(gelu_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_gelu_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     PS_CPU_FOR_BLOCKS(a->n, gelu_bwd_block, a);
     return PS_OK;
 }

@@ -19,22 +19,24 @@ static ps_matmul linear_fwd_product(const ps_linear_fwd_args *a)
                        .c_dtype = a->y_dtype};
 }
 
-size_t PS_CPU_NAME(linear_fwd_bytes)(const ps_linear_fwd_args *a)
+ps_status PS_CPU_NAME(linear_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_linear_fwd_args *const a = args;
     /* pointers are not to be looked at: whatever needs more */
     ps_matmul p = linear_fwd_product(a);
     p.bias = NULL;
-    const size_t without = PS_CPU_NAME(matmul_bytes)(&p);
+    *out = 0;
+    PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &p, out));
     p.bias = &p;
-    const size_t with = PS_CPU_NAME(matmul_bytes)(&p);
-    return with > without ? with : without;
+    return PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &p, out);
 }
 
-ps_status PS_CPU_NAME(linear_fwd)(ps_stream *s, const ps_linear_fwd_args *a)
+ps_status PS_CPU_NAME(linear_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_linear_fwd_args *const a = args;
+    (void)queue;
     const ps_matmul p = linear_fwd_product(a);
-    return PS_CPU_NAME(matmul)(&p, a->workspace);
+    return PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes);
 }
 
 static ps_matmul linear_bwd_input_product(const ps_linear_bwd_input_args *a)
@@ -55,17 +57,19 @@ static ps_matmul linear_bwd_input_product(const ps_linear_bwd_input_args *a)
                        .c_dtype = a->dtype};
 }
 
-size_t PS_CPU_NAME(linear_bwd_input_bytes)(const ps_linear_bwd_input_args *a)
+ps_status PS_CPU_NAME(linear_bwd_input_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_linear_bwd_input_args *const a = args;
     const ps_matmul p = linear_bwd_input_product(a);
-    return PS_CPU_NAME(matmul_bytes)(&p);
+    return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-ps_status PS_CPU_NAME(linear_bwd_input)(ps_stream *s, const ps_linear_bwd_input_args *a)
+ps_status PS_CPU_NAME(linear_bwd_input)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_linear_bwd_input_args *const a = args;
+    (void)queue;
     const ps_matmul p = linear_bwd_input_product(a);
-    return PS_CPU_NAME(matmul)(&p, a->workspace);
+    return PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes);
 }
 
 static ps_matmul linear_bwd_weight_product(const ps_linear_bwd_weight_args *a)
@@ -86,17 +90,19 @@ static ps_matmul linear_bwd_weight_product(const ps_linear_bwd_weight_args *a)
                        .c_dtype = a->grad_dtype};
 }
 
-size_t PS_CPU_NAME(linear_bwd_weight_bytes)(const ps_linear_bwd_weight_args *a)
+ps_status PS_CPU_NAME(linear_bwd_weight_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_linear_bwd_weight_args *const a = args;
     const ps_matmul p = linear_bwd_weight_product(a);
-    return PS_CPU_NAME(matmul_bytes)(&p);
+    return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-ps_status PS_CPU_NAME(linear_bwd_weight)(ps_stream *s, const ps_linear_bwd_weight_args *a)
+ps_status PS_CPU_NAME(linear_bwd_weight)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_linear_bwd_weight_args *const a = args;
+    (void)queue;
     const ps_matmul p = linear_bwd_weight_product(a);
-    PS_TRY(PS_CPU_NAME(matmul)(&p, a->workspace));
+    PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     if (a->db) PS_CPU_NAME(column_sums)
     (a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->n_out, a->accumulate_grad);
     return PS_OK;

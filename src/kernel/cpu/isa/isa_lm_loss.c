@@ -83,21 +83,27 @@ static ps_status lm_check(const int32_t *targets, int64_t rows, int64_t V)
     return PS_OK;
 }
 
-static size_t lm_most(size_t a, size_t b)
+/* The next slice whose products are of another shape or kind than those before it: the first, which adds to nothing, the
+ * second, and the last, which may be narrower. */
+static int64_t lm_next_kind(const lm_shape *h, int64_t v0)
 {
-    return a > b ? a : b;
+    const int64_t last = (h->V - 1) / h->width * h->width;
+    if (v0 == 0) return h->width;
+    return v0 == h->width && last > v0 ? last : h->V;
 }
 
-size_t PS_CPU_NAME(lm_loss_fwd_bytes)(const ps_lm_loss_fwd_args *a)
+ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_lm_loss_fwd_args *const a = args;
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
     size_t scratch = 0;
-    for (int64_t v0 = 0; a->rows > 0 && v0 < a->V; v0 += h.width) {
+    for (int64_t v0 = 0; a->rows > 0 && v0 < a->V; v0 = lm_next_kind(&h, v0)) {
         const ps_matmul p = lm_logits(&h, NULL, NULL, v0, ps_min_i64(h.width, a->V - v0), NULL);
-        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&p));
+        PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &p, &scratch));
     }
-    return (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * 4, 64) + ps_round_up(h.rows * h.width * 4, 64)) +
+    *out = (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * 4, 64) + ps_round_up(h.rows * h.width * 4, 64)) +
            scratch;
+    return PS_OK;
 }
 
 /* z[0 .. n) += b[v0 .. v0 + n) */
@@ -152,9 +158,10 @@ static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, f
     *running_max = max;
 }
 
-ps_status PS_CPU_NAME(lm_loss_fwd)(ps_stream *s, const ps_lm_loss_fwd_args *a)
+ps_status PS_CPU_NAME(lm_loss_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_lm_loss_fwd_args *const a = args;
+    (void)queue;
     PS_TRY(lm_check(a->targets, a->rows, a->V));
     if (a->rows == 0) return PS_OK;
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
@@ -162,11 +169,12 @@ ps_status PS_CPU_NAME(lm_loss_fwd)(ps_stream *s, const ps_lm_loss_fwd_args *a)
     float *const max = ps_cpu_take(&at, h.rows * 8), *const sum = max + h.rows;
     int32_t *const best = ps_cpu_take(&at, h.rows * 4);
     float *const logits = ps_cpu_take(&at, h.rows * h.width * 4);
+    const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
     for (int64_t r = 0; r < h.rows; r++) max[r] = -INFINITY, sum[r] = 0.0f, best[r] = 0, a->row_loss[r] = 0.0f;
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
         const int64_t n = ps_min_i64(h.width, h.V - v0);
         const ps_matmul p = lm_logits(&h, a->x, a->w, v0, n, logits);
-        PS_TRY(PS_CPU_NAME(matmul)(&p, at));
+        PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, at, rest));
 #pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
         for (int64_t r = 0; r < h.rows; r++) {
             lm_bias(h.dtype, a->b, v0, n, logits + r * h.width);
@@ -183,22 +191,24 @@ ps_status PS_CPU_NAME(lm_loss_fwd)(ps_stream *s, const ps_lm_loss_fwd_args *a)
     return PS_OK;
 }
 
-size_t PS_CPU_NAME(lm_loss_bwd_bytes)(const ps_lm_loss_bwd_args *a)
+ps_status PS_CPU_NAME(lm_loss_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_lm_loss_bwd_args *const a = args;
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
     size_t scratch = 0;
-    for (int64_t v0 = 0; v0 < a->V; v0 += h.width) {
+    for (int64_t v0 = 0; v0 < a->V; v0 = lm_next_kind(&h, v0)) {
         const int64_t n = ps_min_i64(h.width, a->V - v0);
         const ps_matmul logits = lm_logits(&h, NULL, NULL, v0, n, NULL), dx = lm_dx(&h, NULL, NULL, v0, n, NULL);
         const ps_matmul dw = lm_dw(&h, a, NULL, v0, n);
-        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&logits));
-        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&dx));
-        scratch = lm_most(scratch, PS_CPU_NAME(matmul_bytes)(&dw));
+        PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &logits, &scratch));
+        PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dx, &scratch));
+        PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dw, &scratch));
     }
     const int64_t n_logits = h.rows * h.width, width = (int64_t)ps_dtype_bytes(h.dtype);
-    return (size_t)(ps_round_up(n_logits * 4, 64) + ps_round_up(n_logits * width, 64) +
+    *out = (size_t)(ps_round_up(n_logits * 4, 64) + ps_round_up(n_logits * width, 64) +
                     ps_round_up(h.rows * h.C * 4, 64)) +
            scratch;
+    return PS_OK;
 }
 
 /* dlogits of one row and slice */
@@ -216,19 +226,21 @@ PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int6
     }
 }
 
-ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
+ps_status PS_CPU_NAME(lm_loss_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_lm_loss_bwd_args *const a = args;
+    (void)queue;
     PS_TRY(lm_check(a->targets, a->rows, a->V));
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
     char *at = a->workspace;
     float *const logits = ps_cpu_take(&at, h.rows * h.width * 4);
     void *const dlogits = ps_cpu_take(&at, h.rows * h.width * (int64_t)ps_dtype_bytes(h.dtype));
     float *const dx = ps_cpu_take(&at, h.rows * h.C * 4);
+    const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
         const int64_t n = ps_min_i64(h.width, h.V - v0);
         const ps_matmul to_logits = lm_logits(&h, a->x, a->w, v0, n, logits);
-        PS_TRY(PS_CPU_NAME(matmul)(&to_logits, at));
+        PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_logits, at, rest));
 #pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
         for (int64_t r = 0; r < h.rows; r++) {
             lm_bias(h.dtype, a->b, v0, n, logits + r * h.width);
@@ -239,13 +251,13 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_stream *s, const ps_lm_loss_bwd_args *a)
         }
         /* dx first: dw may lie over the slice of w it reads */
         const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx), to_dw = lm_dw(&h, a, dlogits, v0, n);
-        PS_TRY(PS_CPU_NAME(matmul)(&to_dx, at));
-        PS_TRY(PS_CPU_NAME(matmul)(&to_dw, at));
+        PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dx, at, rest));
+        PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dw, at, rest));
         if (a->db == NULL) continue;
         void *const db = ps_cpu_at(a->grad_dtype, a->db, v0);
         PS_CPU_NAME(column_sums)(db, a->grad_dtype, dlogits, h.dtype, h.rows, n, h.width, a->accumulate_grad);
     }
     const ps_cast_args round = {
         .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};
-    return PS_CPU_NAME(cast)(NULL, &round);
+    return PS_CPU_NAME(cast)(self, queue, &round, 0);
 }

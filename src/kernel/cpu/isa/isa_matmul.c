@@ -79,10 +79,11 @@ static void matmul_buffers(const ps_matmul *p, int64_t bytes[3])
     bytes[0] = m * k * 4, bytes[1] = k * n * 4, bytes[2] = m * n * 4;
 }
 
-size_t PS_CPU_NAME(matmul_bytes)(const ps_matmul *p)
+ps_status PS_CPU_NAME(matmul_bytes)(ps_cpu *cpu, const ps_matmul *p, size_t *out)
 {
-    if (p->m == 0 || p->n == 0) return 0;
-    if (matmul_is_native(p) && p->k > 0) return ps_dnnl_matmul_bytes(p);
+    *out = 0;
+    if (p->m == 0 || p->n == 0) return PS_OK;
+    if (matmul_is_native(p) && p->k > 0) return ps_dnnl_matmul_bytes(cpu->dnnl, p, out);
     int64_t bytes[3];
     matmul_buffers(p, bytes);
     size_t scratch = 0;
@@ -93,19 +94,30 @@ size_t PS_CPU_NAME(matmul_bytes)(const ps_matmul *p)
         const int64_t k = i & 4 ? p->k % MATMUL_K : ps_min_i64(p->k, MATMUL_K);
         if (m == 0 || n == 0 || k == 0) continue;
         const ps_matmul block = matmul_block(p, m, n, k, (i & 8) != 0);
-        const size_t need = ps_dnnl_matmul_bytes(&block);
+        size_t need;
+        PS_TRY(ps_dnnl_matmul_bytes(cpu->dnnl, &block, &need));
         scratch = need > scratch ? need : scratch;
     }
-    return (size_t)(ps_round_up(bytes[0], 64) + ps_round_up(bytes[1], 64) + ps_round_up(bytes[2], 64)) + scratch;
+    *out = (size_t)(ps_round_up(bytes[0], 64) + ps_round_up(bytes[1], 64) + ps_round_up(bytes[2], 64)) + scratch;
+    return PS_OK;
 }
 
-static ps_status matmul_converted(const ps_matmul *p, void *workspace)
+ps_status PS_CPU_NAME(matmul_most)(ps_cpu *cpu, const ps_matmul *p, size_t *most)
+{
+    size_t need;
+    PS_TRY(PS_CPU_NAME(matmul_bytes)(cpu, p, &need));
+    *most = need > *most ? need : *most;
+    return PS_OK;
+}
+
+static ps_status matmul_converted(ps_cpu *cpu, const ps_matmul *p, void *workspace, size_t workspace_bytes)
 {
     int64_t bytes[3];
     matmul_buffers(p, bytes);
     char *at = workspace;
     float *const a = ps_cpu_take(&at, bytes[0]), *const b = ps_cpu_take(&at, bytes[1]);
     float *const c = ps_cpu_take(&at, bytes[2]);
+    const size_t rest = ps_cpu_rest(workspace, workspace_bytes, at);
     for (int64_t j = 0; j < p->n; j += MATMUL_N)
         for (int64_t i = 0; i < p->m; i += MATMUL_M) {
             const int64_t m = ps_min_i64(MATMUL_M, p->m - i), n = ps_min_i64(MATMUL_N, p->n - j);
@@ -120,17 +132,18 @@ static ps_status matmul_converted(const ps_matmul *p, void *workspace)
                 matmul_load(b, p->ab_dtype, ps_cpu_at_const(p->ab_dtype, p->b, b0), p->b_transposed ? n : k, block.ldb,
                             p->ldb);
                 block.a = a, block.b = b, block.c = c;
-                PS_TRY(ps_dnnl_matmul(&block, at));
+                PS_TRY(ps_dnnl_matmul(cpu->dnnl, &block, at, rest));
             }
             matmul_store(p, i, j, m, n, c);
         }
     return PS_OK;
 }
 
-ps_status PS_CPU_NAME(matmul)(const ps_matmul *p, void *workspace)
+ps_status PS_CPU_NAME(matmul)(ps_cpu *cpu, const ps_matmul *p, void *workspace, size_t workspace_bytes)
 {
     if (p->m == 0 || p->n == 0) return PS_OK;
-    return matmul_is_native(p) && p->k > 0 ? ps_dnnl_matmul(p, workspace) : matmul_converted(p, workspace);
+    if (matmul_is_native(p) && p->k > 0) return ps_dnnl_matmul(cpu->dnnl, p, workspace, workspace_bytes);
+    return matmul_converted(cpu, p, workspace, workspace_bytes);
 }
 
 /* Columns summed together: their sums stay in the first-level cache while rows stream by. */

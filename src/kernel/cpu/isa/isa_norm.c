@@ -38,9 +38,10 @@ PS_CPU_INLINE void layernorm_fwd_row(ps_dtype t, const ps_layernorm_fwd_args *a,
     }
 }
 
-ps_status PS_CPU_NAME(layernorm_fwd)(ps_stream *s, const ps_layernorm_fwd_args *a)
+ps_status PS_CPU_NAME(layernorm_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_layernorm_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
 #pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
     for (int64_t r = 0; r < a->rows; r++) {
 #define CALL(t) layernorm_fwd_row(t, a, r)
@@ -77,15 +78,18 @@ PS_CPU_INLINE void layernorm_bwd_row(ps_dtype t, const ps_layernorm_bwd_args *a,
     }
 }
 
-size_t PS_CPU_NAME(layernorm_bwd_bytes)(const ps_layernorm_bwd_args *a)
+ps_status PS_CPU_NAME(layernorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
-    return (size_t)(ps_cpu_n_threads() * 2 * ps_round_up(a->cols * 4, 64));
+    const ps_layernorm_bwd_args *const a = args;
+    *out = (size_t)(ps_cpu_of(self)->n_threads * 2 * ps_round_up(a->cols * 4, 64));
+    return PS_OK;
 }
 
-ps_status PS_CPU_NAME(layernorm_bwd)(ps_stream *s, const ps_layernorm_bwd_args *a)
+ps_status PS_CPU_NAME(layernorm_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
-    const int64_t n_parts = ps_cpu_n_threads(), width = ps_round_up(a->cols, 16), stride = 2 * width;
+    const ps_layernorm_bwd_args *const a = args;
+    (void)queue, (void)workspace_bytes;
+    const int64_t n_parts = ps_cpu_of(self)->n_threads, width = ps_round_up(a->cols, 16), stride = 2 * width;
     float *const partial = a->workspace;
 #pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
     for (int64_t p = 0; p < n_parts; p++) {
@@ -143,9 +147,10 @@ PS_CPU_INLINE void rmsnorm_fwd_row(ps_dtype t, const ps_rmsnorm_fwd_args *a, int
     }
 }
 
-ps_status PS_CPU_NAME(rmsnorm_fwd)(ps_stream *s, const ps_rmsnorm_fwd_args *a)
+ps_status PS_CPU_NAME(rmsnorm_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_rmsnorm_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
 #pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
     for (int64_t r = 0; r < a->rows; r++) {
 #define CALL(t) rmsnorm_fwd_row(t, a, r)
@@ -187,15 +192,18 @@ PS_CPU_INLINE void rmsnorm_bwd_row(ps_dtype t, const ps_rmsnorm_bwd_args *a, int
     }
 }
 
-size_t PS_CPU_NAME(rmsnorm_bwd_bytes)(const ps_rmsnorm_bwd_args *a)
+ps_status PS_CPU_NAME(rmsnorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
-    return (size_t)(ps_cpu_n_threads() * ps_round_up(a->cols * 4, 64));
+    const ps_rmsnorm_bwd_args *const a = args;
+    *out = (size_t)(ps_cpu_of(self)->n_threads * ps_round_up(a->cols * 4, 64));
+    return PS_OK;
 }
 
-ps_status PS_CPU_NAME(rmsnorm_bwd)(ps_stream *s, const ps_rmsnorm_bwd_args *a)
+ps_status PS_CPU_NAME(rmsnorm_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
-    const int64_t n_parts = ps_cpu_n_threads(), stride = ps_round_up(a->cols, 16);
+    const ps_rmsnorm_bwd_args *const a = args;
+    (void)queue, (void)workspace_bytes;
+    const int64_t n_parts = ps_cpu_of(self)->n_threads, stride = ps_round_up(a->cols, 16);
     float *const partial = a->workspace;
 #pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
     for (int64_t p = 0; p < n_parts; p++) {

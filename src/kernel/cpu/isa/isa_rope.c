@@ -26,11 +26,14 @@ static rope_table rope_table_lay(const ps_rope_args *a, char **at)
     return t;
 }
 
-size_t PS_CPU_NAME(rope_bytes)(const ps_rope_args *a)
+ps_status PS_CPU_NAME(rope_bytes)(ps_backend *self, const void *args, size_t *out)
 {
+    const ps_rope_args *const a = args;
+    (void)self;
     char *const base = (char *)64, *end = base; /* only the distance matters */
     rope_table_lay(a, &end);
-    return (size_t)(end - base);
+    *out = (size_t)(end - base);
+    return PS_OK;
 }
 
 /* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RUN). The sines are those of the direction. */
@@ -88,9 +91,10 @@ PS_CPU_INLINE void rope_row(ps_dtype t, const ps_rope_args *a, const rope_table 
     for (int64_t h = 0; h < a->H; h++) rope_head(t, a, table->rows + row % a->T * a->D, (row * a->H + h) * a->D);
 }
 
-ps_status PS_CPU_NAME(rope)(ps_stream *s, const ps_rope_args *a)
+ps_status PS_CPU_NAME(rope)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_rope_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     char *at = a->workspace;
     const rope_table table = rope_table_lay(a, &at);
     if (a->B > 0) rope_table_fill(a, &table);

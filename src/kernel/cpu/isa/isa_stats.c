@@ -22,9 +22,10 @@ PS_CPU_INLINE int64_t stats_range(ps_dtype t, const ps_grad_stats_args *a, int64
     return ps_round_up(hi - lo, VF_LANES) - n_finite;
 }
 
-ps_status PS_CPU_NAME(grad_stats)(ps_stream *s, const ps_grad_stats_args *a)
+ps_status PS_CPU_NAME(grad_stats)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    (void)s;
+    const ps_grad_stats_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
     const int64_t n_blocks = ps_ceil_div(a->n, PS_GRAD_STATS_BLOCK);
     int64_t n_nonfinite = 0;
 #pragma omp parallel for schedule(static) reduction(+ : n_nonfinite) if (a->n >= PS_CPU_PARALLEL_MIN)

@@ -1,31 +1,36 @@
 #include "kernel/cpu/cpu_isa.h"
 
-static size_t table_workspace_bytes(ps_op op, const void *args)
-{
-    switch ((int)op) {
-    case PS_OP_linear_fwd: return PS_CPU_NAME(linear_fwd_bytes)(args);
-    case PS_OP_linear_bwd_input: return PS_CPU_NAME(linear_bwd_input_bytes)(args);
-    case PS_OP_linear_bwd_weight: return PS_CPU_NAME(linear_bwd_weight_bytes)(args);
-    case PS_OP_layernorm_bwd: return PS_CPU_NAME(layernorm_bwd_bytes)(args);
-    case PS_OP_rmsnorm_bwd: return PS_CPU_NAME(rmsnorm_bwd_bytes)(args);
-    case PS_OP_rope: return PS_CPU_NAME(rope_bytes)(args);
-    case PS_OP_attention_fwd: return PS_CPU_NAME(attention_fwd_bytes)(args);
-    case PS_OP_attention_bwd: return PS_CPU_NAME(attention_bwd_bytes)(args);
-    case PS_OP_embedding_bwd: return PS_CPU_NAME(embedding_bwd_bytes)(args);
-    case PS_OP_lm_loss_fwd: return PS_CPU_NAME(lm_loss_fwd_bytes)(args);
-    case PS_OP_lm_loss_bwd: return PS_CPU_NAME(lm_loss_bwd_bytes)(args);
-    default: return 0;
-    }
-}
-
-#define TABLE_STRING2(x) #x
-#define TABLE_STRING(x) TABLE_STRING2(x)
-
-void PS_CPU_NAME(table)(ps_kernels *k)
-{
-    k->name = "cpu " TABLE_STRING(PS_ISA);
-#define XX(op, args) k->op = PS_CPU_NAME(op);
-#include "kernel/op.def"
-#undef XX
-    k->workspace_bytes = table_workspace_bytes;
-}
+const ps_kernel PS_CPU_NAME(kernels)[PS_OP_COUNT] = {
+    [PS_OP_linear_fwd] = {PS_CPU_NAME(linear_fwd), PS_CPU_NAME(linear_fwd_bytes), ps_cost_linear_fwd},
+    [PS_OP_linear_bwd_input] = {PS_CPU_NAME(linear_bwd_input), PS_CPU_NAME(linear_bwd_input_bytes),
+                                ps_cost_linear_bwd_input},
+    [PS_OP_linear_bwd_weight] = {PS_CPU_NAME(linear_bwd_weight), PS_CPU_NAME(linear_bwd_weight_bytes),
+                                 ps_cost_linear_bwd_weight},
+    [PS_OP_layernorm_fwd] = {PS_CPU_NAME(layernorm_fwd), NULL, ps_cost_layernorm_fwd},
+    [PS_OP_layernorm_bwd] = {PS_CPU_NAME(layernorm_bwd), PS_CPU_NAME(layernorm_bwd_bytes), ps_cost_layernorm_bwd},
+    [PS_OP_rmsnorm_fwd] = {PS_CPU_NAME(rmsnorm_fwd), NULL, ps_cost_rmsnorm_fwd},
+    [PS_OP_rmsnorm_bwd] = {PS_CPU_NAME(rmsnorm_bwd), PS_CPU_NAME(rmsnorm_bwd_bytes), ps_cost_rmsnorm_bwd},
+    [PS_OP_gelu_fwd] = {PS_CPU_NAME(gelu_fwd), NULL, ps_cost_gelu_fwd},
+    [PS_OP_gelu_bwd] = {PS_CPU_NAME(gelu_bwd), NULL, ps_cost_gelu_bwd},
+    [PS_OP_swiglu_fwd] = {PS_CPU_NAME(swiglu_fwd), NULL, ps_cost_swiglu_fwd},
+    [PS_OP_swiglu_bwd] = {PS_CPU_NAME(swiglu_bwd), NULL, ps_cost_swiglu_bwd},
+    [PS_OP_tanh_fwd] = {PS_CPU_NAME(tanh_fwd), NULL, ps_cost_tanh_fwd},
+    [PS_OP_tanh_bwd] = {PS_CPU_NAME(tanh_bwd), NULL, ps_cost_tanh_bwd},
+    [PS_OP_rope] = {PS_CPU_NAME(rope), PS_CPU_NAME(rope_bytes), ps_cost_rope},
+    [PS_OP_attention_fwd] = {PS_CPU_NAME(attention_fwd), PS_CPU_NAME(attention_fwd_bytes), ps_cost_attention_fwd},
+    [PS_OP_attention_bwd] = {PS_CPU_NAME(attention_bwd), PS_CPU_NAME(attention_bwd_bytes), ps_cost_attention_bwd},
+    [PS_OP_embedding_fwd] = {PS_CPU_NAME(embedding_fwd), NULL, ps_cost_embedding_fwd},
+    [PS_OP_embedding_bwd] = {PS_CPU_NAME(embedding_bwd), PS_CPU_NAME(embedding_bwd_bytes), ps_cost_embedding_bwd},
+    [PS_OP_position_fwd] = {PS_CPU_NAME(position_fwd), NULL, ps_cost_position_fwd},
+    [PS_OP_position_bwd] = {PS_CPU_NAME(position_bwd), NULL, ps_cost_position_bwd},
+    [PS_OP_pool_fwd] = {PS_CPU_NAME(pool_fwd), NULL, ps_cost_pool_fwd},
+    [PS_OP_pool_bwd] = {PS_CPU_NAME(pool_bwd), NULL, ps_cost_pool_bwd},
+    [PS_OP_add] = {PS_CPU_NAME(add), NULL, ps_cost_add},
+    [PS_OP_dropout] = {PS_CPU_NAME(dropout), NULL, ps_cost_dropout},
+    [PS_OP_lm_loss_fwd] = {PS_CPU_NAME(lm_loss_fwd), PS_CPU_NAME(lm_loss_fwd_bytes), ps_cost_lm_loss_fwd},
+    [PS_OP_lm_loss_bwd] = {PS_CPU_NAME(lm_loss_bwd), PS_CPU_NAME(lm_loss_bwd_bytes), ps_cost_lm_loss_bwd},
+    [PS_OP_adam] = {PS_CPU_NAME(adam), NULL, ps_cost_adam},
+    [PS_OP_cast] = {PS_CPU_NAME(cast), NULL, ps_cost_cast},
+    [PS_OP_grad_stats] = {PS_CPU_NAME(grad_stats), NULL, ps_cost_grad_stats},
+    [PS_OP_fill] = {PS_CPU_NAME(fill), NULL, ps_cost_fill},
+};

@@ -1,0 +1,68 @@
+#include "kernel/backend.h"
+
+#include "kernel/ref/ref.h"
+
+void ps_backend_destroy(ps_backend *b)
+{
+    if (b != NULL) b->ops->destroy(b);
+}
+
+const char *ps_backend_name(const ps_backend *b)
+{
+    return b->ops->name;
+}
+
+const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op)
+{
+    const ps_kernel *own = &b->ops->kernels[op];
+    return own->run != NULL ? own : &ps_ref_kernels[op];
+}
+
+static ps_status backend_begin(ps_backend *b, ps_thread_state *state)
+{
+    return b->ops->begin != NULL ? b->ops->begin(b, state) : PS_OK;
+}
+
+static void backend_end(ps_backend *b, const ps_thread_state *state)
+{
+    if (b->ops->end != NULL) b->ops->end(b, state);
+}
+
+/* The thread is ready. */
+static ps_status kernel_measure(ps_backend *b, const ps_kernel *k, const void *args, size_t *bytes)
+{
+    *bytes = 0;
+    return k->workspace_bytes != NULL ? k->workspace_bytes(b, args, bytes) : PS_OK;
+}
+
+ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *args, size_t *workspace_bytes)
+{
+    ps_thread_state state;
+    *workspace_bytes = 0;
+    PS_TRY(backend_begin(b, &state));
+    const ps_status st = kernel_measure(b, ps_kernel_find(b, op), args, workspace_bytes);
+    backend_end(b, &state);
+    return st;
+}
+
+ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_kernel *k = ps_kernel_find(b, op);
+    ps_thread_state state;
+    size_t need;
+    PS_TRY(backend_begin(b, &state));
+    ps_status st = kernel_measure(b, k, args, &need);
+    if (st == PS_OK && need > workspace_bytes)
+        st = PS_FAIL(PS_EINVAL,
+                     "%s of %s needs a workspace of %zu bytes, but was given %zu: it was measured with other "
+                     "arguments than these",
+                     ps_op_name(op), b->ops->name, need, workspace_bytes);
+    if (st == PS_OK) st = k->run(b, queue, args, workspace_bytes);
+    backend_end(b, &state);
+    return st;
+}
+
+ps_cost ps_kernel_cost(const ps_backend *b, ps_op op, const void *args)
+{
+    return ps_kernel_find(b, op)->cost(args);
+}

@@ -1,0 +1,100 @@
+/* backend.h - something that computes: its state, and its table of operators.
+ *
+ * A backend registers for each operator one entry: the kernel, its scratch and its cost. Where it has none, the reference's
+ * entry holds as a whole, so that a kernel is never run with the scratch of another.
+ *
+ *     plan     ps_kernel_measure(b, op, &args, &bytes)           the args that will be run, but for pointers
+ *     run      ps_run_linear_fwd(b, queue, &args, bytes)         refused when this call needs more than `bytes`
+ *
+ * Results and scratch depend on the arguments and on what the backend was created with (threads, instruction set), never on
+ * the thread that calls or on what else that has been told. A backend can be called from any thread, several at once.
+ *
+ * Also compiles as C++17, for nvcc. */
+#ifndef PS_KERNEL_BACKEND_H
+#define PS_KERNEL_BACKEND_H
+
+#include "kernel/cost.h"
+#include "kernel/kernel.h"
+
+typedef struct ps_backend ps_backend;
+
+/* The entry of one operator; args points to the struct that belongs to it. */
+typedef struct ps_kernel {
+    /* `queue` orders the work on devices with queues; the cpu computes before it returns. workspace_bytes: what args' workspace
+     * has, never less than the call needs. */
+    ps_status (*run)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes);
+    /* Scratch that run needs with these args; pointers in them are not looked at. NULL: it needs none. A failure leaves *out
+     * alone. */
+    ps_status (*workspace_bytes)(ps_backend *self, const void *args, size_t *out);
+    /* Arithmetic and memory traffic of the call. Pointers are not looked at. */
+    ps_cost (*cost)(const void *args);
+} ps_kernel;
+
+/* What a thread had before it computed for a backend; the backend's own affair. */
+typedef struct ps_thread_state {
+    int64_t saved[4];
+} ps_thread_state;
+
+typedef struct ps_backend_ops {
+    const char *name;         /* "ref", "cpu avx512_bf16", ... */
+    const ps_kernel *kernels; /* [PS_OP_COUNT]; run == NULL: the reference's entry */
+    /* Make the calling thread ready to run or measure, and set it back as it was. Both NULL: nothing to do. */
+    ps_status (*begin)(ps_backend *self, ps_thread_state *state);
+    void (*end)(ps_backend *self, const ps_thread_state *state);
+    void (*destroy)(ps_backend *self);
+} ps_backend_ops;
+
+/* First member of every backend's state. */
+struct ps_backend {
+    const ps_backend_ops *ops;
+};
+
+/* Slow, readable, one thread, double accumulation: what the others are measured against. */
+PS_NODISCARD ps_status ps_backend_create_ref(ps_backend **out);
+
+/* What a cpu can do; each level includes those before it. */
+typedef enum ps_cpu_isa {
+    PS_CPU_PORTABLE,
+    PS_CPU_AVX2,        /* with FMA and F16C */
+    PS_CPU_AVX512,      /* F, BW, DQ, VL */
+    PS_CPU_AVX512_BF16, /* 16-bit matrix products; below it products of bf16 run in f32 */
+    PS_CPU_ISA_COUNT,
+} ps_cpu_isa;
+
+ps_cpu_isa ps_cpu_isa_detect(void);
+const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16" */
+
+/* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: the same number gives the same bits. */
+PS_NODISCARD ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out);
+
+/* A device that is not here: nothing is computed, for plans. Scratch is that of the portable kernels in one thread, which go
+ * through attention and the head in tiles as kernels of GPUs do. */
+PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
+
+void ps_backend_destroy(ps_backend *b); /* NULL is accepted */
+
+const char *ps_backend_name(const ps_backend *b);
+
+/* The entry in force: the backend's own, or the reference's. */
+const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op);
+
+/* *workspace_bytes: what ps_kernel_run wants for args (pointers in them are not looked at). On failure it is 0. */
+PS_NODISCARD ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *args, size_t *workspace_bytes);
+
+/* PS_EINVAL, naming operator, need and what was given, when workspace_bytes is too little: nothing was computed then. */
+PS_NODISCARD ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *args,
+                                     size_t workspace_bytes);
+
+ps_cost ps_kernel_cost(const ps_backend *b, ps_op op, const void *args);
+
+/* ps_run_linear_fwd(b, queue, &args, bytes) and so on: ps_kernel_run with the operator's own type of arguments. */
+#define XX(op, args_type)                                                                                              \
+    PS_NODISCARD static inline ps_status ps_run_##op(ps_backend *b, ps_stream *queue, const args_type *args,           \
+                                                     size_t workspace_bytes)                                           \
+    {                                                                                                                  \
+        return ps_kernel_run(b, PS_OP_##op, queue, args, workspace_bytes);                                             \
+    }
+#include "kernel/op.def"
+#undef XX
+
+#endif

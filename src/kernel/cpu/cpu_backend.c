@@ -1,0 +1,54 @@
+/* The cpu backend: the tables of isa/, a team of threads, and oneDNN for products. */
+#include "kernel/cpu/cpu_backend.h"
+
+#include "base/mem.h"
+#include "kernel/cpu/cpu_isa.h"
+#include "kernel/cpu/cpu_team.h"
+
+static ps_status cpu_begin(ps_backend *self, ps_thread_state *state)
+{
+    return ps_cpu_team_begin(ps_cpu_of(self)->n_threads, state);
+}
+
+static void cpu_end(ps_backend *self, const ps_thread_state *state)
+{
+    (void)self;
+    ps_cpu_team_end(state);
+}
+
+static void cpu_destroy(ps_backend *self)
+{
+    ps_dnnl_destroy(ps_cpu_of(self)->dnnl);
+    ps_mem_free(self);
+}
+
+#define CPU_OPS(isa)                                                                                                   \
+    {                                                                                                                  \
+        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##isa, .begin = cpu_begin, .end = cpu_end,                      \
+        .destroy = cpu_destroy                                                                                         \
+    }
+
+static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU_OPS(portable),
+                                                         [PS_CPU_AVX2] = CPU_OPS(avx2),
+                                                         [PS_CPU_AVX512] = CPU_OPS(avx512),
+                                                         [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16)};
+
+ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
+{
+    const ps_cpu_isa best = ps_cpu_isa_detect();
+    ps_cpu *cpu = NULL;
+    *out = NULL;
+    if (isa > best)
+        return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor goes up to %s", ps_cpu_isa_name(isa),
+                       ps_cpu_isa_name(best));
+    PS_TRY(ps_cpu_team_check(n_threads));
+    PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
+    *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads};
+    const ps_status st = ps_dnnl_create(&cpu->dnnl);
+    if (st != PS_OK) {
+        ps_mem_free(cpu);
+        return st;
+    }
+    *out = &cpu->base;
+    return PS_OK;
+}

@@ -1,0 +1,59 @@
+#include "kernel/cpu/cpu_team.h"
+
+#include <limits.h>
+#include <omp.h>
+
+enum { TEAM_THREADS, TEAM_DYNAMIC, TEAM_LEVELS };
+
+/* With the settings of before in *state. */
+static void team_set(int n_threads, ps_thread_state *state)
+{
+    const int levels = omp_get_active_level() + 1; /* this team's, inside those of the caller */
+    state->saved[TEAM_THREADS] = omp_get_max_threads();
+    state->saved[TEAM_DYNAMIC] = omp_get_dynamic();
+    state->saved[TEAM_LEVELS] = omp_get_max_active_levels();
+    if (state->saved[TEAM_THREADS] != n_threads) omp_set_num_threads(n_threads);
+    if (state->saved[TEAM_DYNAMIC]) omp_set_dynamic(0);
+    if (state->saved[TEAM_LEVELS] < levels) omp_set_max_active_levels(levels);
+}
+
+void ps_cpu_team_end(const ps_thread_state *state)
+{
+    const int n_threads = (int)state->saved[TEAM_THREADS], levels = (int)state->saved[TEAM_LEVELS];
+    if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
+    if (state->saved[TEAM_DYNAMIC]) omp_set_dynamic(1);
+    if (omp_get_max_active_levels() != levels) omp_set_max_active_levels(levels);
+}
+
+static ps_status team_count(int n_threads)
+{
+    int n = 0;
+#pragma omp parallel
+#pragma omp single
+    n = omp_get_num_threads();
+    if (n == n_threads) return PS_OK;
+    return PS_FAIL(PS_ENOSYS,
+                   "OpenMP gives %d of the %d threads that were planned (OMP_THREAD_LIMIT allows %d in all): raise "
+                   "OMP_THREAD_LIMIT, or set train.threads to %d",
+                   n, n_threads, omp_get_thread_limit(), n);
+}
+
+/* Without a limit a team cannot come out smaller: where OpenMP cannot start a thread it ends the program. */
+ps_status ps_cpu_team_begin(int n_threads, ps_thread_state *state)
+{
+    team_set(n_threads, state);
+    if (n_threads == 1 || omp_get_thread_limit() == INT_MAX) return PS_OK;
+    const ps_status st = team_count(n_threads);
+    if (st != PS_OK) ps_cpu_team_end(state);
+    return st;
+}
+
+ps_status ps_cpu_team_check(int n_threads)
+{
+    ps_thread_state state;
+    if (n_threads < 1) return PS_FAIL(PS_EINVAL, "%d threads: at least 1 is needed", n_threads);
+    team_set(n_threads, &state);
+    const ps_status st = team_count(n_threads);
+    ps_cpu_team_end(&state);
+    return st;
+}
