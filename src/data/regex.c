@@ -15,10 +15,16 @@
 
 #define PATTERN_BYTES_MAX 16384
 
+/* Of one match. The patterns of tokenizers need next to none of it, whatever the text: what they repeat are single characters. A
+ * pattern from a stranger may ask for gigabytes, or for years. */
+#define MATCH_HEAP_KIB (64 * 1024)
+#define MATCH_STEPS_MAX 10000000
+
 struct ps_regex {
     pcre2_general_context *memory;
     pcre2_code *code;
     pcre2_match_data *match;
+    pcre2_match_context *limits;
     bool has_jit;
 };
 
@@ -196,7 +202,12 @@ static ps_status regex_compile(ps_regex *r, const char *pattern, size_t n, uint3
     /* Where executable memory is forbidden this fails, and matching is interpreted: three times slower, same result. */
     r->has_jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
     r->match = pcre2_match_data_create(1, r->memory);
-    return r->match != NULL ? PS_OK : PS_ENOMEM_HOST;
+    r->limits = pcre2_match_context_create(r->memory);
+    if (r->match == NULL || r->limits == NULL) return PS_ENOMEM_HOST;
+    pcre2_set_heap_limit(r->limits, MATCH_HEAP_KIB);
+    pcre2_set_match_limit(r->limits, MATCH_STEPS_MAX);
+    pcre2_set_depth_limit(r->limits, MATCH_STEPS_MAX);
+    return PS_OK;
 }
 
 ps_status ps_regex_create(const char *pattern, bool literal, const char *where, ps_regex **out)
@@ -226,6 +237,7 @@ out:
 void ps_regex_destroy(ps_regex *r)
 {
     if (r == NULL) return;
+    pcre2_match_context_free(r->limits);
     pcre2_match_data_free(r->match);
     pcre2_code_free(r->code);
     pcre2_general_context_free(r->memory);
@@ -234,25 +246,40 @@ void ps_regex_destroy(ps_regex *r)
 
 /* ---- find ---- */
 
+static ps_status find_refuse(int rc, int64_t from)
+{
+    PCRE2_UCHAR reason[128] = "";
+    if (rc == PCRE2_ERROR_HEAPLIMIT)
+        return PS_FAIL(
+            PS_EINVAL,
+            "splitting text into words, byte %lld: the tokenizer's regex wants more than %d MiB for it; lines that "
+            "are shorter need less, and published tokenizers next to none",
+            (long long)from, MATCH_HEAP_KIB / 1024);
+    if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT)
+        return PS_FAIL(
+            PS_EINVAL,
+            "splitting text into words, byte %lld: the tokenizer's regex has not found a word in %d steps; lines "
+            "that are shorter need fewer, and published tokenizers a handful",
+            (long long)from, MATCH_STEPS_MAX);
+    pcre2_get_error_message(rc, reason, sizeof reason);
+    return PS_FAIL(rc == PCRE2_ERROR_NOMEMORY ? PS_ENOMEM_HOST : PS_EINVAL, "splitting text into words, byte %lld: %s",
+                   (long long)from, (const char *)reason);
+}
+
 ps_status ps_regex_find(ps_regex *r, const char *text, int64_t n, int64_t from, int64_t *begin, int64_t *end)
 {
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (r->has_jit)
         rc = pcre2_jit_match(r->code, (PCRE2_SPTR)text, (PCRE2_SIZE)n, (PCRE2_SIZE)from, PCRE2_NO_UTF_CHECK, r->match,
-                             NULL);
+                             r->limits);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* just-in-time code has 32 KiB of stack, the interpreter the heap */
         rc = pcre2_match(r->code, (PCRE2_SPTR)text, (PCRE2_SIZE)n, (PCRE2_SIZE)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                         r->match, NULL);
+                         r->match, r->limits);
     if (rc == PCRE2_ERROR_NOMATCH) {
         *begin = *end = n + 1;
         return PS_OK;
     }
-    if (rc < 0) {
-        PCRE2_UCHAR reason[128] = "";
-        pcre2_get_error_message(rc, reason, sizeof reason);
-        return PS_FAIL(rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT ? PS_ENOMEM_HOST : PS_EINVAL,
-                       "splitting text into words, byte %lld: %s", (long long)from, (const char *)reason);
-    }
+    if (rc < 0) return find_refuse(rc, from);
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
     *begin = (int64_t)at[0];
     *end = (int64_t)at[1];
