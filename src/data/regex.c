@@ -252,14 +252,14 @@ static ps_status find_refuse(int rc, int64_t from)
     if (rc == PCRE2_ERROR_HEAPLIMIT)
         return PS_FAIL(
             PS_EINVAL,
-            "splitting text into words, byte %lld: the tokenizer's regex wants more than %d MiB for it; lines that "
-            "are shorter need less, and published tokenizers next to none",
+            "splitting text into words, byte %lld: the tokenizer's regex wants more than %d MiB for it; a shorter "
+            "text needs less, and published tokenizers next to none",
             (long long)from, MATCH_HEAP_KIB / 1024);
     if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT)
         return PS_FAIL(
             PS_EINVAL,
-            "splitting text into words, byte %lld: the tokenizer's regex has not found a word in %d steps; lines "
-            "that are shorter need fewer, and published tokenizers a handful",
+            "splitting text into words, byte %lld: the tokenizer's regex has not found a word in %d steps; a "
+            "shorter text needs fewer, and published tokenizers a handful",
             (long long)from, MATCH_STEPS_MAX);
     pcre2_get_error_message(rc, reason, sizeof reason);
     return PS_FAIL(rc == PCRE2_ERROR_NOMEMORY ? PS_ENOMEM_HOST : PS_EINVAL, "splitting text into words, byte %lld: %s",
