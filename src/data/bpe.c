@@ -1,5 +1,9 @@
 #include "data/bpe.h"
 
+#include <stdio.h>
+
+#include "data/utf8.h"
+
 #define KEPT_PIECE_BYTES 4096 /* working memory for longer pieces is given back after each text */
 
 /* A pair of neighbours that can merge. Stale when `node` or its neighbour have changed since. */
@@ -30,22 +34,42 @@ static ps_merge *merge_find(const ps_bpe *b, int32_t left, int32_t right)
     }
 }
 
-ps_status ps_bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges)
+static ps_status bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges, bool is_byte_level)
 {
     memset(b, 0, sizeof *b);
     if (n_merges > INT32_MAX / 4)
         return PS_FAIL(PS_EFORMAT, "%lld merges, expected at most %d", (long long)n_merges, INT32_MAX / 4);
     b->vocab = vocab;
+    b->is_byte_level = is_byte_level;
+    b->unknown = -1;
     for (int i = 0; i < 256; i++) {
         const char byte = (char)i;
-        b->id_of_byte[i] = ps_vocab_find(vocab, &byte, 1);
+        b->id_of_byte[i] = is_byte_level ? ps_vocab_find(vocab, &byte, 1) : -1;
     }
     uint64_t n_slots = 16; /* at most half of them in use */
     while (n_slots < 2 * (uint64_t)n_merges) n_slots *= 2;
     b->merge_mask = (uint32_t)(n_slots - 1);
     PS_TRY(ps_mem_alloc(n_slots, sizeof *b->merges, &b->merges));
     for (uint64_t i = 0; i < n_slots; i++) b->merges[i].left = -1;
-    return PS_OK;
+    return is_byte_level ? PS_OK : ps_character_pairs_init(&b->joined_pairs, n_merges);
+}
+
+ps_status ps_bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges)
+{
+    return bpe_init(b, vocab, n_merges, true);
+}
+
+ps_status ps_bpe_init_characters(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges)
+{
+    return bpe_init(b, vocab, n_merges, false);
+}
+
+void ps_bpe_use_byte_fallback(ps_bpe *b)
+{
+    for (int i = 0; i < 256; i++) {
+        char name[8];
+        b->id_of_byte[i] = ps_vocab_find(b->vocab, name, snprintf(name, sizeof name, "<0x%02X>", i));
+    }
 }
 
 void ps_bpe_deinit(ps_bpe *b)
@@ -54,6 +78,7 @@ void ps_bpe_deinit(ps_bpe *b)
     ps_mem_free(b->nodes);
     ps_mem_free(b->heap);
     ps_mem_free(b->joined.bytes);
+    ps_character_pairs_deinit(&b->joined_pairs);
     memset(b, 0, sizeof *b);
 }
 
@@ -66,7 +91,11 @@ static int cut(int64_t n) /* for "%.*s" */
 static int32_t merge_side(ps_bpe *b, const char *text, int64_t n)
 {
     char *bytes = b->joined.bytes + b->joined.n;
-    const int64_t n_bytes = ps_vocab_text_to_bytes(text, n, bytes);
+    int64_t n_bytes = n;
+    if (b->is_byte_level)
+        n_bytes = ps_vocab_text_to_bytes(text, n, bytes);
+    else if (n > 0)
+        memcpy(bytes, text, (size_t)n);
     if (n_bytes <= 0) return -1;
     b->joined.n += n_bytes;
     return ps_vocab_find(b->vocab, bytes, n_bytes);
@@ -97,6 +126,10 @@ ps_status ps_bpe_add_merge(ps_bpe *b, const char *left, int64_t n_left, const ch
                        cut(n_right), right, slot->rank + 1);
     b->n_merges++;
     *slot = m;
+    if (b->is_byte_level) return PS_OK;
+    int length;
+    ps_character_pairs_add(&b->joined_pairs, ps_utf8_get(left + n_left - ps_utf8_length_before(left + n_left), &length),
+                           ps_utf8_get(right, &length));
     return PS_OK;
 }
 
@@ -163,20 +196,67 @@ static ps_status merge_reserve(ps_bpe *b, int64_t n)
     return PS_OK;
 }
 
-/* The tokens of one piece, into b->nodes: a list from node 0 on. A heap of pairs makes it O(n log n) in the length of
- * the piece, so that a text of one endless word is no trap; which merge is next (lowest rank, then leftmost) is as in
- * GPT-2's encoder, which scans all pairs for each. */
-static ps_status merge_piece(ps_bpe *b, const char *piece, int64_t n)
+/* ---- what a piece begins with ---- */
+
+static void nodes_add(ps_bpe *b, int32_t *n_nodes, int32_t id)
 {
-    PS_TRY(merge_reserve(b, n));
-    b->n_heap = 0;
-    for (int32_t i = 0; i < (int32_t)n; i++) {
+    b->nodes[*n_nodes] = (ps_merge_node){id, *n_nodes - 1, *n_nodes + 1};
+    ++*n_nodes;
+}
+
+static ps_status nodes_from_bytes(ps_bpe *b, const char *piece, int64_t n, int32_t *n_nodes)
+{
+    for (int64_t i = 0; i < n; i++) {
         const int byte = (unsigned char)piece[i];
         if (b->id_of_byte[byte] < 0)
             return PS_FAIL(PS_EINVAL, "the text has a byte 0x%02X, and the vocabulary no token for it", byte);
-        b->nodes[i] = (ps_merge_node){b->id_of_byte[byte], i - 1, i + 1 < n ? i + 1 : -1};
+        nodes_add(b, n_nodes, b->id_of_byte[byte]);
     }
-    for (int32_t i = 0; i < (int32_t)n; i++) merge_consider(b, i);
+    return PS_OK;
+}
+
+/* The bytes of a character, when all of them have tokens. */
+static bool nodes_fall_back(ps_bpe *b, const char *character, int length, int32_t *n_nodes)
+{
+    for (int i = 0; i < length; i++)
+        if (b->id_of_byte[(unsigned char)character[i]] < 0) return false;
+    for (int i = 0; i < length; i++) nodes_add(b, n_nodes, b->id_of_byte[(unsigned char)character[i]]);
+    return true;
+}
+
+/* An unknown character waits for others that join it, while bytes pass it: so does Hugging Face's merge_word
+ * (huggingface/tokenizers, models/bpe/model.rs). */
+static ps_status nodes_from_characters(ps_bpe *b, const char *piece, int64_t n, int32_t *n_nodes)
+{
+    bool is_waiting = false;
+    int length;
+    for (int64_t i = 0; i < n; i += length) {
+        const int32_t c = ps_utf8_get(piece + i, &length), id = ps_vocab_find(b->vocab, piece + i, length);
+        if (id < 0 && nodes_fall_back(b, piece + i, length, n_nodes)) continue;
+        if (id < 0 && b->unknown < 0)
+            return PS_FAIL(PS_EINVAL, "the text has a character U+%04X, and the vocabulary no token for it",
+                           (unsigned)c);
+        if (is_waiting && (id >= 0 || !b->fuses_unknown)) nodes_add(b, n_nodes, b->unknown);
+        is_waiting = id < 0;
+        if (id >= 0) nodes_add(b, n_nodes, id);
+    }
+    if (is_waiting) nodes_add(b, n_nodes, b->unknown);
+    return PS_OK;
+}
+
+/* ---- one piece ---- */
+
+/* The tokens of one piece, into b->nodes: a list from node 0 on. A heap of pairs makes it O(n log n) in
+ * the length of the piece, so that a text of one endless word is no trap; which merge is next (lowest rank, then leftmost) is as
+ * in GPT-2's encoder, which scans all pairs for each. */
+static ps_status merge_piece(ps_bpe *b, const char *piece, int64_t n)
+{
+    int32_t n_nodes = 0;
+    PS_TRY(merge_reserve(b, n));
+    PS_TRY(b->is_byte_level ? nodes_from_bytes(b, piece, n, &n_nodes) : nodes_from_characters(b, piece, n, &n_nodes));
+    b->nodes[n_nodes - 1].next = -1;
+    b->n_heap = 0;
+    for (int32_t i = 0; i < n_nodes; i++) merge_consider(b, i);
     while (b->n_heap > 0) {
         const ps_merge_candidate c = heap_pop(b);
         ps_merge_node *left = &b->nodes[c.node];
@@ -191,6 +271,29 @@ static ps_status merge_piece(ps_bpe *b, const char *piece, int64_t n)
         merge_consider(b, c.node);
     }
     return PS_OK;
+}
+
+/* Both characters are tokens, and so stand there as themselves; an unknown one may wait for its neighbours. */
+static bool is_border(const ps_bpe *b, const char *piece, int64_t left, int64_t right, int32_t c, int32_t next)
+{
+    int length;
+    if (ps_character_pairs_have(&b->joined_pairs, c, next)) return false;
+    (void)ps_utf8_get(piece + right, &length);
+    return ps_vocab_find(b->vocab, piece + left, right - left) >= 0 &&
+           ps_vocab_find(b->vocab, piece + right, length) >= 0;
+}
+
+int64_t ps_bpe_part_end(const ps_bpe *b, const char *piece, int64_t n, int64_t from)
+{
+    if (b->is_byte_level || b->ignore_merges) return n;
+    int length;
+    int32_t c = ps_utf8_get(piece + from, &length);
+    for (int64_t left = from, right = from + length; right < n; left = right, right += length) {
+        const int32_t next = ps_utf8_get(piece + right, &length);
+        if (is_border(b, piece, left, right, c, next)) return right;
+        c = next;
+    }
+    return n;
 }
 
 ps_status ps_bpe_encode_piece(ps_bpe *b, const char *piece, int64_t n, ps_id_list *out)

@@ -1,10 +1,18 @@
-/* bpe.h - byte-level BPE: a piece of text to tokens by merging neighbours, best rank first.
+/* bpe.h - BPE: a piece of text to tokens by merging neighbours, best rank first.
+ *
+ *     byte-level      begins with the bytes of the piece (GPT-2, Llama-3, Qwen)
+ *     of characters   begins with its characters; one that is no token becomes its bytes, tokens "<0x00>" to "<0xFF>"
+ *                     (byte_fallback), else the unknown token (SentencePiece: Llama-2, Mistral)
  *
  * Merges come in order, best first; the first has rank 0. With ignore_merges a piece that is a token as a whole is that
- * token, whatever merging would give (Llama-3). */
+ * token, whatever merging would give (Llama-3).
+ *
+ * SentencePiece's texts are not split: a novel is one piece. But between two characters that no merge joins nothing ever
+ * moves, and the parts on both sides can be done one by one: "borders". */
 #ifndef PS_DATA_BPE_H
 #define PS_DATA_BPE_H
 
+#include "data/character_pairs.h"
 #include "data/text_buffer.h"
 #include "data/vocab.h"
 
@@ -19,8 +27,11 @@ typedef struct ps_merge_candidate ps_merge_candidate;
 
 typedef struct ps_bpe {
     const ps_vocab *vocab;
-    bool ignore_merges;
-    int32_t id_of_byte[256]; /* -1: no token has this byte alone */
+    bool is_byte_level, ignore_merges;
+    bool fuses_unknown;              /* of characters: a run of unknown ones is one token */
+    int32_t unknown;                 /* of characters: id, -1: none */
+    int32_t id_of_byte[256];         /* byte-level: -1: no token has this byte alone. Of characters: -1: no fallback */
+    ps_character_pairs joined_pairs; /* of characters: what stands side by side where a merge joins */
     int32_t n_merges;
     uint32_t merge_mask; /* slots of `merges` - 1; a power of two of them */
     ps_merge *merges;    /* open addressing, linear probing */
@@ -32,17 +43,28 @@ typedef struct ps_bpe {
     ps_text_buffer joined; /* while loading: both sides of a merge */
 } ps_bpe;
 
-/* Room for n_merges, none there yet. The vocabulary is byte-level, and stays the caller's. */
+/* Byte-level, with room for n_merges, none there yet. The vocabulary is byte-level, too, and stays the caller's. */
 PS_NODISCARD ps_status ps_bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges);
+
+/* The same of characters; nothing falls back on bytes yet. */
+PS_NODISCARD ps_status ps_bpe_init_characters(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges);
+
+/* Of characters: use the tokens "<0x00>" to "<0xFF>", as many as there are. */
+void ps_bpe_use_byte_fallback(ps_bpe *b);
 void ps_bpe_deinit(ps_bpe *b); /* an empty one is accepted */
 
-/* The next merge, its sides in the byte alphabet. PS_EFORMAT when a side or the result is no token, or the merge is
+/* The next merge, its sides as the vocabulary's file writes them. PS_EFORMAT when a side or the result is no token, or the merge is
  * there; `where` opens the message. */
 PS_NODISCARD ps_status ps_bpe_add_merge(ps_bpe *b, const char *left, int64_t n_left, const char *right, int64_t n_right,
                                         const char *where);
 
-/* The tokens of one piece, n > 0 bytes, appended to `out`. */
+/* The tokens of one piece, n > 0 bytes, appended to `out`; of characters: well-formed UTF-8. PS_EINVAL when there is no
+ * token for a byte or character. */
 PS_NODISCARD ps_status ps_bpe_encode_piece(ps_bpe *b, const char *piece, int64_t n, ps_id_list *out);
+
+/* Where the part of a piece that begins at `from` ends: encoded part by part it gives the same tokens, unless whole pieces
+ * count (ignore_merges: the part is all the rest). Byte-level: all the rest. */
+int64_t ps_bpe_part_end(const ps_bpe *b, const char *piece, int64_t n, int64_t from);
 
 void ps_bpe_trim(ps_bpe *b); /* give back what a long piece needed */
 

@@ -7,8 +7,20 @@
 
 #define KEPT_BYTES (64 * PS_KIB)
 
+ps_normalizer_step *ps_normalizer_add(ps_normalizer *z, ps_normalizer_kind kind)
+{
+    if (z->n_steps == PS_NORMALIZER_STEPS_MAX) return NULL;
+    z->steps[z->n_steps] = (ps_normalizer_step){.kind = kind};
+    return &z->steps[z->n_steps++];
+}
+
 void ps_normalizer_deinit(ps_normalizer *z)
 {
+    for (int i = 0; i < z->n_steps; i++) {
+        ps_mem_free(z->steps[i].text);
+        ps_mem_free(z->steps[i].literal);
+        ps_regex_destroy(z->steps[i].regex);
+    }
     ps_mem_free(z->out[0].bytes);
     ps_mem_free(z->out[1].bytes);
     ps_mem_free(z->characters);
@@ -91,7 +103,7 @@ static ps_status normalize_range(ps_normalizer *z, const char *text, int64_t n, 
 
 /* Most text is in its form already. What is below U+0300 (for NFC; U+0080 for the others) stands as it is, unless what
  * follows joins it: so only the ranges above, with one character before each, are worked on. */
-static ps_status step_form(ps_normalizer *z, ps_normalizer_step step, const char *text, int64_t n, ps_text_buffer *out)
+static ps_status step_form(ps_normalizer *z, ps_normalizer_kind step, const char *text, int64_t n, ps_text_buffer *out)
 {
     const bool compose = step == PS_NORMALIZE_NFC || step == PS_NORMALIZE_NFKC;
     const bool compatible = step == PS_NORMALIZE_NFKC || step == PS_NORMALIZE_NFKD;
@@ -109,7 +121,7 @@ static ps_status step_form(ps_normalizer *z, ps_normalizer_step step, const char
     return PS_OK;
 }
 
-static bool step_form_is_needed(ps_normalizer_step step, const char *text, int64_t n)
+static bool step_form_is_needed(ps_normalizer_kind step, const char *text, int64_t n)
 {
     const unsigned char least = step == PS_NORMALIZE_NFC ? 0xCC : 0x80;
     for (int64_t i = 0; i < n; i++)
@@ -142,7 +154,7 @@ static int clean(int32_t c, int32_t to[3])
 }
 
 /* What one character becomes: 0 to 3 others. */
-static int step_character(ps_normalizer_step step, int32_t c, int32_t to[3])
+static int step_character(ps_normalizer_kind step, int32_t c, int32_t to[3])
 {
     to[0] = c;
     switch ((int)step) {
@@ -164,7 +176,7 @@ static int step_character(ps_normalizer_step step, int32_t c, int32_t to[3])
     }
 }
 
-static ps_status step_characters(ps_normalizer_step step, const char *text, int64_t n, ps_text_buffer *out)
+static ps_status step_characters(ps_normalizer_kind step, const char *text, int64_t n, ps_text_buffer *out)
 {
     for (int64_t i = 0; i < n;) {
         int32_t to[3];
@@ -183,20 +195,78 @@ static ps_status step_characters(ps_normalizer_step step, const char *text, int6
     return PS_OK;
 }
 
+/* ---- texts put in ---- */
+
+/* The next match at or behind `from`; *begin = n + 1 when there is none. An empty one right behind a match is none. */
+static ps_status replace_find(const ps_normalizer_step *r, const char *text, int64_t n, int64_t from, int64_t done,
+                              int64_t *begin, int64_t *end)
+{
+    if (r->regex == NULL) {
+        const size_t n_literal = strlen(r->literal);
+        const char *at = from < n ? memmem(text + from, (size_t)(n - from), r->literal, n_literal) : NULL;
+        *begin = at != NULL ? at - text : n + 1;
+        *end = *begin + (int64_t)n_literal;
+        return PS_OK;
+    }
+    PS_TRY(ps_regex_find(r->regex, text, n, from, begin, end));
+    if (*begin > n || *end > *begin || *begin != done || done == 0) return PS_OK;
+    if (from == n) {
+        *begin = n + 1;
+        return PS_OK;
+    }
+    return ps_regex_find(r->regex, text, n, from + ps_utf8_length(text + from, n - from), begin, end);
+}
+
+static ps_status step_replace(const ps_normalizer_step *r, const char *text, int64_t n, ps_text_buffer *out)
+{
+    const int64_t n_text = (int64_t)strlen(r->text);
+    int64_t done = 0; /* written up to here */
+    for (int64_t from = 0; from <= n;) {
+        int64_t begin, end;
+        PS_TRY(replace_find(r, text, n, from, done, &begin, &end));
+        if (begin > n) break;
+        PS_TRY(ps_text_append(out, text + done, begin - done));
+        PS_TRY(ps_text_append(out, r->text, n_text));
+        done = from = end;
+        if (end == begin) from += end < n ? ps_utf8_length(text + end, n - end) : 1; /* past an empty match */
+    }
+    return ps_text_append(out, text + done, n - done);
+}
+
+static void step_strip(ps_normalizer_kind kind, const char **text, int64_t *n)
+{
+    while (*n > 0) {
+        const bool is_left = kind == PS_NORMALIZE_STRIP_LEFT;
+        int length = is_left ? 0 : ps_utf8_length_before(*text + *n);
+        if (!ps_is_white_space(ps_utf8_get(is_left ? *text : *text + *n - length, &length))) return;
+        *n -= length;
+        if (is_left) *text += length;
+    }
+}
+
 /* ---- all steps ---- */
 
-static ps_status normalizer_run_step(ps_normalizer *z, ps_normalizer_step step, const char **text, int64_t *n)
+static ps_status normalizer_run_step(ps_normalizer *z, const ps_normalizer_step *step, const char **text, int64_t *n)
 {
-    ps_text_buffer *out = &z->out[*text == z->out[0].bytes && z->out[0].bytes != NULL];
-    out->n = 0;
-    if (step <= PS_NORMALIZE_NFKD) {
-        if (!step_form_is_needed(step, *text, *n)) return PS_OK;
-        PS_TRY(ps_text_reserve(out, *n + 1));
-        PS_TRY(step_form(z, step, *text, *n, out));
-    } else {
-        PS_TRY(ps_text_reserve(out, *n + 1));
-        PS_TRY(step_characters(step, *text, *n, out));
+    ps_text_buffer *out = &z->out[z->next_out];
+    if (step->kind == PS_NORMALIZE_STRIP_LEFT || step->kind == PS_NORMALIZE_STRIP_RIGHT) {
+        step_strip(step->kind, text, n);
+        return PS_OK;
     }
+    if (step->kind <= PS_NORMALIZE_NFKD && !step_form_is_needed(step->kind, *text, *n)) return PS_OK;
+    out->n = 0;
+    PS_TRY(ps_text_reserve(out, *n + 1));
+    if (step->kind <= PS_NORMALIZE_NFKD) {
+        PS_TRY(step_form(z, step->kind, *text, *n, out));
+    } else if (step->kind == PS_NORMALIZE_PREPEND) {
+        if (*n > 0) PS_TRY(ps_text_append(out, step->text, (int64_t)strlen(step->text)));
+        PS_TRY(ps_text_append(out, *text, *n));
+    } else if (step->kind == PS_NORMALIZE_REPLACE) {
+        PS_TRY(step_replace(step, *text, *n, out));
+    } else {
+        PS_TRY(step_characters(step->kind, *text, *n, out));
+    }
+    z->next_out = !z->next_out;
     *text = out->bytes;
     *n = out->n;
     return PS_OK;
@@ -204,11 +274,12 @@ static ps_status normalizer_run_step(ps_normalizer *z, ps_normalizer_step step, 
 
 ps_status ps_normalize(ps_normalizer *z, const char *text, int64_t n, const char **out, int64_t *out_n)
 {
+    static const ps_normalizer_step decompose = {.kind = PS_NORMALIZE_NFD};
     *out = text;
     *out_n = n;
     for (int i = 0; i < z->n_steps; i++) {
-        if (z->steps[i] == PS_NORMALIZE_BERT_ACCENTS) PS_TRY(normalizer_run_step(z, PS_NORMALIZE_NFD, out, out_n));
-        PS_TRY(normalizer_run_step(z, z->steps[i], out, out_n));
+        if (z->steps[i].kind == PS_NORMALIZE_BERT_ACCENTS) PS_TRY(normalizer_run_step(z, &decompose, out, out_n));
+        PS_TRY(normalizer_run_step(z, &z->steps[i], out, out_n));
     }
     return PS_OK;
 }

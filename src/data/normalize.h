@@ -6,15 +6,19 @@
  *     BERT_CLEAN          drop U+0000, U+FFFD, Cc (but \t \n \r), Cf, Co; white space becomes a space
  *     BERT_CJK            a space on both sides of each CJK ideograph
  *     BERT_ACCENTS        NFD, then drop Mn
+ *     PREPEND             a text before the text, unless it is empty
+ *     REPLACE             another text for each match of an expression
+ *     STRIP_LEFT, _RIGHT  drop white space at this end
  *
  * The three of BERT are those of Hugging Face's BertNormalizer. The Unicode data are utf8proc's. */
 #ifndef PS_DATA_NORMALIZE_H
 #define PS_DATA_NORMALIZE_H
 
 #include "base/status.h"
+#include "data/regex.h"
 #include "data/text_buffer.h"
 
-typedef enum ps_normalizer_step {
+typedef enum ps_normalizer_kind {
     PS_NORMALIZE_NFC,
     PS_NORMALIZE_NFD,
     PS_NORMALIZE_NFKC,
@@ -24,6 +28,17 @@ typedef enum ps_normalizer_step {
     PS_NORMALIZE_BERT_CLEAN,
     PS_NORMALIZE_BERT_CJK,
     PS_NORMALIZE_BERT_ACCENTS,
+    PS_NORMALIZE_PREPEND,
+    PS_NORMALIZE_REPLACE,
+    PS_NORMALIZE_STRIP_LEFT,
+    PS_NORMALIZE_STRIP_RIGHT,
+} ps_normalizer_kind;
+
+typedef struct ps_normalizer_step {
+    ps_normalizer_kind kind;
+    char *text;      /* PREPEND, REPLACE: what is put there; owned */
+    ps_regex *regex; /* REPLACE: owned; NULL: */
+    char *literal;   /* REPLACE: the text that is replaced, not empty; owned */
 } ps_normalizer_step;
 
 enum { PS_NORMALIZER_STEPS_MAX = 16 };
@@ -31,10 +46,14 @@ enum { PS_NORMALIZER_STEPS_MAX = 16 };
 typedef struct ps_normalizer { /* zeroed: does nothing */
     ps_normalizer_step steps[PS_NORMALIZER_STEPS_MAX];
     int n_steps;
-    ps_text_buffer out[2]; /* scratch: each step writes the one that it does not read */
+    ps_text_buffer out[2]; /* scratch: each step writes the one that it does not read, */
+    int next_out;          /* the next one this */
     int32_t *characters;   /* scratch of the normalization forms */
     int64_t capacity;
 } ps_normalizer;
+
+/* A step at the end, which takes nothing but the text; NULL when there is no more room. */
+ps_normalizer_step *ps_normalizer_add(ps_normalizer *z, ps_normalizer_kind kind);
 
 void ps_normalizer_deinit(ps_normalizer *z);
 

@@ -6,7 +6,8 @@
 /* One text on its way through the steps. */
 typedef struct splitting {
     ps_pretokenizer *p;
-    bool add_prefix;
+    const char *text;
+    ps_text_place place; /* of it */
     ps_piece_sink sink;
     void *context;
 } splitting;
@@ -93,12 +94,45 @@ static ps_status split_regex(const splitting *s, int step, const char *text, int
 
 static ps_status split_prefix_space(const splitting *s, int step, const char *text, int64_t n)
 {
-    if (!s->add_prefix || text[0] == ' ') return run_steps(s, step + 1, text, n);
+    if (s->place == PS_TEXT_GOES_ON || text[0] == ' ') return run_steps(s, step + 1, text, n);
     ps_text_buffer *b = &s->p->steps[step].prefixed;
     b->n = 0;
     PS_TRY(ps_text_append(b, " ", 1));
     PS_TRY(ps_text_append(b, text, n));
     return run_steps(s, step + 1, b->bytes, b->n);
+}
+
+/* Pieces begin at each mark; text before the first is a piece, too. */
+static ps_status split_at_marks(const splitting *s, int step, const char *text, int64_t n, const char *mark)
+{
+    const size_t n_mark = strlen(mark);
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+        const char *next = n - begin > 1 ? memmem(text + begin + 1, (size_t)(n - begin - 1), mark, n_mark) : NULL;
+        end = next != NULL ? next - text : n;
+        PS_TRY(run_steps(s, step + 1, text + begin, end - begin));
+    }
+    return PS_OK;
+}
+
+static ps_status split_metaspace(const splitting *s, int step, const char *text, int64_t n)
+{
+    ps_pretokenizer_step *m = &s->p->steps[step];
+    const int64_t n_mark = (int64_t)strlen(m->mark);
+    ps_text_buffer *b = &m->prefixed;
+    const bool is_first = s->place == PS_TEXT_BEGINS && text == s->text;
+    const bool has_mark = text[0] == ' ' || (n >= n_mark && memcmp(text, m->mark, (size_t)n_mark) == 0);
+    b->n = 0;
+    if (!has_mark && (m->prefix == PS_METASPACE_ALWAYS || (m->prefix == PS_METASPACE_FIRST && is_first)))
+        PS_TRY(ps_text_append(b, m->mark, n_mark));
+    for (int64_t at = 0, end; at < n; at = end) {
+        const char *space = memchr(text + at, ' ', (size_t)(n - at));
+        end = space != NULL ? space - text : n;
+        PS_TRY(ps_text_append(b, text + at, end - at));
+        if (space == NULL) break;
+        PS_TRY(ps_text_append(b, m->mark, n_mark));
+        end++;
+    }
+    return m->splits ? split_at_marks(s, step, b->bytes, b->n, m->mark) : run_steps(s, step + 1, b->bytes, b->n);
 }
 
 /* White space goes, and where `by_punctuation` each such character stands alone. */
@@ -144,6 +178,7 @@ static ps_status run_steps(const splitting *s, int step, const char *text, int64
     switch (s->p->steps[step].kind) {
     case PS_PRETOKENIZE_REGEX: return split_regex(s, step, text, n);
     case PS_PRETOKENIZE_PREFIX_SPACE: return split_prefix_space(s, step, text, n);
+    case PS_PRETOKENIZE_METASPACE: return split_metaspace(s, step, text, n);
     case PS_PRETOKENIZE_BERT: return split_words(s, step, text, n, true);
     case PS_PRETOKENIZE_WHITE_SPACE: return split_words(s, step, text, n, false);
     case PS_PRETOKENIZE_DIGITS: return split_characters(s, step, text, n, ps_is_number);
@@ -152,9 +187,9 @@ static ps_status run_steps(const splitting *s, int step, const char *text, int64
     return PS_OK;
 }
 
-ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, bool add_prefix, ps_piece_sink sink,
+ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_place place, ps_piece_sink sink,
                          void *context)
 {
-    const splitting s = {p, add_prefix, sink, context};
+    const splitting s = {p, text, place, sink, context};
     return n > 0 ? run_steps(&s, 0, text, n) : PS_OK;
 }

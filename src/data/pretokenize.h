@@ -2,6 +2,7 @@
  *
  *     REGEX         every match of an expression; `behavior` says what becomes of it (Hugging Face's Split)
  *     PREFIX_SPACE  a space before text that has none (ByteLevel's add_prefix_space)
+ *     METASPACE     a mark for each space, and one before text that has none; pieces begin at it, or the text stays whole
  *     BERT          white space goes, each punctuation character is a piece (BertPreTokenizer)
  *     WHITE_SPACE   white space goes (WhitespaceSplit)
  *     DIGITS        numbers, or each digit of them, are pieces
@@ -26,18 +27,28 @@ typedef enum ps_split_behavior { /* where "the-final--countdown" is split at '-'
 typedef enum ps_pretokenizer_kind {
     PS_PRETOKENIZE_REGEX,
     PS_PRETOKENIZE_PREFIX_SPACE,
+    PS_PRETOKENIZE_METASPACE,
     PS_PRETOKENIZE_BERT,
     PS_PRETOKENIZE_WHITE_SPACE,
     PS_PRETOKENIZE_DIGITS,
     PS_PRETOKENIZE_PUNCTUATION,
 } ps_pretokenizer_kind;
 
+typedef enum ps_metaspace_prefix { /* where METASPACE puts a mark before the text */
+                                   PS_METASPACE_ALWAYS,
+                                   PS_METASPACE_FIRST, /* at the beginning of all, not behind an added token */
+                                   PS_METASPACE_NEVER,
+} ps_metaspace_prefix;
+
 typedef struct ps_pretokenizer_step {
     ps_pretokenizer_kind kind;
     ps_split_behavior behavior;
-    bool invert;             /* REGEX: what does not match is what matches */
-    ps_regex *regex;         /* REGEX: owned */
-    ps_text_buffer prefixed; /* PREFIX_SPACE: scratch */
+    bool invert;     /* REGEX: what does not match is what matches */
+    ps_regex *regex; /* REGEX: owned */
+    char mark[8];    /* METASPACE: one character, zero-terminated */
+    ps_metaspace_prefix prefix;
+    bool splits;             /* METASPACE: pieces begin at each mark */
+    ps_text_buffer prefixed; /* PREFIX_SPACE, METASPACE: scratch */
 } ps_pretokenizer_step;
 
 enum { PS_PRETOKENIZER_STEPS_MAX = 16 };
@@ -52,9 +63,15 @@ void ps_pretokenizer_deinit(ps_pretokenizer *p);
 /* Called with every piece, in order; none is empty. */
 typedef ps_status (*ps_piece_sink)(void *context, const char *piece, int64_t n);
 
-/* Split `text`, well-formed UTF-8. add_prefix: the text begins where a prefix space may go. Stops at the first failure
- * of the sink, and returns it. */
-PS_NODISCARD ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, bool add_prefix,
+/* What is before a text. */
+typedef enum ps_text_place {
+    PS_TEXT_BEGINS,            /* nothing */
+    PS_TEXT_AFTER_ADDED_TOKEN, /* an added token, cut out: a prefix space may go here */
+    PS_TEXT_GOES_ON,           /* text: none may */
+} ps_text_place;
+
+/* Split `text`, well-formed UTF-8. Stops at the first failure of the sink, and returns it. */
+PS_NODISCARD ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_place place,
                                       ps_piece_sink sink, void *context);
 
 #endif

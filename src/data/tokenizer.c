@@ -90,11 +90,9 @@ typedef struct encoding_run {
     ps_id_list *ids;
 } encoding_run;
 
-static ps_status encode_piece(void *context, const char *piece, int64_t n)
+/* A part of a piece that the model can do alone. */
+static ps_status encode_part(ps_tokenizer *t, const char *piece, int64_t n, ps_id_list *ids)
 {
-    const encoding_run *run = context;
-    ps_tokenizer *t = run->t;
-    ps_id_list *ids = run->ids;
     bool is_there;
     ps_cached_word *word = ps_word_cache_find(t->cache, piece, n, &is_there);
     if (is_there) {
@@ -109,23 +107,34 @@ static ps_status encode_piece(void *context, const char *piece, int64_t n)
     return PS_OK;
 }
 
+static ps_status encode_piece(void *context, const char *piece, int64_t n)
+{
+    const encoding_run *run = context;
+    for (int64_t at = 0, end; at < n; at = end) {
+        end = run->t->is_wordpiece ? n : ps_bpe_part_end(&run->t->bpe, piece, n, at);
+        PS_TRY(encode_part(run->t, piece + at, end - at, run->ids));
+    }
+    return PS_OK;
+}
+
 /* Well-formed text without added tokens of the first set. */
-static ps_status encode_well_formed(const encoding_run *run, const char *text, int64_t n, bool added, bool is_first)
+static ps_status encode_well_formed(const encoding_run *run, const char *text, int64_t n, bool added,
+                                    ps_text_place place)
 {
     ps_tokenizer *t = run->t;
     PS_TRY(ps_normalize(&t->normalizer, text, n, &text, &n));
     for (int64_t at = 0, begin, end; at < n; at = end) {
         const ps_added_token *a = added ? ps_added_find(&t->added_normalized, text, n, at, &begin, &end) : NULL;
         if (a == NULL) begin = end = n;
-        PS_TRY(ps_pretokenize(&t->pretokenizer, text + at, begin - at, at > 0 || is_first, encode_piece,
-                              &(encoding_run){run->t, run->ids}));
+        PS_TRY(ps_pretokenize(&t->pretokenizer, text + at, begin - at, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : place,
+                              encode_piece, &(encoding_run){run->t, run->ids}));
         if (a != NULL) PS_TRY(ps_ids_append(run->ids, a->id));
     }
     return PS_OK;
 }
 
-/* BPE: well-formed runs as text, malformed ones each as a piece of their own. */
-static ps_status encode_any_bytes(const encoding_run *run, const char *text, int64_t n, bool added)
+/* Byte-level BPE: well-formed runs as text, malformed ones each as a piece of their own. */
+static ps_status encode_any_bytes(const encoding_run *run, const char *text, int64_t n, bool added, ps_text_place place)
 {
     for (int64_t at = 0; at < n;) {
         int64_t end = at;
@@ -133,7 +142,7 @@ static ps_status encode_any_bytes(const encoding_run *run, const char *text, int
             length = ps_utf8_length(text + end, n - end);
             if (length == 0) break;
         }
-        if (end > at) PS_TRY(encode_well_formed(run, text + at, end - at, added, at == 0));
+        if (end > at) PS_TRY(encode_well_formed(run, text + at, end - at, added, at == 0 ? place : PS_TEXT_GOES_ON));
         at = end;
         while (end < n && ps_utf8_length(text + end, n - end) == 0) end++;
         if (end > at) PS_TRY(encode_piece(&(encoding_run){run->t, run->ids}, text + at, end - at));
@@ -142,8 +151,8 @@ static ps_status encode_any_bytes(const encoding_run *run, const char *text, int
     return PS_OK;
 }
 
-/* WordPiece knows characters only: a run of malformed bytes counts as U+FFFD. */
-static ps_status encode_repaired(const encoding_run *run, const char *text, int64_t n, bool added)
+/* Other models know characters only: a run of malformed bytes counts as U+FFFD. */
+static ps_status encode_repaired(const encoding_run *run, const char *text, int64_t n, bool added, ps_text_place place)
 {
     ps_text_buffer *b = &run->t->repaired;
     int64_t good = 0;
@@ -151,7 +160,7 @@ static ps_status encode_repaired(const encoding_run *run, const char *text, int6
         length = ps_utf8_length(text + good, n - good);
         if (length == 0) break;
     }
-    if (good == n) return encode_well_formed(run, text, n, added, true);
+    if (good == n) return encode_well_formed(run, text, n, added, place);
     b->n = 0;
     PS_TRY(ps_text_append(b, text, good));
     for (int64_t i = good; i < n;) {
@@ -161,7 +170,7 @@ static ps_status encode_repaired(const encoding_run *run, const char *text, int6
             while (i < n && ps_utf8_length(text + i, n - i) == 0) i++;
         i += length;
     }
-    return encode_well_formed(run, b->bytes, b->n, added, true);
+    return encode_well_formed(run, b->bytes, b->n, added, place);
 }
 
 static ps_status tokenizer_encode(ps_tokenizer *t, const char *text, int64_t n, bool added, ps_id_list *ids)
@@ -173,8 +182,8 @@ static ps_status tokenizer_encode(ps_tokenizer *t, const char *text, int64_t n, 
         const ps_added_token *a = added ? ps_added_find(&t->added, text, n, at, &begin, &end) : NULL;
         if (a == NULL) begin = end = n;
         if (begin > at)
-            PS_TRY_GOTO(t->is_wordpiece ? encode_repaired(&run, text + at, begin - at, added)
-                                        : encode_any_bytes(&run, text + at, begin - at, added));
+            PS_TRY_GOTO((t->is_byte_level ? encode_any_bytes : encode_repaired)(
+                &run, text + at, begin - at, added, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS));
         if (a != NULL) PS_TRY_GOTO(ps_ids_append(ids, a->id));
     }
 out:
@@ -279,11 +288,7 @@ ps_status ps_tokenizer_decode_next(const ps_tokenizer *t, ps_decoding *d, const 
         }
         const char *token = ps_tokenizer_token(t, ids[i], &n);
         if (token == NULL || (d->plain && ps_tokenizer_is_special(t, ids[i]))) continue;
-        PS_TRY_GOTO(
-            t->decoder == PS_DECODE_WORDPIECE
-                ? ps_wordpiece_decode_token(token, n, !next.has_begun, t->decoder_prefix, t->decoder_cleanup, &text)
-                : ps_text_append(&text, token, n));
-        next.has_begun = true;
+        PS_TRY_GOTO(ps_decoder_add(&t->decoder, &next, token, n, &text));
     }
     PS_TRY_GOTO(ps_text_append(&text, "", 1));
     *d = next;

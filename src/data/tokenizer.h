@@ -1,10 +1,10 @@
-/* tokenizer.h - text to token ids and back: byte-level BPE and WordPiece, from the files that Hugging Face has.
+/* tokenizer.h - text to token ids and back: BPE and WordPiece, from the files that Hugging Face has.
  *
  *     text -> added tokens cut out (asked for only) -> normalized -> pieces -> the model's tokens -> ids
- *                                                         \ malformed UTF-8, BPE: a piece of its own as it is;
- *                                                           WordPiece: U+FFFD
+ *                                                         \ malformed UTF-8, byte-level BPE: a piece of its own as it
+ *                                                           is; WordPiece, BPE of characters (SentencePiece): U+FFFD
  *
- *     folder/tokenizer.json               BPE (byte-level) or WordPiece with all that the file says; doc/tokenizers.md
+ *     folder/tokenizer.json               BPE or WordPiece with all that the file says; doc/tokenizers.md
  *     folder/vocab.json + merges.txt      GPT-2's byte-level BPE
  *     folder/vocab.txt                    BERT's WordPiece
  *     folder/tokenizer_config.json, special_tokens_map.json    names of the special tokens, do_lower_case, add_bos_token
@@ -80,8 +80,8 @@ void ps_encoding_deinit(ps_encoding *e);
 /* ---- decode ---- */
 
 /* Ids to bytes, with a zero byte behind them; the caller frees *out_text by ps_mem_free. An id outside of the
- * vocabulary is PS_EINVAL with its position. BPE: the tokens' bytes one after the other. WordPiece: words with spaces
- * between, not always the text that was encoded. */
+ * vocabulary is PS_EINVAL with its position. Byte-level BPE: the tokens' bytes one after the other. WordPiece: words with
+ * spaces between, not always the text that was encoded. BPE of characters: as the file's decoder says. */
 PS_NODISCARD ps_status ps_tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, char **out_text,
                                            int64_t *out_n_bytes);
 
@@ -93,7 +93,8 @@ PS_NODISCARD ps_status ps_tokenizer_decode_plain(const ps_tokenizer *t, const in
 typedef struct ps_decoding {
     bool plain; /* the caller's choice: without the special tokens */
     /* the tokenizer's own: */
-    bool has_begun; /* a token was there */
+    bool has_begun, has_text; /* a token was there; text that stays */
+    int32_t n_stripped;       /* spaces that went at the beginning */
 } ps_decoding;
 
 /* The next ids of a text: the parts one after the other are what decoding all ids at once gives, wherever it is cut. On
@@ -101,7 +102,7 @@ typedef struct ps_decoding {
 PS_NODISCARD ps_status ps_tokenizer_decode_next(const ps_tokenizer *t, ps_decoding *d, const int32_t *ids,
                                                 int64_t n_ids, char **out_text, int64_t *out_n_bytes);
 
-/* The bytes of one token, as they lie in the vocabulary (of WordPiece with its "##"), or NULL and 0 for an id that has
+/* The bytes of one token, as they lie in the vocabulary (of WordPiece with its "##", of SentencePiece with its U+2581), or NULL and 0 for an id that has
  * none. They may be part of a character. Valid until the tokenizer is closed. */
 const char *ps_tokenizer_token(const ps_tokenizer *t, int32_t id, int64_t *out_n_bytes);
 

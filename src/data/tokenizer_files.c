@@ -120,6 +120,7 @@ static ps_status create_gpt2(const char *vocab_name, const char *vocab_json, int
     ps_status st;
     ps_tokenizer *t = NULL;
     PS_TRY(ps_tokenizer_new(&t));
+    t->is_byte_level = true;
     PS_TRY_GOTO(load_vocab_json(t, vocab_name, vocab_json, vocab_bytes));
     PS_TRY_GOTO(load_merges(t, merges_name, merges_text, merges_bytes));
     PS_TRY_GOTO(ps_tokenizer_add_gpt2_split(t, add_prefix_space));
@@ -180,9 +181,7 @@ static ps_status set_up_bert(ps_tokenizer *t, const char *name)
     const int32_t cls = id[2], sep = id[3];
     t->post.single = (ps_template){.parts = {{cls, 0}, {PS_PART_A, 0}, {sep, 0}}, .n = 3};
     t->post.pair = (ps_template){.parts = {{cls, 0}, {PS_PART_A, 0}, {sep, 0}, {PS_PART_B, 1}, {sep, 1}}, .n = 5};
-    t->decoder = PS_DECODE_WORDPIECE;
-    t->decoder_cleanup = true;
-    memcpy(t->decoder_prefix, "##", 3);
+    t->decoder = (ps_decoder){.kind = PS_DECODE_WORDPIECE, .cleanup = true, .prefix = "##"};
     t->pretokenizer.steps[0].kind = PS_PRETOKENIZE_BERT;
     t->pretokenizer.n_steps = 1;
     return ps_wordpiece_init(&t->wordpiece, &t->vocab, id[1], "##", 100);
@@ -199,10 +198,10 @@ ps_status ps_tokenizer_create_wordpiece(const char *name, const char *vocab_text
     PS_TRY_GOTO(load_vocab_txt(t, name, vocab_text, n_bytes));
     ps_normalizer *z = &t->normalizer;
     const bool strips = options->strip_accents || (!options->keep_case && !options->keep_accents);
-    z->steps[z->n_steps++] = PS_NORMALIZE_BERT_CLEAN;
-    if (!options->keep_cjk) z->steps[z->n_steps++] = PS_NORMALIZE_BERT_CJK;
-    if (strips) z->steps[z->n_steps++] = PS_NORMALIZE_BERT_ACCENTS;
-    if (!options->keep_case) z->steps[z->n_steps++] = PS_NORMALIZE_LOWERCASE;
+    (void)ps_normalizer_add(z, PS_NORMALIZE_BERT_CLEAN);
+    if (!options->keep_cjk) (void)ps_normalizer_add(z, PS_NORMALIZE_BERT_CJK);
+    if (strips) (void)ps_normalizer_add(z, PS_NORMALIZE_BERT_ACCENTS);
+    if (!options->keep_case) (void)ps_normalizer_add(z, PS_NORMALIZE_LOWERCASE);
     PS_TRY_GOTO(set_up_bert(t, name));
     const unsigned choices = (unsigned)options->keep_case << 2 | (unsigned)options->keep_cjk << 1 | (unsigned)strips;
     t->fingerprint = XXH3_64bits_withSeed(vocab_text, (size_t)n_bytes, choices);

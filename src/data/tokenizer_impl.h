@@ -5,6 +5,7 @@
 
 #include "data/added_tokens.h"
 #include "data/bpe.h"
+#include "data/decoder.h"
 #include "data/normalize.h"
 #include "data/post_process.h"
 #include "data/pretokenize.h"
@@ -13,10 +14,9 @@
 #include "data/word_cache.h"
 #include "data/wordpiece.h"
 
-typedef enum ps_decoder_kind { PS_DECODE_BYTES, PS_DECODE_WORDPIECE } ps_decoder_kind;
-
 struct ps_tokenizer {
-    bool is_wordpiece; /* else BPE */
+    bool is_wordpiece;  /* else BPE, */
+    bool is_byte_level; /* of this kind or of characters */
     ps_vocab vocab;
     ps_bpe bpe;
     ps_wordpiece wordpiece;
@@ -24,13 +24,11 @@ struct ps_tokenizer {
     ps_normalizer normalizer;
     ps_pretokenizer pretokenizer;
     ps_post_processor post;
-    ps_decoder_kind decoder;
-    char decoder_prefix[16]; /* WordPiece */
-    bool decoder_cleanup;
+    ps_decoder decoder;
     int32_t role[PS_ROLE_COUNT];
     uint64_t fingerprint;
     ps_cached_word *cache;   /* [PS_WORD_CACHE_WORDS] */
-    ps_text_buffer repaired; /* scratch of WordPiece: the text with U+FFFD for malformed bytes */
+    ps_text_buffer repaired; /* scratch of models of characters: the text with U+FFFD for malformed bytes */
 };
 
 /* An empty tokenizer, to be filled; ps_tokenizer_close frees it in any state. */

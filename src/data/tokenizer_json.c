@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "config/json_tolerant.h"
+#include "data/utf8.h"
 
 /* ---- fields ---- */
 
@@ -47,6 +48,71 @@ ps_status ps_json_get_type(const ps_json_place *at, json_t *component, const cha
 {
     if (!json_is_object(component)) return PS_FAIL(PS_EFORMAT, "%s: %s: expected an object", at->file, at->part);
     return ps_json_get_string(at, component, "type", type);
+}
+
+ps_status ps_json_get_character(const ps_json_place *at, json_t *object, const char *key, char to[8])
+{
+    const char *text;
+    PS_TRY(ps_json_get_string(at, object, key, &text));
+    const size_t n = strlen(text);
+    if (n == 0 || ps_utf8_length(text, (int64_t)n) != (int64_t)n)
+        return PS_FAIL(PS_EFORMAT, "%s: %s: \"%s\" is \"%.64s\", expected one character", at->file, at->part, key,
+                       text);
+    memcpy(to, text, n + 1);
+    return PS_OK;
+}
+
+ps_status ps_json_get_pattern(const ps_json_place *at, json_t *component, const char **regex, const char **literal)
+{
+    json_t *pattern = json_object_get(component, "pattern");
+    PS_TRY(ps_json_check_keys(at, pattern, "Regex String"));
+    *regex = json_string_value(json_object_get(pattern, "Regex"));
+    *literal = json_string_value(json_object_get(pattern, "String"));
+    if ((*regex == NULL) != (*literal == NULL) && (*literal == NULL || (*literal)[0] != '\0')) return PS_OK;
+    return PS_FAIL(PS_EFORMAT, "%s: %s: expected a pattern \"Regex\" or \"String\"", at->file, at->part);
+}
+
+ps_status ps_json_get_metaspace(const ps_json_place *at, json_t *component, char mark[8], ps_metaspace_prefix *prefix,
+                                bool *splits)
+{
+    static const char *const names[] = {
+        [PS_METASPACE_ALWAYS] = "always", [PS_METASPACE_FIRST] = "first", [PS_METASPACE_NEVER] = "never"};
+    const char *name = "always";
+    bool adds = true;
+    *splits = true;
+    PS_TRY(ps_json_check_keys(at, component, "type replacement prepend_scheme split add_prefix_space str_rep"));
+    PS_TRY(ps_json_get_character(at, component, "replacement", mark));
+    PS_TRY(ps_json_get_bool(at, component, "split", splits));
+    PS_TRY(ps_json_get_bool(at, component, "add_prefix_space", &adds));
+    if (json_object_get(component, "prepend_scheme") != NULL)
+        PS_TRY(ps_json_get_string(at, component, "prepend_scheme", &name));
+    for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+        if (!ps_json_type_is(name, names[i])) continue;
+        *prefix = (ps_metaspace_prefix)i;
+        if (adds || *prefix == PS_METASPACE_NEVER) return PS_OK;
+        return PS_FAIL(PS_EFORMAT, "%s: %s: add_prefix_space does not match prepend_scheme %s", at->file, at->part,
+                       name);
+    }
+    return PS_FAIL(PS_EFORMAT, "%s: %s: prepend_scheme %.64s is not supported; known are always, first, never",
+                   at->file, at->part, name);
+}
+
+ps_status ps_json_get_sequence(const ps_json_place *at, json_t *component, const char *key, int depth, json_t **items)
+{
+    enum { DEPTH_MAX = 8 };
+    char keys[64];
+    snprintf(keys, sizeof keys, "type %s", key);
+    PS_TRY(ps_json_check_keys(at, component, keys));
+    *items = json_object_get(component, key);
+    if (!json_is_array(*items) || depth == DEPTH_MAX)
+        return PS_FAIL(PS_EFORMAT, "%s: %s Sequence: expected an array \"%s\", at most %d deep", at->file, at->part,
+                       key, DEPTH_MAX);
+    return PS_OK;
+}
+
+ps_status ps_json_refuse(const char *file, const char *what, const char *type)
+{
+    return PS_FAIL(PS_EFORMAT, "%s: %s %.64s is not supported", file, what, type);
 }
 
 /* ---- the vocabulary, with the added tokens ---- */
@@ -115,7 +181,7 @@ static ps_status json_read_vocab(ps_tokenizer *t, const char *file, json_t *voca
     PS_TRY_GOTO(entries_put_added(&at_added, entries, limit, vocab, added));
     int64_t n_ids = limit;
     while (n_ids > 0 && entries[n_ids - 1].text == NULL) n_ids--;
-    PS_TRY_GOTO(ps_vocab_init(&t->vocab, entries, (int32_t)n_ids, !t->is_wordpiece, false, file));
+    PS_TRY_GOTO(ps_vocab_init(&t->vocab, entries, (int32_t)n_ids, t->is_byte_level, false, file));
 out:
     ps_mem_free(entries);
     return st;
@@ -164,11 +230,27 @@ static ps_status bpe_read_merge(ps_bpe *b, const char *where, const json_t *merg
     return ps_bpe_add_merge(b, left, (int64_t)strlen(left), right, (int64_t)strlen(right), where);
 }
 
+/* What only BPE of characters has: the tokens of characters that are none. */
+static ps_status bpe_read_unknown(ps_tokenizer *t, const ps_json_place *at, json_t *model)
+{
+    bool byte_fallback = false;
+    const char *unknown = json_string_value(json_object_get(model, "unk_token"));
+    PS_TRY(ps_json_get_bool(at, model, "byte_fallback", &byte_fallback));
+    PS_TRY(ps_json_get_bool(at, model, "fuse_unk", &t->bpe.fuses_unknown));
+    if (byte_fallback && t->is_byte_level)
+        return PS_FAIL(PS_EFORMAT, "%s: %s: \"byte_fallback\" after ByteLevel is not supported", at->file, at->part);
+    if (byte_fallback) ps_bpe_use_byte_fallback(&t->bpe);
+    if (unknown == NULL || t->is_byte_level) return PS_OK;
+    t->bpe.unknown = ps_vocab_find(&t->vocab, unknown, (int64_t)strlen(unknown));
+    return t->bpe.unknown >= 0
+               ? PS_OK
+               : PS_FAIL(PS_EFORMAT, "%s: %s: unk_token \"%.64s\" is no token", at->file, at->part, unknown);
+}
+
 static ps_status bpe_read(ps_tokenizer *t, const char *file, json_t *model)
 {
     const ps_json_place at = {file, "model BPE"};
     json_t *merges = json_object_get(model, "merges"), *merge;
-    bool byte_fallback = false;
     PS_TRY(ps_json_check_keys(&at, model,
                               "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
                               "byte_fallback ignore_merges vocab merges"));
@@ -178,13 +260,12 @@ static ps_status bpe_read(ps_tokenizer *t, const char *file, json_t *model)
         if (value != NULL && !json_is_null(value) && !(json_is_string(value) && json_string_length(value) == 0))
             return PS_FAIL(PS_EFORMAT, "%s: model BPE: \"%s\" is not supported", file, refused[i]);
     }
-    PS_TRY(ps_json_get_bool(&at, model, "byte_fallback", &byte_fallback));
-    if (byte_fallback) return PS_FAIL(PS_EFORMAT, "%s: model BPE: \"byte_fallback\" is not supported", file);
-    PS_TRY(ps_json_get_bool(&at, model, "ignore_merges", &t->bpe.ignore_merges));
-    const bool ignore_merges = t->bpe.ignore_merges;
     if (!json_is_array(merges)) return PS_FAIL(PS_EFORMAT, "%s: model.merges: expected an array", file);
-    PS_TRY(ps_bpe_init(&t->bpe, &t->vocab, (int64_t)json_array_size(merges)));
-    t->bpe.ignore_merges = ignore_merges;
+    const int64_t n_merges = (int64_t)json_array_size(merges);
+    PS_TRY(t->is_byte_level ? ps_bpe_init(&t->bpe, &t->vocab, n_merges)
+                            : ps_bpe_init_characters(&t->bpe, &t->vocab, n_merges));
+    PS_TRY(ps_json_get_bool(&at, model, "ignore_merges", &t->bpe.ignore_merges));
+    PS_TRY(bpe_read_unknown(t, &at, model));
     const size_t where_bytes = strlen(file) + 64;
     char *where;
     PS_TRY(ps_mem_alloc(where_bytes, 1, &where));
@@ -234,18 +315,14 @@ static ps_status json_read_parts(ps_tokenizer *t, const char *file, json_t *root
 {
     const ps_json_place at = {file, "the file"};
     json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
-    bool is_byte_level = false;
     PS_TRY(ps_json_check_keys(&at, root,
                               "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder "
                               "model"));
     PS_TRY(json_read_model_type(t, file, model));
     PS_TRY(ps_json_read_normalizer(t, file, json_object_get(root, "normalizer")));
-    PS_TRY(ps_json_read_pretokenizer(t, file, json_object_get(root, "pre_tokenizer"), &is_byte_level));
-    if (is_byte_level == t->is_wordpiece)
-        return PS_FAIL(PS_EFORMAT,
-                       t->is_wordpiece ? "%s: WordPiece after a ByteLevel pre_tokenizer is not supported"
-                                       : "%s: BPE without a ByteLevel pre_tokenizer is not supported",
-                       file);
+    PS_TRY(ps_json_read_pretokenizer(t, file, json_object_get(root, "pre_tokenizer")));
+    if (t->is_byte_level && t->is_wordpiece)
+        return PS_FAIL(PS_EFORMAT, "%s: WordPiece after a ByteLevel pre_tokenizer is not supported", file);
     PS_TRY(json_read_vocab(t, file, json_object_get(model, "vocab"), added));
     PS_TRY(t->is_wordpiece ? wordpiece_read(t, file, model) : bpe_read(t, file, model));
     PS_TRY(json_read_added(t, file, added));

@@ -1,5 +1,5 @@
 /* tokenizer_json.h - reading the parts of a tokenizer.json; tokenizer_json.c has the model, tokenizer_json_text.c what
- * is done to the text before and after it.
+ * is done to the text before it, tokenizer_json_post.c what is done after it.
  *
  * Each component is an object with a "type". A type, a field or a value that is not known here is refused by name. */
 #ifndef PS_DATA_TOKENIZER_JSON_H
@@ -26,11 +26,33 @@ PS_NODISCARD ps_status ps_json_get_string(const ps_json_place *at, json_t *objec
 /* The "type" of a component. */
 PS_NODISCARD ps_status ps_json_get_type(const ps_json_place *at, json_t *component, const char **type);
 
+/* A string field of exactly one character, to `to` with a zero byte. */
+PS_NODISCARD ps_status ps_json_get_character(const ps_json_place *at, json_t *object, const char *key, char to[8]);
+
+/* The "pattern" of a component: one of the two, the other NULL. A literal is not empty. */
+PS_NODISCARD ps_status ps_json_get_pattern(const ps_json_place *at, json_t *component, const char **regex,
+                                           const char **literal);
+
+/* A Metaspace, as pre_tokenizer or decoder. */
+PS_NODISCARD ps_status ps_json_get_metaspace(const ps_json_place *at, json_t *component, char mark[8],
+                                             ps_metaspace_prefix *prefix, bool *splits);
+
+/* The array of a component of type Sequence, which lies `depth` deep in others; too deep is PS_EFORMAT. */
+PS_NODISCARD ps_status ps_json_get_sequence(const ps_json_place *at, json_t *component, const char *key, int depth,
+                                            json_t **items);
+
+/* PS_EFORMAT: this type is not supported. */
+PS_NODISCARD ps_status ps_json_refuse(const char *file, const char *what, const char *type);
+
+static inline bool ps_json_type_is(const char *type, const char *name)
+{
+    return strcmp(type, name) == 0;
+}
+
 /* The components of tokenizer.json into the parts of t; NULL and null are nothing at all. The vocabulary is there when
  * the post-processor and the decoder are read. */
 PS_NODISCARD ps_status ps_json_read_normalizer(ps_tokenizer *t, const char *file, json_t *component);
-PS_NODISCARD ps_status ps_json_read_pretokenizer(ps_tokenizer *t, const char *file, json_t *component,
-                                                 bool *is_byte_level);
+PS_NODISCARD ps_status ps_json_read_pretokenizer(ps_tokenizer *t, const char *file, json_t *component);
 PS_NODISCARD ps_status ps_json_read_post_processor(ps_tokenizer *t, const char *file, json_t *component);
 PS_NODISCARD ps_status ps_json_read_decoder(ps_tokenizer *t, const char *file, json_t *component);
 

@@ -20,7 +20,7 @@ expect 2 "$pstar" train "$work/tiny.json" data.train="$work/cut.bin" train.steps
 says err "cut.bin"
 
 # any tokenizer: a tokenizer.json, a folder with one, a vocab.txt
-for t in qwen_like llama_like; do
+for t in qwen_like llama_like llama2_like; do
     expect 0 "$pstar" tokenize --vocab "$root/test/golden/tokenizers/$t.json" --output "$work/t.bin" "$work/a.txt"
     says out "MB/s"
     expect 0 "$pstar" tokenize --vocab "$root/test/golden/tokenizers/$t.json" --decode "$work/t.bin"

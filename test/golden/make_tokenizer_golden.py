@@ -116,6 +116,8 @@ def train():
     data["model"]["merges"] = [m for m in data["model"]["merges"] if "".join(m) not in words and not any(p in words for p in m)]
     json.dump(data, open(FOLDER + "llama_like.json", "w", encoding="utf-8"), ensure_ascii=False, separators=(",", ":"))
 
+    sentencepiece(text)
+
     bert = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     bert.normalizer = normalizers.BertNormalizer()
     bert.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -126,6 +128,29 @@ def train():
     bert.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[
         ("[CLS]", bert.token_to_id("[CLS]")), ("[SEP]", bert.token_to_id("[SEP]"))])
     bert.save(FOLDER + "bert_like.json", pretty=False)
+
+
+def sentencepiece(text):
+    """Llama-2's file: one piece a text, marks for spaces by the normalizer, bytes for unknown characters."""
+    special = ["<unk>", "<s>", "</s>"]
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    t.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")  # while training: no token goes over a border of words
+    text = [x.replace("\0", "") for x in text]  # SentencePiece has no token for it, and it would be a key in JSON
+    t.train_from_iterator(text, trainers.BpeTrainer(vocab_size=2000, special_tokens=special + ["<0x%02X>" % b for b in range(256)],
+                                                    limit_alphabet=500, show_progress=False))
+    data = json.loads(t.to_str())
+    data["added_tokens"] = data["added_tokens"][:len(special)]
+    data["pre_tokenizer"] = None
+    data["decoder"] = sequence("decoders", [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+                                            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}])
+    bos = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    data["post_processor"] = {
+        "type": "TemplateProcessing", "single": [bos, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [bos, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 1}},
+                 {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+    Tokenizer.from_str(json.dumps(data)).save(FOLDER + "llama2_like.json", pretty=False)
 
 
 def gpt2():
@@ -163,7 +188,7 @@ CASES = [  # text, second text or None, max_length
     ("of the whale and the ship and the sea", None, 5), ("of the whale and the ship and the sea", "a b", 9),
     ("of the whale and the ship and the sea", "the captain of the whale ship and the sea", 9),
     ("a b", "the captain of the whale ship and the sea", 8), ("of the whale", "the captain", 4), ("x" * 120 + " y", None, 0),
-    ("<|im_start|>user\nHi!<|im_end|>\n", None, 0),
+    ("<|im_start|>user\nHi!<|im_end|>\n", None, 0), ("<s>[INST] Hi [/INST] \u4f60\u597d</s><s>  x", " y\n", 0),
 ]
 def split(pattern, behavior="Isolated", invert=False, kind="Regex"):
     return {"type": "Split", "pattern": {kind: pattern}, "behavior": behavior, "invert": invert}
@@ -199,7 +224,49 @@ def component(data, normalizer, pre_tokenizer):
     data["added_tokens"] = []
 
 
-FILES = ["data/gpt2", "data/qwen3/tokenizer.json.xz"] + [FOLDER + n for n in ("qwen_like.json", "llama_like.json", "bert_like.json")]
+FILES = ["data/gpt2", "data/qwen3/tokenizer.json.xz"] + [FOLDER + n for n in ("qwen_like.json", "llama_like.json", "bert_like.json", "llama2_like.json")]
+
+
+# llama2_like.json with other parts, and the keys they stand under.
+def variant(**parts):
+    data = json.load(open(FOLDER + "llama2_like.json", encoding="utf-8"))
+    for key, value in parts.items():
+        (data if key in data else data["model"])[key] = value
+    return parts, Tokenizer.from_str(json.dumps(data))
+
+
+def mark(prefix, splits):
+    return {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": prefix, "split": splits}
+
+
+def replace(content, **pattern):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+TO_MARKS = [{"type": "Prepend", "prepend": "\u2581"}, replace("\u2581", String=" ")]
+VARIANTS = [{"normalizer": None, "pre_tokenizer": mark(p, s)} for p in ("always", "first", "never") for s in (False, True)]
+VARIANTS += [{"normalizer": None, "pre_tokenizer": mark(p, True), "decoder": mark(p, True)} for p in ("always", "never")]
+VARIANTS += [
+    {"byte_fallback": False}, {"byte_fallback": False, "fuse_unk": False}, {"ignore_merges": True},
+    {"ignore_merges": True, "normalizer": None, "pre_tokenizer": mark("always", True)},
+    {"normalizer": replace("\u2581", String=" "), "pre_tokenizer": split(" ", "MergedWithPrevious", False, "String"),  # Gemma
+     "decoder": sequence("decoders", [replace(" ", String="\u2581"), {"type": "ByteFallback"}, {"type": "Fuse"}])},
+    {"normalizer": sequence("normalizers", [{"type": "Strip", "strip_left": True, "strip_right": True}] + TO_MARKS)},
+    {"normalizer": sequence("normalizers", [replace("\u2581\u2581", Regex=r" {2,}|\t"), {"type": "NFKC"}] + TO_MARKS)},
+    {"normalizer": sequence("normalizers", [replace("-", Regex="b*")] + TO_MARKS)},
+    {"normalizer": None, "pre_tokenizer": sequence("pretokenizers", [{"type": "Digits", "individual_digits": True}, mark("first", True)])},
+    {"normalizer": None, "pre_tokenizer": sequence("pretokenizers", [{"type": "WhitespaceSplit"}, mark("always", True)])}]
+
+
+def write_variants(head):
+    print("/* llama2_like.json with other parts, over the beginning of the text, <s> and </s> found in it */")
+    print("static const struct { const char *parts; int64_t n_ids; uint64_t hash, decoded; } golden_variants[] = {")
+    for parts in VARIANTS:
+        parts, t = variant(**parts)
+        ids = t.encode(head, add_special_tokens=False).ids
+        decoded = xxhash.xxh3_64_intdigest(t.decode(ids, skip_special_tokens=False).encode())
+        print("    {%s, %d, 0x%016xu, 0x%016xu}," % (c_string(json.dumps(parts)), len(ids), hash_ids(ids), decoded))
+    print("};")
 
 
 def write():
@@ -229,6 +296,7 @@ def write():
         print("    {%s, %s, %d, 0x%016xu}," % (c_string(json.dumps(data["normalizer"])), c_string(json.dumps(data["pre_tokenizer"])),
                                           len(ids), hash_ids(ids)))
     print("};")
+    write_variants("A<s>b </s> c<unk>" + head)
     print("/* added tokens found in the text, special tokens around it */")
     print("static const struct { int tokenizer; const char *a, *b; int64_t max_length; int n; int32_t ids[160], types[160]; "
           "const char *plain; } golden_cases[] = {")

@@ -181,6 +181,51 @@ static void test_components(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
+/* SentencePiece's BPE in the layouts that there are: the parts of Llama-2's file, of what transformers 5 writes, of Gemma's. */
+static void test_variants(void **state)
+{
+    (void)state;
+    static const char head[] = "A<s>b </s> c<unk>";
+    const ps_encode_options options = {.added_tokens = true, .bare = true};
+    int n_wrong = 0;
+    char *begun;
+    const int64_t n_begun = (int64_t)sizeof head - 1 + golden_component_bytes;
+    assert_int_equal(ps_mem_alloc((size_t)n_begun, 1, &begun), PS_OK);
+    memcpy(begun, head, sizeof head - 1);
+    memcpy(begun + sizeof head - 1, text, golden_component_bytes);
+    for (size_t k = 0; k < PS_ARRAY_LEN(golden_variants); k++) {
+        json_t *root = json_load_file("test/golden/tokenizers/llama2_like.json", 0, NULL), *value;
+        json_t *parts = json_loads(golden_variants[k].parts, 0, NULL);
+        const char *key;
+        assert_non_null(root);
+        json_object_foreach(parts, key, value)
+            json_object_set(json_object_get(root, key) != NULL ? root : json_object_get(root, "model"), key, value);
+        char *file = json_dumps(root, 0), *back;
+        ps_tokenizer *t;
+        ps_encoding e;
+        int64_t n_back;
+        if (ps_tokenizer_create_json("t.json", file, (int64_t)strlen(file), &t) != PS_OK)
+            fail_msg("%s", ps_last_error());
+        assert_int_equal(ps_tokenizer_encode_sequence(t, &options, begun, n_begun, NULL, 0, &e), PS_OK);
+        assert_int_equal(ps_tokenizer_decode(t, e.ids, e.n, &back, &n_back), PS_OK);
+        const bool ids_differ = XXH3_64bits(e.ids, (size_t)e.n * 4) != golden_variants[k].hash;
+        if (ids_differ || XXH3_64bits(back, (size_t)n_back) != golden_variants[k].decoded) {
+            print_error("%s: %lld ids, expected %lld; the %s differ\n", golden_variants[k].parts, (long long)e.n,
+                        (long long)golden_variants[k].n_ids, ids_differ ? "ids" : "texts");
+            n_wrong++;
+        }
+        check_decoding_in_parts(t, e.ids, ps_min_i64(e.n, 2000));
+        ps_mem_free(back);
+        ps_encoding_deinit(&e);
+        ps_tokenizer_close(t);
+        free(file);
+        json_decref(parts);
+        json_decref(root);
+    }
+    ps_mem_free(begun);
+    assert_int_equal(n_wrong, 0);
+}
+
 static void test_qwen3(void **state)
 {
     (void)state;
@@ -199,10 +244,8 @@ static void test_qwen3(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_text),
-        cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_components),
-        cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_mixed_text), cmocka_unit_test(test_sequences), cmocka_unit_test(test_components),
+        cmocka_unit_test(test_variants),   cmocka_unit_test(test_qwen3),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -17,6 +17,8 @@
 #include "data/tokenizer.h"
 
 #define QWEN_LIKE "test/golden/tokenizers/qwen_like.json"
+#define LLAMA2_LIKE "test/golden/tokenizers/llama2_like.json"
+#define METASPACE(mark) "{\"type\": \"Metaspace\", \"replacement\": \"" mark "\"}"
 #define BERT_LIKE "test/golden/tokenizers/bert_like.json"
 
 /* ---- refused by name ---- */
@@ -50,7 +52,7 @@ static void test_refused(void **state)
     } cases[] = {
         {QWEN_LIKE, "model", "{\"type\": \"Unigram\"}", "t.json: model Unigram is not supported"},
         {QWEN_LIKE, "model", "[]", "model: expected an object"},
-        {QWEN_LIKE, "model.byte_fallback", "true", "\"byte_fallback\" is not supported"},
+        {QWEN_LIKE, "model.byte_fallback", "true", "\"byte_fallback\" after ByteLevel is not supported"},
         {QWEN_LIKE, "model.dropout", "0.1", "\"dropout\" is not supported"},
         {QWEN_LIKE, "model.continuing_subword_prefix", "\"##\"", "\"continuing_subword_prefix\" is not supported"},
         {QWEN_LIKE, "model.end_of_word_suffix", "\"</w>\"", "\"end_of_word_suffix\" is not supported"},
@@ -66,13 +68,20 @@ static void test_refused(void **state)
         {QWEN_LIKE, "added_tokens.0.content", "\"a\"", "but"},
         {QWEN_LIKE, "added_tokens.0.nose", "true", "added_tokens: the field \"nose\""},
         {QWEN_LIKE, "added_tokens.0.lstrip", "1", "\"lstrip\" is neither true nor false"},
-        {QWEN_LIKE, "normalizer", "{\"type\": \"Replace\", \"content\": \"\"}", "t.json: normalizer Replace is not"},
+        {QWEN_LIKE, "normalizer", "{\"type\": \"Replace\", \"content\": \"\"}",
+         "normalizer Replace: expected an object"},
+        {QWEN_LIKE, "normalizer", "{\"type\": \"Replace\", \"content\": \"\", \"pattern\": {\"String\": \"\"}}",
+         "normalizer Replace: expected a pattern \"Regex\" or \"String\""},
+        {QWEN_LIKE, "normalizer", "{\"type\": \"Replace\", \"content\": \"\", \"pattern\": {\"Regex\": \"[[a]]\"}}",
+         "t.json: "},
+        {QWEN_LIKE, "normalizer", "{\"type\": \"Prepend\"}", "normalizer Prepend: expected a string \"prepend\""},
+        {QWEN_LIKE, "normalizer", "{\"type\": \"Strip\", \"left\": true}", "normalizer Strip: the field \"left\""},
+        {QWEN_LIKE, "normalizer", "{\"type\": \"Precompiled\"}", "normalizer Precompiled is not supported"},
         {QWEN_LIKE, "normalizer", "{\"type\": \"Nmt\"}", "normalizer Nmt is not supported"},
         {QWEN_LIKE, "normalizer", "{\"type\": \"Sequence\"}", "expected an array \"normalizers\""},
         {QWEN_LIKE, "normalizer", "{\"type\": \"NFC\", \"x\": 1}", "the field \"x\" is not supported"},
-        {QWEN_LIKE, "pre_tokenizer", "null", "BPE without a ByteLevel pre_tokenizer"},
-        {QWEN_LIKE, "pre_tokenizer", "{\"type\": \"Metaspace\", \"split\": true}",
-         "pre_tokenizer Metaspace is not supported"},
+        {QWEN_LIKE, "pre_tokenizer", "null", "decoder ByteLevel is not supported"},
+        {QWEN_LIKE, "pre_tokenizer", "{\"type\": \"UnicodeScripts\"}", "pre_tokenizer UnicodeScripts is not supported"},
         {QWEN_LIKE, "pre_tokenizer.pretokenizers.0.behavior", "\"Shuffled\"", "behavior Shuffled is not supported"},
         {QWEN_LIKE, "pre_tokenizer.pretokenizers.0.pattern", "{\"String\": \"\"}", "expected a pattern"},
         {QWEN_LIKE, "pre_tokenizer.pretokenizers.1.type", "\"Whitespace\"", "pre_tokenizer"},
@@ -81,6 +90,29 @@ static void test_refused(void **state)
          "expected \"cls\": [\"token\", id below"},
         {QWEN_LIKE, "decoder", "null", "decoder is not supported"},
         {QWEN_LIKE, "decoder", "{\"type\": \"Metaspace\"}", "decoder Metaspace is not supported"},
+        {LLAMA2_LIKE, "model.unk_token", "\"none\"", "model BPE: unk_token \"none\" is no token"},
+        {LLAMA2_LIKE, "model.fuse_unk", "3", "\"fuse_unk\" is neither true nor false"},
+        {LLAMA2_LIKE, "pre_tokenizer", METASPACE(""),
+         "pre_tokenizer Metaspace: \"replacement\" is \"\", expected one character"},
+        {LLAMA2_LIKE, "pre_tokenizer", METASPACE("__"), "\"replacement\" is \"__\", expected one character"},
+        {LLAMA2_LIKE, "pre_tokenizer", METASPACE("_\", \"prepend_scheme\": \"last"),
+         "prepend_scheme last is not supported"},
+        {LLAMA2_LIKE, "pre_tokenizer", METASPACE("_\", \"add_prefix_space\": false, \"split\": true, \"str_rep\": \"_"),
+         "add_prefix_space does not match prepend_scheme always"},
+        {LLAMA2_LIKE, "pre_tokenizer",
+         "{\"type\": \"Sequence\", \"pretokenizers\": [" METASPACE("_") ", " METASPACE("_") "]}",
+         "a second pre_tokenizer Metaspace"},
+        {LLAMA2_LIKE, "decoder", "{\"type\": \"ByteLevel\"}", "decoder ByteLevel is not supported"},
+        {LLAMA2_LIKE, "decoder", "{\"type\": \"BPEDecoder\", \"suffix\": \"</w>\"}",
+         "decoder BPEDecoder is not supported"},
+        {LLAMA2_LIKE, "decoder.decoders.0.pattern", "{\"Regex\": \"_\"}",
+         "decoder Replace: a \"Regex\" is not supported"},
+        {LLAMA2_LIKE, "decoder.decoders.0.content", "\"0123456789abcdef\"", "a text of 16 bytes, expected at most 15"},
+        {LLAMA2_LIKE, "decoder.decoders.0", "{\"type\": \"Fuse\"}", "decoder ByteFallback after Fuse is not supported"},
+        {LLAMA2_LIKE, "decoder.decoders.2", "{\"type\": \"ByteFallback\"}",
+         "decoder Strip is supported only behind Fuse"},
+        {LLAMA2_LIKE, "decoder.decoders.3.stop", "1", "decoder Strip: expected \"start\": a whole number, \"stop\": 0"},
+        {LLAMA2_LIKE, "decoder.decoders.3.content", "\"ab\"", "\"content\" is \"ab\", expected one character"},
         {BERT_LIKE, "model.unk_token", "\"<none>\"", "unk_token \"<none>\" is no token"},
         {BERT_LIKE, "pre_tokenizer", "{\"type\": \"ByteLevel\"}", "WordPiece after a ByteLevel"},
         {BERT_LIKE, "decoder", "{\"type\": \"ByteLevel\"}", "decoder ByteLevel is not supported"},
@@ -296,6 +328,75 @@ static void test_prefix_space(void **state)
     ps_tokenizer_close(t);
 }
 
+/* A text of SentencePiece is one piece; without borders in it, too, that must not take a quadratic time. */
+static void test_endless_piece(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    ps_tokenizer *t;
+    char *text, *back;
+    int32_t *ids;
+    int64_t n, n_back;
+    assert_int_equal(ps_tokenizer_open(LLAMA2_LIKE, &t), PS_OK);
+    assert_int_equal(ps_mem_alloc(N, 1, &text), PS_OK);
+    for (int i = 0; i < N; i++) text[i] = "there"[i % 5];
+    assert_int_equal(ps_tokenizer_encode(t, text, N, &ids, &n), PS_OK);
+    assert_true(n < N / 2);
+    assert_int_equal(ps_tokenizer_decode(t, ids, n, &back, &n_back), PS_OK);
+    assert_int_equal(n_back, N);
+    assert_memory_equal(back, text, N);
+    ps_mem_free(back);
+    ps_mem_free(ids);
+    ps_mem_free(text);
+    ps_tokenizer_close(t);
+}
+
+/* Worked out by hand: characters without a token become their bytes, the unknown token, or an error; malformed bytes U+FFFD. */
+static void test_unknown_characters(void **state)
+{
+    (void)state;
+    static const char text[] = "\xF0\x90\x80\x80\xF0\x90\x80\x80" /* U+10000 twice, which no vocabulary has */
+                               "a\xFF\xFE";
+    ps_tokenizer *t;
+    int32_t *ids;
+    int64_t n;
+    assert_int_equal(ps_tokenizer_open(LLAMA2_LIKE, &t), PS_OK);
+    const int32_t mark = ps_tokenizer_find(t, "\xE2\x96\x81"), a = ps_tokenizer_find(t, "a"),
+                  replaced = ps_tokenizer_find(t, "\xEF\xBF\xBD");
+    assert_int_equal(ps_tokenizer_find(t, "<0x00>"), 3);
+    assert_int_equal(ps_tokenizer_role(t, PS_ROLE_BOS), 1);
+    assert_int_equal(ps_tokenizer_eot(t), 2);
+    assert_int_equal(ps_tokenizer_encode(t, text, sizeof text - 1, &ids, &n), PS_OK);
+    const int32_t bytes[] = {mark,     3 + 0xF0, 3 + 0x90, 3 + 0x80, 3 + 0x80, 3 + 0xF0,
+                             3 + 0x90, 3 + 0x80, 3 + 0x80, a,        replaced};
+    assert_int_equal(n, PS_ARRAY_LEN(bytes));
+    assert_memory_equal(ids, bytes, sizeof bytes);
+    ps_mem_free(ids);
+    ps_tokenizer_close(t);
+    for (int fuses = 0; fuses <= 2; fuses++) { /* 2: no unknown token either */
+        char *file = file_with(LLAMA2_LIKE, "model.byte_fallback", "false");
+        json_t *root = json_loads(file, 0, NULL), *model = json_object_get(root, "model");
+        free(file);
+        json_object_set_new(model, "fuse_unk", json_boolean(fuses));
+        if (fuses == 2) json_object_set_new(model, "unk_token", json_null());
+        file = json_dumps(root, 0);
+        json_decref(root);
+        assert_int_equal(ps_tokenizer_create_json("t.json", file, (int64_t)strlen(file), &t), PS_OK);
+        free(file);
+        const int32_t fused[] = {mark, 0, a, replaced}, apart[] = {mark, 0, 0, a, replaced};
+        const ps_status st = ps_tokenizer_encode(t, text, sizeof text - 1, &ids, &n);
+        assert_int_equal(st, fuses == 2 ? PS_EINVAL : PS_OK);
+        if (fuses == 2) {
+            assert_non_null(strstr(ps_last_error(), "the text has a character U+10000, and the vocabulary no token"));
+        } else {
+            assert_int_equal(n, fuses ? 4 : 5);
+            assert_memory_equal(ids, fuses ? fused : apart, (size_t)n * 4);
+        }
+        ps_mem_free(ids);
+        ps_tokenizer_close(t);
+    }
+}
+
 static void test_max_length(void **state)
 {
     (void)state;
@@ -415,8 +516,10 @@ static void test_roles(void **state)
     write_file("special_tokens_map.json", NULL);
     write_file("tokenizer.json", NULL);
     write_file("tokenizer_config.json", "{\"tokenizer_class\": \"Qwen2Tokenizer\"}");
+    write_file("vocab.json", "{}");
     assert_int_equal(ps_tokenizer_open(folder, &t), PS_EFORMAT);
     assert_non_null(strstr(ps_last_error(), "of a Qwen2Tokenizer are not supported without its tokenizer.json"));
+    write_file("vocab.json", NULL);
     write_file("tokenizer_config.json", NULL);
 }
 
@@ -448,8 +551,10 @@ static void test_no_maximum_length(void **state)
 static void test_faults(void **state)
 {
     (void)state;
-    static const char *const files[] = {"test/fuzz/corpus/tokenizer_json/bpe",
-                                        "test/fuzz/corpus/tokenizer_json/wordpiece"};
+    static const char *const files[] = {
+        "test/fuzz/corpus/tokenizer_json/bpe", "test/fuzz/corpus/tokenizer_json/wordpiece",
+        "test/fuzz/corpus/tokenizer_json/llama2", "test/fuzz/corpus/tokenizer_json/metaspace_split",
+        "test/fuzz/corpus/tokenizer_json/replace"};
     for (size_t f = 0; f < PS_ARRAY_LEN(files); f++) {
         char *json;
         int64_t n_bytes;
@@ -502,6 +607,8 @@ int main(void)
         cmocka_unit_test(test_longest_added_token),
         cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_prefix_space),
+        cmocka_unit_test(test_endless_piece),
+        cmocka_unit_test(test_unknown_characters),
         cmocka_unit_test(test_max_length),
         cmocka_unit_test(test_vocab_txt),
         cmocka_unit_test(test_roles),

@@ -1,0 +1,39 @@
+/* decoder.h - tokens to text, one after the other.
+ *
+ *     BYTES       the token's bytes as they are
+ *     WORDPIECE   words with spaces between (wordpiece.h)
+ *     PARTS       SentencePiece: in each token texts are replaced (a mark by a space), "<0x0A>" is the byte 10; of all text together
+ *                 some spaces at the beginning go
+ *
+ * PARTS: a run of bytes that is no UTF-8 stays these bytes; Hugging Face has U+FFFD for each of the run. */
+#ifndef PS_DATA_DECODER_H
+#define PS_DATA_DECODER_H
+
+#include "data/text_buffer.h"
+#include "data/tokenizer.h"
+
+typedef enum ps_decoder_kind { PS_DECODE_BYTES, PS_DECODE_WORDPIECE, PS_DECODE_PARTS } ps_decoder_kind;
+
+enum { PS_DECODER_REPLACEMENTS_MAX = 4 };
+
+typedef struct ps_replacement {
+    char from[16], to[16]; /* zero-terminated; `from` is not empty */
+    bool drops_first;      /* in the first token it is dropped, not replaced */
+} ps_replacement;
+
+typedef struct ps_decoder { /* zeroed: BYTES */
+    ps_decoder_kind kind;
+    char prefix[16];                                          /* WORDPIECE: of tokens that join the one before */
+    bool cleanup;                                             /* WORDPIECE */
+    ps_replacement replacements[PS_DECODER_REPLACEMENTS_MAX]; /* PARTS: one after the other */
+    int n_replacements;
+    bool has_bytes; /* PARTS: "<0x0A>" is a byte */
+    char strip[8];  /* PARTS: one character, at most n_strip of which go at the beginning */
+    int n_strip;
+} ps_decoder;
+
+/* One token, n > 0 bytes of a text that is at *where, to the end of `out`. */
+PS_NODISCARD ps_status ps_decoder_add(const ps_decoder *d, ps_decoding *where, const char *token, int64_t n,
+                                      ps_text_buffer *out);
+
+#endif
