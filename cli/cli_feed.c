@@ -51,6 +51,7 @@ ps_status cli_feed_open(const ps_options *o, ps_feed **out)
         .validation = o->data_validation,
         .format = o->data_format,
         .tokenizer = tokenizer,
+        .added_tokens = o->data_added_tokens,
         .specials = ps_specials_of(tokenizer),
         .sequence = ps_config_sequence_length(o),
         .vocab_size = (int32_t)o->model_vocab_size,

@@ -54,11 +54,12 @@ static ps_status dataset_append(ps_dataset *d, ps_token_writer *w, const int32_t
     return PS_OK;
 }
 
-static ps_status dataset_encode_piece(ps_dataset *d, ps_token_writer *w, ps_tokenizer *t, const char *text, int64_t n)
+static ps_status dataset_encode_piece(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w, const char *text,
+                                      int64_t n)
 {
     int32_t *ids = NULL;
     int64_t n_ids;
-    PS_TRY(ps_tokenizer_encode(t, text, n, &ids, &n_ids));
+    PS_TRY((o->added_tokens ? ps_tokenizer_encode_added : ps_tokenizer_encode)(o->tokenizer, text, n, &ids, &n_ids));
     const ps_status st = dataset_append(d, w, ids, n_ids);
     ps_mem_free(ids);
     return st;
@@ -69,7 +70,7 @@ static ps_status dataset_encode_text(ps_dataset *d, const ps_dataset_options *o,
     char *text = NULL;
     int64_t text_bytes;
     PS_TRY(ps_file_read_all(d->path, TEXT_BYTES_MAX, &text, &text_bytes));
-    const ps_status st = dataset_encode_piece(d, w, o->tokenizer, text, text_bytes);
+    const ps_status st = dataset_encode_piece(d, o, w, text, text_bytes);
     ps_mem_free(text);
     return st;
 }
@@ -85,7 +86,7 @@ static ps_status dataset_encode_jsonl(ps_dataset *d, const ps_dataset_options *o
         PS_TRY_GOTO(ps_jsonl_next(lines, &record, &has_record));
         if (!has_record) break;
         if (d->n_ids > 0 && o->separator >= 0) PS_TRY_GOTO(dataset_append(d, w, &o->separator, 1));
-        PS_TRY_GOTO(dataset_encode_piece(d, w, o->tokenizer, record.text, record.text_bytes));
+        PS_TRY_GOTO(dataset_encode_piece(d, o, w, record.text, record.text_bytes));
     }
 out:
     ps_jsonl_close(lines);
@@ -120,7 +121,7 @@ static ps_status dataset_hash(const ps_dataset *d, const ps_dataset_options *o, 
         hash = XXH3_64bits_withSeed(o->text_key, strlen(o->text_key), hash);
         hash = XXH3_64bits_withSeed(&o->separator, sizeof o->separator, hash);
     }
-    *out = hash;
+    *out = o->added_tokens ? XXH3_64bits_withSeed("added", 5, hash) : hash;
 out:
     ps_mem_free(block);
     ps_file_close(f);

@@ -21,6 +21,7 @@ typedef struct ps_dataset ps_dataset;
 typedef struct ps_dataset_options {
     ps_config_data_format format; /* AUTO: by the name, see ps_dataset_format */
     ps_tokenizer *tokenizer;      /* may be NULL for token files; only used during open */
+    bool added_tokens;            /* what reads like an added token in a text becomes it; else it is only text */
     int32_t separator;            /* JSONL: id between texts, -1: none */
     const char *text_key;         /* JSONL */
     const char *cache_folder;     /* NULL, or a folder that exists */

@@ -83,7 +83,7 @@ static ps_status feed_open_samples(ps_feed *f, const ps_feed_options *o, const c
     const ps_jsonl_keys keys = {.text = o->text_key != NULL ? o->text_key : "text",
                                 .text_pair = o->text_pair_key != NULL ? o->text_pair_key : "text_pair",
                                 .label = o->label_key != NULL ? o->label_key : "label"};
-    PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->sequence, &f->labels, &split->samples));
+    PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->added_tokens, o->sequence, &f->labels, &split->samples));
     split->n = ps_sample_set_count(split->samples);
     return PS_OK;
 }
@@ -92,6 +92,7 @@ static ps_status feed_open_stream(const ps_feed *f, const ps_feed_options *o, co
 {
     const ps_dataset_options options = {.format = o->format,
                                         .tokenizer = o->tokenizer,
+                                        .added_tokens = o->added_tokens,
                                         .separator = o->specials.eot >= 0 ? o->specials.eot : o->specials.sep,
                                         .text_key = o->text_key != NULL ? o->text_key : "text",
                                         .cache_folder = o->cache_folder,

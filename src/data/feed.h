@@ -46,6 +46,7 @@ typedef struct ps_feed_options {
     const char *train, *validation; /* paths; validation NULL or "": see validation_fraction */
     ps_config_data_format format;   /* of both */
     ps_tokenizer *tokenizer;        /* NULL: token files only */
+    bool added_tokens;              /* what reads like an added token in a text becomes it */
     ps_specials specials;
     int64_t sequence;   /* T >= 1 */
     int32_t vocab_size; /* of the model */

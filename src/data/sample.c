@@ -25,10 +25,10 @@ int32_t ps_specials_filler(const ps_specials *s)
     return s->eot >= 0 ? s->eot : 0;
 }
 
-ps_status ps_sample_encode(ps_tokenizer *t, const char *text, int64_t text_bytes, const char *pair, int64_t pair_bytes,
-                           int64_t T, int32_t *out, int64_t *n_ids, int64_t *n_first)
+ps_status ps_sample_encode(ps_tokenizer *t, bool added_tokens, const char *text, int64_t text_bytes, const char *pair,
+                           int64_t pair_bytes, int64_t T, int32_t *out, int64_t *n_ids, int64_t *n_first)
 {
-    const ps_encode_options options = {.max_length = T};
+    const ps_encode_options options = {.added_tokens = added_tokens, .max_length = T};
     ps_encoding e;
     PS_TRY(ps_tokenizer_encode_sequence(t, &options, text, text_bytes, pair, pair_bytes, &e));
     PS_ASSERT(e.n <= T);

@@ -28,8 +28,9 @@ int ps_specials_contain(const ps_specials *s, int32_t id);
 int32_t ps_specials_filler(const ps_specials *s);
 
 /* At most T ids into out[T]: *n_ids of them, the first *n_first of token type 0 and the others of type 1. Text is only text: what
- * reads like a special token is none. PS_EINVAL when T has no room for the special tokens. */
-PS_NODISCARD ps_status ps_sample_encode(ps_tokenizer *t, const char *text, int64_t text_bytes, const char *pair,
-                                        int64_t pair_bytes, int64_t T, int32_t *out, int64_t *n_ids, int64_t *n_first);
+ * reads like a special token is none, unless added_tokens is set. PS_EINVAL when T has no room for the special tokens. */
+PS_NODISCARD ps_status ps_sample_encode(ps_tokenizer *t, bool added_tokens, const char *text, int64_t text_bytes,
+                                        const char *pair, int64_t pair_bytes, int64_t T, int32_t *out, int64_t *n_ids,
+                                        int64_t *n_first);
 
 #endif

@@ -22,6 +22,7 @@ struct ps_sample_set {
 typedef struct sample_reader {
     const char *path;
     ps_tokenizer *tokenizer;
+    bool added_tokens;
     int64_t T;
     ps_labels *labels;
     bool is_collecting, has_numbers, has_names;
@@ -104,8 +105,8 @@ static ps_status sample_append(sample_reader *r, const ps_jsonl_record *record)
     PS_TRY(sample_read_label(r, record, &label));
     PS_TRY(sample_set_reserve(&s->ids, &s->ids_capacity, s->n_ids + r->T, sizeof *s->ids));
     PS_TRY(sample_set_reserve(&s->entries, &s->capacity, s->n + 1, sizeof *s->entries));
-    PS_TRY(ps_sample_encode(r->tokenizer, record->text, record->text_bytes, record->text_pair, record->text_pair_bytes,
-                            r->T, s->ids + s->n_ids, &n_ids, &n_first));
+    PS_TRY(ps_sample_encode(r->tokenizer, r->added_tokens, record->text, record->text_bytes, record->text_pair,
+                            record->text_pair_bytes, r->T, s->ids + s->n_ids, &n_ids, &n_first));
     if (n_ids == 0) return FAIL_AT(r, record, "%s", "the text is empty: no token to look at");
     s->entries[s->n++] = (sample_entry){.first = s->n_ids, .n_first = (int32_t)n_first, .label = label};
     s->n_ids += n_ids;
@@ -113,15 +114,19 @@ static ps_status sample_append(sample_reader *r, const ps_jsonl_record *record)
     return PS_OK;
 }
 
-ps_status ps_sample_set_open(const char *path, const ps_jsonl_keys *keys, ps_tokenizer *tokenizer, int64_t T,
-                             ps_labels *labels, ps_sample_set **out)
+ps_status ps_sample_set_open(const char *path, const ps_jsonl_keys *keys, ps_tokenizer *tokenizer, bool added_tokens,
+                             int64_t T, ps_labels *labels, ps_sample_set **out)
 {
     PS_ASSERT(T >= 1 && T <= INT32_MAX && keys->label != NULL);
     *out = NULL;
     ps_status st;
     ps_jsonl *lines = NULL;
-    sample_reader r = {
-        .path = path, .tokenizer = tokenizer, .T = T, .labels = labels, .is_collecting = !labels->is_fixed};
+    sample_reader r = {.path = path,
+                       .tokenizer = tokenizer,
+                       .added_tokens = added_tokens,
+                       .T = T,
+                       .labels = labels,
+                       .is_collecting = !labels->is_fixed};
     PS_TRY(ps_mem_alloc(1, sizeof *r.set, &r.set));
     PS_TRY_GOTO(ps_jsonl_open(path, keys, &lines));
     for (;;) {

@@ -196,13 +196,14 @@ out:
     return st;
 }
 
-ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids, int64_t *out_n_ids)
+static ps_status encode_text(ps_tokenizer *t, const void *text, int64_t n_bytes, bool added, int32_t **out_ids,
+                             int64_t *out_n_ids)
 {
     PS_ASSERT(n_bytes >= 0);
     *out_ids = NULL;
     *out_n_ids = 0;
     ps_id_list ids = {0};
-    const ps_status st = tokenizer_encode(t, text, n_bytes, false, &ids);
+    const ps_status st = tokenizer_encode(t, text, n_bytes, added, &ids);
     if (st != PS_OK) {
         ps_mem_free(ids.ids);
         return st;
@@ -210,6 +211,17 @@ ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes
     *out_ids = ids.ids;
     *out_n_ids = ids.n;
     return PS_OK;
+}
+
+ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids, int64_t *out_n_ids)
+{
+    return encode_text(t, text, n_bytes, false, out_ids, out_n_ids);
+}
+
+ps_status ps_tokenizer_encode_added(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids,
+                                    int64_t *out_n_ids)
+{
+    return encode_text(t, text, n_bytes, true, out_ids, out_n_ids);
 }
 
 /* ---- sequences with their special tokens ---- */

@@ -60,6 +60,10 @@ void ps_tokenizer_close(ps_tokenizer *t); /* NULL is accepted */
 PS_NODISCARD ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids,
                                            int64_t *out_n_ids);
 
+/* The same, but text that reads like an added token becomes it. */
+PS_NODISCARD ps_status ps_tokenizer_encode_added(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids,
+                                                 int64_t *out_n_ids);
+
 typedef struct ps_encode_options {
     bool added_tokens;  /* text that reads like an added token becomes it (Hugging Face); false: it is only text */
     bool bare;          /* nothing is put around the text; false: the special tokens that the model was trained with */

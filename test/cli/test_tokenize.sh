@@ -52,6 +52,13 @@ says out "d.bin: 1 tokens"
 expect 0 "$pstar" tokenize --vocab "$root/test/golden/tokenizers/qwen_like.json" --output "$work/d.bin" "$work/d.txt"
 grep -q "d.bin: 1 tokens" "$work/out" && fail "a special token without --special"
 
+# so it is in training data: 12 special tokens are too short for a window of 16, 84 tokens of text are not
+printf '<|endoftext|>%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 >"$work/spelt.txt"
+expect 0 "$pstar" train "$work/tiny.json" data.train="$work/spelt.txt" train.steps=1 train.output_dir="$work/spelt"
+expect 2 "$pstar" train "$work/tiny.json" data.train="$work/spelt.txt" train.steps=1 train.output_dir="$work/spelt" \
+    data.added_tokens=true
+says err "spelt.txt: 12 tokens, but"
+
 printf '{"model": {"type": "Unigram", "vocab": []}}' >"$work/unigram.json"
 expect 2 "$pstar" tokenize --vocab "$work/unigram.json" --output "$work/d.bin" "$work/d.txt"
 says err "unigram.json: model Unigram is not supported"

@@ -178,6 +178,44 @@ static void test_jsonl(void **state)
     assert_non_null(strstr(ps_last_error(), "lines.jsonl: all its texts are empty"));
 }
 
+/* data.added_tokens; what it gives is cached apart. */
+static void test_added_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text;
+        int64_t n;
+        int32_t ids[6];
+    } cases[] = {
+        {"added.txt", "Hello<|endoftext|> world", 3, {15496, 50256, 995}},
+        {"added.jsonl", "{\"text\": \"<|endoftext|>Hello\"}\n{\"text\": \" world\"}", 4, {50256, 15496, 50256, 995}},
+    };
+    temp_folder_entries(&cache, 1);
+    for (int i = 0; i < 2; i++)
+        for (int round = 0; round < 4; round++) {
+            const temp_path p = temp_folder_file(&folder, cases[i].name);
+            int32_t ids[6];
+            ps_dataset *d;
+            assert_int_equal(ps_file_write_all(p.text, cases[i].text, (int64_t)strlen(cases[i].text)), PS_OK);
+            const ps_dataset_options o = {.tokenizer = gpt2,
+                                          .added_tokens = round % 2 == 0,
+                                          .separator = 50256,
+                                          .text_key = "text",
+                                          .cache_folder = cache.path,
+                                          .vocab_size = 50257};
+            assert_int_equal(ps_dataset_open(p.text, &o, &d), PS_OK);
+            if (round % 2 == 0) {
+                assert_int_equal(ps_dataset_token_count(d), cases[i].n);
+                assert_int_equal(ps_dataset_read(d, 0, cases[i].n, ids), PS_OK);
+                assert_memory_equal(ids, cases[i].ids, (size_t)cases[i].n * sizeof *ids);
+            } else {
+                assert_int_equal(ps_dataset_token_count(d), cases[i].n + 6); /* <, |, endo, ft, ext, |, > */
+            }
+            ps_dataset_close(d);
+        }
+    assert_int_equal(temp_folder_entries(&cache, 0), 4);
+}
+
 static ps_status open_and_read(const char *path, const char *cache_folder)
 {
     ps_dataset *d = NULL;
@@ -224,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_ids_are_checked_when_opened),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_added_tokens),
         cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();

@@ -36,8 +36,8 @@ static void assert_encodes(ps_tokenizer *t, int n_text, int n_pair, int64_t T, c
     int64_t n, n_first;
     for (int i = 0; i < n_text; i++) strcat(text, " a");
     for (int i = 0; i < n_pair; i++) strcat(pair, " b");
-    assert_int_equal(ps_sample_encode(t, text, (int64_t)strlen(text), n_pair >= 0 ? pair : NULL, (int64_t)strlen(pair),
-                                      T, ids, &n, &n_first),
+    assert_int_equal(ps_sample_encode(t, false, text, (int64_t)strlen(text), n_pair >= 0 ? pair : NULL,
+                                      (int64_t)strlen(pair), T, ids, &n, &n_first),
                      PS_OK);
     assert_true(n <= T);
     for (int64_t i = 0; i < n; i++) {
@@ -45,6 +45,19 @@ static void assert_encodes(ps_tokenizer *t, int n_text, int n_pair, int64_t T, c
         strcat(found, ids[i] == 257 ? "a" : ids[i] == 275 ? "b" : ids[i] == 101 ? "C" : ids[i] == 102 ? "S" : "?");
     }
     assert_string_equal(found, expected);
+}
+
+/* data.added_tokens: "[SEP]" in the text of a line. */
+static void test_added_tokens(void **state)
+{
+    (void)state;
+    int32_t ids[16];
+    int64_t n, n_first;
+    assert_int_equal(ps_sample_encode(bert, true, " a[SEP] a", 9, NULL, 0, 16, ids, &n, &n_first), PS_OK);
+    assert_int_equal(n, 5);
+    assert_int_equal(ids[2], 102);
+    assert_int_equal(ps_sample_encode(bert, false, " a[SEP] a", 9, NULL, 0, 16, ids, &n, &n_first), PS_OK);
+    for (int64_t i = 0; i < n - 1; i++) assert_int_not_equal(ids[i], 102);
 }
 
 static void test_special_tokens_and_cutting(void **state)
@@ -68,7 +81,7 @@ static void test_special_tokens_and_cutting(void **state)
     assert_encodes(gpt2, 3, 9, 7, "aaa|bbbb");
     int32_t ids[2];
     int64_t n, n_first;
-    assert_int_equal(ps_sample_encode(bert, "a", 1, NULL, 0, 1, ids, &n, &n_first), PS_EINVAL);
+    assert_int_equal(ps_sample_encode(bert, false, "a", 1, NULL, 0, 1, ids, &n, &n_first), PS_EINVAL);
     assert_non_null(strstr(ps_last_error(), "special tokens"));
 }
 
@@ -94,6 +107,7 @@ static void test_roles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_added_tokens),
         cmocka_unit_test(test_special_tokens_and_cutting),
         cmocka_unit_test(test_roles),
     };

@@ -36,7 +36,7 @@ static ps_status open_text(const char *text, ps_tokenizer *tokenizer, ps_labels 
 {
     const temp_path p = temp_folder_file(&folder, "lines.jsonl");
     assert_int_equal(ps_file_write_all(p.text, text, (int64_t)strlen(text)), PS_OK);
-    return ps_sample_set_open(p.text, &keys, tokenizer, 6, labels, out);
+    return ps_sample_set_open(p.text, &keys, tokenizer, false, 6, labels, out);
 }
 
 static ps_labels make_labels(const char *list, int32_t n_max)
@@ -152,7 +152,7 @@ static void test_faults(void **state)
         ps_labels labels = make_labels("", 2);
         ps_sample_set *s;
         ps_fault_arm(PS_FAULT_ALLOC, n_failures, false);
-        const ps_status st = ps_sample_set_open(p.text, &keys, bert, 6, &labels, &s);
+        const ps_status st = ps_sample_set_open(p.text, &keys, bert, false, 6, &labels, &s);
         has_struck = ps_fault_has_struck(PS_FAULT_ALLOC);
         ps_fault_arm(PS_FAULT_ALLOC, -1, false);
         assert_int_equal(st, has_struck ? PS_ENOMEM_HOST : PS_OK);
