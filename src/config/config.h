@@ -80,7 +80,10 @@
     XX(PS_CONFIG_PRESET_GPT_454B, "GPT_454B", GPT2, 1024, 20480, 90, 128)
 #define PS_CONFIG_ACTIVATION_MAP(XX)                                                                                   \
     XX(PS_CONFIG_ACTIVATION_GELU_NEW, "gelu_new")                                                                      \
-    XX(PS_CONFIG_ACTIVATION_GELU, "gelu") XX(PS_CONFIG_ACTIVATION_SILU, "silu")
+    XX(PS_CONFIG_ACTIVATION_GELU_PYTORCH_TANH, "gelu_pytorch_tanh")                                                    \
+    XX(PS_CONFIG_ACTIVATION_GELU_FAST, "gelu_fast")                                                                    \
+    XX(PS_CONFIG_ACTIVATION_GELU, "gelu")                                                                              \
+    XX(PS_CONFIG_ACTIVATION_SILU, "silu")
 #define PS_CONFIG_DATA_FORMAT_MAP(XX)                                                                                  \
     XX(PS_CONFIG_DATA_FORMAT_AUTO, "auto")                                                                             \
     XX(PS_CONFIG_DATA_FORMAT_TEXT, "text")                                                                             \

@@ -7,8 +7,7 @@
 
 static ps_value activation(ps_builder *b, ps_value x, const ps_options *o)
 {
-    const bool tanh_kind = o->model_hidden_act == PS_CONFIG_ACTIVATION_GELU_NEW;
-    return ps_gelu(b, x, tanh_kind ? PS_ACTIVATION_GELU_TANH : PS_ACTIVATION_GELU_ERF);
+    return ps_gelu(b, x, ps_model_gelu(o));
 }
 
 static ps_value embeddings(ps_builder *b, const ps_options *o)

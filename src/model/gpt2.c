@@ -20,11 +20,10 @@ static ps_value attention_branch(ps_builder *b, ps_value x, const ps_options *o,
 static ps_value mlp_branch(ps_builder *b, ps_value x, const ps_options *o, double residual_std)
 {
     const int64_t n_inner = o->model_intermediate_size > 0 ? o->model_intermediate_size : 4 * o->model_hidden_size;
-    const bool erf = o->model_hidden_act == PS_CONFIG_ACTIVATION_GELU;
     x = ps_layer_norm(b, x, "ln_2", (float)o->model_layer_norm_eps);
     ps_set_initializer_range(b, o->model_initializer_range);
     x = ps_conv1d(b, x, "mlp.c_fc", n_inner, 1);
-    x = ps_gelu(b, x, erf ? PS_ACTIVATION_GELU_ERF : PS_ACTIVATION_GELU_TANH);
+    x = ps_gelu(b, x, ps_model_gelu(o));
     ps_set_initializer_range(b, residual_std);
     x = ps_conv1d(b, x, "mlp.c_proj", o->model_hidden_size, 1);
     return ps_dropout(b, x, (float)o->model_resid_pdrop);

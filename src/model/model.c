@@ -1,5 +1,10 @@
 #include "model/model.h"
 
+ps_activation ps_model_gelu(const ps_options *o)
+{
+    return o->model_hidden_act == PS_CONFIG_ACTIVATION_GELU ? PS_ACTIVATION_GELU_ERF : PS_ACTIVATION_GELU_TANH;
+}
+
 void ps_model_begin_base(ps_builder *b, const ps_options *o, const char *prefix)
 {
     if (o->model_head != PS_CONFIG_HEAD_NONE) ps_begin_block(b, prefix, 0);

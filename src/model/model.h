@@ -19,6 +19,9 @@ PS_NODISCARD ps_status ps_model_bert(ps_builder *b, const ps_options *o);
  * it is tied; or a label, from the last token ("score.weight", as Hugging Face's ...ForSequenceClassification); or x. */
 void ps_model_end_decoder(ps_builder *b, ps_value x, const ps_options *o, const char *embedding);
 
+/* Of the models that are not gated. Hugging Face has three names for the approximation by tanh. */
+ps_activation ps_model_gelu(const ps_options *o);
+
 /* The block around everything but the head: opened unless the head is none, as that class has no prefix. */
 void ps_model_begin_base(ps_builder *b, const ps_options *o, const char *prefix);
 void ps_model_end_base(ps_builder *b, const ps_options *o);

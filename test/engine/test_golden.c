@@ -178,6 +178,14 @@ static void test_tied_f32(void **state)
     follow(TIED_FILE, TINY(TIED, "train.backend=ref"), 1e-5, false);
 }
 
+/* Names of one function, which the file's model calls gelu_new. */
+static void test_names_of_tanh(void **state)
+{
+    (void)state;
+    follow(TIED_FILE, TINY(TIED, "model.activation_function=gelu_pytorch_tanh"), 1e-5, false);
+    follow(TIED_FILE, TINY(TIED, "model.activation_function=gelu_fast"), 1e-5, false);
+}
+
 static void test_tied_bf16(void **state)
 {
     (void)state;
@@ -264,6 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tied_f32),
+        cmocka_unit_test(test_names_of_tanh),
         cmocka_unit_test(test_tied_bf16),
         cmocka_unit_test(test_tied_fp16),
         cmocka_unit_test(test_untied_accumulated_f32),

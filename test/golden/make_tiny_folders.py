@@ -28,6 +28,7 @@ SAFETENSORS, SHARDED, BIN, BIN_SHARDED, BF16 = "safetensors", "sharded", "bin", 
 FOLDERS = {
     "gpt2": ("GPT2", "LMHeadModel", GPT2, SAFETENSORS),
     "gpt2_bin": ("GPT2", "LMHeadModel", GPT2, BIN),
+    "gpt2_pytorch_tanh": ("GPT2", "LMHeadModel", dict(GPT2, activation_function="gelu_pytorch_tanh"), SAFETENSORS),
     "gpt2_cls": ("GPT2", "ForSequenceClassification", dict(GPT2, num_labels=3), SAFETENSORS),
     "llama": ("Llama", "ForCausalLM", dict(LLAMA, rope_theta=50000.0, rope_scaling=LLAMA3), SAFETENSORS),
     "llama_sharded": ("Llama", "ForCausalLM", dict(LLAMA, attention_bias=True, mlp_bias=True, tie_word_embeddings=True), SHARDED),
@@ -36,6 +37,7 @@ FOLDERS = {
     "mistral_bin_sharded": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=None), BIN_SHARDED),
     "qwen2": ("Qwen2", "ForCausalLM", dict(LLAMA, tie_word_embeddings=True), SAFETENSORS),
     "qwen3": ("Qwen3", "ForCausalLM", dict(LLAMA, head_dim=16), SAFETENSORS),
+    "bert_fast": ("Bert", "ForMaskedLM", dict(BERT, hidden_act="gelu_fast"), SAFETENSORS),
     "bert_mlm": ("Bert", "ForMaskedLM", BERT, SAFETENSORS),
     "bert_cls_bin": ("Bert", "ForSequenceClassification", dict(BERT, num_labels=3), BIN),
 }

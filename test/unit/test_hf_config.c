@@ -353,6 +353,8 @@ static void written_files_are_read_again(void **state)
         "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3Model\"], \"head_dim\": 32, \"bos_token_id\": 17}",
         "{\"model_type\": \"bert\", \"architectures\": [\"BertForMaskedLM\"], \"bos_token_id\": 17}",
         "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_inner\": null, \"bos_token_id\": 17}",
+        "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_pytorch_tanh\", \"bos_token_id\": 17}",
+        "{\"model_type\": \"bert\", \"hidden_act\": \"gelu_fast\", \"bos_token_id\": 17}",
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
         write_config_json(files[i]);
