@@ -239,8 +239,15 @@ static void bench_rope(bench *b)
     float *const inv_freq = take_f32(b, D / 2);
     for (int i = 0; i < D / 2; i++) inv_freq[i] = (float)pow(10000.0, -2.0 * i / D);
     uint16_t *const x = take_bf16(b, b->rows * C);
-    op_args r = {
-        .rope = {.y = x, .x = x, .inv_freq = inv_freq, .B = b->B, .T = b->T, .H = H, .D = D, .dtype = PS_DTYPE_BF16}};
+    op_args r = {.rope = {.y = x,
+                          .x = x,
+                          .inv_freq = inv_freq,
+                          .B = b->B,
+                          .T = b->T,
+                          .H = H,
+                          .D = D,
+                          .scale = 1,
+                          .dtype = PS_DTYPE_BF16}};
     WITH_WORKSPACE(b, rope, r);
     run(b, PS_OP_rope, "12 x 64", 0, &r);
 }

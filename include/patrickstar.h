@@ -173,6 +173,7 @@ typedef enum ps_rope_scaling {
     PS_ROPE_UNSCALED,
     PS_ROPE_LINEAR, /* all frequencies divided by factor */
     PS_ROPE_LLAMA3, /* only the low ones: Llama 3.1 */
+    PS_ROPE_YARN,   /* only the low ones, and queries and keys get longer: YaRN (Peng et al. 2023) */
 } ps_rope_scaling;
 
 /* Frequencies theta^(-2 i / head_size); names as in a Hugging Face configuration. Members that the scaling does not use
@@ -182,6 +183,12 @@ typedef struct ps_rope {
     ps_rope_scaling scaling;
     double factor, low_freq_factor, high_freq_factor;
     int64_t original_positions; /* "original_max_position_embeddings" */
+    /* yarn: waves of more than beta_fast turns in the original context are kept, those of less than beta_slow divided by factor.
+     * attention_factor multiplies cosines and sines; 0: m(mscale) / m(mscale_all_dim) when both are above 0, else m(1), with
+     * m(s) = 0.1 s log(factor) + 1, or 1 where factor is at most 1. truncate widens the band between to whole dimensions. */
+    double beta_fast, beta_slow; /* 32, 1 in Hugging Face's default */
+    double attention_factor, mscale, mscale_all_dim;
+    int truncate; /* 1 in Hugging Face's default */
 } ps_rope;
 
 /* Turns each head's pairs (i, i + head_size / 2) by an angle that grows with the position, counted from 0 in each sequence. */

@@ -41,7 +41,8 @@
     XX(PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION, "sequence_classification")                                              \
     XX(PS_CONFIG_HEAD_NONE, "none")
 #define PS_CONFIG_ROPE_MAP(XX)                                                                                         \
-    XX(PS_CONFIG_ROPE_DEFAULT, "default") XX(PS_CONFIG_ROPE_LINEAR, "linear") XX(PS_CONFIG_ROPE_LLAMA3, "llama3")
+    XX(PS_CONFIG_ROPE_DEFAULT, "default")                                                                              \
+    XX(PS_CONFIG_ROPE_LINEAR, "linear") XX(PS_CONFIG_ROPE_LLAMA3, "llama3") XX(PS_CONFIG_ROPE_YARN, "yarn")
 /* Presets have type and sizes beside the name: XX(value, text, type, positions, hidden size, layers, heads). */
 #define PS_CONFIG_PRESET_MAP(XX)                                                                                       \
     XX(PS_CONFIG_PRESET_NONE, "none", GPT2, 0, 0, 0, 0)                                                                \
@@ -186,6 +187,9 @@ const char *ps_config_name(const ps_config *config);
 
 /* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
 bool ps_config_is_given(const ps_config *config, ps_option_id id);
+
+/* model.rope_scaling.original_max_position_embeddings, or what its 0 stands for. */
+int64_t ps_config_rope_original(const ps_options *o);
 
 /* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
 int64_t ps_config_sequence_length(const ps_options *o);

@@ -100,6 +100,14 @@ int64_t ps_config_sequence_length(const ps_options *o)
     return ps_min_i64(o->model_max_position_embeddings, LONGEST_BY_ITSELF);
 }
 
+int64_t ps_config_rope_original(const ps_options *o)
+{
+    enum { OF_LLAMA_3 = 8192 };
+    const int64_t given = o->model_rope_scaling_original_max_position_embeddings;
+    if (given > 0) return given;
+    return o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_YARN ? o->model_max_position_embeddings : OF_LLAMA_3;
+}
+
 /* ---- rules ---- */
 
 /* What only some types use, and a value that asks for nothing. */
@@ -118,6 +126,12 @@ static ps_status check_uses(const ps_config *config)
         USE(rope_scaling_low_freq_factor, LLAMA_FAMILY),
         USE(rope_scaling_high_freq_factor, LLAMA_FAMILY),
         USE(rope_scaling_original_max_position_embeddings, LLAMA_FAMILY),
+        USE(rope_scaling_beta_fast, LLAMA_FAMILY),
+        USE(rope_scaling_beta_slow, LLAMA_FAMILY),
+        USE(rope_scaling_attention_factor, LLAMA_FAMILY),
+        USE(rope_scaling_mscale, LLAMA_FAMILY),
+        USE(rope_scaling_mscale_all_dim, LLAMA_FAMILY),
+        USE(rope_scaling_truncate, LLAMA_FAMILY),
         USE(sliding_window, LLAMA_FAMILY),
         USE(max_window_layers, LLAMA_FAMILY),
         USE(attention_bias, BIT(LLAMA) | BIT(QWEN3)),
@@ -167,6 +181,11 @@ static ps_status check_rope(const ps_config *config)
         return ps_config_fail_for(config, PS_OPTION_model_rope_scaling_high_freq_factor,
                                   "model.rope_scaling.low_freq_factor %g is not below high_freq_factor %g",
                                   o->model_rope_scaling_low_freq_factor, o->model_rope_scaling_high_freq_factor);
+    if (o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_YARN &&
+        o->model_rope_scaling_beta_slow >= o->model_rope_scaling_beta_fast)
+        return ps_config_fail_for(config, PS_OPTION_model_rope_scaling_beta_slow,
+                                  "model.rope_scaling.beta_slow %g is not below beta_fast %g",
+                                  o->model_rope_scaling_beta_slow, o->model_rope_scaling_beta_fast);
     return PS_OK;
 }
 

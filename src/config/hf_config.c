@@ -131,18 +131,53 @@ static ps_status check_fixed(const hf_reader *r)
     return PS_OK;
 }
 
+/* YaRN's factor may be left to the two lengths. */
+static void adopt_yarn_factor(const hf_reader *r, const json_t *rope)
+{
+    const ps_config_adopted *type = &r->config->adopted[PS_OPTION_model_rope_scaling_rope_type],
+                            *original =
+                                &r->config->adopted[PS_OPTION_model_rope_scaling_original_max_position_embeddings];
+    const json_t *longest = json_object_get(r->root, "max_position_embeddings");
+    if (!type->is_set || type->value.i != PS_CONFIG_ROPE_YARN || json_is_number(json_object_get(rope, "factor")))
+        return;
+    if (original->is_set && original->value.i > 0 && json_is_integer(longest))
+        adopt(r, PS_OPTION_model_rope_scaling_factor,
+              (ps_option_value){.d = {(double)json_integer_value(longest) / (double)original->value.i}});
+}
+
+static ps_status check_rope_parts(const hf_reader *r, json_t *rope)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(rope, key, value)
+    {
+        if (json_is_object(value))
+            return PS_FAIL(PS_EINVAL, "%s: rope parameters of their own for layers of type \"%.40s\" are not supported",
+                           r->path, key);
+        if (strcmp(key, "partial_rotary_factor") == 0 && json_is_number(value) && json_number_value(value) != 1)
+            return PS_FAIL(PS_EINVAL, "%s: \"partial_rotary_factor\" is supported as 1.0 only", r->path);
+    }
+    return PS_OK;
+}
+
 static ps_status read_rope(const hf_reader *r)
 {
-    const json_t *rope = json_object_get(r->root, "rope_parameters");
+    json_t *rope = json_object_get(r->root, "rope_parameters");
     if (!json_is_object(rope)) rope = json_object_get(r->root, "rope_scaling");
     PS_TRY(adopt_json(r, PS_OPTION_model_rope_theta, "rope_theta", json_object_get(r->root, "rope_theta")));
     if (!json_is_object(rope)) return PS_OK;
+    PS_TRY(check_rope_parts(r, rope));
     for (size_t i = 0; i < ps_hf_n_rope_keys; i++)
         PS_TRY(adopt_json(r, ps_hf_rope_keys[i].id, ps_hf_rope_keys[i].key,
                           json_object_get(rope, ps_hf_rope_keys[i].key)));
+    const char *outside = "original_max_position_embeddings"; /* goes before that inside, as in transformers */
+    PS_TRY(adopt_json(r, PS_OPTION_model_rope_scaling_original_max_position_embeddings, outside,
+                      json_object_get(r->root, outside)));
     const json_t *type = json_object_get(rope, "rope_type");
     if (type == NULL) type = json_object_get(rope, "type");
-    return adopt_json(r, PS_OPTION_model_rope_scaling_rope_type, "rope_type", type);
+    PS_TRY(adopt_json(r, PS_OPTION_model_rope_scaling_rope_type, "rope_type", type));
+    adopt_yarn_factor(r, rope);
+    return PS_OK;
 }
 
 /* "layer_types": first full attention, then sliding, is what we have; *n_full is where it changes. */

@@ -18,10 +18,11 @@ typedef struct ps_hf_key {
 extern const ps_hf_key ps_hf_keys[];
 extern const size_t ps_hf_n_keys;
 
-/* Under "rope_parameters" (version 5), or "rope_scaling". */
+/* Under "rope_parameters" (version 5), or "rope_scaling"; written for the types of scaling in the mask. */
 typedef struct ps_hf_rope_key {
     const char *key;
     ps_option_id id;
+    unsigned scalings;
 } ps_hf_rope_key;
 
 extern const ps_hf_rope_key ps_hf_rope_keys[];

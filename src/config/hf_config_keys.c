@@ -42,12 +42,25 @@ const ps_hf_key ps_hf_keys[] = {
 };
 const size_t ps_hf_n_keys = PS_ARRAY_LEN(ps_hf_keys);
 
+#define SCALING(type) (1u << PS_CONFIG_ROPE_##type)
+
 const ps_hf_rope_key ps_hf_rope_keys[] = {
-    {"rope_theta", PS_OPTION_model_rope_theta},
-    {"factor", PS_OPTION_model_rope_scaling_factor},
-    {"low_freq_factor", PS_OPTION_model_rope_scaling_low_freq_factor},
-    {"high_freq_factor", PS_OPTION_model_rope_scaling_high_freq_factor},
-    {"original_max_position_embeddings", PS_OPTION_model_rope_scaling_original_max_position_embeddings},
+#define KEY(key, scalings)                                                                                             \
+    {                                                                                                                  \
+#key, PS_OPTION_model_rope_scaling_##key, scalings                                                             \
+    }
+    {"rope_theta", PS_OPTION_model_rope_theta, SCALING(DEFAULT) | SCALING(LINEAR) | SCALING(LLAMA3) | SCALING(YARN)},
+    KEY(factor, SCALING(LINEAR) | SCALING(LLAMA3) | SCALING(YARN)),
+    KEY(low_freq_factor, SCALING(LLAMA3)),
+    KEY(high_freq_factor, SCALING(LLAMA3)),
+    KEY(original_max_position_embeddings, SCALING(LLAMA3) | SCALING(YARN)),
+    KEY(beta_fast, SCALING(YARN)),
+    KEY(beta_slow, SCALING(YARN)),
+    KEY(attention_factor, SCALING(YARN)),
+    KEY(mscale, SCALING(YARN)),
+    KEY(mscale_all_dim, SCALING(YARN)),
+    KEY(truncate, SCALING(YARN)),
+#undef KEY
 };
 const size_t ps_hf_n_rope_keys = PS_ARRAY_LEN(ps_hf_rope_keys);
 

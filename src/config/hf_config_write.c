@@ -48,21 +48,33 @@ static void write_sizes(const ps_options *o, json_t *root)
     json_object_set_new(root, "head_dim", json_integer(or_else(o->model_head_dim, o->model_hidden_size / heads_all)));
 }
 
+/* Options of YaRN whose 0 is that they are not there. */
+static bool is_left_out(const ps_options *o, ps_option_id id)
+{
+    return (id == PS_OPTION_model_rope_scaling_attention_factor && o->model_rope_scaling_attention_factor == 0) ||
+           (id == PS_OPTION_model_rope_scaling_mscale && o->model_rope_scaling_mscale == 0) ||
+           (id == PS_OPTION_model_rope_scaling_mscale_all_dim && o->model_rope_scaling_mscale_all_dim == 0);
+}
+
 /* Both spellings: that of version 5, and that of those before. */
 static void write_rope(const ps_options *o, json_t *root)
 {
+    const bool is_scaled = o->model_rope_scaling_rope_type != PS_CONFIG_ROPE_DEFAULT;
     json_t *rope = json_object();
     json_object_set_new(rope, "rope_type", option_json(o, PS_OPTION_model_rope_scaling_rope_type));
-    if (o->model_rope_scaling_rope_type != PS_CONFIG_ROPE_DEFAULT)
-        json_object_set_new(rope, "factor", option_json(o, PS_OPTION_model_rope_scaling_factor));
-    if (o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_LLAMA3)
-        for (size_t i = 2; i < ps_hf_n_rope_keys; i++)
-            json_object_set_new(rope, ps_hf_rope_keys[i].key, option_json(o, ps_hf_rope_keys[i].id));
+    for (size_t i = 0; i < ps_hf_n_rope_keys; i++) {
+        const ps_hf_rope_key *k = &ps_hf_rope_keys[i];
+        if ((k->scalings >> o->model_rope_scaling_rope_type & 1) && !is_left_out(o, k->id))
+            json_object_set_new(rope, k->key, option_json(o, k->id));
+    }
+    if (json_object_get(rope, "original_max_position_embeddings") != NULL)
+        json_object_set_new(rope, "original_max_position_embeddings", json_integer(ps_config_rope_original(o)));
+    json_t *old = is_scaled ? json_deep_copy(rope) : json_null();
+    (void)json_object_del(old, "rope_theta");
     json_object_set_new(root, "rope_theta", json_real(o->model_rope_theta));
-    json_object_set_new(root, "rope_scaling",
-                        o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_DEFAULT ? json_null() : json_deep_copy(rope));
-    json_object_set_new(rope, "rope_theta", json_real(o->model_rope_theta));
+    json_object_set_new(root, "rope_scaling", old);
     json_object_set_new(root, "rope_parameters", rope);
+    (void)json_object_del(root, "original_max_position_embeddings");
 }
 
 static void write_window(const ps_options *o, json_t *root)

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "graph/builder.h"
+#include "graph/rope_scaling.h"
 
 static int64_t cols_of(const ps_builder *b, ps_value x)
 {
@@ -200,35 +201,6 @@ ps_value ps_dropout(ps_builder *b, ps_value x, float p)
                                cols);
 }
 
-/* Frequencies theta^(-2 i / D), i < D / 2, changed for longer contexts as the kind says: linear divides all by factor;
- * llama3 leaves wave lengths below original_positions / high_freq_factor, divides those above original_positions /
- * low_freq_factor, and goes over smoothly between (modeling_rope_utils.py of Hugging Face's transformers, by the names of
- * its settings). In double, rounded once. */
-static void rope_frequencies(const ps_rope *o, int64_t D, float *out)
-{
-    for (int64_t i = 0; i < D / 2; i++) {
-        double f = pow(o->theta, -2.0 * (double)i / (double)D);
-        if (o->scaling == PS_ROPE_LINEAR) f /= o->factor;
-        if (o->scaling == PS_ROPE_LLAMA3) {
-            const double turns = (double)o->original_positions * f / (2.0 * M_PI);
-            const double smooth =
-                (turns - o->low_freq_factor) / (o->high_freq_factor - o->low_freq_factor); /* 0 long waves, 1 short */
-            const double kept = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
-            f = (1 - kept) * f / o->factor + kept * f;
-        }
-        out[i] = (float)f;
-    }
-}
-
-static bool is_rope_sane(const ps_rope *o)
-{
-    if (!(o->theta > 0) || !isfinite(o->theta)) return false;
-    if (o->scaling == PS_ROPE_UNSCALED) return true;
-    if (!(o->factor > 0) || !isfinite(o->factor)) return false;
-    return o->scaling == PS_ROPE_LINEAR ||
-           (o->original_positions > 0 && o->low_freq_factor > 0 && o->high_freq_factor > o->low_freq_factor);
-}
-
 ps_value ps_rotary_embedding(ps_builder *b, ps_value x, int64_t head_size, const ps_rope *options)
 {
     if (!is_sequence(b, x, "rope")) return -1;
@@ -236,19 +208,20 @@ ps_value ps_rotary_embedding(ps_builder *b, ps_value x, int64_t head_size, const
     if (head_size < 2 || head_size % 2 != 0 || cols % head_size != 0)
         return ps_builder_refuse(b, "%srope: %lld columns cannot be split into heads of an even size %lld", b->prefix,
                                  (long long)cols, (long long)head_size);
-    if (!is_rope_sane(options))
-        return ps_builder_refuse(b,
-                                 "%srope: theta %g, factor %g, low_freq_factor %g, high_freq_factor %g, "
-                                 "original_positions %lld: all must be above 0, and low below high",
-                                 b->prefix, options->theta, options->factor, options->low_freq_factor,
-                                 options->high_freq_factor, (long long)options->original_positions);
+    if (!ps_rope_is_sane(options))
+        return ps_builder_refuse(
+            b,
+            "%srope: theta %g, factor %g, low_freq_factor %g, high_freq_factor %g, beta_slow %g, "
+            "beta_fast %g, original_positions %lld: what the scaling uses must be above 0, and low below high",
+            b->prefix, options->theta, options->factor, options->low_freq_factor, options->high_freq_factor,
+            options->beta_slow, options->beta_fast, (long long)options->original_positions);
     float *frequencies = NULL;
     const ps_status st = ps_mem_alloc((size_t)(head_size / 2), sizeof *frequencies, &frequencies);
     if (st != PS_OK) {
         b->failure = st;
         return -1;
     }
-    rope_frequencies(options, head_size, frequencies);
+    ps_rope_frequencies(options, head_size, frequencies);
     const ps_value y = ps_builder_add_node(b, "rope",
                                            (ps_node){.type = &ps_node_rope,
                                                      .inputs = {x, -1, -1},
@@ -256,7 +229,7 @@ ps_value ps_rotary_embedding(ps_builder *b, ps_value x, int64_t head_size, const
                                                      .constants = frequencies,
                                                      .n_in = cols,
                                                      .n_out = cols,
-                                                     .attr.rope.D = head_size},
+                                                     .attr.rope = {.D = head_size, .scale = ps_rope_scale(options)}},
                                            cols);
     if (y < 0) ps_mem_free(frequencies);
     return y;

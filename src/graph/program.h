@@ -56,6 +56,7 @@ struct ps_node {
         } attention;
         struct {
             int64_t D;
+            float scale;
         } rope;
         struct {
             ps_pool_kind kind;

@@ -227,13 +227,14 @@ typedef struct ps_attention_bwd_args {
 } ps_attention_bwd_args;
 
 /* Rotary position embedding (Su et al. 2021), pairing element i of a head with element i + D/2 as Hugging Face does:
- * with the angle t inv_freq[i],  y[i] = x[i] cos - x[i + D/2] sin,  y[i + D/2] = x[i + D/2] cos + x[i] sin.
+ * with the angle t inv_freq[i],  y[i] = scale (x[i] cos - x[i + D/2] sin),  y[i + D/2] = scale (x[i + D/2] cos + x[i] sin).
  * inverse turns the other way: backward, with x <- dy. y may be x; accumulate adds to y. */
 typedef struct ps_rope_args {
     void *y;               /* out [B, T, H, D] */
     const void *x;         /* in  [B, T, H, D] */
     const float *inv_freq; /* in  [D / 2] */
     int64_t B, T, H, D;    /* D even */
+    float scale;           /* of the result: 1, but for YaRN */
     bool inverse, accumulate;
     ps_dtype dtype;
     void *workspace;

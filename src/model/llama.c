@@ -18,7 +18,8 @@ static llama llama_of(const ps_options *o)
 {
     static const ps_rope_scaling scalings[] = {[PS_CONFIG_ROPE_DEFAULT] = PS_ROPE_UNSCALED,
                                                [PS_CONFIG_ROPE_LINEAR] = PS_ROPE_LINEAR,
-                                               [PS_CONFIG_ROPE_LLAMA3] = PS_ROPE_LLAMA3};
+                                               [PS_CONFIG_ROPE_LLAMA3] = PS_ROPE_LLAMA3,
+                                               [PS_CONFIG_ROPE_YARN] = PS_ROPE_YARN};
     const int64_t H = o->model_num_attention_heads;
     return (llama){.o = o,
                    .H = H,
@@ -32,7 +33,13 @@ static llama llama_of(const ps_options *o)
                             .factor = o->model_rope_scaling_factor,
                             .low_freq_factor = o->model_rope_scaling_low_freq_factor,
                             .high_freq_factor = o->model_rope_scaling_high_freq_factor,
-                            .original_positions = o->model_rope_scaling_original_max_position_embeddings}};
+                            .original_positions = ps_config_rope_original(o),
+                            .beta_fast = o->model_rope_scaling_beta_fast,
+                            .beta_slow = o->model_rope_scaling_beta_slow,
+                            .attention_factor = o->model_rope_scaling_attention_factor,
+                            .mscale = o->model_rope_scaling_mscale,
+                            .mscale_all_dim = o->model_rope_scaling_mscale_all_dim,
+                            .truncate = o->model_rope_scaling_truncate}};
 }
 
 /* Queries or keys: projected, normalised a head at a time in Qwen3, rotated. */

@@ -261,7 +261,8 @@ static void follow_hf(void **state)
 }
 
 static char llama[] = "llama", llama_linear[] = "llama_linear", mistral[] = "mistral", qwen2[] = "qwen2",
-            qwen3[] = "qwen3", bert_mlm[] = "bert_mlm", bert_cls[] = "bert_cls", gpt2_cls[] = "gpt2_cls";
+            qwen3[] = "qwen3", bert_mlm[] = "bert_mlm", bert_cls[] = "bert_cls", gpt2_cls[] = "gpt2_cls",
+            llama_yarn[] = "llama_yarn", qwen3_yarn[] = "qwen3_yarn";
 
 #define HF(name)                                                                                                       \
     {                                                                                                                  \
@@ -280,9 +281,11 @@ int main(void)
         cmocka_unit_test(test_isas),
         HF(llama),
         HF(llama_linear),
+        HF(llama_yarn),
         HF(mistral),
         HF(qwen2),
         HF(qwen3),
+        HF(qwen3_yarn),
         HF(bert_mlm),
         HF(bert_cls),
         HF(gpt2_cls),

@@ -35,6 +35,14 @@ MODELS = {
     "llama_linear": ("Llama", "ForCausalLM", dict(
         LLAMA, num_key_value_heads=1, head_dim=12, tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
         rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5})),
+    # bands of 5 and of 9 of the 16 frequencies, cut to whole dimensions or not; two ways to the attention factor
+    "llama_yarn": ("Llama", "ForCausalLM", dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+                                                max_position_embeddings=256, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64})),
+    "qwen3_yarn": ("Qwen3", "ForCausalLM", dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+                                                max_position_embeddings=256, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 500.0, "factor": 2.5, "original_max_position_embeddings": 100, "beta_fast": 8.0,
+        "beta_slow": 0.5, "mscale": 1.2, "mscale_all_dim": 0.6, "truncate": False})),
     "mistral": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=7,
                                                rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "qwen2": ("Qwen2", "ForCausalLM", dict(

@@ -23,6 +23,8 @@ BERT = dict(vocab_size=61, hidden_size=32, intermediate_size=64, num_hidden_laye
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 32}
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "attention_factor": 1.25}
+
 SAFETENSORS, SHARDED, BIN, BIN_SHARDED, BF16 = "safetensors", "sharded", "bin", "bin, sharded", "bf16"
 # name -> family and end of the class, arguments of its configuration, form of the weights
 FOLDERS = {
@@ -35,6 +37,7 @@ FOLDERS = {
     "llama_bf16": ("Llama", "ForCausalLM", dict(LLAMA, head_dim=16), BF16),
     "mistral": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=7), SAFETENSORS),
     "mistral_bin_sharded": ("Mistral", "ForCausalLM", dict(LLAMA, sliding_window=None), BIN_SHARDED),
+    "qwen2_yarn": ("Qwen2", "ForCausalLM", dict(LLAMA, rope_theta=50000.0, rope_scaling=YARN), SAFETENSORS),
     "qwen2": ("Qwen2", "ForCausalLM", dict(LLAMA, tie_word_embeddings=True), SAFETENSORS),
     "qwen3": ("Qwen3", "ForCausalLM", dict(LLAMA, head_dim=16), SAFETENSORS),
     "bert_fast": ("Bert", "ForMaskedLM", dict(BERT, hidden_act="gelu_fast"), SAFETENSORS),

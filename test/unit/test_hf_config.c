@@ -81,6 +81,42 @@ static void llama_of_version_5(void **state)
     ps_config_destroy(c);
 }
 
+/* What Qwen2.5 and gpt-oss's kin write, and what is left out. */
+static void yarn(void **state)
+{
+    (void)state;
+    write_config_json("{" LLAMA ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, "
+                      "\"original_max_position_embeddings\": 64, \"truncate\": false, \"attention_factor\": null}}");
+    ps_config *c = load("");
+    const ps_options *o = options_of(c);
+    assert_int_equal(o->model_rope_scaling_rope_type, PS_CONFIG_ROPE_YARN);
+    assert_float_equal(o->model_rope_scaling_factor, 4, 0);
+    assert_int_equal(ps_config_rope_original(o), 64);
+    assert_float_equal(o->model_rope_scaling_beta_fast, 32, 0);
+    assert_float_equal(o->model_rope_scaling_beta_slow, 1, 0);
+    assert_float_equal(o->model_rope_scaling_attention_factor, 0, 0);
+    assert_false(o->model_rope_scaling_truncate);
+    char *json = NULL;
+    assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
+    assert_null(strstr(json, "attention_factor"));
+    assert_null(strstr(json, "low_freq_factor"));
+    assert_non_null(strstr(json, "\"truncate\": false"));
+    ps_free(json);
+    ps_config_destroy(c);
+    write_config_json("{" LLAMA ", \"rope_parameters\": {\"rope_type\": \"yarn\", "
+                      "\"rope_theta\": 5000.0, \"original_max_position_embeddings\": 64, \"attention_factor\": 1.5}}");
+    c = load("");
+    assert_float_equal(options_of(c)->model_rope_scaling_factor, 2, 0); /* by the two lengths */
+    assert_float_equal(options_of(c)->model_rope_scaling_attention_factor, 1.5, 0);
+    assert_true(options_of(c)->model_rope_scaling_truncate);
+    ps_config_destroy(c);
+    write_config_json("{" LLAMA ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": "
+                      "2.0}}");
+    c = load("");
+    assert_int_equal(ps_config_rope_original(options_of(c)), 128);
+    ps_config_destroy(c);
+}
+
 static void windows(void **state)
 {
     (void)state;
@@ -156,7 +192,12 @@ static void what_is_not_supported_is_named(void **state)
         {"{}", "", "no \"model_type\""},
         {"{\"model_type\": \"t5\"}", "", "\"t5\" is not supported; gpt2"},
         {"{" LLAMA "}", "\"type\": \"qwen2\"", "is a llama, but model.type is qwen2"},
-        {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}}", "", "\"rope_type\""},
+        {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 4.0}}", "", "\"rope_type\""},
+        {"{" LLAMA ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, \"beta_slow\": 32}}", "",
+         "beta_slow 32 is not below beta_fast 32"},
+        {"{" LLAMA ", \"rope_parameters\": {\"partial_rotary_factor\": 0.5}}", "", "\"partial_rotary_factor\""},
+        {"{" LLAMA ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"yarn\"}}}", "",
+         "layers of type \"full_attention\""},
         {"{" LLAMA ", \"attention_dropout\": 2}", "", "\"attention_dropout\""},
         {"{" LLAMA ", \"partial_rotary_factor\": 0.5}", "", "\"partial_rotary_factor\" is supported as 1.0 only"},
         {"{" LLAMA ", \"quantization_config\": {}}", "", "\"quantization_config\""},
@@ -390,6 +431,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_of_version_4),
         cmocka_unit_test(llama_of_version_5),
+        cmocka_unit_test(yarn),
         cmocka_unit_test(windows),
         cmocka_unit_test(bert_and_its_heads),
         cmocka_unit_test(what_is_not_supported_is_named),

@@ -11,7 +11,8 @@ ps_status ps_ref_rope(ps_backend *self, ps_stream *queue, const void *args, size
         for (int64_t h = 0; h < a->H; h++)
             for (int64_t i = 0; i < half; i++) {
                 const double angle = (double)(row % a->T) * (double)a->inv_freq[i];
-                const double c = cos(angle), sn = a->inverse ? -sin(angle) : sin(angle);
+                const double scale = (double)a->scale;
+                const double c = scale * cos(angle), sn = scale * (a->inverse ? -sin(angle) : sin(angle));
                 const int64_t first = (row * a->H + h) * a->D + i, second = first + half;
                 const double x0 = ps_ref_load(a->dtype, a->x, first), x1 = ps_ref_load(a->dtype, a->x, second);
                 ps_ref_store(a->dtype, a->y, first, x0 * c - x1 * sn, a->accumulate);

@@ -36,14 +36,15 @@ ps_status PS_CPU_NAME(rope_bytes)(ps_backend *self, const void *args, size_t *ou
     return PS_OK;
 }
 
-/* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RUN). The sines are those of the direction. */
+/* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RUN). The sines are those of the direction; both are scaled. */
 static void rope_table_run(const ps_rope_args *a, const rope_table *table, int64_t t0, int64_t i0, int64_t n)
 {
     const int64_t half = a->D / 2, end = ps_min_i64(a->T, t0 + ROPE_RUN);
+    const double scale = (double)a->scale;
     double c[ROPE_COLUMNS], s[ROPE_COLUMNS];
     for (int64_t i = 0; i < n; i++) {
         const double angle = (double)t0 * (double)a->inv_freq[i0 + i]; /* exact below 2^29 positions */
-        c[i] = cos(angle), s[i] = a->inverse ? -sin(angle) : sin(angle);
+        c[i] = scale * cos(angle), s[i] = scale * (a->inverse ? -sin(angle) : sin(angle));
     }
     const double *const step_c = table->step_cos + i0, *const step_s = table->step_sin + i0;
     for (int64_t t = t0; t < end; t++) {
