@@ -18,16 +18,19 @@ int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead)
     return ps_round_up(ps_schedule_non_model_ahead(s->schedule, s->told_bytes, s->now, n_ahead), PS_PAGE_BYTES);
 }
 
-/* Give back non-model memory beyond what the moments now .. now + n_ahead need. */
-static void shrink_non_model(ps_store *s, int32_t n_ahead)
+/* Give back non-model memory beyond what the moments now .. now + n_ahead need; of a store at rest the present one needs none.
+ * True when there was any. */
+static bool shrink_non_model(ps_store *s, int32_t n_ahead)
 {
     int64_t keep = s->non_model_needed_bytes;
-    if (s->schedule != NULL && s->now >= 0) keep = ps_max_i64(keep, ps_store_non_model_ahead(s, n_ahead));
+    const bool knows_need = s->schedule != NULL && s->now >= 0 && !(s->is_resting && n_ahead == 0);
+    if (knows_need) keep = ps_max_i64(keep, ps_store_non_model_ahead(s, n_ahead));
     const int64_t have = s->non_model_committed_bytes;
-    if (keep >= have) return;
+    if (keep >= have) return false;
     ps_region_decommit(s->non_model, keep, have - keep);
     s->non_model_committed_bytes = keep;
     ps_store_record_memory(s, PS_TIER_DEVICE);
+    return true;
 }
 
 /* May the payload it has there leave the tier at all (perhaps after a wait)? */
@@ -106,12 +109,16 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason
     clear_passed(s);
     for (;;) {
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
-        if (tier == PS_TIER_DEVICE) shrink_non_model(s, s->d.prefetch);
+        if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, s->d.prefetch);
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
         const ps_chunk_id id = pick_victim(s, tier, s->passed);
         if (id < 0) {
-            if (tier == PS_TIER_DEVICE) shrink_non_model(s, 0);
+            const bool has_shrunk = shrink_non_model(s, 0);
             if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
+            if (has_shrunk && tier == PS_TIER_HOST) { /* what found no other place may find it on the device now */
+                clear_passed(s);
+                continue;
+            }
             /* what was fetched too early may leave again once it has arrived; a copy further down makes room there */
             const ps_chunk_id arriving = first_flight(s, tier);
             if (arriving < 0) return no_room(s, tier, bytes);
@@ -142,7 +149,7 @@ static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t dist
 {
     *there = ps_store_free_bytes(s, tier) >= bytes;
     if (*there) return PS_OK;
-    if (tier == PS_TIER_DEVICE) shrink_non_model(s, distance);
+    if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, distance);
     clear_passed(s);
     int64_t coming = 0; /* bytes that will be free once the write-backs under way are done */
     while (ps_store_free_bytes(s, tier) + coming < bytes) {

@@ -203,6 +203,12 @@ void ps_store_go_to(ps_store *s, int32_t moment)
     if ((s->now + 1) % n != moment) s->now = moment - 1; /* else it is the next one anyway */
 }
 
+void ps_store_rest(ps_store *s)
+{
+    s->non_model_needed_bytes = 0;
+    s->is_resting = true;
+}
+
 void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)
 {
     s->chunk_limit_bytes[tier] = bytes;
@@ -316,6 +322,7 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
 {
     PS_ASSERT(non_model_bytes <= s->non_model_reserved_bytes || s->non_model == NULL);
     s->moment_serial++;
+    s->is_resting = false;
     s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, PS_PAGE_BYTES);
     if (s->schedule == NULL) return commit_non_model(s);
     const ps_trace *t = ps_schedule_trace(s->schedule);

@@ -97,6 +97,10 @@ PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_byte
 /* The moment under way has been computed: its estimated time is over. Who does not call it has it called by the next begin. */
 void ps_store_end_moment(ps_store *s);
 
+/* Nobody needs what the moment that ended last left in the non-model region: until the next one begins its memory goes to who wants
+ * room. */
+void ps_store_rest(ps_store *s);
+
 /* The next ps_store_begin_moment is `moment` of the schedule (after an evaluation, which runs forward moments only). */
 void ps_store_go_to(ps_store *s, int32_t moment);
 

@@ -1,6 +1,7 @@
 #include "engine/snapshot.h"
 
 #include "base/mem.h"
+#include "chunk/view.h"
 #include "engine/moment.h"
 
 ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
@@ -44,17 +45,31 @@ void ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
     finish_chunk(r, chunk);
 }
 
-/* One list at a time: three at once might not fit. */
+/* Of a piece as much as a view shows. */
+#define VIEW_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
+
+static ps_status read_piece(ps_runner *r, int32_t chunk, const ps_piece *piece, ps_list list)
+{
+    const ps_chunk_id id = ps_store_chunk(r->bp->layout, list, chunk);
+    for (int64_t done = 0; done < piece->n; done += VIEW_ELEMENTS) {
+        const int64_t n = ps_min_i64(VIEW_ELEMENTS, piece->n - done);
+        const int64_t item = r->bp->item_bytes[list];
+        ps_view v;
+        PS_TRY(ps_view_open(r->tiers->store, id, r->bp->adam_tier[chunk], (piece->chunk_offset + done) * item, n * item,
+                            PS_ACCESS_READ, &v));
+        r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset + done, v.bytes, n);
+        PS_TRY(ps_view_close(r->tiers->store, &v));
+    }
+    return PS_OK;
+}
+
+/* Where it lies: there may be no room to bring it anywhere. */
 static ps_status read_chunk(ps_runner *r, int32_t chunk)
 {
     const ps_blueprint *b = r->bp;
-    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++) {
-        const ps_chunk_id id = ps_store_chunk(b->layout, (ps_list)list, chunk);
-        PS_TRY(ps_store_pin(r->tiers->store, id, b->adam_tier[chunk], PS_ACCESS_READ, NULL));
+    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
         for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
-            hand_out(r, chunk, &b->pieces[i], (ps_list)list);
-        ps_store_unpin(r->tiers->store, id);
-    }
+            PS_TRY(read_piece(r, chunk, &b->pieces[i], (ps_list)list));
     finish_chunk(r, chunk);
     return PS_OK;
 }

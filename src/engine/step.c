@@ -59,6 +59,7 @@ ps_status ps_backward(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_FORWARD, "ps_backward"));
     PS_TRY(ps_engine_check(e, ps_runner_backward(&e->runner)));
+    ps_store_rest(e->tiers.store);
     e->state = PS_ENGINE_BACKWARD;
     return PS_OK;
 }
@@ -122,7 +123,9 @@ static ps_status run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
     ps_runner *r = &e->runner;
     PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
     r->pass = pass;
-    return ps_engine_check(e, ps_runner_forward(r, batch));
+    PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
+    ps_store_rest(e->tiers.store);
+    return PS_OK;
 }
 
 ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)

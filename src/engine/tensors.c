@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
+#include "chunk/view.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
 
@@ -34,10 +35,13 @@ ps_status ps_engine_tensor_info(const ps_engine *e, int64_t tensor, const char *
     return PS_OK;
 }
 
-/* A stretch of a tensor inside one chunk, in memory: `values` of the list's type. */
+/* A stretch of a tensor inside one chunk, small enough for a view: `values` of the list's type. */
 typedef ps_status (*stretch_func)(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n);
 
-/* Where element `at` of a tensor lies, and how many of at most n from there on lie in the same chunk. */
+/* Elements seen at once, sent at once by an owner, and the memory that the others have for it. */
+#define STRETCH_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
+
+/* Where element `at` of a tensor lies, and how many of at most n from there on lie in the same chunk and are seen at once. */
 typedef struct stretch {
     int32_t chunk;
     int64_t chunk_offset, n;
@@ -48,7 +52,8 @@ static stretch stretch_at(const ps_engine *e, int32_t tensor, int64_t at, int64_
     const ps_layout *l = e->blueprint->layout;
     const ps_place *p = &l->places[tensor];
     const int64_t k = (p->offset + at) / l->chunk_elements, offset = (p->offset + at) % l->chunk_elements;
-    return (stretch){p->chunk + (int32_t)k, offset, ps_min_i64(n, l->chunk_elements - offset)};
+    return (stretch){p->chunk + (int32_t)k, offset,
+                     ps_min_i64(ps_min_i64(n, STRETCH_ELEMENTS), l->chunk_elements - offset)};
 }
 
 bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n)
@@ -73,20 +78,21 @@ static ps_status enter_tensors(ps_engine *e)
     return ps_engine_check(e, ps_runner_flush(&e->runner));
 }
 
-static ps_status pin_stretch(ps_engine *e, ps_list list, const stretch *s, ps_access_mode mode, char **values)
+static ps_status view_stretch(ps_engine *e, ps_list list, const stretch *s, ps_access_mode mode, ps_view *v)
 {
-    const ps_chunk_id id = ps_store_chunk(e->blueprint->layout, list, s->chunk);
-    PS_TRY(ps_store_pin(e->tiers.store, id, e->blueprint->adam_tier[s->chunk], mode, (void *)values));
-    *values += s->chunk_offset * e->blueprint->item_bytes[list];
-    return PS_OK;
+    const int64_t item = e->blueprint->item_bytes[list];
+    return ps_view_open(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, s->chunk),
+                        e->blueprint->adam_tier[s->chunk], s->chunk_offset * item, s->n * item, mode, v);
 }
 
-static void unpin_stretch(ps_engine *e, ps_list list, const stretch *s)
+/* st, or when that is PS_OK the failure of closing. */
+static ps_status end_view(ps_engine *e, ps_view *v, ps_status st)
 {
-    ps_store_unpin(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, s->chunk));
+    const ps_status closed = ps_view_close(e->tiers.store, v);
+    return st != PS_OK ? st : closed;
 }
 
-/* Call `use` for the stretches of [first, first + n) that this rank owns, in order, each chunk of the list pinned meanwhile. */
+/* Call `use` for the stretches of [first, first + n) that this rank owns, in order. */
 static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n,
                                ps_access_mode mode, stretch_func use, void *user)
 {
@@ -94,11 +100,9 @@ static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64
     for (int64_t done = 0; done < n;) {
         const stretch s = stretch_at(e, tensor, first + done, n - done);
         if (ps_blueprint_owns(e->blueprint, s.chunk)) {
-            char *values = NULL;
-            PS_TRY(pin_stretch(e, list, &s, mode, &values));
-            const ps_status st = use(e, user, list, values, first + done, s.n);
-            unpin_stretch(e, list, &s);
-            PS_TRY(st);
+            ps_view v;
+            PS_TRY(view_stretch(e, list, &s, mode, &v));
+            PS_TRY(end_view(e, &v, use(e, user, list, v.bytes, first + done, s.n)));
         }
         done += s.n;
     }
@@ -107,16 +111,13 @@ static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64
 
 /* ---- reading, all ranks together ---- */
 
-/* Sent at once by an owner, and the memory that the others have for it. */
-#define SHARED_ELEMENTS ((int64_t)1 << 16)
-
 typedef struct sharing {
     ps_engine *e;
     ps_list list;
     ps_dtype dtype;
     stretch_func use;
     void *user;
-    char *room; /* [SHARED_ELEMENTS]: of others' values */
+    char *room; /* [STRETCH_ELEMENTS]: of others' values */
     ps_status used;
     char message[512]; /* of a failure of `use` */
 } sharing;
@@ -129,18 +130,14 @@ static void use_shared(sharing *h, void *values, int64_t offset, int64_t n)
     if (h->used != PS_OK) snprintf(h->message, sizeof h->message, "%s", ps_last_error());
 }
 
-static ps_status share_stretch(sharing *h, const stretch *s, char *own, int64_t offset)
+static ps_status share_stretch(sharing *h, const stretch *s, void *own, int64_t offset)
 {
-    const int64_t item = (int64_t)ps_dtype_bytes(h->dtype);
-    for (int64_t done = 0; done < s->n; done += SHARED_ELEMENTS) {
-        const int64_t n = ps_min_i64(SHARED_ELEMENTS, s->n - done);
-        const ps_comm_part part = {
-            .payload = own != NULL ? own + done * item : h->room, .n = n, .owner = s->chunk % h->e->settings.ranks.n};
-        ps_comm_ticket ticket;
-        PS_TRY(ps_comm_begin_all_gather(h->e->settings.ranks.comm, &part, 1, h->dtype, "tensors", &ticket));
-        PS_TRY(ps_comm_wait(h->e->settings.ranks.comm, ticket));
-        use_shared(h, part.payload, offset + done, n);
-    }
+    const ps_comm_part part = {
+        .payload = own != NULL ? own : h->room, .n = s->n, .owner = s->chunk % h->e->settings.ranks.n};
+    ps_comm_ticket ticket;
+    PS_TRY(ps_comm_begin_all_gather(h->e->settings.ranks.comm, &part, 1, h->dtype, "tensors", &ticket));
+    PS_TRY(ps_comm_wait(h->e->settings.ranks.comm, ticket));
+    use_shared(h, part.payload, offset, s->n);
     return PS_OK;
 }
 
@@ -148,14 +145,16 @@ static ps_status share_all(sharing *h, int32_t tensor, int64_t first, int64_t n)
 {
     ps_engine *e = h->e;
     PS_TRY(enter_tensors(e));
-    PS_TRY(ps_mem_alloc((size_t)SHARED_ELEMENTS, ps_dtype_bytes(h->dtype), &h->room));
+    PS_TRY(ps_mem_alloc((size_t)STRETCH_ELEMENTS, ps_dtype_bytes(h->dtype), &h->room));
     for (int64_t done = 0; done < n;) {
         const stretch s = stretch_at(e, tensor, first + done, n - done);
-        char *own = NULL;
-        if (ps_blueprint_owns(e->blueprint, s.chunk)) PS_TRY(pin_stretch(e, h->list, &s, PS_ACCESS_READ, &own));
-        const ps_status st = share_stretch(h, &s, own, first + done);
-        if (own != NULL) unpin_stretch(e, h->list, &s);
-        PS_TRY(st);
+        if (ps_blueprint_owns(e->blueprint, s.chunk)) {
+            ps_view own;
+            PS_TRY(view_stretch(e, h->list, &s, PS_ACCESS_READ, &own));
+            PS_TRY(end_view(e, &own, share_stretch(h, &s, own.bytes, first + done)));
+        } else {
+            PS_TRY(share_stretch(h, &s, NULL, first + done));
+        }
         done += s.n;
     }
     return PS_OK;
@@ -305,18 +304,18 @@ static ps_status fill_values(const filling *f)
     return PS_OK;
 }
 
-/* Masters and 16-bit parameters together: both chunks are pinned, as when they are created and in Adam. */
+/* Masters and 16-bit parameters together. */
 static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
 {
     const transfer *t = user;
     filling f = {.e = e, .t = t, .dtype = list_dtype(e, list), .values = values, .first = offset, .n = n};
     if (list == PS_LIST_PARAM16) return fill_values(&f);
     const stretch at = stretch_at(e, t->tensor, offset, n);
-    PS_TRY(pin_stretch(e, PS_LIST_PARAM16, &at, PS_ACCESS_WRITE, &f.rounded));
+    ps_view rounded;
+    PS_TRY(view_stretch(e, PS_LIST_PARAM16, &at, PS_ACCESS_WRITE, &rounded));
+    f.rounded = rounded.bytes;
     f.rounded_dtype = list_dtype(e, PS_LIST_PARAM16);
-    const ps_status st = fill_values(&f);
-    unpin_stretch(e, PS_LIST_PARAM16, &at);
-    return st;
+    return end_view(e, &rounded, fill_values(&f));
 }
 
 ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give, void *user)

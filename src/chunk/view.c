@@ -1,0 +1,90 @@
+#include "chunk/view.h"
+
+#include "base/mem.h"
+#include "chunk/store_impl.h"
+
+/* Memory for n bytes that a disk can read into. */
+static ps_status take_pages(ps_view *v, int64_t n)
+{
+    PS_TRY(ps_mem_alloc((size_t)(n + PS_PAGE_BYTES), 1, &v->memory));
+    v->pages = (void *)(uintptr_t)ps_round_up((int64_t)(uintptr_t)v->memory, PS_PAGE_BYTES);
+    v->n_bytes = n;
+    return PS_OK;
+}
+
+static ps_status wait_for_disk(ps_store *s, ps_link link, ps_ticket ticket, int64_t bytes)
+{
+    s->stats.moved_bytes[link] += bytes;
+    s->stats.n_moves[link]++;
+    return ps_disk_wait(s->d.disk, ticket);
+}
+
+static ps_status read_pages(ps_store *s, ps_view *v)
+{
+    ps_ticket ticket;
+    PS_TRY(ps_disk_read(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &ticket));
+    return wait_for_disk(s, PS_LINK_DISK_READ, ticket, v->n_bytes);
+}
+
+static ps_status write_pages(ps_store *s, const ps_view *v)
+{
+    ps_ticket ticket;
+    PS_TRY(ps_disk_write(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &ticket));
+    return wait_for_disk(s, PS_LINK_DISK_WRITE, ticket, v->n_bytes);
+}
+
+static ps_status open_payload(ps_store *s, ps_tier tier, int64_t offset, ps_access_mode mode, ps_view *v)
+{
+    char *payload = NULL;
+    PS_TRY(ps_store_pin(s, v->chunk, tier, mode, (void *)&payload));
+    v->is_pinned = true;
+    v->bytes = payload + offset;
+    return PS_OK;
+}
+
+static ps_status open_slot(ps_store *s, int64_t offset, int64_t bytes, ps_view *v)
+{
+    const int64_t first = offset / PS_PAGE_BYTES * PS_PAGE_BYTES;
+    v->disk_offset = s->chunks[v->chunk].disk_offset + first;
+    PS_TRY(take_pages(v, ps_round_up(offset + bytes, PS_PAGE_BYTES) - first));
+    v->bytes = (char *)v->pages + (offset - first);
+    return read_pages(s, v);
+}
+
+static ps_status open_view(ps_store *s, ps_tier tier, int64_t offset, int64_t bytes, ps_access_mode mode, ps_view *v)
+{
+    const chunk *c = &s->chunks[v->chunk];
+    /* what is on its way up will be there; what is about to change may not be copied meanwhile */
+    if (mode != PS_ACCESS_READ || c->current == TIER_BIT(PS_TIER_DISK)) PS_TRY(ps_store_retire(s, v->chunk));
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (is_current(c, (ps_tier)t)) return open_payload(s, (ps_tier)t, offset, mode, v);
+    if (is_current(c, PS_TIER_DISK)) return open_slot(s, offset, bytes, v);
+    if (mode != PS_ACCESS_READ) return open_payload(s, tier, offset, mode, v);
+    PS_TRY(take_pages(v, bytes)); /* zeros */
+    v->bytes = v->pages;
+    return PS_OK;
+}
+
+ps_status ps_view_open(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t offset, int64_t bytes, ps_access_mode mode,
+                       ps_view *v)
+{
+    PS_ASSERT(bytes <= PS_VIEW_BYTES_MAX && offset + bytes <= s->chunks[id].bytes && mode != PS_ACCESS_OVERWRITE);
+    *v = (ps_view){.chunk = id, .is_changed = mode != PS_ACCESS_READ};
+    const ps_status st = open_view(s, tier, offset, bytes, mode, v);
+    if (st == PS_OK) return PS_OK;
+    ps_mem_free(v->memory);
+    *v = (ps_view){0};
+    return st;
+}
+
+ps_status ps_view_close(ps_store *s, ps_view *v)
+{
+    ps_status st = PS_OK;
+    if (v->is_pinned)
+        ps_store_unpin(s, v->chunk);
+    else if (v->is_changed)
+        st = write_pages(s, v);
+    ps_mem_free(v->memory);
+    *v = (ps_view){0};
+    return st;
+}
