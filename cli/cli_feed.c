@@ -60,6 +60,12 @@ ps_status cli_feed_open(const ps_options *o, ps_feed **out)
         .text_key = o->data_text_key,
         .text_pair_key = o->data_text_pair_key,
         .label_key = o->data_label_key,
+        .messages_key = o->data_messages_key,
+        .prompt_key = o->data_prompt_key,
+        .completion_key = o->data_completion_key,
+        .jsonl_form = o->data_jsonl_form,
+        .chat_format = o->data_chat_format,
+        .tokenizer_path = cli_tokenizer_path(o),
         .mlm_probability = o->data_mlm_probability,
         .validation_fraction = o->data_validation_split,
         .seed = (uint64_t)o->train_seed,
@@ -70,6 +76,23 @@ ps_status cli_feed_open(const ps_options *o, ps_feed **out)
     const ps_status st = ps_feed_open(&options, out);
     ps_tokenizer_close(tokenizer);
     return st;
+}
+
+void cli_print_instruct_info(const ps_options *o, const ps_feed *feed)
+{
+    const char *const paths[PS_SPLIT_COUNT] = {o->data_train, o->data_validation};
+    for (ps_split split = 0; split < PS_SPLIT_COUNT; split++) {
+        const ps_instruct_info i = ps_feed_instruct_info(feed, split);
+        if (i.n_lines == 0) continue;
+        printf("%s: %lld lines", paths[split], (long long)i.n_lines);
+        if (i.chat_format != PS_CONFIG_CHAT_FORMAT_AUTO)
+            printf(" in the form %s", ps_config_chat_format_names[i.chat_format]);
+        printf(", %lld tokens, %.0f %% of them to be predicted", (long long)i.n_tokens,
+               100.0 * (double)i.n_targets / (double)i.n_tokens);
+        if (i.n_cut > 0) printf("; %lld cut to the sequence length", (long long)i.n_cut);
+        if (i.n_left_out > 0) printf("; %lld left out, nothing to predict", (long long)i.n_left_out);
+        putchar('\n');
+    }
 }
 
 ps_status cli_set_length(ps_engine *engine, ps_config *config, int64_t T, ps_feed_batch *batch)

@@ -158,6 +158,8 @@ int cmd_eval(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
+    if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0)
+        cli_print_instruct_info(ps_config_options(e.config), e.feed);
     if (st == PS_OK) st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, &e.batch, &e.result);
     if (st == PS_OK) show(&e, &a);
     const int code = ranks_report(e.comm, "eval", st);

@@ -1,4 +1,5 @@
 /* cmd_tokenize.c - pstar tokenize: text files to a token file, and back. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,14 @@
 #include "cli.h"
 #include "data/token_file.h"
 #include "data/tokenizer.h"
+#include "sample_view.h"
 
 #define MAX_TEXT_BYTES ((int64_t)1 << 34)
 
 typedef struct tokenize_arguments {
     const char *vocabulary, *output;
     bool decode, added_tokens;
+    int64_t sample; /* -1: none is asked for */
     char **files;
     int n_files;
 } tokenize_arguments;
@@ -119,13 +122,24 @@ static ps_status decode(ps_tokenizer *t, const tokenize_arguments *a)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     tokenize_arguments *a = state->input;
+    char *end;
     switch (key) {
     case 'v': a->vocabulary = arg; return 0;
     case 'o': a->output = arg; return 0;
     case 'd': a->decode = true; return 0;
     case 's': a->added_tokens = true; return 0;
     case ARGP_KEY_ARG: a->files[a->n_files++] = arg; return 0;
+    case 'n':
+        errno = 0;
+        a->sample = strtoll(arg, &end, 10);
+        if (errno != 0 || *end != '\0' || end == arg || a->sample < 0)
+            argp_error(state, "--sample: '%s' is not a whole number from 0", arg);
+        return 0;
     case ARGP_KEY_END:
+        if (a->sample >= 0) {
+            if (a->n_files == 0) argp_error(state, "which configuration? Give the JSON file of the training run");
+            return 0;
+        }
         if (a->vocabulary == NULL) argp_error(state, "--vocab is needed");
         if (a->n_files == 0) argp_error(state, "which files?");
         if (a->output == NULL && !a->decode) argp_error(state, "--output is needed");
@@ -142,18 +156,24 @@ int cmd_tokenize(int argc, char **argv)
         {"output", 'o', "FILE", 0, "Token file to write, in the format of llm.c; with --decode the text", 0},
         {"decode", 'd', NULL, 0, "Turn token files back into text", 0},
         {"special", 's', NULL, 0, "Text that reads like a special or added token becomes it; else it is only text", 0},
+        {"sample", 'n', "N", 0,
+         "Show sample N of CONFIG's data.train, from 0, token by token, with what is to be predicted", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "--vocab PATH --output FILE.bin TEXT...\n--vocab PATH --decode FILE.bin...",
-        .doc = "Turn texts into one token file, the token that ends a text (<|endoftext|>) between them."};
-    tokenize_arguments a = {.files = calloc((size_t)argc, sizeof *a.files)};
+        .args_doc = "--vocab PATH --output FILE.bin TEXT...\n--vocab PATH --decode FILE.bin...\n"
+                    "--sample N CONFIG [key=value ...]",
+        .doc =
+            "Turn texts into one token file, the token that ends a text (<|endoftext|>) between them; or show what a "
+            "configuration trains on."};
+    tokenize_arguments a = {.sample = -1, .files = calloc((size_t)argc, sizeof *a.files)};
     if (a.files == NULL) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ps_tokenizer *t = NULL;
-    ps_status st = ps_tokenizer_open(a.vocabulary, &t);
-    if (st == PS_OK) st = a.decode ? decode(t, &a) : encode(t, &a);
+    ps_status st = a.sample >= 0 ? sample_view_print(a.files[0], a.files + 1, a.n_files - 1, a.sample)
+                                 : ps_tokenizer_open(a.vocabulary, &t);
+    if (st == PS_OK && a.sample < 0) st = a.decode ? decode(t, &a) : encode(t, &a);
     const int code = cli_report("tokenize", st);
     ps_tokenizer_close(t);
     free(a.files);

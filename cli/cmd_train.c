@@ -91,7 +91,9 @@ static ps_status open_feed(run *r)
 static ps_status open_data(run *r)
 {
     PS_TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_feed(r) : PS_OK));
-    return ps_comm_agree(r->comm, r->rank > 0 ? open_feed(r) : PS_OK);
+    PS_TRY(ps_comm_agree(r->comm, r->rank > 0 ? open_feed(r) : PS_OK));
+    if (r->rank == 0) cli_print_instruct_info(r->o, r->feed);
+    return PS_OK;
 }
 
 static void print_load(const char *path, const ps_load_info *info)

@@ -9,7 +9,7 @@
 # Bert, GPT2, Llama, Mistral and Qwen2, not Qwen3. huggingface_hub 0.27 is the last that does not bring hf-xet.
 set -u
 packages='transformers==4.49.0 tokenizers==0.21.4 safetensors==0.5.3 huggingface_hub==0.27.1 regex==2024.11.6
-    filelock==3.18.0 fsspec==2025.3.2 packaging==24.2 tqdm==4.67.1'
+    filelock==3.18.0 fsspec==2025.3.2 packaging==24.2 tqdm==4.67.1 jinja2==3.1.6 markupsafe==3.0.2'
 python=/usr/bin/python3
 
 [ $# -eq 1 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '2,6p' >&2; exit 2; }

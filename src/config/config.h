@@ -91,6 +91,17 @@
     XX(PS_CONFIG_DATA_FORMAT_JSONL, "jsonl")                                                                           \
     XX(PS_CONFIG_DATA_FORMAT_LLMC, "llmc")                                                                             \
     XX(PS_CONFIG_DATA_FORMAT_NANOGPT, "nanogpt")
+#define PS_CONFIG_JSONL_FORM_MAP(XX)                                                                                   \
+    XX(PS_CONFIG_JSONL_FORM_AUTO, "auto")                                                                              \
+    XX(PS_CONFIG_JSONL_FORM_TEXT, "text")                                                                              \
+    XX(PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION, "prompt_completion")                                                    \
+    XX(PS_CONFIG_JSONL_FORM_MESSAGES, "messages")
+#define PS_CONFIG_CHAT_FORMAT_MAP(XX)                                                                                  \
+    XX(PS_CONFIG_CHAT_FORMAT_AUTO, "auto")                                                                             \
+    XX(PS_CONFIG_CHAT_FORMAT_CHATML, "chatml")                                                                         \
+    XX(PS_CONFIG_CHAT_FORMAT_LLAMA2, "llama2")                                                                         \
+    XX(PS_CONFIG_CHAT_FORMAT_LLAMA3, "llama3")                                                                         \
+    XX(PS_CONFIG_CHAT_FORMAT_MISTRAL, "mistral")
 #define PS_CONFIG_POLICY_MAP(XX)                                                                                       \
     XX(PS_CONFIG_POLICY_OPT, "opt")                                                                                    \
     XX(PS_CONFIG_POLICY_LRU, "lru")                                                                                    \
@@ -124,6 +135,8 @@
     XX(ps_config_preset, PS_CONFIG_PRESET_MAP)                                                                         \
     XX(ps_config_activation, PS_CONFIG_ACTIVATION_MAP)                                                                 \
     XX(ps_config_data_format, PS_CONFIG_DATA_FORMAT_MAP)                                                               \
+    XX(ps_config_jsonl_form, PS_CONFIG_JSONL_FORM_MAP)                                                                 \
+    XX(ps_config_chat_format, PS_CONFIG_CHAT_FORMAT_MAP)                                                               \
     XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
     XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \
     XX(ps_config_placement, PS_CONFIG_PLACEMENT_MAP)                                                                   \

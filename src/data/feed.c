@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/chat_format.h"
 #include "data/dataset.h"
 #include "data/mlm.h"
 #include "data/order.h"
@@ -19,8 +20,9 @@
 
 /* Items [first, first + n) of a source, or those that `items` lists. */
 typedef struct feed_split {
-    ps_dataset *stream;     /* one of these two is NULL */
-    ps_sample_set *samples; /* classification */
+    ps_dataset *stream;        /* one of these three, the others are NULL */
+    ps_sample_set *samples;    /* classification */
+    ps_instruct_set *instruct; /* causal LM */
     int64_t first, n;
     int64_t *items; /* [n], ascending; NULL: all from `first` on */
 } feed_split;
@@ -37,6 +39,12 @@ struct ps_feed {
     ps_labels labels;
     feed_split splits[PS_SPLIT_COUNT];
 };
+
+/* Are the items lines, each a row, or windows of a stream? */
+static bool feed_has_lines(const feed_split *s)
+{
+    return s->stream == NULL;
+}
 
 /* ---- opening ---- */
 
@@ -71,20 +79,52 @@ static ps_status feed_check_options(const ps_feed_options *o)
     return PS_OK;
 }
 
+static ps_status feed_check_tokenizer(const ps_feed_options *o, const char *path)
+{
+    if (o->tokenizer == NULL) return PS_FAIL(PS_EINVAL, "%s: text needs a tokenizer; set data.tokenizer", path);
+    if (ps_tokenizer_vocab_size(o->tokenizer) > o->vocab_size)
+        return PS_FAIL(PS_EINVAL, "%s: the tokenizer has %d ids, but the model's vocabulary only %d", path,
+                       ps_tokenizer_vocab_size(o->tokenizer), o->vocab_size);
+    return PS_OK;
+}
+
 static ps_status feed_open_samples(ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
 {
     if (ps_dataset_format(path, o->format) != PS_CONFIG_DATA_FORMAT_JSONL)
         return PS_FAIL(PS_EINVAL, "%s: a classifier needs JSON Lines; name the file *.jsonl or set data.format = jsonl",
                        path);
-    if (o->tokenizer == NULL) return PS_FAIL(PS_EINVAL, "%s: text needs a tokenizer; set data.tokenizer", path);
-    if (ps_tokenizer_vocab_size(o->tokenizer) > o->vocab_size)
-        return PS_FAIL(PS_EINVAL, "%s: the tokenizer has %d ids, but the model's vocabulary only %d", path,
-                       ps_tokenizer_vocab_size(o->tokenizer), o->vocab_size);
+    PS_TRY(feed_check_tokenizer(o, path));
     const ps_jsonl_keys keys = {.text = o->text_key != NULL ? o->text_key : "text",
                                 .text_pair = o->text_pair_key != NULL ? o->text_pair_key : "text_pair",
                                 .label = o->label_key != NULL ? o->label_key : "label"};
     PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->added_tokens, o->sequence, &f->labels, &split->samples));
     split->n = ps_sample_set_count(split->samples);
+    return PS_OK;
+}
+
+/* Lines with a part that is to be predicted; *is_text when they are just text, and then nothing is opened. */
+static ps_status feed_open_instruct(const ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split,
+                                    bool *is_text)
+{
+    ps_instruct_options options = {
+        .form = o->jsonl_form,
+        .text_key = o->text_key != NULL ? o->text_key : "text",
+        .messages_key = o->messages_key != NULL ? o->messages_key : "messages",
+        .prompt_key = o->prompt_key != NULL ? o->prompt_key : "prompt",
+        .completion_key = o->completion_key != NULL ? o->completion_key : "completion",
+        .chat_format = o->chat_format,
+        .tokenizer_path = o->tokenizer_path != NULL ? o->tokenizer_path : ".",
+        .tokenizer = o->tokenizer,
+        .T = f->T,
+    };
+    *is_text = true;
+    if (f->task != PS_FEED_CAUSAL_LM || ps_dataset_format(path, o->format) != PS_CONFIG_DATA_FORMAT_JSONL) return PS_OK;
+    PS_TRY(ps_instruct_form(path, &options, &options.form));
+    *is_text = options.form == PS_CONFIG_JSONL_FORM_TEXT;
+    if (*is_text) return PS_OK;
+    PS_TRY(feed_check_tokenizer(o, path));
+    PS_TRY(ps_instruct_set_open(path, &options, &split->instruct));
+    split->n = ps_instruct_set_count(split->instruct);
     return PS_OK;
 }
 
@@ -109,7 +149,7 @@ static ps_status feed_check_count(const ps_feed *f, const char *path, const feed
 {
     const int64_t n_needed = is_divided ? 2 : 1;
     if (split->n >= n_needed) return PS_OK;
-    if (split->samples != NULL)
+    if (feed_has_lines(split))
         return PS_FAIL(PS_EINVAL, "%s: %lld line, but a line to train on and one to validate on are needed", path,
                        (long long)split->n);
     return PS_FAIL(PS_EINVAL,
@@ -148,14 +188,19 @@ static ps_status feed_divide(ps_feed *f, double fraction)
     *validation = *train;
     train->n = n - n_validation;
     validation->n = n_validation;
-    if (f->task == PS_FEED_CLASSIFICATION) return feed_choose_lines(f, n, n_validation);
+    if (feed_has_lines(train)) return feed_choose_lines(f, n, n_validation);
     validation->first = n - n_validation;
     return PS_OK;
 }
 
 static ps_status feed_open_split(ps_feed *f, const ps_feed_options *o, const char *path, bool is_divided, feed_split *s)
 {
-    PS_TRY(f->task == PS_FEED_CLASSIFICATION ? feed_open_samples(f, o, path, s) : feed_open_stream(f, o, path, s));
+    bool is_text = f->task != PS_FEED_CLASSIFICATION;
+    if (is_text)
+        PS_TRY(feed_open_instruct(f, o, path, s, &is_text));
+    else
+        PS_TRY(feed_open_samples(f, o, path, s));
+    if (is_text) PS_TRY(feed_open_stream(f, o, path, s));
     return feed_check_count(f, path, s, is_divided);
 }
 
@@ -207,6 +252,7 @@ void ps_feed_close(ps_feed *f)
         if (i == PS_SPLIT_VALIDATION && !f->validates_apart) continue;
         ps_dataset_close(s->stream);
         ps_sample_set_close(s->samples);
+        ps_instruct_set_close(s->instruct);
     }
     ps_labels_deinit(&f->labels);
     ps_mem_free(f);
@@ -232,13 +278,38 @@ int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample)
     return s->items != NULL ? s->items[place] : s->first + place;
 }
 
+ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split)
+{
+    const ps_instruct_set *set = f->splits[split].instruct;
+    const bool is_share = split == PS_SPLIT_VALIDATION && !f->validates_apart;
+    return set != NULL && !is_share ? ps_instruct_set_info(set) : (ps_instruct_info){0};
+}
+
+bool ps_feed_chooses_targets(const ps_feed *f)
+{
+    return f->splits[PS_SPLIT_TRAIN].instruct != NULL;
+}
+
+int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample)
+{
+    const ps_instruct_set *set = f->splits[split].instruct;
+    return set != NULL ? ps_instruct_set_get(set, ps_feed_item_of(f, split, sample)).line : 0;
+}
+
+/* Tokens of a line's row. The last one of instructions is only a target. */
+static int64_t feed_line_length(const ps_feed *f, const feed_split *s, int64_t item)
+{
+    if (s->samples != NULL) return ps_sample_set_get(s->samples, item).n_ids;
+    return ps_min_i64(ps_instruct_set_get(s->instruct, item).n - 1, f->T);
+}
+
 int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples)
 {
     const feed_split *s = &f->splits[split];
-    if (f->pad_to_multiple_of == 0 || f->task != PS_FEED_CLASSIFICATION || s->n == 0) return f->T;
+    if (f->pad_to_multiple_of == 0 || !feed_has_lines(s) || s->n == 0) return f->T;
     int64_t longest = 1;
     for (int64_t i = first_sample; i < first_sample + n_samples; i++)
-        longest = ps_max_i64(longest, ps_sample_set_get(s->samples, ps_feed_item_of(f, split, i)).n_ids);
+        longest = ps_max_i64(longest, feed_line_length(f, s, ps_feed_item_of(f, split, i)));
     return ps_min_i64(f->T, ps_ceil_div(longest, f->pad_to_multiple_of) * f->pad_to_multiple_of);
 }
 
@@ -281,12 +352,33 @@ static void feed_fill_sample(const ps_feed *f, const feed_split *s, int64_t item
     out->targets[row] = sample.label;
 }
 
+/* The targets are the next tokens, of those that are to be predicted. What is behind the sample has no target, and since no token looks
+ * forward, no effect. */
+static void feed_fill_instruct(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
+{
+    const int64_t T = out->T > 0 ? out->T : f->T;
+    const ps_instruct_sample sample = ps_instruct_set_get(s->instruct, item);
+    PS_ASSERT(sample.n <= T + 1 && T <= f->T);
+    const int32_t filler = ps_specials_filler(&f->specials);
+    for (int64_t t = 0; t < T; t++) {
+        const bool is_target = t + 1 < sample.n && ps_target_is_marked(sample.entries[t + 1]);
+        out->tokens[row * T + t] = t < sample.n ? ps_target_id(sample.entries[t]) : filler;
+        out->targets[row * T + t] = is_target ? ps_target_id(sample.entries[t + 1]) : IGNORED;
+        if (out->attention_mask != NULL) out->attention_mask[row * T + t] = t < sample.n;
+        if (out->token_type_ids != NULL) out->token_type_ids[row * T + t] = 0;
+    }
+}
+
 static ps_status feed_fill_row(const ps_feed *f, ps_split split, int64_t sample, int64_t row, ps_feed_batch *out)
 {
     const feed_split *s = &f->splits[split];
     const int64_t item = ps_feed_item_of(f, split, sample);
     if (f->task == PS_FEED_CLASSIFICATION) {
         feed_fill_sample(f, s, item, row, out);
+        return PS_OK;
+    }
+    if (s->instruct != NULL) {
+        feed_fill_instruct(f, s, item, row, out);
         return PS_OK;
     }
     PS_ASSERT(out->T == 0 || out->T == f->T);
@@ -314,7 +406,7 @@ ps_status ps_feed_get_once(const ps_feed *f, ps_split split, int64_t first_sampl
                            ps_feed_batch *out)
 {
     PS_TRY(ps_feed_get(f, split, first_sample, n_samples, out));
-    const int64_t row_targets = f->task == PS_FEED_CLASSIFICATION ? 1 : f->T;
+    const int64_t row_targets = f->task == PS_FEED_CLASSIFICATION ? 1 : out->T > 0 ? out->T : f->T;
     const int64_t n_real = ps_min_i64(ps_max_i64(f->splits[split].n - first_sample, 0), n_samples);
     for (int64_t i = n_real * row_targets; i < n_samples * row_targets; i++) out->targets[i] = IGNORED;
     return PS_OK;

@@ -2,6 +2,8 @@
  *
  *                       sample                                     targets                    rows are
  *     causal LM         T tokens of the stream from w T on         the next tokens [B T]      full
+ *       of instructions one line of a JSONL file (instruct_set.h)  the next tokens that are
+ *                                                                to be predicted, else -100 padded
  *     masked LM         [CLS] T - 2 tokens of the stream [SEP]     hidden tokens, else -100   full
  *     classification    one line of a JSONL file (sample.h)        the label [B]              padded
  *
@@ -26,6 +28,7 @@
 
 #include "base/status.h"
 #include "config/config.h"
+#include "data/instruct_set.h"
 #include "data/sample.h"
 
 typedef enum ps_split {
@@ -52,12 +55,16 @@ typedef struct ps_feed_options {
     int32_t vocab_size; /* of the model */
     int32_t n_labels;   /* classification: classes of the model */
     const char *labels; /* their names with commas between them; NULL or "": see labels.h */
-    const char *text_key, *text_pair_key, *label_key; /* NULL: "text", "text_pair", "label" */
-    double mlm_probability;                           /* in (0, 1] */
+    const char *text_key, *text_pair_key, *label_key;       /* NULL: "text", "text_pair", "label" */
+    const char *messages_key, *prompt_key, *completion_key; /* causal LM; NULL: "messages", "prompt", "completion" */
+    ps_config_jsonl_form jsonl_form;                        /* causal LM: see instruct_set.h */
+    ps_config_chat_format chat_format;                      /* of messages */
+    const char *tokenizer_path; /* NULL, or where the tokenizer was opened: its chat template tells a format of AUTO */
+    double mlm_probability;     /* in (0, 1] */
     double validation_fraction; /* of the items, in [0, 1); when > 0, at least one; 0 with a validation path */
     uint64_t seed;              /* of order, choice of lines and masks */
     bool in_file_order;         /* do not shuffle */
-    int64_t pad_to_multiple_of; /* classification: see ps_feed_length; 0: rows are always T long */
+    int64_t pad_to_multiple_of; /* lines: see ps_feed_length; 0: rows are always T long */
     const char *cache_folder;   /* NULL, or a folder that exists, for the tokens of text */
 } ps_feed_options;
 
@@ -74,14 +81,23 @@ int64_t ps_feed_sample_count(const ps_feed *f, ps_split split);
 /* Name of class `label`, or NULL when the data have integers; lives as long as the feed. */
 const char *ps_feed_label_name(const ps_feed *f, int32_t label);
 
-/* The item (window of the stream, line with an object of the file, from 0) that a sample is made of. */
+/* What became of the lines of a split's file of instructions; all 0 for other data, and for a share of the training data. */
+ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split);
+
+/* The line of its file, from 1, that a sample of instructions was made of; 0 for other data. */
+int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample);
+
+/* The item (window of the stream, line that was taken of the file, from 0) that a sample is made of. */
 int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample);
+
+/* Do the targets say more than the tokens? Of instructions they do. */
+bool ps_feed_chooses_targets(const ps_feed *f);
 
 /* ---- batches ---- */
 
 /* As in ps_batch; the arrays belong to the caller. */
 typedef struct ps_feed_batch {
-    int64_t T;        /* length of the rows to be filled; 0: the sequence length. Only a classifier's may be less */
+    int64_t T;        /* length of the rows to be filled; 0: the sequence length. Only of lines they may be shorter */
     int32_t *tokens;  /* [n, T] */
     int32_t *targets; /* [n, T], classification [n] */
     int32_t *attention_mask; /* [n, T]; NULL: not wanted */
@@ -92,7 +108,7 @@ typedef struct ps_feed_batch {
  * rows are not padded, or always to the full length. n_samples >= 1. */
 int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples);
 
-/* Arrays for n_rows rows of the sequence length: attention_mask only where rows are padded, token_type_ids only where some line has two texts. */
+/* Arrays for n_rows rows of the sequence length: attention_mask only for a classifier, token_type_ids only where some line has two texts. */
 PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
 

@@ -29,7 +29,7 @@ ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **
     ps_status st;
     ps_jsonl *r = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
-    r->keys = *keys;
+    if (keys != NULL) r->keys = *keys;
     PS_TRY_GOTO(ps_file_open(path, &r->file));
     PS_TRY_GOTO(ps_mem_alloc((size_t)BUFFER_BYTES, 1, &r->buffer));
     r->capacity = BUFFER_BYTES;
@@ -103,7 +103,7 @@ static bool jsonl_is_blank(const char *line, int64_t n_bytes)
 
 /* ---- records ---- */
 
-static const char *json_type_name(const json_t *value)
+const char *ps_jsonl_type_name(const json_t *value)
 {
     static const char *const names[] = {[JSON_OBJECT] = "an object",
                                         [JSON_ARRAY] = "an array",
@@ -116,11 +116,11 @@ static const char *json_type_name(const json_t *value)
     return value == NULL ? "missing" : names[json_typeof(value)];
 }
 
-static ps_status jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, const char *key, const json_t *value,
-                                const char *expected)
+ps_status ps_jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, const char *key, const json_t *value,
+                            const char *expected)
 {
     return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: \"%s\" is %s, expected %s", ps_file_path(r->file),
-                   (long long)at->line, (long long)at->offset, key, json_type_name(value), expected);
+                   (long long)at->line, (long long)at->offset, key, ps_jsonl_type_name(value), expected);
 }
 
 static ps_status jsonl_parse(ps_jsonl *r, const char *line, int64_t n_bytes, const ps_jsonl_record *at)
@@ -130,7 +130,7 @@ static ps_status jsonl_parse(ps_jsonl *r, const char *line, int64_t n_bytes, con
     if (json_is_object(r->root)) return PS_OK;
     if (r->root != NULL)
         return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: the line is %s, expected an object",
-                       ps_file_path(r->file), (long long)at->line, (long long)at->offset, json_type_name(r->root));
+                       ps_file_path(r->file), (long long)at->line, (long long)at->offset, ps_jsonl_type_name(r->root));
     const enum json_error_code code = json_error_code(&error);
     const bool is_cut = code == json_error_premature_end_of_input && at->offset + n_bytes == ps_file_bytes(r->file);
     return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: %s: %s%s", ps_file_path(r->file), (long long)at->line,
@@ -142,7 +142,7 @@ static ps_status jsonl_parse(ps_jsonl *r, const char *line, int64_t n_bytes, con
 static ps_status jsonl_take(const ps_jsonl *r, ps_jsonl_record *record)
 {
     const json_t *text = json_object_get(r->root, r->keys.text), *pair = NULL, *label = NULL;
-    if (!json_is_string(text)) return jsonl_fail_key(r, record, r->keys.text, text, "a string");
+    if (!json_is_string(text)) return ps_jsonl_fail_key(r, record, r->keys.text, text, "a string");
     record->text = json_string_value(text);
     record->text_bytes = (int64_t)json_string_length(text);
     if (r->keys.text_pair != NULL) pair = json_object_get(r->root, r->keys.text_pair);
@@ -150,7 +150,7 @@ static ps_status jsonl_take(const ps_jsonl *r, ps_jsonl_record *record)
         record->text_pair = json_string_value(pair);
         record->text_pair_bytes = (int64_t)json_string_length(pair);
     } else if (pair != NULL && !json_is_null(pair)) {
-        return jsonl_fail_key(r, record, r->keys.text_pair, pair, "a string or nothing");
+        return ps_jsonl_fail_key(r, record, r->keys.text_pair, pair, "a string or nothing");
     }
     if (r->keys.label == NULL) return PS_OK;
     label = json_object_get(r->root, r->keys.label);
@@ -158,18 +158,18 @@ static ps_status jsonl_take(const ps_jsonl *r, ps_jsonl_record *record)
         record->label = (int64_t)json_integer_value(label);
         return PS_OK;
     }
-    if (!json_is_string(label)) return jsonl_fail_key(r, record, r->keys.label, label, "an integer or a string");
+    if (!json_is_string(label)) return ps_jsonl_fail_key(r, record, r->keys.label, label, "an integer or a string");
     record->label_name = json_string_value(label);
     record->label_name_bytes = (int64_t)json_string_length(label);
     return PS_OK;
 }
 
-ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record)
+ps_status ps_jsonl_next_object(ps_jsonl *r, ps_jsonl_record *record, json_t **root, bool *has_record)
 {
     const char *line;
     int64_t n_bytes = 0;
     json_decref(r->root);
-    r->root = NULL;
+    *root = r->root = NULL;
     *has_record = false;
     do {
         *record = (ps_jsonl_record){0};
@@ -186,8 +186,18 @@ ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record)
     } while (jsonl_is_blank(line, n_bytes));
     record->line = r->n_lines;
     PS_TRY(jsonl_parse(r, line, n_bytes, record));
-    PS_TRY(jsonl_take(r, record));
     r->n_records++;
+    *root = r->root;
     *has_record = true;
     return PS_OK;
+}
+
+ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record)
+{
+    json_t *root;
+    PS_TRY(ps_jsonl_next_object(r, record, &root, has_record));
+    if (!*has_record) return PS_OK;
+    const ps_status st = jsonl_take(r, record);
+    *has_record = st == PS_OK;
+    return st;
 }

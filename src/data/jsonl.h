@@ -11,13 +11,14 @@
 #ifndef PS_DATA_JSONL_H
 #define PS_DATA_JSONL_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "base/status.h"
 
 typedef struct ps_jsonl ps_jsonl;
 
-/* Names of the keys to read. text must be there; NULL for the others: do not read it. */
+/* Names of the keys that ps_jsonl_next reads. text must be there; NULL for the others: do not read it. */
 typedef struct ps_jsonl_keys {
     const char *text;
     const char *text_pair; /* may be absent or null in a line */
@@ -36,12 +37,22 @@ typedef struct ps_jsonl_record {
     int64_t label;
 } ps_jsonl_record;
 
-/* The keys must live until close. PS_EIO. */
+/* The keys must live until close, or be NULL for ps_jsonl_next_object only. PS_EIO. */
 PS_NODISCARD ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out);
 
 /* The next record; *has_record = false at the end. PS_EFORMAT: no JSON, no object, a key twice, missing, or of another type;
  * invalid UTF-8; a line above 256 MiB; a file without any record. PS_EIO. */
 PS_NODISCARD ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record);
+
+/* The same for any object, its keys left to the caller: of the record line and offset only. *root is valid until the next call. */
+PS_NODISCARD ps_status ps_jsonl_next_object(ps_jsonl *r, ps_jsonl_record *record, json_t **root, bool *has_record);
+
+/* PS_EFORMAT: the value of a key, NULL when it is missing, is not what was expected ("a string"). */
+PS_NODISCARD ps_status ps_jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, const char *key,
+                                         const json_t *value, const char *expected);
+
+/* What a JSON value is, for messages: "a string", "missing". */
+const char *ps_jsonl_type_name(const json_t *value);
 
 void ps_jsonl_close(ps_jsonl *r); /* NULL is accepted */
 

@@ -347,10 +347,24 @@ static int32_t added_find_text(const ps_added_set *set, const char *text)
     return -1;
 }
 
+int32_t ps_tokenizer_find_added(const ps_tokenizer *t, const char *text)
+{
+    const int32_t id = added_find_text(&t->added, text);
+    return id >= 0 ? id : added_find_text(&t->added_normalized, text);
+}
+
+bool ps_tokenizer_strips_space(const ps_tokenizer *t, int32_t id)
+{
+    const ps_added_set *const sets[] = {&t->added, &t->added_normalized};
+    for (size_t k = 0; k < PS_ARRAY_LEN(sets); k++)
+        for (int64_t i = 0; i < sets[k]->n; i++)
+            if (sets[k]->tokens[i].id == id) return sets[k]->tokens[i].lstrip || sets[k]->tokens[i].rstrip;
+    return false;
+}
+
 int32_t ps_tokenizer_find(const ps_tokenizer *t, const char *text)
 {
-    int32_t id = added_find_text(&t->added, text);
-    if (id < 0) id = added_find_text(&t->added_normalized, text);
+    const int32_t id = ps_tokenizer_find_added(t, text);
     return id >= 0 ? id : ps_vocab_find(&t->vocab, text, (int64_t)strlen(text));
 }
 

@@ -117,6 +117,12 @@ int32_t ps_tokenizer_vocab_size(const ps_tokenizer *t); /* ids are 0 to this - 1
 /* The id of a token by its bytes, an added token first; -1 when there is none. */
 int32_t ps_tokenizer_find(const ps_tokenizer *t, const char *text);
 
+/* The id of an added token by its text; -1 when there is none. */
+int32_t ps_tokenizer_find_added(const ps_tokenizer *t, const char *text);
+
+/* Does the added token take the white space beside it, where it is looked for in text (lstrip, rstrip)? false for other ids. */
+bool ps_tokenizer_strips_space(const ps_tokenizer *t, int32_t id);
+
 typedef enum ps_token_role {
     PS_ROLE_BOS,
     PS_ROLE_EOS,

@@ -14,12 +14,13 @@
 #include "data/token_file.h"
 #include "temp_folder.h"
 
-enum { N_TOKENS = 1003, VOCAB = 2000, N_LINES = 40, CLS = 1500, SEP = 1501, MASK = 1502 };
+enum { N_TOKENS = 1003, VOCAB = 2000, N_LINES = 40, N_PAIRS = 17, CLS = 1500, SEP = 1501, MASK = 1502 };
 
 static temp_folder folder;
 static ps_tokenizer *gpt2;
 static temp_path counting; /* token i is i */
 static temp_path lines;    /* line i is i + 1 times " a", label 0 for the first half, else 1 */
+static temp_path pairs; /* line i is i times " a" with the completion " b"; 17 tokens have room for the first N_PAIRS */
 
 static int set_up(void **state)
 {
@@ -34,8 +35,16 @@ static int set_up(void **state)
         at += sprintf(at, "\", \"label\": \"%s\"}\n", i < N_LINES / 2 ? "no" : "yes");
     }
     lines = temp_folder_file(&folder, "lines.jsonl");
+    if (ps_file_write_all(lines.text, text, at - text) != PS_OK) return 1;
+    at = text;
+    for (int i = 0; i < N_LINES; i++) {
+        at += sprintf(at, "{\"prompt\": \"");
+        for (int k = 0; k < i; k++) at += sprintf(at, " a");
+        at += sprintf(at, "\", \"completion\": \" b\"}\n");
+    }
+    pairs = temp_folder_file(&folder, "pairs.jsonl");
     return ps_token_file_write(counting.text, ids, N_TOKENS) != PS_OK ||
-           ps_file_write_all(lines.text, text, at - text) != PS_OK || ps_tokenizer_open("data/gpt2", &gpt2) != PS_OK;
+           ps_file_write_all(pairs.text, text, at - text) != PS_OK || ps_tokenizer_open("data/gpt2", &gpt2) != PS_OK;
 }
 
 static int tear_down(void **state)
@@ -76,6 +85,14 @@ static ps_feed_options lines_options(double fraction, uint64_t seed)
                              .n_labels = 2,
                              .validation_fraction = fraction,
                              .seed = seed};
+}
+
+static ps_feed_options pairs_options(double fraction, uint64_t seed)
+{
+    ps_feed_options o = lines_options(fraction, seed);
+    o.task = PS_FEED_CAUSAL_LM;
+    o.train = pairs.text;
+    return o;
 }
 
 static ps_feed *open_feed(const ps_feed_options *o)
@@ -177,11 +194,12 @@ static void test_samples_depend_on_their_number_only(void **state)
 {
     (void)state;
     enum { T = 16, N = 300 };
-    for (int task = 0; task < 3; task++) {
+    for (int task = 0; task < 4; task++) {
         static int32_t all[2][N * T], part[2][N * T];
         ps_feed_options o = task == 0   ? causal_options(T, 0.05, 9)
                             : task == 1 ? masked_options(T, 0.05, 9)
-                                        : lines_options(0.05, 9);
+                            : task == 2 ? lines_options(0.05, 9)
+                                        : pairs_options(0.05, 9);
         ps_feed *a = open_feed(&o), *b = open_feed(&o);
         o.seed = 10;
         ps_feed *c = open_feed(&o);
@@ -207,10 +225,11 @@ static void test_samples_depend_on_their_number_only(void **state)
 static void test_splits_are_disjoint_and_complete(void **state)
 {
     (void)state;
-    for (int task = 0; task < 3; task++) {
+    for (int task = 0; task < 4; task++) {
         const ps_feed_options o = task == 0   ? causal_options(7, 0.3, 2)
                                   : task == 1 ? masked_options(9, 0.3, 2)
-                                              : lines_options(0.3, 2);
+                                  : task == 2 ? lines_options(0.3, 2)
+                                              : pairs_options(0.3, 2);
         ps_feed *f = open_feed(&o);
         int8_t split_of[N_TOKENS];
         memset(split_of, -1, sizeof split_of);
@@ -234,7 +253,7 @@ static void test_splits_are_disjoint_and_complete(void **state)
         for (int64_t i = 0; i < n_train; i++)
             n_moved += ps_feed_item_of(f, PS_SPLIT_TRAIN, i) != ps_feed_item_of(f, PS_SPLIT_TRAIN, n_train + i);
         assert_true(n_moved > n_train - 8);
-        assert_int_equal(n_items, task == 0 ? 1002 / 7 : task == 1 ? 1003 / 7 : N_LINES);
+        assert_int_equal(n_items, task == 0 ? 1002 / 7 : task == 1 ? 1003 / 7 : task == 2 ? N_LINES : N_PAIRS);
         ps_feed_close(f);
     }
 }
@@ -274,6 +293,63 @@ static void test_lines_are_padded_and_labelled(void **state)
     assert_int_equal(b.attention_mask[3 * T], 1);
     ps_feed_batch_deinit(&b);
     ps_feed_close(f);
+}
+
+/* Only the completion and its end are targets, each in the place before its own. */
+static void test_instructions(void **state)
+{
+    (void)state;
+    enum { T = 16, EOT = 50256, A = 257, B = 275, IGNORED = -100 };
+    ps_feed_options o = pairs_options(0, 5);
+    o.in_file_order = true;
+    o.pad_to_multiple_of = 4;
+    ps_feed *f = open_feed(&o);
+    ps_feed_batch b;
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_TRAIN), N_PAIRS);
+    assert_int_equal(ps_feed_batch_init(&b, f, N_PAIRS), PS_OK);
+    assert_null(b.attention_mask);
+    for (int64_t row_length = 0; row_length <= T; row_length += T) { /* 0: as it stands in the batch */
+        b.T = row_length;
+        assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, 0, N_PAIRS, &b), PS_OK);
+        for (int64_t i = 0; i < N_PAIRS; i++)
+            for (int64_t t = 0; t < T; t++) {
+                assert_int_equal(b.tokens[i * T + t], t < i ? A : t == i ? B : EOT);
+                assert_int_equal(b.targets[i * T + t], t == i - 1 ? B : t == i ? EOT : IGNORED);
+            }
+        assert_int_equal(ps_feed_line_of(f, PS_SPLIT_TRAIN, 5), 6);
+    }
+    /* the end of a line is a target only, so one input less is needed */
+    assert_int_equal(ps_feed_length(f, PS_SPLIT_TRAIN, 0, 4), 4);
+    assert_int_equal(ps_feed_length(f, PS_SPLIT_TRAIN, 2, 3), 8);
+    assert_int_equal(ps_feed_length(f, PS_SPLIT_TRAIN, N_PAIRS - 1, 1), T);
+    b.T = 4;
+    assert_int_equal(ps_feed_get_once(f, PS_SPLIT_TRAIN, N_PAIRS, 1, &b), PS_OK);
+    for (int i = 0; i < 4; i++) assert_int_equal(b.targets[i], IGNORED);
+    assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, 3, 1, &b), PS_OK);
+    assert_memory_equal(b.tokens, ((int32_t[]){A, A, A, B}), 16);
+    assert_memory_equal(b.targets, ((int32_t[]){IGNORED, IGNORED, B, EOT}), 16);
+    const ps_instruct_info info = ps_feed_instruct_info(f, PS_SPLIT_TRAIN);
+    assert_int_equal(info.n_lines, N_LINES);
+    assert_int_equal(info.n_left_out, N_LINES - N_PAIRS);
+    assert_true(ps_feed_chooses_targets(f));
+    assert_int_equal(ps_feed_instruct_info(f, PS_SPLIT_VALIDATION).n_lines, 0);
+    ps_feed_batch_deinit(&b);
+    ps_feed_close(f);
+    /* text to train on, answers to evaluate on */
+    o = causal_options(T, 0, 1);
+    o.tokenizer = gpt2;
+    o.vocab_size = 50257;
+    o.validation = pairs.text;
+    f = open_feed(&o);
+    assert_int_equal(ps_feed_sample_count(f, PS_SPLIT_VALIDATION), N_PAIRS);
+    assert_int_equal(ps_feed_instruct_info(f, PS_SPLIT_VALIDATION).n_lines, N_LINES);
+    assert_false(ps_feed_chooses_targets(f));
+    assert_int_equal(ps_feed_line_of(f, PS_SPLIT_TRAIN, 0), 0);
+    ps_feed_close(f);
+    o = pairs_options(0, 1);
+    o.jsonl_form = PS_CONFIG_JSONL_FORM_TEXT;
+    assert_int_equal(ps_feed_open(&o, &f), PS_EFORMAT);
+    assert_non_null(strstr(ps_last_error(), "\"text\" is missing"));
 }
 
 static void test_second_texts_have_type_1(void **state)
@@ -421,7 +497,7 @@ static void test_faults(void **state)
     (void)state;
     static const ps_fault_kind kinds[] = {PS_FAULT_ALLOC, PS_FAULT_READ};
     static const ps_status codes[] = {PS_ENOMEM_HOST, PS_EIO};
-    for (int task = 0; task < 3; task++) {
+    for (int task = 0; task < 4; task++) {
         const ps_feed_options o = task == 0   ? causal_options(16, 0.1, 1)
                                   : task == 1 ? masked_options(16, 0.1, 1)
                                               : lines_options(0.1, 1);
@@ -471,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_samples_depend_on_their_number_only),
         cmocka_unit_test(test_splits_are_disjoint_and_complete),
         cmocka_unit_test(test_lines_are_padded_and_labelled),
+        cmocka_unit_test(test_instructions),
         cmocka_unit_test(test_second_texts_have_type_1),
         cmocka_unit_test(test_validation_file),
         cmocka_unit_test(test_file_order),

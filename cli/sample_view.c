@@ -1,0 +1,113 @@
+#include "sample_view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+#include "cli_feed.h"
+#include "cli_weights.h"
+#include "data/utf8.h"
+
+#define IGNORED (-100)
+
+typedef struct sample_view {
+    ps_config *config;
+    const ps_options *o;
+    ps_feed *feed;
+    ps_tokenizer *tokenizer; /* NULL: files of tokens without one */
+    ps_feed_batch row;
+} sample_view;
+
+/* Samples in the order of the file, none kept for validation, and no more padding than the row itself. */
+static ps_status load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
+{
+    static char own[][32] = {"data.shuffle=false", "data.validation=", "data.validation_split=0",
+                             "data.pad_to_multiple_of=1", "train.eval_interval=0"};
+    char **all = calloc((size_t)n_overrides + PS_ARRAY_LEN(own), sizeof *all);
+    if (all == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the overrides");
+    for (int i = 0; i < n_overrides; i++) all[i] = overrides[i];
+    for (size_t i = 0; i < PS_ARRAY_LEN(own); i++) all[n_overrides + (int)i] = own[i];
+    const ps_status st = cli_load_config(path, all, n_overrides + (int)PS_ARRAY_LEN(own), out);
+    free(all);
+    return st;
+}
+
+/* A token may hold a part of a character: such bytes, and those that are no print, as numbers. */
+static void print_text(const sample_view *v, int32_t id)
+{
+    int64_t n = 0;
+    const char *text = v->tokenizer != NULL ? ps_tokenizer_token(v->tokenizer, id, &n) : NULL;
+    putchar('"');
+    for (int64_t i = 0, length; i < n; i += length) {
+        const unsigned char c = (unsigned char)text[i];
+        length = ps_utf8_length(text + i, n - i);
+        if (c == '\n')
+            printf("\\n");
+        else if (length == 0 || c < 0x20 || c == 0x7F)
+            printf("\\x%02x", c);
+        else
+            printf("%s%.*s", c == '"' || c == '\\' ? "\\" : "", (int)length, text + i);
+        length = ps_max_i64(length, 1);
+    }
+    printf("\"\n");
+}
+
+static void print_token(const sample_view *v, int64_t place, int32_t id, bool is_target)
+{
+    printf("%6lld %7d  %c  ", (long long)place, id, is_target ? '*' : ' ');
+    print_text(v, id);
+}
+
+/* A row of tokens with targets: the next tokens of a causal model, else the hidden ones in their places. */
+static void print_row(const sample_view *v, int64_t T)
+{
+    const ps_feed_batch *b = &v->row;
+    const bool is_causal = v->o->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
+    const bool is_class = v->o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
+    for (int64_t t = 0; t < T; t++) {
+        const int32_t target = is_class ? IGNORED : !is_causal ? b->targets[t] : t > 0 ? b->targets[t - 1] : IGNORED;
+        print_token(v, t, target != IGNORED ? target : b->tokens[t], target != IGNORED);
+    }
+    if (is_causal && b->targets[T - 1] != IGNORED) print_token(v, T, b->targets[T - 1], true);
+    if (!is_class) return;
+    const char *name = ps_feed_label_name(v->feed, b->targets[0]);
+    printf("label %d%s%s\n", b->targets[0], name != NULL ? " " : "", name != NULL ? name : "");
+}
+
+static ps_status print_sample(sample_view *v, int64_t number)
+{
+    const int64_t n = ps_feed_sample_count(v->feed, PS_SPLIT_TRAIN);
+    if (number < 0 || number >= n)
+        return PS_FAIL(PS_EINVAL, "%s: sample %lld, but it has %lld, numbered from 0", v->o->data_train,
+                       (long long)number, (long long)n);
+    PS_TRY(ps_feed_batch_init(&v->row, v->feed, 1));
+    const int64_t T = ps_feed_length(v->feed, PS_SPLIT_TRAIN, number, 1);
+    v->row.T = T;
+    PS_TRY(ps_feed_get(v->feed, PS_SPLIT_TRAIN, number, 1, &v->row));
+    const int64_t line = ps_feed_line_of(v->feed, PS_SPLIT_TRAIN, number);
+    printf("%s: sample %lld of %lld", v->o->data_train, (long long)number, (long long)n);
+    if (line > 0) printf(", line %lld", (long long)line);
+    printf("; * is to be predicted\n");
+    print_row(v, T);
+    return PS_OK;
+}
+
+ps_status sample_view_print(const char *config, char *const *overrides, int n_overrides, int64_t number)
+{
+    ps_status st;
+    sample_view v = {0};
+    PS_TRY_GOTO(load_config(config, overrides, n_overrides, &v.config));
+    v.o = ps_config_options(v.config);
+    PS_TRY_GOTO(cli_feed_open(v.o, &v.feed));
+    if (cli_tokenizer_path(v.o)[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(cli_tokenizer_path(v.o), &v.tokenizer));
+    cli_print_instruct_info(v.o, v.feed);
+    st = print_sample(&v, number);
+out:
+    ps_feed_batch_deinit(&v.row);
+    ps_tokenizer_close(v.tokenizer);
+    ps_feed_close(v.feed);
+    ps_config_destroy(v.config);
+    return st;
+}

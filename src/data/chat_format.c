@@ -1,0 +1,280 @@
+#include "data/chat_format.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "data/unicode_class.h"
+#include "data/utf8.h"
+
+/* ---- the tokens of a form ---- */
+
+typedef struct chat_form {
+    const char *needs[3]; /* added tokens */
+    bool has_bos, has_eos, takes_turns;
+} chat_form;
+
+static const chat_form chat_forms[] = {
+    [PS_CONFIG_CHAT_FORMAT_CHATML] = {.needs = {"<|im_start|>", "<|im_end|>"}},
+    [PS_CONFIG_CHAT_FORMAT_LLAMA2] = {.has_bos = true, .has_eos = true, .takes_turns = true},
+    [PS_CONFIG_CHAT_FORMAT_LLAMA3] = {.needs = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+                                      .has_bos = true},
+    [PS_CONFIG_CHAT_FORMAT_MISTRAL] = {.has_bos = true, .has_eos = true, .takes_turns = true},
+};
+
+static ps_status chat_check_needs(const ps_chat_encoder *e)
+{
+    const chat_form *form = &chat_forms[e->format];
+    const char *name = ps_config_chat_format_names[e->format];
+    for (size_t i = 0; i < PS_ARRAY_LEN(form->needs) && form->needs[i] != NULL; i++)
+        if (ps_tokenizer_find_added(e->tokenizer, form->needs[i]) < 0)
+            return PS_FAIL(PS_EINVAL,
+                           "data.chat_format = %s needs the added token %s, which the tokenizer lacks; choose another "
+                           "form (llama2 and mistral need none), or add it to the tokenizer and a row for it to the "
+                           "model's embeddings",
+                           name, form->needs[i]);
+    if ((form->has_bos && e->bos < 0) || (form->has_eos && e->eos < 0))
+        return PS_FAIL(PS_EINVAL,
+                       "data.chat_format = %s needs %s, which the tokenizer lacks; name it in its "
+                       "tokenizer_config.json, or choose another form",
+                       name, e->bos < 0 ? "a bos_token" : "an eos_token");
+    return PS_OK;
+}
+
+/* An added token that takes white space from what stands beside it would make other ids than the form has here. */
+static ps_status chat_check_space(const ps_chat_encoder *e)
+{
+    const chat_form *form = &chat_forms[e->format];
+    const char *const inst[] = {"[INST]", "[/INST]"};
+    int32_t ids[PS_ARRAY_LEN(form->needs) + PS_ARRAY_LEN(inst) + 2], n = 0;
+    for (size_t i = 0; i < PS_ARRAY_LEN(form->needs) && form->needs[i] != NULL; i++)
+        ids[n++] = ps_tokenizer_find_added(e->tokenizer, form->needs[i]);
+    for (size_t i = 0; i < PS_ARRAY_LEN(inst) && form->takes_turns; i++)
+        ids[n++] = ps_tokenizer_find_added(e->tokenizer, inst[i]);
+    if (form->has_bos) ids[n++] = e->bos;
+    if (form->has_eos) ids[n++] = e->eos;
+    for (int32_t i = 0; i < n; i++) {
+        if (!ps_tokenizer_strips_space(e->tokenizer, ids[i])) continue;
+        int64_t n_bytes;
+        const char *text = ps_tokenizer_token(e->tokenizer, ids[i], &n_bytes);
+        return PS_FAIL(PS_EINVAL,
+                       "data.chat_format = %s: the tokenizer's token %.*s takes the white space beside it (lstrip or "
+                       "rstrip), which is not supported in conversations",
+                       ps_config_chat_format_names[e->format], (int)n_bytes, text != NULL ? text : "");
+    }
+    return PS_OK;
+}
+
+ps_status ps_chat_encoder_init(ps_chat_encoder *e, ps_config_chat_format format, const char *default_system,
+                               ps_tokenizer *tokenizer)
+{
+    PS_ASSERT(format != PS_CONFIG_CHAT_FORMAT_AUTO);
+    *e = (ps_chat_encoder){.format = format,
+                           .tokenizer = tokenizer,
+                           .default_system = default_system,
+                           .bos = ps_tokenizer_role(tokenizer, PS_ROLE_BOS),
+                           .eos = ps_tokenizer_role(tokenizer, PS_ROLE_EOS),
+                           .target_from = -1};
+    PS_TRY(chat_check_needs(e));
+    return chat_check_space(e);
+}
+
+void ps_chat_encoder_deinit(ps_chat_encoder *e)
+{
+    ps_mem_free(e->piece.bytes);
+    *e = (ps_chat_encoder){0};
+}
+
+/* ---- pieces ---- */
+
+ps_status ps_chat_encode_text(ps_tokenizer *tokenizer, const char *text, int64_t n_bytes, int64_t target_from,
+                              ps_id_list *out)
+{
+    ps_status st;
+    int32_t *ids = NULL, *before = NULL;
+    int64_t n, n_before = 0, first = 0;
+    PS_TRY_GOTO(ps_tokenizer_encode(tokenizer, text, n_bytes, &ids, &n));
+    if (target_from > 0) PS_TRY_GOTO(ps_tokenizer_encode(tokenizer, text, target_from, &before, &n_before));
+    if (target_from < 0) first = n;
+    while (first < ps_min_i64(n, n_before) && ids[first] == before[first]) first++;
+    PS_TRY_GOTO(ps_ids_reserve(out, n));
+    for (int64_t i = 0; i < n; i++) out->ids[out->n++] = i < first ? ids[i] : ps_target_mark(ids[i]);
+out:
+    ps_mem_free(ids);
+    ps_mem_free(before);
+    return st;
+}
+
+static ps_status chat_end_piece(ps_chat_encoder *e, ps_id_list *out)
+{
+    if (e->piece.n > 0) PS_TRY(ps_chat_encode_text(e->tokenizer, e->piece.bytes, e->piece.n, e->target_from, out));
+    e->piece.n = 0;
+    e->target_from = -1;
+    return PS_OK;
+}
+
+static ps_status chat_put_id(ps_chat_encoder *e, int32_t id, bool is_target, ps_id_list *out)
+{
+    PS_TRY(chat_end_piece(e, out));
+    return ps_ids_append(out, is_target ? ps_target_mark(id) : id);
+}
+
+static ps_status chat_put_text(ps_chat_encoder *e, const char *text)
+{
+    return ps_text_append(&e->piece, text, (int64_t)strlen(text));
+}
+
+/* An added token where the tokenizer has it, else text. */
+static ps_status chat_put_literal(ps_chat_encoder *e, const char *text, bool is_target, ps_id_list *out)
+{
+    const int32_t id = ps_tokenizer_find_added(e->tokenizer, text);
+    return id >= 0 ? chat_put_id(e, id, is_target, out) : chat_put_text(e, text);
+}
+
+/* White space as Python's str.strip has it. */
+static bool chat_is_space(int32_t c)
+{
+    return ps_is_white_space(c) || (c >= 0x1C && c <= 0x1F);
+}
+
+/* Take white space from the end of the piece, but not before byte `from`. JSON strings are well-formed UTF-8. */
+static void chat_strip_end(ps_chat_encoder *e, int64_t from)
+{
+    while (e->piece.n > from) {
+        const char *end = e->piece.bytes + e->piece.n;
+        int length = ps_utf8_length_before(end);
+        if (!chat_is_space(ps_utf8_get(end - length, &length))) break;
+        e->piece.n -= length;
+    }
+}
+
+static ps_status chat_put_stripped(ps_chat_encoder *e, const ps_chat_message *m)
+{
+    const char *begin = m->content, *end = begin + m->n_bytes;
+    const int64_t from = e->piece.n;
+    for (int length; begin < end && chat_is_space(ps_utf8_get(begin, &length)); begin += length) {
+    }
+    PS_TRY(ps_text_append(&e->piece, begin, end - begin));
+    chat_strip_end(e, from);
+    return PS_OK;
+}
+
+static void chat_begin_targets(ps_chat_encoder *e, const ps_chat_message *m)
+{
+    if (m->role == PS_CHAT_ASSISTANT && !m->is_given) e->target_from = e->piece.n;
+}
+
+/* ---- forms ---- */
+
+static ps_status chat_put_chatml(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
+{
+    const bool is_target = m->role == PS_CHAT_ASSISTANT && !m->is_given;
+    PS_TRY(chat_put_literal(e, "<|im_start|>", false, out));
+    PS_TRY(chat_put_text(e, ps_chat_role_names[m->role]));
+    PS_TRY(chat_put_text(e, "\n"));
+    chat_begin_targets(e, m);
+    PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
+    PS_TRY(chat_put_literal(e, "<|im_end|>", is_target, out));
+    return chat_put_text(e, "\n");
+}
+
+static ps_status chat_put_llama3(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
+{
+    const bool is_target = m->role == PS_CHAT_ASSISTANT && !m->is_given;
+    PS_TRY(chat_put_literal(e, "<|start_header_id|>", false, out));
+    PS_TRY(chat_put_text(e, ps_chat_role_names[m->role]));
+    PS_TRY(chat_put_literal(e, "<|end_header_id|>", false, out));
+    PS_TRY(chat_put_text(e, "\n\n"));
+    chat_begin_targets(e, m);
+    PS_TRY(chat_put_stripped(e, m));
+    return chat_put_literal(e, "<|eot_id|>", is_target, out);
+}
+
+/* system: the message before the first one of the user, or NULL */
+static ps_status chat_put_llama2(ps_chat_encoder *e, const ps_chat_message *system, const ps_chat_message *m,
+                                 ps_id_list *out)
+{
+    if (m->role == PS_CHAT_ASSISTANT) {
+        chat_begin_targets(e, m);
+        PS_TRY(chat_put_text(e, " "));
+        PS_TRY(chat_put_stripped(e, m));
+        PS_TRY(chat_put_text(e, " "));
+        return chat_put_id(e, e->eos, !m->is_given, out);
+    }
+    PS_TRY(chat_put_id(e, e->bos, false, out));
+    PS_TRY(chat_put_literal(e, "[INST]", false, out));
+    PS_TRY(chat_put_text(e, " "));
+    if (system != NULL) {
+        const int64_t from = e->piece.n;
+        PS_TRY(chat_put_text(e, "<<SYS>>\n"));
+        PS_TRY(ps_text_append(&e->piece, system->content, system->n_bytes));
+        PS_TRY(chat_put_text(e, "\n<</SYS>>\n\n"));
+        PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
+        chat_strip_end(e, from);
+    } else {
+        PS_TRY(chat_put_stripped(e, m));
+    }
+    PS_TRY(chat_put_text(e, " "));
+    return chat_put_literal(e, "[/INST]", false, out);
+}
+
+static ps_status chat_put_mistral(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
+{
+    if (m->role == PS_CHAT_ASSISTANT) {
+        chat_begin_targets(e, m);
+        PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
+        return chat_put_id(e, e->eos, !m->is_given, out);
+    }
+    PS_TRY(chat_put_literal(e, "[INST]", false, out));
+    PS_TRY(chat_put_text(e, " "));
+    PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
+    PS_TRY(chat_put_text(e, " "));
+    return chat_put_literal(e, "[/INST]", false, out);
+}
+
+/* ---- conversations ---- */
+
+/* User and assistant in turn, of llama2 with a system message before. */
+static ps_status chat_check_turns(const ps_chat_encoder *e, const ps_chat *c, const char *where)
+{
+    const char *name = ps_config_chat_format_names[e->format];
+    const bool has_system = c->messages[0].role == PS_CHAT_SYSTEM;
+    if (has_system && e->format == PS_CONFIG_CHAT_FORMAT_MISTRAL)
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: the form %s has no system messages; put what it says into the first one of the "
+                       "user",
+                       where, name);
+    for (int64_t i = has_system; i < c->n; i++) {
+        const ps_chat_role expected = (i - has_system) % 2 == 0 ? PS_CHAT_USER : PS_CHAT_ASSISTANT;
+        if (c->messages[i].role != expected)
+            return PS_FAIL(PS_EFORMAT,
+                           "%s: message %lld is the %s's, expected the %s's: in the form %s user and "
+                           "assistant take turns",
+                           where, (long long)i, ps_chat_role_names[c->messages[i].role], ps_chat_role_names[expected],
+                           name);
+    }
+    return PS_OK;
+}
+
+ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *c, const char *where, ps_id_list *out)
+{
+    if (c->n == 0) return PS_FAIL(PS_EFORMAT, "%s: a conversation without any message", where);
+    const chat_form *form = &chat_forms[e->format];
+    e->piece.n = 0;
+    e->target_from = -1;
+    if (form->takes_turns) PS_TRY(chat_check_turns(e, c, where));
+    if (form->has_bos && e->format != PS_CONFIG_CHAT_FORMAT_LLAMA2) PS_TRY(chat_put_id(e, e->bos, false, out));
+    const ps_chat_message *system = c->messages[0].role == PS_CHAT_SYSTEM ? &c->messages[0] : NULL;
+    const ps_chat_message added = {.role = PS_CHAT_SYSTEM,
+                                   .content = e->default_system,
+                                   .n_bytes = e->default_system != NULL ? (int64_t)strlen(e->default_system) : 0};
+    if (system == NULL && e->default_system != NULL) PS_TRY(chat_put_chatml(e, &added, out));
+    for (int64_t i = 0; i < c->n; i++) {
+        const ps_chat_message *m = &c->messages[i];
+        if (e->format == PS_CONFIG_CHAT_FORMAT_CHATML) PS_TRY(chat_put_chatml(e, m, out));
+        if (e->format == PS_CONFIG_CHAT_FORMAT_LLAMA3) PS_TRY(chat_put_llama3(e, m, out));
+        if (e->format == PS_CONFIG_CHAT_FORMAT_MISTRAL) PS_TRY(chat_put_mistral(e, m, out));
+        if (e->format == PS_CONFIG_CHAT_FORMAT_LLAMA2 && m != system)
+            PS_TRY(chat_put_llama2(e, i == 1 ? system : NULL, m, out));
+    }
+    return chat_end_piece(e, out);
+}

@@ -1,0 +1,128 @@
+#include "data/chat_template.h"
+
+#include <jansson.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/mem.h"
+#include "config/json_tolerant.h"
+
+#define FILE_BYTES_MAX (256 * PS_MIB)
+
+/* XXH3 of the text without a newline at its end; of each the text with "\n" in Jinja's strings, then with newlines there. */
+static const struct {
+    uint64_t hash;
+    ps_chat_template template;
+} known_templates[] = {
+    /* ChatML as OpenHermes 2.5 has it */
+    {0x4c6e807ee5fe9f4a, {PS_CONFIG_CHAT_FORMAT_CHATML, NULL}},
+    {0xa04f41d813a07b13, {PS_CONFIG_CHAT_FORMAT_CHATML, NULL}},
+    /* Qwen2 */
+    {0xc79034a9d5f0ae58, {PS_CONFIG_CHAT_FORMAT_CHATML, "You are a helpful assistant."}},
+    {0xd5d943bd0bd9082f, {PS_CONFIG_CHAT_FORMAT_CHATML, "You are a helpful assistant."}},
+    /* SmolLM2 */
+    {0x83059ddcb62b07a0,
+     {PS_CONFIG_CHAT_FORMAT_CHATML, "You are a helpful AI assistant named SmolLM, trained by Hugging Face"}},
+    {0x99ab995e9629dacd,
+     {PS_CONFIG_CHAT_FORMAT_CHATML, "You are a helpful AI assistant named SmolLM, trained by Hugging Face"}},
+    /* Llama 2, with two spaces and with one in "' '  + content" */
+    {0x24f6d97f87d647f5, {PS_CONFIG_CHAT_FORMAT_LLAMA2, NULL}},
+    {0xcb7c5112dfc4a3b0, {PS_CONFIG_CHAT_FORMAT_LLAMA2, NULL}},
+    {0x018fc13eb46e7703, {PS_CONFIG_CHAT_FORMAT_LLAMA2, NULL}},
+    {0xd8a2bf0556e03726, {PS_CONFIG_CHAT_FORMAT_LLAMA2, NULL}},
+    /* Llama 3 */
+    {0x866fc8fa50da12fe, {PS_CONFIG_CHAT_FORMAT_LLAMA3, NULL}},
+    {0x9799ad6e2dea0594, {PS_CONFIG_CHAT_FORMAT_LLAMA3, NULL}},
+    /* Mistral 7B v0.2, Mixtral 8x7B */
+    {0xa5d004210ebce758, {PS_CONFIG_CHAT_FORMAT_MISTRAL, NULL}},
+};
+
+ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *name, ps_chat_template *out)
+{
+    *out = (ps_chat_template){0};
+    if (n_bytes > 0 && text[n_bytes - 1] == '\n') n_bytes--; /* Jinja drops one, too */
+    const uint64_t hash = XXH3_64bits(text, (size_t)n_bytes);
+    for (size_t i = 0; i < PS_ARRAY_LEN(known_templates); i++) {
+        if (known_templates[i].hash != hash) continue;
+        *out = known_templates[i].template;
+        return PS_OK;
+    }
+    return PS_FAIL(PS_EINVAL,
+                   "%s: the chat template (xxh3 %016llx) is none of the known ones, and templates are not run; set "
+                   "data.chat_format to the form that it has: chatml, llama2, llama3 or mistral",
+                   name, (unsigned long long)hash);
+}
+
+/* The text in tokenizer_config.json, NULL when there is none. */
+static const json_t *template_text(const json_t *config)
+{
+    const json_t *value = json_object_get(config, "chat_template");
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *entry = json_array_get(value, i);
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        if (name != NULL && strcmp(name, "default") == 0) return json_object_get(entry, "template");
+    }
+    return json_is_string(value) ? value : NULL;
+}
+
+static ps_status template_of_config(const char *path, const char *json, int64_t n_bytes, const char *folder,
+                                    ps_chat_template *out)
+{
+    json_error_t error;
+    json_t *root;
+    PS_TRY(ps_json_load_tolerant(json, (size_t)n_bytes, JSON_ALLOW_NUL, &root, &error));
+    if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", path, error.line, error.column, error.text);
+    const json_t *text = template_text(root);
+    const ps_status st =
+        json_is_string(text)
+            ? ps_chat_template_known(json_string_value(text), (int64_t)json_string_length(text), path, out)
+            : PS_FAIL(PS_EINVAL,
+                      "%s: the tokenizer has no chat template; set data.chat_format to the form that messages shall "
+                      "have: chatml, llama2, llama3 or mistral",
+                      folder);
+    json_decref(root);
+    return st;
+}
+
+/* *text stays NULL when the folder has no such file. */
+static ps_status read_file_of(const char *folder, const char *file, char **path, char **text, int64_t *n_bytes)
+{
+    ps_mem_free(*path);
+    *path = NULL;
+    PS_TRY(ps_folder_join(folder, file, path));
+    return ps_file_exists(*path) ? ps_file_read_all(*path, FILE_BYTES_MAX, text, n_bytes) : PS_OK;
+}
+
+/* The folder itself, or that of a file. */
+static ps_status folder_of(const char *path, char **out)
+{
+    const char *slash = strrchr(path, '/');
+    if (!ps_folder_exists(path) && slash == NULL) return ps_mem_strdup(".", out);
+    PS_TRY(ps_mem_strdup(path, out));
+    if (!ps_folder_exists(path)) (*out)[slash == path ? 1 : slash - path] = '\0';
+    return PS_OK;
+}
+
+ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out)
+{
+    ps_status st;
+    char *folder = NULL, *path = NULL, *text = NULL;
+    int64_t n_bytes = 0;
+    *out = (ps_chat_template){0};
+    PS_TRY(folder_of(tokenizer_path, &folder));
+    PS_TRY_GOTO(read_file_of(folder, "chat_template.jinja", &path, &text, &n_bytes));
+    if (text != NULL) {
+        st = ps_chat_template_known(text, n_bytes, path, out);
+        goto out;
+    }
+    PS_TRY_GOTO(read_file_of(folder, "tokenizer_config.json", &path, &text, &n_bytes));
+    st = template_of_config(path, text != NULL ? text : "{}", text != NULL ? n_bytes : 2, folder, out);
+out:
+    ps_mem_free(folder);
+    ps_mem_free(path);
+    ps_mem_free(text);
+    return st;
+}

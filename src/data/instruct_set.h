@@ -1,0 +1,60 @@
+/* instruct_set.h - samples of which only a part is to be predicted: prompts with their completions, and conversations, one a line of
+ * a JSONL file, tokenised when opened and held in memory.
+ *
+ *     {"prompt": "The sky is", "completion": " blue."}                      BOS? The sky is{ blue.EOS}
+ *     {"prompt": [messages], "completion": [messages]}                      as a conversation; targets in the completion only
+ *     {"messages": [{"role": "user", "content": "Why?"}, ...]}              see chat_format.h
+ *
+ * What stands in braces is predicted. In front stands what the tokenizer puts in front of a text, behind its eos token. A line is cut to T + 1
+ * tokens, which make a row of T inputs and T targets. A line that then has no target is left out and counted.
+ *
+ * Memory: 4 bytes a token and 16 a line, at most twice that.
+ *
+ * Threads: can be read from several threads at once. */
+#ifndef PS_DATA_INSTRUCT_SET_H
+#define PS_DATA_INSTRUCT_SET_H
+
+#include "base/status.h"
+#include "config/config.h"
+#include "data/tokenizer.h"
+
+typedef struct ps_instruct_set ps_instruct_set;
+
+typedef struct ps_instruct_options {
+    ps_config_jsonl_form form; /* of the lines; for ps_instruct_form only, AUTO: by the first line */
+    const char *text_key, *messages_key, *prompt_key, *completion_key;
+    ps_config_chat_format
+        chat_format;            /* AUTO: by the template beside the tokenizer, asked for when there are messages */
+    const char *tokenizer_path; /* for that */
+    ps_tokenizer *tokenizer;
+    int64_t T; /* 1 to INT32_MAX */
+} ps_instruct_options;
+
+typedef struct ps_instruct_info {
+    int64_t n_lines, n_cut, n_left_out; /* lines of the file; of them too long; of them without a target */
+    int64_t n_tokens, n_targets;        /* of the samples */
+    ps_config_chat_format chat_format;  /* that the messages have; AUTO: there are none */
+} ps_instruct_info;
+
+/* Tokens of a sample, targets marked (ps_target_mark). */
+typedef struct ps_instruct_sample {
+    const int32_t *entries;
+    int64_t n, line; /* n >= 1; line in the file, from 1 */
+} ps_instruct_sample;
+
+/* What the lines of a file are: the form of the options, or that of the keys of the first line: text, else messages, else
+ * prompt and completion. PS_EIO, PS_EFORMAT. */
+PS_NODISCARD ps_status ps_instruct_form(const char *path, const ps_instruct_options *options,
+                                        ps_config_jsonl_form *out);
+
+/* Read all lines, which have the form MESSAGES or PROMPT_COMPLETION. PS_EFORMAT with file, line and what is wrong; also when no line
+ * has a target. PS_EINVAL of the chat format (chat_format.h, chat_template.h). */
+PS_NODISCARD ps_status ps_instruct_set_open(const char *path, const ps_instruct_options *options,
+                                            ps_instruct_set **out);
+void ps_instruct_set_close(ps_instruct_set *s); /* NULL is accepted */
+
+int64_t ps_instruct_set_count(const ps_instruct_set *s);
+ps_instruct_info ps_instruct_set_info(const ps_instruct_set *s);
+ps_instruct_sample ps_instruct_set_get(const ps_instruct_set *s, int64_t i); /* valid until close */
+
+#endif
