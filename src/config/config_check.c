@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 ps_status ps_config_fail_for(const ps_config *config, ps_option_id id, const char *format, ...)
 {
@@ -21,6 +22,7 @@ bool ps_config_has_default(const ps_config *config, ps_option_id id)
 {
     const ps_option *option = &ps_option_table[id];
     const ps_option_value value = ps_option_load(option, &config->options);
+    if (option->type == PS_OPTION_STRING) return strcmp(value.s, option->value.s) == 0;
     return value.b == option->value.b && value.i == option->value.i && value.d[0] == option->value.d[0] &&
            value.r[0] == option->value.r[0] && value.r[1] == option->value.r[1];
 }
@@ -155,6 +157,32 @@ static ps_status check_scheduler(const ps_config *config)
     return PS_OK;
 }
 
+/* Options of the data that only one kind of model reads. */
+static ps_status check_data(const ps_config *config)
+{
+    static const struct {
+        ps_option_id id;
+        ps_config_head head;
+    } uses[] = {
+        {PS_OPTION_data_labels, PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION},
+        {PS_OPTION_data_label_key, PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION},
+        {PS_OPTION_data_text_pair_key, PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION},
+        {PS_OPTION_data_mlm_probability, PS_CONFIG_HEAD_MASKED_LM},
+        {PS_OPTION_data_jsonl_form, PS_CONFIG_HEAD_CAUSAL_LM},
+        {PS_OPTION_data_messages_key, PS_CONFIG_HEAD_CAUSAL_LM},
+        {PS_OPTION_data_prompt_key, PS_CONFIG_HEAD_CAUSAL_LM},
+        {PS_OPTION_data_completion_key, PS_CONFIG_HEAD_CAUSAL_LM},
+        {PS_OPTION_data_chat_format, PS_CONFIG_HEAD_CAUSAL_LM},
+    };
+    const ps_config_head head = config->options.model_head;
+    for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++)
+        if (head != PS_CONFIG_HEAD_NONE && head != uses[i].head && !ps_config_has_default(config, uses[i].id))
+            return ps_config_fail_for(
+                config, uses[i].id, "%s has no effect with model.head %s, only with %s; remove it",
+                ps_option_table[uses[i].id].key, ps_config_head_names[head], ps_config_head_names[uses[i].head]);
+    return PS_OK;
+}
+
 static ps_status check_run(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -181,5 +209,6 @@ ps_status ps_config_validate(const ps_config *config)
     PS_TRY(check_placement(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));
+    PS_TRY(check_data(config));
     return check_run(config);
 }

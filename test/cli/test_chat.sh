@@ -83,3 +83,9 @@ echo '{{ messages }}' >"$work/folder/chat_template.jinja"
 refused "chat_template.jinja: the chat template (xxh3 " examples/chat.json data.tokenizer="$work/folder" data.chat_format=auto
 expect 0 "$pstar" train examples/chat.json model.n_embd=32 model.n_layer=1 data.tokenizer="$work/folder" train.steps=1 \
     train.output_dir="$work/named"
+
+# options that a model of another kind does not read
+refused "data.labels has no effect with model.head causal_lm" "$work/tiny.json" data.labels=no,yes
+refused "data.mlm_probability has no effect with model.head causal_lm" "$work/tiny.json" data.mlm_probability=0.3
+refused "data.chat_format has no effect with model.head sequence_classification" "$work/tiny.json" \
+    model.head=sequence_classification data.chat_format=chatml

@@ -266,6 +266,25 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:1:45: client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks", PS_EINVAL},
         {"{\"data\": {\"validation\": \"a\", \"validation_split\": 0.1}}",
          "c.json:1:50: data.validation_split has no effect beside data.validation; keep one", PS_EINVAL},
+        {"{\"data\": {\"labels\": \"no,yes\"}}",
+         "c.json:1:21: data.labels has no effect with model.head causal_lm, only with sequence_classification; remove "
+         "it",
+         PS_EINVAL},
+        {"{\"data\": {\"label_key\": \"y\"}}",
+         "c.json:1:24: data.label_key has no effect with model.head causal_lm, only with sequence_classification; "
+         "remove it",
+         PS_EINVAL},
+        {"{\"data\": {\"mlm_probability\": 0.3}}",
+         "c.json:1:30: data.mlm_probability has no effect with model.head causal_lm, only with masked_lm; remove it",
+         PS_EINVAL},
+        {"{\"model\": {\"head\": \"sequence_classification\"}, \"data\": {\"chat_format\": \"chatml\"}}",
+         "c.json:1:72: data.chat_format has no effect with model.head sequence_classification, only with causal_lm; "
+         "remove it",
+         PS_EINVAL},
+        {"{\"model\": {\"type\": \"bert\", \"head\": \"masked_lm\", \"hidden_act\": \"gelu\"}, \"data\": "
+         "{\"prompt_key\": \"p\"}}",
+         "c.json:1:95: data.prompt_key has no effect with model.head masked_lm, only with causal_lm; remove it",
+         PS_EINVAL},
         {"{\"train\": {\"eval_interval\": 5}}",
          "c.json:1:29: train.eval_interval needs data.validation or data.validation_split to evaluate on", PS_EINVAL},
     };
