@@ -78,6 +78,26 @@ case_tokenizer_files() {
     done
 }
 
+# Folders of tokenizers as transformers saves them, without a maximum length: the same ids, and the same text back.
+case_tokenizers() {
+    expect 0 "$python" -W ignore "$golden/check_tokenizers.py" "$pstar" "$work/tokenizers"
+    cat "$work/out"
+    says out "maximum length 1000000000000000019884624838656"
+}
+
+# A model whose tokenizer cannot be read here is trained on files of tokens, and on text it says what is not supported.
+case_foreign_tokenizer() {
+    cp -r "$models/gpt2_base" "$models/foreign"
+    printf '{"model": {"type": "Unigram", "vocab": []}}' >"$models/foreign/tokenizer.json"
+    expect 0 "$pstar" tokenize --vocab "$models/gpt2_base" --output "$work/ids.bin" "$root/README.md"
+    config foreign "\"from_pretrained\": \"$models/foreign\"" "\"train\": \"$work/ids.bin\", \"sequence_length\": 64" '"steps": 2'
+    expect 0 "$pstar" train "$work/foreign.json"
+    expect 2 "$pstar" train "$work/foreign.json" data.train="$root/README.md"
+    says err "model Unigram is not supported"
+}
+
 case_labels_of_the_folder
 case_labels_of_a_new_head
 case_tokenizer_files
+case_tokenizers
+case_foreign_tokenizer
