@@ -64,7 +64,9 @@ typedef enum ps_cpu_isa {
 ps_cpu_isa ps_cpu_isa_detect(void);
 const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16" */
 
-/* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: the same number gives the same bits. */
+/* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: the same number gives the same bits. PS_ENOSYS when the processor has
+ * less, or OpenMP gives fewer threads. The instruction set that products use is the process's: with the first product it is fixed,
+ * and those of a backend with another one fail (PS_ESTATE). */
 PS_NODISCARD ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out);
 
 /* A device that is not here: nothing is computed, for plans. Scratch is that of the portable kernels in one thread, which go

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "checkpoint/safetensors.h"
 #include "engine/engine_fixture.h"
+#include "own_process.h"
 #include "temp_folder.h"
 
 typedef struct golden {
@@ -210,11 +211,18 @@ static void test_untied_accumulated_bf16(void **state)
     follow(UNTIED_FILE, TINY(UNTIED, "bf16.enabled=true"), 2e-2, true);
 }
 
-static void test_isas(void **state)
+static void in_portable_process(void **state)
 {
     (void)state;
     follow(TIED_FILE, TINY(TIED, "train.isa=portable"), 1e-5, false);
     follow(TIED_FILE, TINY(TIED, "train.isa=portable", "bf16.enabled=true"), 2e-2, true);
+}
+
+/* A process has one instruction set. */
+static void test_portable(void **state)
+{
+    (void)state;
+    assert_int_equal(own_process("portable", NULL), 0);
 }
 
 /* ---- Hugging Face's classes ---- */
@@ -269,8 +277,10 @@ static char llama[] = "llama", llama_linear[] = "llama_linear", mistral[] = "mis
         "follow_" #name, follow_hf, NULL, NULL, name                                                                   \
     }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest portable[] = {cmocka_unit_test(in_portable_process)};
+    if (argc > 1 && strcmp(argv[1], "portable") == 0) return cmocka_run_group_tests(portable, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tied_f32),
         cmocka_unit_test(test_names_of_tanh),
@@ -278,7 +288,7 @@ int main(void)
         cmocka_unit_test(test_tied_fp16),
         cmocka_unit_test(test_untied_accumulated_f32),
         cmocka_unit_test(test_untied_accumulated_bf16),
-        cmocka_unit_test(test_isas),
+        cmocka_unit_test(test_portable),
         HF(llama),
         HF(llama_linear),
         HF(llama_yarn),

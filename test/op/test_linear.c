@@ -1,3 +1,4 @@
+#define OP_HAS_PRODUCTS
 #include "op/op_gradient.h"
 
 typedef struct linear_case {

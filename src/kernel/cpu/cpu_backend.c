@@ -33,7 +33,7 @@ static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU
                                                          [PS_CPU_AVX512] = CPU_OPS(avx512),
                                                          [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16)};
 
-ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
+static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool any_level, ps_backend **out)
 {
     const ps_cpu_isa best = ps_cpu_isa_detect();
     ps_cpu *cpu = NULL;
@@ -44,11 +44,21 @@ ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
     PS_TRY(ps_cpu_team_check(n_threads));
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
     *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads};
-    const ps_status st = ps_dnnl_create(&cpu->dnnl);
+    const ps_status st = ps_dnnl_create(isa, any_level, &cpu->dnnl);
     if (st != PS_OK) {
         ps_mem_free(cpu);
         return st;
     }
     *out = &cpu->base;
     return PS_OK;
+}
+
+ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
+{
+    return cpu_create(isa, n_threads, false, out);
+}
+
+ps_status ps_cpu_create_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out)
+{
+    return cpu_create(isa, n_threads, true, out);
 }

@@ -12,6 +12,9 @@ typedef struct ps_cpu {
     ps_dnnl *dnnl;
 } ps_cpu;
 
+/* As ps_backend_create_cpu, to measure with: products have the scratch of whatever instruction set the process computes with. */
+PS_NODISCARD ps_status ps_cpu_create_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out);
+
 static inline ps_cpu *ps_cpu_of(ps_backend *self)
 {
     return (ps_cpu *)self;

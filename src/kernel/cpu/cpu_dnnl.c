@@ -6,6 +6,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include "base/mem.h"
+#include "kernel/cpu/cpu_dnnl_level.h"
 
 /* What makes two products the same primitive; compared as bytes, so it is cleared before it is filled. */
 typedef struct dnnl_key {
@@ -27,8 +28,10 @@ typedef struct dnnl_entry {
 
 /* Making a primitive costs a millisecond: hence the cache. */
 struct ps_dnnl {
+    ps_cpu_isa isa;
+    bool any_level;
     pthread_mutex_t lock;
-    dnnl_engine_t engine;
+    dnnl_engine_t engine; /* NULL until the first product */
     uint64_t clock;
     dnnl_entry entries[DNNL_CACHE_SIZE];
 };
@@ -148,10 +151,23 @@ static ps_status dnnl_entry_get(ps_dnnl *d, const dnnl_key *key, dnnl_entry **ou
     return PS_OK;
 }
 
+/* The lock is held. */
+static ps_status dnnl_start(ps_dnnl *d)
+{
+    if (d->engine != NULL) return PS_OK;
+    PS_TRY(d->any_level ? ps_dnnl_level_fix_any() : ps_dnnl_level_fix(d->isa));
+    const dnnl_status_t e = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
+    if (e == dnnl_success) return PS_OK;
+    d->engine = NULL;
+    return PS_FAIL(e == dnnl_out_of_memory ? PS_ENOMEM_HOST : PS_EDEVICE, "oneDNN: cannot start (dnnl_status %d)",
+                   (int)e);
+}
+
 static ps_status dnnl_acquire(ps_dnnl *d, const dnnl_key *key, dnnl_entry **out)
 {
     pthread_mutex_lock(&d->lock);
-    const ps_status st = dnnl_entry_get(d, key, out);
+    ps_status st = dnnl_start(d);
+    if (st == PS_OK) st = dnnl_entry_get(d, key, out);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
@@ -241,19 +257,12 @@ int ps_dnnl_cache_count(ps_dnnl *d)
     return n;
 }
 
-ps_status ps_dnnl_create(ps_dnnl **out)
+ps_status ps_dnnl_create(ps_cpu_isa isa, bool any_level, ps_dnnl **out)
 {
-    ps_dnnl *d = NULL;
-    *out = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
-    const dnnl_status_t e = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
-    if (e != dnnl_success) {
-        ps_mem_free(d);
-        return PS_FAIL(e == dnnl_out_of_memory ? PS_ENOMEM_HOST : PS_EDEVICE, "oneDNN: cannot start (dnnl_status %d)",
-                       (int)e);
-    }
-    pthread_mutex_init(&d->lock, NULL);
-    *out = d;
+    PS_TRY(ps_mem_alloc(1, sizeof **out, out));
+    (*out)->isa = isa;
+    (*out)->any_level = any_level;
+    pthread_mutex_init(&(*out)->lock, NULL);
     return PS_OK;
 }
 
@@ -261,7 +270,7 @@ void ps_dnnl_destroy(ps_dnnl *d)
 {
     if (d == NULL) return;
     for (int i = 0; i < DNNL_CACHE_SIZE; i++) dnnl_entry_free(&d->entries[i]);
-    dnnl_engine_destroy(d->engine);
+    if (d->engine != NULL) dnnl_engine_destroy(d->engine);
     pthread_mutex_destroy(&d->lock);
     ps_mem_free(d);
 }

@@ -1,12 +1,11 @@
-/* cpu_dnnl.h - matrix products by oneDNN; its calls are made in cpu_dnnl.c and nowhere else.
+/* cpu_dnnl.h - matrix products by oneDNN; its calls are made in cpu_dnnl.c and cpu_dnnl_level.c, and nowhere else.
  *
  * Primitives are kept in a cache of limited size, least recently used out first. Callable from any thread. */
 #ifndef PS_KERNEL_CPU_DNNL_H
 #define PS_KERNEL_CPU_DNNL_H
 
 #include "base/base.h"
-#include "base/status.h"
-#include "tensor/dtype.h"
+#include "kernel/backend.h"
 
 /* c[m, n] (+)= a[m, k] b[k, n] + bias[n], rows of c, a, b at ldc, lda, ldb elements.
  * a_transposed: a is stored [k, m]; b_transposed: b is stored [n, k]. */
@@ -20,10 +19,12 @@ typedef struct ps_matmul {
     ps_dtype ab_dtype, c_dtype;
 } ps_matmul;
 
-/* An engine of oneDNN's, and its primitives. The teams of all threads that use it must have the same size. */
+/* oneDNN at a level of instruction sets, and its primitives. The teams of all threads that use it must have the same size. */
 typedef struct ps_dnnl ps_dnnl;
 
-PS_NODISCARD ps_status ps_dnnl_create(ps_dnnl **out);
+/* For kernels of `isa`, or with any_level for whatever the process uses. Nothing of oneDNN is called before the first product is
+ * measured or run; that can fail as ps_dnnl_level_fix says. */
+PS_NODISCARD ps_status ps_dnnl_create(ps_cpu_isa isa, bool any_level, ps_dnnl **out);
 void ps_dnnl_destroy(ps_dnnl *d); /* NULL is accepted */
 
 /* *out: scratch for ps_dnnl_matmul, a function of everything in p but the pointers (bias: whether there is one), and of the
