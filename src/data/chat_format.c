@@ -86,27 +86,32 @@ void ps_chat_encoder_deinit(ps_chat_encoder *e)
 
 /* ---- pieces ---- */
 
-ps_status ps_chat_encode_text(ps_tokenizer *tokenizer, const char *text, int64_t n_bytes, int64_t target_from,
-                              ps_id_list *out)
+ps_status ps_chat_encode_text(ps_tokenizer *tokenizer, const ps_encode_options *options, const char *text,
+                              int64_t n_bytes, int64_t target_from, ps_id_list *out)
 {
     ps_status st;
-    int32_t *ids = NULL, *before = NULL;
-    int64_t n, n_before = 0, first = 0;
-    PS_TRY_GOTO(ps_tokenizer_encode(tokenizer, text, n_bytes, &ids, &n));
-    if (target_from > 0) PS_TRY_GOTO(ps_tokenizer_encode(tokenizer, text, target_from, &before, &n_before));
-    if (target_from < 0) first = n;
-    while (first < ps_min_i64(n, n_before) && ids[first] == before[first]) first++;
-    PS_TRY_GOTO(ps_ids_reserve(out, n));
-    for (int64_t i = 0; i < n; i++) out->ids[out->n++] = i < first ? ids[i] : ps_target_mark(ids[i]);
+    ps_encoding all = {0}, before = {0};
+    int64_t first = 0;
+    PS_ASSERT(options->bare && options->max_length == 0);
+    PS_TRY_GOTO(ps_tokenizer_encode_sequence(tokenizer, options, text, n_bytes, NULL, 0, &all));
+    if (target_from > 0)
+        PS_TRY_GOTO(ps_tokenizer_encode_sequence(tokenizer, options, text, target_from, NULL, 0, &before));
+    if (target_from < 0) first = all.n;
+    while (first < ps_min_i64(all.n, before.n) && all.ids[first] == before.ids[first]) first++;
+    PS_TRY_GOTO(ps_ids_reserve(out, all.n));
+    for (int64_t i = 0; i < all.n; i++) out->ids[out->n++] = i < first ? all.ids[i] : ps_target_mark(all.ids[i]);
 out:
-    ps_mem_free(ids);
-    ps_mem_free(before);
+    ps_encoding_deinit(&all);
+    ps_encoding_deinit(&before);
     return st;
 }
 
+/* Every piece stands behind a special token: each form begins with one. */
 static ps_status chat_end_piece(ps_chat_encoder *e, ps_id_list *out)
 {
-    if (e->piece.n > 0) PS_TRY(ps_chat_encode_text(e->tokenizer, e->piece.bytes, e->piece.n, e->target_from, out));
+    const ps_encode_options options = {.bare = true, .behind_token = true};
+    if (e->piece.n > 0)
+        PS_TRY(ps_chat_encode_text(e->tokenizer, &options, e->piece.bytes, e->piece.n, e->target_from, out));
     e->piece.n = 0;
     e->target_from = -1;
     return PS_OK;

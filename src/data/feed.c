@@ -115,6 +115,7 @@ static ps_status feed_open_instruct(const ps_feed *f, const ps_feed_options *o, 
         .chat_format = o->chat_format,
         .tokenizer_path = o->tokenizer_path != NULL ? o->tokenizer_path : ".",
         .tokenizer = o->tokenizer,
+        .added_tokens = o->added_tokens,
         .T = f->T,
     };
     *is_text = true;

@@ -97,7 +97,9 @@ static ps_status reader_put_texts(instruct_reader *r, const json_t *prompt, cons
     PS_TRY(ps_text_append(&r->text, json_string_value(prompt), (int64_t)json_string_length(prompt)));
     PS_TRY(ps_text_append(&r->text, json_string_value(completion), (int64_t)json_string_length(completion)));
     for (int64_t i = 0; i < r->front.n; i++) PS_TRY(ps_ids_append(ids, r->front.ids[i]));
-    PS_TRY(ps_chat_encode_text(r->o->tokenizer, r->text.bytes, r->text.n, (int64_t)json_string_length(prompt), ids));
+    const ps_encode_options options = {.added_tokens = r->o->added_tokens, .bare = true};
+    PS_TRY(ps_chat_encode_text(r->o->tokenizer, &options, r->text.bytes, r->text.n, (int64_t)json_string_length(prompt),
+                               ids));
     return ps_ids_append(ids, ps_target_mark(r->eos));
 }
 
@@ -109,6 +111,10 @@ static ps_status reader_open_encoder(instruct_reader *r)
     const ps_instruct_options *o = r->o;
     ps_chat_template t = {.format = o->chat_format};
     if (r->encoder.tokenizer != NULL) return PS_OK;
+    if (o->added_tokens)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: with messages data.added_tokens has no effect: their contents are only text; remove it",
+                       r->where);
     if (t.format == PS_CONFIG_CHAT_FORMAT_AUTO) PS_TRY(ps_chat_template_of(o->tokenizer_path, &t));
     PS_TRY(ps_chat_encoder_init(&r->encoder, t.format, t.default_system, o->tokenizer));
     r->set->info.chat_format = t.format;

@@ -27,7 +27,9 @@ typedef struct ps_instruct_options {
         chat_format;            /* AUTO: by the template beside the tokenizer, asked for when there are messages */
     const char *tokenizer_path; /* for that */
     ps_tokenizer *tokenizer;
-    int64_t T; /* 1 to INT32_MAX */
+    bool
+        added_tokens; /* what reads like an added token in a prompt or completion becomes it; messages know only text */
+    int64_t T;        /* 1 to INT32_MAX */
 } ps_instruct_options;
 
 typedef struct ps_instruct_info {
@@ -48,7 +50,8 @@ PS_NODISCARD ps_status ps_instruct_form(const char *path, const ps_instruct_opti
                                         ps_config_jsonl_form *out);
 
 /* Read all lines, which have the form MESSAGES or PROMPT_COMPLETION. PS_EFORMAT with file, line and what is wrong; also when no line
- * has a target. PS_EINVAL of the chat format (chat_format.h, chat_template.h). */
+ * has a target. PS_EINVAL of the chat format (chat_format.h, chat_template.h),
+ * and for messages with added_tokens. */
 PS_NODISCARD ps_status ps_instruct_set_open(const char *path, const ps_instruct_options *options,
                                             ps_instruct_set **out);
 void ps_instruct_set_close(ps_instruct_set *s); /* NULL is accepted */

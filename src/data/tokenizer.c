@@ -173,7 +173,8 @@ static ps_status encode_repaired(const encoding_run *run, const char *text, int6
     return encode_well_formed(run, b->bytes, b->n, added, place);
 }
 
-static ps_status tokenizer_encode(ps_tokenizer *t, const char *text, int64_t n, bool added, ps_id_list *ids)
+static ps_status tokenizer_encode(ps_tokenizer *t, const char *text, int64_t n, bool added, ps_text_place place,
+                                  ps_id_list *ids)
 {
     ps_status st = PS_OK;
     const encoding_run run = {t, ids};
@@ -183,7 +184,7 @@ static ps_status tokenizer_encode(ps_tokenizer *t, const char *text, int64_t n, 
         if (a == NULL) begin = end = n;
         if (begin > at)
             PS_TRY_GOTO((t->is_byte_level ? encode_any_bytes : encode_repaired)(
-                &run, text + at, begin - at, added, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS));
+                &run, text + at, begin - at, added, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : place));
         if (a != NULL) PS_TRY_GOTO(ps_ids_append(ids, a->id));
     }
 out:
@@ -203,7 +204,7 @@ static ps_status encode_text(ps_tokenizer *t, const void *text, int64_t n_bytes,
     *out_ids = NULL;
     *out_n_ids = 0;
     ps_id_list ids = {0};
-    const ps_status st = tokenizer_encode(t, text, n_bytes, added, &ids);
+    const ps_status st = tokenizer_encode(t, text, n_bytes, added, PS_TEXT_BEGINS, &ids);
     if (st != PS_OK) {
         ps_mem_free(ids.ids);
         return st;
@@ -264,8 +265,9 @@ ps_status ps_tokenizer_encode_sequence(ps_tokenizer *t, const ps_encode_options 
     *out = (ps_encoding){0};
     ps_status st;
     ps_id_list sequences[2] = {{0}, {0}};
-    PS_TRY_GOTO(tokenizer_encode(t, a, a_bytes, options->added_tokens, &sequences[0]));
-    if (b != NULL) PS_TRY_GOTO(tokenizer_encode(t, b, b_bytes, options->added_tokens, &sequences[1]));
+    const ps_text_place place = options->behind_token ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS;
+    PS_TRY_GOTO(tokenizer_encode(t, a, a_bytes, options->added_tokens, place, &sequences[0]));
+    if (b != NULL) PS_TRY_GOTO(tokenizer_encode(t, b, b_bytes, options->added_tokens, place, &sequences[1]));
     PS_TRY_GOTO(encoding_fill(b != NULL ? &t->post.pair : &t->post.single, options, sequences, out));
 out:
     ps_mem_free(sequences[0].ids);

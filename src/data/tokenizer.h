@@ -66,6 +66,7 @@ PS_NODISCARD ps_status ps_tokenizer_encode_added(ps_tokenizer *t, const void *te
 
 typedef struct ps_encode_options {
     bool added_tokens;  /* text that reads like an added token becomes it (Hugging Face); false: it is only text */
+    bool behind_token;  /* the texts stand behind a special token that the caller has put there, not at the beginning */
     bool bare;          /* nothing is put around the text; false: the special tokens that the model was trained with */
     int64_t max_length; /* ids at most, the special tokens included: the longer sequence loses its end; 0: no limit */
 } ps_encode_options;

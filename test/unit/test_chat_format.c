@@ -174,16 +174,17 @@ static void test_contents_forge_no_token(void **state)
 static void test_border_within_a_token(void **state)
 {
     (void)state;
+    const ps_encode_options options = {.bare = true};
     ps_id_list ids = {0};
-    assert_int_equal(ps_chat_encode_text(full, "a\n\nb", 4, 2, &ids), PS_OK);
+    assert_int_equal(ps_chat_encode_text(full, &options, "a\n\nb", 4, 2, &ids), PS_OK);
     assert_string_equal(chat_text(full, ids.ids, ids.n), "a{\n\nb}");
     assert_int_equal(ids.n, 3);
     ids.n = 0;
-    assert_int_equal(ps_chat_encode_text(full, "a\n\nb", 4, 0, &ids), PS_OK);
+    assert_int_equal(ps_chat_encode_text(full, &options, "a\n\nb", 4, 0, &ids), PS_OK);
     assert_string_equal(chat_text(full, ids.ids, ids.n), "{a\n\nb}");
     ids.n = 0;
-    assert_int_equal(ps_chat_encode_text(full, "a\n\nb", 4, 4, &ids), PS_OK);
-    assert_int_equal(ps_chat_encode_text(full, "a", 1, -1, &ids), PS_OK);
+    assert_int_equal(ps_chat_encode_text(full, &options, "a\n\nb", 4, 4, &ids), PS_OK);
+    assert_int_equal(ps_chat_encode_text(full, &options, "a", 1, -1, &ids), PS_OK);
     assert_string_equal(chat_text(full, ids.ids, ids.n), "a\n\nba");
     ps_mem_free(ids.ids);
 }

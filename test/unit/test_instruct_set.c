@@ -92,6 +92,17 @@ static void test_prompts_and_completions(void **state)
     assert_true(written.n > 3); /* what reads like the eos token is text */
     ps_instruct_set_close(s);
     ps_instruct_set_close(NULL);
+    /* unless it is asked for */
+    ps_instruct_options asked = o;
+    asked.added_tokens = true;
+    s = open_text("{\"prompt\": \"<|im_start|>a\", \"completion\": \"<|im_end|>\"}\n", &asked);
+    expect_sample(s, 0, 1, BOS "<|im_start|>a{<|im_end|>" EOS "}");
+    assert_int_equal(ps_instruct_set_get(s, 0).n, 5);
+    ps_instruct_set_close(s);
+    asked.form = MESSAGES;
+    const temp_path p = write_text("{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}");
+    assert_int_equal(ps_instruct_set_open(p.text, &asked, &s), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "with messages data.added_tokens has no effect"));
 }
 
 /* The first T + 1 tokens stay; what then has nothing to predict is left out and counted. */
