@@ -146,7 +146,7 @@ static void take_loss(ps_runner *r, const ps_node_run *run)
     if (r->eval.n_targets > 0) r->eval.loss = sum / (double)r->eval.n_targets;
 }
 
-static ps_status compute(ps_runner *r, const ps_instr *instr)
+static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
 {
     const ps_settings *s = r->bp->settings;
     const ps_node *n = &r->bp->program->nodes[instr->node];
@@ -183,6 +183,14 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
             &(ps_add_args){.y = run.y, .a = run.x[0], .b = run.x[1], .n = instr->join_elements, .dtype = s->dtype}, 0);
     }
     return PS_OK;
+}
+
+static ps_status compute(ps_runner *r, const ps_instr *instr)
+{
+    if (PS_PLAN_GUARD_BYTES == 0) return compute_bare(r, instr);
+    ps_plan_guard_set(r->bp->plan, instr, r->non_model);
+    PS_TRY(compute_bare(r, instr));
+    return ps_plan_guard_check(r->bp->plan, instr, r->non_model);
 }
 
 /* The batch has buffers from the first moment on. Token types that are not given are all 0. */

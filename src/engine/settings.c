@@ -190,7 +190,9 @@ ps_plan_options ps_settings_plan_options(const ps_settings *s)
                              .training = s->training,
                              .checkpointing = s->checkpointing,
                              .n_checkpoints = s->n_checkpoints,
-                             .may_overwrite_params = s->accumulation == 1 && !s->fp32_gradients};
+                             .may_overwrite_params = s->accumulation == 1 && !s->fp32_gradients,
+                             /* several ranks have sums apart: ps_blueprint_sums_apart */
+                             .adds_up_micro_batches = s->accumulation > 1 && s->ranks.n == 1};
 }
 
 /* ColossalAI's gradient_predivide_factor None. */

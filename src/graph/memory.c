@@ -15,6 +15,12 @@ typedef struct placing {
     int64_t bytes, offset;
 } placing;
 
+/* With what follows it. */
+static int64_t room_of(const ps_buffer *b)
+{
+    return ps_round_up(ps_max_i64(b->bytes, 1) + PS_PLAN_GUARD_BYTES, BUFFER_ALIGN);
+}
+
 static int by_birth(const void *a, const void *b)
 {
     const placing *p = a, *q = b;
@@ -72,10 +78,7 @@ ps_status ps_plan_place_buffers(ps_plan *p)
     for (int32_t i = 0; i < p->n_buffers; i++) {
         const ps_buffer *b = &p->buffers[i];
         if (b->first > b->last) continue;
-        items[n++] = (placing){.buffer = i,
-                               .first = b->first,
-                               .last = b->last,
-                               .bytes = ps_round_up(ps_max_i64(b->bytes, 1), BUFFER_ALIGN)};
+        items[n++] = (placing){.buffer = i, .first = b->first, .last = b->last, .bytes = room_of(b)};
     }
     qsort(items, (size_t)n, sizeof *items, by_birth);
     const int64_t peak_by_birth = first_fit(items, n, live);
@@ -89,8 +92,7 @@ ps_status ps_plan_place_buffers(ps_plan *p)
         int64_t end = 0;
         for (int32_t i = 0; i < p->n_buffers; i++) {
             const ps_buffer *b = &p->buffers[i];
-            if (b->first <= m && m <= b->last)
-                end = ps_max_i64(end, b->offset + ps_round_up(ps_max_i64(b->bytes, 1), BUFFER_ALIGN));
+            if (b->first <= m && m <= b->last) end = ps_max_i64(end, b->offset + room_of(b));
         }
         p->instrs[m].non_model_bytes = end;
         p->non_model_bytes = ps_max_i64(p->non_model_bytes, end);

@@ -350,6 +350,25 @@ static const ps_compute_rates *rates_of(const planner *g, const ps_node *n)
     return g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default;
 }
 
+static ps_status measure_once(const ps_instr *instr, ps_node_run *r)
+{
+    if (instr->kind == PS_INSTR_JOIN)
+        return ps_node_call(r, add, (&(ps_add_args){.n = instr->join_elements, .dtype = r->dtype}));
+    return instr->kind == PS_INSTR_BACKWARD ? r->node->type->backward(r) : r->node->type->forward(r);
+}
+
+/* An instruction may be run in other ways than the one that its cost is taken of: it adds to the gradients of an earlier
+ * micro-batch, or makes one row of logits instead of all. Scratch is for the way that wants most. */
+static ps_status measure_other_ways(const planner *g, const ps_instr *instr, ps_node_run *r)
+{
+    ps_node_run other = *r;
+    other.accumulate_dw = r->accumulate_dw || g->o.adds_up_micro_batches;
+    other.output_row = 0;
+    PS_TRY(measure_once(instr, &other));
+    r->workspace_bytes = other.workspace_bytes;
+    return PS_OK;
+}
+
 static ps_status measure(planner *g)
 {
     ps_plan *p = g->plan;
@@ -368,15 +387,10 @@ static ps_status measure(planner *g)
                          .accumulate_dw = instr->accumulate_dw,
                          .grad_dtype = g->o.dtype};
         ps_plan_bind(p, instr, NULL, &r);
-        if (instr->kind == PS_INSTR_JOIN) {
-            PS_TRY(ps_node_call(&r, add, (&(ps_add_args){.n = instr->join_elements, .dtype = g->o.dtype})));
-        } else if (instr->kind == PS_INSTR_BACKWARD) {
-            for (int k = 0; k < PS_NODE_PARAMS; k++)
-                if (n->params[k] >= 0 && !p->grad_overwrites_param[n->params[k]]) r.grad_dtype = PS_DTYPE_F32;
-            PS_TRY(n->type->backward(&r));
-        } else {
-            PS_TRY(n->type->forward(&r));
-        }
+        for (int k = 0; instr->kind == PS_INSTR_BACKWARD && k < PS_NODE_PARAMS; k++)
+            if (n->params[k] >= 0 && !p->grad_overwrites_param[n->params[k]]) r.grad_dtype = PS_DTYPE_F32;
+        PS_TRY(measure_once(instr, &r));
+        PS_TRY(measure_other_ways(g, instr, &r));
         if (r.workspace_bytes > 0) PS_TRY(new_buffer(g, (int64_t)r.workspace_bytes, &instr->workspace));
         PS_TRY(measure_grad_stats(g, instr, &r));
         instr->cost_ns = r.cost_ns;

@@ -10,6 +10,7 @@
 #ifndef PS_GRAPH_PLAN_H
 #define PS_GRAPH_PLAN_H
 
+#include "base/base.h"
 #include "graph/program.h"
 
 typedef enum ps_instr_kind {
@@ -61,8 +62,9 @@ typedef struct ps_plan_options {
     ps_dtype dtype;
     bool training; /* false: forward only */
     bool checkpointing;
-    int32_t n_checkpoints;     /* segments are merged into this many; 0: as declared */
-    bool may_overwrite_params; /* false with gradient accumulation */
+    int32_t n_checkpoints;      /* segments are merged into this many; 0: as declared */
+    bool may_overwrite_params;  /* false with gradient accumulation */
+    bool adds_up_micro_batches; /* from the second micro-batch on, backward adds to the gradients of those before */
 } ps_plan_options;
 
 /* Keeps a pointer to the program, which must outlive the plan. */
@@ -71,6 +73,14 @@ void ps_plan_destroy(ps_plan *p); /* NULL is accepted */
 
 /* Addresses of an instruction's buffers in the region that starts at base; the caller adds parameters and batch. */
 void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_run *run);
+
+/* Bytes behind each buffer that no operator may touch; from DEBUG=2 on they are planned, written and looked at. */
+#define PS_PLAN_GUARD_BYTES (PS_DEBUG >= 2 ? 64 : 0)
+
+/* guard.c: mark the ends of the buffers that live at the instruction, before it is computed in the region at base. Afterwards: PS_ESTATE
+ * naming operator and buffer when one was written behind. */
+void ps_plan_guard_set(const ps_plan *p, const ps_instr *instr, void *base);
+PS_NODISCARD ps_status ps_plan_guard_check(const ps_plan *p, const ps_instr *instr, const void *base);
 
 /* memory.c: give every buffer an offset, every instruction its non_model_bytes. */
 PS_NODISCARD ps_status ps_plan_place_buffers(ps_plan *p);

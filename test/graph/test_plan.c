@@ -392,6 +392,39 @@ static void test_overwriting(void **state)
     ps_program_destroy(program);
 }
 
+/* ---- canaries ---- */
+
+static void test_guards_name_operator_and_buffer(void **state)
+{
+    (void)state;
+    if (PS_PLAN_GUARD_BYTES == 0) skip(); /* debug builds have them */
+    ps_program *program = NULL;
+    ps_plan *p = plan_of(model_diamond, NULL, false, 0, &program);
+    char *base = NULL;
+    assert_ok(ps_mem_alloc((size_t)p->non_model_bytes, 1, &base));
+    int n_workspaces = 0;
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        const ps_instr *instr = &p->instrs[m];
+        for (int32_t i = 0; i < p->n_buffers; i++) {
+            const ps_buffer *b = &p->buffers[i];
+            if (b->first > m || b->last < m) continue;
+            ps_plan_guard_set(p, instr, base);
+            memset(base + b->offset, 0x11, (size_t)b->bytes); /* all that it may */
+            assert_ok(ps_plan_guard_check(p, instr, base));
+            base[b->offset + b->bytes]++;
+            assert_int_equal(ps_plan_guard_check(p, instr, base), PS_ESTATE);
+            assert_non_null(strstr(ps_last_error(), instr->label));
+            if (i != instr->workspace) continue;
+            assert_non_null(strstr(ps_last_error(), "behind its workspace"));
+            n_workspaces++;
+        }
+    }
+    assert_true(n_workspaces > 0);
+    ps_mem_free(base);
+    ps_plan_destroy(p);
+    ps_program_destroy(program);
+}
+
 /* ---- builder errors ---- */
 
 typedef struct wrong {
@@ -504,10 +537,15 @@ static void test_tokens_fit_embedding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builder_errors),       cmocka_unit_test(test_lives),
-        cmocka_unit_test(test_recomputation),        cmocka_unit_test(test_merged_segments),
-        cmocka_unit_test(test_overwriting),          cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_gradients_shared),     cmocka_unit_test(test_gradients_random),
+        cmocka_unit_test(test_builder_errors),
+        cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_recomputation),
+        cmocka_unit_test(test_merged_segments),
+        cmocka_unit_test(test_overwriting),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_gradients_shared),
+        cmocka_unit_test(test_gradients_random),
+        cmocka_unit_test(test_guards_name_operator_and_buffer),
         cmocka_unit_test(test_tokens_fit_embedding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
