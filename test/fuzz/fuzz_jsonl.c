@@ -28,10 +28,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const fuzz_file file = fuzz_file_make(data, n);
     ps_jsonl *r = NULL;
-    MUST(ps_jsonl_open(file.path, &(ps_jsonl_keys){"text", "text_pair", "label"}, &r) == PS_OK);
+    ps_status st = ps_jsonl_open(file.path, &(ps_jsonl_keys){"text", "text_pair", "label"}, &r);
+    const bool is_pointer = st == PS_EFORMAT && strstr(ps_last_error(), "git-lfs") != NULL;
+    MUST(st == PS_OK || is_pointer);
     ps_jsonl_record record;
     bool has_record = true;
-    ps_status st = PS_OK;
     int64_t n_records = 0;
     while (st == PS_OK && has_record) {
         st = ps_jsonl_next(r, &record, &has_record);
@@ -40,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     MUST(st == PS_OK || st == PS_EFORMAT);
     MUST(n_records > 0 || st == PS_EFORMAT);
-    if (st != PS_OK) MUST(strstr(ps_last_error(), "offset ") != NULL);
+    if (st != PS_OK && !is_pointer) MUST(strstr(ps_last_error(), "offset ") != NULL);
     ps_jsonl_close(r);
     close(file.fd);
     MUST(ps_mem_live_bytes() == 0);
