@@ -37,6 +37,7 @@ for t in $(ls "$build"/test/*/test_* 2>/dev/null | grep -v '\.[a-z]*$') $(ls tes
         tail -n 60 "$log" | sed 's/^/      /'
     else
         printf 'ok    %s (%s s%s)\n' "$t" "$seconds" "$([ "$s" -ne 0 ] && echo ", $s skipped")"
+        grep -E '^(skipped|not tried): ' "$log" | sed 's/^/      /'
     fi
 done
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,5 +1,6 @@
 # cli_lib.sh - helpers for the scripts that try pstar as a user does; sourced with the build folder in $build.
 # Each script runs in a temporary folder of its own, removed at the end.
+. test/cli/skip_lib.sh
 root=$PWD
 pstar=$root/$build/pstar
 work=$(mktemp -d)

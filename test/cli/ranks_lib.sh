@@ -1,10 +1,8 @@
 # ranks_lib.sh - pstar train on several ranks; sourced with the build folder in $1, after set -u.
 build=$1
-case $build in *thread*) exit 77 ;; esac # MPI is not built for that sanitizer
-command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" ] || {
-    echo "skipped: no Open MPI"
-    exit 77
-}
+. test/cli/skip_lib.sh
+case $build in *thread*) skip "MPI is not built for that sanitizer" ;; esac
+command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" ] || skip "no Open MPI"
 . test/cli/cli_lib.sh
 . test/cli/kill_lib.sh
 . test/cli/mpi_env.sh

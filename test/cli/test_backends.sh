@@ -2,20 +2,27 @@
 # For a fixed number of ranks, Open MPI, MPICH and threads give the same bits.
 set -u
 build=$1
-case $build in *thread*) exit 77 ;; esac # MPI is not built for that sanitizer
-[ -e "$build/libpatrickstar_openmpi.so" ] && command -v mpirun.openmpi >/dev/null || exit 77
+. test/cli/skip_lib.sh
+case $build in *thread*) skip "MPI is not built for that sanitizer" ;; esac
+[ -e "$build/libpatrickstar_openmpi.so" ] && command -v mpirun.openmpi >/dev/null || skip "no Open MPI"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 . test/cli/mpi_env.sh
 export PATRICKSTAR_PLUGIN_PATH="$build"
+
+mpis=openmpi
+if [ -e "$build/libpatrickstar_mpich.so" ] && command -v mpirun.mpich >/dev/null; then
+    mpis="openmpi mpich"
+else
+    untried "no MPICH"
+fi
 
 # same N KEY=VALUE...: in each back end
 same() {
     n=$1
     shift
     "$build/test/engine/train_ranks" "$n" train.threads=1 "$@" >"$work/threads" || exit 1
-    for mpi in openmpi mpich; do
-        [ -e "$build/libpatrickstar_$mpi.so" ] && command -v "mpirun.$mpi" >/dev/null || continue
+    for mpi in $mpis; do
         timeout 120 "mpirun.$mpi" -np "$n" "$build/test/engine/train_ranks" 0 train.threads=1 "$@" >"$work/$mpi" || exit 1
         cmp -s "$work/threads" "$work/$mpi" && continue
         echo "FAILED: $n ranks, $*: $mpi gives other bits than threads"
@@ -31,3 +38,4 @@ done
 same 3 bf16.enabled=true gradient_accumulation_steps=2 default_chunk_size=4096
 same 2 fp16.enabled=true
 [ "$(wc -w <"$work/threads")" -eq 9 ] || { echo "FAILED: a hash and eight losses expected"; exit 1; }
+finish

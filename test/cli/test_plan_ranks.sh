@@ -2,8 +2,9 @@
 # pstar plan --ranks N --rank R: peaks and moved bytes of every rank are those of mpirun -n N.
 set -u
 build=$1
-case $build in *thread*) exit 77 ;; esac # MPI is not built for that sanitizer
-[ -e "$build/libpatrickstar_openmpi.so" ] && command -v mpirun.openmpi >/dev/null || exit 77
+. test/cli/skip_lib.sh
+case $build in *thread*) skip "MPI is not built for that sanitizer" ;; esac
+[ -e "$build/libpatrickstar_openmpi.so" ] && command -v mpirun.openmpi >/dev/null || skip "no Open MPI"
 . test/cli/cli_lib.sh
 . test/cli/mpi_env.sh
 export PATRICKSTAR_PLUGIN_PATH="$build"

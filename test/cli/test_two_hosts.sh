@@ -4,10 +4,6 @@
 # usage: test/cli/test_two_hosts.sh BUILD_FOLDER (root)
 set -u
 . test/cli/ranks_lib.sh
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
 [ "$(id -u)" -eq 0 ] || skip "namespaces need root"
 command -v ip >/dev/null || skip "no command ip (package iproute2)"
 a=pstar-a-$$ b=pstar-b-$$

@@ -491,8 +491,10 @@ static void dump_is_read_back_in_every_locale(void **state)
     (void)state;
     /* A locale with a decimal comma, where the machine has one. */
     static const char *const comma[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8"};
+    int n_tried = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(comma); i++) {
         if (setlocale(LC_NUMERIC, comma[i]) == NULL) continue;
+        n_tried++;
         char *first = NULL, *second = NULL;
         ps_config *config = parse("{\"optimizer\": {\"params\": {\"lr\": 0.1234567890123456789, \"eps\": 4.9e-324}},"
                                   " \"memory\": {\"host\": \"0.5MB\"}, \"data\": {\"train\": \"\\u00e9\\u0001/\"}}");
@@ -509,6 +511,7 @@ static void dump_is_read_back_in_every_locale(void **state)
         ps_config_destroy(again);
     }
     setlocale(LC_NUMERIC, "C");
+    if (n_tried == 1) skip(); /* it has none */
 }
 
 static void files_that_cannot_be_read_are_errors(void **state)

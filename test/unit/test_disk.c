@@ -362,6 +362,15 @@ static void test_leftovers_of_the_dead_are_removed(void **state)
     assert_int_equal(folder_count(), 0);
 }
 
+/* Where the kernel refuses it, all other tests have tried threads alone. */
+static void test_uring_was_tried(void **state)
+{
+    (void)state;
+    ps_disk *d = disk_new(&variants[0], 4);
+    if (d == NULL) skip();
+    ps_disk_close(d);
+}
+
 static void test_simulated_disk_only_counts(void **state)
 {
     (void)state;
@@ -461,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_bad_arguments_are_refused),
         cmocka_unit_test(test_named_files_are_apart_and_go),
         cmocka_unit_test(test_leftovers_of_the_dead_are_removed),
+        cmocka_unit_test(test_uring_was_tried),
         cmocka_unit_test(test_simulated_disk_only_counts),
         cmocka_unit_test(test_every_fault_is_reported_and_nothing_leaks),
     };
