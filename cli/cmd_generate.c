@@ -11,6 +11,7 @@
 #include "cli_weights.h"
 #include "config/config.h"
 #include "data/tokenizer.h"
+#include "engine/engine.h"
 #include "sampler.h"
 #include "text_stream.h"
 
@@ -136,7 +137,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     const char *weights;
     PS_TRY(cli_choose_weights(g->config, a->weights, &weights));
     PS_TRY(open_prompt(g, a, cli_tokenizer_path(o)));
-    PS_TRY(ps_initialize_inference_engine(ps_model_from_config, g->config, 0, g->config, &g->engine));
+    PS_TRY(ps_engine_create(ps_model_from_config, g->config, g->config, false, NULL, &g->engine));
     ps_engine_get_shape(g->engine, NULL, &g->T, NULL, &g->V);
     PS_TRY(ps_mem_alloc((size_t)g->T, sizeof *g->context, &g->context));
     PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->logits, &g->logits));

@@ -10,6 +10,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "checkpoint/initialize.h"
 #include "checkpoints.h"
 #include "cli.h"
 #include "cli_eval.h"
@@ -107,13 +108,9 @@ static void print_load(const char *path, const ps_load_info *info)
 /* What a run begins with that is not resumed: a model's weights, or those that a file has. */
 static ps_status begin_weights(run *r)
 {
-    const ps_options *o = r->o;
-    if (o->model_from_pretrained[0] != '\0') {
-        ps_load_info info;
-        PS_TRY(ps_engine_load_pretrained(r->engine, o->model_from_pretrained, o->model_new_head, &info));
-        print_load(o->model_from_pretrained, &info);
-    }
-    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(r->engine, o->train_init_from));
+    ps_begin_info info;
+    PS_TRY(ps_engine_begin_weights(r->engine, r->config, r->config, &info));
+    if (info.has_model) print_load(r->o->model_from_pretrained, &info.model);
     return PS_OK;
 }
 

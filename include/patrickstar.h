@@ -242,13 +242,18 @@ typedef struct ps_batch {
 /* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when no schedule fits the budgets: the message names the moment and operator that need most, the
  * bytes, and the smallest change that fits. On failure *engine is NULL.
  *
+ * Weights begin as the configuration says: drawn from train.seed; then those of model.from_pretrained, as ps_engine_load_pretrained
+ * reads them (heads may differ with model.new_head, or with model.head none); then those of train.init_from. For ps_model_from_config
+ * the former is that of the configuration it is given as user, for other functions that of config: parameters are then matched by the
+ * names that the function gives them. Errors as of these loads: nothing is begun with less than was asked for.
+ *
  * A process that mpirun or srun started as one of several is a rank: all of them call this, and then all functions of the engine
  * that say so, in the same order, each with its own micro-batches; together they train one model, each with its share of the chunks.
  * local_rank counts the ranks of a machine from 0 (0 when there is one process). What a rank finds wrong fails on all:
  * PS_ECOMM when another one failed or cannot be reached. */
 PS_API PS_NODISCARD ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank,
                                                    const ps_config *config, ps_engine **engine);
-/* The same without gradients and optimizer: for ps_logits and ps_evaluate. 2 bytes a parameter (f32: 4). */
+/* The same without gradients and optimizer, weights as above: for ps_logits and ps_evaluate. 2 bytes a parameter (f32: 4). */
 PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
                                                              const ps_config *config, ps_engine **engine);
 PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */

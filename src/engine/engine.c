@@ -70,43 +70,6 @@ out:
     return st;
 }
 
-static ps_status check_local_rank(const ps_comm *comm, int local_rank)
-{
-    if (local_rank == ps_comm_local_rank(comm)) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but of the ranks on this machine this is number %d",
-                   local_rank, ps_comm_local_rank(comm));
-}
-
-/* As the launcher started this process: alone, or as one of several ranks. */
-static ps_status create_as_started(ps_model_func model, void *user, int local_rank, const ps_config *config,
-                                   bool training, ps_engine **out)
-{
-    ps_comm *comm = NULL;
-    *out = NULL;
-    if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
-    const ps_comm_options o = ps_settings_comm_options(config);
-    PS_TRY(ps_comm_open(&o, &comm));
-    ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
-    if (st == PS_OK) st = ps_engine_create(model, user, config, training, comm, out);
-    if (st == PS_OK)
-        (*out)->own_comm = comm;
-    else
-        ps_comm_close(comm);
-    return st;
-}
-
-ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
-                               ps_engine **engine)
-{
-    return create_as_started(model_func, user, local_rank, config, true, engine);
-}
-
-ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
-                                         ps_engine **engine)
-{
-    return create_as_started(model_func, user, local_rank, config, false, engine);
-}
-
 void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;

@@ -1,0 +1,57 @@
+#include "checkpoint/initialize.h"
+
+#include "comm/agree.h"
+#include "engine/engine.h"
+
+ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_begin_info *info)
+{
+    const ps_options *m = ps_config_options(model), *o = ps_config_options(config);
+    const bool may_differ = m->model_new_head || m->model_head == PS_CONFIG_HEAD_NONE;
+    ps_begin_info begin = {.has_model = m->model_from_pretrained[0] != '\0'};
+    if (begin.has_model) PS_TRY(ps_engine_load_pretrained(e, m->model_from_pretrained, may_differ, &begin.model));
+    if (info != NULL) *info = begin;
+    return o->train_init_from[0] != '\0' ? ps_engine_load_weights(e, o->train_init_from) : PS_OK;
+}
+
+static ps_status check_local_rank(const ps_comm *comm, int local_rank)
+{
+    if (local_rank == ps_comm_local_rank(comm)) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "ps_initialize_engine: local_rank %d, but of the ranks on this machine this is number %d",
+                   local_rank, ps_comm_local_rank(comm));
+}
+
+/* As the launcher started this process: alone, or as one of several ranks. */
+static ps_status create_as_started(ps_model_func model, void *user, int local_rank, const ps_config *config,
+                                   bool training, ps_engine **out)
+{
+    ps_comm *comm = NULL;
+    *out = NULL;
+    if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
+    const ps_comm_options o = ps_settings_comm_options(config);
+    PS_TRY(ps_comm_open(&o, &comm));
+    ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
+    if (st == PS_OK) st = ps_engine_create(model, user, config, training, comm, out);
+    if (st != PS_OK) {
+        ps_comm_close(comm);
+        return st;
+    }
+    (*out)->own_comm = comm;
+    st = ps_engine_begin_weights(*out, model == ps_model_from_config ? user : config, config, NULL);
+    if (st != PS_OK) {
+        ps_engine_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
+                               ps_engine **engine)
+{
+    return create_as_started(model_func, user, local_rank, config, true, engine);
+}
+
+ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
+                                         ps_engine **engine)
+{
+    return create_as_started(model_func, user, local_rank, config, false, engine);
+}

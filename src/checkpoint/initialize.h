@@ -1,0 +1,20 @@
+/* initialize.h - engines as patrickstar.h gives them: made by the floor below, with the weights that their configuration names. */
+#ifndef PS_CHECKPOINT_INITIALIZE_H
+#define PS_CHECKPOINT_INITIALIZE_H
+
+#include <stdbool.h>
+
+#include "config/config.h"
+
+/* What an engine began with. */
+typedef struct ps_begin_info {
+    bool has_model;     /* model.from_pretrained was given */
+    ps_load_info model; /* what was read from it */
+} ps_begin_info;
+
+/* model.from_pretrained of the configuration that describes the model, where heads may differ with model.new_head or without any
+ * head, then train.init_from of `config`, all of it. Neither given: nothing is done. Of several ranks all call. info may be NULL. */
+PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config,
+                                               ps_begin_info *info);
+
+#endif

@@ -1,0 +1,170 @@
+/* An engine begins with the weights that its configuration names, whoever made the model. */
+#include "engine/engine_fixture.h"
+
+#include "base/file.h"
+#include "config/hf_config.h"
+#include "temp_folder.h"
+
+static temp_folder folder;
+static temp_path weights;
+static uint64_t hash; /* of the weights in the folder */
+
+static uint64_t hash_of(ps_engine *e)
+{
+    uint64_t h;
+    assert_ok(ps_engine_weights_xxh3(e, &h));
+    return h;
+}
+
+/* A tiny model of another seed, in the folder as Hugging Face has them. */
+static int make_folder(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", "train.seed=17");
+    ps_engine *e = engine_of(c);
+    char *json = NULL;
+    folder = temp_folder_make();
+    weights = temp_folder_file(&folder, "model.safetensors");
+    hash = hash_of(e);
+    assert_ok(ps_engine_save_weights(e, weights.text));
+    assert_ok(ps_hf_config_write(c, "float32", -1, &json));
+    assert_ok(ps_file_write_all(temp_folder_file(&folder, "config.json").text, json, (int64_t)strlen(json)));
+    ps_free(json);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    temp_folder_remove(&folder);
+    return 0;
+}
+
+static char setting[256];
+
+static const char *named(const char *key, const char *path)
+{
+    snprintf(setting, sizeof setting, "%s=%s", key, path);
+    return setting;
+}
+
+static void test_from_pretrained(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", named("model.from_pretrained", folder.path));
+    ps_engine *e = engine_of(c), *inference = NULL;
+    assert_true(hash_of(e) == hash);
+    assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &inference));
+    static int32_t tokens[32], targets[32];
+    float losses[2];
+    fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
+    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    assert_ok(ps_evaluate(e, &batch, &losses[0]));
+    assert_ok(ps_evaluate(inference, &batch, &losses[1]));
+    assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
+    ps_engine_destroy(e);
+    ps_engine_destroy(inference);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* The model is that of the configuration that the function gets. */
+static void test_from_pretrained_of_the_model(void **state)
+{
+    (void)state;
+    ps_config *model = TINY("train.threads=1", named("model.from_pretrained", folder.path)),
+              *run = TINY("train.threads=1");
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_engine(ps_model_from_config, model, 0, run, &e));
+    assert_true(hash_of(e) == hash);
+    ps_engine_destroy(e);
+    ps_config_destroy(model);
+    ps_config_destroy(run);
+}
+
+static void test_new_head(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", named("model.from_pretrained", folder.path),
+                        "model.head=sequence_classification", "model.num_labels=3", "train.save=true");
+    ps_engine *e = NULL;
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EFORMAT);
+    assert_non_null(strstr(ps_last_error(), "score.weight is missing; with model.new_head"));
+    assert_null(e);
+    assert_ok(ps_config_set(c, "model.new_head", "true"));
+    e = engine_of(c);
+    float ours[48], theirs[48];
+    ps_config *plain = TINY("train.threads=1", named("train.init_from", weights.text));
+    ps_engine *lm = engine_of(plain);
+    assert_true(hash_of(lm) == hash);
+    assert_ok(ps_engine_read_tensor(e, 0, 0, 48, ours));
+    assert_ok(ps_engine_read_tensor(lm, 0, 0, 48, theirs));
+    assert_memory_equal(ours, theirs, sizeof ours);
+    ps_engine_destroy(e);
+    ps_engine_destroy(lm);
+    ps_config_destroy(c);
+    ps_config_destroy(plain);
+}
+
+static void test_init_from(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", named("train.init_from", weights.text));
+    ps_engine *e = engine_of(c);
+    assert_true(hash_of(e) == hash);
+    ps_engine_destroy(e);
+    assert_ok(ps_config_set(c, "train.init_from", "/nonexistent.safetensors"));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EIO);
+    assert_null(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* A function of one's own, whose names are those of the file, or not. */
+static ps_status own_model(ps_builder *b, void *user)
+{
+    const ps_value x = ps_token_embedding(b, user, TINY_VOCABULARY, 48);
+    char tied[64];
+    snprintf(tied, sizeof tied, "%s.weight", (const char *)user);
+    ps_lm_loss(b, ps_layer_norm(b, x, "ln_f", 1e-5f), tied, TINY_VOCABULARY);
+    return PS_OK;
+}
+
+static void test_own_functions_load_by_names(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1");
+    ps_engine *e = NULL;
+    char name[] = "wte", other[] = "table";
+    assert_ok(ps_initialize_engine(own_model, name, 0, c, &e));
+    const uint64_t own = hash_of(e);
+    const temp_path file = temp_folder_file(&folder, "own.safetensors");
+    assert_ok(ps_engine_save_weights(e, file.text));
+    ps_engine_destroy(e);
+    assert_ok(ps_config_set(c, "train.seed", "99"));
+    assert_ok(ps_config_set(c, "train.init_from", file.text));
+    assert_ok(ps_initialize_engine(own_model, name, 0, c, &e));
+    assert_true(hash_of(e) == own);
+    ps_engine_destroy(e);
+    assert_int_equal(ps_initialize_engine(own_model, other, 0, c, &e), PS_EFORMAT);
+    assert_null(e);
+    assert_ok(ps_config_set(c, "train.init_from", ""));
+    assert_ok(ps_config_set(c, "model.from_pretrained", folder.path));
+    assert_int_equal(ps_initialize_engine(own_model, name, 0, c, &e), PS_EFORMAT); /* blocks that the function lacks */
+    assert_non_null(strstr(ps_last_error(), "is not one of the model's"));
+    ps_config_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_from_pretrained),
+        cmocka_unit_test(test_from_pretrained_of_the_model),
+        cmocka_unit_test(test_new_head),
+        cmocka_unit_test(test_init_from),
+        cmocka_unit_test(test_own_functions_load_by_names),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
