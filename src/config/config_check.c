@@ -96,10 +96,9 @@ static ps_status check_placement(const ps_config *config)
         return ps_config_fail_for(config, PS_OPTION_zero_gpu_margin_mem_ratio,
                                   "zero.gpu_margin_mem_ratio has no effect with zero.tensor_placement_policy %s", name);
     if (placement == PS_CONFIG_PLACEMENT_CPU) {
-        if (o->memory_host != 0 && (o->memory_host != PS_BYTES_AUTO || o->memory_device != PS_BYTES_AUTO)) return PS_OK;
+        if (o->memory_host != 0) return PS_OK;
         return ps_config_fail_for(config, PS_OPTION_zero_tensor_placement_policy,
-                                  "zero.tensor_placement_policy cpu needs a host tier; set memory.host, or "
-                                  "memory.device so that memory.host = auto has the rest");
+                                  "zero.tensor_placement_policy cpu needs a host tier; give memory.host memory");
     }
     const struct {
         ps_option_id id;

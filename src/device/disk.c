@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define PIECE_BYTES (4 * PS_MIB)
-#define QUEUE_DEPTH_MAX 1024
 #define TRIM_BYTES (32 * PS_MIB) /* without O_DIRECT: page cache is given back after this much traffic */
 
 /* From its issue until it is done, or, if it failed, until the failure is reported. */
@@ -71,8 +70,8 @@ ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int
 {
     ps_disk *d = NULL;
     *out = NULL;
-    if (queue_depth < 1 || queue_depth > QUEUE_DEPTH_MAX)
-        return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, QUEUE_DEPTH_MAX);
+    if (queue_depth < 1 || queue_depth > PS_DISK_QUEUE_DEPTH_MAX)
+        return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, PS_DISK_QUEUE_DEPTH_MAX);
     PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
     d->file.fd = -1;
     pthread_mutex_init(&d->lock, NULL);

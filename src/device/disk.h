@@ -24,7 +24,9 @@ typedef struct ps_disk_stats {
     bool direct;                     /* O_DIRECT in use */
 } ps_disk_stats;
 
-/* folder must exist and be writable. queue_depth requests at most are in flight (more wait in issue order).
+#define PS_DISK_QUEUE_DEPTH_MAX 4096 /* as memory.queue_depth has it */
+
+/* folder must exist and be writable. queue_depth (1 .. PS_DISK_QUEUE_DEPTH_MAX) requests at most are in flight (more wait in issue order).
  * PS_EIO naming the folder and the reason. */
 PS_NODISCARD ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out);
 void ps_disk_close(ps_disk *d); /* waits for requests in flight; NULL is accepted */

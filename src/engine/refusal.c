@@ -11,26 +11,38 @@
 /* Somebody waits for the refusal: what is not found by then is left out. A large model in small chunks takes seconds a try. */
 #define ADVICE_NS (10 * (int64_t)1000000000)
 
-/* Smallest device budget that fits, the other budgets as they are; 0: none up to all model data and activations. When time is
- * up it is one that fits, but perhaps not the smallest. */
-static ps_status smallest_device(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+/* No budget that helps is larger: all lists of all parameters, in chunks that waste most of their memory, and activations. */
+static int64_t most_pages(const ps_settings *s, const ps_program *program, const ps_plan *plan)
+{
+    enum { MOST_WASTE = 8 };
+    double elements = (double)s->chunk_elements;
+    for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
+    const double bytes = MOST_WASTE * elements * PS_LIST_COUNT * sizeof(float) + 2 * (double)plan->non_model_bytes +
+                         (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
+    return (int64_t)(bytes / PS_PAGE_BYTES) + 1;
+}
+
+/* Smallest budget of a tier that fits, the others as they are; 0: none that helps. When time is up it is one that fits, but
+ * perhaps not the smallest. */
+static ps_status smallest_budget(const ps_settings *s, const ps_program *program, const ps_plan *plan, ps_tier tier,
                                  int64_t deadline_ns, int64_t *bytes)
 {
     *bytes = 0;
     ps_budgets trial = s->budgets;
-    int64_t low = s->budgets.bytes[PS_TIER_DEVICE] / PS_PAGE_BYTES; /* does not fit; in pages */
+    int64_t low = s->budgets.bytes[tier] / PS_PAGE_BYTES; /* does not fit; in pages */
     int64_t high = ps_max_i64(1, low);
+    const int64_t most = most_pages(s, program, plan);
     bool yes = false;
-    for (int doubling = 0; !yes && doubling < 40 && ps_clock_ns() < deadline_ns; doubling++) {
+    while (!yes && high < most && ps_clock_ns() < deadline_ns) {
         high *= 2;
-        trial.bytes[PS_TIER_DEVICE] = high * PS_PAGE_BYTES;
+        trial.bytes[tier] = high * PS_PAGE_BYTES;
         PS_TRY(ps_search_fits(s, program, plan, &trial, &yes));
         if (!yes) low = high;
     }
     if (!yes) return PS_OK;
     while (high - low > 1 && ps_clock_ns() < deadline_ns) {
         const int64_t middle = low + (high - low) / 2;
-        trial.bytes[PS_TIER_DEVICE] = middle * PS_PAGE_BYTES;
+        trial.bytes[tier] = middle * PS_PAGE_BYTES;
         PS_TRY(ps_search_fits(s, program, plan, &trial, &yes));
         if (yes)
             high = middle;
@@ -76,9 +88,11 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
                              const ps_program *program, const ps_plan *plan)
 {
     const int64_t deadline_ns = ps_clock_ns() + ADVICE_NS;
-    int64_t device;
-    PS_TRY(smallest_device(s, program, plan, deadline_ns, &device));
-    if (device > 0) advise(a, " memory.device = %lld;", (long long)device);
+    for (int tier = 0; tier < PS_RAM_TIER_COUNT; tier++) {
+        int64_t bytes;
+        PS_TRY(smallest_budget(s, program, plan, (ps_tier)tier, deadline_ns, &bytes));
+        if (bytes > 0) advise(a, " memory.%s = %lld;", ps_tier_name((ps_tier)tier), (long long)bytes);
+    }
     for (int64_t B = s->B / 2; B >= 1 && ps_clock_ns() < deadline_ns; B /= 2) {
         ps_settings smaller = *s;
         smaller.B = B;

@@ -31,8 +31,9 @@ static ps_status read_lr(const ps_options *o, ps_lr_schedule *lr)
         .warmup_num_steps = warmup >= 0 ? warmup
                             : deepspeed ? DEEPSPEED_WARMUP_STEPS
                                         : 0,
-        .total_num_steps =
-            o->scheduler_params_total_num_steps > 0 ? o->scheduler_params_total_num_steps : o->train_steps,
+        .total_num_steps = o->scheduler_params_total_num_steps > 0
+                               ? o->scheduler_params_total_num_steps
+                               : ps_max_i64(1, o->train_steps), /* 0: none is taken */
         .min_lr_ratio = o->scheduler_params_min_lr_ratio,
         .warmup_type = o->scheduler_params_warmup_type == PS_CONFIG_WARMUP_LOG ? PS_LR_RAMP_LOG : PS_LR_RAMP_LINEAR,
         .warmup_min_lr = o->scheduler_params_warmup_min_lr,
@@ -119,8 +120,38 @@ static ps_status read_profile(const ps_config *config, ps_settings *s)
     return PS_OK;
 }
 
-/* "auto": the device takes its share of what the machine has left; the host its share of the rest, but none when the device
- * is automatic too, because on this backend both are the same memory and copies between them would gain nothing. */
+/* Some of the model data has its home on the host, whatever the device could hold. */
+static bool needs_host(const ps_settings *s)
+{
+    return s->embedding_on_host || (s->training && !s->hybrid_adam);
+}
+
+/* The device's share of memory that both tiers draw on. When both are automatic the device has all of it, because on this backend both
+ * are the same memory and copies between them would gain nothing; but half where the host is needed. */
+static double automatic_device(const ps_options *o, const ps_settings *s, double available)
+{
+    const bool halves = o->memory_host == PS_BYTES_AUTO && needs_host(s);
+    return (halves ? available / 2 : available) * o->client_mem_tracer_overall_gpu_mem_ratio;
+}
+
+static int64_t automatic_host(const ps_options *o, const ps_settings *s, double available)
+{
+    const double ratio = o->client_mem_tracer_overall_cpu_mem_ratio;
+    if (o->memory_device == PS_BYTES_AUTO) return needs_host(s) ? (int64_t)(available / 2 * ratio) : 0;
+    const double rest = available - (double)o->memory_device;
+    return rest > 0 ? (int64_t)(rest * ratio) : 0;
+}
+
+static ps_status check_host(const ps_settings *s)
+{
+    if (s->budgets.bytes[PS_TIER_HOST] > 0 || !needs_host(s)) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "%s needs a host tier, and memory.host is 0: give it memory, or leave both memory.device and "
+                   "memory.host out",
+                   s->embedding_on_host ? "use_cpu_embedding" : "optimizer.params.use_hybrid_adam = false");
+}
+
+/* "auto": the device takes its share of what the machine has left; the host its share of the rest. */
 static ps_status read_budgets(const ps_options *o, ps_settings *s)
 {
     int64_t *b = s->budgets.bytes;
@@ -132,14 +163,8 @@ static ps_status read_budgets(const ps_options *o, ps_settings *s)
         ps_machine_memory_info memory;
         PS_TRY(ps_machine_memory(NULL, &memory));
         const double available = (double)memory.available_bytes;
-        if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO) {
-            b[PS_TIER_DEVICE] = (int64_t)(available * o->client_mem_tracer_overall_gpu_mem_ratio);
-            if (b[PS_TIER_HOST] == PS_BYTES_AUTO) b[PS_TIER_HOST] = 0;
-        }
-        if (b[PS_TIER_HOST] == PS_BYTES_AUTO) {
-            const double rest = available - (double)b[PS_TIER_DEVICE];
-            b[PS_TIER_HOST] = rest > 0 ? (int64_t)(rest * o->client_mem_tracer_overall_cpu_mem_ratio) : 0;
-        }
+        if (b[PS_TIER_HOST] == PS_BYTES_AUTO) b[PS_TIER_HOST] = automatic_host(o, s, available);
+        if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO) b[PS_TIER_DEVICE] = (int64_t)automatic_device(o, s, available);
     }
     if (b[PS_TIER_DISK] == PS_BYTES_AUTO) {
         struct statvfs fs;
@@ -147,7 +172,7 @@ static ps_status read_budgets(const ps_options *o, ps_settings *s)
             return PS_FAIL(PS_EIO, "memory.disk_path: %s is not a folder that can be used", s->disk_folder);
         b[PS_TIER_DISK] = (int64_t)((double)fs.f_bavail * (double)fs.f_frsize * 0.8);
     }
-    return PS_OK;
+    return check_host(s);
 }
 
 /* Of this process, which is alone: a description of many devices gives the rates of one. */
@@ -171,11 +196,15 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
     if (hw->gpus_per_node > 0) s->backend_kind = PS_BACKEND_SIM;
     const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
     const double host = (double)(hw->host.bytes - hw->host.reserved_bytes) / (double)per_node;
+    const bool is_gpu = hw->gpus_per_node > 0;
     if (o->memory_device == PS_BYTES_AUTO)
-        b[PS_TIER_DEVICE] = (int64_t)(device * o->client_mem_tracer_overall_gpu_mem_ratio);
+        b[PS_TIER_DEVICE] =
+            (int64_t)(is_gpu ? device * o->client_mem_tracer_overall_gpu_mem_ratio : automatic_device(o, s, device));
     /* a processor's device memory is the host's: no second tier of it unless somebody asks */
     if (o->memory_host == PS_BYTES_AUTO)
-        b[PS_TIER_HOST] = hw->gpus_per_node > 0 ? (int64_t)(host * o->client_mem_tracer_overall_cpu_mem_ratio) : 0;
+        b[PS_TIER_HOST] = is_gpu          ? (int64_t)(host * o->client_mem_tracer_overall_cpu_mem_ratio)
+                          : needs_host(s) ? (int64_t)(device / 2 * o->client_mem_tracer_overall_cpu_mem_ratio)
+                                          : 0;
     if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
     if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] = hw->disk.present ? hw->disk.bytes / per_node : 0;
     return PS_OK;
@@ -216,7 +245,9 @@ ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t
             n == 1 ? "" : "s", (long long)batch);
     if (n > 1 && s->embedding_on_host)
         return PS_FAIL(PS_EINVAL,
-                       "use_cpu_embedding is for one rank: %d ranks gather embeddings on the device, as all else", n);
+                       "use_cpu_embedding is for one rank: %d ranks gather embeddings on the device, as all else; set "
+                       "use_cpu_embedding = false, which gives the same results",
+                       n);
     s->ranks.rank = rank;
     s->ranks.n = n;
     s->gradient_predivide =

@@ -60,7 +60,7 @@ int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix
     if (b->failure != PS_OK || failed(b, join(b->prefix, name, suffix, &full))) return -1;
     if (ps_builder_find_param(p, full) >= 0) {
         ps_builder_refuse(b, "parameter %s is declared twice", full);
-    } else if (cols < 1 || rows < 1 || cols > INT64_MAX / 64 / rows) {
+    } else if (cols < 1 || rows < 1 || cols > PS_BUILDER_PARAMETERS_MAX / rows) {
         ps_builder_refuse(b, "parameter %s has shape [%lld, %lld]", full, (long long)rows, (long long)cols);
     } else if (!GROW(b, p->params, p->n_params, p->param_capacity)) {
         p->params[p->n_params++] = (ps_param){.name = full,
@@ -94,6 +94,9 @@ ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int6
     node.segment = b->checkpoint_depth > 0 ? b->segment : -1;
     node.rows = node.inputs[0] >= 0 ? p->values[node.inputs[0]].rows : p->B * p->T;
     node.output = -1;
+    if (out_cols > PS_BUILDER_VALUE_MAX / node.rows)
+        return ps_builder_refuse(b, "%s%s: a result of [%lld, %lld] is more than any memory holds", b->prefix, name,
+                                 (long long)node.rows, (long long)out_cols);
     if (out_cols > 0) {
         const int64_t out_rows = node.type == &ps_node_pool ? p->B : node.rows;
         node.output = p->n_values++;
@@ -153,6 +156,19 @@ void ps_end_block(ps_builder *b)
 
 /* ---- building ---- */
 
+/* Bytes of all lists can be counted. */
+static ps_status check_elements(const ps_program *p)
+{
+    int64_t left = PS_BUILDER_PARAMETERS_MAX;
+    for (int32_t t = 0; t < p->n_params; t++) {
+        if (p->params[t].elements > left)
+            return PS_FAIL(PS_EINVAL, "model: more than %lld parameters with %s", (long long)PS_BUILDER_PARAMETERS_MAX,
+                           p->params[t].name);
+        left -= p->params[t].elements;
+    }
+    return PS_OK;
+}
+
 ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T, ps_program **out)
 {
     *out = NULL;
@@ -171,6 +187,7 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
         st = PS_FAIL(PS_EINVAL, "model: %s", b.ended ? "a block is not ended" : "it declares no end (ps_lm_loss)");
         goto out;
     }
+    PS_TRY_GOTO(check_elements(p));
     for (int32_t v = 0; v < p->n_values; v++)
         if (p->values[v].n_readers == 0) {
             st = PS_FAIL(PS_EINVAL, "model: nobody uses the result of %s", p->nodes[p->values[v].maker].label);

@@ -5,6 +5,9 @@
 #include "graph/program.h"
 
 #define PS_BUILDER_DEPTH_MAX 16
+/* Of a model's parameters together, and of one value: sums of bytes over lists and operators stay far below 2^63. */
+#define PS_BUILDER_PARAMETERS_MAX ((int64_t)1 << 48)
+#define PS_BUILDER_VALUE_MAX ((int64_t)1 << 42)
 
 struct ps_builder {
     ps_program *program;

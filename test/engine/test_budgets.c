@@ -1,0 +1,141 @@
+/* Budgets as configurations give them: what "auto" comes to, what is refused and with which advice, values at the ends of their ranges. */
+#include "engine/engine_fixture.h"
+
+#include "engine/settings.h"
+
+#define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define BOTH_AUTO "memory.device=auto", "memory.host=auto"
+
+static ps_settings settings_of(const char *const *changes)
+{
+    ps_settings s;
+    ps_config *c = tiny_with(changes);
+    assert_ok(ps_settings_read(c, true, &s));
+    ps_config_destroy(c);
+    return s;
+}
+
+/* The message of a refusal by ps_initialize_engine. */
+static const char *refused(ps_status why, const char *const *changes)
+{
+    ps_config *c = tiny_with(changes);
+    ps_engine *e = NULL;
+    const ps_status st = ps_initialize_engine(ps_model_from_config, c, 0, c, &e);
+    if (st != why) fail_msg("%s instead of %s: %s", ps_status_name(st), ps_status_name(why), ps_last_error());
+    ps_config_destroy(c);
+    return ps_last_error();
+}
+
+static void expect_said(const char *message, const char *text)
+{
+    if (strstr(message, text) == NULL) fail_msg("not \"%s\": %s", text, message);
+}
+
+static void test_host_where_needed(void **state)
+{
+    (void)state;
+    const ps_settings none = settings_of(CHANGES(BOTH_AUTO));
+    assert_int_equal(none.budgets.bytes[PS_TIER_HOST], 0);
+    static const char *const needs[] = {"use_cpu_embedding=true", "optimizer.params.use_hybrid_adam=false",
+                                        "zero.tensor_placement_policy=cpu"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(needs); i++) {
+        const ps_settings s = settings_of(CHANGES(BOTH_AUTO, needs[i]));
+        const int64_t device = s.budgets.bytes[PS_TIER_DEVICE], host = s.budgets.bytes[PS_TIER_HOST];
+        /* half each, within what programs come and go meanwhile */
+        assert_true(host > 0 && device > 0);
+        assert_true((double)(device + host) < 1.3 * (double)none.budgets.bytes[PS_TIER_DEVICE]);
+        (void)train(TINY(BOTH_AUTO, needs[i]), 1);
+    }
+}
+
+static void test_no_host(void **state)
+{
+    (void)state;
+    expect_said(refused(PS_EINVAL, CHANGES("use_cpu_embedding=true")), "use_cpu_embedding needs a host tier");
+    expect_said(refused(PS_EINVAL, CHANGES("optimizer.params.use_hybrid_adam=false")), "memory.host is 0");
+}
+
+static int64_t number_after(const char *message, const char *text)
+{
+    expect_said(message, text);
+    return strtoll(strstr(message, text) + strlen(text), NULL, 10);
+}
+
+/* The least host budget that is named fits, a page less does not. */
+static void test_advice_names_host(void **state)
+{
+    (void)state;
+    char text[64];
+    const int64_t least =
+        number_after(refused(PS_EBUDGET, CHANGES("bf16.enabled=true", "memory.device=400KB", "memory.host=100KB")),
+                     "memory.host = ");
+    snprintf(text, sizeof text, "memory.host=%lld", (long long)least);
+    (void)train(TINY("bf16.enabled=true", "memory.device=400KB", text), 2);
+    snprintf(text, sizeof text, "memory.host=%lld", (long long)(least - PS_PAGE_BYTES));
+    (void)refused(PS_EBUDGET, CHANGES("bf16.enabled=true", "memory.device=400KB", text));
+}
+
+/* No advice helps: the search ends, and nothing overflows. */
+static void test_hopeless(void **state)
+{
+    (void)state;
+    const char *message =
+        refused(PS_EBUDGET, CHANGES("memory.host=4096", "memory.device=4096", "use_cpu_embedding=true"));
+    assert_null(strstr(message, " -"));
+    message = refused(PS_EBUDGET, CHANGES("memory.device=20GB", "memory.host=4096", "use_cpu_embedding=true"));
+    assert_null(strstr(message, " -"));
+    (void)number_after(message, "memory.host = ");
+}
+
+static void test_ends_of_ranges(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.steps=0");
+    assert_int_equal(ps_config_set(c, "memory.device", "9223372036854775807"), PS_EINVAL);
+    assert_int_equal(ps_config_set(c, "memory.host", "9EB"), PS_EINVAL);
+    ps_config_destroy(c);
+    (void)train(
+        TINY("memory.device=1152921504606846976", "memory.host=1152921504606846976", "memory.disk=1152921504606846976"),
+        1);
+    (void)train(TINY("memory.disk=20MB", "memory.queue_depth=4096"), 1);
+    (void)train(TINY("train.steps=0", "scheduler.type=linear"), 1);
+    (void)train(TINY("train.steps=0", "scheduler.type=WarmupDecayLR"), 1);
+}
+
+/* ---- models too large to count ---- */
+
+typedef struct sizes {
+    int64_t vocabulary, columns;
+} sizes;
+
+static ps_status large_model(ps_builder *b, void *user)
+{
+    const sizes *s = user;
+    const ps_value x = ps_token_embedding(b, "wte", s->vocabulary, 16);
+    ps_lm_loss(b, ps_linear(b, ps_linear(b, x, "up", s->columns, 0), "down", 16, 0), "wte.weight", s->vocabulary);
+    return PS_OK;
+}
+
+static void test_models_too_large(void **state)
+{
+    (void)state;
+    static const sizes all[] = {{(int64_t)1 << 57, 16}, {100, (int64_t)1 << 44}, {100, INT64_MAX}, {INT64_MAX, 16}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+        ps_config *c = TINY("train.threads=1");
+        ps_engine *e = NULL;
+        sizes s = all[i];
+        assert_int_equal(ps_initialize_engine(large_model, &s, 0, c, &e), PS_EINVAL);
+        assert_null(e);
+        ps_config_destroy(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host_where_needed), cmocka_unit_test(test_no_host),
+        cmocka_unit_test(test_advice_names_host), cmocka_unit_test(test_hopeless),
+        cmocka_unit_test(test_ends_of_ranges),    cmocka_unit_test(test_models_too_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
