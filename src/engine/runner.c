@@ -92,6 +92,16 @@ static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *
     }
 }
 
+/* Gradients that begin here, of an operator that adds: in the first micro-batch whose sums they are. */
+static void clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node_run *run)
+{
+    if (r->micro > 0 && !ps_blueprint_sums_apart(r->bp)) return;
+    for (int k = 0; k < PS_NODE_PARAMS; k++)
+        if (instr->clears_grad[k])
+            memset(run->dw[k], 0,
+                   (size_t)r->bp->program->params[run->node->params[k]].elements * ps_dtype_bytes(run->grad_dtype));
+}
+
 /* Adds x[n], scaled gradients, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its tensor. */
 static ps_status add_grad_stats(ps_runner *r, const char *x, int64_t n, ps_dtype dtype)
 {
@@ -175,6 +185,7 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
         return PS_OK;
     case PS_INSTR_BACKWARD:
         bind_params(r, instr, &run);
+        clear_grads(r, instr, &run);
         PS_TRY(n->type->backward(&run));
         return take_grad_stats(r, instr);
     case PS_INSTR_JOIN:

@@ -264,6 +264,22 @@ static bool reads_param_value(const ps_instr *instr, const ps_node *n, int k)
     return false;
 }
 
+/* An operator adds to all its gradients or to none. Where one of two was written before, the other begins with zeros; they would
+ * overwrite a parameter that the operator still reads. */
+static void plan_clearing(planner *g, const int32_t *first)
+{
+    ps_plan *p = g->plan;
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        ps_instr *instr = &p->instrs[m];
+        const int32_t *params = g->program->nodes[instr->node].params;
+        for (int k = 0; k < PS_NODE_PARAMS && instr->accumulate_dw; k++) {
+            if (params[k] < 0 || first[params[k]] != m) continue;
+            instr->clears_grad[k] = true;
+            p->grad_overwrites_param[params[k]] = false;
+        }
+    }
+}
+
 /* First and last contribution to each gradient, and whether it may overwrite its parameter. */
 static ps_status plan_param_gradients(planner *g)
 {
@@ -295,6 +311,7 @@ static ps_status plan_param_gradients(planner *g)
         if (last_write[w] != NULL) *last_write[w] = true;
         p->grad_overwrites_param[w] = g->o.may_overwrite_params && first[w] >= 0 && last_read[w] <= first[w];
     }
+    plan_clearing(g, first);
     /* the gradients of one node share their type and their accumulation */
     for (bool changed = true; changed;) {
         changed = false;

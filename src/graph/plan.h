@@ -29,7 +29,8 @@ typedef struct ps_instr {
     int32_t x[PS_NODE_INPUTS], y, saved[PS_NODE_SAVED];
     int32_t dx[PS_NODE_INPUTS], dy;
     bool accumulate_dx[PS_NODE_INPUTS];
-    bool accumulate_dw;                  /* within the micro-batch: an earlier instruction wrote this gradient */
+    bool accumulate_dw;                  /* within the micro-batch: an earlier instruction wrote one of its gradients */
+    bool clears_grad[PS_NODE_PARAMS];    /* it adds to this gradient too, but nobody wrote it before: zeros first */
     bool completes_grad[PS_NODE_PARAMS]; /* the last contribution to the parameter's gradient */
     int32_t workspace;
     int64_t join_elements;
