@@ -3,6 +3,8 @@
 #include "data/unicode_class.h"
 #include "data/utf8.h"
 
+#define KEPT_BYTES (64 * PS_KIB)
+
 /* One text on its way through the steps. */
 typedef struct splitting {
     ps_pretokenizer *p;
@@ -192,4 +194,14 @@ ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_tex
 {
     const splitting s = {p, text, place, sink, context};
     return n > 0 ? run_steps(&s, 0, text, n) : PS_OK;
+}
+
+void ps_pretokenizer_trim(ps_pretokenizer *p)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        ps_text_buffer *b = &p->steps[i].prefixed;
+        if (b->capacity <= KEPT_BYTES) continue;
+        ps_mem_free(b->bytes);
+        *b = (ps_text_buffer){0};
+    }
 }

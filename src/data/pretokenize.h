@@ -74,4 +74,6 @@ typedef enum ps_text_place {
 PS_NODISCARD ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_place place,
                                       ps_piece_sink sink, void *context);
 
+void ps_pretokenizer_trim(ps_pretokenizer *p); /* give back what a long text needed */
+
 #endif

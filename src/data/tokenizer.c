@@ -190,6 +190,7 @@ static ps_status tokenizer_encode(ps_tokenizer *t, const char *text, int64_t n, 
 out:
     ps_bpe_trim(&t->bpe);
     ps_normalizer_trim(&t->normalizer);
+    ps_pretokenizer_trim(&t->pretokenizer);
     if (t->repaired.capacity > KEPT_TEXT_BYTES) {
         ps_mem_free(t->repaired.bytes);
         t->repaired = (ps_text_buffer){0};
