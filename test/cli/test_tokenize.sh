@@ -63,6 +63,14 @@ printf '{"model": {"type": "Unigram", "vocab": []}}' >"$work/unigram.json"
 expect 2 "$pstar" tokenize --vocab "$work/unigram.json" --output "$work/d.bin" "$work/d.txt"
 says err "unigram.json: model Unigram is not supported"
 
+# SentencePiece's BPE trains, and what follows the prompt token by token has its spaces: the text begins as it was given
+llama2=$root/test/golden/tokenizers/llama2_like.json
+expect 0 "$pstar" train "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$llama2" model.vocab_size=2000 train.steps=1 \
+    train.output_dir="$work/llama2"
+expect 0 "$pstar" generate "$work/tiny.json" data.tokenizer="$llama2" model.vocab_size=2000 --weights "$work/llama2" --tokens 5 \
+    --temperature 0 --prompt "the captain of  the whale"
+grep -q "^the captain of  the whale" "$work/out" || { cat "$work/out"; fail "the prompt is not what was given"; }
+
 # what is missing is what is named
 mkdir "$work/model_only" "$work/nothing"
 printf '\n\016<unk>' >"$work/model_only/tokenizer.model"
