@@ -34,8 +34,10 @@ static ps_status open_tokenizer(const ps_options *o, ps_feed_task task, ps_token
     if (n <= o->model_vocab_size) return PS_OK;
     ps_tokenizer_close(*out);
     *out = NULL;
-    return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens",
-                   (long long)o->model_vocab_size, path, n);
+    return PS_FAIL(
+        PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens%s", (long long)o->model_vocab_size,
+        path, n,
+        o->model_from_pretrained[0] != '\0' ? "; model.resize_token_embeddings = true gives the model as many" : "");
 }
 
 ps_status cli_feed_open(const ps_options *o, ps_feed **out)

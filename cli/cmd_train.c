@@ -111,6 +111,9 @@ static ps_status begin_weights(run *r)
     ps_begin_info info;
     PS_TRY(ps_engine_begin_weights(r->engine, r->config, r->config, &info));
     if (info.has_model) print_load(r->o->model_from_pretrained, &info.model);
+    if (info.n_new_rows > 0)
+        printf("the embeddings have %lld tokens, the last %lld at random\n", (long long)r->o->model_vocab_size,
+               (long long)info.n_new_rows);
     return PS_OK;
 }
 

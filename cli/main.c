@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/status.h"
 #include "cli.h"
+#include "cli_vocabulary.h"
 #include "config/config.h"
 
 typedef struct command {
@@ -56,7 +57,12 @@ int cli_report(const char *name, ps_status st)
 
 ps_status cli_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
-    return ps_config_load_assigned(path, overrides, n_overrides, out);
+    PS_TRY(ps_config_load_assigned(path, overrides, n_overrides, out));
+    const ps_status st = cli_resize_vocabulary(*out);
+    if (st == PS_OK) return PS_OK;
+    ps_config_destroy(*out);
+    *out = NULL;
+    return st;
 }
 
 static void print_usage(FILE *out)

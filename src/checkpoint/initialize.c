@@ -1,14 +1,16 @@
 #include "checkpoint/initialize.h"
 
+#include "checkpoint/weights.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 
 ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_begin_info *info)
 {
     const ps_options *m = ps_config_options(model), *o = ps_config_options(config);
-    const bool may_differ = m->model_new_head || m->model_head == PS_CONFIG_HEAD_NONE;
+    const ps_weights_options may = {.allow_new_head = m->model_new_head || m->model_head == PS_CONFIG_HEAD_NONE,
+                                    .allow_new_rows = m->model_resize_token_embeddings};
     ps_begin_info begin = {.has_model = m->model_from_pretrained[0] != '\0'};
-    if (begin.has_model) PS_TRY(ps_engine_load_pretrained(e, m->model_from_pretrained, may_differ, &begin.model));
+    if (begin.has_model) PS_TRY(ps_weights_load(e, m->model_from_pretrained, &may, &begin.model, &begin.n_new_rows));
     if (info != NULL) *info = begin;
     return o->train_init_from[0] != '\0' ? ps_engine_load_weights(e, o->train_init_from) : PS_OK;
 }

@@ -10,6 +10,7 @@
 typedef struct ps_begin_info {
     bool has_model;     /* model.from_pretrained was given */
     ps_load_info model; /* what was read from it */
+    int64_t n_new_rows; /* of the token embeddings, by model.resize_token_embeddings */
 } ps_begin_info;
 
 /* model.from_pretrained of the configuration that describes the model, where heads may differ with model.new_head or without any

@@ -82,6 +82,19 @@ bool ps_weight_is_buffer(const char *name)
     return false;
 }
 
+bool ps_weight_is_vocabulary(const char *name)
+{
+    static const char *const names[] = {"wte.weight",
+                                        "embed_tokens.weight",
+                                        "embeddings.word_embeddings.weight",
+                                        "lm_head.weight",
+                                        "cls.predictions.decoder.weight",
+                                        "cls.predictions.bias"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+        if (strcmp(without_base(name), names[i]) == 0) return true;
+    return false;
+}
+
 bool ps_weight_is_head(const char *name)
 {
     return has_one_of(without_base(name), heads, PS_ARRAY_LEN(heads));

@@ -30,6 +30,9 @@ bool ps_weight_is_head(const char *name);   /* outside of the base model, with o
  * differs from it by nothing may come again. False when there is no i-th; names that are too long have no others. */
 bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_MAX]);
 
+/* A row or element for each token of the vocabulary: embeddings, output layers of a language model and their biases. */
+bool ps_weight_is_vocabulary(const char *name);
+
 /* Rule 3: the name that `name` is tied to, without the base's prefix, or NULL. i = 0, 1, ...: it may be one of several. */
 const char *ps_weight_tied_to(const char *name, int i);
 

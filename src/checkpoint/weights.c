@@ -96,6 +96,8 @@ typedef struct loading {
     ps_weight_match match;
     const char **have, **want; /* names */
     int n_have, n_want;
+    ps_weights_options options;
+    int64_t n_new_rows;
 } loading;
 
 static void loading_deinit(loading *l)
@@ -117,7 +119,14 @@ static const char *shape_text(const ps_safetensor *t, char text[128])
     return text;
 }
 
-static ps_status check_shape(const loading *l, int have, int want)
+/* Fewer tokens in the file than in the model, where that is allowed. */
+static bool has_new_rows(const loading *l, const ps_safetensor *file, const ps_safetensor *model)
+{
+    return l->options.allow_new_rows && ps_weight_is_vocabulary(model->name) && file->n_dims == model->n_dims &&
+           file->shape[0] < model->shape[0] && (model->n_dims == 1 || file->shape[1] == model->shape[1]);
+}
+
+static ps_status check_shape(loading *l, int have, int want)
 {
     ps_safetensor model = {0};
     const ps_safetensor *file = &ps_weight_source_get(l->source, have)->tensor;
@@ -131,9 +140,17 @@ static ps_status check_shape(const loading *l, int have, int want)
                            : "");
     bool is_same = file->n_dims == model.n_dims;
     for (int d = 0; is_same && d < model.n_dims; d++) is_same = file->shape[d] == model.shape[d];
+    if (!is_same && has_new_rows(l, file, &model)) {
+        l->n_new_rows = ps_max_i64(l->n_new_rows, model.shape[0] - file->shape[0]);
+        is_same = true;
+    }
     if (!is_same)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is %s, the model's %s is %s", l->path, file->name,
-                       shape_text(file, a), model.name, shape_text(&model, b));
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is %s, the model's %s is %s%s", l->path, file->name,
+                       shape_text(file, a), model.name, shape_text(&model, b),
+                       !l->options.allow_new_rows && ps_weight_is_vocabulary(model.name) &&
+                               file->shape[0] < model.shape[0]
+                           ? "; with model.resize_token_embeddings it gets more rows"
+                           : "");
     return PS_OK;
 }
 
@@ -151,7 +168,7 @@ static ps_status check_copy(const loading *l, int have, int want)
 }
 
 /* Everything that can be wrong is looked at here, before anything is written. */
-static ps_status prepare(loading *l, bool allow_new_head)
+static ps_status prepare(loading *l)
 {
     PS_TRY(ps_weight_source_open(l->path, &l->source));
     l->n_have = ps_weight_source_count(l->source);
@@ -164,7 +181,7 @@ static ps_status prepare(loading *l, bool allow_new_head)
         PS_TRY(describe(l->e, i, &t));
         l->want[i] = t.name;
     }
-    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, allow_new_head));
+    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->options.allow_new_head));
     for (int i = 0; i < l->n_have; i++) {
         if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
         if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));
@@ -193,14 +210,20 @@ static ps_status read_piece(void *user, int64_t first, int64_t n, void *dst)
     return PS_OK;
 }
 
+static int64_t elements_of(const ps_weight *w)
+{
+    return w->tensor.n_bytes / ps_safetensors_dtype_bytes(w->tensor.dtype);
+}
+
 static ps_status fill_all(const loading *l, ps_read_stream *stream)
 {
     for (int i = 0; i < l->n_have; i++) {
-        reader r = {.stream = stream, .dtype = ps_weight_source_get(l->source, i)->tensor.dtype};
+        const ps_weight *w = ps_weight_source_get(l->source, i);
+        reader r = {.stream = stream, .dtype = w->tensor.dtype};
         ps_dtype dtype;
         if (l->match.of_have[i] < 0) continue;
         if (!ps_weight_dtype(r.dtype, &dtype)) dtype = PS_DTYPE_F32;
-        PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], dtype, read_piece, &r));
+        PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], elements_of(w), dtype, read_piece, &r));
     }
     return PS_OK;
 }
@@ -215,8 +238,9 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
         const int64_t item = ps_safetensors_dtype_bytes(w->tensor.dtype);
         int64_t first = 0, length;
         if (l->match.of_have[i] < 0) continue;
-        for (; ps_engine_next_owned(l->e, l->match.of_have[i], &first, &length); first += length)
-            for (int64_t at = first * item, end = at + length * item; at < end;) {
+        const int64_t n_elements = elements_of(w);
+        for (; ps_engine_next_owned(l->e, l->match.of_have[i], &first, &length) && first < n_elements; first += length)
+            for (int64_t at = first * item, end = ps_min_i64(first + length, n_elements) * item; at < end;) {
                 ps_weight_extent x = ps_weight_source_extent(l->source, w, at);
                 x.n_bytes = ps_min_i64(x.n_bytes, end - at);
                 at += x.n_bytes;
@@ -245,21 +269,28 @@ static ps_status load_all(const loading *l)
     return st != PS_OK ? st : read;
 }
 
-ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_new_head, ps_load_info *info)
+ps_status ps_weights_load(ps_engine *e, const char *path, const ps_weights_options *options, ps_load_info *info,
+                          int64_t *n_new_rows)
 {
-    loading l = {.e = e, .path = path};
+    loading l = {.e = e, .path = path, .options = *options};
     ps_status st;
     if (info != NULL) *info = (ps_load_info){0};
-    PS_TRY_GOTO(ps_comm_agree(comm_of(e), prepare(&l, allow_new_head != 0)));
+    PS_TRY_GOTO(ps_comm_agree(comm_of(e), prepare(&l)));
     PS_TRY_GOTO(ps_comm_agree(comm_of(e), load_all(&l)));
     if (info != NULL)
         *info = (ps_load_info){.n_loaded = l.match.n_loaded,
                                .n_new = l.match.n_new,
                                .n_ignored = l.match.n_ignored,
                                .first_new = l.match.n_new > 0 ? l.want[l.match.first_new] : NULL};
+    if (n_new_rows != NULL) *n_new_rows = l.n_new_rows;
 out:
     loading_deinit(&l);
     return st;
+}
+
+ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_new_head, ps_load_info *info)
+{
+    return ps_weights_load(e, path, &(ps_weights_options){.allow_new_head = allow_new_head != 0}, info, NULL);
 }
 
 ps_status ps_engine_load_weights(ps_engine *e, const char *path)

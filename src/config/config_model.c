@@ -203,6 +203,14 @@ static ps_status check_head(const ps_config *config)
     if (o->model_new_head && o->model_from_pretrained[0] == '\0')
         return ps_config_fail_for(config, PS_OPTION_model_new_head,
                                   "model.new_head has no effect without model.from_pretrained; remove it");
+    if (o->model_resize_token_embeddings && o->model_from_pretrained[0] == '\0')
+        return ps_config_fail_for(config, PS_OPTION_model_resize_token_embeddings,
+                                  "model.resize_token_embeddings has no effect without model.from_pretrained; set "
+                                  "model.vocab_size");
+    if (o->model_pad_to_multiple_of > 0 && !o->model_resize_token_embeddings)
+        return ps_config_fail_for(
+            config, PS_OPTION_model_pad_to_multiple_of,
+            "model.pad_to_multiple_of has no effect without model.resize_token_embeddings; remove it");
     return PS_OK;
 }
 

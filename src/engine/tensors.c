@@ -318,13 +318,13 @@ static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *valu
     return end_view(e, &rounded, fill_values(&f));
 }
 
-ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give, void *user)
+ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, int64_t n, ps_dtype dtype, ps_tensor_give_func give,
+                                void *user)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "replacing tensors"));
-    PS_TRY(check_range(e, tensor, 0, 0));
+    PS_TRY(check_range(e, tensor, 0, n));
     transfer t = {.tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user};
-    return for_stretches(e, value_list(e), t.tensor, 0, e->program->params[tensor].elements, PS_ACCESS_WRITE,
-                         fill_stretch, &t);
+    return for_stretches(e, value_list(e), t.tensor, 0, n, PS_ACCESS_WRITE, fill_stretch, &t);
 }
 
 static ps_status drain_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)

@@ -18,11 +18,11 @@ typedef ps_status (*ps_tensor_take_func)(void *user, int64_t first, int64_t n, c
  * elements. False: it owns none. One rank owns all. */
 bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n);
 
-/* Replace what this rank owns of a tensor by what `give` gives, piece after piece, in order. When the values are stored in that type, `give`
+/* Replace what this rank owns of the first n elements of a tensor by what `give` gives, piece after piece, in order. When the values are stored in that type, `give`
  * writes straight into the chunk. After a failure of `give` (its status) the tensor is partly replaced. Errors otherwise as
  * ps_engine_write_tensor. */
-PS_NODISCARD ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_give_func give,
-                                             void *user);
+PS_NODISCARD ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, int64_t n, ps_dtype dtype,
+                                             ps_tensor_give_func give, void *user);
 
 /* Hand a tensor's value (as ps_engine_read_tensor reads it), rounded to dtype, to `take` (NULL: this rank only gives), in order.
  * All ranks together; after a failure of `take` this rank still gives its part, then returns that failure. */

@@ -2,7 +2,9 @@
 #include "engine/engine_fixture.h"
 
 #include "base/file.h"
+#include "checkpoint/initialize.h"
 #include "config/hf_config.h"
+#include "engine/ranks_fixture.h"
 #include "temp_folder.h"
 
 static temp_folder folder;
@@ -157,6 +159,71 @@ static void test_own_functions_load_by_names(void **state)
     ps_config_destroy(c);
 }
 
+/* More tokens than the folder has: its rows as they are, the others as those of a new model; the same wherever chunks lie. */
+static void test_more_tokens(void **state)
+{
+    (void)state;
+    enum { V = 150, C = 48 };
+    static float begun[V * C], file[TINY_VOCABULARY * C], fresh[V * C];
+    static const char *const memories[] = {"memory.device=64MB", "memory.device=700KB"};
+    ps_config *plain = TINY("train.threads=1", named("train.init_from", weights.text));
+    ps_config *new_model = TINY("train.threads=1", "model.vocab_size=150");
+    ps_engine *e = engine_of(plain), *f = engine_of(new_model);
+    assert_ok(ps_engine_read_tensor(e, 0, 0, TINY_VOCABULARY * C, file));
+    assert_ok(ps_engine_read_tensor(f, 0, 0, V * C, fresh));
+    ps_engine_destroy(e);
+    ps_engine_destroy(f);
+    for (size_t i = 0; i < PS_ARRAY_LEN(memories); i++) {
+        ps_config *c = TINY("train.threads=1", "model.vocab_size=150", named("model.from_pretrained", folder.path),
+                            "memory.disk=20MB", "default_chunk_size=2048", memories[i]);
+        assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EFORMAT);
+        assert_non_null(strstr(ps_last_error(), "[131, 48]"));
+        assert_non_null(strstr(ps_last_error(), "model.resize_token_embeddings"));
+        assert_ok(ps_config_set(c, "model.resize_token_embeddings", "true"));
+        e = engine_of(c);
+        assert_ok(ps_engine_read_tensor(e, 0, 0, V * C, begun));
+        assert_memory_equal(begun, file, sizeof file);
+        assert_memory_equal(begun + TINY_VOCABULARY * C, fresh + TINY_VOCABULARY * C, sizeof fresh - sizeof file);
+        ps_engine_destroy(e);
+        assert_ok(ps_config_set(c, "model.vocab_size", "100")); /* fewer */
+        assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EFORMAT);
+        ps_config_destroy(c);
+    }
+    ps_config_destroy(plain);
+    ps_config_destroy(new_model);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static ps_status begin_rank(ps_engine *e, ps_config *c, rank_task *t)
+{
+    (void)t;
+    return ps_engine_begin_weights(e, c, c, NULL);
+}
+
+/* Each rank reads what it owns, of a table too that the file has less of. */
+static void test_more_tokens_on_ranks(void **state)
+{
+    (void)state;
+    const char *const changes[] = {"train.threads=1",
+                                   "model.vocab_size=150",
+                                   "model.resize_token_embeddings=true",
+                                   "default_chunk_size=2048",
+                                   named("model.from_pretrained", folder.path),
+                                   NULL};
+    ps_config *c = tiny_with(changes);
+    ps_engine *e = engine_of(c);
+    const uint64_t alone = hash_of(e);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    for (int32_t n = 2; n <= RANKS_MAX; n++) {
+        const rank_task *tasks = try_ranks(ps_model_from_config, n, 0, begin_rank, changes);
+        for (int32_t i = 0; i < n; i++) {
+            if (tasks[i].result.st != PS_OK) fail_msg("%d ranks, rank %d: %s", n, i, tasks[i].result.error);
+            assert_true(tasks[i].result.hash == alone);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +232,8 @@ int main(void)
         cmocka_unit_test(test_new_head),
         cmocka_unit_test(test_init_from),
         cmocka_unit_test(test_own_functions_load_by_names),
+        cmocka_unit_test(test_more_tokens),
+        cmocka_unit_test(test_more_tokens_on_ranks),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -96,8 +96,33 @@ case_foreign_tokenizer() {
     says err "model Unigram is not supported"
 }
 
+# A tokenizer with more tokens than the model: the embeddings grow, the rows that were there stay, transformers loads what came out.
+case_more_tokens() {
+    config more_tokens "\"from_pretrained\": \"$models/gpt2_base\"" \
+        "\"tokenizer\": \"$models/more_tokens\", \"sequence_length\": 64, \"train\": \"$root/README.md\"" '"steps": 0'
+    expect 2 "$pstar" train "$work/more_tokens.json" train.steps=1
+    says err "has 260 tokens; model.resize_token_embeddings = true"
+    expect 0 "$pstar" train "$work/more_tokens.json" model.resize_token_embeddings=true model.pad_to_multiple_of=64
+    says out "the embeddings have 320 tokens, the last 62 at random"
+    expect 0 "$pstar" export "$work/run-more_tokens" "$work/hf-more_tokens"
+    expect 0 "$python" -W ignore - "$models/gpt2_base" "$work/hf-more_tokens" <<'END'
+import sys, transformers
+before, after = (transformers.AutoModelForCausalLM.from_pretrained(f) for f in sys.argv[1:])
+tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[2])
+a, b = before.transformer.wte.weight, after.transformer.wte.weight
+assert after.config.vocab_size == 320 and b.shape[0] == 320 and len(tokenizer) == 260, (after.config, b.shape)
+assert (a == b[:258]).all() and (after.lm_head.weight == b).all()
+assert 0.01 < float(b[258:].std()) < 0.03, b[258:].std()
+assert tokenizer("<|im_start|>")["input_ids"] == [258]
+END
+    expect 0 "$pstar" train "$work/more_tokens.json" model.resize_token_embeddings=true train.steps=3
+    says out "the embeddings have 260 tokens, the last 2 at random"
+    eval_says "perplexity" "$work/more_tokens.json" model.resize_token_embeddings=true --split train --steps 1
+}
+
 case_labels_of_the_folder
 case_labels_of_a_new_head
 case_tokenizer_files
 case_tokenizers
 case_foreign_tokenizer
+case_more_tokens

@@ -5,6 +5,7 @@ usage: python3 make_text_folders.py DEST
 
 DEST/bert_labels/   a BERT classifier whose id2label is not in byte order
 DEST/gpt2_base/     a GPT-2 language model with a padding token, to get a new head
+DEST/more_tokens/   its tokenizer, alone, with two tokens more
 DEST/*.jsonl        lines with a text and a label, as the scripts that use them say
 Weights are random. Needs torch, tokenizers and transformers, of version 4.49 or later.
 """
@@ -61,6 +62,12 @@ def write_gpt2(folder, tokenizer):
     tokenizer.save_pretrained(folder)
 
 
+def write_more_tokens(folder, tokenizer):
+    """The same tokenizer, when two tokens were added to it."""
+    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    tokenizer.save_pretrained(folder)
+
+
 def write_reviews(path, n, seed):
     r = random.Random(seed)
     with open(path, "w", encoding="utf-8") as f:
@@ -79,6 +86,7 @@ def main():
     os.makedirs(dest, exist_ok=True)
     write_bert(os.path.join(dest, "bert_labels"), bert_tokenizer())
     write_gpt2(os.path.join(dest, "gpt2_base"), bytes_tokenizer())
+    write_more_tokens(os.path.join(dest, "more_tokens"), bytes_tokenizer())
     write_reviews(os.path.join(dest, "reviews.jsonl"), 200, 1)
     write_reviews(os.path.join(dest, "unseen.jsonl"), 40, 2)
 
