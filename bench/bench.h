@@ -59,7 +59,7 @@ static inline double bench_least(const bench_samples *s)
 static inline ps_backend *bench_backend(int *n_threads)
 {
     ps_backend *b;
-    *n_threads = ps_machine_cores(NULL);
+    *n_threads = ps_cpu_threads();
     bench_check(ps_backend_create_cpu(ps_cpu_isa_detect(), *n_threads, &b));
     omp_set_num_threads(*n_threads);
     return b;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/machine.h"
 #include "base/mem.h"
 #include "checkpoint/weight_convert.h"
 #include "kernel/backend.h"
@@ -61,7 +60,7 @@ ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *c
     copier c = {.source = s};
     ps_safetensor *tensors = NULL;
     ps_status st;
-    PS_TRY_GOTO(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_machine_cores(NULL), &c.backend));
+    PS_TRY_GOTO(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &c.backend));
     PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(double), &c.in));
     PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(float), &c.out));
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));

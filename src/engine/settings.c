@@ -331,7 +331,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
                  : o->fp16_enabled ? PS_DTYPE_F16
                                    : PS_DTYPE_F32,
         .seed = (uint64_t)o->train_seed,
-        .threads = o->train_threads > 0 ? (int)o->train_threads : ps_machine_cores(NULL),
+        .threads = o->train_threads > 0 ? (int)o->train_threads : ps_cpu_threads(),
         .ranks = {.n = 1, .saves_memory = o->client_opts_with_mem_saving_comm},
         .rates = ps_rates_default(),
         .prefetch = (int32_t)o->memory_prefetch,

@@ -64,6 +64,9 @@ typedef enum ps_cpu_isa {
 ps_cpu_isa ps_cpu_isa_detect(void);
 const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16" */
 
+/* Threads to compute with when nobody says how many: one a core, at most as many as OMP_THREAD_LIMIT allows. */
+int ps_cpu_threads(void);
+
 /* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: the same number gives the same bits. PS_ENOSYS when the processor has
  * less, or OpenMP gives fewer threads. The instruction set that products use is the process's: with the first product it is fixed,
  * and those of a backend with another one fail (PS_ESTATE). */

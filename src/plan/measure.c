@@ -99,7 +99,7 @@ static ps_status describe(ps_measuring *m)
     PS_TRY(ps_machine_memory(NULL, &memory));
     ps_machine_cpu_name(NULL, cpu, sizeof cpu);
     snprintf(m->origin, sizeof m->origin, "Measured by pstar info --measure on %s, %d threads, kernels %s.", cpu,
-             ps_machine_cores(NULL), ps_backend_name(m->backend));
+             ps_cpu_threads(), ps_backend_name(m->backend));
     snprintf(hw->name, sizeof hw->name, "%.70s", cpu);
     hw->n_nodes = 1;
     hw->gpus_per_node = 0;
@@ -137,7 +137,7 @@ ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_repor
     ps_measuring m = {.options = options, .report = out, .slice_s = options->seconds / FIGURES_EXPECTED};
     *out = (ps_measure_report){0};
     PS_TRY(check_disk(options->disk_folder));
-    ps_status st = ps_backend_create_cpu(ps_cpu_isa_detect(), ps_machine_cores(NULL), &m.backend);
+    ps_status st = ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &m.backend);
     if (st == PS_OK) st = ps_device_create(&ps_device_cpu_ops, "memory for measuring", RAM_BYTES, &m.ram);
     if (st == PS_OK) st = measure_all(&m);
     ps_measuring_release(&m);

@@ -22,7 +22,6 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "base/machine.h"
 #include "kernel/backend.h"
 
 #define OP_GUARD_BYTES 64
@@ -267,7 +266,7 @@ static inline bool op_backend(int i, ps_backend **k, char name[64])
     if (i > 0 && (isa > (int)ps_cpu_isa_detect() || (op_only_isa >= 0 && i > 1))) return false;
     if (made[i] == NULL)
         op_expect_ok(i == 0 ? ps_backend_create_ref(&made[i])
-                            : ps_backend_create_cpu((ps_cpu_isa)isa, ps_machine_cores(NULL), &made[i]));
+                            : ps_backend_create_cpu((ps_cpu_isa)isa, ps_cpu_threads(), &made[i]));
     *k = made[i];
     snprintf(name, 64, "%s", ps_backend_name(*k));
     return true;

@@ -26,7 +26,7 @@ static void begin(fixture *f, const char *disk_folder)
 {
     *f = (fixture){.options = {.disk_folder = disk_folder, .seconds = 1e-3, .n_samples_least = 1}};
     f->m = (ps_measuring){.options = &f->options, .report = &f->report, .slice_s = 1e-4};
-    assert_int_equal(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_machine_cores(NULL), &f->m.backend), PS_OK);
+    assert_int_equal(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &f->m.backend), PS_OK);
     assert_int_equal(ps_device_create(&ps_device_cpu_ops, "test", PS_GIB, &f->m.ram), PS_OK);
 }
 

@@ -3,18 +3,20 @@
 #include <limits.h>
 #include <omp.h>
 
+#include "base/base.h"
+#include "base/machine.h"
+
 enum { TEAM_THREADS, TEAM_DYNAMIC, TEAM_LEVELS };
 
 /* With the settings of before in *state. */
 static void team_set(int n_threads, ps_thread_state *state)
 {
-    const int levels = omp_get_active_level() + 1; /* this team's, inside those of the caller */
     state->saved[TEAM_THREADS] = omp_get_max_threads();
     state->saved[TEAM_DYNAMIC] = omp_get_dynamic();
     state->saved[TEAM_LEVELS] = omp_get_max_active_levels();
     if (state->saved[TEAM_THREADS] != n_threads) omp_set_num_threads(n_threads);
     if (state->saved[TEAM_DYNAMIC]) omp_set_dynamic(0);
-    if (state->saved[TEAM_LEVELS] < levels) omp_set_max_active_levels(levels);
+    if (state->saved[TEAM_LEVELS] < 1) omp_set_max_active_levels(1);
 }
 
 void ps_cpu_team_end(const ps_thread_state *state)
@@ -38,9 +40,16 @@ static ps_status team_count(int n_threads)
                    n, n_threads, omp_get_thread_limit(), n);
 }
 
-/* Without a limit a team cannot come out smaller: where OpenMP cannot start a thread it ends the program. */
+/* In a parallel region oneDNN takes one thread, whatever it was made for. Without a limit a team cannot come out smaller: where OpenMP
+ * cannot start a thread it ends the program. */
 ps_status ps_cpu_team_begin(int n_threads, ps_thread_state *state)
 {
+    if (n_threads > 1 && omp_in_parallel())
+        return PS_FAIL(
+            PS_ESTATE,
+            "called from within a parallel region of OpenMP, where %d threads cannot be had: call from outside, "
+            "or set train.threads to 1",
+            n_threads);
     team_set(n_threads, state);
     if (n_threads == 1 || omp_get_thread_limit() == INT_MAX) return PS_OK;
     const ps_status st = team_count(n_threads);
@@ -52,8 +61,13 @@ ps_status ps_cpu_team_check(int n_threads)
 {
     ps_thread_state state;
     if (n_threads < 1) return PS_FAIL(PS_EINVAL, "%d threads: at least 1 is needed", n_threads);
-    team_set(n_threads, &state);
+    PS_TRY(ps_cpu_team_begin(n_threads, &state));
     const ps_status st = team_count(n_threads);
     ps_cpu_team_end(&state);
     return st;
+}
+
+int ps_cpu_threads(void)
+{
+    return (int)ps_min_i64(ps_machine_cores(NULL), ps_max_i64(omp_get_thread_limit(), 1));
 }
