@@ -28,9 +28,9 @@ static ps_status chat_check_needs(const ps_chat_encoder *e)
     for (size_t i = 0; i < PS_ARRAY_LEN(form->needs) && form->needs[i] != NULL; i++)
         if (ps_tokenizer_find_added(e->tokenizer, form->needs[i]) < 0)
             return PS_FAIL(PS_EINVAL,
-                           "data.chat_format = %s needs the added token %s, which the tokenizer lacks; choose another "
-                           "form (llama2 and mistral need none), or add it to the tokenizer and a row for it to the "
-                           "model's embeddings",
+                           "data.chat_format = %s needs the added token %s, which the tokenizer lacks; add it to the "
+                           "tokenizer and "
+                           "set model.resize_token_embeddings, or choose another form (llama2 and mistral need none)",
                            name, form->needs[i]);
     if ((form->has_bos && e->bos < 0) || (form->has_eos && e->eos < 0))
         return PS_FAIL(PS_EINVAL,
