@@ -103,7 +103,7 @@ static void measure(const ps_config *config, ps_comm *comm, int n_steps, result 
     ps_engine *e = NULL;
     int64_t B, T, V;
     const int32_t rank = comm != NULL ? ps_comm_rank(comm) : 0;
-    bench_check(ps_engine_create(ps_model_from_config, (void *)(uintptr_t)config, config, true, comm, &e));
+    bench_check(ps_engine_create(ps_model_from_config, (void *)(uintptr_t)config, config, PS_FOR_TRAINING, comm, &e));
     ps_engine_get_shape(e, &B, &T, NULL, &V);
     int32_t *tokens = malloc((size_t)(2 * B * T) * sizeof *tokens);
     if (tokens == NULL) exit(1);

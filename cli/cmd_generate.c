@@ -28,10 +28,11 @@ typedef struct generator {
     ps_config *config;
     ps_tokenizer *tokenizer;
     ps_engine *engine;
-    int64_t T, V;
+    bool keeps;       /* keys and values: the engine has text[first_kept, first_kept + kept) */
+    int64_t T, V;     /* tokens that the model looks at, at most */
     int32_t *context; /* [T] */
     int32_t *text;    /* [n_text], with room for n_tokens more */
-    int64_t n_text;
+    int64_t n_text, first_kept, n_kept;
     float *logits; /* [V] */
     sampler sampler;
     text_stream stream;
@@ -99,9 +100,24 @@ static ps_status open_prompt(generator *g, const generate_arguments *a, const ch
 
 /* ---- text ---- */
 
+/* Logits after the text. When no more fits, the engine goes on from the last half of what it may have. */
+static ps_status next_logits_kept(generator *g)
+{
+    if (g->n_text - g->first_kept > g->T) {
+        g->first_kept = g->n_text - (g->n_kept == 0 ? g->T : ps_max_i64(g->T / 2, 1));
+        g->n_kept = 0;
+        PS_TRY(ps_decode_rewind(g->engine, 0));
+    }
+    const int64_t known = g->first_kept + g->n_kept;
+    PS_TRY(ps_decode(g->engine, g->text + known, g->n_text - known, g->logits));
+    g->n_kept = g->n_text - g->first_kept;
+    return PS_OK;
+}
+
 /* Logits after the last T tokens of the text; what follows in the context is padding that causal attention never sees. */
 static ps_status next_logits(generator *g)
 {
+    if (g->keeps) return next_logits_kept(g);
     const int64_t n = ps_min_i64(g->n_text, g->T);
     memset(g->context, 0, (size_t)g->T * sizeof *g->context);
     memcpy(g->context, g->text + (g->n_text - n), (size_t)n * sizeof *g->context);
@@ -124,6 +140,26 @@ static ps_status generate(generator *g, const generate_arguments *a)
     return PS_OK;
 }
 
+/* Room for the text to come, if it may be kept at all. */
+static ps_status open_engine(generator *g, const generate_arguments *a)
+{
+    const ps_options *o = ps_config_options(g->config);
+    g->keeps = o->generation_use_cache;
+    if (g->keeps) {
+        char length[32];
+        const int64_t most = o->generation_max_length > 0 ? o->generation_max_length : ps_config_sequence_length(o);
+        snprintf(length, sizeof length, "%lld", (long long)ps_min_i64(most, g->n_text + a->n_tokens));
+        PS_TRY(ps_config_set(g->config, "generation.max_length", length));
+        PS_TRY(ps_engine_create(ps_model_from_config, g->config, g->config, PS_FOR_GENERATION, NULL, &g->engine));
+        ps_decode_get_length(g->engine, NULL, &g->T);
+    } else {
+        PS_TRY(ps_engine_create(ps_model_from_config, g->config, g->config, PS_FOR_INFERENCE, NULL, &g->engine));
+        ps_engine_get_shape(g->engine, NULL, &g->T, NULL, NULL);
+    }
+    ps_engine_get_shape(g->engine, NULL, NULL, NULL, &g->V);
+    return PS_OK;
+}
+
 static ps_status open_generator(generator *g, const generate_arguments *a)
 {
     PS_TRY(cli_load_config(a->config, a->overrides, a->n_overrides, &g->config));
@@ -137,8 +173,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     const char *weights;
     PS_TRY(cli_choose_weights(g->config, a->weights, &weights));
     PS_TRY(open_prompt(g, a, cli_tokenizer_path(o)));
-    PS_TRY(ps_engine_create(ps_model_from_config, g->config, g->config, false, NULL, &g->engine));
-    ps_engine_get_shape(g->engine, NULL, &g->T, NULL, &g->V);
+    PS_TRY(open_engine(g, a));
     PS_TRY(ps_mem_alloc((size_t)g->T, sizeof *g->context, &g->context));
     PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->logits, &g->logits));
     PS_TRY(sampler_init(&g->sampler, g->V, a->temperature, a->top_k, a->seed));

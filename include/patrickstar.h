@@ -256,6 +256,15 @@ PS_API PS_NODISCARD ps_status ps_initialize_engine(ps_model_func model_func, voi
 /* The same without gradients and optimizer, weights as above: for ps_logits and ps_evaluate. 2 bytes a parameter (f32: 4). */
 PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
                                                              const ps_config *config, ps_engine **engine);
+/* An inference engine for one text that grows by ps_decode: keys and values of its tokens are kept, so that one token more
+ * costs one row, not a pass over the text. The cache has room for generation.max_length tokens (0: the sequence length): twice
+ * n_kv_heads x head size x that many values for each attention, device memory that is taken at once and that the budget must
+ * hold beside the rest (PS_EBUDGET). Micro-batch size and sequence length are not looked at. PS_EINVAL when an
+ * attention of the model looks at later tokens, when it ends with one row for a whole sequence, or when its
+ * position table has fewer rows. ps_evaluate, ps_logits, ps_infer and ps_engine_set_shape are not for this engine
+ * (PS_ESTATE). */
+PS_API PS_NODISCARD ps_status ps_initialize_generation_engine(ps_model_func model_func, void *user, int local_rank,
+                                                              const ps_config *config, ps_engine **engine);
 PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
 
 /* Forward pass of a micro-batch; *loss (may be NULL) gets its mean cross-entropy. A failure inside a step leaves
@@ -275,6 +284,17 @@ PS_API PS_NODISCARD ps_status ps_logits(ps_engine *engine, const int32_t *tokens
 /* What the model ends with, for all its rows: logits [B, classes] of a classifier, [B T, vocabulary] of a language model, or
  * hidden states [B T, columns]. The batch's targets are not looked at. Inference engines only. */
 PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, float *output);
+
+/* Append n >= 1 tokens to the text; logits [n_tokens of the vocabulary] (of a model without a head: hidden states [columns])
+ * are those after the last one. A long prompt goes through the model in a few passes. The bits depend on how many tokens each call had,
+ * not on budgets. PS_EINVAL when there is no room for them all (ps_decode_get_length) or a token is not in the vocabulary: the text is
+ * then as before. Generation engines only (PS_ESTATE). */
+PS_API PS_NODISCARD ps_status ps_decode(ps_engine *engine, const int32_t *tokens, int64_t n, float *logits);
+/* Keep the first n tokens of the text and forget the others; 0 begins another text. PS_EINVAL when it has fewer. Replacing
+ * parameters forgets the whole text. */
+PS_API PS_NODISCARD ps_status ps_decode_rewind(ps_engine *engine, int64_t n);
+/* Tokens of the text, and the most it may have; 0 for other engines. Pointers may be NULL. */
+PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64_t *max_length);
 
 /* The last ps_forward or ps_evaluate in numbers. */
 typedef struct ps_eval_info {
@@ -324,7 +344,7 @@ typedef struct ps_memory_info {
     int64_t device_budget_bytes, host_budget_bytes, disk_budget_bytes;
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes; /* since ps_engine_reset_peaks */
     int64_t device_used_bytes, host_used_bytes, disk_used_bytes;
-    int64_t non_model_peak_bytes; /* activations and workspace, planned */
+    int64_t non_model_peak_bytes; /* activations and workspace, planned; with the keys and values of ps_decode */
     int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes; /* since creation */
     int64_t wait_ns; /* computing stood still for copies, since creation */
     /* of a run in the present shape from its beginning on */

@@ -24,7 +24,7 @@ static ps_status check_local_rank(const ps_comm *comm, int local_rank)
 
 /* As the launcher started this process: alone, or as one of several ranks. */
 static ps_status create_as_started(ps_model_func model, void *user, int local_rank, const ps_config *config,
-                                   bool training, ps_engine **out)
+                                   ps_purpose purpose, ps_engine **out)
 {
     ps_comm *comm = NULL;
     *out = NULL;
@@ -32,7 +32,7 @@ static ps_status create_as_started(ps_model_func model, void *user, int local_ra
     const ps_comm_options o = ps_settings_comm_options(config);
     PS_TRY(ps_comm_open(&o, &comm));
     ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
-    if (st == PS_OK) st = ps_engine_create(model, user, config, training, comm, out);
+    if (st == PS_OK) st = ps_engine_create(model, user, config, purpose, comm, out);
     if (st != PS_OK) {
         ps_comm_close(comm);
         return st;
@@ -49,11 +49,17 @@ static ps_status create_as_started(ps_model_func model, void *user, int local_ra
 ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                ps_engine **engine)
 {
-    return create_as_started(model_func, user, local_rank, config, true, engine);
+    return create_as_started(model_func, user, local_rank, config, PS_FOR_TRAINING, engine);
 }
 
 ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                          ps_engine **engine)
 {
-    return create_as_started(model_func, user, local_rank, config, false, engine);
+    return create_as_started(model_func, user, local_rank, config, PS_FOR_INFERENCE, engine);
+}
+
+ps_status ps_initialize_generation_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
+                                          ps_engine **engine)
+{
+    return create_as_started(model_func, user, local_rank, config, PS_FOR_GENERATION, engine);
 }

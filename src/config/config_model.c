@@ -264,6 +264,10 @@ ps_status ps_config_check_model(const ps_config *config)
     PS_TRY(check_rope(config));
     PS_TRY(check_head(config));
     PS_TRY(check_classes(config));
+    if (o->generation_max_length > o->model_max_position_embeddings)
+        return ps_config_fail_for(config, PS_OPTION_generation_max_length,
+                                  "generation.max_length %lld exceeds model.max_position_embeddings %lld",
+                                  (long long)o->generation_max_length, (long long)o->model_max_position_embeddings);
     if (o->data_sequence_length > o->model_max_position_embeddings)
         return ps_config_fail_for(config, PS_OPTION_data_sequence_length,
                                   "data.sequence_length %lld exceeds model.max_position_embeddings %lld",

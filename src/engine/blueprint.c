@@ -98,7 +98,7 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     const int64_t param_bytes = n_local * cs * b->item_bytes[PS_LIST_PARAM16] + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes + ps_settings_comm_bytes(s);
-    const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - param_bytes;
+    const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - b->plan->cache_bytes - param_bytes;
     n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
     const int64_t guest_bytes =

@@ -22,6 +22,7 @@ static ps_status open_tiers(ps_engine *e)
                           .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes,
                           .comm_staging_bytes = ps_settings_comm_bytes(s),
+                          .cache_bytes = e->shape->plan->cache_bytes,
                           .profile = e->profiling.recorder};
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
     PS_TRY(ps_tiers_open(&o, &e->tiers));
@@ -45,7 +46,15 @@ static ps_status open_memory(ps_engine *e)
     return open_tiers(e);
 }
 
-ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training, ps_comm *comm,
+/* With several ranks as far as this one alone can tell. */
+static ps_status read_settings(const ps_config *config, ps_purpose purpose, ps_settings *s)
+{
+    PS_TRY(ps_settings_read(config, purpose == PS_FOR_TRAINING, s));
+    if (purpose == PS_FOR_GENERATION) ps_settings_use_cache(s, config);
+    return PS_OK;
+}
+
+ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
                            ps_engine **out)
 {
     *out = NULL;
@@ -54,7 +63,7 @@ ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *con
     ps_engine *e = NULL;
     ps_memory_dump_forget();
     PS_TRY_GOTO(ps_comm_agree(comm, ps_mem_alloc(1, sizeof *e, &e)));
-    PS_TRY_GOTO(ps_comm_agree(comm, ps_settings_read(config, training, &e->settings)));
+    PS_TRY_GOTO(ps_comm_agree(comm, read_settings(config, purpose, &e->settings)));
     PS_TRY_GOTO(comm != NULL ? ps_settings_join(&e->settings, config, comm)
                              : ps_settings_set_ranks(&e->settings, config, 0, 1));
     PS_TRY_GOTO(ps_comm_agree(comm, take_config(e, config)));
@@ -146,7 +155,7 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .device_used_bytes = device.used_bytes,
         .host_used_bytes = host.used_bytes,
         .disk_used_bytes = store.disk_bytes,
-        .non_model_peak_bytes = e->shape->plan->non_model_bytes,
+        .non_model_peak_bytes = e->shape->plan->non_model_bytes + e->shape->plan->cache_bytes,
         .host_to_device_bytes = store.moved_bytes[PS_LINK_HOST_TO_DEVICE],
         .device_to_host_bytes = store.moved_bytes[PS_LINK_DEVICE_TO_HOST],
         .disk_read_bytes = store.moved_bytes[PS_LINK_DISK_READ],

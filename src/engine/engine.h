@@ -35,16 +35,24 @@ struct ps_engine {
     ps_loss_scaler scaler;
     double loss_sum;    /* of the micro-batches of the step under way; after it of all ranks */
     int64_t adam_steps; /* updates made; skipped ones are not */
+    int64_t n_decoded;  /* tokens whose keys and values are kept */
     ps_step_info last_step;
     char *config_json; /* the configuration, for checkpoints */
     ps_engine_save save;
     ps_profiling profiling;
 };
 
-/* ps_initialize_engine (training) or ps_initialize_inference_engine as one of comm's ranks, all of which call; comm NULL: alone. comm must
+/* What an engine is for. */
+typedef enum ps_purpose {
+    PS_FOR_INFERENCE,
+    PS_FOR_TRAINING,
+    PS_FOR_GENERATION,
+} ps_purpose;
+
+/* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine as one of comm's ranks, all of which call; comm NULL: alone. comm must
  * outlive it. What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and comm stays of use; inside
  * a step with PS_ECOMM on the others (ps_comm_fail), and it does not. */
-PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, bool training,
+PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
                                         ps_comm *comm, ps_engine **out);
 
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
@@ -54,6 +62,9 @@ PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state want
  * inference engine in PARAM16. Fails as ps_engine_write_tensor. */
 PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n,
                                             const float *in);
+
+/* A forward pass outside training. */
+PS_NODISCARD ps_status ps_engine_run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch);
 
 /* st unless PS_OK turns the engine failed. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);

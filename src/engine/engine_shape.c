@@ -19,7 +19,7 @@ static bool fits_from_anywhere(const ps_engine *e, const ps_shape *shape)
     const int64_t chunks = chunk_bytes(shape->blueprint);
     return budget[PS_TIER_DISK] >= chunks || budget[PS_TIER_DEVICE] - e->settings.staging_bytes -
                                                      ps_settings_comm_bytes(&e->settings) -
-                                                     shape->plan->non_model_bytes >=
+                                                     shape->plan->non_model_bytes - shape->plan->cache_bytes >=
                                                  chunks;
 }
 
@@ -58,6 +58,8 @@ static ps_status use_shape(ps_engine *e, const ps_shape *shape)
 ps_status ps_engine_set_shape(ps_engine *e, ps_model_func model, void *user, int64_t batch, int64_t sequence)
 {
     PS_TRY(expect_between_steps(e));
+    if (e->settings.cache_positions > 0)
+        return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: this engine is for ps_decode, which needs no shape");
     if (model == NULL) return PS_FAIL(PS_EINVAL, "ps_engine_set_shape: a model function is needed");
     const ps_shape *shape;
     PS_TRY(ps_shapes_get(&e->shapes, &e->settings, model, user, batch, sequence, e->shape,

@@ -126,21 +126,24 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
     ps_blueprint *b = NULL;
     const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
     PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, (ps_variant){0}, &b));
+    const int64_t cache = plan->cache_bytes;
     int64_t most = -1, chunks = 0;
     int32_t at = 0;
     for (int32_t m = 0; m < b->trace->n_moments; m++) {
         const int64_t wanted = ps_blueprint_wanted_bytes(b, m, PS_TIER_DEVICE);
-        if (b->trace->moments[m].non_model_bytes + wanted <= most) continue;
-        most = b->trace->moments[m].non_model_bytes + wanted;
+        if (b->trace->moments[m].non_model_bytes + cache + wanted <= most) continue;
+        most = b->trace->moments[m].non_model_bytes + cache + wanted;
         chunks = wanted;
         at = m;
     }
     const ps_moment *m = &b->trace->moments[at];
+    char kept[80] = "";
+    if (cache > 0) snprintf(kept, sizeof kept, "%lld keys and values of generation.max_length + ", (long long)cache);
     snprintf(
         text, bytes,
-        "moment %d (%s, %s) needs most: %lld bytes of device memory at once (%lld activations and workspace + %lld "
+        "moment %d (%s, %s) needs most: %lld bytes of device memory at once (%lld activations and workspace + %s%lld "
         "chunks)",
-        at, m->label, ps_phase_name(m->phase), (long long)most, (long long)m->non_model_bytes, (long long)chunks);
+        at, m->label, ps_phase_name(m->phase), (long long)most, (long long)m->non_model_bytes, kept, (long long)chunks);
     /* enough for each moment alone: then what else failed is of interest */
     if (most <= s->budgets.bytes[PS_TIER_DEVICE]) {
         const size_t used = strlen(text);

@@ -175,6 +175,11 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
     run.dropout_key.seed = s->seed;
     run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
     ps_plan_bind(r->bp->plan, instr, r->non_model, &run);
+    if (r->bp->plan->cache_positions > 0) {
+        ps_plan_bind_cache(r->bp->plan, instr, r->tiers->cache, &run);
+        run.first = r->first;
+        run.T = r->rows;
+    }
     if (r->batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
     switch (instr->kind) {
     case PS_INSTR_FORWARD:

@@ -44,7 +44,9 @@ typedef struct ps_runner {
     int64_t n_nonfinite;      /* out: their infinities and NaNs */
     float *output;            /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
     int64_t output_row;
-    int32_t next_event;     /* of the blueprint's spans */
+    int64_t first,
+        rows;           /* of a text that grows: position of the pass's first token, and its rows; rows 0: the plan's */
+    int32_t next_event; /* of the blueprint's spans */
     ps_exchange *exchanges; /* [spans] with other ranks, under way or done */
     ps_comm_part *parts;    /* scratch: of one exchange */
     bool update_pending;    /* `update` is decided, but not carried out yet on the chunks with chunk_pending */

@@ -23,7 +23,7 @@ static ps_status draw(const ps_runner *r, const ps_piece *piece, float *out)
 /* Inference has no masters: a small buffer stands in, so that both draw the same numbers. */
 static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_piece *piece)
 {
-    enum { AT_ONCE = 4096 };
+    enum { AT_ONCE = 32768 };
     float values[AT_ONCE];
     const ps_settings *s = r->bp->settings;
     for (int64_t done = 0; done < piece->n; done += AT_ONCE) {

@@ -221,7 +221,16 @@ ps_plan_options ps_settings_plan_options(const ps_settings *s)
                              .n_checkpoints = s->n_checkpoints,
                              .may_overwrite_params = s->accumulation == 1 && !s->fp32_gradients,
                              /* several ranks have sums apart: ps_blueprint_sums_apart */
-                             .adds_up_micro_batches = s->accumulation > 1 && s->ranks.n == 1};
+                             .adds_up_micro_batches = s->accumulation > 1 && s->ranks.n == 1,
+                             .cache_positions = s->cache_positions};
+}
+
+void ps_settings_use_cache(ps_settings *s, const ps_config *config)
+{
+    const int64_t wanted = ps_config_options(config)->generation_max_length;
+    s->cache_positions = wanted > 0 ? wanted : s->T;
+    s->B = 1;
+    s->T = ps_min_i64(s->cache_positions, PS_DECODE_ROWS_MAX);
 }
 
 /* ColossalAI's gradient_predivide_factor None. */

@@ -20,6 +20,7 @@ typedef enum ps_backend_kind {
 typedef struct ps_settings {
     bool training; /* false: inference */
     int64_t B, T, accumulation;
+    int64_t cache_positions; /* inference: tokens whose keys and values are kept; 0: none */
     ps_dtype dtype;
     uint64_t seed;
     ps_backend_kind backend_kind;
@@ -67,6 +68,9 @@ typedef struct ps_settings {
 
 /* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+
+/* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
+void ps_settings_use_cache(ps_settings *s, const ps_config *config);
 
 /* This process is rank `rank` of n: what depends on their number is resolved. PS_EINVAL when train_batch_size does not agree. */
 PS_NODISCARD ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);

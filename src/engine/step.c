@@ -117,8 +117,8 @@ ps_status ps_step(ps_engine *e)
     return PS_OK;
 }
 
-/* A forward pass outside training. Each moment names its place in the schedule, so the next step finds its own. */
-static ps_status run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
+/* Each moment names its place in the schedule, so the next step finds its own. */
+ps_status ps_engine_run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
 {
     ps_runner *r = &e->runner;
     PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
@@ -128,12 +128,20 @@ static ps_status run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
     return PS_OK;
 }
 
+static ps_status expect_whole_sequences(const ps_engine *e, const char *call)
+{
+    if (e->settings.cache_positions == 0) return PS_OK;
+    return PS_FAIL(PS_ESTATE, "%s: this engine is for ps_decode; ps_initialize_inference_engine makes one for this",
+                   call);
+}
+
 ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
 {
     if (loss != NULL) *loss = 0;
+    PS_TRY(expect_whole_sequences(e, "ps_evaluate"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
     PS_TRY(check_batch(e, batch, true));
-    PS_TRY(run_aside(e, PS_PASS_EVALUATE, batch));
+    PS_TRY(ps_engine_run_aside(e, PS_PASS_EVALUATE, batch));
     if (loss != NULL) *loss = (float)e->runner.eval.loss;
     return PS_OK;
 }
@@ -141,12 +149,13 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
 static ps_status infer(ps_engine *e, const char *call, const ps_batch *batch, int64_t row, float *output)
 {
     if (e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for training", call);
+    PS_TRY(expect_whole_sequences(e, call));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
     if (output == NULL) return PS_FAIL(PS_EINVAL, "%s: nowhere to put the result", call);
     PS_TRY(check_batch(e, batch, false));
     e->runner.output = output;
     e->runner.output_row = row;
-    return run_aside(e, PS_PASS_INFER, batch);
+    return ps_engine_run_aside(e, PS_PASS_INFER, batch);
 }
 
 ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *logits)

@@ -97,6 +97,7 @@ static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64
                                ps_access_mode mode, stretch_func use, void *user)
 {
     PS_TRY(enter_tensors(e));
+    if (mode != PS_ACCESS_READ) e->n_decoded = 0; /* keys and values of other parameters */
     for (int64_t done = 0; done < n;) {
         const stretch s = stretch_at(e, tensor, first + done, n - done);
         if (ps_blueprint_owns(e->blueprint, s.chunk)) {

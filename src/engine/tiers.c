@@ -15,6 +15,17 @@ static ps_status expect_room(const ps_device *ram, const char *option, int64_t b
 }
 
 /* Taken once and kept, so that the budget counts it and the forecast knows it. */
+static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
+{
+    ps_device *ram = t->ram[PS_TIER_DEVICE];
+    if (o->cache_bytes == 0) return PS_OK;
+    PS_TRY(expect_room(ram, "generation.max_length", o->cache_bytes));
+    PS_TRY(ps_device_alloc(ram, o->cache_bytes, &t->cache));
+    t->cache_bytes = o->cache_bytes;
+    return PS_OK;
+}
+
+/* The same. */
 static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
 {
     t->staging_tier = ps_tiers_staging_tier(&o->budgets);
@@ -59,6 +70,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
     };
     memcpy(desc.item_bytes, o->item_bytes, sizeof desc.item_bytes);
     PS_TRY_GOTO(take_staging(o, t));
+    PS_TRY_GOTO(take_cache(o, t));
     PS_TRY_GOTO(ps_store_create(&desc, &t->store));
     return PS_OK;
 out:
@@ -71,6 +83,7 @@ void ps_tiers_close(ps_tiers *t)
     ps_store_destroy(t->store);
     ps_disk_close(t->disk);
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes);
+    if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes);
     if (t->comm_staging_bytes > 0) ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
     *t = (ps_tiers){0};

@@ -19,6 +19,8 @@ typedef struct ps_tiers {
     ps_tier staging_tier;
     int64_t staging_bytes, comm_staging_bytes; /* the latter are a communicator's own */
     void *staging;                             /* a block for pieces on their way into a checkpoint; NULL: none */
+    void *cache;                               /* a block of the device for keys and values of a text; NULL: none */
+    int64_t cache_bytes;
 } ps_tiers;
 
 typedef struct ps_tiers_options {
@@ -36,13 +38,14 @@ typedef struct ps_tiers_options {
     const ps_link_rates *rates; /* must outlive the call */
     int64_t staging_bytes;      /* 0: none */
     int64_t comm_staging_bytes; /* that a communicator holds; 0: none */
+    int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
     ps_profile *profile;        /* must outlive the tiers; NULL: none */
 } ps_tiers_options;
 
 /* The tier that holds the staging block: the host, or the device where there is no host tier. */
 ps_tier ps_tiers_staging_tier(const ps_budgets *budgets);
 
-/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold the staging block. */
+/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold the staging block or the cache. */
 PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);
 void ps_tiers_close(ps_tiers *t); /* an empty one is accepted */
 

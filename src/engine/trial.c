@@ -21,7 +21,8 @@ static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, c
                           .wait_at_once = s->wait_at_once,
                           .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes,
-                          .comm_staging_bytes = ps_settings_comm_bytes(s)};
+                          .comm_staging_bytes = ps_settings_comm_bytes(s),
+                          .cache_bytes = b->plan->cache_bytes};
     memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
     return o;
 }

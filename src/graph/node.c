@@ -23,7 +23,7 @@ bool ps_node_is_embedding(const ps_node *n)
 
 static int64_t rows_of(const ps_node_run *r)
 {
-    return r->node->rows;
+    return r->cache_positions > 0 ? r->T : r->node->rows;
 }
 
 /* ---- token embedding ---- */
@@ -76,6 +76,7 @@ static ps_status position_embedding_forward(ps_node_run *r)
                                                  .T = r->T,
                                                  .cols = n->n_out,
                                                  .n_positions = n->attr.table.n,
+                                                 .first = r->first,
                                                  .dtype = r->dtype}));
 }
 

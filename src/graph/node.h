@@ -53,8 +53,12 @@ typedef struct ps_node_run {
     bool training;                              /* dropout acts */
     ps_rng_key dropout_key;                     /* of this node in this micro-batch */
     float loss_scale;                           /* d loss: scale of the gradient that backward starts from */
-    float *output;                              /* inference: f32 logits or hidden states instead of the loss */
-    int64_t output_row;                         /* the one wanted, -1: all */
+    int64_t
+        cache_positions; /* 0: none. Else B is 1, T any number up to the program's, and attention keeps keys and values */
+    int64_t first;       /* position of the first token */
+    void *k_cache, *v_cache; /* of this node [KV, cache_positions, D] */
+    float *output;           /* inference: f32 logits or hidden states instead of the loss */
+    int64_t output_row;      /* the one wanted, -1: all */
 
     const ps_compute_rates *rates; /* MEASURE */
     double flops;                  /* out, MEASURE: sums over the calls */

@@ -17,6 +17,7 @@ static ps_status rope_call(ps_node_run *r, void *y, const void *x, bool inverse,
                                          .T = r->T,
                                          .H = n->n_out / n->attr.rope.D,
                                          .D = n->attr.rope.D,
+                                         .first = r->first,
                                          .scale = n->attr.rope.scale,
                                          .inverse = inverse,
                                          .accumulate = accumulate,
@@ -59,9 +60,34 @@ static int64_t row_stride(const ps_node *n, int64_t heads)
     return (n->attr.attention.packed ? 3 : 1) * heads * n->attr.attention.D;
 }
 
+static ps_status attention_kept(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return ps_node_call(r, attention_cached,
+                        (&(ps_attention_cached_args){.y = r->y,
+                                                     .k_cache = r->k_cache,
+                                                     .v_cache = r->v_cache,
+                                                     .q = part_of(r, r->x, 0),
+                                                     .k = part_of(r, r->x, 1),
+                                                     .v = part_of(r, r->x, 2),
+                                                     .T = r->T,
+                                                     .H = n->attr.attention.H,
+                                                     .KV = n->attr.attention.KV,
+                                                     .D = n->attr.attention.D,
+                                                     .q_stride = row_stride(n, n->attr.attention.H),
+                                                     .kv_stride = row_stride(n, n->attr.attention.KV),
+                                                     .n_positions = r->cache_positions,
+                                                     .first = r->first,
+                                                     .window = n->attr.attention.window,
+                                                     .scale = 1.0f / sqrtf((float)n->attr.attention.D),
+                                                     .dtype = r->dtype,
+                                                     .workspace = r->workspace}));
+}
+
 static ps_status attention_forward(ps_node_run *r)
 {
     const ps_node *n = r->node;
+    if (r->cache_positions > 0) return attention_kept(r);
     return ps_node_call(r, attention_fwd,
                         (&(ps_attention_fwd_args){.y = r->y,
                                                   .lse = r->saved[0],

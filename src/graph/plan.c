@@ -386,6 +386,22 @@ static ps_status measure_other_ways(const planner *g, const ps_instr *instr, ps_
     return PS_OK;
 }
 
+/* The forward passes of all numbers of rows: the largest workspace, and the cost of one row, as most passes have. The output is one
+ * row, and never a loss. */
+static ps_status measure_rows(const ps_plan *p, const ps_instr *instr, ps_node_run *r)
+{
+    float not_looked_at;
+    r->output = &not_looked_at;
+    r->output_row = 0;
+    ps_plan_bind_cache(p, instr, NULL, r);
+    for (int i = p->n_row_counts - 1; i >= 0; i--) {
+        r->T = p->row_counts[i];
+        r->cost_ns = 0, r->flops = 0;
+        PS_TRY(r->node->type->forward(r));
+    }
+    return PS_OK;
+}
+
 static ps_status measure(planner *g)
 {
     ps_plan *p = g->plan;
@@ -406,8 +422,12 @@ static ps_status measure(planner *g)
         ps_plan_bind(p, instr, NULL, &r);
         for (int k = 0; instr->kind == PS_INSTR_BACKWARD && k < PS_NODE_PARAMS; k++)
             if (n->params[k] >= 0 && !p->grad_overwrites_param[n->params[k]]) r.grad_dtype = PS_DTYPE_F32;
-        PS_TRY(measure_once(instr, &r));
-        PS_TRY(measure_other_ways(g, instr, &r));
+        if (p->cache_positions > 0) {
+            PS_TRY(measure_rows(p, instr, &r));
+        } else {
+            PS_TRY(measure_once(instr, &r));
+            PS_TRY(measure_other_ways(g, instr, &r));
+        }
         if (r.workspace_bytes > 0) PS_TRY(new_buffer(g, (int64_t)r.workspace_bytes, &instr->workspace));
         PS_TRY(measure_grad_stats(g, instr, &r));
         instr->cost_ns = r.cost_ns;
@@ -491,6 +511,7 @@ ps_status ps_plan_create(const ps_program *program, const ps_plan_options *optio
     PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.again, &g.again));
     for (size_t v = 0; v < n_values; v++) g.grad_buffer[v] = -1;
     choose_segments(&g);
+    if (options->cache_positions > 0) PS_TRY_GOTO(ps_plan_place_cache(p, options->cache_positions, options->dtype));
     PS_TRY_GOTO(make_batch_buffers(&g));
     for (int32_t n = 0; n < program->n_nodes; n++) PS_TRY_GOTO(append_forward(&g, n, PS_INSTR_FORWARD));
     p->n_forward = p->n_instrs;
@@ -521,5 +542,6 @@ void ps_plan_destroy(ps_plan *p)
     ps_mem_free(p->instrs);
     ps_mem_free(p->buffers);
     ps_mem_free(p->grad_overwrites_param);
+    ps_mem_free(p->cache_offset);
     ps_mem_free(p);
 }

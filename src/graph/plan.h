@@ -45,6 +45,10 @@ typedef struct ps_buffer {
     int32_t first, last; /* instructions; first > last: never used */
 } ps_buffer;
 
+/* Rows of a pass over a text that grows, and of how many sizes passes are. */
+#define PS_DECODE_ROWS_MAX 256
+#define PS_DECODE_ROW_COUNTS 5
+
 typedef struct ps_plan {
     const ps_program *program;
     ps_instr *instrs;
@@ -54,6 +58,12 @@ typedef struct ps_plan {
     int32_t batch[PS_BATCH_ARRAY_COUNT]; /* its buffers; -1: no operator reads it */
     int64_t non_model_bytes;             /* largest over the instructions */
     bool *grad_overwrites_param;         /* [n_params] */
+
+    /* of a text that grows; cache_positions 0: none */
+    int64_t cache_positions, cache_bytes;
+    int64_t *cache_offset;                    /* [n_nodes] of an attention's keys, behind which its values lie */
+    int64_t row_counts[PS_DECODE_ROW_COUNTS]; /* rows that a pass may have, rising */
+    int n_row_counts;
 } ps_plan;
 
 typedef struct ps_plan_options {
@@ -66,6 +76,7 @@ typedef struct ps_plan_options {
     int32_t n_checkpoints;      /* segments are merged into this many; 0: as declared */
     bool may_overwrite_params;  /* false with gradient accumulation */
     bool adds_up_micro_batches; /* from the second micro-batch on, backward adds to the gradients of those before */
+    int64_t cache_positions;    /* keep keys and values of so many tokens; 0: not */
 } ps_plan_options;
 
 /* Keeps a pointer to the program, which must outlive the plan. */
@@ -82,6 +93,11 @@ void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_r
  * naming operator and buffer when one was written behind. */
 void ps_plan_guard_set(const ps_plan *p, const ps_instr *instr, void *base);
 PS_NODISCARD ps_status ps_plan_guard_check(const ps_plan *p, const ps_instr *instr, const void *base);
+
+/* cache.c: decide where keys and values of so many tokens lie. PS_EINVAL when the program does not go from left to right. */
+PS_NODISCARD ps_status ps_plan_place_cache(ps_plan *p, int64_t positions, ps_dtype dtype);
+/* Addresses of an instruction's keys and values in the block that starts at cache; NULL: none. */
+void ps_plan_bind_cache(const ps_plan *p, const ps_instr *instr, void *cache, ps_node_run *run);
 
 /* memory.c: give every buffer an offset, every instruction its non_model_bytes. */
 PS_NODISCARD ps_status ps_plan_place_buffers(ps_plan *p);

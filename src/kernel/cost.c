@@ -126,6 +126,16 @@ ps_cost ps_cost_attention_bwd(const void *args)
     return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 5, a->dtype);
 }
 
+/* Half of the positions are kept, say. */
+ps_cost ps_cost_attention_cached(const void *args)
+{
+    const ps_attention_cached_args *const a = args;
+    const double half = (double)a->n_positions / 2;
+    const double seen = a->window > 0 && (double)a->window < half ? (double)a->window : half;
+    return (ps_cost){.flops = 4 * (double)(a->T * a->H * a->D) * seen,
+                     .bytes = 2 * (double)(a->KV * a->D) * seen * (double)ps_dtype_bytes(a->dtype)};
+}
+
 ps_cost ps_cost_embedding_fwd(const void *args)
 {
     const ps_embedding_fwd_args *const a = args;

@@ -226,14 +226,32 @@ typedef struct ps_attention_bwd_args {
     void *workspace;
 } ps_attention_bwd_args;
 
+/* Causal attention of the next T tokens of one sequence, at positions first .. first + T - 1, whose keys and values of before are
+ * kept. The new ones are kept first: k_cache[kv, first + t] = k[t, kv], v_cache likewise; then as attention_fwd for query t, which
+ * sees the keys at positions j <= first + t, with window > 0: j > first + t - window. T == 0 does nothing. */
+typedef struct ps_attention_cached_args {
+    void *y;                     /* out [T, H, D] */
+    void *k_cache, *v_cache;     /* in and out [KV, n_positions, D]; from first + T on not looked at */
+    const void *q;               /* in  [T, H, D], rows at q_stride */
+    const void *k, *v;           /* in  [T, KV, D], rows at kv_stride */
+    int64_t T, H, KV, D;         /* KV divides H */
+    int64_t q_stride, kv_stride; /* elements */
+    int64_t n_positions, first;  /* first + T <= n_positions */
+    int64_t window;              /* 0: none */
+    float scale;
+    ps_dtype dtype;
+    void *workspace; /* depends on T and n_positions, not on first */
+} ps_attention_cached_args;
+
 /* Rotary position embedding (Su et al. 2021), pairing element i of a head with element i + D/2 as Hugging Face does:
- * with the angle t inv_freq[i],  y[i] = scale (x[i] cos - x[i + D/2] sin),  y[i + D/2] = scale (x[i + D/2] cos + x[i] sin).
+ * with the angle (first + t) inv_freq[i],  y[i] = scale (x[i] cos - x[i + D/2] sin),  y[i + D/2] = scale (x[i + D/2] cos + x[i] sin).
  * inverse turns the other way: backward, with x <- dy. y may be x; accumulate adds to y. */
 typedef struct ps_rope_args {
     void *y;               /* out [B, T, H, D] */
     const void *x;         /* in  [B, T, H, D] */
     const float *inv_freq; /* in  [D / 2] */
     int64_t B, T, H, D;    /* D even */
+    int64_t first;         /* position of the first token of each sequence */
     float scale;           /* of the result: 1, but for YaRN */
     bool inverse, accumulate;
     ps_dtype dtype;
@@ -261,12 +279,12 @@ typedef struct ps_embedding_bwd_args {
     void *workspace;
 } ps_embedding_bwd_args;
 
-/* y[b, t] = x[b, t] + w[t] */
+/* y[b, t] = x[b, t] + w[first + t] */
 typedef struct ps_position_fwd_args {
     void *y;       /* out [B, T, cols]; may be x */
     const void *x; /* in  [B, T, cols] */
-    const void *w; /* in  [n_positions, cols], n_positions >= T */
-    int64_t B, T, cols, n_positions;
+    const void *w; /* in  [n_positions, cols], n_positions >= first + T */
+    int64_t B, T, cols, n_positions, first;
     ps_dtype dtype;
 } ps_position_fwd_args;
 

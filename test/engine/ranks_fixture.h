@@ -101,7 +101,7 @@ static inline void *rank_main(void *arg)
     ps_engine *e = NULL;
     ps_config *c = NULL;
     r->st = rank_config(t->changes, &c);
-    if (r->st == PS_OK) r->st = ps_engine_create(t->model, c, c, true, t->comm, &e);
+    if (r->st == PS_OK) r->st = ps_engine_create(t->model, c, c, PS_FOR_TRAINING, t->comm, &e);
     if (r->st == PS_OK) {
         r->forecast = e->shape->forecast;
         r->chunk_elements = e->blueprint->layout->chunk_elements;

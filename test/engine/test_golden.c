@@ -120,8 +120,8 @@ static void follow(const char *path, ps_config *c, double tolerance, bool sixtee
     golden g = {.tolerance = tolerance, .sixteen_bit = sixteen_bit};
     assert_ok(ps_safetensors_open(path, &g.file));
     ps_engine *e = NULL;
-    assert_ok(
-        ps_engine_create(ps_model_from_config, c, c, true, NULL, &e)); /* without the weights that the folder lacks */
+    assert_ok(ps_engine_create(ps_model_from_config, c, c, PS_FOR_TRAINING, NULL,
+                               &e)); /* without the weights that the folder lacks */
     int64_t B, T, K, n_steps, n;
     ps_engine_get_shape(e, &B, &T, &K, NULL);
     put_initial_weights(&g, e);

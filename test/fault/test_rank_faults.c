@@ -41,7 +41,7 @@ static ps_status two_steps(ps_engine *e, faulty_rank *r)
 
 static ps_status create_and_run(faulty_rank *r, ps_engine **e)
 {
-    PS_TRY(ps_engine_create(ps_model_from_config, r->config, r->config, true, r->comm, e));
+    PS_TRY(ps_engine_create(ps_model_from_config, r->config, r->config, PS_FOR_TRAINING, r->comm, e));
     r->is_created = true;
     PS_TRY(two_steps(*e, r));
     r->has_finished = true;

@@ -61,6 +61,7 @@ static void run_position_fwd(ps_backend *k, const void *context, op_result *resu
                                     .T = c->T,
                                     .cols = c->cols,
                                     .n_positions = c->V,
+                                    .first = (c->V - c->T) / 2,
                                     .dtype = c->dtype};
     op_expect_ok(ps_run_position_fwd(k, NULL, &a, 0));
     op_record_exact(result, "y", c->dtype, a.y, n);
@@ -202,6 +203,9 @@ static void test_bad_indices(void **state)
             const ps_position_fwd_args long_fwd = {
                 .y = y, .x = y, .w = w, .B = 1, .T = 33, .cols = 2, .n_positions = 32};
             expect_message(ps_run_position_fwd(k, NULL, &long_fwd, 0), "33", "32", "");
+            const ps_position_fwd_args late = {
+                .y = y, .x = y, .w = w, .B = 1, .T = 3, .first = 30, .cols = 2, .n_positions = 32};
+            expect_message(ps_run_position_fwd(k, NULL, &late, 0), "33", "32", "");
             const ps_position_bwd_args long_bwd = {.dw = w, .dy = y, .B = 1, .T = 33, .cols = 2, .n_positions = 32};
             expect_message(ps_run_position_bwd(k, NULL, &long_bwd, 0), "33", "32", "");
             op_release();

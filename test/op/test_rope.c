@@ -1,7 +1,7 @@
 #include "op/op_gradient.h"
 
 typedef struct rope_case {
-    int64_t B, T, H, D;
+    int64_t B, T, H, D, first;
     bool inverse, accumulate, in_place;
     ps_dtype dtype;
     float scale; /* 0: 1 */
@@ -37,6 +37,7 @@ static ps_rope_args args_of(const rope_case *c, void *y, const void *x)
                           .T = c->T,
                           .H = c->H,
                           .D = c->D,
+                          .first = c->first,
                           .scale = c->scale != 0 ? c->scale : 1,
                           .inverse = c->inverse,
                           .accumulate = c->accumulate,
@@ -96,6 +97,31 @@ static void test_in_place(void **state)
             label_case(&over);
             op_check_same_bits(run_rope, &apart, &over, "y over x");
         }
+}
+
+/* The middle of a sequence by itself: the angles are those of its positions. */
+static void test_first(void **state)
+{
+    (void)state;
+    enum { T = 900, H = 2, D = 24, FIRST = 700, PART = 130 };
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        const rope_case all = {.B = 1, .T = T, .H = H, .D = D},
+                        some = {.B = 1, .T = PART, .H = H, .D = D, .first = FIRST};
+        op_label("first, %s", name);
+        const float *x = op_input(PS_DTYPE_F32, n_of(&all), 1.0, 1), *part = x + FIRST * H * D;
+        ps_rope_args whole = args_of(&all, op_output(PS_DTYPE_F32, n_of(&all), false, 0), x);
+        OP_RUN(k, rope, &whole);
+        ps_rope_args a = args_of(&some, op_output(PS_DTYPE_F32, n_of(&some), false, 0), part);
+        OP_RUN(k, rope, &a);
+        const float *want = (const float *)whole.y + FIRST * H * D, *got = a.y;
+        for (int64_t j = 0; j < n_of(&some); j++) assert_true(fabs((double)got[j] - (double)want[j]) <= 0x1p-22);
+        op_release();
+    }
+    const rope_case far = {.B = 2, .T = 70, .H = 1, .D = 8, .first = 100000};
+    label_case(&far);
+    op_check_backends(run_rope, &far);
 }
 
 /* Positions as far as models go: an angle of 131071 that were rounded to float would be wrong by 0.004. */
@@ -191,8 +217,13 @@ static void test_finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backends), cmocka_unit_test(test_in_place), cmocka_unit_test(test_far_positions),
-        cmocka_unit_test(test_angles),   cmocka_unit_test(test_inverse),  cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_backends),
+        cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_far_positions),
+        cmocka_unit_test(test_first),
+        cmocka_unit_test(test_angles),
+        cmocka_unit_test(test_inverse),
+        cmocka_unit_test(test_finite_differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

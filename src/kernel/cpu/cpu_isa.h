@@ -39,6 +39,7 @@ ps_status PS_CPU_NAME(rmsnorm_bwd_bytes)(ps_backend *self, const void *args, siz
 ps_status PS_CPU_NAME(rope_bytes)(ps_backend *self, const void *args, size_t *out);
 ps_status PS_CPU_NAME(attention_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
 ps_status PS_CPU_NAME(attention_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
+ps_status PS_CPU_NAME(attention_cached_bytes)(ps_backend *self, const void *args, size_t *out);
 ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
 ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
 ps_status PS_CPU_NAME(lm_loss_bwd_bytes)(ps_backend *self, const void *args, size_t *out);

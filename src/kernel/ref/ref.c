@@ -19,6 +19,7 @@ const ps_kernel ps_ref_kernels[PS_OP_COUNT] = {
     [PS_OP_rope] = {ps_ref_rope, NULL, ps_cost_rope},
     [PS_OP_attention_fwd] = {ps_ref_attention_fwd, ps_ref_attention_fwd_bytes, ps_cost_attention_fwd},
     [PS_OP_attention_bwd] = {ps_ref_attention_bwd, ps_ref_attention_bwd_bytes, ps_cost_attention_bwd},
+    [PS_OP_attention_cached] = {ps_ref_attention_cached, ps_ref_attention_cached_bytes, ps_cost_attention_cached},
     [PS_OP_embedding_fwd] = {ps_ref_embedding_fwd, NULL, ps_cost_embedding_fwd},
     [PS_OP_embedding_bwd] = {ps_ref_embedding_bwd, ps_ref_embedding_bwd_bytes, ps_cost_embedding_bwd},
     [PS_OP_position_fwd] = {ps_ref_position_fwd, NULL, ps_cost_position_fwd},

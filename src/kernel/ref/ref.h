@@ -37,6 +37,7 @@ ps_status ps_ref_layernorm_bwd_bytes(ps_backend *self, const void *args, size_t 
 ps_status ps_ref_rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *out);
 ps_status ps_ref_attention_fwd_bytes(ps_backend *self, const void *args, size_t *out);
 ps_status ps_ref_attention_bwd_bytes(ps_backend *self, const void *args, size_t *out);
+ps_status ps_ref_attention_cached_bytes(ps_backend *self, const void *args, size_t *out);
 ps_status ps_ref_embedding_bwd_bytes(ps_backend *self, const void *args, size_t *out);
 ps_status ps_ref_lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out);
 

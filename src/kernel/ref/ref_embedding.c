@@ -61,14 +61,14 @@ ps_status ps_ref_position_fwd(ps_backend *self, ps_stream *queue, const void *ar
 {
     const ps_position_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    const int64_t n = a->T * a->cols;
-    if (a->T > a->n_positions)
-        return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)a->T,
-                       (long long)a->n_positions);
+    const int64_t n = a->T * a->cols, w = a->first * a->cols;
+    if (a->first + a->T > a->n_positions)
+        return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model",
+                       (long long)(a->first + a->T), (long long)a->n_positions);
     for (int64_t b = 0; b < a->B; b++)
         for (int64_t i = 0; i < n; i++)
             ps_ref_store(a->dtype, a->y, b * n + i,
-                         ps_ref_load(a->dtype, a->x, b * n + i) + ps_ref_load(a->dtype, a->w, i), false);
+                         ps_ref_load(a->dtype, a->x, b * n + i) + ps_ref_load(a->dtype, a->w, w + i), false);
     return PS_OK;
 }
 

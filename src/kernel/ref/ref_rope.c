@@ -10,7 +10,7 @@ ps_status ps_ref_rope(ps_backend *self, ps_stream *queue, const void *args, size
     for (int64_t row = 0; row < a->B * a->T; row++)
         for (int64_t h = 0; h < a->H; h++)
             for (int64_t i = 0; i < half; i++) {
-                const double angle = (double)(row % a->T) * (double)a->inv_freq[i];
+                const double angle = (double)(a->first + row % a->T) * (double)a->inv_freq[i];
                 const double scale = (double)a->scale;
                 const double c = scale * cos(angle), sn = scale * (a->inverse ? -sin(angle) : sin(angle));
                 const int64_t first = (row * a->H + h) * a->D + i, second = first + half;

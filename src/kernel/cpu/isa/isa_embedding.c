@@ -96,16 +96,16 @@ ps_status PS_CPU_NAME(embedding_bwd)(ps_backend *self, ps_stream *queue, const v
     return PS_OK;
 }
 
-static ps_status position_check(int64_t T, int64_t n_positions)
+static ps_status position_check(int64_t end, int64_t n_positions)
 {
-    if (T <= n_positions) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)T,
+    if (end <= n_positions) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)end,
                    (long long)n_positions);
 }
 
 PS_CPU_INLINE void position_fwd_row(ps_dtype t, const ps_position_fwd_args *a, int64_t r)
 {
-    const int64_t x = r * a->cols, w = r % a->T * a->cols;
+    const int64_t x = r * a->cols, w = (a->first + r % a->T) * a->cols;
     for (int64_t c = 0; c < a->cols; c += VF_LANES) {
         const int64_t n = a->cols - c;
         vf_put(t, a->y, x + c, n, vf_get(t, a->x, x + c, n) + vf_get(t, a->w, w + c, n));
@@ -116,7 +116,7 @@ ps_status PS_CPU_NAME(position_fwd)(ps_backend *self, ps_stream *queue, const vo
 {
     const ps_position_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_TRY(position_check(a->T, a->n_positions));
+    PS_TRY(position_check(a->first + a->T, a->n_positions));
 #pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
     for (int64_t r = 0; r < a->B * a->T; r++) {
 #define CALL(t) position_fwd_row(t, a, r)

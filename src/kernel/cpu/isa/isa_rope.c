@@ -43,7 +43,7 @@ static void rope_table_run(const ps_rope_args *a, const rope_table *table, int64
     const double scale = (double)a->scale;
     double c[ROPE_COLUMNS], s[ROPE_COLUMNS];
     for (int64_t i = 0; i < n; i++) {
-        const double angle = (double)t0 * (double)a->inv_freq[i0 + i]; /* exact below 2^29 positions */
+        const double angle = (double)(a->first + t0) * (double)a->inv_freq[i0 + i]; /* exact below 2^29 positions */
         c[i] = scale * cos(angle), s[i] = scale * (a->inverse ? -sin(angle) : sin(angle));
     }
     const double *const step_c = table->step_cos + i0, *const step_s = table->step_sin + i0;

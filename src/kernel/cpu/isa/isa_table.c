@@ -19,6 +19,8 @@ const ps_kernel PS_CPU_NAME(kernels)[PS_OP_COUNT] = {
     [PS_OP_rope] = {PS_CPU_NAME(rope), PS_CPU_NAME(rope_bytes), ps_cost_rope},
     [PS_OP_attention_fwd] = {PS_CPU_NAME(attention_fwd), PS_CPU_NAME(attention_fwd_bytes), ps_cost_attention_fwd},
     [PS_OP_attention_bwd] = {PS_CPU_NAME(attention_bwd), PS_CPU_NAME(attention_bwd_bytes), ps_cost_attention_bwd},
+    [PS_OP_attention_cached] = {PS_CPU_NAME(attention_cached), PS_CPU_NAME(attention_cached_bytes),
+                                ps_cost_attention_cached},
     [PS_OP_embedding_fwd] = {PS_CPU_NAME(embedding_fwd), NULL, ps_cost_embedding_fwd},
     [PS_OP_embedding_bwd] = {PS_CPU_NAME(embedding_bwd), PS_CPU_NAME(embedding_bwd_bytes), ps_cost_embedding_bwd},
     [PS_OP_position_fwd] = {PS_CPU_NAME(position_fwd), NULL, ps_cost_position_fwd},

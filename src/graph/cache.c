@@ -1,0 +1,63 @@
+/* cache.c - where the keys and values of a text that grows lie, and which passes extend it.
+ *
+ *     block  | keys of the first attention | its values | keys of the second | ...        each [KV, positions, D]
+ *
+ * A pass has as many rows as one of row_counts; all of them use the same buffers. */
+#include "base/mem.h"
+#include "graph/plan.h"
+
+#define CACHE_ALIGN 64
+
+/* Does every row depend on its own token and those before it alone, as far as this node goes? */
+static ps_status check_node(const ps_program *program, const ps_node *n, int64_t positions)
+{
+    if (n->type == &ps_node_attention && !n->attr.attention.causal)
+        return PS_FAIL(PS_EINVAL, "%s looks at later tokens: a text cannot be continued token by token with this model",
+                       n->label);
+    if (n->type == &ps_node_pool)
+        return PS_FAIL(PS_EINVAL, "%s gives one row for a whole sequence: this model does not continue texts",
+                       n->label);
+    if (n->type == &ps_node_position_embedding && n->attr.table.n < positions)
+        return PS_FAIL(PS_EINVAL, "%s has %lld positions, fewer than the %lld of generation.max_length",
+                       program->params[n->params[0]].name, (long long)n->attr.table.n, (long long)positions);
+    return PS_OK;
+}
+
+static int64_t half_bytes(const ps_node *n, int64_t positions, ps_dtype dtype)
+{
+    const int64_t values = n->attr.attention.KV * positions * n->attr.attention.D;
+    return ps_round_up(values * (int64_t)ps_dtype_bytes(dtype), CACHE_ALIGN);
+}
+
+/* 1, 4, 16, ... and the program's own. */
+static void choose_row_counts(ps_plan *p)
+{
+    for (int64_t rows = 1; rows < p->program->T; rows *= 4) p->row_counts[p->n_row_counts++] = rows;
+    p->row_counts[p->n_row_counts++] = p->program->T;
+}
+
+ps_status ps_plan_place_cache(ps_plan *p, int64_t positions, ps_dtype dtype)
+{
+    const ps_program *program = p->program;
+    PS_ASSERT(program->B == 1 && program->T <= PS_DECODE_ROWS_MAX && program->T <= positions);
+    PS_TRY(ps_mem_alloc((size_t)program->n_nodes, sizeof *p->cache_offset, &p->cache_offset));
+    p->cache_positions = positions;
+    for (int32_t i = 0; i < program->n_nodes; i++) {
+        const ps_node *n = &program->nodes[i];
+        PS_TRY(check_node(program, n, positions));
+        if (n->type != &ps_node_attention) continue;
+        p->cache_offset[i] = p->cache_bytes;
+        p->cache_bytes += 2 * half_bytes(n, positions, dtype);
+    }
+    choose_row_counts(p);
+    return PS_OK;
+}
+
+void ps_plan_bind_cache(const ps_plan *p, const ps_instr *instr, void *cache, ps_node_run *run)
+{
+    const ps_node *n = &p->program->nodes[instr->node];
+    run->cache_positions = p->cache_positions;
+    if (cache == NULL || n->type != &ps_node_attention) return;
+    run->k_cache = (char *)cache + p->cache_offset[instr->node];
+    run->v_cache = (char *)run->k_cache + half_bytes(n, p->cache_positions, run->dtype);
+}
