@@ -20,7 +20,7 @@ typedef struct export_arguments {
     const char *paths[2];
     int n_paths;
     const char *config, *dtype, *shard_size, *tokenizer;
-    bool force;
+    bool force, allows_nonfinite;
 } export_arguments;
 
 /* ---- export ---- */
@@ -39,8 +39,10 @@ static const char *torch_dtype(const ps_weight_source *s, const ps_dtype *asked)
 
 static ps_status read_options(const export_arguments *a, ps_export_options *o, ps_dtype *dtype)
 {
-    *o = (ps_export_options){
-        .tokenizer_folder = a->tokenizer, .max_shard_bytes = PS_EXPORT_SHARD_BYTES, .is_replacing = a->force};
+    *o = (ps_export_options){.tokenizer_folder = a->tokenizer,
+                             .max_shard_bytes = PS_EXPORT_SHARD_BYTES,
+                             .is_replacing = a->force,
+                             .allows_nonfinite = a->allows_nonfinite};
     if (a->dtype != NULL && !ps_weight_dtype_parse(a->dtype, dtype))
         return PS_FAIL(PS_EINVAL, "--dtype %s: expected f32, bf16 or f16", a->dtype);
     if (a->dtype != NULL) o->dtype = dtype;
@@ -91,6 +93,12 @@ static ps_status run_export(const export_arguments *a)
     for (int i = 0; i < ps_weight_source_n_files(s); i++) printf("from %s\n", ps_weight_source_path(s, i));
     printf("%s: %d tensors, %s in %d file%s, config.json, %d files of the tokenizer\n", folder, info.n_tensors,
            ps_bytes_format(info.tensor_bytes, bytes_text), info.n_shards, info.n_shards == 1 ? "" : "s", info.n_copied);
+    if (info.nonfinite.n_tensors > 0)
+        fprintf(
+            stderr,
+            "pstar export: %lld values in %d tensors are infinite or NaN, %lld of them by rounding (the first: %s)\n",
+            (long long)(info.nonfinite.n_values + info.nonfinite.n_too_large), info.nonfinite.n_tensors,
+            (long long)info.nonfinite.n_too_large, info.nonfinite.first);
 out:
     ps_free(json);
     ps_weight_source_close(s);
@@ -107,6 +115,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 's': a->shard_size = arg; return 0;
     case 't': a->tokenizer = arg; return 0;
     case 'f': a->force = true; return 0;
+    case 'n': a->allows_nonfinite = true; return 0;
     case ARGP_KEY_ARG:
         if (a->n_paths == 2) argp_usage(state);
         a->paths[a->n_paths++] = arg;
@@ -127,6 +136,8 @@ int cmd_export(int argc, char **argv)
         {"tokenizer", 't', "FOLDER", 0,
          "Copy the tokenizer's files from there (default: data.tokenizer, or the model's folder)", 0},
         {"force", 'f', NULL, 0, "Replace FOLDER if it is there; it must hold files only", 0},
+        {"allow-nonfinite", 'n', NULL, 0,
+         "Write infinities and NaNs, or values that the type cannot hold, all the same", 0},
         {0}};
     static const struct argp argp = {.options = options,
                                      .parser = parse,

@@ -262,6 +262,7 @@ static ps_status one_step(run *r, int64_t step)
     s.lr = info.learning_rate;
     s.grad_norm = info.grad_norm;
     s.skipped = info.skipped;
+    s.loss_scale = info.loss_scale;
     progress_show(&r->progress, &s, &after);
     PS_TRY(run_log_step(r->log, &s, &info, &before, &after, rss, r->ranks, r->n_ranks));
     checkpoints_after_step(&r->checkpoints, step);
@@ -375,7 +376,13 @@ static ps_status run_all(run *r, const train_arguments *a)
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
     PS_TRY(finish(r));
-    return saved == PS_OK ? PS_OK : PS_FAIL(saved, "%s", cause);
+    if (saved != PS_OK) return PS_FAIL(saved, "%s", cause);
+    const int64_t n_lost = r->engine->nonfinite.n_steps;
+    if (n_lost == 0) return PS_OK;
+    return PS_FAIL(PS_ENUMERIC,
+                   "the last %lld steps had gradients that are not finite and were skipped; the weights are those of "
+                   "before",
+                   (long long)n_lost);
 }
 
 /* ---- arguments ---- */

@@ -56,7 +56,7 @@ static void show_line(const progress *p, const progress_step *s, const ps_memory
     printf("step %lld/%lld loss %.4f lr %.3g grad_norm %.3f %.0f tokens/s %.3f s", (long long)s->step,
            (long long)p->n_steps, s->loss, s->lr, s->grad_norm, s->tokens_per_s, s->step_s);
     show_tiers(m);
-    if (s->skipped) printf(" | overflow: step skipped");
+    if (s->skipped) printf(" | %s: step skipped", s->loss_scale > 1 ? "overflow" : "gradients are not finite");
     putchar('\n');
 }
 

@@ -16,6 +16,7 @@ typedef struct progress_step {
     double loss, eval_loss; /* eval_loss NaN: none */
     double lr, grad_norm, step_s, tokens_per_s;
     int skipped;
+    double loss_scale; /* 1: none */
 } progress_step;
 
 /* Numbers of a whole run, for the table. */

@@ -273,7 +273,9 @@ PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batc
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
 /* Call after each ps_backward. At every gradient_accumulation_steps-th call: unscale, check for overflow, clip, update, go
- * on in the learning-rate schedule; otherwise nothing. */
+ * on in the learning-rate schedule; otherwise nothing. A step whose gradients are not finite leaves the weights as they were. PS_ENUMERIC, with
+ * what was seen first, after train.max_nonfinite_steps of them in a row that no loss scale could answer by falling; the engine
+ * can go on. */
 PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence: training
  * goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */

@@ -126,11 +126,29 @@ static ps_status write_shards(const exporter *x)
         while (end < x->n && x->shard_of[end] == shard) end++;
         shard_name(x, shard, name);
         PS_TRY(ps_folder_join(x->folder, name, &path));
-        const ps_status st = ps_weight_copy_file(x->source, x->copies + first, end - first, x->o->dtype, path);
+        const ps_status st =
+            ps_weight_copy_file(x->source, x->copies + first, end - first, x->o->dtype, path, &x->info->nonfinite);
         ps_mem_free(path);
         PS_TRY(st);
     }
     return write_index(x);
+}
+
+static ps_status check_finite(const exporter *x)
+{
+    const ps_weight_nonfinite *f = &x->info->nonfinite;
+    if (f->n_tensors == 0 || x->o->allows_nonfinite) return PS_OK;
+    if (f->n_too_large > 0)
+        return PS_FAIL(
+            PS_ENUMERIC,
+            "%lld values in %d tensors (the first: %s) would be infinite in %s; choose bf16 or f32, or allow that "
+            "with --allow-nonfinite",
+            (long long)f->n_too_large, f->n_tensors, f->first, ps_dtype_name(*x->o->dtype));
+    return PS_FAIL(
+        PS_ENUMERIC,
+        "%lld values in %d tensors (the first: %s) are infinite or NaN; export an older checkpoint, or allow "
+        "that with --allow-nonfinite",
+        (long long)f->n_values, f->n_tensors, f->first);
 }
 
 /* ---- other files ---- */
@@ -176,6 +194,7 @@ static ps_status write_all(exporter *x)
     PS_TRY(name_tensors(x));
     fill_shards(x);
     PS_TRY(write_shards(x));
+    PS_TRY(check_finite(x));
     if (x->o->config_json != NULL) PS_TRY(write_text(x->folder, "config.json", x->o->config_json));
     for (size_t i = 0; x->o->tokenizer_folder != NULL && i < PS_ARRAY_LEN(tokenizer_files); i++)
         PS_TRY(copy_file(x, tokenizer_files[i]));

@@ -11,8 +11,7 @@
 
 #include <stdbool.h>
 
-#include "checkpoint/weight_source.h"
-#include "tensor/dtype.h"
+#include "checkpoint/weight_copy.h"
 
 #define PS_EXPORT_SHARD_BYTES ((int64_t)5000000000) /* as in transformers */
 
@@ -23,11 +22,13 @@ typedef struct ps_export_options {
     const ps_dtype *dtype;        /* NULL: as in the source */
     int64_t max_shard_bytes;      /* of tensors in a file; a larger tensor has a file of its own. > 0 */
     bool is_replacing;            /* as ps_folder_writer_open */
+    bool allows_nonfinite; /* infinities and NaNs are written; else they are PS_ENUMERIC, and there is no folder */
 } ps_export_options;
 
 typedef struct ps_export_info {
     int n_tensors, n_shards, n_copied; /* n_copied: tokenizer files */
     int64_t tensor_bytes;
+    ps_weight_nonfinite nonfinite;
 } ps_export_info;
 
 PS_NODISCARD ps_status ps_export(const ps_weight_source *s, const char *folder, const ps_export_options *o,

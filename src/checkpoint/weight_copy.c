@@ -1,5 +1,6 @@
 #include "checkpoint/weight_copy.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,21 +41,33 @@ static ps_status copier_round(copier *c, ps_safetensors_dtype from, ps_safetenso
                        &(ps_cast_args){.dst = c->out, .src = c->in, .n = n, .dst_dtype = dst, .src_dtype = src}, 0);
 }
 
-static ps_status copier_copy(copier *c, const ps_weight *w, int i, ps_safetensors_dtype to)
+static void note_nonfinite(ps_weight_nonfinite *found, const ps_weight *w, int64_t n_before, int64_t n_after)
 {
+    if (found == NULL || n_after == 0) return;
+    if (found->n_tensors++ == 0) snprintf(found->first, sizeof found->first, "%s", w->tensor.name);
+    found->n_values += n_before;
+    found->n_too_large += n_after - n_before;
+}
+
+static ps_status copier_copy(copier *c, const ps_weight *w, int i, ps_safetensors_dtype to, ps_weight_nonfinite *found)
+{
+    int64_t n_before = 0, n_after = 0;
     const int64_t item = ps_safetensors_dtype_bytes(w->tensor.dtype), n_all = w->tensor.n_bytes / item;
     for (int64_t done = 0; done < n_all; done += PIECE_ELEMENTS) {
         const int64_t n = ps_min_i64(PIECE_ELEMENTS, n_all - done);
         const char *piece;
         PS_TRY(ps_weight_source_read(c->source, w, done * item, c->in, n * item));
+        if (found != NULL) n_before += ps_weight_count_nonfinite(w->tensor.dtype, c->in, n);
         PS_TRY(copier_round(c, w->tensor.dtype, to, n, &piece));
+        if (found != NULL) n_after += ps_weight_count_nonfinite(to, piece, n);
         PS_TRY(ps_safetensors_writer_append(c->writer, i, piece, n * ps_safetensors_dtype_bytes(to)));
     }
+    note_nonfinite(found, w, n_before, n_after);
     return PS_OK;
 }
 
 ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *copies, int n, const ps_dtype *dtype,
-                              const char *path)
+                              const char *path, ps_weight_nonfinite *found)
 {
     static const ps_safetensors_metadata metadata = {"format", "pt"};
     copier c = {.source = s};
@@ -72,7 +85,7 @@ ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *c
     }
     PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, n, &metadata, 1, &c.writer));
     for (int i = 0; i < n; i++)
-        PS_TRY_GOTO(copier_copy(&c, ps_weight_source_get(s, copies[i].weight), i, tensors[i].dtype));
+        PS_TRY_GOTO(copier_copy(&c, ps_weight_source_get(s, copies[i].weight), i, tensors[i].dtype, found));
     st = ps_safetensors_writer_commit(c.writer);
     c.writer = NULL;
 out:
@@ -97,7 +110,7 @@ ps_status ps_weight_merge(const ps_weight_source *s, const char *path)
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *copies, &copies));
     for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
     if (n > 0) qsort(copies, (size_t)n, sizeof *copies, copier_compare_names);
-    const ps_status st = ps_weight_copy_file(s, copies, n, NULL, path);
+    const ps_status st = ps_weight_copy_file(s, copies, n, NULL, path, NULL);
     ps_mem_free(copies);
     return st;
 }

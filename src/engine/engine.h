@@ -22,6 +22,13 @@ typedef struct ps_engine_save {
     void (*close)(void *user); /* gives up what is not complete, waits for the rest */
 } ps_engine_save;
 
+/* Steps in a row that were skipped without remedy, and what this rank saw in the first of them. */
+typedef struct ps_nonfinite {
+    int64_t n_steps, first_step;
+    double first_loss;    /* of its first micro-batch that was not finite; else of its last */
+    int32_t first_tensor; /* whose gradient was not finite; -1: none here */
+} ps_nonfinite;
+
 struct ps_engine {
     ps_settings settings;
     ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: its maker's */
@@ -33,10 +40,12 @@ struct ps_engine {
     ps_runner runner;
     ps_engine_state state;
     ps_loss_scaler scaler;
+    double step_loss;   /* of the step's first micro-batch that was not finite, else of the last one */
     double loss_sum;    /* of the micro-batches of the step under way; after it of all ranks */
     int64_t adam_steps; /* updates made; skipped ones are not */
     int64_t n_decoded;  /* tokens whose keys and values are kept */
     ps_step_info last_step;
+    ps_nonfinite nonfinite;
     char *config_json; /* the configuration, for checkpoints */
     ps_engine_save save;
     ps_profiling profiling;

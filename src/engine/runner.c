@@ -102,9 +102,10 @@ static void clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node
                    (size_t)r->bp->program->params[run->node->params[k]].elements * ps_dtype_bytes(run->grad_dtype));
 }
 
-/* Adds x[n], scaled gradients, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its tensor. */
-static ps_status add_grad_stats(ps_runner *r, const char *x, int64_t n, ps_dtype dtype)
+/* Adds x[n], scaled gradients of the tensor, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its tensor. */
+static ps_status add_grad_stats(ps_runner *r, int32_t tensor, const char *x, int64_t n)
 {
+    const ps_dtype dtype = grad_dtype(r, tensor);
     enum { N_BLOCKS = 512, AT_ONCE = N_BLOCKS * PS_GRAD_STATS_BLOCK };
     double sums[N_BLOCKS];
     for (int64_t done = 0; done < n; done += AT_ONCE) {
@@ -119,6 +120,7 @@ static ps_status add_grad_stats(ps_runner *r, const char *x, int64_t n, ps_dtype
                                  0));
         for (int64_t b = 0; b < ps_ceil_div(n_now, PS_GRAD_STATS_BLOCK); b++)
             ps_exact_sum_add(&r->sum_squares, sums[b]);
+        if (nonfinite > 0 && r->first_nonfinite < 0) r->first_nonfinite = tensor;
         r->n_nonfinite += nonfinite;
     }
     return PS_OK;
@@ -137,7 +139,7 @@ static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (instr->completes_grad[k])
-            PS_TRY(add_grad_stats(r, grad_address(r, w), r->bp->program->params[w].elements, grad_dtype(r, w)));
+            PS_TRY(add_grad_stats(r, w, grad_address(r, w), r->bp->program->params[w].elements));
     }
     return PS_OK;
 }
@@ -273,7 +275,7 @@ static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
                                          .n = p->n,
                                          .dtype = PS_DTYPE_F32},
                           0));
-    return is_last_micro(r) ? add_grad_stats(r, x, p->n, grad_dtype(r, p->tensor)) : PS_OK;
+    return is_last_micro(r) ? add_grad_stats(r, p->tensor, x, p->n) : PS_OK;
 }
 
 static ps_status take_all_reduced(ps_runner *r, const ps_span *span)

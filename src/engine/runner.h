@@ -42,6 +42,7 @@ typedef struct ps_runner {
     ps_eval_info eval;        /* out: of the last forward pass with targets */
     ps_exact_sum sum_squares; /* out: of this step's gradients, scaled; of those that this rank owns */
     int64_t n_nonfinite;      /* out: their infinities and NaNs */
+    int32_t first_nonfinite;  /* out: the tensor whose gradient had the first of them here; -1: none */
     float *output;            /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
     int64_t output_row;
     int64_t first,

@@ -361,6 +361,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .weight_decay = o->optimizer_params_weight_decay,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
+        .max_nonfinite_steps = o->train_max_nonfinite_steps,
         .placement_trials = (int32_t)o->memory_placement_trials,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,
         .keep_checkpoints = o->train_keep_last,

@@ -52,6 +52,7 @@ typedef struct ps_settings {
 
     ps_lr_schedule lr;
     ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
+    int64_t max_nonfinite_steps;   /* 0: any number */
     double beta1, beta2, eps, weight_decay, clip_norm;
     bool decoupled_decay;
     bool defer_updates;

@@ -1,5 +1,6 @@
 /* step.c - one training step: forward, backward, update; evaluation and logits beside it. */
 #include <math.h>
+#include <stdio.h>
 
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
@@ -42,14 +43,17 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     ps_runner *r = &e->runner;
     r->pass = PS_PASS_TRAIN;
     r->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
-    if (r->micro == 0) {
+    const bool begins = r->micro == 0;
+    if (begins) {
         r->n_nonfinite = 0;
+        r->first_nonfinite = -1;
         r->sum_squares = (ps_exact_sum){{0}};
         e->loss_sum = 0;
         ps_profiling_begin_step(e, r->step + 1);
     }
     PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
     e->state = PS_ENGINE_FORWARD;
+    if (begins || isfinite(e->step_loss)) e->step_loss = r->eval.loss;
     e->loss_sum += (double)(float)r->eval.loss; /* as the caller gets it */
     if (loss != NULL) *loss = (float)r->eval.loss;
     return PS_OK;
@@ -83,6 +87,43 @@ static ps_status share_sums(ps_engine *e)
     return PS_OK;
 }
 
+/* The step under way was skipped (or not). Without a scale that could still fall the next one will hardly be better. */
+static void count_nonfinite(ps_engine *e, bool skipped)
+{
+    const ps_loss_scale_event event = e->scaler.event;
+    ps_nonfinite *n = &e->nonfinite;
+    if (!skipped || event == PS_LOSS_SCALE_HYSTERESIS || event == PS_LOSS_SCALE_SHRANK) {
+        n->n_steps = 0;
+        return;
+    }
+    if (n->n_steps++ > 0) return;
+    n->first_step = e->runner.step;
+    n->first_loss = e->step_loss;
+    n->first_tensor = e->runner.first_nonfinite;
+}
+
+/* Whether to give up is the same on all ranks; what was seen is each one's own. */
+static ps_status check_nonfinite(const ps_engine *e)
+{
+    const ps_nonfinite *n = &e->nonfinite;
+    const int64_t most = e->settings.max_nonfinite_steps;
+    char seen[300];
+    if (most == 0 || n->n_steps < most) return PS_OK;
+    if (!isfinite(n->first_loss))
+        snprintf(seen, sizeof seen, "a loss of %g", n->first_loss);
+    else if (n->first_tensor >= 0)
+        snprintf(seen, sizeof seen, "the gradient of %.200s, at a loss of %g", e->program->params[n->first_tensor].name,
+                 n->first_loss);
+    else
+        snprintf(seen, sizeof seen, "gradients that another rank has, or their sum");
+    return PS_FAIL(
+        PS_ENUMERIC,
+        "%lld steps in a row have gradients that are not finite (train.max_nonfinite_steps); first seen: %s, in step "
+        "%lld. They were skipped: the weights are those of before. Try a lower learning rate, gradient_clipping, "
+        "or bf16 in place of fp16, and look at the data and the weights that training began with",
+        (long long)n->n_steps, seen, (long long)n->first_step);
+}
+
 ps_status ps_step(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_step"));
@@ -114,7 +155,8 @@ ps_status ps_step(ps_engine *e)
                                   .loss_scale = r->loss_scale * s->gradient_predivide,
                                   .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
-    return PS_OK;
+    count_nonfinite(e, skip);
+    return check_nonfinite(e);
 }
 
 /* Each moment names its place in the schedule, so the next step finds its own. */

@@ -74,7 +74,7 @@ static void test_types(void **state)
         const int n = ps_weight_source_count(s);
         ps_weight_copy *copies = calloc((size_t)n, sizeof *copies);
         for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
-        assert_ok(ps_weight_copy_file(s, copies, n, &dtype, again.text));
+        assert_ok(ps_weight_copy_file(s, copies, n, &dtype, again.text, NULL));
         free(copies);
         ps_weight_source_close(s);
         assert_ok(ps_file_read_all(half.text, 1 << 22, &a, &n_a));
@@ -150,13 +150,13 @@ static void test_wrong_files(void **state)
     for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
     char first[128];
     snprintf(first, sizeof first, "tensor %s is missing", copies[0].name);
-    assert_ok(ps_weight_copy_file(s, copies + 1, n - 1, NULL, bad.text));
+    assert_ok(ps_weight_copy_file(s, copies + 1, n - 1, NULL, bad.text, NULL));
     expect_fails(ps_engine_load_weights(e, bad.text), PS_EFORMAT, first);
     copies[n] = (ps_weight_copy){0, "h.9.extra"};
-    assert_ok(ps_weight_copy_file(s, copies, n + 1, NULL, bad.text));
+    assert_ok(ps_weight_copy_file(s, copies, n + 1, NULL, bad.text, NULL));
     expect_fails(ps_engine_load_weights(e, bad.text), PS_EFORMAT, "tensor h.9.extra is not one of the model's");
     copies[0].name = copies[1].name, copies[1].name = ps_weight_source_get(s, 0)->tensor.name;
-    assert_ok(ps_weight_copy_file(s, copies, n, NULL, bad.text));
+    assert_ok(ps_weight_copy_file(s, copies, n, NULL, bad.text, NULL));
     expect_fails(ps_engine_load_weights(e, bad.text), PS_EFORMAT, "the model's");
     free(copies);
     ps_weight_source_close(s);
