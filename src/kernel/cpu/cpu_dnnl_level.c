@@ -1,6 +1,7 @@
 #include "kernel/cpu/cpu_dnnl_level.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -62,6 +63,12 @@ const char *ps_dnnl_level_asked(void)
 {
     const char *asked = getenv("ONEDNN_MAX_CPU_ISA");
     return asked != NULL ? asked : getenv("DNNL_MAX_CPU_ISA");
+}
+
+void ps_dnnl_version(char *out, size_t size)
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(out, size, "oneDNN %d.%d.%d %.40s", v->major, v->minor, v->patch, v->hash != NULL ? v->hash : "");
 }
 
 /* oneDNN has this setting once in a process, and so have we. */

@@ -20,6 +20,9 @@ ps_dnnl_level ps_dnnl_level_of(ps_cpu_isa isa, const ps_cpu_tiles *tiles, const 
 /* The value of ONEDNN_MAX_CPU_ISA, or of DNNL_MAX_CPU_ISA, its older name; or NULL. */
 const char *ps_dnnl_level_asked(void);
 
+/* "oneDNN 2.6.3 <commit>" */
+void ps_dnnl_version(char *out, size_t size);
+
 /* From here on oneDNN works at the level for `isa` in this process; before its first other call. PS_ESTATE when another level was
  * fixed before; PS_EDEVICE, saying what to set, when somebody else has used oneDNN in this process in a way that cannot hold. */
 PS_NODISCARD ps_status ps_dnnl_level_fix(ps_cpu_isa isa);
