@@ -10,13 +10,15 @@
 
 typedef struct chat_form {
     const char *needs[3]; /* added tokens */
+    const char *end;      /* of an answer; NULL: the eos token */
     bool has_bos, has_eos, takes_turns;
 } chat_form;
 
 static const chat_form chat_forms[] = {
-    [PS_CONFIG_CHAT_FORMAT_CHATML] = {.needs = {"<|im_start|>", "<|im_end|>"}},
+    [PS_CONFIG_CHAT_FORMAT_CHATML] = {.needs = {"<|im_start|>", "<|im_end|>"}, .end = "<|im_end|>"},
     [PS_CONFIG_CHAT_FORMAT_LLAMA2] = {.has_bos = true, .has_eos = true, .takes_turns = true},
     [PS_CONFIG_CHAT_FORMAT_LLAMA3] = {.needs = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+                                      .end = "<|eot_id|>",
                                       .has_bos = true},
     [PS_CONFIG_CHAT_FORMAT_MISTRAL] = {.has_bos = true, .has_eos = true, .takes_turns = true},
 };
@@ -282,4 +284,29 @@ ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *c, const char *where
             PS_TRY(chat_put_llama2(e, i == 1 ? system : NULL, m, out));
     }
     return chat_end_piece(e, out);
+}
+
+/* An empty answer shows where one begins: at its first target. */
+ps_status ps_chat_encode_prompt(ps_chat_encoder *e, const ps_chat *c, const char *where, ps_id_list *out)
+{
+    ps_chat asked = {.n = c->n + 1};
+    const int64_t begin = out->n;
+    PS_TRY(ps_mem_alloc((size_t)asked.n, sizeof *asked.messages, &asked.messages));
+    for (int64_t i = 0; i < c->n; i++) {
+        asked.messages[i] = c->messages[i];
+        asked.messages[i].is_given = true;
+    }
+    asked.messages[c->n] = (ps_chat_message){.role = PS_CHAT_ASSISTANT, .content = ""};
+    const ps_status st = ps_chat_encode(e, &asked, where, out);
+    ps_mem_free(asked.messages);
+    int64_t n = begin;
+    while (n < out->n && !ps_target_is_marked(out->ids[n])) n++;
+    out->n = st == PS_OK ? n : begin;
+    return st;
+}
+
+int32_t ps_chat_end_of_answer(const ps_chat_encoder *e)
+{
+    const char *end = chat_forms[e->format].end;
+    return end != NULL ? ps_tokenizer_find_added(e->tokenizer, end) : e->eos;
 }

@@ -59,6 +59,14 @@ void ps_chat_encoder_deinit(ps_chat_encoder *e);
  * form does not have, and for no message at all. */
 PS_NODISCARD ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *chat, const char *where, ps_id_list *out);
 
+/* Append what stands before the assistant's next words: the conversation, and what the form has in front of an answer. No targets. Errors as
+ * of ps_chat_encode; PS_EFORMAT also where the form has no answer after such a conversation. */
+PS_NODISCARD ps_status ps_chat_encode_prompt(ps_chat_encoder *e, const ps_chat *chat, const char *where,
+                                             ps_id_list *out);
+
+/* The token that ends an answer. */
+int32_t ps_chat_end_of_answer(const ps_chat_encoder *e);
+
 /* Append text of which the bytes from target_from on (-1: none) are targets. options: how it is encoded, bare. */
 PS_NODISCARD ps_status ps_chat_encode_text(ps_tokenizer *tokenizer, const ps_encode_options *options, const char *text,
                                            int64_t n_bytes, int64_t target_from, ps_id_list *out);

@@ -140,6 +140,60 @@ static void test_forms(void **state)
     }
 }
 
+/* What is asked of a model is the beginning of what it was trained on. */
+static void test_prompts(void **state)
+{
+    (void)state;
+    static const struct {
+        ps_config_chat_format format;
+        ps_tokenizer **tokenizer;
+        int64_t n;
+        ps_chat_message messages[N_MAX];
+        const char *expected, *end;
+    } cases[] = {
+        {CHATML,
+         &full,
+         1,
+         {U("Why?"), A("So.")},
+         "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n",
+         "<|im_end|>"},
+        {CHATML,
+         &full,
+         3,
+         {U("a"), A("b"), U("c"), A(" d")},
+         "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
+         "<|im_start|>assistant\n",
+         "<|im_end|>"},
+        {LLAMA3, &full, 1, {U("u"), A("a")}, BOS HEAD("user") "u<|eot_id|>" HEAD("assistant"), "<|eot_id|>"},
+        {LLAMA2, &full, 2, {S("s"), U("u"), A("a")}, BOS "[INST] <<SYS>>\ns\n<</SYS>>\n\nu [/INST]", EOS},
+        {LLAMA2, &inst, 1, {U("u"), A("a")}, BOS "[INST] u [/INST]", EOS},
+        {MISTRAL, &full, 1, {U("u"), A("a")}, BOS "[INST] u [/INST]", EOS},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        ps_chat_encoder e;
+        ps_id_list ids = {0}, all = {0};
+        ps_tokenizer *t = *cases[i].tokenizer;
+        ps_chat_message copy[N_MAX];
+        memcpy(copy, cases[i].messages, sizeof copy);
+        assert_int_equal(ps_chat_encoder_init(&e, cases[i].format, NULL, t), PS_OK);
+        assert_int_equal(ps_ids_append(&ids, 7), PS_OK);
+        assert_int_equal(ps_chat_encode_prompt(&e, &(ps_chat){.messages = copy, .n = cases[i].n}, "w", &ids), PS_OK);
+        assert_int_equal(ids.ids[0], 7);
+        assert_string_equal(chat_text(t, ids.ids + 1, ids.n - 1), cases[i].expected);
+        assert_int_equal(encode(&e, cases[i].messages, cases[i].n + 1, &all), PS_OK);
+        for (int64_t k = 0; k < ids.n - 1; k++) assert_int_equal(ps_target_id(all.ids[k]), ids.ids[1 + k]);
+        assert_true(ps_target_is_marked(all.ids[ids.n - 1]));
+        assert_int_equal(ps_chat_end_of_answer(&e), ps_tokenizer_find(t, cases[i].end));
+        /* in turns nobody answers an answer */
+        if (cases[i].format == LLAMA2)
+            assert_int_equal(ps_chat_encode_prompt(&e, &(ps_chat){.messages = copy, .n = cases[i].n + 1}, "w", &ids),
+                             PS_EFORMAT);
+        ps_mem_free(ids.ids);
+        ps_mem_free(all.ids);
+        ps_chat_encoder_deinit(&e);
+    }
+}
+
 /* What a user writes is text; only the form's own tokens are special. */
 static void test_contents_forge_no_token(void **state)
 {
@@ -238,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_contents_forge_no_token),
         cmocka_unit_test(test_border_within_a_token),
         cmocka_unit_test(test_roles_out_of_order),
