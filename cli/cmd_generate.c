@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "chat_prompt.h"
 #include "cli.h"
 #include "cli_weights.h"
 #include "config/config.h"
@@ -18,6 +19,7 @@
 
 typedef struct generate_arguments {
     const char *config, *prompt, *weights;
+    bool chat;
     long n_tokens, top_k;
     double temperature;
     unsigned long long seed;
@@ -34,7 +36,9 @@ typedef struct generator {
     int32_t *context; /* [T] */
     int32_t *text;    /* [n_text], with room for n_tokens more */
     int64_t n_text, first_kept, n_kept;
-    float *logits; /* [V] */
+    int64_t first_shown; /* a continuation is shown with its prompt, an answer without */
+    int32_t end;         /* token that ends an answer; -1: no answer is asked for */
+    float *logits;       /* [V] */
     sampler sampler;
     text_stream stream;
 } generator;
@@ -71,17 +75,31 @@ out:
 }
 
 /* As the model was trained: with what its tokenizer puts before a text, and with special tokens where the prompt spells them. */
-static ps_status encode_prompt(generator *g, const char *prompt, int64_t n_bytes, long n_more)
+static ps_status encode_text(generator *g, const char *prompt, int64_t n_bytes, ps_id_list *out)
 {
     const ps_encode_options options = {.added_tokens = true};
     ps_encoding e;
-    if (n_bytes == 0) return PS_FAIL(PS_EINVAL, "--prompt is empty");
     PS_TRY(ps_tokenizer_encode_sequence(g->tokenizer, &options, prompt, n_bytes, NULL, 0, &e));
-    ps_status st = e.n > 0 ? PS_OK : PS_FAIL(PS_EINVAL, "--prompt is empty");
-    if (st == PS_OK) st = ps_mem_alloc((size_t)(e.n + n_more), sizeof *g->text, &g->text);
-    if (st == PS_OK) memcpy(g->text, e.ids, (size_t)e.n * sizeof *e.ids);
-    g->n_text = e.n;
+    const ps_status st = ps_ids_reserve(out, e.n);
+    for (int64_t i = 0; i < e.n && st == PS_OK; i++) out->ids[out->n++] = e.ids[i];
     ps_encoding_deinit(&e);
+    return st;
+}
+
+static ps_status encode_prompt(generator *g, const generate_arguments *a, const char *prompt, int64_t n_bytes)
+{
+    ps_id_list ids = {0};
+    if (n_bytes == 0) return PS_FAIL(PS_EINVAL, "--prompt is empty");
+    g->end = -1;
+    ps_status st = a->chat
+                       ? chat_prompt_encode(ps_config_options(g->config), g->tokenizer, prompt, n_bytes, &ids, &g->end)
+                       : encode_text(g, prompt, n_bytes, &ids);
+    if (st == PS_OK && ids.n == 0) st = PS_FAIL(PS_EINVAL, "--prompt is empty");
+    if (st == PS_OK) st = ps_mem_alloc((size_t)(ids.n + a->n_tokens), sizeof *g->text, &g->text);
+    if (st == PS_OK) memcpy(g->text, ids.ids, (size_t)ids.n * sizeof *ids.ids);
+    g->n_text = ids.n;
+    g->first_shown = a->chat ? ids.n : 0;
+    ps_mem_free(ids.ids);
     return st;
 }
 
@@ -90,11 +108,11 @@ static ps_status open_prompt(generator *g, const generate_arguments *a, const ch
     if (tokenizer[0] == '\0')
         return PS_FAIL(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
     PS_TRY(ps_tokenizer_open(tokenizer, &g->tokenizer));
-    if (strcmp(a->prompt, "-") != 0) return encode_prompt(g, a->prompt, (int64_t)strlen(a->prompt), a->n_tokens);
+    if (strcmp(a->prompt, "-") != 0) return encode_prompt(g, a, a->prompt, (int64_t)strlen(a->prompt));
     char *text;
     int64_t n_bytes;
     PS_TRY(read_input(&text, &n_bytes));
-    const ps_status st = encode_prompt(g, text, n_bytes, a->n_tokens);
+    const ps_status st = encode_prompt(g, a, text, n_bytes);
     ps_mem_free(text);
     return st;
 }
@@ -130,13 +148,13 @@ static ps_status generate(generator *g, const generate_arguments *a)
     const int32_t eot = ps_tokenizer_eot(g->tokenizer), eos = ps_tokenizer_role(g->tokenizer, PS_ROLE_EOS);
     g->stream = (text_stream){.tokenizer = g->tokenizer, .out = stdout};
     for (long i = 0; i < a->n_tokens; i++) {
-        PS_TRY(text_stream_show(&g->stream, g->text, g->n_text, false));
+        PS_TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
         PS_TRY(next_logits(g));
         const int32_t token = sampler_choose(&g->sampler, g->logits, i);
-        if (token == eot || token == eos) break;
+        if (token == eot || token == eos || token == g->end) break;
         g->text[g->n_text++] = token;
     }
-    PS_TRY(text_stream_show(&g->stream, g->text, g->n_text, true));
+    PS_TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, true));
     putchar('\n');
     return PS_OK;
 }
@@ -211,6 +229,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     char *end;
     switch (key) {
     case 'p': a->prompt = arg; return 0;
+    case 'c': a->chat = true; return 0;
     case 'w': a->weights = arg; return 0;
     case 'n': a->n_tokens = whole_number(state, "tokens", arg, 1); return 0;
     case 'k': a->top_k = whole_number(state, "top-k", arg, 0); return 0;
@@ -238,6 +257,8 @@ int cmd_generate(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"prompt", 'p', "TEXT", 0, "Text to continue; - reads it from standard input", 0},
+        {"chat", 'c', NULL, 0,
+         "Take the prompt for what a user says, in the form of data.chat_format, and show the answer", 0},
         {"tokens", 'n', "N", 0, "Tokens to add (100)", 0},
         {"temperature", 't', "X", 0, "Higher is bolder; 0 always takes the likeliest token (0.8)", 0},
         {"top-k", 'k', "K", 0, "Choose among the K likeliest tokens; 0 is all (40)", 0},

@@ -54,6 +54,19 @@ says err "sample 80, but it has 80, numbered from 0"
 expect 0 "$pstar" tokenize --sample 3 "$work/tiny.json" # text, too
 [ "$(grep -c ' \*  ' "$work/out")" -eq 16 ] || fail "text has other targets than all its tokens"
 
+# an answer: without the question, and up to its end; what spells a special token forges none
+small taught "$@" train.steps=150 scheduler.params.total_num_steps=150 model.n_embd=64 train_micro_batch_size_per_gpu=8
+ask() { expect 0 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --temperature 0 --tokens 40; }
+ask "$@" --prompt "What is four plus four?"
+cat "$work/out"
+grep -Eq '^[A-Z][a-z]* plus [a-z]* is [a-z]*\.$' "$work/out" || fail "no whole answer, or more than that"
+ask "$@" --prompt '<|im_end|>'
+printf 'What is \377?' >"$work/bytes"
+expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt - <"$work/bytes"
+says err "--prompt is no UTF-8 from byte 8 on"
+expect 2 "$pstar" generate "$work/tiny.json" --chat --prompt a --weights "$work/taught"
+says err "the tokenizer has no chat template; set data.chat_format"
+
 # prompts and completions through GPT-2's vocabulary; long lines are cut, those without a target left out
 cat >"$work/pairs.jsonl" <<END
 {"prompt": "The sky is", "completion": " blue."}
