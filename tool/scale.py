@@ -1,21 +1,26 @@
 """Write doc/scale.md: the largest models that fit some machines, and predicted speed beside published figures.
 
-usage: python3 tool/scale.py BUILD_FOLDER        (some minutes; from the root of the repository)
+usage: python3 tool/scale.py BUILD_FOLDER                 (some minutes; from the root of the repository)
+       python3 tool/scale.py BUILD_FOLDER --check [PAGE]  (seconds: is the page what would be written now?)
 
-The text is tool/scale.md, with the tables put where it says so; doc/scale.md is written when all of it is there.
+The text is tool/scale.md, with the tables put where it says so; doc/scale.md is written when all of it is there. The check
+compares the text, a hash of all that goes in but the planner, and the rows that are planned fast.
 
 Every number of ours is what `pstar plan` says. Published figures: PatrickStar's README and charts (doc/mgpu_scalability.png,
 doc/one_node_perf_a100.png, doc/m_node_superpod.png) and its paper, Fang et al., arXiv:2108.05818.
 """
-import io
+import glob
+import hashlib
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 PSTAR = os.path.join(sys.argv[1], "pstar")
 HARDWARE = "examples/hardware/"
 SYSTEMS = ["pstar", "PatrickStar", "ZeRO-3 offload", "ZeRO-Offload", "data parallel"]
+INPUTS = ["tool/scale.py", "tool/scale.md", "examples/scale.json", "src/plan/largest.c"] + sorted(glob.glob(HARDWARE + "*.json"))
 
 
 def plan(hardware, *arguments, check=True):
@@ -38,47 +43,52 @@ def billions(n):
     return "%.1f B" % (n / 1e9) if n else "none"
 
 
-PAGE = io.StringIO()
+def line(cells):
+    return "| " + " | ".join(cells) + " |\n"
 
 
 def table(head, rows):
-    PAGE.write("| " + " | ".join(head) + " |\n")
-    PAGE.write("|" + "---|" * len(head) + "\n")
-    for row in rows:
-        PAGE.write("| " + " | ".join(row) + " |\n")
-    PAGE.write("\n")
+    return line(head) + "|" + "---|" * len(head) + "\n" + "".join(map(line, rows)) + "\n"
 
 
-BEDS = [  # title, file, changes, published
-    ("8 x V100 32 GB, 240 GB", "v100-32gb-x8.json", [], "PatrickStar 18 B, DeepSpeed 4 B (8 B with model parallelism), PyTorch 1 B"),
-    ("1 x V100 32 GB, 240 GB", "v100-32gb-x8.json", ["hardware.gpus_per_node=1", "hardware.link.shared_by=1"], "PatrickStar 12 B, DeepSpeed 4 B"),
-    ("8 x A100 40 GB, 1 TB", "a100-40gb-x8.json", [], "PatrickStar 68 B, DeepSpeed 30 B"),
-    ("32 x A100 40 GB, 4 x 1 TB", "a100-40gb-x8.json", ["hardware.n_nodes=4", "train_micro_batch_size_per_gpu=4"], "PatrickStar 175 B"),
-    ("1 x RTX 4090 24 GB, 64 GB", "rtx4090-64gb.json", [], ""),
-    ("1 x RTX 4090, 64 GB and disk", "rtx4090-64gb.json", ["memory.disk=auto"], ""),
-    ("1 x H200 141 GB, 128 GB", "h200-128gb.json", [], ""),
-    ("1 x H200, 128 GB and disk", "h200-128gb.json", ["memory.disk=auto"], ""),
+BEDS = [  # title, file, changes, published, what PatrickStar trained of it, in billions
+    ("8 x V100 32 GB, 240 GB", "v100-32gb-x8.json", [], "PatrickStar 18 B, DeepSpeed 4 B (8 B with model parallelism), PyTorch 1 B", 18),
+    ("1 x V100 32 GB, 240 GB", "v100-32gb-x8.json", ["hardware.gpus_per_node=1", "hardware.link.shared_by=1"], "PatrickStar 12 B, DeepSpeed 4 B", 12),
+    ("8 x A100 40 GB, 1 TB", "a100-40gb-x8.json", [], "PatrickStar 68 B, DeepSpeed 30 B", 68),
+    ("32 x A100 40 GB, 4 x 1 TB", "a100-40gb-x8.json", ["hardware.n_nodes=4", "train_micro_batch_size_per_gpu=4"], "PatrickStar 175 B", 175),
+    ("1 x RTX 4090 24 GB, 64 GB", "rtx4090-64gb.json", [], "", 0),
+    ("1 x RTX 4090, 64 GB and disk", "rtx4090-64gb.json", ["memory.disk=auto"], "", 0),
+    ("1 x H200 141 GB, 128 GB", "h200-128gb.json", [], "", 0),
+    ("1 x H200, 128 GB and disk", "h200-128gb.json", ["memory.disk=auto"], "", 0),
 ]
 
 
-def largest():
-    rows, reasons = [], []
-    for title, hardware, changes, published in BEDS:
-        models = {m["system"]: m for m in plan(hardware, "--max-model", "gpt2", "--compare", *changes)}
-        ours = models["pstar"]
-        rows.append([title] + [billions(models[s]["parameters"]) for s in SYSTEMS] + [published])
-        p = ours["plan"]
-        device, host, disk = (p["tiers"][t] for t in ("device", "host", "disk"))
-        at = device["at_peak"]
-        chunks = sum(v for k, v in at.items() if k.isupper() or k == "PARAM16")
-        reasons.append([title, "%d x %d" % (ours["hidden_size"], ours["layers"]), gb(p["model_data_bytes"]),
-                        "%s of %s" % (gb(device["peak_bytes"]), gb(device["budget_bytes"])), gb(chunks),
-                        gb(at["activations_and_workspace"]), "%s of %s" % (gb(host["peak_bytes"]), gb(host["budget_bytes"])),
-                        gb(disk["peak_bytes"]), "%.1f" % p["step"]["seconds"], p["step"]["critical"]])
-    table(["machine"] + SYSTEMS + ["published"], rows)
-    PAGE.write("What ours are, in GB of one rank (model data: of all ranks):\n\n")
-    table(["machine", "width x layers", "model data", "device", "chunks there", "activations", "host", "disk", "s a step", "bound by"],
-          reasons)
+def bed_row(bed):
+    title, hardware, changes, published, trained = bed
+    models = {m["system"]: m for m in plan(hardware, "--max-model", "gpt2", "--compare", *changes)}
+    if models["PatrickStar"]["parameters"] < trained * 1e9:
+        sys.exit("%s: the rule gives PatrickStar less than the %d B that it trained: the rule is wrong" % (title, trained))
+    return [title] + [billions(models[s]["parameters"]) for s in SYSTEMS] + [published], bed_reasons(title, models["pstar"])
+
+
+def bed_reasons(title, ours):
+    p = ours["plan"]
+    device, host, disk = (p["tiers"][t] for t in ("device", "host", "disk"))
+    at = device["at_peak"]
+    chunks = sum(v for k, v in at.items() if k.isupper() or k == "PARAM16")
+    return [title, "%d x %d" % (ours["hidden_size"], ours["layers"]), gb(p["model_data_bytes"]),
+            "%s of %s" % (gb(device["peak_bytes"]), gb(device["budget_bytes"])), gb(chunks),
+            gb(at["activations_and_workspace"]), "%s of %s" % (gb(host["peak_bytes"]), gb(host["budget_bytes"])),
+            gb(disk["peak_bytes"]), "%.1f" % p["step"]["seconds"], p["step"]["critical"]]
+
+
+def largest(pool):
+    rows = list(pool.map(bed_row, BEDS))
+    heads = [s if s == "pstar" else s + " by rule" for s in SYSTEMS]
+    return (table(["machine"] + heads + ["published"], [row for row, _ in rows])
+            + "What ours are, in GB of one rank (model data: of all ranks):\n\n"
+            + table(["machine", "width x layers", "model data", "device", "chunks there", "activations", "host", "disk",
+                     "s a step", "bound by"], [reasons for _, reasons in rows]))
 
 
 SPEED = [  # title, file, changes, [(preset, published total TFLOPS of PatrickStar, of DeepSpeed)]
@@ -99,28 +109,81 @@ SPEED = [  # title, file, changes, [(preset, published total TFLOPS of PatrickSt
 ]
 
 
-def speed():
-    rows = []
-    for title, hardware, changes, n, models in SPEED:
-        for name, published, deepspeed in models:
-            p = preset(hardware, name, *changes)
-            if not p["fits"]:
-                rows.append([title, name, "does not fit", "%g" % published, "", "%g" % deepspeed if deepspeed else "", "", "", ""])
-                continue
-            total = p["step"]["flops_8N_per_second"] * n * 1e-12
-            waits = 1 - (p["step"]["compute_seconds"] + p["step"]["lost_to_copies_seconds"]) / p["step"]["seconds"]
-            rows.append([title, name, "%.0f" % total, "%g" % published, "%.2f" % (total / published), "%g" % deepspeed if deepspeed else "",
-                         "%.1f" % p["step"]["seconds"], "%.0f %%" % (100 * waits),
-                         "%d of %d" % (p["chunks"]["of_a_rank"] - p["chunks"]["updated_on_host"], p["chunks"]["of_a_rank"])])
-    table(["machine", "model", "predicted TFLOP/s", "PatrickStar", "ratio", "DeepSpeed", "predicted s a step", "of it waits", "updates on the device"],
-          rows)
+def speed_row(title, hardware, changes, n, name, published, deepspeed):
+    p = preset(hardware, name, *changes)
+    theirs = "%g" % deepspeed if deepspeed else ""
+    if not p["fits"]:
+        return [title, name, "does not fit", "%g" % published, "", theirs, "", "", ""]
+    total = p["step"]["flops_8N_per_second"] * n * 1e-12
+    waits = 1 - (p["step"]["compute_seconds"] + p["step"]["lost_to_copies_seconds"]) / p["step"]["seconds"]
+    return [title, name, "%.0f" % total, "%g" % published, "%.2f" % (total / published), theirs,
+            "%.1f" % p["step"]["seconds"], "%.0f %%" % (100 * waits),
+            "%d of %d" % (p["chunks"]["of_a_rank"] - p["chunks"]["updated_on_host"], p["chunks"]["of_a_rank"])]
 
 
-TEXT = open("tool/scale.md").read().split("<!-- table -->\n")
-PAGE.write(TEXT[0])
-largest()
-PAGE.write(TEXT[1])
-speed()
-PAGE.write(TEXT[2])
-with open("doc/scale.md", "w") as out:
-    out.write(PAGE.getvalue())
+def speed(pool, only=None):
+    wanted = [(title, hardware, changes, n) + model for title, hardware, changes, n, models in SPEED for model in models
+              if only is None or (title, model[0]) in only]
+    return list(pool.map(lambda w: speed_row(*w), wanted))
+
+
+SPEED_HEAD = ["machine", "model", "predicted TFLOP/s", "PatrickStar", "ratio", "DeepSpeed", "predicted s a step",
+              "of it waits", "updates on the device"]
+
+
+def text():
+    return open("tool/scale.md").read().split("<!-- table -->\n")
+
+
+def end():
+    """A hash of what goes in, which is seen to have changed without planning anything."""
+    h = hashlib.sha256()
+    for path in INPUTS:
+        h.update(open(path, "rb").read())
+    return "\n<!-- made of: %s -->\n" % h.hexdigest()[:16]
+
+
+def write(pool):
+    parts = text()
+    page = parts[0] + largest(pool) + parts[1] + table(SPEED_HEAD, speed(pool)) + parts[2] + end()
+    with open("doc/scale.md", "w") as out:
+        out.write(page)
+
+
+CHECKED_SPEED = [("8 x V100", "GPT2_1B"), ("1 x V100", "GPT2_1B"), ("8 x A100", "GPT3_6B")]
+CHECKED_BED = "1 x RTX 4090 24 GB, 64 GB"
+
+
+def shape(page):
+    """The row of the largest model on CHECKED_BED, planned anew."""
+    bed = next(b for b in BEDS if b[0] == CHECKED_BED)
+    row = next((r for r in page.split("\n") if r.startswith("| %s | " % CHECKED_BED) and " x " in r.split(" | ")[1]), None)
+    if row is None:
+        return "| %s |" % CHECKED_BED
+    width, layers = (int(x) for x in row.split(" | ")[1].split(" x "))
+    # --max-model takes shapes of the family with its own defaults, dropout among them
+    p = plan(bed[1], "--no-advice", *("model.%s_pdrop=0.1" % where for where in ("embd", "resid", "attn")),
+             "model.hidden_size=%d" % width, "model.num_hidden_layers=%d" % layers,
+             "model.num_attention_heads=%d" % (width // 128), *bed[2])
+    return line(bed_reasons(CHECKED_BED, {"plan": p, "hidden_size": width, "layers": layers}))
+
+
+def wanted(pool, page):
+    """What has to be in the page, what is had soonest first."""
+    yield from text() + [end()]
+    yield from map(line, speed(pool, CHECKED_SPEED))
+    yield shape(page)
+
+
+def check(pool, path):
+    page = open(path).read()
+    for part in wanted(pool, page):
+        if part not in page:
+            sys.exit("%s is stale: `python3 tool/scale.py build/gcc-d0` writes it anew. Not in it:\n%s" % (path, part))
+
+
+with ThreadPoolExecutor(os.cpu_count()) as workers:
+    if sys.argv[2:3] == ["--check"]:
+        check(workers, sys.argv[3] if len(sys.argv) > 3 else "doc/scale.md")
+    else:
+        write(workers)

@@ -8,9 +8,9 @@
 #include "base/base.h"
 #include "plan/variation.h"
 
-/* Of PatrickStar's budgets: overall_gpu_mem_ratio and overall_cpu_mem_ratio; what its chunks waste, 3 to 9 %. */
-#define PATRICKSTAR_SHARE 0.8
+/* What PatrickStar's chunks waste, 3 to 9 %; and their elements, the least that its search tries. */
 #define PATRICKSTAR_WASTE 1.05
+#define PATRICKSTAR_CHUNK (88.0 * 1024 * 1024)
 
 const char *ps_system_name(ps_system s)
 {
@@ -27,8 +27,8 @@ const char *ps_system_rule(ps_system s)
     static const char *const rules[PS_SYSTEM_COUNT] = {
         [PS_SYSTEM_OURS] = "simulated: 14 B a parameter over device, host and disk, in budgets used to the page",
         [PS_SYSTEM_PATRICKSTAR] =
-            "14 B a parameter x 1.05 (chunks) over 0.8 of device and host memory, less activations and two groups "
-            "of chunks (its defaults and its README)",
+            "14 B a parameter x 1.05 (chunks) over device and host memory, less activations and two groups of chunks "
+            "(its README; chunks of 88 Mi elements, the smallest of its search)",
         [PS_SYSTEM_ZERO_OFFLOAD] =
             "2 B a parameter on every device, 16 B a parameter on the host of each node (Ren et al. 2021)",
         [PS_SYSTEM_ZERO_3] =
@@ -47,8 +47,9 @@ static ps_status fits_by_rule(const ps_config *config, const ps_hardware *hw, ps
     PS_TRY(ps_simulate_sizes(config, &(ps_site){.hardware = hw}, &s));
     const double N = (double)s.n_params, p = (double)s.ranks.n, act = (double)s.non_model_bytes;
     const double nodes = (double)hw->n_nodes, per_node = p / nodes;
-    const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
-    const double host = (double)(hw->host.bytes - hw->host.reserved_bytes);
+    /* the budgets that ours has */
+    const double device = (double)s.budgets.bytes[PS_TIER_DEVICE];
+    const double host = (double)s.budgets.bytes[PS_TIER_HOST] * per_node;
     double on_device = act, on_host = 0;
     *n_params = s.n_params;
     switch (system) {
@@ -56,13 +57,12 @@ static ps_status fits_by_rule(const ps_config *config, const ps_hardware *hw, ps
     case PS_SYSTEM_ZERO_OFFLOAD: on_device += 2 * N, on_host = 16 * N; break;
     case PS_SYSTEM_ZERO_3: on_device += 2 * N / p, on_host = 18 * N / nodes; break;
     case PS_SYSTEM_PATRICKSTAR: {
-        /* chunks of about 1/280 of the model a rank (its search takes 88 to 312 Mi elements), two groups gathered */
-        const double chunk = N / 280 < 256e6 ? N / 280 : 256e6, groups = p > 1 ? 2 * p * 2 * chunk : 2 * 2 * chunk;
-        const double margin = PATRICKSTAR_SHARE * device - act - groups;
+        const double groups = 2 * p * 2 * (N / p < PATRICKSTAR_CHUNK ? N / p : PATRICKSTAR_CHUNK);
+        const double margin = device - act - groups;
         const double wanted = 14 * N * PATRICKSTAR_WASTE / nodes;
         on_device = act + groups;
         on_host = wanted - per_node * (margin > 0 ? margin : 0);
-        *fits = margin >= 0 && on_host <= PATRICKSTAR_SHARE * host;
+        *fits = margin >= 0 && on_host <= host;
         if (need != NULL) need[PS_TIER_DEVICE] = (int64_t)on_device, need[PS_TIER_HOST] = (int64_t)on_host;
         return PS_OK;
     }
@@ -98,6 +98,7 @@ static const family families[] = {{"gpt2", 12, false}, {"llama", 12, true}, {"be
 static const int64_t widths[] = {256,  384,  512,  768,  1024, 1280, 1536,  2048,  2560,  3072,  3584,
                                  4096, 5120, 6144, 7168, 8192, 9216, 10240, 12288, 14336, 16384, 20480};
 
+#define MODEL_BYTES_MIN 14.0 /* a parameter */
 #define HEAD_COLUMNS 128
 #define COLUMNS_A_LAYER_MIN 24
 #define COLUMNS_A_LAYER_MAX 400
@@ -135,6 +136,20 @@ typedef struct search {
     ps_largest *best;
 } search;
 
+/* Asked of the simulation only where the bytes alone do not say no: a model that does not fit takes it longest. */
+static ps_status try_simulating(const ps_variation *v, ps_largest *found, bool *fits)
+{
+    ps_simulation sizes;
+    PS_TRY(ps_simulate_sizes(v->config, &(ps_site){.hardware = &v->hardware}, &sizes));
+    double room = -(double)sizes.non_model_bytes; /* of a rank */
+    for (int t = 0; t < PS_TIER_COUNT; t++) room += (double)sizes.budgets.bytes[t];
+    if (MODEL_BYTES_MIN * (double)sizes.n_params > room * (double)sizes.ranks.n) return PS_OK;
+    PS_TRY(ps_variation_simulate(v, &found->simulation));
+    *fits = found->simulation.fits;
+    found->n_params = found->simulation.n_params;
+    return PS_OK;
+}
+
 static ps_status try_shape(const search *s, int64_t width, int64_t n_layers, bool *fits)
 {
     ps_variation v;
@@ -144,9 +159,7 @@ static ps_status try_shape(const search *s, int64_t width, int64_t n_layers, boo
     if (st == PS_OK)
         st = ps_config_set(v.config, "memory.placement_trials", "0"); /* whether it fits is asked, not how fast */
     if (st == PS_OK && s->system == PS_SYSTEM_OURS) {
-        st = ps_variation_simulate(&v, &found.simulation);
-        *fits = found.simulation.fits;
-        found.n_params = found.simulation.n_params;
+        st = try_simulating(&v, &found, fits);
     } else if (st == PS_OK) {
         st = fits_by_rule(v.config, &v.hardware, s->system, &found.n_params, fits, NULL);
     }
@@ -155,13 +168,13 @@ static ps_status try_shape(const search *s, int64_t width, int64_t n_layers, boo
     return st;
 }
 
-/* Layers that 14 bytes a parameter in all the memory there is would allow: more cannot fit. */
+/* Layers that so few bytes a parameter in all the memory there is would allow: more cannot fit. */
 static int64_t most_layers(const search *s, int64_t width)
 {
     const ps_hardware *h = s->hardware;
     const int64_t a_node = ps_hardware_devices_per_node(h) * h->device.bytes + h->host.bytes +
                            (h->disk.present && ps_config_options(s->config)->memory_disk != 0 ? h->disk.bytes : 0);
-    const double n_params = (double)h->n_nodes * (double)a_node / 14;
+    const double n_params = (double)h->n_nodes * (double)a_node / MODEL_BYTES_MIN;
     const double layers = n_params / ((double)s->family->column_weights * (double)width * (double)width);
     return layers < 1 ? 1 : layers > 4096 ? 4096 : (int64_t)layers;
 }
@@ -177,8 +190,15 @@ static ps_status search_width(const search *s, int64_t width)
     bool fits;
     PS_TRY(try_shape(s, width, low, &fits));
     if (!fits) return PS_OK;
-    PS_TRY(try_shape(s, width, high, &fits));
-    if (fits) return PS_OK;
+    /* the limit is often near what another width has found: steps that double, then halves */
+    for (int64_t step = 1; fits && low < high; step *= 2) {
+        const int64_t next = ps_min_i64(low + step, high);
+        PS_TRY(try_shape(s, width, next, &fits));
+        if (fits)
+            low = next;
+        else
+            high = next;
+    }
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
         PS_TRY(try_shape(s, width, middle, &fits));

@@ -338,6 +338,30 @@ static void advice_holds_when_it_is_followed(void **state)
 
 /* ---- the largest ---- */
 
+/* Half of the memory is half for every system, or the comparison says nothing. */
+static void every_system_has_the_same_memory(void **state)
+{
+    (void)state;
+    ps_hardware hw = test_bed(1, 2);
+    hw.device.bytes = 512 * PS_MIB;
+    hw.host.bytes = 2 * PS_GIB;
+    static const char *const shares[2][2] = {
+        {"client.mem_tracer.overall_gpu_mem_ratio=1", "client.mem_tracer.overall_cpu_mem_ratio=1"},
+        {"client.mem_tracer.overall_gpu_mem_ratio=0.6", "client.mem_tracer.overall_cpu_mem_ratio=0.5"}};
+    ps_largest l[2];
+    for (int system = PS_SYSTEM_OURS + 1; system < PS_SYSTEM_COUNT; system++) {
+        for (int i = 0; i < 2; i++) {
+            ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=auto", "train_micro_batch_size_per_gpu=1",
+                                "comm.staging=64KiB", shares[i][0], shares[i][1]);
+            assert_ok(ps_find_largest(c, &hw, "gpt2", (ps_system)system, &l[i]));
+            ps_config_destroy(c);
+        }
+        if (l[1].n_params >= l[0].n_params)
+            fail_msg("%s: %lld and %lld parameters", ps_system_name((ps_system)system), (long long)l[0].n_params,
+                     (long long)l[1].n_params);
+    }
+}
+
 static void the_largest_fits_and_one_more_layer_does_not(void **state)
 {
     (void)state;
@@ -381,6 +405,7 @@ int main(void)
         cmocka_unit_test(a_simulated_profile_has_every_lane),
         cmocka_unit_test(advice_holds_when_it_is_followed),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
+        cmocka_unit_test(every_system_has_the_same_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
