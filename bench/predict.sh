@@ -1,7 +1,8 @@
 #!/bin/sh
 # Predicted beside measured: ten configurations, planned with a description of this machine and then run.
 #
-# usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS]      (default: measures first; 16 steps)
+# usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS] [NAME...]
+#        default: measures first; 16 steps; all configurations, else those whose names begin so
 # Prints a row each: seconds a step as predicted and as measured (median, without the first three), their ratio, and whether peak
 # bytes of each tier and bytes moved on each link in the last step are equal. Exit status 1 when they are not.
 set -u
@@ -12,13 +13,27 @@ trap 'rm -rf "$folder"' EXIT
 trap 'exit 1' HUP INT TERM
 hardware=${2:-$folder/hardware.json}
 steps=${3:-16}
+if [ $# -gt 3 ]; then shift 3; else shift $#; fi
+wanted=$(printf '%s\n' "$@")
 [ -f "$hardware" ] || "$build/pstar" info --measure "$hardware" --disk-path "$folder" >&2 || exit 1
 failed=0
+
+# Is it one of those that were asked for, or were none?
+is_wanted() {
+    [ -n "$wanted" ] || return 0
+    while IFS= read -r begin; do
+        case $1 in "$begin"*) return 0 ;; esac
+    done <<NAMES
+$wanted
+NAMES
+    return 1
+}
 
 # row NAME KEY=VALUE...: examples/demo.json so changed
 row() {
     name=$1
     shift
+    is_wanted "$name" || return 0
     # no evaluation, no weights: steps only
     set -- "$@" "hardware=$hardware" "memory.disk_path=$folder" "train.output_dir=$folder/run" data.validation_split=0 "train.steps=$steps" \
         train.log_interval=1

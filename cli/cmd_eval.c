@@ -18,7 +18,7 @@ typedef struct eval_arguments {
     const char *config, *weights;
     ps_split split;
     int64_t n_steps;
-    bool is_json;
+    bool is_json, is_verbose;
     char **overrides;
     int n_overrides;
 } eval_arguments;
@@ -112,6 +112,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'w': a->weights = arg; return 0;
     case 'j': a->is_json = true; return 0;
+    case 'v': a->is_verbose = true; return 0;
     case 's':
         for (a->split = 0; a->split < PS_SPLIT_COUNT; a->split++)
             if (strcmp(arg, split_names[a->split]) == 0) return 0;
@@ -143,6 +144,7 @@ int cmd_eval(int argc, char **argv)
         {"split", 's', "SPLIT", 0, "train or validation (validation)", 0},
         {"steps", 'n', "N", 0, "Stop after N micro-batches (all of the split)", 0},
         {"json", 'j', NULL, 0, "One JSON object instead of text", 0},
+        {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
@@ -162,7 +164,7 @@ int cmd_eval(int argc, char **argv)
         cli_print_instruct_info(ps_config_options(e.config), e.feed);
     if (st == PS_OK) st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, &e.batch, &e.result);
     if (st == PS_OK) show(&e, &a);
-    const int code = ranks_report(e.comm, "eval", st);
+    const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
     ranks_tell(e.comm, st);
     close_evaluation(&e);
     free(a.overrides);

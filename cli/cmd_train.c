@@ -26,7 +26,7 @@
 
 typedef struct train_arguments {
     bool help_config;
-    bool resume;
+    bool resume, is_verbose;
     const char *config, *resume_from;
     char **overrides;
     int n_overrides;
@@ -394,6 +394,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     train_arguments *a = state->input;
     switch (key) {
     case OPTION_HELP_CONFIG: a->help_config = true; return 0;
+    case 'v': a->is_verbose = true; return 0;
     case OPTION_RESUME:
         a->resume = true;
         a->resume_from = arg;
@@ -423,6 +424,7 @@ int cmd_train(int argc, char **argv)
          "of "
          "train.output_dir, or from the beginning where there is none",
          0},
+        {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
         {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
         {0}};
     static const struct argp argp = {
@@ -449,7 +451,7 @@ int cmd_train(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     run r = {.resume = a.resume, .resume_from = a.resume_from};
     const ps_status st = run_all(&r, &a);
-    const int code = ranks_report(r.comm, "train", st);
+    const int code = ranks_report(r.comm, "train", st, a.is_verbose);
     ranks_tell(r.comm, st);
     close_run(&r);
     free(a.overrides);

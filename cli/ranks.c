@@ -71,13 +71,14 @@ const char *ranks_prefix(const ps_comm *c, char text[300])
     return text;
 }
 
-int ranks_report(const ps_comm *c, const char *command, ps_status st)
+int ranks_report(const ps_comm *c, const char *command, ps_status st, int is_verbose)
 {
     char prefix[300];
     if (st == PS_OK || (c != NULL && ps_comm_rank(c) > 0 && is_agreed(st))) return cli_exit_code(st);
-    fprintf(stderr, "%spstar %s: %s\n", ranks_prefix(c, prefix), command, ps_last_error());
-    if ((st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0')
-        fprintf(stderr, "\n%s", ps_last_memory_dump());
+    const bool has_dump = (st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0';
+    if (has_dump && is_verbose) fprintf(stderr, "%s\n", ps_last_memory_dump());
+    fprintf(stderr, "%spstar %s: %s%s\n", ranks_prefix(c, prefix), command, ps_last_error(),
+            has_dump && !is_verbose ? " (--verbose shows who takes which memory)" : "");
     return cli_exit_code(st);
 }
 

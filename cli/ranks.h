@@ -15,9 +15,9 @@ PS_NODISCARD ps_status ranks_open(const char *path, char *const *overrides, int 
  * order, so that no launcher ends rank 0 before it has said why. c NULL: no other ranks. */
 void ranks_tell(ps_comm *c, ps_status st);
 
-/* As cli_report, and what took which memory when there was too little. Of what all ranks have agreed on only rank 0 tells; what a rank alone knows stands behind "[rank 2 host]". c NULL: no
+/* As cli_report; with is_verbose who took which memory stands before the message when there was too little. Of what all ranks have agreed on only rank 0 tells; what a rank alone knows stands behind "[rank 2 host]". c NULL: no
  * other ranks. */
-int ranks_report(const ps_comm *c, const char *command, ps_status st);
+int ranks_report(const ps_comm *c, const char *command, ps_status st, int is_verbose);
 /* "[rank 2 host] " for ranks but the first, "" for that and for a single one. */
 const char *ranks_prefix(const ps_comm *c, char text[300]);
 

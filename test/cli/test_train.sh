@@ -60,3 +60,11 @@ expect 2 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/run/mod
 says err "is not one of the model's"
 expect 2 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/run/model.safetensors" model.n_embd=64
 says err "wte.weight"
+
+# a model that does not fit: one line that says what would, and the table of memory only when asked for, before it
+expect 2 "$pstar" train "$work/tiny.json" memory.device=500KB
+[ "$(wc -l <"$work/err")" -eq 1 ] || { cat "$work/err"; fail "more than the message"; }
+says err "--verbose shows who takes which memory"
+expect 2 "$pstar" train "$work/tiny.json" memory.device=500KB --verbose
+[ "$(wc -l <"$work/err")" -gt 10 ] || fail "no table with --verbose"
+tail -n 1 "$work/err" | grep -q "^pstar train: the model does not fit" || fail "the message is not last"
