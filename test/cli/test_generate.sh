@@ -30,3 +30,19 @@ expect 2 "$pstar" generate "$work/tiny.json" --prompt ""
 # any bytes are drawn at this temperature; what is printed is UTF-8
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "x" --tokens 300 --temperature 100 --top-k 0 model.n_positions=16
 iconv -f UTF-8 -t UTF-8 "$work/out" >/dev/null || fail "the text is no UTF-8"
+
+# keeping keys and values changes no token, nor does a budget; beyond sequence_length the text goes on
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 generation.use_cache=false
+cp "$work/out" "$work/plain"
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0
+cmp -s "$work/out" "$work/plain" || fail "other text with kept keys and values"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device=500KB memory.disk=100MB
+says err "keys and values of generation.max_length"
+least=$(sed -n 's/.*memory.device = \([0-9]*\).*/\1/p' "$work/err")
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device="$least" memory.disk=100MB
+cmp -s "$work/out" "$work/plain" || fail "other text in the least memory"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device=$((least - 1)) memory.disk=100MB
+expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 60 -t 0
+[ "$(wc -c <"$work/out")" -gt "$(wc -c <"$work/plain")" ] || fail "no text beyond what is kept"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" generation.max_length=17
+says err "generation.max_length 17 exceeds model.max_position_embeddings 16"

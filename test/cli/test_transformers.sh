@@ -120,9 +120,24 @@ END
     eval_says "perplexity" "$work/more_tokens.json" model.resize_token_embeddings=true --split train --steps 1
 }
 
+# A hundred tokens without sampling, with keys and values kept: those of transformers, for each family, with windows and grouped queries.
+case_generate() {
+    prompt="Call me Ishmael. Some years ago"
+    expect 0 "$python" -W ignore "$golden/check_generate.py" "$work" "$root/data/gpt2" "$prompt" 110
+    for text in "$work"/gpt2.txt "$work"/llama.txt "$work"/mistral.txt "$work"/qwen3.txt; do
+        [ -f "$text" ] || continue # a family that this transformers does not have
+        folder=${text%.txt}
+        config generate "\"from_pretrained\": \"$folder\"" "\"tokenizer\": \"$root/data/gpt2\"" '"steps": 0'
+        expect 0 "$pstar" generate "$work/generate.json" --weights "$folder" --prompt "$prompt" --tokens 110 --temperature 0 \
+            memory.device=60MB
+        cmp -s "$work/out" "$text" || { diff "$work/out" "$text"; fail "another text than transformers: $folder"; }
+    done
+}
+
 case_labels_of_the_folder
 case_labels_of_a_new_head
 case_tokenizer_files
 case_tokenizers
 case_foreign_tokenizer
 case_more_tokens
+case_generate
