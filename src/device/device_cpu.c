@@ -103,6 +103,16 @@ static void cpu_decommit(ps_device *dev, void *base, int64_t offset, int64_t byt
     madvise(p, (size_t)bytes, MADV_DONTNEED);
 }
 
+/* A failed mremap may have unmapped its target already, and another thread may have got those addresses since: they are taken again where
+ * they are free, and never given back or mapped over where they are not. True: they were gone, and are reserved again. */
+static bool cpu_reserve_again(void *p, int64_t bytes, int access)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    void *got = mmap(p, (size_t)bytes, access, flags, -1, 0);
+    if (got != MAP_FAILED && got != p) munmap(got, (size_t)bytes); /* a kernel before 4.17 takes it as a wish */
+    return got == p;
+}
+
 /* MREMAP_DONTUNMAP (Linux 5.7) takes the pages and leaves the mapping. The new address is a block's, so that huge pages
  * stay huge where the old one was a multiple of HUGE_BYTES too. */
 static ps_status cpu_move_out(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block)
@@ -113,8 +123,9 @@ static ps_status cpu_move_out(ps_device *dev, void *base, int64_t offset, int64_
     PS_TRY(cpu_reserve_block(bytes, &to));
     if (mremap(p, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == MAP_FAILED) {
         const int error = errno;
-        munmap(to, (size_t)bytes);
-        const bool never = error != ENOMEM && error != EFAULT;
+        const bool never = error != ENOMEM && error != EFAULT; /* refused before anything was done */
+        /* else it is still there, or another's: addresses without memory are the lesser loss */
+        if (never || cpu_reserve_again(to, bytes, PROT_NONE)) munmap(to, (size_t)bytes);
         return PS_FAIL(never ? PS_ENOSYS : PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes,
                        strerror(error));
     }
@@ -123,14 +134,13 @@ static ps_status cpu_move_out(ps_device *dev, void *base, int64_t offset, int64_
     return PS_OK;
 }
 
-/* A failed mremap may have unmapped its target already: then reserve it again, before it is another's. */
 static ps_status cpu_move_in(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block)
 {
     (void)dev;
     char *p = (char *)base + offset;
     if (mremap(block, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED, p) != MAP_FAILED) return PS_OK;
     const int error = errno, access = PS_DEBUG >= 2 ? PROT_NONE : PROT_READ | PROT_WRITE;
-    mmap(p, (size_t)bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void)cpu_reserve_again(p, bytes, access);
     return PS_FAIL(PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes, strerror(error));
 }
 
