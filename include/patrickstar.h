@@ -242,6 +242,10 @@ typedef struct ps_batch {
 /* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when no schedule fits the budgets: the message names the moment and operator that need most, the
  * bytes, and the smallest change that fits. On failure *engine is NULL.
  *
+ * All engines of a process compute with one instruction set (PS_ESTATE for another train.isa). PS_ENOSYS when OMP_THREAD_LIMIT leaves
+ * fewer threads than train.threads. What a caller has told OpenMP is left as it is; with several threads the engine cannot be called from
+ * within a parallel region (PS_ESTATE).
+ *
  * Weights begin as the configuration says: drawn from train.seed; then those of model.from_pretrained, as ps_engine_load_pretrained
  * reads them (heads may differ with model.new_head, or with model.head none); then those of train.init_from. For ps_model_from_config
  * the former is that of the configuration it is given as user, for other functions that of config: parameters are then matched by the
