@@ -57,14 +57,6 @@ static ps_status cpu_reserve(ps_device *dev, int64_t bytes, void **out)
     const int64_t whole = ps_round_up(bytes, HUGE_BYTES);
     PS_TRY(ps_address_reserve(whole, HUGE_BYTES, out));
     madvise(*out, (size_t)whole, MADV_NOHUGEPAGE);
-#if PS_DEBUG < 2
-    const ps_status st = cpu_open_pages(*out, whole);
-    if (st != PS_OK) {
-        munmap(*out, (size_t)whole);
-        *out = NULL;
-        return st;
-    }
-#endif
     return PS_OK;
 }
 
@@ -74,25 +66,24 @@ static void cpu_unreserve(ps_device *dev, void *base, int64_t bytes)
     munmap(base, (size_t)ps_round_up(bytes, HUGE_BYTES));
 }
 
-/* From DEBUG=2 on what is not committed cannot be touched; else the pages are simply there on demand. */
+/* What is not committed cannot be touched: where vm.overcommit_memory is 2, all that may be written counts as used. */
 static ps_status cpu_commit(ps_device *dev, void *base, int64_t offset, int64_t bytes)
 {
     (void)dev;
     char *p = base;
-#if PS_DEBUG >= 2
     PS_TRY(cpu_open_pages(p + offset, bytes));
-#endif
     madvise(p + offset, (size_t)bytes, MADV_HUGEPAGE);
     return PS_OK;
 }
 
-/* Addresses whose memory is gone: as reserved. */
+/* Give the memory back: addresses as reserved. A new mapping in place of the old one, because what once could be written stays counted.
+ * Where the system refuses that (too many mappings) the pages at least are gone. */
 static void cpu_close_range(void *p, int64_t bytes)
 {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    const bool is_new = mmap(p, (size_t)bytes, PROT_NONE, flags, -1, 0) != MAP_FAILED;
     madvise(p, (size_t)bytes, MADV_NOHUGEPAGE);
-#if PS_DEBUG >= 2
-    mprotect(p, (size_t)bytes, PROT_NONE);
-#endif
+    if (!is_new) madvise(p, (size_t)bytes, MADV_DONTNEED);
 }
 
 static void cpu_decommit(ps_device *dev, void *base, int64_t offset, int64_t bytes)
@@ -100,15 +91,14 @@ static void cpu_decommit(ps_device *dev, void *base, int64_t offset, int64_t byt
     (void)dev;
     char *p = (char *)base + offset;
     cpu_close_range(p, bytes);
-    madvise(p, (size_t)bytes, MADV_DONTNEED);
 }
 
 /* A failed mremap may have unmapped its target already, and another thread may have got those addresses since: they are taken again where
  * they are free, and never given back or mapped over where they are not. True: they were gone, and are reserved again. */
-static bool cpu_reserve_again(void *p, int64_t bytes, int access)
+static bool cpu_reserve_again(void *p, int64_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-    void *got = mmap(p, (size_t)bytes, access, flags, -1, 0);
+    void *got = mmap(p, (size_t)bytes, PROT_NONE, flags, -1, 0);
     if (got != MAP_FAILED && got != p) munmap(got, (size_t)bytes); /* a kernel before 4.17 takes it as a wish */
     return got == p;
 }
@@ -125,7 +115,7 @@ static ps_status cpu_move_out(ps_device *dev, void *base, int64_t offset, int64_
         const int error = errno;
         const bool never = error != ENOMEM && error != EFAULT; /* refused before anything was done */
         /* else it is still there, or another's: addresses without memory are the lesser loss */
-        if (never || cpu_reserve_again(to, bytes, PROT_NONE)) munmap(to, (size_t)bytes);
+        if (never || cpu_reserve_again(to, bytes)) munmap(to, (size_t)bytes);
         return PS_FAIL(never ? PS_ENOSYS : PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes,
                        strerror(error));
     }
@@ -139,8 +129,8 @@ static ps_status cpu_move_in(ps_device *dev, void *base, int64_t offset, int64_t
     (void)dev;
     char *p = (char *)base + offset;
     if (mremap(block, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED, p) != MAP_FAILED) return PS_OK;
-    const int error = errno, access = PS_DEBUG >= 2 ? PROT_NONE : PROT_READ | PROT_WRITE;
-    (void)cpu_reserve_again(p, bytes, access);
+    const int error = errno;
+    (void)cpu_reserve_again(p, bytes);
     return PS_FAIL(PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes, strerror(error));
 }
 

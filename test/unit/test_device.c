@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -402,6 +403,40 @@ static void test_regions_work_where_pages_cannot_move(void **state)
     check_refused(MOVE_IN, ENOMEM, 0, 4 * PAGE);
 }
 
+/* May the address be written? -1: it is not mapped. */
+static int is_writable(const void *p)
+{
+    unsigned long long first, end;
+    char line[512], access[8];
+    int found = -1;
+    FILE *f = fopen("/proc/self/maps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "%llx-%llx %7s", &first, &end, access) == 3 && (uintptr_t)p >= first && (uintptr_t)p < end)
+            found = access[1] == 'w';
+    fclose(f);
+    return found;
+}
+
+/* With vm.overcommit_memory = 2 the system counts what may be written, whether it has memory or not. */
+static void test_reserved_is_not_counted(void **state)
+{
+    (void)state;
+    ps_device *d = device_new(&ps_device_cpu_ops, 8 * PAGE);
+    ps_region *r = NULL;
+    assert_int_equal(ps_region_create(d, 64 * PAGE, &r), PS_OK);
+    const char *p = ps_region_base(r);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(is_writable(p + 5 * PAGE), 0);
+        assert_int_equal(ps_region_commit(r, 4 * PAGE, 4 * PAGE), PS_OK);
+        assert_int_equal(is_writable(p + 5 * PAGE), 1);
+        assert_int_equal(is_writable(p + 9 * PAGE), 0);
+        ps_region_decommit(r, 4 * PAGE, 4 * PAGE);
+    }
+    ps_region_destroy(r);
+    ps_device_destroy(d);
+}
+
 /* So many reservations would not fit the address space if a failure kept them. */
 static void test_failed_region_gives_addresses_back(void **state)
 {
@@ -706,6 +741,7 @@ int main(void)
         cmocka_unit_test(test_pages_of_regions_are_reused),
         cmocka_unit_test(test_kept_pages_of_regions_make_room),
         cmocka_unit_test(test_regions_work_where_pages_cannot_move),
+        cmocka_unit_test(test_reserved_is_not_counted),
         cmocka_unit_test(test_failed_region_gives_addresses_back),
         cmocka_unit_test(test_block_is_resident_as_allocated),
         cmocka_unit_test(test_what_is_not_there_traps),
