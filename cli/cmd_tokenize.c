@@ -119,6 +119,17 @@ static ps_status decode(ps_tokenizer *t, const tokenize_arguments *a)
     return st;
 }
 
+/* A sample is what the configuration says. */
+static void check_alone(struct argp_state *state, const tokenize_arguments *a)
+{
+    const char *option = a->vocabulary != NULL ? "--vocab"
+                         : a->output != NULL   ? "--output"
+                         : a->decode           ? "--decode"
+                         : a->added_tokens     ? "--special"
+                                               : NULL;
+    if (option != NULL) argp_error(state, "%s has no effect with --sample, where CONFIG says all; remove it", option);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     tokenize_arguments *a = state->input;
@@ -137,9 +148,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (a->sample >= 0) {
+            check_alone(state, a);
             if (a->n_files == 0) argp_error(state, "which configuration? Give the JSON file of the training run");
             return 0;
         }
+        if (a->decode && a->added_tokens) argp_error(state, "--special has no effect with --decode; remove it");
         if (a->vocabulary == NULL) argp_error(state, "--vocab is needed");
         if (a->n_files == 0) argp_error(state, "which files?");
         if (a->output == NULL && !a->decode) argp_error(state, "--output is needed");

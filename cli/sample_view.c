@@ -20,11 +20,12 @@ typedef struct sample_view {
     ps_feed_batch row;
 } sample_view;
 
-/* Samples in the order of the file, none kept for validation, and no more padding than the row itself. */
+/* Samples in the order of the file, none of it kept for validation, and no more padding than the row itself. A file of its own for
+ * validation stays: the data section is the run's. */
 static ps_status load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
-    static char own[][32] = {"data.shuffle=false", "data.validation=", "data.validation_split=0",
-                             "data.pad_to_multiple_of=1", "train.eval_interval=0"};
+    static char own[][32] = {"data.shuffle=false", "data.validation_split=0", "data.pad_to_multiple_of=1",
+                             "train.eval_interval=0"};
     char **all = calloc((size_t)n_overrides + PS_ARRAY_LEN(own), sizeof *all);
     if (all == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the overrides");
     for (int i = 0; i < n_overrides; i++) all[i] = overrides[i];

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "data/chat_format.h"
 #include "data/dataset.h"
+#include "data/feed_kind.h"
 #include "data/mlm.h"
 #include "data/order.h"
 #include "data/sample_set.h"
@@ -90,39 +91,18 @@ static ps_status feed_check_tokenizer(const ps_feed_options *o, const char *path
 
 static ps_status feed_open_samples(ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
 {
-    if (ps_dataset_format(path, o->format) != PS_CONFIG_DATA_FORMAT_JSONL)
-        return PS_FAIL(PS_EINVAL, "%s: a classifier needs JSON Lines; name the file *.jsonl or set data.format = jsonl",
-                       path);
     PS_TRY(feed_check_tokenizer(o, path));
-    const ps_jsonl_keys keys = {.text = o->text_key != NULL ? o->text_key : "text",
-                                .text_pair = o->text_pair_key != NULL ? o->text_pair_key : "text_pair",
-                                .label = o->label_key != NULL ? o->label_key : "label"};
+    const ps_jsonl_keys keys = {.text = o->text_key, .text_pair = o->text_pair_key, .label = o->label_key};
     PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->added_tokens, o->sequence, &f->labels, &split->samples));
     split->n = ps_sample_set_count(split->samples);
     return PS_OK;
 }
 
-/* Lines with a part that is to be predicted; *is_text when they are just text, and then nothing is opened. */
-static ps_status feed_open_instruct(const ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split,
-                                    bool *is_text)
+/* Lines with a part that is to be predicted. */
+static ps_status feed_open_instruct(const ps_feed_options *o, const char *path, ps_feed_kind kind, feed_split *split)
 {
-    ps_instruct_options options = {
-        .form = o->jsonl_form,
-        .text_key = o->text_key != NULL ? o->text_key : "text",
-        .messages_key = o->messages_key != NULL ? o->messages_key : "messages",
-        .prompt_key = o->prompt_key != NULL ? o->prompt_key : "prompt",
-        .completion_key = o->completion_key != NULL ? o->completion_key : "completion",
-        .chat_format = o->chat_format,
-        .tokenizer_path = o->tokenizer_path != NULL ? o->tokenizer_path : ".",
-        .tokenizer = o->tokenizer,
-        .added_tokens = o->added_tokens,
-        .T = f->T,
-    };
-    *is_text = true;
-    if (f->task != PS_FEED_CAUSAL_LM || ps_dataset_format(path, o->format) != PS_CONFIG_DATA_FORMAT_JSONL) return PS_OK;
-    PS_TRY(ps_instruct_form(path, &options, &options.form));
-    *is_text = options.form == PS_CONFIG_JSONL_FORM_TEXT;
-    if (*is_text) return PS_OK;
+    ps_instruct_options options = ps_feed_instruct_options(o);
+    options.form = kind == PS_FEED_MESSAGES ? PS_CONFIG_JSONL_FORM_MESSAGES : PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION;
     PS_TRY(feed_check_tokenizer(o, path));
     PS_TRY(ps_instruct_set_open(path, &options, &split->instruct));
     split->n = ps_instruct_set_count(split->instruct);
@@ -135,7 +115,7 @@ static ps_status feed_open_stream(const ps_feed *f, const ps_feed_options *o, co
                                         .tokenizer = o->tokenizer,
                                         .added_tokens = o->added_tokens,
                                         .separator = o->specials.eot >= 0 ? o->specials.eot : o->specials.sep,
-                                        .text_key = o->text_key != NULL ? o->text_key : "text",
+                                        .text_key = o->text_key,
                                         .cache_folder = o->cache_folder,
                                         .vocab_size = o->vocab_size};
     PS_TRY(ps_dataset_open(path, &options, &split->stream));
@@ -194,15 +174,33 @@ static ps_status feed_divide(ps_feed *f, double fraction)
     return PS_OK;
 }
 
-static ps_status feed_open_split(ps_feed *f, const ps_feed_options *o, const char *path, bool is_divided, feed_split *s)
+static ps_status feed_open_split(ps_feed *f, const ps_feed_options *o, const char *path, ps_feed_kind kind,
+                                 bool is_divided, feed_split *s)
 {
-    bool is_text = f->task != PS_FEED_CLASSIFICATION;
-    if (is_text)
-        PS_TRY(feed_open_instruct(f, o, path, s, &is_text));
-    else
+    if (kind == PS_FEED_LABELLED)
         PS_TRY(feed_open_samples(f, o, path, s));
-    if (is_text) PS_TRY(feed_open_stream(f, o, path, s));
+    else if (kind == PS_FEED_MESSAGES || kind == PS_FEED_PROMPTS)
+        PS_TRY(feed_open_instruct(o, path, kind, s));
+    else
+        PS_TRY(feed_open_stream(f, o, path, s));
     return feed_check_count(f, path, s, is_divided);
+}
+
+/* Validation data that are a share of the training data come later. */
+static ps_status feed_open_files(ps_feed *f, const ps_feed_options *o)
+{
+    const char *const paths[PS_SPLIT_COUNT] = {o->train, o->validation};
+    const int n = f->validates_apart ? PS_SPLIT_COUNT : 1;
+    const bool is_divided = !f->validates_apart && o->validation_fraction > 0;
+    ps_feed_kind kinds[PS_SPLIT_COUNT];
+    bool has_messages = false;
+    for (int i = 0; i < n; i++) PS_TRY(ps_feed_kind_of(o, paths[i], &kinds[i]));
+    PS_TRY(ps_feed_check_uses(o, kinds, n));
+    for (int i = 0; i < n; i++) {
+        PS_TRY(feed_open_split(f, o, paths[i], kinds[i], is_divided, &f->splits[i]));
+        has_messages |= ps_feed_instruct_info(f, i).chat_format != PS_CONFIG_CHAT_FORMAT_AUTO;
+    }
+    return has_messages ? PS_OK : ps_feed_refuse_chat_format(o);
 }
 
 static ps_status feed_fill(ps_feed *f, const ps_feed_options *o)
@@ -223,10 +221,18 @@ static ps_status feed_fill(ps_feed *f, const ps_feed_options *o)
         return PS_FAIL(PS_EINVAL, "a sequence length of %lld leaves no room between the special tokens",
                        (long long)f->T);
     if (f->task == PS_FEED_CLASSIFICATION) PS_TRY(ps_labels_init(&f->labels, o->labels, o->n_labels));
-    const bool is_divided = !has_file && o->validation_fraction > 0;
-    PS_TRY(feed_open_split(f, o, o->train, is_divided, &f->splits[PS_SPLIT_TRAIN]));
-    if (has_file) return feed_open_split(f, o, o->validation, false, &f->splits[PS_SPLIT_VALIDATION]);
-    return is_divided ? feed_divide(f, o->validation_fraction) : PS_OK;
+    PS_TRY(feed_open_files(f, o));
+    return !has_file && o->validation_fraction > 0 ? feed_divide(f, o->validation_fraction) : PS_OK;
+}
+
+static void feed_set_keys(ps_feed_options *o)
+{
+    if (o->text_key == NULL) o->text_key = "text";
+    if (o->text_pair_key == NULL) o->text_pair_key = "text_pair";
+    if (o->label_key == NULL) o->label_key = "label";
+    if (o->messages_key == NULL) o->messages_key = "messages";
+    if (o->prompt_key == NULL) o->prompt_key = "prompt";
+    if (o->completion_key == NULL) o->completion_key = "completion";
 }
 
 ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out)
@@ -234,9 +240,11 @@ ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out)
     PS_ASSERT(options->vocab_size > 0 && (options->task != PS_FEED_CLASSIFICATION || options->n_labels > 0));
     *out = NULL;
     ps_feed *f = NULL;
-    PS_TRY(feed_check_options(options));
+    ps_feed_options o = *options;
+    feed_set_keys(&o);
+    PS_TRY(feed_check_options(&o));
     PS_TRY(ps_mem_alloc(1, sizeof *f, &f));
-    const ps_status st = feed_fill(f, options);
+    const ps_status st = feed_fill(f, &o);
     if (st == PS_OK)
         *out = f;
     else

@@ -99,3 +99,9 @@ expect 0 "$pstar" train "$work/tiny.json" data.train="$work/a.bin" data.tokenize
     train.output_dir="$work/run_ids"
 expect 2 "$pstar" train "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$work/unigram.json" train.steps=1
 says err "model Unigram is not supported"
+
+# what is given beside --sample would have no effect
+for option in --decode --special --vocab=/nonexistent --output=/nonexistent; do
+    expect 2 "$pstar" tokenize --sample 0 $option "$work/tiny.json"
+    says err "has no effect with --sample"
+done

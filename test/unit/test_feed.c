@@ -492,6 +492,61 @@ out:
     return st;
 }
 
+/* Options that would be lost without a word. */
+static void test_refused_without_effect(void **state)
+{
+    (void)state;
+    const temp_path chat = temp_folder_file(&folder, "chat.json"), twin = temp_folder_file(&folder, "twin.jsonl");
+    static const char text[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}]}\n";
+    assert_int_equal(ps_file_write_all(chat.text, text, sizeof text - 1), PS_OK);
+    assert_int_equal(ps_file_write_all(twin.text, text, sizeof text - 1), PS_OK);
+    const temp_path prompts = temp_folder_file(&folder, "prompts.jsonl");
+    static const char pair[] = "{\"prompt\": \"a\", \"completion\": \" b\"}\n";
+    assert_int_equal(ps_file_write_all(prompts.text, pair, sizeof pair - 1), PS_OK);
+    ps_feed_options plain = pairs_options(0, 1);
+    plain.train = prompts.text;
+    ps_feed_options o = plain;
+    o.sequence = 4;
+    o.train = chat.text; /* text by its name */
+    o.jsonl_form = PS_CONFIG_JSONL_FORM_MESSAGES;
+    assert_refused(o,
+                   "chat.json: data.jsonl_form = messages is for JSON Lines, but this is read as text; name the file "
+                   "*.jsonl or set data.format = jsonl");
+    o.validation = twin.text;
+    assert_refused(o, "chat.json: data.jsonl_form = messages is for JSON Lines");
+    o.jsonl_form = PS_CONFIG_JSONL_FORM_AUTO;
+    o.validation = NULL;
+    o.messages_key = "conversations";
+    assert_refused(o, "data.messages_key has no effect: it is for JSON Lines with messages");
+    assert_refused(o, "set data.format = jsonl");
+    o.messages_key = NULL;
+    o.chat_format = PS_CONFIG_CHAT_FORMAT_LLAMA3;
+    assert_refused(o, "data.chat_format has no effect: it is for messages");
+    o = plain; /* prompts that are strings */
+    o.chat_format = PS_CONFIG_CHAT_FORMAT_LLAMA3;
+    assert_refused(o, "data.chat_format has no effect");
+    o = plain;
+    o.jsonl_form = PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION;
+    o.text_key = "zz";
+    assert_refused(o, "data.text_key has no effect");
+    o = causal_options(16, 0, 1); /* tokens */
+    o.added_tokens = true;
+    assert_refused(o, "data.added_tokens has no effect: it is for text");
+    o = causal_options(16, 0, 1);
+    o.text_key = "zz";
+    assert_refused(o, "data.text_key has no effect");
+    o = causal_options(16, 0, 1);
+    o.prompt_key = "q";
+    assert_refused(o, "data.prompt_key has no effect");
+    /* of two files one is enough */
+    o.tokenizer = gpt2;
+    o.vocab_size = 50257;
+    o.prompt_key = NULL;
+    o.added_tokens = true;
+    o.validation = prompts.text;
+    ps_feed_close(open_feed(&o));
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -552,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_validation_file),
         cmocka_unit_test(test_file_order),
         cmocka_unit_test(test_refused_with_numbers),
+        cmocka_unit_test(test_refused_without_effect),
         cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();

@@ -1,0 +1,99 @@
+#include "data/feed_kind.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "data/dataset.h"
+
+#define BIT(kind) (1U << (kind))
+
+ps_instruct_options ps_feed_instruct_options(const ps_feed_options *o)
+{
+    return (ps_instruct_options){
+        .form = o->jsonl_form,
+        .text_key = o->text_key,
+        .messages_key = o->messages_key,
+        .prompt_key = o->prompt_key,
+        .completion_key = o->completion_key,
+        .chat_format = o->chat_format,
+        .tokenizer_path = o->tokenizer_path != NULL ? o->tokenizer_path : ".",
+        .tokenizer = o->tokenizer,
+        .added_tokens = o->added_tokens,
+        .T = o->sequence,
+    };
+}
+
+static ps_status kind_of_lines(const ps_feed_options *o, const char *path, ps_feed_kind *out)
+{
+    const ps_instruct_options options = ps_feed_instruct_options(o);
+    ps_config_jsonl_form form;
+    PS_TRY(ps_instruct_form(path, &options, &form));
+    *out = form == PS_CONFIG_JSONL_FORM_MESSAGES            ? PS_FEED_MESSAGES
+           : form == PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION ? PS_FEED_PROMPTS
+                                                            : PS_FEED_TEXTS;
+    return PS_OK;
+}
+
+ps_status ps_feed_kind_of(const ps_feed_options *o, const char *path, ps_feed_kind *out)
+{
+    const ps_config_data_format format = ps_dataset_format(path, o->format);
+    const bool is_lines = format == PS_CONFIG_DATA_FORMAT_JSONL;
+    const bool has_classes = o->task == PS_FEED_CLASSIFICATION, is_causal = o->task == PS_FEED_CAUSAL_LM;
+    if (has_classes && !is_lines)
+        return PS_FAIL(PS_EINVAL, "%s: a classifier needs JSON Lines; name the file *.jsonl or set data.format = jsonl",
+                       path);
+    if (is_causal && !is_lines && o->jsonl_form != PS_CONFIG_JSONL_FORM_AUTO)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: data.jsonl_form = %s is for JSON Lines, but this is read as %s; name the file *.jsonl or "
+                       "set data.format = jsonl, or leave data.jsonl_form out",
+                       path, ps_config_jsonl_form_names[o->jsonl_form], ps_config_data_format_names[format]);
+    if (is_causal && is_lines) return kind_of_lines(o, path, out);
+    *out = has_classes                            ? PS_FEED_LABELLED
+           : is_lines                             ? PS_FEED_TEXTS
+           : format == PS_CONFIG_DATA_FORMAT_TEXT ? PS_FEED_TEXT
+                                                  : PS_FEED_TOKENS;
+    return PS_OK;
+}
+
+static ps_status use_refuse(const ps_feed_options *o, const char *option, const char *needed)
+{
+    const bool has_other = o->validation != NULL && o->validation[0] != '\0';
+    return PS_FAIL(PS_EINVAL, "%s has no effect: it is for %s, and %s%s%s holds none; remove it%s", option, needed,
+                   has_other ? "neither " : "", o->train, has_other ? " nor data.validation" : "",
+                   o->format == PS_CONFIG_DATA_FORMAT_AUTO
+                       ? ", or, where a file of JSON Lines is not called *.jsonl, set data.format = jsonl"
+                       : "");
+}
+
+ps_status ps_feed_refuse_chat_format(const ps_feed_options *o)
+{
+    if (o->chat_format == PS_CONFIG_CHAT_FORMAT_AUTO) return PS_OK;
+    return use_refuse(o, "data.chat_format", "messages");
+}
+
+ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_feed_kind *kinds, int n)
+{
+    /* where the form is found by the keys, those that were looked for and not found had an effect too */
+    const bool is_found = o->jsonl_form == PS_CONFIG_JSONL_FORM_AUTO;
+    const unsigned prompts = BIT(PS_FEED_PROMPTS), chats = BIT(PS_FEED_MESSAGES);
+    const unsigned texts = BIT(PS_FEED_TEXTS) | BIT(PS_FEED_LABELLED);
+    const struct {
+        const char *option, *needed;
+        bool is_given;
+        unsigned kinds;
+    } uses[] = {
+        {"data.text_key", "JSON Lines with texts", strcmp(o->text_key, "text") != 0,
+         texts | (is_found ? chats | prompts : 0)},
+        {"data.messages_key", "JSON Lines with messages", strcmp(o->messages_key, "messages") != 0,
+         chats | (is_found ? prompts : 0)},
+        {"data.prompt_key", "JSON Lines with prompts", strcmp(o->prompt_key, "prompt") != 0, prompts},
+        {"data.completion_key", "JSON Lines with completions", strcmp(o->completion_key, "completion") != 0, prompts},
+        {"data.chat_format", "messages", o->chat_format != PS_CONFIG_CHAT_FORMAT_AUTO, chats | prompts},
+        {"data.added_tokens", "text", o->added_tokens, ~BIT(PS_FEED_TOKENS)},
+    };
+    unsigned found = 0;
+    for (int i = 0; i < n; i++) found |= BIT(kinds[i]);
+    for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++)
+        if (uses[i].is_given && (uses[i].kinds & found) == 0) return use_refuse(o, uses[i].option, uses[i].needed);
+    return PS_OK;
+}
