@@ -1,10 +1,7 @@
 #include "checkpoint/checkpoint_match.h"
 
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/base.h"
+#include "config/config.h"
 
 typedef struct match {
     const ps_engine *engine;
@@ -39,37 +36,12 @@ static ps_status check_accumulation(const match *m)
         (long long)(s->accumulation * s->ranks.n));
 }
 
-/* What the shapes of tensors do not show: heads, activation, epsilon. Rates of dropout may change. */
-static ps_status check_model_options(const match *m)
-{
-    static const char *const may_differ[] = {"preset", "embd_pdrop", "resid_pdrop", "attn_pdrop", "initializer_range"};
-    if (m->state->config_json == NULL) return PS_OK;
-    json_t *saved = json_loads(m->state->config_json, 0, NULL), *now = json_loads(m->engine->config_json, 0, NULL);
-    const json_t *model = json_object_get(now, "model");
-    const char *key;
-    json_t *value;
-    ps_status st = saved != NULL && now != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for a configuration");
-    json_object_foreach(json_object_get(saved, "model"), key, value)
-    {
-        bool may = json_object_get(model, key) == NULL;
-        for (size_t i = 0; i < PS_ARRAY_LEN(may_differ); i++) may |= strcmp(key, may_differ[i]) == 0;
-        if (st != PS_OK || may || json_equal(value, json_object_get(model, key))) continue;
-        char *a = json_dumps(value, JSON_ENCODE_ANY), *b = json_dumps(json_object_get(model, key), JSON_ENCODE_ANY);
-        st = PS_FAIL(PS_EINVAL, "%s: saved with model.%s = %.64s, but it is %.64s now: another model", m->folder, key,
-                     a != NULL ? a : "?", b != NULL ? b : "?");
-        free(a);
-        free(b);
-    }
-    json_decref(saved);
-    json_decref(now);
-    return st;
-}
-
 ps_status ps_checkpoint_match(const ps_engine *e, const ps_checkpoint_state *state, const char *folder)
 {
     const match matching = {e, state, folder}, *const m = &matching;
     const ps_settings *s = &m->engine->settings;
-    PS_TRY(check_model_options(m));
+    /* what the shapes of tensors do not show: heads, activation, epsilon */
+    if (state->config_json != NULL) PS_TRY(ps_config_match_model(state->config_json, e->config_json, folder));
     if (!s->training) return PS_OK;
     PS_TRY(check_same(m->folder, "train.seed", m->state->seed, (int64_t)s->seed));
     PS_TRY(check_same(m->folder, "train_micro_batch_size_per_gpu", m->state->B, s->B));

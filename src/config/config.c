@@ -71,6 +71,7 @@ static ps_status read_into(ps_config **config, const char *text, size_t n_bytes,
     PS_TRY_GOTO(ps_config_read_json(*config, text, n_bytes));
     PS_TRY_GOTO(ps_config_adopt(*config));
     settle(*config);
+    ps_config_forget_old_defaults(*config);
     PS_TRY_GOTO(ps_config_validate(*config));
     return PS_OK;
 out:

@@ -195,6 +195,10 @@ PS_NODISCARD ps_status ps_config_dump_given_json(const ps_config *config, char *
 /* The values in force. Valid as long as the config; changes with ps_config_set. */
 const ps_options *ps_config_options(const ps_config *config);
 
+/* Are two texts of ps_config_dump_json, `saved` perhaps by an earlier version, of the same model? Rates of dropout and what weights
+ * begin with may differ; an option that a text lacks has its default. PS_EINVAL with `name` and the option that differs. */
+PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now, const char *name);
+
 /* Name of the file, or of the text, that it was read from; "" when it was not. */
 const char *ps_config_name(const ps_config *config);
 

@@ -21,10 +21,7 @@ ps_status ps_config_fail_for(const ps_config *config, ps_option_id id, const cha
 bool ps_config_has_default(const ps_config *config, ps_option_id id)
 {
     const ps_option *option = &ps_option_table[id];
-    const ps_option_value value = ps_option_load(option, &config->options);
-    if (option->type == PS_OPTION_STRING) return strcmp(value.s, option->value.s) == 0;
-    return value.b == option->value.b && value.i == option->value.i && value.d[0] == option->value.d[0] &&
-           value.r[0] == option->value.r[0] && value.r[1] == option->value.r[1];
+    return ps_option_is_equal(option, ps_option_load(option, &config->options), option->value);
 }
 
 static ps_status check_numbers(const ps_config *config)

@@ -100,12 +100,28 @@ int64_t ps_config_sequence_length(const ps_options *o)
     return ps_min_i64(o->model_max_position_embeddings, LONGEST_BY_ITSELF);
 }
 
+enum { ROPE_ORIGINAL_OF_LLAMA_3 = 8192 };
+
 int64_t ps_config_rope_original(const ps_options *o)
 {
-    enum { OF_LLAMA_3 = 8192 };
     const int64_t given = o->model_rope_scaling_original_max_position_embeddings;
     if (given > 0) return given;
-    return o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_YARN ? o->model_max_position_embeddings : OF_LLAMA_3;
+    return o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_YARN ? o->model_max_position_embeddings
+                                                                  : ROPE_ORIGINAL_OF_LLAMA_3;
+}
+
+bool ps_config_uses_rope_original(const ps_options *o)
+{
+    const ps_config_rope type = o->model_rope_scaling_rope_type;
+    return type == PS_CONFIG_ROPE_LLAMA3 || type == PS_CONFIG_ROPE_YARN;
+}
+
+void ps_config_forget_old_defaults(ps_config *config)
+{
+    ps_options *o = &config->options;
+    if (!ps_config_uses_rope_original(o) &&
+        o->model_rope_scaling_original_max_position_embeddings == ROPE_ORIGINAL_OF_LLAMA_3)
+        o->model_rope_scaling_original_max_position_embeddings = 0; /* the default before YaRN */
 }
 
 /* ---- rules ---- */

@@ -263,11 +263,21 @@ ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path
                    ps_option_printable(error.text, printable, sizeof printable));
 }
 
-/* Is every option of the model given? Then the file has nothing to say: so it is for a configuration that was dumped. */
+/* A configuration that was dumped has all options that there were at the time, by any version at least these. Then the file has
+ * nothing to say. */
 static bool is_complete(const ps_config *config)
 {
-    for (int i = 0; i < PS_OPTION_COUNT; i++)
-        if (strncmp(ps_option_table[i].key, "model.", 6) == 0 && !config->origin[i].given) return false;
+#define XX(field) PS_OPTION_model_##field,
+    static const ps_option_id always[] = {
+        XX(type) XX(head) XX(new_head) XX(num_labels) XX(preset) XX(vocab_size) XX(max_position_embeddings)
+            XX(hidden_size) XX(num_hidden_layers) XX(num_attention_heads) XX(num_key_value_heads) XX(head_dim)
+                XX(intermediate_size) XX(hidden_act) XX(layer_norm_eps) XX(type_vocab_size) XX(rope_theta)
+                    XX(rope_scaling_rope_type) XX(rope_scaling_factor) XX(sliding_window) XX(max_window_layers)
+                        XX(attention_bias) XX(mlp_bias) XX(embd_pdrop) XX(resid_pdrop) XX(attn_pdrop)
+                            XX(classifier_dropout) XX(tie_word_embeddings) XX(initializer_range)};
+#undef XX
+    for (size_t i = 0; i < PS_ARRAY_LEN(always); i++)
+        if (!config->origin[always[i]].given) return false;
     return true;
 }
 

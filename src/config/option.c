@@ -111,3 +111,9 @@ ps_option_value ps_option_load(const ps_option *option, const void *fields)
     }
     return value;
 }
+
+bool ps_option_is_equal(const ps_option *option, ps_option_value a, ps_option_value b)
+{
+    if (option->type == PS_OPTION_STRING) return strcmp(a.s, b.s) == 0;
+    return a.b == b.b && a.i == b.i && a.d[0] == b.d[0] && a.d[1] == b.d[1] && a.r[0] == b.r[0] && a.r[1] == b.r[1];
+}

@@ -81,6 +81,8 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
 void ps_option_store(const ps_option *option, ps_option_value value, void *fields);
 ps_option_value ps_option_load(const ps_option *option, const void *fields);
 
+bool ps_option_is_equal(const ps_option *option, ps_option_value a, ps_option_value b);
+
 /* Write a value as JSON, the same in every locale; ps_option_read reads the same bits back. */
 void ps_option_write_value(const ps_option *option, ps_option_value value, FILE *out);
 
