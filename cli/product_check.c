@@ -102,7 +102,7 @@ static ps_status try_in_child(ps_cpu_isa isa)
 {
     int pipe_fd[2], status = 0;
     char says[512], what[640];
-    if (pipe2(pipe_fd, O_CLOEXEC) != 0) return PS_OK; /* no means to try: as before there was a trial */
+    if (pipe2(pipe_fd, O_CLOEXEC) != 0) return PS_OK; /* no means to try */
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) _exit(try_products(isa, pipe_fd[1]));

@@ -239,8 +239,9 @@ typedef struct ps_batch {
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
 } ps_batch;
 
-/* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when no schedule fits the budgets: the message names the moment and operator that need most, the
- * bytes, and the smallest change that fits. On failure *engine is NULL.
+/* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when no schedule
+ * fits the budgets: the message names the moment and operator that need most, the bytes, and the smallest changes that fit. On
+ * failure *engine is NULL.
  *
  * All engines of a process compute with one instruction set (PS_ESTATE for another train.isa). PS_ENOSYS when OMP_THREAD_LIMIT leaves
  * fewer threads than train.threads. What a caller has told OpenMP is left as it is; with several threads the engine cannot be called from
@@ -277,9 +278,9 @@ PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batc
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
 /* Call after each ps_backward. At every gradient_accumulation_steps-th call: unscale, check for overflow, clip, update, go
- * on in the learning-rate schedule; otherwise nothing. A step whose gradients are not finite leaves the weights as they were. PS_ENUMERIC, with
- * what was seen first, after train.max_nonfinite_steps of them in a row that no loss scale could answer by falling; the engine
- * can go on. */
+ * on in the learning-rate schedule; otherwise nothing. A step whose gradients are not finite leaves the weights as they were.
+ * PS_ENUMERIC, with what was seen first, after train.max_nonfinite_steps of them in a row that no loss scale could answer by falling;
+ * the engine can go on. */
 PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence: training
  * goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */

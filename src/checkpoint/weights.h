@@ -12,8 +12,7 @@ PS_NODISCARD ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype 
 
 typedef struct ps_weights_options {
     bool allow_new_head; /* as ps_engine_load_pretrained */
-    bool
-        allow_new_rows; /* tensors with a row for each token may have fewer rows in the file: the last ones stay as they are */
+    bool allow_new_rows; /* with a row for each token: the file may have fewer, the last ones stay as they are */
 } ps_weights_options;
 
 /* ps_engine_load_pretrained; info and n_new_rows (of the tensor that gets most) may be NULL. */

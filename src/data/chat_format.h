@@ -59,8 +59,8 @@ void ps_chat_encoder_deinit(ps_chat_encoder *e);
  * form does not have, and for no message at all. */
 PS_NODISCARD ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *chat, const char *where, ps_id_list *out);
 
-/* Append what stands before the assistant's next words: the conversation, and what the form has in front of an answer. No targets. Errors as
- * of ps_chat_encode; PS_EFORMAT also where the form has no answer after such a conversation. */
+/* Append what stands before the assistant's next words: the conversation, and what the form has in front of an answer. No targets.
+ * Errors as of ps_chat_encode; PS_EFORMAT also where the form has no answer after such a conversation. */
 PS_NODISCARD ps_status ps_chat_encode_prompt(ps_chat_encoder *e, const ps_chat *chat, const char *where,
                                              ps_id_list *out);
 

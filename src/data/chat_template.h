@@ -11,8 +11,7 @@
 
 typedef struct ps_chat_template {
     ps_config_chat_format format;
-    const char
-        *default_system; /* static; what the template puts before a conversation without system message, or NULL */
+    const char *default_system; /* static; put before a conversation without system message; NULL: nothing is */
 } ps_chat_template;
 
 /* PS_EINVAL when the template is none of the known ones, with `name` and the ways out. */

@@ -108,7 +108,8 @@ typedef struct ps_feed_batch {
  * rows are not padded, or always to the full length. n_samples >= 1. */
 int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples);
 
-/* Arrays for n_rows rows of the sequence length: attention_mask only for a classifier, token_type_ids only where some line has two texts. */
+/* Arrays for n_rows rows of the sequence length: attention_mask only for a classifier, token_type_ids only where some
+ * line has two texts. */
 PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
 

@@ -5,8 +5,9 @@
  *     {"prompt": [messages], "completion": [messages]}                      as a conversation; targets in the completion only
  *     {"messages": [{"role": "user", "content": "Why?"}, ...]}              see chat_format.h
  *
- * What stands in braces is predicted. In front stands what the tokenizer puts in front of a text, behind its eos token. A line is cut to T + 1
- * tokens, which make a row of T inputs and T targets. A line that then has no target is left out and counted.
+ * What stands in braces is predicted. In front of a prompt stands what the tokenizer puts in front of a text; behind a completion its eos
+ * token. A line is cut to T + 1 tokens, which make a row of T inputs and T targets. A line that then has no target is left out and
+ * counted.
  *
  * Memory: 4 bytes a token and 16 a line, at most twice that.
  *
@@ -23,13 +24,11 @@ typedef struct ps_instruct_set ps_instruct_set;
 typedef struct ps_instruct_options {
     ps_config_jsonl_form form; /* of the lines; for ps_instruct_form only, AUTO: by the first line */
     const char *text_key, *messages_key, *prompt_key, *completion_key;
-    ps_config_chat_format
-        chat_format;            /* AUTO: by the template beside the tokenizer, asked for when there are messages */
-    const char *tokenizer_path; /* for that */
+    ps_config_chat_format chat_format; /* AUTO: by the template beside the tokenizer, when messages come */
+    const char *tokenizer_path;        /* for that */
     ps_tokenizer *tokenizer;
-    bool
-        added_tokens; /* what reads like an added token in a prompt or completion becomes it; messages know only text */
-    int64_t T;        /* 1 to INT32_MAX */
+    bool added_tokens; /* what reads like one in a prompt or completion becomes it; messages know only text */
+    int64_t T;         /* 1 to INT32_MAX */
 } ps_instruct_options;
 
 typedef struct ps_instruct_info {

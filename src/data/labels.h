@@ -1,7 +1,7 @@
 /* labels.h - the classes of a classifier: ids 0 .. n - 1, and their names where the data name them.
  *
- * Three ways to get there: a list, of the user or of the model that the folder has ("negative,positive" are 0 and 1); names collected from the data, whose ids
- * are their places in byte order, so that the order of the lines does not matter; or data with integer labels and no names. */
+ * Three ways to get there: a list, of the user or of the model's folder ("negative,positive" are 0 and 1); names collected from the data,
+ * whose ids are their places in byte order, so that the order of the lines does not matter; or data with integer labels and no names. */
 #ifndef PS_DATA_LABELS_H
 #define PS_DATA_LABELS_H
 

@@ -107,8 +107,8 @@ typedef struct ps_decoding {
 PS_NODISCARD ps_status ps_tokenizer_decode_next(const ps_tokenizer *t, ps_decoding *d, const int32_t *ids,
                                                 int64_t n_ids, char **out_text, int64_t *out_n_bytes);
 
-/* The bytes of one token, as they lie in the vocabulary (of WordPiece with its "##", of SentencePiece with its U+2581), or NULL and 0 for an id that has
- * none. They may be part of a character. Valid until the tokenizer is closed. */
+/* The bytes of one token, as they lie in the vocabulary (of WordPiece with its "##", of SentencePiece with its U+2581), or NULL and 0
+ * for an id that has none. They may be part of a character. Valid until the tokenizer is closed. */
 const char *ps_tokenizer_token(const ps_tokenizer *t, int32_t id, int64_t *out_n_bytes);
 
 /* ---- the vocabulary ---- */

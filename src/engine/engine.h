@@ -1,5 +1,5 @@
-/* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), tensors.c (access
- * to parameters), engine_shape.c (other sizes of micro-batches). */
+/* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), decode.c
+ * (a text that grows), tensors.c (access to parameters), engine_shape.c (other sizes of micro-batches). */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
@@ -58,9 +58,10 @@ typedef enum ps_purpose {
     PS_FOR_GENERATION,
 } ps_purpose;
 
-/* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine as one of comm's ranks, all of which call; comm NULL: alone. comm must
- * outlive it. What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and comm stays of use; inside
- * a step with PS_ECOMM on the others (ps_comm_fail), and it does not. */
+/* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the configuration names
+ * (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must outlive it. What fails on one rank
+ * fails on all: here with the first one's status and message (ps_comm_agree), and comm stays of use; inside a step with PS_ECOMM on the
+ * others (ps_comm_fail), and it does not. */
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
                                         ps_comm *comm, ps_engine **out);
 

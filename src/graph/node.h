@@ -1,9 +1,9 @@
-/* node.h - operators of the graph: how each runs forward and backward on the kernel table.
+/* node.h - operators of the graph: how each runs forward and backward on a backend.
  *
  * An operator is a ps_node_type. Its forward and backward fill kernel arguments from a ps_node_run and issue them
  * through ps_node_call. The same two functions serve every purpose, by the run's mode: computing, and asking for scratch
  * bytes and costs with the pointers NULL. So a size cannot disagree with what is run.
- * Adding an operator: its kernels (kernel/op.def), its type (node*.c), its builder function (builder.c). */
+ * Adding an operator: its kernels (kernel/op.def), its type (node*.c), its builder function (builder_ops.c). */
 #ifndef PS_GRAPH_NODE_H
 #define PS_GRAPH_NODE_H
 
@@ -53,9 +53,9 @@ typedef struct ps_node_run {
     bool training;                              /* dropout acts */
     ps_rng_key dropout_key;                     /* of this node in this micro-batch */
     float loss_scale;                           /* d loss: scale of the gradient that backward starts from */
-    int64_t
-        cache_positions; /* 0: none. Else B is 1, T any number up to the program's, and attention keeps keys and values */
-    int64_t first;       /* position of the first token */
+    /* 0: none. Else B is 1, T any number up to the program's, and attention keeps keys and values */
+    int64_t cache_positions;
+    int64_t first;           /* position of the first token */
     void *k_cache, *v_cache; /* of this node [KV, cache_positions, D] */
     float *output;           /* inference: f32 logits or hidden states instead of the loss */
     int64_t output_row;      /* the one wanted, -1: all */

@@ -1,6 +1,6 @@
 /* cpu_team.h - the team of threads that a kernel computes with, whatever the program around it and its environment (OMP_DYNAMIC,
- * OMP_NUM_THREADS, OMP_MAX_ACTIVE_LEVELS) have set up. oneDNN divides its work and its scratch by
- * the threads that it was promised, and computes nonsense with fewer.
+ * OMP_NUM_THREADS, OMP_MAX_ACTIVE_LEVELS) have set up. oneDNN divides its work and its scratch by the threads that it was
+ * promised, and computes nonsense with fewer.
  *
  * OpenMP keeps these settings for each thread; they are set for one kernel's call and set back, so that a caller with an OpenMP
  * program of its own finds it as it was. What cannot be lifted is refused: a limit on all threads (OMP_THREAD_LIMIT), and calls from
