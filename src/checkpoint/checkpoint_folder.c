@@ -101,25 +101,29 @@ static int64_t hidden_step_of(const char *hidden, const char *prefix)
     return rest != NULL && rest[0] == '-' ? step_of(rest + 1) : -1;
 }
 
-/* A save that was killed between putting the old one aside and giving its own the name. */
-static void put_back(int root, const char *hidden)
+/* A save that was killed between putting the old one aside and giving its own the name: the old one may be the only one, and is
+ * removed only when the name is there. */
+static void put_back_or_remove(int root, const char *hidden)
 {
     char name[PS_CHECKPOINT_NAME_MAX];
+    struct stat info;
     const int64_t step = hidden_step_of(hidden, OLD_PREFIX);
     if (step < 0 || !ps_leftover_is_gone(root, hidden, OLD_PREFIX, true)) return;
     (void)ps_checkpoint_name(step, name);
-    if (faccessat(root, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) (void)renameat(root, hidden, root, name);
+    if (fstatat(root, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        (void)renameat(root, hidden, root, name); /* where that fails it stays as it is, and can be loaded so */
+    else
+        (void)ps_folder_remove(root, hidden);
 }
 
 void ps_checkpoint_folder_clean(const char *root)
 {
     DIR *d = opendir(root);
     if (d == NULL) return;
-    for (const struct dirent *e; (e = readdir(d)) != NULL;) put_back(dirfd(d), e->d_name);
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) put_back_or_remove(dirfd(d), e->d_name);
     closedir(d);
     ps_leftovers_remove(root, SAVE_PREFIX, false);
-    ps_leftovers_remove(root, OLD_PREFIX, true); /* these two are waiting to be removed, whosever they are */
-    ps_leftovers_remove(root, DELETE_PREFIX, true);
+    ps_leftovers_remove(root, DELETE_PREFIX, true); /* these wait to be removed, whosever they are */
     ps_leftovers_remove(root, LATEST_PREFIX, false);
 }
 

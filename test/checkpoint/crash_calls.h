@@ -15,6 +15,7 @@
 static struct {
     long n_left;         /* changes until the process dies; negative: never */
     bool cannot_swap;    /* as on NFS */
+    bool cannot_rename;  /* renameat fails, as where the folder may be read only */
     char synced[8][256]; /* folders and files that were synced, the last 8 */
     int n_synced;
 } crash = {.n_left = -1};
@@ -36,6 +37,7 @@ int rename(const char *from, const char *to)
 int renameat(int a, const char *from, int b, const char *to)
 {
     crash_count();
+    if (crash.cannot_rename) return errno = EACCES, -1;
     return (int)syscall(SYS_renameat2, a, from, b, to, 0);
 }
 

@@ -104,6 +104,31 @@ static void test_read_while_aside(void **state)
     crash.cannot_swap = false;
 }
 
+/* What has stepped aside and cannot get its name back may be the only checkpoint. */
+static void test_aside_stays_without_its_name(void **state)
+{
+    (void)state;
+    begin();
+    crash.cannot_swap = true;
+    save(1, "1");
+    step_saved = 1;
+    said = "2";
+    int n_aside = 0;
+    for (long n = 0; crash_at(n, save_one); n++) {
+        if (work_has(root, "step-000001")) continue;
+        n_aside++;
+        crash.cannot_rename = true;
+        ps_checkpoint_folder_clean(root);
+        assert_int_equal(latest_says(), '1');
+        crash.cannot_rename = false;
+        ps_checkpoint_folder_clean(root);
+        assert_int_equal(latest_says(), '1');
+        assert_true(work_has(root, "step-000001"));
+    }
+    assert_true(n_aside > 0);
+    crash.cannot_swap = false;
+}
+
 /* Checkpoints that were moved to another disk, with a link left in their place. */
 static void test_links_are_not_followed(void **state)
 {
@@ -143,9 +168,8 @@ static void test_new_folder_is_synced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_at_every_change),
-        cmocka_unit_test(test_read_while_aside),
-        cmocka_unit_test(test_links_are_not_followed),
+        cmocka_unit_test(test_killed_at_every_change),       cmocka_unit_test(test_read_while_aside),
+        cmocka_unit_test(test_aside_stays_without_its_name), cmocka_unit_test(test_links_are_not_followed),
         cmocka_unit_test(test_new_folder_is_synced),
     };
     work = work_make();
