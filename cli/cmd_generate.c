@@ -86,6 +86,20 @@ static ps_status encode_text(generator *g, const char *prompt, int64_t n_bytes, 
     return st;
 }
 
+/* A tokenizer may have more tokens than the model, a prompt may not. */
+static ps_status check_ids(const generator *g, const ps_id_list *ids)
+{
+    const ps_options *o = ps_config_options(g->config);
+    for (int64_t i = 0; i < ids->n; i++)
+        if (ids->ids[i] >= o->model_vocab_size)
+            return PS_FAIL(PS_EINVAL,
+                           "token %lld of the prompt is %d: the tokenizer %s has %d tokens, but model.vocab_size = "
+                           "%lld; name the tokenizer that the model was trained with",
+                           (long long)i, ids->ids[i], cli_tokenizer_path(o), ps_tokenizer_vocab_size(g->tokenizer),
+                           (long long)o->model_vocab_size);
+    return PS_OK;
+}
+
 static ps_status encode_prompt(generator *g, const generate_arguments *a, const char *prompt, int64_t n_bytes)
 {
     ps_id_list ids = {0};
@@ -95,6 +109,7 @@ static ps_status encode_prompt(generator *g, const generate_arguments *a, const 
                        ? chat_prompt_encode(ps_config_options(g->config), g->tokenizer, prompt, n_bytes, &ids, &g->end)
                        : encode_text(g, prompt, n_bytes, &ids);
     if (st == PS_OK && ids.n == 0) st = PS_FAIL(PS_EINVAL, "--prompt is empty");
+    if (st == PS_OK) st = check_ids(g, &ids);
     if (st == PS_OK) st = ps_mem_alloc((size_t)(ids.n + a->n_tokens), sizeof *g->text, &g->text);
     if (st == PS_OK) memcpy(g->text, ids.ids, (size_t)ids.n * sizeof *ids.ids);
     g->n_text = ids.n;
@@ -150,7 +165,8 @@ static ps_status generate(generator *g, const generate_arguments *a)
     for (long i = 0; i < a->n_tokens; i++) {
         PS_TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
         PS_TRY(next_logits(g));
-        const int32_t token = sampler_choose(&g->sampler, g->logits, i);
+        int32_t token;
+        PS_TRY(sampler_choose(&g->sampler, g->logits, i, &token));
         if (token == eot || token == eos || token == g->end) break;
         g->text[g->n_text++] = token;
     }
@@ -196,7 +212,9 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     PS_TRY(open_engine(g, a));
     PS_TRY(ps_mem_alloc((size_t)g->T, sizeof *g->context, &g->context));
     PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->logits, &g->logits));
-    PS_TRY(sampler_init(&g->sampler, g->V, a->temperature, a->top_k, a->seed));
+    /* of a table with more rows than the tokenizer has tokens, those of tokens */
+    const int64_t n_tokens = ps_tokenizer_vocab_size(g->tokenizer);
+    PS_TRY(sampler_init(&g->sampler, ps_min_i64(g->V, n_tokens), a->temperature, a->top_k, a->seed));
     return ps_engine_load_weights(g->engine, weights);
 }
 

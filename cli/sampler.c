@@ -56,11 +56,9 @@ static void find_likeliest(sampler *s, const float *logits, int64_t n)
     }
 }
 
-int32_t sampler_choose(sampler *s, const float *logits, int64_t index)
+/* One of the n tokens at the beginning of s->order, the likeliest of them first. */
+static int32_t draw(const sampler *s, const float *logits, int64_t n, int64_t index)
 {
-    if (s->temperature <= 0) return likeliest(logits, s->V);
-    const int64_t n = s->top_k > 0 ? ps_min_i64(s->top_k, s->V) : s->V;
-    find_likeliest(s, logits, n);
     const double top = (double)logits[s->order[0]];
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += exp(((double)logits[s->order[i]] - top) / s->temperature);
@@ -70,4 +68,20 @@ int32_t sampler_choose(sampler *s, const float *logits, int64_t index)
         if (left < 0) return s->order[i];
     }
     return s->order[n - 1];
+}
+
+ps_status sampler_choose(sampler *s, const float *logits, int64_t index, int32_t *out)
+{
+    for (int64_t v = 0; v < s->V; v++)
+        if (!isfinite(logits[v]))
+            return PS_FAIL(PS_ENUMERIC, "the model's output is not finite: the logit of token %lld is %g", (long long)v,
+                           (double)logits[v]);
+    if (s->temperature <= 0) {
+        *out = likeliest(logits, s->V);
+        return PS_OK;
+    }
+    const int64_t n = s->top_k > 0 ? ps_min_i64(s->top_k, s->V) : s->V;
+    find_likeliest(s, logits, n);
+    *out = draw(s, logits, n, index);
+    return PS_OK;
 }

@@ -46,3 +46,11 @@ expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 60 -t 0
 [ "$(wc -c <"$work/out")" -gt "$(wc -c <"$work/plain")" ] || fail "no text beyond what is kept"
 expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" generation.max_length=17
 says err "generation.max_length 17 exceeds model.max_position_embeddings 16"
+
+# a table with more rows than the tokenizer has tokens, nearly all of them: what has no text is not drawn
+expect 0 "$pstar" train "$work/tiny.json" train.steps=1 model.vocab_size=100000 train.output_dir="$work/padded"
+expect 0 "$pstar" generate "$work/tiny.json" model.vocab_size=100000 --weights "$work/padded" --prompt "x" --tokens 40 \
+    --temperature 100 --top-k 0
+# a prompt with a token beyond the table
+expect 2 "$pstar" generate "$work/tiny.json" model.vocab_size=300 --prompt "Call me"
+says err "data/gpt2 has 50257 tokens, but model.vocab_size = 300"

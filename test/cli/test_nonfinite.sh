@@ -45,3 +45,9 @@ expect 0 export_file "$work/large.safetensors" "$work/hf" "-d bf16"
 expect 0 export_file "$work/large.safetensors" "$work/hf-large" "-d f16 --allow-nonfinite"
 says err "1 values in 1 tensors are infinite or NaN, 1 of them by rounding"
 expect 0 export_file "$weights" "$work/hf-f16" "-d f16"
+
+# generating
+for k in 0 40; do
+    expect 1 "$pstar" generate "$work/tiny.json" --weights "$work/nan.safetensors" --prompt "x" --tokens 3 --top-k $k
+    says err "the model's output is not finite: "
+done
