@@ -150,7 +150,9 @@ endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$i)))
 
 # program: a source file with a main of its own, the static library, and what else it needs
-compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
+# A test may include a file of the program, which then is a prerequisite but no second source.
+program_sources = $(foreach f,$(filter %.c %.a,$^),$(if $(findstring /../,$f),,$f))
+compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(program_sources) $(LDFLAGS)
 $B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
