@@ -57,6 +57,7 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
     PS_TRY(ranks_open(a->config, a->overrides, a->n_overrides, &e->config, &e->comm));
     const bool is_first = ps_comm_rank(e->comm) == 0;
     PS_TRY(ps_comm_agree(e->comm, is_first ? open_feed(e, a) : PS_OK));
+    if (is_first) cli_note_labels(e->config, e->feed, e->weights);
     PS_TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
     PS_TRY(ranks_check_data(e->comm, 0, e->feed));
     PS_TRY(ps_comm_agree(e->comm, open_engine(e)));

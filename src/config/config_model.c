@@ -235,22 +235,15 @@ static ps_status check_labels(const ps_config *config)
 {
     const ps_options *o = &config->options;
     const ps_config_classes *c = &config->classes;
+    char problem[700];
     ps_label_list given;
-    ps_status st = PS_OK;
     if (o->model_new_head || c->list.n != o->model_num_labels || !config->origin[PS_OPTION_data_labels].given)
         return PS_OK;
     PS_TRY(ps_label_list_parse(o->data_labels, &given));
-    for (int32_t i = 0; i < given.n && st == PS_OK; i++) {
-        const int32_t folders = ps_label_list_find(&c->list, given.names[i], (int64_t)strlen(given.names[i]));
-        char known[300];
-        if (folders >= 0 && folders != i)
-            st = ps_config_fail_for(config, PS_OPTION_data_labels,
-                                    "data.labels has '%.80s' as class %d, but it is class %d of the model in "
-                                    "model.from_pretrained: %s; leave data.labels out, or set model.new_head",
-                                    given.names[i], i, folders, ps_label_list_describe(&c->list, known, sizeof known));
-    }
+    const bool is_wrong =
+        ps_label_list_contradicts(&given, &c->list, "the model in model.from_pretrained", problem, sizeof problem);
     ps_label_list_deinit(&given);
-    return st;
+    return is_wrong ? ps_config_fail_for(config, PS_OPTION_data_labels, "%s, or set model.new_head", problem) : PS_OK;
 }
 
 static ps_status check_classes(const ps_config *config)

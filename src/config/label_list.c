@@ -1,7 +1,6 @@
 #include "config/label_list.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,4 +124,21 @@ const char *ps_label_list_describe(const ps_label_list *l, char *out, size_t byt
         at += (size_t)snprintf(out + at, bytes - at, "%s%d '%s'", i > 0 ? ", " : "", i, l->names[i]);
     }
     return out;
+}
+
+bool ps_label_list_contradicts(const ps_label_list *given, const ps_label_list *theirs, const char *whose, char *out,
+                               size_t bytes)
+{
+    for (int32_t i = 0; i < given->n; i++) {
+        const char *name = given->names[i];
+        if (i < theirs->n && strcmp(name, theirs->names[i]) == 0) continue;
+        const int32_t class = ps_label_list_find(theirs, name, (int64_t)strlen(name));
+        char known[300];
+        if (class < 0) continue;
+        snprintf(out, bytes,
+                 "data.labels has '%.80s' as class %d, but %s has it as class %d: %s; leave data.labels out", name, i,
+                 whose, class, ps_label_list_describe(theirs, known, sizeof known));
+        return true;
+    }
+    return false;
 }

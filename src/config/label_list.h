@@ -3,6 +3,7 @@
 #ifndef PS_CONFIG_LABEL_LIST_H
 #define PS_CONFIG_LABEL_LIST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -28,5 +29,10 @@ PS_NODISCARD ps_status ps_label_list_format(const ps_label_list *l, char **text)
 
 /* "0 'negative', 1 'positive'", cut with "..." where `bytes` are too few; returns out. */
 const char *ps_label_list_describe(const ps_label_list *l, char *out, size_t bytes);
+
+/* Has a name of `given`, the value of data.labels, another number in `theirs`? Then `out` says so, with the list; `whose` is what has
+ * that list. */
+bool ps_label_list_contradicts(const ps_label_list *given, const ps_label_list *theirs, const char *whose, char *out,
+                               size_t bytes);
 
 #endif
