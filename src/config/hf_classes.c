@@ -124,12 +124,17 @@ ps_status ps_hf_classes_read(json_t *root, const char *path, ps_config_classes *
     return ps_label_list_format(&out->list, &out->text);
 }
 
+void ps_hf_classes_forget(ps_config_classes *c)
+{
+    ps_label_list_deinit(&c->list);
+    ps_mem_free(c->text);
+    *c = (ps_config_classes){0};
+}
+
 void ps_config_forget_adopted(ps_config *config)
 {
     memset(config->adopted, 0, sizeof config->adopted);
-    ps_label_list_deinit(&config->classes.list);
-    ps_mem_free(config->classes.text);
-    config->classes = (ps_config_classes){0};
+    ps_hf_classes_forget(&config->classes);
 }
 
 /* ---- writing ---- */

@@ -105,6 +105,16 @@ static ps_status read_head(const hf_reader *r)
                    name);
 }
 
+/* Does the model have the classifier of the folder, with its weights? Another head, or a new one, has no use for its names. */
+static bool uses_classes(const hf_reader *r)
+{
+    const ps_options *o = &r->config->options;
+    const ps_config_adopted *head = &r->config->adopted[PS_OPTION_model_head];
+    const bool is_given = ps_config_is_given(r->config, PS_OPTION_model_head) || !head->is_set;
+    const ps_config_head used = is_given ? o->model_head : (ps_config_head)head->value.i;
+    return used == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION && !o->model_new_head;
+}
+
 static ps_status read_classes(const hf_reader *r)
 {
     PS_TRY(adopt_json(r, PS_OPTION_model_num_labels, "num_labels", json_object_get(r->root, "num_labels")));
@@ -113,6 +123,15 @@ static ps_status read_classes(const hf_reader *r)
             json_object_size(json_object_get(r->root, "label2id")) >
         0)
         adopt(r, PS_OPTION_model_num_labels, (ps_option_value){.i = r->config->classes.list.n});
+    return PS_OK;
+}
+
+/* What is wrong with classes matters where they are used. */
+static ps_status read_classes_if_used(const hf_reader *r)
+{
+    const ps_status st = read_classes(r);
+    if (st != PS_EFORMAT || uses_classes(r)) return st;
+    ps_hf_classes_forget(&r->config->classes);
     return PS_OK;
 }
 
@@ -237,7 +256,7 @@ static ps_status read_all(hf_reader *r)
         if (ps_hf_keys[i].types >> r->type & 1)
             PS_TRY(adopt_json(r, ps_hf_keys[i].id, ps_hf_keys[i].key, json_object_get(r->root, ps_hf_keys[i].key)));
     PS_TRY(read_head(r));
-    PS_TRY(read_classes(r));
+    PS_TRY(read_classes_if_used(r));
     if (LLAMA_FAMILY >> r->type & 1) {
         PS_TRY(read_rope(r));
         PS_TRY(read_window(r));

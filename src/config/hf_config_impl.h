@@ -41,6 +41,8 @@ PS_NODISCARD ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, con
 /* The classes that the file of a classifier names. PS_EFORMAT. */
 PS_NODISCARD ps_status ps_hf_classes_read(json_t *root, const char *path, ps_config_classes *out);
 
+void ps_hf_classes_forget(ps_config_classes *c);
+
 /* id2label, label2id and num_labels of a classifier; of another model nothing. */
 PS_NODISCARD ps_status ps_hf_classes_write(const ps_options *o, json_t *root);
 

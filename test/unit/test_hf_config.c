@@ -291,6 +291,31 @@ static void labels_that_contradict_are_refused(void **state)
     ps_config_destroy(c);
 }
 
+/* Names say nothing of a model that has no use for them. */
+static void labels_that_nothing_uses_are_not_looked_at(void **state)
+{
+    (void)state;
+    static const char *const labels[] = {"\"id2label\": {\"0\": \"A\", \"1\": \"A\"}", "\"id2label\": {\"0\": \"\"}",
+                                         "\"id2label\": {\"a\": \"b\"}", "\"label2id\": {\"a\": 1}",
+                                         "\"id2label\": {\"0\": \"a\"}, \"label2id\": {\"a\": 1}"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(labels); i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{" LLAMA ", %s, \"num_labels\": 0}", labels[i]);
+        write_config_json(text);
+        ps_config *c = load("");
+        assert_string_equal(options_of(c)->data_labels, "");
+        ps_config_destroy(c);
+        snprintf(text, sizeof text, "{" CLASSIFIER ", %s}", labels[i]);
+        write_config_json(text);
+        assert_null(load(""));
+        c = load("\"new_head\": true, \"num_labels\": 2");
+        assert_string_equal(options_of(c)->data_labels, "");
+        assert_int_equal(ps_config_set(c, "data.labels", "no,yes"), PS_OK);
+        assert_int_equal(ps_config_validate(c), PS_OK);
+        ps_config_destroy(c);
+    }
+}
+
 /* Losses that there are not: refused by name, unless the head that wanted them is left out. */
 static void other_problem_types_are_refused(void **state)
 {
@@ -438,6 +463,7 @@ int main(void)
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(labels_of_the_folder),
         cmocka_unit_test(labels_that_contradict_are_refused),
+        cmocka_unit_test(labels_that_nothing_uses_are_not_looked_at),
         cmocka_unit_test(other_problem_types_are_refused),
         cmocka_unit_test(set_from_pretrained_later),
         cmocka_unit_test(a_dump_needs_no_folder),
