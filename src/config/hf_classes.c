@@ -17,15 +17,10 @@ const char *ps_config_default_label(int64_t i, char out[32])
 
 /* ---- reading ---- */
 
-/* Names tell classes apart. */
 static ps_status add_name(ps_label_list *l, const char *name, const char *path)
 {
-    const int64_t n_bytes = (int64_t)strlen(name);
-    if (n_bytes == 0) return PS_FAIL(PS_EFORMAT, "%s: the name of class %d is empty", path, l->n);
-    if (ps_label_list_find(l, name, n_bytes) >= 0)
-        return PS_FAIL(PS_EFORMAT, "%s: classes %d and %d have the same name, '%.80s'", path,
-                       ps_label_list_find(l, name, n_bytes), l->n, name);
-    return ps_label_list_add(l, name, n_bytes);
+    if (name[0] == '\0') return PS_FAIL(PS_EFORMAT, "%s: the name of class %d is empty", path, l->n);
+    return ps_label_list_add(l, name, (int64_t)strlen(name));
 }
 
 /* Some folders have numbers for names. */
@@ -70,20 +65,26 @@ static ps_status read_label2id(json_t *ids, const char *path, ps_label_list *l)
     return st;
 }
 
-/* A name that both have must be the same class; label2id alone may be left at its default. */
-static ps_status check_label2id(json_t *ids, const char *path, const ps_label_list *l)
+/* Names tell classes apart. One that is in label2id too must be the same class; label2id alone may be left at its default. */
+static ps_status check_names(json_t *ids, const char *path, const ps_label_list *l)
 {
+    int32_t a, b;
     const char *key;
-    json_t *id;
+    json_t *id, *index;
+    PS_TRY(ps_label_list_index(l, &index, &a, &b));
+    ps_status st =
+        a < 0 ? PS_OK
+              : PS_FAIL(PS_EFORMAT, "%s: classes %d and %d have the same name, '%.80s'", path, a, b, l->names[a]);
     json_object_foreach(ids, key, id)
     {
-        const int32_t i = ps_label_list_find(l, key, (int64_t)strlen(key));
-        if (i >= 0 && json_is_integer(id) && json_integer_value(id) != i)
-            return PS_FAIL(PS_EFORMAT,
-                           "%s: \"%.80s\" is class %d in \"id2label\", but %lld in \"label2id\"; correct one of them",
-                           path, key, i, (long long)json_integer_value(id));
+        const json_t *class = json_object_get(index, key);
+        if (st == PS_OK && class != NULL && json_is_integer(id) && !json_equal(class, id))
+            st = PS_FAIL(PS_EFORMAT,
+                         "%s: \"%.80s\" is class %lld in \"id2label\", but %lld in \"label2id\"; correct one of them",
+                         path, key, (long long)json_integer_value(class), (long long)json_integer_value(id));
     }
-    return PS_OK;
+    json_decref(index);
+    return st;
 }
 
 static ps_status add_defaults(const json_t *root, ps_label_list *l)
@@ -113,7 +114,7 @@ ps_status ps_hf_classes_read(json_t *root, const char *path, ps_config_classes *
     const char *problem = json_string_value(json_object_get(root, "problem_type"));
     if (json_object_size(names) > 0) {
         PS_TRY(read_id2label(names, path, &out->list));
-        PS_TRY(check_label2id(ids, path, &out->list));
+        PS_TRY(check_names(ids, path, &out->list));
     } else if (json_object_size(ids) > 0) {
         PS_TRY(read_label2id(ids, path, &out->list));
     } else {
@@ -139,6 +140,22 @@ void ps_config_forget_adopted(ps_config *config)
 
 /* ---- writing ---- */
 
+static void add_class(json_t *names, json_t *ids, int64_t i, const char *name)
+{
+    char id[24];
+    snprintf(id, sizeof id, "%lld", (long long)i);
+    json_object_set_new(names, id, json_string(name));
+    json_object_set_new(ids, name, json_integer(i));
+}
+
+/* A class without a name has its default one; where the data call another class so, the next that nobody has, from *next on. */
+static const char *free_label(const json_t *ids, int64_t i, int64_t *next, char text[32])
+{
+    (void)ps_config_default_label(i, text);
+    while (json_object_get(ids, text) != NULL) (void)ps_config_default_label((*next)++, text);
+    return text;
+}
+
 /* Names that the model came with are kept when there are as many as classes and the data have none. */
 ps_status ps_hf_classes_write(const ps_options *o, json_t *root)
 {
@@ -150,12 +167,10 @@ ps_status ps_hf_classes_write(const ps_options *o, json_t *root)
     if (has_names && o->data_labels[0] == '\0') return PS_OK;
     PS_TRY(ps_label_list_parse(o->data_labels, &given));
     json_t *names = json_object(), *ids = json_object();
+    int64_t next = o->model_num_labels;
     for (int64_t i = 0; i < o->model_num_labels; i++) {
-        char id[24], text[32];
-        const char *name = i < given.n ? given.names[i] : ps_config_default_label(i, text);
-        snprintf(id, sizeof id, "%lld", (long long)i);
-        json_object_set_new(names, id, json_string(name));
-        json_object_set_new(ids, name, json_integer(i));
+        char text[32];
+        add_class(names, ids, i, i < given.n ? given.names[i] : free_label(ids, i, &next, text));
     }
     json_object_set_new(root, "id2label", names);
     json_object_set_new(root, "label2id", ids);

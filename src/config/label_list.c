@@ -1,6 +1,5 @@
 #include "config/label_list.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,9 @@ ps_status ps_label_list_add(ps_label_list *l, const char *name, int64_t n_bytes)
     char *copy = NULL;
     PS_TRY(ps_mem_alloc((size_t)n_bytes + 1, 1, &copy));
     memcpy(copy, name, (size_t)n_bytes);
-    const ps_status st = ps_mem_grow(&l->names, (size_t)l->n, (size_t)l->n + 1, sizeof *l->names);
+    const bool is_full = (l->n & (l->n - 1)) == 0; /* there is room for the next power of two */
+    const size_t more = l->n > 0 ? 2 * (size_t)l->n : 1;
+    const ps_status st = is_full ? ps_mem_grow(&l->names, (size_t)l->n, more, sizeof *l->names) : PS_OK;
     if (st != PS_OK) {
         ps_mem_free(copy);
         return st;
@@ -35,12 +36,40 @@ void ps_label_list_deinit(ps_label_list *l)
     *l = (ps_label_list){0};
 }
 
+ps_status ps_label_list_index(const ps_label_list *l, json_t **index, int32_t *a, int32_t *b)
+{
+    *a = *b = -1;
+    *index = json_object();
+    bool has_memory = *index != NULL;
+    for (int32_t i = 0; i < l->n && has_memory; i++) {
+        const json_t *first = json_object_get(*index, l->names[i]);
+        if (first == NULL) {
+            has_memory = json_object_set_new_nocheck(*index, l->names[i], json_integer(i)) == 0;
+        } else if (*a < 0) {
+            *a = (int32_t)json_integer_value(first);
+            *b = i;
+        }
+    }
+    if (has_memory) return PS_OK;
+    json_decref(*index);
+    *index = NULL;
+    return PS_FAIL(PS_ENOMEM_HOST, "no memory for the names of labels");
+}
+
 static ps_status list_take(ps_label_list *l, const char *name, size_t n_bytes, const char *text)
 {
     if (n_bytes == 0) return PS_FAIL(PS_EINVAL, "data.labels = \"%.200s\" has an empty name", text);
-    if (ps_label_list_find(l, name, (int64_t)n_bytes) >= 0)
-        return PS_FAIL(PS_EINVAL, "data.labels = \"%.200s\" has '%.*s' twice", text, (int)n_bytes, name);
     return ps_label_list_add(l, name, (int64_t)n_bytes);
+}
+
+static ps_status list_check_once(const ps_label_list *l, const char *text)
+{
+    json_t *index;
+    int32_t a, b;
+    PS_TRY(ps_label_list_index(l, &index, &a, &b));
+    json_decref(index);
+    if (a < 0) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "data.labels = \"%.200s\" has '%.80s' twice", text, l->names[a]);
 }
 
 static ps_status list_parse_array(ps_label_list *l, const char *text)
@@ -73,7 +102,8 @@ ps_status ps_label_list_parse(const char *text, ps_label_list *l)
 {
     *l = (ps_label_list){0};
     if (text[0] == '\0') return PS_OK;
-    const ps_status st = text[0] == '[' ? list_parse_array(l, text) : list_parse_words(l, text);
+    ps_status st = text[0] == '[' ? list_parse_array(l, text) : list_parse_words(l, text);
+    if (st == PS_OK) st = list_check_once(l, text);
     if (st != PS_OK) ps_label_list_deinit(l);
     return st;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -316,6 +317,55 @@ static void labels_that_nothing_uses_are_not_looked_at(void **state)
     }
 }
 
+/* Reading takes seconds, not the square of that. */
+static void many_labels(void **state)
+{
+    (void)state;
+    enum { N = 100000, BYTES = 64 * N };
+    char *text = malloc(BYTES), *labels = NULL;
+    assert_non_null(text);
+    int n = snprintf(text, BYTES, "{" CLASSIFIER ", \"id2label\": {");
+    for (int i = 0; i < N; i++)
+        n += snprintf(text + n, (size_t)(BYTES - n), "%s\"%d\": \"c%d\"", i > 0 ? ", " : "", i, i);
+    n += snprintf(text + n, (size_t)(BYTES - n), "}, \"label2id\": {");
+    for (int i = N; i-- > 0;)
+        n += snprintf(text + n, (size_t)(BYTES - n), "%s\"c%d\": %d", i < N - 1 ? ", " : "", i, i);
+    snprintf(text + n, (size_t)(BYTES - n), "}}");
+    write_config_json(text);
+    const clock_t begin = clock();
+    ps_config *c = load("");
+    assert_int_equal(options_of(c)->model_num_labels, N);
+    assert_int_equal(ps_mem_strdup(options_of(c)->data_labels, &labels), PS_OK);
+    assert_int_equal(ps_config_set(c, "data.labels", labels), PS_OK);
+    assert_int_equal(ps_config_validate(c), PS_OK);
+    assert_true(clock() - begin < 8 * CLOCKS_PER_SEC);
+    ps_mem_free(labels);
+    ps_config_destroy(c);
+    free(text);
+}
+
+/* Names of data beside default ones. */
+static void names_that_look_like_default_ones(void **state)
+{
+    (void)state;
+    static const char *const given[] = {"LABEL_1", "LABEL_2,LABEL_1", "LABEL_1,LABEL_3", "LABEL_2,LABEL_3"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(given); i++) {
+        char *json = NULL;
+        ps_config *c = NULL;
+        assert_int_equal(
+            ps_config_parse("{\"model\": {\"head\": \"sequence_classification\", \"num_labels\": 3}}", "c", &c), PS_OK);
+        assert_int_equal(ps_config_set(c, "data.labels", given[i]), PS_OK);
+        assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
+        ps_config_destroy(c);
+        write_config_json(json);
+        ps_free(json);
+        c = load("");
+        assert_int_equal(options_of(c)->model_num_labels, 3);
+        assert_int_equal(strncmp(options_of(c)->data_labels, given[i], strlen(given[i])), 0);
+        ps_config_destroy(c);
+    }
+}
+
 /* Losses that there are not: refused by name, unless the head that wanted them is left out. */
 static void other_problem_types_are_refused(void **state)
 {
@@ -463,6 +513,8 @@ int main(void)
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(labels_of_the_folder),
         cmocka_unit_test(labels_that_contradict_are_refused),
+        cmocka_unit_test(many_labels),
+        cmocka_unit_test(names_that_look_like_default_ones),
         cmocka_unit_test(labels_that_nothing_uses_are_not_looked_at),
         cmocka_unit_test(other_problem_types_are_refused),
         cmocka_unit_test(set_from_pretrained_later),
