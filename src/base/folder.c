@@ -139,6 +139,42 @@ static void folder_writer_free(ps_folder_writer *w)
     ps_mem_free(w);
 }
 
+/* The folder that a link leads to, and a name instead of "." or ".."; else the path, without slashes at its end. */
+static ps_status folder_resolve(const char *path, char **out)
+{
+    char real[PATH_MAX];
+    struct stat info;
+    PS_TRY(ps_mem_strdup(path, out));
+    for (size_t n = strlen(*out); n > 1 && (*out)[n - 1] == '/'; n--) (*out)[n - 1] = '\0';
+    const char *slash = strrchr(*out, '/'), *name = slash != NULL ? slash + 1 : *out;
+    const bool is_dots = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+    const bool is_link = lstat(*out, &info) == 0 && S_ISLNK(info.st_mode);
+    if (!(is_dots || is_link) || !ps_folder_exists(*out) || realpath(*out, real) == NULL) return PS_OK;
+    ps_mem_free(*out);
+    return ps_mem_strdup(real, out);
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* A folder that is there must be one whose place another can take. */
+static ps_status folder_check_movable(const char *path)
+{
+    struct stat info, here, parent;
+    char *up = NULL;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return PS_OK;
+    if (stat(".", &here) == 0 && is_same_file(&info, &here))
+        return PS_FAIL(PS_EINVAL, "%s is the working folder, which cannot be replaced; name another", path);
+    PS_TRY(ps_folder_join(path, "..", &up));
+    const bool has_parent = stat(up, &parent) == 0;
+    ps_mem_free(up);
+    if (has_parent && (parent.st_dev != info.st_dev || is_same_file(&info, &parent)))
+        return PS_FAIL(PS_EINVAL, "%s is where a file system begins and cannot be replaced; name a folder in it", path);
+    return PS_OK;
+}
+
 /* May commit put a folder there? */
 static ps_status folder_check_place(const char *path, bool is_replacing)
 {
@@ -236,8 +272,8 @@ ps_status ps_folder_writer_open(const char *path, bool is_replacing, ps_folder_w
     ps_folder_writer *w = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
     w->is_replacing = is_replacing;
-    PS_TRY_GOTO(ps_mem_strdup(path, &w->path));
-    for (size_t n = strlen(w->path); n > 1 && w->path[n - 1] == '/'; n--) w->path[n - 1] = '\0';
+    PS_TRY_GOTO(folder_resolve(path, &w->path));
+    PS_TRY_GOTO(folder_check_movable(w->path));
     PS_TRY_GOTO(folder_clean_beside(w->path));
     PS_TRY_GOTO(folder_check_place(w->path, is_replacing));
     PS_TRY_GOTO(folder_make_beside(w->path, &w->temporary));

@@ -124,11 +124,52 @@ static void test_faults(void **state)
     remove_folder(p.text);
 }
 
+/* The folder that a link leads to is written, not the link; what can never be renamed is refused before anything is written. */
+static void test_links_and_places(void **state)
+{
+    (void)state;
+    struct stat info;
+    char here[256];
+    const temp_path place = temp_folder_file(&folder, "place"), link = temp_folder_file(&folder, "link");
+    assert_int_equal(mkdir(place.text, 0777), 0);
+    assert_int_equal(symlink("place", link.text), 0);
+    assert_int_equal(write_folder(link.text, false, "1"), PS_OK);
+    assert_int_equal(read_first(place.text), '1');
+    assert_int_equal(lstat(link.text, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(write_folder(link.text, false, "2"), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "not empty"));
+    assert_int_equal(write_folder(temp_folder_file(&folder, "link/.").text, true, "3"), PS_OK);
+    assert_int_equal(read_first(place.text), '3');
+    remove_folder(place.text);
+    assert_int_equal(write_folder(link.text, false, "1"), PS_EINVAL); /* leads nowhere */
+
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(mkdir(place.text, 0777), 0);
+    assert_int_equal(chdir(link.text), 0);
+    const char *const own[] = {".", place.text, link.text, "./"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(own); i++) {
+        ps_folder_writer *w;
+        assert_int_equal(ps_folder_writer_open(own[i], false, &w), PS_EINVAL);
+        assert_non_null(strstr(ps_last_error(), "is the working folder"));
+    }
+    assert_int_equal(chdir(here), 0);
+    ps_folder_writer *w;
+    assert_int_equal(ps_folder_writer_open("/proc", true, &w), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "is where a file system begins"));
+    assert_int_equal(ps_folder_writer_open("/", true, &w), PS_EINVAL);
+    unlink(link.text);
+    rmdir(place.text);
+    assert_int_equal(temp_folder_entries(&folder, 0), 0);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list_and_join),
         cmocka_unit_test(test_writing),
+        cmocka_unit_test(test_links_and_places),
         cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();
