@@ -1,9 +1,13 @@
 #include "base/model_folder.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
+#include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
 
@@ -17,15 +21,30 @@ static bool is_hub_name(const char *path)
     return path[n] == '/' && n_name > 0 && path[n + 1 + n_name] == '\0';
 }
 
+/* The end of its name, or a folder that it would be in, tells a path. */
+static bool is_path(const char *path)
+{
+    static const char *const ends[] = {".safetensors", ".json", ".jsonl", ".bin", ".pt",   ".pth",
+                                       ".txt",         ".u16",  ".model", ".csv", ".gguf", ".md"};
+    const char *slash = strchr(path, '/'), *dot = strrchr(path, '.');
+    char first[100];
+    for (size_t i = 0; dot != NULL && i < PS_ARRAY_LEN(ends); i++)
+        if (strcasecmp(dot, ends[i]) == 0) return true;
+    if (slash == NULL || (size_t)(slash - path) >= sizeof first) return false;
+    snprintf(first, sizeof first, "%.*s", (int)(slash - path), path);
+    return ps_folder_exists(first);
+}
+
 const char *ps_model_folder_hint(const char *path, char out[PS_MODEL_FOLDER_HINT_BYTES])
 {
+    char here[PATH_MAX];
     out[0] = '\0';
-    if (is_hub_name(path) && strlen(path) < 100)
-        snprintf(out, PS_MODEL_FOLDER_HINT_BYTES,
-                 "; nothing is fetched from the network: a model of that name on the Hugging Face hub becomes a folder "
-                 "by `hf "
-                 "download %s --local-dir FOLDER` (huggingface-cli download in older versions)",
-                 path);
+    if (is_hub_name(path) && strlen(path) < 100 && !is_path(path))
+        snprintf(
+            out, PS_MODEL_FOLDER_HINT_BYTES,
+            " in %.200s; nothing is fetched from the network: a model of that name on the Hugging Face hub becomes "
+            "a folder by `hf download %s --local-dir FOLDER` (huggingface-cli download in older versions)",
+            getcwd(here, sizeof here) != NULL ? here : "the working folder", path);
     return out;
 }
 

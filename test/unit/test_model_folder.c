@@ -14,6 +14,8 @@
 static void test_names_of_the_hub(void **state)
 {
     (void)state;
+    char here[200];
+    assert_non_null(getcwd(here, sizeof here));
     static const struct {
         const char *path;
         int is_name;
@@ -25,12 +27,19 @@ static void test_names_of_the_hub(void **state)
                  {"org/name/", 0},
                  {"", 0},
                  {"a b/c", 0},
-                 {"sentence-transformers/x", 1}};
+                 {"sentence-transformers/x", 1},
+                 {"moby-dick.txt", 0},
+                 {"run/model.safetensors", 0},
+                 {"run/step-3.PT", 0},
+                 {"gpt2.json", 0},
+                 {"Qwen/Qwen2.5-0.5B", 1},
+                 {"src/gpt2", 0}}; /* src is a folder here */
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         assert_int_equal(ps_model_folder_check("model.from_pretrained", cases[i].path), PS_EIO);
         assert_non_null(strstr(ps_last_error(), "model.from_pretrained: there is no folder"));
         if ((strstr(ps_last_error(), "hf download") != NULL) != cases[i].is_name)
             fail_msg("%s: %s", cases[i].path, ps_last_error());
+        if (cases[i].is_name && strstr(ps_last_error(), here) == NULL) fail_msg("%s", ps_last_error());
     }
 }
 
