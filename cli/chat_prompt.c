@@ -1,9 +1,9 @@
 #include "chat_prompt.h"
 
+#include "base/utf8.h"
 #include "cli_weights.h"
 #include "data/chat_format.h"
 #include "data/chat_template.h"
-#include "data/utf8.h"
 
 static ps_status check_utf8(const char *text, int64_t n)
 {

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/weight_source.h"
 #include "cli.h"
@@ -129,8 +130,8 @@ static void print_table(const ps_weight_source *s)
     for (int i = 0; i < n; i++) {
         const ps_weight *w = ps_weight_source_get(s, i);
         json_t *shape = shape_of(&w->tensor);
-        char *text = json_dumps(shape, 0);
-        printf("%-*s  %-7s %-18s %14" PRId64 "%s%s\n", width, w->tensor.name,
+        char name[256], *text = json_dumps(shape, 0);
+        printf("%-*s  %-7s %-18s %14" PRId64 "%s%s\n", width, ps_printable_copy(w->tensor.name, name, sizeof name),
                ps_safetensors_dtype_name(w->tensor.dtype), text != NULL ? text : "", w->tensor.n_bytes,
                n_files > 1 ? "  " : "", n_files > 1 ? file_name(ps_weight_source_path(s, w->file)) : "");
         free(text);
@@ -150,7 +151,9 @@ static void print_facts(const ps_weight_source *s)
     json_object_foreach(facts, key, value)
     {
         char *text = json_dumps(value, JSON_ENCODE_ANY);
-        printf("%-14s %s\n", key, json_is_string(value) ? json_string_value(value) : text != NULL ? text : "");
+        const char *shown = json_is_string(value) ? json_string_value(value) : text != NULL ? text : "";
+        char name[64], fact[2048];
+        printf("%-14s %s\n", ps_printable_copy(key, name, sizeof name), ps_printable_copy(shown, fact, sizeof fact));
         free(text);
     }
     json_decref(facts);

@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli.h"
 #include "cli_feed.h"
 #include "cli_weights.h"
-#include "data/utf8.h"
 
 #define IGNORED (-100)
 
@@ -44,13 +45,14 @@ static void print_text(const sample_view *v, int32_t id)
     for (int64_t i = 0, length; i < n; i += length) {
         const unsigned char c = (unsigned char)text[i];
         length = ps_utf8_length(text + i, n - i);
+        const bool is_shown = length > 0 && !ps_is_control(text + i, (int)length);
+        if (!is_shown) length = 1; /* the others of a character follow as bytes that are none */
         if (c == '\n')
             printf("\\n");
-        else if (length == 0 || c < 0x20 || c == 0x7F)
+        else if (!is_shown)
             printf("\\x%02x", c);
         else
             printf("%s%.*s", c == '"' || c == '\\' ? "\\" : "", (int)length, text + i);
-        length = ps_max_i64(length, 1);
     }
     printf("\"\n");
 }
@@ -73,8 +75,10 @@ static void print_row(const sample_view *v, int64_t T)
     }
     if (is_causal && b->targets[T - 1] != IGNORED) print_token(v, T, b->targets[T - 1], true);
     if (!is_class) return;
+    char shown[256];
     const char *name = ps_feed_label_name(v->feed, b->targets[0]);
-    printf("label %d%s%s\n", b->targets[0], name != NULL ? " " : "", name != NULL ? name : "");
+    printf("label %d%s%s\n", b->targets[0], name != NULL ? " " : "",
+           ps_printable_copy(name != NULL ? name : "", shown, sizeof shown));
 }
 
 static ps_status print_sample(sample_view *v, int64_t number)

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 

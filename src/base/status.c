@@ -2,6 +2,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "base/printable.h"
 
 static _Thread_local char last_error[1024];
 
@@ -13,10 +16,11 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     va_start(ap, fmt);
     const int n = vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    snprintf(last_error, sizeof last_error, "%s", n >= 0 ? message : fmt);
+    snprintf(last_error, sizeof last_error, "%s", n >= 0 ? ps_printable(message) : fmt);
 #if PS_DEBUG >= 1
+    const size_t n_bytes = strlen(last_error);
     if (n >= 0 && (size_t)n < sizeof last_error)
-        snprintf(last_error + n, sizeof last_error - (size_t)n, " [%s:%d]", file, line);
+        snprintf(last_error + n_bytes, sizeof last_error - n_bytes, " [%s:%d]", file, line);
 #else
     (void)file, (void)line;
 #endif

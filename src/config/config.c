@@ -1,5 +1,6 @@
 #include "config/config.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "config/config_state.h"
 
 #include <errno.h>
@@ -131,7 +132,7 @@ static ps_status fail_unknown(const char *key)
     char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
     const ps_unsupported *entry = ps_unsupported_find(key);
     if (entry != NULL) return PS_FAIL(PS_EINVAL, "%s is not supported: %s", entry->key, entry->reason);
-    ps_option_printable(key, printable, sizeof printable);
+    ps_printable_copy(key, printable, sizeof printable);
     if (ps_option_is_section(key))
         return PS_FAIL(PS_EINVAL, "'%s' is a section; set one of its keys, as in %s.KEY=VALUE", printable, printable);
     if (ps_option_suggest(key, suggestion))

@@ -1,4 +1,5 @@
 /* config_json.c - JSON text into a ps_config: syntax through jansson, then a walk over the keys. */
+#include "base/printable.h"
 #include "config/config_state.h"
 #include "config/json_locate.h"
 
@@ -58,7 +59,7 @@ static ps_status read_unknown(const reader *r, const char *key, const ps_json_pa
         if (ps_unsupported_is_harmless(entry, json)) return PS_OK;
         return fail_at(r, path, AT_KEY, "%s is not supported: %s", entry->key, entry->reason);
     }
-    ps_option_printable(key, printable, sizeof printable);
+    ps_printable_copy(key, printable, sizeof printable);
     if (strchr(path->key, '.') != NULL)
         return fail_at(r, path, AT_KEY, "unknown key '%s'; in a file sections are objects, not dots", printable);
     if (ps_option_suggest(key, suggestion))
@@ -101,7 +102,7 @@ ps_status ps_config_read_json(ps_config *config, const char *text, size_t n_byte
     if (root == NULL) {
         char printable[sizeof error.text];
         return PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", config->name, error.line, error.column > 0 ? error.column : 1,
-                       ps_option_printable(error.text, printable, sizeof printable));
+                       ps_printable_copy(error.text, printable, sizeof printable));
     }
     const ps_status st = json_is_object(root)
                              ? read_object(&r, root, NULL, "")

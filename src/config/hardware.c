@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "config/hardware_table.h"
 #include "config/json_locate.h"
 
@@ -66,7 +67,7 @@ static ps_status read_key(const reader *r, int id, const ps_json_path *path, con
 static void describe_unknown(const char *key, char *problem, size_t problem_bytes)
 {
     char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
-    ps_option_printable(key, printable, sizeof printable);
+    ps_printable_copy(key, printable, sizeof printable);
     if (ps_hardware_suggest(key, suggestion))
         snprintf(problem, problem_bytes, "unknown key '%s'; did you mean '%s'?", printable, suggestion);
     else
@@ -78,7 +79,7 @@ static ps_status read_unknown(const reader *r, const char *key, const ps_json_pa
     char problem[PROBLEM_MAX], printable[PS_OPTION_KEY_MAX];
     if (strchr(path->key, '.') != NULL)
         return fail_at(r, path, AT_KEY, "unknown key '%s'; in a file sections are objects, not dots",
-                       ps_option_printable(key, printable, sizeof printable));
+                       ps_printable_copy(key, printable, sizeof printable));
     describe_unknown(key, problem, sizeof problem);
     return fail_at(r, path, AT_KEY, "%s", problem);
 }
@@ -156,7 +157,7 @@ static ps_status read_json(const reader *r)
     if (root == NULL) {
         char printable[sizeof error.text];
         return PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", r->name, error.line, error.column > 0 ? error.column : 1,
-                       ps_option_printable(error.text, printable, sizeof printable));
+                       ps_printable_copy(error.text, printable, sizeof printable));
     }
     ps_status st = json_is_object(root) ? read_section(r, root, 0, NULL)
                                         : fail_at(r, NULL, AT_VALUE, "a description must be an object, { ... }");

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/model_folder.h"
+#include "base/printable.h"
 #include "config/hf_config_impl.h"
 
 /* Keys that must have this value, where they are there. */
@@ -279,7 +280,7 @@ ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path
     if (*root != NULL) return PS_OK;
     char printable[sizeof error.text];
     return PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", path, error.line, error.column > 0 ? error.column : 1,
-                   ps_option_printable(error.text, printable, sizeof printable));
+                   ps_printable_copy(error.text, printable, sizeof printable));
 }
 
 /* A configuration that was dumped has all options that there were at the time, by any version at least these. Then the file has

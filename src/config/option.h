@@ -91,7 +91,4 @@ enum { PS_OPTION_TEXT_MAX = 384 };
 /* What values are allowed, for people: "an integer from 1 to 8", "one of Adam, AdamW". Returns text. */
 const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_TEXT_MAX]);
 
-/* Copy text for use in a message: control characters become '?', and what does not fit becomes "...". Returns out. */
-const char *ps_option_printable(const char *text, char *out, size_t out_bytes);
-
 #endif

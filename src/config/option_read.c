@@ -1,4 +1,5 @@
 /* option_read.c - from a JSON value or a word of the command line to the value of an option. */
+#include "base/printable.h"
 #include "config/option.h"
 
 #include <stdio.h>
@@ -40,7 +41,7 @@ static const char *describe(const json_t *json, char *text, size_t text_bytes)
     case JSON_INTEGER: snprintf(text, text_bytes, "%lld", (long long)json_integer_value(json)); break;
     case JSON_REAL: snprintf(text, text_bytes, "%g", json_real_value(json)); break;
     case JSON_STRING:
-        snprintf(text, text_bytes, "\"%s\"", ps_option_printable(json_string_value(json), word, sizeof word));
+        snprintf(text, text_bytes, "\"%s\"", ps_printable_copy(json_string_value(json), word, sizeof word));
         break;
     }
     return text;

@@ -111,19 +111,3 @@ const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_T
     }
     return text;
 }
-
-const char *ps_option_printable(const char *text, char *out, size_t out_bytes)
-{
-    size_t n = strlen(text);
-    const bool cut = n >= out_bytes;
-    if (cut) {
-        n = out_bytes - 4;
-        while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) n--; /* not in the middle of a character */
-    }
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        out[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
-    }
-    memcpy(out + n, cut ? "..." : "", cut ? 4 : 1);
-    return out;
-}

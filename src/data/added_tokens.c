@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/unicode_class.h"
-#include "data/utf8.h"
 
 ps_status ps_added_append(ps_added_set *s, const ps_added_token *token)
 {

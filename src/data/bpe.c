@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #define KEPT_PIECE_BYTES 4096 /* working memory for longer pieces is given back after each text */
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/utf8.h"
 #include "data/unicode_class.h"
-#include "data/utf8.h"
 
 /* ---- the tokens of a form ---- */
 

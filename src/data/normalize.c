@@ -2,8 +2,8 @@
 
 #include <utf8proc.h>
 
+#include "base/utf8.h"
 #include "data/unicode_class.h"
-#include "data/utf8.h"
 
 #define KEPT_BYTES (64 * PS_KIB)
 

@@ -1,7 +1,7 @@
 #include "data/pretokenize.h"
 
+#include "base/utf8.h"
 #include "data/unicode_class.h"
-#include "data/utf8.h"
 
 #define KEPT_BYTES (64 * PS_KIB)
 

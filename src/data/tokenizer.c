@@ -1,7 +1,7 @@
 #include "data/tokenizer.h"
 
+#include "base/utf8.h"
 #include "data/tokenizer_impl.h"
-#include "data/utf8.h"
 
 #define KEPT_TEXT_BYTES (64 * PS_KIB)
 

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <xxhash.h>
 
+#include "base/utf8.h"
 #include "config/json_tolerant.h"
-#include "data/utf8.h"
 
 /* ---- fields ---- */
 

@@ -1,6 +1,6 @@
 #include "data/wordpiece.h"
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 ps_status ps_wordpiece_init(ps_wordpiece *w, const ps_vocab *vocab, int32_t unknown, const char *prefix,
                             int64_t characters_max)

@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #define BUFFER_BYTES ((size_t)1 << 16)
 #define PUT_BYTES ((size_t)1024)

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/printable.h"
 #include "base/status.h"
 
 static void test_names(void **state)
@@ -48,6 +49,25 @@ static void test_long_message_is_cut(void **state)
     text[sizeof text - 1] = 0;
     assert_int_equal(PS_FAIL(PS_EINVAL, "%s", text), PS_EINVAL);
     assert_int_equal(strlen(ps_last_error()), 1023);
+}
+
+/* A message may quote files of others. */
+#define ASSERT_SAID(text) assert_memory_equal(ps_last_error(), text, strlen(text))
+
+static void test_message_is_printable(void **state)
+{
+    (void)state;
+    (void)PS_FAIL(PS_EFORMAT, "role \"\x1b[31mevil\x1b]0;title\a\", \xC3\xA9\xE2\x82\xAC \xC2\x9B"
+                              "2J\n");
+    ASSERT_SAID("role \"?[31mevil?]0;title?\", \xC3\xA9\xE2\x82\xAC ?2J?");
+    (void)PS_FAIL(PS_EFORMAT, "%.3s!, %.2s, \xFF\xFE", "a\xE2\x82\xAC", "\xE2\x82\xAC");
+    ASSERT_SAID("a?!, ?, ??");
+    char out[8];
+    assert_string_equal(ps_printable_copy("\x1b[1m", out, sizeof out), "?[1m");
+    assert_string_equal(ps_printable_copy("abc\xE2\x82\xAC"
+                                          "def",
+                                          out, sizeof out),
+                        "abc...");
 }
 
 static int released;
@@ -99,9 +119,13 @@ static void test_threads_are_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_values),
-        cmocka_unit_test(test_message), cmocka_unit_test(test_long_message_is_cut),
-        cmocka_unit_test(test_try),     cmocka_unit_test(test_threads_are_apart),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_message),
+        cmocka_unit_test(test_long_message_is_cut),
+        cmocka_unit_test(test_message_is_printable),
+        cmocka_unit_test(test_try),
+        cmocka_unit_test(test_threads_are_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

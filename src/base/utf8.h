@@ -1,6 +1,6 @@
 /* utf8.h - one character of UTF-8 at a time. */
-#ifndef PS_DATA_UTF8_H
-#define PS_DATA_UTF8_H
+#ifndef PS_BASE_UTF8_H
+#define PS_BASE_UTF8_H
 
 #include <stdint.h>
 
