@@ -19,7 +19,7 @@
 enum { C = 768, H = 12, D = 64, V = 50257, N_POSITIONS = 1024, N_LAYERS = 12, STREAMED = 8 * 1024 * 1024 };
 
 typedef union op_args {
-#define XX(op, args) args op;
+#define XX(op, args, scratch) args op;
 #include "kernel/op.def"
 #undef XX
 } op_args;

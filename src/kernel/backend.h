@@ -93,7 +93,7 @@ PS_NODISCARD ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, 
 ps_cost ps_kernel_cost(const ps_backend *b, ps_op op, const void *args);
 
 /* ps_run_linear_fwd(b, queue, &args, bytes) and so on: ps_kernel_run with the operator's own type of arguments. */
-#define XX(op, args_type)                                                                                              \
+#define XX(op, args_type, scratch)                                                                                     \
     PS_NODISCARD static inline ps_status ps_run_##op(ps_backend *b, ps_stream *queue, const args_type *args,           \
                                                      size_t workspace_bytes)                                           \
     {                                                                                                                  \

@@ -25,7 +25,7 @@ double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates);
 
 /* ps_cost_linear_fwd(args) and so on; args points to the struct that belongs to the operator, pointers in it are not looked at.
  * What the entries of backend.h have. */
-#define XX(op, args_type) ps_cost ps_cost_##op(const void *args);
+#define XX(op, args_type, scratch) ps_cost ps_cost_##op(const void *args);
 #include "kernel/op.def"
 #undef XX
 

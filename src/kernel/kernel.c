@@ -5,7 +5,7 @@
 const char *ps_op_name(ps_op op)
 {
     static const char *const names[PS_OP_COUNT] = {
-#define XX(name, args) #name,
+#define XX(name, args, scratch) #name,
 #include "kernel/op.def"
 #undef XX
     };

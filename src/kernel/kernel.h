@@ -440,7 +440,7 @@ typedef struct ps_fill_args {
 } ps_fill_args;
 
 typedef enum ps_op {
-#define XX(op, args) PS_OP_##op,
+#define XX(op, args, scratch) PS_OP_##op,
 #include "kernel/op.def"
 #undef XX
     PS_OP_COUNT

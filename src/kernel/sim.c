@@ -13,7 +13,7 @@ static ps_status sim_run(ps_backend *self, ps_stream *queue, const void *args, s
     return PS_OK;
 }
 
-#define XX(op, args_type)                                                                                              \
+#define XX(op, args_type, scratch)                                                                                     \
     static ps_status sim_##op##_bytes(ps_backend *self, const void *args, size_t *out)                                 \
     {                                                                                                                  \
         return ps_kernel_measure(((sim_backend *)self)->portable, PS_OP_##op, args, out);                              \
@@ -22,7 +22,7 @@ static ps_status sim_run(ps_backend *self, ps_stream *queue, const void *args, s
 #undef XX
 
 static const ps_kernel sim_kernels[PS_OP_COUNT] = {
-#define XX(op, args_type) [PS_OP_##op] = {sim_run, sim_##op##_bytes, ps_cost_##op},
+#define XX(op, args_type, scratch) [PS_OP_##op] = {sim_run, sim_##op##_bytes, ps_cost_##op},
 #include "kernel/op.def"
 #undef XX
 };

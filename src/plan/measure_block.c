@@ -9,7 +9,7 @@
 enum { ROWS = 256, C = 768, H = 12, D = C / H, V = 4096, STEPS_MAX = 32, N_BISECTIONS = 40, RATE_HEADROOM = 4 };
 
 typedef union step_args {
-#define XX(op, args) args op;
+#define XX(op, args, scratch) args op;
 #include "kernel/op.def"
 #undef XX
 } step_args;

@@ -25,7 +25,7 @@ extern const ps_kernel ps_cpu_kernels_portable[], ps_cpu_kernels_avx2[], ps_cpu_
 
 #ifdef PS_ISA
 
-#define XX(op, args_type)                                                                                              \
+#define XX(op, args_type, scratch)                                                                                     \
     ps_status PS_CPU_NAME(op)(ps_backend * self, ps_stream * queue, const void *args, size_t workspace_bytes);
 #include "kernel/op.def"
 #undef XX

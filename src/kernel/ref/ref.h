@@ -1,7 +1,7 @@
 /* ref.h - the reference kernels: one plain loop nest per formula of kernel.h, sums in double, one thread.
  *
  * They are what every other backend is measured against, so they prefer being obviously right to being fast.
- * Each operator has one: ref.c names them. Those with scratch have a ps_ref_<op>_bytes, everything else needs none. */
+ * Each operator has one. Those that op.def says have scratch have a ps_ref_<op>_bytes, too. */
 #ifndef PS_KERNEL_REF_REF_H
 #define PS_KERNEL_REF_REF_H
 
@@ -28,18 +28,51 @@ static inline double ps_ref_rounded(ps_dtype t, double value)
     return ps_ref_load(t, &cell, 0);
 }
 
-#define XX(op, args_type)                                                                                              \
-    ps_status ps_ref_##op(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes);
-#include "kernel/op.def"
-#undef XX
+/* The declarations are written out, not expanded from op.def: an operator without a reference does not compile. */
+#define PS_REF(op) ps_status ps_ref_##op(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+#define PS_REF_BYTES(op) ps_status ps_ref_##op##_bytes(ps_backend *self, const void *args, size_t *out)
 
-ps_status ps_ref_layernorm_bwd_bytes(ps_backend *self, const void *args, size_t *out);
-ps_status ps_ref_rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *out);
-ps_status ps_ref_attention_fwd_bytes(ps_backend *self, const void *args, size_t *out);
-ps_status ps_ref_attention_bwd_bytes(ps_backend *self, const void *args, size_t *out);
-ps_status ps_ref_attention_cached_bytes(ps_backend *self, const void *args, size_t *out);
-ps_status ps_ref_embedding_bwd_bytes(ps_backend *self, const void *args, size_t *out);
-ps_status ps_ref_lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out);
+PS_REF(linear_fwd);
+PS_REF(linear_bwd_input);
+PS_REF(linear_bwd_weight);
+PS_REF(layernorm_fwd);
+PS_REF(layernorm_bwd);
+PS_REF_BYTES(layernorm_bwd);
+PS_REF(rmsnorm_fwd);
+PS_REF(rmsnorm_bwd);
+PS_REF_BYTES(rmsnorm_bwd);
+PS_REF(gelu_fwd);
+PS_REF(gelu_bwd);
+PS_REF(swiglu_fwd);
+PS_REF(swiglu_bwd);
+PS_REF(tanh_fwd);
+PS_REF(tanh_bwd);
+PS_REF(rope);
+PS_REF(attention_fwd);
+PS_REF_BYTES(attention_fwd);
+PS_REF(attention_bwd);
+PS_REF_BYTES(attention_bwd);
+PS_REF(attention_cached);
+PS_REF_BYTES(attention_cached);
+PS_REF(embedding_fwd);
+PS_REF(embedding_bwd);
+PS_REF_BYTES(embedding_bwd);
+PS_REF(position_fwd);
+PS_REF(position_bwd);
+PS_REF(pool_fwd);
+PS_REF(pool_bwd);
+PS_REF(add);
+PS_REF(dropout);
+PS_REF(lm_loss_fwd);
+PS_REF(lm_loss_bwd);
+PS_REF_BYTES(lm_loss_bwd);
+PS_REF(adam);
+PS_REF(cast);
+PS_REF(grad_stats);
+PS_REF(fill);
+
+#undef PS_REF
+#undef PS_REF_BYTES
 
 /* [PS_OP_COUNT], every one filled: what stands in where a backend has no entry of its own. They look neither at self nor at
  * the queue. */
