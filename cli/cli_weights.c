@@ -7,6 +7,7 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "data/tokenizer.h"
 
 /* Has the run left weights? */
 static ps_status has_weights(const char *folder, bool *yes)
@@ -44,21 +45,8 @@ ps_status cli_choose_weights(const ps_config *config, const char *given, const c
     return PS_OK;
 }
 
-/* Some models come without a tokenizer. One that cannot be read (tokenizer.model) counts: opening it says what to do. */
-static bool has_tokenizer(const char *folder)
-{
-    static const char *const files[] = {"tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model"};
-    for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
-        char *path = NULL;
-        const bool yes = ps_folder_join(folder, files[i], &path) == PS_OK && ps_file_exists(path);
-        ps_mem_free(path);
-        if (yes) return true;
-    }
-    return false;
-}
-
 const char *cli_tokenizer_path(const ps_options *o)
 {
     const bool own = o->data_tokenizer[0] == '\0' && o->model_from_pretrained[0] != '\0';
-    return own && has_tokenizer(o->model_from_pretrained) ? o->model_from_pretrained : o->data_tokenizer;
+    return own && ps_tokenizer_is_in(o->model_from_pretrained) ? o->model_from_pretrained : o->data_tokenizer;
 }

@@ -56,6 +56,12 @@ static const char *skip_string(const char *p, const char *end)
     return p < end ? p + 1 : end;
 }
 
+/* Is [p, after) a value of its own, no part of something that is no JSON? */
+static bool stands_alone(const char *text, const char *p, const char *after, const char *end)
+{
+    return (p == text || strchr(" \t\r\n:,[", p[-1]) != NULL) && (after == end || strchr(" \t\r\n,]}", *after) != NULL);
+}
+
 /* Where they may stand, these numbers become "0.0" with spaces behind it: none is shorter, so that places in messages stay. */
 static void mask_numbers(char *text, size_t n_bytes)
 {
@@ -69,7 +75,7 @@ static void mask_numbers(char *text, size_t n_bytes)
         }
         if (after == p && (*p == '-' || is_digit(*p))) after = skip_number(p, end, &is_short_integer);
         const size_t n = (size_t)(after - p);
-        if (n > 0 && !is_short_integer) {
+        if (n > 0 && !is_short_integer && stands_alone(text, p, after, end)) {
             memset(text + i, ' ', n);
             memcpy(text + i, "0.0", 3);
         }

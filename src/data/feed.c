@@ -130,6 +130,11 @@ static ps_status feed_check_count(const ps_feed *f, const char *path, const feed
 {
     const int64_t n_needed = is_divided ? 2 : 1;
     if (split->n >= n_needed) return PS_OK;
+    if (split->instruct != NULL)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: %lld of %lld lines has something to predict, but one to train on and one to validate on "
+                       "are needed; a longer data.sequence_length may leave more",
+                       path, (long long)split->n, (long long)ps_instruct_set_info(split->instruct).n_lines);
     if (feed_has_lines(split))
         return PS_FAIL(PS_EINVAL, "%s: %lld line, but a line to train on and one to validate on are needed", path,
                        (long long)split->n);

@@ -30,6 +30,10 @@ typedef struct ps_tokenizer ps_tokenizer;
  * folder's other files read in the same way. PS_EIO, or PS_EFORMAT naming the file and what is wrong or not supported. */
 PS_NODISCARD ps_status ps_tokenizer_open(const char *path, ps_tokenizer **out);
 
+/* Has the folder a tokenizer's files? Some models come without. One that cannot be read (SentencePiece's binary model) counts: opening it
+ * says what to do. */
+bool ps_tokenizer_is_in(const char *folder);
+
 /* GPT-2's BPE from the content of vocab.json and merges.txt; the names are for messages. Nothing of the arguments is
  * kept. "<|endoftext|>" is its only special token, when the vocabulary has it. */
 PS_NODISCARD ps_status ps_tokenizer_create(const char *vocab_name, const char *vocab_json, int64_t vocab_bytes,

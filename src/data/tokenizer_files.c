@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/model_folder.h"
 #include "config/json_tolerant.h"
 #include "data/tokenizer_json.h"
@@ -360,14 +361,16 @@ static bool ends_with(const char *path, const char *file)
     return n >= n_file && strcmp(path + n - n_file, file) == 0 && (n == n_file || path[n - n_file - 1] == '/');
 }
 
+static const char *const sentencepiece_models[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
+
 /* Nothing that can be read; what is there instead decides what helps. */
 static ps_status fail_without_files(opening *o, const char *path)
 {
-    static const char *const models[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
     const size_t n = strlen(path);
     bool is_model = n > 6 && strcmp(path + n - 6, ".model") == 0 && ps_file_exists(path);
     if (is_model) snprintf(o->path, o->path_bytes, "%s", path);
-    for (size_t i = 0; i < PS_ARRAY_LEN(models) && !is_model; i++) is_model = opening_has(o, models[i]);
+    for (size_t i = 0; i < PS_ARRAY_LEN(sentencepiece_models) && !is_model; i++)
+        is_model = opening_has(o, sentencepiece_models[i]);
     if (is_model)
         return PS_FAIL(PS_EFORMAT,
                        "%s: a binary model of SentencePiece, which is not read; transformers turns it into a "
@@ -424,4 +427,22 @@ out:
     for (int i = 0; i < N_SETTINGS; i++) json_decref(o.settings[i]);
     ps_mem_free(o.path);
     return st;
+}
+
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = NULL;
+    const bool yes = ps_folder_join(folder, name, &path) == PS_OK && ps_file_exists(path);
+    ps_mem_free(path);
+    return yes;
+}
+
+bool ps_tokenizer_is_in(const char *folder)
+{
+    static const char *const files[] = {"tokenizer.json", "vocab.json", "vocab.txt"};
+    bool yes = false;
+    for (size_t i = 0; i < PS_ARRAY_LEN(files) && !yes; i++) yes = has_file(folder, files[i]);
+    for (size_t i = 0; i < PS_ARRAY_LEN(sentencepiece_models) && !yes; i++)
+        yes = has_file(folder, sentencepiece_models[i]);
+    return yes;
 }

@@ -105,3 +105,15 @@ for option in --decode --special --vocab=/nonexistent --output=/nonexistent; do
     expect 2 "$pstar" tokenize --sample 0 $option "$work/tiny.json"
     says err "has no effect with --sample"
 done
+
+# a model's folder whose only tokenizer is a binary model of SentencePiece, by each of its names
+mkdir "$work/base"
+printf '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 300, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 2}' \
+    >"$work/base/config.json"
+printf '{"data": {"train": "%s"}}' "$work/a.txt" >"$work/base.json"
+for name in tokenizer.model spiece.model sentencepiece.bpe.model; do
+    printf '\n\016<unk>' >"$work/base/$name"
+    expect 2 "$pstar" tokenize --sample 0 "$work/base.json" model.from_pretrained="$work/base"
+    says err "$name: a binary model of SentencePiece, which is not read"
+    rm "$work/base/$name"
+done

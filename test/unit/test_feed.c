@@ -492,6 +492,21 @@ out:
     return st;
 }
 
+/* Lines that were left out are lines of the file all the same. */
+static void test_left_out_lines_are_counted(void **state)
+{
+    (void)state;
+    const temp_path p = temp_folder_file(&folder, "left.jsonl");
+    static const char text[] = "{\"prompt\": \" a a a a a a\", \"completion\": \" b\"}\n"
+                               "{\"prompt\": \"a\", \"completion\": \" b\"}\n"
+                               "{\"prompt\": \" a a a a a a\", \"completion\": \" b\"}\n";
+    assert_int_equal(ps_file_write_all(p.text, text, sizeof text - 1), PS_OK);
+    ps_feed_options o = pairs_options(0.5, 1);
+    o.train = p.text;
+    o.sequence = 4;
+    assert_refused(o, "left.jsonl: 1 of 3 lines has something to predict, but one to train on and one to validate on");
+}
+
 /* Options that would be lost without a word. */
 static void test_refused_without_effect(void **state)
 {
@@ -608,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_file_order),
         cmocka_unit_test(test_refused_with_numbers),
         cmocka_unit_test(test_refused_without_effect),
+        cmocka_unit_test(test_left_out_lines_are_counted),
         cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();

@@ -115,6 +115,24 @@ static void test_ignored_numbers(void **state)
     ps_jsonl_close(r);
 }
 
+/* Words and numbers within something that is no JSON get no value. */
+static void test_broken_numbers_are_errors(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"NaN1", "5NaN", "NaNNaN", "1.5-Infinity", "1e999x", "x1e999", "NaN.5"};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[80];
+        ps_jsonl *r = NULL;
+        ps_jsonl_record a;
+        bool has_record;
+        const int n = snprintf(text, sizeof text, "{\"text\": \"a\", \"label\": 0, \"w\": %s}\n", values[i]);
+        const temp_path p = write_text("broken.jsonl", text, (size_t)n);
+        assert_int_equal(ps_jsonl_open(p.text, &all_keys, &r), PS_OK);
+        if (ps_jsonl_next(r, &a, &has_record) != PS_EFORMAT) fail_msg("%s is taken", values[i]);
+        ps_jsonl_close(r);
+    }
+}
+
 static void test_bad_lines_are_errors_with_line_and_offset(void **state)
 {
     (void)state;
@@ -213,9 +231,13 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),         cmocka_unit_test(test_keys_by_name),
-        cmocka_unit_test(test_ignored_numbers), cmocka_unit_test(test_bad_lines_are_errors_with_line_and_offset),
-        cmocka_unit_test(test_long_lines),      cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_records),
+        cmocka_unit_test(test_keys_by_name),
+        cmocka_unit_test(test_ignored_numbers),
+        cmocka_unit_test(test_broken_numbers_are_errors),
+        cmocka_unit_test(test_bad_lines_are_errors_with_line_and_offset),
+        cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
