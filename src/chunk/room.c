@@ -103,7 +103,7 @@ static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
                    ps_tier_name(tier), (long long)bytes, (long long)d.used_bytes, (long long)d.budget_bytes);
 }
 
-ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why)
+static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why)
 {
     if (s->d.ram[tier] == NULL) return PS_FAIL(PS_EBUDGET, "%s: the tier does not exist", ps_tier_name(tier));
     clear_passed(s);
@@ -121,8 +121,12 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason
             }
             /* what was fetched too early may leave again once it has arrived; a copy further down makes room there */
             const ps_chunk_id arriving = first_flight(s, tier);
-            if (arriving < 0) return no_room(s, tier, bytes);
-            PS_TRY(ps_store_retire(s, arriving));
+            if (arriving >= 0)
+                PS_TRY(ps_store_retire(s, arriving));
+            else if (s->d.shares_slots && !s->is_short_of_slots)
+                s->is_short_of_slots = true;
+            else
+                return no_room(s, tier, bytes);
             clear_passed(s);
             continue;
         }
@@ -140,6 +144,13 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason
         }
         drop(s, id, tier, why);
     }
+}
+
+ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why)
+{
+    const ps_status st = make_room(s, tier, bytes, why);
+    s->is_short_of_slots = false;
+    return st;
 }
 
 /* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back what

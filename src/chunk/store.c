@@ -358,8 +358,7 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
     return PS_OK;
 }
 
-/* The slot stays the chunk's own; what is in it is worth nothing any more. */
-static void forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
+void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
 {
     chunk *c = &s->chunks[id];
     if (!is_current(c, PS_TIER_DISK)) return;
@@ -374,7 +373,7 @@ static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
     const int64_t quiet_until = c->wanted_serial == s->moment_serial ? s->quiet_until : 0;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DROP);
-    forget_disk_content(s, id, PS_REASON_DROP);
+    ps_store_forget_disk_content(s, id, PS_REASON_DROP);
     c->current = TIER_BIT(tier);
     s->quiet_until = quiet_until;
 }
@@ -424,7 +423,7 @@ void ps_store_discard(ps_store *s, ps_chunk_id id)
     if (c->flight.active) (void)ps_store_retire(s, id); /* a failed copy of dead content harms nobody */
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
-    forget_disk_content(s, id, PS_REASON_DISCARD);
+    ps_store_forget_disk_content(s, id, PS_REASON_DISCARD);
     c->current = 0;
     STORE_CHECK(s);
 }
@@ -471,7 +470,10 @@ int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
     int64_t bytes = 0;
     for (int32_t i = 0; i < s->layout->n_chunks; i++) {
         const chunk *c = &s->chunks[ps_store_chunk(s->layout, list, i)];
-        if (tier == PS_TIER_DISK ? c->disk_offset != NO_SLOT : c->payload[tier] != NULL) bytes += c->bytes;
+        if (tier == PS_TIER_DISK)
+            bytes += c->slot_bytes;
+        else if (c->payload[tier] != NULL)
+            bytes += c->bytes;
     }
     return bytes;
 }

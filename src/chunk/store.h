@@ -66,6 +66,7 @@ typedef struct ps_store_desc {
     ps_device *ram[PS_RAM_TIER_COUNT]; /* device, host; the host's budget may be 0. Must outlive the store */
     ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
+    bool shares_slots; /* a chunk that would else find no room gets the slot of one whose content is not only there */
     const ps_policy *policy;
     int32_t prefetch;           /* chunk loads kept under way ahead of use; 0: load when wanted */
     bool wait_at_once;          /* copies do not overlap computing (client.opts.with_async_move false) */

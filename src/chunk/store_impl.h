@@ -24,6 +24,7 @@ typedef struct chunk {
     int32_t pins;
     ps_tier pin_tier;    /* where, while pins > 0 */
     int64_t disk_offset; /* home slot in the file, or NO_SLOT */
+    int64_t slot_bytes;  /* of the home slot: more than `bytes` when a larger chunk had it before; 0: none */
     flight flight;
     uint64_t last_use_tick; /* s->tick at the last pin */
     int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
@@ -66,6 +67,7 @@ struct ps_store {
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
     int64_t other_bytes[PS_RAM_TIER_COUNT]; /* in use when the store was created */
     int64_t disk_used_bytes;
+    bool is_short_of_slots; /* room is being made, and without the slots of others there is none */
     ps_state *tensor_state; /* [n_tensors] */
     int32_t *tensor_uses;   /* [n_tensors] nested begins */
     ps_store_stats stats;
@@ -122,6 +124,9 @@ void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, p
 void ps_store_record_moved(const ps_store *s, ps_chunk_id id,
                            int64_t begin_ns); /* in estimated time: the queue does not tell */
 void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns);
+
+/* store.c: the content on disk, if any, is worth nothing any more; the slot stays the chunk's own. */
+void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why);
 
 /* The tier's use has grown: remember it if it was never larger. */
 void ps_store_note_use(ps_store *s, ps_tier tier);

@@ -91,6 +91,7 @@ ps_status ps_store_take_places(ps_store *s, const ps_store *from)
             if (c->payload[t] != NULL) PS_TRY(ps_store_give_payload(s, id, (ps_tier)t, PS_REASON_START));
         s->chunks[id].current = c->current;
         s->chunks[id].disk_offset = c->disk_offset;
+        s->chunks[id].slot_bytes = c->slot_bytes;
         s->chunks[id].last_use_tick = c->last_use_tick;
     }
     s->tick = from->tick;
@@ -114,6 +115,8 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_fligh
     }
     if (is_current(c, PS_TIER_DISK) && c->disk_offset == NO_SLOT)
         return PS_FAIL(PS_ESTATE, "chunk id %d: current on disk without a slot", id);
+    if (c->disk_offset == NO_SLOT ? c->slot_bytes != 0 : c->slot_bytes < c->bytes)
+        return PS_FAIL(PS_ESTATE, "chunk id %d: a slot of %lld bytes", id, (long long)c->slot_bytes);
     if (c->flight.active) {
         (*n_flights)++;
         if (!is_current(c, c->flight.src) || is_current(c, c->flight.dst))
@@ -127,9 +130,11 @@ ps_status ps_store_check(const ps_store *s)
 {
     int64_t bytes[PS_RAM_TIER_COUNT];
     int32_t n_flights = 0;
+    int64_t slot_bytes = 0;
     memcpy(bytes, s->other_bytes, sizeof bytes);
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         PS_TRY(check_chunk(s, id, &n_flights));
+        slot_bytes += s->chunks[id].slot_bytes;
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
             if (s->chunks[id].payload[t] != NULL) bytes[t] += s->chunks[id].bytes;
     }
@@ -144,6 +149,9 @@ ps_status ps_store_check(const ps_store *s)
                            ps_tier_name((ps_tier)t), (long long)bytes[t], (long long)d.used_bytes,
                            (long long)d.kept_bytes, (long long)d.budget_bytes);
     }
+    if (slot_bytes != s->disk_used_bytes)
+        return PS_FAIL(PS_ESTATE, "disk: %lld bytes of slots, %lld used", (long long)slot_bytes,
+                       (long long)s->disk_used_bytes);
     if (s->disk_used_bytes > s->d.disk_budget_bytes)
         return PS_FAIL(PS_ESTATE, "disk: %lld bytes used of %lld", (long long)s->disk_used_bytes,
                        (long long)s->d.disk_budget_bytes);

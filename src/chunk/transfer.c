@@ -119,13 +119,44 @@ static void drop_clean_host(ps_store *s, ps_chunk_id for_id)
         }
 }
 
-/* A home in the file, given once and kept: NO_SLOT stays when the disk budget is spent. */
+/* A slot that is not the only place of its content, or -1: rather a stale one, then the smallest that is large enough. */
+static ps_chunk_id find_spare_slot(const ps_store *s, int64_t bytes)
+{
+    ps_chunk_id best = -1;
+    bool best_stale = false;
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        const chunk *c = &s->chunks[id];
+        const bool stale = !is_current(c, PS_TIER_DISK);
+        if (c->slot_bytes < bytes || c->flight.active || c->current == TIER_BIT(PS_TIER_DISK)) continue;
+        if (best >= 0 && (best_stale != stale ? best_stale : s->chunks[best].slot_bytes <= c->slot_bytes)) continue;
+        best = id;
+        best_stale = stale;
+    }
+    return best;
+}
+
+static bool take_spare_slot(ps_store *s, chunk *c)
+{
+    const ps_chunk_id id = find_spare_slot(s, c->bytes);
+    if (id < 0) return false;
+    chunk *from = &s->chunks[id];
+    ps_store_forget_disk_content(s, id, PS_REASON_DROP);
+    c->disk_offset = from->disk_offset;
+    c->slot_bytes = from->slot_bytes;
+    from->disk_offset = NO_SLOT;
+    from->slot_bytes = 0;
+    s->quiet_until = 0;
+    return true;
+}
+
+/* A home in the file, given once and kept, unless slots are short: NO_SLOT stays when the disk budget is spent. */
 static bool has_disk_slot(ps_store *s, chunk *c)
 {
     if (s->d.disk == NULL) return false;
     if (c->disk_offset != NO_SLOT) return true;
-    if (c->bytes > s->d.disk_budget_bytes - s->disk_used_bytes) return false;
+    if (c->bytes > s->d.disk_budget_bytes - s->disk_used_bytes) return s->is_short_of_slots && take_spare_slot(s, c);
     c->disk_offset = s->disk_used_bytes;
+    c->slot_bytes = c->bytes;
     s->disk_used_bytes += c->bytes;
     ps_store_record_memory(s, PS_TIER_DISK);
     return true;

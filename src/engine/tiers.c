@@ -62,6 +62,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .ram = {t->ram[PS_TIER_DEVICE], t->ram[PS_TIER_HOST]},
         .disk = t->disk,
         .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
+        .shares_slots = !o->simulated, /* what a trial can do without is left for calls that it does not try */
         .policy = o->policy,
         .prefetch = o->prefetch,
         .wait_at_once = o->wait_at_once,

@@ -8,7 +8,7 @@
 
 typedef struct scenario {
     uint64_t seed;
-    bool simulated, scheduled, wait_at_once;
+    bool simulated, scheduled, wait_at_once, shares_slots;
     int64_t device_bytes, host_bytes, disk_bytes;
     ps_disk_backend backend;
     const ps_policy *policy;
@@ -119,6 +119,7 @@ static void open_world(world *w, const scenario *sc)
                           .ram = {w->ram[0], w->ram[1]},
                           .disk = w->disk,
                           .disk_budget_bytes = sc->disk_bytes,
+                          .shares_slots = sc->shares_slots,
                           .policy = sc->policy,
                           .prefetch = sc->prefetch,
                           .wait_at_once = sc->wait_at_once};
@@ -296,6 +297,7 @@ static void vary(uint64_t first_seed, int32_t n_seeds, int32_t n_operations)
             scenario sc = {.seed = turn,
                            .scheduled = turn % 4 != 0,
                            .wait_at_once = turn % 5 == 0,
+                           .shares_slots = turn % 3 != 0,
                            .device_bytes = PAGES(tiers[i].device_pages),
                            .host_bytes = PAGES(tiers[i].host_pages),
                            .disk_bytes = PAGES(tiers[i].disk_pages),
@@ -478,6 +480,41 @@ static void test_clean_leaves_when_dirty_cannot(void **state)
     touch(&w, 2, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     assert_int_equal(ps_store_chunk_copies(w.store, 1), 1);
     close_world(&w, &out);
+}
+
+/* A full disk, the device, a chunk that is there only: where slots are shared it finds the slot of one that has no use for it now, and
+ * that one another slot later. */
+static void share_slots(bool shares_slots)
+{
+    world w;
+    outcome out;
+    scenario sc = small;
+    sc.device_bytes = PAGES(2), sc.host_bytes = 0, sc.disk_bytes = PAGES(2);
+    sc.shares_slots = shares_slots, sc.may_refuse = !shares_slots;
+    open_world(&w, &sc);
+    for (ps_chunk_id id = 0; id < 2; id++) touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE)); /* takes both slots */
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);          /* its slot is stale */
+    touch(&w, 2, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    assert_true(use(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ));
+    assert_int_equal(use(&w, 1, PS_TIER_DEVICE, PS_ACCESS_WRITE), shares_slots); /* 2 has to leave */
+    if (shares_slots) {
+        assert_int_equal(ps_store_chunk_copies(w.store, 2), 1u << PS_TIER_DISK);
+        ps_store_unpin(w.store, 1);
+    }
+    ps_store_unpin(w.store, 0);
+    for (int round = 0; round < 3 && shares_slots; round++)
+        for (ps_chunk_id id = 0; id < 3; id++)
+            touch(&w, id, PS_TIER_DEVICE, round == 1 ? PS_ACCESS_WRITE : PS_ACCESS_READ);
+    assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(2));
+    close_world(&w, &out);
+}
+
+static void test_slots_are_shared(void **state)
+{
+    (void)state;
+    share_slots(false);
+    share_slots(true);
 }
 
 static void test_limit_and_non_model(void **state)
@@ -686,17 +723,12 @@ static void test_tensor_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean_and_dead),
-        cmocka_unit_test(test_nothing_stale_is_fetched),
-        cmocka_unit_test(test_refusal),
-        cmocka_unit_test(test_clean_leaves_when_dirty_cannot),
-        cmocka_unit_test(test_limit_and_non_model),
-        cmocka_unit_test(test_more_than_traced),
-        cmocka_unit_test(test_less_than_traced),
-        cmocka_unit_test(test_larger_region),
-        cmocka_unit_test(test_runs_are_contiguous),
-        cmocka_unit_test(test_tensor_states),
-        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_clean_and_dead),   cmocka_unit_test(test_nothing_stale_is_fetched),
+        cmocka_unit_test(test_refusal),          cmocka_unit_test(test_clean_leaves_when_dirty_cannot),
+        cmocka_unit_test(test_slots_are_shared), cmocka_unit_test(test_limit_and_non_model),
+        cmocka_unit_test(test_more_than_traced), cmocka_unit_test(test_less_than_traced),
+        cmocka_unit_test(test_larger_region),    cmocka_unit_test(test_runs_are_contiguous),
+        cmocka_unit_test(test_tensor_states),    cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_stress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,6 +296,22 @@ static void test_tight_shapes(void **state)
     assert_true(n_fit > 1);
 }
 
+/* ---- refusal ---------------------------------------------------------------------------------------------------------- */
+
+/* Each rank says what cannot be had with others, and the way out; which is one. */
+static void test_no_embedding_on_host(void **state)
+{
+    (void)state;
+    const rank_task *t =
+        try_ranks(ps_model_from_config, 2, 0, rank_train, CHANGES("memory.host=4MB", "use_cpu_embedding=true"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t[i].result.st, PS_EINVAL);
+        assert_non_null(strstr(t[i].result.error, "use_cpu_embedding is for one rank: 2 ranks"));
+        assert_non_null(strstr(t[i].result.error, "set use_cpu_embedding = false"));
+    }
+    (void)RANKS(2, 1, "memory.host=4MB", "use_cpu_embedding=false");
+}
+
 /* ---- profile ---------------------------------------------------------------------------------------------------------- */
 
 static void test_profile(void **state)
@@ -333,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_evaluation_between),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_tight_shapes),
+        cmocka_unit_test(test_no_embedding_on_host),
         cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
