@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "base/base.h"
+#include "engine/settings.h"
 #include "kernel/product_trial.h"
 
 /* A trial takes some hundredths of a second; a library that hangs is broken too. */
@@ -122,18 +123,6 @@ static ps_status try_in_child(ps_cpu_isa isa)
     return refuse(isa, what);
 }
 
-static ps_cpu_isa wanted_isa(const ps_options *o)
-{
-    switch (o->train_isa) {
-    case PS_CONFIG_ISA_AUTO: break;
-    case PS_CONFIG_ISA_PORTABLE: return PS_CPU_PORTABLE;
-    case PS_CONFIG_ISA_AVX2: return PS_CPU_AVX2;
-    case PS_CONFIG_ISA_AVX512: return PS_CPU_AVX512;
-    case PS_CONFIG_ISA_AVX512_BF16: return PS_CPU_AVX512_BF16;
-    }
-    return ps_cpu_isa_detect();
-}
-
 static ps_status check_isa(ps_cpu_isa isa)
 {
     char signature[PS_CPU_SIGNATURE_MAX], key[KEY_MAX], name[40];
@@ -153,7 +142,7 @@ static ps_status check_isa(ps_cpu_isa isa)
 
 ps_status product_check(const ps_options *o)
 {
-    const ps_cpu_isa isa = wanted_isa(o);
+    const ps_cpu_isa isa = ps_settings_isa(o);
     if (o->train_backend == PS_CONFIG_BACKEND_REF || isa > ps_cpu_isa_detect())
         return PS_OK; /* the engine says why not */
     return check_isa(isa);

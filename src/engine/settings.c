@@ -59,18 +59,24 @@ static void read_scaler(const ps_options *o, ps_loss_scaler_options *s)
                                   .max_loss_scale = (float)o->fp16_max_loss_scale};
 }
 
+ps_cpu_isa ps_settings_isa(const ps_options *o)
+{
+    switch (o->train_isa) {
+    case PS_CONFIG_ISA_AUTO: break;
+    case PS_CONFIG_ISA_PORTABLE: return PS_CPU_PORTABLE;
+    case PS_CONFIG_ISA_AVX2: return PS_CPU_AVX2;
+    case PS_CONFIG_ISA_AVX512: return PS_CPU_AVX512;
+    case PS_CONFIG_ISA_AVX512_BF16: return PS_CPU_AVX512_BF16;
+    }
+    return ps_cpu_isa_detect();
+}
+
 static ps_status read_backend(const ps_options *o, ps_settings *s)
 {
     const ps_cpu_isa best = ps_cpu_isa_detect();
     s->backend_kind = o->train_backend == PS_CONFIG_BACKEND_REF ? PS_BACKEND_REF : PS_BACKEND_CPU;
     if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
-    switch (o->train_isa) {
-    case PS_CONFIG_ISA_AUTO: s->isa = best; break;
-    case PS_CONFIG_ISA_PORTABLE: s->isa = PS_CPU_PORTABLE; break;
-    case PS_CONFIG_ISA_AVX2: s->isa = PS_CPU_AVX2; break;
-    case PS_CONFIG_ISA_AVX512: s->isa = PS_CPU_AVX512; break;
-    case PS_CONFIG_ISA_AVX512_BF16: s->isa = PS_CPU_AVX512_BF16; break;
-    }
+    s->isa = ps_settings_isa(o);
     if (s->isa > best)
         return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(s->isa),
                        ps_cpu_isa_name(best));

@@ -70,6 +70,9 @@ typedef struct ps_settings {
 /* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
 
+/* What train.isa asks for, with "auto" the best that the processor has; it may have less than what was asked for. */
+ps_cpu_isa ps_settings_isa(const ps_options *o);
+
 /* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
 void ps_settings_use_cache(ps_settings *s, const ps_config *config);
 
