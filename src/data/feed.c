@@ -232,12 +232,12 @@ static ps_status feed_fill(ps_feed *f, const ps_feed_options *o)
 
 static void feed_set_keys(ps_feed_options *o)
 {
-    if (o->text_key == NULL) o->text_key = "text";
-    if (o->text_pair_key == NULL) o->text_pair_key = "text_pair";
-    if (o->label_key == NULL) o->label_key = "label";
-    if (o->messages_key == NULL) o->messages_key = "messages";
-    if (o->prompt_key == NULL) o->prompt_key = "prompt";
-    if (o->completion_key == NULL) o->completion_key = "completion";
+    if (o->text_key == NULL) o->text_key = PS_FEED_TEXT_KEY;
+    if (o->text_pair_key == NULL) o->text_pair_key = PS_FEED_TEXT_PAIR_KEY;
+    if (o->label_key == NULL) o->label_key = PS_FEED_LABEL_KEY;
+    if (o->messages_key == NULL) o->messages_key = PS_FEED_MESSAGES_KEY;
+    if (o->prompt_key == NULL) o->prompt_key = PS_FEED_PROMPT_KEY;
+    if (o->completion_key == NULL) o->completion_key = PS_FEED_COMPLETION_KEY;
 }
 
 ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out)

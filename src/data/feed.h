@@ -43,6 +43,14 @@ typedef enum ps_feed_task {
     PS_FEED_CLASSIFICATION,
 } ps_feed_task;
 
+/* Keys of lines where none is given: the defaults of options.def. */
+#define PS_FEED_TEXT_KEY "text"
+#define PS_FEED_TEXT_PAIR_KEY "text_pair"
+#define PS_FEED_LABEL_KEY "label"
+#define PS_FEED_MESSAGES_KEY "messages"
+#define PS_FEED_PROMPT_KEY "prompt"
+#define PS_FEED_COMPLETION_KEY "completion"
+
 /* Strings and tokenizer are only used during open. */
 typedef struct ps_feed_options {
     ps_feed_task task;
@@ -55,8 +63,8 @@ typedef struct ps_feed_options {
     int32_t vocab_size; /* of the model */
     int32_t n_labels;   /* classification: classes of the model */
     const char *labels; /* their names with commas between them; NULL or "": see labels.h */
-    const char *text_key, *text_pair_key, *label_key;       /* NULL: "text", "text_pair", "label" */
-    const char *messages_key, *prompt_key, *completion_key; /* causal LM; NULL: "messages", "prompt", "completion" */
+    const char *text_key, *text_pair_key, *label_key;       /* NULL: as above */
+    const char *messages_key, *prompt_key, *completion_key; /* causal LM; NULL: as above */
     ps_config_jsonl_form jsonl_form;                        /* causal LM: see instruct_set.h */
     ps_config_chat_format chat_format;                      /* of messages */
     const char *tokenizer_path; /* NULL, or where the tokenizer was opened: its chat template tells a format of AUTO */

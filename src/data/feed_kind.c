@@ -82,12 +82,13 @@ ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_feed_kind *kinds
         bool is_given;
         unsigned kinds;
     } uses[] = {
-        {"data.text_key", "JSON Lines with texts", strcmp(o->text_key, "text") != 0,
+        {"data.text_key", "JSON Lines with texts", strcmp(o->text_key, PS_FEED_TEXT_KEY) != 0,
          texts | (is_found ? chats | prompts : 0)},
-        {"data.messages_key", "JSON Lines with messages", strcmp(o->messages_key, "messages") != 0,
+        {"data.messages_key", "JSON Lines with messages", strcmp(o->messages_key, PS_FEED_MESSAGES_KEY) != 0,
          chats | (is_found ? prompts : 0)},
-        {"data.prompt_key", "JSON Lines with prompts", strcmp(o->prompt_key, "prompt") != 0, prompts},
-        {"data.completion_key", "JSON Lines with completions", strcmp(o->completion_key, "completion") != 0, prompts},
+        {"data.prompt_key", "JSON Lines with prompts", strcmp(o->prompt_key, PS_FEED_PROMPT_KEY) != 0, prompts},
+        {"data.completion_key", "JSON Lines with completions", strcmp(o->completion_key, PS_FEED_COMPLETION_KEY) != 0,
+         prompts},
         {"data.chat_format", "messages", o->chat_format != PS_CONFIG_CHAT_FORMAT_AUTO, chats | prompts},
         {"data.added_tokens", "text", o->added_tokens, ~BIT(PS_FEED_TOKENS)},
     };
