@@ -52,9 +52,6 @@ void ps_config_forget_old_defaults(ps_config *config);
 /* Forget what a config.json said. */
 void ps_config_forget_adopted(ps_config *config);
 
-/* The i-th class as transformers calls one without a name: "LABEL_0". Returns out. */
-const char *ps_config_default_label(int64_t i, char out[32]);
-
 /* Read the config.json of model.from_pretrained, or forget it when there is none or nothing is left open; hf_config.c. */
 PS_NODISCARD ps_status ps_config_adopt(ps_config *config);
 

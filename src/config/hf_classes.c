@@ -9,7 +9,8 @@
 
 enum { DEFAULT_CLASSES = 2, DEFAULT_CLASSES_MAX = 1 << 16 };
 
-const char *ps_config_default_label(int64_t i, char out[32])
+/* The i-th class as transformers calls one without a name: "LABEL_0". Returns out. */
+static const char *default_label(int64_t i, char out[32])
 {
     snprintf(out, 32, "LABEL_%lld", (long long)i);
     return out;
@@ -93,7 +94,7 @@ static ps_status add_defaults(const json_t *root, ps_label_list *l)
     const int64_t n = json_is_integer(given) ? json_integer_value(given) : DEFAULT_CLASSES;
     for (int64_t i = 0; i < n && n <= DEFAULT_CLASSES_MAX; i++) {
         char name[32];
-        ps_config_default_label(i, name);
+        default_label(i, name);
         PS_TRY(ps_label_list_add(l, name, (int64_t)strlen(name)));
     }
     return PS_OK;
@@ -103,7 +104,7 @@ static bool is_named(const ps_label_list *l)
 {
     char name[32];
     for (int32_t i = 0; i < l->n; i++)
-        if (strcmp(l->names[i], ps_config_default_label(i, name)) != 0) return true;
+        if (strcmp(l->names[i], default_label(i, name)) != 0) return true;
     return false;
 }
 
@@ -132,12 +133,6 @@ void ps_hf_classes_forget(ps_config_classes *c)
     *c = (ps_config_classes){0};
 }
 
-void ps_config_forget_adopted(ps_config *config)
-{
-    memset(config->adopted, 0, sizeof config->adopted);
-    ps_hf_classes_forget(&config->classes);
-}
-
 /* ---- writing ---- */
 
 static void add_class(json_t *names, json_t *ids, int64_t i, const char *name)
@@ -151,8 +146,8 @@ static void add_class(json_t *names, json_t *ids, int64_t i, const char *name)
 /* A class without a name has its default one; where the data call another class so, the next that nobody has, from *next on. */
 static const char *free_label(const json_t *ids, int64_t i, int64_t *next, char text[32])
 {
-    (void)ps_config_default_label(i, text);
-    while (json_object_get(ids, text) != NULL) (void)ps_config_default_label((*next)++, text);
+    (void)default_label(i, text);
+    while (json_object_get(ids, text) != NULL) (void)default_label((*next)++, text);
     return text;
 }
 

@@ -313,6 +313,12 @@ ps_status ps_hf_config_read(ps_config *config, const char *text, int64_t n_bytes
     return st;
 }
 
+void ps_config_forget_adopted(ps_config *config)
+{
+    memset(config->adopted, 0, sizeof config->adopted);
+    ps_hf_classes_forget(&config->classes);
+}
+
 ps_status ps_config_adopt(ps_config *config)
 {
     ps_status st;
