@@ -80,8 +80,7 @@ static ps_status encode_text(generator *g, const char *prompt, int64_t n_bytes, 
     const ps_encode_options options = {.added_tokens = true};
     ps_encoding e;
     PS_TRY(ps_tokenizer_encode_sequence(g->tokenizer, &options, prompt, n_bytes, NULL, 0, &e));
-    const ps_status st = ps_ids_reserve(out, e.n);
-    for (int64_t i = 0; i < e.n && st == PS_OK; i++) out->ids[out->n++] = e.ids[i];
+    const ps_status st = ps_ids_append_all(out, e.ids, e.n);
     ps_encoding_deinit(&e);
     return st;
 }

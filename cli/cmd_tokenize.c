@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli.h"
+#include "data/text_buffer.h"
 #include "data/token_file.h"
 #include "data/tokenizer.h"
 #include "sample_view.h"
@@ -24,20 +25,7 @@ typedef struct tokenize_arguments {
     int n_files;
 } tokenize_arguments;
 
-typedef struct id_list {
-    int32_t *ids;
-    int64_t n;
-} id_list;
-
-static ps_status append(id_list *l, const int32_t *ids, int64_t n)
-{
-    PS_TRY(ps_mem_grow(&l->ids, (size_t)l->n, (size_t)(l->n + n), sizeof *ids));
-    memcpy(l->ids + l->n, ids, (size_t)n * sizeof *ids);
-    l->n += n;
-    return PS_OK;
-}
-
-static ps_status encode_file(ps_tokenizer *t, const char *path, bool added_tokens, id_list *out)
+static ps_status encode_file(ps_tokenizer *t, const char *path, bool added_tokens, ps_id_list *out)
 {
     char *text = NULL;
     int64_t n_bytes;
@@ -48,7 +36,7 @@ static ps_status encode_file(ps_tokenizer *t, const char *path, bool added_token
     const int64_t begin = ps_clock_ns();
     PS_TRY_GOTO(ps_tokenizer_encode_sequence(t, &options, text, n_bytes, NULL, 0, &e));
     const double seconds = (double)(ps_clock_ns() - begin) * 1e-9;
-    PS_TRY_GOTO(append(out, e.ids, e.n));
+    PS_TRY_GOTO(ps_ids_append_all(out, e.ids, e.n));
     printf("%s: %lld bytes, %lld tokens, %.1f MB/s\n", path, (long long)n_bytes, (long long)e.n,
            (double)n_bytes * 1e-6 / (seconds > 0 ? seconds : 1e-9));
 out:
@@ -60,11 +48,11 @@ out:
 /* The files one after the other, the token that ends a text (<|endoftext|>) between them. */
 static ps_status encode(ps_tokenizer *t, const tokenize_arguments *a)
 {
-    id_list all = {0};
+    ps_id_list all = {0};
     ps_status st = PS_OK;
     const int32_t eot = ps_tokenizer_eot(t);
     for (int i = 0; i < a->n_files; i++) {
-        if (i > 0 && eot >= 0) PS_TRY_GOTO(append(&all, &eot, 1));
+        if (i > 0 && eot >= 0) PS_TRY_GOTO(ps_ids_append(&all, eot));
         PS_TRY_GOTO(encode_file(t, a->files[i], a->added_tokens, &all));
     }
     if (all.n == 0) {

@@ -96,7 +96,7 @@ static ps_status reader_put_texts(instruct_reader *r, const json_t *prompt, cons
     r->text.n = 0;
     PS_TRY(ps_text_append(&r->text, json_string_value(prompt), (int64_t)json_string_length(prompt)));
     PS_TRY(ps_text_append(&r->text, json_string_value(completion), (int64_t)json_string_length(completion)));
-    for (int64_t i = 0; i < r->front.n; i++) PS_TRY(ps_ids_append(ids, r->front.ids[i]));
+    PS_TRY(ps_ids_append_all(ids, r->front.ids, r->front.n));
     const ps_encode_options options = {.added_tokens = r->o->added_tokens, .bare = true};
     PS_TRY(ps_chat_encode_text(r->o->tokenizer, &options, r->text.bytes, r->text.n, (int64_t)json_string_length(prompt),
                                ids));

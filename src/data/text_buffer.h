@@ -50,4 +50,12 @@ PS_NODISCARD static inline ps_status ps_ids_append(ps_id_list *l, int32_t id)
     return PS_OK;
 }
 
+PS_NODISCARD static inline ps_status ps_ids_append_all(ps_id_list *l, const int32_t *ids, int64_t n)
+{
+    PS_TRY(ps_ids_reserve(l, n));
+    if (n > 0) memcpy(l->ids + l->n, ids, (size_t)n * sizeof *ids);
+    l->n += n;
+    return PS_OK;
+}
+
 #endif
