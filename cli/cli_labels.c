@@ -28,10 +28,8 @@ out:
 static ps_status find_beside(const char *weights, ps_config **out)
 {
     char *folder = NULL;
-    PS_TRY(ps_mem_strdup(weights, &folder));
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL) slash[slash == folder] = '\0';
-    if (run_config_find(slash != NULL ? folder : ".", out) != PS_OK) *out = NULL;
+    PS_TRY(ps_folder_of(weights, &folder));
+    if (run_config_find(folder, out) != PS_OK) *out = NULL;
     ps_mem_free(folder);
     return PS_OK;
 }

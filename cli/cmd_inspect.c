@@ -72,17 +72,14 @@ static json_t *facts_json(const ps_weight_source *s)
     char *folder = NULL;
     const char *first = ps_weight_source_path(s, 0), *format = ps_weight_source_metadata(s, 0, "format");
     if (format != NULL) json_object_set_new(facts, "format", json_string(format));
-    if (ps_mem_strdup(first, &folder) != PS_OK) return facts;
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL) *slash = '\0';
-    const char *beside = slash != NULL ? folder : ".";
+    if (ps_folder_of(first, &folder) != PS_OK) return facts;
     static const struct {
         const char *file, *key, *name;
     } looks[] = {{"config.json", "model_type", "model_type"},
                  {"config.json", "architectures", "architectures"},
                  {"state.json", "steps", "step"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(looks); i++) {
-        json_t *member = folder_member(beside, looks[i].file, looks[i].key);
+        json_t *member = folder_member(folder, looks[i].file, looks[i].key);
         if (member != NULL) json_object_set_new(facts, looks[i].name, member);
     }
     ps_mem_free(folder);

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "base/fault.h"
+#include "base/folder.h"
 #include "base/leftover.h"
 #include "base/mem.h"
 
@@ -276,11 +277,8 @@ ps_status ps_file_sync_folder(const char *folder)
 ps_status ps_file_sync_folder_of(const char *path)
 {
     char *folder = NULL;
-    PS_TRY(ps_mem_strdup(path, &folder));
-    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--) folder[n - 1] = '\0';
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL) slash[slash == folder] = '\0';
-    const ps_status st = ps_file_sync_folder(slash != NULL ? folder : ".");
+    PS_TRY(ps_folder_of(path, &folder));
+    const ps_status st = ps_file_sync_folder(folder);
     ps_mem_free(folder);
     return st;
 }

@@ -88,6 +88,17 @@ ps_status ps_folder_join(const char *folder, const char *name, char **out)
     return PS_OK;
 }
 
+ps_status ps_folder_of(const char *path, char **out)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    if (n == 0) return ps_mem_strdup(".", out);
+    PS_TRY(ps_mem_strdup(path, out));
+    (*out)[n > 1 ? n - 1 : 1] = '\0';
+    return PS_OK;
+}
+
 /* ---- writing ---- */
 
 ps_status ps_folder_make(const char *path)
@@ -205,11 +216,10 @@ out:
 static ps_status folder_open_parent(const char *path, DIR **out, const char **name)
 {
     char *parent = NULL;
-    PS_TRY(ps_mem_strdup(path, &parent));
-    char *slash = strrchr(parent, '/');
-    *name = slash != NULL ? path + (slash - parent) + 1 : path;
-    if (slash != NULL) slash[slash == parent] = '\0';
-    *out = opendir(slash != NULL ? parent : ".");
+    const char *slash = strrchr(path, '/');
+    PS_TRY(ps_folder_of(path, &parent));
+    *name = slash != NULL ? slash + 1 : path;
+    *out = opendir(parent);
     ps_mem_free(parent);
     return PS_OK;
 }

@@ -20,6 +20,9 @@ void ps_folder_list_free(ps_folder_list *l); /* a zero-filled one is accepted */
 /* "<folder>/<name>"; the caller frees it by ps_mem_free. */
 PS_NODISCARD ps_status ps_folder_join(const char *folder, const char *name, char **out);
 
+/* The folder that has the entry `path`: "." of a name alone; slashes at the end do not count. The caller frees it by ps_mem_free. */
+PS_NODISCARD ps_status ps_folder_of(const char *path, char **out);
+
 /* Make it when it is missing, durably; its parent must be there. A folder of that name, or a link to one, is accepted. PS_EIO. */
 PS_NODISCARD ps_status ps_folder_make(const char *path);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/mem.h"
 #include "base/model_folder.h"
 #include "base/printable.h"
@@ -265,14 +266,6 @@ static ps_status read_all(hf_reader *r)
     return PS_OK;
 }
 
-ps_status ps_hf_config_path(const char *folder, char **out)
-{
-    const size_t bytes = strlen(folder) + sizeof "/config.json";
-    PS_TRY(ps_mem_alloc(bytes, 1, out));
-    snprintf(*out, bytes, "%s/config.json", folder);
-    return PS_OK;
-}
-
 ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path, json_t **root)
 {
     json_error_t error;
@@ -327,7 +320,7 @@ ps_status ps_config_adopt(ps_config *config)
     ps_config_forget_adopted(config);
     if (config->options.model_from_pretrained[0] == '\0' || is_complete(config)) return PS_OK;
     PS_TRY_GOTO(ps_model_folder_check("model.from_pretrained", config->options.model_from_pretrained));
-    PS_TRY_GOTO(ps_hf_config_path(config->options.model_from_pretrained, &path));
+    PS_TRY_GOTO(ps_folder_join(config->options.model_from_pretrained, "config.json", &path));
     PS_TRY_GOTO(ps_file_read_all(path, PS_HF_CONFIG_BYTES_MAX, &text, &n_bytes));
     PS_TRY_GOTO(ps_hf_config_read(config, text, n_bytes, path));
 out:

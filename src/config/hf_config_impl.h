@@ -32,9 +32,6 @@ extern const size_t ps_hf_n_rope_keys;
 extern const char *const ps_hf_class_names[];
 extern const size_t ps_hf_n_class_names;
 
-/* "folder/config.json", to be freed. */
-PS_NODISCARD ps_status ps_hf_config_path(const char *folder, char **out);
-
 /* The JSON of a file's text; PS_EFORMAT with file, line and column. */
 PS_NODISCARD ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path, json_t **root);
 

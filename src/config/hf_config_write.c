@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/mem.h"
 #include "config/hf_config.h"
 #include "config/hf_config_impl.h"
@@ -114,7 +115,7 @@ static ps_status read_origin(const ps_config *config, json_t **root)
     int64_t n_bytes = 0;
     *root = NULL;
     if (config->options.model_from_pretrained[0] != '\0') {
-        PS_TRY(ps_hf_config_path(config->options.model_from_pretrained, &path));
+        PS_TRY(ps_folder_join(config->options.model_from_pretrained, "config.json", &path));
         if (ps_file_exists(path) && ps_file_read_all(path, PS_HF_CONFIG_BYTES_MAX, &text, &n_bytes) == PS_OK)
             (void)!ps_hf_config_parse(text, n_bytes, path, root);
         ps_mem_free(text);

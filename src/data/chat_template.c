@@ -99,11 +99,7 @@ static ps_status read_file_of(const char *folder, const char *file, char **path,
 /* The folder itself, or that of a file. */
 static ps_status folder_of(const char *path, char **out)
 {
-    const char *slash = strrchr(path, '/');
-    if (!ps_folder_exists(path) && slash == NULL) return ps_mem_strdup(".", out);
-    PS_TRY(ps_mem_strdup(path, out));
-    if (!ps_folder_exists(path)) (*out)[slash == path ? 1 : slash - path] = '\0';
-    return PS_OK;
+    return ps_folder_exists(path) ? ps_mem_strdup(path, out) : ps_folder_of(path, out);
 }
 
 ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out)

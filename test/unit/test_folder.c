@@ -74,6 +74,19 @@ static void test_list_and_join(void **state)
     temp_folder_entries(&folder, 1);
 }
 
+static void test_folder_of_a_path(void **state)
+{
+    static const char *const cases[][2] = {{"a", "."},   {"a/", "."}, {"a/b", "a"}, {"a/b//", "a"}, {"/a/b/c", "/a/b"},
+                                           {"./a", "."}, {"/a", "/"}, {"//a", "/"}, {"/", "/"},     {"", "."}};
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        char *found = NULL;
+        assert_int_equal(ps_folder_of(cases[i][0], &found), PS_OK);
+        assert_string_equal(found, cases[i][1]);
+        ps_mem_free(found);
+    }
+}
+
 static void test_writing(void **state)
 {
     (void)state;
@@ -167,9 +180,8 @@ static void test_links_and_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list_and_join),
-        cmocka_unit_test(test_writing),
-        cmocka_unit_test(test_links_and_places),
+        cmocka_unit_test(test_list_and_join), cmocka_unit_test(test_folder_of_a_path),
+        cmocka_unit_test(test_writing),       cmocka_unit_test(test_links_and_places),
         cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();
