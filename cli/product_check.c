@@ -13,6 +13,7 @@
 
 #include "base/base.h"
 #include "engine/settings.h"
+#include "kernel/cpu/cpu_signature.h"
 #include "kernel/product_trial.h"
 
 /* A trial takes some hundredths of a second; a library that hangs is broken too. */

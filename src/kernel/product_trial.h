@@ -5,12 +5,6 @@
 
 #include "kernel/backend.h"
 
-#define PS_CPU_SIGNATURE_MAX 768
-
-/* What decides how products are computed here, as text: the processor's vendor, model and features, what the system and the environment
- * (ONEDNN_MAX_CPU_ISA) allow, and the version of oneDNN. */
-void ps_cpu_signature(char out[PS_CPU_SIGNATURE_MAX]);
-
 /* One product of each kind (f32, bf16, bf16 to f32, fp16, and one that adds), checked to the bit. PS_EDEVICE naming the kind whose result
  * is wrong. A broken library may end the process by a signal instead: call it in a process that can be lost. */
 PS_NODISCARD ps_status ps_backend_try_products(ps_backend *b);

@@ -2,7 +2,7 @@
 
 #include "base/base.h"
 #include "kernel/cpu/cpu_dnnl_level.h"
-#include "kernel/product_trial.h"
+#include "kernel/cpu/cpu_signature.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
