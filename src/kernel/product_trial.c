@@ -34,8 +34,8 @@ static int w_at(int k, int o)
     return (k / 2 + 2 * o) % 3 - 1;
 }
 
-/* y[r, o] = sum over k of x[r, k] w[k, o], with x and w as a forward pass or the gradient of a weight has them. */
-static ps_status run_kind(ps_backend *b, int kind, product *p)
+/* x and w as a forward pass or the gradient of a weight has them; y is what the latter adds to. */
+static void fill_kind(int kind, const product *p)
 {
     const ps_dtype t = kinds[kind].dtype;
     for (int i = 0; i < N; i++)
@@ -44,27 +44,31 @@ static ps_status run_kind(ps_backend *b, int kind, product *p)
             ps_dtype_store(t, p->w, (int64_t)i * N + k, (float)w_at(i, k));
             ps_dtype_store(kinds[kind].y_dtype, p->y, (int64_t)i * N + k, 1);
         }
-    const ps_linear_fwd_args f = {.y = p->y,
-                                  .x = p->x,
-                                  .w = p->w,
-                                  .rows = N,
-                                  .n_in = N,
-                                  .n_out = N,
-                                  .layout = PS_WEIGHT_IN_OUT,
-                                  .dtype = t,
-                                  .y_dtype = kinds[kind].y_dtype};
-    const ps_linear_bwd_weight_args g = {.dw = p->y,
-                                         .dy = p->w,
-                                         .x = p->x,
-                                         .rows = N,
-                                         .n_in = N,
-                                         .n_out = N,
-                                         .layout = PS_WEIGHT_IN_OUT,
-                                         .dtype = t,
-                                         .grad_dtype = kinds[kind].y_dtype,
-                                         .accumulate_grad = true};
-    ps_linear_fwd_args fwd = f;
-    ps_linear_bwd_weight_args bwd = g;
+}
+
+/* y[r, o] = sum over k of x[r, k] w[k, o]. */
+static ps_status run_kind(ps_backend *b, int kind, product *p)
+{
+    const ps_dtype t = kinds[kind].dtype;
+    ps_linear_fwd_args fwd = {.y = p->y,
+                              .x = p->x,
+                              .w = p->w,
+                              .rows = N,
+                              .n_in = N,
+                              .n_out = N,
+                              .layout = PS_WEIGHT_IN_OUT,
+                              .dtype = t,
+                              .y_dtype = kinds[kind].y_dtype};
+    ps_linear_bwd_weight_args bwd = {.dw = p->y,
+                                     .dy = p->w,
+                                     .x = p->x,
+                                     .rows = N,
+                                     .n_in = N,
+                                     .n_out = N,
+                                     .layout = PS_WEIGHT_IN_OUT,
+                                     .dtype = t,
+                                     .grad_dtype = kinds[kind].y_dtype,
+                                     .accumulate_grad = true};
     const ps_op op = kinds[kind].adds ? PS_OP_linear_bwd_weight : PS_OP_linear_fwd;
     void *args = kinds[kind].adds ? (void *)&bwd : (void *)&fwd;
     PS_TRY(ps_kernel_measure(b, op, args, &p->workspace_bytes));
@@ -98,6 +102,7 @@ ps_status ps_backend_try_products(ps_backend *b)
         p.x = (char *)(((uintptr_t)all + 63) / 64 * 64);
         p.w = p.x + bytes;
         p.y = p.w + bytes;
+        fill_kind(kind, &p);
         st = run_kind(b, kind, &p);
         if (st == PS_OK) st = check_kind(kind, &p);
         ps_mem_free(p.workspace);
