@@ -262,6 +262,22 @@ static ps_status chat_check_turns(const ps_chat_encoder *e, const ps_chat *c, co
     return PS_OK;
 }
 
+/* Message i of c. */
+static ps_status chat_put_message(ps_chat_encoder *e, const ps_chat *c, int64_t i, ps_id_list *out)
+{
+    const ps_chat_message *m = &c->messages[i], *first = &c->messages[0];
+    const ps_chat_message *system = first->role == PS_CHAT_SYSTEM ? first : NULL;
+    switch (e->format) {
+    case PS_CONFIG_CHAT_FORMAT_AUTO: break; /* never here */
+    case PS_CONFIG_CHAT_FORMAT_CHATML: return chat_put_chatml(e, m, out);
+    case PS_CONFIG_CHAT_FORMAT_LLAMA3: return chat_put_llama3(e, m, out);
+    case PS_CONFIG_CHAT_FORMAT_MISTRAL: return chat_put_mistral(e, m, out);
+    case PS_CONFIG_CHAT_FORMAT_LLAMA2:
+        return m != system ? chat_put_llama2(e, i == 1 ? system : NULL, m, out) : PS_OK; /* that is part of the next */
+    }
+    return PS_OK;
+}
+
 ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *c, const char *where, ps_id_list *out)
 {
     if (c->n == 0) return PS_FAIL(PS_EFORMAT, "%s: a conversation without any message", where);
@@ -270,19 +286,11 @@ ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *c, const char *where
     e->target_from = -1;
     if (form->takes_turns) PS_TRY(chat_check_turns(e, c, where));
     if (form->has_bos && e->format != PS_CONFIG_CHAT_FORMAT_LLAMA2) PS_TRY(chat_put_id(e, e->bos, false, out));
-    const ps_chat_message *system = c->messages[0].role == PS_CHAT_SYSTEM ? &c->messages[0] : NULL;
     const ps_chat_message added = {.role = PS_CHAT_SYSTEM,
                                    .content = e->default_system,
                                    .n_bytes = e->default_system != NULL ? (int64_t)strlen(e->default_system) : 0};
-    if (system == NULL && e->default_system != NULL) PS_TRY(chat_put_chatml(e, &added, out));
-    for (int64_t i = 0; i < c->n; i++) {
-        const ps_chat_message *m = &c->messages[i];
-        if (e->format == PS_CONFIG_CHAT_FORMAT_CHATML) PS_TRY(chat_put_chatml(e, m, out));
-        if (e->format == PS_CONFIG_CHAT_FORMAT_LLAMA3) PS_TRY(chat_put_llama3(e, m, out));
-        if (e->format == PS_CONFIG_CHAT_FORMAT_MISTRAL) PS_TRY(chat_put_mistral(e, m, out));
-        if (e->format == PS_CONFIG_CHAT_FORMAT_LLAMA2 && m != system)
-            PS_TRY(chat_put_llama2(e, i == 1 ? system : NULL, m, out));
-    }
+    if (c->messages[0].role != PS_CHAT_SYSTEM && e->default_system != NULL) PS_TRY(chat_put_chatml(e, &added, out));
+    for (int64_t i = 0; i < c->n; i++) PS_TRY(chat_put_message(e, c, i, out));
     return chat_end_piece(e, out);
 }
 
