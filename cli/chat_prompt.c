@@ -1,7 +1,7 @@
 #include "chat_prompt.h"
 
 #include "base/utf8.h"
-#include "cli_weights.h"
+#include "cli_tokenizer.h"
 #include "data/chat_format.h"
 #include "data/chat_template.h"
 

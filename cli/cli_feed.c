@@ -2,7 +2,7 @@
 #include "cli_feed.h"
 
 #include "base/file.h"
-#include "cli_weights.h"
+#include "cli_tokenizer.h"
 #include "data/dataset.h"
 
 static ps_status feed_task(const ps_options *o, ps_feed_task *out)

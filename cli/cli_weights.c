@@ -7,7 +7,6 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "data/tokenizer.h"
 
 /* Has the run left weights? */
 static ps_status has_weights(const char *folder, bool *yes)
@@ -43,10 +42,4 @@ ps_status cli_choose_weights(const ps_config *config, const char *given, const c
     fprintf(stderr, "pstar: no run in %s (train.output_dir): the weights are those of %s\n", run, base);
     *path = base;
     return PS_OK;
-}
-
-const char *cli_tokenizer_path(const ps_options *o)
-{
-    const bool own = o->data_tokenizer[0] == '\0' && o->model_from_pretrained[0] != '\0';
-    return own && ps_tokenizer_is_in(o->model_from_pretrained) ? o->model_from_pretrained : o->data_tokenizer;
 }

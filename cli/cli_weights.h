@@ -9,7 +9,4 @@
  * has no weights is PS_EIO; where it names none, model.from_pretrained's own are taken, and that is said on stderr. */
 PS_NODISCARD ps_status cli_choose_weights(const ps_config *config, const char *given, const char **path);
 
-/* data.tokenizer, or the folder of model.from_pretrained when it has one; "" when there is none. */
-const char *cli_tokenizer_path(const ps_options *o);
-
 #endif

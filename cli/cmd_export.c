@@ -12,6 +12,7 @@
 #include "checkpoint/export.h"
 #include "checkpoint/weight_convert.h"
 #include "cli.h"
+#include "cli_tokenizer.h"
 #include "config/hf_config.h"
 #include "data/tokenizer.h"
 #include "run_config.h"
@@ -54,14 +55,6 @@ static ps_status read_options(const export_arguments *a, ps_export_options *o, p
     return PS_OK;
 }
 
-/* The folder that the run's tokenizer came from, or its model; NULL when it is gone. */
-static const char *tokenizer_of(const ps_options *o)
-{
-    if (o->data_tokenizer[0] != '\0' && ps_folder_exists(o->data_tokenizer)) return o->data_tokenizer;
-    return o->model_from_pretrained[0] != '\0' && ps_folder_exists(o->model_from_pretrained) ? o->model_from_pretrained
-                                                                                             : NULL;
-}
-
 /* -1: none. A tokenizer that cannot be read is copied all the same. */
 static int32_t pad_token(const char *folder)
 {
@@ -84,7 +77,7 @@ static ps_status run_export(const export_arguments *a)
     ps_status st;
     PS_TRY_GOTO(read_options(a, &o, &dtype));
     PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : run_config_find(a->paths[0], &config));
-    if (o.tokenizer_folder == NULL) o.tokenizer_folder = tokenizer_of(ps_config_options(config));
+    if (o.tokenizer_folder == NULL) o.tokenizer_folder = cli_tokenizer_folder(ps_config_options(config));
     o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
     PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), pad_token(o.tokenizer_folder), &json));

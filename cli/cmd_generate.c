@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "chat_prompt.h"
 #include "cli.h"
+#include "cli_tokenizer.h"
 #include "cli_weights.h"
 #include "config/config.h"
 #include "data/tokenizer.h"

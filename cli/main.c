@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "base/status.h"
 #include "cli.h"
-#include "cli_vocabulary.h"
+#include "cli_tokenizer.h"
 #include "config/config.h"
 
 typedef struct command {

@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "cli.h"
 #include "cli_feed.h"
-#include "cli_weights.h"
+#include "cli_tokenizer.h"
 
 #define IGNORED (-100)
 

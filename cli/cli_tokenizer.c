@@ -1,9 +1,23 @@
-#include "cli_vocabulary.h"
+#include "cli_tokenizer.h"
 
 #include <stdio.h>
 
-#include "cli_weights.h"
+#include "base/base.h"
+#include "base/folder.h"
 #include "data/tokenizer.h"
+
+const char *cli_tokenizer_path(const ps_options *o)
+{
+    const bool own = o->data_tokenizer[0] == '\0' && o->model_from_pretrained[0] != '\0';
+    return own && ps_tokenizer_is_in(o->model_from_pretrained) ? o->model_from_pretrained : o->data_tokenizer;
+}
+
+const char *cli_tokenizer_folder(const ps_options *o)
+{
+    if (o->data_tokenizer[0] != '\0' && ps_folder_exists(o->data_tokenizer)) return o->data_tokenizer;
+    return o->model_from_pretrained[0] != '\0' && ps_folder_exists(o->model_from_pretrained) ? o->model_from_pretrained
+                                                                                             : NULL;
+}
 
 ps_status cli_resize_vocabulary(ps_config *config)
 {
