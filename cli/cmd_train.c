@@ -65,9 +65,9 @@ static void ask_to_stop(int signal_number)
 
 static void close_run(run *r)
 {
-    run_log_close(r->log);
     memory_monitor_stop(r->monitor);
     ps_engine_destroy(r->engine);
+    run_log_close(r->log); /* the last to touch the folder: it has the lock */
     ps_feed_batch_deinit(&r->batch);
     ps_feed_close(r->feed);
     ps_mem_free(r->ranks);

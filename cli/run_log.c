@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -19,6 +20,7 @@ struct run_log {
     char *folder;
     char metrics_path[4096];
     int metrics; /* descriptor, -1: not begun */
+    int lock;    /* descriptor, -1: could not be opened */
     int64_t n_written;
     char *waiting; /* lines that found the disk full */
     size_t n_waiting;
@@ -45,15 +47,28 @@ static ps_status make_folders(const char *folder)
     }
 }
 
+/* The kernel gives the lock back when the process ends, however it ends. A folder that cannot be locked is used without. */
+static ps_status lock_folder(run_log *l)
+{
+    char *path = NULL;
+    PS_TRY(ps_folder_join(l->folder, ".lock", &path));
+    l->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    ps_mem_free(path);
+    if (l->lock < 0 || flock(l->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "train.output_dir: another run is writing into %s: wait for its end, or name another folder",
+                   l->folder);
+}
+
 ps_status run_log_open(const char *folder, run_log **out)
 {
     ps_status st = PS_OK;
     run_log *l = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *l, &l));
-    l->metrics = -1;
+    l->metrics = l->lock = -1;
     PS_TRY_GOTO(ps_mem_strdup(folder, &l->folder));
     PS_TRY_GOTO(make_folders(folder));
+    PS_TRY_GOTO(lock_folder(l));
     const int n = snprintf(l->metrics_path, sizeof l->metrics_path, "%s/metrics.jsonl", folder);
     if (n < 0 || (size_t)n >= sizeof l->metrics_path) {
         st = PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu", sizeof l->metrics_path - 16);
@@ -141,6 +156,7 @@ void run_log_close(run_log *l)
 {
     if (l == NULL) return;
     if (l->metrics >= 0) close(l->metrics);
+    if (l->lock >= 0) close(l->lock);
     ps_mem_free(l->waiting);
     ps_mem_free(l->folder);
     ps_mem_free(l);

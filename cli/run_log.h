@@ -16,7 +16,7 @@ typedef struct run_rank {
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes, planned_sent_bytes;
 } run_rank;
 
-/* Creates the folder and its parents if missing. */
+/* Creates the folder and its parents if missing. PS_EINVAL while another run has it open: its `.lock` is locked until close. */
 PS_NODISCARD ps_status run_log_open(const char *folder, run_log **out);
 /* Before the first line: metrics.jsonl keeps what it has of steps 1 .. last_step (0: nothing) and loses the rest, so that a
  * run that was killed and resumed reads as one that was not. */

@@ -42,6 +42,9 @@ while [ ! -s "$work/stopped/metrics.jsonl" ]; do
     kill -0 $pid || fail "ended by itself"
     sleep 0.1
 done
+# meanwhile nobody else may have its folder
+expect 2 "$pstar" train "$work/tiny.json" train.output_dir="$work/stopped"
+says err "another run is writing into $work/stopped"
 kill -INT $pid
 wait $pid || fail "exit status $? after Ctrl-C"
 says out "stopped after step"
