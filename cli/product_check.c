@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,23 +101,40 @@ static ps_status refuse(ps_cpu_isa isa, const char *what)
         ps_cpu_isa_name(isa), what, way);
 }
 
-static ps_status try_in_child(ps_cpu_isa isa)
+/* False: there was no means to try. The status and what the child said before it ended. */
+static bool run_child(ps_cpu_isa isa, int *status, char *says, size_t size)
 {
-    int pipe_fd[2], status = 0;
-    char says[512], what[640];
-    if (pipe2(pipe_fd, O_CLOEXEC) != 0) return PS_OK; /* no means to try */
+    int pipe_fd[2];
+    if (pipe2(pipe_fd, O_CLOEXEC) != 0) return false;
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) _exit(try_products(isa, pipe_fd[1]));
     close(pipe_fd[1]);
     ssize_t n = 0;
+    pid_t ended = -1;
     if (pid > 0) {
-        n = read(pipe_fd[0], says, sizeof says - 1);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+        n = read(pipe_fd[0], says, size - 1);
+        while ((ended = waitpid(pid, status, 0)) < 0 && errno == EINTR) continue;
     }
     close(pipe_fd[0]);
-    if (pid < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return PS_OK;
     says[n > 0 ? n : 0] = '\0';
+    return ended > 0;
+}
+
+/* *worked is false too when there was no means to try: that is no reason to refuse, and none to remember anything. */
+static ps_status try_in_child(ps_cpu_isa isa, bool *worked)
+{
+    int status = 0;
+    char says[512], what[640];
+    /* who ignores the end of children is not told how they ended, and whoever started us may have set that */
+    struct sigaction before, usual = {.sa_handler = SIG_DFL};
+    *worked = false;
+    if (sigaction(SIGCHLD, &usual, &before) != 0) return PS_OK;
+    const bool is_tried = run_child(isa, &status, says, sizeof says);
+    sigaction(SIGCHLD, &before, NULL);
+    if (!is_tried) return PS_OK;
+    *worked = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (*worked) return PS_OK;
     if (WIFSIGNALED(status))
         snprintf(what, sizeof what, "the trial ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
@@ -134,8 +152,9 @@ static ps_status check_isa(ps_cpu_isa isa)
     const int cache = open_cache();
     ps_status st = PS_OK;
     if (cache < 0 || !is_remembered(cache, name, key)) {
-        st = try_in_child(isa);
-        if (st == PS_OK && cache >= 0) remember(cache, name, key);
+        bool worked;
+        st = try_in_child(isa, &worked);
+        if (worked && cache >= 0) remember(cache, name, key);
     }
     if (cache >= 0) close(cache);
     return st;

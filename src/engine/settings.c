@@ -78,8 +78,8 @@ static ps_status read_backend(const ps_options *o, ps_settings *s)
     if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
     s->isa = ps_settings_isa(o);
     if (s->isa > best)
-        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(s->isa),
-                       ps_cpu_isa_name(best));
+        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor, or ONEDNN_MAX_CPU_ISA, goes up to %s",
+                       ps_cpu_isa_name(s->isa), ps_cpu_isa_name(best));
     return PS_OK;
 }
 
@@ -90,7 +90,8 @@ ps_status ps_settings_open_backend(ps_settings *s)
     case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
     case PS_BACKEND_CPU: break;
     }
-    return ps_backend_create_cpu(s->isa, s->threads, &s->backend);
+    return s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, &s->backend)
+                         : ps_backend_create_cpu(s->isa, s->threads, &s->backend);
 }
 
 void ps_settings_close_backend(ps_settings *s)

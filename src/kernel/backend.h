@@ -61,6 +61,7 @@ typedef enum ps_cpu_isa {
     PS_CPU_ISA_COUNT,
 } ps_cpu_isa;
 
+/* What processor, operating system and the environment (ONEDNN_MAX_CPU_ISA: products are oneDNN's) allow. */
 ps_cpu_isa ps_cpu_isa_detect(void);
 const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16" */
 
@@ -72,8 +73,12 @@ int ps_cpu_threads(void);
  * and those of a backend with another one fail (PS_ESTATE). */
 PS_NODISCARD ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out);
 
+/* The same to measure with, and not to run: no thread is started, so n_threads may be more than this machine gives. */
+PS_NODISCARD ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out);
+
 /* A device that is not here: nothing is computed, for plans. Scratch is that of the portable kernels in one thread, which go
- * through attention and the head in tiles as kernels of GPUs do. */
+ * through attention and the head in tiles as kernels of GPUs do. Measuring products fixes the instruction set of the process, where
+ * none is yet, to the best. */
 PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
 
 void ps_backend_destroy(ps_backend *b); /* NULL is accepted */

@@ -39,7 +39,7 @@ ps_status ps_backend_create_sim(ps_backend **out)
     sim_backend *b = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
-    const ps_status st = ps_cpu_create_for_plans(PS_CPU_PORTABLE, 1, &b->portable);
+    const ps_status st = ps_cpu_create_for_any_plan(PS_CPU_PORTABLE, 1, &b->portable);
     if (st != PS_OK) {
         ps_mem_free(b);
         return st;

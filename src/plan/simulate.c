@@ -97,6 +97,7 @@ static ps_status begin(simulating *m, const ps_config *config, const ps_site *si
     ps_settings *s = &m->settings;
     PS_TRY(ps_settings_read(config, true, s));
     if (site != NULL) PS_TRY(take_site(s, config, site));
+    s->plans_only = true;
     PS_TRY(ps_settings_open_backend(s));
     describe_request(m);
     const ps_plan_options o = ps_settings_plan_options(s);

@@ -123,10 +123,26 @@ static void a_process_has_one_level(void **state)
     }
 }
 
+static void the_environment_bounds_the_kernels(void **state)
+{
+    (void)state;
+    assert_int_equal(ps_dnnl_level_allows(NULL), PS_CPU_AVX512_BF16);
+    assert_int_equal(ps_dnnl_level_allows("no such thing"), PS_CPU_AVX512_BF16);
+    assert_int_equal(ps_dnnl_level_allows("AVX512_CORE_AMX"), PS_CPU_AVX512_BF16);
+    assert_int_equal(ps_dnnl_level_allows("avx512_core_bf16"), PS_CPU_AVX512_BF16);
+    assert_int_equal(ps_dnnl_level_allows("AVX512_CORE_VNNI"), PS_CPU_AVX512);
+    assert_int_equal(ps_dnnl_level_allows("AVX512_CORE"), PS_CPU_AVX512);
+    assert_int_equal(ps_dnnl_level_allows("AVX2_VNNI"), PS_CPU_AVX2);
+    assert_int_equal(ps_dnnl_level_allows("AVX2"), PS_CPU_AVX2);
+    assert_int_equal(ps_dnnl_level_allows("AVX"), PS_CPU_PORTABLE);
+    assert_int_equal(ps_dnnl_level_allows("SSE41"), PS_CPU_PORTABLE);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faked_processors),
+        cmocka_unit_test(the_environment_bounds_the_kernels),
         cmocka_unit_test(the_environment_may_ask_for_less),
         cmocka_unit_test(tiles_of_this_processor),
         cmocka_unit_test(a_process_has_one_level),

@@ -7,7 +7,10 @@
 
 static ps_status cpu_begin(ps_backend *self, ps_thread_state *state)
 {
-    return ps_cpu_team_begin(ps_cpu_of(self)->n_threads, state);
+    const ps_cpu *cpu = ps_cpu_of(self);
+    if (cpu->computes) return ps_cpu_team_begin(cpu->n_threads, state);
+    ps_cpu_team_suppose(cpu->n_threads, state);
+    return PS_OK;
 }
 
 static void cpu_end(ps_backend *self, const ps_thread_state *state)
@@ -33,17 +36,17 @@ static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU
                                                          [PS_CPU_AVX512] = CPU_OPS(avx512),
                                                          [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16)};
 
-static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool any_level, ps_backend **out)
+static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool any_level, ps_backend **out)
 {
     const ps_cpu_isa best = ps_cpu_isa_detect();
     ps_cpu *cpu = NULL;
     *out = NULL;
     if (isa > best)
-        return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor goes up to %s", ps_cpu_isa_name(isa),
-                       ps_cpu_isa_name(best));
-    PS_TRY(ps_cpu_team_check(n_threads));
+        return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor, or ONEDNN_MAX_CPU_ISA, goes up to %s",
+                       ps_cpu_isa_name(isa), ps_cpu_isa_name(best));
+    if (computes) PS_TRY(ps_cpu_team_check(n_threads));
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
-    *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads};
+    *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads, .computes = computes};
     const ps_status st = ps_dnnl_create(isa, any_level, &cpu->dnnl);
     if (st != PS_OK) {
         ps_mem_free(cpu);
@@ -55,10 +58,15 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool any_level, ps_ba
 
 ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, false, out);
+    return cpu_create(isa, n_threads, true, false, out);
 }
 
-ps_status ps_cpu_create_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out)
+ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, true, out);
+    return cpu_create(isa, n_threads, false, false, out);
+}
+
+ps_status ps_cpu_create_for_any_plan(ps_cpu_isa isa, int n_threads, ps_backend **out)
+{
+    return cpu_create(isa, n_threads, false, true, out);
 }

@@ -1,6 +1,6 @@
 /* What this processor and its operating system allow. The compiler's runtime reads cpuid, and XGETBV for whether the
  * system saves the wide registers. */
-#include "kernel/backend.h"
+#include "kernel/cpu/cpu_dnnl_level.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -22,7 +22,7 @@ const char *ps_cpu_isa_name(ps_cpu_isa isa)
     return isa < PS_CPU_ISA_COUNT ? names[isa] : "?";
 }
 
-ps_cpu_isa ps_cpu_isa_detect(void)
+static ps_cpu_isa isa_of_processor(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -34,4 +34,10 @@ ps_cpu_isa ps_cpu_isa_detect(void)
 #else
     return PS_CPU_PORTABLE;
 #endif
+}
+
+ps_cpu_isa ps_cpu_isa_detect(void)
+{
+    const ps_cpu_isa has = isa_of_processor(), allowed = ps_dnnl_level_allows(ps_dnnl_level_asked());
+    return has < allowed ? has : allowed;
 }

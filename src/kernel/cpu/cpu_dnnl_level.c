@@ -59,6 +59,18 @@ ps_dnnl_level ps_dnnl_level_of(ps_cpu_isa isa, const ps_cpu_tiles *tiles, const 
     return level;
 }
 
+ps_cpu_isa ps_dnnl_level_allows(const char *asked)
+{
+    for (size_t i = 0; asked != NULL && i < PS_ARRAY_LEN(level_names); i++) {
+        if (strcasecmp(asked, level_names[i].name) != 0) continue;
+        const int rank = level_names[i].rank;
+        if (rank >= levels[PS_DNNL_AVX512_BF16].rank) return PS_CPU_AVX512_BF16;
+        if (rank >= levels[PS_DNNL_AVX512].rank) return PS_CPU_AVX512;
+        return rank >= levels[PS_DNNL_AVX2].rank ? PS_CPU_AVX2 : PS_CPU_PORTABLE;
+    }
+    return PS_CPU_AVX512_BF16;
+}
+
 const char *ps_dnnl_level_asked(void)
 {
     const char *asked = getenv("ONEDNN_MAX_CPU_ISA");

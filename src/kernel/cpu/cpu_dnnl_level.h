@@ -17,6 +17,9 @@ typedef enum ps_dnnl_level {
  * is none; a level below ours is left in force. */
 ps_dnnl_level ps_dnnl_level_of(ps_cpu_isa isa, const ps_cpu_tiles *tiles, const char *asked);
 
+/* The kernels that have their products in oneDNN when its level is `asked`; all of them without one. */
+ps_cpu_isa ps_dnnl_level_allows(const char *asked);
+
 /* The value of ONEDNN_MAX_CPU_ISA, or of DNNL_MAX_CPU_ISA, its older name; or NULL. */
 const char *ps_dnnl_level_asked(void);
 

@@ -1,6 +1,5 @@
 #include "kernel/cpu/cpu_team.h"
 
-#include <limits.h>
 #include <omp.h>
 
 #include "base/base.h"
@@ -27,21 +26,25 @@ void ps_cpu_team_end(const ps_thread_state *state)
     if (omp_get_max_active_levels() != levels) omp_set_max_active_levels(levels);
 }
 
-static ps_status team_count(int n_threads)
+static ps_status fail_smaller(int n, int n_threads)
 {
-    int n = 0;
-#pragma omp parallel
-#pragma omp single
-    n = omp_get_num_threads();
-    if (n == n_threads) return PS_OK;
     return PS_FAIL(PS_ENOSYS,
                    "OpenMP gives %d of the %d threads that were planned (OMP_THREAD_LIMIT allows %d in all): raise "
                    "OMP_THREAD_LIMIT, or set train.threads to %d",
                    n, n_threads, omp_get_thread_limit(), n);
 }
 
-/* In a parallel region oneDNN takes one thread, whatever it was made for. Without a limit a team cannot come out smaller: where OpenMP
- * cannot start a thread it ends the program. */
+static ps_status team_count(int n_threads)
+{
+    int n = 0;
+#pragma omp parallel
+#pragma omp single
+    n = omp_get_num_threads();
+    return n == n_threads ? PS_OK : fail_smaller(n, n_threads);
+}
+
+/* In a parallel region oneDNN takes one thread, whatever it was made for. Outside of one a team is the caller's own, which all of the
+ * limit is for; so it cannot come out smaller: where OpenMP cannot start a thread it ends the program. */
 ps_status ps_cpu_team_begin(int n_threads, ps_thread_state *state)
 {
     if (n_threads > 1 && omp_in_parallel())
@@ -50,11 +53,9 @@ ps_status ps_cpu_team_begin(int n_threads, ps_thread_state *state)
             "called from within a parallel region of OpenMP, where %d threads cannot be had: call from outside, "
             "or set train.threads to 1",
             n_threads);
+    if (n_threads > omp_get_thread_limit()) return fail_smaller(omp_get_thread_limit(), n_threads);
     team_set(n_threads, state);
-    if (n_threads == 1 || omp_get_thread_limit() == INT_MAX) return PS_OK;
-    const ps_status st = team_count(n_threads);
-    if (st != PS_OK) ps_cpu_team_end(state);
-    return st;
+    return PS_OK;
 }
 
 ps_status ps_cpu_team_check(int n_threads)
@@ -70,4 +71,9 @@ ps_status ps_cpu_team_check(int n_threads)
 int ps_cpu_threads(void)
 {
     return (int)ps_min_i64(ps_machine_cores(NULL), ps_max_i64(omp_get_thread_limit(), 1));
+}
+
+void ps_cpu_team_suppose(int n_threads, ps_thread_state *state)
+{
+    team_set(n_threads, state);
 }

@@ -15,6 +15,9 @@
 PS_NODISCARD ps_status ps_cpu_team_begin(int n_threads, ps_thread_state *state);
 void ps_cpu_team_end(const ps_thread_state *state);
 
+/* As ps_cpu_team_begin for who computes nothing, and so starts no thread: any number, whatever the system gives. */
+void ps_cpu_team_suppose(int n_threads, ps_thread_state *state);
+
 /* Starts such a team once and counts. PS_EINVAL when n_threads < 1, else as ps_cpu_team_begin. */
 PS_NODISCARD ps_status ps_cpu_team_check(int n_threads);
 
