@@ -83,10 +83,10 @@ static ps_status look_around(checkpoints *c, const ps_options *o, const ps_feed 
         return PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
     if (ps_comm_size(c->comm) > 1 || o->train_save_interval > 0 || resume) PS_TRY(take_fingerprint(c, feed));
     if (o->train_save_interval == 0 && !resume) return PS_OK;
-    bool has_latest;
+    bool has_latest, has_any;
     if (ps_comm_rank(c->comm) == 0) ps_checkpoint_folder_clean(c->folder);
-    PS_TRY(ps_checkpoint_folder_has_latest(c->folder, &has_latest));
-    if (!resume && has_latest)
+    PS_TRY(ps_checkpoint_folder_has_any(c->folder, &has_latest, &has_any));
+    if (!resume && has_any)
         return PS_FAIL(
             PS_EINVAL,
             "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
@@ -106,13 +106,14 @@ ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engin
 ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
 {
     *step = 0;
-    bool has_latest = true;
-    if (path == NULL) PS_TRY(ps_comm_agree(c->comm, ps_checkpoint_folder_has_latest(c->folder, &has_latest)));
-    PS_TRY(ranks_any(c->comm, &has_latest));
-    if (!has_latest) {
+    bool has_latest = true, has_any = true;
+    if (path == NULL) PS_TRY(ps_comm_agree(c->comm, ps_checkpoint_folder_has_any(c->folder, &has_latest, &has_any)));
+    PS_TRY(ranks_any(c->comm, &has_any));
+    if (!has_any) {
         printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
         return PS_OK;
     }
+    if (!has_latest) printf("%s has no `latest`: the newest complete checkpoint is taken\n", c->folder);
     if (path == NULL) path = c->folder;
     char *text = NULL;
     json_t *state = NULL;

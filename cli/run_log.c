@@ -55,7 +55,8 @@ static ps_status lock_folder(run_log *l)
     l->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     ps_mem_free(path);
     if (l->lock < 0 || flock(l->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "train.output_dir: another run is writing into %s: wait for its end, or name another folder",
+    return PS_FAIL(PS_EINVAL,
+                   "train.output_dir: another run is writing into %s: wait for its end, or name another folder",
                    l->folder);
 }
 

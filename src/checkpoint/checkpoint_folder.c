@@ -174,9 +174,39 @@ static ps_status has_file(const char *folder, const char *name, bool *yes)
     return PS_OK;
 }
 
-ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes)
+/* The newest complete checkpoint in root by its name; "" when there is none, or no root. */
+static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_NAME_MAX])
 {
-    return has_file(root, PS_CHECKPOINT_LATEST, yes);
+    ps_status st = PS_OK;
+    int64_t newest = -1;
+    name[0] = '\0';
+    DIR *d = opendir(root);
+    if (d == NULL) return PS_OK;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        char *path = NULL;
+        bool is_complete = false;
+        if (step_of(e->d_name) <= newest) continue;
+        PS_TRY_GOTO(ps_folder_join(root, e->d_name, &path));
+        st = has_file(path, PS_CHECKPOINT_STATE, &is_complete);
+        ps_mem_free(path);
+        if (st != PS_OK) break;
+        if (is_complete) newest = step_of(e->d_name);
+    }
+    if (newest >= 0) (void)ps_checkpoint_name(newest, name);
+out:
+    closedir(d);
+    return st;
+}
+
+ps_status ps_checkpoint_folder_has_any(const char *root, bool *has_latest, bool *has_any)
+{
+    char name[PS_CHECKPOINT_NAME_MAX];
+    PS_TRY(has_file(root, PS_CHECKPOINT_LATEST, has_latest));
+    *has_any = *has_latest;
+    if (*has_any) return PS_OK;
+    PS_TRY(find_newest(root, name));
+    *has_any = name[0] != '\0';
+    return PS_OK;
 }
 
 /* Where the checkpoint `name` is while it has stepped aside; "" when it has not. */
@@ -210,21 +240,24 @@ ps_status ps_checkpoint_folder_find(const char *path, char **out)
     bool yes;
     PS_TRY(has_file(path, PS_CHECKPOINT_STATE, &yes));
     if (yes) return ps_mem_strdup(path, out);
-    PS_TRY(ps_checkpoint_folder_has_latest(path, &yes));
-    if (!yes)
+    PS_TRY(has_file(path, PS_CHECKPOINT_LATEST, &yes));
+    if (yes) return find_latest(path, out);
+    char name[PS_CHECKPOINT_NAME_MAX];
+    PS_TRY(find_newest(path, name));
+    if (name[0] == '\0')
         return PS_FAIL(PS_EIO, "%s: no checkpoint: it has neither " PS_CHECKPOINT_STATE " nor " PS_CHECKPOINT_LATEST,
                        path);
-    return find_latest(path, out);
+    return ps_folder_join(path, name, out);
 }
 
 ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
 {
     *out = NULL;
     char *root = NULL;
-    bool yes;
+    bool has_latest, has_any;
     PS_TRY(ps_folder_join(run, "checkpoints", &root));
-    ps_status st = ps_checkpoint_folder_has_latest(root, &yes);
-    if (st == PS_OK && yes) st = ps_checkpoint_folder_find(root, out);
+    ps_status st = ps_checkpoint_folder_has_any(root, &has_latest, &has_any);
+    if (st == PS_OK && has_any) st = ps_checkpoint_folder_find(root, out);
     ps_mem_free(root);
     return st;
 }

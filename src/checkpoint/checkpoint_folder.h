@@ -55,9 +55,9 @@ void ps_checkpoint_folder_close(ps_checkpoint_folder *f);
 void ps_checkpoint_folder_clean(const char *root);
 
 /* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise, also while that has stepped
- * aside. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is damaged. */
+ * aside; without a `latest` (a copy that lost it, a kill before it was first written) the newest complete one. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
-PS_NODISCARD ps_status ps_checkpoint_folder_has_latest(const char *root, bool *yes);
+PS_NODISCARD ps_status ps_checkpoint_folder_has_any(const char *root, bool *has_latest, bool *has_any);
 
 /* The newest checkpoint of the run in output folder `run`, in its "checkpoints"; *out is NULL when there is none, else freed
  * with ps_mem_free. PS_EFORMAT when `latest` is damaged. */

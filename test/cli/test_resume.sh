@@ -26,6 +26,16 @@ grep -q '"checkpoint":"step-000003"' "$work/run/metrics.jsonl" || fail "the save
 expect 0 "$pstar" train "$work/mini.json" --resume train.steps=12
 [ "$(summary "$work/run" weights_xxh3)" = "$expected" ] || fail "other weights after no step"
 
+# without `latest` the newest complete checkpoint counts: nothing begins at 0 and removes it
+cp -r "$work/run" "$work/lost"
+rm "$work/lost/checkpoints/latest"
+mkdir "$work/lost/checkpoints/step-000099" # not complete
+expect 2 "$pstar" train "$work/mini.json" train.output_dir="$work/lost" train.save_interval=3
+says err "has checkpoints of an earlier run"
+expect 0 "$pstar" train "$work/mini.json" --resume train.output_dir="$work/lost" train.steps=14
+says out "has no \`latest\`"
+says out "after step 12"
+
 # what would not be the same run is refused, by name
 expect 2 "$pstar" train "$work/mini.json"
 says err "--resume"
