@@ -108,7 +108,10 @@ ps_status run_log_begin(run_log *l, int64_t last_step)
         l->n_written = lines_of_steps(text, l->n_written, last_step);
         ps_mem_free(text);
     }
-    l->metrics = open(l->metrics_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    l->metrics = open(l->metrics_path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (l->metrics < 0 && errno == ELOOP)
+        return PS_FAIL(PS_EIO, "%s is a link to another file, which is not written over: remove the link",
+                       l->metrics_path);
     if (l->metrics < 0 || ftruncate(l->metrics, l->n_written) != 0)
         return PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
     return PS_OK;

@@ -50,6 +50,14 @@ wait $pid || fail "exit status $? after Ctrl-C"
 says out "stopped after step"
 grep -q '"interrupted": true' "$work/stopped/summary.json" || fail "summary does not say interrupted"
 
+# nothing is written through a link
+mkdir "$work/linked"
+echo precious >"$work/precious"
+ln -s ../precious "$work/linked/metrics.jsonl"
+expect 3 "$pstar" train "$work/tiny.json" train.steps=1 train.output_dir="$work/linked"
+says err "is a link to another file"
+[ "$(cat "$work/precious")" = precious ] || fail "written over: $work/precious"
+
 # weights come back: same text for the same seed
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 20 --seed 3
 says out "Call me"
