@@ -293,8 +293,16 @@ static ps_status finish_profile(run *r)
     return PS_OK;
 }
 
+/* A run that was resumed after its last step. */
+static bool is_finished(const run *r)
+{
+    return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o->train_steps;
+}
+
+/* The summary of the steps themselves stays: that of a run without any would know nothing of them. */
 static ps_status write_summary(run *r, uint64_t weights_xxh3)
 {
+    if (r->rank == 0 && is_finished(r) && run_log_has_summary(r->log, r->totals.steps)) return PS_OK;
     run_summary s = {.totals = &r->totals,
                      .weights_xxh3 = weights_xxh3,
                      .interrupted = stop_asked,
@@ -338,6 +346,11 @@ static ps_status finish(run *r)
         PS_TRY(ps_engine_save_weights(r->engine, path));
     }
     PS_TRY(finish_profile(r));
+    if (is_finished(r)) {
+        printf("nothing to do: the run in %s has ended after step %lld, train.steps = %lld\n", r->o->train_output_dir,
+               (long long)r->totals.steps, (long long)r->o->train_steps);
+        return PS_OK;
+    }
     progress_print_table(&r->totals);
     if (r->n_ranks > 1) print_ranks(r);
     printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o->train_output_dir,

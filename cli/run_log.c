@@ -16,6 +16,8 @@
 #include "base/mem.h"
 #include "base/status.h"
 
+#define SUMMARY_BYTES_MAX (64 << 20)
+
 struct run_log {
     char *folder;
     char metrics_path[4096];
@@ -255,6 +257,21 @@ void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info
         json_object_set_new(o, "checkpoint_error", json_string(error));
     }
     (void)put_line(l, o); /* where it cannot be written, the line of the next step says so */
+}
+
+bool run_log_has_summary(const run_log *l, int64_t steps)
+{
+    char *path = NULL, *text = NULL;
+    int64_t n = 0;
+    if (ps_folder_join(l->folder, "summary.json", &path) != PS_OK) return false;
+    const bool is_read = ps_file_exists(path) && ps_file_read_all(path, SUMMARY_BYTES_MAX, &text, &n) == PS_OK;
+    json_t *o = is_read ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+    const json_t *has = json_object_get(o, "steps");
+    const bool yes = json_is_integer(has) && json_integer_value(has) == steps;
+    json_decref(o);
+    ps_mem_free(text);
+    ps_mem_free(path);
+    return yes;
 }
 
 static void put_memory(json_t *o, const run_totals *t)

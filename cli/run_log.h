@@ -2,6 +2,8 @@
 #ifndef PSTAR_RUN_LOG_H
 #define PSTAR_RUN_LOG_H
 
+#include <stdbool.h>
+
 #include "progress.h"
 
 typedef struct run_log run_log;
@@ -41,6 +43,9 @@ typedef struct run_summary {
     const run_rank *ranks; /* [n_ranks] of the whole run */
     int32_t n_ranks;
 } run_summary;
+
+/* Whether summary.json is there already and tells of a run of that many steps. */
+bool run_log_has_summary(const run_log *l, int64_t steps);
 
 /* PS_EIO too when lines of metrics.jsonl could still not be written. */
 PS_NODISCARD ps_status run_log_summary(run_log *l, const run_summary *s);

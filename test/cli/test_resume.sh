@@ -23,7 +23,12 @@ expect 0 "$pstar" train "$work/mini.json" --resume "$work/run/checkpoints/step-0
 grep '"loss":' "$work/run/metrics.jsonl" | cut -d, -f1-5 >"$work/a"
 cut -d, -f1-5 "$work/whole/metrics.jsonl" | cmp -s - "$work/a" || fail "metrics.jsonl does not read as of one run"
 grep -q '"checkpoint":"step-000003"' "$work/run/metrics.jsonl" || fail "the save is not in metrics.jsonl"
-expect 0 "$pstar" train "$work/mini.json" --resume train.steps=12
+cp "$work/run/summary.json" "$work/kept"
+# the weights may be missing, as after a kill between the last checkpoint and the end
+expect 0 "$pstar" train "$work/mini.json" --resume train.steps=12 train.save=true
+says out "nothing to do: the run in $work/run has ended after step 12"
+cmp "$work/kept" "$work/run/summary.json" || fail "the summary of a finished run was written anew"
+[ -s "$work/run/model.safetensors" ] || fail "no weights of a finished run"
 [ "$(summary "$work/run" weights_xxh3)" = "$expected" ] || fail "other weights after no step"
 
 # without `latest` the newest complete checkpoint counts: nothing begins at 0 and removes it
