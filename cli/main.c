@@ -1,4 +1,5 @@
 /* main.c - pstar: finds the command and hands over. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,10 +86,21 @@ static void spin_briefly(char **argv)
     /* not possible: slower on a busy machine, otherwise the same */
 }
 
-int main(int argc, char **argv)
+static int exit_status; /* of the command, where it has returned */
+
+/* At exit, for argp ends the program itself after --help. A command that failed has said why. */
+static void check_output(void)
 {
-    spin_briefly(argv);
-    argp_err_exit_status = EXIT_INPUT;
+    errno = 0;
+    const bool had_error = ferror(stdout) != 0;
+    if ((fflush(stdout) == 0 && !had_error) || exit_status != 0) return;
+    fprintf(stderr, "pstar: cannot write to the standard output: %s\n",
+            errno != 0 ? strerror(errno) : "some of it is missing");
+    _exit(EXIT_IO);
+}
+
+static int run_command(int argc, char **argv)
+{
     if (argc < 2) {
         print_usage(stderr);
         return EXIT_INPUT;
@@ -110,4 +122,13 @@ int main(int argc, char **argv)
     }
     fprintf(stderr, "pstar: no command '%s'; pstar --help lists them\n", argv[1]);
     return EXIT_INPUT;
+}
+
+int main(int argc, char **argv)
+{
+    spin_briefly(argv);
+    argp_err_exit_status = EXIT_INPUT;
+    if (atexit(check_output) != 0) return EXIT_OTHER;
+    exit_status = run_command(argc, argv);
+    return exit_status;
 }

@@ -81,3 +81,13 @@ says err "memory.device = "
 least=$(sed -n 's/.*memory.device = \([0-9]*\).*/\1/p' "$work/err")
 expect 0 "$pstar" train "$work/tiny.json" memory.device="$least" memory.disk=200MB train.steps=1
 expect 2 "$pstar" train "$work/tiny.json" memory.device=$((least - 1)) memory.disk=200MB train.steps=1
+
+# output that is lost is no success
+if [ -c /dev/full ]; then
+    for command in --help "train --help" info "tokenize --sample 0 $work/tiny.json" "train $work/tiny.json train.steps=1"; do
+        # shellcheck disable=SC2086 # words
+        "$pstar" $command >/dev/full 2>"$work/err"
+        [ $? -eq 3 ] || fail "success although the output was lost: $command"
+        says err "cannot write to the standard output: No space left"
+    done
+fi
