@@ -43,6 +43,7 @@ expect 2 "$pstar" train "$work/tiny.json" profile.path="$work/p.json" profile.st
 says err "profile.steps must be"
 expect 2 "$pstar" train "$work/tiny.json" memory.device=2MB memory.disk=100MB
 says err "the model does not fit"
+expect 2 "$pstar" train "$work/tiny.json" --verbose memory.device=2MB memory.disk=100MB
 says err "no room in moment"
 says err "activations"
 says err "RELEASED"

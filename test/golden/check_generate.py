@@ -9,7 +9,12 @@ from pathlib import Path
 
 import torch
 import transformers as t
+import transformers.generation.utils as generation
 from tokenizers import ByteLevelBPETokenizer
+
+# Asked of every model before it generates; answering imports parts of torch 1.13 that Python 3.11 refuses. None is sharded here.
+if hasattr(generation, "is_fsdp_managed_module"):
+    generation.is_fsdp_managed_module = lambda model: False
 
 folder, tokenizer_folder, prompt, n_tokens = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 tokenizer = ByteLevelBPETokenizer(f"{tokenizer_folder}/vocab.json", f"{tokenizer_folder}/merges.txt")
