@@ -210,9 +210,6 @@ static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory
                           .sent_bytes = after.sent_bytes - before->sent_bytes,
                           .comm_wait_ns = after.wait_ns - before->wait_ns};
     run_rank *t = &r->own;
-    t->planned_device_peak_bytes = m->planned_device_peak_bytes;
-    t->planned_host_peak_bytes = m->planned_host_peak_bytes;
-    t->planned_disk_peak_bytes = m->planned_disk_peak_bytes;
     t->planned_sent_bytes = m->planned_sent_bytes;
     t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, now.device_peak_bytes);
     t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, now.host_peak_bytes);
@@ -224,6 +221,14 @@ static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory
     t->sent_bytes += now.sent_bytes;
     t->comm_wait_ns += now.comm_wait_ns;
     return ps_comm_all_gather(r->comm, &now, sizeof now, r->ranks);
+}
+
+/* Each length of the sequences has a plan of its own; what counts is the largest that a step had. */
+static void keep_largest_plans(run_rank *own, const ps_memory_info *m)
+{
+    own->planned_device_peak_bytes = ps_max_i64(own->planned_device_peak_bytes, m->planned_device_peak_bytes);
+    own->planned_host_peak_bytes = ps_max_i64(own->planned_host_peak_bytes, m->planned_host_peak_bytes);
+    own->planned_disk_peak_bytes = ps_max_i64(own->planned_disk_peak_bytes, m->planned_disk_peak_bytes);
 }
 
 static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
@@ -239,6 +244,10 @@ static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
     t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, m->host_peak_bytes);
     t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, m->disk_peak_bytes);
     t->memory = *m;
+    keep_largest_plans(&r->own, m);
+    t->memory.planned_device_peak_bytes = r->own.planned_device_peak_bytes;
+    t->memory.planned_host_peak_bytes = r->own.planned_host_peak_bytes;
+    t->memory.planned_disk_peak_bytes = r->own.planned_disk_peak_bytes;
 }
 
 static ps_status one_step(run *r, int64_t step)

@@ -43,6 +43,10 @@ short=$(of)
 expect 0 "$pstar" eval "$work/tiny.json" "$@" train.output_dir="$work/padded" --json
 awk -v a="$short" -v b="$(of)" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }' || fail "evaluated to $short and $(of)"
 
+# the prediction is that of the longest batch, not of the last
+[ "$(summary "$work/padded" device_peak_bytes)" -le "$(summary "$work/padded" planned_device_peak_bytes)" ] ||
+    fail "more than predicted: $(summary "$work/padded" device_peak_bytes)"
+
 # language models have no padding: the option changes nothing
 run plain train.steps=1
 run plain_option train.steps=1 data.pad_to_multiple_of=8
