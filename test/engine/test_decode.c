@@ -173,7 +173,7 @@ static void test_cache_is_in_the_budget(void **state)
     const int64_t half =
         least_device(families[0], (const char *const[]){"memory.disk=30MB", "generation.max_length=80", NULL});
     const int64_t whole = least_device(families[0], (const char *const[]){"memory.disk=30MB", NULL});
-    const int64_t values = 2 * 2 * 80 * 48; /* blocks, keys and values, positions, columns */
+    const int64_t values = 2 * 2 * 80 * 48;                  /* blocks, keys and values, positions, columns */
     const int64_t rows = 200 * 48 * 4 * 4, pages = 2 * 4096; /* of activations; both budgets are whole pages */
     assert_in_range(whole - half, values * 4, values * 4 + rows + pages);
     char text[64];
