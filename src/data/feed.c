@@ -203,7 +203,7 @@ static ps_status feed_open_files(ps_feed *f, const ps_feed_options *o)
     PS_TRY(ps_feed_check_uses(o, kinds, n));
     for (int i = 0; i < n; i++) {
         PS_TRY(feed_open_split(f, o, paths[i], kinds[i], is_divided, &f->splits[i]));
-        has_messages |= ps_feed_instruct_info(f, i).chat_format != PS_CONFIG_CHAT_FORMAT_AUTO;
+        has_messages |= ps_feed_instruct_info(f, (ps_split)i).chat_format != PS_CONFIG_CHAT_FORMAT_AUTO;
     }
     return has_messages ? PS_OK : ps_feed_refuse_chat_format(o);
 }
