@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -317,7 +316,7 @@ static void labels_that_nothing_uses_are_not_looked_at(void **state)
     }
 }
 
-/* Reading takes seconds, not the square of that. */
+/* So many that comparing each with each would take this test minutes. */
 static void many_labels(void **state)
 {
     (void)state;
@@ -332,13 +331,11 @@ static void many_labels(void **state)
         n += snprintf(text + n, (size_t)(BYTES - n), "%s\"c%d\": %d", i < N - 1 ? ", " : "", i, i);
     snprintf(text + n, (size_t)(BYTES - n), "}}");
     write_config_json(text);
-    const clock_t begin = clock();
     ps_config *c = load("");
     assert_int_equal(options_of(c)->model_num_labels, N);
     assert_int_equal(ps_mem_strdup(options_of(c)->data_labels, &labels), PS_OK);
     assert_int_equal(ps_config_set(c, "data.labels", labels), PS_OK);
     assert_int_equal(ps_config_validate(c), PS_OK);
-    assert_true(clock() - begin < 8 * CLOCKS_PER_SEC);
     ps_mem_free(labels);
     ps_config_destroy(c);
     free(text);
