@@ -5,20 +5,19 @@
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
+#include "config_arguments.h"
 
-typedef struct config_arguments {
-    const char *config;
+typedef struct show_arguments {
+    config_arguments config;
     bool given;
-    char **overrides;
-    int n_overrides;
-} config_arguments;
+} show_arguments;
 
-static ps_status print(const config_arguments *a)
+static ps_status print(const show_arguments *a)
 {
     ps_config *config = NULL;
     char *text = NULL;
     ps_status st = PS_OK;
-    PS_TRY_GOTO(cli_load_config(a->config, a->overrides, a->n_overrides, &config));
+    PS_TRY_GOTO(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &config));
     PS_TRY_GOTO(a->given ? ps_config_dump_given_json(config, &text) : ps_config_dump_json(config, &text));
     if (fputs(text, stdout) == EOF || fflush(stdout) != 0) st = PS_FAIL(PS_EIO, "cannot write the configuration");
 out:
@@ -29,17 +28,12 @@ out:
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    config_arguments *a = state->input;
+    show_arguments *a = state->input;
     switch (key) {
     case 'g': a->given = true; return 0;
-    case ARGP_KEY_ARG:
-        if (a->config == NULL)
-            a->config = arg;
-        else
-            a->overrides[a->n_overrides++] = arg;
-        return 0;
+    case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
-        if (a->config == NULL) argp_error(state, "which configuration? Give a JSON file");
+        if (a->config.path == NULL) argp_error(state, "which configuration? Give a JSON file");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -57,11 +51,10 @@ int cmd_config(int argc, char **argv)
         .args_doc = "CONFIG [key=value ...]",
         .doc = "Print the configuration in force as JSON: what CONFIG and the command line give, what "
                "the folder of model.from_pretrained says, and defaults. Any command takes it as its CONFIG."};
-    config_arguments a = {0};
-    a.overrides = calloc((size_t)argc, sizeof *a.overrides);
-    if (a.overrides == NULL) return EXIT_OTHER;
+    show_arguments a = {0};
+    if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     const int code = cli_report("config", print(&a));
-    free(a.overrides);
+    config_arguments_deinit(&a.config);
     return code;
 }

@@ -11,16 +11,16 @@
 #include "cli_feed.h"
 #include "cli_labels.h"
 #include "cli_weights.h"
+#include "config_arguments.h"
 #include "engine/engine.h"
 #include "ranks.h"
 
 typedef struct eval_arguments {
-    const char *config, *weights;
+    config_arguments config;
+    const char *weights;
     ps_split split;
     int64_t n_steps;
     bool is_json, is_verbose;
-    char **overrides;
-    int n_overrides;
 } eval_arguments;
 
 typedef struct evaluation {
@@ -54,7 +54,7 @@ static ps_status open_engine(evaluation *e)
 /* Rank 0 opens the data first: the tokens of a text, which it keeps in a file, are then there for the others. */
 static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
 {
-    PS_TRY(ranks_open(a->config, a->overrides, a->n_overrides, &e->config, &e->comm));
+    PS_TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &e->config, &e->comm));
     const bool is_first = ps_comm_rank(e->comm) == 0;
     PS_TRY(ps_comm_agree(e->comm, is_first ? open_feed(e, a) : PS_OK));
     if (is_first) cli_note_labels(e->config, e->feed, e->weights);
@@ -125,14 +125,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (errno != 0 || *end != '\0' || end == arg || a->n_steps < 1)
             argp_error(state, "--steps: '%s' is not a whole number from 1", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        if (a->config == NULL)
-            a->config = arg;
-        else
-            a->overrides[a->n_overrides++] = arg;
-        return 0;
+    case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
-        if (a->config == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
+        if (a->config.path == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -156,8 +151,7 @@ int cmd_eval(int argc, char **argv)
             "models, accuracy (share of targets that got the largest logit).\v"
             "The result does not depend on the batch size, but for rounding."};
     eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
-    a.overrides = calloc((size_t)argc, sizeof *a.overrides);
-    if (a.overrides == NULL) return EXIT_OTHER;
+    if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
@@ -168,6 +162,6 @@ int cmd_eval(int argc, char **argv)
     const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
     ranks_tell(e.comm, st);
     close_evaluation(&e);
-    free(a.overrides);
+    config_arguments_deinit(&a.config);
     return code;
 }

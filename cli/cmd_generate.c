@@ -12,6 +12,7 @@
 #include "cli_tokenizer.h"
 #include "cli_weights.h"
 #include "config/config.h"
+#include "config_arguments.h"
 #include "data/tokenizer.h"
 #include "engine/engine.h"
 #include "product_check.h"
@@ -19,13 +20,12 @@
 #include "text_stream.h"
 
 typedef struct generate_arguments {
-    const char *config, *prompt, *weights;
+    config_arguments config;
+    const char *prompt, *weights;
     bool chat;
     long n_tokens, top_k;
     double temperature;
     unsigned long long seed;
-    char **overrides;
-    int n_overrides;
 } generate_arguments;
 
 typedef struct generator {
@@ -197,7 +197,7 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
 
 static ps_status open_generator(generator *g, const generate_arguments *a)
 {
-    PS_TRY(cli_load_config(a->config, a->overrides, a->n_overrides, &g->config));
+    PS_TRY(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
     PS_TRY(product_check(ps_config_options(g->config)));
     /* one sequence at a time; 0 lets a batch size given for training follow */
     PS_TRY(ps_config_set(g->config, "train_batch_size", "0"));
@@ -257,14 +257,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (*end != '\0' || end == arg || !(a->temperature >= 0))
             argp_error(state, "--temperature: '%s' is not a number from 0", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        if (a->config == NULL)
-            a->config = arg;
-        else
-            a->overrides[a->n_overrides++] = arg;
-        return 0;
+    case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
-        if (a->config == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
+        if (a->config.path == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
         if (a->prompt == NULL) argp_error(state, "--prompt is needed");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -288,14 +283,13 @@ int cmd_generate(int argc, char **argv)
                                      .args_doc = "CONFIG --prompt TEXT [key=value ...]",
                                      .doc = "Continue a text with the model that CONFIG describes."};
     generate_arguments a = {.n_tokens = 100, .top_k = 40, .temperature = 0.8};
-    a.overrides = calloc((size_t)argc, sizeof *a.overrides);
-    if (a.overrides == NULL) return EXIT_OTHER;
+    if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     generator g = {0};
     ps_status st = open_generator(&g, &a);
     if (st == PS_OK) st = generate(&g, &a);
     const int code = cli_report("generate", st);
     close_generator(&g);
-    free(a.overrides);
+    config_arguments_deinit(&a.config);
     return code;
 }

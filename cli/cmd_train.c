@@ -17,6 +17,7 @@
 #include "cli_feed.h"
 #include "cli_labels.h"
 #include "config/config.h"
+#include "config_arguments.h"
 #include "engine/engine.h"
 #include "kernel/kernel.h"
 #include "memory_monitor.h"
@@ -27,9 +28,8 @@
 typedef struct train_arguments {
     bool help_config;
     bool resume, is_verbose;
-    const char *config, *resume_from;
-    char **overrides;
-    int n_overrides;
+    config_arguments config;
+    const char *resume_from;
 } train_arguments;
 
 /* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can fail on one of them
@@ -119,7 +119,7 @@ static ps_status begin_weights(run *r)
 
 static ps_status open_ranks(run *r, const train_arguments *a)
 {
-    PS_TRY(ranks_open(a->config, a->overrides, a->n_overrides, &r->config, &r->comm));
+    PS_TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &r->config, &r->comm));
     r->o = ps_config_options(r->config);
     r->rank = ps_comm_rank(r->comm);
     r->n_ranks = ps_comm_size(r->comm);
@@ -421,18 +421,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->resume = true;
         a->resume_from = arg;
         /* a value may stand apart too, once CONFIG has been named */
-        if (arg == NULL && a->config != NULL && state->next < state->argc && state->argv[state->next][0] != '-' &&
+        if (arg == NULL && a->config.path != NULL && state->next < state->argc && state->argv[state->next][0] != '-' &&
             strchr(state->argv[state->next], '=') == NULL)
             a->resume_from = state->argv[state->next++];
         return 0;
-    case ARGP_KEY_ARG:
-        if (a->config == NULL)
-            a->config = arg;
-        else
-            a->overrides[a->n_overrides++] = arg;
-        return 0;
+    case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
-        if (a->config == NULL && !a->help_config) argp_error(state, "which configuration? Give a JSON file");
+        if (a->config.path == NULL && !a->help_config) argp_error(state, "which configuration? Give a JSON file");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -461,11 +456,11 @@ int cmd_train(int argc, char **argv)
             "train.output_dir/checkpoints. `until pstar train CONFIG --resume; do sleep 1; done` survives anything; a "
             "checkpoint that could not be written is reported and training goes on, but a failure of the last one is "
             "the exit status."};
-    train_arguments a = {.overrides = calloc((size_t)argc, sizeof *a.overrides)};
-    if (a.overrides == NULL) return EXIT_OTHER;
+    train_arguments a = {0};
+    if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     if (a.help_config) {
-        free(a.overrides);
+        config_arguments_deinit(&a.config);
         return cli_report("train", ps_config_write_help(stdout));
     }
     signal(SIGINT, ask_to_stop);
@@ -476,6 +471,6 @@ int cmd_train(int argc, char **argv)
     const int code = ranks_report(r.comm, "train", st, a.is_verbose);
     ranks_tell(r.comm, st);
     close_run(&r);
-    free(a.overrides);
+    config_arguments_deinit(&a.config);
     return code;
 }
