@@ -91,7 +91,8 @@ static ps_status refuse(ps_cpu_isa isa, const char *what)
     static const char *const lower[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = NULL,
                                                         [PS_CPU_AVX2] = "portable",
                                                         [PS_CPU_AVX512] = "avx2",
-                                                        [PS_CPU_AVX512_BF16] = "avx512"};
+                                                        [PS_CPU_AVX512_BF16] = "avx512",
+                                                        [PS_CPU_AMX] = "avx512_bf16"};
     char way[64] = "";
     if (lower[isa] != NULL) snprintf(way, sizeof way, "train.isa=%s, ", lower[isa]);
     return PS_FAIL(

@@ -122,7 +122,8 @@
     XX(PS_CONFIG_ISA_PORTABLE, "portable")                                                                             \
     XX(PS_CONFIG_ISA_AVX2, "avx2")                                                                                     \
     XX(PS_CONFIG_ISA_AVX512, "avx512")                                                                                 \
-    XX(PS_CONFIG_ISA_AVX512_BF16, "avx512_bf16")
+    XX(PS_CONFIG_ISA_AVX512_BF16, "avx512_bf16")                                                                       \
+    XX(PS_CONFIG_ISA_AMX, "amx")
 
 /* Every enumeration: XX(type, map). A new one is a map above and a line here. */
 #define PS_CONFIG_ENUMS(XX)                                                                                            \

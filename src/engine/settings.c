@@ -67,6 +67,7 @@ ps_cpu_isa ps_settings_isa(const ps_options *o)
     case PS_CONFIG_ISA_AVX2: return PS_CPU_AVX2;
     case PS_CONFIG_ISA_AVX512: return PS_CPU_AVX512;
     case PS_CONFIG_ISA_AVX512_BF16: return PS_CPU_AVX512_BF16;
+    case PS_CONFIG_ISA_AMX: return PS_CPU_AMX;
     }
     return ps_cpu_isa_detect();
 }

@@ -57,13 +57,14 @@ typedef enum ps_cpu_isa {
     PS_CPU_PORTABLE,
     PS_CPU_AVX2,        /* with FMA and F16C */
     PS_CPU_AVX512,      /* F, BW, DQ, VL */
-    PS_CPU_AVX512_BF16, /* 16-bit matrix products; below it products of bf16 run in f32 */
+    PS_CPU_AVX512_BF16, /* dot products of bf16 */
+    PS_CPU_AMX,         /* tiles: Intel's matrix unit */
     PS_CPU_ISA_COUNT,
 } ps_cpu_isa;
 
 /* What processor, operating system and the environment (ONEDNN_MAX_CPU_ISA: products are oneDNN's) allow. */
 ps_cpu_isa ps_cpu_isa_detect(void);
-const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16" */
+const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16", "amx" */
 
 /* Threads to compute with when nobody says how many: one a core, at most as many as OMP_THREAD_LIMIT allows. */
 int ps_cpu_threads(void);

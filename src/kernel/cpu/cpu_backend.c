@@ -25,16 +25,17 @@ static void cpu_destroy(ps_backend *self)
     ps_mem_free(self);
 }
 
-#define CPU_OPS(isa)                                                                                                   \
+#define CPU_OPS(isa, objects)                                                                                          \
     {                                                                                                                  \
-        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##isa, .begin = cpu_begin, .end = cpu_end,                      \
+        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##objects, .begin = cpu_begin, .end = cpu_end,                  \
         .destroy = cpu_destroy                                                                                         \
     }
 
-static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU_OPS(portable),
-                                                         [PS_CPU_AVX2] = CPU_OPS(avx2),
-                                                         [PS_CPU_AVX512] = CPU_OPS(avx512),
-                                                         [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16)};
+static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU_OPS(portable, portable),
+                                                         [PS_CPU_AVX2] = CPU_OPS(avx2, avx2),
+                                                         [PS_CPU_AVX512] = CPU_OPS(avx512, avx512),
+                                                         [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16, avx512_bf16),
+                                                         [PS_CPU_AMX] = CPU_OPS(amx, avx512_bf16)};
 
 static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool any_level, ps_backend **out)
 {

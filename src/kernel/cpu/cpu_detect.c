@@ -18,7 +18,8 @@ const char *ps_cpu_isa_name(ps_cpu_isa isa)
     static const char *const names[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = "portable",
                                                         [PS_CPU_AVX2] = "avx2",
                                                         [PS_CPU_AVX512] = "avx512",
-                                                        [PS_CPU_AVX512_BF16] = "avx512_bf16"};
+                                                        [PS_CPU_AVX512_BF16] = "avx512_bf16",
+                                                        [PS_CPU_AMX] = "amx"};
     return isa < PS_CPU_ISA_COUNT ? names[isa] : "?";
 }
 
@@ -30,7 +31,8 @@ static ps_cpu_isa isa_of_processor(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return PS_CPU_AVX2;
-    return __builtin_cpu_supports("avx512bf16") ? PS_CPU_AVX512_BF16 : PS_CPU_AVX512;
+    if (!__builtin_cpu_supports("avx512bf16")) return PS_CPU_AVX512;
+    return ps_cpu_tiles_permit() ? PS_CPU_AMX : PS_CPU_AVX512_BF16;
 #else
     return PS_CPU_PORTABLE;
 #endif
@@ -39,5 +41,5 @@ static ps_cpu_isa isa_of_processor(void)
 ps_cpu_isa ps_cpu_isa_detect(void)
 {
     const ps_cpu_isa has = isa_of_processor(), allowed = ps_dnnl_level_allows(ps_dnnl_level_asked());
-    return has < allowed ? has : allowed;
+    return has < allowed || allowed == PS_CPU_AVX512_BF16 ? has : allowed;
 }

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "kernel/cpu/cpu_dnnl_level.h"
+#include "kernel/cpu/cpu_matmul.h"
 
 /* What makes two products the same primitive; compared as bytes, so it is cleared before it is filled. */
 typedef struct dnnl_key {

@@ -7,17 +7,7 @@
 #include "base/base.h"
 #include "kernel/backend.h"
 
-/* c[m, n] (+)= a[m, k] b[k, n] + bias[n], rows of c, a, b at ldc, lda, ldb elements.
- * a_transposed: a is stored [k, m]; b_transposed: b is stored [n, k]. */
-typedef struct ps_matmul {
-    void *c;
-    const void *a, *b, *bias; /* bias: of ab_dtype, or NULL */
-    int64_t m, n, k;
-    int64_t lda, ldb, ldc;
-    bool a_transposed, b_transposed;
-    bool accumulate; /* add to c, one rounding of the sum */
-    ps_dtype ab_dtype, c_dtype;
-} ps_matmul;
+typedef struct ps_matmul ps_matmul; /* cpu_matmul.h */
 
 /* oneDNN at a level of instruction sets, and its primitives. The teams of all threads that use it must have the same size. */
 typedef struct ps_dnnl ps_dnnl;

@@ -45,6 +45,7 @@ static ps_dnnl_level level_of_isa(ps_cpu_isa isa, const ps_cpu_tiles *tiles)
     case PS_CPU_AVX2: return PS_DNNL_AVX2;
     case PS_CPU_AVX512: return PS_DNNL_AVX512;
     case PS_CPU_AVX512_BF16:
+    case PS_CPU_AMX:
     case PS_CPU_ISA_COUNT: break;
     }
     return ps_cpu_tiles_are_announced(tiles) && !ps_cpu_tiles_work(tiles) ? PS_DNNL_AVX512_BF16 : PS_DNNL_AS_IS;

@@ -1,14 +1,49 @@
-/* cpu_matmul.h - matrix products of any types; for the files in isa/. */
+/* cpu_matmul.h - matrix products of any types, and what is done to their results on the way out.
+ *
+ *     c[m, n] (+)= a[m, k] b[k, n] + bias[n]
+ *
+ * Products of bf16 have the order of arithmetic that cpu_amx.h names, those of f32 and f16 sum over ascending k with FMA. */
 #ifndef PS_KERNEL_CPU_MATMUL_H
 #define PS_KERNEL_CPU_MATMUL_H
 
-#include "kernel/cpu/cpu_dnnl.h"
 #include "kernel/cpu/cpu_isa.h"
 
-/* As ps_dnnl_matmul, for all types. Where this instruction set cannot multiply a type, operands are converted to f32
- * block by block, so that scratch is bounded whatever the shape. m, n, k == 0: c = bias or 0, or unchanged when
- * accumulating. */
+typedef enum ps_epilogue_kind {
+    PS_EPILOGUE_NONE,
+    PS_EPILOGUE_GELU,     /* other = gelu(c); c == NULL: c itself is not wanted */
+    PS_EPILOGUE_ADD,      /* c = (product + bias) + other */
+    PS_EPILOGUE_GELU_BWD, /* c (+)= product gelu'(other) */
+} ps_epilogue_kind;
+
+/* What follows a product, element by element. The bits are those of the operators one after another: the product is rounded to c_dtype
+ * before. `other` has c's type and shape, and its rows start ld elements apart. */
+typedef struct ps_epilogue {
+    ps_epilogue_kind kind;
+    ps_gelu_kind gelu;
+    void *other; /* written by GELU, else only read */
+    int64_t ld;
+} ps_epilogue;
+
+/* Rows of c, a, b start at ldc, lda, ldb elements. a_transposed: a is stored [k, m]; b_transposed: b is stored [n, k]. Pointers are aligned
+ * to their elements. c overlaps no operand. */
+typedef struct ps_matmul {
+    void *c;
+    const void *a, *b, *bias; /* bias: of ab_dtype, or NULL */
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc;
+    bool a_transposed, b_transposed;
+    bool accumulate; /* add to c, one rounding of the sum; not with GELU and ADD */
+    ps_dtype ab_dtype, c_dtype;
+    ps_epilogue epilogue;
+} ps_matmul;
+
+#ifdef PS_ISA
+
+/* m, n, k == 0: c = bias or 0, or unchanged when accumulating; the epilogue follows as ever. workspace: 64-byte aligned, of
+ * workspace_bytes, PS_EINVAL when that is less than matmul_bytes says. */
 PS_NODISCARD ps_status PS_CPU_NAME(matmul)(ps_cpu *cpu, const ps_matmul *p, void *workspace, size_t workspace_bytes);
+
+/* *out: scratch of this product, a function of everything in p but the pointers, and of the number of threads. */
 PS_NODISCARD ps_status PS_CPU_NAME(matmul_bytes)(ps_cpu *cpu, const ps_matmul *p, size_t *out);
 
 /* *most: at least the scratch of this product too. */
@@ -17,5 +52,7 @@ PS_NODISCARD ps_status PS_CPU_NAME(matmul_most)(ps_cpu *cpu, const ps_matmul *p,
 /* out[n] (+)= column sums of x[rows, n], whose rows are ld elements apart; sums in float, in order of rows. */
 void PS_CPU_NAME(column_sums)(void *out, ps_dtype out_dtype, const void *x, ps_dtype dtype, int64_t rows, int64_t n,
                               int64_t ld, bool accumulate);
+
+#endif
 
 #endif

@@ -16,6 +16,7 @@ bool ps_cpu_tiles_work(const ps_cpu_tiles *t)
 #include <unistd.h>
 
 /* Linux 5.16: arch_prctl; the number of the state is that of XCR0's bit. */
+#define ARCH_GET_XCOMP_SUPP 0x1021
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_TILE_DATA 18
 
@@ -44,9 +45,26 @@ ps_cpu_tiles ps_cpu_tiles_detect(void)
     t.is_permitted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
     return t;
 }
+
+bool ps_cpu_tiles_permit(void)
+{
+    const uint64_t states = 0x600e6; /* SSE, AVX, AVX-512, tile configuration and data */
+    unsigned a, b, c, d;
+    unsigned long supported = 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & BIT_AMX_TILE) || !(d & BIT_AMX_BF16)) return false;
+    if ((tiles_xcr0() & states) != states) return false;
+    if (syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) != 0 || !(supported >> XFEATURE_TILE_DATA & 1))
+        return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
+}
 #else
 ps_cpu_tiles ps_cpu_tiles_detect(void)
 {
     return (ps_cpu_tiles){0};
+}
+
+bool ps_cpu_tiles_permit(void)
+{
+    return false;
 }
 #endif

@@ -30,4 +30,9 @@ static inline bool ps_cpu_tiles_are_announced(const ps_cpu_tiles *t)
  * system, and permitted. */
 bool ps_cpu_tiles_work(const ps_cpu_tiles *t);
 
+/* This process may use tiles of bf16: processor and system have them, and the system gave the permission that is asked for here, for all
+ * threads of now and later. It refuses while a thread has an alternate signal stack too small for the tiles' state (sigaltstack below
+ * getauxval(AT_MINSIGSTKSZ)). CPUID leaf 0x1D does not matter: palette 1 is the same on all processors. */
+bool ps_cpu_tiles_permit(void);
+
 #endif
