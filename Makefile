@@ -14,6 +14,9 @@
 #: make fuzz NAME=config SECONDS=60
 #:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
 #: make bench [BENCH=step]     run bench/bench_*.c, kept as a table in bench/results/ (or only the one named)
+#: make bench-peers [ARGS="--rounds 5"]
+#:                             a training step of ours and of PyTorch's in turns (half an hour); `make torch-peer` first, for
+#:                             the current PyTorch beside Debian's (6 GB)
 #: make install [PREFIX=/usr/local] [DESTDIR=]
 #: make uninstall              (with the same PREFIX and DESTDIR)
 #: make deps                   install the Debian packages needed; the commands above do it by themselves
@@ -41,6 +44,7 @@ DESTDIR ?=
 NAME    = config
 SECONDS = 60
 BENCH   =
+ARGS    =
 
 comma := ,
 V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)
@@ -53,6 +57,7 @@ DEPS_TEST  := libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
+DEPS_PEER := python3 python3-venv python3-pip g++
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
 # ---- compiler -------------------------------------------------------------------------------------------------------
@@ -202,6 +207,15 @@ test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS)
 bench: $(BENCHES)
 	@$(if $(BENCH),$(foreach b,$^,$b &&) true,sh bench/run.sh $B)
 
+bench-peers: $B/bench/bench_step
+	@python3 bench/peers.py $B $(ARGS)
+torch-peer: build/torch/.done
+build/torch/.done: | build/.deps
+	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_PEER))
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install torch numpy
+	@touch $@
+
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)
 	@for name in $(FUZZ); do echo "$$name:"; $B/test/fuzz/replay_$$name test/fuzz/corpus/$$name || exit 1; done
 
@@ -278,6 +292,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all help deps deps-check demo demo-finetune test-data tests test bench replay fuzz format check install uninstall clean
+.PHONY: all help deps deps-check demo demo-finetune test-data tests test bench bench-peers torch-peer replay fuzz format check install uninstall clean
 .SECONDARY:
 -include $(OBJ:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

@@ -2,12 +2,11 @@
 # Run the benchmarks of a build and keep what they print, with the commands and the machine, in bench/results/.
 #
 # usage: bench/run.sh BUILD_FOLDER [STEPS]        (`make bench` does: build/gcc-d0, 8 steps)
-# PYTHON (/usr/bin/python3) runs PyTorch for comparison, when it has it. DISK_FOLDER (build) is where chunks go on disk.
+# DISK_FOLDER (build) is where chunks go on disk. PyTorch beside it: make bench-peers.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 build=${1:?usage: bench/run.sh BUILD_FOLDER [STEPS]}
 steps=${2:-8}
-python=${PYTHON:-/usr/bin/python3}
 disk=${DISK_FOLDER:-build}
 scratch=$(mktemp -d) || exit 2
 trap 'rm -rf "$scratch"' EXIT
@@ -45,10 +44,6 @@ load=$(cut -d ' ' -f 1-3 /proc/loadavg)
 section step4 'Whole step and offloading, B = 4, T = 64' "$build/bench/bench_step" --offload "$steps" memory.disk_path="$disk"
 section step1 'Whole step, B = 1, T = 1024' "$build/bench/bench_step" "$steps" train_micro_batch_size_per_gpu=1 \
     data.sequence_length=1024
-if "$python" -c 'import torch' 2>/dev/null; then
-    section torch 'PyTorch, B = 4, T = 64' env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE \
-        "$python" bench/peer_torch.py 4 64 "$(nproc)" "$steps"
-fi
 # As root, and without binding, which would put a rank's threads on one core.
 if command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" ]; then
     section ranks 'Two ranks on this machine, GPT-2 with 4 layers' env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
@@ -63,8 +58,6 @@ section op 'Kernels' "$build/bench/bench_op"
 section tokenize 'Text to tokens' "$build/bench/bench_tokenize"
 
 ours=$(field step4 step 2)
-theirs=$(sed -n 's/.*: median \([0-9.]*\) s.*/\1/p' "$scratch/torch" 2>/dev/null)
-ratio=$([ -n "$ours" ] && [ -n "$theirs" ] && awk -v a="$ours" -v b="$theirs" 'BEGIN { printf "%.3f", a / b }')
 {
     printf '# Benchmarks of %s\n\n' "$(date -u +%Y-%m-%d)"
     printf '| machine | |\n|---|---|\n'
@@ -78,7 +71,6 @@ ratio=$([ -n "$ours" ] && [ -n "$theirs" ] && awk -v a="$ours" -v b="$theirs" 'B
     printf '\n| measured | |\n|---|---|\n'
     row 'step, B = 4, T = 64, median' "${ours:+$ours s}"
     row 'step, B = 1, T = 1024, median' "$(field step1 step 2 | sed 's/$/ s/')"
-    row 'our step / PyTorch step' "$ratio"
     row 'Adam / read-modify-write stream, same bytes' "$(sed -n 's/^adam runs at \([0-9.]*\).*/\1/p' "$scratch/adam" | tail -n 1)"
     row '1/4 device, rest in host (+ 1/32 of the need) / all in memory' "$(field step4 '1/4 device, rest in host ' 8)"
     row '1/4 device, rest on disk / all in memory' "$(field step4 '1/4 device, rest on disk ' 8)"
