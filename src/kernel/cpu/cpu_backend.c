@@ -22,6 +22,7 @@ static void cpu_end(ps_backend *self, const ps_thread_state *state)
 static void cpu_destroy(ps_backend *self)
 {
     ps_dnnl_destroy(ps_cpu_of(self)->dnnl);
+    ps_cpu_pool_destroy(ps_cpu_of(self)->pool);
     ps_mem_free(self);
 }
 
@@ -48,13 +49,13 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool a
     if (computes) PS_TRY(ps_cpu_team_check(n_threads));
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
     *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads, .computes = computes};
-    const ps_status st = ps_dnnl_create(isa, any_level, &cpu->dnnl);
-    if (st != PS_OK) {
-        ps_mem_free(cpu);
-        return st;
-    }
-    *out = &cpu->base;
-    return PS_OK;
+    ps_status st = ps_dnnl_create(isa, any_level, &cpu->dnnl);
+    if (st == PS_OK && computes) st = ps_cpu_pool_create(n_threads, &cpu->pool);
+    if (st == PS_OK)
+        *out = &cpu->base;
+    else
+        cpu_destroy(&cpu->base);
+    return st;
 }
 
 ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)

@@ -4,12 +4,14 @@
 
 #include "kernel/backend.h"
 #include "kernel/cpu/cpu_dnnl.h"
+#include "kernel/cpu/cpu_pool.h"
 
 typedef struct ps_cpu {
     ps_backend base;
     ps_cpu_isa isa;
-    int n_threads; /* of every team: partitions and scratch are made of it */
-    bool computes; /* false: it measures only, and no thread of a team is ever started */
+    int n_threads;     /* of every team: partitions and scratch are made of it */
+    bool computes;     /* false: it measures only, and no thread of a team is ever started */
+    ps_cpu_pool *pool; /* n_threads of them; NULL when it does not compute */
     ps_dnnl *dnnl;
 } ps_cpu;
 

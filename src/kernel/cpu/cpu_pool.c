@@ -1,0 +1,316 @@
+/* One atomic word says how many items of which run are left to deal. A thread takes one by counting that word down from the value it
+ * saw, which fails when anything has changed; so it may have read the run's description in between, and nothing has to wait for
+ * threads that come late. The run is over when its items are done, counted in another word. */
+#include "kernel/cpu/cpu_pool.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/machine.h"
+#include "base/mem.h"
+
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
+
+/* Waiting on an idle machine goes on for as long as the time between two kernels of a step; a sleeper takes about as long to wake
+ * up as this. */
+#define POOL_SPIN_NS 50000
+
+/* Pauses between two looks at the clock. */
+#define POOL_PAUSES 8
+
+/* Without what a signal's frame needs: hundreds of kilobytes more than any kernel uses. */
+#define POOL_STACK_BYTES ((size_t)1 << 20)
+
+/* Most items that are dealt in one go: they are counted in half a word. */
+#define POOL_DEAL (INT64_C(1) << 31)
+
+/* Shares that a thread's part of elementwise work is cut into, so that one who comes late does not keep the others waiting. */
+#define POOL_SHARES 8
+
+/* Keeps words that different threads write out of each other's cache lines. */
+#define POOL_LINE 64
+
+typedef struct pool_thread {
+    ps_cpu_pool *pool;
+    int64_t number; /* 1 .. n_threads - 1 */
+    pthread_t id;
+} pool_thread;
+
+struct ps_cpu_pool {
+    pthread_mutex_t turn; /* held by the caller whose run it is */
+    int n_threads, n_started;
+    pid_t process; /* that has the threads */
+
+    /* The run at hand: written while nothing is left to deal, read by who may take an item. */
+    _Atomic(ps_cpu_work) work;
+    _Atomic(const void *) args;
+    _Atomic int64_t first;   /* item of this deal */
+    _Atomic uint32_t n_deal; /* items */
+
+    char line_of_left[POOL_LINE];
+    _Atomic uint64_t left; /* number of the deal << 32 | items that nobody has taken */
+    char line_of_undone[POOL_LINE];
+    _Atomic uint32_t n_undone;  /* items; the caller sleeps on it */
+    _Atomic bool caller_sleeps; /* or is about to */
+    char line_of_call[POOL_LINE];
+    _Atomic uint32_t call;     /* counts up to wake the threads, which sleep on it */
+    _Atomic uint32_t n_asleep; /* or about to be */
+    _Atomic bool is_ending;
+    char line_of_threads[POOL_LINE];
+    pool_thread threads[]; /* [n_threads - 1] */
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int64_t n)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, (int)n, NULL, NULL, 0);
+}
+
+/* ---- items ---- */
+
+static bool pool_has_items(const ps_cpu_pool *pool)
+{
+    return (uint32_t)atomic_load(&pool->left) != 0;
+}
+
+/* Does items until none is left to take. The run cannot end, nor another begin, before what was taken is counted as done. */
+static void pool_work(ps_cpu_pool *pool, int64_t thread)
+{
+    uint32_t n_done = 0;
+    uint64_t left = atomic_load(&pool->left);
+    while ((uint32_t)left != 0) {
+        const ps_cpu_work work = atomic_load_explicit(&pool->work, memory_order_relaxed);
+        const void *const args = atomic_load_explicit(&pool->args, memory_order_relaxed);
+        const int64_t end = atomic_load_explicit(&pool->first, memory_order_relaxed) +
+                            atomic_load_explicit(&pool->n_deal, memory_order_relaxed);
+        if (!atomic_compare_exchange_weak(&pool->left, &left, left - 1)) continue;
+        work(args, end - (uint32_t)left, thread);
+        n_done++;
+        left = atomic_load(&pool->left);
+    }
+    if (n_done > 0 && atomic_fetch_sub(&pool->n_undone, n_done) == n_done && atomic_load(&pool->caller_sleeps))
+        futex_wake(&pool->n_undone, 1);
+}
+
+/* ---- waiting ---- */
+
+static bool pool_is_called(const ps_cpu_pool *pool)
+{
+    return pool_has_items(pool) || atomic_load(&pool->is_ending);
+}
+
+static bool pool_is_done(const ps_cpu_pool *pool)
+{
+    return atomic_load(&pool->n_undone) == 0;
+}
+
+static bool pool_spin(const ps_cpu_pool *pool, bool (*has_come)(const ps_cpu_pool *))
+{
+    const int64_t until_ns = ps_clock_ns() + POOL_SPIN_NS;
+    do
+        for (int i = 0; i < POOL_PAUSES; i++) {
+            if (has_come(pool)) return true;
+            __builtin_ia32_pause();
+        }
+    while (ps_clock_ns() < until_ns);
+    return false;
+}
+
+/* Returns when there may be something to do. Either this thread sees the items, or who dealt them sees that it sleeps; and a call
+ * between the look and the sleep changes the word. */
+static void pool_await_call(ps_cpu_pool *pool)
+{
+    if (pool_spin(pool, pool_is_called)) return;
+    atomic_fetch_add(&pool->n_asleep, 1);
+    const uint32_t call = atomic_load(&pool->call);
+    if (!pool_is_called(pool)) futex_wait(&pool->call, call);
+    atomic_fetch_sub(&pool->n_asleep, 1);
+}
+
+static void pool_call(ps_cpu_pool *pool, int64_t n)
+{
+    const int64_t n_asleep = atomic_load(&pool->n_asleep);
+    if (n_asleep == 0) return;
+    atomic_fetch_add(&pool->call, 1);
+    futex_wake(&pool->call, ps_min_i64(n, n_asleep));
+}
+
+static void pool_await_done(ps_cpu_pool *pool)
+{
+    if (pool_is_done(pool) || pool_spin(pool, pool_is_done)) return;
+    atomic_store(&pool->caller_sleeps, true);
+    for (uint32_t n; (n = atomic_load(&pool->n_undone)) != 0;) futex_wait(&pool->n_undone, n);
+    atomic_store(&pool->caller_sleeps, false);
+}
+
+/* ---- runs ---- */
+
+static bool pool_is_a_thread(const ps_cpu_pool *pool)
+{
+    for (int i = 0; i < pool->n_started; i++)
+        if (pthread_equal(pool->threads[i].id, pthread_self())) return true;
+    return false;
+}
+
+static void pool_deal(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work work, const void *args)
+{
+    atomic_store_explicit(&pool->work, work, memory_order_relaxed);
+    atomic_store_explicit(&pool->args, args, memory_order_relaxed);
+    atomic_store_explicit(&pool->first, first, memory_order_relaxed);
+    atomic_store_explicit(&pool->n_deal, (uint32_t)n, memory_order_relaxed);
+    atomic_store_explicit(&pool->n_undone, (uint32_t)n, memory_order_relaxed);
+    const uint64_t deal = (atomic_load_explicit(&pool->left, memory_order_relaxed) >> 32) + 1;
+    atomic_store(&pool->left, deal << 32 | (uint64_t)n);
+    pool_call(pool, n - 1);
+    pool_work(pool, 0);
+    pool_await_done(pool);
+}
+
+void ps_cpu_pool_run_if(ps_cpu_pool *pool, bool is_worthwhile, int64_t n_items, ps_cpu_work work, const void *args)
+{
+    PS_ASSERT(!pool_is_a_thread(pool));
+    if (pool->n_threads == 1 || n_items <= 1 || !is_worthwhile) {
+        for (int64_t i = 0; i < n_items; i++) work(args, i, 0);
+        return;
+    }
+    const int error = pthread_mutex_lock(&pool->turn);
+    PS_ASSERT(error == 0); /* else this thread is in work of this pool */
+    for (int64_t i = 0; i < n_items; i += POOL_DEAL) pool_deal(pool, i, ps_min_i64(POOL_DEAL, n_items - i), work, args);
+    pthread_mutex_unlock(&pool->turn);
+}
+
+void ps_cpu_pool_run(ps_cpu_pool *pool, int64_t n_items, ps_cpu_work work, const void *args)
+{
+    ps_cpu_pool_run_if(pool, true, n_items, work, args);
+}
+
+typedef struct pool_range {
+    ps_cpu_range range;
+    const void *args;
+    int64_t n, share;
+} pool_range;
+
+static void pool_range_share(const void *args, int64_t item, int64_t thread)
+{
+    const pool_range *const r = args;
+    (void)thread;
+    r->range(r->args, item * r->share, ps_min_i64(r->n, (item + 1) * r->share));
+}
+
+void ps_cpu_pool_run_range(ps_cpu_pool *pool, int64_t n, int64_t block, int64_t least, ps_cpu_range range,
+                           const void *args)
+{
+    if (n <= 0) return;
+    if (n < least || pool->n_threads == 1) {
+        range(args, 0, n);
+        return;
+    }
+    const int64_t n_blocks = ps_ceil_div(n, block), n_shares = (int64_t)pool->n_threads * POOL_SHARES;
+    const pool_range r = {range, args, n, block * ps_ceil_div(n_blocks, n_shares)};
+    ps_cpu_pool_run(pool, ps_ceil_div(n, r.share), pool_range_share, &r);
+}
+
+int ps_cpu_pool_threads(const ps_cpu_pool *pool)
+{
+    return pool->n_threads;
+}
+
+/* ---- threads ---- */
+
+static void *pool_thread_main(void *arg)
+{
+    pool_thread *const t = arg;
+    char name[16];
+    snprintf(name, sizeof name, "ps-cpu-%d", (int)t->number);
+    pthread_setname_np(pthread_self(), name);
+    while (!atomic_load(&t->pool->is_ending)) {
+        pool_work(t->pool, t->number);
+        pool_await_call(t->pool);
+    }
+    return NULL;
+}
+
+/* A signal's frame holds all registers, of tiles too. */
+static size_t pool_stack_bytes(void)
+{
+    return POOL_STACK_BYTES + (size_t)ps_round_up((int64_t)getauxval(AT_MINSIGSTKSZ), 4096);
+}
+
+/* Signals that a thread's own doing brings cannot wait; all others are for the program's threads. */
+static void pool_signals(sigset_t *out)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT};
+    sigfillset(out);
+    for (size_t i = 0; i < PS_ARRAY_LEN(faults); i++) sigdelset(out, faults[i]);
+}
+
+/* As many as the system gives; the error of the first that it does not give. */
+static int pool_start(ps_cpu_pool *pool)
+{
+    pthread_attr_t attr;
+    sigset_t blocked, before;
+    int error = pthread_attr_init(&attr);
+    if (error != 0) return error;
+    pthread_attr_setstacksize(&attr, pool_stack_bytes());
+    pool_signals(&blocked);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before); /* threads begin with the mask of who starts them */
+    while (error == 0 && pool->n_started < pool->n_threads - 1) {
+        pool_thread *const t = &pool->threads[pool->n_started];
+        *t = (pool_thread){.pool = pool, .number = pool->n_started + 1};
+        error = pthread_create(&t->id, &attr, pool_thread_main, t);
+        if (error == 0) pool->n_started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
+ps_status ps_cpu_pool_create(int n_threads, ps_cpu_pool **out)
+{
+    ps_cpu_pool *pool = NULL;
+    *out = NULL;
+    if (n_threads < 1) return PS_FAIL(PS_EINVAL, "%d threads: at least 1 is needed", n_threads);
+    PS_TRY(ps_mem_alloc(1, sizeof *pool + (size_t)(n_threads - 1) * sizeof pool->threads[0], &pool));
+    pool->n_threads = n_threads;
+    pool->process = getpid();
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&pool->turn, &attr);
+    pthread_mutexattr_destroy(&attr);
+    const int error = pool_start(pool), n_had = pool->n_started + 1;
+    if (error != 0) {
+        ps_cpu_pool_destroy(pool);
+        return PS_FAIL(
+            PS_ENOSYS,
+            "the system starts no more than %d of the %d threads that were planned (%s): raise its limit (ulimit -u, "
+            "ulimit -v, pids.max of the cgroup), or set train.threads to %d",
+            n_had, n_threads, strerror(error), n_had);
+    }
+    *out = pool;
+    return PS_OK;
+}
+
+void ps_cpu_pool_destroy(ps_cpu_pool *pool)
+{
+    if (pool == NULL) return;
+    atomic_store(&pool->is_ending, true);
+    pool_call(pool, pool->n_started);
+    for (int i = 0; i < pool->n_started && pool->process == getpid(); i++) pthread_join(pool->threads[i].id, NULL);
+    pthread_mutex_destroy(&pool->turn);
+    ps_mem_free(pool);
+}
