@@ -1,6 +1,6 @@
 """A training step of ours beside PyTorch's, in turns within one run: `make bench-peers`.
 
-usage: python3 bench/peers.py BUILD_FOLDER [--rounds N] [--seconds S] [--case NAME ...] [--python PYTHON ...]
+usage: python3 bench/peers.py BUILD_FOLDER [--rounds N] [--seconds S] [--case NAME ...] [--kind KIND ...] [--python PYTHON ...]
 
 In each round everybody runs once, one after the other, each in a process of its own: two steps that are not counted, then steps
 for about S seconds (12), 3 at least. What a round gives is the median of its steps; the table has the median of the rounds and, as
@@ -104,15 +104,15 @@ def torch_of(python):
     return None
 
 
-def contestants(build, pythons, threads):
+def contestants(build, pythons, threads, wanted):
     found = [Ours(build, threads)]
     for python in pythons:
         torch = torch_of(python)
         if not torch:
             continue
         version, environment = torch
-        kinds = MASTERS + PURE if int(version.split(".")[0]) >= 2 else ["autocast", "fp32", "bf16"]
-        found += [Torch(python, version, kind, environment, threads) for kind in kinds]
+        compiles = int(version.split(".")[0]) >= 2
+        found += [Torch(python, version, kind, environment, threads) for kind in wanted if compiles or "+" not in kind]
     return found
 
 
@@ -166,10 +166,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=12)
     parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--kind", nargs="+", choices=MASTERS + PURE, default=MASTERS + PURE)
     parser.add_argument("--python", nargs="+", default=["/usr/bin/python3", "build/torch/bin/python"])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
-    everybody = contestants(given.build, given.python, given.threads)
+    everybody = contestants(given.build, given.python, given.threads, given.kind)
     load = os.getloadavg()
     tables, rows = [], []
     for name in given.case:
