@@ -12,6 +12,11 @@ const char *ps_backend_name(const ps_backend *b)
     return b->ops->name;
 }
 
+bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind)
+{
+    return kind == PS_EPILOGUE_NONE || b->ops->epilogues >> kind & 1;
+}
+
 const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op)
 {
     const ps_kernel *own = &b->ops->kernels[op];

@@ -38,6 +38,7 @@ typedef struct ps_thread_state {
 typedef struct ps_backend_ops {
     const char *name;         /* "ref", "cpu avx512_bf16", ... */
     const ps_kernel *kernels; /* [PS_OP_COUNT]; run == NULL: the reference's entry */
+    unsigned epilogues;       /* 1 << ps_epilogue_kind, of those that its products have */
     /* Make the calling thread ready to run or measure, and set it back as it was. Both NULL: nothing to do. */
     ps_status (*begin)(ps_backend *self, ps_thread_state *state);
     void (*end)(ps_backend *self, const ps_thread_state *state);
@@ -85,6 +86,12 @@ PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
 void ps_backend_destroy(ps_backend *b); /* NULL is accepted */
 
 const char *ps_backend_name(const ps_backend *b);
+
+/* All that kernel.h names: what the reference has, and who has no less. */
+#define PS_EPILOGUES_ALL ((1u << PS_EPILOGUE_COUNT) - 1)
+
+/* Do its products take this epilogue? Where not, plans keep the operator that follows apart. */
+bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind);
 
 /* The entry in force: the backend's own, or the reference's. */
 const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op);

@@ -30,16 +30,28 @@ static ps_cost attention(int64_t B, double pairs, int64_t T, int64_t C, double n
                      .bytes = (double)(B * T * C) * 2 * n_products * (double)ps_dtype_bytes(t)};
 }
 
+/* A product of m x n and what follows it, which has one more array of that size. */
+static ps_cost with_epilogue(ps_cost product, ps_epilogue_kind kind, int64_t m, int64_t n, ps_dtype t)
+{
+    static const double work[PS_EPILOGUE_COUNT] = {
+        [PS_EPILOGUE_GELU] = 20, [PS_EPILOGUE_ADD] = 1, [PS_EPILOGUE_GELU_BWD] = 30};
+    if (kind == PS_EPILOGUE_NONE) return product;
+    const ps_cost more = streaming(m * n, 1, work[kind], t);
+    return (ps_cost){.flops = product.flops + more.flops, .bytes = product.bytes + more.bytes};
+}
+
 ps_cost ps_cost_linear_fwd(const void *args)
 {
     const ps_linear_fwd_args *const a = args;
-    return matrix_product(a->rows, a->n_out, a->n_in, a->dtype);
+    return with_epilogue(matrix_product(a->rows, a->n_out, a->n_in, a->dtype), a->epilogue.kind, a->rows, a->n_out,
+                         a->dtype);
 }
 
 ps_cost ps_cost_linear_bwd_input(const void *args)
 {
     const ps_linear_bwd_input_args *const a = args;
-    return matrix_product(a->rows, a->n_in, a->n_out, a->dtype);
+    return with_epilogue(matrix_product(a->rows, a->n_in, a->n_out, a->dtype), a->epilogue.kind, a->rows, a->n_in,
+                         a->dtype);
 }
 
 ps_cost ps_cost_linear_bwd_weight(const void *args)

@@ -32,6 +32,28 @@ typedef enum ps_weight_layout {
     PS_WEIGHT_IN_OUT, /* [n_in, n_out], y = x W  : Conv1D of Hugging Face's GPT-2 */
 } ps_weight_layout;
 
+typedef enum ps_gelu_kind {
+    PS_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): "gelu_new" of GPT-2 */
+    PS_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)): BERT */
+} ps_gelu_kind;
+
+/* What follows a product while its result is at hand. z is the element as the product alone would have stored it, rounded to its
+ * type: the result has the bits of the operator that is named, run on a stored z. A backend lists what it has (backend.h). */
+typedef enum ps_epilogue_kind {
+    PS_EPILOGUE_NONE,     /* z */
+    PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */
+    PS_EPILOGUE_ADD,      /* add: z + other */
+    PS_EPILOGUE_GELU_BWD, /* gelu_bwd: z gelu'(other) */
+    PS_EPILOGUE_COUNT,
+} ps_epilogue_kind;
+
+typedef struct ps_linear_epilogue {
+    ps_epilogue_kind kind;
+    ps_gelu_kind gelu;
+    /* Of shape and type of the result, sharing no memory with it. GELU: out, takes z, or NULL: nobody wants it. ADD, GELU_BWD: in. */
+    void *other;
+} ps_linear_epilogue;
+
 /* y = x W^(T) + b */
 typedef struct ps_linear_fwd_args {
     void *y;       /* out [rows, n_out] of y_dtype */
@@ -40,7 +62,8 @@ typedef struct ps_linear_fwd_args {
     const void *b; /* in  [n_out] or NULL */
     int64_t rows, n_in, n_out;
     ps_weight_layout layout;
-    ps_dtype dtype, y_dtype; /* y_dtype: dtype, or f32 (logits) */
+    ps_dtype dtype, y_dtype;     /* y_dtype: dtype, or f32 (logits) */
+    ps_linear_epilogue epilogue; /* y_dtype == dtype then; not GELU_BWD */
     void *workspace;
 } ps_linear_fwd_args;
 
@@ -53,6 +76,7 @@ typedef struct ps_linear_bwd_input_args {
     ps_weight_layout layout;
     ps_dtype dtype;
     bool accumulate_dx;
+    ps_linear_epilogue epilogue; /* GELU_BWD, and !accumulate_dx then; or none */
     void *workspace;
 } ps_linear_bwd_input_args;
 
@@ -119,11 +143,6 @@ typedef struct ps_rmsnorm_bwd_args {
     bool accumulate_dx, accumulate_grad;
     void *workspace;
 } ps_rmsnorm_bwd_args;
-
-typedef enum ps_gelu_kind {
-    PS_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): "gelu_new" of GPT-2 */
-    PS_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)): BERT */
-} ps_gelu_kind;
 
 /* Hendrycks, Gimpel 2016 */
 typedef struct ps_gelu_fwd_args {

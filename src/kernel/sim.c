@@ -35,7 +35,8 @@ static void sim_destroy(ps_backend *self)
 
 ps_status ps_backend_create_sim(ps_backend **out)
 {
-    static const ps_backend_ops ops = {.name = "sim", .kernels = sim_kernels, .destroy = sim_destroy};
+    static const ps_backend_ops ops = {
+        .name = "sim", .kernels = sim_kernels, .epilogues = PS_EPILOGUES_ALL, .destroy = sim_destroy};
     sim_backend *b = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));

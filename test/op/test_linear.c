@@ -142,6 +142,123 @@ static void test_gradient_over_parameter(void **state)
         }
 }
 
+/* ---- epilogues -------------------------------------------------------------------------------------------------- */
+
+typedef struct epilogue_case {
+    linear_case linear;
+    ps_epilogue_kind kind;
+    ps_gelu_kind gelu;
+    bool z_wanted; /* GELU */
+    bool apart;    /* as two operators */
+} epilogue_case;
+
+static void run_fwd_epilogue(ps_backend *k, const void *context, op_result *result)
+{
+    const epilogue_case *c = context;
+    const linear_case *l = &c->linear;
+    const int64_t n = l->rows * l->n_out;
+    const ps_dtype t = l->dtype;
+    ps_linear_fwd_args a = {.rows = l->rows, .n_in = l->n_in, .n_out = l->n_out, .layout = l->layout};
+    a.dtype = a.y_dtype = t;
+    a.x = op_input(t, l->rows * l->n_in, 0.3, 1);
+    a.w = op_input(t, l->n_in * l->n_out, 0.3, 2);
+    a.b = l->bias ? op_input(t, l->n_out, 1.0, 3) : NULL;
+    void *y = a.y = op_output(t, n, false, 0), *z = op_output(t, n, false, 0);
+    void *residual = op_input(t, n, 1.0, 4);
+    if (!c->apart) {
+        a.epilogue = (ps_linear_epilogue){.kind = c->kind, .gelu = c->gelu};
+        if (c->kind == PS_EPILOGUE_ADD) a.epilogue.other = residual;
+        if (c->kind == PS_EPILOGUE_GELU && c->z_wanted) a.epilogue.other = z;
+    } else {
+        a.y = z;
+    }
+    OP_RUN(k, linear_fwd, &a);
+    if (c->apart && c->kind == PS_EPILOGUE_GELU)
+        op_expect_ok(
+            ps_run_gelu_fwd(k, NULL, &(ps_gelu_fwd_args){.y = y, .x = z, .n = n, .kind = c->gelu, .dtype = t}, 0));
+    if (c->apart && c->kind == PS_EPILOGUE_ADD)
+        op_expect_ok(ps_run_add(k, NULL, &(ps_add_args){.y = y, .a = z, .b = residual, .n = n, .dtype = t}, 0));
+    op_record(result, "y", t, y, n, op_sum_error((double)l->n_in) + op_ulp(t) * 8.0);
+    if (c->z_wanted) op_record(result, "z", t, z, n, op_sum_error((double)l->n_in));
+}
+
+static void run_bwd_input_epilogue(ps_backend *k, const void *context, op_result *result)
+{
+    const epilogue_case *c = context;
+    const linear_case *l = &c->linear;
+    const int64_t n = l->rows * l->n_in;
+    const ps_dtype t = l->dtype;
+    ps_linear_bwd_input_args a = {.rows = l->rows, .n_in = l->n_in, .n_out = l->n_out, .layout = l->layout, .dtype = t};
+    a.dy = op_input(t, l->rows * l->n_out, 0.3, 4);
+    a.w = op_input(t, l->n_in * l->n_out, 0.3, 2);
+    void *dx = a.dx = op_output(t, n, false, 5), *dz = op_output(t, n, false, 5);
+    void *x = op_input(t, n, 1.0, 6);
+    if (c->apart)
+        a.dx = dz;
+    else
+        a.epilogue = (ps_linear_epilogue){.kind = PS_EPILOGUE_GELU_BWD, .gelu = c->gelu, .other = x};
+    OP_RUN(k, linear_bwd_input, &a);
+    if (c->apart)
+        op_expect_ok(ps_run_gelu_bwd(
+            k, NULL, &(ps_gelu_bwd_args){.dx = dx, .dy = dz, .x = x, .n = n, .kind = c->gelu, .dtype = t}, 0));
+    op_record(result, "dx", t, dx, n, 2.0 * op_sum_error((double)l->n_out) + op_ulp(t) * 8.0);
+}
+
+/* Fused and as two operators: the same bits on each backend; and what the reference says. */
+static void check_epilogues(linear_case l)
+{
+    const epilogue_case cases[] = {{l, PS_EPILOGUE_GELU, PS_GELU_TANH, true, false},
+                                   {l, PS_EPILOGUE_GELU, PS_GELU_ERF, false, false},
+                                   {l, PS_EPILOGUE_ADD, PS_GELU_TANH, false, false},
+                                   {l, PS_EPILOGUE_GELU_BWD, PS_GELU_TANH, false, false},
+                                   {l, PS_EPILOGUE_GELU_BWD, PS_GELU_ERF, false, false}};
+    label_case(&l);
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        epilogue_case apart = cases[i];
+        apart.apart = true;
+        const op_case_fn run = cases[i].kind == PS_EPILOGUE_GELU_BWD ? run_bwd_input_epilogue : run_fwd_epilogue;
+        op_check_same_bits(run, &cases[i], &apart, "with its epilogue, and apart");
+        op_check_backends(run, &cases[i]);
+    }
+}
+
+static void test_epilogues(void **state)
+{
+    (void)state;
+    for (int t = 0; t < PS_DTYPE_COUNT; t++)
+        for (int flags = 0; flags < 4; flags++) {
+            linear_case l = {.layout = flags & 1 ? PS_WEIGHT_IN_OUT : PS_WEIGHT_OUT_IN,
+                             .dtype = (ps_dtype)t,
+                             .out_dtype = (ps_dtype)t,
+                             .bias = flags & 2};
+            for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++) {
+                l.rows = odd_sizes[s].rows, l.n_in = odd_sizes[s].n_in, l.n_out = odd_sizes[s].n_out;
+                check_epilogues(l);
+            }
+            if (flags == 1 || flags == 2) {
+                l.rows = 65, l.n_in = 34, l.n_out = 130;
+                check_epilogues(l);
+            }
+        }
+}
+
+/* Each backend that is here lists them, and the list is what is looked at. */
+static void test_epilogue_lists(void **state)
+{
+    (void)state;
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++)
+        for (int e = 0; e < PS_EPILOGUE_COUNT; e++) assert_true(ps_backend_has_epilogue(k, (ps_epilogue_kind)e));
+    ps_backend_ops ops = *op_reference()->ops;
+    ops.epilogues = 1u << PS_EPILOGUE_ADD;
+    const ps_backend few = {.ops = &ops};
+    assert_true(ps_backend_has_epilogue(&few, PS_EPILOGUE_NONE));
+    assert_true(ps_backend_has_epilogue(&few, PS_EPILOGUE_ADD));
+    assert_false(ps_backend_has_epilogue(&few, PS_EPILOGUE_GELU));
+    assert_false(ps_backend_has_epilogue(&few, PS_EPILOGUE_GELU_BWD));
+}
+
 /* y = x W^T + b by hand, with one matrix in both layouts. */
 static void test_layouts(void **state)
 {
@@ -261,6 +378,8 @@ int main(void)
         cmocka_unit_test(test_backends_odd_sizes),
         cmocka_unit_test(test_backends_real_sizes),
         cmocka_unit_test(test_gradient_over_parameter),
+        cmocka_unit_test(test_epilogues),
+        cmocka_unit_test(test_epilogue_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

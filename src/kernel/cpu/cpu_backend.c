@@ -28,8 +28,8 @@ static void cpu_destroy(ps_backend *self)
 
 #define CPU_OPS(isa, objects)                                                                                          \
     {                                                                                                                  \
-        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##objects, .begin = cpu_begin, .end = cpu_end,                  \
-        .destroy = cpu_destroy                                                                                         \
+        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##objects, .epilogues = PS_EPILOGUES_ALL, .begin = cpu_begin,   \
+        .end = cpu_end, .destroy = cpu_destroy                                                                         \
     }
 
 static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU_OPS(portable, portable),

@@ -8,15 +8,10 @@
 
 #include "kernel/cpu/cpu_isa.h"
 
-typedef enum ps_epilogue_kind {
-    PS_EPILOGUE_NONE,
-    PS_EPILOGUE_GELU,     /* other = gelu(c); c == NULL: c itself is not wanted */
-    PS_EPILOGUE_ADD,      /* c = (product + bias) + other */
-    PS_EPILOGUE_GELU_BWD, /* c (+)= product gelu'(other) */
-} ps_epilogue_kind;
-
-/* What follows a product, element by element. The bits are those of the operators one after another: the product is rounded to c_dtype
- * before. `other` has c's type and shape, and its rows start ld elements apart. */
+/* What follows a product, element by element (kernel.h). `other` has c's type and shape, and its rows start ld elements apart.
+ *     GELU      other = gelu(c); c == NULL: c itself is not wanted
+ *     ADD       c = (product + bias) + other
+ *     GELU_BWD  c (+)= product gelu'(other) */
 typedef struct ps_epilogue {
     ps_epilogue_kind kind;
     ps_gelu_kind gelu;

@@ -18,7 +18,8 @@ static void ref_destroy(ps_backend *self)
 
 ps_status ps_backend_create_ref(ps_backend **out)
 {
-    static const ps_backend_ops ops = {.name = "ref", .kernels = ps_ref_kernels, .destroy = ref_destroy};
+    static const ps_backend_ops ops = {
+        .name = "ref", .kernels = ps_ref_kernels, .epilogues = PS_EPILOGUES_ALL, .destroy = ref_destroy};
     PS_TRY(ps_mem_alloc(1, sizeof **out, out));
     (*out)->ops = &ops;
     return PS_OK;

@@ -28,6 +28,12 @@ static inline double ps_ref_rounded(ps_dtype t, double value)
     return ps_ref_load(t, &cell, 0);
 }
 
+double ps_ref_gelu(ps_gelu_kind kind, double x);
+double ps_ref_gelu_derivative(ps_gelu_kind kind, double x);
+
+/* Store element i of a product, and what follows it. */
+void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, double value, bool accumulate);
+
 /* The declarations are written out, not expanded from op.def: an operator without a reference does not compile. */
 #define PS_REF(op) ps_status ps_ref_##op(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 #define PS_REF_BYTES(op) ps_status ps_ref_##op##_bytes(ps_backend *self, const void *args, size_t *out)

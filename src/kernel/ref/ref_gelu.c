@@ -5,14 +5,14 @@
 static const double sqrt_2_over_pi = 0.79788456080286535588;
 static const double cubic = 0.044715;
 
-static double gelu(ps_gelu_kind kind, double x)
+double ps_ref_gelu(ps_gelu_kind kind, double x)
 {
     const double t = kind == PS_GELU_TANH ? tanh(sqrt_2_over_pi * (x + cubic * x * x * x)) : erf(x * M_SQRT1_2);
     return 0.5 * x * (1.0 + t);
 }
 
 /* d/dx 0.5 x (1 + t(x)) = 0.5 (1 + t) + 0.5 x t' */
-static double gelu_derivative(ps_gelu_kind kind, double x)
+double ps_ref_gelu_derivative(ps_gelu_kind kind, double x)
 {
     if (kind == PS_GELU_TANH) {
         const double t = tanh(sqrt_2_over_pi * (x + cubic * x * x * x));
@@ -26,7 +26,7 @@ ps_status ps_ref_gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, 
     const ps_gelu_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++)
-        ps_ref_store(a->dtype, a->y, i, gelu(a->kind, ps_ref_load(a->dtype, a->x, i)), false);
+        ps_ref_store(a->dtype, a->y, i, ps_ref_gelu(a->kind, ps_ref_load(a->dtype, a->x, i)), false);
     return PS_OK;
 }
 
@@ -35,7 +35,7 @@ ps_status ps_ref_gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, 
     const ps_gelu_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++) {
-        const double slope = gelu_derivative(a->kind, ps_ref_load(a->dtype, a->x, i));
+        const double slope = ps_ref_gelu_derivative(a->kind, ps_ref_load(a->dtype, a->x, i));
         ps_ref_store(a->dtype, a->dx, i, ps_ref_load(a->dtype, a->dy, i) * slope, a->accumulate_dx);
     }
     return PS_OK;

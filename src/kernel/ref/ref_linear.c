@@ -6,6 +6,23 @@ static int64_t weight_index(ps_weight_layout layout, int64_t o, int64_t i, int64
     return layout == PS_WEIGHT_OUT_IN ? o * n_in + i : i * n_out + o;
 }
 
+void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, double value, bool accumulate)
+{
+    const double z = ps_ref_rounded(t, value);
+    switch (e->kind) {
+    case PS_EPILOGUE_GELU:
+        if (e->other != NULL) ps_ref_store(t, e->other, i, z, false);
+        ps_ref_store(t, y, i, ps_ref_gelu(e->gelu, z), false);
+        break;
+    case PS_EPILOGUE_ADD: ps_ref_store(t, y, i, z + ps_ref_load(t, e->other, i), false); break;
+    case PS_EPILOGUE_GELU_BWD:
+        ps_ref_store(t, y, i, z * ps_ref_gelu_derivative(e->gelu, ps_ref_load(t, e->other, i)), false);
+        break;
+    case PS_EPILOGUE_NONE:
+    case PS_EPILOGUE_COUNT: ps_ref_store(t, y, i, value, accumulate); break;
+    }
+}
+
 ps_status ps_ref_linear_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_fwd_args *const a = args;
@@ -16,7 +33,7 @@ ps_status ps_ref_linear_fwd(ps_backend *self, ps_stream *queue, const void *args
             for (int64_t i = 0; i < a->n_in; i++)
                 sum += ps_ref_load(a->dtype, a->x, r * a->n_in + i) *
                        ps_ref_load(a->dtype, a->w, weight_index(a->layout, o, i, a->n_out, a->n_in));
-            ps_ref_store(a->y_dtype, a->y, r * a->n_out + o, sum, false);
+            ps_ref_finish(&a->epilogue, a->y_dtype, a->y, r * a->n_out + o, sum, false);
         }
     }
     return PS_OK;
@@ -32,7 +49,7 @@ ps_status ps_ref_linear_bwd_input(ps_backend *self, ps_stream *queue, const void
             for (int64_t o = 0; o < a->n_out; o++)
                 sum += ps_ref_load(a->dtype, a->dy, r * a->n_out + o) *
                        ps_ref_load(a->dtype, a->w, weight_index(a->layout, o, i, a->n_out, a->n_in));
-            ps_ref_store(a->dtype, a->dx, r * a->n_in + i, sum, a->accumulate_dx);
+            ps_ref_finish(&a->epilogue, a->dtype, a->dx, r * a->n_in + i, sum, a->accumulate_dx);
         }
     }
     return PS_OK;

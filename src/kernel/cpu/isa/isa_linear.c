@@ -1,6 +1,25 @@
 /* Linear layers: three products. */
 #include "kernel/cpu/cpu_matmul.h"
 
+/* The operator that follows a product, on the whole of it. z: where the product lies, which may be y. */
+static ps_status linear_epilogue(ps_backend *self, const ps_linear_epilogue *e, void *y, const void *z, int64_t n,
+                                 ps_dtype t)
+{
+    switch (e->kind) {
+    case PS_EPILOGUE_GELU:
+        return PS_CPU_NAME(gelu_fwd)(self, NULL,
+                                     &(ps_gelu_fwd_args){.y = y, .x = z, .n = n, .kind = e->gelu, .dtype = t}, 0);
+    case PS_EPILOGUE_ADD:
+        return PS_CPU_NAME(add)(self, NULL, &(ps_add_args){.y = y, .a = z, .b = e->other, .n = n, .dtype = t}, 0);
+    case PS_EPILOGUE_GELU_BWD:
+        return PS_CPU_NAME(gelu_bwd)(
+            self, NULL, &(ps_gelu_bwd_args){.dx = y, .dy = z, .x = e->other, .n = n, .kind = e->gelu, .dtype = t}, 0);
+    case PS_EPILOGUE_NONE:
+    case PS_EPILOGUE_COUNT: break;
+    }
+    return PS_OK;
+}
+
 static ps_matmul linear_fwd_product(const ps_linear_fwd_args *a)
 {
     const bool out_in = a->layout == PS_WEIGHT_OUT_IN;
@@ -35,8 +54,10 @@ ps_status PS_CPU_NAME(linear_fwd)(ps_backend *self, ps_stream *queue, const void
 {
     const ps_linear_fwd_args *const a = args;
     (void)queue;
-    const ps_matmul p = linear_fwd_product(a);
-    return PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes);
+    ps_matmul p = linear_fwd_product(a);
+    if (a->epilogue.kind == PS_EPILOGUE_GELU && a->epilogue.other != NULL) p.c = a->epilogue.other;
+    PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
+    return linear_epilogue(self, &a->epilogue, a->y, p.c, a->rows * a->n_out, a->dtype);
 }
 
 static ps_matmul linear_bwd_input_product(const ps_linear_bwd_input_args *a)
@@ -69,7 +90,8 @@ ps_status PS_CPU_NAME(linear_bwd_input)(ps_backend *self, ps_stream *queue, cons
     const ps_linear_bwd_input_args *const a = args;
     (void)queue;
     const ps_matmul p = linear_bwd_input_product(a);
-    return PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes);
+    PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
+    return linear_epilogue(self, &a->epilogue, a->dx, p.c, a->rows * a->n_in, a->dtype);
 }
 
 static ps_matmul linear_bwd_weight_product(const ps_linear_bwd_weight_args *a)
