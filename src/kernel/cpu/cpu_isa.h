@@ -63,14 +63,18 @@ static inline int64_t ps_cpu_thread_index(void)
 /* Elements of one unit of elementwise work. */
 #define PS_CPU_BLOCK 4096
 
-/* Run range(args, lo, hi) over [0, n) in blocks, on all threads. */
-#define PS_CPU_FOR_BLOCKS(n, range, args)                                                                              \
-    do {                                                                                                               \
-        const int64_t n_ = (n), n_blocks_ = ps_ceil_div(n_, PS_CPU_BLOCK);                                             \
-        _Pragma("omp parallel for schedule(static) if (n_ >= PS_CPU_PARALLEL_MIN)") for (int64_t b_ = 0;               \
-                                                                                         b_ < n_blocks_; b_++)         \
-            range(args, b_ *PS_CPU_BLOCK, ps_min_i64(n_, (b_ + 1) * PS_CPU_BLOCK));                                    \
-    } while (0)
+/* range over [0, n) in blocks, on all threads. */
+static inline void ps_cpu_for_blocks(ps_backend *self, int64_t n, ps_cpu_range range, const void *args)
+{
+    ps_cpu_pool_run_range(ps_cpu_of(self)->pool, n, PS_CPU_BLOCK, PS_CPU_PARALLEL_MIN, range, args);
+}
+
+/* range over the rows [0, rows), of `cols` elements each, on all threads. */
+static inline void ps_cpu_for_rows(ps_backend *self, int64_t rows, int64_t cols, ps_cpu_range range, const void *args)
+{
+    ps_cpu_pool_run_range(ps_cpu_of(self)->pool, rows, 1, ps_ceil_div(PS_CPU_PARALLEL_MIN, ps_max_i64(cols, 1)), range,
+                          args);
+}
 
 /* Run call(dtype constant) for the dtype at hand: one body, specialised by the compiler for each type. */
 #define PS_CPU_BY_DTYPE(dtype, call)                                                                                   \

@@ -45,8 +45,8 @@ PS_NODISCARD ps_status PS_CPU_NAME(matmul_bytes)(ps_cpu *cpu, const ps_matmul *p
 PS_NODISCARD ps_status PS_CPU_NAME(matmul_most)(ps_cpu *cpu, const ps_matmul *p, size_t *most);
 
 /* out[n] (+)= column sums of x[rows, n], whose rows are ld elements apart; sums in float, in order of rows. */
-void PS_CPU_NAME(column_sums)(void *out, ps_dtype out_dtype, const void *x, ps_dtype dtype, int64_t rows, int64_t n,
-                              int64_t ld, bool accumulate);
+void PS_CPU_NAME(column_sums)(ps_cpu *cpu, void *out, ps_dtype out_dtype, const void *x, ps_dtype dtype, int64_t rows,
+                              int64_t n, int64_t ld, bool accumulate);
 
 #endif
 

@@ -31,8 +31,9 @@ PS_CPU_INLINE void adam_param(ps_dtype param_t, const ps_adam_args *a, int64_t l
 #undef CALL
 }
 
-static void adam_block(const ps_adam_args *a, int64_t lo, int64_t hi)
+static void adam_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_adam_args *const a = args;
 #define CALL(t) adam_param(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->param_dtype, CALL);
 #undef CALL
@@ -41,7 +42,7 @@ static void adam_block(const ps_adam_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(adam)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_adam_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, adam_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, adam_block, a);
     return PS_OK;
 }

@@ -8,8 +8,9 @@ PS_CPU_INLINE void add_range(ps_dtype t, const ps_add_args *a, int64_t lo, int64
         vf_put(t, a->y, i, hi - i, vf_get(t, a->a, i, hi - i) + vf_get(t, a->b, i, hi - i));
 }
 
-static void add_block(const ps_add_args *a, int64_t lo, int64_t hi)
+static void add_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_add_args *const a = args;
 #define CALL(t) add_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -18,8 +19,8 @@ static void add_block(const ps_add_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(add)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_add_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, add_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, add_block, a);
     return PS_OK;
 }
 
@@ -41,8 +42,9 @@ PS_CPU_INLINE void dropout_range(ps_dtype t, const ps_dropout_args *a, int64_t l
     }
 }
 
-static void dropout_block(const ps_dropout_args *a, int64_t lo, int64_t hi)
+static void dropout_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_dropout_args *const a = args;
 #define CALL(t) dropout_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -51,8 +53,8 @@ static void dropout_block(const ps_dropout_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(dropout)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_dropout_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, dropout_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, dropout_block, a);
     return PS_OK;
 }
 
@@ -73,8 +75,9 @@ PS_CPU_INLINE void cast_from(ps_dtype from, const ps_cast_args *a, int64_t lo, i
 #undef CALL
 }
 
-static void cast_block(const ps_cast_args *a, int64_t lo, int64_t hi)
+static void cast_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_cast_args *const a = args;
 #define CALL(t) cast_from(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->src_dtype, CALL);
 #undef CALL
@@ -83,8 +86,8 @@ static void cast_block(const ps_cast_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(cast)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_cast_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, cast_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, cast_block, a);
     return PS_OK;
 }
 
@@ -93,8 +96,9 @@ PS_CPU_INLINE void tanh_fwd_range(ps_dtype t, const ps_tanh_fwd_args *a, int64_t
     for (int64_t i = lo; i < hi; i += VF_LANES) vf_put(t, a->y, i, hi - i, vf_tanh(vf_get(t, a->x, i, hi - i)));
 }
 
-static void tanh_fwd_block(const ps_tanh_fwd_args *a, int64_t lo, int64_t hi)
+static void tanh_fwd_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_tanh_fwd_args *const a = args;
 #define CALL(t) tanh_fwd_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -103,8 +107,8 @@ static void tanh_fwd_block(const ps_tanh_fwd_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(tanh_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_fwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, tanh_fwd_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, tanh_fwd_block, a);
     return PS_OK;
 }
 
@@ -119,8 +123,9 @@ PS_CPU_INLINE void tanh_bwd_range(ps_dtype t, const ps_tanh_bwd_args *a, int64_t
     }
 }
 
-static void tanh_bwd_block(const ps_tanh_bwd_args *a, int64_t lo, int64_t hi)
+static void tanh_bwd_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_tanh_bwd_args *const a = args;
 #define CALL(t) tanh_bwd_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -129,7 +134,7 @@ static void tanh_bwd_block(const ps_tanh_bwd_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(tanh_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_bwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, tanh_bwd_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, tanh_bwd_block, a);
     return PS_OK;
 }

@@ -10,15 +10,20 @@ static ps_status embedding_check(const int32_t *ids, int64_t rows, int64_t V)
     return PS_OK;
 }
 
+static void embedding_fwd_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_embedding_fwd_args *const a = args;
+    const int64_t row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->dtype);
+    for (int64_t r = lo; r < hi; r++)
+        memcpy((char *)a->y + r * row_bytes, (const char *)a->w + a->ids[r] * row_bytes, (size_t)row_bytes);
+}
+
 ps_status PS_CPU_NAME(embedding_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_fwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
+    (void)queue, (void)workspace_bytes;
     PS_TRY(embedding_check(a->ids, a->rows, a->V));
-    const int64_t row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->dtype);
-#pragma omp parallel for schedule(static) if (a->rows * a->cols >= PS_CPU_PARALLEL_MIN)
-    for (int64_t r = 0; r < a->rows; r++)
-        memcpy((char *)a->y + r * row_bytes, (const char *)a->w + a->ids[r] * row_bytes, (size_t)row_bytes);
+    ps_cpu_for_rows(self, a->rows, a->cols, embedding_fwd_rows, a);
     return PS_OK;
 }
 
@@ -60,12 +65,27 @@ static void embedding_add_group(const ps_embedding_bwd_args *a, const int64_t *o
         embedding_add(a->dtype, a->grad_dtype, a, order, n);
 }
 
-static void zero_bytes(void *p, int64_t bytes)
+/* The groups [lo, hi): rows order[begin[g]] .. order[begin[g + 1] - 1] have the same id. */
+typedef struct embedding_groups {
+    const ps_embedding_bwd_args *a;
+    const int64_t *order, *begin;
+} embedding_groups;
+
+static void embedding_add_groups(const void *args, int64_t lo, int64_t hi)
 {
-    const int64_t block = PS_MIB, n_blocks = ps_ceil_div(bytes, block);
-#pragma omp parallel for schedule(static) if (n_blocks > 1)
-    for (int64_t b = 0; b < n_blocks; b++)
-        memset((char *)p + b * block, 0, (size_t)ps_min_i64(block, bytes - b * block));
+    const embedding_groups *const e = args;
+    for (int64_t g = lo; g < hi; g++) embedding_add_group(e->a, e->order + e->begin[g], e->begin[g + 1] - e->begin[g]);
+}
+
+static void zero_range(const void *args, int64_t lo, int64_t hi)
+{
+    memset(*(char *const *)args + lo, 0, (size_t)(hi - lo));
+}
+
+static void zero_bytes(ps_backend *self, void *p, int64_t bytes)
+{
+    char *const first = p;
+    ps_cpu_pool_run_range(ps_cpu_of(self)->pool, bytes, 64 * PS_KIB, PS_MIB, zero_range, &first);
 }
 
 ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
@@ -79,9 +99,9 @@ ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, s
 ps_status PS_CPU_NAME(embedding_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_bwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
+    (void)queue, (void)workspace_bytes;
     PS_TRY(embedding_check(a->ids, a->rows, a->V));
-    if (!a->accumulate_grad) zero_bytes(a->dw, a->V * a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype));
+    if (!a->accumulate_grad) zero_bytes(self, a->dw, a->V * a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype));
     if (a->rows == 0) return PS_OK;
     char *at = a->workspace;
     int64_t *const first = ps_cpu_take(&at, (a->rows + 1) * 8), *const second = ps_cpu_take(&at, (a->rows + 1) * 8);
@@ -91,8 +111,8 @@ ps_status PS_CPU_NAME(embedding_bwd)(ps_backend *self, ps_stream *queue, const v
     for (int64_t i = 0; i < a->rows; i++)
         if (i == 0 || a->ids[order[i]] != a->ids[order[i - 1]]) begin[n_groups++] = i;
     begin[n_groups] = a->rows;
-#pragma omp parallel for schedule(static) if (a->rows * a->cols >= PS_CPU_PARALLEL_MIN)
-    for (int64_t g = 0; g < n_groups; g++) embedding_add_group(a, order + begin[g], begin[g + 1] - begin[g]);
+    const embedding_groups groups = {a, order, begin};
+    ps_cpu_for_rows(self, n_groups, a->cols, embedding_add_groups, &groups);
     return PS_OK;
 }
 
@@ -112,17 +132,21 @@ PS_CPU_INLINE void position_fwd_row(ps_dtype t, const ps_position_fwd_args *a, i
     }
 }
 
+static void position_fwd_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_position_fwd_args *const a = args;
+#define CALL(t)                                                                                                        \
+    for (int64_t r = lo; r < hi; r++) position_fwd_row(t, a, r)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
 ps_status PS_CPU_NAME(position_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_fwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
+    (void)queue, (void)workspace_bytes;
     PS_TRY(position_check(a->first + a->T, a->n_positions));
-#pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
-    for (int64_t r = 0; r < a->B * a->T; r++) {
-#define CALL(t) position_fwd_row(t, a, r)
-        PS_CPU_BY_DTYPE(a->dtype, CALL);
-#undef CALL
-    }
+    ps_cpu_for_rows(self, a->B * a->T, a->cols, position_fwd_rows, a);
     return PS_OK;
 }
 
@@ -137,15 +161,21 @@ PS_CPU_INLINE void position_bwd_row(ps_dtype t, ps_dtype grad_t, const ps_positi
     }
 }
 
+static void position_bwd_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_position_bwd_args *const a = args;
+    for (int64_t row = lo; row < hi; row++) position_bwd_row(a->dtype, a->grad_dtype, a, row);
+}
+
 ps_status PS_CPU_NAME(position_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_bwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
+    (void)queue, (void)workspace_bytes;
     PS_TRY(position_check(a->T, a->n_positions));
     const int64_t n_used = a->B > 0 ? a->T : 0, row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype);
-#pragma omp parallel for schedule(static) if (a->B * a->T * a->cols >= PS_CPU_PARALLEL_MIN)
-    for (int64_t row = 0; row < n_used; row++) position_bwd_row(a->dtype, a->grad_dtype, a, row);
-    if (!a->accumulate_grad) zero_bytes((char *)a->dw + n_used * row_bytes, (a->n_positions - n_used) * row_bytes);
+    ps_cpu_for_rows(self, n_used, a->B * a->cols, position_bwd_rows, a);
+    if (!a->accumulate_grad)
+        zero_bytes(self, (char *)a->dw + n_used * row_bytes, (a->n_positions - n_used) * row_bytes);
     return PS_OK;
 }
 
@@ -183,8 +213,8 @@ PS_CPU_INLINE void pool_bwd_row(ps_dtype t, const ps_pool_bwd_args *a, int64_t b
 ps_status PS_CPU_NAME(pool_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_bwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    if (!a->accumulate_dx) zero_bytes(a->dx, a->B * a->T * a->cols * (int64_t)ps_dtype_bytes(a->dtype));
+    (void)queue, (void)workspace_bytes;
+    if (!a->accumulate_dx) zero_bytes(self, a->dx, a->B * a->T * a->cols * (int64_t)ps_dtype_bytes(a->dtype));
     for (int64_t b = 0; b < a->B; b++) pool_bwd_row(a->dtype, a, b);
     return PS_OK;
 }

@@ -19,18 +19,29 @@ static void fill_words(const ps_fill_args *a, int64_t first, int64_t lo, int64_t
     }
 }
 
+/* Blocks of words, counted from the one that has the first number. */
+static void fill_blocks(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_fill_args *const a = args;
+    const int64_t begin = a->first_index / PS_RANDOM_WORDS;
+    for (int64_t b = begin + lo; b < begin + hi; b++)
+        fill_words(a, b * PS_RANDOM_WORDS, a->first_index, a->first_index + a->n);
+}
+
+static void fill_constant(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_fill_args *const a = args;
+    for (int64_t i = lo; i < hi; i++) a->dst[i] = a->mean;
+}
+
 ps_status PS_CPU_NAME(fill)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_fill_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    const int64_t lo = a->first_index, hi = lo + a->n;
-    if (a->std == 0.0f) {
-#pragma omp parallel for simd schedule(static) if (a->n >= PS_CPU_PARALLEL_MIN)
-        for (int64_t i = 0; i < a->n; i++) a->dst[i] = a->mean;
-        return PS_OK;
-    }
-    const int64_t begin = lo / PS_RANDOM_WORDS, end = ps_ceil_div(hi, PS_RANDOM_WORDS);
-#pragma omp parallel for schedule(static) if (a->n >= 256)
-    for (int64_t b = begin; b < end; b++) fill_words(a, b * PS_RANDOM_WORDS, lo, hi);
+    (void)queue, (void)workspace_bytes;
+    const int64_t begin = a->first_index / PS_RANDOM_WORDS, end = ps_ceil_div(a->first_index + a->n, PS_RANDOM_WORDS);
+    if (a->std == 0.0f)
+        ps_cpu_for_blocks(self, a->n, fill_constant, a);
+    else
+        ps_cpu_pool_run_range(ps_cpu_of(self)->pool, end - begin, 1, 4, fill_blocks, a);
     return PS_OK;
 }

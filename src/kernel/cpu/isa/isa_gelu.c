@@ -25,8 +25,9 @@ PS_CPU_INLINE void gelu_fwd_range(ps_dtype t, const ps_gelu_fwd_args *a, int64_t
     }
 }
 
-static void gelu_fwd_block(const ps_gelu_fwd_args *a, int64_t lo, int64_t hi)
+static void gelu_fwd_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_gelu_fwd_args *const a = args;
 #define CALL(t) gelu_fwd_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -35,8 +36,8 @@ static void gelu_fwd_block(const ps_gelu_fwd_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(gelu_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_fwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, gelu_fwd_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, gelu_fwd_block, a);
     return PS_OK;
 }
 
@@ -52,8 +53,9 @@ PS_CPU_INLINE void gelu_bwd_range(ps_dtype t, const ps_gelu_bwd_args *a, int64_t
     }
 }
 
-static void gelu_bwd_block(const ps_gelu_bwd_args *a, int64_t lo, int64_t hi)
+static void gelu_bwd_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_gelu_bwd_args *const a = args;
 #define CALL(t) gelu_bwd_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -62,7 +64,7 @@ static void gelu_bwd_block(const ps_gelu_bwd_args *a, int64_t lo, int64_t hi)
 ps_status PS_CPU_NAME(gelu_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_bwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, gelu_bwd_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, gelu_bwd_block, a);
     return PS_OK;
 }

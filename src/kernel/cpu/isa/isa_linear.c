@@ -126,6 +126,6 @@ ps_status PS_CPU_NAME(linear_bwd_weight)(ps_backend *self, ps_stream *queue, con
     const ps_matmul p = linear_bwd_weight_product(a);
     PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     if (a->db) PS_CPU_NAME(column_sums)
-    (a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->n_out, a->accumulate_grad);
+    (ps_cpu_of(self), a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->n_out, a->accumulate_grad);
     return PS_OK;
 }

@@ -158,6 +158,26 @@ static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, f
     *running_max = max;
 }
 
+/* Rows of logits of the slice [v0, v0 + n), width apart. */
+typedef struct lm_fold_work {
+    const ps_lm_loss_fwd_args *a;
+    float *logits, *max, *sum;
+    int32_t *best;
+    int64_t width, v0, n;
+} lm_fold_work;
+
+static void lm_fold_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const lm_fold_work *const w = args;
+    const ps_lm_loss_fwd_args *const a = w->a;
+    for (int64_t r = lo; r < hi; r++) {
+        float *const z = w->logits + r * w->width;
+        lm_bias(a->dtype, a->b, w->v0, w->n, z);
+        lm_fold(z, w->v0, w->n, &w->max[r], &w->sum[r], &w->best[r]);
+        if (a->targets[r] >= w->v0 && a->targets[r] < w->v0 + w->n) a->row_loss[r] = z[a->targets[r] - w->v0];
+    }
+}
+
 ps_status PS_CPU_NAME(lm_loss_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_fwd_args *const a = args;
@@ -175,13 +195,8 @@ ps_status PS_CPU_NAME(lm_loss_fwd)(ps_backend *self, ps_stream *queue, const voi
         const int64_t n = ps_min_i64(h.width, h.V - v0);
         const ps_matmul p = lm_logits(&h, a->x, a->w, v0, n, logits);
         PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, at, rest));
-#pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
-        for (int64_t r = 0; r < h.rows; r++) {
-            lm_bias(h.dtype, a->b, v0, n, logits + r * h.width);
-            lm_fold(logits + r * h.width, v0, n, &max[r], &sum[r], &best[r]);
-            if (a->targets[r] >= v0 && a->targets[r] < v0 + n)
-                a->row_loss[r] = logits[r * h.width + a->targets[r] - v0];
-        }
+        const lm_fold_work work = {a, logits, max, sum, best, h.width, v0, n};
+        ps_cpu_for_rows(self, h.rows, n, lm_fold_rows, &work);
     }
     for (int64_t r = 0; r < h.rows; r++) {
         a->lse[r] = max[r] + logf(sum[r]);
@@ -226,6 +241,28 @@ PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int6
     }
 }
 
+/* Rows of the slice [v0, v0 + n), width apart. */
+typedef struct lm_dlogits_work {
+    const ps_lm_loss_bwd_args *a;
+    float *logits;
+    void *dlogits;
+    int64_t width, v0, n;
+} lm_dlogits_work;
+
+static void lm_dlogits_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const lm_dlogits_work *const w = args;
+    const ps_lm_loss_bwd_args *const a = w->a;
+    for (int64_t r = lo; r < hi; r++) {
+        float *const z = w->logits + r * w->width;
+        void *const out = ps_cpu_at(a->dtype, w->dlogits, r * w->width);
+        lm_bias(a->dtype, a->b, w->v0, w->n, z);
+#define CALL(t) lm_dlogits_row(t, a, r, w->v0, w->n, z, out)
+        PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+    }
+}
+
 ps_status PS_CPU_NAME(lm_loss_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
@@ -241,21 +278,16 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_backend *self, ps_stream *queue, const voi
         const int64_t n = ps_min_i64(h.width, h.V - v0);
         const ps_matmul to_logits = lm_logits(&h, a->x, a->w, v0, n, logits);
         PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_logits, at, rest));
-#pragma omp parallel for schedule(static) if (h.rows * n >= PS_CPU_PARALLEL_MIN)
-        for (int64_t r = 0; r < h.rows; r++) {
-            lm_bias(h.dtype, a->b, v0, n, logits + r * h.width);
-            void *const out = ps_cpu_at(h.dtype, dlogits, r * h.width);
-#define CALL(t) lm_dlogits_row(t, a, r, v0, n, logits + r * h.width, out)
-            PS_CPU_BY_DTYPE(h.dtype, CALL);
-#undef CALL
-        }
+        const lm_dlogits_work work = {a, logits, dlogits, h.width, v0, n};
+        ps_cpu_for_rows(self, h.rows, n, lm_dlogits_rows, &work);
         /* dx first: dw may lie over the slice of w it reads */
         const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx), to_dw = lm_dw(&h, a, dlogits, v0, n);
         PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dx, at, rest));
         PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dw, at, rest));
         if (a->db == NULL) continue;
         void *const db = ps_cpu_at(a->grad_dtype, a->db, v0);
-        PS_CPU_NAME(column_sums)(db, a->grad_dtype, dlogits, h.dtype, h.rows, n, h.width, a->accumulate_grad);
+        PS_CPU_NAME(column_sums)
+        (ps_cpu_of(self), db, a->grad_dtype, dlogits, h.dtype, h.rows, n, h.width, a->accumulate_grad);
     }
     const ps_cast_args round = {
         .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};

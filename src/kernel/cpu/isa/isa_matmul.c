@@ -25,14 +25,26 @@ PS_CPU_INLINE void matmul_load_row(ps_dtype t, float *dst, const void *src, int6
         vf_put(PS_DTYPE_F32, dst, r * cols + c, cols - c, vf_get(t, src, r * ld + c, cols - c));
 }
 
-static void matmul_load(float *dst, ps_dtype t, const void *src, int64_t rows, int64_t cols, int64_t ld)
+typedef struct matmul_loading {
+    float *dst;
+    ps_dtype dtype;
+    const void *src;
+    int64_t cols, ld;
+} matmul_loading;
+
+static void matmul_load_rows(const void *args, int64_t lo, int64_t hi)
 {
-#pragma omp parallel for schedule(static) if (rows * cols >= PS_CPU_PARALLEL_MIN)
-    for (int64_t r = 0; r < rows; r++) {
-#define CALL(t) matmul_load_row(t, dst, src, r, ld, cols)
-        PS_CPU_BY_DTYPE(t, CALL);
+    const matmul_loading *const l = args;
+#define CALL(t)                                                                                                        \
+    for (int64_t r = lo; r < hi; r++) matmul_load_row(t, l->dst, l->src, r, l->ld, l->cols)
+    PS_CPU_BY_DTYPE(l->dtype, CALL);
 #undef CALL
-    }
+}
+
+static void matmul_load(ps_cpu *cpu, float *dst, ps_dtype t, const void *src, int64_t rows, int64_t cols, int64_t ld)
+{
+    const matmul_loading l = {dst, t, src, cols, ld};
+    ps_cpu_for_rows(&cpu->base, rows, cols, matmul_load_rows, &l);
 }
 
 /* Row r of c, from column j on, (+)= the finished sums + bias. */
@@ -46,14 +58,25 @@ PS_CPU_INLINE void matmul_store_row(ps_dtype t, const ps_matmul *p, int64_t r, i
     }
 }
 
-static void matmul_store(const ps_matmul *p, int64_t i, int64_t j, int64_t m, int64_t n, const float *sum)
+typedef struct matmul_storing {
+    const ps_matmul *p;
+    int64_t i, j, n;
+    const float *sum;
+} matmul_storing;
+
+static void matmul_store_rows(const void *args, int64_t lo, int64_t hi)
 {
-#pragma omp parallel for schedule(static) if (m * n >= PS_CPU_PARALLEL_MIN)
-    for (int64_t r = 0; r < m; r++) {
-#define CALL(t) matmul_store_row(t, p, i + r, j, n, sum + r * n)
-        PS_CPU_BY_DTYPE(p->c_dtype, CALL);
+    const matmul_storing *const s = args;
+#define CALL(t)                                                                                                        \
+    for (int64_t r = lo; r < hi; r++) matmul_store_row(t, s->p, s->i + r, s->j, s->n, s->sum + r * s->n)
+    PS_CPU_BY_DTYPE(s->p->c_dtype, CALL);
 #undef CALL
-    }
+}
+
+static void matmul_store(ps_cpu *cpu, const ps_matmul *p, int64_t i, int64_t j, int64_t m, int64_t n, const float *sum)
+{
+    const matmul_storing s = {p, i, j, n, sum};
+    ps_cpu_for_rows(&cpu->base, m, n, matmul_store_rows, &s);
 }
 
 /* The f32 product of one block; operands dense, stored as the whole ones are. */
@@ -127,14 +150,14 @@ static ps_status matmul_converted(ps_cpu *cpu, const ps_matmul *p, void *workspa
                 ps_matmul block = matmul_block(p, m, n, k, l > 0);
                 const int64_t a0 = p->a_transposed ? l * p->lda + i : i * p->lda + l;
                 const int64_t b0 = p->b_transposed ? j * p->ldb + l : l * p->ldb + j;
-                matmul_load(a, p->ab_dtype, ps_cpu_at_const(p->ab_dtype, p->a, a0), p->a_transposed ? k : m, block.lda,
-                            p->lda);
-                matmul_load(b, p->ab_dtype, ps_cpu_at_const(p->ab_dtype, p->b, b0), p->b_transposed ? n : k, block.ldb,
-                            p->ldb);
+                matmul_load(cpu, a, p->ab_dtype, ps_cpu_at_const(p->ab_dtype, p->a, a0), p->a_transposed ? k : m,
+                            block.lda, p->lda);
+                matmul_load(cpu, b, p->ab_dtype, ps_cpu_at_const(p->ab_dtype, p->b, b0), p->b_transposed ? n : k,
+                            block.ldb, p->ldb);
                 block.a = a, block.b = b, block.c = c;
                 PS_TRY(ps_dnnl_matmul(cpu->dnnl, &block, at, rest));
             }
-            matmul_store(p, i, j, m, n, c);
+            matmul_store(cpu, p, i, j, m, n, c);
         }
     return PS_OK;
 }
@@ -157,20 +180,33 @@ PS_CPU_INLINE void column_sums_add(ps_dtype t, float *sum, const void *x, int64_
             vf_store(sum + c, vf_load(sum + c) + vf_get(t, x, r * ld + j + c, n - c));
 }
 
-void PS_CPU_NAME(column_sums)(void *out, ps_dtype out_dtype, const void *x, ps_dtype dtype, int64_t rows, int64_t n,
-                              int64_t ld, bool accumulate)
+typedef struct column_work {
+    void *out;
+    const void *x;
+    ps_dtype out_dtype, dtype;
+    int64_t rows, n, ld;
+    bool accumulate;
+} column_work;
+
+static void column_sums_block(const void *args, int64_t block, int64_t thread)
 {
-#pragma omp parallel for schedule(static) if (rows * n >= PS_CPU_PARALLEL_MIN)
-    for (int64_t j = 0; j < n; j += COLUMN_BLOCK) {
-        const int64_t width = ps_min_i64(COLUMN_BLOCK, n - j);
-        float sum[COLUMN_BLOCK] = {0};
-#define CALL(t) column_sums_add(t, sum, x, rows, ld, j, width)
-        PS_CPU_BY_DTYPE(dtype, CALL);
+    const column_work *const w = args;
+    const int64_t j = block * COLUMN_BLOCK, width = ps_min_i64(COLUMN_BLOCK, w->n - j);
+    (void)thread;
+    float sum[COLUMN_BLOCK] = {0};
+#define CALL(t) column_sums_add(t, sum, w->x, w->rows, w->ld, j, width)
+    PS_CPU_BY_DTYPE(w->dtype, CALL);
 #undef CALL
-        for (int64_t c = 0; c < width; c += VF_LANES) {
-            vf v = vf_load(sum + c);
-            if (accumulate) v += vf_get(out_dtype, out, j + c, width - c);
-            vf_put(out_dtype, out, j + c, width - c, v);
-        }
+    for (int64_t c = 0; c < width; c += VF_LANES) {
+        vf v = vf_load(sum + c);
+        if (w->accumulate) v += vf_get(w->out_dtype, w->out, j + c, width - c);
+        vf_put(w->out_dtype, w->out, j + c, width - c, v);
     }
+}
+
+void PS_CPU_NAME(column_sums)(ps_cpu *cpu, void *out, ps_dtype out_dtype, const void *x, ps_dtype dtype, int64_t rows,
+                              int64_t n, int64_t ld, bool accumulate)
+{
+    const column_work w = {out, x, out_dtype, dtype, rows, n, ld, accumulate};
+    ps_cpu_pool_run_if(cpu->pool, rows * n >= PS_CPU_PARALLEL_MIN, ps_ceil_div(n, COLUMN_BLOCK), column_sums_block, &w);
 }

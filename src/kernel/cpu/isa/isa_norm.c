@@ -1,19 +1,46 @@
 /* Layer and root-mean-square normalisation. A row is short enough to stay in the first-level cache between its passes. */
 #include "kernel/cpu/cpu_vec.h"
 
-/* Rows times columns below which one thread does it all. */
-#define NORM_PARALLEL_MIN 8192
+/* Gradients of weights are summed over parts of the rows, then over the parts in order. The parts follow from the number of rows
+ * alone, so that the sums do not depend on the threads: at least NORM_PART_ROWS each, so that adding up the parts is little beside
+ * them, and enough for many threads. */
+#define NORM_PART_ROWS 32
+#define NORM_MOST_PARTS 64
 
-/* Sum over parts, in order, of each column. partial is [n_parts][stride]. */
-PS_CPU_INLINE void norm_reduce(ps_dtype t, void *out, const float *partial, int64_t stride, int64_t n_parts,
-                               int64_t cols, bool accumulate)
+static int64_t norm_parts(int64_t rows)
 {
-    for (int64_t c = 0; c < cols; c += VF_LANES) {
+    return ps_min_i64(ps_max_i64(ps_ceil_div(rows, NORM_PART_ROWS), 1), NORM_MOST_PARTS);
+}
+
+typedef struct norm_reduction {
+    void *out;
+    ps_dtype dtype;
+    const float *partial; /* [n_parts][stride] */
+    int64_t stride, n_parts, cols;
+    bool accumulate;
+} norm_reduction;
+
+PS_CPU_INLINE void norm_reduce_range(ps_dtype t, const norm_reduction *n, int64_t lo, int64_t hi)
+{
+    for (int64_t c = lo; c < hi; c += VF_LANES) {
         vf sum = {0};
-        for (int64_t p = 0; p < n_parts; p++) sum += vf_get(PS_DTYPE_F32, partial + p * stride, c, cols - c);
-        if (accumulate) sum += vf_get(t, out, c, cols - c);
-        vf_put(t, out, c, cols - c, sum);
+        for (int64_t p = 0; p < n->n_parts; p++) sum += vf_get(PS_DTYPE_F32, n->partial + p * n->stride, c, hi - c);
+        if (n->accumulate) sum += vf_get(t, n->out, c, hi - c);
+        vf_put(t, n->out, c, hi - c, sum);
     }
+}
+
+static void norm_reduce_columns(const void *args, int64_t lo, int64_t hi)
+{
+    const norm_reduction *const n = args;
+#define CALL(t) norm_reduce_range(t, n, lo, hi)
+    PS_CPU_BY_DTYPE(n->dtype, CALL);
+#undef CALL
+}
+
+static void norm_reduce(ps_backend *self, const norm_reduction *n)
+{
+    ps_cpu_pool_run_range(ps_cpu_of(self)->pool, n->cols, 64, PS_CPU_PARALLEL_MIN / n->n_parts, norm_reduce_columns, n);
 }
 
 PS_CPU_INLINE void layernorm_fwd_row(ps_dtype t, const ps_layernorm_fwd_args *a, int64_t r)
@@ -38,16 +65,20 @@ PS_CPU_INLINE void layernorm_fwd_row(ps_dtype t, const ps_layernorm_fwd_args *a,
     }
 }
 
+static void layernorm_fwd_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_layernorm_fwd_args *const a = args;
+#define CALL(t)                                                                                                        \
+    for (int64_t r = lo; r < hi; r++) layernorm_fwd_row(t, a, r)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
 ps_status PS_CPU_NAME(layernorm_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_fwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
-    for (int64_t r = 0; r < a->rows; r++) {
-#define CALL(t) layernorm_fwd_row(t, a, r)
-        PS_CPU_BY_DTYPE(a->dtype, CALL);
-#undef CALL
-    }
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_rows(self, a->rows, a->cols, layernorm_fwd_rows, a);
     return PS_OK;
 }
 
@@ -78,36 +109,48 @@ PS_CPU_INLINE void layernorm_bwd_row(ps_dtype t, const ps_layernorm_bwd_args *a,
     }
 }
 
+static int64_t layernorm_part_floats(int64_t cols)
+{
+    return 2 * ps_round_up(cols, 16); /* dw, db */
+}
+
 ps_status PS_CPU_NAME(layernorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
     const ps_layernorm_bwd_args *const a = args;
-    *out = (size_t)(ps_cpu_of(self)->n_threads * 2 * ps_round_up(a->cols * 4, 64));
+    (void)self;
+    *out = (size_t)(norm_parts(a->rows) * layernorm_part_floats(a->cols)) * sizeof(float);
     return PS_OK;
+}
+
+static void layernorm_bwd_part(const void *args, int64_t part, int64_t thread)
+{
+    const ps_layernorm_bwd_args *const a = args;
+    (void)thread;
+    const int64_t n_parts = norm_parts(a->rows), n_floats = layernorm_part_floats(a->cols);
+    float *const dw = (float *)a->workspace + part * n_floats, *const db = dw + n_floats / 2;
+    memset(dw, 0, (size_t)n_floats * sizeof *dw);
+#define CALL(t)                                                                                                        \
+    for (int64_t r = a->rows * part / n_parts; r < a->rows * (part + 1) / n_parts; r++)                                \
+    layernorm_bwd_row(t, a, r, dw, db)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
 }
 
 ps_status PS_CPU_NAME(layernorm_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
-    const int64_t n_parts = ps_cpu_of(self)->n_threads, width = ps_round_up(a->cols, 16), stride = 2 * width;
-    float *const partial = a->workspace;
-#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
-    for (int64_t p = 0; p < n_parts; p++) {
-        float *const dw = partial + p * stride, *const db = dw + width;
-        memset(dw, 0, (size_t)stride * sizeof *dw);
-        for (int64_t r = a->rows * p / n_parts; r < a->rows * (p + 1) / n_parts; r++) {
-#define CALL(t) layernorm_bwd_row(t, a, r, dw, db)
-            PS_CPU_BY_DTYPE(a->dtype, CALL);
-#undef CALL
-        }
-    }
-#define CALL(t)                                                                                                        \
-    do {                                                                                                               \
-        norm_reduce(t, a->dw, partial, stride, n_parts, a->cols, a->accumulate_grad);                                  \
-        norm_reduce(t, a->db, partial + width, stride, n_parts, a->cols, a->accumulate_grad);                          \
-    } while (0)
-    PS_CPU_BY_DTYPE(a->grad_dtype, CALL);
-#undef CALL
+    norm_reduction n = {.dtype = a->grad_dtype,
+                        .stride = layernorm_part_floats(a->cols),
+                        .n_parts = norm_parts(a->rows),
+                        .cols = a->cols,
+                        .accumulate = a->accumulate_grad};
+    ps_cpu_pool_run_if(ps_cpu_of(self)->pool, a->rows * a->cols >= PS_CPU_PARALLEL_MIN, n.n_parts, layernorm_bwd_part,
+                       a);
+    n.out = a->dw, n.partial = a->workspace;
+    norm_reduce(self, &n);
+    n.out = a->db, n.partial += n.stride / 2;
+    norm_reduce(self, &n);
     return PS_OK;
 }
 
@@ -147,16 +190,20 @@ PS_CPU_INLINE void rmsnorm_fwd_row(ps_dtype t, const ps_rmsnorm_fwd_args *a, int
     }
 }
 
+static void rmsnorm_fwd_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_rmsnorm_fwd_args *const a = args;
+#define CALL(t)                                                                                                        \
+    for (int64_t r = lo; r < hi; r++) rmsnorm_fwd_row(t, a, r)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
 ps_status PS_CPU_NAME(rmsnorm_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_fwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
-    for (int64_t r = 0; r < a->rows; r++) {
-#define CALL(t) rmsnorm_fwd_row(t, a, r)
-        PS_CPU_BY_DTYPE(a->dtype, CALL);
-#undef CALL
-    }
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_rows(self, a->rows, a->cols, rmsnorm_fwd_rows, a);
     return PS_OK;
 }
 
@@ -195,28 +242,36 @@ PS_CPU_INLINE void rmsnorm_bwd_row(ps_dtype t, const ps_rmsnorm_bwd_args *a, int
 ps_status PS_CPU_NAME(rmsnorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
     const ps_rmsnorm_bwd_args *const a = args;
-    *out = (size_t)(ps_cpu_of(self)->n_threads * ps_round_up(a->cols * 4, 64));
+    (void)self;
+    *out = (size_t)(norm_parts(a->rows) * ps_round_up(a->cols, 16)) * sizeof(float);
     return PS_OK;
+}
+
+static void rmsnorm_bwd_part(const void *args, int64_t part, int64_t thread)
+{
+    const ps_rmsnorm_bwd_args *const a = args;
+    (void)thread;
+    const int64_t n_parts = norm_parts(a->rows), n_floats = ps_round_up(a->cols, 16);
+    float *const dw = (float *)a->workspace + part * n_floats;
+    memset(dw, 0, (size_t)n_floats * sizeof *dw);
+#define CALL(t)                                                                                                        \
+    for (int64_t r = a->rows * part / n_parts; r < a->rows * (part + 1) / n_parts; r++) rmsnorm_bwd_row(t, a, r, dw)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
 }
 
 ps_status PS_CPU_NAME(rmsnorm_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
-    const int64_t n_parts = ps_cpu_of(self)->n_threads, stride = ps_round_up(a->cols, 16);
-    float *const partial = a->workspace;
-#pragma omp parallel for schedule(static) if (a->rows * a->cols >= NORM_PARALLEL_MIN)
-    for (int64_t p = 0; p < n_parts; p++) {
-        float *const dw = partial + p * stride;
-        memset(dw, 0, (size_t)stride * sizeof *dw);
-        for (int64_t r = a->rows * p / n_parts; r < a->rows * (p + 1) / n_parts; r++) {
-#define CALL(t) rmsnorm_bwd_row(t, a, r, dw)
-            PS_CPU_BY_DTYPE(a->dtype, CALL);
-#undef CALL
-        }
-    }
-#define CALL(t) norm_reduce(t, a->dw, partial, stride, n_parts, a->cols, a->accumulate_grad)
-    PS_CPU_BY_DTYPE(a->grad_dtype, CALL);
-#undef CALL
+    const norm_reduction n = {.out = a->dw,
+                              .dtype = a->grad_dtype,
+                              .partial = a->workspace,
+                              .stride = ps_round_up(a->cols, 16),
+                              .n_parts = norm_parts(a->rows),
+                              .cols = a->cols,
+                              .accumulate = a->accumulate_grad};
+    ps_cpu_pool_run_if(ps_cpu_of(self)->pool, a->rows * a->cols >= PS_CPU_PARALLEL_MIN, n.n_parts, rmsnorm_bwd_part, a);
+    norm_reduce(self, &n);
     return PS_OK;
 }

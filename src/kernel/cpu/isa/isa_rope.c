@@ -59,17 +59,30 @@ static void rope_table_run(const ps_rope_args *a, const rope_table *table, int64
     }
 }
 
-static void rope_table_fill(const ps_rope_args *a, const rope_table *table)
+typedef struct rope_work {
+    const ps_rope_args *a;
+    const rope_table *table;
+} rope_work;
+
+/* Runs of positions [lo, hi). */
+static void rope_table_runs(const void *args, int64_t lo, int64_t hi)
+{
+    const rope_work *const w = args;
+    const int64_t half = w->a->D / 2;
+    for (int64_t run = lo; run < hi; run++)
+        for (int64_t i0 = 0; i0 < half; i0 += ROPE_COLUMNS)
+            rope_table_run(w->a, w->table, run * ROPE_RUN, i0, ps_min_i64(ROPE_COLUMNS, half - i0));
+}
+
+static void rope_table_fill(ps_backend *self, const ps_rope_args *a, const rope_table *table)
 {
     const int64_t half = a->D / 2;
     for (int64_t i = 0; i < half; i++) {
         const double angle = (double)a->inv_freq[i];
         table->step_cos[i] = cos(angle), table->step_sin[i] = a->inverse ? -sin(angle) : sin(angle);
     }
-#pragma omp parallel for schedule(static) if (a->T * a->D >= PS_CPU_PARALLEL_MIN)
-    for (int64_t t0 = 0; t0 < a->T; t0 += ROPE_RUN)
-        for (int64_t i0 = 0; i0 < half; i0 += ROPE_COLUMNS)
-            rope_table_run(a, table, t0, i0, ps_min_i64(ROPE_COLUMNS, half - i0));
+    const rope_work work = {a, table};
+    ps_cpu_for_rows(self, ps_ceil_div(a->T, ROPE_RUN), ROPE_RUN * a->D, rope_table_runs, &work);
 }
 
 /* One head: its first element is number `at`. Both halves are read before either is written. */
@@ -92,18 +105,23 @@ PS_CPU_INLINE void rope_row(ps_dtype t, const ps_rope_args *a, const rope_table 
     for (int64_t h = 0; h < a->H; h++) rope_head(t, a, table->rows + row % a->T * a->D, (row * a->H + h) * a->D);
 }
 
+static void rope_rows(const void *args, int64_t lo, int64_t hi)
+{
+    const rope_work *const w = args;
+#define CALL(t)                                                                                                        \
+    for (int64_t row = lo; row < hi; row++) rope_row(t, w->a, w->table, row)
+    PS_CPU_BY_DTYPE(w->a->dtype, CALL);
+#undef CALL
+}
+
 ps_status PS_CPU_NAME(rope)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rope_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
+    (void)queue, (void)workspace_bytes;
     char *at = a->workspace;
     const rope_table table = rope_table_lay(a, &at);
-    if (a->B > 0) rope_table_fill(a, &table);
-#pragma omp parallel for schedule(static) if (a->B * a->T * a->H * a->D >= PS_CPU_PARALLEL_MIN)
-    for (int64_t row = 0; row < a->B * a->T; row++) {
-#define CALL(t) rope_row(t, a, &table, row)
-        PS_CPU_BY_DTYPE(a->dtype, CALL);
-#undef CALL
-    }
+    const rope_work work = {a, &table};
+    if (a->B > 0) rope_table_fill(self, a, &table);
+    ps_cpu_for_rows(self, a->B * a->T, a->H * a->D, rope_rows, &work);
     return PS_OK;
 }

@@ -1,4 +1,6 @@
 /* Sums of squares in double, a block of elements each, whatever the threads. */
+#include <stdatomic.h>
+
 #include "kernel/cpu/cpu_vec.h"
 
 /* Returns how many are not finite. */
@@ -22,21 +24,30 @@ PS_CPU_INLINE int64_t stats_range(ps_dtype t, const ps_grad_stats_args *a, int64
     return ps_round_up(hi - lo, VF_LANES) - n_finite;
 }
 
-ps_status PS_CPU_NAME(grad_stats)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+typedef struct stats_work {
+    const ps_grad_stats_args *a;
+    _Atomic int64_t n_nonfinite;
+} stats_work;
+
+static void stats_blocks(const void *args, int64_t lo, int64_t hi)
 {
-    const ps_grad_stats_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    const int64_t n_blocks = ps_ceil_div(a->n, PS_GRAD_STATS_BLOCK);
+    stats_work *const w = *(stats_work *const *)args;
+    const ps_grad_stats_args *const a = w->a;
     int64_t n_nonfinite = 0;
-#pragma omp parallel for schedule(static) reduction(+ : n_nonfinite) if (a->n >= PS_CPU_PARALLEL_MIN)
-    for (int64_t b = 0; b < n_blocks; b++) {
-        const int64_t lo = b * PS_GRAD_STATS_BLOCK, hi = ps_min_i64(a->n, lo + PS_GRAD_STATS_BLOCK);
-        int64_t bad = 0;
-#define CALL(t) bad = stats_range(t, a, lo, hi, &a->sum_squares[b])
+    for (int64_t b = lo; b < hi; b++) {
+        const int64_t begin = b * PS_GRAD_STATS_BLOCK, end = ps_min_i64(a->n, begin + PS_GRAD_STATS_BLOCK);
+#define CALL(t) n_nonfinite += stats_range(t, a, begin, end, &a->sum_squares[b])
         PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
-        n_nonfinite += bad;
     }
-    *a->n_nonfinite = n_nonfinite;
+    if (n_nonfinite > 0) atomic_fetch_add(&w->n_nonfinite, n_nonfinite);
+}
+
+ps_status PS_CPU_NAME(grad_stats)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    stats_work work = {.a = args}, *const at = &work;
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_rows(self, ps_ceil_div(work.a->n, PS_GRAD_STATS_BLOCK), PS_GRAD_STATS_BLOCK, stats_blocks, &at);
+    *work.a->n_nonfinite = work.n_nonfinite;
     return PS_OK;
 }

@@ -15,8 +15,9 @@ PS_CPU_INLINE void swiglu_fwd_range(ps_dtype t, const ps_swiglu_fwd_args *a, int
     }
 }
 
-static void swiglu_fwd_block(const ps_swiglu_fwd_args *a, int64_t lo, int64_t hi)
+static void swiglu_fwd_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_swiglu_fwd_args *const a = args;
 #define CALL(t) swiglu_fwd_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -25,8 +26,8 @@ static void swiglu_fwd_block(const ps_swiglu_fwd_args *a, int64_t lo, int64_t hi
 ps_status PS_CPU_NAME(swiglu_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_fwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, swiglu_fwd_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, swiglu_fwd_block, a);
     return PS_OK;
 }
 
@@ -43,8 +44,9 @@ PS_CPU_INLINE void swiglu_bwd_range(ps_dtype t, const ps_swiglu_bwd_args *a, int
     }
 }
 
-static void swiglu_bwd_block(const ps_swiglu_bwd_args *a, int64_t lo, int64_t hi)
+static void swiglu_bwd_block(const void *args, int64_t lo, int64_t hi)
 {
+    const ps_swiglu_bwd_args *const a = args;
 #define CALL(t) swiglu_bwd_range(t, a, lo, hi)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -53,7 +55,7 @@ static void swiglu_bwd_block(const ps_swiglu_bwd_args *a, int64_t lo, int64_t hi
 ps_status PS_CPU_NAME(swiglu_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_bwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    PS_CPU_FOR_BLOCKS(a->n, swiglu_bwd_block, a);
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, swiglu_bwd_block, a);
     return PS_OK;
 }
