@@ -11,6 +11,7 @@ static const char *role_of(const ps_plan *p, const ps_instr *instr, int32_t buff
 {
     if (instr->workspace == buffer) return "workspace";
     if (instr->y == buffer) return "output";
+    if (instr->between == buffer) return "result before what follows";
     if (instr->dy == buffer) return "gradient of its output";
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         if (instr->x[i] == buffer) return "input";

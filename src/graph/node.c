@@ -212,6 +212,19 @@ const ps_node_type ps_node_rms_norm = {
 
 /* ---- linear ---- */
 
+static ps_linear_epilogue linear_forward_epilogue(const ps_node_run *r)
+{
+    if (r->fused == NULL) return (ps_linear_epilogue){.kind = PS_EPILOGUE_NONE};
+    if (r->fused->type == &ps_node_add) return (ps_linear_epilogue){.kind = PS_EPILOGUE_ADD, .other = r->x[1]};
+    return (ps_linear_epilogue){.kind = PS_EPILOGUE_GELU, .gelu = r->fused->attr.gelu.kind, .other = r->between};
+}
+
+static ps_linear_epilogue linear_backward_epilogue(const ps_node_run *r)
+{
+    if (r->fused == NULL) return (ps_linear_epilogue){.kind = PS_EPILOGUE_NONE};
+    return (ps_linear_epilogue){.kind = PS_EPILOGUE_GELU_BWD, .gelu = r->fused->attr.gelu.kind, .other = r->x[1]};
+}
+
 static ps_status linear_forward(ps_node_run *r)
 {
     const ps_node *n = r->node;
@@ -226,6 +239,7 @@ static ps_status linear_forward(ps_node_run *r)
                                                .layout = n->attr.linear.layout,
                                                .dtype = r->dtype,
                                                .y_dtype = r->dtype,
+                                               .epilogue = linear_forward_epilogue(r),
                                                .workspace = r->workspace}));
 }
 
@@ -244,6 +258,7 @@ static ps_status linear_backward(ps_node_run *r)
                                                          .layout = n->attr.linear.layout,
                                                          .dtype = r->dtype,
                                                          .accumulate_dx = r->accumulate_dx[0],
+                                                         .epilogue = linear_backward_epilogue(r),
                                                          .workspace = r->workspace})));
     return ps_node_call(r, linear_bwd_weight,
                         (&(ps_linear_bwd_weight_args){.dw = r->dw[0],

@@ -37,8 +37,10 @@ typedef struct ps_node_run {
     ps_dtype dtype; /* of activations and parameters */
     int64_t B, T;
     const ps_node *node;
+    const ps_node *fused; /* what else the instruction does (plan.h), or NULL */
 
     void *x[PS_NODE_INPUTS], *y;   /* inputs, output */
+    void *between;                 /* the value between node and fused, or NULL: not wanted */
     float *saved[PS_NODE_SAVED];   /* row statistics kept from forward to backward */
     void *dx[PS_NODE_INPUTS], *dy; /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
     bool accumulate_dx[PS_NODE_INPUTS];

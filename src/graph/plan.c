@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "graph/fuse.h"
 
 /* State while the instructions are written. */
 typedef struct planner {
@@ -49,8 +50,14 @@ static int64_t value_bytes(const planner *g, int32_t value)
     return v->rows * v->cols * (int64_t)ps_dtype_bytes(g->o.dtype);
 }
 
-static const ps_instr no_buffers = {
-    .x = {-1, -1, -1}, .y = -1, .saved = {-1, -1, -1}, .dx = {-1, -1, -1}, .dy = -1, .workspace = -1};
+static const ps_instr no_buffers = {.fused = -1,
+                                    .x = {-1, -1, -1},
+                                    .y = -1,
+                                    .saved = {-1, -1, -1},
+                                    .between = -1,
+                                    .dx = {-1, -1, -1},
+                                    .dy = -1,
+                                    .workspace = -1};
 
 static ps_status append(planner *g, ps_instr instr)
 {
@@ -60,10 +67,12 @@ static ps_status append(planner *g, ps_instr instr)
         PS_TRY(ps_mem_grow(&p->instrs, (size_t)p->n_instrs, (size_t)capacity, sizeof *p->instrs));
         p->instr_capacity = capacity;
     }
-    const char *name = g->program->nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
-    const size_t bytes = strlen(name) + strlen(kind) + 2;
+    const ps_node *nodes = g->program->nodes;
+    const char *name = nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
+    const char *plus = instr.fused >= 0 ? "+" : "", *fused = instr.fused >= 0 ? nodes[instr.fused].type->name : "";
+    const size_t bytes = strlen(name) + strlen(plus) + strlen(fused) + strlen(kind) + 2;
     PS_TRY(ps_mem_alloc(bytes, 1, &instr.label));
-    snprintf(instr.label, bytes, "%s %s", name, kind);
+    snprintf(instr.label, bytes, "%s%s%s %s", name, plus, fused, kind);
     p->instrs[p->n_instrs++] = instr;
     return PS_OK;
 }
@@ -95,6 +104,32 @@ static int reusable_input(const planner *g, int32_t node)
         return i;
     }
     return -1;
+}
+
+/* Do the two nodes from `first` on run as one? */
+static bool fuses(const planner *g, ps_fuse_direction direction, int32_t first)
+{
+    return ps_fuse(g->program, g->o.backend, direction, first) && g->segment[first] == g->segment[first + 1];
+}
+
+/* The node and the next one. What lies between is kept when backward reads it, and this is not run again before. */
+static ps_status append_fused_forward(planner *g, int32_t node, ps_instr_kind kind)
+{
+    const ps_program *p = g->program;
+    const ps_node *n = &p->nodes[node], *next = n + 1;
+    ps_instr instr = no_buffers;
+    instr.kind = kind;
+    instr.node = node;
+    instr.fused = node + 1;
+    instr.x[0] = g->value_buffer[n->inputs[0]];
+    for (int i = 0; i < PS_NODE_INPUTS; i++)
+        if (next->inputs[i] >= 0 && next->inputs[i] != n->output) instr.x[1] = g->value_buffer[next->inputs[i]];
+    if (backward_needs(g, n->output) && (kind == PS_INSTR_RECOMPUTE || g->segment[node] < 0))
+        PS_TRY(new_buffer(g, value_bytes(g, n->output), &instr.between));
+    g->value_buffer[n->output] = instr.between;
+    PS_TRY(new_buffer(g, value_bytes(g, next->output), &instr.y));
+    g->value_buffer[next->output] = instr.y;
+    return append(g, instr);
 }
 
 static ps_status append_forward(planner *g, int32_t node, ps_instr_kind kind)
@@ -233,6 +268,54 @@ static ps_status append_backward(planner *g, int32_t node)
     return PS_OK;
 }
 
+/* The node and the one before it, whose input has no gradient yet. */
+static ps_status append_fused_backward(planner *g, int32_t node)
+{
+    const ps_node *n = &g->program->nodes[node], *before = n - 1;
+    const int32_t v = before->inputs[0];
+    ps_instr instr = no_buffers;
+    instr.kind = PS_INSTR_BACKWARD;
+    instr.node = node;
+    instr.fused = node - 1;
+    instr.dy = g->grad_buffer[n->output];
+    instr.x[0] = g->value_buffer[n->inputs[0]];
+    instr.x[1] = g->value_buffer[v];
+    PS_TRY(new_buffer(g, value_bytes(g, v), &instr.dx[0]));
+    g->grad_buffer[v] = instr.dx[0];
+    g->grad_consumed[n->output] = g->grad_consumed[before->output] = true;
+    return append(g, instr);
+}
+
+/* Forward again, of what is needed in [begin, end). */
+static ps_status write_recomputation(planner *g, int32_t begin, int32_t end)
+{
+    mark_again(g, begin, end);
+    for (int32_t n = begin; n < end; n++) {
+        if (!g->again[n]) continue;
+        if (n + 1 < end && g->again[n + 1] && fuses(g, PS_FUSE_FORWARD, n))
+            PS_TRY(append_fused_forward(g, n++, PS_INSTR_RECOMPUTE));
+        else
+            PS_TRY(append_forward(g, n, PS_INSTR_RECOMPUTE));
+    }
+    return PS_OK;
+}
+
+static ps_status write_forward(planner *g)
+{
+    for (int32_t n = 0; n < g->program->n_nodes; n++) {
+        if (fuses(g, PS_FUSE_FORWARD, n))
+            PS_TRY(append_fused_forward(g, n++, PS_INSTR_FORWARD));
+        else
+            PS_TRY(append_forward(g, n, PS_INSTR_FORWARD));
+    }
+    return PS_OK;
+}
+
+static bool fuses_backward(const planner *g, int32_t node)
+{
+    return fuses(g, PS_FUSE_BACKWARD, node - 1) && g->grad_buffer[g->program->nodes[node - 1].inputs[0]] < 0;
+}
+
 static ps_status write_backward(planner *g)
 {
     const int32_t n_nodes = g->program->n_nodes;
@@ -242,11 +325,12 @@ static ps_status write_backward(planner *g)
             open_segment = g->segment[node];
             int32_t begin = node;
             while (begin > 0 && g->segment[begin - 1] == open_segment) begin--;
-            mark_again(g, begin, node + 1);
-            for (int32_t n = begin; n <= node; n++)
-                if (g->again[n]) PS_TRY(append_forward(g, n, PS_INSTR_RECOMPUTE));
+            PS_TRY(write_recomputation(g, begin, node + 1));
         }
-        PS_TRY(append_backward(g, node));
+        if (fuses_backward(g, node))
+            PS_TRY(append_fused_backward(g, node--));
+        else
+            PS_TRY(append_backward(g, node));
     }
     return PS_OK;
 }
@@ -340,6 +424,8 @@ void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_r
         run->accumulate_dx[i] = instr->accumulate_dx[i];
     }
     for (int i = 0; i < PS_NODE_SAVED; i++) run->saved[i] = ADDRESS(instr->saved[i]);
+    run->fused = instr->fused < 0 ? NULL : &p->program->nodes[instr->fused];
+    run->between = ADDRESS(instr->between);
     run->y = ADDRESS(instr->y);
     run->dy = ADDRESS(instr->dy);
     run->workspace = ADDRESS(instr->workspace);
@@ -452,6 +538,7 @@ static void find_lives(ps_plan *p)
         for (int i = 0; i < PS_NODE_INPUTS; i++) use(p, instr->x[i], m), use(p, instr->dx[i], m);
         for (int i = 0; i < PS_NODE_SAVED; i++) use(p, instr->saved[i], m);
         use(p, instr->y, m);
+        use(p, instr->between, m);
         use(p, instr->dy, m);
         use(p, instr->workspace, m);
         for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
@@ -513,7 +600,7 @@ ps_status ps_plan_create(const ps_program *program, const ps_plan_options *optio
     choose_segments(&g);
     if (options->cache_positions > 0) PS_TRY_GOTO(ps_plan_place_cache(p, options->cache_positions, options->dtype));
     PS_TRY_GOTO(make_batch_buffers(&g));
-    for (int32_t n = 0; n < program->n_nodes; n++) PS_TRY_GOTO(append_forward(&g, n, PS_INSTR_FORWARD));
+    PS_TRY_GOTO(write_forward(&g));
     p->n_forward = p->n_instrs;
     if (options->training) {
         PS_TRY_GOTO(write_backward(&g));

@@ -5,6 +5,8 @@
  * row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers share
  * addresses only when their lives are apart.
  *
+ * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the other `fused`.
+ *
  * The plan also decides which gradients may overwrite their parameters: those whose parameter nobody reads after the first
  * gradient is written (PatrickStar's reuse; for tied weights it is found, not assumed). */
 #ifndef PS_GRAPH_PLAN_H
@@ -25,8 +27,10 @@ const char *ps_instr_kind_name(ps_instr_kind k); /* "forward", "recompute", "bac
 /* Buffers by number, -1: none. */
 typedef struct ps_instr {
     ps_instr_kind kind;
-    int32_t node;
-    int32_t x[PS_NODE_INPUTS], y, saved[PS_NODE_SAVED];
+    int32_t node, fused; /* fused: -1, or the other node that it runs */
+    int32_t x[PS_NODE_INPUTS], y,
+        saved[PS_NODE_SAVED]; /* fused: x[1] is the residual of forward, the input of gelu for backward */
+    int32_t between;          /* fused, forward: the node's own output, where backward reads it */
     int32_t dx[PS_NODE_INPUTS], dy;
     bool accumulate_dx[PS_NODE_INPUTS];
     bool accumulate_dw;                  /* within the micro-batch: an earlier instruction wrote one of its gradients */
@@ -34,7 +38,7 @@ typedef struct ps_instr {
     bool completes_grad[PS_NODE_PARAMS]; /* the last contribution to the parameter's gradient */
     int32_t workspace;
     int64_t join_elements;
-    char *label;             /* "h.0.mlp.c_fc backward" */
+    char *label;             /* "h.0.mlp.c_fc backward", "h.0.mlp.c_fc+gelu forward" */
     int64_t non_model_bytes; /* end of the last live buffer */
     int64_t cost_ns;         /* estimate */
     double flops;

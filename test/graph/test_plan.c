@@ -281,6 +281,7 @@ static void check_plan(const ps_plan *p)
         if (in->dy >= 0) assert_true(written[in->dy]);
         if (in->kind == PS_INSTR_BACKWARD && in->saved[0] >= 0) assert_true(written[in->saved[0]]);
         if (in->y >= 0) written[in->y] = true;
+        if (in->between >= 0) written[in->between] = true;
         for (int k = 0; k < PS_NODE_INPUTS; k++) {
             if (in->dx[k] >= 0) written[in->dx[k]] = true;
             if (in->saved[k] >= 0) written[in->saved[k]] = true;
@@ -321,9 +322,14 @@ static void test_lives(void **state)
 
 static int32_t recomputed(const ps_plan *p, const char *label)
 {
+    const ps_node *nodes = p->program->nodes;
     int32_t n = 0;
-    for (int32_t m = 0; m < p->n_instrs; m++)
-        n += p->instrs[m].kind == PS_INSTR_RECOMPUTE && strcmp(p->program->nodes[p->instrs[m].node].label, label) == 0;
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        const ps_instr *i = &p->instrs[m];
+        if (i->kind != PS_INSTR_RECOMPUTE) continue;
+        n += strcmp(nodes[i->node].label, label) == 0;
+        n += i->fused >= 0 && strcmp(nodes[i->fused].label, label) == 0;
+    }
     return n;
 }
 
