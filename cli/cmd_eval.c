@@ -47,7 +47,7 @@ static ps_status open_feed(evaluation *e, const eval_arguments *a)
 
 static ps_status open_engine(evaluation *e)
 {
-    PS_TRY(ps_engine_create(ps_model_from_config, e->config, e->config, PS_FOR_INFERENCE, e->comm, &e->engine));
+    PS_TRY(ps_engine_create_empty(ps_model_from_config, e->config, e->config, PS_FOR_INFERENCE, e->comm, &e->engine));
     return ps_feed_batch_init(&e->batch, e->feed, ps_config_options(e->config)->train_micro_batch_size_per_gpu);
 }
 

@@ -185,10 +185,10 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
         const int64_t most = o->generation_max_length > 0 ? o->generation_max_length : ps_config_sequence_length(o);
         snprintf(length, sizeof length, "%lld", (long long)ps_min_i64(most, g->n_text + a->n_tokens));
         PS_TRY(ps_config_set(g->config, "generation.max_length", length));
-        PS_TRY(ps_engine_create(ps_model_from_config, g->config, g->config, PS_FOR_GENERATION, NULL, &g->engine));
+        PS_TRY(ps_engine_create_empty(ps_model_from_config, g->config, g->config, PS_FOR_GENERATION, NULL, &g->engine));
         ps_decode_get_length(g->engine, NULL, &g->T);
     } else {
-        PS_TRY(ps_engine_create(ps_model_from_config, g->config, g->config, PS_FOR_INFERENCE, NULL, &g->engine));
+        PS_TRY(ps_engine_create_empty(ps_model_from_config, g->config, g->config, PS_FOR_INFERENCE, NULL, &g->engine));
         ps_engine_get_shape(g->engine, NULL, &g->T, NULL, NULL);
     }
     ps_engine_get_shape(g->engine, NULL, NULL, NULL, &g->V);

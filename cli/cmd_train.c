@@ -132,7 +132,9 @@ static ps_status open_ranks(run *r, const train_arguments *a)
 
 static ps_status open_engine(run *r)
 {
-    PS_TRY(ps_engine_create(ps_model_from_config, r->config, r->config, PS_FOR_TRAINING, r->comm, &r->engine));
+    const bool is_empty = r->resume || ps_config_names_weights(r->config, r->config);
+    PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(ps_model_from_config, r->config, r->config,
+                                                                  PS_FOR_TRAINING, r->comm, &r->engine));
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
     return r->feed != NULL ? ps_feed_batch_init(&r->batch, r->feed, r->B) : PS_OK;
 }

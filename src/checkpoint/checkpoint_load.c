@@ -366,6 +366,7 @@ static ps_status load_all(loader *l)
 {
     for (int rank = 0; rank < l->state.n_ranks; rank++)
         for (int part = 0; part < n_parts(l); part++) PS_TRY(load_file(l, rank, part));
+    ps_engine_end_filling(l->engine);
     return ps_checkpoint_restore(l->engine, &l->state);
 }
 

@@ -12,7 +12,14 @@ ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps
     ps_begin_info begin = {.has_model = m->model_from_pretrained[0] != '\0'};
     if (begin.has_model) PS_TRY(ps_weights_load(e, m->model_from_pretrained, &may, &begin.model, &begin.n_new_rows));
     if (info != NULL) *info = begin;
-    return o->train_init_from[0] != '\0' ? ps_engine_load_weights(e, o->train_init_from) : PS_OK;
+    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(e, o->train_init_from));
+    return ps_comm_agree(e->settings.ranks.comm, ps_engine_draw_rest(e));
+}
+
+bool ps_config_names_weights(const ps_config *model, const ps_config *config)
+{
+    return ps_config_options(model)->model_from_pretrained[0] != '\0' ||
+           ps_config_options(config)->train_init_from[0] != '\0';
 }
 
 static ps_status check_local_rank(const ps_comm *comm, int local_rank)
@@ -32,13 +39,16 @@ static ps_status create_as_started(ps_model_func model, void *user, int local_ra
     const ps_comm_options o = ps_settings_comm_options(config);
     PS_TRY(ps_comm_open(&o, &comm));
     ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
-    if (st == PS_OK) st = ps_engine_create(model, user, config, purpose, comm, out);
+    const ps_config *described = model == ps_model_from_config ? user : config;
+    const bool is_empty = ps_config_names_weights(described, config);
+    if (st == PS_OK)
+        st = (is_empty ? ps_engine_create_empty : ps_engine_create)(model, user, config, purpose, comm, out);
     if (st != PS_OK) {
         ps_comm_close(comm);
         return st;
     }
     (*out)->own_comm = comm;
-    st = ps_engine_begin_weights(*out, model == ps_model_from_config ? user : config, config, NULL);
+    st = ps_engine_begin_weights(*out, described, config, NULL);
     if (st != PS_OK) {
         ps_engine_destroy(*out);
         *out = NULL;

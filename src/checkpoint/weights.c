@@ -264,6 +264,7 @@ static ps_status load_all(const loading *l)
     const int n = list_ranges(l, ranges);
     ps_status st = ps_read_stream_open(ranges, n, &stream);
     if (st == PS_OK) st = fill_all(l, stream);
+    if (st == PS_OK) st = ps_engine_draw_rest(l->e);
     const ps_status read = ps_read_stream_close(stream);
     ps_mem_free(ranges);
     return st != PS_OK ? st : read;

@@ -352,7 +352,8 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
         return ps_store_retire(s, id);
     }
     PS_TRY(ps_store_give_payload(s, id, tier, PS_REASON_CREATE));
-    if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]))
+    /* new pages are left untouched: whoever writes them first, on all threads, makes the system clear them */
+    if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]) && !ps_device_gave_zeros(s->d.ram[tier]))
         memset(c->payload[tier], 0, (size_t)c->bytes);
     c->current |= TIER_BIT(tier);
     return PS_OK;

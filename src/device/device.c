@@ -20,6 +20,7 @@ struct ps_device {
     int64_t budget_bytes, used_bytes, peak_bytes, kept_bytes; /* used + kept <= budget */
     bool keep;
     bool can_move; /* pages between blocks and regions */
+    bool gave_zeros;
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
 };
@@ -147,13 +148,19 @@ static void device_count_used(ps_device *d, int64_t bytes)
 }
 
 /* "Content undefined" made visible: NaN in every float format. */
-static void device_poison(const ps_device *d, void *p, int64_t bytes)
+static void device_poison(ps_device *d, void *p, int64_t bytes)
 {
 #if PS_DEBUG >= 3
     if (d->ops == &ps_device_cpu_ops) memset(p, 0xff, (size_t)bytes);
+    d->gave_zeros = false;
 #else
     (void)d, (void)p, (void)bytes;
 #endif
+}
+
+bool ps_device_gave_zeros(const ps_device *d)
+{
+    return d->gave_zeros;
 }
 
 static void device_keep(ps_device *d, void *block, int64_t bytes)
@@ -193,7 +200,9 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     PS_TRY(device_admit(d, bytes));
     bytes = ps_round_up(bytes, PS_PAGE_BYTES);
     *out = device_reuse(d, bytes);
-    if (*out == NULL) PS_TRY(device_map(d, bytes, out));
+    const bool is_new = *out == NULL;
+    if (is_new) PS_TRY(device_map(d, bytes, out));
+    d->gave_zeros = is_new;
     device_count_used(d, bytes);
     device_poison(d, *out, bytes);
     return PS_OK;
@@ -324,10 +333,12 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
     ps_device *d = r->dev;
     region_check_range(r, offset, bytes);
     PS_TRY(device_admit(d, bytes));
-    if (!region_reuse(r, offset, bytes)) {
+    const bool is_new = !region_reuse(r, offset, bytes);
+    if (is_new) {
         device_make_room(d, bytes);
         PS_TRY(d->ops->commit(d, r->base, offset, bytes));
     }
+    d->gave_zeros = is_new;
     const bool was_free = region_flip(r, offset, bytes, false);
     PS_ASSERT(was_free);
     (void)was_free;

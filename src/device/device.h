@@ -78,6 +78,8 @@ int64_t ps_device_free_bytes(const ps_device *dev);
  * PS_ENOMEM_DEV naming device, need, use and budget when it does not fit; nothing changes then. */
 PS_NODISCARD ps_status ps_device_alloc(ps_device *dev, int64_t bytes, void **out);
 void ps_device_free(ps_device *dev, void *block, int64_t bytes); /* bytes as allocated; NULL is accepted */
+/* What the last success of ps_device_alloc or ps_region_commit gave is zeros: pages that the system has just made. */
+bool ps_device_gave_zeros(const ps_device *dev);
 
 /* From now on freed pages of regions go back to the system instead of moving to where they are wanted next. */
 void ps_device_forbid_moves(ps_device *dev);

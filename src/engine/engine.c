@@ -7,7 +7,7 @@
 #include "engine/exchange.h"
 #include "engine/memory_dump.h"
 
-static ps_status open_tiers(ps_engine *e)
+static ps_status open_tiers(ps_engine *e, bool draws)
 {
     const ps_settings *s = &e->settings;
     ps_tiers_options o = {.budgets = s->budgets,
@@ -28,7 +28,8 @@ static ps_status open_tiers(ps_engine *e)
     PS_TRY(ps_tiers_open(&o, &e->tiers));
     PS_TRY(ps_runner_init(&e->runner, e->blueprint, &e->tiers, true));
     e->runner.keeps_dump = true;
-    return ps_runner_create_params(&e->runner);
+    if (!draws) PS_TRY(ps_mem_alloc((size_t)e->program->n_params, sizeof *e->is_filled, &e->is_filled));
+    return ps_runner_create_params(&e->runner, draws);
 }
 
 static ps_status take_config(ps_engine *e, const ps_config *config)
@@ -40,10 +41,10 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
     return PS_OK;
 }
 
-static ps_status open_memory(ps_engine *e)
+static ps_status open_memory(ps_engine *e, bool draws)
 {
     PS_TRY(ps_profiling_open(e));
-    return open_tiers(e);
+    return open_tiers(e, draws);
 }
 
 /* With several ranks as far as this one alone can tell. */
@@ -54,8 +55,8 @@ static ps_status read_settings(const ps_config *config, ps_purpose purpose, ps_s
     return PS_OK;
 }
 
-ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
-                           ps_engine **out)
+static ps_status create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
+                        bool draws, ps_engine **out)
 {
     *out = NULL;
     if (model == NULL || config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
@@ -71,7 +72,7 @@ ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *con
     e->shape = e->shapes.all[0];
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
-    PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e)));
+    PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     *out = e;
     e = NULL;
 out:
@@ -79,9 +80,22 @@ out:
     return st;
 }
 
+ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
+                           ps_engine **out)
+{
+    return create(model, user, config, purpose, comm, true, out);
+}
+
+ps_status ps_engine_create_empty(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
+                                 ps_comm *comm, ps_engine **out)
+{
+    return create(model, user, config, purpose, comm, false, out);
+}
+
 void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;
+    ps_engine_end_filling(e);
     ps_exchange_finish(&e->runner);
     if (e->save.user != NULL) e->save.close(e->save.user);
     ps_profiling_finish(e);

@@ -1,5 +1,5 @@
 /* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), decode.c
- * (a text that grows), tensors.c (access to parameters), engine_shape.c (other sizes of micro-batches). */
+ * (a text that grows), tensors.c (access to parameters), first_values.c, engine_shape.c (other sizes of micro-batches). */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
@@ -47,6 +47,8 @@ struct ps_engine {
     ps_step_info last_step;
     ps_nonfinite nonfinite;
     char *config_json; /* the configuration, for checkpoints */
+    bool *
+        is_filled; /* [n_params] of an engine that was created empty: tensors that have values by now. NULL: all have */
     ps_engine_save save;
     ps_profiling profiling;
 };
@@ -64,6 +66,20 @@ typedef enum ps_purpose {
  * others (ps_comm_fail), and it does not. */
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
                                         ps_comm *comm, ps_engine **out);
+
+/* The same, but parameters are zeros, for who has values for them and would only overwrite what is drawn here. Until ps_engine_draw_rest
+ * nothing but ps_engine_fill_tensor and loading a checkpoint may touch them, and no step be made. */
+PS_NODISCARD ps_status ps_engine_create_empty(ps_model_func model, void *user, const ps_config *config,
+                                              ps_purpose purpose, ps_comm *comm, ps_engine **out);
+
+/* Draw the tensors of an empty engine that have not been filled, as creating it would have. Nothing to do for others. */
+PS_NODISCARD ps_status ps_engine_draw_rest(ps_engine *e);
+
+/* First values for a whole tensor. */
+PS_NODISCARD ps_status ps_engine_draw_tensor(ps_engine *e, int64_t tensor);
+
+/* All tensors of an empty engine have values. */
+void ps_engine_end_filling(ps_engine *e);
 
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);

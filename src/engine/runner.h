@@ -61,8 +61,11 @@ typedef struct ps_runner {
 PS_NODISCARD ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, bool compute);
 void ps_runner_deinit(ps_runner *r);
 
-/* Create the parameters in their chunks, then install the schedule. */
-PS_NODISCARD ps_status ps_runner_create_params(ps_runner *r);
+/* Create the parameters in their chunks, with their first values or else as zeros, then install the schedule. */
+PS_NODISCARD ps_status ps_runner_create_params(ps_runner *r, bool draws);
+
+/* First values of elements [first, first + n) of a tensor. */
+PS_NODISCARD ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_t first, int64_t n, float *out);
 
 /* Go on with another blueprint over the same chunks, between steps: chunks move to where it wants them as its moments come; a snapshot
  * under way goes on. No update may be pending that the new one cannot carry out (ps_runner_flush). It must outlive the runner,

@@ -5,15 +5,15 @@
 #include "engine/exchange.h"
 #include "engine/moment.h"
 
-/* Values of a piece, a function of seed, name and position alone. */
-static ps_status draw(const ps_runner *r, const ps_piece *piece, float *out)
+/* A function of seed, name and position alone. */
+ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_t first, int64_t n, float *out)
 {
-    const ps_param *p = &r->bp->program->params[piece->tensor];
+    const ps_param *p = &r->bp->program->params[tensor];
     const ps_rng_key key = {.seed = r->bp->settings->seed, .stream = XXH3_64bits(p->name, strlen(p->name)) >> 1};
     return ps_run_fill(r->bp->settings->backend, NULL,
                        &(ps_fill_args){.dst = out,
-                                       .n = piece->n,
-                                       .first_index = piece->tensor_offset,
+                                       .n = n,
+                                       .first_index = first,
                                        .mean = (float)p->init_mean,
                                        .std = (float)p->init_std,
                                        .key = key},
@@ -27,15 +27,13 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
     float values[AT_ONCE];
     const ps_settings *s = r->bp->settings;
     for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
-        const ps_piece part = {.tensor = piece->tensor,
-                               .tensor_offset = piece->tensor_offset + done,
-                               .n = ps_min_i64(AT_ONCE, piece->n - done)};
-        PS_TRY(draw(r, &part, values));
+        const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
+        PS_TRY(ps_runner_draw(r, piece->tensor, piece->tensor_offset + done, n, values));
         PS_TRY(
             ps_run_cast(s->backend, NULL,
                         &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
                                         .src = values,
-                                        .n = part.n,
+                                        .n = n,
                                         .dst_dtype = s->dtype,
                                         .src_dtype = PS_DTYPE_F32},
                         0));
@@ -48,7 +46,7 @@ static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece
     const ps_settings *s = r->bp->settings;
     if (!s->training) return create_without_master(r, chunk, piece);
     float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
-    PS_TRY(draw(r, piece, master));
+    PS_TRY(ps_runner_draw(r, piece->tensor, piece->tensor_offset, piece->n, master));
     return ps_run_cast(s->backend, NULL,
                        &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset),
                                        .src = master,
@@ -58,7 +56,7 @@ static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece
                        0);
 }
 
-static ps_status create_chunk(ps_runner *r, int32_t c)
+static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
 {
     const ps_blueprint *b = r->bp;
     ps_store *s = r->tiers->store;
@@ -72,7 +70,7 @@ static ps_status create_chunk(ps_runner *r, int32_t c)
         for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1] && st == PS_OK; i++) {
             const ps_piece *piece = &b->pieces[i];
             st = ps_store_tensor_begin(s, piece->tensor);
-            if (st == PS_OK && r->compute) st = create_piece(r, c, piece);
+            if (st == PS_OK && draws) st = create_piece(r, c, piece);
             if (st == PS_OK) st = ps_store_tensor_end(s, piece->tensor, PS_STATE_HOLD);
         }
         ps_store_unpin(s, param);
@@ -110,13 +108,13 @@ static void install_schedule(ps_runner *r)
     ps_store_set_schedule(r->tiers->store, r->bp->schedule);
 }
 
-ps_status ps_runner_create_params(ps_runner *r)
+ps_status ps_runner_create_params(ps_runner *r, bool draws)
 {
     ps_store *s = r->tiers->store;
     ps_store_limit_chunks(s, PS_TIER_DEVICE, unscheduled_limit(r, PS_LIST_MASTER + 1));
     for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) {
         if (!ps_blueprint_owns(r->bp, c)) continue;
-        const ps_status st = create_chunk(r, c);
+        const ps_status st = create_chunk(r, c, draws);
         if (st != PS_OK) return ps_moment_dump(r, -1, st);
     }
     if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));

@@ -39,6 +39,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     if (loss != NULL) *loss = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_forward: this engine is for inference");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
+    PS_ASSERT(e->is_filled == NULL);
     PS_TRY(check_batch(e, batch, true));
     ps_runner *r = &e->runner;
     r->pass = PS_PASS_TRAIN;
@@ -163,6 +164,7 @@ ps_status ps_step(ps_engine *e)
 ps_status ps_engine_run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
 {
     ps_runner *r = &e->runner;
+    PS_ASSERT(e->is_filled == NULL);
     PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
     r->pass = pass;
     PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));

@@ -324,8 +324,12 @@ ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, int64_t n, ps_dtyp
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "replacing tensors"));
     PS_TRY(check_range(e, tensor, 0, n));
+    const bool is_first = e->is_filled != NULL && !e->is_filled[tensor];
+    if (is_first && n < e->program->params[tensor].elements) PS_TRY(ps_engine_draw_tensor(e, tensor));
     transfer t = {.tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user};
-    return for_stretches(e, value_list(e), t.tensor, 0, n, PS_ACCESS_WRITE, fill_stretch, &t);
+    PS_TRY(for_stretches(e, value_list(e), t.tensor, 0, n, PS_ACCESS_WRITE, fill_stretch, &t));
+    if (is_first) e->is_filled[tensor] = true;
+    return PS_OK;
 }
 
 static ps_status drain_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)

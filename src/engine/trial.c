@@ -107,7 +107,7 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     PS_TRY(ps_tiers_open(&o, &tiers));
     PS_TRY_GOTO(ps_runner_init(&runner, b, &tiers, false));
     runner.keeps_dump = keeps_dump;
-    PS_TRY_GOTO(ps_runner_create_params(&runner));
+    PS_TRY_GOTO(ps_runner_create_params(&runner, false));
     ps_store_stats after = ps_store_get_stats(tiers.store);
     uint64_t seen[TRIAL_STEPS_MAX];
     ps_step_time times[TRIAL_STEPS_MAX];
@@ -174,7 +174,7 @@ ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int6
     const int64_t *now_ns = &ps_store_timeline(tiers.store)->now_ns;
     ps_profile_use_clock(profile, now_ns);
     PS_TRY_GOTO(ps_runner_init(&r, b, &tiers, false));
-    PS_TRY_GOTO(ps_runner_create_params(&r));
+    PS_TRY_GOTO(ps_runner_create_params(&r, false));
     for (int64_t step = 1; step <= last; step++) {
         const int64_t begin_ns = *now_ns;
         if (step == first) {

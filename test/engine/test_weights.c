@@ -7,6 +7,8 @@
 #include "checkpoint/weight_copy.h"
 #include "checkpoint/weight_source.h"
 #include "checkpoint/weights.h"
+#include "engine/engine.h"
+#include "engine/tensors.h"
 #include "temp_folder.h"
 
 static temp_folder folder;
@@ -203,11 +205,59 @@ static void test_faults(void **state)
     ps_config_destroy(c);
 }
 
+static ps_status give_index(void *user, int64_t first, int64_t n, void *dst)
+{
+    (void)user;
+    for (int64_t i = 0; i < n; i++) ((float *)dst)[i] = 0.001f * (float)((first + i) % 61);
+    return PS_OK;
+}
+
+/* One tensor whole, one in part. */
+static void fill_two(ps_engine *e)
+{
+    const char *name;
+    int n_dims;
+    int64_t shape[2];
+    assert_ok(ps_engine_tensor_info(e, 3, &name, &n_dims, shape));
+    assert_ok(ps_engine_fill_tensor(e, 3, shape[0] * (n_dims > 1 ? shape[1] : 1), PS_DTYPE_F32, give_index, NULL));
+    assert_ok(ps_engine_fill_tensor(e, 0, 500, PS_DTYPE_F32, give_index, NULL));
+}
+
+/* An engine that was created empty ends as one that was drawn first and filled then, in memory and on disk. */
+static void test_empty(void **state)
+{
+    (void)state;
+    static const char *const memory[] = {"memory.device=8MB", "memory.device=700KB"};
+    static int32_t tokens[32], targets[32];
+    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    fill_batch(tokens, targets, 2, 16, 131, 1);
+    for (size_t m = 0; m < PS_ARRAY_LEN(memory); m++)
+        for (int p = PS_FOR_INFERENCE; p <= PS_FOR_TRAINING; p++) {
+            ps_config *c =
+                TINY("train.threads=1", "bf16.enabled=true", "default_chunk_size=2048", "memory.disk=20MB", memory[m]);
+            ps_engine *drawn, *empty;
+            float losses[2];
+            assert_ok(ps_engine_create(ps_model_from_config, c, c, (ps_purpose)p, NULL, &drawn));
+            assert_ok(ps_engine_create_empty(ps_model_from_config, c, c, (ps_purpose)p, NULL, &empty));
+            fill_two(drawn);
+            fill_two(empty);
+            assert_ok(ps_engine_draw_rest(empty));
+            assert_ok(ps_engine_draw_rest(drawn)); /* nothing to do */
+            if (p == PS_FOR_TRAINING) assert_true(hash_of(drawn) == hash_of(empty));
+            assert_ok(ps_evaluate(drawn, &batch, &losses[0]));
+            assert_ok(ps_evaluate(empty, &batch, &losses[1]));
+            assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
+            ps_engine_destroy(drawn), ps_engine_destroy(empty);
+            ps_config_destroy(c);
+        }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_save_and_load), cmocka_unit_test(test_types),  cmocka_unit_test(test_export),
-        cmocka_unit_test(test_wrong_files),   cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_wrong_files),   cmocka_unit_test(test_faults), cmocka_unit_test(test_empty),
     };
     folder = temp_folder_make();
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
