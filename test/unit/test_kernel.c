@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <xmmintrin.h>
 
 #include <cmocka.h>
 
@@ -113,6 +114,34 @@ static void test_a_failed_measurement_is_an_error(void **state)
     assert_int_equal(ps_run_add(&own, NULL, &a, 1000), PS_EDEVICE);
 }
 
+/* Sums that flushing or rounding up would change: of subnormal numbers, and of 1 and a little. */
+static void add_with(unsigned mxcsr, float y[64])
+{
+    ps_backend *b;
+    float x[64], z[64];
+    for (int i = 0; i < 64; i++) x[i] = i % 2 == 0 ? 1.0f : 0x1p-127f, z[i] = i % 2 == 0 ? 0x1p-30f : 0x1p-128f;
+    const unsigned before = _mm_getcsr();
+    assert_int_equal(ps_backend_create_cpu(ps_cpu_isa_detect(), 2, &b), PS_OK);
+    _mm_setcsr(mxcsr);
+    const ps_status st = ps_run_add(b, NULL, &(ps_add_args){.y = y, .a = x, .b = z, .n = 64, .dtype = PS_DTYPE_F32}, 0);
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    assert_int_equal(st, PS_OK);
+    assert_int_equal(after & ~0x3Fu, mxcsr);
+    ps_backend_destroy(b);
+}
+
+static void test_a_callers_rounding_is_its_own(void **state)
+{
+    (void)state;
+    enum { FLUSH_TO_ZERO = 0x8000, ROUND_UP = 0x4000, SUBNORMALS_ARE_ZERO = 0x0040, MASKED = 0x1F80 };
+    float want[64], got[64];
+    add_with(MASKED, want);
+    assert_true(want[0] == 1.0f && want[1] == 0x1.8p-127f);
+    add_with(MASKED | FLUSH_TO_ZERO | ROUND_UP | SUBNORMALS_ARE_ZERO, got);
+    assert_memory_equal(got, want, sizeof want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +150,7 @@ int main(void)
         cmocka_unit_test(test_a_missing_entry_is_the_references),
         cmocka_unit_test(test_too_little_workspace_is_refused),
         cmocka_unit_test(test_a_failed_measurement_is_an_error),
+        cmocka_unit_test(test_a_callers_rounding_is_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,40 @@
 /* The cpu backend: the tables of isa/, a team of threads, and oneDNN for products. */
 #include "kernel/cpu/cpu_backend.h"
 
+#include <xmmintrin.h>
+
 #include "base/mem.h"
 #include "kernel/cpu/cpu_isa.h"
 #include "kernel/cpu/cpu_team.h"
 
+enum { STATE_ROUNDING = 3 }; /* behind the team's */
+
+/* Exceptions that have been are no setting. */
+static bool is_own_rounding(unsigned mxcsr)
+{
+    return (mxcsr & ~0x3Fu) == PS_CPU_ROUNDING;
+}
+
+/* A caller may have been told to flush subnormal numbers (-ffast-math does so for a whole program), or to round otherwise. */
 static ps_status cpu_begin(ps_backend *self, ps_thread_state *state)
 {
     const ps_cpu *cpu = ps_cpu_of(self);
-    if (cpu->computes) return ps_cpu_team_begin(cpu->n_threads, state);
-    ps_cpu_team_suppose(cpu->n_threads, state);
+    if (cpu->computes)
+        PS_TRY(ps_cpu_team_begin(cpu->n_threads, state));
+    else
+        ps_cpu_team_suppose(cpu->n_threads, state);
+    const unsigned rounding = _mm_getcsr();
+    state->saved[STATE_ROUNDING] = rounding;
+    if (!is_own_rounding(rounding)) _mm_setcsr(PS_CPU_ROUNDING);
     return PS_OK;
 }
 
 static void cpu_end(ps_backend *self, const ps_thread_state *state)
 {
+    const unsigned rounding = (unsigned)state->saved[STATE_ROUNDING];
     (void)self;
     ps_cpu_team_end(state);
+    if (!is_own_rounding(rounding)) _mm_setcsr(rounding);
 }
 
 static void cpu_destroy(ps_backend *self)

@@ -13,6 +13,7 @@
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include "base/machine.h"
 #include "base/mem.h"
@@ -124,7 +125,7 @@ static bool pool_spin(const ps_cpu_pool *pool, bool (*has_come)(const ps_cpu_poo
     do
         for (int i = 0; i < POOL_PAUSES; i++) {
             if (has_come(pool)) return true;
-            __builtin_ia32_pause();
+            _mm_pause();
         }
     while (ps_clock_ns() < until_ns);
     return false;
@@ -237,6 +238,7 @@ static void *pool_thread_main(void *arg)
     char name[16];
     snprintf(name, sizeof name, "ps-cpu-%d", (int)t->number);
     pthread_setname_np(pthread_self(), name);
+    _mm_setcsr(PS_CPU_ROUNDING); /* that of who started it until now */
     while (!atomic_load(&t->pool->is_ending)) {
         pool_work(t->pool, t->number);
         pool_await_call(t->pool);

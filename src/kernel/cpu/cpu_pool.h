@@ -8,7 +8,7 @@
  *
  * Threads without work spin for some tens of microseconds, then sleep. A run waits for items that were begun and for nobody else:
  * threads that the system lets sleep or wait cost their share of the work, no more. They take no signals but those of their own
- * faults; stacks are of a fixed size, whatever the limits say.
+ * faults, have stacks of a fixed size, whatever the limits say, and round as PS_CPU_ROUNDING says.
  *
  * May be called from any thread, several at once: runs that need the threads come one after another. A forked child has the thread
  * that forked and no other: that one runs all items of its calls, if no run was under way when it forked, and may destroy the pool. */
@@ -19,6 +19,9 @@
 #include "base/status.h"
 
 typedef struct ps_cpu_pool ps_cpu_pool;
+
+/* MXCSR of who computes: to nearest, subnormal numbers kept, no traps. */
+#define PS_CPU_ROUNDING 0x1F80u
 
 /* thread: 0 .. n_threads - 1, no two at once in a run; scratch of that number is this call's meanwhile. Must not run a pool. */
 typedef void (*ps_cpu_work)(const void *args, int64_t item, int64_t thread);

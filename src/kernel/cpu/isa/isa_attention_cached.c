@@ -120,24 +120,34 @@ PS_CPU_INLINE void cached_attend_group(ps_dtype dtype, const ps_attention_cached
     }
 }
 
+typedef struct cached_job {
+    const ps_attention_cached_args *a;
+    int64_t groups, bytes; /* of query heads that share a key and value head; scratch of a thread */
+} cached_job;
+
+static void cached_item(const void *args, int64_t item, int64_t thread)
+{
+    const cached_job *const job = args;
+    const ps_attention_cached_args *const a = job->a;
+    const int64_t per_kv = a->H / a->KV, group = item % job->groups;
+    const int64_t kv = item / job->groups % a->KV, t = item / job->groups / a->KV;
+    const int64_t head = kv * per_kv + group * CACHED_GROUP,
+                  n = ps_min_i64(CACHED_GROUP, per_kv - group * CACHED_GROUP);
+    cached_work w;
+    cached_carve(a, &w, (char *)a->workspace + thread * job->bytes);
+#define CALL(dtype) cached_attend_group(dtype, a, &w, t, head, n)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
 ps_status PS_CPU_NAME(attention_cached)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_cached_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
+    (void)queue, (void)workspace_bytes;
     cached_append(a);
-    const int64_t per_kv = a->H / a->KV, groups = ps_ceil_div(per_kv, CACHED_GROUP), n_items = a->T * a->KV * groups;
     cached_work unused;
-    const int64_t bytes = cached_carve(a, &unused, (char *)64);
-#pragma omp parallel for schedule(dynamic) if (a->T * (a->first + a->T) * a->H * a->D >= PS_CPU_PARALLEL_MIN)
-    for (int64_t item = 0; item < n_items; item++) {
-        const int64_t group = item % groups, kv = item / groups % a->KV, t = item / groups / a->KV;
-        const int64_t head = kv * per_kv + group * CACHED_GROUP;
-        const int64_t n = ps_min_i64(CACHED_GROUP, per_kv - group * CACHED_GROUP);
-        cached_work w;
-        cached_carve(a, &w, (char *)a->workspace + ps_cpu_thread_index() * bytes);
-#define CALL(dtype) cached_attend_group(dtype, a, &w, t, head, n)
-        PS_CPU_BY_DTYPE(a->dtype, CALL);
-#undef CALL
-    }
+    const cached_job job = {a, ps_ceil_div(a->H / a->KV, CACHED_GROUP), cached_carve(a, &unused, (char *)64)};
+    const bool is_worthwhile = a->T * (a->first + a->T) * a->H * a->D >= PS_CPU_PARALLEL_MIN;
+    ps_cpu_pool_run_if(ps_cpu_of(self)->pool, is_worthwhile, a->T * a->KV * job.groups, cached_item, &job);
     return PS_OK;
 }
