@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/same_math.h"
 
 /* Above this many the whole vocabulary is sorted instead of kept in order by insertion. */
 #define INSERTION_MAX 1024
@@ -61,10 +62,10 @@ static int32_t draw(const sampler *s, const float *logits, int64_t n, int64_t in
 {
     const double top = (double)logits[s->order[0]];
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += exp(((double)logits[s->order[i]] - top) / s->temperature);
+    for (int64_t i = 0; i < n; i++) sum += ps_same_exp(((double)logits[s->order[i]] - top) / s->temperature);
     double left = (double)ps_rng_unit(ps_rng_u32((ps_rng_key){.seed = s->seed}, (uint64_t)index)) * sum;
     for (int64_t i = 0; i < n; i++) {
-        left -= exp(((double)logits[s->order[i]] - top) / s->temperature);
+        left -= ps_same_exp(((double)logits[s->order[i]] - top) / s->temperature);
         if (left < 0) return s->order[i];
     }
     return s->order[n - 1];

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/same_math.h"
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
 
@@ -144,8 +145,8 @@ ps_status ps_step(ps_engine *e)
     const ps_update u = {.skip = skip,
                          .lr = (float)lr,
                          .grad_scale = (float)(ps_grad_clip_factor(norm, s->clip_norm) / scale),
-                         .bias1 = (float)(1 - pow(s->beta1, t)),
-                         .bias2 = (float)(1 - pow(s->beta2, t))};
+                         .bias1 = (float)(1 - ps_same_pow(s->beta1, t)),
+                         .bias2 = (float)(1 - ps_same_pow(s->beta2, t))};
     PS_TRY(ps_engine_check(e, ps_runner_update(r, &u)));
     r->step++;
     if (!skip) e->adam_steps++;

@@ -10,6 +10,8 @@
 
 #include <math.h>
 
+#include "base/same_math.h"
+
 bool ps_rope_is_sane(const ps_rope *o)
 {
     if (!(o->theta > 0) || !isfinite(o->theta)) return false;
@@ -28,7 +30,8 @@ bool ps_rope_is_sane(const ps_rope *o)
 /* The index at which a wave makes so many turns in the original context. */
 static double index_of_turns(const ps_rope *o, int64_t D, double turns)
 {
-    return (double)D * log((double)o->original_positions / (turns * 2.0 * M_PI)) / (2.0 * log(o->theta));
+    return (double)D * ps_same_log((double)o->original_positions / (turns * 2.0 * M_PI)) /
+           (2.0 * ps_same_log(o->theta));
 }
 
 /* Frequencies up to index first are kept, from last on divided. */
@@ -47,7 +50,7 @@ static yarn_range yarn_range_of(const ps_rope *o, int64_t D)
 
 static double yarn_growth(double factor, double mscale)
 {
-    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+    return factor <= 1 ? 1 : 0.1 * mscale * ps_same_log(factor) + 1;
 }
 
 float ps_rope_scale(const ps_rope *o)
@@ -70,7 +73,7 @@ void ps_rope_frequencies(const ps_rope *o, int64_t D, float *out)
 {
     const yarn_range range = o->scaling == PS_ROPE_YARN ? yarn_range_of(o, D) : (yarn_range){0};
     for (int64_t i = 0; i < D / 2; i++) {
-        const double f = pow(o->theta, -2.0 * (double)i / (double)D);
+        const double f = ps_same_pow(o->theta, -2.0 * (double)i / (double)D);
         double kept = 1;
         if (o->scaling == PS_ROPE_LINEAR) kept = 0;
         if (o->scaling == PS_ROPE_LLAMA3) {

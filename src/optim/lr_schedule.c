@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/same_math.h"
+
 static const double pi = 3.14159265358979323846;
 
 /* ---- check ---- */
@@ -66,7 +68,7 @@ static double lr_blend(double from, double to, double x)
 /* 1 at progress 0, 0 at progress 1: half a cosine wave. */
 static double lr_half_cosine(double progress)
 {
-    return 0.5 * (1.0 + cos(pi * progress));
+    return 0.5 * (1.0 + ps_same_cos(pi * progress));
 }
 
 /* n_done of max(1, n) steps, at most 1. */
@@ -78,7 +80,7 @@ static double lr_progress(int64_t n_done, int64_t n)
 static double lr_ramp_up(const ps_lr_schedule *s, int64_t n_warmup, int64_t step)
 {
     if (s->warmup_type == PS_LR_RAMP_LINEAR) return (double)step / (double)n_warmup;
-    return log((double)step + 1.0) / log((double)n_warmup);
+    return ps_same_log((double)step + 1.0) / ps_same_log((double)n_warmup);
 }
 
 static double lr_hugging_face(const ps_lr_schedule *s, int64_t step)

@@ -36,6 +36,11 @@ PS_CPU_INLINE vf vf_set1(float x)
     return (vf){0} + x;
 }
 
+PS_CPU_INLINE vi vi_set1(int32_t x)
+{
+    return (vi){0} + x;
+}
+
 PS_CPU_INLINE vf vf_load(const float *p)
 {
     vf v;
@@ -109,7 +114,22 @@ PS_CPU_INLINE vf vf_sqrt(vf a)
 #endif
 }
 
-/* Sum of the lanes, as a tree. */
+/* Sums over a row have one shape whatever the width of a vector: element i is added to number i mod VF_SUM of so many running
+ * sums, which are folded by halves at the end.
+ *
+ *     vf sum[VF_SUMS] = {{0}};
+ *     for (int64_t c0 = 0; c0 < n; c0 += VF_SUM)
+ *         for (int s = 0; s < VF_SUMS; s++) {
+ *             const int64_t c = c0 + s * VF_LANES;
+ *             sum[s] += vf_get(t, row, c, n - c);
+ *         }
+ *     total = vf_fold(sum); */
+#define VF_SUM 32
+
+/* Vectors of running sums: several, which also keeps additions from waiting for each other. */
+#define VF_SUMS (VF_SUM / VF_LANES)
+
+/* Sum of the lanes of one vector, as a tree: of another shape on another level, where vf_fold's is the same. */
 PS_CPU_INLINE float vf_sum(vf v)
 {
     float x[VF_LANES];
@@ -117,6 +137,15 @@ PS_CPU_INLINE float vf_sum(vf v)
     for (int half = VF_LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++) x[l] += x[l + half];
     return x[0];
+}
+
+PS_CPU_INLINE float vf_fold(const vf sums[VF_SUMS])
+{
+    vf v[VF_SUMS];
+    memcpy(v, sums, sizeof v);
+    for (int half = VF_SUMS / 2; half > 0; half /= 2)
+        for (int s = 0; s < half; s++) v[s] += v[s + half];
+    return vf_sum(v[0]);
 }
 
 PS_CPU_INLINE float vf_max_lane(vf v)
@@ -186,7 +215,7 @@ PS_CPU_INLINE void vf_store_f16(uint16_t *p, vf v)
 #endif
 }
 
-/* ---- elements [i, i + n) of an array of type t, 1 <= n <= VF_LANES --------------------------------------------------*/
+/* ---- elements [i, i + n) of an array of type t: at most VF_LANES of them, none when n <= 0 ------------------------------*/
 
 PS_CPU_INLINE vf vf_get_whole(ps_dtype t, const void *array)
 {
@@ -216,7 +245,7 @@ PS_CPU_INLINE vf vf_get(ps_dtype t, const void *array, int64_t i, int64_t n)
     const void *const p = ps_cpu_at_const(t, array, i);
     if (__builtin_expect(n >= VF_LANES, 1)) return vf_get_whole(t, p);
     vf_piece piece = {.words = {0}};
-    memcpy(&piece, p, (size_t)n * ps_dtype_bytes(t));
+    if (n > 0) memcpy(&piece, p, (size_t)n * ps_dtype_bytes(t));
     return vf_get_whole(t, &piece);
 }
 
@@ -230,7 +259,7 @@ PS_CPU_INLINE void vf_put(ps_dtype t, void *array, int64_t i, int64_t n, vf v)
     }
     vf_piece piece;
     vf_put_whole(t, &piece, v);
-    memcpy(p, &piece, (size_t)n * ps_dtype_bytes(t));
+    if (n > 0) memcpy(p, &piece, (size_t)n * ps_dtype_bytes(t));
 }
 
 /* ---- functions ----------------------------------------------------------------------------------------------------*/
@@ -282,6 +311,41 @@ PS_CPU_INLINE vf vf_tanh(vf x)
     p = vf_fma(p, a2, vf_set1(-3.33332819422e-1f));
     const vf near = vf_fma(p * a2, a, a), far = 1.0f - 2.0f / (vf_exp(a + a) + 1.0f);
     return (vf)((vi)vf_where(a < 0.625f, near, far) | sign);
+}
+
+/* ln x within 2 ulp for normal x > 0, with nothing fused: the same bits on every level. x = 2^k m, sqrt(1/2) <= m < sqrt 2; ln m by
+ * the polynomial of Cephes' logf (Moshier). */
+PS_CPU_INLINE vf vf_log(vf x)
+{
+    const vi root = vi_set1(0x3f3504f3); /* sqrt(1/2) */
+    const vi from_root = (vi)x - root;
+    const vf k = __builtin_convertvector(from_root >> 23, vf);
+    const vf f = (vf)((from_root & 0x7fffff) + root) - 1.0f, z = f * f;
+    vf p = vf_set1(7.0376836292e-2f);
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    const vf y = (f * z * p - 2.12194440e-4f * k) - 0.5f * z;
+    return (f + y) + 0.693359375f * k;
+}
+
+/* Cosine and sine of 2 pi x within 1e-7, |x| <= 2^20, with nothing fused. 4 x = k + r, both exact, |r| <= 1/2: k quarters, and the rest
+ * by the polynomials of Cephes' sinf (Moshier). */
+PS_CPU_INLINE void vf_cos_sin_turns(vf x, vf *cosine, vf *sine)
+{
+    const vf magic = vf_set1(0x1.8p23f), shifted = 4.0f * x + magic;
+    const vf a = 1.5707963267948966f * (4.0f * x - (shifted - magic)), z = a * a;
+    const vf s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * a + a;
+    const vf c =
+        ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * (z * z) - 0.5f * z + 1.0f;
+    const vi quarter = (vi)shifted, odd = -(quarter & 1);
+    *cosine = (vf)((vi)vf_where(odd, s, c) ^ (vi)((vu)(quarter + 1) >> 1 << 31));
+    *sine = (vf)((vi)vf_where(odd, c, s) ^ (vi)((vu)quarter >> 1 << 31));
 }
 
 #endif

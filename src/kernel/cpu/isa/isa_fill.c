@@ -1,22 +1,38 @@
-/* Normal random numbers. Runs once for each parameter of a new model, so the functions of libm in double do; threads
- * share the work. */
-#include <math.h>
-
+/* Normal random numbers: the initial weights, so that making a model waits for them. Nothing is fused and no function of the C library
+ * is called: a seed gives the same weights on every processor. */
 #include "kernel/cpu/cpu_random.h"
+#include "kernel/cpu/cpu_vec.h"
 
-/* Words [first, first + 64) of the sequence make the numbers of the same indices; lo, hi bound those wanted. */
+/* Numbers [first, first + 64) from the words of the same indices. */
+static void fill_numbers(const ps_fill_args *a, int64_t first, float out[PS_RANDOM_WORDS])
+{
+    enum { PAIRS = PS_RANDOM_WORDS / 2 };
+    uint32_t words[PS_RANDOM_WORDS];
+    float x[PAIRS], y[PAIRS];
+    ps_random_words(words, a->key, (uint64_t)first / 4);
+    for (int i = 0; i < PAIRS; i++) x[i] = ps_rng_unit(words[2 * i]), y[i] = ps_rng_unit(words[2 * i + 1]);
+    for (int i = 0; i < PAIRS; i += VF_LANES) {
+        vf cosine, sine;
+        vf_cos_sin_turns(vf_load(y + i), &cosine, &sine);
+        const vf radius = vf_sqrt(-2.0f * vf_log(1.0f - vf_load(x + i)));
+        vf_store(x + i, a->std * (radius * cosine) + a->mean);
+        vf_store(y + i, a->std * (radius * sine) + a->mean);
+    }
+    for (int i = 0; i < PAIRS; i++) out[2 * i] = x[i], out[2 * i + 1] = y[i];
+}
+
+/* Those of the numbers [first, first + 64) that lie in [lo, hi). */
 static void fill_words(const ps_fill_args *a, int64_t first, int64_t lo, int64_t hi)
 {
-    uint32_t words[PS_RANDOM_WORDS];
-    ps_random_words(words, a->key, (uint64_t)first / 4);
-    for (int64_t i = first; i < first + PS_RANDOM_WORDS; i += 2) {
-        if (i + 1 < lo || i >= hi) continue;
-        const double u = 1.0 - (double)ps_rng_unit(words[i - first]);
-        const double angle = 2.0 * 3.14159265358979323846 * (double)ps_rng_unit(words[i - first + 1]);
-        const double radius = sqrt(-2.0 * log(u)), mean = (double)a->mean, std = (double)a->std;
-        if (i >= lo) a->dst[i - a->first_index] = (float)(mean + std * (radius * cos(angle)));
-        if (i + 1 >= lo && i + 1 < hi) a->dst[i + 1 - a->first_index] = (float)(mean + std * (radius * sin(angle)));
+    float *const dst = a->dst + (first - a->first_index);
+    if (first >= lo && first + PS_RANDOM_WORDS <= hi) {
+        fill_numbers(a, first, dst);
+        return;
     }
+    float numbers[PS_RANDOM_WORDS];
+    fill_numbers(a, first, numbers);
+    for (int64_t i = ps_max_i64(first, lo); i < ps_min_i64(first + PS_RANDOM_WORDS, hi); i++)
+        dst[i - first] = numbers[i - first];
 }
 
 /* Blocks of words, counted from the one that has the first number. */

@@ -48,15 +48,21 @@ PS_CPU_INLINE void layernorm_fwd_row(ps_dtype t, const ps_layernorm_fwd_args *a,
     const void *const x = ps_cpu_at_const(t, a->x, r * a->cols);
     void *const y = ps_cpu_at(t, a->y, r * a->cols);
     const float inverse_n = 1.0f / (float)a->cols;
-    vf sum = {0}, sum_squares = {0};
-    for (int64_t c = 0; c < a->cols; c += VF_LANES) sum += vf_get(t, x, c, a->cols - c);
-    const float mean = vf_sum(sum) * inverse_n;
-    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
-        vf d = vf_get(t, x, c, a->cols - c) - mean;
-        if (a->cols - c < VF_LANES) d = vf_where(vi_lanes() < (int32_t)(a->cols - c), d, vf_set1(0.0f));
-        sum_squares = vf_fma(d, d, sum_squares);
-    }
-    const float rstd = 1.0f / sqrtf(vf_sum(sum_squares) * inverse_n + a->eps);
+    vf sum[VF_SUMS] = {{0}}, sum_squares[VF_SUMS] = {{0}};
+    for (int64_t c0 = 0; c0 < a->cols; c0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t c = c0 + s * VF_LANES;
+            sum[s] += vf_get(t, x, c, a->cols - c);
+        }
+    const float mean = vf_fold(sum) * inverse_n;
+    for (int64_t c0 = 0; c0 < a->cols; c0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t c = c0 + s * VF_LANES, n = a->cols - c;
+            vf d = vf_get(t, x, c, n) - mean;
+            if (n < VF_LANES) d = vf_where(vi_lanes() < (int32_t)n, d, vf_set1(0.0f));
+            sum_squares[s] = vf_fma(d, d, sum_squares[s]);
+        }
+    const float rstd = 1.0f / sqrtf(vf_fold(sum_squares) * inverse_n + a->eps);
     a->mean[r] = mean, a->rstd[r] = rstd;
     for (int64_t c = 0; c < a->cols; c += VF_LANES) {
         const int64_t n = a->cols - c;
@@ -88,17 +94,18 @@ PS_CPU_INLINE void layernorm_bwd_row(ps_dtype t, const ps_layernorm_bwd_args *a,
     const void *const x = ps_cpu_at_const(t, a->x, r * a->cols), *const dy = ps_cpu_at_const(t, a->dy, r * a->cols);
     void *const dx = ps_cpu_at(t, a->dx, r * a->cols);
     const float mean = a->mean[r], rstd = a->rstd[r], inverse_n = 1.0f / (float)a->cols;
-    vf sum_g = {0}, sum_gn = {0};
-    for (int64_t c = 0; c < a->cols; c += VF_LANES) {
-        const int64_t n = a->cols - c;
-        const vf normed = (vf_get(t, x, c, n) - mean) * rstd, d = vf_get(t, dy, c, n);
-        const vf g = d * vf_get(t, a->w, c, n);
-        sum_g += g;
-        sum_gn = vf_fma(g, normed, sum_gn);
-        vf_put(PS_DTYPE_F32, dw, c, n, vf_fma(d, normed, vf_get(PS_DTYPE_F32, dw, c, n)));
-        vf_put(PS_DTYPE_F32, db, c, n, d + vf_get(PS_DTYPE_F32, db, c, n));
-    }
-    const float avg_g = vf_sum(sum_g) * inverse_n, avg_gn = vf_sum(sum_gn) * inverse_n;
+    vf sum_g[VF_SUMS] = {{0}}, sum_gn[VF_SUMS] = {{0}};
+    for (int64_t c0 = 0; c0 < a->cols; c0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t c = c0 + s * VF_LANES, n = a->cols - c;
+            const vf normed = (vf_get(t, x, c, n) - mean) * rstd, d = vf_get(t, dy, c, n);
+            const vf g = d * vf_get(t, a->w, c, n);
+            sum_g[s] += g;
+            sum_gn[s] = vf_fma(g, normed, sum_gn[s]);
+            vf_put(PS_DTYPE_F32, dw, c, n, vf_fma(d, normed, vf_get(PS_DTYPE_F32, dw, c, n)));
+            vf_put(PS_DTYPE_F32, db, c, n, d + vf_get(PS_DTYPE_F32, db, c, n));
+        }
+    const float avg_g = vf_fold(sum_g) * inverse_n, avg_gn = vf_fold(sum_gn) * inverse_n;
     for (int64_t c = 0; c < a->cols; c += VF_LANES) {
         const int64_t n = a->cols - c;
         const vf normed = (vf_get(t, x, c, n) - mean) * rstd;
@@ -154,28 +161,16 @@ ps_status PS_CPU_NAME(layernorm_bwd)(ps_backend *self, ps_stream *queue, const v
     return PS_OK;
 }
 
-/* Four sums side by side: one alone would wait for the latency of its additions. */
-#define NORM_SUMS 4
-
-PS_CPU_INLINE float norm_sum(const vf sum[NORM_SUMS])
-{
-    return vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
-}
-
 PS_CPU_INLINE float rmsnorm_sum_squares(ps_dtype t, const void *x, int64_t cols)
 {
-    const int64_t step = NORM_SUMS * VF_LANES, whole = cols / step * step;
-    vf sum[NORM_SUMS] = {{0}};
-    for (int64_t c0 = 0; c0 < whole; c0 += step)
-        for (int i = 0; i < NORM_SUMS; i++) {
-            const vf v = vf_get(t, x, c0 + i * VF_LANES, VF_LANES);
-            sum[i] = vf_fma(v, v, sum[i]);
+    vf sum[VF_SUMS] = {{0}};
+    for (int64_t c0 = 0; c0 < cols; c0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t c = c0 + s * VF_LANES;
+            const vf v = vf_get(t, x, c, cols - c);
+            sum[s] = vf_fma(v, v, sum[s]);
         }
-    for (int64_t c = whole; c < cols; c += VF_LANES) {
-        const vf v = vf_get(t, x, c, cols - c);
-        sum[0] = vf_fma(v, v, sum[0]);
-    }
-    return norm_sum(sum);
+    return vf_fold(sum);
 }
 
 PS_CPU_INLINE void rmsnorm_fwd_row(ps_dtype t, const ps_rmsnorm_fwd_args *a, int64_t r)
@@ -221,15 +216,14 @@ PS_CPU_INLINE void rmsnorm_bwd_row(ps_dtype t, const ps_rmsnorm_bwd_args *a, int
 {
     const void *const x = ps_cpu_at_const(t, a->x, r * a->cols), *const dy = ps_cpu_at_const(t, a->dy, r * a->cols);
     void *const dx = ps_cpu_at(t, a->dx, r * a->cols);
-    const int64_t step = NORM_SUMS * VF_LANES, whole = a->cols / step * step;
     const float rstd = a->rstd[r];
-    vf sum[NORM_SUMS] = {{0}};
-    for (int64_t c0 = 0; c0 < whole; c0 += step)
-        for (int i = 0; i < NORM_SUMS; i++)
-            sum[i] = rmsnorm_bwd_add(t, x, dy, a->w, rstd, dw, c0 + i * VF_LANES, VF_LANES, sum[i]);
-    for (int64_t c = whole; c < a->cols; c += VF_LANES)
-        sum[0] = rmsnorm_bwd_add(t, x, dy, a->w, rstd, dw, c, a->cols - c, sum[0]);
-    const vf avg_gn = vf_set1(norm_sum(sum) / (float)a->cols);
+    vf sum[VF_SUMS] = {{0}};
+    for (int64_t c0 = 0; c0 < a->cols; c0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t c = c0 + s * VF_LANES;
+            sum[s] = rmsnorm_bwd_add(t, x, dy, a->w, rstd, dw, c, a->cols - c, sum[s]);
+        }
+    const vf avg_gn = vf_set1(vf_fold(sum) / (float)a->cols);
     for (int64_t c = 0; c < a->cols; c += VF_LANES) {
         const int64_t n = a->cols - c;
         const vf g = vf_get(t, dy, c, n) * vf_get(t, a->w, c, n), normed = vf_get(t, x, c, n) * rstd;

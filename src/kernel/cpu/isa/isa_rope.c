@@ -1,8 +1,9 @@
 /* Rotary position embedding: cosines and sines of all positions once per call, then a pass over the rows.
  *
  * The table goes on from position to position by the formula for the sum of two angles, in double, and starts anew from
- * the C library's cosine and sine every ROPE_RUN positions: 2^-47 of error at most, so what is rounded to float is right
+ * a cosine and a sine of their own every ROPE_RUN positions: 2^-47 of error at most, so what is rounded to float is right
  * but for ties, at the price of a few multiplications instead of a cosine and a sine. */
+#include "base/same_math.h"
 #include "kernel/cpu/cpu_vec.h"
 
 #define ROPE_RUN 64
@@ -44,7 +45,8 @@ static void rope_table_run(const ps_rope_args *a, const rope_table *table, int64
     double c[ROPE_COLUMNS], s[ROPE_COLUMNS];
     for (int64_t i = 0; i < n; i++) {
         const double angle = (double)(a->first + t0) * (double)a->inv_freq[i0 + i]; /* exact below 2^29 positions */
-        c[i] = scale * cos(angle), s[i] = scale * (a->inverse ? -sin(angle) : sin(angle));
+        ps_same_cos_sin(angle, &c[i], &s[i]);
+        c[i] = scale * c[i], s[i] = scale * (a->inverse ? -s[i] : s[i]);
     }
     const double *const step_c = table->step_cos + i0, *const step_s = table->step_sin + i0;
     for (int64_t t = t0; t < end; t++) {
@@ -78,8 +80,8 @@ static void rope_table_fill(ps_backend *self, const ps_rope_args *a, const rope_
 {
     const int64_t half = a->D / 2;
     for (int64_t i = 0; i < half; i++) {
-        const double angle = (double)a->inv_freq[i];
-        table->step_cos[i] = cos(angle), table->step_sin[i] = a->inverse ? -sin(angle) : sin(angle);
+        ps_same_cos_sin((double)a->inv_freq[i], &table->step_cos[i], &table->step_sin[i]);
+        if (a->inverse) table->step_sin[i] = -table->step_sin[i];
     }
     const rope_work work = {a, table};
     ps_cpu_for_rows(self, ps_ceil_div(a->T, ROPE_RUN), ROPE_RUN * a->D, rope_table_runs, &work);

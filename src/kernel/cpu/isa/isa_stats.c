@@ -6,22 +6,24 @@
 /* Returns how many are not finite. */
 PS_CPU_INLINE int64_t stats_range(ps_dtype t, const ps_grad_stats_args *a, int64_t lo, int64_t hi, double *out)
 {
-    double sum[VF_LANES] = {0};
+    double sum[VF_SUM] = {0};
     vi finite = {0};
     int64_t n_finite = 0;
-    for (int64_t i = lo; i < hi; i += VF_LANES) {
-        const vf x = vf_get(t, a->x, i, hi - i);
-        const vi good = ((vi)x & 0x7f800000) != 0x7f800000;
-        const vf kept = (vf)((vi)x & good);
-        finite -= good;
-        for (int l = 0; l < VF_LANES; l++) sum[l] += (double)kept[l] * (double)kept[l];
-    }
+    for (int64_t i0 = lo; i0 < hi; i0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t i = i0 + s * VF_LANES;
+            const vf x = vf_get(t, a->x, i, hi - i);
+            const vi good = ((vi)x & 0x7f800000) != 0x7f800000;
+            const vf kept = (vf)((vi)x & good);
+            finite -= good;
+            for (int l = 0; l < VF_LANES; l++) sum[s * VF_LANES + l] += (double)kept[l] * (double)kept[l];
+        }
     for (int l = 0; l < VF_LANES; l++) n_finite += finite[l];
-    for (int half = VF_LANES / 2; half > 0; half /= 2)
+    for (int half = VF_SUM / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++) sum[l] += sum[l + half];
     *out = sum[0];
     /* lanes beyond the end were read as zero, which is finite */
-    return ps_round_up(hi - lo, VF_LANES) - n_finite;
+    return ps_round_up(hi - lo, VF_SUM) - n_finite;
 }
 
 typedef struct stats_work {
