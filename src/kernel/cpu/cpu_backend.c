@@ -67,6 +67,9 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool a
     if (computes) PS_TRY(ps_cpu_team_check(n_threads));
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
     *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads, .computes = computes};
+    char vendor[13];
+    ps_cpu_vendor(vendor);
+    cpu->has_fast_dpbf16 = ps_cpu_dpbf16_is_fast(vendor, isa);
     ps_status st = ps_dnnl_create(isa, any_level, &cpu->dnnl);
     if (st == PS_OK && computes) st = ps_cpu_pool_create(n_threads, &cpu->pool);
     if (st == PS_OK)

@@ -9,14 +9,22 @@
 typedef struct ps_cpu {
     ps_backend base;
     ps_cpu_isa isa;
-    int n_threads;     /* of every team: partitions and scratch are made of it */
-    bool computes;     /* false: it measures only, and no thread of a team is ever started */
-    ps_cpu_pool *pool; /* n_threads of them; NULL when it does not compute */
+    int n_threads;        /* of every team: partitions and scratch are made of it */
+    bool computes;        /* false: it measures only, and no thread of a team is ever started */
+    ps_cpu_pool *pool;    /* n_threads of them; NULL when it does not compute */
+    bool has_fast_dpbf16; /* ps_cpu_dpbf16_is_fast of this processor */
     ps_dnnl *dnnl;
 } ps_cpu;
 
 /* As ps_backend_create_cpu_for_plans, but products have the scratch of whatever instruction set the process computes with. */
 PS_NODISCARD ps_status ps_cpu_create_for_any_plan(ps_cpu_isa isa, int n_threads, ps_backend **out);
+
+/* "AuthenticAMD", "GenuineIntel", ..., or "" */
+void ps_cpu_vendor(char out[13]);
+
+/* Kernels of `isa` multiply bf16 by vdpbf16ps. A table, as the order of sums differs from that of all other kernels: AMD's has the rate of
+ * two FMA, Intel's of half of one. */
+bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa);
 
 static inline ps_cpu *ps_cpu_of(ps_backend *self)
 {

@@ -1,5 +1,8 @@
 /* What this processor and its operating system allow. The compiler's runtime reads cpuid, and XGETBV for whether the
  * system saves the wide registers. */
+#include <string.h>
+
+#include "kernel/cpu/cpu_backend.h"
 #include "kernel/cpu/cpu_dnnl_level.h"
 
 #if defined(__x86_64__)
@@ -12,6 +15,29 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 #endif
+
+void ps_cpu_vendor(char out[13])
+{
+    memset(out, 0, 13);
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    if (!__get_cpuid(0, &a, &b, &c, &d)) return;
+    memcpy(out, &b, 4);
+    memcpy(out + 4, &d, 4);
+    memcpy(out + 8, &c, 4);
+#endif
+}
+
+bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa)
+{
+    static const struct {
+        const char *vendor;
+        ps_cpu_isa isa;
+    } fast[] = {{"AuthenticAMD", PS_CPU_AVX512_BF16}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(fast); i++)
+        if (fast[i].isa == isa && strcmp(fast[i].vendor, vendor) == 0) return true;
+    return false;
+}
 
 const char *ps_cpu_isa_name(ps_cpu_isa isa)
 {

@@ -1,0 +1,167 @@
+/* cpu_pack.h - operands of 16 bits in the order that tiles read (cpu_amx.h); for the files in isa/.
+ *
+ * A step is 32 rows (or columns) by 32 k: two tiles, of 16 rows or columns each. What the matrix does not have is zero. Each function does
+ * a quarter of its step, so that the caller can deal the work out between instructions of the tile unit. */
+#ifndef PS_KERNEL_CPU_PACK_H
+#define PS_KERNEL_CPU_PACK_H
+
+#include <immintrin.h>
+
+#include "kernel/cpu/cpu_amx.h"
+#include "kernel/cpu/cpu_vec.h"
+
+#define PACK_STEP_BYTES (2 * PS_TILE_BYTES)
+
+/* Columns 4 q .. 4 q + 3 of 16 x 16 words of 32 bits become rows of dst. Aligned to 64: dst and its stride. */
+PS_CPU_INLINE void pack_transpose_quarter(const char *src, int64_t src_stride, char *dst, int64_t dst_stride, int q)
+{
+    src += 16 * q, dst += 4 * q * dst_stride;
+#ifdef PS_VEC_AVX512
+    /* blocks of 128 bits gathered by masked loads, then 4 x 4 words within them */
+    __m512i v[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
+        const char *const p = src + r * src_stride;
+        __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const void *)p));
+        x = _mm512_mask_broadcast_i32x4(x, 0x00f0, _mm_loadu_si128((const void *)(p + 4 * src_stride)));
+        x = _mm512_mask_broadcast_i32x4(x, 0x0f00, _mm_loadu_si128((const void *)(p + 8 * src_stride)));
+        v[r] = _mm512_mask_broadcast_i32x4(x, 0xf000, _mm_loadu_si128((const void *)(p + 12 * src_stride)));
+    }
+    const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
+    const __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+    _mm512_store_si512(dst, _mm512_unpacklo_epi64(a, c));
+    _mm512_store_si512(dst + dst_stride, _mm512_unpackhi_epi64(a, c));
+    _mm512_store_si512(dst + 2 * dst_stride, _mm512_unpacklo_epi64(b, d));
+    _mm512_store_si512(dst + 3 * dst_stride, _mm512_unpackhi_epi64(b, d));
+#else
+    for (int64_t r = 0; r < 16; r += 4, src += 4 * src_stride, dst += 16) {
+        const __m128i a = _mm_loadu_si128((const void *)src), b = _mm_loadu_si128((const void *)(src + src_stride));
+        const __m128i c = _mm_loadu_si128((const void *)(src + 2 * src_stride));
+        const __m128i d = _mm_loadu_si128((const void *)(src + 3 * src_stride));
+        const __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
+        const __m128i ab_high = _mm_unpackhi_epi32(a, b), cd_high = _mm_unpackhi_epi32(c, d);
+        _mm_store_si128((void *)dst, _mm_unpacklo_epi64(ab, cd));
+        _mm_store_si128((void *)(dst + dst_stride), _mm_unpackhi_epi64(ab, cd));
+        _mm_store_si128((void *)(dst + 2 * dst_stride), _mm_unpacklo_epi64(ab_high, cd_high));
+        _mm_store_si128((void *)(dst + 3 * dst_stride), _mm_unpackhi_epi64(ab_high, cd_high));
+    }
+#endif
+}
+
+PS_CPU_INLINE void pack_transpose(const char *src, int64_t src_stride, char *dst, int64_t dst_stride)
+{
+    for (int q = 0; q < 4; q++) pack_transpose_quarter(src, src_stride, dst, dst_stride, q);
+}
+
+/* src[k][column], n_k by n_columns of it there, into tiles of [k / 2][column][k % 2]. */
+PS_CPU_INLINE void pack_interleave_quarter(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_columns, char *dst,
+                                           int q)
+{
+#ifdef PS_VEC_AVX512
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), zero = _mm512_setzero_si512();
+    const __mmask32 mask = n_columns >= 32 ? ~0U : (1U << n_columns) - 1;
+#pragma GCC unroll 4
+    for (int pair = 4 * q; pair < 4 * q + 4; pair++) {
+        const uint16_t *const s = src + 2 * pair * ld;
+        __m512i x = 2 * pair < n_k ? _mm512_maskz_loadu_epi16(mask, s) : zero;
+        __m512i y = 2 * pair + 1 < n_k ? _mm512_maskz_loadu_epi16(mask, s + ld) : zero;
+        x = _mm512_permutexvar_epi64(order, x), y = _mm512_permutexvar_epi64(order, y);
+        _mm512_store_si512(dst + PS_TILE_ROW_BYTES * pair, _mm512_unpacklo_epi16(x, y));
+        _mm512_store_si512(dst + PS_TILE_BYTES + PS_TILE_ROW_BYTES * pair, _mm512_unpackhi_epi16(x, y));
+    }
+#else
+    for (int64_t k = 8 * q; k < 8 * q + 8; k++)
+        for (int64_t c = 0; c < 32; c++) {
+            const uint16_t v = k < n_k && c < n_columns ? src[k * ld + c] : 0;
+            memcpy(dst + c / 16 * PS_TILE_BYTES + k / 2 * PS_TILE_ROW_BYTES + c % 16 * 4 + k % 2 * 2, &v, sizeof v);
+        }
+#endif
+}
+
+/* src[row][k], n_rows by n_k of it there, into tiles of [row][k]. */
+PS_CPU_INLINE void pack_copy_quarter(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_rows, char *dst, int q)
+{
+    for (int64_t r = 8 * q; r < 8 * q + 8; r++) {
+        char *const to = dst + PS_TILE_ROW_BYTES * r;
+#ifdef PS_VEC_AVX512
+        const __mmask32 mask = n_k >= 32 ? ~0U : (1U << n_k) - 1;
+        _mm512_store_si512(to, r < n_rows ? _mm512_maskz_loadu_epi16(mask, src + r * ld) : _mm512_setzero_si512());
+#else
+        memset(to, 0, PS_TILE_ROW_BYTES);
+        if (r < n_rows) memcpy(to, src + r * ld, (size_t)ps_min_i64(n_k, 32) * sizeof *src);
+#endif
+    }
+}
+
+/* A panel of 32 columns of operand B: n_steps of 32 k from src on. by_k: neighbours in src are neighbours in k, columns ld apart; else the
+ * other way round. */
+PS_CPU_INLINE void pack_columns(const uint16_t *src, int64_t ld, bool by_k, int64_t n_k, int64_t n_columns,
+                                int64_t n_steps, char *dst)
+{
+    _Alignas(64) char copy[PACK_STEP_BYTES];
+    for (int64_t s = 0; s < n_steps; s++, dst += PACK_STEP_BYTES) {
+        const int64_t rest = n_k - 32 * s;
+        if (!by_k) {
+            for (int q = 0; q < 4; q++) pack_interleave_quarter(src + 32 * s * ld, ld, rest, n_columns, dst, q);
+            continue;
+        }
+        const char *from = (const char *)(src + 32 * s);
+        int64_t stride = 2 * ld;
+        if (rest < 32 || n_columns < 32) {
+            for (int q = 0; q < 4; q++) pack_copy_quarter(src + 32 * s, ld, rest, n_columns, copy, q);
+            from = copy, stride = PS_TILE_ROW_BYTES;
+        }
+        pack_transpose(from, stride, dst, PS_TILE_ROW_BYTES);
+        pack_transpose(from + 16 * stride, stride, dst + PS_TILE_BYTES, PS_TILE_ROW_BYTES);
+    }
+}
+
+/* Two neighbouring panels of 32 rows of operand A, packed a unit at a time: two at once, as the caches fetch 128 bytes, and strided reads
+ * of 64 get half of the bandwidth. */
+typedef struct pack_rows {
+    const uint16_t *src;
+    int64_t ld, n_k, n_rows, panel_bytes;
+    bool by_k;
+    int64_t unit, n_units;
+    int quarter; /* of the step, both panels counted */
+    char *dst, *turn;
+} pack_rows;
+
+/* turn: room for a step. */
+PS_CPU_INLINE pack_rows pack_rows_begin(const uint16_t *src, int64_t ld, bool by_k, int64_t n_k, int64_t n_rows,
+                                        int64_t n_steps, char *dst, int64_t panel_bytes, char *turn)
+{
+    return (pack_rows){.src = src,
+                       .ld = ld,
+                       .n_k = n_k,
+                       .n_rows = n_rows,
+                       .panel_bytes = panel_bytes,
+                       .by_k = by_k,
+                       .n_units = n_steps * (by_k ? 4 : 12) * (n_rows > 32 ? 2 : 1),
+                       .dst = dst,
+                       .turn = turn};
+}
+
+PS_CPU_INLINE void pack_rows_unit(pack_rows *w)
+{
+    const int all = w->by_k ? 4 : 12, panel = w->quarter >= all, q = w->quarter - panel * all;
+    char *const dst = w->dst + panel * w->panel_bytes;
+    w->unit++, w->quarter++;
+    if (w->by_k)
+        pack_copy_quarter(w->src + 32 * panel * w->ld, w->ld, w->n_k, w->n_rows - 32 * panel, dst, q);
+    else if (q < 4)
+        pack_interleave_quarter(w->src + 32 * panel, w->ld, w->n_k, w->n_rows - 32 * panel, w->turn, q);
+    else {
+        const int tile = (q - 4) / 4 * PS_TILE_BYTES;
+        pack_transpose_quarter(w->turn + tile, PS_TILE_ROW_BYTES, dst + tile, PS_TILE_ROW_BYTES, q % 4);
+    }
+    if (q < all - 1 || (!panel && w->n_rows > 32)) return;
+    w->quarter = 0, w->n_k -= 32, w->src += w->by_k ? 32 : 32 * w->ld, w->dst += PACK_STEP_BYTES;
+}
+
+PS_CPU_INLINE void pack_rows_finish(pack_rows *w)
+{
+    while (w->unit < w->n_units) pack_rows_unit(w);
+}
+
+#endif

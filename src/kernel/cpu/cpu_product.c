@@ -1,0 +1,189 @@
+#include "kernel/cpu/cpu_product.h"
+
+/* Columns of a block, at most; bytes of b over one block of k, which stay in the second-level cache. */
+#define BLOCK_COLUMNS 768
+#define BLOCK_BYTES PS_MIB
+
+/* Bytes of packed b, of which there are two; of the sums of a call whose k is cut into slices. */
+#define PACKED_BYTES (5 * PS_MIB)
+#define SUMS_BYTES (4 * PS_MIB)
+
+/* Items a thread, so that one that is held up does not hold up all. */
+#define ITEMS_A_THREAD 4
+
+/* Products of fewer multiplications are done by the caller: waking a thread would take longer. */
+#define SERIAL_PRODUCTS (1 << 17)
+
+/* Bytes of a 32 x 32 block of floats. */
+#define TILE_BLOCK_BYTES 4096
+
+static bool plan_is_tiled(const ps_product_plan *x)
+{
+    return x->kernel == PS_PRODUCT_TILES || x->kernel == PS_PRODUCT_DPBF16;
+}
+
+static int64_t element_bytes(const ps_product_plan *x)
+{
+    return plan_is_tiled(x) ? 2 : 4;
+}
+
+/* Which operand is read as rows (tile A) and which as packed columns (tile B), by cycles per tile of 1 KiB with operands in the third-level
+ * cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run, once a block of columns; B is packed before; the
+ * transposed result is turned on its way out. */
+static bool plan_should_swap(const ps_matmul *p)
+{
+    const double a = p->a_transposed ? 110 : 10, b = p->b_transposed ? 230 : 200;
+    const double a_swapped = p->b_transposed ? 10 : 110, b_swapped = p->a_transposed ? 200 : 230;
+    const double mk = (double)p->m * (double)p->k / 512, nk = (double)p->n * (double)p->k / 512;
+    const double mn = (double)p->m * (double)p->n / 256;
+    const double n_blocks = (double)ps_ceil_div(p->n, BLOCK_COLUMNS),
+                 m_blocks = (double)ps_ceil_div(p->m, BLOCK_COLUMNS);
+    const double plain = mk * a * n_blocks + nk * b + mn * 60;
+    const double swapped = nk * a_swapped * m_blocks + mk * b_swapped + mn * (p->m <= 512 ? 120 : 160);
+    return swapped < plain;
+}
+
+static void plan_choose_roles(ps_product_plan *x, const ps_matmul *p)
+{
+    x->swapped = plan_is_tiled(x) && plan_should_swap(p);
+    x->k = p->k;
+    x->m = x->swapped ? p->n : p->m, x->n = x->swapped ? p->m : p->n;
+    x->lda = x->swapped ? p->ldb : p->lda, x->ldb = x->swapped ? p->lda : p->ldb;
+    x->a_by_k = x->swapped ? p->b_transposed : !p->a_transposed;
+    x->b_by_k = x->swapped ? !p->a_transposed : p->b_transposed;
+}
+
+/* k cut evenly into blocks of at most `most`, in whole steps. */
+static int64_t plan_even(int64_t n, int64_t most, int64_t step)
+{
+    return ps_round_up(ps_ceil_div(n, ps_ceil_div(n, most)), step);
+}
+
+/* Rows of a in place where one pass over k suffices; else copied, as a first-level cache of 48 KiB keeps a panel of 32 x 512. Rows at a
+ * distance of whole pages would fall into the same few sets of the cache. */
+static void plan_choose_blocks(ps_product_plan *x)
+{
+    const int64_t step = x->kernel == PS_PRODUCT_F32 ? 1 : 32, bytes = element_bytes(x);
+    x->k_padded = ps_round_up(x->k, step);
+    x->in_place =
+        plan_is_tiled(x) && x->a_by_k && x->lda % 32 == 0 && x->lda * bytes % 4096 != 0 && x->k_padded <= 1024;
+    x->k_block = plan_even(x->k_padded, !plan_is_tiled(x) ? PS_PRODUCT_PANEL_K : x->in_place ? 1024 : 512, step);
+    const int64_t fits = BLOCK_BYTES / (bytes * x->k_block) / x->block.cols * x->block.cols;
+    x->n_block = plan_even(x->n, ps_min_i64(BLOCK_COLUMNS, ps_max_i64(fits, x->block.cols)), x->block.cols);
+    const int64_t k_most = ps_max_i64(PACKED_BYTES / (bytes * x->n_block) / x->k_block, 1) * x->k_block;
+    x->k_slice = plan_even(ps_ceil_div(x->k_padded, x->k_block), k_most / x->k_block, 1) * x->k_block;
+    x->m_block = plan_is_tiled(x) ? (x->k_padded > 1024 ? 256 : 128) : 12 * x->block.rows;
+    const int64_t least = ITEMS_A_THREAD * x->n_threads;
+    while (x->m_block > x->block.rows && ps_ceil_div(x->m, x->m_block) < least) x->m_block -= x->block.rows;
+    x->m_slice = x->m;
+    if (x->k_slice < x->k_padded) x->m_slice = ps_max_i64(SUMS_BYTES / (4 * x->n_block) / x->m_block, 1) * x->m_block;
+}
+
+/* Tiles: two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step of packing.
+ * Panels of f32: a of all rows of an item, a block. */
+static void plan_count_bytes(ps_product_plan *x)
+{
+    const int64_t block_bytes = x->block.rows * x->block.cols * 4,
+                  rows = ps_min_i64(x->m_block, ps_round_up(x->m, x->block.rows));
+    const bool is_sliced = x->k_slice < x->k_padded;
+    const int64_t sums = rows / x->block.rows * ps_ceil_div(x->n_block, x->block.cols) * block_bytes;
+    x->b_bytes = ps_round_up(x->n_block * ps_min_i64(x->k_slice, x->k_padded) * element_bytes(x), 4096);
+    x->sums_bytes = !is_sliced && x->k_block < x->k_padded ? sums : 0;
+    x->call_bytes = is_sliced ? ps_round_up(ps_min_i64(x->m_slice, x->m), x->block.rows) * x->n_block * 4 : 0;
+    if (plan_is_tiled(x)) {
+        x->a_bytes = ps_round_up(x->k_block * 64, 4096) + 128;
+        x->thread_bytes = 4 * x->a_bytes + 4 * TILE_BLOCK_BYTES;
+    } else {
+        x->a_bytes = PS_PRODUCT_PANEL_ROW * x->block.rows * 4;
+        x->thread_bytes = rows / x->block.rows * x->a_bytes + block_bytes;
+    }
+    x->thread_bytes = ps_round_up(x->thread_bytes + x->sums_bytes, 4096);
+}
+
+ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kernel, ps_product_block block,
+                                     int64_t n_threads)
+{
+    ps_product_plan x = {.kernel = kernel, .n_threads = n_threads, .block = block};
+    if (plan_is_tiled(&x)) x.block = (ps_product_block){32, 32};
+    plan_choose_roles(&x, p);
+    plan_choose_blocks(&x);
+    plan_count_bytes(&x);
+    return x;
+}
+
+size_t ps_product_plan_bytes(const ps_product_plan *x)
+{
+    return (size_t)(2 * x->b_bytes + ps_round_up(x->call_bytes, 4096) + x->n_threads * x->thread_bytes);
+}
+
+/* ---- stages: slices of k, then of rows, then blocks of columns -------------------------------------------------------*/
+
+static int64_t stage_count(const ps_product_plan *plan)
+{
+    return ps_ceil_div(plan->n, plan->n_block) * ps_ceil_div(plan->m, plan->m_slice) *
+           ps_ceil_div(plan->k_padded, plan->k_slice);
+}
+
+static ps_product_stage stage_at(const ps_product_plan *plan, int64_t t, char *packed)
+{
+    const int64_t k_slices = ps_ceil_div(plan->k_padded, plan->k_slice), m_slices = ps_ceil_div(plan->m, plan->m_slice);
+    const int64_t k = t % k_slices, i = t / k_slices % m_slices, j = t / k_slices / m_slices;
+    ps_product_stage s = {.j0 = j * plan->n_block,
+                          .i0 = i * plan->m_slice,
+                          .k0 = k * plan->k_slice,
+                          .first = k == 0,
+                          .last = k == k_slices - 1,
+                          .b = packed + (t & 1) * plan->b_bytes};
+    s.n_cols = ps_min_i64(plan->n_block, plan->n - s.j0);
+    s.n_rows = ps_min_i64(plan->m_slice, plan->m - s.i0);
+    s.n_k = ps_min_i64(plan->k_slice, plan->k_padded - s.k0);
+    s.n_rows_items = ps_ceil_div(s.n_rows, plan->m_block);
+    s.n_cols_items = ps_min_i64(ps_ceil_div(ITEMS_A_THREAD * plan->n_threads, s.n_rows_items),
+                                ps_ceil_div(s.n_cols, plan->block.cols));
+    return s;
+}
+
+static void product_multiply(const ps_product *x, int64_t number, int64_t thread)
+{
+    const ps_product_plan *const plan = x->plan;
+    const ps_product_stage *const s = &x->now;
+    const int64_t i = number / s->n_cols_items, j = number % s->n_cols_items;
+    const int64_t panels = ps_ceil_div(s->n_cols, plan->block.cols);
+    const ps_product_item item = {.i0 = s->i0 + i * plan->m_block,
+                                  .i_end = s->i0 + ps_min_i64(s->n_rows, (i + 1) * plan->m_block),
+                                  .panel0 = panels * j / s->n_cols_items,
+                                  .panel_end = panels * (j + 1) / s->n_cols_items};
+    x->ops->multiply(x, s, &item, x->threads + thread * plan->thread_bytes);
+}
+
+static void product_work(const void *args, int64_t item, int64_t thread)
+{
+    const ps_product *const x = args;
+    if (item < x->n_multiply)
+        product_multiply(x, item, thread);
+    else
+        x->ops->pack(x, &x->next, item - x->n_multiply);
+}
+
+void ps_product_run(ps_cpu_pool *pool, const ps_matmul *p, const ps_product_plan *plan, const ps_product_ops *ops,
+                    void *workspace)
+{
+    char *const packed = workspace;
+    ps_product x = {.p = p, .plan = plan, .ops = ops, .sums = packed + 2 * plan->b_bytes};
+    x.threads = x.sums + ps_round_up(plan->call_bytes, 4096);
+    const int64_t n_stages = stage_count(plan);
+    const bool is_serial = plan->m * plan->n < SERIAL_PRODUCTS && plan->m * plan->n * plan->k < SERIAL_PRODUCTS;
+    for (int64_t t = -1; t < n_stages; t++) {
+        x.now = x.next;
+        x.n_multiply = t < 0 ? 0 : x.now.n_rows_items * x.now.n_cols_items;
+        int64_t n_items = x.n_multiply;
+        if (t + 1 < n_stages) {
+            x.next = stage_at(plan, t + 1, packed);
+            n_items += ops->pack_count(&x, &x.next);
+        }
+        if (!is_serial)
+            ps_cpu_pool_run(pool, n_items, product_work, &x);
+        else
+            for (int64_t item = 0; item < n_items; item++) product_work(&x, item, 0);
+    }
+}

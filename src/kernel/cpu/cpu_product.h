@@ -1,0 +1,128 @@
+/* cpu_product.h - how a matrix product is cut into blocks, and who does them.
+ *
+ * The result is computed in blocks of columns; those of operand b are packed, for all threads, into panels of n_panel columns in the order
+ * in which the kernel reads them. Then threads take blocks of rows, each with all columns of the block, or with some of them where rows
+ * are few. While they multiply, b of the next block is packed: what is done between two meetings of the threads is a stage.
+ *
+ *        columns of a block: panels            stage t: multiply with b of t; pack b of t + 1
+ *       +----+----+----+----+
+ *     b |    |    |    |    | a slice of k
+ *       +----+----+----+----+
+ *     +--+----+----+----+----+
+ *     |a | an item: m_block  |                 sums stay in a thread's scratch, or, where k is cut into slices to bound the scratch,
+ *     +--+ rows of c         |                 in that of the call
+ *
+ * Sums go on exactly from block to block of k, in ascending order, so the bits of c depend neither on the sizes of blocks nor on the number
+ * of threads. */
+#ifndef PS_KERNEL_CPU_PRODUCT_H
+#define PS_KERNEL_CPU_PRODUCT_H
+
+#include "kernel/cpu/cpu_matmul.h"
+#include "kernel/cpu/cpu_pool.h"
+
+typedef enum ps_product_kernel {
+    PS_PRODUCT_F32,    /* panels of f32, sums over ascending k: f32 and f16 */
+    PS_PRODUCT_PAIRS,  /* panels of f32, the order of cpu_amx.h: bf16 without tiles */
+    PS_PRODUCT_DPBF16, /* panels of bf16, the order of vdpbf16ps: AMD */
+    PS_PRODUCT_TILES,  /* panels of bf16, AMX */
+} ps_product_kernel;
+
+/* k of a panel of f32, at most; where it has rows of a, they lie this many floats apart, which does not divide the caches' sizes. */
+#define PS_PRODUCT_PANEL_K 256
+#define PS_PRODUCT_PANEL_ROW (PS_PRODUCT_PANEL_K + 16)
+
+/* Rows and columns of a block of sums. Panels of f32: those of the instruction set. */
+typedef struct ps_product_block {
+    int64_t rows, cols;
+} ps_product_block;
+
+typedef struct ps_product_plan {
+    ps_product_kernel kernel;
+    int64_t n_threads;
+    ps_product_block block;
+    bool swapped;        /* c^T = b^T a^T is computed; what follows is of that product */
+    bool a_by_k, b_by_k; /* neighbours in memory are neighbours in k */
+    bool in_place;       /* whole tiles of a are read where they lie */
+    int64_t m, n, k, lda, ldb;
+    int64_t k_padded;                                 /* whole steps of the kernel */
+    int64_t k_block, n_block, m_block;                /* k_block: what a panel of a covers */
+    int64_t k_slice, m_slice;                         /* what sums are kept for: all of m where k is one slice */
+    int64_t a_bytes, b_bytes, sums_bytes, call_bytes; /* a panel of a; b of a block; a thread's sums; the call's */
+    int64_t thread_bytes;
+} ps_product_plan;
+
+/* For all of p but the pointers. `block`: of the panels of f32. */
+ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kernel, ps_product_block block,
+                                     int64_t n_threads);
+
+/* Scratch of the product: at most some 16 MiB, and a piece a thread. */
+size_t ps_product_plan_bytes(const ps_product_plan *plan);
+
+/* Columns [j0, j0 + n_cols) by rows [i0, i0 + n_rows) over the slice [k0, k0 + n_k) of k; n_k in whole steps. */
+typedef struct ps_product_stage {
+    int64_t j0, n_cols, i0, n_rows, k0, n_k;
+    bool first, last; /* slice */
+    char *b;          /* packed: a panel of n_k after the other */
+    int64_t n_rows_items, n_cols_items;
+} ps_product_stage;
+
+/* What a thread computes for: rows [i0, i_end) and panels [panel0, panel_end) of a stage. */
+typedef struct ps_product_item {
+    int64_t i0, i_end, panel0, panel_end;
+} ps_product_item;
+
+typedef struct ps_product ps_product;
+
+/* A kernel: pack one item's share of `next`, multiply an item of `now`. */
+typedef struct ps_product_ops {
+    int64_t (*pack_count)(const ps_product *x, const ps_product_stage *stage);
+    void (*pack)(const ps_product *x, const ps_product_stage *stage, int64_t item);
+    void (*multiply)(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item, char *scratch);
+} ps_product_ops;
+
+struct ps_product {
+    const ps_matmul *p;
+    const ps_product_plan *plan;
+    const ps_product_ops *ops;
+    char *sums, *threads; /* in the workspace */
+    ps_product_stage now, next;
+    int64_t n_multiply;
+};
+
+/* k >= 1, m and n too. */
+void ps_product_run(ps_cpu_pool *pool, const ps_matmul *p, const ps_product_plan *plan, const ps_product_ops *ops,
+                    void *workspace);
+
+/* Where the sums of the block at row i and of panel j are kept, with those of more blocks of k to come: the call's, or from `own` on. */
+static inline float *ps_product_sums(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item,
+                                     char *own, int64_t i, int64_t j)
+{
+    const ps_product_block block = x->plan->block;
+    const bool is_call = x->plan->call_bytes > 0;
+    const int64_t panels = is_call ? ps_ceil_div(stage->n_cols, block.cols) : item->panel_end - item->panel0;
+    const int64_t row = (i - (is_call ? stage->i0 : item->i0)) / block.rows, col = is_call ? j : j - item->panel0;
+    return (float *)(void *)(is_call ? x->sums : own) + (row * panels + col) * block.rows * block.cols;
+}
+
+/* Element (i, k) of the plan's a; (k, j) of its b. */
+static inline const void *ps_product_a(const ps_product *x, int64_t i, int64_t k)
+{
+    const ps_product_plan *const plan = x->plan;
+    const void *const a = plan->swapped ? x->p->b : x->p->a;
+    return ps_cpu_at_const(x->p->ab_dtype, a, plan->a_by_k ? i * plan->lda + k : k * plan->lda + i);
+}
+
+static inline const void *ps_product_b(const ps_product *x, int64_t k, int64_t j)
+{
+    const ps_product_plan *const plan = x->plan;
+    const void *const b = plan->swapped ? x->p->a : x->p->b;
+    return ps_cpu_at_const(x->p->ab_dtype, b, plan->b_by_k ? j * plan->ldb + k : k * plan->ldb + j);
+}
+
+/* The kernels of each instruction set, and the block of its panels of f32. */
+#ifdef PS_ISA
+extern const ps_product_ops PS_CPU_NAME(product_tiles), PS_CPU_NAME(product_panels);
+extern const ps_product_block PS_CPU_NAME(product_panel_block);
+#endif
+
+#endif

@@ -1,0 +1,259 @@
+/* Products of bf16 by tiles of AMX, and by vdpbf16ps on the same panels: blocks of 32 x 32 sums.
+ *
+ * Per step of 32 k: two tiles of a (rows 0-15 and 16-31), two of b, four products. Packed b streams past the first-level cache, which
+ * keeps the panel of a. What else there is to do - finishing the block before, packing the next panels of a - is dealt out over the steps:
+ * in one piece it would fill the processor's window of instructions and leave the tile unit idle (17 % of the time). */
+#include "kernel/cpu/cpu_vec.h"
+
+#if defined(PS_ISA_avx512_bf16) || defined(PS_TILES_EMULATED)
+
+#include "kernel/cpu/cpu_pack.h"
+#include "kernel/cpu/cpu_product.h"
+#include "kernel/cpu/cpu_product_finish.h"
+
+#define BLOCK 32
+#define BLOCK_BYTES (BLOCK * BLOCK * 4)
+#define ROW_BYTES (BLOCK * 4)
+
+/* Steps of packing of b in an item. */
+#define PACK_STEPS 8
+
+/* ---- results ------------------------------------------------------------------------------------------------------*/
+
+/* A finished block on its way to c. Units: 16 quarters of tiles to turn where the sums are those of c^T, then a row each. */
+typedef struct tiles_result {
+    const ps_matmul *p;
+    const float *sums;
+    float *turned;
+    int64_t row, col, n_rows, n_cols; /* in c */
+    int64_t unit;                     /* turns: -16 .. -1 */
+} tiles_result;
+
+static tiles_result result_begin(const ps_product *x, const float *sums, float *turned, int64_t i, int64_t j)
+{
+    const bool swapped = x->plan->swapped;
+    const int64_t row = swapped ? j : i, col = swapped ? i : j;
+    return (tiles_result){.p = x->p,
+                          .sums = sums,
+                          .turned = turned,
+                          .row = row,
+                          .col = col,
+                          .n_rows = ps_min_i64(BLOCK, x->p->m - row),
+                          .n_cols = ps_min_i64(BLOCK, x->p->n - col),
+                          .unit = swapped ? -16 : 0};
+}
+
+PS_CPU_INLINE void result_unit(tiles_result *r)
+{
+    const int64_t unit = r->unit++;
+    if (unit >= 0) {
+        product_finish(r->p, r->row + unit, r->col, r->n_cols, r->sums + unit * BLOCK);
+        return;
+    }
+    const int64_t tile = (unit + 16) / 4, down = tile / 2 * 16, right = tile % 2 * 16;
+    pack_transpose_quarter((const char *)(r->sums + down * BLOCK + right), ROW_BYTES,
+                           (char *)(r->turned + right * BLOCK + down), ROW_BYTES, (int)(unit & 3));
+    if (unit == -1) r->sums = r->turned;
+}
+
+static void result_finish(tiles_result *r)
+{
+    while (r->unit < r->n_rows) result_unit(r);
+}
+
+/* ---- a block ------------------------------------------------------------------------------------------------------*/
+
+/* Two panels of a for n_steps: tiles of rows 0-15 and 16-31 lie `half` apart, steps `step`, rows of a tile `row`; in bytes. */
+typedef struct tiles_rows {
+    const char *at;
+    int64_t row, half, step, panel;
+} tiles_rows;
+
+PS_CPU_INLINE void block_by_tiles(const tiles_rows *rows, const char *b, int64_t n_steps, float *c, bool first,
+                                  tiles_result *result, pack_rows *pack, int64_t packs_a_step)
+{
+    const char *a = rows->at;
+    const int64_t row = rows->row, half = rows->half, step = rows->step;
+    const int64_t results_a_step = ps_ceil_div(result->n_rows - result->unit, n_steps);
+    if (first) {
+        PS_TILE_ZERO(0);
+        PS_TILE_ZERO(1);
+        PS_TILE_ZERO(2);
+        PS_TILE_ZERO(3);
+    } else {
+        PS_TILE_LOAD(0, c, ROW_BYTES);
+        PS_TILE_LOAD(1, c + 16, ROW_BYTES);
+        PS_TILE_LOAD(2, c + 16 * BLOCK, ROW_BYTES);
+        PS_TILE_LOAD(3, c + 16 * BLOCK + 16, ROW_BYTES);
+    }
+    for (int64_t s = 0; s < n_steps; s++, a += step, b += PACK_STEP_BYTES) {
+        PS_TILE_STREAM(6, b, PS_TILE_ROW_BYTES);
+        PS_TILE_LOAD(4, a, row);
+        PS_TILE_DP(0, 4, 6);
+        PS_TILE_STREAM(7, b + PS_TILE_BYTES, PS_TILE_ROW_BYTES);
+        PS_TILE_DP(1, 4, 7);
+        PS_TILE_LOAD(5, a + half, row);
+        PS_TILE_DP(2, 5, 6);
+        PS_TILE_DP(3, 5, 7);
+        for (int64_t i = 0; i < results_a_step && result->unit < result->n_rows; i++) result_unit(result);
+        for (int64_t i = 0; i < packs_a_step && pack->unit < pack->n_units; i++) pack_rows_unit(pack);
+    }
+    result_finish(result);
+    PS_TILE_STORE(0, c, ROW_BYTES);
+    PS_TILE_STORE(1, c + 16, ROW_BYTES);
+    PS_TILE_STORE(2, c + 16 * BLOCK, ROW_BYTES);
+    PS_TILE_STORE(3, c + 16 * BLOCK + 16, ROW_BYTES);
+}
+
+#ifdef PS_ISA_avx512_bf16
+/* 8 rows x 32 columns at a time: 16 registers of sums. */
+static void block_by_dpbf16(const tiles_rows *rows, const char *b, int64_t n_steps, float *c, bool first)
+{
+    for (int64_t g = 0; g < 4; g++, c += 8 * BLOCK) {
+        const char *a = rows->at + g / 2 * rows->half + g % 2 * 8 * rows->row, *panel = b;
+        __m512 x[8], y[8];
+        for (int i = 0; i < 8; i++) {
+            x[i] = first ? _mm512_setzero_ps() : _mm512_load_ps(c + i * BLOCK);
+            y[i] = first ? _mm512_setzero_ps() : _mm512_load_ps(c + i * BLOCK + 16);
+        }
+        for (int64_t s = 0; s < n_steps; s++, a += rows->step, panel += PACK_STEP_BYTES)
+            for (int64_t pair = 0; pair < 16; pair++) {
+                const char *const at = panel + PS_TILE_ROW_BYTES * pair;
+                const __m512bh b0 = (__m512bh)_mm512_load_si512(at);
+                const __m512bh b1 = (__m512bh)_mm512_load_si512(at + PS_TILE_BYTES);
+#pragma GCC unroll 8
+                for (int i = 0; i < 8; i++) {
+                    int word;
+                    memcpy(&word, a + i * rows->row + 4 * pair, sizeof word);
+                    const __m512bh r = (__m512bh)_mm512_set1_epi32(word);
+                    x[i] = _mm512_dpbf16_ps(x[i], r, b0), y[i] = _mm512_dpbf16_ps(y[i], r, b1);
+                }
+            }
+        for (int i = 0; i < 8; i++) _mm512_store_ps(c + i * BLOCK, x[i]), _mm512_store_ps(c + i * BLOCK + 16, y[i]);
+    }
+}
+#endif
+
+/* ---- an item --------------------------------------------------------------------------------------------------------*/
+
+/* A thread at an item: the panels of a that are read and the others, the result that is on its way out. */
+typedef struct tiles_worker {
+    const ps_product *x;
+    const ps_product_stage *stage;
+    const ps_product_item *item;
+    char *panels[2], *turn;
+    float *blocks[2], *turned;
+    char *sums;
+    int flip, panels_now;
+    tiles_result result;
+    pack_rows pack;
+} tiles_worker;
+
+static bool rows_lie_ready(const tiles_worker *w, int64_t i, int64_t k, int64_t n_k)
+{
+    const ps_product_plan *const plan = w->x->plan;
+    return plan->in_place && i + 2 * BLOCK <= plan->m && k + n_k <= plan->k;
+}
+
+static pack_rows rows_pack(const tiles_worker *w, int64_t i, int64_t k, int64_t n_k)
+{
+    const ps_product_plan *const plan = w->x->plan;
+    return pack_rows_begin(ps_product_a(w->x, i, k), plan->lda, plan->a_by_k, plan->k - k,
+                           ps_min_i64(2 * BLOCK, w->item->i_end - i), n_k / 32, w->panels[w->panels_now], plan->a_bytes,
+                           w->turn);
+}
+
+/* n_k of the slice's blocks of k from k on. */
+static int64_t block_k(const tiles_worker *w, int64_t k)
+{
+    return ps_min_i64(w->x->plan->k_block, w->stage->k0 + w->stage->n_k - k);
+}
+
+/* The panels for rows i and i + 32, which were packed meanwhile or lie in place; the packing of those that come after begins. */
+static tiles_rows rows_take(tiles_worker *w, int64_t i, int64_t k)
+{
+    const ps_product_plan *const plan = w->x->plan;
+    const int64_t n_k = block_k(w, k), k_end = w->stage->k0 + w->stage->n_k;
+    tiles_rows rows = {.row = 2 * plan->lda, .half = 32 * plan->lda, .step = 64, .panel = 64 * plan->lda};
+    if (rows_lie_ready(w, i, k, n_k))
+        rows.at = ps_product_a(w->x, i, k);
+    else {
+        if (i == w->item->i0 && k == w->stage->k0) w->pack = rows_pack(w, i, k, n_k);
+        pack_rows_finish(&w->pack);
+        rows = (tiles_rows){w->panels[w->panels_now], PS_TILE_ROW_BYTES, PS_TILE_BYTES, PACK_STEP_BYTES, plan->a_bytes};
+        w->panels_now ^= 1;
+    }
+    const bool is_more = i + 2 * BLOCK < w->item->i_end;
+    const int64_t i_next = is_more ? i + 2 * BLOCK : w->item->i0, k_next = is_more ? k : k + plan->k_block;
+    if (k_next < k_end && !rows_lie_ready(w, i_next, k_next, block_k(w, k_next)))
+        w->pack = rows_pack(w, i_next, k_next, block_k(w, k_next));
+    return rows;
+}
+
+static void multiply_row(tiles_worker *w, const tiles_rows *rows, int64_t i, int64_t k, int64_t packs_a_step)
+{
+    const ps_product *const x = w->x;
+    const ps_product_stage *const stage = w->stage;
+    const int64_t n_k = block_k(w, k);
+    const bool first = stage->first && k == stage->k0, last = stage->last && k + n_k == stage->k0 + stage->n_k;
+    for (int64_t j = w->item->panel0; j < w->item->panel_end; j++) {
+        float *const c = x->plan->sums_bytes + x->plan->call_bytes > 0
+                             ? ps_product_sums(x, stage, w->item, w->sums, i, j)
+                             : w->blocks[w->flip ^= 1];
+        const char *const b = stage->b + (j * stage->n_k + k - stage->k0) * 64;
+#ifdef PS_ISA_avx512_bf16
+        if (x->plan->kernel == PS_PRODUCT_DPBF16) {
+            block_by_dpbf16(rows, b, n_k / 32, c, first);
+            result_finish(&w->result);
+        } else
+#endif
+            block_by_tiles(rows, b, n_k / 32, c, first, &w->result, &w->pack, packs_a_step);
+        if (last) w->result = result_begin(x, c, w->turned, i, stage->j0 + j * BLOCK);
+    }
+}
+
+static void tiles_multiply(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item,
+                           char *scratch)
+{
+    const ps_product_plan *const plan = x->plan;
+    tiles_worker w = {.x = x, .stage = stage, .item = item, .panels = {scratch, scratch + 2 * plan->a_bytes}};
+    char *const rest = scratch + 4 * plan->a_bytes;
+    w.blocks[0] = (float *)(void *)rest, w.blocks[1] = (float *)(void *)(rest + BLOCK_BYTES);
+    w.turned = (float *)(void *)(rest + 2 * BLOCK_BYTES), w.turn = rest + 3 * BLOCK_BYTES;
+    w.sums = rest + 4 * BLOCK_BYTES;
+    const int64_t panels = item->panel_end - item->panel0;
+    if (plan->kernel == PS_PRODUCT_TILES) ps_tiles_begin();
+    for (int64_t k = stage->k0; k < stage->k0 + stage->n_k; k += plan->k_block)
+        for (int64_t i = item->i0; i < item->i_end; i += 2 * BLOCK) {
+            tiles_rows rows = rows_take(&w, i, k);
+            const int64_t n_steps = (i + BLOCK < item->i_end ? 2 : 1) * panels * (block_k(&w, k) / 32);
+            const int64_t packs_a_step = ps_ceil_div(w.pack.n_units - w.pack.unit, n_steps);
+            multiply_row(&w, &rows, i, k, packs_a_step);
+            rows.at += rows.panel;
+            if (i + BLOCK < item->i_end) multiply_row(&w, &rows, i + BLOCK, k, packs_a_step);
+        }
+    result_finish(&w.result);
+    if (plan->kernel == PS_PRODUCT_TILES) ps_tiles_end();
+}
+
+/* ---- packing of b: items of two panels by PACK_STEPS ---------------------------------------------------------------------*/
+
+static int64_t tiles_pack_count(const ps_product *x, const ps_product_stage *stage)
+{
+    (void)x;
+    return ps_ceil_div(stage->n_cols, 2 * BLOCK) * ps_ceil_div(stage->n_k, 32 * PACK_STEPS);
+}
+
+static void tiles_pack(const ps_product *x, const ps_product_stage *stage, int64_t item)
+{
+    const int64_t pieces = ps_ceil_div(stage->n_k, 32 * PACK_STEPS), k = item % pieces * 32 * PACK_STEPS;
+    const int64_t n_steps = ps_min_i64(PACK_STEPS, (stage->n_k - k) / 32);
+    for (int64_t j = item / pieces * 2 * BLOCK, end = ps_min_i64(stage->n_cols, j + 2 * BLOCK); j < end; j += BLOCK)
+        pack_columns(ps_product_b(x, stage->k0 + k, stage->j0 + j), x->plan->ldb, x->plan->b_by_k,
+                     x->plan->k - stage->k0 - k, stage->n_cols - j, n_steps,
+                     stage->b + (j * stage->n_k + k * BLOCK) * 2);
+}
+
+const ps_product_ops PS_CPU_NAME(product_tiles) = {tiles_pack_count, tiles_pack, tiles_multiply};
+
+#endif

@@ -1,0 +1,349 @@
+/* Matrix products of each instruction set, and tiles emulated in plain C, against sums in double: odd sizes, leading dimensions, types,
+ * threads; and the bits that are to be the same. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The tile kernel once more, of emulated tiles. */
+#define PS_ISA emulated
+#define PS_ISA_emulated 1
+#define PS_TILES_EMULATED
+#include "../src/kernel/cpu/isa/isa_product_tiles.c"
+
+#include "base/rng.h"
+
+#define MATMUL(isa)                                                                                                    \
+    ps_status ps_cpu_matmul_##isa(ps_cpu *cpu, const ps_matmul *p, void *workspace, size_t workspace_bytes);           \
+    ps_status ps_cpu_matmul_bytes_##isa(ps_cpu *cpu, const ps_matmul *p, size_t *out);
+MATMUL(portable)
+MATMUL(avx2)
+MATMUL(avx512)
+MATMUL(avx512_bf16)
+
+static const struct {
+    ps_status (*run)(ps_cpu *, const ps_matmul *, void *, size_t);
+    ps_status (*bytes)(ps_cpu *, const ps_matmul *, size_t *);
+} matmuls[PS_CPU_ISA_COUNT] = {
+    [PS_CPU_PORTABLE] = {ps_cpu_matmul_portable, ps_cpu_matmul_bytes_portable},
+    [PS_CPU_AVX2] = {ps_cpu_matmul_avx2, ps_cpu_matmul_bytes_avx2},
+    [PS_CPU_AVX512] = {ps_cpu_matmul_avx512, ps_cpu_matmul_bytes_avx512},
+    [PS_CPU_AVX512_BF16] = {ps_cpu_matmul_avx512_bf16, ps_cpu_matmul_bytes_avx512_bf16},
+    [PS_CPU_AMX] = {ps_cpu_matmul_avx512_bf16, ps_cpu_matmul_bytes_avx512_bf16},
+};
+
+/* Who computes: a level; its kernel for AMD; tiles in plain C. */
+enum { BY_DPBF16 = PS_CPU_ISA_COUNT, BY_EMULATION, BY_COUNT };
+
+#define THREADS_MAX 8
+
+/* NULL: not on this processor. Made once a program. */
+static ps_backend *backend_of(int by, int n_threads)
+{
+    static ps_backend *made[BY_COUNT][THREADS_MAX + 1];
+    const int isa = by == BY_DPBF16 ? (int)PS_CPU_AVX512_BF16 : by == BY_EMULATION ? (int)PS_CPU_PORTABLE : by;
+    if (isa > (int)ps_cpu_isa_detect()) return NULL;
+    if (made[by][n_threads] == NULL) {
+        assert_int_equal(ps_backend_create_cpu((ps_cpu_isa)isa, n_threads, &made[by][n_threads]), PS_OK);
+        ps_cpu_of(made[by][n_threads])->has_fast_dpbf16 = by == BY_DPBF16;
+    }
+    return made[by][n_threads];
+}
+
+typedef struct product_case {
+    int64_t m, n, k, extra; /* extra: elements between the rows */
+    bool a_transposed, b_transposed, accumulate, has_bias;
+    ps_dtype ab, c;
+    bool special; /* values next to zero, and infinite */
+} product_case;
+
+#define GUARD 0x5A
+
+static uint32_t random_word(uint64_t stream, int64_t i)
+{
+    return ps_rng_u32((ps_rng_key){.seed = 5, .stream = stream}, (uint64_t)i);
+}
+
+static void *random_array(ps_dtype t, int64_t n, uint64_t stream, bool special)
+{
+    char *const x = aligned_alloc(64, (size_t)ps_round_up(n * 4 + 64, 64));
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t w = random_word(stream, i);
+        float v = (float)(int32_t)w * 0x1p-31f;
+        if (special && w % 7 == 0) v *= w % 5 == 0 ? 0x1p-130f : 0x1p-70f;
+        if (special && w % 997 == 0) v = INFINITY;
+        ps_dtype_store(t, x, i, v);
+    }
+    return x;
+}
+
+typedef struct product_arrays {
+    void *a, *b, *bias, *c; /* c: before */
+    int64_t lda, ldb, ldc;
+} product_arrays;
+
+static int64_t elements_of_c(const product_case *c)
+{
+    return c->m * (c->n + c->extra);
+}
+
+static product_arrays arrays_make(const product_case *c)
+{
+    product_arrays x = {.lda = (c->a_transposed ? c->m : c->k) + c->extra,
+                        .ldb = (c->b_transposed ? c->k : c->n) + c->extra,
+                        .ldc = c->n + c->extra};
+    x.a = random_array(c->ab, x.lda * (c->a_transposed ? c->k : c->m), 1, c->special);
+    x.b = random_array(c->ab, x.ldb * (c->b_transposed ? c->n : c->k), 2, c->special);
+    x.bias = random_array(c->ab, c->n, 3, false);
+    x.c = random_array(c->c, elements_of_c(c) + 1, 4, false);
+    return x;
+}
+
+static void arrays_free(product_arrays *x)
+{
+    free(x->a), free(x->b), free(x->bias), free(x->c);
+}
+
+/* c, with what lies between its rows. */
+static void *run_case(const product_case *c, const product_arrays *x, int by, int n_threads)
+{
+    ps_cpu *const cpu = ps_cpu_of(backend_of(by, n_threads));
+    const size_t c_bytes = (size_t)elements_of_c(c) * ps_dtype_bytes(c->c);
+    void *const out = malloc(c_bytes);
+    memcpy(out, x->c, c_bytes);
+    ps_matmul p = {.c = out,
+                   .a = x->a,
+                   .b = x->b,
+                   .bias = c->has_bias ? x->bias : NULL,
+                   .m = c->m,
+                   .n = c->n,
+                   .k = c->k,
+                   .lda = x->lda,
+                   .ldb = x->ldb,
+                   .ldc = x->ldc,
+                   .a_transposed = c->a_transposed,
+                   .b_transposed = c->b_transposed,
+                   .accumulate = c->accumulate,
+                   .ab_dtype = c->ab,
+                   .c_dtype = c->c};
+    ps_product_plan emulated = {.n_threads = 0};
+    size_t bytes = 0;
+    if (by == BY_EMULATION) {
+        emulated = ps_product_plan_make(&p, PS_PRODUCT_TILES, (ps_product_block){32, 32}, n_threads);
+        bytes = ps_product_plan_bytes(&emulated);
+    }
+    const int isa = by == BY_DPBF16 ? (int)PS_CPU_AVX512_BF16 : by;
+    if (by != BY_EMULATION) assert_int_equal(matmuls[isa].bytes(cpu, &p, &bytes), PS_OK);
+    unsigned char *const workspace = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    memset(workspace, 0xFF, bytes);
+    memset(workspace + bytes, GUARD, 64);
+    if (by == BY_EMULATION)
+        ps_product_run(cpu->pool, &p, &emulated, &ps_cpu_product_tiles_emulated, workspace);
+    else {
+        assert_int_equal(matmuls[isa].run(cpu, &p, workspace, bytes), PS_OK);
+        if (bytes > 0) assert_int_equal(matmuls[isa].run(cpu, &p, workspace, bytes - 1), PS_EINVAL);
+    }
+    for (size_t i = 0; i < 64; i++) assert_int_equal(workspace[bytes + i], GUARD);
+    free(workspace);
+    return out;
+}
+
+static double expected(const product_case *c, const product_arrays *x, int64_t i, int64_t j, double *terms)
+{
+    const double bias = c->has_bias ? (double)ps_dtype_load(c->ab, x->bias, j) : 0.0;
+    const double before = c->accumulate ? (double)ps_dtype_load(c->c, x->c, i * x->ldc + j) : 0.0;
+    double sum = bias + before;
+    *terms = fabs(bias) + fabs(before);
+    for (int64_t l = 0; l < c->k; l++) {
+        const double t = (double)ps_dtype_load(c->ab, x->a, c->a_transposed ? l * x->lda + i : i * x->lda + l) *
+                         (double)ps_dtype_load(c->ab, x->b, c->b_transposed ? j * x->ldb + l : l * x->ldb + j);
+        sum += t, *terms += fabs(t);
+    }
+    return sum;
+}
+
+/* At most `n_checked` elements, spread; and all that lies between rows is as before. */
+static void compare(const product_case *c, const product_arrays *x, int by, const void *got, int64_t n_checked)
+{
+    const double ulp = c->c == PS_DTYPE_F32 ? 0x1p-23 : c->c == PS_DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+    const int64_t n = c->m * c->n, step = n > n_checked ? n / n_checked : 1;
+    for (int64_t e = 0; e < n; e += step) {
+        const int64_t i = e / c->n, j = e % c->n;
+        double terms;
+        const double want = expected(c, x, i, j, &terms);
+        const double have = (double)ps_dtype_load(c->c, got, i * x->ldc + j);
+        if (fabs(want - have) <= ulp * fabs(want) + 0x1p-21 * terms + (c->c == PS_DTYPE_F16 ? 0x1p-24 : 0.0)) continue;
+        fail_msg("%d: %lld x %lld x %lld +%lld %d%d%d%d types %d %d: c[%lld, %lld] is %.9g, not %.9g", by,
+                 (long long)c->m, (long long)c->n, (long long)c->k, (long long)c->extra, c->a_transposed,
+                 c->b_transposed, c->accumulate, c->has_bias, (int)c->ab, (int)c->c, (long long)i, (long long)j, have,
+                 want);
+    }
+    const size_t size = ps_dtype_bytes(c->c);
+    for (int64_t i = 0; i < c->m; i++)
+        if (memcmp((const char *)got + (size_t)(i * x->ldc + c->n) * size,
+                   (char *)x->c + (size_t)(i * x->ldc + c->n) * size, (size_t)c->extra * size) != 0)
+            fail_msg("%d: row %lld was written beyond its end", by, (long long)i);
+}
+
+/* Level and number of threads give the bits of `want`? NaN is NaN: which one, processors choose. */
+static void same_bits(const product_case *c, int by, const void *got, const void *want, int n_threads)
+{
+    for (int64_t i = 0; i < elements_of_c(c); i++) {
+        const float g = ps_dtype_load(c->c, got, i), w = ps_dtype_load(c->c, want, i);
+        if (memcmp(&g, &w, sizeof g) == 0 || (isnan(g) && isnan(w))) continue;
+        fail_msg(
+            "%d with %d threads: %lld x %lld x %lld +%lld %d%d%d%d types %d %d: element %lld is %.9g, and was %.9g", by,
+            n_threads, (long long)c->m, (long long)c->n, (long long)c->k, (long long)c->extra, c->a_transposed,
+            c->b_transposed, c->accumulate, c->has_bias, (int)c->ab, (int)c->c, (long long)i, (double)g, (double)w);
+    }
+}
+
+static bool is_exact(int by)
+{
+    return by != (int)PS_CPU_PORTABLE && by != BY_DPBF16;
+}
+
+/* n_checked elements against sums in double; with 1, 2, 8 threads, or with 1 and 3 where all are checked. */
+static void check(const product_case *c, int64_t n_checked)
+{
+    static const int few[] = {1, 3}, more[] = {1, 2, THREADS_MAX};
+    const int *const n_threads = n_checked == INT64_MAX ? few : more;
+    product_arrays x = arrays_make(c);
+    void *first = NULL;
+    for (int by = 0; by < BY_COUNT; by++) {
+        if (by >= BY_DPBF16 && c->ab != PS_DTYPE_BF16) continue;
+        if (by == BY_EMULATION && (c->k == 0 || c->m * c->n * c->k > 2000000)) continue;
+        if (backend_of(by, 1) == NULL) continue;
+        void *one = NULL;
+        for (size_t t = 0; t < (n_threads == few ? 2 : 3); t++) {
+            void *const got = run_case(c, &x, by, n_threads[t]);
+            if (one == NULL) {
+                one = got;
+                if (!c->special) compare(c, &x, by, got, n_checked);
+                continue;
+            }
+            same_bits(c, by, got, one, n_threads[t]);
+            free(got);
+        }
+        if (!is_exact(by))
+            free(one);
+        else if (first == NULL)
+            first = one;
+        else {
+            same_bits(c, by, one, first, 1);
+            free(one);
+        }
+    }
+    free(first);
+    arrays_free(&x);
+}
+
+static const int64_t odd_sizes[][3] = {{1, 1, 1},      {5, 3, 33},   {33, 31, 65}, {1, 100, 70},
+                                       {70, 1, 100},   {64, 64, 64}, {65, 63, 31}, {16, 48, 32},
+                                       {37, 129, 300}, {3, 5, 0},    {130, 33, 1}};
+
+static void test_odd_sizes(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT; t++)
+            for (int flags = 0; flags < 32; flags++) {
+                const product_case c = {.m = odd_sizes[s][0],
+                                        .n = odd_sizes[s][1],
+                                        .k = odd_sizes[s][2],
+                                        .extra = (flags & 7) == 0 ? 0 : flags & 7,
+                                        .a_transposed = flags & 1,
+                                        .b_transposed = flags & 2,
+                                        .accumulate = flags & 4,
+                                        .has_bias = flags & 8,
+                                        .ab = (ps_dtype)t,
+                                        .c = flags & 16 ? PS_DTYPE_F32 : (ps_dtype)t};
+                check(&c, INT64_MAX);
+            }
+}
+
+/* Several blocks in each direction; slices of k; rows of the operands read in place. */
+static const int64_t large_sizes[][3] = {
+    {300, 800, 1100}, {40, 50, 9000}, {512, 64, 768}, {2, 1000, 768}, {1500, 70, 4200}};
+
+static void test_large_sizes(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(large_sizes); s++)
+        for (int flags = 0; flags < 8; flags++) {
+            const product_case c = {.m = large_sizes[s][0],
+                                    .n = large_sizes[s][1],
+                                    .k = large_sizes[s][2],
+                                    .extra = flags & 4 ? 3 : 0,
+                                    .a_transposed = flags & 1,
+                                    .b_transposed = flags & 2,
+                                    .accumulate = flags & 4,
+                                    .has_bias = flags & 1,
+                                    .ab = flags & 4 ? PS_DTYPE_F32 : PS_DTYPE_BF16,
+                                    .c = flags & 2   ? PS_DTYPE_F32
+                                         : flags & 4 ? PS_DTYPE_F32
+                                                     : PS_DTYPE_BF16};
+            check(&c, 200);
+        }
+}
+
+/* Subnormal numbers, as operands and as results, infinite ones and what is none. */
+static void test_special_values(void **state)
+{
+    (void)state;
+    for (int flags = 0; flags < 4; flags++) {
+        const product_case c = {.m = 50,
+                                .n = 70,
+                                .k = 200,
+                                .a_transposed = flags & 1,
+                                .b_transposed = flags & 2,
+                                .ab = PS_DTYPE_BF16,
+                                .c = PS_DTYPE_F32,
+                                .special = true};
+        check(&c, 0);
+    }
+}
+
+/* Bounded for any shape: 14 MiB, and a piece a thread. */
+static void test_workspace_is_bounded(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 31, 768, 1024, 3072, 50257, 1000000};
+    for (int kernel = PS_PRODUCT_F32; kernel <= PS_PRODUCT_TILES; kernel++)
+        for (int i = 0; i < 7 * 7 * 7 * 4; i++)
+            for (int n_threads = 1; n_threads <= 64; n_threads *= 8) {
+                const ps_matmul p = {.m = sizes[i % 7],
+                                     .n = sizes[i / 7 % 7],
+                                     .k = sizes[i / 49 % 7],
+                                     .a_transposed = i / 343 & 1,
+                                     .b_transposed = i / 343 & 2,
+                                     .lda = i / 343 & 1 ? sizes[i % 7] : sizes[i / 49 % 7],
+                                     .ldb = i / 343 & 2 ? sizes[i / 49 % 7] : sizes[i / 7 % 7]};
+                const ps_product_plan plan =
+                    ps_product_plan_make(&p, (ps_product_kernel)kernel, (ps_product_block){12, 32}, n_threads);
+                assert_true(ps_product_plan_bytes(&plan) <= (size_t)((14 + n_threads * 5 / 4 + 1) * PS_MIB));
+            }
+}
+
+static void test_dpbf16_is_amds(void **state)
+{
+    (void)state;
+    assert_true(ps_cpu_dpbf16_is_fast("AuthenticAMD", PS_CPU_AVX512_BF16));
+    assert_false(ps_cpu_dpbf16_is_fast("AuthenticAMD", PS_CPU_AVX512));
+    assert_false(ps_cpu_dpbf16_is_fast("GenuineIntel", PS_CPU_AVX512_BF16));
+    assert_false(ps_cpu_dpbf16_is_fast("", PS_CPU_AVX512_BF16));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_odd_sizes),      cmocka_unit_test(test_large_sizes),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_workspace_is_bounded),
+        cmocka_unit_test(test_dpbf16_is_amds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
