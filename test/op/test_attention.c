@@ -266,6 +266,72 @@ static void test_tiles_out_of_sight(void **state)
     }
 }
 
+/* ---- what must not change a bit --------------------------------------------------------------------------------------*/
+
+/* Sizes that users have, cut short, and odd ones; more tiles than threads, and fewer heads than threads. */
+static const attention_case shapes[] = {
+    {.B = 1, .T = 150, .H = 3, .KV = 3, .D = 64, .causal = true, .packed = true},
+    {.B = 1, .T = 129, .H = 4, .KV = 2, .D = 80, .causal = true},
+    {.B = 1, .T = 200, .H = 2, .KV = 1, .D = 96, .causal = true, .window = 70, .packed = true},
+    {.B = 2, .T = 100, .H = 2, .KV = 1, .D = 128, .mask = MASK_TAIL},
+    {.B = 1, .T = 190, .H = 2, .KV = 1, .D = 33, .window = 90, .mask = MASK_HOLES},
+    {.B = 1, .T = 70, .H = 1, .KV = 1, .D = 256, .causal = true, .dropout_p = 0.2f, .packed = true},
+    {.B = 17, .T = 33, .H = 2, .KV = 1, .D = 48, .causal = true, .dropout_p = 0.1f}};
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++) {
+        attention_case c = shapes[i];
+        c.dtype = i % 3 == 2 ? (ps_dtype)(i / 3) : PS_DTYPE_BF16;
+        check_both(&c);
+    }
+}
+
+/* Forward, and backward with its results; nothing by the reference, which is slow. */
+static void run_all(ps_backend *k, const attention_case *c, op_result *result)
+{
+    const projections x = lay_projections(c, make_input, 1), dx = lay_projections(c, make_output, 0);
+    ps_attention_fwd_args f = fwd_args(c, &x);
+    OP_RUN(k, attention_fwd, &f);
+    ps_attention_bwd_args a = bwd_args(&f, &dx, op_input(c->dtype, n_of_y(c), 1.0, 2));
+    OP_RUN(k, attention_bwd, &a);
+    op_record_exact(result, "lse", PS_DTYPE_F32, f.lse, c->B * c->H * c->T);
+    op_record_exact(result, "y", c->dtype, f.y, n_of_y(c));
+    op_record_exact(result, "dq ...", c->dtype, dx.arrays[0], dx.n[0]);
+    if (!c->packed) op_record_exact(result, "dk and dv", c->dtype, dx.arrays[1], dx.n[1]);
+}
+
+/* Both operators by `k` have the bits that they have by `other`. */
+static void check_same_backends(ps_backend *k, ps_backend *other, const attention_case *c)
+{
+    op_result one = {.n = 0}, two = {.n = 0};
+    run_all(other, c, &one);
+    run_all(k, c, &two);
+    for (int o = 0; o < one.n; o++) op_compare_bits(&two.out[o], &one.out[o], ps_backend_name(k));
+    op_release();
+}
+
+/* From avx2 up, whatever multiplies. */
+static void test_instruction_sets(void **state)
+{
+    (void)state;
+    ps_backend *k, *avx2 = NULL;
+    char name[64];
+    for (int b = 0; op_backend(b, &k, name); b++) {
+        if (strcmp(name, "cpu avx2") == 0) avx2 = k;
+        if (avx2 == NULL || k == avx2) continue;
+        for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++)
+            for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+                attention_case c = shapes[i];
+                c.dtype = (ps_dtype)t;
+                label_case(&c);
+                if (t != PS_DTYPE_BF16 || strcmp(name, "cpu avx512_bf16") != 0) check_same_backends(k, avx2, &c);
+            }
+    }
+    if (avx2 == NULL) skip();
+}
+
 /* ---- kinds that are the same ----------------------------------------------------------------------------------------*/
 
 static void check_same_bits(const attention_case *c, const attention_case *other, const char *why)
@@ -495,6 +561,8 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_tiles_out_of_sight),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_mask_of_ones_and_wide_windows),
         cmocka_unit_test(test_nan_in_padding),
         cmocka_unit_test(test_wholly_masked),

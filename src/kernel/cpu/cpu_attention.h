@@ -13,12 +13,15 @@
  *   i        / # # /
  *   es         / # # /
  *
- * Keys and values that the mask hides are read as zeros: not even a NaN in padding is seen. */
+ * Keys and values that the mask hides are read as zeros: not even a NaN in padding is seen.
+ *
+ * Tiles, and the order of every sum, are of the shape alone: neither the number of threads nor the width of the vectors changes a
+ * bit, and for bf16 neither does what multiplies (but TILE_DP). */
 #ifndef PS_KERNEL_CPU_ATTENTION_H
 #define PS_KERNEL_CPU_ATTENTION_H
 
 #include "kernel/cpu/cpu_random.h"
-#include "kernel/cpu/cpu_tile.h"
+#include "kernel/cpu/cpu_tile_pack.h"
 
 typedef struct attention_shape {
     const void *q, *k, *v;
@@ -28,28 +31,29 @@ typedef struct attention_shape {
     int64_t window; /* T when there is none: the same */
     int64_t tile;   /* queries, and keys, of a tile: short sequences get small ones, and little scratch */
     int64_t rows;   /* T padded to tiles */
-    int64_t width;  /* D padded to 16 */
+    int64_t width;  /* D padded to 32 */
     float scale, dropout_p;
     ps_rng_key key;
-    bool causal, paired;
+    bool causal;
+    tile_kind kind;
     ps_dtype dtype;
 } attention_shape;
 
-/* Queries, and keys, of a tile for sequences of T: a multiple of 16. */
+/* Queries, and keys, of a tile for sequences of T: a multiple of 32. */
 static inline int64_t attention_tile(int64_t T)
 {
-    return ps_min_i64(TILE, ps_round_up(ps_max_i64(T, 1), 16));
+    return ps_min_i64(TILE, ps_round_up(ps_max_i64(T, 1), 32));
 }
 
 /* The same of both argument structs, whose common members have the same names. */
-#define ATTENTION_SHAPE_OF(a)                                                                                          \
+#define ATTENTION_SHAPE_OF(self, a)                                                                                    \
     {                                                                                                                  \
         .q = (a)->q, .k = (a)->k, .v = (a)->v, .mask = (a)->mask, .B = (a)->B, .T = (a)->T, .H = (a)->H,               \
         .KV = (a)->KV, .D = (a)->D, .q_stride = (a)->q_stride, .kv_stride = (a)->kv_stride,                            \
         .window = (a)->window > 0 ? ps_min_i64((a)->window, (a)->T) : (a)->T, .tile = attention_tile((a)->T),          \
-        .rows = ps_round_up((a)->T, attention_tile((a)->T)), .width = ps_round_up((a)->D, 16), .scale = (a)->scale,    \
+        .rows = ps_round_up((a)->T, attention_tile((a)->T)), .width = ps_round_up((a)->D, 32), .scale = (a)->scale,    \
         .dropout_p = (a)->dropout_p, .key = (a)->dropout_key, .causal = (a)->causal,                                   \
-        .paired = tile_is_paired((a)->dtype), .dtype = (a)->dtype                                                      \
+        .kind = tile_kind_of(ps_cpu_of(self), (a)->dtype), .dtype = (a)->dtype                                         \
     }
 
 /* ---- where things lie, in elements ---------------------------------------------------------------------------------*/
@@ -122,23 +126,46 @@ PS_CPU_INLINE vi attention_visible(const attention_shape *h, const int32_t *mask
     return (distance < window) & (h->causal ? distance >= 0 : distance > -window);
 }
 
+/* ---- probabilities -------------------------------------------------------------------------------------------------*/
+
+#define ATTENTION_LOG2_E 1.44269504088896341f
+#define ATTENTION_LN_2 0.693147180559945309f
+
+/* 2^x, relative error below 1.5e-7, for -125 <= x <= 127, and constant outside; NaN stays NaN. x = n + f, |f| <= 1/2; 2^f = 1 + f q(f),
+ * q fitted for the least relative error. */
+PS_CPU_INLINE vf attention_exp2(vf x)
+{
+    const vf magic =
+        vf_set1(0x1.8p23f + 127.0f); /* adding it rounds to an integer, whose low bits are 2^n's exponent */
+    x = vf_min(vf_set1(127.0f), vf_max(vf_set1(-125.0f), x));
+    const vf shifted = x + magic, f = x - (shifted - magic);
+    vf q = vf_set1(0x1.5bba14p-10f);
+    q = vf_fma(q, f, vf_set1(0x1.3cea88p-7f));
+    q = vf_fma(q, f, vf_set1(0x1.c6b752p-5f));
+    q = vf_fma(q, f, vf_set1(0x1.ebf9bcp-3f));
+    q = vf_fma(q, f, vf_set1(0x1.62e42ap-1f));
+    return vf_fma(q, f, vf_set1(1.0f)) * (vf)((vu)shifted << 23);
+}
+
 /* ---- operands ------------------------------------------------------------------------------------------------------*/
 
 /* Right operand [width][tile] of a tile of rows: the transpose, for products over D. */
 static inline void attention_pack_transposed(const attention_shape *h, void *dst, const void *rows)
 {
-    const int64_t words = h->width * tile_cell_bytes(h->paired) / 4;
+    const int64_t words = h->width * tile_cell_bytes(h->kind) / 4;
     tile_transpose(dst, h->tile, rows, words, h->tile, words);
 }
 
-/* Left operand [width][rows], its columns from `first` on: transposed rows, for products over keys. `pairs` is room for a
- * tile of rows. */
-static inline void attention_pack_columns(const attention_shape *h, void *dst, int64_t first, const void *rows,
-                                          void *pairs)
+/* Left operand [width][tile] of a tile of rows: the transpose, for products over keys. `pairs` is room for a tile of rows. */
+static inline void attention_pack_columns(const attention_shape *h, void *dst, const void *rows, void *pairs)
 {
-    const int64_t cell = tile_cell_bytes(h->paired);
-    tile_interleave(h->paired, pairs, rows, h->tile, h->width);
-    tile_transpose((char *)dst + first * cell, h->rows * cell / 4, pairs, h->width, h->tile * cell / 4, h->width);
+    const int64_t words = h->tile * tile_cell_bytes(h->kind) / 4;
+    if (!tile_is_paired(h->kind)) {
+        tile_transpose(dst, h->tile, rows, h->width, h->tile, h->width);
+        return;
+    }
+    tile_interleave(h->kind, pairs, rows, h->tile, h->width);
+    tile_transpose(dst, words, pairs, h->width, words, h->width);
 }
 
 /* keep[key][query] = dropout factors of a tile; 0 for queries that do not exist. */

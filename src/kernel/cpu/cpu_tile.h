@@ -1,67 +1,21 @@
 /* cpu_tile.h - small matrix products on tiles in scratch, for attention; for the files in isa/.
  *
- * The elements of tiles ("cells") are f32, or bf16 where the instruction set multiplies pairs of them (paired):
+ * The elements of tiles ("cells") are bf16 where the processor multiplies pairs of them (paired), else f32:
  *   left operand   a[m][k], rows at lda cells: what is natural in memory
  *   right operand  b[k / 2][n][2] when paired ("interleaved": two rows of b zipped), b[k][n] when not
  *   result         c[m][n] in f32
- * m is a multiple of TILE_M, n of 16, k of 2: tiles are padded with zeros. */
+ * m, n and k are multiples of 32, of 16 for TILE_F32: tiles are padded with zeros.
+ *
+ * TILE_FMA, TILE_AMX and the emulation of its instructions give the same bits: the order of cpu_amx.h. */
 #ifndef PS_KERNEL_CPU_TILE_H
 #define PS_KERNEL_CPU_TILE_H
 
+#include "kernel/cpu/cpu_amx.h"
 #include "kernel/cpu/cpu_vec.h"
 
 /* Queries, and keys, of the largest tile. */
 #define TILE 64
 #define TILE_M 4
-
-/* Whether dtype can be multiplied as pairs. */
-PS_CPU_INLINE bool tile_is_paired(ps_dtype t)
-{
-#ifdef PS_ISA_avx512_bf16
-    return t == PS_DTYPE_BF16;
-#else
-    (void)t;
-    return false;
-#endif
-}
-
-PS_CPU_INLINE int64_t tile_cell_bytes(bool paired)
-{
-    return paired ? 2 : 4;
-}
-
-/* acc + a b; with pairs the sum of both products. */
-PS_CPU_INLINE vf tile_dot(bool paired, vf acc, vf a, vf b)
-{
-#ifdef PS_ISA_avx512_bf16
-    if (paired) return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
-#else
-    (void)paired;
-#endif
-    return vf_fma(a, b, acc);
-}
-
-/* TILE_M rows by `width` vectors of c, sums in registers. `steps`: k, or k / 2 when paired; lda in words of 4 bytes. */
-PS_CPU_INLINE void tile_block(bool paired, int width, float *c, int64_t ldc, const float *a, int64_t lda,
-                              const float *b, int64_t n, int64_t steps, bool accumulate)
-{
-    vf sum[TILE_M][4];
-    for (int r = 0; r < TILE_M; r++)
-        for (int j = 0; j < width; j++) sum[r][j] = accumulate ? vf_load(c + r * ldc + j * VF_LANES) : vf_set1(0.0f);
-    for (int64_t k = 0; k < steps; k++) {
-        vf right[4];
-        for (int j = 0; j < width; j++) right[j] = vf_load(b + k * n + j * VF_LANES);
-        for (int r = 0; r < TILE_M; r++) {
-            /* one float, or a pair, whose bits must pass unchanged: not through a float */
-            int32_t word;
-            memcpy(&word, a + r * lda + k, sizeof word);
-            const vf left = (vf)((vi){0} + word);
-            for (int j = 0; j < width; j++) sum[r][j] = tile_dot(paired, sum[r][j], left, right[j]);
-        }
-    }
-    for (int r = 0; r < TILE_M; r++)
-        for (int j = 0; j < width; j++) vf_store(c + r * ldc + j * VF_LANES, sum[r][j]);
-}
 
 #ifdef PS_VEC_AVX512
 #define TILE_WIDTH 4
@@ -69,159 +23,223 @@ PS_CPU_INLINE void tile_block(bool paired, int width, float *c, int64_t ldc, con
 #define TILE_WIDTH 2
 #endif
 
-/* c[m][n] (+)= a b. ldc in floats, lda in cells. */
-PS_CPU_INLINE void tile_product_of(bool paired, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
+typedef enum tile_kind {
+    TILE_F32, /* cells of f32; sums over ascending k */
+    TILE_FMA, /* bf16 widened to cells of f32; sums in the order of the tile instructions */
+    TILE_DP,  /* pairs; the processor's dot product of pairs, which has an order of its own */
+    TILE_AMX, /* pairs; the tile instructions */
+} tile_kind;
+
+/* How tiles of t are multiplied. */
+PS_CPU_INLINE tile_kind tile_kind_of(const ps_cpu *cpu, ps_dtype t)
+{
+    (void)cpu;
+    if (t != PS_DTYPE_BF16) return TILE_F32;
+#if defined(PS_TILES_EMULATED)
+    return TILE_AMX;
+#elif defined(PS_ISA_avx512_bf16)
+    return cpu->isa == PS_CPU_AMX ? TILE_AMX : TILE_DP;
+#elif defined(PS_VEC_AVX512) || defined(PS_VEC_AVX2)
+    return TILE_FMA;
+#else
+    return TILE_F32;
+#endif
+}
+
+PS_CPU_INLINE bool tile_is_paired(tile_kind kind)
+{
+    return kind == TILE_DP || kind == TILE_AMX;
+}
+
+PS_CPU_INLINE int64_t tile_cell_bytes(tile_kind kind)
+{
+    return tile_is_paired(kind) ? 2 : 4;
+}
+
+/* ---- what a thread needs while it multiplies -----------------------------------------------------------------------*/
+
+#define TILE_FLUSH_SUBNORMAL 0x8040u /* MXCSR: of results, and of operands */
+
+/* Before products: subnormal numbers become zero, as the tile instructions have it, but not with f32 and f16. Returns what tile_end
+ * wants. */
+static inline unsigned tile_begin(tile_kind kind)
+{
+    unsigned saved = 0;
+#if defined(PS_VEC_AVX512) || defined(PS_VEC_AVX2)
+    saved = _mm_getcsr();
+    if (kind != TILE_F32) _mm_setcsr(saved | TILE_FLUSH_SUBNORMAL);
+#endif
+#ifdef PS_ISA_avx512_bf16
+    if (kind == TILE_AMX) ps_tiles_begin();
+#endif
+    (void)kind;
+    return saved;
+}
+
+static inline void tile_end(tile_kind kind, unsigned saved)
+{
+#ifdef PS_ISA_avx512_bf16
+    if (kind == TILE_AMX) ps_tiles_end();
+#endif
+#if defined(PS_VEC_AVX512) || defined(PS_VEC_AVX2)
+    _mm_setcsr(saved);
+#endif
+    (void)kind, (void)saved;
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------*/
+
+/* `words` floats from a[r][0], steps of `stride` floats over k: sum[r][j] += a[r][k] b[k][j], TILE_M rows by `width` vectors. */
+PS_CPU_INLINE void tile_sums(int width, vf sum[TILE_M][TILE_WIDTH], const float *a, int64_t lda, const float *b,
+                             int64_t n, int64_t k_end, int64_t k_step)
+{
+    for (int64_t k = 0; k < k_end; k += k_step) {
+        vf right[TILE_WIDTH];
+        for (int j = 0; j < width; j++) right[j] = vf_load(b + k * n + j * VF_LANES);
+        for (int r = 0; r < TILE_M; r++) {
+            const vf left = vf_set1(a[r * lda + k]);
+            for (int j = 0; j < width; j++) sum[r][j] = vf_fma(left, right[j], sum[r][j]);
+        }
+    }
+}
+
+/* Sums over ascending k. */
+PS_CPU_INLINE void tile_block_f32(int width, float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
+                                  int64_t n, int64_t k, bool accumulate)
+{
+    vf sum[TILE_M][TILE_WIDTH];
+    for (int r = 0; r < TILE_M; r++)
+        for (int j = 0; j < width; j++) sum[r][j] = accumulate ? vf_load(c + r * ldc + j * VF_LANES) : vf_set1(0.0f);
+    tile_sums(width, sum, a, lda, b, n, k, 1);
+    for (int r = 0; r < TILE_M; r++)
+        for (int j = 0; j < width; j++) vf_store(c + r * ldc + j * VF_LANES, sum[r][j]);
+}
+
+/* Of each 32 k even and odd ones summed apart, both together added to c. */
+PS_CPU_INLINE void tile_block_fma(int width, float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
+                                  int64_t n, int64_t k, bool accumulate)
+{
+    for (int64_t at = 0; at < k; at += 32) {
+        vf even[TILE_M][TILE_WIDTH], odd[TILE_M][TILE_WIDTH];
+        for (int r = 0; r < TILE_M; r++)
+            for (int j = 0; j < width; j++) even[r][j] = odd[r][j] = vf_set1(0.0f);
+        tile_sums(width, even, a + at, lda, b + at * n, n, 32, 2);
+        tile_sums(width, odd, a + at + 1, lda, b + (at + 1) * n, n, 31, 2);
+        for (int r = 0; r < TILE_M; r++)
+            for (int j = 0; j < width; j++) {
+                float *const to = c + r * ldc + j * VF_LANES;
+                vf_store(to, (accumulate || at > 0 ? vf_load(to) : vf_set1(0.0f)) + (even[r][j] + odd[r][j]));
+            }
+    }
+}
+
+/* lda in cells, as in what follows. */
+PS_CPU_INLINE void tile_block_dp(int width, float *c, int64_t ldc, const void *a, int64_t lda, const void *b, int64_t n,
+                                 int64_t k, bool accumulate)
+{
+#ifdef PS_ISA_avx512_bf16
+    vf sum[TILE_M][TILE_WIDTH];
+    for (int r = 0; r < TILE_M; r++)
+        for (int j = 0; j < width; j++) sum[r][j] = accumulate ? vf_load(c + r * ldc + j * VF_LANES) : vf_set1(0.0f);
+    for (int64_t pair = 0; pair < k / 2; pair++) {
+        __m512bh right[TILE_WIDTH];
+        for (int j = 0; j < width; j++) memcpy(&right[j], (const float *)b + pair * n + j * VF_LANES, sizeof right[j]);
+        for (int r = 0; r < TILE_M; r++) {
+            int32_t both; /* not through a float: the bits must pass unchanged */
+            memcpy(&both, (const uint16_t *)a + r * lda + 2 * pair, sizeof both);
+            for (int j = 0; j < width; j++)
+                sum[r][j] = _mm512_dpbf16_ps(sum[r][j], (__m512bh)_mm512_set1_epi32(both), right[j]);
+        }
+    }
+    for (int r = 0; r < TILE_M; r++)
+        for (int j = 0; j < width; j++) vf_store(c + r * ldc + j * VF_LANES, sum[r][j]);
+#else
+    (void)width, (void)c, (void)ldc, (void)a, (void)lda, (void)b, (void)n, (void)k, (void)accumulate;
+#endif
+}
+
+/* 32 by 32 of c. */
+PS_CPU_INLINE void tile_block_amx(float *c, int64_t ldc, const uint16_t *a, int64_t lda, const uint32_t *b, int64_t n,
+                                  int64_t k, bool accumulate)
+{
+#if defined(PS_ISA_avx512_bf16) || defined(PS_TILES_EMULATED)
+    float *const below = c + 16 * ldc;
+    if (accumulate) {
+        PS_TILE_LOAD(0, c, ldc * 4);
+        PS_TILE_LOAD(1, c + 16, ldc * 4);
+        PS_TILE_LOAD(2, below, ldc * 4);
+        PS_TILE_LOAD(3, below + 16, ldc * 4);
+    } else {
+        PS_TILE_ZERO(0);
+        PS_TILE_ZERO(1);
+        PS_TILE_ZERO(2);
+        PS_TILE_ZERO(3);
+    }
+    for (int64_t at = 0; at < k; at += 32) {
+        const uint32_t *const right = b + at / 2 * n;
+        PS_TILE_LOAD(4, a + at, lda * 2);
+        PS_TILE_LOAD(6, right, n * 4);
+        PS_TILE_DP(0, 4, 6);
+        PS_TILE_LOAD(7, right + 16, n * 4);
+        PS_TILE_DP(1, 4, 7);
+        PS_TILE_LOAD(5, a + 16 * lda + at, lda * 2);
+        PS_TILE_DP(2, 5, 6);
+        PS_TILE_DP(3, 5, 7);
+    }
+    PS_TILE_STORE(0, c, ldc * 4);
+    PS_TILE_STORE(1, c + 16, ldc * 4);
+    PS_TILE_STORE(2, below, ldc * 4);
+    PS_TILE_STORE(3, below + 16, ldc * 4);
+#else
+    (void)c, (void)ldc, (void)a, (void)lda, (void)b, (void)n, (void)k, (void)accumulate;
+#endif
+}
+
+PS_CPU_INLINE void tile_block(tile_kind kind, int width, float *c, int64_t ldc, const void *a, int64_t lda,
+                              const void *b, int64_t n, int64_t k, bool accumulate)
+{
+    if (kind == TILE_DP)
+        tile_block_dp(width, c, ldc, a, lda, b, n, k, accumulate);
+    else if (kind == TILE_FMA)
+        tile_block_fma(width, c, ldc, a, lda, b, n, k, accumulate);
+    else
+        tile_block_f32(width, c, ldc, a, lda, b, n, k, accumulate);
+}
+
+PS_CPU_INLINE void tile_product_of(tile_kind kind, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
                                    int64_t m, int64_t n, int64_t k, bool accumulate)
 {
-    const int64_t steps = paired ? k / 2 : k, lda_words = paired ? lda / 2 : lda;
+    const int64_t cell = tile_cell_bytes(kind);
     for (int64_t j = 0; j < n;) {
-        const float *const right = (const float *)b + j;
+        const float *const right = (const float *)b + j; /* four bytes hold a column: one number, or a pair */
         const bool wide = n - j >= TILE_WIDTH * VF_LANES;
         for (int64_t i = 0; i < m; i += TILE_M) {
-            const float *const left = (const float *)a + i * lda_words;
+            const char *const left = (const char *)a + i * lda * cell;
+            float *const to = c + i * ldc + j;
             if (wide)
-                tile_block(paired, TILE_WIDTH, c + i * ldc + j, ldc, left, lda_words, right, n, steps, accumulate);
+                tile_block(kind, TILE_WIDTH, to, ldc, left, lda, right, n, k, accumulate);
             else
-                tile_block(paired, 1, c + i * ldc + j, ldc, left, lda_words, right, n, steps, accumulate);
+                tile_block(kind, 1, to, ldc, left, lda, right, n, k, accumulate);
         }
         j += wide ? TILE_WIDTH * VF_LANES : VF_LANES;
     }
 }
 
-static inline void tile_product(bool paired, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
+/* c[m][n] (+)= a b. ldc in floats, lda in cells. */
+static inline void tile_product(tile_kind kind, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
                                 int64_t m, int64_t n, int64_t k, bool accumulate)
 {
-    if (paired)
-        tile_product_of(true, c, ldc, a, lda, b, m, n, k, accumulate);
-    else
-        tile_product_of(false, c, ldc, a, lda, b, m, n, k, accumulate);
-}
-
-/* ---- bringing operands into shape -----------------------------------------------------------------------------------*/
-
-/* dst[j][i] = src[i][j], words of 4 bytes; both VF_LANES square. */
-PS_CPU_INLINE void tile_transpose_block(uint32_t *dst, int64_t ldd, const uint32_t *src, int64_t lds)
-{
-#ifdef PS_VEC_AVX512
-    /* exchange 1, 2, 4, 8 columns between rows that far apart */
-    __m512i x[16], y[16];
-    for (int i = 0; i < 16; i++) x[i] = _mm512_loadu_si512(src + i * lds);
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    switch (kind) {
+    case TILE_F32: tile_product_of(TILE_F32, c, ldc, a, lda, b, m, n, k, accumulate); break;
+    case TILE_FMA: tile_product_of(TILE_FMA, c, ldc, a, lda, b, m, n, k, accumulate); break;
+    case TILE_DP: tile_product_of(TILE_DP, c, ldc, a, lda, b, m, n, k, accumulate); break;
+    case TILE_AMX:
+        for (int64_t j = 0; j < n; j += 32)
+            for (int64_t i = 0; i < m; i += 32)
+                tile_block_amx(c + i * ldc + j, ldc, (const uint16_t *)a + i * lda, lda, (const uint32_t *)b + j, n, k,
+                               accumulate);
+        break;
     }
-    for (int i = 0; i < 16; i += 4)
-        for (int h = 0; h < 2; h++) {
-            x[i + 2 * h] = _mm512_unpacklo_epi64(y[i + h], y[i + h + 2]);
-            x[i + 2 * h + 1] = _mm512_unpackhi_epi64(y[i + h], y[i + h + 2]);
-        }
-    for (int i = 0; i < 4; i++) {
-        y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-        y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-        y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
-        y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 8; i++) {
-        _mm512_storeu_si512(dst + i * ldd, _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88));
-        _mm512_storeu_si512(dst + (i + 8) * ldd, _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd));
-    }
-#else
-    for (int j = 0; j < VF_LANES; j++)
-        for (int i = 0; i < VF_LANES; i++) dst[j * ldd + i] = src[i * lds + j];
-#endif
-}
-
-/* dst[cols][rows] = src[rows][cols] in words of 4 bytes; sizes need not be multiples of the block. */
-static inline void tile_transpose(void *dst, int64_t ldd, const void *src, int64_t lds, int64_t rows, int64_t cols)
-{
-    uint32_t *const d = dst;
-    const uint32_t *const s = src;
-    for (int64_t i = 0; i < rows; i += VF_LANES)
-        for (int64_t j = 0; j < cols; j += VF_LANES) {
-            if (rows - i >= VF_LANES && cols - j >= VF_LANES) {
-                tile_transpose_block(d + j * ldd + i, ldd, s + i * lds + j, lds);
-                continue;
-            }
-            for (int64_t y = j; y < ps_min_i64(cols, j + VF_LANES); y++)
-                for (int64_t x = i; x < ps_min_i64(rows, i + VF_LANES); x++) d[y * ldd + x] = s[x * lds + y];
-        }
-}
-
-/* dst[n_padded][width] cells = n rows of src with D elements at stride ld; zero beyond n and D, and, unless mask is NULL,
- * in rows whose mask is 0. */
-static inline void tile_gather(bool paired, void *dst, int64_t width, int64_t n_padded, ps_dtype t, const void *src,
-                               int64_t ld, int64_t n, int64_t D, const int32_t *mask)
-{
-    const int64_t row_bytes = width * tile_cell_bytes(paired);
-    for (int64_t r = 0; r < n_padded; r++) {
-        const bool is_zero = r >= n || (mask != NULL && mask[r] == 0);
-        char *const row = (char *)dst + r * row_bytes;
-        if (is_zero || D < width) memset(row, 0, (size_t)row_bytes);
-        if (is_zero) continue;
-        const void *const from = ps_cpu_at_const(t, src, r * ld);
-        if (paired || t == PS_DTYPE_F32)
-            memcpy(row, from, (size_t)(D * tile_cell_bytes(paired)));
-        else
-            for (int64_t d = 0; d < D; d += VF_LANES) vf_put(PS_DTYPE_F32, row, d, D - d, vf_get(t, from, d, D - d));
-    }
-}
-
-/* Rows of cells src[k][n] to a right operand. Without pairs they are one already: a copy. */
-static inline void tile_interleave(bool paired, void *dst, const void *src, int64_t k, int64_t n)
-{
-    if (!paired) {
-        memcpy(dst, src, (size_t)(k * n) * sizeof(float));
-        return;
-    }
-    const uint16_t *const s = src;
-    uint32_t *const d = dst;
-    for (int64_t i = 0; i < k / 2; i++) {
-        const uint16_t *const even = s + 2 * i * n, *const odd = even + n;
-        for (int64_t j = 0; j < n; j++) d[i * n + j] = (uint32_t)even[j] | (uint32_t)odd[j] << 16;
-    }
-}
-
-/* One vector of the rows `row` (even) and row + 1 of a tile, from column j on, as cells: to `interleaved`, a right operand,
- * and to `natural`, rows at `tile` cells; either may be NULL. Without pairs both look the same and may be one array. */
-PS_CPU_INLINE void tile_store_rows(bool paired, void *interleaved, void *natural, int64_t tile, int64_t row, int64_t j,
-                                   vf even, vf odd)
-{
-#ifdef PS_ISA_avx512_bf16
-    if (paired) {
-        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd, even); /* even in the low half */
-        const __m256i low = _mm512_castsi512_si256(both), high = _mm512_extracti64x4_epi64(both, 1);
-        if (natural) {
-            uint16_t *const p = (uint16_t *)natural + row * tile + j;
-            _mm256_storeu_si256((__m256i *)(void *)p, low);
-            _mm256_storeu_si256((__m256i *)(void *)(p + tile), high);
-        }
-        if (interleaved) {
-            const __m512i zipped =
-                _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-            _mm512_storeu_si512((uint32_t *)interleaved + row / 2 * tile + j, zipped);
-        }
-        return;
-    }
-#else
-    (void)paired;
-#endif
-    if (natural) {
-        vf_store((float *)natural + row * tile + j, even);
-        vf_store((float *)natural + (row + 1) * tile + j, odd);
-    }
-    if (interleaved && interleaved != natural) {
-        vf_store((float *)interleaved + row * tile + j, even);
-        vf_store((float *)interleaved + (row + 1) * tile + j, odd);
-    }
-}
-
-/* Rows src[n][width] of floats, D of them, to dst, of type t, rows at ld. */
-static inline void tile_scatter(ps_dtype t, void *dst, int64_t ld, const float *src, int64_t width, int64_t n,
-                                int64_t D)
-{
-    for (int64_t r = 0; r < n; r++)
-        for (int64_t d = 0; d < D; d += VF_LANES)
-            vf_put(t, dst, r * ld + d, D - d, vf_get(PS_DTYPE_F32, src, r * width + d, D - d));
 }
 
 #endif

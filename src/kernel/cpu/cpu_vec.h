@@ -67,6 +67,20 @@ PS_CPU_INLINE vf vf_where(vi mask, vf a, vf b)
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
 }
 
+/* Some lane of a mask is set. */
+PS_CPU_INLINE bool vi_any(vi mask)
+{
+#if defined(PS_VEC_AVX512)
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(PS_VEC_AVX2)
+    return _mm256_movemask_epi8((__m256i)mask) != 0;
+#else
+    int32_t any = 0;
+    for (int l = 0; l < VF_LANES; l++) any |= mask[l];
+    return any != 0;
+#endif
+}
+
 /* a b + c, with one rounding where the instruction exists. */
 PS_CPU_INLINE vf vf_fma(vf a, vf b, vf c)
 {

@@ -1,40 +1,73 @@
 /* Attention backward: probabilities of a tile are recomputed from lse, then
- *   dV += P^T dY;  dP = dY V^T;  dS = P (dP - rowsum(dY Y)) scale;  dK += dS^T Q;  dQ += dS K
- * with dropout factors on P in the first and on dP in the third. All tiles are transposed, [key][query].
+ *   dV += P^T dY;  dP = dY V^T;  dS = P (dP - rowsum(dY Y));  dK += dS^T Q;  dQ += dS K
+ * with dropout factors on P in the first and on dP in the third, and the scale on dK and dQ when they are done. All tiles are
+ * transposed, [key][query].
  *
- * A key and value head is one unit of work: its gradients are summed in float over the query heads that share it and over
- * their tiles, always in the same order. */
+ * Where there are enough heads, a key and value head is one unit of work. Else its tiles are cut in `parts` both ways, and done in as many
+ * phases, in each of which every part of the keys meets another part of the queries: nobody waits for another within a phase.
+ *
+ *                  keys
+ *           q      0 . . .      phase of each pair, of 4 parts; causal: those above the diagonal are empty
+ *           u      1 0 . .
+ *           e      2 1 0 .
+ *           ries   3 2 1 0
+ *
+ * A tile of keys sums over queries in ascending order, and a tile of queries over keys in descending order, however many parts there are:
+ * so where attention is causal the number of parts may depend on that of threads. Elsewhere the part of the queries above comes last,
+ * and the number of parts is of the shape. */
 #include "kernel/cpu/cpu_attention.h"
 
 /* Scratch of one thread, and what it works on. */
 typedef struct attention_bwd_work {
     int64_t b, head, query0;
-    const int32_t *mask; /* of the sequence */
-    bool has_begun;      /* dqt holds something */
-    void *k, *v;         /* cells [rows][width] */
-    void *kt;            /* cells [width][rows] */
-    float *dk, *dv;      /* [rows][width] */
-    void *row;           /* cells [tile][width] */
-    void *qt, *dyt;      /* right operands [width][tile] */
-    void *q, *dy;        /* right operands [tile][width] */
-    float *s, *dp;       /* [tile][tile] */
-    void *p, *ds;        /* cells [tile][tile] */
-    void *ds_right;      /* right operand [tile][tile] */
-    float *dqt;          /* [width][tile] */
-    float *dq;           /* [tile][width] */
-    float *keep;         /* [tile][tile] */
-    float lse[TILE], delta[TILE];
+    int64_t key_lo, key_hi; /* the keys of this part */
+    const int32_t *mask;    /* of the sequence */
+    void *k, *v;            /* cells [rows of a part][width] */
+    void *kt;               /* cells [tiles of a part][width][tile] */
+    void *row;              /* cells [tile][width] */
+    void *qt, *dyt;         /* right operands [width][tile] */
+    void *q, *dy;           /* right operands [tile][width] */
+    float *s, *dp;          /* [tile][tile] */
+    void *p, *ds;           /* cells [tile][tile] */
+    void *ds_right;         /* right operand [tile][tile] */
+    float *dq;              /* [tile][width] */
+    float *keep;            /* [tile][tile] */
+    float lse[TILE];        /* as a power of two */
+    float delta[TILE];
+    float *dk, *dv; /* [rows][width] of the key and value head: sums so far */
+    float *dqt;     /* [width][tile] of the tile of queries, likewise */
 } attention_bwd_work;
 
-/* Lays out the scratch from `at` on; returns its end. */
-static char *attention_bwd_carve(const attention_shape *h, attention_bwd_work *w, char *at)
+/* A call. */
+typedef struct attention_bwd_job {
+    const ps_attention_bwd_args *a;
+    attention_shape h;
+    int64_t n_parts, phase, thread_bytes;
+    float *dk, *dv; /* [B][KV][rows][width]; NULL with one part: each thread has those of one head */
+    float *dqt;     /* [B][H][rows / tile][width][tile], likewise of a tile */
+} attention_bwd_job;
+
+static int64_t attention_bwd_parts(const attention_shape *h, int64_t n_threads)
 {
-    const int64_t cell = tile_cell_bytes(h->paired), head = h->rows * h->width, tile = h->tile * h->width;
-    w->k = ps_cpu_take(&at, head * cell);
-    w->v = ps_cpu_take(&at, head * cell);
-    w->kt = ps_cpu_take(&at, head * cell);
-    w->dk = ps_cpu_take(&at, head * 4);
-    w->dv = ps_cpu_take(&at, head * 4);
+    const int64_t wanted = ps_ceil_div(h->causal ? 4 * n_threads : 16, ps_max_i64(h->B * h->KV, 1));
+    return ps_min_i64(wanted, ps_max_i64(h->rows / h->tile, 1));
+}
+
+/* First row of a part. */
+static int64_t attention_bwd_row(const attention_bwd_job *job, int64_t part)
+{
+    return job->h.rows / job->h.tile * part / job->n_parts * job->h.tile;
+}
+
+/* Lays out a thread's scratch from `at` on; returns its end. */
+static char *attention_bwd_carve(const attention_bwd_job *job, attention_bwd_work *w, char *at)
+{
+    const attention_shape *const h = &job->h;
+    const int64_t cell = tile_cell_bytes(h->kind), tile = h->tile * h->width, n_tiles = h->rows / h->tile;
+    const int64_t part = ps_ceil_div(n_tiles, job->n_parts) * tile;
+    w->k = ps_cpu_take(&at, part * cell);
+    w->v = ps_cpu_take(&at, part * cell);
+    w->kt = ps_cpu_take(&at, part * cell);
     w->row = ps_cpu_take(&at, tile * cell);
     w->qt = ps_cpu_take(&at, tile * cell);
     w->dyt = ps_cpu_take(&at, tile * cell);
@@ -44,39 +77,69 @@ static char *attention_bwd_carve(const attention_shape *h, attention_bwd_work *w
     w->dp = ps_cpu_take(&at, h->tile * h->tile * 4);
     w->p = ps_cpu_take(&at, h->tile * h->tile * cell);
     w->ds = ps_cpu_take(&at, h->tile * h->tile * cell);
-    w->ds_right = h->paired ? ps_cpu_take(&at, h->tile * h->tile * cell) : w->ds;
-    w->dqt = ps_cpu_take(&at, tile * 4);
+    w->ds_right = tile_is_paired(h->kind) ? ps_cpu_take(&at, h->tile * h->tile * cell) : w->ds;
     w->dq = ps_cpu_take(&at, tile * 4);
     w->keep = ps_cpu_take(&at, h->dropout_p > 0.0f ? h->tile * h->tile * 4 : 0);
+    if (job->n_parts > 1) return at;
+    w->dk = ps_cpu_take(&at, h->rows * h->width * 4);
+    w->dv = ps_cpu_take(&at, h->rows * h->width * 4);
+    w->dqt = ps_cpu_take(&at, tile * 4);
     return at;
 }
 
-static int64_t attention_bwd_thread_bytes(const attention_shape *h)
+/* Everything about a call; *bytes: its scratch. */
+static attention_bwd_job attention_bwd_job_of(ps_backend *self, const ps_attention_bwd_args *a, int64_t *bytes)
 {
+    const int64_t n_threads = ps_cpu_of(self)->n_threads;
+    attention_bwd_job job = {.a = a, .h = ATTENTION_SHAPE_OF(self, a)};
     attention_bwd_work unused;
+    job.n_parts = attention_bwd_parts(&job.h, n_threads);
     char *const base = (char *)64; /* only the distance matters */
-    return attention_bwd_carve(h, &unused, base) - base;
+    job.thread_bytes = attention_bwd_carve(&job, &unused, base) - base;
+    *bytes = n_threads * job.thread_bytes;
+    if (job.n_parts == 1) return job;
+    const int64_t head = job.h.B * job.h.rows * job.h.width * 4;
+    char *const shared = (char *)a->workspace + *bytes;
+    *bytes += head * (2 * job.h.KV + job.h.H);
+    if (a->workspace == NULL) return job; /* measured only */
+    job.dk = (float *)(void *)shared;
+    job.dv = (float *)(void *)(shared + head * job.h.KV);
+    job.dqt = (float *)(void *)(shared + 2 * head * job.h.KV);
+    return job;
 }
 
 ps_status PS_CPU_NAME(attention_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
-    const ps_attention_bwd_args *const a = args;
-    const attention_shape h = ATTENTION_SHAPE_OF(a);
-    *out = (size_t)(ps_cpu_of(self)->n_threads * attention_bwd_thread_bytes(&h));
+    int64_t bytes;
+    (void)attention_bwd_job_of(self, args, &bytes);
+    *out = (size_t)bytes;
     return PS_OK;
 }
 
-static void attention_bwd_load(const attention_shape *h, attention_bwd_work *w, int64_t group)
+static void attention_bwd_load_keys(const attention_shape *h, attention_bwd_work *w, int64_t group)
 {
-    const int64_t cell = tile_cell_bytes(h->paired);
-    const void *const k = ps_cpu_at_const(h->dtype, h->k, attention_kv_offset(h, w->b, group, 0));
-    const void *const v = ps_cpu_at_const(h->dtype, h->v, attention_kv_offset(h, w->b, group, 0));
-    tile_gather(h->paired, w->k, h->width, h->rows, h->dtype, k, h->kv_stride, h->T, h->D, w->mask);
-    tile_gather(h->paired, w->v, h->width, h->rows, h->dtype, v, h->kv_stride, h->T, h->D, w->mask);
-    for (int64_t t = 0; t < h->rows; t += h->tile)
-        attention_pack_columns(h, w->kt, t, (char *)w->k + t * h->width * cell, w->q);
-    memset(w->dk, 0, (size_t)(h->rows * h->width) * sizeof *w->dk);
-    memset(w->dv, 0, (size_t)(h->rows * h->width) * sizeof *w->dv);
+    const int64_t cell = tile_cell_bytes(h->kind), n = ps_min_i64(w->key_hi, h->T) - w->key_lo;
+    const int64_t at = attention_kv_offset(h, w->b, group, w->key_lo);
+    const void *const k = ps_cpu_at_const(h->dtype, h->k, at), *const v = ps_cpu_at_const(h->dtype, h->v, at);
+    const int32_t *const mask = w->mask == NULL ? NULL : w->mask + w->key_lo;
+    tile_gather(h->kind, w->k, h->width, w->key_hi - w->key_lo, h->dtype, k, h->kv_stride, n, h->D, mask);
+    tile_gather(h->kind, w->v, h->width, w->key_hi - w->key_lo, h->dtype, v, h->kv_stride, n, h->D, mask);
+    for (int64_t t = 0; t < w->key_hi - w->key_lo; t += h->tile)
+        attention_pack_columns(h, (char *)w->kt + t * h->width * cell, (char *)w->k + t * h->width * cell, w->q);
+}
+
+/* Sum of x y over D elements; lanes of 16 whatever the width of vectors is. */
+PS_CPU_INLINE float attention_bwd_dot(ps_dtype t, const void *x, const void *y, int64_t at, int64_t D)
+{
+    vf sum[16 / VF_LANES] = {{0}};
+    for (int64_t d = 0; d < D; d += 16)
+        for (int i = 0; i < 16 / VF_LANES && d + i * VF_LANES < D; i++) {
+            const int64_t from = d + i * VF_LANES;
+            sum[i] = vf_fma(vf_get(t, x, at + from, D - from), vf_get(t, y, at + from, D - from), sum[i]);
+        }
+    for (int half = 16 / VF_LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+    return vf_sum(sum[0]);
 }
 
 /* Operands made of the queries of a tile, and their rowsum(dY Y). */
@@ -87,18 +150,15 @@ static void attention_bwd_load_queries(const attention_shape *h, attention_bwd_w
     const void *const q = ps_cpu_at_const(h->dtype, h->q, attention_q_offset(h, w->b, w->head, w->query0));
     const void *const dy = ps_cpu_at_const(h->dtype, a->dy, at), *const y = ps_cpu_at_const(h->dtype, a->y, at);
     const float *const lse = a->lse + attention_lse_offset(h, w->b, w->head, w->query0);
-    tile_gather(h->paired, w->row, h->width, h->tile, h->dtype, q, h->q_stride, n, h->D, NULL);
+    tile_gather(h->kind, w->row, h->width, h->tile, h->dtype, q, h->q_stride, n, h->D, NULL);
     attention_pack_transposed(h, w->qt, w->row);
-    tile_interleave(h->paired, w->q, w->row, h->tile, h->width);
-    tile_gather(h->paired, w->row, h->width, h->tile, h->dtype, dy, ld, n, h->D, NULL);
+    tile_interleave(h->kind, w->q, w->row, h->tile, h->width);
+    tile_gather(h->kind, w->row, h->width, h->tile, h->dtype, dy, ld, n, h->D, NULL);
     attention_pack_transposed(h, w->dyt, w->row);
-    tile_interleave(h->paired, w->dy, w->row, h->tile, h->width);
+    tile_interleave(h->kind, w->dy, w->row, h->tile, h->width);
     for (int64_t i = 0; i < h->tile; i++) {
-        vf sum = {0};
-        for (int64_t d = 0; i < n && d < h->D; d += VF_LANES)
-            sum = vf_fma(vf_get(h->dtype, dy, i * ld + d, h->D - d), vf_get(h->dtype, y, i * ld + d, h->D - d), sum);
-        w->delta[i] = vf_sum(sum);
-        w->lse[i] = i < n ? lse[i] : INFINITY; /* no weight */
+        w->delta[i] = i < n ? attention_bwd_dot(h->dtype, dy, y, i * ld, h->D) : 0.0f;
+        w->lse[i] = i < n ? lse[i] * ATTENTION_LOG2_E : INFINITY; /* no weight */
     }
 }
 
@@ -106,75 +166,113 @@ static void attention_bwd_load_queries(const attention_shape *h, attention_bwd_w
 PS_CPU_INLINE void attention_bwd_softmax(const attention_shape *h, attention_bwd_work *w, bool masked, int64_t key0,
                                          int64_t j)
 {
-    const vf lse = vf_load(w->lse + j), delta = vf_load(w->delta + j), scale = vf_set1(h->scale), zero = vf_set1(0.0f);
+    const vf lse = vf_load(w->lse + j), delta = vf_load(w->delta + j), zero = vf_set1(0.0f);
+    const vf scale = vf_set1(h->scale * ATTENTION_LOG2_E);
     for (int64_t k = 0; k < h->tile; k += 2) {
         vf p[2], ds[2];
         for (int64_t i = 0; i < 2; i++) {
             const int64_t at = (k + i) * h->tile + j;
             vf dp = vf_load(w->dp + at);
-            p[i] = vf_exp(vf_load(w->s + at) * scale - lse);
+            p[i] = attention_exp2(vf_load(w->s + at) * scale - lse);
             if (h->dropout_p > 0.0f) dp *= vf_load(w->keep + at);
-            ds[i] = p[i] * (dp - delta) * scale;
+            ds[i] = p[i] * (dp - delta);
             if (h->dropout_p > 0.0f) p[i] *= vf_load(w->keep + at);
             if (!masked) continue;
             const vi visible = attention_visible(h, w->mask, w->query0 + j, key0 + k + i);
             p[i] = vf_where(visible, p[i], zero), ds[i] = vf_where(visible, ds[i], zero);
         }
-        tile_store_rows(h->paired, NULL, w->p, h->tile, k, j, p[0], p[1]);
-        tile_store_rows(h->paired, w->ds_right, w->ds, h->tile, k, j, ds[0], ds[1]);
+        tile_store_rows(h->kind, NULL, w->p, h->tile, k, j, p[0], p[1]);
+        tile_store_rows(h->kind, w->ds_right, w->ds, h->tile, k, j, ds[0], ds[1]);
     }
 }
 
 static void attention_bwd_tile(const attention_shape *h, attention_bwd_work *w, int64_t key0)
 {
-    const int64_t cell = tile_cell_bytes(h->paired), at = key0 * h->width;
+    const int64_t cell = tile_cell_bytes(h->kind), at = key0 * h->width, from = (key0 - w->key_lo) * h->width * cell;
     const attention_sight sight = attention_sight_of(h, w->mask, w->query0, key0);
     if (sight == ATTENTION_NONE) return;
-    tile_product(h->paired, w->s, h->tile, (char *)w->k + at * cell, h->width, w->qt, h->tile, h->tile, h->width,
-                 false);
-    tile_product(h->paired, w->dp, h->tile, (char *)w->v + at * cell, h->width, w->dyt, h->tile, h->tile, h->width,
-                 false);
+    tile_product(h->kind, w->s, h->tile, (char *)w->k + from, h->width, w->qt, h->tile, h->tile, h->width, false);
+    tile_product(h->kind, w->dp, h->tile, (char *)w->v + from, h->width, w->dyt, h->tile, h->tile, h->width, false);
     if (h->dropout_p > 0.0f) attention_keep(h, w->keep, w->b, w->head, w->query0, key0);
     for (int64_t j = 0; j < h->tile; j += VF_LANES)
         if (sight == ATTENTION_ALL)
             attention_bwd_softmax(h, w, false, key0, j);
         else
             attention_bwd_softmax(h, w, true, key0, j);
-    tile_product(h->paired, w->dv + at, h->width, w->p, h->tile, w->dy, h->tile, h->width, h->tile, true);
-    tile_product(h->paired, w->dk + at, h->width, w->ds, h->tile, w->q, h->tile, h->width, h->tile, true);
-    tile_product(h->paired, w->dqt, h->tile, (char *)w->kt + key0 * cell, h->rows, w->ds_right, h->width, h->tile,
-                 h->tile, w->has_begun);
-    w->has_begun = true;
+    tile_product(h->kind, w->dv + at, h->width, w->p, h->tile, w->dy, h->tile, h->width, h->tile, true);
+    tile_product(h->kind, w->dk + at, h->width, w->ds, h->tile, w->q, h->tile, h->width, h->tile, true);
+    tile_product(h->kind, w->dqt, h->tile, (char *)w->kt + from, h->tile, w->ds_right, h->width, h->tile, h->tile,
+                 true);
 }
 
-static void attention_bwd_queries(const attention_shape *h, attention_bwd_work *w, const ps_attention_bwd_args *a)
+/* The keys of the part for a tile of queries. */
+static void attention_bwd_queries(const attention_bwd_job *job, attention_bwd_work *w)
 {
-    const int64_t n = ps_min_i64(h->tile, h->T - w->query0), end = attention_end_key(h, w->query0 + n);
-    attention_bwd_load_queries(h, w, a);
-    w->has_begun = false;
-    for (int64_t key0 = attention_first_key(h, w->query0); key0 < end; key0 += h->tile) attention_bwd_tile(h, w, key0);
-    if (!w->has_begun) memset(w->dqt, 0, (size_t)(h->width * h->tile) * sizeof *w->dqt);
+    const attention_shape *const h = &job->h;
+    const int64_t n = ps_min_i64(h->tile, h->T - w->query0), tile = h->tile * h->width;
+    const int64_t first = ps_max_i64(w->key_lo, attention_first_key(h, w->query0));
+    const int64_t end = ps_round_up(ps_min_i64(w->key_hi, attention_end_key(h, w->query0 + n)), h->tile);
+    if (job->n_parts > 1) w->dqt = job->dqt + (w->b * h->H + w->head) * h->rows * h->width + w->query0 / h->tile * tile;
+    if (job->phase == 0) memset(w->dqt, 0, (size_t)tile * sizeof *w->dqt);
+    if (first < end) attention_bwd_load_queries(h, w, job->a);
+    for (int64_t key0 = end - h->tile; key0 >= first; key0 -= h->tile) attention_bwd_tile(h, w, key0);
+    if (job->phase < job->n_parts - 1) return;
     tile_transpose(w->dq, h->width, w->dqt, h->tile, h->width, h->tile);
-    void *const dq = ps_cpu_at(h->dtype, a->dq, attention_q_offset(h, w->b, w->head, w->query0));
-    tile_scatter(h->dtype, dq, h->q_stride, w->dq, h->width, n, h->D);
+    void *const dq = ps_cpu_at(h->dtype, job->a->dq, attention_q_offset(h, w->b, w->head, w->query0));
+    tile_scatter(h->dtype, dq, h->q_stride, w->dq, h->width, n, h->D, h->scale);
+}
+
+/* Room for the sums of the keys of the part. */
+static void attention_bwd_begin_keys(const attention_bwd_job *job, attention_bwd_work *w, int64_t group)
+{
+    const attention_shape *const h = &job->h;
+    const int64_t head = (w->b * h->KV + group) * h->rows * h->width;
+    if (job->n_parts > 1) w->dk = job->dk + head, w->dv = job->dv + head;
+    if (job->phase > 0) return;
+    const size_t bytes = (size_t)((w->key_hi - w->key_lo) * h->width) * sizeof(float);
+    memset(w->dk + w->key_lo * h->width, 0, bytes);
+    memset(w->dv + w->key_lo * h->width, 0, bytes);
+}
+
+static void attention_bwd_end_keys(const attention_bwd_job *job, attention_bwd_work *w, int64_t group)
+{
+    const attention_shape *const h = &job->h;
+    const int64_t n = ps_min_i64(w->key_hi, h->T) - w->key_lo, from = w->key_lo * h->width;
+    const int64_t at = attention_kv_offset(h, w->b, group, w->key_lo);
+    if (job->phase < job->n_parts - 1) return;
+    tile_scatter(h->dtype, ps_cpu_at(h->dtype, job->a->dk, at), h->kv_stride, w->dk + from, h->width, n, h->D,
+                 h->scale);
+    tile_scatter(h->dtype, ps_cpu_at(h->dtype, job->a->dv, at), h->kv_stride, w->dv + from, h->width, n, h->D, 1.0f);
+}
+
+static void attention_bwd_item(const void *args, int64_t item, int64_t thread)
+{
+    const attention_bwd_job *const job = args;
+    const attention_shape *const h = &job->h;
+    const int64_t part = item % job->n_parts, group = item / job->n_parts % h->KV, b = item / job->n_parts / h->KV;
+    const int64_t queries = (part + job->phase) % job->n_parts, per_kv = h->H / h->KV;
+    const int64_t lo = attention_bwd_row(job, queries), hi = attention_bwd_row(job, queries + 1);
+    attention_bwd_work w = {.b = b,
+                            .mask = attention_mask(h, b),
+                            .key_lo = attention_bwd_row(job, part),
+                            .key_hi = attention_bwd_row(job, part + 1)};
+    attention_bwd_carve(job, &w, (char *)job->a->workspace + thread * job->thread_bytes);
+    const unsigned before = tile_begin(h->kind);
+    attention_bwd_begin_keys(job, &w, group);
+    if (attention_first_key(h, lo) < w.key_hi && attention_end_key(h, hi) > w.key_lo)
+        attention_bwd_load_keys(h, &w, group);
+    for (w.query0 = lo; w.query0 < hi; w.query0 += h->tile)
+        for (w.head = group * per_kv; w.head < (group + 1) * per_kv; w.head++) attention_bwd_queries(job, &w);
+    attention_bwd_end_keys(job, &w, group);
+    tile_end(h->kind, before);
 }
 
 ps_status PS_CPU_NAME(attention_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
-    const ps_attention_bwd_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    const attention_shape h = ATTENTION_SHAPE_OF(a);
-    const int64_t bytes = attention_bwd_thread_bytes(&h);
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t item = 0; item < h.B * h.KV; item++) {
-        const int64_t group = item % h.KV, b = item / h.KV, at = attention_kv_offset(&h, b, group, 0);
-        attention_bwd_work w = {.b = b, .mask = attention_mask(&h, b)};
-        attention_bwd_carve(&h, &w, (char *)a->workspace + ps_cpu_thread_index() * bytes);
-        attention_bwd_load(&h, &w, group);
-        for (w.head = group * (h.H / h.KV); w.head < (group + 1) * (h.H / h.KV); w.head++)
-            for (w.query0 = 0; w.query0 < h.T; w.query0 += h.tile) attention_bwd_queries(&h, &w, a);
-        tile_scatter(h.dtype, ps_cpu_at(h.dtype, a->dk, at), h.kv_stride, w.dk, h.width, h.T, h.D);
-        tile_scatter(h.dtype, ps_cpu_at(h.dtype, a->dv, at), h.kv_stride, w.dv, h.width, h.T, h.D);
-    }
+    (void)queue, (void)workspace_bytes;
+    int64_t bytes;
+    attention_bwd_job job = attention_bwd_job_of(self, args, &bytes);
+    for (job.phase = 0; job.phase < job.n_parts; job.phase++)
+        ps_cpu_pool_run(ps_cpu_of(self)->pool, job.h.B * job.h.KV * job.n_parts, attention_bwd_item, &job);
     return PS_OK;
 }
