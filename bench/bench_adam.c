@@ -10,6 +10,7 @@
  * so that all three see the same neighbours. GB/s (10^9) of the median and of the best round; "of stream 4" is the
  * median of the rounds' ratios. */
 #include "bench.h"
+#include "kernel/cpu/cpu_backend.h"
 
 #define DEFAULT_ROUNDS 15
 #define STREAM_BLOCK 4096
@@ -57,20 +58,28 @@ WIDEST static void stream_1_block(float *a, int64_t n)
     for (int64_t i = 0; i < n; i++) a[i] = 0.5f * a[i] + 0.1f;
 }
 
-static double time_stream_4(const arrays *x, int64_t n)
+static void stream_4_range(const void *args, int64_t lo, int64_t hi)
 {
-    const double begin = bench_now();
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i += STREAM_BLOCK)
-        stream_4_block(x->grad + i, x->master + i, x->m + i, x->v + i, ps_min_i64(STREAM_BLOCK, n - i));
-    return bench_now() - begin;
+    const arrays *const x = args;
+    stream_4_block(x->grad + lo, x->master + lo, x->m + lo, x->v + lo, hi - lo);
 }
 
-static double time_stream_1(const arrays *x, int64_t n)
+static void stream_1_range(const void *args, int64_t lo, int64_t hi)
+{
+    stream_1_block(((const arrays *)args)->master + lo, hi - lo);
+}
+
+static void fill_range(const void *args, int64_t lo, int64_t hi)
+{
+    const arrays *const x = args;
+    for (int64_t i = lo; i < hi; i++) x->grad[i] = 0x3c00, x->master[i] = x->m[i] = x->v[i] = 0.1f;
+}
+
+/* On the kernels' own threads: others, spinning where they have no work, would stand in the way. */
+static double time_range(ps_backend *k, ps_cpu_range range, const arrays *x, int64_t n)
 {
     const double begin = bench_now();
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i += STREAM_BLOCK) stream_1_block(x->master + i, ps_min_i64(STREAM_BLOCK, n - i));
+    ps_cpu_pool_run_range(ps_cpu_of(k)->pool, n, STREAM_BLOCK, 0, range, x);
     return bench_now() - begin;
 }
 
@@ -112,13 +121,12 @@ static void measure(ps_backend *k, ps_device *dev, int64_t n, int rounds)
     bench_check(ps_device_alloc(dev, n * 4, (void **)&x.master));
     bench_check(ps_device_alloc(dev, n * 4, (void **)&x.m));
     bench_check(ps_device_alloc(dev, n * 4, (void **)&x.v));
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++) x.grad[i] = 0x3c00, x.master[i] = x.m[i] = x.v[i] = 0.1f;
+    (void)time_range(k, fill_range, &x, n);
     time_adam(k, &x, n); /* wakes the threads and maps the pages; not counted */
     for (int r = 0; r < rounds; r++) {
         bench_add(&adam, time_adam(k, &x, n));
-        bench_add(&stream_4, time_stream_4(&x, n));
-        bench_add(&stream_1, time_stream_1(&x, n));
+        bench_add(&stream_4, time_range(k, stream_4_range, &x, n));
+        bench_add(&stream_1, time_range(k, stream_1_range, &x, n));
         bench_add(&ratio, stream_4.seconds[r] / adam.seconds[r]);
     }
     const double elements = (double)n;
