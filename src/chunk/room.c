@@ -1,6 +1,7 @@
 /* room.c - who leaves a full tier, and what is copied ahead of time. */
 #include <string.h>
 
+#include "base/mem.h"
 #include "chunk/store_impl.h"
 
 /* How many moments ahead room for growing activations is prepared, per unit of prefetch depth. */
@@ -193,9 +194,8 @@ static int64_t non_model_growth(const ps_store *s, int32_t distance)
 
 /* What a look-ahead has found so far. */
 typedef struct look {
-    int32_t n_ahead;      /* loads under way, or to come as soon as their chunk is free */
-    bool blocked;         /* no room, so nothing farther may start */
-    int64_t first_change; /* the moment_serial after which something may be copied that may not be copied yet */
+    int32_t n_ahead; /* loads under way, or to come as soon as their chunk is free */
+    bool blocked;    /* no room, so nothing farther may start */
 } look;
 
 /* One chunk of a moment to come. */
@@ -225,21 +225,66 @@ static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance,
     return PS_OK;
 }
 
-/* Moments of this look-ahead so far that change the chunk: copies made elsewhere before them would be stale. */
-static bool changes_elsewhere_before(const ps_store *s, const ps_access *a)
+/* ---- accesses that may need something ---- */
+
+bool ps_store_is_unready(const chunk *c, ps_tier tier)
 {
-    const chunk *c = &s->chunks[a->chunk];
-    return c->change_serial == s->moment_serial && (c->change_tiers & ~TIER_BIT(a->tier)) != 0;
+    if (c->flight.active && c->flight.dst == tier) return true;
+    return c->current != 0 && !is_current(c, tier);
 }
 
-static void note_change(ps_store *s, const ps_access *a, int32_t distance)
+void ps_store_note_ready(ps_store *s, ps_chunk_id id)
 {
-    chunk *c = &s->chunks[a->chunk];
-    if (a->mode == PS_ACCESS_READ) return;
-    if (c->change_serial != s->moment_serial) c->change_tiers = 0;
-    c->change_serial = s->moment_serial;
-    c->change_distance = distance;
-    c->change_tiers |= TIER_BIT(a->tier);
+    chunk *c = &s->chunks[id];
+    if (s->unready == NULL) return;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        const bool is_unready = ps_store_is_unready(c, (ps_tier)t);
+        int32_t n;
+        if (is_unready == c->is_unready[t]) continue;
+        c->is_unready[t] = is_unready;
+        const int32_t *const accesses = ps_schedule_accesses(s->schedule, id, (ps_tier)t, &n);
+        for (int32_t i = 0; i < n; i++) s->unready[accesses[i] / 64] ^= (uint64_t)1 << (accesses[i] % 64);
+    }
+}
+
+static ps_status mark_all(ps_store *s)
+{
+    if (s->unready != NULL) return PS_OK;
+    const size_t n_words = (size_t)ps_schedule_trace(s->schedule)->n_accesses / 64 + 1;
+    PS_TRY(ps_mem_alloc(n_words, sizeof *s->unready, &s->unready));
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        memset(s->chunks[id].is_unready, 0, sizeof s->chunks[id].is_unready);
+        ps_store_note_ready(s, id);
+    }
+    return PS_OK;
+}
+
+/* The first marked access in [j, end), or end. */
+static int32_t next_unready(const ps_store *s, int32_t j, int32_t end)
+{
+    if (j >= end) return end;
+    int32_t w = j / 64;
+    uint64_t word = s->unready[w] & (~(uint64_t)0 << (j % 64));
+    while (word == 0)
+        if (++w > (end - 1) / 64)
+            return end;
+        else
+            word = s->unready[w];
+    return (int32_t)ps_min_i64(end, w * 64 + __builtin_ctzll(word));
+}
+
+/* Accesses [begin, end) of the trace, of moments to come; *goes_on false: nothing farther may start. */
+static ps_status look_at(ps_store *s, int32_t begin, int32_t end, look *l, bool *goes_on)
+{
+    const ps_trace *t = ps_schedule_trace(s->schedule);
+    const ps_access_past *pasts = ps_schedule_pasts(s->schedule);
+    for (int32_t j = next_unready(s, begin, end); j < end && *goes_on; j = next_unready(s, j + 1, end)) {
+        const int32_t distance = (pasts[j].moment - s->now + t->n_moments) % t->n_moments;
+        if (pasts[j].change_elsewhere <= distance) continue; /* a copy made before that would be stale */
+        PS_TRY(prefetch_one(s, &t->accesses[j], distance, l));
+        *goes_on = !l->blocked && l->n_ahead < s->d.prefetch;
+    }
+    return PS_OK;
 }
 
 /* Room for activations: they cannot wait. */
@@ -257,19 +302,14 @@ ps_status ps_store_look_ahead(ps_store *s)
     const ps_trace *t = ps_schedule_trace(s->schedule);
     PS_TRY(prepare_activations(s, t->n_moments));
     if (s->moment_serial <= s->quiet_until) return PS_OK;
-    look l = {.first_change = INT64_MAX};
-    for (int32_t k = 0; k < t->n_moments; k++) {
-        const ps_moment *m = &t->moments[(s->now + k) % t->n_moments];
-        for (int32_t i = 0; i < m->n_accesses && k > 0; i++) {
-            const ps_access *a = &t->accesses[m->first_access + i];
-            if (changes_elsewhere_before(s, a))
-                l.first_change = ps_min_i64(l.first_change, s->moment_serial + s->chunks[a->chunk].change_distance);
-            else
-                PS_TRY(prefetch_one(s, a, k, &l));
-            if (l.blocked || l.n_ahead >= s->d.prefetch) return PS_OK;
-        }
-        for (int32_t i = 0; i < m->n_accesses; i++) note_change(s, &t->accesses[m->first_access + i], k);
-    }
-    s->quiet_until = l.first_change;
+    PS_TRY(mark_all(s));
+    look l = {.n_ahead = 0};
+    bool goes_on = true;
+    const ps_moment *now = &t->moments[s->now];
+    PS_TRY(look_at(s, now->first_access + now->n_accesses, t->n_accesses, &l, &goes_on));
+    if (goes_on) PS_TRY(look_at(s, 0, now->first_access, &l, &goes_on));
+    if (!goes_on) return PS_OK;
+    const int32_t handover = ps_schedule_next_handover(s->schedule, s->now);
+    s->quiet_until = handover == PS_NEVER ? INT64_MAX : s->moment_serial + handover;
     return PS_OK;
 }

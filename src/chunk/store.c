@@ -43,7 +43,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
             chunk *c = &s->chunks[ps_store_chunk(l, (ps_list)list, i)];
             c->bytes = ps_round_up(l->chunk_elements * desc->item_bytes[list], PS_PAGE_BYTES);
             c->disk_offset = NO_SLOT;
-            c->wanted_serial = c->change_serial = -1;
+            c->wanted_serial = -1;
         }
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-device", &s->stream[PS_LINK_HOST_TO_DEVICE]));
     PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-host", &s->stream[PS_LINK_DEVICE_TO_HOST]));
@@ -82,6 +82,7 @@ void ps_store_destroy(ps_store *s)
     ps_region_destroy(s->non_model);
     for (int l = 0; l < PS_LINK_COUNT; l++) ps_stream_destroy(s->stream[l]);
     ps_mem_free(s->told_bytes);
+    ps_mem_free(s->unready);
     ps_mem_free(s->tensor_state);
     ps_mem_free(s->tensor_uses);
     ps_mem_free(s->flying);
@@ -178,6 +179,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
         ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
+    ps_store_note_ready(s, id);
     s->resident[tier][id / 64] &= ~((uint64_t)1 << (id % 64));
     s->stats.chunk_bytes[tier] -= c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
@@ -192,6 +194,8 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
     ps_store_end_moment(s); /* of the schedule so far */
     ps_mem_free(s->told_bytes);
     s->told_bytes = NULL;
+    ps_mem_free(s->unready);
+    s->unready = NULL;
     s->schedule = schedule;
     s->quiet_until = 0;
     s->now = -1;
@@ -356,6 +360,7 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
     if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]) && !ps_device_gave_zeros(s->d.ram[tier]))
         memset(c->payload[tier], 0, (size_t)c->bytes);
     c->current |= TIER_BIT(tier);
+    ps_store_note_ready(s, id);
     return PS_OK;
 }
 
@@ -364,6 +369,7 @@ void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
     chunk *c = &s->chunks[id];
     if (!is_current(c, PS_TIER_DISK)) return;
     c->current &= ~TIER_BIT(PS_TIER_DISK);
+    ps_store_note_ready(s, id);
     ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
 }
 
@@ -376,6 +382,7 @@ static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
         if (t != (int)tier && c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DROP);
     ps_store_forget_disk_content(s, id, PS_REASON_DROP);
     c->current = TIER_BIT(tier);
+    ps_store_note_ready(s, id);
     s->quiet_until = quiet_until;
 }
 
@@ -426,6 +433,7 @@ void ps_store_discard(ps_store *s, ps_chunk_id id)
         if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
     ps_store_forget_disk_content(s, id, PS_REASON_DISCARD);
     c->current = 0;
+    ps_store_note_ready(s, id);
     STORE_CHECK(s);
 }
 

@@ -29,11 +29,8 @@ typedef struct chunk {
     uint64_t last_use_tick; /* s->tick at the last pin */
     int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
     ps_tier wanted_tier;
-    bool is_awaited; /* the look-ahead would copy it, but for its pins or the transfer under way */
-    /* of the look-ahead of moment change_serial: where coming moments change it, how far away the last of them so far is */
-    int64_t change_serial;
-    unsigned change_tiers;
-    int32_t change_distance;
+    bool is_awaited;                    /* the look-ahead would copy it, but for its pins or the transfer under way */
+    bool is_unready[PS_RAM_TIER_COUNT]; /* its accesses there are marked in s->unready */
 } chunk;
 
 struct ps_store {
@@ -57,6 +54,8 @@ struct ps_store {
     int32_t n_flying;
     uint64_t *resident[PS_RAM_TIER_COUNT]; /* a bit for each id: it has a payload there */
     uint8_t *passed;                       /* [n_ids] scratch of the look-ahead */
+    uint64_t *
+        unready; /* a bit for each access of the schedule: the look-ahead may have to do something for it. NULL: not made yet */
     /* the last look-ahead left nothing to do before the moment with this moment_serial has run, and no chunk left since */
     int64_t quiet_until;
 
@@ -153,6 +152,10 @@ int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
 ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why);
 /* Largest non-model bytes of the moments now .. now + n_ahead, as far as known. */
 int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead);
+/* The chunk's content or transfer has changed: mark its accesses. Whoever writes `current` or `flight` calls it. */
+void ps_store_note_ready(ps_store *s, ps_chunk_id id);
+/* Is it neither there, nor without content, or on its way there? */
+bool ps_store_is_unready(const chunk *c, ps_tier tier);
 /* Start the copies of moments to come, as far as room can be had without waiting. */
 ps_status ps_store_look_ahead(ps_store *s);
 

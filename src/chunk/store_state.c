@@ -117,6 +117,10 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_fligh
         return PS_FAIL(PS_ESTATE, "chunk id %d: current on disk without a slot", id);
     if (c->disk_offset == NO_SLOT ? c->slot_bytes != 0 : c->slot_bytes < c->bytes)
         return PS_FAIL(PS_ESTATE, "chunk id %d: a slot of %lld bytes", id, (long long)c->slot_bytes);
+    for (int t = 0; t < PS_RAM_TIER_COUNT && s->unready != NULL; t++)
+        if (c->is_unready[t] != ps_store_is_unready(c, (ps_tier)t))
+            return PS_FAIL(PS_ESTATE, "chunk id %d: its accesses on %s are marked wrongly", id,
+                           ps_tier_name((ps_tier)t));
     if (c->flight.active) {
         (*n_flights)++;
         if (!is_current(c, c->flight.src) || is_current(c, c->flight.dst))

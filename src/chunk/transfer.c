@@ -26,6 +26,7 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
     int64_t begin_ns;
     const int64_t done_ns = ps_timeline_transfer(&s->time, link, c->bytes, &begin_ns);
     c->flight = (flight){.active = true, .src = src, .dst = dst, .link = link, .ticket = ticket, .done_ns = done_ns};
+    ps_store_note_ready(s, id);
     s->flying[s->n_flying++] = id;
     s->stats.moved_bytes[link] += c->bytes;
     s->stats.n_moves[link]++;
@@ -48,6 +49,7 @@ static void forget_flight(ps_store *s, ps_chunk_id id)
         if (s->flying[i] != id) s->flying[kept++] = s->flying[i];
     s->n_flying = kept;
     s->chunks[id].flight.active = false;
+    ps_store_note_ready(s, id);
     note_free(s, &s->chunks[id]);
 }
 
@@ -71,6 +73,7 @@ ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
         return st;
     }
     c->current |= TIER_BIT(f.dst);
+    ps_store_note_ready(s, id);
     if (f.dst == PS_TIER_DISK) ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_PLACE, PS_REASON_WRITE_BACK);
     return PS_OK;
 }
