@@ -88,8 +88,9 @@ static void show_request(const plan_input *in, const ps_simulation *s)
     printf("\n");
     printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,
            size_text(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
-    printf("step      %d x %" PRId64 " sequences of %" PRId64 " tokens%s%s\n", s->ranks.n, s->B * s->accumulation, s->T,
-           s->checkpointing ? ", activation checkpointing" : "", s->variant.deferred ? ", updates deferred" : "");
+    printf("step      %d x %" PRId64 " sequences of %" PRId64 " tokens%s%s%s\n", s->ranks.n, s->B * s->accumulation,
+           s->T, s->checkpointing ? ", activation checkpointing" : "", s->variant.deferred ? ", updates deferred" : "",
+           s->keeps_logits ? ", logits kept" : "");
 }
 
 static void show_tiers(const ps_simulation *s)

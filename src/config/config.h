@@ -102,6 +102,10 @@
     XX(PS_CONFIG_CHAT_FORMAT_LLAMA2, "llama2")                                                                         \
     XX(PS_CONFIG_CHAT_FORMAT_LLAMA3, "llama3")                                                                         \
     XX(PS_CONFIG_CHAT_FORMAT_MISTRAL, "mistral")
+#define PS_CONFIG_KEEP_LOGITS_MAP(XX)                                                                                  \
+    XX(PS_CONFIG_KEEP_LOGITS_AUTO, "auto")                                                                             \
+    XX(PS_CONFIG_KEEP_LOGITS_ALWAYS, "always")                                                                         \
+    XX(PS_CONFIG_KEEP_LOGITS_NEVER, "never")
 #define PS_CONFIG_POLICY_MAP(XX)                                                                                       \
     XX(PS_CONFIG_POLICY_OPT, "opt")                                                                                    \
     XX(PS_CONFIG_POLICY_LRU, "lru")                                                                                    \
@@ -138,6 +142,7 @@
     XX(ps_config_data_format, PS_CONFIG_DATA_FORMAT_MAP)                                                               \
     XX(ps_config_jsonl_form, PS_CONFIG_JSONL_FORM_MAP)                                                                 \
     XX(ps_config_chat_format, PS_CONFIG_CHAT_FORMAT_MAP)                                                               \
+    XX(ps_config_keep_logits, PS_CONFIG_KEEP_LOGITS_MAP)                                                               \
     XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
     XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \
     XX(ps_config_placement, PS_CONFIG_PLACEMENT_MAP)                                                                   \

@@ -426,7 +426,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->settings = settings;
     b->program = program;
-    b->plan = plan;
+    b->plan = plan = variant.keeps_logits && plan->keeping != NULL ? plan->keeping : plan;
     b->variant = variant;
     b->variant.deferred = variant.deferred && settings->training;
     b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);

@@ -30,13 +30,14 @@ typedef struct ps_variant {
     int32_t ahead;      /* ps_spans_find */
     int32_t n_resident; /* updated in device memory, at most; what the margin does not hold is not */
     ps_resident_choice resident;
+    bool keeps_logits; /* where the plan leaves the choice (ps_plan.keeping) */
 } ps_variant;
 
 /* A model and its plan do not depend on budgets: built once, shared by all blueprints tried. */
 typedef struct ps_blueprint {
     const ps_settings *settings;
     const ps_program *program;
-    const ps_plan *plan;
+    const ps_plan *plan; /* that of the variant */
 
     ps_layout *layout;
     int32_t item_bytes[PS_LIST_COUNT];

@@ -16,10 +16,11 @@ static int64_t chunk_bytes(const ps_blueprint *b)
 static bool fits_from_anywhere(const ps_engine *e, const ps_shape *shape)
 {
     const int64_t *budget = e->settings.budgets.bytes;
+    const ps_plan *plan = shape->blueprint->plan;
     const int64_t chunks = chunk_bytes(shape->blueprint);
     return budget[PS_TIER_DISK] >= chunks || budget[PS_TIER_DEVICE] - e->settings.staging_bytes -
-                                                     ps_settings_comm_bytes(&e->settings) -
-                                                     shape->plan->non_model_bytes - shape->plan->cache_bytes >=
+                                                     ps_settings_comm_bytes(&e->settings) - plan->non_model_bytes -
+                                                     plan->cache_bytes >=
                                                  chunks;
 }
 

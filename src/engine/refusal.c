@@ -109,6 +109,13 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
         PS_TRY(fits_changed(&with, model, user, &yes));
         if (yes) advise(a, " activation_checkpointing.enabled = true;");
     }
+    if (s->keep_logits == PS_KEEP_LOGITS_ALWAYS && s->training && ps_clock_ns() < deadline_ns) {
+        ps_settings without = *s;
+        without.keep_logits = PS_KEEP_LOGITS_AUTO;
+        bool yes;
+        PS_TRY(fits_changed(&without, model, user, &yes));
+        if (yes) advise(a, " memory.keep_logits = \"auto\";");
+    }
     if (s->budgets.bytes[PS_TIER_DISK] == 0 && ps_clock_ns() < deadline_ns) {
         ps_budgets with = s->budgets;
         with.bytes[PS_TIER_DISK] = INT64_MAX / 4;

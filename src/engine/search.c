@@ -18,6 +18,7 @@ typedef struct search {
     const ps_budgets *budgets;
     int64_t most_elements, chunk_elements;
     int32_t most_ahead;
+    bool may_keep_logits;
     int32_t trials_left;
     ps_blueprint *best;
     ps_forecast forecast; /* of best */
@@ -52,7 +53,23 @@ static search search_of(const ps_settings *s, const ps_program *program, const p
                     .plan = plan,
                     .budgets = budgets,
                     .most_elements = INT64_MAX,
-                    .most_ahead = most_ahead(s)};
+                    .most_ahead = most_ahead(s),
+                    .may_keep_logits =
+                        plan->keeping != NULL && plan->keeping->non_model_bytes <= budgets->bytes[PS_TIER_DEVICE]};
+}
+
+static ps_status try_way(search *x, ps_variant v)
+{
+    return ps_search_try(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
+}
+
+/* The same, with its logits kept if that fits. */
+static ps_status try_both(search *x, ps_variant v)
+{
+    ps_variant keeping = v;
+    keeping.keeps_logits = true;
+    const ps_status st = x->may_keep_logits ? try_way(x, keeping) : PS_EBUDGET;
+    return st == PS_EBUDGET ? try_way(x, v) : st;
 }
 
 /* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data beside activations:
@@ -62,10 +79,8 @@ static ps_status find_fitting(search *x)
     ps_status st = PS_EBUDGET;
     const bool may_defer = x->s->training && x->s->defer_updates;
     for (int32_t ahead = x->most_ahead;; ahead = ahead > 1 ? 1 : ahead - 1) {
-        for (int deferred = may_defer; deferred >= 0 && st == PS_EBUDGET; deferred--) {
-            const ps_variant v = {.deferred = deferred, .ahead = ahead, .n_resident = PS_RESIDENT_ALL};
-            st = ps_search_try(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
-        }
+        for (int deferred = may_defer; deferred >= 0 && st == PS_EBUDGET; deferred--)
+            st = try_both(x, (ps_variant){.deferred = deferred, .ahead = ahead, .n_resident = PS_RESIDENT_ALL});
         if (st != PS_EBUDGET || ahead == 0) return st;
     }
 }
@@ -86,16 +101,16 @@ static int64_t compute_ns(const ps_blueprint *b)
     return sum;
 }
 
-/* Keep it if it is faster than the best so far. */
-static ps_status consider(search *x, ps_variant v)
+/* Keep it if it is faster than the best so far. *tried: it was run. */
+static ps_status compare(search *x, ps_variant v, bool *tried)
 {
-    if (x->trials_left <= 0) return PS_OK;
     ps_blueprint *b;
     ps_forecast f;
+    *tried = false;
     PS_TRY(ps_blueprint_create(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &b));
     ps_status st = PS_OK;
     if (compute_ns(b) < x->forecast.step.all_ns) {
-        x->trials_left--;
+        *tried = true;
         st = ps_trial_run(b, x->budgets, false, &f);
         if (st == PS_OK && is_faster(&f, b, x)) {
             ps_blueprint *slower = x->best;
@@ -106,6 +121,25 @@ static ps_status consider(search *x, ps_variant v)
     }
     ps_blueprint_destroy(b);
     return st == PS_EBUDGET ? PS_OK : st;
+}
+
+static ps_status consider(search *x, ps_variant v)
+{
+    bool tried;
+    if (x->trials_left <= 0) return PS_OK;
+    PS_TRY(compare(x, v, &tried));
+    x->trials_left -= tried;
+    return PS_OK;
+}
+
+/* Logits take memory that updates on the device could have: where the step is faster without them, they are computed again. That is
+ * part of the first way that fits, and no other way to be searched for. */
+static ps_status weigh_logits(search *x)
+{
+    bool tried;
+    ps_variant v = x->best->variant;
+    v.keeps_logits = false;
+    return x->best->variant.keeps_logits ? compare(x, v, &tried) : PS_OK;
 }
 
 static bool is_worth_it(const search *x)
@@ -177,9 +211,18 @@ static ps_status vary_way(search *x)
     return PS_OK;
 }
 
+/* With what was found, memory for logits may be well spent, or too much. */
+static ps_status vary_logits(search *x)
+{
+    ps_variant v = x->best->variant;
+    v.keeps_logits = !v.keeps_logits;
+    return x->may_keep_logits ? consider(x, v) : PS_OK;
+}
+
 static ps_status find_fastest(search *x)
 {
-    ps_status (*const steps[])(search *) = {vary_lead, vary_choice, vary_residents, vary_way};
+    ps_status (*const steps[])(search *) = {vary_lead, vary_choice, vary_residents, vary_way, vary_logits};
+    if (x->s->training) PS_TRY(weigh_logits(x));
     for (size_t i = 0; i < PS_ARRAY_LEN(steps) && x->s->training && is_worth_it(x); i++) PS_TRY(steps[i](x));
     return PS_OK;
 }
@@ -317,6 +360,7 @@ ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const 
                          const ps_budgets *budgets, bool *fits)
 {
     search x = search_of(s, program, plan, budgets);
+    x.may_keep_logits = false; /* what fits with them fits without */
     ps_status st = find_size(&x);
     if (st == PS_OK && s->ranks.comm == NULL && s->ranks.n > 1) {
         words w = words_of(&x);

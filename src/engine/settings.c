@@ -230,6 +230,7 @@ ps_plan_options ps_settings_plan_options(const ps_settings *s)
                              .may_overwrite_params = s->accumulation == 1 && !s->fp32_gradients,
                              /* several ranks have sums apart: ps_blueprint_sums_apart */
                              .adds_up_micro_batches = s->accumulation > 1 && s->ranks.n == 1,
+                             .keep_logits = s->keep_logits,
                              .cache_positions = s->cache_positions};
 }
 
@@ -338,6 +339,9 @@ static void read_placement(const ps_options *o, ps_settings *s)
 
 ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)
 {
+    static const ps_keep_logits keep_logits[] = {[PS_CONFIG_KEEP_LOGITS_AUTO] = PS_KEEP_LOGITS_AUTO,
+                                                 [PS_CONFIG_KEEP_LOGITS_ALWAYS] = PS_KEEP_LOGITS_ALWAYS,
+                                                 [PS_CONFIG_KEEP_LOGITS_NEVER] = PS_KEEP_LOGITS_NEVER};
     const ps_options *o = ps_config_options(config);
     *out = (ps_settings){
         .training = training,
@@ -369,6 +373,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .weight_decay = o->optimizer_params_weight_decay,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
+        .keep_logits = keep_logits[o->memory_keep_logits],
         .max_nonfinite_steps = o->train_max_nonfinite_steps,
         .placement_trials = (int32_t)o->memory_placement_trials,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,

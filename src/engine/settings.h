@@ -7,6 +7,7 @@
 #include "engine/rates.h"
 #include "engine/span.h"
 #include "engine/tiers.h"
+#include "graph/plan.h"
 #include "kernel/backend.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
@@ -57,6 +58,7 @@ typedef struct ps_settings {
     double beta1, beta2, eps, weight_decay, clip_norm;
     bool decoupled_decay;
     bool defer_updates;
+    ps_keep_logits keep_logits;
     int32_t placement_trials; /* at most: after the first blueprint that fits, for a faster one */
 
     int64_t save_buffer_bytes; /* as configured: PS_BYTES_AUTO, or fixed; 0 when nothing is saved while training */

@@ -19,6 +19,7 @@ static const char *role_of(const ps_plan *p, const ps_instr *instr, int32_t buff
     }
     for (int i = 0; i < PS_NODE_SAVED; i++)
         if (instr->saved[i] == buffer) return "row statistics";
+    if (instr->logits == buffer) return "logits";
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
         if (p->batch[i] == buffer) return "batch";
     return NULL;

@@ -39,9 +39,11 @@ typedef struct ps_node_run {
     const ps_node *node;
     const ps_node *fused; /* what else the instruction does (plan.h), or NULL */
 
-    void *x[PS_NODE_INPUTS], *y;   /* inputs, output */
-    void *between;                 /* the value between node and fused, or NULL: not wanted */
-    float *saved[PS_NODE_SAVED];   /* row statistics kept from forward to backward */
+    void *x[PS_NODE_INPUTS], *y; /* inputs, output */
+    void *between;               /* the value between node and fused, or NULL: not wanted */
+    float *saved[PS_NODE_SAVED]; /* row statistics kept from forward to backward */
+    bool keeps_logits;           /* of the loss: backward gets them instead of computing them again */
+    float *logits;
     void *dx[PS_NODE_INPUTS], *dy; /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
     bool accumulate_dx[PS_NODE_INPUTS];
     void *w[PS_NODE_PARAMS];  /* parameters */
@@ -73,6 +75,7 @@ struct ps_node_type {
     ps_status (*backward)(ps_node_run *r);
     /* Columns of saved[i] per row of the node (0: none), of 4 bytes. */
     int64_t (*saved_cols)(const ps_node *n, int i); /* NULL: none */
+    int64_t (*logits_count)(const ps_node *n);      /* floats to keep, where the plan keeps logits; NULL: it has none */
     bool backward_reads_x, backward_reads_y;
     bool backward_reads_w[2];
     /* The output may lie over an input, when nobody else needs that. */

@@ -52,6 +52,7 @@ static ps_status loss_forward(ps_node_run *r)
                         (&(ps_lm_loss_fwd_args){.row_loss = r->saved[1],
                                                 .lse = r->saved[0],
                                                 .predicted = (int32_t *)(void *)r->saved[2],
+                                                .logits = r->logits,
                                                 .x = r->x[0],
                                                 .w = r->w[0],
                                                 .b = r->w[1],
@@ -60,6 +61,7 @@ static ps_status loss_forward(ps_node_run *r)
                                                 .C = n->n_in,
                                                 .V = n->attr.table.n,
                                                 .dtype = r->dtype,
+                                                .keeps_logits = r->keeps_logits,
                                                 .workspace = r->workspace}));
 }
 
@@ -74,6 +76,7 @@ static ps_status loss_backward(ps_node_run *r)
                                                 .w = r->w[0],
                                                 .b = r->w[1],
                                                 .lse = r->saved[0],
+                                                .logits = r->logits,
                                                 .targets = r->batch[PS_BATCH_TARGETS],
                                                 .rows = n->rows,
                                                 .C = n->n_in,
@@ -82,6 +85,7 @@ static ps_status loss_backward(ps_node_run *r)
                                                 .dtype = r->dtype,
                                                 .grad_dtype = r->grad_dtype,
                                                 .accumulate_grad = r->accumulate_dw,
+                                                .keeps_logits = r->keeps_logits,
                                                 .workspace = r->workspace}));
 }
 
@@ -91,11 +95,17 @@ static int64_t loss_saved_cols(const ps_node *n, int i)
     return 1;
 }
 
+static int64_t loss_logits_count(const ps_node *n)
+{
+    return ps_lm_logits_count(n->rows, n->attr.table.n);
+}
+
 const ps_node_type ps_node_loss = {
     .name = "loss",
     .forward = loss_forward,
     .backward = loss_backward,
     .saved_cols = loss_saved_cols,
+    .logits_count = loss_logits_count,
     .backward_reads_x = true,
     .backward_reads_w = {true, true},
 };

@@ -15,6 +15,7 @@ typedef struct planner {
     int32_t *grad_buffer;  /* [n_values] -1: no gradient yet. Several values may share one buffer */
     bool *grad_consumed;   /* [n_values] the maker's backward has been written */
     int32_t *saved;        /* [n_nodes][PS_NODE_SAVED] */
+    int32_t logits;        /* of the loss, where they are kept; -1 */
     int32_t *segment;      /* [n_nodes] after merging; -1: none */
     bool *again;           /* [n_nodes] needed in the recomputation under way */
 } planner;
@@ -54,6 +55,7 @@ static const ps_instr no_buffers = {.fused = -1,
                                     .x = {-1, -1, -1},
                                     .y = -1,
                                     .saved = {-1, -1, -1},
+                                    .logits = -1,
                                     .between = -1,
                                     .dx = {-1, -1, -1},
                                     .dy = -1,
@@ -154,6 +156,10 @@ static ps_status append_forward(planner *g, int32_t node, ps_instr_kind kind)
         if (cols > 0) PS_TRY(new_buffer(g, n->rows * cols * (int64_t)sizeof(float), &instr.saved[i]));
         g->saved[node * PS_NODE_SAVED + i] = instr.saved[i];
     }
+    if (g->plan->keeps_logits && n->type->logits_count != NULL) {
+        PS_TRY(new_buffer(g, n->type->logits_count(n) * (int64_t)sizeof(float), &instr.logits));
+        g->logits = instr.logits;
+    }
     return append(g, instr);
 }
 
@@ -251,6 +257,7 @@ static ps_status append_backward(planner *g, int32_t node)
         if (!n->type->passes_gradient) PS_TRY(choose_dx(g, node, i, &instr, &joined[i]));
     }
     for (int i = 0; i < PS_NODE_SAVED; i++) instr.saved[i] = g->saved[node * PS_NODE_SAVED + i];
+    if (n->type->logits_count != NULL) instr.logits = g->logits;
     if (!n->type->passes_gradient || has_params(n)) PS_TRY(append(g, instr));
     if (n->output >= 0) g->grad_consumed[n->output] = true;
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
@@ -426,6 +433,8 @@ void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_r
     for (int i = 0; i < PS_NODE_SAVED; i++) run->saved[i] = ADDRESS(instr->saved[i]);
     run->fused = instr->fused < 0 ? NULL : &p->program->nodes[instr->fused];
     run->between = ADDRESS(instr->between);
+    run->keeps_logits = instr->logits >= 0;
+    run->logits = ADDRESS(instr->logits);
     run->y = ADDRESS(instr->y);
     run->dy = ADDRESS(instr->dy);
     run->workspace = ADDRESS(instr->workspace);
@@ -537,6 +546,7 @@ static void find_lives(ps_plan *p)
         const ps_node *node = &p->program->nodes[instr->node];
         for (int i = 0; i < PS_NODE_INPUTS; i++) use(p, instr->x[i], m), use(p, instr->dx[i], m);
         for (int i = 0; i < PS_NODE_SAVED; i++) use(p, instr->saved[i], m);
+        use(p, instr->logits, m);
         use(p, instr->y, m);
         use(p, instr->between, m);
         use(p, instr->dy, m);
@@ -580,15 +590,23 @@ static void choose_segments(planner *g)
     }
 }
 
-ps_status ps_plan_create(const ps_program *program, const ps_plan_options *options, ps_plan **out)
+static bool has_logits(const ps_program *program)
+{
+    for (int32_t n = 0; n < program->n_nodes; n++)
+        if (program->nodes[n].type->logits_count != NULL) return true;
+    return false;
+}
+
+static ps_status plan_once(const ps_program *program, const ps_plan_options *options, bool keeps_logits, ps_plan **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
-    planner g = {.program = program, .o = *options};
+    planner g = {.program = program, .o = *options, .logits = -1};
     const size_t n_values = (size_t)program->n_values, n_nodes = (size_t)program->n_nodes;
     PS_TRY(ps_mem_alloc(1, sizeof *g.plan, &g.plan));
     ps_plan *p = g.plan;
     p->program = program;
+    p->keeps_logits = keeps_logits;
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof(bool), &p->grad_overwrites_param));
     PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.value_buffer, &g.value_buffer));
     PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.grad_buffer, &g.grad_buffer));
@@ -622,9 +640,22 @@ out:
     return st;
 }
 
+ps_status ps_plan_create(const ps_program *program, const ps_plan_options *options, ps_plan **out)
+{
+    const bool can_keep = options->training && has_logits(program);
+    PS_TRY(plan_once(program, options, can_keep && options->keep_logits == PS_KEEP_LOGITS_ALWAYS, out));
+    if (!can_keep || options->keep_logits != PS_KEEP_LOGITS_AUTO) return PS_OK;
+    const ps_status st = plan_once(program, options, true, &(*out)->keeping);
+    if (st == PS_OK) return PS_OK;
+    ps_plan_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
 void ps_plan_destroy(ps_plan *p)
 {
     if (p == NULL) return;
+    ps_plan_destroy(p->keeping);
     for (int32_t m = 0; m < p->n_instrs; m++) ps_mem_free(p->instrs[m].label);
     ps_mem_free(p->instrs);
     ps_mem_free(p->buffers);

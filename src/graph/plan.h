@@ -30,6 +30,7 @@ typedef struct ps_instr {
     int32_t node, fused; /* fused: -1, or the other node that it runs */
     int32_t x[PS_NODE_INPUTS], y,
         saved[PS_NODE_SAVED]; /* fused: x[1] is the residual of forward, the input of gelu for backward */
+    int32_t logits;           /* of the loss, kept for its backward */
     int32_t between;          /* fused, forward: the node's own output, where backward reads it */
     int32_t dx[PS_NODE_INPUTS], dy;
     bool accumulate_dx[PS_NODE_INPUTS];
@@ -53,6 +54,13 @@ typedef struct ps_buffer {
 #define PS_DECODE_ROWS_MAX 256
 #define PS_DECODE_ROW_COUNTS 5
 
+/* Whether the logits of the loss are kept from forward to backward, or computed again. */
+typedef enum ps_keep_logits {
+    PS_KEEP_LOGITS_NEVER,
+    PS_KEEP_LOGITS_ALWAYS,
+    PS_KEEP_LOGITS_AUTO, /* there is a plan of either kind */
+} ps_keep_logits;
+
 typedef struct ps_plan {
     const ps_program *program;
     ps_instr *instrs;
@@ -62,6 +70,8 @@ typedef struct ps_plan {
     int32_t batch[PS_BATCH_ARRAY_COUNT]; /* its buffers; -1: no operator reads it */
     int64_t non_model_bytes;             /* largest over the instructions */
     bool *grad_overwrites_param;         /* [n_params] */
+    bool keeps_logits;
+    struct ps_plan *keeping; /* the same steps, buffers for logits besides; owned. NULL: there is no choice */
 
     /* of a text that grows; cache_positions 0: none */
     int64_t cache_positions, cache_bytes;
@@ -77,6 +87,7 @@ typedef struct ps_plan_options {
     ps_dtype dtype;
     bool training; /* false: forward only */
     bool checkpointing;
+    ps_keep_logits keep_logits; /* where there is a backward pass */
     int32_t n_checkpoints;      /* segments are merged into this many; 0: as declared */
     bool may_overwrite_params;  /* false with gradient accumulation */
     bool adds_up_micro_batches; /* from the second micro-batch on, backward adds to the gradients of those before */

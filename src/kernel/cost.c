@@ -196,18 +196,28 @@ ps_cost ps_cost_dropout(const void *args)
     return streaming(a->n, 2, 25, a->dtype);
 }
 
+/* Logits that are kept are written once, and read once. */
+static double kept_logits_bytes(bool keeps_logits, int64_t rows, int64_t V)
+{
+    return keeps_logits ? (double)ps_lm_logits_count(rows, V) * sizeof(float) : 0;
+}
+
 ps_cost ps_cost_lm_loss_fwd(const void *args)
 {
     const ps_lm_loss_fwd_args *const a = args;
-    return matrix_product(a->rows, a->V, a->C, a->dtype);
+    ps_cost c = matrix_product(a->rows, a->V, a->C, a->dtype);
+    c.bytes += kept_logits_bytes(a->keeps_logits, a->rows, a->V);
+    return c;
 }
 
-/* logits again, dx, dw */
+/* logits again where they are not kept, dx, dw */
 ps_cost ps_cost_lm_loss_bwd(const void *args)
 {
     const ps_lm_loss_bwd_args *const a = args;
+    const double n_products = a->keeps_logits ? 2 : 3;
     ps_cost c = matrix_product(a->rows, a->V, a->C, a->dtype);
-    c.flops *= 3, c.bytes *= 3;
+    c.flops *= n_products, c.bytes *= n_products;
+    c.bytes += kept_logits_bytes(a->keeps_logits, a->rows, a->V);
     return c;
 }
 

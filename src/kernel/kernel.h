@@ -372,28 +372,36 @@ static inline uint32_t ps_dropout_threshold(float p)
 /* Target value that takes no part in the loss (PyTorch's ignore_index). */
 #define PS_IGNORE_INDEX (-100)
 
+/* Floats of logits that are kept from lm_loss_fwd to lm_loss_bwd; their order is the backend's own. */
+static inline int64_t ps_lm_logits_count(int64_t rows, int64_t V)
+{
+    return rows * ((V + 15) / 16 * 16);
+}
+
 /* Language-model head or classifier fused with cross-entropy: logits = x w^T + b, per row lse = log sum exp(logits),
  * row_loss = lse - logits[target], 0 for ignored rows; predicted = the largest logit's index, the lowest of equal ones.
- * Logits exist only a slice of the vocabulary at a time: the slice
- * width is a function of the shape alone. A target outside [0, V) other than PS_IGNORE_INDEX is PS_EINVAL.
- * Logits are kept in float, never rounded to 16 bits. */
+ * Logits are computed a slice of the vocabulary at a time, whose width is a function of the shape alone, and kept for backward or
+ * not: then backward computes them again, with the same bits. A target outside [0, V) other than PS_IGNORE_INDEX is
+ * PS_EINVAL. Logits are in float, never rounded to 16 bits. */
 typedef struct ps_lm_loss_fwd_args {
     float *row_loss;        /* out [rows] */
     float *lse;             /* out [rows] */
     int32_t *predicted;     /* out [rows], or NULL */
+    float *logits;          /* out [ps_lm_logits_count] when keeps_logits */
     const void *x;          /* in  [rows, C] */
     const void *w;          /* in  [V, C] */
     const void *b;          /* in  [V], or NULL */
     const int32_t *targets; /* in  [rows] */
     int64_t rows, C, V;
     ps_dtype dtype;
+    bool keeps_logits;
     void *workspace;
 } ps_lm_loss_fwd_args;
 
 /* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x;
  * db (+)= column sums of dlogits.
- * Goes through the vocabulary slice by slice, recomputing logits, so dw may lie over w, and db over b: slice s of w is read
- * for the last time before slice s of dw is written. dlogits are rounded to dtype for the products and the sums. */
+ * Goes through the vocabulary slice by slice, so dw may lie over w, and db over b: slice s of w is read for the last time before
+ * slice s of dw is written. dlogits are rounded to dtype for the products and the sums. */
 typedef struct ps_lm_loss_bwd_args {
     void *dx;               /* out [rows, C], overwritten */
     void *dw;               /* out [V, C] of grad_dtype */
@@ -402,11 +410,12 @@ typedef struct ps_lm_loss_bwd_args {
     const void *w;          /* in  [V, C] */
     const void *b;          /* in  [V], or NULL */
     const float *lse;       /* in  [rows] from forward */
+    const float *logits;    /* in  [ps_lm_logits_count] from forward, when keeps_logits: else they are computed again */
     const int32_t *targets; /* in  [rows] */
     int64_t rows, C, V;
     float scale; /* loss scale / number of rows that count */
     ps_dtype dtype, grad_dtype;
-    bool accumulate_grad;
+    bool accumulate_grad, keeps_logits;
     void *workspace;
 } ps_lm_loss_bwd_args;
 

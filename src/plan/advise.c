@@ -83,6 +83,8 @@ static ps_status advise_fitting(adviser *a)
     if (!checkpointing) PS_TRY(consider(a, &fits, "activation_checkpointing.enabled=true"));
     for (int64_t B = a->base->B / 2; B >= 1 && !fits; B /= 2)
         PS_TRY(consider(a, &fits, "%strain_micro_batch_size_per_gpu=%lld", with, (long long)B));
+    if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_ALWAYS)
+        PS_TRY(consider(a, NULL, "%smemory.keep_logits=auto", with));
     if (a->base->budgets.bytes[PS_TIER_DISK] == 0) PS_TRY(consider(a, NULL, "%smemory.disk=auto", with));
     if (a->base->ranks.n > 1 && !o->client_opts_with_mem_saving_comm)
         PS_TRY(consider(a, NULL, "%sclient.opts.with_mem_saving_comm=true", with));
@@ -120,6 +122,7 @@ static ps_status advise_speed(adviser *a)
     if (a->base->dtype == PS_DTYPE_F32) PS_TRY(consider(a, NULL, "bf16.enabled=true"));
     if (can_grow(a)) PS_TRY(consider(a, NULL, "memory.device=%lld", (long long)(2 * device)));
     PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
+    if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_NEVER) PS_TRY(consider(a, NULL, "memory.keep_logits=auto"));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
     if (!o->optimizer_params_use_hybrid_adam) PS_TRY(consider(a, NULL, "optimizer.params.use_hybrid_adam=true"));
     return PS_OK;

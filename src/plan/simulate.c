@@ -38,6 +38,16 @@ static void describe_request(const simulating *m)
     o->checkpointing = s->checkpointing;
 }
 
+static void describe_plan(const simulating *m, const ps_plan *plan)
+{
+    ps_simulation *o = m->out;
+    o->keeps_logits = plan->keeps_logits;
+    o->non_model_bytes = plan->non_model_bytes;
+    o->step_flops = 0;
+    for (int32_t i = 0; i < plan->n_instrs; i++)
+        o->step_flops += plan->instrs[i].flops * (double)m->settings.accumulation;
+}
+
 static void describe_model(const simulating *m)
 {
     ps_simulation *o = m->out;
@@ -49,9 +59,7 @@ static void describe_model(const simulating *m)
         o->model_data_bytes +=
             n * ((int64_t)ps_dtype_bytes(m->settings.dtype) + 3 * (int64_t)sizeof(float) + grad_list_bytes);
     }
-    o->non_model_bytes = m->plan->non_model_bytes;
-    for (int32_t i = 0; i < m->plan->n_instrs; i++)
-        o->step_flops += m->plan->instrs[i].flops * (double)m->settings.accumulation;
+    describe_plan(m, m->plan);
 }
 
 static void describe_blueprint(const simulating *m)
@@ -59,6 +67,7 @@ static void describe_blueprint(const simulating *m)
     const ps_blueprint *b = m->blueprint;
     ps_simulation *o = m->out;
     o->fits = true;
+    describe_plan(m, b->plan);
     o->chunk_elements = b->layout->chunk_elements;
     o->n_chunks = b->layout->n_chunks;
     o->chunk_waste = ps_layout_waste(b->layout);

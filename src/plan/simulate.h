@@ -41,7 +41,8 @@ typedef struct ps_simulation {
     double chunk_waste;
     ps_variant variant;
     int32_t n_resident_updates, n_host_updates,
-        n_local_chunks;      /* of this rank: updated from device memory for good, on the host */
+        n_local_chunks; /* of this rank: updated from device memory for good, on the host */
+    bool keeps_logits;
     int64_t non_model_bytes; /* activations and workspace at most */
     int64_t staging_bytes;
     ps_tier staging_tier;

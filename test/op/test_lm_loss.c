@@ -6,7 +6,7 @@ typedef struct loss_case {
     int64_t ignore_every; /* 0: every row counts */
     float scale;
     ps_dtype dtype, grad_dtype;
-    bool bias, accumulate, over;
+    bool bias, accumulate, over, kept;
 } loss_case;
 
 /* Spread of w: logits have a deviation of spread sqrt(C), kept moderate. */
@@ -22,9 +22,16 @@ static double error_of_logits(const loss_case *c)
 
 static void label_case(const loss_case *c)
 {
-    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s%s", (long long)c->rows, (long long)c->C,
+    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s%s%s", (long long)c->rows, (long long)c->C,
              (long long)c->V, (long long)c->ignore_every, ps_dtype_name(c->dtype), ps_dtype_name(c->grad_dtype),
-             c->bias ? " bias" : "", c->accumulate ? " accumulate" : "", c->over ? " over" : "");
+             c->bias ? " bias" : "", c->accumulate ? " accumulate" : "", c->over ? " over" : "",
+             c->kept ? " kept" : "");
+}
+
+/* Room for the logits that a case keeps, behind which a kernel that writes too far is found out. */
+static float *room_for_logits(const loss_case *c)
+{
+    return c->kept ? op_output(PS_DTYPE_F32, ps_lm_logits_count(c->rows, c->V), false, 0) : NULL;
 }
 
 /* Logits at the predicted classes. Classes whose logits differ by rounding errors may be predicted one for the other, but
@@ -50,6 +57,7 @@ static void run_fwd(ps_backend *k, const void *context, op_result *result)
     ps_lm_loss_fwd_args a = {.row_loss = op_output(PS_DTYPE_F32, c->rows, false, 0),
                              .lse = op_output(PS_DTYPE_F32, c->rows, false, 0),
                              .predicted = op_alloc((size_t)c->rows * sizeof(int32_t)),
+                             .logits = room_for_logits(c),
                              .x = op_input(c->dtype, c->rows * c->C, 1.0, 1),
                              .w = op_input(c->dtype, c->V * c->C, w_spread(c), 2),
                              .b = c->bias ? op_input(c->dtype, c->V, 1.0, 5) : NULL,
@@ -57,7 +65,8 @@ static void run_fwd(ps_backend *k, const void *context, op_result *result)
                              .rows = c->rows,
                              .C = c->C,
                              .V = c->V,
-                             .dtype = c->dtype};
+                             .dtype = c->dtype,
+                             .keeps_logits = c->kept};
     OP_RUN(k, lm_loss_fwd, &a);
     op_record(result, "lse", PS_DTYPE_F32, a.lse, c->rows, error_of_logits(c));
     op_record(result, "row_loss", PS_DTYPE_F32, a.row_loss, c->rows, 2.0 * error_of_logits(c));
@@ -85,12 +94,20 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
                                .dtype = c->dtype};
     ps_backend *ref = op_reference(); /* the same lse for all backends */
     OP_RUN(ref, lm_loss_fwd, &fwd);
+    float *const lse = fwd.lse, *const logits = room_for_logits(c);
+    if (c->kept) { /* its own logits, and nothing else of its forward pass */
+        fwd.lse = op_output(PS_DTYPE_F32, c->rows, false, 0);
+        fwd.logits = logits;
+        fwd.keeps_logits = true;
+        OP_RUN(k, lm_loss_fwd, &fwd);
+    }
     ps_lm_loss_bwd_args a = {.dx = op_output(c->dtype, c->rows * c->C, false, 0),
                              .dw = c->over ? w : op_output(c->grad_dtype, c->V * c->C, c->accumulate, 4),
                              .x = x,
                              .w = w,
                              .b = b,
-                             .lse = fwd.lse,
+                             .lse = lse,
+                             .logits = logits,
                              .targets = targets,
                              .rows = c->rows,
                              .C = c->C,
@@ -98,7 +115,8 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
                              .scale = c->scale,
                              .dtype = c->dtype,
                              .grad_dtype = c->grad_dtype,
-                             .accumulate_grad = c->accumulate};
+                             .accumulate_grad = c->accumulate,
+                             .keeps_logits = c->kept};
     if (c->bias) a.db = c->over ? b : op_output(c->grad_dtype, c->V, c->accumulate, 6);
     OP_RUN(k, lm_loss_bwd, &a);
     const double per_term =
@@ -192,6 +210,52 @@ static void test_gradient_over_parameter(void **state)
                                .grad_dtype = PS_DTYPE_BF16,
                                .bias = bias});
     }
+}
+
+static void check_kept(loss_case again)
+{
+    loss_case kept = again;
+    kept.kept = true;
+    label_case(&kept);
+    op_check_same_bits(run_fwd, &again, &kept, "logits kept");
+    op_check_same_bits(run_bwd, &again, &kept, "logits kept");
+}
+
+/* Slices of several widths: the last one narrower, and not a multiple of what rows are aligned to. */
+static void test_kept_logits(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT; t++)
+            for (int flags = 0; flags < 8; flags += 3) check_kept(case_of(s, (ps_dtype)t, flags));
+    for (int t = 0; t < PS_DTYPE_COUNT; t++)
+        check_kept((loss_case){.rows = 130,
+                               .C = 5,
+                               .V = 9001,
+                               .ignore_every = 7,
+                               .scale = 1.0f,
+                               .dtype = (ps_dtype)t,
+                               .grad_dtype = (ps_dtype)t,
+                               .bias = t == PS_DTYPE_BF16});
+}
+
+static void test_kept_logits_over_parameter(void **state)
+{
+    (void)state;
+    loss_case kept = {.rows = 9,
+                      .C = 33,
+                      .V = 5003,
+                      .scale = 1.0f,
+                      .dtype = PS_DTYPE_BF16,
+                      .grad_dtype = PS_DTYPE_BF16,
+                      .bias = true,
+                      .kept = true};
+    check_over(kept);
+    kept.rows = 1100;
+    kept.C = 9;
+    kept.V = 703;
+    check_over(kept);
+    check_kept(kept);
 }
 
 /* Without weights the logits are the bias. Its largest value stands at `first` and, where that is not the last class,
@@ -379,10 +443,15 @@ static void test_finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finite_differences),      cmocka_unit_test(test_loss_values),
-        cmocka_unit_test(test_backends_odd_sizes),      cmocka_unit_test(test_backends_real_sizes),
-        cmocka_unit_test(test_gradient_over_parameter), cmocka_unit_test(test_bad_targets),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_loss_values),
+        cmocka_unit_test(test_backends_odd_sizes),
+        cmocka_unit_test(test_backends_real_sizes),
+        cmocka_unit_test(test_gradient_over_parameter),
+        cmocka_unit_test(test_bad_targets),
         cmocka_unit_test(test_predicted_ties),
+        cmocka_unit_test(test_kept_logits),
+        cmocka_unit_test(test_kept_logits_over_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

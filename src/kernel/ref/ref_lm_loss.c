@@ -12,11 +12,12 @@ static ps_status check_targets(const int32_t *targets, int64_t rows, int64_t V)
     return PS_OK;
 }
 
-static double logit(ps_dtype dtype, const void *x, const void *w, const void *b, int64_t r, int64_t token, int64_t C)
+/* In float, as logits are kept: computed again it is the same. */
+static float logit(ps_dtype dtype, const void *x, const void *w, const void *b, int64_t r, int64_t token, int64_t C)
 {
     double sum = b == NULL ? 0.0 : ps_ref_load(dtype, b, token);
     for (int64_t c = 0; c < C; c++) sum += ps_ref_load(dtype, x, r * C + c) * ps_ref_load(dtype, w, token * C + c);
-    return sum;
+    return (float)sum;
 }
 
 /* A slice of the vocabulary is one token here. The running maximum keeps exp in range: sum counts in units of
@@ -30,7 +31,9 @@ ps_status ps_ref_lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *arg
         double max = -INFINITY, sum = 0.0, at_target = 0.0;
         int64_t best = 0;
         for (int64_t token = 0; token < a->V; token++) {
-            const double z = logit(a->dtype, a->x, a->w, a->b, r, token, a->C);
+            const float kept = logit(a->dtype, a->x, a->w, a->b, r, token, a->C);
+            if (a->keeps_logits) a->logits[r * a->V + token] = kept;
+            const double z = (double)kept;
             const double new_max = fmax(max, z);
             if (z > max) best = token;
             sum = sum * exp(max - new_max) + exp(z - new_max);
@@ -64,7 +67,9 @@ ps_status ps_ref_lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *arg
     memset(dx, 0, (size_t)(a->rows * a->C) * sizeof *dx);
     for (int64_t token = 0; token < a->V; token++) {
         for (int64_t r = 0; r < a->rows; r++) {
-            const double p = exp(logit(a->dtype, a->x, a->w, a->b, r, token, a->C) - (double)a->lse[r]);
+            const float z =
+                a->keeps_logits ? a->logits[r * a->V + token] : logit(a->dtype, a->x, a->w, a->b, r, token, a->C);
+            const double p = exp((double)z - (double)a->lse[r]);
             const double d = (p - (token == a->targets[r] ? 1.0 : 0.0)) * (double)a->scale;
             dlogit[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0 : ps_ref_rounded(a->dtype, d);
             for (int64_t c = 0; c < a->C; c++)

@@ -7,6 +7,8 @@
 #define LM_SLICE_BYTES (8 * PS_MIB)
 #define LM_SLICE_MIN 64
 #define LM_SLICE_MAX 4096
+/* ps_lm_logits_count */
+#define LM_LD_ALIGN 16
 
 typedef struct lm_shape {
     int64_t rows, C, V, width; /* width of a slice */
@@ -22,7 +24,19 @@ static lm_shape lm_shape_of(int64_t rows, int64_t C, int64_t V, ps_dtype dtype)
     return (lm_shape){rows, C, V, ps_round_up(ps_ceil_div(V, n_slices), LM_SLICE_MIN), dtype};
 }
 
-/* logits[rows, width] = x w[v0 .. v0 + n)^T */
+/* Elements between rows of the slice at v0, a multiple of 16. */
+static int64_t lm_ld(const lm_shape *h, int64_t v0)
+{
+    return ps_min_i64(h->width, ps_round_up(h->V - v0, LM_LD_ALIGN));
+}
+
+/* Where the slice at v0 begins among logits that are kept: slice after slice, so that what is worked on at once lies together. */
+static int64_t lm_kept_at(const lm_shape *h, int64_t v0)
+{
+    return h->rows * v0;
+}
+
+/* logits[rows, ld] = x w[v0 .. v0 + n)^T */
 static ps_matmul lm_logits(const lm_shape *h, const void *x, const void *w, int64_t v0, int64_t n, float *logits)
 {
     return (ps_matmul){.c = logits,
@@ -33,7 +47,7 @@ static ps_matmul lm_logits(const lm_shape *h, const void *x, const void *w, int6
                        .k = h->C,
                        .lda = h->C,
                        .ldb = h->C,
-                       .ldc = h->width,
+                       .ldc = lm_ld(h, v0),
                        .b_transposed = true,
                        .ab_dtype = h->dtype,
                        .c_dtype = PS_DTYPE_F32};
@@ -48,7 +62,7 @@ static ps_matmul lm_dx(const lm_shape *h, const void *dlogits, const void *w, in
                        .m = h->rows,
                        .n = h->C,
                        .k = n,
-                       .lda = h->width,
+                       .lda = lm_ld(h, v0),
                        .ldb = h->C,
                        .ldc = h->C,
                        .accumulate = v0 > 0,
@@ -65,7 +79,7 @@ static ps_matmul lm_dw(const lm_shape *h, const ps_lm_loss_bwd_args *a, const vo
                        .m = n,
                        .n = h->C,
                        .k = h->rows,
-                       .lda = h->width,
+                       .lda = lm_ld(h, v0),
                        .ldb = h->C,
                        .ldc = h->C,
                        .a_transposed = true,
@@ -101,8 +115,9 @@ ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, siz
         const ps_matmul p = lm_logits(&h, NULL, NULL, v0, ps_min_i64(h.width, a->V - v0), NULL);
         PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &p, &scratch));
     }
-    *out = (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * 4, 64) + ps_round_up(h.rows * h.width * 4, 64)) +
-           scratch;
+    const int64_t n_logits = a->keeps_logits ? 0 : h.rows * h.width;
+    *out =
+        (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * 4, 64) + ps_round_up(n_logits * 4, 64)) + scratch;
     return PS_OK;
 }
 
@@ -158,20 +173,21 @@ static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, f
     *running_max = max;
 }
 
-/* Rows of logits of the slice [v0, v0 + n), width apart. */
 typedef struct lm_fold_work {
     const ps_lm_loss_fwd_args *a;
-    float *logits, *max, *sum;
+    float *logits; /* [rows, ld] of the slice */
+    int64_t v0, n, ld;
+    float *max, *sum;
     int32_t *best;
-    int64_t width, v0, n;
 } lm_fold_work;
 
+/* Right after the product of a slice, while it is in the caches. */
 static void lm_fold_rows(const void *args, int64_t lo, int64_t hi)
 {
     const lm_fold_work *const w = args;
     const ps_lm_loss_fwd_args *const a = w->a;
     for (int64_t r = lo; r < hi; r++) {
-        float *const z = w->logits + r * w->width;
+        float *const z = w->logits + r * w->ld;
         lm_bias(a->dtype, a->b, w->v0, w->n, z);
         lm_fold(z, w->v0, w->n, &w->max[r], &w->sum[r], &w->best[r]);
         if (a->targets[r] >= w->v0 && a->targets[r] < w->v0 + w->n) a->row_loss[r] = z[a->targets[r] - w->v0];
@@ -188,15 +204,16 @@ ps_status PS_CPU_NAME(lm_loss_fwd)(ps_backend *self, ps_stream *queue, const voi
     char *at = a->workspace;
     float *const max = ps_cpu_take(&at, h.rows * 8), *const sum = max + h.rows;
     int32_t *const best = ps_cpu_take(&at, h.rows * 4);
-    float *const logits = ps_cpu_take(&at, h.rows * h.width * 4);
+    float *const not_kept = ps_cpu_take(&at, a->keeps_logits ? 0 : h.rows * h.width * 4);
     const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
     for (int64_t r = 0; r < h.rows; r++) max[r] = -INFINITY, sum[r] = 0.0f, best[r] = 0, a->row_loss[r] = 0.0f;
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
         const int64_t n = ps_min_i64(h.width, h.V - v0);
+        float *const logits = a->keeps_logits ? a->logits + lm_kept_at(&h, v0) : not_kept;
         const ps_matmul p = lm_logits(&h, a->x, a->w, v0, n, logits);
         PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, at, rest));
-        const lm_fold_work work = {a, logits, max, sum, best, h.width, v0, n};
-        ps_cpu_for_rows(self, h.rows, n, lm_fold_rows, &work);
+        const lm_fold_work w = {a, logits, v0, n, p.ldc, max, sum, best};
+        ps_cpu_for_rows(self, h.rows, n, lm_fold_rows, &w);
     }
     for (int64_t r = 0; r < h.rows; r++) {
         a->lse[r] = max[r] + logf(sum[r]);
@@ -215,12 +232,12 @@ ps_status PS_CPU_NAME(lm_loss_bwd_bytes)(ps_backend *self, const void *args, siz
         const int64_t n = ps_min_i64(h.width, a->V - v0);
         const ps_matmul logits = lm_logits(&h, NULL, NULL, v0, n, NULL), dx = lm_dx(&h, NULL, NULL, v0, n, NULL);
         const ps_matmul dw = lm_dw(&h, a, NULL, v0, n);
-        PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &logits, &scratch));
+        if (!a->keeps_logits) PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &logits, &scratch));
         PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dx, &scratch));
         PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dw, &scratch));
     }
     const int64_t n_logits = h.rows * h.width, width = (int64_t)ps_dtype_bytes(h.dtype);
-    *out = (size_t)(ps_round_up(n_logits * 4, 64) + ps_round_up(n_logits * width, 64) +
+    *out = (size_t)(ps_round_up(a->keeps_logits ? 0 : n_logits * 4, 64) + ps_round_up(n_logits * width, 64) +
                     ps_round_up(h.rows * h.C * 4, 64)) +
            scratch;
     return PS_OK;
@@ -241,12 +258,12 @@ PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int6
     }
 }
 
-/* Rows of the slice [v0, v0 + n), width apart. */
 typedef struct lm_dlogits_work {
     const ps_lm_loss_bwd_args *a;
-    float *logits;
-    void *dlogits;
-    int64_t width, v0, n;
+    const float *logits; /* [rows, ld] of the slice */
+    float *again;        /* the same, where they were computed again: without the bias yet */
+    void *dlogits;       /* [rows, ld] */
+    int64_t v0, n, ld;
 } lm_dlogits_work;
 
 static void lm_dlogits_rows(const void *args, int64_t lo, int64_t hi)
@@ -254,10 +271,9 @@ static void lm_dlogits_rows(const void *args, int64_t lo, int64_t hi)
     const lm_dlogits_work *const w = args;
     const ps_lm_loss_bwd_args *const a = w->a;
     for (int64_t r = lo; r < hi; r++) {
-        float *const z = w->logits + r * w->width;
-        void *const out = ps_cpu_at(a->dtype, w->dlogits, r * w->width);
-        lm_bias(a->dtype, a->b, w->v0, w->n, z);
-#define CALL(t) lm_dlogits_row(t, a, r, w->v0, w->n, z, out)
+        if (w->again != NULL) lm_bias(a->dtype, a->b, w->v0, w->n, w->again + r * w->ld);
+        void *const out = ps_cpu_at(a->dtype, w->dlogits, r * w->ld);
+#define CALL(t) lm_dlogits_row(t, a, r, w->v0, w->n, w->logits + r * w->ld, out)
         PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
     }
@@ -270,16 +286,19 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_backend *self, ps_stream *queue, const voi
     PS_TRY(lm_check(a->targets, a->rows, a->V));
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
     char *at = a->workspace;
-    float *const logits = ps_cpu_take(&at, h.rows * h.width * 4);
+    float *const again = a->keeps_logits ? NULL : ps_cpu_take(&at, h.rows * h.width * 4);
     void *const dlogits = ps_cpu_take(&at, h.rows * h.width * (int64_t)ps_dtype_bytes(h.dtype));
     float *const dx = ps_cpu_take(&at, h.rows * h.C * 4);
     const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
-        const int64_t n = ps_min_i64(h.width, h.V - v0);
-        const ps_matmul to_logits = lm_logits(&h, a->x, a->w, v0, n, logits);
-        PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_logits, at, rest));
-        const lm_dlogits_work work = {a, logits, dlogits, h.width, v0, n};
-        ps_cpu_for_rows(self, h.rows, n, lm_dlogits_rows, &work);
+        const int64_t n = ps_min_i64(h.width, h.V - v0), ld = lm_ld(&h, v0);
+        if (again != NULL) {
+            const ps_matmul to_logits = lm_logits(&h, a->x, a->w, v0, n, again);
+            PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_logits, at, rest));
+        }
+        const float *const logits = again != NULL ? again : a->logits + lm_kept_at(&h, v0);
+        const lm_dlogits_work w = {a, logits, again, dlogits, v0, n, ld};
+        ps_cpu_for_rows(self, h.rows, n, lm_dlogits_rows, &w);
         /* dx first: dw may lie over the slice of w it reads */
         const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx), to_dw = lm_dw(&h, a, dlogits, v0, n);
         PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dx, at, rest));
@@ -287,7 +306,7 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_backend *self, ps_stream *queue, const voi
         if (a->db == NULL) continue;
         void *const db = ps_cpu_at(a->grad_dtype, a->db, v0);
         PS_CPU_NAME(column_sums)
-        (ps_cpu_of(self), db, a->grad_dtype, dlogits, h.dtype, h.rows, n, h.width, a->accumulate_grad);
+        (ps_cpu_of(self), db, a->grad_dtype, dlogits, h.dtype, h.rows, n, ld, a->accumulate_grad);
     }
     const ps_cast_args round = {
         .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};

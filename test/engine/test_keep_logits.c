@@ -1,0 +1,239 @@
+/* Logits kept from forward to backward, or computed again: the same bits, exact forecasts, and a choice that memory decides. */
+#include "engine/engine_fixture.h"
+
+#include "engine/engine.h"
+#include "engine/search.h"
+
+#define STEPS 5
+/* The vocabulary goes through the output layer in three slices, so that all logits take more than those of one; and a product of it
+ * is estimated to take longer than writing and reading them. */
+#define WIDE "model.vocab_size=9000", "model.n_embd=192", "model.n_layer=1", "bf16.enabled=true"
+#define TRIALS "memory.placement_trials=2"
+#define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static ps_config *with(const char *const *changes, const char *key, const char *value)
+{
+    ps_config *c = tiny_with(changes);
+    assert_ok(ps_config_set(c, key, value));
+    assert_ok(ps_config_validate(c));
+    return c;
+}
+
+static ps_config *with_device(const char *const *changes, int64_t bytes)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)bytes);
+    return with(changes, "memory.device", text);
+}
+
+static void assert_same(const run_result *a, const run_result *b)
+{
+    for (int s = 0; s < STEPS; s++) {
+        assert_memory_equal(&a->losses[s], &b->losses[s], sizeof a->losses[s]);
+        assert_memory_equal(&a->norms[s], &b->norms[s], sizeof a->norms[s]);
+    }
+    assert_true(a->hash == b->hash);
+}
+
+/* A forecast is of as many steps as it names. */
+static void assert_exact(const run_result *r)
+{
+    const ps_memory_info *m = &r->memory;
+    assert_true(m->device_peak_bytes <= m->planned_device_peak_bytes);
+    assert_true(m->host_peak_bytes <= m->planned_host_peak_bytes);
+    if (m->planned_step > STEPS) return;
+    assert_int_equal(m->device_peak_bytes, m->planned_device_peak_bytes);
+    assert_int_equal(m->host_peak_bytes, m->planned_host_peak_bytes);
+}
+
+static ps_status plan(const ps_settings *s, const ps_config *c, bool *keeps)
+{
+    ps_program *program = NULL;
+    ps_plan *plan = NULL;
+    ps_blueprint *b = NULL;
+    ps_forecast f;
+    const ps_plan_options o = ps_settings_plan_options(s);
+    assert_ok(ps_program_build(ps_model_from_config, (void *)(uintptr_t)c, s->B, s->T, &program));
+    assert_ok(ps_plan_create(program, &o, &plan));
+    const ps_status st = ps_search_blueprint(s, program, plan, &s->budgets, &b, &f);
+    *keeps = st == PS_OK && b->plan->keeps_logits;
+    ps_blueprint_destroy(b);
+    ps_plan_destroy(plan);
+    ps_program_destroy(program);
+    return st;
+}
+
+/* *keeps: whether a run of this configuration keeps logits; false when it does not fit. */
+static bool fits(ps_config *c, bool *keeps)
+{
+    ps_settings s;
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_ok(ps_settings_open_backend(&s));
+    const ps_status st = plan(&s, c, keeps);
+    assert_true(st == PS_OK || st == PS_EBUDGET);
+    ps_settings_close_backend(&s);
+    ps_config_destroy(c);
+    return st == PS_OK;
+}
+
+static bool keeps_at(const char *const *changes, int64_t device)
+{
+    bool keeps;
+    (void)fits(with_device(changes, device), &keeps);
+    return keeps;
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    const char *const *const families[] = {
+        CHANGES(WIDE),
+        CHANGES("model.vocab_size=5003", "model.tie_word_embeddings=false", "fp16.enabled=true"),
+        CHANGES("model.vocab_size=4999", "gradient_accumulation_steps=3"),
+        CHANGES(WIDE, "activation_checkpointing.enabled=true"),
+        CHANGES(WIDE, "model.type=bert", "model.head=masked_lm", "model.type_vocab_size=2"),
+        CHANGES("model.head=sequence_classification", "model.num_labels=4"),
+        CHANGES(WIDE, "train.backend=ref", "model.vocab_size=301"),
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(families); i++) {
+        const run_result again = train(with(families[i], "memory.keep_logits", "never"), STEPS);
+        const run_result kept = train(with(families[i], "memory.keep_logits", "always"), STEPS);
+        const run_result chosen = train(with(families[i], "memory.keep_logits", "auto"), STEPS);
+        assert_same(&again, &kept);
+        assert_same(&again, &chosen);
+        assert_exact(&again), assert_exact(&kept), assert_exact(&chosen);
+        /* with memory for everything what is estimated to be faster: in narrow models, too little is saved */
+        const run_result *fast = i == 0 ? &kept : &again;
+        if (i <= 1) assert_int_equal(chosen.memory.non_model_peak_bytes, fast->memory.non_model_peak_bytes);
+    }
+}
+
+/* Of budgets between the least and one where logits are kept, the first of a pair of neighbours where they are and one byte less
+ * where they are not. */
+static void test_threshold(void **state)
+{
+    (void)state;
+    const char *const *const tiers[] = {CHANGES(WIDE, TRIALS, "memory.host=60MB"),
+                                        CHANGES(WIDE, TRIALS, "memory.disk=80MB"),
+                                        CHANGES(WIDE, TRIALS, "memory.host=60MB", "memory.defer_updates=false")};
+    for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
+        bool keeps;
+        int64_t low = 4096, high = 64 * 1024 * 4096;
+        const run_result base = train(with_device(tiers[i], high), STEPS);
+        assert_true(keeps_at(tiers[i], high));
+        while (high - low > 4096) {
+            const int64_t middle = (low + high) / 2 / 4096 * 4096;
+            if (keeps_at(tiers[i], middle))
+                high = middle;
+            else
+                low = middle;
+        }
+        assert_false(keeps_at(tiers[i], high - 1));
+        assert_true(fits(with_device(tiers[i], high - 1), &keeps)); /* what needs more is the logits, not the model */
+        const run_result kept = train(with_device(tiers[i], high), STEPS);
+        const run_result again = train(with_device(tiers[i], high - 1), STEPS);
+        assert_same(&base, &kept);
+        assert_same(&base, &again);
+        assert_exact(&kept), assert_exact(&again);
+        assert_true(kept.memory.non_model_peak_bytes > again.memory.non_model_peak_bytes);
+    }
+}
+
+/* The number behind "memory.device = " in a refusal. */
+static int64_t smallest_device(const char *const *changes)
+{
+    ps_config *c = with_device(changes, 4096);
+    ps_engine *e = NULL;
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    ps_config_destroy(c);
+    const char *number = strstr(ps_last_error(), "memory.device = ");
+    assert_non_null(number);
+    return strtoll(number + strlen("memory.device = "), NULL, 10);
+}
+
+/* The least budget is that without them; who insists is told what would help. */
+static void test_refusal(void **state)
+{
+    (void)state;
+    const char *const *never = CHANGES(WIDE, "memory.disk=80MB", "memory.keep_logits=never");
+    const char *const *choice = CHANGES(WIDE, "memory.disk=80MB");
+    const char *const *always = CHANGES(WIDE, "memory.disk=80MB", "memory.keep_logits=always");
+    const int64_t least = smallest_device(never);
+    assert_int_equal(smallest_device(choice), least);
+    const int64_t most = smallest_device(always);
+    assert_true(most > least);
+    bool keeps;
+    assert_true(fits(with_device(always, most), &keeps) && keeps);
+    assert_false(fits(with_device(always, most - 1), &keeps));
+    ps_config *c = with_device(always, most - 1);
+    ps_engine *e = NULL;
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    assert_non_null(strstr(ps_last_error(), "memory.keep_logits = \"auto\""));
+    ps_config_destroy(c);
+    assert_true(fits(with_device(choice, least), &keeps));
+    assert_false(fits(with_device(choice, least - 1), &keeps));
+}
+
+/* Each shape has its own choice; small ones keep where large ones cannot. */
+static run_result train_shapes(ps_config *c, bool keeps[2])
+{
+    static const int64_t sizes[2][2] = {{1, 3}, {4, 16}};
+    run_result r = {0};
+    ps_engine *e = engine_of(c);
+    for (int s = 0; s < STEPS; s++) {
+        int32_t tokens[64], targets[64];
+        const int64_t B = sizes[s % 2][0], T = sizes[s % 2][1];
+        assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, B, T));
+        keeps[s % 2] = e->blueprint->plan->keeps_logits;
+        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, s);
+        const ps_batch batch = {.tokens = tokens, .targets = targets};
+        float before;
+        assert_ok(ps_evaluate(e, &batch, &before));
+        assert_ok(ps_forward(e, &batch, &r.losses[s]));
+        assert_memory_equal(&before, &r.losses[s], sizeof before);
+        assert_ok(ps_backward(e));
+        assert_ok(ps_step(e));
+        ps_engine_get_memory_info(e, &r.memory);
+        assert_true(r.memory.device_peak_bytes <= r.memory.device_budget_bytes);
+    }
+    assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return r;
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    bool keeps[2], keeps_all[2];
+    const char *const *tight = CHANGES(WIDE, "memory.disk=80MB", "default_chunk_size=262144");
+    const run_result base = train_shapes(with_device(tight, 64 * 1000 * 1000), keeps_all);
+    assert_true(keeps_all[0] && keeps_all[1]);
+    const run_result small = train_shapes(with_device(tight, 10 * 1000 * 1000), keeps);
+    assert_true(keeps[0] && !keeps[1]);
+    assert_same(&base, &small);
+}
+
+/* Without a backward pass nothing is kept, whatever the option says. */
+static void test_evaluation_keeps_nothing(void **state)
+{
+    (void)state;
+    ps_config *c = TINY(WIDE, "memory.keep_logits=always");
+    ps_engine *e = NULL;
+    assert_ok(ps_engine_create(ps_model_from_config, c, c, PS_FOR_INFERENCE, NULL, &e));
+    assert_false(e->blueprint->plan->keeps_logits);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_evaluation_keeps_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
