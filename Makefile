@@ -64,13 +64,11 @@ DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
         -Wvla -Wformat=2 -Wswitch-enum -Wcast-qual -Wwrite-strings -Wpointer-arith
 OPT  := $(if $(filter 0,$(DEBUG)),-O3,-O1)
-# clang only parses the pragmas (libgomp syntax), because oneDNN brings gcc's OpenMP and two runtimes must not meet.
-OMP  := $(if $(findstring clang,$(CC)),-fopenmp=libgomp -Wno-openmp-clauses,-fopenmp)
 CFLAGS   ?=
-ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno $(OPT) $(OMP) $(WARN) \
+ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -fopenmp-simd $(OPT) $(WARN) \
              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) $(CFLAGS)
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
-LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN)) $(OMP)
+LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
 LDLIBS   += -ldnnl -ljansson -lpcre2-8 -luring -lutf8proc -lxxhash -lm -lpthread
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -164,6 +162,8 @@ $B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a
 $B/test/fuzz/fuzz_%: test/fuzz/fuzz_%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -fsanitize=fuzzer $(LDLIBS)
+# A program with an OpenMP of its own around the library.
+$B/test/engine/test_openmp: CFLAGS += -fopenmp
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -lcmocka $(LDLIBS)
@@ -267,7 +267,7 @@ Description: Trains transformers whose model data does not fit in device memory
 Version: $(VERSION)
 Cflags: -I$${includedir}
 Libs: -L$${libdir} -lpatrickstar
-Libs.private: $(LDLIBS) -fopenmp
+Libs.private: $(LDLIBS)
 endef
 
 install: $(PRODUCTS:%=$B/%)

@@ -2,7 +2,6 @@
 #ifndef PS_BENCH_H
 #define PS_BENCH_H
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -55,13 +54,12 @@ static inline double bench_least(const bench_samples *s)
     return least;
 }
 
-/* The backend of this processor, with one thread a core; the program's own parallel regions have as many. */
+/* The backend of this processor, with one thread a core. */
 static inline ps_backend *bench_backend(int *n_threads)
 {
     ps_backend *b;
     *n_threads = ps_cpu_threads();
     bench_check(ps_backend_create_cpu(ps_cpu_isa_detect(), *n_threads, &b));
-    omp_set_num_threads(*n_threads);
     return b;
 }
 

@@ -51,7 +51,7 @@ if command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.s
         mpirun.openmpi -n 2 --oversubscribe --bind-to none "$build/bench/bench_ranks" 3 model.n_layer=4
 fi
 section adam 'Adam against memory' "$build/bench/bench_adam"
-section checkpoint 'Checkpoints against plain files' env OMP_WAIT_POLICY=passive "$build/bench/bench_checkpoint" "$disk"
+section checkpoint 'Checkpoints against plain files' "$build/bench/bench_checkpoint" "$disk"
 section load 'Weights against plain files' "$build/bench/bench_load" "$disk" 5
 section copy 'Copies between tiers' "$build/bench/bench_copy" "$disk"
 section op 'Kernels' "$build/bench/bench_op"

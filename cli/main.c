@@ -76,16 +76,6 @@ static void print_usage(FILE *out)
                  "3 reading or writing failed, 1 anything else.\n");
 }
 
-/* Threads without work spin before they sleep. OpenMP's default of milliseconds costs most of the speed as soon as another
- * program wants the same cores (seen: eight times slower), a shorter one little on an idle machine. The runtime reads this
- * from the environment when the program is loaded, so the program starts itself again, once. */
-static void spin_briefly(char **argv)
-{
-    if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL) return;
-    if (setenv("GOMP_SPINCOUNT", "20000", 1) == 0) execv("/proc/self/exe", argv);
-    /* not possible: slower on a busy machine, otherwise the same */
-}
-
 static int exit_status; /* of the command, where it has returned */
 
 /* At exit, for argp ends the program itself after --help. A command that failed has said why. */
@@ -126,7 +116,6 @@ static int run_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    spin_briefly(argv);
     argp_err_exit_status = EXIT_INPUT;
     if (atexit(check_output) != 0) return EXIT_OTHER;
     exit_status = run_command(argc, argv);

@@ -5,8 +5,6 @@
 # Test programs are cmocka mains (BUILD/test/*/test_*); test/cli/*.sh are scripts that get the build folder as $1 and
 # succeed with 0, are skipped with 77. Each has a process and a time limit of its own.
 set -u
-# Threads that wait sleep: on a busy machine spinning ones would take the time of those with work.
-export OMP_WAIT_POLICY=passive
 build=$1
 pattern=${2:-}
 limit_s=${PS_TEST_LIMIT_S:-600}

@@ -7,7 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 CC=${CC:-gcc}
 CXX=${CXX:-g++}
-warn='-fopenmp -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Werror'
+warn='-fopenmp-simd -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Werror'
 bad=0
 
 # check HEADER COMPILER LANGUAGE STANDARD [FLAGS]

@@ -6,8 +6,8 @@
  *     plan     ps_kernel_measure(b, op, &args, &bytes)           the args that will be run, but for pointers
  *     run      ps_run_linear_fwd(b, queue, &args, bytes)         refused when this call needs more than `bytes`
  *
- * Results and scratch depend on the arguments and on what the backend was created with (threads, instruction set), never on
- * the thread that calls or on what else that has been told. A backend can be called from any thread, several at once.
+ * Results depend on the arguments and on the backend's instruction set, scratch on its number of threads too; neither on the thread
+ * that calls or on what else that has been told. A backend can be called from any thread, several at once.
  *
  * Also compiles as C++17, for nvcc. */
 #ifndef PS_KERNEL_BACKEND_H
@@ -67,11 +67,11 @@ typedef enum ps_cpu_isa {
 ps_cpu_isa ps_cpu_isa_detect(void);
 const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16", "amx" */
 
-/* Threads to compute with when nobody says how many: one a core, at most as many as OMP_THREAD_LIMIT allows. */
+/* Threads to compute with when nobody says how many: one a core that this process may keep busy. */
 int ps_cpu_threads(void);
 
-/* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: the same number gives the same bits. PS_ENOSYS when the processor has
- * less, or OpenMP gives fewer threads. The instruction set that products use is the process's: with the first product it is fixed,
+/* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: any number gives the same bits. PS_ENOSYS when the processor has
+ * less, or the system starts fewer threads. The instruction set that products use is the process's: with the first product it is fixed,
  * and those of a backend with another one fail (PS_ESTATE). */
 PS_NODISCARD ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out);
 

@@ -5,8 +5,8 @@
  * Arrays are dense and row-major; all pointers are aligned to 64 bytes, where not said otherwise.
  *
  * Rules for every kernel
- *  - A kernel is a pure function of its arguments, its dtype and the backend's number of threads: the same input gives the
- *    same bits, wherever the arrays lie. It allocates nothing; scratch comes in `workspace` (64-byte aligned, as many bytes
+ *  - A kernel is a pure function of its arguments and its dtype: the same input gives the same bits, wherever the arrays lie, for
+ *    any number of threads. It allocates nothing; scratch comes in `workspace` (64-byte aligned, as many bytes
  *    as the operator's entry asks for these arguments, content undefined on entry).
  *  - `dtype` is the type of activations, parameters and their gradients; sums run in float or better.
  *  - Activation gradients: with accumulate_dx the kernel adds to dx (one rounding of the sum), else it overwrites dx.

@@ -4,8 +4,7 @@
  * (op_input, op_output), runs one operator of the given backend on them and names its outputs (op_record). Inputs
  * depend on the case alone, so the function can run again for another backend, or with all arrays moved.
  * Outputs that the operator overwrites start as NaN; behind and before each array lie guard bytes; inputs carry a
- * checksum. op_release checks guards and checksums and frees everything. Who tests operators with matrix products defines
- * OP_HAS_PRODUCTS first. */
+ * checksum. op_release checks guards and checksums and frees everything. */
 #ifndef TEST_OP_OP_CHECK_H
 #define TEST_OP_OP_CHECK_H
 
@@ -16,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -238,35 +235,14 @@ static inline void op_compare_bits(const op_record_entry *got, const op_record_e
     }
 }
 
-/* Instruction sets that this process compares with the reference; -1: all. */
-static int op_only_isa = -1;
-
-#ifdef OP_HAS_PRODUCTS
-/* oneDNN has one instruction set in a process, so each has its own: before anything else the program runs in a child for each lower
- * one, then here with the highest. */
-__attribute__((constructor)) static void op_run_lower_sets(void)
-{
-    const int best = (int)ps_cpu_isa_detect();
-    for (op_only_isa = 0; op_only_isa < best; op_only_isa++) {
-        int status;
-        const pid_t pid = fork();
-        if (pid == 0) return;
-        if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0) continue;
-        fprintf(stderr, "the tests fail with %s\n", ps_cpu_isa_name((ps_cpu_isa)op_only_isa));
-        _exit(1);
-    }
-}
-#endif
-
 /* Backend number `i`: the reference, then the cpu by rising instruction set. False after the last. Made once a program. */
 static inline bool op_backend(int i, ps_backend **k, char name[64])
 {
     static ps_backend *made[1 + PS_CPU_ISA_COUNT];
-    const int isa = op_only_isa < 0 ? i - 1 : op_only_isa;
-    if (i > 0 && (isa > (int)ps_cpu_isa_detect() || (op_only_isa >= 0 && i > 1))) return false;
+    if (i > 0 && i - 1 > (int)ps_cpu_isa_detect()) return false;
     if (made[i] == NULL)
         op_expect_ok(i == 0 ? ps_backend_create_ref(&made[i])
-                            : ps_backend_create_cpu((ps_cpu_isa)isa, ps_cpu_threads(), &made[i]));
+                            : ps_backend_create_cpu((ps_cpu_isa)(i - 1), ps_cpu_threads(), &made[i]));
     *k = made[i];
     snprintf(name, 64, "%s", ps_backend_name(*k));
     return true;
@@ -287,10 +263,8 @@ static inline ps_backend *op_threaded_backend(int i)
     ps_backend *k = NULL;
     char name[64];
     op_backend(i, &k, name);
-#ifndef OP_HAS_PRODUCTS /* oneDNN's bits are those of one number of threads */
     if (i > 0 && made[i] == NULL)
         op_expect_ok(ps_backend_create_cpu((ps_cpu_isa)(i - 1), ps_cpu_threads() + 3, &made[i]));
-#endif
     return made[i] != NULL ? made[i] : k;
 }
 

@@ -1,4 +1,3 @@
-#define OP_HAS_PRODUCTS
 #include "op/op_gradient.h"
 
 typedef struct linear_case {

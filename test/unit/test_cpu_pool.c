@@ -262,7 +262,7 @@ static int too_many_threads(void)
 
 static int status_of_child(pid_t pid)
 {
-    int status;
+    int status = 0;
     assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 256;
 }

@@ -1,13 +1,10 @@
-/* The cpu backend: the tables of isa/, a team of threads, and oneDNN for products. */
+/* The cpu backend: the tables of isa/, and a pool of threads. */
 #include "kernel/cpu/cpu_backend.h"
 
 #include <xmmintrin.h>
 
 #include "base/mem.h"
 #include "kernel/cpu/cpu_isa.h"
-#include "kernel/cpu/cpu_team.h"
-
-enum { STATE_ROUNDING = 3 }; /* behind the team's */
 
 /* Exceptions that have been are no setting. */
 static bool is_own_rounding(unsigned mxcsr)
@@ -18,22 +15,17 @@ static bool is_own_rounding(unsigned mxcsr)
 /* A caller may have been told to flush subnormal numbers (-ffast-math does so for a whole program), or to round otherwise. */
 static ps_status cpu_begin(ps_backend *self, ps_thread_state *state)
 {
-    const ps_cpu *cpu = ps_cpu_of(self);
-    if (cpu->computes)
-        PS_TRY(ps_cpu_team_begin(cpu->n_threads, state));
-    else
-        ps_cpu_team_suppose(cpu->n_threads, state);
     const unsigned rounding = _mm_getcsr();
-    state->saved[STATE_ROUNDING] = rounding;
+    (void)self;
+    state->saved[0] = rounding;
     if (!is_own_rounding(rounding)) _mm_setcsr(PS_CPU_ROUNDING);
     return PS_OK;
 }
 
 static void cpu_end(ps_backend *self, const ps_thread_state *state)
 {
-    const unsigned rounding = (unsigned)state->saved[STATE_ROUNDING];
+    const unsigned rounding = (unsigned)state->saved[0];
     (void)self;
-    ps_cpu_team_end(state);
     if (!is_own_rounding(rounding)) _mm_setcsr(rounding);
 }
 
@@ -64,9 +56,9 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool a
     if (isa > best)
         return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor, or ONEDNN_MAX_CPU_ISA, goes up to %s",
                        ps_cpu_isa_name(isa), ps_cpu_isa_name(best));
-    if (computes) PS_TRY(ps_cpu_team_check(n_threads));
+    if (n_threads < 1) return PS_FAIL(PS_EINVAL, "%d threads: at least 1 is needed", n_threads);
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
-    *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads, .computes = computes};
+    *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads};
     char vendor[13];
     ps_cpu_vendor(vendor);
     cpu->has_fast_dpbf16 = ps_cpu_dpbf16_is_fast(vendor, isa);

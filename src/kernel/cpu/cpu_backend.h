@@ -9,9 +9,8 @@
 typedef struct ps_cpu {
     ps_backend base;
     ps_cpu_isa isa;
-    int n_threads;        /* of every team: partitions and scratch are made of it */
-    bool computes;        /* false: it measures only, and no thread of a team is ever started */
-    ps_cpu_pool *pool;    /* n_threads of them; NULL when it does not compute */
+    int n_threads;        /* scratch is made of it, sums never */
+    ps_cpu_pool *pool;    /* of n_threads; NULL: it measures only, and no thread is started */
     bool has_fast_dpbf16; /* ps_cpu_dpbf16_is_fast of this processor */
     ps_dnnl *dnnl;
 } ps_cpu;

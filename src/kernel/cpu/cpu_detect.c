@@ -2,6 +2,7 @@
  * system saves the wide registers. */
 #include <string.h>
 
+#include "base/machine.h"
 #include "kernel/cpu/cpu_backend.h"
 #include "kernel/cpu/cpu_dnnl_level.h"
 
@@ -68,4 +69,9 @@ ps_cpu_isa ps_cpu_isa_detect(void)
 {
     const ps_cpu_isa has = isa_of_processor(), allowed = ps_dnnl_level_allows(ps_dnnl_level_asked());
     return has < allowed || allowed == PS_CPU_AVX512_BF16 ? has : allowed;
+}
+
+int ps_cpu_threads(void)
+{
+    return ps_machine_cores(NULL);
 }

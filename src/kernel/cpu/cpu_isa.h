@@ -6,10 +6,6 @@
 #ifndef PS_KERNEL_CPU_ISA_H
 #define PS_KERNEL_CPU_ISA_H
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "base/base.h"
 #include "kernel/cpu/cpu_backend.h"
 
@@ -45,17 +41,6 @@ ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, siz
 ps_status PS_CPU_NAME(lm_loss_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
 
 #endif
-
-/* Which of its team the calling thread is: below the backend's number of threads, as no team is larger. Partitions of sums are
- * made of that number, never of the size of the team that comes. */
-static inline int64_t ps_cpu_thread_index(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
 
 /* Elements below which a second thread costs more than it brings. */
 #define PS_CPU_PARALLEL_MIN 16384
