@@ -1,4 +1,4 @@
-/* cpu_matmul.h - matrix products of any types, and what is done to their results on the way out.
+/* cpu_matmul.h - matrix products of any types.
  *
  *     c[m, n] (+)= a[m, k] b[k, n] + bias[n]
  *
@@ -8,17 +8,6 @@
 
 #include "kernel/cpu/cpu_isa.h"
 
-/* What follows a product, element by element (kernel.h). `other` has c's type and shape, and its rows start ld elements apart.
- *     GELU      other = gelu(c); c == NULL: c itself is not wanted
- *     ADD       c = (product + bias) + other
- *     GELU_BWD  c (+)= product gelu'(other) */
-typedef struct ps_epilogue {
-    ps_epilogue_kind kind;
-    ps_gelu_kind gelu;
-    void *other; /* written by GELU, else only read */
-    int64_t ld;
-} ps_epilogue;
-
 /* Rows of c, a, b start at ldc, lda, ldb elements. a_transposed: a is stored [k, m]; b_transposed: b is stored [n, k]. Pointers are aligned
  * to their elements. c overlaps no operand. */
 typedef struct ps_matmul {
@@ -27,15 +16,14 @@ typedef struct ps_matmul {
     int64_t m, n, k;
     int64_t lda, ldb, ldc;
     bool a_transposed, b_transposed;
-    bool accumulate; /* add to c, one rounding of the sum; not with GELU and ADD */
+    bool accumulate; /* add to c, one rounding of the sum */
     ps_dtype ab_dtype, c_dtype;
-    ps_epilogue epilogue;
 } ps_matmul;
 
 #ifdef PS_ISA
 
-/* m, n, k == 0: c = bias or 0, or unchanged when accumulating; the epilogue follows as ever. workspace: 64-byte aligned, of
- * workspace_bytes, PS_EINVAL when that is less than matmul_bytes says. */
+/* m, n, k == 0: c = bias or 0, or unchanged when accumulating. workspace: 64-byte aligned, of workspace_bytes,
+ * PS_EINVAL when that is less than matmul_bytes says. */
 PS_NODISCARD ps_status PS_CPU_NAME(matmul)(ps_cpu *cpu, const ps_matmul *p, void *workspace, size_t workspace_bytes);
 
 /* *out: scratch of this product, a function of everything in p but the pointers, and of the number of threads. */
