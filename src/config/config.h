@@ -128,6 +128,8 @@
     XX(PS_CONFIG_ISA_AVX512, "avx512")                                                                                 \
     XX(PS_CONFIG_ISA_AVX512_BF16, "avx512_bf16")                                                                       \
     XX(PS_CONFIG_ISA_AMX, "amx")
+#define PS_CONFIG_REPRODUCIBLE_MAP(XX)                                                                                 \
+    XX(PS_CONFIG_REPRODUCIBLE_RUN, "run") XX(PS_CONFIG_REPRODUCIBLE_MACHINE, "machine")
 
 /* Every enumeration: XX(type, map). A new one is a map above and a line here. */
 #define PS_CONFIG_ENUMS(XX)                                                                                            \
@@ -148,7 +150,8 @@
     XX(ps_config_placement, PS_CONFIG_PLACEMENT_MAP)                                                                   \
     XX(ps_config_comm, PS_CONFIG_COMM_MAP)                                                                             \
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \
-    XX(ps_config_isa, PS_CONFIG_ISA_MAP)
+    XX(ps_config_isa, PS_CONFIG_ISA_MAP)                                                                               \
+    XX(ps_config_reproducible, PS_CONFIG_REPRODUCIBLE_MAP)
 
 #define VALUE(name, ...) name,
 #define XX(type, map) typedef enum type { map(VALUE) } type;

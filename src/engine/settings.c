@@ -76,11 +76,22 @@ static ps_status read_backend(const ps_options *o, ps_settings *s)
 {
     const ps_cpu_isa best = ps_cpu_isa_detect();
     s->backend_kind = o->train_backend == PS_CONFIG_BACKEND_REF ? PS_BACKEND_REF : PS_BACKEND_CPU;
+    s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
+    if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
+        return PS_FAIL(
+            PS_ENOSYS,
+            "train.reproducible = machine: the ref backend calls the machine's C library; set train.backend = cpu");
     if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
     s->isa = ps_settings_isa(o);
     if (s->isa > best)
         return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor, or ONEDNN_MAX_CPU_ISA, goes up to %s",
                        ps_cpu_isa_name(s->isa), ps_cpu_isa_name(best));
+    if (s->same_bits && s->isa < PS_CPU_AVX2)
+        return PS_FAIL(PS_ENOSYS,
+                       "train.reproducible = machine: the kernels of train.isa = %s do not fuse multiplications and "
+                       "additions; AVX2 "
+                       "with FMA is needed",
+                       ps_cpu_isa_name(s->isa));
     return PS_OK;
 }
 
@@ -91,6 +102,7 @@ ps_status ps_settings_open_backend(ps_settings *s)
     case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
     case PS_BACKEND_CPU: break;
     }
+    if (s->same_bits) return ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend);
     return s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, &s->backend)
                          : ps_backend_create_cpu(s->isa, s->threads, &s->backend);
 }

@@ -26,6 +26,7 @@ typedef struct ps_settings {
     uint64_t seed;
     ps_backend_kind backend_kind;
     ps_cpu_isa isa;      /* of PS_BACKEND_CPU */
+    bool same_bits;      /* on every processor from AVX2 on */
     bool plans_only;     /* nothing will be computed: no threads are started */
     int threads;         /* >= 1 */
     ps_backend *backend; /* NULL until ps_settings_open_backend; copies of the settings borrow it */

@@ -78,6 +78,10 @@ PS_NODISCARD ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_b
 /* The same to measure with, and not to run: no thread is started, so n_threads may be more than this machine gives. */
 PS_NODISCARD ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out);
 
+/* As ps_backend_create_cpu, or with plans_only as the one for plans: with the bits that every instruction set from AVX2 on has on every
+ * processor, whatever of its own one of them has that would be faster. PS_ENOSYS for PS_CPU_PORTABLE. */
+PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out);
+
 /* A device that is not here: nothing is computed, for plans. Scratch is that of the portable kernels in one thread, which go
  * through attention and the head in tiles as kernels of GPUs do. Measuring products fixes the instruction set of the process, where
  * none is yet, to the best. */

@@ -1,6 +1,3 @@
-/* Not yet: its sums have the width of a vector. */
-#define OP_HAS_OWN_BITS
-
 #include "op/op_gradient.h"
 
 typedef enum mask_kind { MASK_NONE, MASK_ONES, MASK_TAIL, MASK_HOLES, MASK_WHOLE, MASK_KIND_COUNT } mask_kind;

@@ -1,6 +1,3 @@
-/* Not yet: its sums have the width of a vector. */
-#define OP_HAS_OWN_BITS
-
 #include "op/op_check.h"
 
 typedef struct cached_case {

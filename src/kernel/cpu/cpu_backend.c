@@ -48,7 +48,7 @@ static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU
                                                          [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16, avx512_bf16),
                                                          [PS_CPU_AMX] = CPU_OPS(amx, avx512_bf16)};
 
-static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool any_level, ps_backend **out)
+static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool any_level, bool same, ps_backend **out)
 {
     const ps_cpu_isa best = ps_cpu_isa_detect();
     ps_cpu *cpu = NULL;
@@ -56,12 +56,15 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool a
     if (isa > best)
         return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor, or ONEDNN_MAX_CPU_ISA, goes up to %s",
                        ps_cpu_isa_name(isa), ps_cpu_isa_name(best));
+    if (same && isa < PS_CPU_AVX2)
+        return PS_FAIL(PS_ENOSYS, "the same bits on every processor: the kernels for %s have no FMA, those for avx2 do",
+                       ps_cpu_isa_name(isa));
     if (n_threads < 1) return PS_FAIL(PS_EINVAL, "%d threads: at least 1 is needed", n_threads);
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
     *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads};
     char vendor[13];
     ps_cpu_vendor(vendor);
-    cpu->has_fast_dpbf16 = ps_cpu_dpbf16_is_fast(vendor, isa);
+    cpu->has_fast_dpbf16 = ps_cpu_takes_dpbf16(vendor, isa, same);
     ps_status st = ps_dnnl_create(isa, any_level, &cpu->dnnl);
     if (st == PS_OK && computes) st = ps_cpu_pool_create(n_threads, &cpu->pool);
     if (st == PS_OK)
@@ -73,15 +76,20 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool a
 
 ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, true, false, out);
+    return cpu_create(isa, n_threads, true, false, false, out);
 }
 
 ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, false, false, out);
+    return cpu_create(isa, n_threads, false, false, false, out);
+}
+
+ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out)
+{
+    return cpu_create(isa, n_threads, !plans_only, false, true, out);
 }
 
 ps_status ps_cpu_create_for_any_plan(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, false, true, out);
+    return cpu_create(isa, n_threads, false, true, false, out);
 }

@@ -11,7 +11,7 @@ typedef struct ps_cpu {
     ps_cpu_isa isa;
     int n_threads;        /* scratch is made of it, sums never */
     ps_cpu_pool *pool;    /* of n_threads; NULL: it measures only, and no thread is started */
-    bool has_fast_dpbf16; /* ps_cpu_dpbf16_is_fast of this processor */
+    bool has_fast_dpbf16; /* ps_cpu_takes_dpbf16 on this processor */
     ps_dnnl *dnnl;
 } ps_cpu;
 
@@ -24,6 +24,12 @@ void ps_cpu_vendor(char out[13]);
 /* Kernels of `isa` multiply bf16 by vdpbf16ps. A table, as the order of sums differs from that of all other kernels: AMD's has the rate of
  * two FMA, Intel's of half of one. */
 bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa);
+
+/* same: the backend is to have the bits of all others. */
+static inline bool ps_cpu_takes_dpbf16(const char *vendor, ps_cpu_isa isa, bool same)
+{
+    return !same && ps_cpu_dpbf16_is_fast(vendor, isa);
+}
 
 static inline ps_cpu *ps_cpu_of(ps_backend *self)
 {

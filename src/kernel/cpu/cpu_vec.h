@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "base/same_math.h"
 #include "kernel/cpu/cpu_isa.h"
 
 #ifndef PS_ISA
@@ -325,6 +326,17 @@ PS_CPU_INLINE vf vf_tanh(vf x)
     p = vf_fma(p, a2, vf_set1(-3.33332819422e-1f));
     const vf near = vf_fma(p * a2, a, a), far = 1.0f - 2.0f / (vf_exp(a + a) + 1.0f);
     return (vf)((vi)vf_where(a < 0.625f, near, far) | sign);
+}
+
+/* e^x and ln x of one number: rounded from double, and the same on every level too. */
+PS_CPU_INLINE float vf_exp_of(float x)
+{
+    return (float)ps_same_exp((double)x);
+}
+
+PS_CPU_INLINE float vf_log_of(float x)
+{
+    return (float)ps_same_log((double)x);
 }
 
 /* ln x within 2 ulp for normal x > 0, with nothing fused: the same bits on every level. x = 2^k m, sqrt(1/2) <= m < sqrt 2; ln m by

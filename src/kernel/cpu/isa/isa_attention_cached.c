@@ -17,8 +17,8 @@ typedef struct cached_work {
 static int64_t cached_carve(const ps_attention_cached_args *a, cached_work *w, char *base)
 {
     char *at = base;
-    w->stride = ps_round_up(a->n_positions, 16);
-    w->width = ps_round_up(a->D, 16);
+    w->stride = ps_round_up(a->n_positions, VF_SUM);
+    w->width = ps_round_up(a->D, VF_SUM);
     w->scores = ps_cpu_take(&at, CACHED_GROUP * w->stride * 4);
     w->q = ps_cpu_take(&at, CACHED_GROUP * w->width * 4);
     w->y = ps_cpu_take(&at, CACHED_GROUP * w->width * 4);
@@ -50,29 +50,33 @@ PS_CPU_INLINE void cached_scores(ps_dtype t, const ps_attention_cached_args *a, 
 {
     for (int64_t j = begin; j < end; j++) {
         const int64_t at = (kv * a->n_positions + j) * a->D;
-        vf sum[CACHED_GROUP] = {{0}};
-        for (int64_t d = 0; d < a->D; d += VF_LANES) {
-            const vf k = vf_get(t, a->k_cache, at + d, a->D - d);
-            for (int64_t i = 0; i < n; i++) sum[i] = vf_fma(vf_load(w->q + i * w->width + d), k, sum[i]);
-        }
-        for (int64_t i = 0; i < n; i++) w->scores[i * w->stride + j - begin] = vf_sum(sum[i]) * a->scale;
+        vf sum[CACHED_GROUP][VF_SUMS] = {{{0}}};
+        for (int64_t d0 = 0; d0 < a->D; d0 += VF_SUM)
+            for (int s = 0; s < VF_SUMS; s++) {
+                const int64_t d = d0 + s * VF_LANES;
+                const vf k = vf_get(t, a->k_cache, at + d, a->D - d);
+                for (int64_t i = 0; i < n; i++) sum[i][s] = vf_fma(vf_load(w->q + i * w->width + d), k, sum[i][s]);
+            }
+        for (int64_t i = 0; i < n; i++) w->scores[i * w->stride + j - begin] = vf_fold(sum[i]) * a->scale;
     }
 }
 
 /* Scores [n] become exp(score - max); their sum. Lanes behind the last score weigh nothing. */
 static float cached_softmax(float *scores, int64_t n)
 {
-    vf max = vf_set1(-INFINITY), sum = {0};
-    for (int64_t j = n; j < ps_round_up(n, 16); j++) scores[j] = -INFINITY;
+    vf max = vf_set1(-INFINITY), sum[VF_SUMS] = {{0}};
+    for (int64_t j = n; j < ps_round_up(n, VF_SUM); j++) scores[j] = -INFINITY;
     for (int64_t j = 0; j < n; j += VF_LANES) max = vf_max(max, vf_load(scores + j));
     const float most = vf_max_lane(max);
-    for (int64_t j = 0; j < n; j += VF_LANES) {
-        vf p = vf_exp(vf_load(scores + j) - most);
-        if (n - j < VF_LANES) p = vf_where(vi_lanes() < (int32_t)(n - j), p, vf_set1(0.0f));
-        vf_store(scores + j, p);
-        sum += p;
-    }
-    return vf_sum(sum);
+    for (int64_t j0 = 0; j0 < n; j0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t j = j0 + s * VF_LANES;
+            vf p = vf_exp(vf_load(scores + j) - most);
+            if (n - j < VF_LANES) p = vf_where(vi_lanes() < (int32_t)(n - j), p, vf_set1(0.0f));
+            vf_store(scores + j, p);
+            sum[s] += p;
+        }
+    return vf_fold(sum);
 }
 
 /* y = sum of weight and value over [begin, end) for n query heads. */
@@ -96,7 +100,7 @@ PS_CPU_INLINE void cached_attend(ps_dtype dtype, const ps_attention_cached_args 
     const int64_t kv = head / (a->H / a->KV), end = a->first + t + 1;
     const int64_t begin = a->window > 0 ? ps_max_i64(0, end - a->window) : 0;
     for (int64_t i = 0; i < n; i++)
-        for (int64_t d = 0; d < a->D; d += VF_LANES)
+        for (int64_t d = 0; d < w->width; d += VF_LANES)
             vf_store(w->q + i * w->width + d, vf_get(dtype, a->q, t * a->q_stride + (head + i) * a->D + d, a->D - d));
     cached_scores(dtype, a, w, n, kv, begin, end);
     float inverse[CACHED_GROUP];

@@ -157,19 +157,21 @@ static int32_t lm_find(const float *z, int64_t n, float max)
 /* Takes n more logits of a row, from number v0 on, into its running maximum, where that is, and sum of exponentials. */
 static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, float *running_sum, int32_t *best)
 {
-    vf top = vf_set1(-INFINITY), sum = {0};
+    vf top = vf_set1(-INFINITY), sum[VF_SUMS] = {{0}};
     int64_t c = 0;
     for (; c + VF_LANES <= n; c += VF_LANES) top = vf_max(top, vf_load(z + c));
     float max = vf_max_lane(top);
     for (; c < n; c++) max = z[c] > max ? z[c] : max;
     if (max > *running_max) *best = (int32_t)v0 + lm_find(z, n, max);
     max = max > *running_max ? max : *running_max;
-    for (c = 0; c < n; c += VF_LANES) {
-        vf e = vf_exp(vf_get(PS_DTYPE_F32, z, c, n - c) - max);
-        if (n - c < VF_LANES) e = vf_where(vi_lanes() < (int32_t)(n - c), e, vf_set1(0.0f));
-        sum += e;
-    }
-    *running_sum = *running_sum * expf(*running_max - max) + vf_sum(sum);
+    for (int64_t c0 = 0; c0 < n; c0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t at = c0 + s * VF_LANES;
+            vf e = vf_exp(vf_get(PS_DTYPE_F32, z, at, n - at) - max);
+            if (n - at < VF_LANES) e = vf_where(vi_lanes() < (int32_t)(n - at), e, vf_set1(0.0f));
+            sum[s] += e;
+        }
+    *running_sum = *running_sum * vf_exp_of(*running_max - max) + vf_fold(sum);
     *running_max = max;
 }
 
@@ -216,9 +218,9 @@ ps_status PS_CPU_NAME(lm_loss_fwd)(ps_backend *self, ps_stream *queue, const voi
         ps_cpu_for_rows(self, h.rows, n, lm_fold_rows, &w);
     }
     for (int64_t r = 0; r < h.rows; r++) {
-        a->lse[r] = max[r] + logf(sum[r]);
+        a->lse[r] = max[r] + vf_log_of(sum[r]);
         if (a->predicted != NULL) a->predicted[r] = best[r];
-        a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (max[r] - a->row_loss[r]) + logf(sum[r]);
+        a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (max[r] - a->row_loss[r]) + vf_log_of(sum[r]);
     }
     return PS_OK;
 }
