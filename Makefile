@@ -52,7 +52,7 @@ B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
-DEPS_BUILD := gcc libc6-dev libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
+DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
 DEPS_TEST  := libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
@@ -69,7 +69,7 @@ ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-e
              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) $(CFLAGS)
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
 LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
-LDLIBS   += -ldnnl -ljansson -lpcre2-8 -luring -lutf8proc -lxxhash -lm -lpthread
+LDLIBS   += -ljansson -lpcre2-8 -luring -lutf8proc -lxxhash -lm -lpthread
 
 # ---- files ----------------------------------------------------------------------------------------------------------
 # src/kernel/cpu/isa/*.c are compiled once for each instruction set, with PS_ISA naming it; see cpu_isa.h there.

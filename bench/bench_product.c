@@ -62,28 +62,6 @@ static void *filled(int64_t n)
     return x;
 }
 
-#ifdef WITH_DNNL
-#include "kernel/cpu/cpu_dnnl.h"
-static ps_dnnl *dnnl;
-static double rate_dnnl(ps_backend *b, const ps_matmul *p, int rounds)
-{
-    size_t bytes;
-    ps_thread_state state;
-    bench_check(b->ops->begin(b, &state));
-    bench_check(ps_dnnl_matmul_bytes(dnnl, p, &bytes));
-    void *const workspace = filled((int64_t)bytes / 4 + 1);
-    bench_samples s = {.n = 0};
-    for (int r = 0; r <= rounds; r++) {
-        const double begin = bench_now();
-        bench_check(ps_dnnl_matmul(dnnl, p, workspace, bytes));
-        if (r > 0) bench_add(&s, bench_now() - begin);
-    }
-    b->ops->end(b, &state);
-    free(workspace);
-    return 2e-9 * (double)p->m * (double)p->n * (double)p->k / bench_least(&s);
-}
-#endif
-
 static double rate(const kernel *k, ps_backend *b, const ps_matmul *p, int rounds)
 {
     size_t bytes;
@@ -120,10 +98,6 @@ static void bench_shape(const bench *b, pass which, bool out_in, int64_t rows, i
         printf(" %s %6.0f %6.0f |", kernels[k].name, rate(&kernels[k], b->backends[k][0], &p, b->rounds),
                rate(&kernels[k], b->backends[k][1], &p, b->rounds));
     }
-#ifdef WITH_DNNL
-    printf(" dnnl %6.0f %6.0f |", rate_dnnl(b->backends[0][0], &p, b->rounds),
-           rate_dnnl(b->backends[0][1], &p, b->rounds));
-#endif
     printf("\n");
     fflush(stdout);
     free(x), free(y), free(c);
@@ -143,9 +117,6 @@ int main(int argc, char **argv)
             bench_check(ps_backend_create_cpu(kernels[k].isa, t == 0 ? 1 : ps_cpu_threads(), &b.backends[k][t]));
             ps_cpu_of(b.backends[k][t])->has_fast_dpbf16 = kernels[k].by_dpbf16;
         }
-#ifdef WITH_DNNL
-    bench_check(ps_dnnl_create(PS_CPU_AVX512_BF16, false, &dnnl));
-#endif
     for (int t = 0; t < 2; t++)
         for (size_t r = 0; r < PS_ARRAY_LEN(rows); r++)
             for (size_t l = 0; l < PS_ARRAY_LEN(layers); l++)

@@ -15,7 +15,6 @@
 #include "config_arguments.h"
 #include "data/tokenizer.h"
 #include "engine/engine.h"
-#include "product_check.h"
 #include "sampler.h"
 #include "text_stream.h"
 
@@ -198,7 +197,6 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
 static ps_status open_generator(generator *g, const generate_arguments *a)
 {
     PS_TRY(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
-    PS_TRY(product_check(ps_config_options(g->config)));
     /* one sequence at a time; 0 lets a batch size given for training follow */
     PS_TRY(ps_config_set(g->config, "train_batch_size", "0"));
     PS_TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));

@@ -12,7 +12,6 @@
 #include "device/disk.h"
 #include "kernel/backend.h"
 #include "plan/measure.h"
-#include "product_check.h"
 
 #define MEASURE_SECONDS 12.0
 #define QUICK_SECONDS 0.5
@@ -76,7 +75,6 @@ static ps_status measure(const options *o, const char *folder)
     ps_file_writer *trial = NULL; /* a file that cannot be written is said before the measuring */
     PS_TRY(ps_file_writer_open(o->measure, &trial));
     ps_file_writer_cancel(trial);
-    PS_TRY(product_check_best());
     PS_TRY(ps_measure_machine(&how, &report));
     show_report(&report);
     PS_TRY(ps_hardware_save(&report.hardware, o->measure));

@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "cli.h"
 #include "engine/settings.h"
-#include "product_check.h"
 
 #define PROGRAM_BYTES_MAX (1024 * PS_MIB)
 
@@ -41,8 +40,7 @@ static ps_status refuse(ps_status st, ps_comm **out)
 ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, ps_config **config, ps_comm **comm)
 {
     *comm = NULL;
-    ps_status st = cli_load_config(path, overrides, n_overrides, config);
-    if (st == PS_OK) st = product_check(ps_config_options(*config));
+    const ps_status st = cli_load_config(path, overrides, n_overrides, config);
     if (st != PS_OK) return refuse(st, comm);
     PS_TRY(meet(*config, comm));
     PS_TRY(ps_comm_agree(*comm, PS_OK));

@@ -243,8 +243,8 @@ typedef struct ps_batch {
  * fits the budgets: the message names the moment and operator that need most, the bytes, and the smallest changes that fit. On
  * failure *engine is NULL.
  *
- * All engines of a process compute with one instruction set (PS_ESTATE for another train.isa). PS_ENOSYS when the system starts fewer
- * threads than train.threads. They are the engine's own: OpenMP in the program around it, and its variables, have no part in it.
+ * PS_ENOSYS when the system starts fewer threads than train.threads. They are the engine's own: OpenMP in the program around it, and its
+ * variables, have no part in it.
  *
  * Weights begin as the configuration says: drawn from train.seed; then those of model.from_pretrained, as ps_engine_load_pretrained
  * reads them (heads may differ with model.new_head, or with model.head none); then those of train.init_from. For ps_model_from_config

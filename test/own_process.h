@@ -1,5 +1,4 @@
-/* own_process.h - tests that need a process to themselves: for an instruction set (oneDNN has one in a process), or another
- * environment. The program is started again with a word as its argument, and its main gives that word its own group of tests. */
+/* own_process.h - tests that need a process to themselves, for another environment. The program is started again with a word as its argument, and its main gives that word its own group of tests. */
 #ifndef TEST_OWN_PROCESS_H
 #define TEST_OWN_PROCESS_H
 

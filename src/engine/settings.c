@@ -84,8 +84,8 @@ static ps_status read_backend(const ps_options *o, ps_settings *s)
     if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
     s->isa = ps_settings_isa(o);
     if (s->isa > best)
-        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor, or ONEDNN_MAX_CPU_ISA, goes up to %s",
-                       ps_cpu_isa_name(s->isa), ps_cpu_isa_name(best));
+        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(s->isa),
+                       ps_cpu_isa_name(best));
     if (s->same_bits && s->isa < PS_CPU_AVX2)
         return PS_FAIL(PS_ENOSYS,
                        "train.reproducible = machine: the kernels of train.isa = %s do not fuse multiplications and "

@@ -63,7 +63,7 @@ typedef enum ps_cpu_isa {
     PS_CPU_ISA_COUNT,
 } ps_cpu_isa;
 
-/* What processor, operating system and the environment (ONEDNN_MAX_CPU_ISA: products are oneDNN's) allow. */
+/* What processor and operating system allow. Asks the system for the permission to use tiles, where there are any. */
 ps_cpu_isa ps_cpu_isa_detect(void);
 const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16", "amx" */
 
@@ -71,8 +71,7 @@ const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "a
 int ps_cpu_threads(void);
 
 /* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: any number gives the same bits. PS_ENOSYS when the processor has
- * less, or the system starts fewer threads. The instruction set that products use is the process's: with the first product it is fixed,
- * and those of a backend with another one fail (PS_ESTATE). */
+ * less, or the system starts fewer threads. Backends of several instruction sets may be in use at once. */
 PS_NODISCARD ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out);
 
 /* The same to measure with, and not to run: no thread is started, so n_threads may be more than this machine gives. */
@@ -83,8 +82,7 @@ PS_NODISCARD ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_thr
 PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out);
 
 /* A device that is not here: nothing is computed, for plans. Scratch is that of the portable kernels in one thread, which go
- * through attention and the head in tiles as kernels of GPUs do. Measuring products fixes the instruction set of the process, where
- * none is yet, to the best. */
+ * through attention and the head in tiles as kernels of GPUs do. */
 PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
 
 void ps_backend_destroy(ps_backend *b); /* NULL is accepted */

@@ -1,6 +1,6 @@
 /* sim.c - operators of a device that is not here: they compute nothing, and ask for the scratch of the portable kernels. */
 #include "base/mem.h"
-#include "kernel/cpu/cpu_backend.h"
+#include "kernel/backend.h"
 
 typedef struct sim_backend {
     ps_backend base;
@@ -40,7 +40,7 @@ ps_status ps_backend_create_sim(ps_backend **out)
     sim_backend *b = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
-    const ps_status st = ps_cpu_create_for_any_plan(PS_CPU_PORTABLE, 1, &b->portable);
+    const ps_status st = ps_backend_create_cpu_for_plans(PS_CPU_PORTABLE, 1, &b->portable);
     if (st != PS_OK) {
         ps_mem_free(b);
         return st;

@@ -6,9 +6,6 @@ pstar=$root/$build/pstar
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What pstar remembers of this processor; not in the user's folders.
-export XDG_CACHE_HOME="$root/$build/cache"
-
 fail() {
     echo "FAILED: $*"
     exit 1

@@ -7,7 +7,6 @@
 #include "checkpoint/safetensors.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
-#include "own_process.h"
 #include "temp_folder.h"
 
 typedef struct golden {
@@ -214,18 +213,11 @@ static void test_untied_accumulated_bf16(void **state)
     follow(UNTIED_FILE, TINY(UNTIED, "bf16.enabled=true"), 2e-2, true);
 }
 
-static void in_portable_process(void **state)
+static void test_portable(void **state)
 {
     (void)state;
     follow(TIED_FILE, TINY(TIED, "train.isa=portable"), 1e-5, false);
     follow(TIED_FILE, TINY(TIED, "train.isa=portable", "bf16.enabled=true"), 2e-2, true);
-}
-
-/* A process has one instruction set. */
-static void test_portable(void **state)
-{
-    (void)state;
-    assert_int_equal(own_process("portable", NULL), 0);
 }
 
 /* ---- Hugging Face's classes ---- */
@@ -280,10 +272,8 @@ static char llama[] = "llama", llama_linear[] = "llama_linear", mistral[] = "mis
         "follow_" #name, follow_hf, NULL, NULL, name                                                                   \
     }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    const struct CMUnitTest portable[] = {cmocka_unit_test(in_portable_process)};
-    if (argc > 1 && strcmp(argv[1], "portable") == 0) return cmocka_run_group_tests(portable, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tied_f32),
         cmocka_unit_test(test_names_of_tanh),

@@ -31,7 +31,6 @@ static void cpu_end(ps_backend *self, const ps_thread_state *state)
 
 static void cpu_destroy(ps_backend *self)
 {
-    ps_dnnl_destroy(ps_cpu_of(self)->dnnl);
     ps_cpu_pool_destroy(ps_cpu_of(self)->pool);
     ps_mem_free(self);
 }
@@ -48,14 +47,17 @@ static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU
                                                          [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16, avx512_bf16),
                                                          [PS_CPU_AMX] = CPU_OPS(amx, avx512_bf16)};
 
-static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool any_level, bool same, ps_backend **out)
+static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool same, ps_backend **out)
 {
     const ps_cpu_isa best = ps_cpu_isa_detect();
     ps_cpu *cpu = NULL;
     *out = NULL;
     if (isa > best)
-        return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor, or ONEDNN_MAX_CPU_ISA, goes up to %s",
-                       ps_cpu_isa_name(isa), ps_cpu_isa_name(best));
+        return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor goes up to %s%s", ps_cpu_isa_name(isa),
+                       ps_cpu_isa_name(best),
+                       isa == PS_CPU_AMX ? " (or the system does not permit tiles: a thread with an alternate signal "
+                                           "stack needs one of getauxval(AT_MINSIGSTKSZ) bytes)"
+                                         : "");
     if (same && isa < PS_CPU_AVX2)
         return PS_FAIL(PS_ENOSYS, "the same bits on every processor: the kernels for %s have no FMA, those for avx2 do",
                        ps_cpu_isa_name(isa));
@@ -65,8 +67,7 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool a
     char vendor[13];
     ps_cpu_vendor(vendor);
     cpu->has_fast_dpbf16 = ps_cpu_takes_dpbf16(vendor, isa, same);
-    ps_status st = ps_dnnl_create(isa, any_level, &cpu->dnnl);
-    if (st == PS_OK && computes) st = ps_cpu_pool_create(n_threads, &cpu->pool);
+    const ps_status st = computes ? ps_cpu_pool_create(n_threads, &cpu->pool) : PS_OK;
     if (st == PS_OK)
         *out = &cpu->base;
     else
@@ -76,20 +77,15 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool a
 
 ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, true, false, false, out);
+    return cpu_create(isa, n_threads, true, false, out);
 }
 
 ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, false, false, false, out);
+    return cpu_create(isa, n_threads, false, false, out);
 }
 
 ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, !plans_only, false, true, out);
-}
-
-ps_status ps_cpu_create_for_any_plan(ps_cpu_isa isa, int n_threads, ps_backend **out)
-{
-    return cpu_create(isa, n_threads, false, true, false, out);
+    return cpu_create(isa, n_threads, !plans_only, true, out);
 }

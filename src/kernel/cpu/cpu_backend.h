@@ -3,7 +3,6 @@
 #define PS_KERNEL_CPU_BACKEND_H
 
 #include "kernel/backend.h"
-#include "kernel/cpu/cpu_dnnl.h"
 #include "kernel/cpu/cpu_pool.h"
 
 typedef struct ps_cpu {
@@ -12,11 +11,7 @@ typedef struct ps_cpu {
     int n_threads;        /* scratch is made of it, sums never */
     ps_cpu_pool *pool;    /* of n_threads; NULL: it measures only, and no thread is started */
     bool has_fast_dpbf16; /* ps_cpu_takes_dpbf16 on this processor */
-    ps_dnnl *dnnl;
 } ps_cpu;
-
-/* As ps_backend_create_cpu_for_plans, but products have the scratch of whatever instruction set the process computes with. */
-PS_NODISCARD ps_status ps_cpu_create_for_any_plan(ps_cpu_isa isa, int n_threads, ps_backend **out);
 
 /* "AuthenticAMD", "GenuineIntel", ..., or "" */
 void ps_cpu_vendor(char out[13]);

@@ -4,7 +4,7 @@
 
 #include "base/machine.h"
 #include "kernel/cpu/cpu_backend.h"
-#include "kernel/cpu/cpu_dnnl_level.h"
+#include "kernel/cpu/cpu_tiles.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -50,7 +50,7 @@ const char *ps_cpu_isa_name(ps_cpu_isa isa)
     return isa < PS_CPU_ISA_COUNT ? names[isa] : "?";
 }
 
-static ps_cpu_isa isa_of_processor(void)
+ps_cpu_isa ps_cpu_isa_detect(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -63,12 +63,6 @@ static ps_cpu_isa isa_of_processor(void)
 #else
     return PS_CPU_PORTABLE;
 #endif
-}
-
-ps_cpu_isa ps_cpu_isa_detect(void)
-{
-    const ps_cpu_isa has = isa_of_processor(), allowed = ps_dnnl_level_allows(ps_dnnl_level_asked());
-    return has < allowed || allowed == PS_CPU_AVX512_BF16 ? has : allowed;
 }
 
 int ps_cpu_threads(void)
