@@ -1,4 +1,26 @@
+/* Those of vdpbf16ps; the rest is compared here. */
+#define OP_HAS_OWN_BITS
+
 #include "op/op_gradient.h"
+
+/* The kernels once more, by emulated tiles, and but for these as those of avx2. */
+#define PS_ISA emulated
+#define PS_ISA_avx2 1
+#define PS_TILES_EMULATED
+#include "kernel/cpu/cpu_isa.h"
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+#include "../src/kernel/cpu/isa/isa_attention_bwd.c"
+#include "../src/kernel/cpu/isa/isa_attention_fwd.c"
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
 
 typedef enum mask_kind { MASK_NONE, MASK_ONES, MASK_TAIL, MASK_HOLES, MASK_WHOLE, MASK_KIND_COUNT } mask_kind;
 
@@ -285,14 +307,30 @@ static void test_shapes(void **state)
     }
 }
 
+static void run_emulated(ps_backend *k, ps_status (*measure)(ps_backend *, const void *, size_t *),
+                         ps_status (*run)(ps_backend *, ps_stream *, const void *, size_t), const void *args,
+                         void **workspace)
+{
+    size_t bytes;
+    op_expect_ok(measure(k, args, &bytes));
+    *workspace = op_alloc(bytes);
+    op_expect_ok(run(k, NULL, args, bytes));
+}
+
 /* Forward, and backward with its results; nothing by the reference, which is slow. */
-static void run_all(ps_backend *k, const attention_case *c, op_result *result)
+static void run_all(ps_backend *k, bool emulated, const attention_case *c, op_result *result)
 {
     const projections x = lay_projections(c, make_input, 1), dx = lay_projections(c, make_output, 0);
     ps_attention_fwd_args f = fwd_args(c, &x);
-    OP_RUN(k, attention_fwd, &f);
+    if (emulated)
+        run_emulated(k, ps_cpu_attention_fwd_bytes_emulated, ps_cpu_attention_fwd_emulated, &f, &f.workspace);
+    else
+        OP_RUN(k, attention_fwd, &f);
     ps_attention_bwd_args a = bwd_args(&f, &dx, op_input(c->dtype, n_of_y(c), 1.0, 2));
-    OP_RUN(k, attention_bwd, &a);
+    if (emulated)
+        run_emulated(k, ps_cpu_attention_bwd_bytes_emulated, ps_cpu_attention_bwd_emulated, &a, &a.workspace);
+    else
+        OP_RUN(k, attention_bwd, &a);
     op_record_exact(result, "lse", PS_DTYPE_F32, f.lse, c->B * c->H * c->T);
     op_record_exact(result, "y", c->dtype, f.y, n_of_y(c));
     op_record_exact(result, "dq ...", c->dtype, dx.arrays[0], dx.n[0]);
@@ -300,16 +338,17 @@ static void run_all(ps_backend *k, const attention_case *c, op_result *result)
 }
 
 /* Both operators by `k` have the bits that they have by `other`. */
-static void check_same_backends(ps_backend *k, ps_backend *other, const attention_case *c)
+static void check_same_backends(ps_backend *k, bool emulated, ps_backend *other, const attention_case *c)
 {
     op_result one = {.n = 0}, two = {.n = 0};
-    run_all(other, c, &one);
-    run_all(k, c, &two);
-    for (int o = 0; o < one.n; o++) op_compare_bits(&two.out[o], &one.out[o], ps_backend_name(k));
+    run_all(other, false, c, &one);
+    run_all(k, emulated, c, &two);
+    for (int o = 0; o < one.n; o++)
+        op_compare_bits(&two.out[o], &one.out[o], emulated ? "emulated tiles" : ps_backend_name(k));
     op_release();
 }
 
-/* From avx2 up, whatever multiplies. */
+/* From avx2 up, whatever multiplies, but for vdpbf16ps. */
 static void test_instruction_sets(void **state)
 {
     (void)state;
@@ -317,16 +356,37 @@ static void test_instruction_sets(void **state)
     char name[64];
     for (int b = 0; op_backend(b, &k, name); b++) {
         if (strcmp(name, "cpu avx2") == 0) avx2 = k;
-        if (avx2 == NULL || k == avx2) continue;
-        for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++)
+        for (size_t i = 0; avx2 != NULL && i < PS_ARRAY_LEN(shapes); i++)
             for (int t = 0; t < PS_DTYPE_COUNT; t++) {
                 attention_case c = shapes[i];
                 c.dtype = (ps_dtype)t;
                 label_case(&c);
-                if (t != PS_DTYPE_BF16 || strcmp(name, "cpu avx512_bf16") != 0) check_same_backends(k, avx2, &c);
+                if (t != PS_DTYPE_BF16 || !ps_cpu_of(k)->has_fast_dpbf16) check_same_backends(k, k == avx2, avx2, &c);
             }
     }
     if (avx2 == NULL) skip();
+}
+
+/* The kernels for processors whose vdpbf16ps is fast, on any that has it. */
+static void test_dot_products(void **state)
+{
+    (void)state;
+    if (ps_cpu_isa_detect() < PS_CPU_AVX512_BF16) skip();
+    ps_backend *k;
+    op_expect_ok(ps_backend_create_cpu(PS_CPU_AVX512_BF16, 2, &k));
+    ps_cpu_of(k)->has_fast_dpbf16 = true;
+    const op_case_fn runs[] = {run_fwd, run_bwd};
+    for (size_t i = 0; i < PS_ARRAY_LEN(shapes) * 2; i++) {
+        attention_case c = shapes[i / 2];
+        c.dtype = PS_DTYPE_BF16;
+        label_case(&c);
+        op_result want = {.n = 0}, got = {.n = 0};
+        runs[i % 2](op_reference(), &c, &want);
+        runs[i % 2](k, &c, &got);
+        for (int o = 0; o < want.n; o++) op_compare(&got.out[o], &want.out[o], "vdpbf16ps");
+        op_release();
+    }
+    ps_backend_destroy(k);
 }
 
 /* ---- kinds that are the same ----------------------------------------------------------------------------------------*/
@@ -560,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_tiles_out_of_sight),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_instruction_sets),
+        cmocka_unit_test(test_dot_products),
         cmocka_unit_test(test_mask_of_ones_and_wide_windows),
         cmocka_unit_test(test_nan_in_padding),
         cmocka_unit_test(test_wholly_masked),

@@ -128,18 +128,16 @@ static void attention_bwd_load_keys(const attention_shape *h, attention_bwd_work
         attention_pack_columns(h, (char *)w->kt + t * h->width * cell, (char *)w->k + t * h->width * cell, w->q);
 }
 
-/* Sum of x y over D elements; lanes of 16 whatever the width of vectors is. */
+/* Sum of x y over the D elements from `at` on. */
 PS_CPU_INLINE float attention_bwd_dot(ps_dtype t, const void *x, const void *y, int64_t at, int64_t D)
 {
-    vf sum[16 / VF_LANES] = {{0}};
-    for (int64_t d = 0; d < D; d += 16)
-        for (int i = 0; i < 16 / VF_LANES && d + i * VF_LANES < D; i++) {
-            const int64_t from = d + i * VF_LANES;
-            sum[i] = vf_fma(vf_get(t, x, at + from, D - from), vf_get(t, y, at + from, D - from), sum[i]);
+    vf sum[VF_SUMS] = {{0}};
+    for (int64_t d0 = 0; d0 < D; d0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t d = d0 + s * VF_LANES;
+            sum[s] = vf_fma(vf_get(t, x, at + d, D - d), vf_get(t, y, at + d, D - d), sum[s]);
         }
-    for (int half = 16 / VF_LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) sum[i] += sum[i + half];
-    return vf_sum(sum[0]);
+    return vf_fold(sum);
 }
 
 /* Operands made of the queries of a tile, and their rowsum(dY Y). */

@@ -164,8 +164,10 @@ static void attention_fwd_finish(const attention_shape *h, attention_fwd_work *w
     tile_scatter(h->dtype, ps_cpu_at(h->dtype, a->y, attention_y_offset(h, w->b, w->head, w->query0)), h->H * h->D,
                  w->y, h->width, n, h->D, 1.0f);
     float *const lse = a->lse + attention_lse_offset(h, w->b, w->head, w->query0);
-    for (int64_t i = 0; i < n; i++)
-        lse[i] = w->sum[i] == 0.0f ? 0.0f : w->max[i] * ATTENTION_LN_2 + vf_log_of(w->sum[i]);
+    for (int64_t j = 0; j < n; j += VF_LANES) {
+        const vf sum = vf_load(w->sum + j), log = vf_load(w->max + j) * ATTENTION_LN_2 + vf_log(sum);
+        vf_put(PS_DTYPE_F32, lse, j, n - j, vf_where(sum == 0.0f, vf_set1(0.0f), log));
+    }
 }
 
 static void attention_fwd_queries(const attention_shape *h, attention_fwd_work *w, const ps_attention_fwd_args *a)
