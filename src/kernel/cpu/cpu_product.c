@@ -14,6 +14,11 @@
 /* Products of fewer multiplications are done by the caller: waking a thread would take longer. */
 #define SERIAL_PRODUCTS (1 << 17)
 
+/* Products of few rows, as generating text has them, are bound by reading b. Tiles would compute 32 rows. */
+#define FEW_ROWS 16
+#define FEW_ROWS_OF_TILES 8
+#define FEW_ROWS_K 65536
+
 /* Bytes of a 32 x 32 block of floats. */
 #define TILE_BLOCK_BYTES 4096
 
@@ -41,6 +46,11 @@ static bool plan_should_swap(const ps_matmul *p)
     const double plain = mk * a * n_blocks + nk * b + mn * 60;
     const double swapped = nk * a_swapped * m_blocks + mk * b_swapped + mn * (p->m <= 512 ? 120 : 160);
     return swapped < plain;
+}
+
+static bool plan_is_of_few_rows(const ps_product_plan *x, const ps_matmul *p)
+{
+    return p->m <= (plan_is_tiled(x) ? FEW_ROWS_OF_TILES : FEW_ROWS) && !p->a_transposed && p->k <= FEW_ROWS_K;
 }
 
 static void plan_choose_roles(ps_product_plan *x, const ps_matmul *p)
@@ -79,6 +89,20 @@ static void plan_choose_blocks(ps_product_plan *x)
     if (x->k_slice < x->k_padded) x->m_slice = ps_max_i64(SUMS_BYTES / (4 * x->n_block) / x->m_block, 1) * x->m_block;
 }
 
+/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: a panel of b over a block, and sums of its columns. */
+static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
+{
+    const int64_t step = x->kernel == PS_PRODUCT_F32 ? 1 : 32;
+    x->has_few_rows = true;
+    x->m = p->m, x->n = p->n, x->k = p->k, x->lda = p->lda, x->ldb = p->ldb;
+    x->a_by_k = true, x->b_by_k = p->b_transposed;
+    x->k_padded = ps_round_up(x->k, step);
+    x->k_block = PS_PRODUCT_PANEL_K;
+    x->m_block = x->m_slice = x->m, x->n_block = x->n, x->k_slice = x->k_padded;
+    x->b_bytes = ps_round_up(ps_ceil_div(x->k_padded, x->k_block) * x->m * PS_PRODUCT_PANEL_ROW * 4, 4096);
+    x->thread_bytes = ps_round_up((PS_PRODUCT_PANEL_K + x->m) * x->block.cols * 4, 4096);
+}
+
 /* Tiles: two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step of packing.
  * Panels of f32: a of all rows of an item, a block. */
 static void plan_count_bytes(ps_product_plan *x)
@@ -104,6 +128,11 @@ ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kerne
                                      int64_t n_threads)
 {
     ps_product_plan x = {.kernel = kernel, .n_threads = n_threads, .block = block};
+    if (plan_is_of_few_rows(&x, p)) {
+        if (plan_is_tiled(&x)) x.kernel = PS_PRODUCT_PAIRS;
+        plan_for_few_rows(&x, p);
+        return x;
+    }
     if (plan_is_tiled(&x)) x.block = (ps_product_block){32, 32};
     plan_choose_roles(&x, p);
     plan_choose_blocks(&x);

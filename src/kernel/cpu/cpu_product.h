@@ -43,6 +43,7 @@ typedef struct ps_product_plan {
     bool swapped;        /* c^T = b^T a^T is computed; what follows is of that product */
     bool a_by_k, b_by_k; /* neighbours in memory are neighbours in k */
     bool in_place;       /* whole tiles of a are read where they lie */
+    bool has_few_rows;   /* a is what is packed for all, b is read once and packed by the way: panels of f32 */
     int64_t m, n, k, lda, ldb;
     int64_t k_padded;                                 /* whole steps of the kernel */
     int64_t k_block, n_block, m_block;                /* k_block: what a panel of a covers */

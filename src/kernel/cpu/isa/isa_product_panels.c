@@ -37,8 +37,9 @@ PS_CPU_INLINE vf panel_broadcast(const float *p)
 #endif
 }
 
-/* sum += a b over n_k. by_rows: a is [ROWS][k], else [k][ROWS]. */
-PS_CPU_INLINE void panel_add(vf sum[ROWS][VECTORS], const float *a, bool by_rows, const float *b, int64_t n_k)
+/* sum += a b over n_k, for n_rows of them. by_rows: a is [ROWS][k], else [k][ROWS]. */
+PS_CPU_INLINE void panel_add(vf sum[ROWS][VECTORS], int n_rows, const float *a, bool by_rows, const float *b,
+                             int64_t n_k)
 {
     const int64_t row = by_rows ? PS_PRODUCT_PANEL_ROW : 1, step = by_rows ? 1 : ROWS;
     for (int64_t k = 0; k < n_k; k++, a += step, b += COLUMNS) {
@@ -46,7 +47,7 @@ PS_CPU_INLINE void panel_add(vf sum[ROWS][VECTORS], const float *a, bool by_rows
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) y[v] = vf_load(b + v * VF_LANES);
 #pragma GCC unroll 12
-        for (int r = 0; r < ROWS; r++) {
+        for (int r = 0; r < n_rows; r++) {
             const vf x = panel_broadcast(a + r * row);
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) sum[r][v] = vf_fma(x, y[v], sum[r][v]);
@@ -54,44 +55,46 @@ PS_CPU_INLINE void panel_add(vf sum[ROWS][VECTORS], const float *a, bool by_rows
     }
 }
 
-PS_CPU_INLINE void block_ascending(const float *a, bool by_rows, const float *b, int64_t n_k, float *c, bool first)
+PS_CPU_INLINE void block_ascending(int n_rows, const float *a, bool by_rows, const float *b, int64_t n_k, float *c,
+                                   bool first)
 {
     vf sum[ROWS][VECTORS];
 #pragma GCC unroll 12
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) sum[r][v] = first ? (vf){0} : vf_load(c + r * COLUMNS + v * VF_LANES);
-    panel_add(sum, a, by_rows, b, n_k);
+    panel_add(sum, n_rows, a, by_rows, b, n_k);
 #pragma GCC unroll 12
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) vf_store(c + r * COLUMNS + v * VF_LANES, sum[r][v]);
 }
 
-PS_CPU_INLINE void block_zero(vf sum[ROWS][VECTORS])
+PS_CPU_INLINE void block_zero(vf sum[ROWS][VECTORS], int n_rows)
 {
 #pragma GCC unroll 12
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) sum[r][v] = (vf){0};
 }
 
-PS_CPU_INLINE void block_pairs(const float *a, bool by_rows, const float *b, int64_t n_k, float *c, bool first)
+PS_CPU_INLINE void block_pairs(int n_rows, const float *a, bool by_rows, const float *b, int64_t n_k, float *c,
+                               bool first)
 {
     const int64_t half = by_rows ? WORDS : WORDS * ROWS;
     for (int64_t k = 0; k < n_k; k += 2 * WORDS, a += 2 * half, b += 2 * WORDS * COLUMNS) {
         float even[ROWS * COLUMNS];
         vf sum[ROWS][VECTORS];
-        block_zero(sum);
-        panel_add(sum, a, by_rows, b, WORDS);
+        block_zero(sum, n_rows);
+        panel_add(sum, n_rows, a, by_rows, b, WORDS);
 #pragma GCC unroll 12
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) vf_store(even + r * COLUMNS + v * VF_LANES, sum[r][v]);
-        block_zero(sum);
-        panel_add(sum, a + half, by_rows, b + WORDS * COLUMNS, WORDS);
+        block_zero(sum, n_rows);
+        panel_add(sum, n_rows, a + half, by_rows, b + WORDS * COLUMNS, WORDS);
 #pragma GCC unroll 12
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
                 float *const to = c + r * COLUMNS + v * VF_LANES;
@@ -104,23 +107,25 @@ PS_CPU_INLINE void block_pairs(const float *a, bool by_rows, const float *b, int
 /* Subnormal numbers are zero for tiles, whatever the program has set. */
 #define MXCSR_ZERO_SUBNORMALS 0x8040U
 
+PS_CPU_INLINE void block_multiply_rows(ps_product_kernel kernel, int n_rows, const float *a, bool by_rows,
+                                       const float *b, int64_t n_k, float *c, bool first)
+{
+    if (kernel == PS_PRODUCT_F32)
+        block_ascending(n_rows, a, by_rows, b, n_k, c, first);
+    else
+        block_pairs(n_rows, a, by_rows, b, n_k, c, first);
+}
+
 static void block_multiply(ps_product_kernel kernel, const float *a, bool by_rows, const float *b, int64_t n_k,
                            float *c, bool first)
 {
-    if (kernel == PS_PRODUCT_F32) {
-        if (by_rows)
-            block_ascending(a, true, b, n_k, c, first);
-        else
-            block_ascending(a, false, b, n_k, c, first);
-        return;
-    }
     const unsigned before = _mm_getcsr();
-    _mm_setcsr(before | MXCSR_ZERO_SUBNORMALS);
+    if (kernel != PS_PRODUCT_F32) _mm_setcsr(before | MXCSR_ZERO_SUBNORMALS);
     if (by_rows)
-        block_pairs(a, true, b, n_k, c, first);
+        block_multiply_rows(kernel, ROWS, a, true, b, n_k, c, first);
     else
-        block_pairs(a, false, b, n_k, c, first);
-    _mm_setcsr(before);
+        block_multiply_rows(kernel, ROWS, a, false, b, n_k, c, first);
+    if (kernel != PS_PRODUCT_F32) _mm_setcsr(before);
 }
 
 /* ---- packing: n_k of k from src on, what the matrix does not have is zero -------------------------------------------------*/
@@ -228,31 +233,43 @@ PS_CPU_INLINE void panel_pack_turned(ps_dtype t, const void *src, int64_t ld, in
         }
 }
 
-PS_CPU_INLINE void panel_pack_b(ps_dtype t, const ps_product *x, const ps_product_stage *stage, int64_t panel,
-                                int64_t k, int64_t n_padded)
+/* n_padded of k from k on, columns from j on, of which there are n_columns. */
+PS_CPU_INLINE void panel_pack_b_as(ps_dtype t, const ps_product *x, int64_t k, int64_t n_padded, int64_t j,
+                                   int64_t n_columns, float *dst)
 {
-    const int64_t j = panel * COLUMNS, n_k = ps_min_i64(n_padded, x->plan->k - stage->k0 - k);
-    const void *const src = ps_product_b(x, stage->k0 + k, stage->j0 + j);
-    float *const dst = (float *)(void *)stage->b + (panel * stage->n_k + k) * COLUMNS;
+    const int64_t n_k = ps_min_i64(n_padded, x->plan->k - k);
+    const void *const src = ps_product_b(x, k, j);
     if (x->plan->b_by_k)
-        panel_pack_turned(t, src, x->plan->ldb, n_k, n_padded, stage->n_cols - j, dst);
+        panel_pack_turned(t, src, x->plan->ldb, n_k, n_padded, n_columns, dst);
     else
-        panel_pack_across(t, src, x->plan->ldb, n_k, n_padded, stage->n_cols - j, COLUMNS, dst);
+        panel_pack_across(t, src, x->plan->ldb, n_k, n_padded, n_columns, COLUMNS, dst);
+}
+
+static void panel_pack_b(const ps_product *x, int64_t k, int64_t n_padded, int64_t j, int64_t n_columns, float *dst)
+{
+#define CALL(t) panel_pack_b_as(t, x, k, n_padded, j, n_columns, dst)
+    PS_CPU_BY_DTYPE(x->p->ab_dtype, CALL);
+#undef CALL
 }
 
 static int64_t panels_pack_count(const ps_product *x, const ps_product_stage *stage)
 {
-    (void)x;
-    return ps_ceil_div(stage->n_cols, COLUMNS) * ps_ceil_div(stage->n_k, PS_PRODUCT_PANEL_K);
+    const int64_t pieces = ps_ceil_div(stage->n_k, PS_PRODUCT_PANEL_K);
+    return x->plan->has_few_rows ? pieces : pieces * ps_ceil_div(stage->n_cols, COLUMNS);
 }
+
+static void few_rows_pack(const ps_product *x, const ps_product_stage *stage, int64_t block);
 
 static void panels_pack(const ps_product *x, const ps_product_stage *stage, int64_t item)
 {
+    if (x->plan->has_few_rows) {
+        few_rows_pack(x, stage, item);
+        return;
+    }
     const int64_t pieces = ps_ceil_div(stage->n_k, PS_PRODUCT_PANEL_K), k = item % pieces * PS_PRODUCT_PANEL_K;
-    const int64_t n_k = ps_min_i64(PS_PRODUCT_PANEL_K, stage->n_k - k);
-#define CALL(t) panel_pack_b(t, x, stage, item / pieces, k, n_k)
-    PS_CPU_BY_DTYPE(x->p->ab_dtype, CALL);
-#undef CALL
+    const int64_t panel = item / pieces, j = panel * COLUMNS;
+    panel_pack_b(x, stage->k0 + k, ps_min_i64(PS_PRODUCT_PANEL_K, stage->n_k - k), stage->j0 + j, stage->n_cols - j,
+                 (float *)(void *)stage->b + (panel * stage->n_k + k) * COLUMNS);
 }
 
 /* Rows [i, i_end) of a into panels. */
@@ -314,4 +331,67 @@ static void panels_multiply(const ps_product *x, const ps_product_stage *stage, 
     }
 }
 
-const ps_product_ops PS_CPU_NAME(product_panels) = {panels_pack_count, panels_pack, panels_multiply};
+/* ---- few rows: a packed for all, b by the way ---------------------------------------------------------------------------*/
+
+/* A block of k of all rows, [row][k]. */
+static float *few_rows_block(const ps_product *x, const ps_product_stage *stage, int64_t block)
+{
+    return (float *)(void *)stage->b + block * x->plan->m * PS_PRODUCT_PANEL_ROW;
+}
+
+static void few_rows_pack(const ps_product *x, const ps_product_stage *stage, int64_t block)
+{
+    const int64_t k = block * PS_PRODUCT_PANEL_K, n_padded = ps_min_i64(PS_PRODUCT_PANEL_K, stage->n_k - k);
+    const int64_t n_k = ps_min_i64(n_padded, x->plan->k - k);
+    float *const dst = few_rows_block(x, stage, block);
+    for (int64_t i = 0; i < x->plan->m; i++) {
+#define CALL(t) row_pack(t, ps_product_a(x, i, k), n_k, n_padded, dst + i * PS_PRODUCT_PANEL_ROW)
+        PS_CPU_BY_DTYPE(x->p->ab_dtype, CALL);
+#undef CALL
+    }
+}
+
+/* c has a row for each of a. */
+static void few_rows_multiply(const ps_product *x, const float *a, const float *b, int64_t n_k, float *c, bool first)
+{
+    const ps_product_kernel kernel = x->plan->kernel;
+    const unsigned before = _mm_getcsr();
+    if (kernel != PS_PRODUCT_F32) _mm_setcsr(before | MXCSR_ZERO_SUBNORMALS);
+    int64_t i = 0;
+#define ROWS_AT_ONCE(n)                                                                                                \
+    for (; x->plan->m - i >= (n); i += (n))                                                                            \
+        block_multiply_rows(kernel, n, a + i * PS_PRODUCT_PANEL_ROW, true, b, n_k, c + i * COLUMNS, first);
+#if defined(PS_VEC_AVX512) || defined(PS_VEC_AVX2)
+    ROWS_AT_ONCE(4)
+#endif
+    ROWS_AT_ONCE(2)
+    ROWS_AT_ONCE(1)
+#undef ROWS_AT_ONCE
+    if (kernel != PS_PRODUCT_F32) _mm_setcsr(before);
+}
+
+static void few_rows_item(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item,
+                          char *scratch)
+{
+    const ps_product_plan *const plan = x->plan;
+    float *const b = (float *)(void *)scratch, *const c = b + PS_PRODUCT_PANEL_K * COLUMNS;
+    for (int64_t panel = item->panel0; panel < item->panel_end; panel++) {
+        const int64_t j = panel * COLUMNS, n_columns = ps_min_i64(COLUMNS, plan->n - j);
+        for (int64_t k = 0; k < stage->n_k; k += PS_PRODUCT_PANEL_K) {
+            const int64_t n_k = ps_min_i64(PS_PRODUCT_PANEL_K, stage->n_k - k);
+            panel_pack_b(x, k, n_k, j, n_columns, b);
+            few_rows_multiply(x, few_rows_block(x, stage, k / PS_PRODUCT_PANEL_K), b, n_k, c, k == 0);
+        }
+        for (int64_t i = 0; i < plan->m; i++) product_finish(x->p, i, j, n_columns, c + i * COLUMNS);
+    }
+}
+
+static void panels_item(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item, char *scratch)
+{
+    if (x->plan->has_few_rows)
+        few_rows_item(x, stage, item, scratch);
+    else
+        panels_multiply(x, stage, item, scratch);
+}
+
+const ps_product_ops PS_CPU_NAME(product_panels) = {panels_pack_count, panels_pack, panels_item};
