@@ -87,11 +87,10 @@ static ps_status read_backend(const ps_options *o, ps_settings *s)
         return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(s->isa),
                        ps_cpu_isa_name(best));
     if (s->same_bits && s->isa < PS_CPU_AVX2)
-        return PS_FAIL(PS_ENOSYS,
-                       "train.reproducible = machine: the kernels of train.isa = %s do not fuse multiplications and "
-                       "additions; AVX2 "
-                       "with FMA is needed",
-                       ps_cpu_isa_name(s->isa));
+        return PS_FAIL(
+            PS_ENOSYS,
+            "train.reproducible = machine needs AVX2 with FMA, which the kernels of train.isa = %s do without",
+            ps_cpu_isa_name(s->isa));
     return PS_OK;
 }
 
