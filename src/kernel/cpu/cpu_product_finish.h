@@ -1,4 +1,4 @@
-/* cpu_product_finish.h - from finished sums to elements of c: the one place where a product's results are written. */
+/* cpu_product_finish.h - from finished sums to elements of c: the one place where products write; for the files in isa/. */
 #ifndef PS_KERNEL_CPU_PRODUCT_FINISH_H
 #define PS_KERNEL_CPU_PRODUCT_FINISH_H
 
