@@ -126,13 +126,20 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     return PS_OK;
 }
 
+/* Logits of a small vocabulary are kept in less than computing them again takes as scratch. */
+static bool keeping_needs_less(const ps_plan *plan)
+{
+    return plan->keeping != NULL && plan->keeping->non_model_bytes < plan->non_model_bytes;
+}
+
 /* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that trial. */
 static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_plan *plan, char *text,
                                size_t bytes)
 {
     ps_blueprint *b = NULL;
     const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
-    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, (ps_variant){0}, &b));
+    const ps_variant least = {.keeps_logits = keeping_needs_less(plan)};
+    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, least, &b));
     const int64_t cache = plan->cache_bytes;
     int64_t most = -1, chunks = 0;
     int32_t at = 0;

@@ -360,7 +360,6 @@ ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const 
                          const ps_budgets *budgets, bool *fits)
 {
     search x = search_of(s, program, plan, budgets);
-    x.may_keep_logits = false; /* what fits with them fits without */
     ps_status st = find_size(&x);
     if (st == PS_OK && s->ranks.comm == NULL && s->ranks.n > 1) {
         words w = words_of(&x);

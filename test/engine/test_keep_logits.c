@@ -174,6 +174,26 @@ static void test_refusal(void **state)
     assert_false(fits(with_device(choice, least - 1), &keeps));
 }
 
+/* All logits of a small vocabulary may take less than what computing them again does: the least budget is the lesser one. */
+static void test_least_of_both(void **state)
+{
+    (void)state;
+    static const char *const vocabularies[] = {"model.vocab_size=131", "model.vocab_size=2000"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(vocabularies); i++) {
+#define TIGHT(...)                                                                                                     \
+    CHANGES("bf16.enabled=true", "memory.disk=20MB", "default_chunk_size=2048", vocabularies[i], __VA_ARGS__)
+        const char *const *choice = TIGHT("memory.keep_logits=auto");
+        const int64_t never = smallest_device(TIGHT("memory.keep_logits=never"));
+        const int64_t always = smallest_device(TIGHT("memory.keep_logits=always"));
+        const int64_t least = never < always ? never : always;
+#undef TIGHT
+        bool keeps;
+        assert_int_equal(smallest_device(choice), least);
+        assert_true(fits(with_device(choice, least), &keeps));
+        assert_false(fits(with_device(choice, least - 1), &keeps));
+    }
+}
+
 /* Each shape has its own choice; small ones keep where large ones cannot. */
 static run_result train_shapes(ps_config *c, bool keeps[2])
 {
@@ -229,11 +249,9 @@ static void test_evaluation_keeps_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_threshold),
-        cmocka_unit_test(test_refusal),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_evaluation_keeps_nothing),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_refusal),   cmocka_unit_test(test_least_of_both),
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_evaluation_keeps_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
