@@ -469,3 +469,13 @@ void ps_blueprint_destroy(ps_blueprint *b)
     ps_layout_destroy(b->layout);
     ps_mem_free(b);
 }
+
+bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *budgets)
+{
+    const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->plan->non_model_bytes +
+                           b->plan->cache_bytes;
+    int64_t chunks = 0;
+    for (int list = 0; list < PS_LIST_COUNT; list++) chunks += b->layout->n_chunks * chunk_bytes(b, list);
+    return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
+           budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
+}

@@ -76,6 +76,10 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
 /* Below this many chunks are too many: each move and each look for a victim has a price. */
 int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program);
 
+/* Whether a disk or the host can hold all chunks, or the device need never be left. Then each chunk can leave a tier at any time, and moments that fit
+ * in the trial from creation on fit from wherever chunks are at first. */
+bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *budgets);
+
 /* Chunks of this rank: all of them when it is the only one. */
 static inline bool ps_blueprint_owns(const ps_blueprint *b, int32_t chunk)
 {

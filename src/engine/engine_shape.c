@@ -2,28 +2,6 @@
 #include "comm/agree.h"
 #include "engine/engine.h"
 
-/* Bytes of all chunks of all lists. */
-static int64_t chunk_bytes(const ps_blueprint *b)
-{
-    int64_t bytes = 0;
-    for (int list = 0; list < PS_LIST_COUNT; list++)
-        bytes += b->layout->n_chunks * ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
-    return bytes;
-}
-
-/* Where each chunk can always leave a tier, it does not matter where chunks are at first: the moments that fit in the trial from
- * creation on always fit. A disk that can hold all of them is such a place, and so is a device that need never be left. */
-static bool fits_from_anywhere(const ps_engine *e, const ps_shape *shape)
-{
-    const int64_t *budget = e->settings.budgets.bytes;
-    const ps_plan *plan = shape->blueprint->plan;
-    const int64_t chunks = chunk_bytes(shape->blueprint);
-    return budget[PS_TIER_DISK] >= chunks || budget[PS_TIER_DEVICE] - e->settings.staging_bytes -
-                                                     ps_settings_comm_bytes(&e->settings) - plan->non_model_bytes -
-                                                     plan->cache_bytes >=
-                                                 chunks;
-}
-
 static ps_status expect_between_steps(const ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_set_shape"));
@@ -36,7 +14,7 @@ static ps_status expect_between_steps(const ps_engine *e)
 static ps_status try_change(ps_engine *e, const ps_shape *shape)
 {
     ps_status st = PS_OK;
-    if (!fits_from_anywhere(e, shape)) {
+    if (!ps_blueprint_fits_from_anywhere(shape->blueprint, &e->settings.budgets)) {
         PS_TRY(ps_engine_check(e, ps_store_settle(e->tiers.store)));
         st = ps_trial_change(&e->runner, shape->blueprint);
     }

@@ -63,13 +63,18 @@ static ps_status try_way(search *x, ps_variant v)
     return ps_search_try(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
 }
 
-/* The same, with its logits kept if that fits. */
+/* The same, with its logits kept if that fits: from wherever chunks are, so that they do not take the reserve of calls between steps
+ * (memory.keep_logits = always does). */
 static ps_status try_both(search *x, ps_variant v)
 {
     ps_variant keeping = v;
     keeping.keeps_logits = true;
     const ps_status st = x->may_keep_logits ? try_way(x, keeping) : PS_EBUDGET;
-    return st == PS_EBUDGET ? try_way(x, v) : st;
+    if (st == PS_OK && ps_blueprint_fits_from_anywhere(x->best, x->budgets)) return PS_OK;
+    if (st != PS_OK && st != PS_EBUDGET) return st;
+    ps_blueprint_destroy(x->best); /* NULL, where it did not fit */
+    x->best = NULL;
+    return try_way(x, v);
 }
 
 /* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data beside activations:
@@ -109,7 +114,8 @@ static ps_status compare(search *x, ps_variant v, bool *tried)
     *tried = false;
     PS_TRY(ps_blueprint_create(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &b));
     ps_status st = PS_OK;
-    if (compute_ns(b) < x->forecast.step.all_ns) {
+    const bool has_room = !v.keeps_logits || ps_blueprint_fits_from_anywhere(b, x->budgets);
+    if (has_room && compute_ns(b) < x->forecast.step.all_ns) {
         *tried = true;
         st = ps_trial_run(b, x->budgets, false, &f);
         if (st == PS_OK && is_faster(&f, b, x)) {

@@ -168,8 +168,8 @@ static void test_inference(void **state)
     for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
         ps_config *c[3] = {
             TINY("train.threads=1", formats[f]),
-            TINY("train.threads=1", formats[f], "memory.device=120KB", "memory.disk=20MB", "default_chunk_size=2048"),
-            TINY("train.threads=1", formats[f], "memory.device=150KB", "memory.host=4MB", "default_chunk_size=4096")};
+            TINY("train.threads=1", formats[f], "memory.device=160KB", "memory.disk=20MB", "default_chunk_size=2048"),
+            TINY("train.threads=1", formats[f], "memory.device=160KB", "memory.host=4MB", "default_chunk_size=4096")};
         ps_engine *e[3], *training = engine_of(c[0]);
         float loss, same;
         fill_batch(tokens, targets, B, T, V, 9);

@@ -67,12 +67,12 @@ static void test_advice_names_host(void **state)
     (void)state;
     char text[64];
     const int64_t least =
-        number_after(refused(PS_EBUDGET, CHANGES("bf16.enabled=true", "memory.device=400KB", "memory.host=100KB")),
+        number_after(refused(PS_EBUDGET, CHANGES("bf16.enabled=true", "memory.device=480KB", "memory.host=100KB")),
                      "memory.host = ");
     snprintf(text, sizeof text, "memory.host=%lld", (long long)least);
-    (void)train(TINY("bf16.enabled=true", "memory.device=400KB", text), 2);
+    (void)train(TINY("bf16.enabled=true", "memory.device=480KB", text), 2);
     snprintf(text, sizeof text, "memory.host=%lld", (long long)(least - PS_PAGE_BYTES));
-    (void)refused(PS_EBUDGET, CHANGES("bf16.enabled=true", "memory.device=400KB", text));
+    (void)refused(PS_EBUDGET, CHANGES("bf16.enabled=true", "memory.device=480KB", text));
 }
 
 /* No advice helps: the search ends, and nothing overflows. */

@@ -204,7 +204,7 @@ static void test_evaluation_is_outside(void **state)
     char option[160];
     int32_t tokens[B * T], targets[B * T];
     float loss;
-    ps_config *c = TINY("memory.device=750KB", "memory.disk=20MB", "default_chunk_size=4096", path_option(&f, option),
+    ps_config *c = TINY("memory.device=800KB", "memory.disk=20MB", "default_chunk_size=4096", path_option(&f, option),
                         "profile.steps=[1, 2]");
     ps_engine *e = engine_of(c);
     fill_batch(tokens, targets, B, T, TINY_VOCABULARY, 0);

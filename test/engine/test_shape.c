@@ -323,7 +323,7 @@ static void test_tight_memory(void **state)
 {
     (void)state;
     int n_changes = 0;
-    for (int host_kb = 964; host_kb <= 988; host_kb += 12) {
+    for (int host_kb = 1060; host_kb <= 1076; host_kb += 4) {
         char host[32];
         snprintf(host, sizeof host, "memory.host=%dKB", host_kb);
         ps_config *c = TINY(BF16, "memory.device=500KB", host, "default_chunk_size=8192");

@@ -98,7 +98,7 @@ static void a_plan_is_what_happens(void **state)
     COMPARE("disk", BF16, "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
     COMPARE("three tiers", BF16, "memory.device=400KB", "memory.host=300KB", "memory.disk=20MB",
             "default_chunk_size=4096");
-    COMPARE("accumulation", BF16, "memory.device=520KB", "memory.host=4MB", "gradient_accumulation_steps=2");
+    COMPARE("accumulation", BF16, "memory.device=600KB", "memory.host=4MB", "gradient_accumulation_steps=2");
     COMPARE("checkpointing", BF16, "activation_checkpointing.enabled=true", "memory.device=400KB", "memory.host=4MB");
     COMPARE("updates at once", BF16, "memory.defer_updates=false", "memory.device=500KB", "memory.host=4MB");
     COMPARE("lru", BF16, "memory.policy=lru", "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");

@@ -99,8 +99,8 @@ static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
     x->k_padded = ps_round_up(x->k, step);
     x->k_block = PS_PRODUCT_PANEL_K;
     x->m_block = x->m_slice = x->m, x->n_block = x->n, x->k_slice = x->k_padded;
-    x->b_bytes = ps_round_up(ps_ceil_div(x->k_padded, x->k_block) * x->m * PS_PRODUCT_PANEL_ROW * 4, 4096);
-    x->thread_bytes = ps_round_up((PS_PRODUCT_PANEL_K + x->m) * x->block.cols * 4, 4096);
+    x->b_bytes = ps_round_up(ps_ceil_div(x->k_padded, x->k_block) * x->m * PS_PRODUCT_PANEL_ROW * 4, 64);
+    x->thread_bytes = ps_round_up((PS_PRODUCT_PANEL_K + x->m) * x->block.cols * 4, 64);
 }
 
 /* Tiles: two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step of packing.
@@ -111,17 +111,17 @@ static void plan_count_bytes(ps_product_plan *x)
                   rows = ps_min_i64(x->m_block, ps_round_up(x->m, x->block.rows));
     const bool is_sliced = x->k_slice < x->k_padded;
     const int64_t sums = rows / x->block.rows * ps_ceil_div(x->n_block, x->block.cols) * block_bytes;
-    x->b_bytes = ps_round_up(x->n_block * ps_min_i64(x->k_slice, x->k_padded) * element_bytes(x), 4096);
+    x->b_bytes = ps_round_up(x->n_block * ps_min_i64(x->k_slice, x->k_padded) * element_bytes(x), 64);
     x->sums_bytes = !is_sliced && x->k_block < x->k_padded ? sums : 0;
     x->call_bytes = is_sliced ? ps_round_up(ps_min_i64(x->m_slice, x->m), x->block.rows) * x->n_block * 4 : 0;
     if (plan_is_tiled(x)) {
-        x->a_bytes = ps_round_up(x->k_block * 64, 4096) + 128;
+        x->a_bytes = x->k_block * 64 + 128; /* panels of whole pages would fall into the same sets of the cache */
         x->thread_bytes = 4 * x->a_bytes + 4 * TILE_BLOCK_BYTES;
     } else {
         x->a_bytes = PS_PRODUCT_PANEL_ROW * x->block.rows * 4;
         x->thread_bytes = rows / x->block.rows * x->a_bytes + block_bytes;
     }
-    x->thread_bytes = ps_round_up(x->thread_bytes + x->sums_bytes, 4096);
+    x->thread_bytes = ps_round_up(x->thread_bytes + x->sums_bytes, 64);
 }
 
 ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kernel, ps_product_block block,
@@ -140,17 +140,29 @@ ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kerne
     return x;
 }
 
-size_t ps_product_plan_bytes(const ps_product_plan *x)
-{
-    return (size_t)(2 * x->b_bytes + ps_round_up(x->call_bytes, 4096) + x->n_threads * x->thread_bytes);
-}
-
 /* ---- stages: slices of k, then of rows, then blocks of columns -------------------------------------------------------*/
 
 static int64_t stage_count(const ps_product_plan *plan)
 {
     return ps_ceil_div(plan->n, plan->n_block) * ps_ceil_div(plan->m, plan->m_slice) *
            ps_ceil_div(plan->k_padded, plan->k_slice);
+}
+
+/* While one is multiplied with, the next is packed. */
+static int64_t packed_count(const ps_product_plan *plan)
+{
+    return ps_min_i64(stage_count(plan), 2);
+}
+
+static bool plan_is_serial(const ps_product_plan *plan)
+{
+    return plan->m * plan->n < SERIAL_PRODUCTS && plan->m * plan->n * plan->k < SERIAL_PRODUCTS;
+}
+
+size_t ps_product_plan_bytes(const ps_product_plan *x)
+{
+    const int64_t n_threads = plan_is_serial(x) ? 1 : x->n_threads;
+    return (size_t)(packed_count(x) * x->b_bytes + ps_round_up(x->call_bytes, 64) + n_threads * x->thread_bytes);
 }
 
 static ps_product_stage stage_at(const ps_product_plan *plan, int64_t t, char *packed)
@@ -198,10 +210,10 @@ void ps_product_run(ps_cpu_pool *pool, const ps_matmul *p, const ps_product_plan
                     void *workspace)
 {
     char *const packed = workspace;
-    ps_product x = {.p = p, .plan = plan, .ops = ops, .sums = packed + 2 * plan->b_bytes};
-    x.threads = x.sums + ps_round_up(plan->call_bytes, 4096);
+    ps_product x = {.p = p, .plan = plan, .ops = ops, .sums = packed + packed_count(plan) * plan->b_bytes};
+    x.threads = x.sums + ps_round_up(plan->call_bytes, 64);
     const int64_t n_stages = stage_count(plan);
-    const bool is_serial = plan->m * plan->n < SERIAL_PRODUCTS && plan->m * plan->n * plan->k < SERIAL_PRODUCTS;
+    const bool is_serial = plan_is_serial(plan);
     for (int64_t t = -1; t < n_stages; t++) {
         x.now = x.next;
         x.n_multiply = t < 0 ? 0 : x.now.n_rows_items * x.now.n_cols_items;
