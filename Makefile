@@ -155,7 +155,7 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$i)))
 # program: a source file with a main of its own, the static library, and what else it needs
 # A test may include a file of the program, which then is a prerequisite but no second source.
 program_sources = $(foreach f,$(filter %.c %.a,$^),$(if $(findstring /../,$f),,$f))
-compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(program_sources) $(LDFLAGS)
+compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(program_sources) $(LDFLAGS)
 $B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
@@ -163,7 +163,7 @@ $B/test/fuzz/fuzz_%: test/fuzz/fuzz_%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -fsanitize=fuzzer $(LDLIBS)
 # A program with an OpenMP of its own around the library.
-$B/test/engine/test_openmp: CFLAGS += -fopenmp
+$B/test/engine/test_openmp: private PROGRAM_FLAGS := -fopenmp
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -lcmocka $(LDLIBS)
