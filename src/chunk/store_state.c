@@ -93,6 +93,7 @@ ps_status ps_store_take_places(ps_store *s, const ps_store *from)
         s->chunks[id].disk_offset = c->disk_offset;
         s->chunks[id].slot_bytes = c->slot_bytes;
         s->chunks[id].last_use_tick = c->last_use_tick;
+        ps_store_note_ready(s, id);
     }
     s->tick = from->tick;
     s->disk_used_bytes = from->disk_used_bytes;

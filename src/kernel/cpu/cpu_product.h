@@ -23,7 +23,7 @@
 typedef enum ps_product_kernel {
     PS_PRODUCT_F32,    /* panels of f32, sums over ascending k: f32 and f16 */
     PS_PRODUCT_PAIRS,  /* panels of f32, the order of cpu_amx.h: bf16 without tiles */
-    PS_PRODUCT_DPBF16, /* panels of bf16, the order of vdpbf16ps: AMD */
+    PS_PRODUCT_DPBF16, /* panels of bf16, the order of vdpbf16ps: AMD; few rows are done as PAIRS, in that order */
     PS_PRODUCT_TILES,  /* panels of bf16, AMX */
 } ps_product_kernel;
 
