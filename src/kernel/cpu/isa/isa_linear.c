@@ -41,13 +41,8 @@ static ps_matmul linear_fwd_product(const ps_linear_fwd_args *a)
 ps_status PS_CPU_NAME(linear_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
 {
     const ps_linear_fwd_args *const a = args;
-    /* pointers are not to be looked at: whatever needs more */
-    ps_matmul p = linear_fwd_product(a);
-    p.bias = NULL;
-    *out = 0;
-    PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &p, out));
-    p.bias = &p;
-    return PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &p, out);
+    const ps_matmul p = linear_fwd_product(a);
+    return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
 ps_status PS_CPU_NAME(linear_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)

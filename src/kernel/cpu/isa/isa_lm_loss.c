@@ -97,13 +97,11 @@ static ps_status lm_check(const int32_t *targets, int64_t rows, int64_t V)
     return PS_OK;
 }
 
-/* The next slice whose products are of another shape or kind than those before it: the first, which adds to nothing, the
- * second, and the last, which may be narrower. */
+/* The next slice whose products are of another shape than those before it: the last, which may be narrower. */
 static int64_t lm_next_kind(const lm_shape *h, int64_t v0)
 {
     const int64_t last = (h->V - 1) / h->width * h->width;
-    if (v0 == 0) return h->width;
-    return v0 == h->width && last > v0 ? last : h->V;
+    return last > v0 ? last : h->V;
 }
 
 ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
