@@ -78,20 +78,21 @@ static ps_status read_backend(const ps_options *o, ps_settings *s)
     s->backend_kind = o->train_backend == PS_CONFIG_BACKEND_REF ? PS_BACKEND_REF : PS_BACKEND_CPU;
     s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
     if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
-        return PS_FAIL(
-            PS_ENOSYS,
-            "train.reproducible = machine: the ref backend calls the machine's C library; set train.backend = cpu");
+        return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "
+                                  "train.backend = cpu, or train.reproducible = run");
     if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
     s->isa = ps_settings_isa(o);
     if (s->isa > best)
-        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s", ps_cpu_isa_name(s->isa),
-                       ps_cpu_isa_name(best));
-    if (s->same_bits && s->isa < PS_CPU_AVX2)
-        return PS_FAIL(
-            PS_ENOSYS,
-            "train.reproducible = machine needs AVX2 with FMA, which the kernels of train.isa = %s do without",
-            ps_cpu_isa_name(s->isa));
-    return PS_OK;
+        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s: leave train.isa out",
+                       ps_cpu_isa_name(s->isa), ps_cpu_isa_name(best));
+    if (!s->same_bits || s->isa >= PS_CPU_AVX2) return PS_OK;
+    if (best >= PS_CPU_AVX2)
+        return PS_FAIL(PS_EINVAL,
+                       "train.reproducible = machine needs AVX2 with FMA, which the kernels of train.isa = %s do "
+                       "without: leave train.isa out, or set train.reproducible = run",
+                       ps_cpu_isa_name(s->isa));
+    return PS_FAIL(PS_ENOSYS, "train.reproducible = machine needs AVX2 with FMA, which this processor has not: set "
+                              "train.reproducible = run");
 }
 
 ps_status ps_settings_open_backend(ps_settings *s)

@@ -46,6 +46,12 @@ expect 2 "$pstar" train "$work/tiny.json" model.vocab_size=100
 says err "model.vocab_size = 100"
 expect 2 "$pstar" train "$work/tiny.json" train.eval_interval=1 data.validation_split=0
 expect 3 "$pstar" train "$work/tiny.json" train.output_dir=/proc/none/deep
+expect 2 "$pstar" train "$work/tiny.json" train.reproducible=machine train.backend=ref
+says err "set train.backend = cpu, or train.reproducible = run"
+if ! "$pstar" info --disk-path= | grep -q "^instruction set  *portable$"; then
+    expect 2 "$pstar" train "$work/tiny.json" train.reproducible=machine train.isa=portable
+    says err "leave train.isa out, or set train.reproducible = run"
+fi
 expect 3 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/absent"
 says err "absent"
 expect 3 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/absent.safetensors"
