@@ -104,8 +104,8 @@ static ps_status show_machine(const char *folder)
                                              "processor"
                                            : "none: no NVIDIA driver");
     printf("kernel backends     cpu %s; ref (plain C, for checking)\n", ps_cpu_isa_name(ps_cpu_isa_detect()));
-    printf("number formats      f32, bf16 (%s), fp16 (stored in 16 bits, multiplied in f32)\n",
-           ps_cpu_isa_detect() >= PS_CPU_AVX512_BF16 ? "multiplied in bf16" : "multiplied in f32");
+    printf("number formats      f32, bf16 (multiplied %s), fp16 (multiplied in f32)\n",
+           ps_cpu_bf16_products(ps_cpu_isa_detect()));
     printf("limits              no GPU in this version\n");
     return PS_OK;
 }

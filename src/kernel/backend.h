@@ -67,6 +67,10 @@ typedef enum ps_cpu_isa {
 ps_cpu_isa ps_cpu_isa_detect(void);
 const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16", "amx" */
 
+/* How its kernels multiply bf16 on this processor, unless told to have the bits of all others: "by tiles of AMX", "by vdpbf16ps", or
+ * "in f32". */
+const char *ps_cpu_bf16_products(ps_cpu_isa isa);
+
 /* Threads to compute with when nobody says how many: one a core that this process may keep busy. */
 int ps_cpu_threads(void);
 

@@ -6,6 +6,11 @@ build=$1
 
 expect 0 "$pstar" info
 says out "GPU "
+case $(sed -n 's/^instruction set  *//p' "$work/out") in
+amx) says out "bf16 (multiplied by tiles of AMX)" ;;
+avx512_bf16) says out "bf16 (multiplied " ;;
+*) says out "bf16 (multiplied in f32)" ;;
+esac
 expect 0 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work"
 for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768 x 3072" "product bf16" "block bf16" \
     "copy: host to device" "copy: both ways at once" "disk: writing" "disk: reading" "computing lost"; do

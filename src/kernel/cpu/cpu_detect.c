@@ -40,6 +40,14 @@ bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa)
     return false;
 }
 
+const char *ps_cpu_bf16_products(ps_cpu_isa isa)
+{
+    char vendor[13];
+    ps_cpu_vendor(vendor);
+    if (isa == PS_CPU_AMX) return "by tiles of AMX";
+    return ps_cpu_takes_dpbf16(vendor, isa, false) ? "by vdpbf16ps" : "in f32";
+}
+
 const char *ps_cpu_isa_name(ps_cpu_isa isa)
 {
     static const char *const names[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = "portable",
