@@ -23,14 +23,14 @@ const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op)
     return own->run != NULL ? own : &ps_ref_kernels[op];
 }
 
-static ps_status backend_begin(ps_backend *b, ps_thread_state *state)
+static int64_t backend_begin(ps_backend *b)
 {
-    return b->ops->begin != NULL ? b->ops->begin(b, state) : PS_OK;
+    return b->ops->begin != NULL ? b->ops->begin(b) : 0;
 }
 
-static void backend_end(ps_backend *b, const ps_thread_state *state)
+static void backend_end(ps_backend *b, int64_t before)
 {
-    if (b->ops->end != NULL) b->ops->end(b, state);
+    if (b->ops->end != NULL) b->ops->end(b, before);
 }
 
 /* The thread is ready. */
@@ -42,20 +42,17 @@ static ps_status kernel_measure(ps_backend *b, const ps_kernel *k, const void *a
 
 ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *args, size_t *workspace_bytes)
 {
-    ps_thread_state state;
-    *workspace_bytes = 0;
-    PS_TRY(backend_begin(b, &state));
+    const int64_t before = backend_begin(b);
     const ps_status st = kernel_measure(b, ps_kernel_find(b, op), args, workspace_bytes);
-    backend_end(b, &state);
+    backend_end(b, before);
     return st;
 }
 
 ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_kernel *k = ps_kernel_find(b, op);
-    ps_thread_state state;
+    const int64_t before = backend_begin(b);
     size_t need;
-    PS_TRY(backend_begin(b, &state));
     ps_status st = kernel_measure(b, k, args, &need);
     if (st == PS_OK && need > workspace_bytes)
         st = PS_FAIL(PS_EINVAL,
@@ -63,7 +60,7 @@ ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *a
                      "arguments than these",
                      ps_op_name(op), b->ops->name, need, workspace_bytes);
     if (st == PS_OK) st = k->run(b, queue, args, workspace_bytes);
-    backend_end(b, &state);
+    backend_end(b, before);
     return st;
 }
 

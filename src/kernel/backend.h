@@ -30,18 +30,14 @@ typedef struct ps_kernel {
     ps_cost (*cost)(const void *args);
 } ps_kernel;
 
-/* What a thread had before it computed for a backend; the backend's own affair. */
-typedef struct ps_thread_state {
-    int64_t saved[4];
-} ps_thread_state;
-
 typedef struct ps_backend_ops {
     const char *name;         /* "ref", "cpu avx512_bf16", ... */
     const ps_kernel *kernels; /* [PS_OP_COUNT]; run == NULL: the reference's entry */
     unsigned epilogues;       /* 1 << ps_epilogue_kind, of those that its products have */
-    /* Make the calling thread ready to run or measure, and set it back as it was. Both NULL: nothing to do. */
-    ps_status (*begin)(ps_backend *self, ps_thread_state *state);
-    void (*end)(ps_backend *self, const ps_thread_state *state);
+    /* Make the calling thread ready to run or measure, and set it back as it was: `before` is what begin returned. Both NULL: nothing
+     * to do. */
+    int64_t (*begin)(ps_backend *self);
+    void (*end)(ps_backend *self, int64_t before);
     void (*destroy)(ps_backend *self);
 } ps_backend_ops;
 

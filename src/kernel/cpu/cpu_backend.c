@@ -13,18 +13,17 @@ static bool is_own_rounding(unsigned mxcsr)
 }
 
 /* A caller may have been told to flush subnormal numbers (-ffast-math does so for a whole program), or to round otherwise. */
-static ps_status cpu_begin(ps_backend *self, ps_thread_state *state)
+static int64_t cpu_begin(ps_backend *self)
 {
     const unsigned rounding = _mm_getcsr();
     (void)self;
-    state->saved[0] = rounding;
     if (!is_own_rounding(rounding)) _mm_setcsr(PS_CPU_ROUNDING);
-    return PS_OK;
+    return rounding;
 }
 
-static void cpu_end(ps_backend *self, const ps_thread_state *state)
+static void cpu_end(ps_backend *self, int64_t before)
 {
-    const unsigned rounding = (unsigned)state->saved[0];
+    const unsigned rounding = (unsigned)before;
     (void)self;
     if (!is_own_rounding(rounding)) _mm_setcsr(rounding);
 }
