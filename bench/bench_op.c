@@ -78,7 +78,7 @@ static void run(bench *b, ps_op op, const char *shape, int calls, const op_args 
     if (b->only != NULL && strstr(name, b->only) == NULL) return;
     size_t bytes;
     bench_check(ps_kernel_measure(b->k, op, a, &bytes));
-    bench_check(ps_kernel_run(b->k, op, NULL, a, bytes)); /* makes the primitives; not counted */
+    bench_check(ps_kernel_run(b->k, op, NULL, a, bytes)); /* fills the caches; not counted */
     for (int r = 0; r < b->rounds; r++) {
         const double begin = bench_now();
         bench_check(ps_kernel_run(b->k, op, NULL, a, bytes));

@@ -37,8 +37,9 @@ typedef enum ps_gelu_kind {
     PS_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)): BERT */
 } ps_gelu_kind;
 
-/* What follows a product while its result is at hand. z is the element as the product alone would have stored it, rounded to its
- * type: the result has the bits of the operator that is named, run on a stored z. A backend lists what it has (backend.h). */
+/* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its type: the result
+ * has the bits of the operator that is named, run on a stored z. A backend lists what it has (backend.h), and does it when it likes:
+ * the cpu on the whole result, after the product. */
 typedef enum ps_epilogue_kind {
     PS_EPILOGUE_NONE,     /* z */
     PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */
