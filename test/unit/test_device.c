@@ -729,6 +729,61 @@ static void test_every_fault_is_reported_and_nothing_leaks(void **state)
     }
 }
 
+/* The device says whether the bytes that it has just given are zeros, and then they are. DEBUG=3 writes over them. */
+static void check_zeros(const ps_device *d, char *p, int64_t bytes, bool expected)
+{
+    assert_int_equal(ps_device_gave_zeros(d), expected && PS_DEBUG < 3);
+    for (int64_t i = 0; i < bytes && ps_device_gave_zeros(d); i++) assert_int_equal(p[i], 0);
+    memset(p, 1, (size_t)bytes);
+}
+
+static void test_zeros_of_blocks(void **state)
+{
+    (void)state;
+    ps_device *d = device_new(&ps_device_cpu_ops, 8 * PAGE);
+    void *none = NULL;
+    char *p = block_new(d, 2 * PAGE);
+    check_zeros(d, p, 2 * PAGE, true);
+    ps_device_free(d, p, 2 * PAGE);
+    p = block_new(d, 2 * PAGE);
+    check_zeros(d, p, 2 * PAGE, false); /* kept */
+    ps_device_free(d, p, 2 * PAGE);
+    p = block_new(d, 7 * PAGE);
+    check_zeros(d, p, 7 * PAGE, true); /* what was kept made room */
+    assert_int_equal(ps_device_alloc(d, 2 * PAGE, &none), PS_ENOMEM_DEV);
+    assert_int_equal(ps_device_gave_zeros(d), PS_DEBUG < 3); /* that of the last success */
+    ps_device_free(d, p, 7 * PAGE);
+    ps_device_set_keep(d, false);
+    for (int round = 0; round < 2; round++) {
+        p = block_new(d, 7 * PAGE);
+        check_zeros(d, p, 7 * PAGE, true);
+        ps_device_free(d, p, 7 * PAGE);
+    }
+    ps_device_destroy(d);
+}
+
+static void test_zeros_of_regions(void **state)
+{
+    (void)state;
+    for (int64_t n = PAGE; n <= 2 * PS_MIB; n *= 512) {
+        ps_device *d = device_new(&ps_device_cpu_ops, 4 * n);
+        ps_region *r = region_new(d, 4 * n);
+        char *const p = ps_region_base(r);
+        assert_int_equal(ps_region_commit(r, 0, n), PS_OK);
+        check_zeros(d, p, n, true);
+        ps_region_decommit(r, 0, n);
+        assert_int_equal(ps_region_commit(r, n, n), PS_OK);
+        check_zeros(d, p + n, n, false); /* pages moved */
+        assert_int_equal(ps_region_commit(r, 2 * n, n), PS_OK);
+        check_zeros(d, p + 2 * n, n, true);
+        ps_region_decommit(r, n, 2 * n); /* from now on pieces differ in size, and pages go back to the system */
+        assert_int_equal(ps_region_commit(r, 0, 3 * n), PS_OK);
+        check_zeros(d, p, 3 * n, true);
+        ps_region_destroy(r);
+        ps_device_destroy(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -744,6 +799,8 @@ int main(void)
         cmocka_unit_test(test_reserved_is_not_counted),
         cmocka_unit_test(test_failed_region_gives_addresses_back),
         cmocka_unit_test(test_block_is_resident_as_allocated),
+        cmocka_unit_test(test_zeros_of_blocks),
+        cmocka_unit_test(test_zeros_of_regions),
         cmocka_unit_test(test_what_is_not_there_traps),
         cmocka_unit_test(test_mistakes_with_regions_assert),
         cmocka_unit_test(test_random_use_keeps_the_books),
