@@ -102,9 +102,10 @@ ps_status ps_settings_open_backend(ps_settings *s)
     case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
     case PS_BACKEND_CPU: break;
     }
-    if (s->same_bits) return ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend);
-    return s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, &s->backend)
-                         : ps_backend_create_cpu(s->isa, s->threads, &s->backend);
+    const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend)
+                         : s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, &s->backend)
+                                         : ps_backend_create_cpu(s->isa, s->threads, &s->backend);
+    return st == PS_ENOSYS ? PS_FAIL(st, "train.threads = %d: %s", s->threads, ps_last_error()) : st;
 }
 
 void ps_settings_close_backend(ps_settings *s)

@@ -255,7 +255,7 @@ static int too_many_threads(void)
     ps_cpu_pool *pool;
     if (setrlimit(RLIMIT_AS, &limit) != 0) return 1;
     if (ps_cpu_pool_create(1000, &pool) != PS_ENOSYS || pool != NULL) return 2;
-    if (strstr(ps_last_error(), "of the 1000 threads") == NULL || strstr(ps_last_error(), "train.threads") == NULL)
+    if (strstr(ps_last_error(), "of the 1000 threads") == NULL || strstr(ps_last_error(), ", or take ") == NULL)
         return 3;
     return ps_mem_live_bytes() == before ? 0 : 4;
 }
@@ -301,6 +301,119 @@ static void a_forked_child_works_alone(void **state)
     ps_cpu_pool_destroy(pool);
 }
 
+/* ---- what is forbidden is an assertion ---- */
+
+typedef struct nested {
+    ps_cpu_pool *pool, *other;
+    bool by_thread; /* of the pool, else by the caller */
+    bool alone;
+} nested;
+
+static void nothing(const void *args, int64_t item, int64_t thread)
+{
+    (void)args, (void)item, (void)thread;
+}
+
+static void run_inside(const void *args, int64_t item, int64_t thread)
+{
+    const nested *const n = args;
+    (void)item;
+    if ((thread > 0) == n->by_thread) ps_cpu_pool_run_if(n->other, !n->alone, 2, nothing, NULL);
+    sleep_ms(1); /* the others get items too */
+}
+
+static void range_inside(const void *args, int64_t lo, int64_t hi)
+{
+    (void)lo, (void)hi;
+    run_inside(args, 0, 0);
+}
+
+/* A child that asserts dies of SIGABRT, which cmocka and sanitizers would catch. */
+static void expect_abort_begins(void)
+{
+    signal(SIGABRT, SIG_DFL);
+    close(STDERR_FILENO);
+}
+
+static bool has_aborted(pid_t pid)
+{
+    int status = 0;
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void work_must_not_run_a_pool(void **state)
+{
+    (void)state;
+    if (PS_DEBUG < 1) skip();
+    for (int i = 0; i < 10; i++) {
+        fflush(NULL);
+        const pid_t pid = fork();
+        if (pid == 0) {
+            expect_abort_begins();
+            ps_cpu_pool *const pool = pool_of(4);
+            const nested n = {pool, i & 1 ? pool_of(2) : pool, i & 2, i & 4};
+            if (i < 8)
+                ps_cpu_pool_run(pool, 40, run_inside, &n);
+            else
+                ps_cpu_pool_run_range(pool, 1, 1, i == 8 ? 2 : 1, range_inside, &n);
+            _exit(0);
+        }
+        assert_true(has_aborted(pid));
+    }
+}
+
+/* One item waits until it is let go. */
+typedef struct gate {
+    ps_cpu_pool *pool;
+    atomic_bool is_inside, is_open;
+} gate;
+
+static void wait_at_gate(const void *args, int64_t item, int64_t thread)
+{
+    gate *const g = *(gate *const *)args;
+    (void)item, (void)thread;
+    atomic_store(&g->is_inside, true);
+    while (!atomic_load(&g->is_open)) sleep_ms(1);
+}
+
+static void *run_to_gate(void *arg)
+{
+    gate *const g = arg;
+    ps_cpu_pool_run(g->pool, 2, wait_at_gate, &g);
+    return NULL;
+}
+
+static void a_child_of_the_midst_of_a_run_must_not_run(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it ends children of programs with threads */
+#endif
+    if (PS_DEBUG < 1) skip();
+    gate g = {.pool = pool_of(2)};
+    pthread_t runner;
+    assert_int_equal(pthread_create(&runner, NULL, run_to_gate, &g), 0);
+    while (!atomic_load(&g.is_inside)) sleep_ms(1);
+    fflush(NULL);
+    const pid_t runs = fork();
+    if (runs == 0) {
+        expect_abort_begins();
+        ps_cpu_pool_run(g.pool, 2, nothing, NULL);
+        _exit(0);
+    }
+    const pid_t destroys = fork();
+    if (destroys == 0) {
+        ps_cpu_pool_destroy(g.pool);
+        _exit(0);
+    }
+    atomic_store(&g.is_open, true);
+    pthread_join(runner, NULL);
+    assert_true(has_aborted(runs));
+    assert_int_equal(status_of_child(destroys), 0);
+    ps_cpu_pool_destroy(g.pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +427,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_had_is_refused),
         cmocka_unit_test(a_limit_of_the_system_is_named),
         cmocka_unit_test(a_forked_child_works_alone),
+        cmocka_unit_test(work_must_not_run_a_pool),
+        cmocka_unit_test(a_child_of_the_midst_of_a_run_must_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

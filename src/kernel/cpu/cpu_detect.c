@@ -1,13 +1,11 @@
 /* What this processor and its operating system allow. The compiler's runtime reads cpuid, and XGETBV for whether the
  * system saves the wide registers. */
+#include <cpuid.h>
 #include <string.h>
 
 #include "base/machine.h"
 #include "kernel/cpu/cpu_backend.h"
 #include "kernel/cpu/cpu_tiles.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
 
 /* clang 14 does not know the word "f16c". With AVX2 the wide registers are saved, so the processor's bit is enough. */
 static bool has_f16c(void)
@@ -15,18 +13,15 @@ static bool has_f16c(void)
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
-#endif
 
 void ps_cpu_vendor(char out[13])
 {
-    memset(out, 0, 13);
-#if defined(__x86_64__)
     unsigned a, b, c, d;
+    memset(out, 0, 13);
     if (!__get_cpuid(0, &a, &b, &c, &d)) return;
     memcpy(out, &b, 4);
     memcpy(out + 4, &d, 4);
     memcpy(out + 8, &c, 4);
-#endif
 }
 
 bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa)
@@ -60,7 +55,6 @@ const char *ps_cpu_isa_name(ps_cpu_isa isa)
 
 ps_cpu_isa ps_cpu_isa_detect(void)
 {
-#if defined(__x86_64__)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return PS_CPU_PORTABLE;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
@@ -68,9 +62,6 @@ ps_cpu_isa ps_cpu_isa_detect(void)
         return PS_CPU_AVX2;
     if (!__builtin_cpu_supports("avx512bf16")) return PS_CPU_AVX512;
     return ps_cpu_tiles_permit() ? PS_CPU_AMX : PS_CPU_AVX512_BF16;
-#else
-    return PS_CPU_PORTABLE;
-#endif
 }
 
 int ps_cpu_threads(void)

@@ -51,6 +51,9 @@ struct ps_cpu_pool {
     pthread_mutex_t turn; /* held by the caller whose run it is */
     int n_threads, n_started;
     pid_t process; /* that has the threads */
+#if PS_DEBUG >= 1
+    _Atomic pid_t running; /* the process of the run under way; 0: none */
+#endif
 
     /* The run at hand: written while nothing is left to deal, read by who may take an item. */
     _Atomic(ps_cpu_work) work;
@@ -81,6 +84,49 @@ static void futex_wake(_Atomic uint32_t *word, int64_t n)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, (int)n, NULL, NULL, 0);
 }
 
+/* ---- what the contract forbids ---- */
+
+#if PS_DEBUG >= 1
+
+static _Thread_local bool pool_is_at_work; /* this thread does items */
+
+static void pool_check_call(const ps_cpu_pool *pool)
+{
+    const pid_t process = atomic_load(&pool->running);
+    PS_ASSERT(!pool_is_at_work); /* work must not run a pool */
+    PS_ASSERT(process == 0 ||
+              process == getpid()); /* this process was forked in the midst of a run, which nobody will end */
+}
+
+static void pool_note_work(bool begins)
+{
+    pool_is_at_work = begins;
+}
+
+static void pool_note_run(ps_cpu_pool *pool, bool begins)
+{
+    atomic_store(&pool->running, begins ? getpid() : 0);
+}
+
+#else
+
+static void pool_check_call(const ps_cpu_pool *pool)
+{
+    (void)pool;
+}
+
+static void pool_note_work(bool begins)
+{
+    (void)begins;
+}
+
+static void pool_note_run(ps_cpu_pool *pool, bool begins)
+{
+    (void)pool, (void)begins;
+}
+
+#endif
+
 /* ---- items ---- */
 
 static bool pool_has_items(const ps_cpu_pool *pool)
@@ -93,6 +139,7 @@ static void pool_work(ps_cpu_pool *pool, int64_t thread)
 {
     uint32_t n_done = 0;
     uint64_t left = atomic_load(&pool->left);
+    pool_note_work(true);
     while ((uint32_t)left != 0) {
         const ps_cpu_work work = atomic_load_explicit(&pool->work, memory_order_relaxed);
         const void *const args = atomic_load_explicit(&pool->args, memory_order_relaxed);
@@ -103,6 +150,7 @@ static void pool_work(ps_cpu_pool *pool, int64_t thread)
         n_done++;
         left = atomic_load(&pool->left);
     }
+    pool_note_work(false);
     if (n_done > 0 && atomic_fetch_sub(&pool->n_undone, n_done) == n_done && atomic_load(&pool->caller_sleeps))
         futex_wake(&pool->n_undone, 1);
 }
@@ -160,13 +208,6 @@ static void pool_await_done(ps_cpu_pool *pool)
 
 /* ---- runs ---- */
 
-static bool pool_is_a_thread(const ps_cpu_pool *pool)
-{
-    for (int i = 0; i < pool->n_started; i++)
-        if (pthread_equal(pool->threads[i].id, pthread_self())) return true;
-    return false;
-}
-
 static void pool_deal(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work work, const void *args)
 {
     atomic_store_explicit(&pool->work, work, memory_order_relaxed);
@@ -181,16 +222,24 @@ static void pool_deal(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work w
     pool_await_done(pool);
 }
 
+static void pool_run_alone(int64_t n_items, ps_cpu_work work, const void *args)
+{
+    pool_note_work(true);
+    for (int64_t i = 0; i < n_items; i++) work(args, i, 0);
+    pool_note_work(false);
+}
+
 void ps_cpu_pool_run_if(ps_cpu_pool *pool, bool is_worthwhile, int64_t n_items, ps_cpu_work work, const void *args)
 {
-    PS_ASSERT(!pool_is_a_thread(pool));
+    pool_check_call(pool);
     if (pool->n_threads == 1 || n_items <= 1 || !is_worthwhile) {
-        for (int64_t i = 0; i < n_items; i++) work(args, i, 0);
+        pool_run_alone(n_items, work, args);
         return;
     }
-    const int error = pthread_mutex_lock(&pool->turn);
-    PS_ASSERT(error == 0); /* else this thread is in work of this pool */
+    pthread_mutex_lock(&pool->turn);
+    pool_note_run(pool, true);
     for (int64_t i = 0; i < n_items; i += POOL_DEAL) pool_deal(pool, i, ps_min_i64(POOL_DEAL, n_items - i), work, args);
+    pool_note_run(pool, false);
     pthread_mutex_unlock(&pool->turn);
 }
 
@@ -215,9 +264,12 @@ static void pool_range_share(const void *args, int64_t item, int64_t thread)
 void ps_cpu_pool_run_range(ps_cpu_pool *pool, int64_t n, int64_t block, int64_t least, ps_cpu_range range,
                            const void *args)
 {
+    pool_check_call(pool);
     if (n <= 0) return;
     if (n < least || pool->n_threads == 1) {
+        pool_note_work(true);
         range(args, 0, n);
+        pool_note_work(false);
         return;
     }
     const int64_t n_blocks = ps_ceil_div(n, block), n_shares = (int64_t)pool->n_threads * POOL_SHARES;
@@ -289,18 +341,14 @@ ps_status ps_cpu_pool_create(int n_threads, ps_cpu_pool **out)
     PS_TRY(ps_mem_alloc(1, sizeof *pool + (size_t)(n_threads - 1) * sizeof pool->threads[0], &pool));
     pool->n_threads = n_threads;
     pool->process = getpid();
-    pthread_mutexattr_t attr;
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
-    pthread_mutex_init(&pool->turn, &attr);
-    pthread_mutexattr_destroy(&attr);
+    pthread_mutex_init(&pool->turn, NULL);
     const int error = pool_start(pool), n_had = pool->n_started + 1;
     if (error != 0) {
         ps_cpu_pool_destroy(pool);
         return PS_FAIL(
             PS_ENOSYS,
             "the system starts no more than %d of the %d threads that were planned (%s): raise its limit (ulimit -u, "
-            "ulimit -v, pids.max of the cgroup), or set train.threads to %d",
+            "ulimit -v, pids.max of the cgroup), or take %d",
             n_had, n_threads, strerror(error), n_had);
     }
     *out = pool;

@@ -11,7 +11,8 @@
  * faults, have stacks of a fixed size, whatever the limits say, and round as PS_CPU_ROUNDING says.
  *
  * May be called from any thread, several at once: runs that need the threads come one after another. A forked child has the thread
- * that forked and no other: that one runs all items of its calls, if no run was under way when it forked, and may destroy the pool. */
+ * that forked and no other: that one runs all items of its calls, and may destroy the pool. If a run was under way when it forked, it may
+ * not run any. Runs that are forbidden are assertions from DEBUG=1 on. */
 #ifndef PS_KERNEL_CPU_POOL_H
 #define PS_KERNEL_CPU_POOL_H
 
@@ -23,7 +24,7 @@ typedef struct ps_cpu_pool ps_cpu_pool;
 /* MXCSR of who computes: to nearest, subnormal numbers kept, no traps. */
 #define PS_CPU_ROUNDING 0x1F80u
 
-/* thread: 0 .. n_threads - 1, no two at once in a run; scratch of that number is this call's meanwhile. Must not run a pool. */
+/* thread: 0 .. n_threads - 1, no two at once in a run; scratch of that number is this call's meanwhile. Must not run any pool. */
 typedef void (*ps_cpu_work)(const void *args, int64_t item, int64_t thread);
 
 /* Elements [lo, hi) of elementwise work. */

@@ -1,6 +1,5 @@
 #include "kernel/cpu/cpu_tiles.h"
 
-#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,9 +32,3 @@ bool ps_cpu_tiles_permit(void)
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & BIT_AMX_TILE) || !(d & BIT_AMX_BF16)) return false;
     return system_saves_tiles() && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
 }
-#else
-bool ps_cpu_tiles_permit(void)
-{
-    return false;
-}
-#endif
