@@ -245,6 +245,8 @@ static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
     t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, m->device_peak_bytes);
     t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, m->host_peak_bytes);
     t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, m->disk_peak_bytes);
+    t->kept_logits_steps += m->kept_logits_bytes > 0;
+    t->kept_logits_bytes = ps_max_i64(t->kept_logits_bytes, m->kept_logits_bytes);
     t->memory = *m;
     keep_largest_plans(&r->own, m);
     t->memory.planned_device_peak_bytes = r->own.planned_device_peak_bytes;

@@ -101,6 +101,21 @@ static void print_link(const char *name, int64_t bytes, int64_t steps)
            ps_bytes_format(bytes / (steps > 0 ? steps : 1), each));
 }
 
+/* Each length of the sequences has a plan of its own, with logits kept or not. */
+static void print_logits(const run_totals *t, int64_t steps)
+{
+    char bytes[PS_BYTES_TEXT_MAX];
+    if (steps == 0) return;
+    printf("logits    ");
+    if (t->kept_logits_steps == 0)
+        printf("computed again for the backward pass\n");
+    else if (t->kept_logits_steps == steps)
+        printf("kept for the backward pass, %s\n", ps_bytes_format(t->kept_logits_bytes, bytes));
+    else
+        printf("kept for the backward pass in %lld of %lld steps, %s at most\n", (long long)t->kept_logits_steps,
+               (long long)steps, ps_bytes_format(t->kept_logits_bytes, bytes));
+}
+
 void progress_print_table(const run_totals *t)
 {
     const ps_memory_info *m = &t->memory, *b = &t->before;
@@ -114,6 +129,7 @@ void progress_print_table(const run_totals *t)
     printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);
     printf("waiting   %.1f s for copies, %.1f %% of the time\n", t->wait_s,
            t->seconds > 0 ? t->wait_s / t->seconds * 100 : 0);
+    print_logits(t, steps);
     printf("process   %s resident at most\n", ps_bytes_format(t->rss_peak_bytes, rss));
     printf("chunks    %lld of %lld elements, %.2f %% waste\n\n", (long long)m->n_chunks, (long long)m->chunk_elements,
            m->chunk_waste * 100);

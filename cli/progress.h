@@ -25,8 +25,9 @@ typedef struct run_totals {
     int64_t resumed_step; /* 0: from the beginning. tokens, seconds and bytes count from here */
     double seconds, wait_s, loss_first, loss_last;
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
-    ps_memory_info memory; /* at the end */
-    ps_memory_info before; /* at the first step: links count from there */
+    int64_t kept_logits_steps, kept_logits_bytes; /* in how many steps, and how much at most */
+    ps_memory_info memory;                        /* at the end */
+    ps_memory_info before;                        /* at the first step: links count from there */
 } run_totals;
 
 /* may_draw: stdout may be a terminal. A launcher's is none, even where it says so. */

@@ -170,6 +170,7 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .host_used_bytes = host.used_bytes,
         .disk_used_bytes = store.disk_bytes,
         .non_model_peak_bytes = e->blueprint->plan->non_model_bytes + e->blueprint->plan->cache_bytes,
+        .kept_logits_bytes = ps_plan_kept_logits_bytes(e->blueprint->plan),
         .host_to_device_bytes = store.moved_bytes[PS_LINK_HOST_TO_DEVICE],
         .device_to_host_bytes = store.moved_bytes[PS_LINK_DEVICE_TO_HOST],
         .disk_read_bytes = store.moved_bytes[PS_LINK_DISK_READ],

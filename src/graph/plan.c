@@ -652,6 +652,14 @@ ps_status ps_plan_create(const ps_program *program, const ps_plan_options *optio
     return st;
 }
 
+int64_t ps_plan_kept_logits_bytes(const ps_plan *p)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->n_forward; i++)
+        if (p->instrs[i].logits >= 0) bytes += p->buffers[p->instrs[i].logits].bytes;
+    return bytes;
+}
+
 void ps_plan_destroy(ps_plan *p)
 {
     if (p == NULL) return;

@@ -98,6 +98,9 @@ typedef struct ps_plan_options {
 PS_NODISCARD ps_status ps_plan_create(const ps_program *program, const ps_plan_options *options, ps_plan **out);
 void ps_plan_destroy(ps_plan *p); /* NULL is accepted */
 
+/* 0 where backward computes them again, or there is no backward. */
+int64_t ps_plan_kept_logits_bytes(const ps_plan *p);
+
 /* Addresses of an instruction's buffers in the region that starts at base; the caller adds parameters and batch. */
 void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_run *run);
 

@@ -22,6 +22,16 @@ done
 weights=$(summary "$work/run" weights_xxh3)
 cut -d, -f1-5 "$work/run/metrics.jsonl" >"$work/losses"
 
+# logits: 4 bytes for each of 32 tokens and 50257 entries of the vocabulary, which go in sixteens
+expect 0 "$pstar" train "$work/tiny.json" memory.keep_logits=always train.output_dir="$work/kept"
+says out "logits    kept for the backward pass, 6.4 MB"
+[ "$(summary "$work/kept" kept_logits_bytes)" = 6434816 ] || fail "logits: $(summary "$work/kept" kept_logits_bytes)"
+[ "$(summary "$work/kept" kept_logits_steps)" = 4 ] || fail "steps with logits: $(summary "$work/kept" kept_logits_steps)"
+[ "$(summary "$work/kept" weights_xxh3)" = "$weights" ] || fail "other weights with logits kept"
+expect 0 "$pstar" train "$work/tiny.json" memory.keep_logits=never train.output_dir="$work/again"
+says out "logits    computed again for the backward pass"
+[ "$(summary "$work/again" kept_logits_steps)" = 0 ] || fail "logits kept that were not to be"
+
 # a third of what the model data takes
 expect 0 "$pstar" train "$work/tiny.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.output_dir="$work/small"
 [ "$(summary "$work/small" weights_xxh3)" = "$weights" ] || fail "other weights with less memory"
