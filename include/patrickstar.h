@@ -351,7 +351,7 @@ typedef struct ps_memory_info {
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes; /* since ps_engine_reset_peaks */
     int64_t device_used_bytes, host_used_bytes, disk_used_bytes;
     int64_t non_model_peak_bytes; /* activations and workspace, planned; with the keys and values of ps_decode */
-    /* part of that: logits that wait for the backward pass. 0: it computes them again, or there are none */
+    /* among activations: logits that wait for the backward pass. 0: it computes them again, or there are none */
     int64_t kept_logits_bytes;
     int64_t host_to_device_bytes, device_to_host_bytes, disk_read_bytes, disk_write_bytes; /* since creation */
     int64_t wait_ns; /* computing stood still for copies, since creation */

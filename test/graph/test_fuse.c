@@ -4,6 +4,7 @@
 #include "graph/fuse.h"
 #include "graph/plan.h"
 #include "kernel/backend.h"
+#include "random_graph.h"
 
 enum { V = 13, T = 5, C = 6, B = 2 };
 
@@ -49,47 +50,6 @@ static ps_status model_apart(ps_builder *b, void *user)
     const ps_value w = ps_linear(b, v, "w", C, 0);
     ps_end_block(b);
     ps_lm_loss(b, w, "head", V);
-    return PS_OK;
-}
-
-/* Linear layers, gelus and adds in any order. */
-static ps_status model_random(ps_builder *b, void *user)
-{
-    uint32_t state = *(const uint32_t *)user * 2654435761u + 12345u;
-#define PICK(n) (state = state * 1664525u + 1013904223u, (int32_t)((state >> 10) % (uint32_t)(n)))
-    ps_set_initializer_range(b, 0.3);
-    ps_value values[64];
-    bool read[64] = {false};
-    int32_t n = 0;
-    values[n++] = ps_token_embedding(b, "wte", V, C);
-    const int32_t n_nodes = 4 + PICK(12);
-    bool open = false;
-    for (int32_t i = 0; i < n_nodes; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "n%d", i);
-        if (PICK(5) == 0) {
-            if (open) ps_end_block(b);
-            open = !open;
-            if (open) ps_begin_block(b, name, 1);
-        }
-        const int32_t x = PICK(3) == 0 ? PICK(n) : n - 1, y = PICK(n);
-        read[x] = true;
-        switch (PICK(x == y ? 6 : 8)) {
-        case 0:
-        case 1: values[n++] = ps_linear(b, values[x], name, C, 1); break;
-        case 2: values[n++] = ps_conv1d(b, values[x], name, C, 0); break;
-        case 3: values[n++] = ps_layer_norm(b, values[x], name, 1e-3f); break;
-        case 4:
-        case 5: values[n++] = ps_gelu(b, values[x], PS_ACTIVATION_GELU_ERF); break;
-        default: read[y] = true, values[n++] = ps_add(b, values[x], values[y]); break;
-        }
-    }
-    if (open) ps_end_block(b);
-    ps_value sum = values[n - 1];
-    for (int32_t i = 0; i < n - 1; i++)
-        if (!read[i]) sum = ps_add(b, sum, values[i]);
-    ps_lm_loss(b, ps_layer_norm(b, sum, "last", 1e-3f), "wte.weight", V);
-#undef PICK
     return PS_OK;
 }
 
@@ -245,7 +205,10 @@ static void test_same_bits(void **state)
                          : ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &backend));
         check_same(model_blocks, NULL, backend, "blocks");
         check_same(model_apart, NULL, backend, "apart");
-        for (uint32_t seed = 0; seed < 100; seed++) check_same(model_random, &seed, backend, "random");
+        for (uint32_t seed = 0; seed < 100; seed++) {
+            random_graph graph = {seed, "llcngg++", .is_chained = true, .V = V, .T = T, .C = C};
+            check_same(model_random, &graph, backend, "random");
+        }
         ps_backend_destroy(backend);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "graph/plan.h"
 #include "kernel/backend.h"
+#include "random_graph.h"
 
 enum { V = 13, T = 4, C = 6, B = 2 };
 
@@ -96,45 +97,9 @@ static ps_status model_positions(ps_builder *b, void *user)
     return PS_OK;
 }
 
-/* A random graph. */
-static ps_status model_random(ps_builder *b, void *user)
+static random_graph graph_of(uint32_t seed)
 {
-    uint32_t state = *(uint32_t *)user * 2654435761u + 12345u;
-#define PICK(n) (state = state * 1664525u + 1013904223u, (int32_t)((state >> 10) % (uint32_t)(n)))
-    ps_set_initializer_range(b, 0.3);
-    ps_value values[64];
-    bool read[64] = {false};
-    int32_t n = 0;
-    values[n++] = ps_token_embedding(b, "wte", V, C);
-    const int32_t n_nodes = 4 + PICK(10);
-    bool open = false;
-    for (int32_t i = 0; i < n_nodes; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "n%d", i);
-        if (PICK(4) == 0) {
-            if (open) ps_end_block(b);
-            open = !open;
-            if (open) ps_begin_block(b, name, 1);
-        }
-        const int32_t x = PICK(n), y = PICK(n);
-        read[x] = true;
-        switch (PICK(x == y ? 5 : 8)) {
-        case 0: values[n++] = ps_linear(b, values[x], name, C, 1); break;
-        case 1: values[n++] = ps_conv1d(b, values[x], name, C, 0); break;
-        case 2: values[n++] = ps_layer_norm(b, values[x], name, 1e-3f); break;
-        case 3: values[n++] = ps_gelu(b, values[x], PS_ACTIVATION_GELU_ERF); break;
-        case 4: values[n++] = ps_position_embedding(b, values[x], name, T); break;
-        default: read[y] = true, values[n++] = ps_add(b, values[x], values[y]); break;
-        }
-    }
-    if (open) ps_end_block(b);
-    ps_value sum = values[n - 1];
-    for (int32_t i = 0; i < n - 1; i++)
-        if (!read[i]) sum = ps_add(b, sum, values[i]);
-    sum = ps_layer_norm(b, sum, "last", 1e-3f);
-    ps_lm_loss(b, sum, "wte.weight", V);
-#undef PICK
-    return PS_OK;
+    return (random_graph){seed, "lcngp+++", .V = V, .T = T, .C = C};
 }
 
 /* ---- gradients against finite differences of the whole loss ---- */
@@ -228,8 +193,10 @@ static void test_gradients_shared(void **state)
 static void test_gradients_random(void **state)
 {
     (void)state;
-    for (uint32_t seed = 0; seed < 150; seed++)
-        check_gradients(model_random, &seed, seed % 3 == 0 ? plain : seed % 3 == 1 ? checkpointed : one_segment);
+    for (uint32_t seed = 0; seed < 150; seed++) {
+        random_graph graph = graph_of(seed);
+        check_gradients(model_random, &graph, seed % 3 == 0 ? plain : seed % 3 == 1 ? checkpointed : one_segment);
+    }
 }
 
 /* ---- plans ---- */
@@ -311,8 +278,9 @@ static void test_lives(void **state)
             ps_program_destroy(program);
         }
     for (uint32_t seed = 0; seed < 200; seed++) {
+        random_graph graph = graph_of(seed);
         ps_program *program = NULL;
-        ps_plan *p = plan_of(model_random, &seed, seed % 2, (int32_t)(seed % 3), &program);
+        ps_plan *p = plan_of(model_random, &graph, seed % 2, (int32_t)(seed % 3), &program);
         check_plan(p);
         ps_plan_destroy(p);
         ps_program_destroy(program);
