@@ -1,5 +1,5 @@
-/* store_impl.h - the store's own records, shared by store.c (access), transfer.c (copies), room.c (victims, look-ahead)
- * and store_state.c (states, invariants). Nobody else includes it. */
+/* store_impl.h - the store's own records, shared by store.c (access), store_moment.c (time), transfer.c (copies), room.c (victims,
+ * look-ahead) and store_state.c (states, invariants). Nobody else includes it. */
 #ifndef PS_CHUNK_STORE_IMPL_H
 #define PS_CHUNK_STORE_IMPL_H
 
@@ -129,6 +129,12 @@ void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why);
 
 /* The tier's use has grown: remember it if it was never larger. */
 void ps_store_note_use(ps_store *s, ps_tier tier);
+
+/* store_moment.c */
+/* All memory of activations is given back; its addresses stay. */
+void ps_store_decommit_non_model(ps_store *s);
+/* `st`; a refusal's message gets the moment under way and what it needs at once. */
+ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 
 /* transfer.c */
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */

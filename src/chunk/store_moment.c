@@ -1,0 +1,163 @@
+/* store_moment.c - the store in time: moments begin and end, and activations get memory. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "chunk/store_impl.h"
+
+void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
+{
+    ps_store_end_moment(s); /* of the schedule so far */
+    ps_mem_free(s->told_bytes);
+    s->told_bytes = NULL;
+    ps_mem_free(s->unready);
+    s->unready = NULL;
+    s->schedule = schedule;
+    s->quiet_until = 0;
+    s->now = -1;
+}
+
+void ps_store_go_to(ps_store *s, int32_t moment)
+{
+    const int32_t n = s->schedule == NULL ? 1 : ps_schedule_trace(s->schedule)->n_moments;
+    if ((s->now + 1) % n != moment) s->now = moment - 1; /* else it is the next one anyway */
+}
+
+void ps_store_rest(ps_store *s)
+{
+    s->non_model_needed_bytes = 0;
+    s->is_resting = true;
+}
+
+void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)
+{
+    s->chunk_limit_bytes[tier] = bytes;
+}
+
+void ps_store_decommit_non_model(ps_store *s)
+{
+    if (s->non_model_committed_bytes > 0) ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes);
+    s->non_model_committed_bytes = s->non_model_needed_bytes = 0;
+}
+
+ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base)
+{
+    *base = NULL;
+    const int64_t reserved = ps_round_up(ps_max_i64(bytes, 1), PS_PAGE_BYTES);
+    if (s->non_model == NULL || reserved > s->non_model_reserved_bytes) {
+        ps_region *region = NULL;
+        PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], reserved, &region));
+        ps_store_decommit_non_model(s);
+        ps_region_destroy(s->non_model);
+        s->non_model = region;
+        s->non_model_reserved_bytes = reserved;
+        ps_store_record_memory(s, PS_TIER_DEVICE);
+    }
+    *base = ps_region_base(s->non_model);
+    return PS_OK;
+}
+
+/* Memory that one moment holds on a tier while it runs: for the message of a refusal. */
+static int64_t wanted_bytes(const ps_store *s, const ps_moment *m, ps_tier tier)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &ps_schedule_trace(s->schedule)->accesses[m->first_access + i];
+        if (a->tier == tier) bytes += s->chunks[a->chunk].bytes;
+    }
+    return bytes;
+}
+
+/* What the caller gave as the present moment's non-model bytes. */
+static int64_t told_now(const ps_store *s)
+{
+    return s->told_bytes != NULL ? s->told_bytes[s->now]
+                                 : ps_schedule_trace(s->schedule)->moments[s->now].non_model_bytes;
+}
+
+/* A moment that differs from the trace is expected to be like that the next time too. Nothing is kept as long as none does. */
+static ps_status recalibrate(ps_store *s, int64_t non_model_bytes)
+{
+    if (non_model_bytes == told_now(s)) return PS_OK;
+    if (s->told_bytes == NULL) {
+        const ps_trace *t = ps_schedule_trace(s->schedule);
+        PS_TRY(ps_mem_alloc((size_t)t->n_moments, sizeof *s->told_bytes, &s->told_bytes));
+        for (int32_t m = 0; m < t->n_moments; m++) s->told_bytes[m] = t->moments[m].non_model_bytes;
+    }
+    s->told_bytes[s->now] = non_model_bytes;
+    s->quiet_until = 0;
+    return PS_OK;
+}
+
+ps_status ps_store_with_moment(const ps_store *s, ps_status st)
+{
+    if (st != PS_EBUDGET || s->schedule == NULL || s->now < 0) return st;
+    const ps_moment *m = &ps_schedule_trace(s->schedule)->moments[s->now];
+    char cause[256];
+    strncpy(cause, ps_last_error(), sizeof cause - 1);
+    cause[sizeof cause - 1] = '\0';
+    return PS_FAIL(
+        st,
+        "moment %d (%s, %s) needs %lld bytes of device memory at once (%lld activations and workspace + %lld "
+        "chunks) and %lld of host memory: %s",
+        s->now, m->label, ps_phase_name(m->phase), (long long)(told_now(s) + wanted_bytes(s, m, PS_TIER_DEVICE)),
+        (long long)told_now(s), (long long)wanted_bytes(s, m, PS_TIER_DEVICE),
+        (long long)wanted_bytes(s, m, PS_TIER_HOST), cause);
+}
+
+static ps_status commit_non_model(ps_store *s)
+{
+    const int64_t need = s->non_model_needed_bytes, have = s->non_model_committed_bytes;
+    if (need <= have) return PS_OK; /* what is too much stays until room is needed */
+    PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have, PS_REASON_ACTIVATIONS));
+    PS_TRY(ps_region_commit(s->non_model, have, need - have));
+    s->non_model_committed_bytes = need;
+    ps_store_note_use(s, PS_TIER_DEVICE);
+    ps_store_record_memory(s, PS_TIER_DEVICE);
+    return PS_OK;
+}
+
+/* Start loading what this moment wants, before any wait, so that the copies run side by side. */
+static ps_status start_wanted(ps_store *s, const ps_moment *m)
+{
+    const ps_access *accesses = &ps_schedule_trace(s->schedule)->accesses[m->first_access];
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        s->chunks[accesses[i].chunk].wanted_serial = s->moment_serial;
+        s->chunks[accesses[i].chunk].wanted_tier = accesses[i].tier;
+    }
+    PS_TRY(commit_non_model(s));
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &accesses[i];
+        chunk *c = &s->chunks[a->chunk];
+        if (has_payload(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE || c->pins > 0) continue;
+        if (c->flight.active) PS_TRY(ps_store_retire(s, a->chunk));
+        if (has_payload(c, a->tier)) continue;
+        PS_TRY(ps_store_make_room(s, a->tier, c->bytes, PS_REASON_EVICT));
+        PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_WANTED));
+    }
+    return PS_OK;
+}
+
+void ps_store_end_moment(ps_store *s)
+{
+    if (s->owes_moment) ps_timeline_compute(&s->time, ps_schedule_trace(s->schedule)->moments[s->now].cost_ns);
+    s->owes_moment = false;
+}
+
+ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
+{
+    PS_ASSERT(non_model_bytes <= s->non_model_reserved_bytes || s->non_model == NULL);
+    s->moment_serial++;
+    s->is_resting = false;
+    s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, PS_PAGE_BYTES);
+    if (s->schedule == NULL) return commit_non_model(s);
+    const ps_trace *t = ps_schedule_trace(s->schedule);
+    ps_store_end_moment(s);
+    s->now = (s->now + 1) % t->n_moments;
+    s->owes_moment = true;
+    PS_TRY(recalibrate(s, non_model_bytes));
+    PS_TRY(ps_store_retire_due(s));
+    PS_TRY(ps_store_with_moment(s, start_wanted(s, &t->moments[s->now])));
+    PS_TRY(ps_store_look_ahead(s));
+    STORE_CHECK(s);
+    return PS_OK;
+}
