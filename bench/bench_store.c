@@ -5,7 +5,7 @@
  * Steps of a GPT-2 of 24 thousand million parameters, in about 10,000 chunks of the size that GPT-2 124M gets, on simulated tiers: the runner
  * and the store make the same calls as in a run, nothing is computed and nothing copied. So the time of a step is all
  * bookkeeping. It is divided by the time that a step would take by the rates of the configuration: first with everything on the device,
- * then with a quarter there and the rest on the host. */
+ * then with a quarter there and the rest on the host, then with a tenth in each and the rest on disk. */
 #include <string.h>
 
 #include "bench.h"
@@ -70,11 +70,12 @@ static void set_bytes(ps_config *config, const char *key, int64_t bytes)
     bench_check(ps_config_set(config, key, text));
 }
 
-static void measure(ps_config *config, const char *name, int64_t device, int64_t host, int n_steps)
+static void measure(ps_config *config, const char *name, int64_t device, int64_t host, int64_t disk, int n_steps)
 {
     plan p;
     set_bytes(config, "memory.device", device);
     set_bytes(config, "memory.host", host);
+    set_bytes(config, "memory.disk", disk);
     make_plan(&p, config);
     const double books_s = (time_steps(&p, N_TRIED + n_steps) - time_steps(&p, N_TRIED)) / n_steps;
     const double step_s = (double)p.forecast.step.all_ns * 1e-9;
@@ -107,11 +108,12 @@ int main(int argc, char **argv)
     set_bytes(config, "memory.disk", 0);
     bench_check(ps_config_validate(config));
     make_plan(&all, config);
-    const int64_t need = ps_blueprint_model_data_bytes(all.blueprint) + all.plan->non_model_bytes, quarter = need / 4;
+    const int64_t need = ps_blueprint_model_data_bytes(all.blueprint) + all.plan->non_model_bytes;
     drop_plan(&all);
     printf("%-26s %7s %8s %12s %12s %9s\n", "", "chunks", "moments", "books s", "step s", "percent");
-    measure(config, "all on the device", INT64_C(1) << 44, 0, n_steps);
-    measure(config, "1/4 device, rest in host", quarter, need, n_steps);
+    measure(config, "all on the device", INT64_C(1) << 44, 0, 0, n_steps);
+    measure(config, "1/4 device, rest in host", need / 4, need, 0, n_steps);
+    measure(config, "1/10 each, rest on disk", need / 10, need / 10, need, n_steps);
     ps_config_destroy(config);
     return 0;
 }

@@ -7,16 +7,19 @@
 typedef struct ps_policy_query {
     const ps_schedule *schedule; /* NULL while no schedule exists (initialisation, warm-up) */
     int32_t now;                 /* current moment; -1 before the first */
+    int64_t turn;                /* moments so far, > `now`: goes on where `now` goes round */
     ps_chunk_id chunk;
     ps_tier tier;           /* the full one */
     uint64_t last_use_tick; /* the store's count of pins at the chunk's last pin */
-    uint64_t tick;          /* that count now */
 } ps_policy_query;
+
+#define PS_ORDER_MOST (INT64_MAX / 4)
 
 typedef struct ps_policy {
     const char *name;
-    /* The chunk with the highest rank leaves first; equal ranks: a clean one first, then the smaller id. */
-    int64_t (*rank)(const ps_policy_query *q);
+    /* The chunk with the highest order, 0 .. PS_ORDER_MOST, leaves first; of equals a clean one, then that with the smaller id. A chunk's
+     * order stays what it is until the chunk is pinned, or a moment of the schedule that uses it comes: so it is asked for then only. */
+    int64_t (*order)(const ps_policy_query *q);
 } ps_policy;
 
 /* Farthest next use on the tier (Belady 1966); least recently used while there is no schedule. */

@@ -1,4 +1,4 @@
-/* room.c - who leaves a full tier, and what is copied ahead of time. */
+/* room.c - room on a full tier, and what is copied ahead of time. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -34,44 +34,6 @@ static bool shrink_non_model(ps_store *s, int32_t n_ahead)
     return true;
 }
 
-/* May the payload it has there leave the tier at all (perhaps after a wait)? */
-static bool may_leave(const ps_store *s, const chunk *c, ps_tier tier)
-{
-    if (c->pins > 0 && c->pin_tier == tier) return false;
-    if (c->wanted_serial == s->moment_serial && c->wanted_tier == tier) return false;
-    /* being filled; or the source of a copy upward that the current or a coming moment waits for */
-    if (c->flight.active && (c->flight.dst == tier || c->flight.dst == PS_TIER_DEVICE)) return false;
-    return true;
-}
-
-/* The best victim not yet passed over, or -1. `passed`: by chunk id. */
-static ps_chunk_id pick_victim(const ps_store *s, ps_tier tier, const uint8_t *passed)
-{
-    ps_chunk_id best = -1;
-    int64_t best_rank = 0;
-    bool best_clean = false;
-    for (ps_chunk_id id = next_resident(s, tier, 0); id >= 0; id = next_resident(s, tier, id + 1)) {
-        const chunk *c = &s->chunks[id];
-        if (passed[id] || !may_leave(s, c, tier)) continue;
-        const bool clean = is_clean_on(c, tier);
-        int64_t rank;
-        if (tier == PS_TIER_HOST && is_current(c, PS_TIER_DEVICE)) {
-            rank = INT64_MAX; /* the device has it: this copy only saves a copy back */
-        } else {
-            const ps_policy_query q = {.schedule = s->schedule,
-                                       .now = s->now,
-                                       .chunk = id,
-                                       .tier = tier,
-                                       .last_use_tick = c->last_use_tick,
-                                       .tick = s->tick};
-            rank = s->d.policy->rank(&q);
-        }
-        if (best < 0 || rank > best_rank || (rank == best_rank && clean && !best_clean))
-            best = id, best_rank = rank, best_clean = clean;
-    }
-    return best;
-}
-
 static void drop(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     PS_ASSERT(is_clean_on(&s->chunks[id], tier));
@@ -89,11 +51,6 @@ static ps_chunk_id first_flight(const ps_store *s, ps_tier tier)
     return s->n_flying > 0 ? s->flying[0] : -1;
 }
 
-static void clear_passed(ps_store *s)
-{
-    memset(s->passed, 0, (size_t)s->n_ids * sizeof *s->passed);
-}
-
 /* Nothing more can leave. The chunk limit is a wish, the budget a promise: within the budget the request is granted. */
 static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
 {
@@ -107,17 +64,17 @@ static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
 static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why)
 {
     if (s->d.ram[tier] == NULL) return PS_FAIL(PS_EBUDGET, "%s: the tier does not exist", ps_tier_name(tier));
-    clear_passed(s);
+    ps_store_clear_passed(s);
     for (;;) {
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
         if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, s->d.prefetch);
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
-        const ps_chunk_id id = pick_victim(s, tier, s->passed);
+        const ps_chunk_id id = ps_store_pick_victim(s, tier);
         if (id < 0) {
             const bool has_shrunk = shrink_non_model(s, 0);
             if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
             if (has_shrunk && tier == PS_TIER_HOST) { /* what found no other place may find it on the device now */
-                clear_passed(s);
+                ps_store_clear_passed(s);
                 continue;
             }
             /* what was fetched too early may leave again once it has arrived; a copy further down makes room there */
@@ -128,7 +85,7 @@ static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason w
                 s->is_short_of_slots = true;
             else
                 return no_room(s, tier, bytes);
-            clear_passed(s);
+            ps_store_clear_passed(s);
             continue;
         }
         chunk *c = &s->chunks[id];
@@ -136,7 +93,7 @@ static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason w
             if (!c->flight.active) {
                 bool started = false;
                 PS_TRY(ps_store_start_write_back(s, id, tier, &started));
-                s->passed[id] = 1; /* when no other tier has room for it, one that is clean may still leave */
+                ps_store_pass_over(s, id); /* when no other tier has room for it, one that is clean may still leave */
                 if (!started) continue;
             }
             PS_TRY(ps_store_retire(s, id));
@@ -156,20 +113,19 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason
 
 /* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back what
  * is dirty, and touch only chunks used later than that. True when the room is there already. */
-static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, uint8_t *passed, ps_reason why,
-                          bool *there)
+static ps_status try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, ps_reason why, bool *there)
 {
     *there = ps_store_free_bytes(s, tier) >= bytes;
     if (*there) return PS_OK;
     if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, distance);
-    clear_passed(s);
+    ps_store_clear_passed(s);
     int64_t coming = 0; /* bytes that will be free once the write-backs under way are done */
     while (ps_store_free_bytes(s, tier) + coming < bytes) {
-        const ps_chunk_id id = pick_victim(s, tier, passed);
+        const ps_chunk_id id = ps_store_pick_victim(s, tier);
         if (id < 0) break;
         chunk *c = &s->chunks[id];
         if (ps_schedule_next_use(s->schedule, id, tier, s->now) <= distance) break;
-        passed[id] = 1;
+        ps_store_pass_over(s, id);
         if (c->flight.active) {
             coming += c->bytes;
         } else if (is_clean_on(c, tier)) {
@@ -214,7 +170,7 @@ static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance,
     }
     bool there = false;
     const int64_t growth = a->tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
-    PS_TRY(try_room(s, a->tier, c->bytes + growth, distance, s->passed, PS_REASON_EVICT, &there));
+    PS_TRY(try_room(s, a->tier, c->bytes + growth, distance, PS_REASON_EVICT, &there));
     /* making room may have sent this very chunk's copy elsewhere on its way, or dropped its source: look again */
     if (!there || c->flight.active || c->current == 0) {
         l->blocked = true;
@@ -236,6 +192,7 @@ bool ps_store_is_unready(const chunk *c, ps_tier tier)
 void ps_store_note_ready(ps_store *s, ps_chunk_id id)
 {
     chunk *c = &s->chunks[id];
+    ps_store_note_standing(s, id);
     if (s->unready == NULL) return;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         const bool is_unready = ps_store_is_unready(c, (ps_tier)t);
@@ -293,7 +250,7 @@ static ps_status prepare_activations(ps_store *s, int32_t n_moments)
     const int32_t horizon = (int32_t)ps_min_i64((int64_t)ACTIVATION_LOOK_AHEAD * s->d.prefetch, n_moments - 1);
     const int64_t growth = non_model_growth(s, horizon);
     bool there = true;
-    return growth <= 0 ? PS_OK : try_room(s, PS_TIER_DEVICE, growth, horizon, s->passed, PS_REASON_ACTIVATIONS, &there);
+    return growth <= 0 ? PS_OK : try_room(s, PS_TIER_DEVICE, growth, horizon, PS_REASON_ACTIVATIONS, &there);
 }
 
 ps_status ps_store_look_ahead(ps_store *s)

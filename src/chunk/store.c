@@ -32,8 +32,9 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->chunks, &s->chunks));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->passed, &s->passed));
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        PS_TRY_GOTO(ps_mem_alloc((size_t)(s->n_ids + 63) / 64, sizeof *s->resident[t], &s->resident[t]));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->noted, &s->noted));
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) PS_TRY_GOTO(ps_max_tree_init(&s->leaving[t], s->n_ids));
+    PS_TRY_GOTO(ps_max_tree_init(&s->spare, s->n_ids));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         PS_TRY_GOTO(ps_mem_alloc((size_t)(PS_LIST_COUNT * l->n_runs), sizeof *s->runs[t], &s->runs[t]));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_state, &s->tensor_state));
@@ -81,7 +82,9 @@ void ps_store_destroy(ps_store *s)
     ps_mem_free(s->tensor_uses);
     ps_mem_free(s->flying);
     ps_mem_free(s->passed);
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_mem_free(s->resident[t]);
+    ps_mem_free(s->noted);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_max_tree_deinit(&s->leaving[t]);
+    ps_max_tree_deinit(&s->spare);
     ps_mem_free(s->chunks);
     ps_mem_free(s);
 }
@@ -153,7 +156,7 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
     } else {
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
     }
-    s->resident[tier][id / 64] |= (uint64_t)1 << (id % 64);
+    ps_store_note_standing(s, id);
     s->stats.chunk_bytes[tier] += c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
     ps_store_note_use(s, tier);
@@ -174,7 +177,6 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
     ps_store_note_ready(s, id);
-    s->resident[tier][id / 64] &= ~((uint64_t)1 << (id % 64));
     s->stats.chunk_bytes[tier] -= c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
     if (why != PS_REASON_DISCARD) s->quiet_until = 0; /* content that is given up comes back from nowhere */
@@ -243,6 +245,7 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
         return ps_store_with_moment(s, st);
     }
     c->last_use_tick = ++s->tick;
+    ps_store_note_standing(s, id);
     if (mode != PS_ACCESS_READ) make_only_copy(s, id, tier);
     if (out != NULL) *out = c->payload[tier];
     STORE_CHECK(s);

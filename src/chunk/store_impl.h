@@ -1,8 +1,9 @@
-/* store_impl.h - the store's own records, shared by store.c (access), store_moment.c (time), transfer.c (copies), room.c (victims,
- * look-ahead) and store_state.c (states, invariants). Nobody else includes it. */
+/* store_impl.h - the store's own records, shared by store.c (access), store_moment.c (time), transfer.c (copies), victim.c (who leaves),
+ * room.c (room, look-ahead) and store_state.c (states, invariants). Nobody else includes it, but test/chunk/victim_walk.h. */
 #ifndef PS_CHUNK_STORE_IMPL_H
 #define PS_CHUNK_STORE_IMPL_H
 
+#include "chunk/max_tree.h"
 #include "chunk/store.h"
 
 #define TIER_BIT(tier) (1u << (tier))
@@ -29,6 +30,7 @@ typedef struct chunk {
     uint64_t last_use_tick; /* s->tick at the last pin */
     int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
     ps_tier wanted_tier;
+    bool is_noted, is_passed;           /* in s->noted, s->passed */
     bool is_awaited;                    /* the look-ahead would copy it, but for its pins or the transfer under way */
     bool is_unready[PS_RAM_TIER_COUNT]; /* its accesses there are marked in s->unready */
 } chunk;
@@ -43,6 +45,7 @@ struct ps_store {
 
     const ps_schedule *schedule;
     int32_t now;           /* moment of the schedule; -1 before the first */
+    int64_t turn;          /* moments of this schedule so far, begun or passed over; 0 before the first */
     int64_t moment_serial; /* counts begun moments */
     uint64_t tick;         /* counts pins */
     ps_timeline time;
@@ -52,8 +55,9 @@ struct ps_store {
     int64_t peak_bytes[PS_RAM_TIER_COUNT];
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
-    uint64_t *resident[PS_RAM_TIER_COUNT]; /* a bit for each id: it has a payload there */
-    uint8_t *passed;                       /* [n_ids] scratch of the look-ahead */
+    ps_max_tree leaving[PS_RAM_TIER_COUNT], spare; /* victim.c */
+    ps_chunk_id *noted, *passed; /* [n_ids] chunks whose numbers there may be wrong; and who are passed over */
+    int32_t n_noted, n_passed;
     uint64_t *
         unready; /* a bit for each access of the schedule: the look-ahead may have to do something for it. NULL: not made yet */
     /* the last look-ahead left nothing to do before the moment with this moment_serial has run, and no chunk left since */
@@ -86,21 +90,6 @@ static inline bool is_current(const chunk *c, ps_tier tier)
 static inline bool is_clean_on(const chunk *c, ps_tier tier)
 {
     return (c->current & ~TIER_BIT(tier)) != 0;
-}
-
-/* The first id from `id` on that has a payload on the tier; -1: none. */
-static inline ps_chunk_id next_resident(const ps_store *s, ps_tier tier, ps_chunk_id id)
-{
-    const int32_t n_words = (s->n_ids + 63) / 64;
-    int32_t w = id / 64;
-    if (id >= s->n_ids) return -1;
-    uint64_t word = s->resident[tier][w] & (~(uint64_t)0 << (id % 64));
-    while (word == 0)
-        if (++w == n_words)
-            return -1;
-        else
-            word = s->resident[tier][w];
-    return (ps_chunk_id)(w * 64 + __builtin_ctzll(word));
 }
 
 /* A chunk's last pin or its transfer has ended. */
@@ -150,6 +139,23 @@ ps_status ps_store_retire_due(ps_store *s);
 ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* Start copying a dirty chunk off the tier. *started is false when no other tier has room. */
 ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started);
+
+/* victim.c */
+/* What decides when the chunk leaves has changed: a payload, `current`, its last pin. Whoever writes them calls it. */
+void ps_store_note_standing(ps_store *s, ps_chunk_id id);
+/* `now` goes on by one moment. */
+void ps_store_note_turn(ps_store *s);
+/* Who leaves the tier next; -1: nobody can. */
+ps_chunk_id ps_store_pick_victim(ps_store *s, ps_tier tier);
+/* It is not picked any more, until they are cleared. */
+void ps_store_pass_over(ps_store *s, ps_chunk_id id);
+void ps_store_clear_passed(ps_store *s);
+/* Host payloads that can go without a copy: the device has the content too, or the disk has it and for_id is used sooner. */
+typedef enum ps_spare_kind { PS_SPARE_DUPLICATE, PS_SPARE_USED_LATER } ps_spare_kind;
+/* The first of them from id `begin` on; -1: none. */
+ps_chunk_id ps_store_next_spare(ps_store *s, ps_chunk_id begin, ps_spare_kind kind, ps_chunk_id for_id);
+/* PS_ESTATE: its numbers are wrong. */
+PS_NODISCARD ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id);
 
 /* room.c */
 int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);

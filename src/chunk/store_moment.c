@@ -14,12 +14,17 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
     s->schedule = schedule;
     s->quiet_until = 0;
     s->now = -1;
+    s->turn = 0;
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) ps_store_note_standing(s, id);
 }
 
 void ps_store_go_to(ps_store *s, int32_t moment)
 {
-    const int32_t n = s->schedule == NULL ? 1 : ps_schedule_trace(s->schedule)->n_moments;
-    if ((s->now + 1) % n != moment) s->now = moment - 1; /* else it is the next one anyway */
+    const int32_t n = ps_schedule_trace(s->schedule)->n_moments;
+    PS_ASSERT(moment >= 0 && moment < n);
+    if ((s->now + 1) % n == moment) return;
+    ps_store_end_moment(s);
+    while ((s->now + 1) % n != moment) ps_store_note_turn(s);
 }
 
 void ps_store_rest(ps_store *s)
@@ -152,7 +157,7 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
     if (s->schedule == NULL) return commit_non_model(s);
     const ps_trace *t = ps_schedule_trace(s->schedule);
     ps_store_end_moment(s);
-    s->now = (s->now + 1) % t->n_moments;
+    ps_store_note_turn(s);
     s->owes_moment = true;
     PS_TRY(recalibrate(s, non_model_bytes));
     PS_TRY(ps_store_retire_due(s));

@@ -122,6 +122,7 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_fligh
         if (c->is_unready[t] != ps_store_is_unready(c, (ps_tier)t))
             return PS_FAIL(PS_ESTATE, "chunk id %d: its accesses on %s are marked wrongly", id,
                            ps_tier_name((ps_tier)t));
+    PS_TRY(ps_store_check_standing(s, id));
     if (c->flight.active) {
         (*n_flights)++;
         if (!is_current(c, c->flight.src) || is_current(c, c->flight.dst))

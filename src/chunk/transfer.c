@@ -100,24 +100,15 @@ ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reas
     return st;
 }
 
-/* Host payloads that can go without a copy, to make room for another chunk that is to be used sooner: those whose content
- * the device has too, then those the disk has and that are used later. */
-static void drop_clean_host(ps_store *s, ps_chunk_id for_id)
+/* Make room on the host for another chunk, which is dirty on the device, as far as that takes no copy. */
+static void drop_spare_host(ps_store *s, ps_chunk_id for_id)
 {
     const int64_t need = s->chunks[for_id].bytes;
-    const int32_t use = s->schedule ? ps_schedule_next_use_anywhere(s->schedule, for_id, s->now) : 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (ps_chunk_id id = next_resident(s, PS_TIER_HOST, 0); id >= 0 && ps_store_free_bytes(s, PS_TIER_HOST) < need;
-             id = next_resident(s, PS_TIER_HOST, id + 1)) {
-            const chunk *c = &s->chunks[id];
-            if (id == for_id || c->flight.active || !is_clean_on(c, PS_TIER_HOST)) continue;
-            if (c->pins > 0 && c->pin_tier == PS_TIER_HOST) continue;
-            if (c->wanted_serial == s->moment_serial && c->wanted_tier == PS_TIER_HOST) continue;
-            const bool duplicate = is_current(c, PS_TIER_DEVICE);
-            if (pass == 0 && !duplicate) continue;
-            if (pass == 1 && (s->schedule == NULL || ps_schedule_next_use_anywhere(s->schedule, id, s->now) <= use))
-                continue;
-            ps_store_take_payload(s, id, PS_TIER_HOST, duplicate ? PS_REASON_DROP : PS_REASON_EVICT);
+    for (int kind = PS_SPARE_DUPLICATE; kind <= PS_SPARE_USED_LATER; kind++)
+        for (ps_chunk_id id = 0; ps_store_free_bytes(s, PS_TIER_HOST) < need; id++) {
+            id = ps_store_next_spare(s, id, (ps_spare_kind)kind, for_id);
+            if (id < 0) break;
+            ps_store_take_payload(s, id, PS_TIER_HOST, kind == PS_SPARE_DUPLICATE ? PS_REASON_DROP : PS_REASON_EVICT);
             s->stats.n_dropped++;
         }
 }
@@ -170,7 +161,7 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
     *started = false;
     chunk *c = &s->chunks[id];
     if (from == PS_TIER_DEVICE) {
-        if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) drop_clean_host(s, id);
+        if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) drop_spare_host(s, id);
         if (ps_store_free_bytes(s, PS_TIER_HOST) >= c->bytes) {
             PS_TRY(ps_store_give_payload(s, id, PS_TIER_HOST, PS_REASON_WRITE_BACK));
             const ps_status st = ps_store_start_transfer(s, id, from, PS_TIER_HOST, PS_REASON_WRITE_BACK);

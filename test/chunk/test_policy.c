@@ -1,4 +1,4 @@
-/* Who leaves: ranks, and the loads each policy causes on one small tier. */
+/* Who leaves: the order, and the loads each policy causes on one small tier. */
 #include "chunk/chunk_fixture.h"
 
 #define CHUNK_BYTES ((int64_t)4096)
@@ -169,13 +169,13 @@ static void test_belady_is_minimal(void **state)
     }
 }
 
-static int64_t rank(const ps_policy *p, const ps_schedule *s, int32_t now, ps_chunk_id chunk, uint64_t used)
+static int64_t order(const ps_policy *p, const ps_schedule *s, int32_t now, ps_chunk_id chunk, uint64_t used)
 {
-    return p->rank(&(ps_policy_query){
-        .schedule = s, .now = now, .chunk = chunk, .tier = PS_TIER_DEVICE, .last_use_tick = used, .tick = 100});
+    return p->order(&(ps_policy_query){
+        .schedule = s, .now = now, .turn = 20 + now, .chunk = chunk, .tier = PS_TIER_DEVICE, .last_use_tick = used});
 }
 
-static void test_ranks(void **state)
+static void test_orders(void **state)
 {
     (void)state;
     ps_trace *t = NULL;
@@ -190,24 +190,33 @@ static void test_ranks(void **state)
         assert_ok(ps_trace_add_access(t, m, PS_TIER_DEVICE, PS_ACCESS_READ));
     }
     assert_ok(ps_schedule_create(t, 8, &s));
-    /* opt: farthest next use; never used is farther than all */
-    assert_int_equal(rank(&ps_policy_opt, s, 0, 1, 0), 1);
-    assert_int_equal(rank(&ps_policy_opt, s, 0, 5, 0), 5);
-    assert_int_equal(rank(&ps_policy_opt, s, 0, 0, 0), 6);
-    assert_int_equal(rank(&ps_policy_opt, s, 0, 7, 0), PS_NEVER);
+    /* opt: farthest next use, moment m of this round being turn 20 + m; never used is farther than all */
+    assert_int_equal(order(&ps_policy_opt, s, 0, 1, 0), 21);
+    assert_int_equal(order(&ps_policy_opt, s, 0, 5, 0), 25);
+    assert_int_equal(order(&ps_policy_opt, s, 0, 0, 0), 26);
+    assert_int_equal(order(&ps_policy_opt, s, 0, 7, 0), PS_ORDER_MOST);
     /* without a schedule: least recently used */
-    assert_int_equal(rank(&ps_policy_opt, NULL, -1, 1, 30), 70);
-    assert_int_equal(rank(&ps_policy_lru, NULL, -1, 1, 30), 70);
-    assert_int_equal(rank(&ps_policy_lru, s, 3, 1, 99), 1);
+    assert_true(order(&ps_policy_opt, NULL, -1, 1, 30) > order(&ps_policy_opt, NULL, -1, 1, 31));
+    assert_true(order(&ps_policy_lru, NULL, -1, 1, 30) > order(&ps_policy_lru, NULL, -1, 1, 31));
+    assert_int_equal(order(&ps_policy_lru, s, 3, 1, 99), order(&ps_policy_lru, NULL, -1, 5, 99));
     /* patrickstar: chunks equal without a schedule; the update phase is one moment, 3 */
-    assert_int_equal(rank(&ps_policy_patrickstar, NULL, -1, 1, 30), rank(&ps_policy_patrickstar, NULL, -1, 5, 80));
-    assert_int_equal(rank(&ps_policy_patrickstar, s, 0, 2, 0), 2);
-    for (ps_chunk_id c = 3; c < 6; c++) assert_int_equal(rank(&ps_policy_patrickstar, s, 0, c, 0), 3);
-    assert_int_equal(rank(&ps_policy_patrickstar, s, 0, 0, 0), 6);
-    assert_true(rank(&ps_policy_patrickstar, s, 0, 7, 0) > 6);
-    /* in the phase: what comes later in it is wanted now */
-    assert_int_equal(rank(&ps_policy_patrickstar, s, 3, 5, 0), 0);
-    assert_int_equal(rank(&ps_policy_patrickstar, s, -1, 3, 0), 4);
+    assert_int_equal(order(&ps_policy_patrickstar, NULL, -1, 1, 30), order(&ps_policy_patrickstar, NULL, -1, 5, 80));
+    assert_int_equal(order(&ps_policy_patrickstar, s, 0, 2, 0), 22);
+    for (ps_chunk_id c = 3; c < 6; c++) assert_int_equal(order(&ps_policy_patrickstar, s, 0, c, 0), 23);
+    assert_int_equal(order(&ps_policy_patrickstar, s, 0, 0, 0), 26);
+    assert_int_equal(order(&ps_policy_patrickstar, s, 0, 7, 0), PS_ORDER_MOST);
+    /* in the phase: what comes later in it is wanted now, what is over comes with the next round's */
+    assert_int_equal(order(&ps_policy_patrickstar, s, 3, 5, 0), 23);
+    assert_int_equal(order(&ps_policy_patrickstar, s, 4, 5, 0), 23);
+    assert_int_equal(order(&ps_policy_patrickstar, s, 4, 3, 0), 29);
+    assert_int_equal(order(&ps_policy_patrickstar, s, -1, 3, 0), 23);
+    /* the same from one use to the next */
+    static const ps_policy *const policies[] = {&ps_policy_opt, &ps_policy_lru, &ps_policy_patrickstar};
+    for (size_t p = 0; p < PS_ARRAY_LEN(policies); p++)
+        for (ps_chunk_id c = 0; c < 8; c++)
+            for (int32_t now = -1; now < 5; now++)
+                if (now + 1 != c)
+                    assert_int_equal(order(policies[p], s, now, c, 7), order(policies[p], s, now + 1, c, 7));
     ps_schedule_destroy(s);
     ps_trace_destroy(t);
 }
@@ -220,8 +229,8 @@ static void test_patrickstar_case(void **state)
     ps_schedule *s = NULL;
     const int32_t sequence[] = {0, 1};
     read_trace(sequence, 2, 2, &t, &s);
-    assert_true(rank(&ps_policy_patrickstar, s, 0, 0, 0) > rank(&ps_policy_patrickstar, s, 0, 1, 0));
-    assert_true(rank(&ps_policy_patrickstar, s, 1, 1, 0) > rank(&ps_policy_patrickstar, s, 1, 0, 0));
+    assert_true(order(&ps_policy_patrickstar, s, 0, 0, 0) > order(&ps_policy_patrickstar, s, 0, 1, 0));
+    assert_true(order(&ps_policy_patrickstar, s, 1, 1, 0) > order(&ps_policy_patrickstar, s, 1, 0, 0));
     ps_schedule_destroy(s);
     ps_trace_destroy(t);
 }
@@ -240,7 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_opt_is_minimal), cmocka_unit_test(test_belady_is_minimal),
-        cmocka_unit_test(test_ranks),          cmocka_unit_test(test_patrickstar_case),
+        cmocka_unit_test(test_orders),         cmocka_unit_test(test_patrickstar_case),
         cmocka_unit_test(test_find),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* The store driven as a foreign framework would drive it, against a model that only remembers what each chunk should hold. */
 #include "chunk/chunk_fixture.h"
+#include "chunk/victim_walk.h"
 
 #define CHUNK_ELEMENTS 2048
 #define PAGES(n) ((n)*PS_PAGE_BYTES)
@@ -54,6 +55,9 @@ static ps_chunk_id any_chunk(world *w)
 
 static void check(const world *w)
 {
+    assert_ok(ps_store_check(w->store));
+    dice d = dice_of(w->sc->seed + w->store->tick + (uint64_t)w->store->turn);
+    if (roll(&d, 4) == 0) assert_same_victims(w->store, &d);
     assert_ok(ps_store_check(w->store));
 }
 

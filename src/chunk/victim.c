@@ -1,0 +1,141 @@
+/* victim.c - who leaves a tier.
+ *
+ * Chunks stand in three trees (max_tree.h), by id: of each RAM tier those that have a payload there, with the order in which they leave; and
+ * those of the host that another tier has too, with their next use. What these numbers follow from changes often, and is asked for seldom when
+ * all fits: so changes are only noted, and made when a victim is wanted.
+ *
+ * Who may not leave now is not taken from the trees, but passed over: pinned and wanted chunks and those on their way are few. */
+#include "chunk/store_impl.h"
+
+/* On the device too: on the host it only saves a copy back, and leaves before all others. */
+#define DUPLICATE INT64_MAX
+
+static bool is_duplicate(const chunk *c)
+{
+    return is_current(c, PS_TIER_HOST) && is_current(c, PS_TIER_DEVICE);
+}
+
+/* The policy's order, and a clean one first. */
+static int64_t leaving_value(const ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    const chunk *c = &s->chunks[id];
+    if (c->payload[tier] == NULL || c->is_passed) return 0;
+    if (tier == PS_TIER_HOST && is_current(c, PS_TIER_DEVICE)) return DUPLICATE;
+    const ps_policy_query q = {.schedule = s->schedule,
+                               .now = s->now,
+                               .turn = s->turn,
+                               .chunk = id,
+                               .tier = tier,
+                               .last_use_tick = c->last_use_tick};
+    return 2 * s->d.policy->order(&q) + 1 + is_clean_on(c, tier);
+}
+
+static int64_t next_turn(const ps_store *s, ps_chunk_id id)
+{
+    const int32_t distance = ps_schedule_next_use_anywhere(s->schedule, id, s->now);
+    return distance == PS_NEVER ? PS_ORDER_MOST : s->turn + distance;
+}
+
+static int64_t spare_value(const ps_store *s, ps_chunk_id id)
+{
+    const chunk *c = &s->chunks[id];
+    if (c->payload[PS_TIER_HOST] == NULL || !is_clean_on(c, PS_TIER_HOST)) return 0;
+    if (is_duplicate(c)) return DUPLICATE;
+    return s->schedule == NULL ? 0 : next_turn(s, id);
+}
+
+/* ---- noting changes ---- */
+
+void ps_store_note_standing(ps_store *s, ps_chunk_id id)
+{
+    if (s->chunks[id].is_noted) return;
+    s->chunks[id].is_noted = true;
+    s->noted[s->n_noted++] = id;
+}
+
+void ps_store_note_turn(ps_store *s)
+{
+    const ps_trace *t = ps_schedule_trace(s->schedule);
+    s->now = (s->now + 1) % t->n_moments;
+    s->turn++;
+    const ps_moment *m = &t->moments[s->now];
+    for (int32_t i = 0; i < m->n_accesses; i++) ps_store_note_standing(s, t->accesses[m->first_access + i].chunk);
+}
+
+static void bring_up_to_date(ps_store *s)
+{
+    for (int32_t i = 0; i < s->n_noted; i++) {
+        const ps_chunk_id id = s->noted[i];
+        for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+            ps_max_tree_set(&s->leaving[t], id, leaving_value(s, id, (ps_tier)t));
+        ps_max_tree_set(&s->spare, id, spare_value(s, id));
+        s->chunks[id].is_noted = false;
+    }
+    s->n_noted = 0;
+}
+
+ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id)
+{
+    if (s->chunks[id].is_noted) return PS_OK;
+    bool is_right = ps_max_tree_get(&s->spare, id) == spare_value(s, id);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        is_right = is_right && ps_max_tree_get(&s->leaving[t], id) == leaving_value(s, id, (ps_tier)t);
+    return is_right ? PS_OK : PS_FAIL(PS_ESTATE, "chunk id %d: its place among those who may leave is wrong", id);
+}
+
+/* ---- choosing ---- */
+
+/* It does not itself want to stay. */
+static bool is_free_on(const ps_store *s, const chunk *c, ps_tier tier)
+{
+    if (c->pins > 0 && c->pin_tier == tier) return false;
+    return c->wanted_serial != s->moment_serial || c->wanted_tier != tier;
+}
+
+/* May the payload it has there leave the tier at all (perhaps after a wait)? Not while it is being filled, nor as the source of a copy
+ * upward that the current or a coming moment waits for. */
+static bool may_leave(const ps_store *s, const chunk *c, ps_tier tier)
+{
+    if (c->flight.active && (c->flight.dst == tier || c->flight.dst == PS_TIER_DEVICE)) return false;
+    return is_free_on(s, c, tier);
+}
+
+void ps_store_pass_over(ps_store *s, ps_chunk_id id)
+{
+    chunk *c = &s->chunks[id];
+    if (c->is_passed) return;
+    c->is_passed = true;
+    s->passed[s->n_passed++] = id;
+    ps_store_note_standing(s, id);
+}
+
+void ps_store_clear_passed(ps_store *s)
+{
+    for (int32_t i = 0; i < s->n_passed; i++) {
+        s->chunks[s->passed[i]].is_passed = false;
+        ps_store_note_standing(s, s->passed[i]);
+    }
+    s->n_passed = 0;
+}
+
+ps_chunk_id ps_store_pick_victim(ps_store *s, ps_tier tier)
+{
+    for (;;) {
+        bring_up_to_date(s);
+        const ps_chunk_id id = ps_max_tree_most(&s->leaving[tier]);
+        if (id < 0 || may_leave(s, &s->chunks[id], tier)) return id;
+        ps_store_pass_over(s, id);
+    }
+}
+
+ps_chunk_id ps_store_next_spare(ps_store *s, ps_chunk_id begin, ps_spare_kind kind, ps_chunk_id for_id)
+{
+    if (kind == PS_SPARE_USED_LATER && s->schedule == NULL) return -1;
+    bring_up_to_date(s);
+    const int64_t bound = kind == PS_SPARE_DUPLICATE ? DUPLICATE - 1 : next_turn(s, for_id);
+    ps_chunk_id id = begin - 1;
+    do {
+        id = ps_max_tree_next_above(&s->spare, id + 1, bound);
+    } while (id >= 0 && (s->chunks[id].flight.active || !is_free_on(s, &s->chunks[id], PS_TIER_HOST)));
+    return id;
+}
