@@ -43,6 +43,17 @@ int32_t ps_max_tree_most(const ps_max_tree *t)
     return t->nodes[1] == 0 ? -1 : descend(t, 1, t->nodes[1] - 1);
 }
 
+int64_t ps_max_tree_greatest(const ps_max_tree *t, int32_t begin, int32_t end)
+{
+    int64_t most = 0;
+    /* nodes [k, last) of a level; those at its ends whose parents have others below them too are looked at here */
+    for (int32_t k = t->n_leaves + begin, last = t->n_leaves + end; k < last; k /= 2, last /= 2) {
+        if (k % 2 == 1) most = ps_max_i64(most, t->nodes[k++]);
+        if (last % 2 == 1) most = ps_max_i64(most, t->nodes[--last]);
+    }
+    return most;
+}
+
 int32_t ps_max_tree_next_above(const ps_max_tree *t, int32_t begin, int64_t bound)
 {
     if (begin >= t->n_leaves) return -1;

@@ -26,6 +26,9 @@ static inline int64_t ps_max_tree_get(const ps_max_tree *t, int32_t i)
 /* Of the greatest numbers the one with the smallest index; -1: all are 0. */
 int32_t ps_max_tree_most(const ps_max_tree *t);
 
+/* The greatest number of [begin, end); 0 of none. */
+int64_t ps_max_tree_greatest(const ps_max_tree *t, int32_t begin, int32_t end);
+
 /* The smallest index from `begin` on whose number is above `bound` (>= 0); -1: none. */
 int32_t ps_max_tree_next_above(const ps_max_tree *t, int32_t begin, int64_t bound);
 

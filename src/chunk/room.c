@@ -16,7 +16,8 @@ int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier)
 
 int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead)
 {
-    return ps_round_up(ps_schedule_non_model_ahead(s->schedule, s->told_bytes, s->now, n_ahead), PS_PAGE_BYTES);
+    const ps_max_tree *told = s->told_bytes.nodes != NULL ? &s->told_bytes : NULL;
+    return ps_round_up(ps_schedule_non_model_ahead(s->schedule, told, s->now, n_ahead), PS_PAGE_BYTES);
 }
 
 /* Give back non-model memory beyond what the moments now .. now + n_ahead need; of a store at rest the present one needs none.

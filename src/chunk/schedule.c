@@ -10,6 +10,7 @@ struct ps_schedule {
     int32_t *used_by;       /* [n_accesses] the accesses of these uses */
     ps_access_past *pasts;  /* [n_accesses] by access */
     int32_t *next_handover; /* [n_moments] moments from there */
+    ps_max_tree non_model;  /* [n_moments] bytes */
 };
 
 static int32_t slot_of(ps_chunk_id chunk, ps_tier tier)
@@ -84,6 +85,8 @@ ps_status ps_schedule_create(const ps_trace *trace, int32_t n_chunks, ps_schedul
     PS_TRY_GOTO(ps_mem_alloc((size_t)trace->n_accesses, sizeof *s->pasts, &s->pasts));
     PS_TRY_GOTO(ps_mem_alloc((size_t)trace->n_moments, sizeof *s->next_handover, &s->next_handover));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_slots, sizeof *changed, &changed));
+    PS_TRY_GOTO(ps_max_tree_init(&s->non_model, trace->n_moments));
+    for (int32_t m = 0; m < trace->n_moments; m++) ps_max_tree_set(&s->non_model, m, trace->moments[m].non_model_bytes);
     for (int32_t i = 0; i < trace->n_accesses; i++)
         s->first[slot_of(trace->accesses[i].chunk, trace->accesses[i].tier) + 1]++;
     for (int32_t k = 0; k < s->n_slots; k++) s->first[k + 1] += s->first[k];
@@ -118,6 +121,7 @@ void ps_schedule_destroy(ps_schedule *s)
     ps_mem_free(s->used_by);
     ps_mem_free(s->pasts);
     ps_mem_free(s->next_handover);
+    ps_max_tree_deinit(&s->non_model);
     ps_mem_free(s);
 }
 
@@ -166,13 +170,12 @@ int32_t ps_schedule_next_handover(const ps_schedule *s, int32_t now)
     return s->next_handover[now];
 }
 
-int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const int64_t *told, int32_t now, int32_t n_ahead)
+int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const ps_max_tree *told, int32_t now, int32_t n_ahead)
 {
-    const ps_trace *t = s->trace;
-    int64_t most = 0;
-    for (int32_t k = 0; k <= n_ahead; k++) {
-        const int32_t m = (now + k) % t->n_moments;
-        most = ps_max_i64(most, told != NULL ? told[m] : t->moments[m].non_model_bytes);
-    }
-    return most;
+    const ps_max_tree *bytes = told != NULL ? told : &s->non_model;
+    const int32_t n = s->trace->n_moments;
+    if (n_ahead >= n) return ps_max_tree_greatest(bytes, 0, n);
+    const int32_t end = now + n_ahead + 1;
+    if (end <= n) return ps_max_tree_greatest(bytes, now, end);
+    return ps_max_i64(ps_max_tree_greatest(bytes, now, n), ps_max_tree_greatest(bytes, 0, end - n));
 }

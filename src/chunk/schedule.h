@@ -4,6 +4,7 @@
 #ifndef PS_CHUNK_SCHEDULE_H
 #define PS_CHUNK_SCHEDULE_H
 
+#include "chunk/max_tree.h"
 #include "chunk/trace.h"
 
 #define PS_NEVER INT32_MAX
@@ -40,7 +41,7 @@ const int32_t *ps_schedule_accesses(const ps_schedule *s, ps_chunk_id chunk, ps_
 int32_t ps_schedule_next_handover(const ps_schedule *s, int32_t now);
 
 /* Largest non-model bytes of the moments now .. now + n_ahead (wrapping into the next step): those of the trace, or, not
- * NULL, told[n_moments]. */
-int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const int64_t *told, int32_t now, int32_t n_ahead);
+ * NULL, told, by moment. */
+int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const ps_max_tree *told, int32_t now, int32_t n_ahead);
 
 #endif

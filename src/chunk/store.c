@@ -76,7 +76,7 @@ void ps_store_destroy(ps_store *s)
     ps_store_decommit_non_model(s);
     ps_region_destroy(s->non_model);
     for (int l = 0; l < PS_LINK_COUNT; l++) ps_stream_destroy(s->stream[l]);
-    ps_mem_free(s->told_bytes);
+    ps_max_tree_deinit(&s->told_bytes);
     ps_mem_free(s->unready);
     ps_mem_free(s->tensor_state);
     ps_mem_free(s->tensor_uses);

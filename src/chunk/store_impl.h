@@ -65,8 +65,8 @@ struct ps_store {
 
     ps_region *non_model;
     int64_t non_model_reserved_bytes, non_model_committed_bytes, non_model_needed_bytes;
-    bool is_resting;     /* between moments, and nothing in the region is needed */
-    int64_t *told_bytes; /* [n_moments] what each moment was last begun with; NULL: all as the trace says */
+    bool is_resting;        /* between moments, and nothing in the region is needed */
+    ps_max_tree told_bytes; /* by moment, what it was last begun with; no nodes: all as the trace says */
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
     int64_t other_bytes[PS_RAM_TIER_COUNT]; /* in use when the store was created */
     int64_t disk_used_bytes;

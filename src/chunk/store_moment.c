@@ -7,8 +7,7 @@
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
 {
     ps_store_end_moment(s); /* of the schedule so far */
-    ps_mem_free(s->told_bytes);
-    s->told_bytes = NULL;
+    ps_max_tree_deinit(&s->told_bytes);
     ps_mem_free(s->unready);
     s->unready = NULL;
     s->schedule = schedule;
@@ -75,20 +74,20 @@ static int64_t wanted_bytes(const ps_store *s, const ps_moment *m, ps_tier tier)
 /* What the caller gave as the present moment's non-model bytes. */
 static int64_t told_now(const ps_store *s)
 {
-    return s->told_bytes != NULL ? s->told_bytes[s->now]
-                                 : ps_schedule_trace(s->schedule)->moments[s->now].non_model_bytes;
+    return s->told_bytes.nodes != NULL ? ps_max_tree_get(&s->told_bytes, s->now)
+                                       : ps_schedule_trace(s->schedule)->moments[s->now].non_model_bytes;
 }
 
 /* A moment that differs from the trace is expected to be like that the next time too. Nothing is kept as long as none does. */
 static ps_status recalibrate(ps_store *s, int64_t non_model_bytes)
 {
     if (non_model_bytes == told_now(s)) return PS_OK;
-    if (s->told_bytes == NULL) {
+    if (s->told_bytes.nodes == NULL) {
         const ps_trace *t = ps_schedule_trace(s->schedule);
-        PS_TRY(ps_mem_alloc((size_t)t->n_moments, sizeof *s->told_bytes, &s->told_bytes));
-        for (int32_t m = 0; m < t->n_moments; m++) s->told_bytes[m] = t->moments[m].non_model_bytes;
+        PS_TRY(ps_max_tree_init(&s->told_bytes, t->n_moments));
+        for (int32_t m = 0; m < t->n_moments; m++) ps_max_tree_set(&s->told_bytes, m, t->moments[m].non_model_bytes);
     }
-    s->told_bytes[s->now] = non_model_bytes;
+    ps_max_tree_set(&s->told_bytes, s->now, non_model_bytes);
     s->quiet_until = 0;
     return PS_OK;
 }

@@ -19,6 +19,13 @@ static int32_t walk_above(const int64_t *numbers, int32_t n, int32_t begin, int6
     return -1;
 }
 
+static int64_t walk_greatest(const int64_t *numbers, int32_t begin, int32_t end)
+{
+    int64_t most = 0;
+    for (int32_t i = begin; i < end; i++) most = ps_max_i64(most, numbers[i]);
+    return most;
+}
+
 static void test_random_numbers(void **state)
 {
     (void)state;
@@ -37,6 +44,8 @@ static void test_random_numbers(void **state)
             assert_int_equal(ps_max_tree_get(&t, i), numbers[i]);
             assert_int_equal(ps_max_tree_most(&t), walk_most(numbers, n));
             for (int32_t begin = 0; begin <= n; begin++) {
+                const int32_t end = begin + roll(&d, n - begin + 1);
+                assert_int_equal(ps_max_tree_greatest(&t, begin, end), walk_greatest(numbers, begin, end));
                 const int64_t bound = roll(&d, 10) == 0 ? INT64_MAX - 1 : roll(&d, 21);
                 assert_int_equal(ps_max_tree_next_above(&t, begin, bound), walk_above(numbers, n, begin, bound));
             }
