@@ -18,7 +18,7 @@
 #define STREAM_1_BYTES 8
 
 /* The streams may use the widest loads and stores there are, as the kernel does. */
-#define WIDEST __attribute__((noinline, target_clones("avx512f", "avx2", "default")))
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 
 /* Asked for ahead of use: the best of 0 to 2048 where it was tried. */
 #define STREAM_AHEAD 512

@@ -185,7 +185,7 @@ int main(int argc, char **argv)
         bench_add(&times[2], load(&b));
         bench_add(&times[3], plain_read(&b));
     }
-    printf("%.2f GB in %s, %d threads, median of %d\n", (double)b.bytes * 1e-9, b.folder, bench_threads(), repeats);
+    printf("%.2f GB in %s, %d threads, median of %d\n", (double)b.bytes * 1e-9, b.folder, ps_cpu_threads(), repeats);
     print_rate("save", b.bytes, &times[0], &times[1]);
     print_rate("load", b.bytes, &times[2], &times[3]);
     save_meanwhile(&b);

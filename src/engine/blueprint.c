@@ -475,7 +475,7 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
     const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->plan->non_model_bytes +
                            b->plan->cache_bytes;
     int64_t chunks = 0;
-    for (int list = 0; list < PS_LIST_COUNT; list++) chunks += b->layout->n_chunks * chunk_bytes(b, list);
+    for (int list = 0; list < PS_LIST_COUNT; list++) chunks += b->layout->n_chunks * chunk_bytes(b, (ps_list)list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
 }
