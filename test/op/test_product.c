@@ -269,7 +269,7 @@ static void check(const product_case *c, int64_t n_checked, int n_threads)
 
 static const int64_t odd_sizes[][3] = {{1, 1, 1},      {5, 3, 33},   {33, 31, 65}, {1, 100, 70},
                                        {70, 1, 100},   {64, 64, 64}, {65, 63, 31}, {16, 48, 32},
-                                       {37, 129, 300}, {3, 5, 0},    {130, 33, 1}};
+                                       {37, 129, 300}, {3, 5, 0},    {130, 33, 1}, {40, 200, 70}};
 
 static void test_odd_sizes(void **state)
 {

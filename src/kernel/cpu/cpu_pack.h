@@ -93,18 +93,28 @@ PS_CPU_INLINE void pack_copy_quarter(const uint16_t *src, int64_t ld, int64_t n_
     }
 }
 
-/* A panel of 32 columns of operand B: n_steps of 32 k from src on. by_k: neighbours in src are neighbours in k, columns ld apart; else the
- * other way round. */
-PS_CPU_INLINE void pack_columns(const uint16_t *src, int64_t ld, bool by_k, int64_t n_k, int64_t n_columns,
-                                int64_t n_steps, char *dst)
+/* Elements of a row that are asked for, into the second-level cache, before they are read. */
+#define PACK_AHEAD 256
+
+/* Panels of 32 columns of operand B over a step of 32 k, `panel_bytes` apart: src[k][column]. Eight rows at a time, as memory answers
+ * several streams at once, and more rows of equal distance would fall into the same sets of the first-level cache. */
+PS_CPU_INLINE void pack_columns_across(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_columns, char *dst,
+                                       int64_t panel_bytes)
+{
+    for (int q = 0; q < 4; q++)
+        for (int64_t j = 0, to = 0; j < n_columns; j += 32, to += panel_bytes) {
+            for (int64_t r = 8 * q; r < 8 * q + 8; r++) __builtin_prefetch(src + r * ld + j + PACK_AHEAD, 0, 0);
+            pack_interleave_quarter(src + j, ld, n_k, n_columns - j, dst + to, q);
+        }
+}
+
+/* A panel of 32 columns of operand B over n_steps of 32 k: src[column][k]. */
+PS_CPU_INLINE void pack_columns_along(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_columns, int64_t n_steps,
+                                      char *dst)
 {
     _Alignas(64) char copy[PACK_STEP_BYTES];
     for (int64_t s = 0; s < n_steps; s++, dst += PACK_STEP_BYTES) {
         const int64_t rest = n_k - 32 * s;
-        if (!by_k) {
-            for (int q = 0; q < 4; q++) pack_interleave_quarter(src + 32 * s * ld, ld, rest, n_columns, dst, q);
-            continue;
-        }
         const char *from = (const char *)(src + 32 * s);
         int64_t stride = 2 * ld;
         if (rest < 32 || n_columns < 32) {
@@ -114,6 +124,60 @@ PS_CPU_INLINE void pack_columns(const uint16_t *src, int64_t ld, bool by_k, int6
         pack_transpose(from, stride, dst, PS_TILE_ROW_BYTES);
         pack_transpose(from + 16 * stride, stride, dst + PS_TILE_BYTES, PS_TILE_ROW_BYTES);
     }
+}
+
+/* Panels of 32 columns of operand B, packed a unit at a time: `along` k where neighbours in memory are neighbours in k, a panel after the
+ * other; else across them, eight k at a time. */
+typedef struct pack_columns {
+    const uint16_t *src;
+    int64_t ld, n_k, n_columns, n_steps;
+    bool by_k;
+    int64_t unit, n_units;
+    char *dst;
+} pack_columns;
+
+PS_CPU_INLINE pack_columns pack_columns_begin(const uint16_t *src, int64_t ld, bool by_k, int64_t n_k,
+                                              int64_t n_columns, int64_t n_steps, char *dst)
+{
+    const int64_t panels = (n_columns + 31) / 32;
+    return (pack_columns){.src = src,
+                          .ld = ld,
+                          .n_k = n_k,
+                          .n_columns = n_columns,
+                          .n_steps = n_steps,
+                          .by_k = by_k,
+                          .n_units = n_steps * panels * 4,
+                          .dst = dst};
+}
+
+PS_CPU_INLINE void pack_columns_unit(pack_columns *w)
+{
+    const int64_t unit = w->unit++;
+    if (!w->by_k) {
+        const int64_t panels = (w->n_columns + 31) / 32, j = unit % panels, s = unit / panels / 4;
+        const int q = (int)(unit / panels & 3);
+        const uint16_t *const src = w->src + 32 * s * w->ld + 32 * j;
+        for (int64_t r = 8 * q + 8; r < 8 * q + 16; r++) __builtin_prefetch(src + r * w->ld, 0, 2);
+        pack_interleave_quarter(src, w->ld, w->n_k - 32 * s, w->n_columns - 32 * j,
+                                w->dst + (j * w->n_steps + s) * PACK_STEP_BYTES, q);
+        return;
+    }
+    const int64_t j = unit / 4 / w->n_steps, s = unit / 4 % w->n_steps;
+    char *const dst = w->dst + (j * w->n_steps + s) * PACK_STEP_BYTES;
+    const uint16_t *const src = w->src + 32 * j * w->ld + 32 * s;
+    const int q = (int)(unit & 3);
+    if (w->n_k - 32 * s < 32 || w->n_columns - 32 * j < 32) {
+        if (q == 0) pack_columns_along(src, w->ld, w->n_k - 32 * s, w->n_columns - 32 * j, 1, dst);
+        return;
+    }
+    for (int tile = 0; tile < 2; tile++)
+        pack_transpose_quarter((const char *)(src + 16 * tile * w->ld), 2 * w->ld, dst + tile * PS_TILE_BYTES,
+                               PS_TILE_ROW_BYTES, q);
+}
+
+PS_CPU_INLINE void pack_columns_finish(pack_columns *w)
+{
+    while (w->unit < w->n_units) pack_columns_unit(w);
 }
 
 /* Two neighbouring panels of 32 rows of operand A, packed a unit at a time: two at once, as the caches fetch 128 bytes, and strided reads

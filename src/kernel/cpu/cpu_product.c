@@ -1,5 +1,7 @@
 #include "kernel/cpu/cpu_product.h"
 
+#include <stdatomic.h>
+
 /* Columns of a block, at most; bytes of b over one block of k, which stay in the second-level cache. */
 #define BLOCK_COLUMNS 768
 #define BLOCK_BYTES PS_MIB
@@ -7,6 +9,13 @@
 /* Bytes of packed b, of which there are two; of the sums of a call whose k is cut into slices. */
 #define PACKED_BYTES (5 * PS_MIB)
 #define SUMS_BYTES (4 * PS_MIB)
+
+/* Packed b of a group of columns, of which a thread has two; groups a thread, at least. */
+#define GROUP_BYTES (512 * 1024)
+#define GROUPS_A_THREAD 3
+
+/* Elements of c above which it goes past the caches: what reads it comes too late for the second level. */
+#define STREAMED_BYTES (256 * 1024)
 
 /* Items a thread, so that one that is held up does not hold up all. */
 #define ITEMS_A_THREAD 4
@@ -37,8 +46,8 @@ static int64_t element_bytes(const ps_product_plan *x)
  * transposed result is turned on its way out. */
 static bool plan_should_swap(const ps_matmul *p)
 {
-    const double a = p->a_transposed ? 110 : 10, b = p->b_transposed ? 230 : 200;
-    const double a_swapped = p->b_transposed ? 10 : 110, b_swapped = p->a_transposed ? 200 : 230;
+    const double a = p->a_transposed ? 300 : 10, b = p->b_transposed ? 230 : 200;
+    const double a_swapped = p->b_transposed ? 10 : 300, b_swapped = p->a_transposed ? 200 : 230;
     const double mk = (double)p->m * (double)p->k / 512, nk = (double)p->n * (double)p->k / 512;
     const double mn = (double)p->m * (double)p->n / 256;
     const double n_blocks = (double)ps_ceil_div(p->n, BLOCK_COLUMNS),
@@ -69,15 +78,15 @@ static int64_t plan_even(int64_t n, int64_t most, int64_t step)
     return ps_round_up(ps_ceil_div(n, ps_ceil_div(n, most)), step);
 }
 
-/* Rows of a in place where one pass over k suffices; else copied, as a first-level cache of 48 KiB keeps a panel of 32 x 512. Rows at a
- * distance of whole pages would fall into the same few sets of the cache. */
+/* Rows of a are read in place, but those at a distance of whole pages would fall into the same few sets of the first-level cache. Of that,
+ * 48 KiB keep a panel of 32 x 512; sums that need not be stored between two blocks of k are worth one of 32 x 1024. */
 static void plan_choose_blocks(ps_product_plan *x)
 {
     const int64_t step = x->kernel == PS_PRODUCT_F32 ? 1 : 32, bytes = element_bytes(x);
     x->k_padded = ps_round_up(x->k, step);
-    x->in_place =
-        plan_is_tiled(x) && x->a_by_k && x->lda % 32 == 0 && x->lda * bytes % 4096 != 0 && x->k_padded <= 1024;
-    x->k_block = plan_even(x->k_padded, !plan_is_tiled(x) ? PS_PRODUCT_PANEL_K : x->in_place ? 1024 : 512, step);
+    x->in_place = plan_is_tiled(x) && x->a_by_k && x->lda % 32 == 0 && x->lda * bytes % 4096 != 0;
+    const bool is_one = x->in_place && x->k_padded <= 1024;
+    x->k_block = plan_even(x->k_padded, !plan_is_tiled(x) ? PS_PRODUCT_PANEL_K : is_one ? 1024 : 512, step);
     const int64_t fits = BLOCK_BYTES / (bytes * x->k_block) / x->block.cols * x->block.cols;
     x->n_block = plan_even(x->n, ps_min_i64(BLOCK_COLUMNS, ps_max_i64(fits, x->block.cols)), x->block.cols);
     const int64_t k_most = ps_max_i64(PACKED_BYTES / (bytes * x->n_block) / x->k_block, 1) * x->k_block;
@@ -87,6 +96,20 @@ static void plan_choose_blocks(ps_product_plan *x)
     while (x->m_block > x->block.rows && ps_ceil_div(x->m, x->m_block) < least) x->m_block -= x->block.rows;
     x->m_slice = x->m;
     if (x->k_slice < x->k_padded) x->m_slice = ps_max_i64(SUMS_BYTES / (4 * x->n_block) / x->m_block, 1) * x->m_block;
+}
+
+/* Each thread packs the columns that it multiplies with, while it multiplies with those before: what another core has just written is
+ * read at a tenth of the rate of one's own cache. Of columns in groups too narrow rows of a would be read too often. */
+static void plan_choose_groups(ps_product_plan *x)
+{
+    const int64_t panels = ps_ceil_div(x->n, x->block.cols), panel_bytes = x->k_padded * x->block.cols * 2;
+    const int64_t most = ps_min_i64(GROUP_BYTES / panel_bytes, panels / (GROUPS_A_THREAD * x->n_threads));
+    if (x->swapped || !x->a_by_k || most < 2) return;
+    x->n_block = plan_even(x->n, most * x->block.cols, x->block.cols);
+    x->n_groups = ps_ceil_div(x->n, x->n_block);
+    x->k_slice = ps_round_up(x->k_padded, x->k_block);
+    x->m_block = x->k_block < x->k_padded ? 256 : ps_round_up(x->m, x->block.rows);
+    x->m_slice = x->m;
 }
 
 /* One stage. Packed for all: rows of a, a block of k after the other. A thread's: a panel of b over a block, and sums of its columns. */
@@ -121,7 +144,7 @@ static void plan_count_bytes(ps_product_plan *x)
         x->a_bytes = PS_PRODUCT_PANEL_ROW * x->block.rows * 4;
         x->thread_bytes = rows / x->block.rows * x->a_bytes + block_bytes;
     }
-    x->thread_bytes = ps_round_up(x->thread_bytes + x->sums_bytes, 64);
+    x->thread_bytes = ps_round_up(x->thread_bytes + x->sums_bytes, 64) + (x->n_groups > 0 ? 2 * x->b_bytes : 0);
 }
 
 ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kernel, ps_product_block block,
@@ -136,6 +159,9 @@ ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kerne
     if (plan_is_tiled(&x)) x.block = (ps_product_block){32, 32};
     plan_choose_roles(&x, p);
     plan_choose_blocks(&x);
+    if (plan_is_tiled(&x)) plan_choose_groups(&x);
+    x.streams =
+        plan_is_tiled(&x) && !p->accumulate && p->m * p->n * (int64_t)ps_dtype_bytes(p->c_dtype) >= STREAMED_BYTES;
     plan_count_bytes(&x);
     return x;
 }
@@ -151,7 +177,7 @@ static int64_t stage_count(const ps_product_plan *plan)
 /* While one is multiplied with, the next is packed. */
 static int64_t packed_count(const ps_product_plan *plan)
 {
-    return ps_min_i64(stage_count(plan), 2);
+    return plan->n_groups > 0 ? 0 : ps_min_i64(stage_count(plan), 2);
 }
 
 static bool plan_is_serial(const ps_product_plan *plan)
@@ -206,14 +232,36 @@ static void product_work(const void *args, int64_t item, int64_t thread)
         x->ops->pack(x, &x->next, item - x->n_multiply);
 }
 
+bool ps_product_take(const ps_product *x, char *b, ps_product_stage *out)
+{
+    const int64_t group = atomic_fetch_add_explicit(x->n_taken, 1, memory_order_relaxed);
+    if (group >= x->plan->n_groups) return false;
+    *out = stage_at(x->plan, group, b);
+    out->b = b;
+    return true;
+}
+
+static void product_groups(const void *args, int64_t item, int64_t thread)
+{
+    const ps_product *const x = args;
+    (void)item;
+    x->ops->groups(x, x->threads + thread * x->plan->thread_bytes);
+}
+
 void ps_product_run(ps_cpu_pool *pool, const ps_matmul *p, const ps_product_plan *plan, const ps_product_ops *ops,
                     void *workspace)
 {
     char *const packed = workspace;
     ps_product x = {.p = p, .plan = plan, .ops = ops, .sums = packed + packed_count(plan) * plan->b_bytes};
     x.threads = x.sums + ps_round_up(plan->call_bytes, 64);
-    const int64_t n_stages = stage_count(plan);
     const bool is_serial = plan_is_serial(plan);
+    if (plan->n_groups > 0) {
+        _Atomic int64_t n_taken = 0;
+        x.n_taken = &n_taken;
+        ps_cpu_pool_run_if(pool, !is_serial, ps_min_i64(plan->n_threads, plan->n_groups), product_groups, &x);
+        return;
+    }
+    const int64_t n_stages = stage_count(plan);
     for (int64_t t = -1; t < n_stages; t++) {
         x.now = x.next;
         x.n_multiply = t < 0 ? 0 : x.now.n_rows_items * x.now.n_cols_items;

@@ -44,6 +44,9 @@ typedef struct ps_product_plan {
     bool a_by_k, b_by_k; /* neighbours in memory are neighbours in k */
     bool in_place;       /* whole tiles of a are read where they lie */
     bool has_few_rows;   /* a is what is packed for all, b is read once and packed by the way: panels of f32 */
+    bool streams;        /* c goes past the caches */
+    int64_t
+        n_groups; /* of n_block columns, each packed by the thread that multiplies with it; 0: packed by all for all */
     int64_t m, n, k, lda, ldb;
     int64_t k_padded;                                 /* whole steps of the kernel */
     int64_t k_block, n_block, m_block;                /* k_block: what a panel of a covers */
@@ -79,6 +82,8 @@ typedef struct ps_product_ops {
     int64_t (*pack_count)(const ps_product *x, const ps_product_stage *stage);
     void (*pack)(const ps_product *x, const ps_product_stage *stage, int64_t item);
     void (*multiply)(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item, char *scratch);
+    void (*groups)(const ps_product *x,
+                   char *scratch); /* all that ps_product_take gives; NULL where no plan has groups */
 } ps_product_ops;
 
 struct ps_product {
@@ -88,7 +93,11 @@ struct ps_product {
     char *sums, *threads; /* in the workspace */
     ps_product_stage now, next;
     int64_t n_multiply;
+    _Atomic int64_t *n_taken; /* groups */
 };
+
+/* The next group of columns as a stage whose b lies at `b`; false: none is left. */
+bool ps_product_take(const ps_product *x, char *b, ps_product_stage *out);
 
 /* k >= 1, m and n too. */
 void ps_product_run(ps_cpu_pool *pool, const ps_matmul *p, const ps_product_plan *plan, const ps_product_ops *ops,

@@ -172,6 +172,9 @@ PS_CPU_INLINE float vf_max_lane(vf v)
 
 /* ---- 16-bit types -------------------------------------------------------------------------------------------------*/
 
+/* The class of subnormal numbers, for vfpclassps. */
+#define VF_SUBNORMAL 0x20
+
 PS_CPU_INLINE vf vf_load_bf16(const uint16_t *p)
 {
 #if defined(PS_VEC_AVX512)
@@ -187,9 +190,15 @@ PS_CPU_INLINE vf vf_load_bf16(const uint16_t *p)
 #endif
 }
 
-/* As ps_bf16_from_f32: the hardware's conversion would flush subnormal numbers to zero. */
+/* As ps_bf16_from_f32. The hardware's conversion agrees but for subnormal numbers, which it would flush to zero. */
 PS_CPU_INLINE void vf_store_bf16(uint16_t *p, vf v)
 {
+#ifdef __AVX512BF16__
+    if (__builtin_expect(!_mm512_fpclass_ps_mask((__m512)v, VF_SUBNORMAL), 1)) {
+        _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)_mm512_cvtneps_pbh((__m512)v));
+        return;
+    }
+#endif
 #if defined(PS_VEC_AVX512) || defined(PS_VEC_AVX2)
     const vu u = (vu)v;
     const vu odd = (u >> 16) & 1;

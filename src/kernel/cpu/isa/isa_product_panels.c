@@ -394,4 +394,4 @@ static void panels_item(const ps_product *x, const ps_product_stage *stage, cons
         panels_multiply(x, stage, item, scratch);
 }
 
-const ps_product_ops PS_CPU_NAME(product_panels) = {panels_pack_count, panels_pack, panels_item};
+const ps_product_ops PS_CPU_NAME(product_panels) = {panels_pack_count, panels_pack, panels_item, NULL};

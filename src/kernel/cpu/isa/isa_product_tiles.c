@@ -16,7 +16,7 @@
 #define ROW_BYTES (BLOCK * 4)
 
 /* Steps of packing of b in an item. */
-#define PACK_STEPS 8
+#define PACK_STEPS 24
 
 /* ---- results ------------------------------------------------------------------------------------------------------*/
 
@@ -26,6 +26,7 @@ typedef struct tiles_result {
     const float *sums;
     float *turned;
     int64_t row, col, n_rows, n_cols; /* in c */
+    bool is_whole, streams;           /* all columns of a block, of bf16 or f32; past the caches */
     int64_t unit;                     /* turns: -16 .. -1 */
 } tiles_result;
 
@@ -40,14 +41,52 @@ static tiles_result result_begin(const ps_product *x, const float *sums, float *
                           .col = col,
                           .n_rows = ps_min_i64(BLOCK, x->p->m - row),
                           .n_cols = ps_min_i64(BLOCK, x->p->n - col),
+                          .is_whole = col + BLOCK <= x->p->n && x->p->c_dtype != PS_DTYPE_F16,
+                          .streams = x->plan->streams,
                           .unit = swapped ? -16 : 0};
 }
+
+#ifdef __AVX512BF16__
+/* A line of memory. */
+PS_CPU_INLINE void line_put(void *line, bool streams, __m512i v)
+{
+    if (streams && (uintptr_t)line % 64 == 0)
+        _mm512_stream_si512(line, v);
+    else
+        _mm512_storeu_si512(line, v);
+}
+
+/* A whole row of bf16 or f32. False where it takes product_finish. */
+PS_CPU_INLINE bool row_put(const ps_matmul *p, bool streams, int64_t row, int64_t col, const float *sums)
+{
+    void *const c = ps_cpu_at(p->c_dtype, p->c, row * p->ldc + col);
+    __m512 x = _mm512_load_ps(sums), y = _mm512_load_ps(sums + 16);
+    if (p->bias) {
+        const uint16_t *const bias = (const uint16_t *)p->bias + col;
+        x += vf_load_bf16(bias), y += vf_load_bf16(bias + 16);
+    }
+    if (p->c_dtype == PS_DTYPE_F32) {
+        float *const to = c;
+        if (p->accumulate) x += _mm512_loadu_ps(to), y += _mm512_loadu_ps(to + 16);
+        line_put(to, streams, _mm512_castps_si512(x)), line_put(to + 16, streams, _mm512_castps_si512(y));
+        return true;
+    }
+    if (p->accumulate) x += vf_load_bf16(c), y += vf_load_bf16((uint16_t *)c + 16);
+    if (_mm512_fpclass_ps_mask(x, VF_SUBNORMAL) | _mm512_fpclass_ps_mask(y, VF_SUBNORMAL)) return false;
+    line_put(c, streams, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+    return true;
+}
+#endif
 
 PS_CPU_INLINE void result_unit(tiles_result *r)
 {
     const int64_t unit = r->unit++;
     if (unit >= 0) {
-        product_finish(r->p, r->row + unit, r->col, r->n_cols, r->sums + unit * BLOCK);
+        const float *const sums = r->sums + unit * BLOCK;
+#ifdef __AVX512BF16__
+        if (r->is_whole && row_put(r->p, r->streams, r->row + unit, r->col, sums)) return;
+#endif
+        product_finish(r->p, r->row + unit, r->col, r->n_cols, sums);
         return;
     }
     const int64_t tile = (unit + 16) / 4, down = tile / 2 * 16, right = tile % 2 * 16;
@@ -70,7 +109,8 @@ typedef struct tiles_rows {
 } tiles_rows;
 
 PS_CPU_INLINE void block_by_tiles(const tiles_rows *rows, const char *b, int64_t n_steps, float *c, bool first,
-                                  tiles_result *result, pack_rows *pack, int64_t packs_a_step)
+                                  tiles_result *result, pack_rows *pack, int64_t packs_a_step, pack_columns *columns,
+                                  int64_t columns_a_step)
 {
     const char *a = rows->at;
     const int64_t row = rows->row, half = rows->half, step = rows->step;
@@ -97,6 +137,7 @@ PS_CPU_INLINE void block_by_tiles(const tiles_rows *rows, const char *b, int64_t
         PS_TILE_DP(3, 5, 7);
         for (int64_t i = 0; i < results_a_step && result->unit < result->n_rows; i++) result_unit(result);
         for (int64_t i = 0; i < packs_a_step && pack->unit < pack->n_units; i++) pack_rows_unit(pack);
+        for (int64_t i = 0; i < columns_a_step && columns->unit < columns->n_units; i++) pack_columns_unit(columns);
     }
     result_finish(result);
     PS_TILE_STORE(0, c, ROW_BYTES);
@@ -147,6 +188,8 @@ typedef struct tiles_worker {
     int flip, panels_now;
     tiles_result result;
     pack_rows pack;
+    pack_columns columns; /* of the group to come */
+    int64_t columns_a_step;
 } tiles_worker;
 
 static bool rows_lie_ready(const tiles_worker *w, int64_t i, int64_t k, int64_t n_k)
@@ -207,53 +250,108 @@ static void multiply_row(tiles_worker *w, const tiles_rows *rows, int64_t i, int
             result_finish(&w->result);
         } else
 #endif
-            block_by_tiles(rows, b, n_k / 32, c, first, &w->result, &w->pack, packs_a_step);
+            block_by_tiles(rows, b, n_k / 32, c, first, &w->result, &w->pack, packs_a_step, &w->columns,
+                           w->columns_a_step);
         if (last) w->result = result_begin(x, c, w->turned, i, stage->j0 + j * BLOCK);
     }
+}
+
+static tiles_worker worker_begin(const ps_product *x, char *scratch)
+{
+    const ps_product_plan *const plan = x->plan;
+    tiles_worker w = {.x = x, .panels = {scratch, scratch + 2 * plan->a_bytes}};
+    char *const rest = scratch + 4 * plan->a_bytes;
+    w.blocks[0] = (float *)(void *)rest, w.blocks[1] = (float *)(void *)(rest + BLOCK_BYTES);
+    w.turned = (float *)(void *)(rest + 2 * BLOCK_BYTES), w.turn = rest + 3 * BLOCK_BYTES;
+    w.sums = rest + 4 * BLOCK_BYTES;
+    if (plan->kernel == PS_PRODUCT_TILES) ps_tiles_begin();
+    return w;
+}
+
+static void worker_end(tiles_worker *w)
+{
+    result_finish(&w->result);
+    if (w->x->plan->streams) _mm_sfence(); /* what goes past the caches is seen by others only after it */
+    if (w->x->plan->kernel == PS_PRODUCT_TILES) ps_tiles_end();
+}
+
+static void worker_multiply(tiles_worker *w, const ps_product_stage *stage, const ps_product_item *item)
+{
+    const int64_t panels = item->panel_end - item->panel0;
+    w->stage = stage, w->item = item;
+    for (int64_t k = stage->k0; k < stage->k0 + stage->n_k; k += w->x->plan->k_block)
+        for (int64_t i = item->i0; i < item->i_end; i += 2 * BLOCK) {
+            tiles_rows rows = rows_take(w, i, k);
+            const int64_t n_steps = (i + BLOCK < item->i_end ? 2 : 1) * panels * (block_k(w, k) / 32);
+            const int64_t packs_a_step = ps_ceil_div(w->pack.n_units - w->pack.unit, n_steps);
+            multiply_row(w, &rows, i, k, packs_a_step);
+            rows.at += rows.panel;
+            if (i + BLOCK < item->i_end) multiply_row(w, &rows, i + BLOCK, k, packs_a_step);
+        }
 }
 
 static void tiles_multiply(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item,
                            char *scratch)
 {
-    const ps_product_plan *const plan = x->plan;
-    tiles_worker w = {.x = x, .stage = stage, .item = item, .panels = {scratch, scratch + 2 * plan->a_bytes}};
-    char *const rest = scratch + 4 * plan->a_bytes;
-    w.blocks[0] = (float *)(void *)rest, w.blocks[1] = (float *)(void *)(rest + BLOCK_BYTES);
-    w.turned = (float *)(void *)(rest + 2 * BLOCK_BYTES), w.turn = rest + 3 * BLOCK_BYTES;
-    w.sums = rest + 4 * BLOCK_BYTES;
-    const int64_t panels = item->panel_end - item->panel0;
-    if (plan->kernel == PS_PRODUCT_TILES) ps_tiles_begin();
-    for (int64_t k = stage->k0; k < stage->k0 + stage->n_k; k += plan->k_block)
-        for (int64_t i = item->i0; i < item->i_end; i += 2 * BLOCK) {
-            tiles_rows rows = rows_take(&w, i, k);
-            const int64_t n_steps = (i + BLOCK < item->i_end ? 2 : 1) * panels * (block_k(&w, k) / 32);
-            const int64_t packs_a_step = ps_ceil_div(w.pack.n_units - w.pack.unit, n_steps);
-            multiply_row(&w, &rows, i, k, packs_a_step);
-            rows.at += rows.panel;
-            if (i + BLOCK < item->i_end) multiply_row(&w, &rows, i + BLOCK, k, packs_a_step);
-        }
-    result_finish(&w.result);
-    if (plan->kernel == PS_PRODUCT_TILES) ps_tiles_end();
+    tiles_worker w = worker_begin(x, scratch);
+    worker_multiply(&w, stage, item);
+    worker_end(&w);
 }
 
-/* ---- packing of b: items of two panels by PACK_STEPS ---------------------------------------------------------------------*/
+/* ---- groups of columns -----------------------------------------------------------------------------------------------*/
+
+static pack_columns group_pack(const ps_product *x, const ps_product_stage *stage)
+{
+    return pack_columns_begin(ps_product_b(x, 0, stage->j0), x->plan->ldb, x->plan->b_by_k, x->plan->k, stage->n_cols,
+                              stage->n_k / 32, stage->b);
+}
+
+static void tiles_groups(const ps_product *x, char *scratch)
+{
+    const ps_product_plan *const plan = x->plan;
+    char *const packed = scratch + plan->thread_bytes - 2 * plan->b_bytes;
+    ps_product_stage now, next;
+    if (!ps_product_take(x, packed, &now)) return;
+    tiles_worker w = worker_begin(x, scratch);
+    w.columns = group_pack(x, &now);
+    pack_columns_finish(&w.columns);
+    for (bool is_more = true; is_more; now = next) {
+        is_more = ps_product_take(x, now.b == packed ? packed + plan->b_bytes : packed, &next);
+        const int64_t panels = ps_ceil_div(now.n_cols, BLOCK);
+        if (is_more) w.columns = group_pack(x, &next);
+        w.columns_a_step =
+            ps_ceil_div(w.columns.n_units - w.columns.unit, ps_ceil_div(plan->m, BLOCK) * panels * (now.n_k / 32));
+        for (int64_t i = 0; i < plan->m; i += plan->m_block)
+            worker_multiply(&w, &now, &(ps_product_item){i, ps_min_i64(i + plan->m_block, plan->m), 0, panels});
+        pack_columns_finish(&w.columns);
+    }
+    worker_end(&w);
+}
+
+/* ---- packing of b: items of PACK_STEPS along k, or along the columns, whichever are neighbours in memory ------------------*/
 
 static int64_t tiles_pack_count(const ps_product *x, const ps_product_stage *stage)
 {
-    (void)x;
-    return ps_ceil_div(stage->n_cols, 2 * BLOCK) * ps_ceil_div(stage->n_k, 32 * PACK_STEPS);
+    const int64_t panels = ps_ceil_div(stage->n_cols, BLOCK), steps = stage->n_k / 32;
+    return x->plan->b_by_k ? panels * ps_ceil_div(steps, PACK_STEPS) : steps * ps_ceil_div(panels, PACK_STEPS);
 }
 
 static void tiles_pack(const ps_product *x, const ps_product_stage *stage, int64_t item)
 {
-    const int64_t pieces = ps_ceil_div(stage->n_k, 32 * PACK_STEPS), k = item % pieces * 32 * PACK_STEPS;
-    const int64_t n_steps = ps_min_i64(PACK_STEPS, (stage->n_k - k) / 32);
-    for (int64_t j = item / pieces * 2 * BLOCK, end = ps_min_i64(stage->n_cols, j + 2 * BLOCK); j < end; j += BLOCK)
-        pack_columns(ps_product_b(x, stage->k0 + k, stage->j0 + j), x->plan->ldb, x->plan->b_by_k,
-                     x->plan->k - stage->k0 - k, stage->n_cols - j, n_steps,
-                     stage->b + (j * stage->n_k + k * BLOCK) * 2);
+    const ps_product_plan *const plan = x->plan;
+    const int64_t panels = ps_ceil_div(stage->n_cols, BLOCK), steps = stage->n_k / 32;
+    const int64_t pieces = ps_ceil_div(plan->b_by_k ? steps : panels, PACK_STEPS);
+    const int64_t along = item % pieces * PACK_STEPS, across = item / pieces;
+    const int64_t k = 32 * (plan->b_by_k ? along : across), j = BLOCK * (plan->b_by_k ? across : along);
+    const void *const src = ps_product_b(x, stage->k0 + k, stage->j0 + j);
+    const int64_t n_k = plan->k - stage->k0 - k, n_columns = stage->n_cols - j;
+    char *const dst = stage->b + (j * stage->n_k + k * BLOCK) * 2;
+    if (plan->b_by_k)
+        pack_columns_along(src, plan->ldb, n_k, n_columns, ps_min_i64(PACK_STEPS, steps - along), dst);
+    else
+        pack_columns_across(src, plan->ldb, n_k, ps_min_i64(PACK_STEPS * BLOCK, n_columns), dst, stage->n_k * 64);
 }
 
-const ps_product_ops PS_CPU_NAME(product_tiles) = {tiles_pack_count, tiles_pack, tiles_multiply};
+const ps_product_ops PS_CPU_NAME(product_tiles) = {tiles_pack_count, tiles_pack, tiles_multiply, tiles_groups};
 
 #endif
