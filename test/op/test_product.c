@@ -322,13 +322,20 @@ static void test_slices(void **state)
 {
     (void)state;
     static const product_case cases[] = {
-        {.m = 1400, .n = 760, .k = 3500, .has_bias = true, .ab = PS_DTYPE_BF16, .c = PS_DTYPE_BF16},
+        {.m = 1400,
+         .n = 760,
+         .k = 3500,
+         .a_transposed = true,
+         .has_bias = true,
+         .ab = PS_DTYPE_BF16,
+         .c = PS_DTYPE_BF16},
         {.m = 1400, .n = 760, .k = 1750, .extra = 1, .a_transposed = true, .accumulate = true}, /* f32 */
     };
     static const ps_product_kernel kernels[] = {PS_PRODUCT_PAIRS, PS_PRODUCT_DPBF16, PS_PRODUCT_TILES, PS_PRODUCT_F32};
     for (size_t i = 0; i < PS_ARRAY_LEN(kernels); i++) {
         const product_case *const c = &cases[kernels[i] == PS_PRODUCT_F32];
-        const ps_matmul p = {.m = c->m, .n = c->n, .k = c->k, .lda = c->k, .ldb = c->n, .ldc = c->n};
+        const ps_matmul p = {
+            .m = c->m, .n = c->n, .k = c->k, .lda = c->m, .ldb = c->n, .ldc = c->n, .a_transposed = true};
         const ps_product_plan plan = ps_product_plan_make(&p, kernels[i], (ps_product_block){12, 32}, 2);
         assert_true(plan.k_slice < plan.k_padded && plan.m_slice < plan.m);
     }
