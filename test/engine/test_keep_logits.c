@@ -229,7 +229,7 @@ static void test_shapes(void **state)
     const char *const *tight = CHANGES(WIDE, "memory.disk=200MB", "default_chunk_size=262144");
     const run_result base = train_shapes(with_device(tight, 64 * 1000 * 1000), keeps_all);
     assert_true(keeps_all[0] && keeps_all[1]);
-    const run_result small = train_shapes(with_device(tight, 12 * 1000 * 1000), keeps);
+    const run_result small = train_shapes(with_device(tight, 11300 * 1000), keeps);
     assert_true(keeps[0] && !keeps[1]);
     assert_same(&base, &small);
 }

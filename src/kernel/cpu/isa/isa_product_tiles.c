@@ -108,13 +108,44 @@ typedef struct tiles_rows {
     int64_t row, half, step, panel;
 } tiles_rows;
 
+/* Lines of the 32 rows that come after, where they lie in place: those of all rows at one k after the other, as memory answers several
+ * streams at once. */
+typedef struct tiles_ask {
+    const char *at;
+    int64_t stride, row, n_left;
+} tiles_ask;
+
+PS_CPU_INLINE void ask_unit(tiles_ask *x)
+{
+    __builtin_prefetch(x->at + x->row * x->stride, 0, 2);
+    x->n_left--;
+    if (++x->row == BLOCK) x->row = 0, x->at += 64;
+}
+
+/* What is done between the steps of products: a block on its way out, panels of a and a group of b to come, rows to be asked for. */
+typedef struct tiles_meanwhile {
+    tiles_result result;
+    pack_rows rows;
+    pack_columns columns;
+    tiles_ask ask;
+    int64_t rows_a_step, columns_a_step, asks_a_step;
+} tiles_meanwhile;
+
+PS_CPU_INLINE void meanwhile_step(tiles_meanwhile *m, int64_t results_a_step)
+{
+    for (int64_t i = 0; i < results_a_step && m->result.unit < m->result.n_rows; i++) result_unit(&m->result);
+    for (int64_t i = 0; i < m->rows_a_step && m->rows.unit < m->rows.n_units; i++) pack_rows_unit(&m->rows);
+    for (int64_t i = 0; i < m->columns_a_step && m->columns.unit < m->columns.n_units; i++)
+        pack_columns_unit(&m->columns);
+    for (int64_t i = 0; i < m->asks_a_step && m->ask.n_left > 0; i++) ask_unit(&m->ask);
+}
+
 PS_CPU_INLINE void block_by_tiles(const tiles_rows *rows, const char *b, int64_t n_steps, float *c, bool first,
-                                  tiles_result *result, pack_rows *pack, int64_t packs_a_step, pack_columns *columns,
-                                  int64_t columns_a_step)
+                                  tiles_meanwhile *meanwhile)
 {
     const char *a = rows->at;
     const int64_t row = rows->row, half = rows->half, step = rows->step;
-    const int64_t results_a_step = ps_ceil_div(result->n_rows - result->unit, n_steps);
+    const int64_t results_a_step = ps_ceil_div(meanwhile->result.n_rows - meanwhile->result.unit, n_steps);
     if (first) {
         PS_TILE_ZERO(0);
         PS_TILE_ZERO(1);
@@ -135,11 +166,9 @@ PS_CPU_INLINE void block_by_tiles(const tiles_rows *rows, const char *b, int64_t
         PS_TILE_LOAD(5, a + half, row);
         PS_TILE_DP(2, 5, 6);
         PS_TILE_DP(3, 5, 7);
-        for (int64_t i = 0; i < results_a_step && result->unit < result->n_rows; i++) result_unit(result);
-        for (int64_t i = 0; i < packs_a_step && pack->unit < pack->n_units; i++) pack_rows_unit(pack);
-        for (int64_t i = 0; i < columns_a_step && columns->unit < columns->n_units; i++) pack_columns_unit(columns);
+        meanwhile_step(meanwhile, results_a_step);
     }
-    result_finish(result);
+    result_finish(&meanwhile->result);
     PS_TILE_STORE(0, c, ROW_BYTES);
     PS_TILE_STORE(1, c + 16, ROW_BYTES);
     PS_TILE_STORE(2, c + 16 * BLOCK, ROW_BYTES);
@@ -186,10 +215,7 @@ typedef struct tiles_worker {
     float *blocks[2], *turned;
     char *sums;
     int flip, panels_now;
-    tiles_result result;
-    pack_rows pack;
-    pack_columns columns; /* of the group to come */
-    int64_t columns_a_step;
+    tiles_meanwhile meanwhile;
 } tiles_worker;
 
 static bool rows_lie_ready(const tiles_worker *w, int64_t i, int64_t k, int64_t n_k)
@@ -221,24 +247,35 @@ static tiles_rows rows_take(tiles_worker *w, int64_t i, int64_t k)
     if (rows_lie_ready(w, i, k, n_k))
         rows.at = ps_product_a(w->x, i, k);
     else {
-        if (i == w->item->i0 && k == w->stage->k0) w->pack = rows_pack(w, i, k, n_k);
-        pack_rows_finish(&w->pack);
+        if (i == w->item->i0 && k == w->stage->k0) w->meanwhile.rows = rows_pack(w, i, k, n_k);
+        pack_rows_finish(&w->meanwhile.rows);
         rows = (tiles_rows){w->panels[w->panels_now], PS_TILE_ROW_BYTES, PS_TILE_BYTES, PACK_STEP_BYTES, plan->a_bytes};
         w->panels_now ^= 1;
     }
     const bool is_more = i + 2 * BLOCK < w->item->i_end;
     const int64_t i_next = is_more ? i + 2 * BLOCK : w->item->i0, k_next = is_more ? k : k + plan->k_block;
     if (k_next < k_end && !rows_lie_ready(w, i_next, k_next, block_k(w, k_next)))
-        w->pack = rows_pack(w, i_next, k_next, block_k(w, k_next));
+        w->meanwhile.rows = rows_pack(w, i_next, k_next, block_k(w, k_next));
     return rows;
 }
 
-static void multiply_row(tiles_worker *w, const tiles_rows *rows, int64_t i, int64_t k, int64_t packs_a_step)
+/* The rows after i + 32, while those at i are multiplied with all panels of the item. */
+static tiles_ask rows_ask(const tiles_worker *w, int64_t i, int64_t k)
+{
+    const ps_product_plan *const plan = w->x->plan;
+    if (!rows_lie_ready(w, i, k, block_k(w, k)) || i + 2 * BLOCK > w->stage->i0 + w->stage->n_rows)
+        return (tiles_ask){.n_left = 0};
+    return (tiles_ask){ps_product_a(w->x, i + BLOCK, k), 2 * plan->lda, 0, block_k(w, k)};
+}
+
+static void multiply_row(tiles_worker *w, const tiles_rows *rows, int64_t i, int64_t k)
 {
     const ps_product *const x = w->x;
     const ps_product_stage *const stage = w->stage;
     const int64_t n_k = block_k(w, k);
     const bool first = stage->first && k == stage->k0, last = stage->last && k + n_k == stage->k0 + stage->n_k;
+    w->meanwhile.ask = rows_ask(w, i, k);
+    w->meanwhile.asks_a_step = ps_ceil_div(BLOCK, w->item->panel_end - w->item->panel0);
     for (int64_t j = w->item->panel0; j < w->item->panel_end; j++) {
         float *const c = x->plan->sums_bytes + x->plan->call_bytes > 0
                              ? ps_product_sums(x, stage, w->item, w->sums, i, j)
@@ -247,12 +284,11 @@ static void multiply_row(tiles_worker *w, const tiles_rows *rows, int64_t i, int
 #ifdef PS_ISA_avx512_bf16
         if (x->plan->kernel == PS_PRODUCT_DPBF16) {
             block_by_dpbf16(rows, b, n_k / 32, c, first);
-            result_finish(&w->result);
+            result_finish(&w->meanwhile.result);
         } else
 #endif
-            block_by_tiles(rows, b, n_k / 32, c, first, &w->result, &w->pack, packs_a_step, &w->columns,
-                           w->columns_a_step);
-        if (last) w->result = result_begin(x, c, w->turned, i, stage->j0 + j * BLOCK);
+            block_by_tiles(rows, b, n_k / 32, c, first, &w->meanwhile);
+        if (last) w->meanwhile.result = result_begin(x, c, w->turned, i, stage->j0 + j * BLOCK);
     }
 }
 
@@ -270,7 +306,7 @@ static tiles_worker worker_begin(const ps_product *x, char *scratch)
 
 static void worker_end(tiles_worker *w)
 {
-    result_finish(&w->result);
+    result_finish(&w->meanwhile.result);
     if (w->x->plan->streams) _mm_sfence(); /* what goes past the caches is seen by others only after it */
     if (w->x->plan->kernel == PS_PRODUCT_TILES) ps_tiles_end();
 }
@@ -283,10 +319,10 @@ static void worker_multiply(tiles_worker *w, const ps_product_stage *stage, cons
         for (int64_t i = item->i0; i < item->i_end; i += 2 * BLOCK) {
             tiles_rows rows = rows_take(w, i, k);
             const int64_t n_steps = (i + BLOCK < item->i_end ? 2 : 1) * panels * (block_k(w, k) / 32);
-            const int64_t packs_a_step = ps_ceil_div(w->pack.n_units - w->pack.unit, n_steps);
-            multiply_row(w, &rows, i, k, packs_a_step);
+            w->meanwhile.rows_a_step = ps_ceil_div(w->meanwhile.rows.n_units - w->meanwhile.rows.unit, n_steps);
+            multiply_row(w, &rows, i, k);
             rows.at += rows.panel;
-            if (i + BLOCK < item->i_end) multiply_row(w, &rows, i + BLOCK, k, packs_a_step);
+            if (i + BLOCK < item->i_end) multiply_row(w, &rows, i + BLOCK, k);
         }
 }
 
@@ -313,17 +349,17 @@ static void tiles_groups(const ps_product *x, char *scratch)
     ps_product_stage now, next;
     if (!ps_product_take(x, packed, &now)) return;
     tiles_worker w = worker_begin(x, scratch);
-    w.columns = group_pack(x, &now);
-    pack_columns_finish(&w.columns);
+    w.meanwhile.columns = group_pack(x, &now);
+    pack_columns_finish(&w.meanwhile.columns);
     for (bool is_more = true; is_more; now = next) {
         is_more = ps_product_take(x, now.b == packed ? packed + plan->b_bytes : packed, &next);
         const int64_t panels = ps_ceil_div(now.n_cols, BLOCK);
-        if (is_more) w.columns = group_pack(x, &next);
-        w.columns_a_step =
-            ps_ceil_div(w.columns.n_units - w.columns.unit, ps_ceil_div(plan->m, BLOCK) * panels * (now.n_k / 32));
+        if (is_more) w.meanwhile.columns = group_pack(x, &next);
+        w.meanwhile.columns_a_step = ps_ceil_div(w.meanwhile.columns.n_units - w.meanwhile.columns.unit,
+                                                 ps_ceil_div(plan->m, BLOCK) * panels * (now.n_k / 32));
         for (int64_t i = 0; i < plan->m; i += plan->m_block)
             worker_multiply(&w, &now, &(ps_product_item){i, ps_min_i64(i + plan->m_block, plan->m), 0, panels});
-        pack_columns_finish(&w.columns);
+        pack_columns_finish(&w.meanwhile.columns);
     }
     worker_end(&w);
 }
