@@ -112,15 +112,10 @@ static ps_matmul product_of_round(const ps_matmul *p, pass which, int r)
     return x;
 }
 
-/* The tile unit of each number of threads at its best, so far. */
-typedef struct unit_best {
-    double flop_a_second;
-} unit_best;
-
 #define TRIES_A_ROUND 8
 
-/* Rounds during which others had the tile unit do not count, while enough are left to be tried. */
-static void print_rate(const kernel *k, ps_backend *b, const ps_matmul *p, pass which, int rounds, unit_best *best)
+/* Rounds during which others had the tile unit, which gave less than *best, do not count, while enough are left to be tried. */
+static void print_rate(const kernel *k, ps_backend *b, const ps_matmul *p, pass which, int rounds, double *best)
 {
     const bool has_unit = k->isa == PS_CPU_AMX;
     size_t bytes;
@@ -134,19 +129,19 @@ static void print_rate(const kernel *k, ps_backend *b, const ps_matmul *p, pass 
         bench_check(k->run(ps_cpu_of(b), &x, workspace, bytes));
         const double took = bench_now() - begin, after = has_unit ? bare_rate(ps_cpu_of(b)) : 0;
         const double least = before < after ? before : after, most = before < after ? after : before;
-        if (most > best->flop_a_second) best->flop_a_second = most;
+        if (most > *best) *best = most;
         if (r == 0) continue;
         bench_add(&all, took), bench_add(&of_bare, flop / took / (0.5 * (before + after) + 1));
-        if (least >= 0.8 * best->flop_a_second) bench_add(&seconds, took);
+        if (least >= 0.8 * *best) bench_add(&seconds, took);
     }
     free(workspace);
     if (!has_unit || seconds.n == 0) {
         printf(" %6.0f", 1e-9 * flop / bench_median(&all));
-        if (has_unit) printf(" (%2.0f %% of %4.0f)", 100 * bench_median(&of_bare), 1e-9 * best->flop_a_second);
+        if (has_unit) printf(" (%2.0f %% of %4.0f)", 100 * bench_median(&of_bare), 1e-9 * *best);
         return;
     }
     const double rate = flop / bench_median(&seconds);
-    printf(" %6.0f (%2.0f %%, %d alone)", 1e-9 * rate, 100 * rate / best->flop_a_second, seconds.n);
+    printf(" %6.0f (%2.0f %%, %d alone)", 1e-9 * rate, 100 * rate / *best, seconds.n);
 }
 
 typedef struct bench {
@@ -157,7 +152,7 @@ typedef struct bench {
 
 static void bench_shape(const bench *b, pass which, bool out_in, int64_t rows, int64_t n_in, int64_t n_out, ps_dtype t)
 {
-    static unit_best best[2];
+    static double best[2]; /* of the tile unit, so far, by one thread and by all */
     char row[96];
     ps_matmul p = product(which, out_in, rows, n_in, n_out, t);
     snprintf(row, sizeof row, "%-4s %5lld, %4lld x %-5lld %s %-3s", ps_dtype_name(t), (long long)rows, (long long)n_in,

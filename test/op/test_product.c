@@ -98,8 +98,8 @@ static product_arrays arrays_make(const product_case *c)
                         .ldc = c->n + c->extra};
     x.a = random_array(c->ab, x.lda * (c->a_transposed ? c->k : c->m), 1, c->special);
     x.b = random_array(c->ab, x.ldb * (c->b_transposed ? c->n : c->k), 2, c->special);
-    x.bias = random_array(c->ab, c->n, 3, false);
-    x.c = random_array(c->c, elements_of_c(c) + 1, 4, false);
+    x.bias = random_array(c->ab, c->n, 3, c->special);
+    x.c = random_array(c->c, elements_of_c(c) + 1, 4, c->special);
     return x;
 }
 
@@ -142,7 +142,7 @@ static void *run_case(const product_case *c, const product_arrays *x, int by, in
 {
     ps_cpu *const cpu = ps_cpu_of(backend_of(by, n_threads));
     const size_t c_bytes = (size_t)elements_of_c(c) * ps_dtype_bytes(c->c);
-    void *const out = malloc(c_bytes);
+    void *const out = aligned_alloc(64, (size_t)ps_round_up((int64_t)c_bytes + 64, 64));
     memcpy(out, x->c, c_bytes);
     ps_matmul p = {.c = out,
                    .a = x->a,
@@ -343,6 +343,50 @@ static void test_slices(void **state)
     check(&cases[1], 200, THREADS_MAX);
 }
 
+/* Groups of columns, which each thread packs for itself: rows of a in place or not, several blocks of k and of rows, c past the caches. */
+typedef struct group_case {
+    product_case c;
+    bool in_place, streams, has_blocks; /* of k, and of rows */
+    int n_threads;
+} group_case;
+
+static const group_case group_cases[] = {
+    {{.m = 300, .n = 500, .k = 1056}, true, true, true, 2},
+    {{.m = 400, .n = 400, .k = 1030, .extra = 26, .b_transposed = true}, true, true, true, 2},
+    {{.m = 90, .n = 560, .k = 33, .extra = 31}, true, false, false, 3},
+    {{.m = 90, .n = 560, .k = 33, .extra = 31, .b_transposed = true}, true, false, false, 3},
+    {{.m = 70, .n = 1600, .k = 40, .extra = 2008}, false, false, false, 2},
+    {{.m = 100, .n = 1600, .k = 100, .has_bias = true, .c = PS_DTYPE_F32}, false, true, false, 2},
+};
+
+static void test_groups(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(group_cases); i++) {
+        const group_case *const g = &group_cases[i];
+        product_case c = g->c;
+        c.ab = PS_DTYPE_BF16;
+        if (c.c != PS_DTYPE_F32 || !c.has_bias) c.c = PS_DTYPE_BF16;
+        const ps_matmul p = {.m = c.m,
+                             .n = c.n,
+                             .k = c.k,
+                             .lda = c.k + c.extra,
+                             .ldb = (c.b_transposed ? c.k : c.n) + c.extra,
+                             .ldc = c.n + c.extra,
+                             .b_transposed = c.b_transposed,
+                             .ab_dtype = c.ab,
+                             .c_dtype = c.c};
+        for (int t = 1; t <= g->n_threads; t++) {
+            const ps_product_plan plan = ps_product_plan_make(&p, PS_PRODUCT_TILES, (ps_product_block){12, 32}, t);
+            assert_true(plan.n_groups > t);
+            assert_int_equal(plan.in_place, g->in_place);
+            assert_int_equal(plan.streams, g->streams);
+            assert_int_equal(plan.k_block < plan.k_padded && plan.m > plan.m_block, g->has_blocks);
+        }
+        check(&c, 500, g->n_threads);
+    }
+}
+
 /* Subnormal numbers, as operands and as results, infinite ones and what is none. */
 static void test_special_values(void **state)
 {
@@ -355,6 +399,18 @@ static void test_special_values(void **state)
                                 .b_transposed = flags & 2,
                                 .ab = PS_DTYPE_BF16,
                                 .c = PS_DTYPE_F32,
+                                .special = true};
+        check(&c, 0, 3);
+    }
+    for (int accumulate = 0; accumulate < 2;
+         accumulate++) { /* whole rows of bf16, some of them subnormal: what is added is */
+        const product_case c = {.m = 130,
+                                .n = 70,
+                                .k = 1,
+                                .accumulate = accumulate,
+                                .has_bias = true,
+                                .ab = PS_DTYPE_BF16,
+                                .c = PS_DTYPE_BF16,
                                 .special = true};
         check(&c, 0, 3);
     }
@@ -377,7 +433,7 @@ static void test_workspace_is_bounded(void **state)
                                      .ldb = i / 343 & 2 ? sizes[i / 49 % 7] : sizes[i / 7 % 7]};
                 const ps_product_plan plan =
                     ps_product_plan_make(&p, (ps_product_kernel)kernel, (ps_product_block){12, 32}, n_threads);
-                assert_true(ps_product_plan_bytes(&plan) <= (size_t)((14 + n_threads * 5 / 4 + 1) * PS_MIB));
+                assert_true(ps_product_plan_bytes(&plan) <= (size_t)((14 + n_threads * 9 / 4 + 1) * PS_MIB));
             }
 }
 
@@ -393,11 +449,9 @@ static void test_dpbf16_is_amds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_odd_sizes),
-        cmocka_unit_test(test_large_sizes),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_workspace_is_bounded),
+        cmocka_unit_test(test_odd_sizes),      cmocka_unit_test(test_large_sizes),
+        cmocka_unit_test(test_slices),         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_workspace_is_bounded),
         cmocka_unit_test(test_dpbf16_is_amds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* cpu_pack.h - operands of 16 bits in the order that tiles read (cpu_amx.h); for the files in isa/.
  *
- * A step is 32 rows (or columns) by 32 k: two tiles, of 16 rows or columns each. What the matrix does not have is zero. Each function does
- * a quarter of its step, so that the caller can deal the work out between instructions of the tile unit. */
+ * A step is 32 rows (or columns) by 32 k: two tiles, of 16 rows or columns each. What the matrix does not have is zero. The functions on
+ * quarters and units do a part of it, so that the caller can deal the work out between instructions of the tile unit. */
 #ifndef PS_KERNEL_CPU_PACK_H
 #define PS_KERNEL_CPU_PACK_H
 
@@ -93,51 +93,28 @@ PS_CPU_INLINE void pack_copy_quarter(const uint16_t *src, int64_t ld, int64_t n_
     }
 }
 
-/* Elements of a row that are asked for, into the second-level cache, before they are read. */
-#define PACK_AHEAD 256
-
-/* Panels of 32 columns of operand B over a step of 32 k, `panel_bytes` apart: src[k][column]. Eight rows at a time, as memory answers
- * several streams at once, and more rows of equal distance would fall into the same sets of the first-level cache. */
-PS_CPU_INLINE void pack_columns_across(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_columns, char *dst,
-                                       int64_t panel_bytes)
-{
-    for (int q = 0; q < 4; q++)
-        for (int64_t j = 0, to = 0; j < n_columns; j += 32, to += panel_bytes) {
-            for (int64_t r = 8 * q; r < 8 * q + 8; r++) __builtin_prefetch(src + r * ld + j + PACK_AHEAD, 0, 0);
-            pack_interleave_quarter(src + j, ld, n_k, n_columns - j, dst + to, q);
-        }
-}
-
-/* A panel of 32 columns of operand B over n_steps of 32 k: src[column][k]. */
-PS_CPU_INLINE void pack_columns_along(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_columns, int64_t n_steps,
-                                      char *dst)
+/* A step of 32 columns of operand B: src[column][k]. */
+PS_CPU_INLINE void pack_columns_along(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_columns, char *dst)
 {
     _Alignas(64) char copy[PACK_STEP_BYTES];
-    for (int64_t s = 0; s < n_steps; s++, dst += PACK_STEP_BYTES) {
-        const int64_t rest = n_k - 32 * s;
-        const char *from = (const char *)(src + 32 * s);
-        int64_t stride = 2 * ld;
-        if (rest < 32 || n_columns < 32) {
-            for (int q = 0; q < 4; q++) pack_copy_quarter(src + 32 * s, ld, rest, n_columns, copy, q);
-            from = copy, stride = PS_TILE_ROW_BYTES;
-        }
-        pack_transpose(from, stride, dst, PS_TILE_ROW_BYTES);
-        pack_transpose(from + 16 * stride, stride, dst + PS_TILE_BYTES, PS_TILE_ROW_BYTES);
-    }
+    for (int q = 0; q < 4; q++) pack_copy_quarter(src, ld, n_k, n_columns, copy, q);
+    pack_transpose(copy, PS_TILE_ROW_BYTES, dst, PS_TILE_ROW_BYTES);
+    pack_transpose(copy + PS_TILE_BYTES, PS_TILE_ROW_BYTES, dst + PS_TILE_BYTES, PS_TILE_ROW_BYTES);
 }
 
-/* Panels of 32 columns of operand B, packed a unit at a time: `along` k where neighbours in memory are neighbours in k, a panel after the
- * other; else across them, eight k at a time. */
+/* Panels of 32 columns of operand B, panel_bytes apart, packed a unit at a time: along k where neighbours in memory are neighbours in k, a
+ * panel after the other; else across them, eight k at a time, as memory answers several streams at once. */
 typedef struct pack_columns {
     const uint16_t *src;
     int64_t ld, n_k, n_columns, n_steps;
     bool by_k;
     int64_t unit, n_units;
     char *dst;
+    int64_t panel_bytes;
 } pack_columns;
 
 PS_CPU_INLINE pack_columns pack_columns_begin(const uint16_t *src, int64_t ld, bool by_k, int64_t n_k,
-                                              int64_t n_columns, int64_t n_steps, char *dst)
+                                              int64_t n_columns, int64_t n_steps, char *dst, int64_t panel_bytes)
 {
     const int64_t panels = (n_columns + 31) / 32;
     return (pack_columns){.src = src,
@@ -147,7 +124,8 @@ PS_CPU_INLINE pack_columns pack_columns_begin(const uint16_t *src, int64_t ld, b
                           .n_steps = n_steps,
                           .by_k = by_k,
                           .n_units = n_steps * panels * 4,
-                          .dst = dst};
+                          .dst = dst,
+                          .panel_bytes = panel_bytes};
 }
 
 PS_CPU_INLINE void pack_columns_unit(pack_columns *w)
@@ -159,15 +137,15 @@ PS_CPU_INLINE void pack_columns_unit(pack_columns *w)
         const uint16_t *const src = w->src + 32 * s * w->ld + 32 * j;
         for (int64_t r = 8 * q + 8; r < 8 * q + 16; r++) __builtin_prefetch(src + r * w->ld, 0, 2);
         pack_interleave_quarter(src, w->ld, w->n_k - 32 * s, w->n_columns - 32 * j,
-                                w->dst + (j * w->n_steps + s) * PACK_STEP_BYTES, q);
+                                w->dst + j * w->panel_bytes + s * PACK_STEP_BYTES, q);
         return;
     }
     const int64_t j = unit / 4 / w->n_steps, s = unit / 4 % w->n_steps;
-    char *const dst = w->dst + (j * w->n_steps + s) * PACK_STEP_BYTES;
+    char *const dst = w->dst + j * w->panel_bytes + s * PACK_STEP_BYTES;
     const uint16_t *const src = w->src + 32 * j * w->ld + 32 * s;
     const int q = (int)(unit & 3);
     if (w->n_k - 32 * s < 32 || w->n_columns - 32 * j < 32) {
-        if (q == 0) pack_columns_along(src, w->ld, w->n_k - 32 * s, w->n_columns - 32 * j, 1, dst);
+        if (q == 0) pack_columns_along(src, w->ld, w->n_k - 32 * s, w->n_columns - 32 * j, dst);
         return;
     }
     for (int tile = 0; tile < 2; tile++)

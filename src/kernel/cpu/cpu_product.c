@@ -10,11 +10,17 @@
 #define PACKED_BYTES (5 * PS_MIB)
 #define SUMS_BYTES (4 * PS_MIB)
 
-/* Packed b of a group of columns, of which a thread has two; groups a thread, at least. */
+/* Packed b of a group of columns, of which a thread has two: that much, or, where k is long, up to so much for so many panels. Groups a
+ * thread, at least. */
 #define GROUP_BYTES (512 * 1024)
+#define GROUP_BYTES_MOST (800 * 1024)
+#define GROUP_PANELS 4
 #define GROUPS_A_THREAD 3
 
-/* Elements of c above which it goes past the caches: what reads it comes too late for the second level. */
+/* Rows of an item where sums are kept between blocks of k. */
+#define ROWS_OF_SUMS 256
+
+/* Bytes of c from which on it goes past the caches: what reads it comes too late for the second level. */
 #define STREAMED_BYTES (256 * 1024)
 
 /* Items a thread, so that one that is held up does not hold up all. */
@@ -42,8 +48,8 @@ static int64_t element_bytes(const ps_product_plan *x)
 }
 
 /* Which operand is read as rows (tile A) and which as packed columns (tile B), by cycles per tile of 1 KiB with operands in the third-level
- * cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run, once a block of columns; B is packed before; the
- * transposed result is turned on its way out. */
+ * cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run, once a block of columns; B is packed before, or while they
+ * run; the transposed result is turned on its way out. */
 static bool plan_should_swap(const ps_matmul *p)
 {
     const double a = p->a_transposed ? 300 : 10, b = p->b_transposed ? 230 : 200;
@@ -91,7 +97,7 @@ static void plan_choose_blocks(ps_product_plan *x)
     x->n_block = plan_even(x->n, ps_min_i64(BLOCK_COLUMNS, ps_max_i64(fits, x->block.cols)), x->block.cols);
     const int64_t k_most = ps_max_i64(PACKED_BYTES / (bytes * x->n_block) / x->k_block, 1) * x->k_block;
     x->k_slice = plan_even(ps_ceil_div(x->k_padded, x->k_block), k_most / x->k_block, 1) * x->k_block;
-    x->m_block = plan_is_tiled(x) ? (x->k_padded > 1024 ? 256 : 128) : 12 * x->block.rows;
+    x->m_block = plan_is_tiled(x) ? (x->k_padded > 1024 ? ROWS_OF_SUMS : 128) : 12 * x->block.rows;
     const int64_t least = ITEMS_A_THREAD * x->n_threads;
     while (x->m_block > x->block.rows && ps_ceil_div(x->m, x->m_block) < least) x->m_block -= x->block.rows;
     x->m_slice = x->m;
@@ -99,16 +105,17 @@ static void plan_choose_blocks(ps_product_plan *x)
 }
 
 /* Each thread packs the columns that it multiplies with, while it multiplies with those before: what another core has just written is
- * read at a tenth of the rate of one's own cache. Of columns in groups too narrow rows of a would be read too often. */
+ * read at a tenth of the rate of one's own cache. Of groups too narrow rows of a would be read too often, and packed, where they are not read in place. */
 static void plan_choose_groups(ps_product_plan *x)
 {
     const int64_t panels = ps_ceil_div(x->n, x->block.cols), panel_bytes = x->k_padded * x->block.cols * 2;
-    const int64_t most = ps_min_i64(GROUP_BYTES / panel_bytes, panels / (GROUPS_A_THREAD * x->n_threads));
-    if (x->swapped || !x->a_by_k || most < 2) return;
+    const int64_t fit = ps_max_i64(GROUP_BYTES / panel_bytes, ps_min_i64(GROUP_PANELS, GROUP_BYTES_MOST / panel_bytes));
+    const int64_t most = ps_min_i64(fit, panels / (GROUPS_A_THREAD * x->n_threads));
+    if (x->swapped || !x->a_by_k || most < (x->in_place ? 2 : 8)) return;
     x->n_block = plan_even(x->n, most * x->block.cols, x->block.cols);
     x->n_groups = ps_ceil_div(x->n, x->n_block);
     x->k_slice = ps_round_up(x->k_padded, x->k_block);
-    x->m_block = x->k_block < x->k_padded ? 256 : ps_round_up(x->m, x->block.rows);
+    x->m_block = x->k_block < x->k_padded ? ROWS_OF_SUMS : ps_round_up(x->m, x->block.rows);
     x->m_slice = x->m;
 }
 

@@ -12,6 +12,9 @@
  *     |a | an item: m_block  |                 sums stay in a thread's scratch, or, where k is cut into slices to bound the scratch,
  *     +--+ rows of c         |                 in that of the call
  *
+ * Where b lies so that each thread can pack for itself (n_groups), there are no stages: a thread takes a group of columns, and packs the
+ * next one that it has taken while it multiplies all rows with this one.
+ *
  * Sums go on exactly from block to block of k, in ascending order, so the bits of c depend neither on the sizes of blocks nor on the number
  * of threads. */
 #ifndef PS_KERNEL_CPU_PRODUCT_H
@@ -77,7 +80,7 @@ typedef struct ps_product_item {
 
 typedef struct ps_product ps_product;
 
-/* A kernel: pack one item's share of `next`, multiply an item of `now`. */
+/* A kernel: pack one item's share of `next`, multiply an item of `now`; or all of a group. */
 typedef struct ps_product_ops {
     int64_t (*pack_count)(const ps_product *x, const ps_product_stage *stage);
     void (*pack)(const ps_product *x, const ps_product_stage *stage, int64_t item);
@@ -96,7 +99,7 @@ struct ps_product {
     _Atomic int64_t *n_taken; /* groups */
 };
 
-/* The next group of columns as a stage whose b lies at `b`; false: none is left. */
+/* The next group of columns as a stage whose b lies at `b`; false: none is left. Who takes one ahead keeps it, even if it is held up. */
 bool ps_product_take(const ps_product *x, char *b, ps_product_stage *out);
 
 /* k >= 1, m and n too. */

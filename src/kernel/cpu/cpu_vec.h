@@ -193,7 +193,7 @@ PS_CPU_INLINE vf vf_load_bf16(const uint16_t *p)
 /* As ps_bf16_from_f32. The hardware's conversion agrees but for subnormal numbers, which it would flush to zero. */
 PS_CPU_INLINE void vf_store_bf16(uint16_t *p, vf v)
 {
-#ifdef __AVX512BF16__
+#if defined(PS_VEC_AVX512) && defined(__AVX512BF16__)
     if (__builtin_expect(!_mm512_fpclass_ps_mask((__m512)v, VF_SUBNORMAL), 1)) {
         _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)_mm512_cvtneps_pbh((__m512)v));
         return;

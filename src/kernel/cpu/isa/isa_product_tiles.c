@@ -1,7 +1,8 @@
 /* Products of bf16 by tiles of AMX, and by vdpbf16ps on the same panels: blocks of 32 x 32 sums.
  *
  * Per step of 32 k: two tiles of a (rows 0-15 and 16-31), two of b, four products. Packed b streams past the first-level cache, which
- * keeps the panel of a. What else there is to do - finishing the block before, packing the next panels of a - is dealt out over the steps:
+ * keeps the panel of a. What else there is to do - finishing the block before, packing the next panels of a
+ * and the next group of b - is dealt out over the steps:
  * in one piece it would fill the processor's window of instructions and leave the tile unit idle (17 % of the time). */
 #include "kernel/cpu/cpu_vec.h"
 
@@ -46,7 +47,7 @@ static tiles_result result_begin(const ps_product *x, const float *sums, float *
                           .unit = swapped ? -16 : 0};
 }
 
-#ifdef __AVX512BF16__
+#ifdef PS_ISA_avx512_bf16
 /* A line of memory. */
 PS_CPU_INLINE void line_put(void *line, bool streams, __m512i v)
 {
@@ -83,7 +84,7 @@ PS_CPU_INLINE void result_unit(tiles_result *r)
     const int64_t unit = r->unit++;
     if (unit >= 0) {
         const float *const sums = r->sums + unit * BLOCK;
-#ifdef __AVX512BF16__
+#ifdef PS_ISA_avx512_bf16
         if (r->is_whole && row_put(r->p, r->streams, r->row + unit, r->col, sums)) return;
 #endif
         product_finish(r->p, r->row + unit, r->col, r->n_cols, sums);
@@ -259,7 +260,7 @@ static tiles_rows rows_take(tiles_worker *w, int64_t i, int64_t k)
     return rows;
 }
 
-/* The rows after i + 32, while those at i are multiplied with all panels of the item. */
+/* The 32 rows after those at i, while those at i are multiplied with all panels of the item. */
 static tiles_ask rows_ask(const tiles_worker *w, int64_t i, int64_t k)
 {
     const ps_product_plan *const plan = w->x->plan;
@@ -283,8 +284,8 @@ static void multiply_row(tiles_worker *w, const tiles_rows *rows, int64_t i, int
         const char *const b = stage->b + (j * stage->n_k + k - stage->k0) * 64;
 #ifdef PS_ISA_avx512_bf16
         if (x->plan->kernel == PS_PRODUCT_DPBF16) {
-            block_by_dpbf16(rows, b, n_k / 32, c, first);
             result_finish(&w->meanwhile.result);
+            block_by_dpbf16(rows, b, n_k / 32, c, first);
         } else
 #endif
             block_by_tiles(rows, b, n_k / 32, c, first, &w->meanwhile);
@@ -339,14 +340,14 @@ static void tiles_multiply(const ps_product *x, const ps_product_stage *stage, c
 static pack_columns group_pack(const ps_product *x, const ps_product_stage *stage)
 {
     return pack_columns_begin(ps_product_b(x, 0, stage->j0), x->plan->ldb, x->plan->b_by_k, x->plan->k, stage->n_cols,
-                              stage->n_k / 32, stage->b);
+                              stage->n_k / 32, stage->b, stage->n_k * 64);
 }
 
 static void tiles_groups(const ps_product *x, char *scratch)
 {
     const ps_product_plan *const plan = x->plan;
     char *const packed = scratch + plan->thread_bytes - 2 * plan->b_bytes;
-    ps_product_stage now, next;
+    ps_product_stage now, next = {.b = NULL};
     if (!ps_product_take(x, packed, &now)) return;
     tiles_worker w = worker_begin(x, scratch);
     w.meanwhile.columns = group_pack(x, &now);
@@ -379,13 +380,12 @@ static void tiles_pack(const ps_product *x, const ps_product_stage *stage, int64
     const int64_t pieces = ps_ceil_div(plan->b_by_k ? steps : panels, PACK_STEPS);
     const int64_t along = item % pieces * PACK_STEPS, across = item / pieces;
     const int64_t k = 32 * (plan->b_by_k ? along : across), j = BLOCK * (plan->b_by_k ? across : along);
-    const void *const src = ps_product_b(x, stage->k0 + k, stage->j0 + j);
-    const int64_t n_k = plan->k - stage->k0 - k, n_columns = stage->n_cols - j;
-    char *const dst = stage->b + (j * stage->n_k + k * BLOCK) * 2;
-    if (plan->b_by_k)
-        pack_columns_along(src, plan->ldb, n_k, n_columns, ps_min_i64(PACK_STEPS, steps - along), dst);
-    else
-        pack_columns_across(src, plan->ldb, n_k, ps_min_i64(PACK_STEPS * BLOCK, n_columns), dst, stage->n_k * 64);
+    const int64_t n_steps = plan->b_by_k ? ps_min_i64(PACK_STEPS, steps - along) : 1;
+    const int64_t n_columns = ps_min_i64((plan->b_by_k ? 1 : PACK_STEPS) * BLOCK, stage->n_cols - j);
+    pack_columns w = pack_columns_begin(ps_product_b(x, stage->k0 + k, stage->j0 + j), plan->ldb, plan->b_by_k,
+                                        plan->k - stage->k0 - k, n_columns, n_steps,
+                                        stage->b + (j * stage->n_k + k * BLOCK) * 2, stage->n_k * 64);
+    pack_columns_finish(&w);
 }
 
 const ps_product_ops PS_CPU_NAME(product_tiles) = {tiles_pack_count, tiles_pack, tiles_multiply, tiles_groups};
