@@ -109,6 +109,8 @@ typedef struct pack_columns {
     int64_t ld, n_k, n_columns, n_steps;
     bool by_k;
     int64_t unit, n_units;
+    int64_t step, column; /* of the next unit, and its quarter of the step */
+    int quarter;
     char *dst;
     int64_t panel_bytes;
 } pack_columns;
@@ -116,41 +118,54 @@ typedef struct pack_columns {
 PS_CPU_INLINE pack_columns pack_columns_begin(const uint16_t *src, int64_t ld, bool by_k, int64_t n_k,
                                               int64_t n_columns, int64_t n_steps, char *dst, int64_t panel_bytes)
 {
-    const int64_t panels = (n_columns + 31) / 32;
     return (pack_columns){.src = src,
                           .ld = ld,
                           .n_k = n_k,
                           .n_columns = n_columns,
                           .n_steps = n_steps,
                           .by_k = by_k,
-                          .n_units = n_steps * panels * 4,
+                          .n_units = n_steps * ((n_columns + 31) / 32) * 4,
                           .dst = dst,
                           .panel_bytes = panel_bytes};
 }
 
+/* Four columns of each of its tiles. */
+PS_CPU_INLINE void pack_columns_unit_along(pack_columns *w, char *dst)
+{
+    const uint16_t *const src = w->src + w->column * w->ld + 32 * w->step;
+    const int64_t n_k = w->n_k - 32 * w->step, n_columns = w->n_columns - w->column;
+    const int q = w->quarter;
+    if (n_k >= 32 && n_columns >= 32)
+        for (int tile = 0; tile < 2; tile++)
+            pack_transpose_quarter((const char *)(src + 16 * tile * w->ld), 2 * w->ld, dst + tile * PS_TILE_BYTES,
+                                   PS_TILE_ROW_BYTES, q);
+    else if (q == 0)
+        pack_columns_along(src, w->ld, n_k, n_columns, dst);
+    w->quarter = (q + 1) & 3;
+    if (w->quarter == 0 && ++w->step == w->n_steps) w->step = 0, w->column += 32, w->dst += w->panel_bytes;
+}
+
+/* Eight k of a panel; those that come after them are asked for. */
+PS_CPU_INLINE void pack_columns_unit_across(pack_columns *w, char *dst)
+{
+    const uint16_t *const src = w->src + 32 * w->step * w->ld + w->column;
+    for (int64_t r = 8 * w->quarter + 8; r < 8 * w->quarter + 16; r++) __builtin_prefetch(src + r * w->ld, 0, 2);
+    pack_interleave_quarter(src, w->ld, w->n_k - 32 * w->step, w->n_columns - w->column, dst, w->quarter);
+    w->column += 32, w->dst += w->panel_bytes;
+    if (w->column < w->n_columns) return;
+    w->dst -= w->panel_bytes * (w->column / 32), w->column = 0;
+    w->quarter = (w->quarter + 1) & 3;
+    if (w->quarter == 0) w->step++;
+}
+
 PS_CPU_INLINE void pack_columns_unit(pack_columns *w)
 {
-    const int64_t unit = w->unit++;
-    if (!w->by_k) {
-        const int64_t panels = (w->n_columns + 31) / 32, j = unit % panels, s = unit / panels / 4;
-        const int q = (int)(unit / panels & 3);
-        const uint16_t *const src = w->src + 32 * s * w->ld + 32 * j;
-        for (int64_t r = 8 * q + 8; r < 8 * q + 16; r++) __builtin_prefetch(src + r * w->ld, 0, 2);
-        pack_interleave_quarter(src, w->ld, w->n_k - 32 * s, w->n_columns - 32 * j,
-                                w->dst + j * w->panel_bytes + s * PACK_STEP_BYTES, q);
-        return;
-    }
-    const int64_t j = unit / 4 / w->n_steps, s = unit / 4 % w->n_steps;
-    char *const dst = w->dst + j * w->panel_bytes + s * PACK_STEP_BYTES;
-    const uint16_t *const src = w->src + 32 * j * w->ld + 32 * s;
-    const int q = (int)(unit & 3);
-    if (w->n_k - 32 * s < 32 || w->n_columns - 32 * j < 32) {
-        if (q == 0) pack_columns_along(src, w->ld, w->n_k - 32 * s, w->n_columns - 32 * j, dst);
-        return;
-    }
-    for (int tile = 0; tile < 2; tile++)
-        pack_transpose_quarter((const char *)(src + 16 * tile * w->ld), 2 * w->ld, dst + tile * PS_TILE_BYTES,
-                               PS_TILE_ROW_BYTES, q);
+    char *const dst = w->dst + w->step * PACK_STEP_BYTES;
+    w->unit++;
+    if (w->by_k)
+        pack_columns_unit_along(w, dst);
+    else
+        pack_columns_unit_across(w, dst);
 }
 
 PS_CPU_INLINE void pack_columns_finish(pack_columns *w)
