@@ -108,7 +108,7 @@ typedef struct pack_columns {
     const uint16_t *src;
     int64_t ld, n_k, n_columns, n_steps;
     bool by_k;
-    int64_t unit, n_units;
+    int64_t n_left;       /* units */
     int64_t step, column; /* of the next unit, and its quarter of the step */
     int quarter;
     char *dst;
@@ -124,7 +124,7 @@ PS_CPU_INLINE pack_columns pack_columns_begin(const uint16_t *src, int64_t ld, b
                           .n_columns = n_columns,
                           .n_steps = n_steps,
                           .by_k = by_k,
-                          .n_units = n_steps * ((n_columns + 31) / 32) * 4,
+                          .n_left = n_steps * ((n_columns + 31) / 32) * 4,
                           .dst = dst,
                           .panel_bytes = panel_bytes};
 }
@@ -161,7 +161,7 @@ PS_CPU_INLINE void pack_columns_unit_across(pack_columns *w, char *dst)
 PS_CPU_INLINE void pack_columns_unit(pack_columns *w)
 {
     char *const dst = w->dst + w->step * PACK_STEP_BYTES;
-    w->unit++;
+    w->n_left--;
     if (w->by_k)
         pack_columns_unit_along(w, dst);
     else
@@ -170,7 +170,7 @@ PS_CPU_INLINE void pack_columns_unit(pack_columns *w)
 
 PS_CPU_INLINE void pack_columns_finish(pack_columns *w)
 {
-    while (w->unit < w->n_units) pack_columns_unit(w);
+    while (w->n_left > 0) pack_columns_unit(w);
 }
 
 /* Two neighbouring panels of 32 rows of operand A, packed a unit at a time: two at once, as the caches fetch 128 bytes, and strided reads
@@ -179,8 +179,8 @@ typedef struct pack_rows {
     const uint16_t *src;
     int64_t ld, n_k, n_rows, panel_bytes;
     bool by_k;
-    int64_t unit, n_units;
-    int quarter; /* of the step, both panels counted */
+    int64_t n_left; /* units */
+    int quarter;    /* of the step, both panels counted */
     char *dst, *turn;
 } pack_rows;
 
@@ -194,7 +194,7 @@ PS_CPU_INLINE pack_rows pack_rows_begin(const uint16_t *src, int64_t ld, bool by
                        .n_rows = n_rows,
                        .panel_bytes = panel_bytes,
                        .by_k = by_k,
-                       .n_units = n_steps * (by_k ? 4 : 12) * (n_rows > 32 ? 2 : 1),
+                       .n_left = n_steps * (by_k ? 4 : 12) * (n_rows > 32 ? 2 : 1),
                        .dst = dst,
                        .turn = turn};
 }
@@ -203,7 +203,7 @@ PS_CPU_INLINE void pack_rows_unit(pack_rows *w)
 {
     const int all = w->by_k ? 4 : 12, panel = w->quarter >= all, q = w->quarter - panel * all;
     char *const dst = w->dst + panel * w->panel_bytes;
-    w->unit++, w->quarter++;
+    w->n_left--, w->quarter++;
     if (w->by_k)
         pack_copy_quarter(w->src + 32 * panel * w->ld, w->ld, w->n_k, w->n_rows - 32 * panel, dst, q);
     else if (q < 4)
@@ -218,7 +218,7 @@ PS_CPU_INLINE void pack_rows_unit(pack_rows *w)
 
 PS_CPU_INLINE void pack_rows_finish(pack_rows *w)
 {
-    while (w->unit < w->n_units) pack_rows_unit(w);
+    while (w->n_left > 0) pack_rows_unit(w);
 }
 
 #endif

@@ -37,19 +37,14 @@
 /* Bytes of a 32 x 32 block of floats. */
 #define TILE_BLOCK_BYTES 4096
 
-static bool plan_is_tiled(const ps_product_plan *x)
-{
-    return x->kernel == PS_PRODUCT_TILES || x->kernel == PS_PRODUCT_DPBF16;
-}
-
 static int64_t element_bytes(const ps_product_plan *x)
 {
-    return plan_is_tiled(x) ? 2 : 4;
+    return ps_product_is_tiled(x->kernel) ? 2 : 4;
 }
 
 /* Which operand is read as rows (tile A) and which as packed columns (tile B), by cycles per tile of 1 KiB with operands in the third-level
- * cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run, once a block of columns; B is packed before, or while they
- * run; the transposed result is turned on its way out. */
+ * cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run, once a block of columns; B is packed before, or
+ * while they run; the transposed result is turned on its way out. */
 static bool plan_should_swap(const ps_matmul *p)
 {
     const double a = p->a_transposed ? 300 : 10, b = p->b_transposed ? 230 : 200;
@@ -65,12 +60,13 @@ static bool plan_should_swap(const ps_matmul *p)
 
 static bool plan_is_of_few_rows(const ps_product_plan *x, const ps_matmul *p)
 {
-    return p->m <= (plan_is_tiled(x) ? FEW_ROWS_OF_TILES : FEW_ROWS) && !p->a_transposed && p->k <= FEW_ROWS_K;
+    return p->m <= (ps_product_is_tiled(x->kernel) ? FEW_ROWS_OF_TILES : FEW_ROWS) && !p->a_transposed &&
+           p->k <= FEW_ROWS_K;
 }
 
 static void plan_choose_roles(ps_product_plan *x, const ps_matmul *p)
 {
-    x->swapped = plan_is_tiled(x) && plan_should_swap(p);
+    x->swapped = ps_product_is_tiled(x->kernel) && plan_should_swap(p);
     x->k = p->k;
     x->m = x->swapped ? p->n : p->m, x->n = x->swapped ? p->m : p->n;
     x->lda = x->swapped ? p->ldb : p->lda, x->ldb = x->swapped ? p->lda : p->ldb;
@@ -90,14 +86,18 @@ static void plan_choose_blocks(ps_product_plan *x)
 {
     const int64_t step = x->kernel == PS_PRODUCT_F32 ? 1 : 32, bytes = element_bytes(x);
     x->k_padded = ps_round_up(x->k, step);
-    x->in_place = plan_is_tiled(x) && x->a_by_k && x->lda % 32 == 0 && x->lda * bytes % 4096 != 0;
+    x->in_place = ps_product_is_tiled(x->kernel) && x->a_by_k && x->lda % 32 == 0 && x->lda * bytes % 4096 != 0;
     const bool is_one = x->in_place && x->k_padded <= 1024;
-    x->k_block = plan_even(x->k_padded, !plan_is_tiled(x) ? PS_PRODUCT_PANEL_K : is_one ? 1024 : 512, step);
+    x->k_block = plan_even(x->k_padded,
+                           !ps_product_is_tiled(x->kernel) ? PS_PRODUCT_PANEL_K
+                           : is_one                        ? 1024
+                                                           : 512,
+                           step);
     const int64_t fits = BLOCK_BYTES / (bytes * x->k_block) / x->block.cols * x->block.cols;
     x->n_block = plan_even(x->n, ps_min_i64(BLOCK_COLUMNS, ps_max_i64(fits, x->block.cols)), x->block.cols);
     const int64_t k_most = ps_max_i64(PACKED_BYTES / (bytes * x->n_block) / x->k_block, 1) * x->k_block;
     x->k_slice = plan_even(ps_ceil_div(x->k_padded, x->k_block), k_most / x->k_block, 1) * x->k_block;
-    x->m_block = plan_is_tiled(x) ? (x->k_padded > 1024 ? ROWS_OF_SUMS : 128) : 12 * x->block.rows;
+    x->m_block = ps_product_is_tiled(x->kernel) ? (x->k_padded > 1024 ? ROWS_OF_SUMS : 128) : 12 * x->block.rows;
     const int64_t least = ITEMS_A_THREAD * x->n_threads;
     while (x->m_block > x->block.rows && ps_ceil_div(x->m, x->m_block) < least) x->m_block -= x->block.rows;
     x->m_slice = x->m;
@@ -105,7 +105,8 @@ static void plan_choose_blocks(ps_product_plan *x)
 }
 
 /* Each thread packs the columns that it multiplies with, while it multiplies with those before: what another core has just written is
- * read at a tenth of the rate of one's own cache. Of groups too narrow rows of a would be read too often, and packed, where they are not read in place. */
+ * read at a tenth of the rate of one's own cache. Of groups too narrow rows of a would be read too often, and packed, where they are not
+ * read in place. */
 static void plan_choose_groups(ps_product_plan *x)
 {
     const int64_t panels = ps_ceil_div(x->n, x->block.cols), panel_bytes = x->k_padded * x->block.cols * 2;
@@ -144,7 +145,7 @@ static void plan_count_bytes(ps_product_plan *x)
     x->b_bytes = ps_round_up(x->n_block * ps_min_i64(x->k_slice, x->k_padded) * element_bytes(x), 64);
     x->sums_bytes = !is_sliced && x->k_block < x->k_padded ? sums : 0;
     x->call_bytes = is_sliced ? ps_round_up(ps_min_i64(x->m_slice, x->m), x->block.rows) * x->n_block * 4 : 0;
-    if (plan_is_tiled(x)) {
+    if (ps_product_is_tiled(x->kernel)) {
         x->a_bytes = x->k_block * 64 + 128; /* panels of whole pages would fall into the same sets of the cache */
         x->thread_bytes = 4 * x->a_bytes + 4 * TILE_BLOCK_BYTES;
     } else {
@@ -159,16 +160,16 @@ ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kerne
 {
     ps_product_plan x = {.kernel = kernel, .n_threads = n_threads, .block = block};
     if (plan_is_of_few_rows(&x, p)) {
-        if (plan_is_tiled(&x)) x.kernel = PS_PRODUCT_PAIRS;
+        if (ps_product_is_tiled(kernel)) x.kernel = PS_PRODUCT_PAIRS;
         plan_for_few_rows(&x, p);
         return x;
     }
-    if (plan_is_tiled(&x)) x.block = (ps_product_block){32, 32};
+    if (ps_product_is_tiled(kernel)) x.block = (ps_product_block){32, 32};
     plan_choose_roles(&x, p);
     plan_choose_blocks(&x);
-    if (plan_is_tiled(&x)) plan_choose_groups(&x);
-    x.streams =
-        plan_is_tiled(&x) && !p->accumulate && p->m * p->n * (int64_t)ps_dtype_bytes(p->c_dtype) >= STREAMED_BYTES;
+    if (ps_product_is_tiled(kernel)) plan_choose_groups(&x);
+    x.streams = ps_product_is_tiled(kernel) && !p->accumulate &&
+                p->m * p->n * (int64_t)ps_dtype_bytes(p->c_dtype) >= STREAMED_BYTES;
     plan_count_bytes(&x);
     return x;
 }

@@ -30,6 +30,12 @@ typedef enum ps_product_kernel {
     PS_PRODUCT_TILES,  /* panels of bf16, AMX */
 } ps_product_kernel;
 
+/* Panels of bf16, blocks of 32 x 32. */
+static inline bool ps_product_is_tiled(ps_product_kernel kernel)
+{
+    return kernel == PS_PRODUCT_TILES || kernel == PS_PRODUCT_DPBF16;
+}
+
 /* k of a panel of f32, at most; where it has rows of a, they lie this many floats apart, which does not divide the caches' sizes. */
 #define PS_PRODUCT_PANEL_K 256
 #define PS_PRODUCT_PANEL_ROW (PS_PRODUCT_PANEL_K + 16)
@@ -48,8 +54,8 @@ typedef struct ps_product_plan {
     bool in_place;       /* whole tiles of a are read where they lie */
     bool has_few_rows;   /* a is what is packed for all, b is read once and packed by the way: panels of f32 */
     bool streams;        /* c goes past the caches */
-    int64_t
-        n_groups; /* of n_block columns, each packed by the thread that multiplies with it; 0: packed by all for all */
+    /* Of n_block columns, each packed by the thread that multiplies with it; 0: packed by all for all. */
+    int64_t n_groups;
     int64_t m, n, k, lda, ldb;
     int64_t k_padded;                                 /* whole steps of the kernel */
     int64_t k_block, n_block, m_block;                /* k_block: what a panel of a covers */
@@ -85,8 +91,8 @@ typedef struct ps_product_ops {
     int64_t (*pack_count)(const ps_product *x, const ps_product_stage *stage);
     void (*pack)(const ps_product *x, const ps_product_stage *stage, int64_t item);
     void (*multiply)(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item, char *scratch);
-    void (*groups)(const ps_product *x,
-                   char *scratch); /* all that ps_product_take gives; NULL where no plan has groups */
+    /* All groups that ps_product_take gives; NULL where no plan has any. */
+    void (*groups)(const ps_product *x, char *scratch);
 } ps_product_ops;
 
 struct ps_product {

@@ -65,8 +65,8 @@ ps_status PS_CPU_NAME(matmul)(ps_cpu *cpu, const ps_matmul *p, void *workspace, 
     if (workspace_bytes < need)
         return PS_FAIL(PS_EINVAL, "a product of %lld x %lld x %lld needs %zu bytes of workspace, and has %zu",
                        (long long)p->m, (long long)p->n, (long long)p->k, need, workspace_bytes);
-    const bool is_tiled = plan.kernel == PS_PRODUCT_TILES || plan.kernel == PS_PRODUCT_DPBF16;
-    ps_product_run(cpu->pool, p, &plan, is_tiled ? &MATMUL_TILED : &PS_CPU_NAME(product_panels), workspace);
+    ps_product_run(cpu->pool, p, &plan, ps_product_is_tiled(plan.kernel) ? &MATMUL_TILED : &PS_CPU_NAME(product_panels),
+                   workspace);
     return PS_OK;
 }
 

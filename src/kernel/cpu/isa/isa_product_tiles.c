@@ -135,9 +135,8 @@ typedef struct tiles_meanwhile {
 PS_CPU_INLINE void meanwhile_step(tiles_meanwhile *m, int64_t results_a_step)
 {
     for (int64_t i = 0; i < results_a_step && m->result.unit < m->result.n_rows; i++) result_unit(&m->result);
-    for (int64_t i = 0; i < m->rows_a_step && m->rows.unit < m->rows.n_units; i++) pack_rows_unit(&m->rows);
-    for (int64_t i = 0; i < m->columns_a_step && m->columns.unit < m->columns.n_units; i++)
-        pack_columns_unit(&m->columns);
+    for (int64_t i = 0; i < m->rows_a_step && m->rows.n_left > 0; i++) pack_rows_unit(&m->rows);
+    for (int64_t i = 0; i < m->columns_a_step && m->columns.n_left > 0; i++) pack_columns_unit(&m->columns);
     for (int64_t i = 0; i < m->asks_a_step && m->ask.n_left > 0; i++) ask_unit(&m->ask);
 }
 
@@ -320,7 +319,7 @@ static void worker_multiply(tiles_worker *w, const ps_product_stage *stage, cons
         for (int64_t i = item->i0; i < item->i_end; i += 2 * BLOCK) {
             tiles_rows rows = rows_take(w, i, k);
             const int64_t n_steps = (i + BLOCK < item->i_end ? 2 : 1) * panels * (block_k(w, k) / 32);
-            w->meanwhile.rows_a_step = ps_ceil_div(w->meanwhile.rows.n_units - w->meanwhile.rows.unit, n_steps);
+            w->meanwhile.rows_a_step = ps_ceil_div(w->meanwhile.rows.n_left, n_steps);
             multiply_row(w, &rows, i, k);
             rows.at += rows.panel;
             if (i + BLOCK < item->i_end) multiply_row(w, &rows, i + BLOCK, k);
@@ -356,8 +355,8 @@ static void tiles_groups(const ps_product *x, char *scratch)
         is_more = ps_product_take(x, now.b == packed ? packed + plan->b_bytes : packed, &next);
         const int64_t panels = ps_ceil_div(now.n_cols, BLOCK);
         if (is_more) w.meanwhile.columns = group_pack(x, &next);
-        w.meanwhile.columns_a_step = ps_ceil_div(w.meanwhile.columns.n_units - w.meanwhile.columns.unit,
-                                                 ps_ceil_div(plan->m, BLOCK) * panels * (now.n_k / 32));
+        w.meanwhile.columns_a_step =
+            ps_ceil_div(w.meanwhile.columns.n_left, ps_ceil_div(plan->m, BLOCK) * panels * (now.n_k / 32));
         for (int64_t i = 0; i < plan->m; i += plan->m_block)
             worker_multiply(&w, &now, &(ps_product_item){i, ps_min_i64(i + plan->m_block, plan->m), 0, panels});
         pack_columns_finish(&w.meanwhile.columns);
