@@ -183,10 +183,17 @@ static int expect_failure(ps_comm *c, int32_t failed, const char *word, const ch
     return 0;
 }
 
+/* All meet, then the first of them ends: who is still on the way out of the barrier may hear of that there already. */
+static bool meets_whom_one_leaves(ps_comm *c)
+{
+    const ps_status st = ps_comm_barrier(c);
+    return st == PS_OK || st == PS_ECOMM;
+}
+
 static int fails_itself(ps_comm *c)
 {
     const int32_t rank = ps_comm_rank(c);
-    CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    CHECK(rank, rank == 1 ? ps_comm_barrier(c) == PS_OK : meets_whom_one_leaves(c));
     if (rank == 1) ps_comm_fail(c, "the disk is full");
     return expect_failure(c, 1, "failed: the disk is full", "");
 }
@@ -231,7 +238,7 @@ static int leaves_early(ps_comm *c)
 {
     const int32_t rank = ps_comm_rank(c);
     int n_failures = 0;
-    CHECK(rank, ps_comm_barrier(c) == PS_OK);
+    CHECK(rank, rank == 0 ? ps_comm_barrier(c) == PS_OK : meets_whom_one_leaves(c));
     if (rank != 0) n_failures = expect_failure(c, 0, "left before the others", "");
     ps_comm_close(c);
     return n_failures;
