@@ -321,26 +321,41 @@ static void test_large_sizes(void **state)
 static void test_slices(void **state)
 {
     (void)state;
-    static const product_case cases[] = {
-        {.m = 1400,
-         .n = 760,
-         .k = 3500,
-         .a_transposed = true,
-         .has_bias = true,
-         .ab = PS_DTYPE_BF16,
-         .c = PS_DTYPE_BF16},
-        {.m = 1400, .n = 760, .k = 1750, .extra = 1, .a_transposed = true, .accumulate = true}, /* f32 */
-    };
-    static const ps_product_kernel kernels[] = {PS_PRODUCT_PAIRS, PS_PRODUCT_DPBF16, PS_PRODUCT_TILES, PS_PRODUCT_F32};
-    for (size_t i = 0; i < PS_ARRAY_LEN(kernels); i++) {
-        const product_case *const c = &cases[kernels[i] == PS_PRODUCT_F32];
-        const ps_matmul p = {
-            .m = c->m, .n = c->n, .k = c->k, .lda = c->m, .ldb = c->n, .ldc = c->n, .a_transposed = true};
-        const ps_product_plan plan = ps_product_plan_make(&p, kernels[i], (ps_product_block){12, 32}, 2);
-        assert_true(plan.k_slice < plan.k_padded && plan.m_slice < plan.m);
+    const product_case c = {.m = 1400,
+                            .n = 760,
+                            .k = 3500,
+                            .a_transposed = true,
+                            .has_bias = true,
+                            .ab = PS_DTYPE_BF16,
+                            .c = PS_DTYPE_BF16};
+    const ps_matmul p = {.m = c.m, .n = c.n, .k = c.k, .lda = c.m, .ldb = c.n, .ldc = c.n, .a_transposed = true};
+    const ps_product_plan plan = ps_product_plan_make(&p, PS_PRODUCT_TILES, (ps_product_block){14, 32}, 2);
+    assert_true(plan.k_slice < plan.k_padded && plan.m_slice < plan.m);
+    check(&c, 200, 2);
+}
+
+/* Panels of f32: groups of rows and columns, several blocks of k, c past the caches where its rows are aligned. */
+static void test_panels(void **state)
+{
+    (void)state;
+    for (int flags = 0; flags < 16; flags++) {
+        const product_case c = {.m = 500,
+                                .n = 830,
+                                .k = flags & 8 ? 600 : 290,
+                                .extra = flags & 4 ? 2 : 0,
+                                .a_transposed = flags & 1,
+                                .b_transposed = flags & 2,
+                                .accumulate = flags == 5,
+                                .has_bias = flags & 4,
+                                .ab = flags & 8 ? PS_DTYPE_BF16 : PS_DTYPE_F32,
+                                .c = flags == 9 ? PS_DTYPE_BF16 : PS_DTYPE_F32};
+        const ps_matmul p = {.m = c.m, .n = c.n, .k = c.k, .accumulate = c.accumulate, .c_dtype = c.c};
+        const ps_product_kernel kernel = flags & 8 ? PS_PRODUCT_PAIRS : PS_PRODUCT_F32;
+        const ps_product_plan plan = ps_product_plan_make(&p, kernel, (ps_product_block){14, 32}, THREADS_MAX);
+        assert_true(plan.k_block < plan.k_padded && plan.m_slice < plan.m && plan.n_block < plan.n);
+        assert_int_equal(plan.streams, !c.accumulate);
+        check(&c, 200, flags & 1 ? 2 : THREADS_MAX);
     }
-    check(&cases[0], 200, 2);
-    check(&cases[1], 200, THREADS_MAX);
 }
 
 /* Groups of columns, which each thread packs for itself: rows of a in place or not, several blocks of k and of rows, c past the caches. */
@@ -377,7 +392,7 @@ static void test_groups(void **state)
                              .ab_dtype = c.ab,
                              .c_dtype = c.c};
         for (int t = 1; t <= g->n_threads; t++) {
-            const ps_product_plan plan = ps_product_plan_make(&p, PS_PRODUCT_TILES, (ps_product_block){12, 32}, t);
+            const ps_product_plan plan = ps_product_plan_make(&p, PS_PRODUCT_TILES, (ps_product_block){14, 32}, t);
             assert_true(plan.n_groups > t);
             assert_int_equal(plan.in_place, g->in_place);
             assert_int_equal(plan.streams, g->streams);
@@ -432,7 +447,7 @@ static void test_workspace_is_bounded(void **state)
                                      .lda = i / 343 & 1 ? sizes[i % 7] : sizes[i / 49 % 7],
                                      .ldb = i / 343 & 2 ? sizes[i / 49 % 7] : sizes[i / 7 % 7]};
                 const ps_product_plan plan =
-                    ps_product_plan_make(&p, (ps_product_kernel)kernel, (ps_product_block){12, 32}, n_threads);
+                    ps_product_plan_make(&p, (ps_product_kernel)kernel, (ps_product_block){14, 32}, n_threads);
                 assert_true(ps_product_plan_bytes(&plan) <= (size_t)((14 + n_threads * 9 / 4 + 1) * PS_MIB));
             }
 }
@@ -449,9 +464,13 @@ static void test_dpbf16_is_amds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_odd_sizes),      cmocka_unit_test(test_large_sizes),
-        cmocka_unit_test(test_slices),         cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_special_values), cmocka_unit_test(test_workspace_is_bounded),
+        cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_large_sizes),
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_workspace_is_bounded),
         cmocka_unit_test(test_dpbf16_is_amds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

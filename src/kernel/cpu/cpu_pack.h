@@ -12,6 +12,18 @@
 
 #define PACK_STEP_BYTES (2 * PS_TILE_BYTES)
 
+/* 4 x 4 words of rows `stride` bytes apart, turned. */
+PS_CPU_INLINE void pack_turn_quad(const char *src, int64_t stride, __m128i out[4])
+{
+    const __m128i a = _mm_loadu_si128((const void *)src), b = _mm_loadu_si128((const void *)(src + stride));
+    const __m128i c = _mm_loadu_si128((const void *)(src + 2 * stride));
+    const __m128i d = _mm_loadu_si128((const void *)(src + 3 * stride));
+    const __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
+    const __m128i ab_high = _mm_unpackhi_epi32(a, b), cd_high = _mm_unpackhi_epi32(c, d);
+    out[0] = _mm_unpacklo_epi64(ab, cd), out[1] = _mm_unpackhi_epi64(ab, cd);
+    out[2] = _mm_unpacklo_epi64(ab_high, cd_high), out[3] = _mm_unpackhi_epi64(ab_high, cd_high);
+}
+
 /* Columns 4 q .. 4 q + 3 of 16 x 16 words of 32 bits become rows of dst. Aligned to 64: dst and its stride. */
 PS_CPU_INLINE void pack_transpose_quarter(const char *src, int64_t src_stride, char *dst, int64_t dst_stride, int q)
 {
@@ -35,15 +47,9 @@ PS_CPU_INLINE void pack_transpose_quarter(const char *src, int64_t src_stride, c
     _mm512_store_si512(dst + 3 * dst_stride, _mm512_unpackhi_epi64(b, d));
 #else
     for (int64_t r = 0; r < 16; r += 4, src += 4 * src_stride, dst += 16) {
-        const __m128i a = _mm_loadu_si128((const void *)src), b = _mm_loadu_si128((const void *)(src + src_stride));
-        const __m128i c = _mm_loadu_si128((const void *)(src + 2 * src_stride));
-        const __m128i d = _mm_loadu_si128((const void *)(src + 3 * src_stride));
-        const __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
-        const __m128i ab_high = _mm_unpackhi_epi32(a, b), cd_high = _mm_unpackhi_epi32(c, d);
-        _mm_store_si128((void *)dst, _mm_unpacklo_epi64(ab, cd));
-        _mm_store_si128((void *)(dst + dst_stride), _mm_unpackhi_epi64(ab, cd));
-        _mm_store_si128((void *)(dst + 2 * dst_stride), _mm_unpacklo_epi64(ab_high, cd_high));
-        _mm_store_si128((void *)(dst + 3 * dst_stride), _mm_unpackhi_epi64(ab_high, cd_high));
+        __m128i quad[4];
+        pack_turn_quad(src, src_stride, quad);
+        for (int i = 0; i < 4; i++) _mm_store_si128((void *)(dst + i * dst_stride), quad[i]);
     }
 #endif
 }

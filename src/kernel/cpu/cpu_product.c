@@ -37,10 +37,17 @@
 /* Bytes of a 32 x 32 block of floats. */
 #define TILE_BLOCK_BYTES 4096
 
-static int64_t element_bytes(const ps_product_plan *x)
-{
-    return ps_product_is_tiled(x->kernel) ? 2 : 4;
-}
+/* Panels of f32: k of a block, rows and columns of a group, at most. Packing a row of a takes as long as multiplying it with so many columns,
+ * packing a column of b as multiplying it with so many rows. */
+#define PANEL_K 256
+#define CUT_ROWS 384
+#define CUT_COLUMNS 768
+#define CUT_ROW_COST 16
+#define CUT_COLUMN_COST 24
+#define CUTS 8
+
+/* Rows at a distance of these fall into the same sets of a first-level cache. */
+#define PAGE_BYTES 4096
 
 /* Which operand is read as rows (tile A) and which as packed columns (tile B), by cycles per tile of 1 KiB with operands in the third-level
  * cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run, once a block of columns; B is packed before, or
@@ -64,40 +71,42 @@ static bool plan_is_of_few_rows(const ps_product_plan *x, const ps_matmul *p)
            p->k <= FEW_ROWS_K;
 }
 
-static void plan_choose_roles(ps_product_plan *x, const ps_matmul *p)
+static void plan_choose_roles(ps_product_plan *x, const ps_matmul *p, bool swapped)
 {
-    x->swapped = ps_product_is_tiled(x->kernel) && plan_should_swap(p);
-    x->k = p->k;
-    x->m = x->swapped ? p->n : p->m, x->n = x->swapped ? p->m : p->n;
-    x->lda = x->swapped ? p->ldb : p->lda, x->ldb = x->swapped ? p->lda : p->ldb;
-    x->a_by_k = x->swapped ? p->b_transposed : !p->a_transposed;
-    x->b_by_k = x->swapped ? !p->a_transposed : p->b_transposed;
+    const int64_t step = x->kernel == PS_PRODUCT_F32 ? 1 : 32;
+    x->swapped = swapped;
+    x->k = p->k, x->k_padded = ps_round_up(x->k, step);
+    x->m = swapped ? p->n : p->m, x->n = swapped ? p->m : p->n;
+    x->lda = swapped ? p->ldb : p->lda, x->ldb = swapped ? p->lda : p->ldb;
+    x->a_by_k = swapped ? p->b_transposed : !p->a_transposed;
+    x->b_by_k = swapped ? !p->a_transposed : p->b_transposed;
 }
 
-/* k cut evenly into blocks of at most `most`, in whole steps. */
+/* n cut evenly into pieces of at most `most`, in whole steps. */
 static int64_t plan_even(int64_t n, int64_t most, int64_t step)
 {
     return ps_round_up(ps_ceil_div(n, ps_ceil_div(n, most)), step);
 }
 
+static bool plan_streams(const ps_matmul *p)
+{
+    return !p->accumulate && p->m * p->n * (int64_t)ps_dtype_bytes(p->c_dtype) >= STREAMED_BYTES;
+}
+
+/* ---- tiles -----------------------------------------------------------------------------------------------------------*/
+
 /* Rows of a are read in place, but those at a distance of whole pages would fall into the same few sets of the first-level cache. Of that,
  * 48 KiB keep a panel of 32 x 512; sums that need not be stored between two blocks of k are worth one of 32 x 1024. */
 static void plan_choose_blocks(ps_product_plan *x)
 {
-    const int64_t step = x->kernel == PS_PRODUCT_F32 ? 1 : 32, bytes = element_bytes(x);
-    x->k_padded = ps_round_up(x->k, step);
-    x->in_place = ps_product_is_tiled(x->kernel) && x->a_by_k && x->lda % 32 == 0 && x->lda * bytes % 4096 != 0;
+    x->in_place = x->a_by_k && x->lda % 32 == 0 && x->lda * 2 % PAGE_BYTES != 0;
     const bool is_one = x->in_place && x->k_padded <= 1024;
-    x->k_block = plan_even(x->k_padded,
-                           !ps_product_is_tiled(x->kernel) ? PS_PRODUCT_PANEL_K
-                           : is_one                        ? 1024
-                                                           : 512,
-                           step);
-    const int64_t fits = BLOCK_BYTES / (bytes * x->k_block) / x->block.cols * x->block.cols;
+    x->k_block = plan_even(x->k_padded, is_one ? 1024 : 512, 32);
+    const int64_t fits = BLOCK_BYTES / (2 * x->k_block) / x->block.cols * x->block.cols;
     x->n_block = plan_even(x->n, ps_min_i64(BLOCK_COLUMNS, ps_max_i64(fits, x->block.cols)), x->block.cols);
-    const int64_t k_most = ps_max_i64(PACKED_BYTES / (bytes * x->n_block) / x->k_block, 1) * x->k_block;
+    const int64_t k_most = ps_max_i64(PACKED_BYTES / (2 * x->n_block) / x->k_block, 1) * x->k_block;
     x->k_slice = plan_even(ps_ceil_div(x->k_padded, x->k_block), k_most / x->k_block, 1) * x->k_block;
-    x->m_block = ps_product_is_tiled(x->kernel) ? (x->k_padded > 1024 ? ROWS_OF_SUMS : 128) : 12 * x->block.rows;
+    x->m_block = x->k_padded > 1024 ? ROWS_OF_SUMS : 128;
     const int64_t least = ITEMS_A_THREAD * x->n_threads;
     while (x->m_block > x->block.rows && ps_ceil_div(x->m, x->m_block) < least) x->m_block -= x->block.rows;
     x->m_slice = x->m;
@@ -120,39 +129,68 @@ static void plan_choose_groups(ps_product_plan *x)
     x->m_slice = x->m;
 }
 
-/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: a panel of b over a block, and sums of its columns. */
-static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
+/* Two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step of packing. */
+static void plan_for_tiles(ps_product_plan *x, const ps_matmul *p)
 {
-    const int64_t step = x->kernel == PS_PRODUCT_F32 ? 1 : 32;
-    x->has_few_rows = true;
-    x->m = p->m, x->n = p->n, x->k = p->k, x->lda = p->lda, x->ldb = p->ldb;
-    x->a_by_k = true, x->b_by_k = p->b_transposed;
-    x->k_padded = ps_round_up(x->k, step);
-    x->k_block = PS_PRODUCT_PANEL_K;
-    x->m_block = x->m_slice = x->m, x->n_block = x->n, x->k_slice = x->k_padded;
-    x->b_bytes = ps_round_up(ps_ceil_div(x->k_padded, x->k_block) * x->m * PS_PRODUCT_PANEL_ROW * 4, 64);
-    x->thread_bytes = ps_round_up((PS_PRODUCT_PANEL_K + x->m) * x->block.cols * 4, 64);
+    x->block = (ps_product_block){32, 32};
+    plan_choose_roles(x, p, plan_should_swap(p));
+    plan_choose_blocks(x);
+    plan_choose_groups(x);
+    x->streams = plan_streams(p);
+    const int64_t rows = ps_min_i64(x->m_block, ps_round_up(x->m, x->block.rows));
+    const bool is_sliced = x->k_slice < x->k_padded;
+    x->b_bytes = x->n_block * ps_min_i64(x->k_slice, x->k_padded) * 2;
+    x->sums_bytes = !is_sliced && x->k_block < x->k_padded ? rows * x->n_block * 4 : 0;
+    x->call_bytes = is_sliced ? ps_round_up(ps_min_i64(x->m_slice, x->m), x->block.rows) * x->n_block * 4 : 0;
+    x->a_bytes = x->k_block * 64 + 128; /* panels of whole pages would fall into the same sets of the cache */
+    x->thread_bytes = 4 * x->a_bytes + 4 * TILE_BLOCK_BYTES + x->sums_bytes + (x->n_groups > 0 ? 2 * x->b_bytes : 0);
 }
 
-/* Tiles: two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step of packing.
- * Panels of f32: a of all rows of an item, a block. */
-static void plan_count_bytes(ps_product_plan *x)
+/* ---- panels of f32 -----------------------------------------------------------------------------------------------------*/
+
+/* Groups of m_slice rows and n_block columns: of the even cuts, the one with which the threads are done first, if none is held up. */
+static void plan_cut_panels(ps_product_plan *x)
 {
-    const int64_t block_bytes = x->block.rows * x->block.cols * 4,
-                  rows = ps_min_i64(x->m_block, ps_round_up(x->m, x->block.rows));
-    const bool is_sliced = x->k_slice < x->k_padded;
-    const int64_t sums = rows / x->block.rows * ps_ceil_div(x->n_block, x->block.cols) * block_bytes;
-    x->b_bytes = ps_round_up(x->n_block * ps_min_i64(x->k_slice, x->k_padded) * element_bytes(x), 64);
-    x->sums_bytes = !is_sliced && x->k_block < x->k_padded ? sums : 0;
-    x->call_bytes = is_sliced ? ps_round_up(ps_min_i64(x->m_slice, x->m), x->block.rows) * x->n_block * 4 : 0;
-    if (ps_product_is_tiled(x->kernel)) {
-        x->a_bytes = x->k_block * 64 + 128; /* panels of whole pages would fall into the same sets of the cache */
-        x->thread_bytes = 4 * x->a_bytes + 4 * TILE_BLOCK_BYTES;
-    } else {
-        x->a_bytes = PS_PRODUCT_PANEL_ROW * x->block.rows * 4;
-        x->thread_bytes = rows / x->block.rows * x->a_bytes + block_bytes;
-    }
-    x->thread_bytes = ps_round_up(x->thread_bytes + x->sums_bytes, 64) + (x->n_groups > 0 ? 2 * x->b_bytes : 0);
+    int64_t least = INT64_MAX;
+    const int64_t rows = x->block.rows, cols = x->block.cols;
+    const int64_t m_cuts = ps_ceil_div(x->m, CUT_ROWS), n_cuts = ps_ceil_div(x->n, CUT_COLUMNS);
+    for (int64_t i = m_cuts; i < m_cuts + CUTS; i++)
+        for (int64_t j = n_cuts; j < n_cuts + CUTS; j++) {
+            const int64_t m = ps_round_up(ps_ceil_div(x->m, i), rows), n = ps_round_up(ps_ceil_div(x->n, j), cols);
+            const int64_t n_groups = ps_ceil_div(x->m, m) * ps_ceil_div(x->n, n);
+            const int64_t time = ps_ceil_div(n_groups, x->n_threads) * (m * n + CUT_ROW_COST * m + CUT_COLUMN_COST * n);
+            if (time >= least) continue;
+            least = time;
+            x->m_slice = m, x->n_block = n, x->n_groups = n_groups;
+        }
+}
+
+/* Over a block of k, a panel of b stays in the first-level cache and the rows of a group in the second; where there are several blocks, sums
+ * are kept from one to the next. */
+static void plan_for_panels(ps_product_plan *x, const ps_matmul *p)
+{
+    plan_choose_roles(x, p, false);
+    plan_cut_panels(x);
+    x->k_block = plan_even(x->k_padded, PANEL_K, 32);
+    x->k_slice = x->k_padded;
+    x->m_block = x->m_slice;
+    x->streams = plan_streams(p);
+    x->a_bytes = x->m_slice / x->block.rows * ps_product_rows_panel(x->block.rows, x->k_block) * 4;
+    x->b_bytes = x->block.cols * x->k_block * 4;
+    x->sums_bytes = (x->k_block < x->k_padded ? x->m_slice * x->n_block : x->block.rows * x->block.cols) * 4;
+    x->thread_bytes = x->b_bytes + x->sums_bytes + x->a_bytes;
+}
+
+/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: panels of b over a block, and sums of their columns. */
+static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
+{
+    plan_choose_roles(x, p, false);
+    x->has_few_rows = true;
+    x->k_block = PANEL_K;
+    x->m_block = x->m_slice = x->m, x->n_block = x->n, x->k_slice = x->k_padded;
+    x->b_bytes = ps_ceil_div(x->k_padded, x->k_block) * ps_ceil_div(x->m, x->block.rows) *
+                 ps_product_rows_panel(x->block.rows, x->k_block) * 4;
+    x->thread_bytes = (x->k_block + x->m) * (x->b_by_k ? 1 : PS_PRODUCT_FEW_ROWS_PANELS) * x->block.cols * 4;
 }
 
 ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kernel, ps_product_block block,
@@ -162,15 +200,12 @@ ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kerne
     if (plan_is_of_few_rows(&x, p)) {
         if (ps_product_is_tiled(kernel)) x.kernel = PS_PRODUCT_PAIRS;
         plan_for_few_rows(&x, p);
-        return x;
-    }
-    if (ps_product_is_tiled(kernel)) x.block = (ps_product_block){32, 32};
-    plan_choose_roles(&x, p);
-    plan_choose_blocks(&x);
-    if (ps_product_is_tiled(kernel)) plan_choose_groups(&x);
-    x.streams = ps_product_is_tiled(kernel) && !p->accumulate &&
-                p->m * p->n * (int64_t)ps_dtype_bytes(p->c_dtype) >= STREAMED_BYTES;
-    plan_count_bytes(&x);
+    } else if (ps_product_is_tiled(kernel))
+        plan_for_tiles(&x, p);
+    else
+        plan_for_panels(&x, p);
+    x.b_bytes = ps_round_up(x.b_bytes, 64);
+    x.thread_bytes = ps_round_up(x.thread_bytes, 64);
     return x;
 }
 

@@ -36,9 +36,14 @@ static inline bool ps_product_is_tiled(ps_product_kernel kernel)
     return kernel == PS_PRODUCT_TILES || kernel == PS_PRODUCT_DPBF16;
 }
 
-/* k of a panel of f32, at most; where it has rows of a, they lie this many floats apart, which does not divide the caches' sizes. */
-#define PS_PRODUCT_PANEL_K 256
-#define PS_PRODUCT_PANEL_ROW (PS_PRODUCT_PANEL_K + 16)
+/* Floats of n_k of `rows` rows of a in panels of f32, with room for a vector that is written beyond the last one. */
+static inline int64_t ps_product_rows_panel(int64_t rows, int64_t n_k)
+{
+    return ps_round_up(rows * n_k, 16) + 16;
+}
+
+/* Panels of columns that are packed at once where rows are few, if that reads longer pieces of memory. */
+#define PS_PRODUCT_FEW_ROWS_PANELS 8
 
 /* Rows and columns of a block of sums. Panels of f32: those of the instruction set. */
 typedef struct ps_product_block {

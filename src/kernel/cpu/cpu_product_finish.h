@@ -7,21 +7,25 @@
 #include "kernel/cpu/cpu_vec.h"
 
 PS_CPU_INLINE void product_finish_as(ps_dtype t, const ps_matmul *p, int64_t row, int64_t col, int64_t n,
-                                     const float *sums)
+                                     const float *sums, bool streams)
 {
     const int64_t at = row * p->ldc + col;
     for (int64_t j = 0; j < n; j += VF_LANES) {
         vf v = vf_get(PS_DTYPE_F32, sums, j, n - j);
         if (p->bias) v += vf_get(p->ab_dtype, p->bias, col + j, n - j);
         if (p->accumulate) v += vf_get(t, p->c, at + j, n - j);
-        vf_put(t, p->c, at + j, n - j, v);
+        if (streams && t == PS_DTYPE_F32 && n - j >= VF_LANES)
+            vf_stream((float *)p->c + at + j, v);
+        else
+            vf_put(t, p->c, at + j, n - j, v);
     }
 }
 
-/* Elements [col, col + n) of a row of c, from their sums. */
-PS_CPU_INLINE void product_finish(const ps_matmul *p, int64_t row, int64_t col, int64_t n, const float *sums)
+/* Elements [col, col + n) of a row of c, from their sums; those of f32 past the caches, if it streams. */
+PS_CPU_INLINE void product_finish(const ps_matmul *p, int64_t row, int64_t col, int64_t n, const float *sums,
+                                  bool streams)
 {
-#define CALL(t) product_finish_as(t, p, row, col, n, sums)
+#define CALL(t) product_finish_as(t, p, row, col, n, sums, streams)
     PS_CPU_BY_DTYPE(p->c_dtype, CALL);
 #undef CALL
 }

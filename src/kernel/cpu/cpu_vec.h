@@ -54,6 +54,22 @@ PS_CPU_INLINE void vf_store(float *p, vf v)
     memcpy(p, &v, sizeof v);
 }
 
+/* Past the caches, where p is aligned to the vector; others see it after _mm_sfence. */
+PS_CPU_INLINE void vf_stream(float *p, vf v)
+{
+    if ((uintptr_t)p % sizeof v != 0) {
+        vf_store(p, v);
+        return;
+    }
+#if defined(PS_VEC_AVX512)
+    _mm512_stream_ps(p, v);
+#elif defined(PS_VEC_AVX2)
+    _mm256_stream_ps(p, v);
+#else
+    vf_store(p, v);
+#endif
+}
+
 /* Lanes 0, 1, 2 ... */
 PS_CPU_INLINE vi vi_lanes(void)
 {

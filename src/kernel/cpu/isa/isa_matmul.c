@@ -50,7 +50,7 @@ static void matmul_finish_zeros(const void *args, int64_t row, int64_t thread)
     static const float zeros[32];
     const ps_matmul *const p = args;
     (void)thread;
-    for (int64_t j = 0; j < p->n; j += 32) product_finish(p, row, j, ps_min_i64(32, p->n - j), zeros);
+    for (int64_t j = 0; j < p->n; j += 32) product_finish(p, row, j, ps_min_i64(32, p->n - j), zeros, false);
 }
 
 ps_status PS_CPU_NAME(matmul)(ps_cpu *cpu, const ps_matmul *p, void *workspace, size_t workspace_bytes)

@@ -87,7 +87,7 @@ PS_CPU_INLINE void result_unit(tiles_result *r)
 #ifdef PS_ISA_avx512_bf16
         if (r->is_whole && row_put(r->p, r->streams, r->row + unit, r->col, sums)) return;
 #endif
-        product_finish(r->p, r->row + unit, r->col, r->n_cols, sums);
+        product_finish(r->p, r->row + unit, r->col, r->n_cols, sums, false);
         return;
     }
     const int64_t tile = (unit + 16) / 4, down = tile / 2 * 16, right = tile % 2 * 16;
