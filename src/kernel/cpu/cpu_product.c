@@ -33,6 +33,7 @@
 #define FEW_ROWS 16
 #define FEW_ROWS_OF_TILES 8
 #define FEW_ROWS_K 65536
+#define FEW_ROWS_PANELS 8
 
 /* Bytes of a 32 x 32 block of floats. */
 #define TILE_BLOCK_BYTES 4096
@@ -181,16 +182,19 @@ static void plan_for_panels(ps_product_plan *x, const ps_matmul *p)
     x->thread_bytes = x->b_bytes + x->sums_bytes + x->a_bytes;
 }
 
-/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: panels of b over a block, and sums of their columns. */
+/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: panels of b over a block, and sums of their columns. They are
+ * packed several at once where that reads longer pieces of memory, else one by one, which the first-level cache keeps. */
 static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
 {
     plan_choose_roles(x, p, false);
     x->has_few_rows = true;
-    x->k_block = PANEL_K;
+    const int64_t in_item = ps_ceil_div(ps_ceil_div(x->n, x->block.cols), ITEMS_A_THREAD * x->n_threads);
+    x->few_rows_panels = x->b_by_k ? 1 : ps_min_i64(FEW_ROWS_PANELS, in_item);
+    x->k_block = plan_even(x->k_padded, PANEL_K, 32);
     x->m_block = x->m_slice = x->m, x->n_block = x->n, x->k_slice = x->k_padded;
     x->b_bytes = ps_ceil_div(x->k_padded, x->k_block) * ps_ceil_div(x->m, x->block.rows) *
                  ps_product_rows_panel(x->block.rows, x->k_block) * 4;
-    x->thread_bytes = (x->k_block + x->m) * (x->b_by_k ? 1 : PS_PRODUCT_FEW_ROWS_PANELS) * x->block.cols * 4;
+    x->thread_bytes = (x->k_block + x->m) * x->few_rows_panels * x->block.cols * 4;
 }
 
 ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kernel, ps_product_block block,

@@ -42,9 +42,6 @@ static inline int64_t ps_product_rows_panel(int64_t rows, int64_t n_k)
     return ps_round_up(rows * n_k, 16) + 16;
 }
 
-/* Panels of columns that are packed at once where rows are few, if that reads longer pieces of memory. */
-#define PS_PRODUCT_FEW_ROWS_PANELS 8
-
 /* Rows and columns of a block of sums. Panels of f32: those of the instruction set. */
 typedef struct ps_product_block {
     int64_t rows, cols;
@@ -54,11 +51,12 @@ typedef struct ps_product_plan {
     ps_product_kernel kernel;
     int64_t n_threads;
     ps_product_block block;
-    bool swapped;        /* c^T = b^T a^T is computed; what follows is of that product */
-    bool a_by_k, b_by_k; /* neighbours in memory are neighbours in k */
-    bool in_place;       /* whole tiles of a are read where they lie */
-    bool has_few_rows;   /* a is what is packed for all, b is read once and packed by the way: panels of f32 */
-    bool streams;        /* c goes past the caches */
+    bool swapped;            /* c^T = b^T a^T is computed; what follows is of that product */
+    bool a_by_k, b_by_k;     /* neighbours in memory are neighbours in k */
+    bool in_place;           /* whole tiles of a are read where they lie */
+    bool has_few_rows;       /* a is what is packed for all, b is read once and packed by the way: panels of f32 */
+    bool streams;            /* c goes past the caches */
+    int64_t few_rows_panels; /* of b, packed at once */
     /* Of n_block columns, each packed by the thread that multiplies with it; 0: packed by all for all. */
     int64_t n_groups;
     int64_t m, n, k, lda, ldb;

@@ -248,13 +248,12 @@ static void few_rows_pack(const ps_product *x, const ps_product_stage *stage, in
     rows_pack(x, 0, x->plan->m, k, n_k, few_rows_block(x, stage, block));
 }
 
-/* Columns are packed several panels at once where that reads longer pieces of memory, else one by one, which the first-level cache keeps. */
 static void few_rows_multiply(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item,
                               char *scratch)
 {
     const ps_product_plan *const plan = x->plan;
     panel_ask nothing = {.n_runs = 0};
-    const int64_t at_once = plan->b_by_k ? 1 : PS_PRODUCT_FEW_ROWS_PANELS;
+    const int64_t at_once = plan->few_rows_panels;
     float *const b = (float *)(void *)scratch, *const c = b + plan->k_block * at_once * PANEL_COLUMNS;
     for (int64_t panel = item->panel0; panel < item->panel_end; panel += at_once) {
         const int64_t j = panel * PANEL_COLUMNS,
