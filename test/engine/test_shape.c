@@ -411,7 +411,7 @@ static void test_checkpoint_across_shapes(void **state)
 static void test_inference(void **state)
 {
     (void)state;
-    ps_config *c = TINY("memory.device=400KB", "memory.host=4MB");
+    ps_config *c = TINY("memory.device=420KB", "memory.host=4MB");
     ps_engine *e = NULL;
     assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e));
     int32_t tokens[2 * 16], targets[2 * 16];
