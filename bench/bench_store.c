@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "bench.h"
-#include "engine/search.h"
 #include "model/model.h"
+#include "plan/search.h"
 
 #define N_TRIED 2 /* steps before those that are counted */
 

@@ -11,8 +11,8 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "ranks.h"
+#include "weights/checkpoint_folder.h"
 
 /* Samples at the beginning and at the end of the first epoch that stand for the whole. */
 #define FINGERPRINT_SAMPLES ((int64_t)16)

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
-#include "checkpoint/checkpoint_folder.h"
+#include "weights/checkpoint_folder.h"
 
 /* Has the run left weights? */
 static ps_status has_weights(const char *folder, bool *yes)

@@ -9,13 +9,13 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "checkpoint/export.h"
-#include "checkpoint/weight_convert.h"
 #include "cli.h"
 #include "cli_tokenizer.h"
 #include "config/hf_config.h"
 #include "data/tokenizer.h"
 #include "run_config.h"
+#include "weights/export.h"
+#include "weights/weight_convert.h"
 
 typedef struct export_arguments {
     const char *paths[2];

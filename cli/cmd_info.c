@@ -11,7 +11,7 @@
 #include "cli.h"
 #include "device/disk.h"
 #include "kernel/backend.h"
-#include "plan/measure.h"
+#include "measure/measure.h"
 
 #define MEASURE_SECONDS 12.0
 #define QUICK_SECONDS 0.5

@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "checkpoint/weight_source.h"
 #include "cli.h"
+#include "weights/weight_source.h"
 
 #define JSON_BYTES_MAX (16 * PS_MIB)
 

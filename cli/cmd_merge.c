@@ -4,8 +4,8 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "checkpoint/weight_copy.h"
 #include "cli.h"
+#include "weights/weight_copy.h"
 
 typedef struct merge_arguments {
     const char *pattern, *paths[2];

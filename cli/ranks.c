@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli.h"
-#include "engine/settings.h"
+#include "settings/settings.h"
 
 #define PROGRAM_BYTES_MAX (1024 * PS_MIB)
 

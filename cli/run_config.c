@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
-#include "checkpoint/checkpoint_folder.h"
+#include "weights/checkpoint_folder.h"
 
 #define STATE_BYTES_MAX (16 * PS_MIB)
 

@@ -3,7 +3,7 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint_names.h"
-#include "checkpoint/tensor_piece.h"
+#include "weights/tensor_piece.h"
 
 #define MOMENTS 2
 

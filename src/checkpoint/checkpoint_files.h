@@ -7,8 +7,8 @@
 #define PS_CHECKPOINT_CHECKPOINT_FILES_H
 
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/safetensors.h"
 #include "engine/engine.h"
+#include "weights/safetensors.h"
 
 /* Where the elements of a tensor that lie in one of its chunks are stored. */
 typedef struct ps_checkpoint_slot {

@@ -12,16 +12,16 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_match.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/read_stream.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/tensor_piece.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
+#include "weights/checkpoint_folder.h"
+#include "weights/read_stream.h"
+#include "weights/safetensors.h"
+#include "weights/tensor_piece.h"
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
 

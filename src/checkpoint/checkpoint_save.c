@@ -21,12 +21,12 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/piece_ring.h"
 #include "comm/agree.h"
 #include "device/worker.h"
 #include "engine/engine.h"
+#include "weights/checkpoint_folder.h"
+#include "weights/piece_ring.h"
 
 typedef struct saver {
     ps_comm *comm; /* NULL: one rank */

@@ -8,14 +8,14 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "checkpoint/read_stream.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/weight_convert.h"
-#include "checkpoint/weight_names.h"
-#include "checkpoint/weight_source.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
+#include "weights/read_stream.h"
+#include "weights/safetensors.h"
+#include "weights/weight_convert.h"
+#include "weights/weight_names.h"
+#include "weights/weight_source.h"
 
 static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
 {

@@ -15,6 +15,10 @@ typedef enum ps_tier {
     PS_TIER_COUNT,
 } ps_tier;
 
+typedef struct ps_budgets {
+    int64_t bytes[PS_TIER_COUNT]; /* disk 0: no disk tier */
+} ps_budgets;
+
 #define PS_RAM_TIER_COUNT 2 /* device and host: where a payload has an address */
 
 const char *ps_tier_name(ps_tier t); /* "device", "host", "disk" */

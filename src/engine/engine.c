@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 #include "comm/agree.h"
-#include "engine/exchange.h"
-#include "engine/memory_dump.h"
+#include "run/exchange.h"
+#include "run/memory_dump.h"
 
 static ps_status open_tiers(ps_engine *e, bool draws)
 {
@@ -184,4 +184,11 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
     for (int link = 0; link < PS_LINK_COLLECTIVES; link++)
         out->planned_moved_bytes += e->shape->forecast.moved_bytes[link];
     out->planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES];
+}
+
+ps_status ps_dump_memory_stats(const ps_engine *e, char **out)
+{
+    char text[PS_MEMORY_DUMP_MAX];
+    ps_memory_dump_write(e->blueprint, &e->tiers, text);
+    return ps_mem_strdup(text, out);
 }

@@ -5,8 +5,8 @@
 
 #include "comm/comm.h"
 #include "engine/profiling.h"
-#include "engine/runner.h"
-#include "engine/shape.h"
+#include "plan/shape.h"
+#include "run/runner.h"
 
 /* What may be called next. */
 typedef enum ps_engine_state {

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "engine/engine.h"
-#include "engine/profile_write.h"
+#include "record/profile_write.h"
 
 ps_status ps_profiling_open(ps_engine *e)
 {

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/profile_write.h"
-#include "engine/refusal.h"
-#include "engine/staging.h"
 #include "model/model.h"
+#include "plan/refusal.h"
+#include "plan/staging.h"
+#include "record/profile_write.h"
 
 typedef struct simulating {
     ps_settings settings;

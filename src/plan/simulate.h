@@ -7,7 +7,7 @@
 #define PS_PLAN_SIMULATE_H
 
 #include "config/hardware.h"
-#include "engine/trial.h"
+#include "plan/trial.h"
 
 /* Where it would run. */
 typedef struct ps_site {

@@ -4,10 +4,10 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/leftover.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/safetensors.h"
+#include "weights/checkpoint_folder.h"
+#include "weights/safetensors.h"
 
 #include <xxhash.h>
 

@@ -8,9 +8,9 @@
 
 #include "base/fault.h"
 #include "base/file.h"
-#include "checkpoint/tensor_piece.h"
-#include "checkpoint/weight_copy.h"
 #include "engine/engine.h"
+#include "weights/tensor_piece.h"
+#include "weights/weight_copy.h"
 
 #define RANKS_MAX 4
 #define WRONG 777.0f

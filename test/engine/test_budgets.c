@@ -1,7 +1,7 @@
 /* Budgets as configurations give them: what "auto" comes to, what is refused and with which advice, values at the ends of their ranges. */
 #include "engine/engine_fixture.h"
 
-#include "engine/settings.h"
+#include "settings/settings.h"
 
 #define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define BOTH_AUTO "memory.device=auto", "memory.host=auto"

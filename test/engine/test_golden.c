@@ -4,10 +4,10 @@
 #include <math.h>
 
 #include "base/file.h"
-#include "checkpoint/safetensors.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
 #include "temp_folder.h"
+#include "weights/safetensors.h"
 
 typedef struct golden {
     ps_safetensors *file;

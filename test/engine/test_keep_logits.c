@@ -2,7 +2,7 @@
 #include "engine/engine_fixture.h"
 
 #include "engine/engine.h"
-#include "engine/search.h"
+#include "plan/search.h"
 
 #define STEPS 5
 /* The vocabulary goes through the output layer in three slices, so that all logits take more than those of one; and a product of it

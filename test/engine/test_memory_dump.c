@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "engine/engine.h"
-#include "engine/memory_dump.h"
+#include "run/memory_dump.h"
 
 enum { B = 2, T = 16 };
 

@@ -5,8 +5,8 @@
 
 #include <unistd.h>
 
-#include "checkpoint/safetensors.h"
 #include "engine/engine_fixture.h"
+#include "weights/safetensors.h"
 
 enum { B = 4, T = 40, C = 384 };
 

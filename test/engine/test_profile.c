@@ -3,7 +3,7 @@
 
 #include "device/disk.h"
 #include "engine/engine.h"
-#include "engine/profile_write.h"
+#include "record/profile_write.h"
 #include "temp_folder.h"
 
 enum { N_STEPS = 6, FIRST = 3, LAST = 5, B = 2, T = 16 };

@@ -142,8 +142,8 @@ static void test_accumulation_of_single_chunks(void **state)
             /* of one chunk size: it says who owns a gradient, and so in which order sums over micro-batches and ranks are made */
             const uint64_t want = RANKS(n, 4, three, dtype, "default_chunk_size=4096")->result.hash;
             assert_true(RANKS(n, 4, three, dtype, MSC, "default_chunk_size=4096")->result.hash == want);
-            assert_true(RANKS(n, 4, three, dtype, MSC, TIGHT, "memory.device=700KB")->result.hash == want);
-            assert_true(RANKS(n, 4, three, dtype, NOTHING, TIGHT, "memory.device=700KB")->result.hash == want);
+            assert_true(RANKS(n, 4, three, dtype, MSC, TIGHT, "memory.device=720KB")->result.hash == want);
+            assert_true(RANKS(n, 4, three, dtype, NOTHING, TIGHT, "memory.device=720KB")->result.hash == want);
         }
 }
 

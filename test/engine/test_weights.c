@@ -3,13 +3,13 @@
 
 #include "base/fault.h"
 #include "base/file.h"
-#include "checkpoint/export.h"
-#include "checkpoint/weight_copy.h"
-#include "checkpoint/weight_source.h"
 #include "checkpoint/weights.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
 #include "temp_folder.h"
+#include "weights/export.h"
+#include "weights/weight_copy.h"
+#include "weights/weight_source.h"
 
 static temp_folder folder;
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/shard_index.h"
+#include "weights/shard_index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "checkpoint/torch_pickle.h"
+#include "weights/torch_pickle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

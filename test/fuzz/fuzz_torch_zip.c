@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "checkpoint/weight_source.h"
 #include "fuzz_file.h"
+#include "weights/weight_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

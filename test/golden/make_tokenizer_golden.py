@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What Hugging Face's `tokenizers` makes of a megabyte of mixed text, for test/unit/test_tokenizer_golden.c.
+"""What Hugging Face's `tokenizers` makes of a megabyte of mixed text, for test/data/test_tokenizer_golden.c.
 
 usage (from the repository root): pip install tokenizers==0.23.* xxhash, then
     python3 test/golden/make_tokenizer_golden.py --train    # writes fragments and the small tokenizers, too

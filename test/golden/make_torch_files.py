@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes torch_*.pt: files of torch.save for the reader of state_dicts (test/unit/test_torch_files.c).
+"""Writes torch_*.pt: files of torch.save for the reader of state_dicts (test/weights/test_torch_files.c).
 
 usage: python3 make_torch_files.py NAME [FOLDER]       NAME is "old" (PyTorch 1.13) or "new" (2.x); it is part of the names
 

@@ -1,0 +1,18 @@
+/* ranks.h - who shares a model's chunks: chunk i belongs to rank i mod n. */
+#ifndef PS_COMM_RANKS_H
+#define PS_COMM_RANKS_H
+
+#include "comm/comm.h"
+
+typedef struct ps_ranks {
+    int32_t rank, n;   /* n = 1: nothing is gathered */
+    bool saves_memory; /* with_mem_saving_comm: broadcast and reduce of single chunks */
+    ps_comm *comm;     /* the caller's; NULL: one rank, or a plan: nobody else is there */
+} ps_ranks;
+
+static inline bool ps_ranks_owns(const ps_ranks *r, int32_t chunk)
+{
+    return chunk % r->n == r->rank;
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* measure.h - a hardware description of the machine at hand, from short measurements.
+ *
+ * What is measured is what training does: the kernels of the table that training uses, copies through the streams of the
+ * cpu device, transfers through the disk tier. All of it in turn, on a machine that should do nothing else meanwhile;
+ * medians are kept, so that a disturbance now and then does no harm. */
+#ifndef PS_MEASURE_MEASURE_H
+#define PS_MEASURE_MEASURE_H
+
+#include "config/hardware.h"
+
+typedef struct ps_measure_options {
+    const char *disk_folder; /* where to try the disk tier; NULL: the description gets no disk */
+    double seconds;          /* about how long in all, > 0 */
+    int n_samples_least;     /* of each figure, >= 1, however long they take */
+} ps_measure_options;
+
+/* One measured quantity, of n samples. */
+typedef struct ps_measure_figure {
+    char what[64];
+    const char *unit; /* "GFLOP/s", "GB/s", "us", "ms", "" */
+    double median, least, most;
+    int n;
+} ps_measure_figure;
+
+enum { PS_MEASURE_FIGURES_MAX = 32 };
+
+typedef struct ps_measure_report {
+    ps_hardware hardware;
+    ps_measure_figure figures[PS_MEASURE_FIGURES_MAX];
+    int n_figures;
+} ps_measure_report;
+
+/* Uses all cores that the process may, some hundred MB of memory and at most 128 MiB of disk. PS_EIO when the disk folder
+ * cannot be used, PS_ENOMEM_DEV when memory is short. On failure *out is unspecified. */
+PS_NODISCARD ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_report *out);
+
+#endif

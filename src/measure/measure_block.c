@@ -1,0 +1,234 @@
+/* measure_block.c - one block of a transformer and a share of its loss, forward and backward, timed as a whole.
+ *
+ * A small GPT-2's shapes: 12 such blocks and 12 times this loss are GPT-2 124M. */
+#include <stdio.h>
+
+#include "base/machine.h"
+#include "measure/measure_impl.h"
+
+enum { ROWS = 256, C = 768, H = 12, D = C / H, V = 4096, STEPS_MAX = 32, N_BISECTIONS = 40, RATE_HEADROOM = 4 };
+
+typedef union step_args {
+#define XX(op, args, scratch) args op;
+#include "kernel/op.def"
+#undef XX
+} step_args;
+
+typedef struct step {
+    ps_op op;
+    step_args args;
+} step;
+
+/* Gradients of activations have the letter d before their names; parameters and their gradients lie apart. */
+typedef struct block {
+    ps_dtype t;
+    void *x, *qkv, *attended, *f, *g;                      /* [ROWS, C], 3 C, C, 4 C, 4 C */
+    void *dx, *dy, *dqkv, *df;                             /* [ROWS, C], C, 3 C, 4 C */
+    void *w_qkv, *w_out, *w_up, *w_down, *w_head, *vector; /* vector: [4 C], all biases and norms */
+    void *dw, *dgain, *dbias; /* the largest weight's size; gradients of a kind share one place */
+    float *mean, *rstd, *lse, *loss_lse, *row_loss;
+    int32_t *targets;
+    void *workspace;
+    size_t workspace_bytes;
+    step steps[STEPS_MAX];
+    int n_steps;
+} block;
+
+#define PUT(b_, op_, ...) ((b_)->steps[(b_)->n_steps++] = (step){.op = PS_OP_##op_, .args.op_ = {__VA_ARGS__}})
+
+static void put_linear(block *b, void *y, const void *x, const void *w, int64_t n_in, int64_t n_out)
+{
+    PUT(b, linear_fwd, .y = y, .x = x, .w = w, .b = b->vector, .rows = ROWS, .n_in = n_in, .n_out = n_out,
+        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .y_dtype = b->t, .workspace = b->workspace);
+}
+
+static void put_linear_back(block *b, void *dx, const void *dy, const void *x, const void *w, int64_t n_in,
+                            int64_t n_out)
+{
+    PUT(b, linear_bwd_input, .dx = dx, .dy = dy, .w = w, .rows = ROWS, .n_in = n_in, .n_out = n_out,
+        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .workspace = b->workspace);
+    PUT(b, linear_bwd_weight, .dw = b->dw, .db = b->dbias, .dy = dy, .x = x, .rows = ROWS, .n_in = n_in, .n_out = n_out,
+        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .grad_dtype = b->t, .workspace = b->workspace);
+}
+
+static void put_norm(block *b)
+{
+    PUT(b, layernorm_fwd, .y = b->dx, .mean = b->mean, .rstd = b->rstd, .x = b->x, .w = b->vector, .b = b->vector,
+        .rows = ROWS, .cols = C, .eps = 1e-5F, .dtype = b->t);
+}
+
+static void put_norm_back(block *b)
+{
+    PUT(b, layernorm_bwd, .dx = b->dx, .dw = b->dgain, .db = b->dbias, .dy = b->dy, .x = b->x, .w = b->vector,
+        .mean = b->mean, .rstd = b->rstd, .rows = ROWS, .cols = C, .dtype = b->t, .grad_dtype = b->t,
+        .accumulate_dx = true, .workspace = b->workspace);
+}
+
+static void put_add(block *b)
+{
+    PUT(b, add, .y = b->dy, .a = b->x, .b = b->dx, .n = ROWS * C, .dtype = b->t);
+}
+
+static void put_forward(block *b)
+{
+    char *const qkv = b->qkv;
+    const size_t row = C * ps_dtype_bytes(b->t);
+    put_norm(b);
+    put_linear(b, b->qkv, b->x, b->w_qkv, C, 3 * C);
+    PUT(b, attention_fwd, .y = b->attended, .lse = b->lse, .q = qkv, .k = qkv + row, .v = qkv + 2 * row, .B = 1,
+        .T = ROWS, .H = H, .KV = H, .D = D, .q_stride = 3 * C, .kv_stride = 3 * C, .scale = 0.125F, .causal = true,
+        .dtype = b->t, .workspace = b->workspace);
+    put_linear(b, b->dy, b->attended, b->w_out, C, C);
+    put_add(b);
+    put_norm(b);
+    put_linear(b, b->f, b->x, b->w_up, C, 4 * C);
+    PUT(b, gelu_fwd, .y = b->g, .x = b->f, .n = ROWS * 4 * C, .kind = PS_GELU_TANH, .dtype = b->t);
+    put_linear(b, b->dy, b->g, b->w_down, 4 * C, C);
+    put_add(b);
+    PUT(b, lm_loss_fwd, .row_loss = b->row_loss, .lse = b->loss_lse, .x = b->x, .w = b->w_head, .targets = b->targets,
+        .rows = ROWS, .C = C, .V = V, .dtype = b->t, .workspace = b->workspace);
+}
+
+static void put_backward(block *b)
+{
+    char *const qkv = b->qkv, *const dqkv = b->dqkv;
+    const size_t row = C * ps_dtype_bytes(b->t);
+    PUT(b, lm_loss_bwd, .dx = b->dy, .dw = b->dw, .x = b->x, .w = b->w_head, .lse = b->loss_lse, .targets = b->targets,
+        .rows = ROWS, .C = C, .V = V, .scale = 1.0F / ROWS, .dtype = b->t, .grad_dtype = b->t,
+        .workspace = b->workspace);
+    put_linear_back(b, b->df, b->dy, b->g, b->w_down, 4 * C, C);
+    PUT(b, gelu_bwd, .dx = b->df, .dy = b->df, .x = b->f, .n = ROWS * 4 * C, .kind = PS_GELU_TANH, .dtype = b->t);
+    put_linear_back(b, b->dx, b->df, b->x, b->w_up, C, 4 * C);
+    put_norm_back(b);
+    put_linear_back(b, b->dx, b->dy, b->attended, b->w_out, C, C);
+    PUT(b, attention_bwd, .dq = dqkv, .dk = dqkv + row, .dv = dqkv + 2 * row, .dy = b->dx, .y = b->attended, .q = qkv,
+        .k = qkv + row, .v = qkv + 2 * row, .lse = b->lse, .B = 1, .T = ROWS, .H = H, .KV = H, .D = D,
+        .q_stride = 3 * C, .kv_stride = 3 * C, .scale = 0.125F, .causal = true, .dtype = b->t,
+        .workspace = b->workspace);
+    put_linear_back(b, b->dx, b->dqkv, b->x, b->w_qkv, C, 3 * C);
+    put_norm_back(b);
+}
+
+static void put_all(block *b)
+{
+    b->n_steps = 0;
+    put_forward(b);
+    put_backward(b);
+}
+
+/* Small numbers of both signs, so that nothing overflows or becomes subnormal. */
+static ps_status fill(ps_measuring *m, ps_dtype t, void *array, int64_t n, float std)
+{
+    enum { PIECE = 1 << 16 };
+    float *values;
+    PS_TRY(ps_measuring_take(m, PIECE * 4, &values));
+    const ps_fill_args f = {.dst = values, .n = PIECE, .std = std, .key = {.seed = 1}};
+    PS_TRY(ps_run_fill(m->backend, NULL, &f, 0));
+    for (int64_t at = 0; at < n; at += PIECE) {
+        const ps_cast_args c = {.dst = (char *)array + at * (int64_t)ps_dtype_bytes(t),
+                                .src = values,
+                                .n = ps_min_i64(PIECE, n - at),
+                                .dst_dtype = t,
+                                .src_dtype = PS_DTYPE_F32};
+        PS_TRY(ps_run_cast(m->backend, NULL, &c, 0));
+    }
+    return PS_OK;
+}
+
+static ps_status take_filled(ps_measuring *m, ps_dtype t, int64_t n, float std, void **out)
+{
+    PS_TRY(ps_measuring_take(m, n * (int64_t)ps_dtype_bytes(t), out));
+    return fill(m, t, *out, n, std);
+}
+
+static ps_status prepare(ps_measuring *m, block *b)
+{
+    static const struct {
+        size_t field;
+        int64_t n;
+        float std;
+    } arrays[] = {
+        {offsetof(block, x), ROWS * C, 1},           {offsetof(block, qkv), ROWS * 3 * C, 1},
+        {offsetof(block, attended), ROWS * C, 1},    {offsetof(block, f), ROWS * 4 * C, 1},
+        {offsetof(block, g), ROWS * 4 * C, 1},       {offsetof(block, dx), ROWS * C, 1},
+        {offsetof(block, dy), ROWS * C, 1},          {offsetof(block, dqkv), ROWS * 3 * C, 1},
+        {offsetof(block, df), ROWS * 4 * C, 1},      {offsetof(block, w_qkv), C * 3 * C, 0.02F},
+        {offsetof(block, w_out), C * C, 0.02F},      {offsetof(block, w_up), C * 4 * C, 0.02F},
+        {offsetof(block, w_down), C * 4 * C, 0.02F}, {offsetof(block, w_head), V * C, 0.02F},
+        {offsetof(block, vector), 4 * C, 0.02F},     {offsetof(block, dw), V * C, 0.02F},
+        {offsetof(block, dgain), C, 0.02F},          {offsetof(block, dbias), 4 * C, 0.02F},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(arrays); i++) {
+        void **field = (void **)(void *)((char *)b + arrays[i].field);
+        PS_TRY(take_filled(m, b->t, arrays[i].n, arrays[i].std, field));
+    }
+    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->mean));
+    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->rstd));
+    PS_TRY(ps_measuring_take(m, H * ROWS * 4, &b->lse));
+    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->loss_lse));
+    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->row_loss));
+    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->targets));
+    for (int i = 0; i < ROWS; i++) b->targets[i] = i * 7919 % V;
+    put_all(b);
+    b->workspace_bytes = 64;
+    for (int i = 0; i < b->n_steps; i++) {
+        size_t bytes;
+        PS_TRY(ps_kernel_measure(m->backend, b->steps[i].op, &b->steps[i].args, &bytes));
+        b->workspace_bytes = bytes > b->workspace_bytes ? bytes : b->workspace_bytes;
+    }
+    PS_TRY(ps_measuring_take(m, (int64_t)b->workspace_bytes, &b->workspace));
+    put_all(b);
+    return PS_OK;
+}
+
+static double foretold_seconds(const ps_measuring *m, const block *b, const ps_compute_rates *rates)
+{
+    double seconds = 0;
+    for (int i = 0; i < b->n_steps; i++) {
+        const ps_cost c = ps_kernel_cost(m->backend, b->steps[i].op, &b->steps[i].args);
+        seconds += ps_cost_seconds(&c, rates);
+    }
+    return seconds;
+}
+
+/* The rate for which the foretold time is `seconds`, or the nearest to it up to `most`: the time falls as it grows. */
+static double fit_rate(const ps_measuring *m, const block *b, double most, double seconds)
+{
+    const ps_hardware_device *d = &m->report->hardware.device;
+    ps_compute_rates rates = {.bytes_per_s = d->memory_bytes_per_s, .latency_ns = d->op_latency_ns};
+    double low = 0, high = most;
+    for (int i = 0; i < N_BISECTIONS; i++) {
+        rates.flops_per_s = 0.5 * (low + high);
+        if (foretold_seconds(m, b, &rates) > seconds)
+            low = rates.flops_per_s;
+        else
+            high = rates.flops_per_s;
+    }
+    return high;
+}
+
+static ps_status run_steps(ps_measuring *m, const block *b)
+{
+    for (int i = 0; i < b->n_steps; i++)
+        PS_TRY(ps_kernel_run(m->backend, b->steps[i].op, NULL, &b->steps[i].args, b->workspace_bytes));
+    return PS_OK;
+}
+
+ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, double *reached)
+{
+    block b = {.t = t};
+    ps_samples s;
+    PS_TRY(prepare(m, &b));
+    PS_TRY(run_steps(m, &b));
+    ps_samples_begin(m, 1, &s);
+    while (ps_samples_want(&s)) {
+        const int64_t begin = ps_clock_ns();
+        PS_TRY(run_steps(m, &b));
+        ps_samples_add(&s, ps_seconds_since(begin) * 1e3);
+    }
+    const double seconds =
+        1e-3 * ps_measuring_report(m, &s, "ms", "block %s: forward and backward, %d rows", ps_dtype_name(t), ROWS);
+    *reached = fit_rate(m, &b, RATE_HEADROOM * flop_per_s, seconds);
+    ps_measuring_release(m);
+    return PS_OK;
+}

@@ -1,0 +1,377 @@
+#include "plan/search.h"
+
+#include "base/mem.h"
+#include "comm/agree.h"
+
+/* A step that waits for no more than this share of its time cannot be made much faster by moving chunks at other times. */
+#define WORTH_SEARCHING 0.01
+/* Shares of the margin that are tried first, of four. */
+#define COARSE_PARTS 4
+#define LEAD_MAX 4
+/* A plan of so many chunks, times the ranks, is short enough to ask what each rank would come to. */
+#define ASKED_CHUNKS_MAX 4096
+
+typedef struct search {
+    const ps_settings *s;
+    const ps_program *program;
+    const ps_plan *plan;
+    const ps_budgets *budgets;
+    int64_t most_elements, chunk_elements;
+    int32_t most_ahead;
+    bool may_keep_logits;
+    int32_t trials_left;
+    ps_blueprint *best;
+    ps_forecast forecast; /* of best */
+} search;
+
+ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets,
+                        int64_t chunk_elements, ps_variant variant, ps_blueprint **out, ps_forecast *forecast)
+{
+    PS_TRY(ps_blueprint_create(s, program, plan, budgets, chunk_elements, variant, out));
+    const ps_status st = ps_trial_run(*out, budgets, false, forecast);
+    if (st == PS_OK) return PS_OK;
+    ps_blueprint_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+/* ---- what fits ---- */
+
+/* How far ahead groups may be gathered. A group of one chunk (memory-saving communication) leaves room for as many as a group of
+ * all ranks has. Where chunks are to be fetched when they are needed, groups are too. */
+static int32_t most_ahead(const ps_settings *s)
+{
+    const ps_ranks *r = &s->ranks;
+    if (r->n == 1 || s->prefetch == 0 || s->wait_at_once) return 0;
+    return r->saves_memory ? r->n : 1;
+}
+
+static search search_of(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets)
+{
+    return (search){.s = s,
+                    .program = program,
+                    .plan = plan,
+                    .budgets = budgets,
+                    .most_elements = INT64_MAX,
+                    .most_ahead = most_ahead(s),
+                    .may_keep_logits =
+                        plan->keeping != NULL && plan->keeping->non_model_bytes <= budgets->bytes[PS_TIER_DEVICE]};
+}
+
+static ps_status try_way(search *x, ps_variant v)
+{
+    return ps_search_try(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
+}
+
+/* The same, with its logits kept if that fits: from wherever chunks are, so that they do not take the reserve of calls between steps
+ * (memory.keep_logits = always does). */
+static ps_status try_both(search *x, ps_variant v)
+{
+    ps_variant keeping = v;
+    keeping.keeps_logits = true;
+    const ps_status st = x->may_keep_logits ? try_way(x, keeping) : PS_EBUDGET;
+    if (st == PS_OK && ps_blueprint_fits_from_anywhere(x->best, x->budgets)) return PS_OK;
+    if (st != PS_OK && st != PS_EBUDGET) return st;
+    ps_blueprint_destroy(x->best); /* NULL, where it did not fit */
+    x->best = NULL;
+    return try_way(x, v);
+}
+
+/* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data beside activations:
+ * where that is too much, they get a phase of their own. Gathering ahead takes the memory of other groups. */
+static ps_status find_fitting(search *x)
+{
+    ps_status st = PS_EBUDGET;
+    const bool may_defer = x->s->training && x->s->defer_updates;
+    for (int32_t ahead = x->most_ahead;; ahead = ahead > 1 ? 1 : ahead - 1) {
+        for (int deferred = may_defer; deferred >= 0 && st == PS_EBUDGET; deferred--)
+            st = try_both(x, (ps_variant){.deferred = deferred, .ahead = ahead, .n_resident = PS_RESIDENT_ALL});
+        if (st != PS_EBUDGET || ahead == 0) return st;
+    }
+}
+
+/* ---- what is fastest ---- */
+
+static bool is_faster(const ps_forecast *f, const ps_blueprint *b, const search *x)
+{
+    if (f->step.all_ns != x->forecast.step.all_ns) return f->step.all_ns < x->forecast.step.all_ns;
+    return b->n_adam_resident > x->best->n_adam_resident;
+}
+
+/* The least that a step can take: computing alone, which updates on a slower tier lengthen. */
+static int64_t compute_ns(const ps_blueprint *b)
+{
+    int64_t sum = 0;
+    for (int32_t m = 0; m < b->trace->n_moments; m++) sum += b->trace->moments[m].cost_ns;
+    return sum;
+}
+
+/* Keep it if it is faster than the best so far. *tried: it was run. */
+static ps_status compare(search *x, ps_variant v, bool *tried)
+{
+    ps_blueprint *b;
+    ps_forecast f;
+    *tried = false;
+    PS_TRY(ps_blueprint_create(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &b));
+    ps_status st = PS_OK;
+    const bool has_room = !v.keeps_logits || ps_blueprint_fits_from_anywhere(b, x->budgets);
+    if (has_room && compute_ns(b) < x->forecast.step.all_ns) {
+        *tried = true;
+        st = ps_trial_run(b, x->budgets, false, &f);
+        if (st == PS_OK && is_faster(&f, b, x)) {
+            ps_blueprint *slower = x->best;
+            x->best = b;
+            x->forecast = f;
+            b = slower;
+        }
+    }
+    ps_blueprint_destroy(b);
+    return st == PS_EBUDGET ? PS_OK : st;
+}
+
+static ps_status consider(search *x, ps_variant v)
+{
+    bool tried;
+    if (x->trials_left <= 0) return PS_OK;
+    PS_TRY(compare(x, v, &tried));
+    x->trials_left -= tried;
+    return PS_OK;
+}
+
+/* Logits take memory that updates on the device could have: where the step is faster without them, they are computed again. That is
+ * part of the first way that fits, and no other way to be searched for. */
+static ps_status weigh_logits(search *x)
+{
+    bool tried;
+    ps_variant v = x->best->variant;
+    v.keeps_logits = false;
+    return x->best->variant.keeps_logits ? compare(x, v, &tried) : PS_OK;
+}
+
+static bool is_worth_it(const search *x)
+{
+    const ps_step_time *t = &x->forecast.step;
+    return (double)(t->all_ns - t->compute_ns) > WORTH_SEARCHING * (double)t->all_ns;
+}
+
+/* Updates sooner than they must be, so that what the host updated is back when it is used; and sooner yet, while that helps. */
+static ps_status vary_lead(search *x)
+{
+    for (int32_t lead = 1; lead <= LEAD_MAX; lead++) {
+        ps_variant v = x->best->variant;
+        if (!v.deferred || v.lead != lead - 1) return PS_OK;
+        v.lead = lead;
+        PS_TRY(consider(x, v));
+    }
+    return PS_OK;
+}
+
+static ps_status vary_choice(search *x)
+{
+    const int32_t n = x->best->n_adam_resident;
+    for (int choice = PS_RESIDENT_SPREAD; choice <= PS_RESIDENT_LAST && n > 0; choice++) {
+        ps_variant v = x->best->variant;
+        v.resident = (ps_resident_choice)choice;
+        PS_TRY(consider(x, v));
+    }
+    return PS_OK;
+}
+
+static ps_status consider_residents(search *x, int64_t n)
+{
+    ps_variant v = x->best->variant;
+    v.n_resident = (int32_t)n;
+    return n >= 0 && n < x->best->n_margin ? consider(x, v) : PS_OK;
+}
+
+/* Quarters of the margin, then ever closer around the best. */
+static ps_status vary_residents(search *x)
+{
+    const int64_t n_margin = x->best->n_margin;
+    int64_t before = n_margin;
+    for (int part = COARSE_PARTS - 1; part >= 0; part--) {
+        const int64_t n = n_margin * part / COARSE_PARTS;
+        if (n < before) PS_TRY(consider_residents(x, n));
+        before = n;
+    }
+    for (int64_t by = (n_margin / COARSE_PARTS + 1) / 2; by > 0; by = by > 1 ? (by + 1) / 2 : 0) {
+        const int64_t n = x->best->n_adam_resident;
+        PS_TRY(consider_residents(x, n - by));
+        PS_TRY(consider_residents(x, n + by));
+    }
+    return PS_OK;
+}
+
+/* The other ways, with what was found so far. */
+static ps_status vary_way(search *x)
+{
+    const ps_variant found = x->best->variant;
+    for (int32_t ahead = x->most_ahead; ahead >= 0; ahead = ahead > 1 ? 1 : ahead - 1)
+        for (int deferred = 0; deferred <= (x->s->training && x->s->defer_updates); deferred++) {
+            ps_variant v = x->best->variant;
+            v.deferred = deferred;
+            v.ahead = ahead;
+            if (!deferred) v.lead = 0;
+            if (ahead != found.ahead || (bool)deferred != found.deferred) PS_TRY(consider(x, v));
+        }
+    return PS_OK;
+}
+
+/* With what was found, memory for logits may be well spent, or too much. */
+static ps_status vary_logits(search *x)
+{
+    ps_variant v = x->best->variant;
+    v.keeps_logits = !v.keeps_logits;
+    return x->may_keep_logits ? consider(x, v) : PS_OK;
+}
+
+static ps_status find_fastest(search *x)
+{
+    ps_status (*const steps[])(search *) = {vary_lead, vary_choice, vary_residents, vary_way, vary_logits};
+    if (x->s->training) PS_TRY(weigh_logits(x));
+    for (size_t i = 0; i < PS_ARRAY_LEN(steps) && x->s->training && is_worth_it(x); i++) PS_TRY(steps[i](x));
+    return PS_OK;
+}
+
+/* ---- chunk size ---- */
+
+static ps_status search_size(const ps_program *program, int64_t min_elements, int64_t max_elements, int64_t *elements)
+{
+    int64_t *sizes = NULL;
+    PS_TRY(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
+    for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
+    const ps_status st = ps_layout_search(sizes, program->n_params, min_elements, max_elements, elements);
+    ps_mem_free(sizes);
+    return st;
+}
+
+static ps_status find_size(search *x)
+{
+    x->chunk_elements = x->s->chunk_elements;
+    if (x->chunk_elements > 0) return find_fitting(x);
+    const int64_t min_elements = ps_blueprint_min_chunk_elements(x->s, x->program);
+    int64_t max_elements = ps_min_i64(x->most_elements, ps_blueprint_max_chunk_elements(x->s, x->program, x->budgets));
+    for (;;) {
+        PS_TRY(search_size(x->program, min_elements, max_elements, &x->chunk_elements));
+        const ps_status st = find_fitting(x);
+        if (st != PS_EBUDGET || max_elements <= min_elements) return st;
+        max_elements = ps_max_i64(min_elements, max_elements / 2);
+    }
+}
+
+/* ---- all ranks ---- */
+
+static void give_up(search *x)
+{
+    ps_blueprint_destroy(x->best);
+    x->best = NULL;
+}
+
+enum { SIZE, AHEAD, N_LIMITS };
+
+/* What ranks came to. */
+typedef struct words {
+    double least[N_LIMITS], most[N_LIMITS];
+} words;
+
+static words words_of(const search *x)
+{
+    const double size = (double)x->chunk_elements, ahead = x->best->variant.ahead;
+    return (words){.least = {size, ahead}, .most = {size, ahead}};
+}
+
+static void words_add(words *w, const words *more)
+{
+    for (int i = 0; i < N_LIMITS; i++) {
+        if (more->least[i] < w->least[i]) w->least[i] = more->least[i];
+        if (more->most[i] > w->most[i]) w->most[i] = more->most[i];
+    }
+}
+
+/* In a plan nobody else is there: what another rank would come to within the limits of this round. */
+static ps_status imagine_rank(const search *x, int32_t rank, bool searches_fastest, words *out)
+{
+    ps_settings s = *x->s;
+    search y = *x;
+    s.ranks.rank = rank;
+    y.s = &s;
+    y.best = NULL;
+    y.trials_left = s.placement_trials;
+    ps_status st = find_size(&y);
+    if (st == PS_OK && searches_fastest) st = find_fastest(&y);
+    if (st == PS_OK) *out = words_of(&y);
+    give_up(&y);
+    return st;
+}
+
+/* Each rank of a small plan. Of a large one the first, which owns most, and the last, and only what fits: a rank's way to go
+ * faster decides seldom, and would take as long as the rank's own plan. */
+static ps_status imagine_ranks(const search *x, words *w)
+{
+    const ps_ranks *r = &x->s->ranks;
+    const bool is_small = (int64_t)r->n * x->best->layout->n_chunks <= ASKED_CHUNKS_MAX;
+    for (int32_t rank = 0; rank < r->n; rank++) {
+        if (rank == r->rank || (!is_small && rank > 0 && rank < r->n - 1)) continue;
+        words other;
+        PS_TRY(imagine_rank(x, rank, is_small, &other));
+        words_add(w, &other);
+    }
+    return PS_OK;
+}
+
+static ps_status ask_ranks(const search *x, words *w)
+{
+    ps_comm *comm = x->s->ranks.comm;
+    if (comm == NULL) return imagine_ranks(x, w);
+    PS_TRY(ps_comm_all_reduce(comm, w->least, N_LIMITS, PS_COMM_MIN));
+    return ps_comm_all_reduce(comm, w->most, N_LIMITS, PS_COMM_MAX);
+}
+
+/* The chunk size, and how far ahead groups are gathered, are the same on all ranks, the rest is each one's own. *agreed: they
+ * are; otherwise the limits are what the most modest rank came to. */
+static ps_status agree(search *x, ps_status st, bool *agreed)
+{
+    *agreed = true;
+    PS_TRY(ps_comm_agree(x->s->ranks.comm, st));
+    if (x->s->ranks.n == 1) return PS_OK;
+    words w = words_of(x);
+    PS_TRY(ask_ranks(x, &w));
+    *agreed = w.least[SIZE] >= w.most[SIZE] && w.least[AHEAD] >= w.most[AHEAD];
+    x->most_elements = (int64_t)w.least[SIZE];
+    x->most_ahead = (int32_t)w.least[AHEAD];
+    return PS_OK;
+}
+
+ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                              const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast)
+{
+    *out = NULL;
+    search x = search_of(s, program, plan, budgets);
+    for (bool agreed = false; !agreed;) {
+        give_up(&x);
+        x.trials_left = s->placement_trials;
+        ps_status st = find_size(&x);
+        if (st == PS_OK) st = find_fastest(&x);
+        st = agree(&x, st, &agreed);
+        if (st == PS_OK) continue;
+        give_up(&x);
+        return st;
+    }
+    *out = x.best;
+    *forecast = x.forecast;
+    return PS_OK;
+}
+
+ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+                         const ps_budgets *budgets, bool *fits)
+{
+    search x = search_of(s, program, plan, budgets);
+    ps_status st = find_size(&x);
+    if (st == PS_OK && s->ranks.comm == NULL && s->ranks.n > 1) {
+        words w = words_of(&x);
+        st = imagine_ranks(&x, &w);
+    }
+    give_up(&x);
+    *fits = st == PS_OK;
+    return st == PS_EBUDGET ? PS_OK : st;
+}

@@ -1,0 +1,158 @@
+#include "plan/shape.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "comm/agree.h"
+#include "plan/refusal.h"
+#include "plan/search.h"
+#include "plan/staging.h"
+
+static void destroy_shape(ps_shape *s)
+{
+    if (s == NULL) return;
+    ps_blueprint_destroy(s->blueprint);
+    ps_plan_destroy(s->plan);
+    ps_program_destroy(s->program);
+    ps_mem_free(s);
+}
+
+void ps_shapes_close(ps_shapes *s)
+{
+    for (size_t i = 0; i < s->n; i++) destroy_shape(s->all[i]);
+    ps_mem_free(s->all);
+    *s = (ps_shapes){0};
+}
+
+/* Program and plan. */
+static ps_status describe(const ps_settings *settings, ps_model_func model, void *user, int64_t B, int64_t T,
+                          ps_shape **out)
+{
+    *out = NULL;
+    ps_status st = PS_OK;
+    ps_shape *s = NULL;
+    const ps_plan_options o = ps_settings_plan_options(settings);
+    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
+    s->model = model;
+    s->user = user;
+    PS_TRY_GOTO(ps_program_build(model, user, B, T, &s->program));
+    if (settings->training && !s->program->has_loss) {
+        st = PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
+        goto out;
+    }
+    PS_TRY_GOTO(ps_plan_create(s->program, &o, &s->plan));
+    *out = s;
+    s = NULL;
+out:
+    destroy_shape(s);
+    return st;
+}
+
+static ps_status grow(ps_shapes *s)
+{
+    if (s->n < s->capacity) return PS_OK;
+    PS_TRY(ps_mem_grow(&s->all, s->n, s->n + PS_SHAPES_MAX, sizeof *s->all));
+    s->capacity = s->n + PS_SHAPES_MAX;
+    return PS_OK;
+}
+
+/* The model does not fit: why, and what would. With several ranks all say what the first says that it does not fit on. */
+static ps_status refuse(const ps_settings *s, const ps_shape *shape)
+{
+    ps_comm *comm = s->ranks.comm;
+    if (comm == NULL) return ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->plan);
+    bool fits;
+    ps_status st = ps_search_fits(s, shape->program, shape->plan, &s->budgets, &fits);
+    if (st == PS_OK && !fits) st = ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->plan);
+    PS_TRY(ps_comm_agree(comm, st));
+    return PS_FAIL(PS_EBUDGET,
+                   "the model fits on each rank, but not in chunks of one size on all: give the ranks equal budgets");
+}
+
+static ps_status plan_first(ps_settings *settings, ps_shape *first)
+{
+    const ps_status st =
+        ps_staging_find_blueprint(settings, first->program, first->plan, &first->blueprint, &first->forecast);
+    return st == PS_EBUDGET ? refuse(settings, first) : st;
+}
+
+ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func model, void *user)
+{
+    ps_shape *first = NULL;
+    ps_status st = grow(s);
+    if (st == PS_OK) st = describe(settings, model, user, settings->B, settings->T, &first);
+    st = ps_comm_agree(settings->ranks.comm, st);
+    if (st == PS_OK) st = plan_first(settings, first);
+    if (st != PS_OK) {
+        destroy_shape(first);
+        return st;
+    }
+    settings->chunk_elements = first->blueprint->layout->chunk_elements;
+    s->all[s->n++] = first;
+    return PS_OK;
+}
+
+static ps_status check_same_parameters(const ps_program *now, const ps_program *first)
+{
+    for (int32_t t = 0; t < now->n_params && t < first->n_params; t++) {
+        const ps_param *a = &first->params[t], *b = &now->params[t];
+        if (strcmp(a->name, b->name) != 0)
+            return PS_FAIL(PS_EINVAL, "parameter %d of the model is %s, but %s in the shape that it began with", t,
+                           b->name, a->name);
+        if (a->n_dims != b->n_dims || memcmp(a->shape, b->shape, (size_t)a->n_dims * sizeof a->shape[0]) != 0)
+            return PS_FAIL(PS_EINVAL, "%s has %lld elements, but %lld or other dimensions in the shape it began with",
+                           b->name, (long long)b->elements, (long long)a->elements);
+    }
+    if (now->n_params == first->n_params) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "the model has %d parameters, but %d in the shape that it began with", now->n_params,
+                   first->n_params);
+}
+
+static ps_status plan_shape(const ps_settings *settings, ps_shape *shape)
+{
+    const ps_status st = ps_search_blueprint(settings, shape->program, shape->plan, &settings->budgets,
+                                             &shape->blueprint, &shape->forecast);
+    if (st != PS_EBUDGET) return st;
+    ps_settings refused = *settings;
+    refused.B = shape->program->B;
+    refused.T = shape->program->T;
+    return refuse(&refused, shape);
+}
+
+/* Give up the shape that was not in use for longest. */
+static void forget_one(ps_shapes *s, const ps_shape *present)
+{
+    size_t oldest = 0;
+    for (size_t i = 1; i < s->n; i++)
+        if (s->all[i] != present && (oldest == 0 || s->all[i]->last_use < s->all[oldest]->last_use)) oldest = i;
+    destroy_shape(s->all[oldest]);
+    s->all[oldest] = s->all[--s->n];
+}
+
+ps_status ps_shapes_get(ps_shapes *s, const ps_settings *settings, ps_model_func model, void *user, int64_t B,
+                        int64_t T, const ps_shape *present, bool keep_all, const ps_shape **out)
+{
+    *out = NULL;
+    s->n_changes++;
+    for (size_t i = 0; i < s->n; i++) {
+        ps_shape *known = s->all[i];
+        if (known->model != model || known->user != user || known->program->B != B || known->program->T != T) continue;
+        known->last_use = s->n_changes;
+        *out = known;
+        return PS_OK;
+    }
+    ps_shape *shape = NULL;
+    ps_status st = grow(s);
+    if (st == PS_OK) st = describe(settings, model, user, B, T, &shape);
+    if (st == PS_OK) st = check_same_parameters(shape->program, s->all[0]->program);
+    st = ps_comm_agree(settings->ranks.comm, st);
+    if (st == PS_OK) st = plan_shape(settings, shape);
+    if (st != PS_OK) {
+        destroy_shape(shape);
+        return st;
+    }
+    shape->last_use = s->n_changes;
+    if (s->n >= PS_SHAPES_MAX && !keep_all) forget_one(s, present);
+    *out = s->all[s->n++] = shape;
+    return PS_OK;
+}

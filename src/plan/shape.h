@@ -1,0 +1,39 @@
+/* shape.h - the sizes of micro-batches that an engine is ready for: a program, plan and blueprint each, all over the chunk layout of
+ * the first, the configured one. They are kept, so that going back and forth between sizes plans nothing. */
+#ifndef PS_PLAN_SHAPE_H
+#define PS_PLAN_SHAPE_H
+
+#include "plan/trial.h"
+
+/* One costs a few hundred bytes an operator and chunk. 32: sequences up to 512 tokens, padded to multiples of 16. */
+#define PS_SHAPES_MAX 32
+
+typedef struct ps_shape {
+    ps_model_func model; /* with user and the program's B, T what it is recognised by; neither is looked into */
+    void *user;
+    ps_program *program;
+    ps_plan *plan;
+    ps_blueprint *blueprint;
+    ps_forecast forecast;
+    int64_t last_use; /* changes of shape counted */
+} ps_shape;
+
+typedef struct ps_shapes {
+    ps_shape **all; /* the first is the configured one: it stays, the store has its layout */
+    size_t n, capacity;
+    int64_t n_changes;
+} ps_shapes;
+
+/* Plan the first shape, where memory and chunk size are still open: settings get what is chosen, so that those to come have
+ * the same. PS_EBUDGET with what would fit. */
+PS_NODISCARD ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func model, void *user);
+void ps_shapes_close(ps_shapes *s);
+
+/* The shape of [B, T], kept or planned now; for it the one that was not in use for longest may be given up, but not the first, and
+ * not `present`, which is in use. keep_all: none (a profile has their operators' names). PS_EINVAL when the parameters are
+ * not those of the first; PS_EBUDGET with what would fit. */
+PS_NODISCARD ps_status ps_shapes_get(ps_shapes *s, const ps_settings *settings, ps_model_func model, void *user,
+                                     int64_t B, int64_t T, const ps_shape *present, bool keep_all,
+                                     const ps_shape **out);
+
+#endif

@@ -1,0 +1,73 @@
+#include "plan/staging.h"
+
+#include "comm/agree.h"
+#include "plan/search.h"
+
+#define STAGING_MIN_BYTES (8 * PS_MIB)
+/* The least that a fixed size means: below it pieces would be too small to be worth a system call. */
+#define STAGING_LEAST_BYTES (16 * PS_KIB)
+/* Of an element: master, momentum, variance; a little more for the records around the pieces. */
+#define SAVED_BYTES 12
+#define RECORDS_BYTES (64 * PS_KIB)
+
+static int64_t saved_bytes(const ps_program *program)
+{
+    int64_t n = 0;
+    for (int32_t t = 0; t < program->n_params; t++) n += program->params[t].elements;
+    return ps_round_up(SAVED_BYTES * n + SAVED_BYTES * n / 64 + RECORDS_BYTES, PS_PAGE_BYTES);
+}
+
+static int64_t moved_bytes(const ps_forecast *f)
+{
+    int64_t bytes = 0;
+    for (int link = 0; link < PS_LINK_COUNT; link++) bytes += f->moved_bytes[link];
+    return bytes;
+}
+
+/* The same with all that is left over, unless training would move more for it or take longer. */
+static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_plan *plan, int64_t most,
+                         ps_blueprint **blueprint, ps_forecast *forecast)
+{
+    const ps_blueprint *now = *blueprint;
+    const ps_tier tier = ps_tiers_staging_tier(&s->budgets);
+    const int64_t least = s->staging_bytes;
+    const int64_t unused = s->budgets.bytes[tier] - forecast->peak_bytes[tier];
+    const int64_t wanted = ps_min_i64(most, least + unused / PS_PAGE_BYTES * PS_PAGE_BYTES);
+    if (wanted <= least) return PS_OK;
+    ps_blueprint *larger = NULL;
+    ps_forecast f;
+    s->staging_bytes = wanted;
+    const ps_status st =
+        ps_search_try(s, program, plan, &s->budgets, now->layout->chunk_elements, now->variant, &larger, &f);
+    if (st == PS_OK && moved_bytes(&f) <= moved_bytes(forecast) && f.step.all_ns <= forecast->step.all_ns) {
+        ps_blueprint_destroy(*blueprint);
+        *blueprint = larger;
+        *forecast = f;
+        return PS_OK;
+    }
+    ps_blueprint_destroy(larger);
+    s->staging_bytes = least;
+    return st == PS_EBUDGET ? PS_OK : st;
+}
+
+ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, const ps_plan *plan, ps_blueprint **out,
+                                    ps_forecast *forecast)
+{
+    const bool is_auto = s->save_buffer_bytes == PS_BYTES_AUTO;
+    const int64_t most = saved_bytes(program);
+    s->staging_bytes = is_auto                    ? ps_min_i64(STAGING_MIN_BYTES, most)
+                       : s->save_buffer_bytes > 0 ? ps_max_i64(STAGING_LEAST_BYTES, s->save_buffer_bytes)
+                                                  : 0;
+    ps_status st = ps_search_blueprint(s, program, plan, &s->budgets, out, forecast);
+    if (!is_auto) return st;
+    if (st == PS_EBUDGET) {
+        s->staging_bytes = 0;
+        return ps_search_blueprint(s, program, plan, &s->budgets, out, forecast);
+    }
+    PS_TRY(st);
+    st = ps_comm_agree(s->ranks.comm, enlarge(s, program, plan, most, out, forecast));
+    if (st == PS_OK) return PS_OK;
+    ps_blueprint_destroy(*out);
+    *out = NULL;
+    return st;
+}

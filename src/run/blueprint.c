@@ -1,0 +1,482 @@
+#include "run/blueprint.h"
+
+#include "base/mem.h"
+#include "optim/grad_clip.h"
+#include "run/tiers.h"
+
+/* Optimizer bytes of an element: master, momentum, variance. */
+#define OPTIMIZER_BYTES 12
+
+static bool overwrites(const ps_blueprint *b, int32_t tensor)
+{
+    return b->plan->grad_overwrites_param[tensor];
+}
+
+/* ---- pieces ---- */
+
+static ps_status cut_pieces(ps_blueprint *b)
+{
+    const ps_layout *l = b->layout;
+    size_t n = 0;
+    for (int32_t t = 0; t < l->n_tensors; t++) n += (size_t)l->places[t].n_chunks;
+    PS_TRY(ps_mem_alloc(n, sizeof *b->pieces, &b->pieces));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks + 1, sizeof *b->first_piece, &b->first_piece));
+    for (int32_t t = 0; t < l->n_tensors; t++)
+        for (int32_t k = 0; k < l->places[t].n_chunks; k++) b->first_piece[l->places[t].chunk + k + 1]++;
+    for (int32_t c = 0; c < l->n_chunks; c++) b->first_piece[c + 1] += b->first_piece[c];
+    for (int32_t t = 0; t < l->n_tensors; t++) {
+        const ps_place *p = &l->places[t];
+        const ps_param *param = &b->program->params[t];
+        for (int32_t k = 0; k < p->n_chunks; k++) {
+            const int64_t done = k == 0 ? 0 : k * l->chunk_elements;
+            b->pieces[b->first_piece[p->chunk + k]++] =
+                (ps_piece){.tensor = t,
+                           .chunk_offset = p->n_chunks > 1 ? 0 : p->offset,
+                           .tensor_offset = done,
+                           .n = p->n_chunks > 1 ? ps_min_i64(l->chunk_elements, p->elements - done) : p->elements,
+                           .decays = ps_weight_decay_applies(param->name, param->n_dims)};
+            b->uses_grad_list[p->chunk + k] |= !overwrites(b, t);
+        }
+    }
+    for (int32_t c = l->n_chunks; c > 0; c--) b->first_piece[c] = b->first_piece[c - 1];
+    b->first_piece[0] = 0;
+    return PS_OK;
+}
+
+/* ---- where Adam runs ---- */
+
+static int64_t chunk_bytes(const ps_blueprint *b, ps_list list)
+{
+    return ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
+}
+
+/* Of the chunks that are counted: of all ranks, or of others only. */
+static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool others_only)
+{
+    int64_t bytes = 0;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        if (others_only && ps_blueprint_owns(b, c)) continue;
+        bytes += chunk_bytes(b, PS_LIST_PARAM16);
+        if (!span->reduces || !b->uses_grad_list[c]) continue;
+        bytes += chunk_bytes(b, PS_LIST_GRAD);
+        if (ps_blueprint_owns(b, c)) bytes += chunk_bytes(b, PS_LIST_GRAD_SUM);
+    }
+    return bytes;
+}
+
+/* The largest that gathered chunks of other ranks take together. */
+static int64_t gathered_peak_bytes(const ps_blueprint *b)
+{
+    int64_t now = 0, most = 0;
+    for (int32_t e = 0; e < b->spans.n_events; e++) {
+        const ps_span_event *event = &b->spans.events[e];
+        const int64_t others = span_bytes(b, &b->spans.spans[event->span], true);
+        if (event->kind == PS_SPAN_GATHER) now += others;
+        if (event->kind == PS_SPAN_RELEASE) now -= others;
+        most = ps_max_i64(most, now);
+    }
+    return most;
+}
+
+/* Is the i-th of this rank's n chunks one of those n_resident? */
+static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n_resident)
+{
+    switch (choice) {
+    case PS_RESIDENT_FIRST: break;
+    case PS_RESIDENT_SPREAD: return (i + 1) * n_resident / n > i * n_resident / n;
+    case PS_RESIDENT_LAST: return i >= n - n_resident;
+    }
+    return i < n_resident;
+}
+
+/* Sets of optimizer data that each tier has room for. The margin is what the device has left beside activations and 16-bit
+ * chunks (PatrickStar's margin). */
+static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
+{
+    const ps_settings *s = b->settings;
+    const int64_t cs = b->layout->chunk_elements, set_bytes = OPTIMIZER_BYTES * cs;
+    /* beside the chunks of this rank, those of the others while they are gathered */
+    const int64_t param_bytes = n_local * cs * b->item_bytes[PS_LIST_PARAM16] + gathered_peak_bytes(b);
+    int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
+    free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes + ps_settings_comm_bytes(s);
+    const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - b->plan->cache_bytes - param_bytes;
+    n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
+    /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
+    const int64_t guest_bytes =
+        cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD] + b->item_bytes[PS_LIST_GRAD_SUM]);
+    n[PS_TIER_HOST] = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
+    if (s->hybrid_adam) return;
+    n[PS_TIER_DEVICE] = 0;
+    n[PS_TIER_HOST] = n_local;
+}
+
+/* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which and how
+ * many is the variant's. Of the others, as many as fit are kept and updated on the host, which costs 4 bytes of copies a
+ * parameter instead of 24. What neither holds comes from disk, and is updated on the device, where it passes with the most
+ * room. */
+static void place_adam(ps_blueprint *b, const ps_budgets *budgets)
+{
+    const ps_settings *s = b->settings;
+    const int64_t n_local = (b->layout->n_chunks - s->ranks.rank + s->ranks.n - 1) / s->ranks.n;
+    int64_t n[PS_RAM_TIER_COUNT], n_host = 0;
+    count_sets(b, budgets, n_local, n);
+    b->n_margin = (int32_t)ps_min_i64(n[PS_TIER_DEVICE], n_local);
+    b->n_adam_resident = (int32_t)ps_min_i64(b->n_margin, b->variant.n_resident);
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) {
+        b->adam_tier[c] = PS_TIER_DEVICE;
+        if (!ps_blueprint_owns(b, c)) continue;
+        if (is_chosen(b->variant.resident, c / s->ranks.n, n_local, b->n_adam_resident)) continue;
+        if (n_host < n[PS_TIER_HOST]) b->adam_tier[c] = PS_TIER_HOST, n_host++;
+    }
+}
+
+/* ---- trace ---- */
+
+static ps_status access_tensor(ps_blueprint *b, ps_list list, int32_t tensor, ps_tier tier, ps_access_mode mode)
+{
+    const ps_place *p = &b->layout->places[tensor];
+    for (int32_t k = 0; k < p->n_chunks; k++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, list, p->chunk + k), tier, mode));
+    return PS_OK;
+}
+
+/* A chunk of the gradient list is empty at the start of a step: its first writer need not fetch it. */
+static ps_status access_grad_list(ps_blueprint *b, int32_t tensor, ps_tier tier, bool *touched)
+{
+    const ps_place *p = &b->layout->places[tensor];
+    for (int32_t k = 0; k < p->n_chunks; k++) {
+        const int32_t c = p->chunk + k;
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD, c), tier,
+                                   touched[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+    }
+    return PS_OK;
+}
+
+static ps_tier param_tier(const ps_blueprint *b, const ps_node *n)
+{
+    return ps_node_is_embedding(n) && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+}
+
+static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touched)
+{
+    const ps_node *n = &b->program->nodes[instr->node];
+    const bool backward = instr->kind == PS_INSTR_BACKWARD;
+    const ps_tier tier = param_tier(b, n);
+    PS_TRY(ps_trace_add_moment(b->trace, instr->kind == PS_INSTR_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD,
+                               instr->label, instr->non_model_bytes, instr->cost_ns));
+    if (instr->kind == PS_INSTR_JOIN) return PS_OK;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        if (!backward || (n->type->backward_reads_w[k] && !overwrites(b, w)))
+            PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_READ));
+        else if (overwrites(b, w))
+            PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_WRITE));
+        if (backward && !overwrites(b, w)) PS_TRY(access_grad_list(b, w, tier, touched));
+    }
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0 || !backward || overwrites(b, w)) continue;
+        for (int32_t c = 0; c < b->layout->places[w].n_chunks; c++) touched[b->layout->places[w].chunk + c] = true;
+    }
+    return PS_OK;
+}
+
+static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
+{
+    const ps_layout *l = b->layout;
+    const int64_t n = l->used_elements[c];
+    const int64_t bytes_per_element = 2 * OPTIMIZER_BYTES + 2 * b->item_bytes[PS_LIST_PARAM16];
+    b->adam_moment[c] = b->trace->n_moments;
+    b->adam_order[b->n_ordered++] = c;
+    const ps_tier tier = b->adam_tier[c];
+    const ps_rates *rates = &b->settings->rates;
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", non_model_bytes,
+                               rates->adam_latency_ns[tier] +
+                                   (int64_t)((double)(n * bytes_per_element) * 1e9 / rates->adam_bytes_per_s[tier])));
+    bool all_in_list = true;
+    for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1]; i++)
+        all_in_list &= !overwrites(b, b->pieces[i].tensor);
+    PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
+                               all_in_list ? PS_ACCESS_OVERWRITE : PS_ACCESS_WRITE));
+    const ps_list sums = ps_blueprint_sums_apart(b) ? PS_LIST_GRAD_SUM : PS_LIST_GRAD;
+    if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
+    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, (ps_list)list, c), tier, PS_ACCESS_WRITE));
+    return PS_OK;
+}
+
+/* What lives across the boundary before instruction m lives in both its neighbours. */
+static int64_t non_model_before(const ps_blueprint *b, int32_t m)
+{
+    const ps_instr *instrs = b->plan->instrs;
+    return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
+}
+
+/* Update these chunks before instruction m, if they wait for it, and all that are used before the `lead` chunks behind them. */
+static ps_status trace_adam_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
+{
+    int32_t last = -1;
+    for (int32_t c = chunk; c < chunk + n_chunks; c++)
+        if (b->use_position[c] >= 0) last = (int32_t)ps_max_i64(last, b->use_position[c] + b->variant.lead);
+    for (int32_t i = b->n_ordered; i <= last && i < b->n_used; i++)
+        PS_TRY(trace_adam(b, b->use_order[i], non_model_before(b, m)));
+    return PS_OK;
+}
+
+/* The updates that must come before instruction m of the first forward pass. */
+static ps_status trace_adam_before(ps_blueprint *b, int32_t m)
+{
+    const ps_node *n = &b->program->nodes[b->plan->instrs[m].node];
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        if (n->params[k] < 0) continue;
+        const ps_place *p = &b->layout->places[n->params[k]];
+        PS_TRY(trace_adam_of(b, p->chunk, p->n_chunks, m));
+    }
+    return PS_OK;
+}
+
+/* A chunk of this rank is updated before it is sent to the others. */
+static ps_status trace_adam_before_gathers(ps_blueprint *b, int32_t first_event, int32_t end_event)
+{
+    for (int32_t i = first_event; i < end_event; i++) {
+        const ps_span_event *e = &b->spans.events[i];
+        const ps_span *span = &b->spans.spans[e->span];
+        if (e->kind == PS_SPAN_GATHER) PS_TRY(trace_adam_of(b, span->chunk, span->n_chunks, e->instr));
+    }
+    return PS_OK;
+}
+
+/* Gathering is a moment of its own, at which the group gets its memory: in the backward pass also for gradients that may not
+ * overwrite. Those of a micro-batch are gone when the group is; of this rank's chunks their sums remain. */
+static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *touched)
+{
+    const ps_span *span = &b->spans.spans[i];
+    b->span_moment[micro * b->spans.n + i] = b->trace->n_moments;
+    PS_TRY(ps_trace_add_moment(b->trace, span->reduces ? PS_PHASE_BACKWARD : PS_PHASE_FORWARD, "gather",
+                               non_model_before(b, span->gather_at), 0));
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
+                                   ps_blueprint_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
+        if (!span->reduces || !b->uses_grad_list[c]) continue;
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD, c), PS_TIER_DEVICE,
+                                   PS_ACCESS_OVERWRITE));
+        touched[c] = true;
+        if (ps_blueprint_sums_apart(b) && ps_blueprint_owns(b, c))
+            PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD_SUM, c), PS_TIER_DEVICE,
+                                       PS_ACCESS_WRITE)); /* zeros at first */
+    }
+    return PS_OK;
+}
+
+static ps_status trace_moments(ps_blueprint *b, bool *touched)
+{
+    const ps_plan *p = b->plan;
+    const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
+    for (int64_t k = 0; k < repeats; k++) {
+        int32_t event = 0;
+        for (int32_t m = 0; m < p->n_instrs; m++) {
+            const int32_t first_event = event;
+            while (event < b->spans.n_events && b->spans.events[event].instr <= m) event++;
+            if (b->variant.deferred && k == 0 && m < p->n_forward)
+                PS_TRY(trace_adam_before_gathers(b, first_event, event));
+            for (int32_t i = first_event; i < event; i++)
+                if (b->spans.events[i].kind == PS_SPAN_GATHER)
+                    PS_TRY(trace_gather(b, k, b->spans.events[i].span, touched));
+            if (b->variant.deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
+            b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
+            PS_TRY(trace_instr(b, &p->instrs[m], touched));
+        }
+    }
+    for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++)
+        if (ps_blueprint_owns(b, c) && b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, 0));
+    return PS_OK;
+}
+
+static void find_use_order(ps_blueprint *b)
+{
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->use_position[c] = -1;
+    for (int32_t m = 0; m < b->plan->n_forward; m++) {
+        const ps_node *n = &b->program->nodes[b->plan->instrs[m].node];
+        for (int k = 0; k < PS_NODE_PARAMS; k++) {
+            if (n->params[k] < 0) continue;
+            const ps_place *p = &b->layout->places[n->params[k]];
+            for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++) {
+                if (!ps_blueprint_owns(b, c) || b->use_position[c] >= 0) continue;
+                b->use_position[c] = b->n_used;
+                b->use_order[b->n_used++] = c;
+            }
+        }
+    }
+}
+
+static ps_status record_trace(ps_blueprint *b)
+{
+    ps_status st = PS_OK;
+    bool *touched = NULL;
+    const size_t n_chunks = (size_t)b->layout->n_chunks;
+    PS_TRY(ps_mem_alloc(n_chunks, sizeof *touched, &touched));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_moment, &b->adam_moment));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_order, &b->adam_order));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->plan->n_instrs), sizeof *b->instr_moment,
+                             &b->instr_moment));
+    PS_TRY_GOTO(
+        ps_mem_alloc((size_t)(b->settings->accumulation * b->spans.n), sizeof *b->span_moment, &b->span_moment));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_order, &b->use_order));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_position, &b->use_position));
+    find_use_order(b);
+    for (size_t c = 0; c < n_chunks; c++) b->adam_moment[c] = -1;
+    PS_TRY_GOTO(ps_trace_create(&b->trace));
+    PS_TRY_GOTO(trace_moments(b, touched));
+    PS_TRY_GOTO(ps_schedule_create(b->trace, PS_LIST_COUNT * b->layout->n_chunks, &b->schedule));
+out:
+    ps_mem_free(touched);
+    return st;
+}
+
+/* ---- whole ---- */
+
+/* The group of a span has its memory at this moment. */
+static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
+{
+    for (int64_t micro = 0; micro < b->settings->accumulation; micro++)
+        if (b->span_moment[micro * b->spans.n + i] <= moment &&
+            moment <= b->instr_moment[micro * b->plan->n_instrs + b->spans.spans[i].release_at])
+            return true;
+    return false;
+}
+
+/* A chunk that a span holds, of the lists that it holds. */
+static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
+{
+    const int32_t list = id / b->layout->n_chunks, chunk = id % b->layout->n_chunks;
+    if (chunk < span->chunk || chunk >= span->chunk + span->n_chunks) return false;
+    return list == PS_LIST_PARAM16 || (span->reduces && (list == PS_LIST_GRAD || list == PS_LIST_GRAD_SUM));
+}
+
+static bool is_gathered(const ps_blueprint *b, ps_chunk_id id, int32_t moment)
+{
+    for (int32_t i = 0; i < b->spans.n; i++)
+        if (span_has(b, &b->spans.spans[i], id) && holds(b, i, moment)) return true;
+    return false;
+}
+
+static int64_t gathered_bytes(const ps_blueprint *b, int32_t moment)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < b->spans.n; i++)
+        if (holds(b, i, moment)) bytes += span_bytes(b, &b->spans.spans[i], false);
+    return bytes;
+}
+
+int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier)
+{
+    const ps_moment *m = &b->trace->moments[moment];
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &b->trace->accesses[m->first_access + i];
+        const ps_list list = (ps_list)(a->chunk / b->layout->n_chunks);
+        const bool counted = a->tier == tier && !is_gathered(b, a->chunk, moment);
+        if (counted) bytes += chunk_bytes(b, list);
+    }
+    return tier == PS_TIER_DEVICE ? bytes + gathered_bytes(b, moment) : bytes;
+}
+
+int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < b->program->n_params; t++) {
+        bytes += b->program->params[t].elements * b->item_bytes[PS_LIST_PARAM16];
+        if (!b->settings->training) continue;
+        bytes += b->program->params[t].elements * OPTIMIZER_BYTES;
+        if (!overwrites(b, t)) bytes += b->program->params[t].elements * b->item_bytes[PS_LIST_GRAD];
+    }
+    return bytes;
+}
+
+int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program)
+{
+    int64_t total = 0;
+    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
+    /* but no larger than a large matrix: tensors that do not divide into chunks waste the rest */
+    return ps_max_i64(32768, ps_min_i64(total / (256 * (int64_t)s->ranks.n), 64 * PS_MIB));
+}
+
+int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
+{
+    int64_t total = 0;
+    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
+    const int64_t set_bytes = OPTIMIZER_BYTES + 2 * (int64_t)ps_dtype_bytes(s->dtype);
+    /* five updates fit the device at once; three groups take at most a third of it; the model makes at least four chunks a
+     * rank; at most 128 Mi elements */
+    const int64_t group = s->ranks.n == 1 || s->ranks.saves_memory ? 1 : s->ranks.n;
+    const int64_t by_updates = budgets->bytes[PS_TIER_DEVICE] / (5 * set_bytes);
+    const int64_t by_groups = budgets->bytes[PS_TIER_DEVICE] / (9 * group * (int64_t)ps_dtype_bytes(s->dtype));
+    const int64_t by_memory = ps_min_i64(by_updates, by_groups);
+    return ps_max_i64(ps_blueprint_min_chunk_elements(s, program),
+                      ps_min_i64(ps_min_i64(by_memory, total / (4 * (int64_t)s->ranks.n)), 128 * PS_MIB));
+}
+
+ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
+                              const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant, ps_blueprint **out)
+{
+    *out = NULL;
+    ps_status st = PS_OK;
+    ps_blueprint *b = NULL;
+    int64_t *sizes = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
+    b->settings = settings;
+    b->program = program;
+    b->plan = plan = variant.keeps_logits && plan->keeping != NULL ? plan->keeping : plan;
+    b->variant = variant;
+    b->variant.deferred = variant.deferred && settings->training;
+    b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
+    if (settings->training)
+        for (int list = PS_LIST_MASTER; list <= PS_LIST_GRAD; list++) b->item_bytes[list] = 4;
+    if (settings->training && settings->ranks.n > 1 && settings->accumulation > 1) b->item_bytes[PS_LIST_GRAD_SUM] = 4;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
+    for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
+    PS_TRY_GOTO(ps_layout_create(sizes, program->n_params, chunk_elements, &b->layout));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->adam_tier, &b->adam_tier));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
+    PS_TRY_GOTO(cut_pieces(b));
+    PS_TRY_GOTO(ps_spans_find(program, plan, b->layout, &settings->ranks, variant.ahead, &b->spans));
+    place_adam(b, budgets);
+    PS_TRY_GOTO(record_trace(b));
+    *out = b;
+    b = NULL;
+out:
+    ps_mem_free(sizes);
+    ps_blueprint_destroy(b);
+    return st;
+}
+
+void ps_blueprint_destroy(ps_blueprint *b)
+{
+    if (b == NULL) return;
+    ps_spans_deinit(&b->spans);
+    ps_schedule_destroy(b->schedule);
+    ps_trace_destroy(b->trace);
+    ps_mem_free(b->instr_moment);
+    ps_mem_free(b->span_moment);
+    ps_mem_free(b->adam_moment);
+    ps_mem_free(b->adam_order);
+    ps_mem_free(b->use_order);
+    ps_mem_free(b->use_position);
+    ps_mem_free(b->adam_tier);
+    ps_mem_free(b->uses_grad_list);
+    ps_mem_free(b->first_piece);
+    ps_mem_free(b->pieces);
+    ps_layout_destroy(b->layout);
+    ps_mem_free(b);
+}
+
+bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *budgets)
+{
+    const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->plan->non_model_bytes +
+                           b->plan->cache_bytes;
+    int64_t chunks = 0;
+    for (int list = 0; list < PS_LIST_COUNT; list++) chunks += b->layout->n_chunks * chunk_bytes(b, (ps_list)list);
+    return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
+           budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
+}

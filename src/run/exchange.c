@@ -1,0 +1,149 @@
+#include "run/exchange.h"
+
+#include "base/mem.h"
+#include "run/moment.h"
+
+static int64_t most_parts(const ps_blueprint *b)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < b->spans.n; i++) {
+        const ps_span *s = &b->spans.spans[i];
+        most = ps_max_i64(most, s->n_chunks + b->first_piece[s->chunk + s->n_chunks] - b->first_piece[s->chunk]);
+    }
+    return most;
+}
+
+ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp)
+{
+    ps_exchange *exchanges = NULL;
+    ps_comm_part *parts = NULL;
+    ps_status st = ps_mem_alloc((size_t)bp->spans.n, sizeof *exchanges, &exchanges);
+    if (st == PS_OK) st = ps_mem_alloc((size_t)most_parts(bp), sizeof *parts, &parts);
+    if (st != PS_OK) {
+        ps_mem_free(exchanges);
+        return st;
+    }
+    ps_exchange_deinit(r);
+    r->exchanges = exchanges;
+    r->parts = parts;
+    return PS_OK;
+}
+
+void ps_exchange_deinit(ps_runner *r)
+{
+    ps_mem_free(r->exchanges);
+    ps_mem_free(r->parts);
+    r->exchanges = NULL;
+    r->parts = NULL;
+}
+
+void ps_exchange_finish(ps_runner *r)
+{
+    if (!r->compute || r->exchanges == NULL) return;
+    ps_status st = PS_OK;
+    for (int32_t i = 0; i < r->bp->spans.n && st == PS_OK; i++)
+        if (r->exchanges[i].ticket != 0) st = ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket);
+}
+
+int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
+{
+    return r->bp->span_moment[r->micro * r->bp->spans.n + i];
+}
+
+/* ---- parts ---- */
+
+/* One part a chunk: all that is used of it. */
+static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
+{
+    const ps_blueprint *b = r->bp;
+    int32_t n = 0;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        const int64_t used = b->layout->used_elements[c];
+        void *data = r->compute ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
+        r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = c % b->settings->ranks.n};
+    }
+    return n;
+}
+
+/* Stretches of tensors whose gradients are in `list`, as long as they can be: what lies between two tensors is sent too. */
+static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list list)
+{
+    const ps_blueprint *b = r->bp;
+    int32_t n = 0;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        const int32_t end = b->first_piece[c + 1];
+        for (int32_t k = b->first_piece[c]; k < end; k++) {
+            if (ps_blueprint_grad_list(b, b->pieces[k].tensor) != list) continue;
+            const int64_t begin = b->pieces[k].chunk_offset;
+            while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces[k + 1].tensor) == list) k++;
+            const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
+            char *data = r->compute ? ps_moment_element(r, list, c, begin) : NULL;
+            r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = c % b->settings->ranks.n};
+        }
+    }
+    return n;
+}
+
+/* ---- exchanges ---- */
+
+static int64_t largest_part(const ps_runner *r, int32_t n_parts)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < n_parts; i++) n = ps_max_i64(n, r->parts[i].n);
+    return n;
+}
+
+typedef struct exchange_kind {
+    ps_collective of_many, of_one; /* owners */
+} exchange_kind;
+
+static const exchange_kind gathering = {PS_ALL_GATHER, PS_BROADCAST}, reduction = {PS_REDUCE_SCATTER, PS_REDUCE};
+
+static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, const exchange_kind *k)
+{
+    const ps_blueprint *b = r->bp;
+    const ps_ranks *ranks = &b->settings->ranks;
+    const ps_collective kind = ps_comm_one_owner(r->parts, n_parts) >= 0 ? k->of_one : k->of_many;
+    const int64_t sends = k == &gathering ? ps_comm_gathering_sends(r->parts, n_parts, ranks->rank, ranks->n)
+                                          : ps_comm_reduction_sends(r->parts, n_parts, ranks->rank);
+    const int64_t bytes = largest_part(r, n_parts) * b->item_bytes[list];
+    const ps_store_collective c = {.name = ps_collective_name(kind),
+                                   .group = "world",
+                                   .chunk = b->spans.spans[i].chunk,
+                                   .ns = ps_collective_ns(&b->settings->rates.topology, kind, bytes),
+                                   .sent_bytes = sends * b->item_bytes[list]};
+    r->exchanges[i].done_ns = ps_store_begin_collective(r->tiers->store, &c);
+}
+
+ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
+{
+    const ps_settings *s = r->bp->settings;
+    const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
+    estimate(r, i, n, PS_LIST_PARAM16, &gathering);
+    if (!r->compute) return PS_OK;
+    return ps_comm_begin_all_gather(s->ranks.comm, r->parts, n, s->dtype, "gathering of parameters",
+                                    &r->exchanges[i].ticket);
+}
+
+ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
+{
+    const ps_settings *s = r->bp->settings;
+    static const ps_list lists[] = {PS_LIST_PARAM16, PS_LIST_GRAD};
+    for (size_t k = 0; k < PS_ARRAY_LEN(lists); k++) {
+        const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
+        if (n == 0) continue;
+        estimate(r, i, n, lists[k], &reduction);
+        const ps_dtype dtype = lists[k] == PS_LIST_GRAD ? PS_DTYPE_F32 : s->dtype;
+        if (r->compute)
+            PS_TRY(ps_comm_begin_reduce_scatter(s->ranks.comm, r->parts, n, dtype, "reduction of gradients",
+                                                &r->exchanges[i].ticket));
+    }
+    return PS_OK;
+}
+
+ps_status ps_exchange_await(ps_runner *r, int32_t i)
+{
+    if (r->compute) PS_TRY(ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket));
+    ps_store_end_collective(r->tiers->store, r->exchanges[i].done_ns);
+    return PS_OK;
+}

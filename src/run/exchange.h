@@ -1,0 +1,25 @@
+/* exchange.h - what a runner tells other ranks while operators run: the groups of its blueprint's spans (span.h).
+ *
+ * Each exchange stands on the store's timeline with its estimated time; with a communicator and payloads it also happens. */
+#ifndef PS_RUN_EXCHANGE_H
+#define PS_RUN_EXCHANGE_H
+
+#include "run/runner.h"
+
+/* Room for the exchanges of a blueprint, between steps; beside what the runner had. On failure it is as it was. */
+PS_NODISCARD ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp);
+void ps_exchange_deinit(ps_runner *r);
+/* Wait until the communicator touches no payload any more; after a failure it does not from then on. */
+void ps_exchange_finish(ps_runner *r);
+
+/* The moment at which span i gets its memory in the micro-batch under way. */
+int32_t ps_exchange_moment(const ps_runner *r, int32_t i);
+
+/* Begin: every rank gets all chunks of the group. They are pinned on the device. */
+PS_NODISCARD ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i);
+/* Begin: each owner gets the sum of all ranks' gradients. */
+PS_NODISCARD ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i);
+/* Wait for the one begun last for this span. */
+PS_NODISCARD ps_status ps_exchange_await(ps_runner *r, int32_t i);
+
+#endif

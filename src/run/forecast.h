@@ -1,0 +1,27 @@
+/* forecast.h - what a run will take, as a trial found it (plan/trial.h). */
+#ifndef PS_RUN_FORECAST_H
+#define PS_RUN_FORECAST_H
+
+#include "chunk/store.h"
+
+/* Estimated time of one step. all = compute + lost + waits. */
+typedef struct ps_step_time {
+    int64_t all_ns, compute_ns;
+    int64_t lost_ns; /* computing was slower while copies ran */
+    int64_t busy_ns[PS_LINK_COUNT], wait_ns[PS_LINK_COUNT];
+} ps_step_time;
+
+/* The resource that bounds the step: "compute", or the link that computing waits for longest, when waits are more than a tenth. */
+const char *ps_step_time_critical(const ps_step_time *t);
+
+typedef struct ps_forecast {
+    int64_t peak_bytes[PS_TIER_COUNT];  /* from the creation of parameters through steady steps */
+    int64_t moved_bytes[PS_LINK_COUNT]; /* of the last step tried, number `steps` */
+    ps_step_time step;                  /* average of the last `cycle` steps tried: from then on it goes on like that */
+    ps_use peak[PS_RAM_TIER_COUNT];     /* what the bytes at the peak were */
+    int64_t steps;                      /* tried; later ones repeat what these did */
+    int64_t
+        cycle; /* the last so many go round in a circle; of a run that does not settle, the second half of those tried */
+} ps_forecast;
+
+#endif

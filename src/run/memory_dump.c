@@ -1,0 +1,196 @@
+#include "run/memory_dump.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/mem.h"
+
+#define LARGEST_MOMENTS 8
+
+/* Beside the last error, and for the same reason: where initialisation fails there is no engine to ask. */
+static _Thread_local char last_dump[PS_MEMORY_DUMP_MAX];
+
+typedef struct page {
+    char *text;
+    size_t n;
+} page;
+
+__attribute__((format(printf, 2, 3))) static void put(page *p, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(p->text + p->n, PS_MEMORY_DUMP_MAX - p->n, fmt, ap);
+    va_end(ap);
+    if (n > 0) p->n = (size_t)ps_min_i64((int64_t)p->n + n, PS_MEMORY_DUMP_MAX - 1);
+}
+
+static void put_bytes(page *p, int64_t bytes)
+{
+    char text[PS_BYTES_TEXT_MAX];
+    put(p, " %12s", bytes != 0 ? ps_bytes_format(bytes, text) : "-");
+}
+
+static void put_row(page *p, const char *name, const int64_t bytes[PS_TIER_COUNT])
+{
+    put(p, "%-18s", name);
+    for (int t = 0; t < PS_TIER_COUNT; t++) put_bytes(p, bytes[t]);
+    put(p, "\n");
+}
+
+/* ---- tiers ---- */
+
+static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
+{
+    const ps_store_stats s = ps_store_get_stats(t->store);
+    int64_t budget[PS_TIER_COUNT] = {0}, used[PS_TIER_COUNT] = {0}, peak[PS_TIER_COUNT] = {0};
+    int64_t kept[PS_TIER_COUNT] = {0}, other[PS_TIER_COUNT] = {0}, free_bytes[PS_TIER_COUNT];
+    int64_t cache[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = ps_round_up(t->cache_bytes, PS_PAGE_BYTES)};
+    int64_t staging[PS_TIER_COUNT] = {0}, activations[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = s.non_model_bytes};
+    staging[t->staging_tier] =
+        ps_round_up(t->staging_bytes, PS_PAGE_BYTES) + ps_round_up(t->comm_staging_bytes, PS_PAGE_BYTES);
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
+        const ps_device_stats d = ps_device_get_stats(t->ram[i]);
+        budget[i] = d.budget_bytes, used[i] = d.used_bytes, peak[i] = d.peak_bytes, kept[i] = d.kept_bytes;
+        other[i] = d.used_bytes - s.chunk_bytes[i] - activations[i] - staging[i] - cache[i];
+    }
+    budget[PS_TIER_DISK] = t->disk_budget_bytes;
+    used[PS_TIER_DISK] = peak[PS_TIER_DISK] = s.disk_bytes;
+    for (int i = 0; i < PS_TIER_COUNT; i++) free_bytes[i] = budget[i] - used[i];
+    put(p, "%-18s %12s %12s %12s\n", "memory", "device", "host", "disk");
+    put_row(p, "budget", budget);
+    put_row(p, "peak", peak);
+    put_row(p, "in use", used);
+    for (int list = 0; list < PS_LIST_COUNT; list++) {
+        int64_t bytes[PS_TIER_COUNT];
+        char name[32];
+        if (b->item_bytes[list] == 0) continue;
+        for (int i = 0; i < PS_TIER_COUNT; i++) bytes[i] = ps_store_list_bytes(t->store, (ps_list)list, (ps_tier)i);
+        snprintf(name, sizeof name, "  %s", ps_list_name((ps_list)list));
+        put_row(p, name, bytes);
+    }
+    put_row(p, "  activations", activations);
+    put_row(p, "  staging", staging);
+    if (t->cache_bytes > 0) put_row(p, "  keys and values", cache);
+    put_row(p, "  other", other);
+    put_row(p, "free", free_bytes);
+    put_row(p, "  kept for reuse", kept);
+}
+
+/* ---- chunks ---- */
+
+static void put_chunk_row(page *p, const char *name, const int32_t n[PS_LIST_COUNT])
+{
+    put(p, "%-18s", name);
+    for (int list = 0; list < PS_LIST_COUNT; list++) put(p, " %9d", n[list]);
+    put(p, "\n");
+}
+
+static void put_chunks(page *p, const ps_blueprint *b, const ps_store *s)
+{
+    int32_t all[PS_LIST_COUNT] = {0}, on[PS_TIER_COUNT][PS_LIST_COUNT] = {0}, in[PS_STATE_COUNT][PS_LIST_COUNT] = {0};
+    for (int list = 0; list < PS_LIST_COUNT; list++)
+        for (int32_t i = 0; i < b->layout->n_chunks; i++) {
+            if (!ps_blueprint_has_chunk(b, (ps_list)list, i)) continue;
+            const ps_chunk_id id = ps_store_chunk(b->layout, (ps_list)list, i);
+            all[list]++;
+            in[ps_store_chunk_state(s, id)][list]++;
+            for (int t = 0; t < PS_TIER_COUNT; t++) on[t][list] += (ps_store_chunk_copies(s, id) & 1u << t) != 0;
+        }
+    put(p, "\n%-18s", "chunks");
+    for (int list = 0; list < PS_LIST_COUNT; list++) put(p, " %9s", ps_list_name((ps_list)list));
+    put(p, "\n");
+    put_chunk_row(p, "all", all);
+    for (int t = 0; t < PS_TIER_COUNT; t++) {
+        char name[32];
+        snprintf(name, sizeof name, "content on %s", ps_tier_name((ps_tier)t));
+        put_chunk_row(p, name, on[t]);
+    }
+    for (int state = 0; state < PS_STATE_COUNT; state++) put_chunk_row(p, ps_state_name((ps_state)state), in[state]);
+    put(p, "%d chunks a list, of %lld elements, %.2f %% waste\n", b->layout->n_chunks,
+        (long long)b->layout->chunk_elements, ps_layout_waste(b->layout) * 100);
+}
+
+static void put_moved(page *p, const ps_store *s)
+{
+    const ps_store_stats stats = ps_store_get_stats(s);
+    put(p, "\n%-18s %12s %12s\n", "moved so far", "bytes", "copies");
+    for (int link = 0; link < PS_LINK_COUNT; link++) {
+        put(p, "%-18s", ps_link_name((ps_link)link));
+        put_bytes(p, stats.moved_bytes[link]);
+        put(p, " %12lld\n", (long long)stats.n_moves[link]);
+    }
+}
+
+/* ---- moments ---- */
+
+static int64_t device_need(const ps_blueprint *b, int32_t moment)
+{
+    return b->trace->moments[moment].non_model_bytes + ps_blueprint_wanted_bytes(b, moment, PS_TIER_DEVICE);
+}
+
+static void put_moment(page *p, const ps_blueprint *b, int32_t moment)
+{
+    const ps_moment *m = &b->trace->moments[moment];
+    put(p, "%6d", moment);
+    put_bytes(p, m->non_model_bytes);
+    put_bytes(p, ps_blueprint_wanted_bytes(b, moment, PS_TIER_DEVICE));
+    put_bytes(p, ps_blueprint_wanted_bytes(b, moment, PS_TIER_HOST));
+    put(p, "  %s (%s)\n", m->label, ps_phase_name(m->phase));
+}
+
+/* The few largest, largest first, the earlier of equals first. */
+static void put_moments(page *p, const ps_blueprint *b)
+{
+    int32_t largest[LARGEST_MOMENTS], n = 0;
+    for (int32_t m = 0; m < b->trace->n_moments; m++) {
+        int32_t at = n;
+        while (at > 0 && device_need(b, largest[at - 1]) < device_need(b, m)) at--;
+        if (at == LARGEST_MOMENTS) continue;
+        if (n < LARGEST_MOMENTS) n++;
+        memmove(&largest[at + 1], &largest[at], (size_t)(n - at - 1) * sizeof largest[0]);
+        largest[at] = m;
+    }
+    put(p, "\n%6s %12s %12s %12s  the largest of %d moments on the device\n", "moment", "activations", "chunks",
+        "host chunks", b->trace->n_moments);
+    for (int32_t i = 0; i < n; i++) put_moment(p, b, largest[i]);
+}
+
+static void put_all(page *p, const ps_blueprint *b, const ps_tiers *t)
+{
+    put_tiers(p, b, t);
+    put_chunks(p, b, t->store);
+    put_moved(p, t->store);
+    put_moments(p, b);
+}
+
+void ps_memory_dump_write(const ps_blueprint *b, const ps_tiers *t, char text[PS_MEMORY_DUMP_MAX])
+{
+    page p = {.text = text};
+    put_all(&p, b, t);
+}
+
+void ps_memory_dump_keep(const ps_blueprint *b, const ps_tiers *t, int32_t moment, ps_status st)
+{
+    if (st != PS_EBUDGET && st != PS_ENOMEM_DEV) return;
+    page p = {.text = last_dump};
+    if (moment >= 0)
+        put(&p, "no room in moment %d, %s (%s)\n\n", moment, b->trace->moments[moment].label,
+            ps_phase_name(b->trace->moments[moment].phase));
+    else
+        put(&p, "no room while parameters are created\n\n");
+    put_all(&p, b, t);
+}
+
+void ps_memory_dump_forget(void)
+{
+    last_dump[0] = '\0';
+}
+
+/* ---- public ---- */
+
+const char *ps_last_memory_dump(void)
+{
+    return last_dump;
+}

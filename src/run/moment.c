@@ -1,0 +1,68 @@
+#include "run/moment.h"
+
+#include "run/memory_dump.h"
+
+char *ps_moment_element(const ps_runner *r, ps_list list, int32_t chunk, int64_t offset)
+{
+    char *payload = ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
+    return payload + offset * r->bp->item_bytes[list];
+}
+
+static const ps_access *accesses_of(const ps_blueprint *b, int32_t moment, int32_t *n)
+{
+    *n = b->trace->moments[moment].n_accesses;
+    return &b->trace->accesses[b->trace->moments[moment].first_access];
+}
+
+static void unpin_first(ps_runner *r, int32_t moment, int32_t n)
+{
+    int32_t all;
+    const ps_access *a = accesses_of(r->bp, moment, &all);
+    for (int32_t i = 0; i < n; i++) ps_store_unpin(r->tiers->store, a[i].chunk);
+}
+
+ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st)
+{
+    if (r->keeps_dump) ps_memory_dump_keep(r->bp, r->tiers, moment, st);
+    return st;
+}
+
+ps_status ps_moment_begin(ps_runner *r, int32_t moment)
+{
+    ps_store_go_to(r->tiers->store, moment);
+    ps_status st = ps_store_begin_moment(r->tiers->store, r->bp->trace->moments[moment].non_model_bytes);
+    if (st != PS_OK) return ps_moment_dump(r, moment, st);
+    int32_t n;
+    const ps_access *a = accesses_of(r->bp, moment, &n);
+    for (int32_t i = 0; i < n; i++) {
+        st = ps_store_pin(r->tiers->store, a[i].chunk, a[i].tier, a[i].mode, NULL);
+        if (st == PS_OK) continue;
+        (void)ps_moment_dump(r, moment, st);
+        unpin_first(r, moment, i);
+        return st;
+    }
+    return PS_OK;
+}
+
+void ps_moment_end(ps_runner *r, int32_t moment)
+{
+    int32_t n;
+    (void)accesses_of(r->bp, moment, &n);
+    unpin_first(r, moment, n);
+}
+
+void ps_moment_record(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int64_t begin_ns)
+{
+    ps_profile *p = r->tiers->profile;
+    const ps_moment *m = &r->bp->trace->moments[moment];
+    ps_store_end_moment(r->tiers->store);
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_OP,
+                                           .chunk = chunk,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = ps_profile_now(p),
+                                           .op = {.label = m->label,
+                                                  .step = r->step + 1,
+                                                  .non_model_bytes = m->non_model_bytes,
+                                                  .moment = moment,
+                                                  .phase = (int32_t)m->phase}});
+}

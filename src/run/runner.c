@@ -1,0 +1,355 @@
+#include "run/runner.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "run/exchange.h"
+#include "run/moment.h"
+
+/* Streams of random numbers: parameters have those below 2^63 (runner_create.c), dropout those above. */
+#define DROPOUT_STREAMS ((uint64_t)1 << 63)
+
+ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, bool compute)
+{
+    *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
+    PS_TRY(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
+    PS_TRY(ps_exchange_fit(r, bp));
+    return ps_store_reserve_non_model(tiers->store, bp->plan->non_model_bytes, &r->non_model);
+}
+
+void ps_runner_deinit(ps_runner *r)
+{
+    ps_snapshot_drop(r);
+    ps_mem_free(r->chunk_pending);
+    r->chunk_pending = NULL;
+    ps_exchange_deinit(r);
+}
+
+static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
+{
+    const ps_place *p = &r->bp->layout->places[tensor];
+    return ps_moment_element(r, list, p->chunk, p->offset);
+}
+
+/* ---- states of the 16-bit tensors ---- */
+
+static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
+{
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    ps_store *s = r->tiers->store;
+    if (instr->kind == PS_INSTR_JOIN) return PS_OK; /* touches no parameter of its node */
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        const bool reads = instr->kind != PS_INSTR_BACKWARD || n->type->backward_reads_w[k];
+        if (reads && ps_store_tensor_state(s, w) == PS_STATE_HOLD_AFTER_BWD)
+            return PS_FAIL(PS_ESTATE, "%s reads %s, which its gradient has overwritten: call ps_step first",
+                           instr->label, r->bp->program->params[w].name);
+        PS_TRY(ps_store_tensor_begin(s, w));
+    }
+    return PS_OK;
+}
+
+static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
+{
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    if (instr->kind == PS_INSTR_JOIN) return PS_OK;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        ps_state after = r->pass == PS_PASS_TRAIN ? PS_STATE_HOLD_AFTER_FWD : PS_STATE_HOLD;
+        if (instr->kind == PS_INSTR_BACKWARD && r->bp->plan->grad_overwrites_param[w]) after = PS_STATE_HOLD_AFTER_BWD;
+        PS_TRY(ps_store_tensor_end(r->tiers->store, w, after));
+    }
+    return PS_OK;
+}
+
+/* ---- computing one instruction ---- */
+
+static ps_dtype grad_dtype(const ps_runner *r, int32_t tensor)
+{
+    return r->bp->plan->grad_overwrites_param[tensor] ? r->bp->settings->dtype : PS_DTYPE_F32;
+}
+
+static char *grad_address(const ps_runner *r, int32_t tensor)
+{
+    return tensor_address(r, ps_blueprint_grad_list(r->bp, tensor), tensor);
+}
+
+static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *run)
+{
+    const ps_node *n = run->node;
+    const bool backward = instr->kind == PS_INSTR_BACKWARD;
+    run->grad_dtype = run->dtype;
+    run->accumulate_dw = instr->accumulate_dw || (r->micro > 0 && !ps_blueprint_sums_apart(r->bp));
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (w < 0) continue;
+        if (!backward || n->type->backward_reads_w[k]) run->w[k] = tensor_address(r, PS_LIST_PARAM16, w);
+        if (!backward) continue;
+        run->dw[k] = grad_address(r, w);
+        run->grad_dtype = grad_dtype(r, w);
+    }
+}
+
+/* Gradients that begin here, of an operator that adds: in the first micro-batch whose sums they are. */
+static void clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node_run *run)
+{
+    if (r->micro > 0 && !ps_blueprint_sums_apart(r->bp)) return;
+    for (int k = 0; k < PS_NODE_PARAMS; k++)
+        if (instr->clears_grad[k])
+            memset(run->dw[k], 0,
+                   (size_t)r->bp->program->params[run->node->params[k]].elements * ps_dtype_bytes(run->grad_dtype));
+}
+
+/* Adds x[n], scaled gradients of the tensor, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its tensor. */
+static ps_status add_grad_stats(ps_runner *r, int32_t tensor, const char *x, int64_t n)
+{
+    const ps_dtype dtype = grad_dtype(r, tensor);
+    enum { N_BLOCKS = 512, AT_ONCE = N_BLOCKS * PS_GRAD_STATS_BLOCK };
+    double sums[N_BLOCKS];
+    for (int64_t done = 0; done < n; done += AT_ONCE) {
+        const int64_t n_now = ps_min_i64(n - done, AT_ONCE);
+        int64_t nonfinite = 0;
+        PS_TRY(ps_run_grad_stats(r->bp->settings->backend, NULL,
+                                 &(ps_grad_stats_args){.sum_squares = sums,
+                                                       .n_nonfinite = &nonfinite,
+                                                       .x = x + done * (int64_t)ps_dtype_bytes(dtype),
+                                                       .n = n_now,
+                                                       .dtype = dtype},
+                                 0));
+        for (int64_t b = 0; b < ps_ceil_div(n_now, PS_GRAD_STATS_BLOCK); b++)
+            ps_exact_sum_add(&r->sum_squares, sums[b]);
+        if (nonfinite > 0 && r->first_nonfinite < 0) r->first_nonfinite = tensor;
+        r->n_nonfinite += nonfinite;
+    }
+    return PS_OK;
+}
+
+static bool is_last_micro(const ps_runner *r)
+{
+    return r->micro + 1 == r->bp->settings->accumulation;
+}
+
+/* Of each gradient as soon as its last part is there. With several ranks it is complete only when it has been reduced. */
+static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
+{
+    if (!is_last_micro(r) || r->bp->settings->ranks.n > 1) return PS_OK;
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (instr->completes_grad[k])
+            PS_TRY(add_grad_stats(r, w, grad_address(r, w), r->bp->program->params[w].elements));
+    }
+    return PS_OK;
+}
+
+static void take_loss(ps_runner *r, const ps_node_run *run)
+{
+    const int32_t *targets = run->batch[PS_BATCH_TARGETS], *predicted = (const int32_t *)(const void *)run->saved[2];
+    double sum = 0;
+    r->eval = (ps_eval_info){0};
+    for (int64_t i = 0; i < run->node->rows; i++) {
+        if (targets[i] == PS_IGNORE_INDEX) continue;
+        sum += (double)run->saved[1][i];
+        r->eval.n_targets++;
+        r->eval.n_correct += predicted[i] == targets[i];
+    }
+    if (r->eval.n_targets > 0) r->eval.loss = sum / (double)r->eval.n_targets;
+}
+
+static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
+{
+    const ps_settings *s = r->bp->settings;
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    ps_node_run run = {.mode = PS_RUN_COMPUTE,
+                       .backend = s->backend,
+                       .dtype = s->dtype,
+                       .B = r->bp->program->B,
+                       .T = r->bp->program->T,
+                       .node = n,
+                       .training = r->pass == PS_PASS_TRAIN,
+                       .loss_scale = (float)(r->loss_scale / (double)s->accumulation),
+                       .output = r->pass == PS_PASS_INFER ? r->output : NULL,
+                       .output_row = r->output_row};
+    /* as if one rank had all micro-batches, this rank's one after those of the ranks before it */
+    const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
+    run.dropout_key.seed = s->seed;
+    run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
+    ps_plan_bind(r->bp->plan, instr, r->non_model, &run);
+    if (r->bp->plan->cache_positions > 0) {
+        ps_plan_bind_cache(r->bp->plan, instr, r->tiers->cache, &run);
+        run.first = r->first;
+        run.T = r->rows;
+    }
+    if (r->batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
+    switch (instr->kind) {
+    case PS_INSTR_FORWARD:
+    case PS_INSTR_RECOMPUTE:
+        bind_params(r, instr, &run);
+        PS_TRY(n->type->forward(&run));
+        if (n->output < 0 && r->pass != PS_PASS_INFER) take_loss(r, &run);
+        return PS_OK;
+    case PS_INSTR_BACKWARD:
+        bind_params(r, instr, &run);
+        clear_grads(r, instr, &run);
+        PS_TRY(n->type->backward(&run));
+        return take_grad_stats(r, instr);
+    case PS_INSTR_JOIN:
+        return ps_run_add(
+            s->backend, NULL,
+            &(ps_add_args){.y = run.y, .a = run.x[0], .b = run.x[1], .n = instr->join_elements, .dtype = s->dtype}, 0);
+    }
+    return PS_OK;
+}
+
+static ps_status compute(ps_runner *r, const ps_instr *instr)
+{
+    if (PS_PLAN_GUARD_BYTES == 0) return compute_bare(r, instr);
+    ps_plan_guard_set(r->bp->plan, instr, r->non_model);
+    PS_TRY(compute_bare(r, instr));
+    return ps_plan_guard_check(r->bp->plan, instr, r->non_model);
+}
+
+/* The batch has buffers from the first moment on. Token types that are not given are all 0. */
+static void put_batch(ps_runner *r)
+{
+    const ps_plan *p = r->bp->plan;
+    const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->batch.tokens,
+                                                        [PS_BATCH_TARGETS] = r->batch.targets,
+                                                        [PS_BATCH_MASK] = r->batch.attention_mask,
+                                                        [PS_BATCH_TOKEN_TYPES] = r->batch.token_type_ids};
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
+        if (p->batch[i] < 0) continue;
+        const ps_buffer *b = &p->buffers[p->batch[i]];
+        char *dst = (char *)r->non_model + b->offset;
+        if (given[i] != NULL)
+            memcpy(dst, given[i], (size_t)b->bytes);
+        else
+            memset(dst, 0, (size_t)b->bytes);
+    }
+}
+
+static ps_status run_instr(ps_runner *r, int32_t index)
+{
+    const ps_instr *instr = &r->bp->plan->instrs[index];
+    const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->plan->n_instrs + index];
+    PS_TRY(ps_moment_begin(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
+    if (index == 0 && r->compute) put_batch(r);
+    ps_status st = begin_tensors(r, instr);
+    if (st == PS_OK && r->compute) st = compute(r, instr);
+    if (st == PS_OK) st = end_tensors(r, instr);
+    ps_moment_record(r, moment, -1, begin_ns);
+    ps_moment_end(r, moment);
+    return st;
+}
+
+/* ---- groups of chunks of several ranks ---- */
+
+/* The group's tensors have values again, those of other ranks too. */
+static ps_status gather(ps_runner *r, int32_t i)
+{
+    const ps_span *span = &r->bp->spans.spans[i];
+    PS_TRY(ps_moment_begin(r, ps_exchange_moment(r, i)));
+    PS_TRY(ps_exchange_begin_gather(r, i));
+    if (span->reduces) return PS_OK;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
+        for (int32_t k = r->bp->first_piece[c]; k < r->bp->first_piece[c + 1]; k++) {
+            PS_TRY(ps_store_tensor_begin(r->tiers->store, r->bp->pieces[k].tensor));
+            PS_TRY(ps_store_tensor_end(r->tiers->store, r->bp->pieces[k].tensor, PS_STATE_HOLD));
+        }
+    return PS_OK;
+}
+
+/* A piece of a gradient has been reduced to this rank. */
+static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
+{
+    const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
+    char *x = ps_moment_element(r, sum, chunk, p->chunk_offset);
+    if (sum != fresh)
+        PS_TRY(ps_run_add(r->bp->settings->backend, NULL,
+                          &(ps_add_args){.y = x,
+                                         .a = x,
+                                         .b = ps_moment_element(r, fresh, chunk, p->chunk_offset),
+                                         .n = p->n,
+                                         .dtype = PS_DTYPE_F32},
+                          0));
+    return is_last_micro(r) ? add_grad_stats(r, p->tensor, x, p->n) : PS_OK;
+}
+
+static ps_status take_all_reduced(ps_runner *r, const ps_span *span)
+{
+    const ps_blueprint *b = r->bp;
+    if (!r->compute) return PS_OK;
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
+        for (int32_t k = b->first_piece[c]; ps_blueprint_owns(b, c) && k < b->first_piece[c + 1]; k++)
+            PS_TRY(take_reduced(r, c, &b->pieces[k]));
+    return PS_OK;
+}
+
+static ps_status release(ps_runner *r, int32_t i)
+{
+    const ps_blueprint *b = r->bp;
+    const ps_span *span = &b->spans.spans[i];
+    ps_status st = PS_OK;
+    if (span->reduces) st = ps_exchange_await(r, i);
+    if (span->reduces && st == PS_OK) st = take_all_reduced(r, span);
+    ps_moment_end(r, ps_exchange_moment(r, i));
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        const bool owned = ps_blueprint_owns(b, c);
+        if (!owned) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, c));
+        if (span->reduces && b->uses_grad_list[c] && (!owned || ps_blueprint_sums_apart(b)))
+            ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, c));
+    }
+    return st;
+}
+
+/* What happens to groups before the instruction (kinds up to AWAIT), or after it. */
+static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last_kind)
+{
+    const ps_spans *s = &r->bp->spans;
+    for (; r->next_event < s->n_events; r->next_event++) {
+        const ps_span_event *e = &s->events[r->next_event];
+        if (e->instr != index || e->kind > last_kind) break;
+        /* the end of a forward pass gathers ahead for the backward pass, which evaluation has not */
+        if (s->spans[e->span].reduces && r->pass != PS_PASS_TRAIN) continue;
+        switch (e->kind) {
+        case PS_SPAN_GATHER: PS_TRY(gather(r, e->span)); break;
+        case PS_SPAN_AWAIT: PS_TRY(ps_exchange_await(r, e->span)); break;
+        case PS_SPAN_REDUCE: PS_TRY(ps_exchange_begin_reduction(r, e->span)); break;
+        case PS_SPAN_RELEASE: PS_TRY(release(r, e->span)); break;
+        }
+    }
+    return PS_OK;
+}
+
+/* ---- passes ---- */
+
+static ps_status run_in_group(ps_runner *r, int32_t m)
+{
+    PS_TRY(run_events(r, m, PS_SPAN_AWAIT));
+    PS_TRY(run_instr(r, m));
+    return run_events(r, m, PS_SPAN_RELEASE);
+}
+
+ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch)
+{
+    const ps_plan *p = r->bp->plan;
+    r->batch = batch != NULL ? *batch : (ps_batch){0};
+    int32_t next_update = 0;
+    r->next_event = 0;
+    for (int32_t m = 0; m < p->n_forward; m++) {
+        if (r->update_pending && r->pass == PS_PASS_TRAIN) PS_TRY(ps_runner_update_before(r, m, &next_update));
+        PS_TRY(run_in_group(r, m));
+    }
+    if (r->pass == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
+    return PS_OK;
+}
+
+ps_status ps_runner_backward(ps_runner *r)
+{
+    const ps_plan *p = r->bp->plan;
+    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_in_group(r, m));
+    return PS_OK;
+}

@@ -1,0 +1,95 @@
+/* runner_update.c - Adam, chunk by chunk: at once after the backward pass, or deferred into the next forward pass. */
+#include "run/moment.h"
+#include "run/runner.h"
+
+static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
+{
+    const ps_settings *s = r->bp->settings;
+    const bool over = r->bp->plan->grad_overwrites_param[piece->tensor];
+    void *param = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
+    float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
+    if (u->skip)
+        return ps_run_cast(
+            s->backend, NULL,
+            &(ps_cast_args){
+                .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
+            0);
+    return ps_run_adam(
+        s->backend, NULL,
+        &(ps_adam_args){
+            .param = param,
+            .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
+            .master = master,
+            .m = (float *)(void *)ps_moment_element(r, PS_LIST_MOMENTUM, chunk, piece->chunk_offset),
+            .v = (float *)(void *)ps_moment_element(r, PS_LIST_VARIANCE, chunk, piece->chunk_offset),
+            .n = piece->n,
+            .lr = u->lr,
+            .beta1 = (float)s->beta1,
+            .beta2 = (float)s->beta2,
+            .eps = (float)s->eps,
+            .weight_decay = piece->decays ? (float)s->weight_decay : 0.0f,
+            .bias1 = u->bias1,
+            .bias2 = u->bias2,
+            .grad_scale = u->grad_scale,
+            .decoupled_decay = s->decoupled_decay,
+            .param_dtype = s->dtype,
+            .grad_dtype = over ? s->dtype : PS_DTYPE_F32},
+        0);
+}
+
+static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
+{
+    const ps_blueprint *b = r->bp;
+    const int32_t moment = b->adam_moment[chunk];
+    ps_status st = PS_OK;
+    PS_TRY(ps_moment_begin(r, moment));
+    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
+    ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
+    for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
+        const ps_piece *piece = &b->pieces[i];
+        st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
+        if (st == PS_OK && r->compute) st = update_piece(r, u, chunk, piece);
+        const bool whole = piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements;
+        if (st == PS_OK)
+            st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
+    }
+    if (st == PS_OK) ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
+    ps_moment_record(r, moment, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), begin_ns);
+    ps_moment_end(r, moment);
+    const ps_list sums = ps_blueprint_sums_apart(b) ? PS_LIST_GRAD_SUM : PS_LIST_GRAD;
+    if (b->uses_grad_list[chunk]) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, sums, chunk));
+    return st;
+}
+
+ps_status ps_runner_flush(ps_runner *r)
+{
+    if (!r->update_pending) return PS_OK;
+    for (int32_t i = 0; i < r->bp->n_ordered; i++) {
+        const int32_t c = r->bp->adam_order[i];
+        if (!r->chunk_pending[c]) continue;
+        PS_TRY(update_chunk(r, &r->update, c));
+        r->chunk_pending[c] = false;
+    }
+    r->update_pending = false;
+    return PS_OK;
+}
+
+ps_status ps_runner_update(ps_runner *r, const ps_update *u)
+{
+    r->update = *u;
+    r->update_pending = true;
+    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
+    return r->bp->variant.deferred ? PS_OK : ps_runner_flush(r);
+}
+
+ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next)
+{
+    const ps_blueprint *b = r->bp;
+    for (; *next < b->n_ordered && b->adam_moment[b->adam_order[*next]] < b->instr_moment[index]; (*next)++) {
+        const int32_t c = b->adam_order[*next];
+        if (!r->chunk_pending[c]) continue;
+        PS_TRY(update_chunk(r, &r->update, c));
+        r->chunk_pending[c] = false;
+    }
+    return PS_OK;
+}

@@ -1,0 +1,92 @@
+#include "run/snapshot.h"
+
+#include "base/mem.h"
+#include "chunk/view.h"
+#include "run/moment.h"
+
+ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
+{
+    ps_snapshot *s = &r->snapshot;
+    PS_ASSERT(s->when == NULL && r->micro == 0);
+    const int32_t n_chunks = r->bp->layout->n_chunks;
+    PS_TRY(ps_mem_alloc((size_t)n_chunks, sizeof *s->when, &s->when));
+    for (int32_t c = 0; c < n_chunks; c++)
+        s->when[c] = r->update_pending && r->chunk_pending[c] ? PS_SNAPSHOT_AFTER : PS_SNAPSHOT_BEFORE;
+    s->n_left = r->bp->n_ordered;
+    s->sink = *sink;
+    return PS_OK;
+}
+
+static void hand_out(const ps_runner *r, int32_t chunk, const ps_piece *piece, ps_list list)
+{
+    const float *values = (const float *)(const void *)ps_moment_element(r, list, chunk, piece->chunk_offset);
+    r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset, values, piece->n);
+}
+
+static void end_snapshot(ps_runner *r)
+{
+    r->snapshot.sink.end(r->snapshot.sink.user);
+    ps_snapshot_drop(r);
+}
+
+static void finish_chunk(ps_runner *r, int32_t chunk)
+{
+    r->snapshot.when[chunk] = PS_SNAPSHOT_DONE;
+    if (--r->snapshot.n_left == 0) end_snapshot(r);
+}
+
+void ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
+{
+    const ps_blueprint *b = r->bp;
+    if (r->snapshot.when == NULL || r->snapshot.when[chunk] != when) return;
+    for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
+        for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+            hand_out(r, chunk, &b->pieces[i], (ps_list)list);
+    finish_chunk(r, chunk);
+}
+
+/* Of a piece as much as a view shows. */
+#define VIEW_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
+
+static ps_status read_piece(ps_runner *r, int32_t chunk, const ps_piece *piece, ps_list list)
+{
+    const ps_chunk_id id = ps_store_chunk(r->bp->layout, list, chunk);
+    for (int64_t done = 0; done < piece->n; done += VIEW_ELEMENTS) {
+        const int64_t n = ps_min_i64(VIEW_ELEMENTS, piece->n - done);
+        const int64_t item = r->bp->item_bytes[list];
+        ps_view v;
+        PS_TRY(ps_view_open(r->tiers->store, id, r->bp->adam_tier[chunk], (piece->chunk_offset + done) * item, n * item,
+                            PS_ACCESS_READ, &v));
+        r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset + done, v.bytes, n);
+        PS_TRY(ps_view_close(r->tiers->store, &v));
+    }
+    return PS_OK;
+}
+
+/* Where it lies: there may be no room to bring it anywhere. */
+static ps_status read_chunk(ps_runner *r, int32_t chunk)
+{
+    const ps_blueprint *b = r->bp;
+    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+        for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
+            PS_TRY(read_piece(r, chunk, &b->pieces[i], (ps_list)list));
+    finish_chunk(r, chunk);
+    return PS_OK;
+}
+
+ps_status ps_snapshot_finish(ps_runner *r)
+{
+    const ps_blueprint *b = r->bp;
+    if (r->snapshot.when == NULL) return PS_OK;
+    PS_TRY(ps_runner_flush(r));
+    for (int32_t i = 0; r->snapshot.when != NULL && i < b->n_ordered; i++)
+        if (r->snapshot.when[b->adam_order[i]] != PS_SNAPSHOT_DONE) PS_TRY(read_chunk(r, b->adam_order[i]));
+    if (r->snapshot.when != NULL) end_snapshot(r); /* a rank without chunks */
+    return PS_OK;
+}
+
+void ps_snapshot_drop(ps_runner *r)
+{
+    ps_mem_free(r->snapshot.when);
+    r->snapshot = (ps_snapshot){0};
+}

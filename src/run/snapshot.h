@@ -1,0 +1,44 @@
+/* snapshot.h - masters and moments of all chunks as they are after one update, handed out while training goes on.
+ *
+ * Updates may be deferred: when a snapshot begins after step n, some chunks still wait for update n. Each chunk is handed
+ * out at an update, when its lists are in memory anyway, so a snapshot moves no chunk:
+ *
+ *     update n still pending    apply update n, then hand out
+ *     update n done             hand out, then apply update n + 1
+ *
+ * What no update has visited when the snapshot must end is pinned and read. Knows nothing of files: see the sink. */
+#ifndef PS_RUN_SNAPSHOT_H
+#define PS_RUN_SNAPSHOT_H
+
+#include "chunk/store.h"
+
+struct ps_runner;
+
+/* Where the pieces go. The order is that of ps_blueprint.adam_order, and of a chunk's pieces within; MASTER, MOMENTUM,
+ * VARIANCE of a piece follow each other, except in a final sweep, where each list of a chunk comes by itself. */
+typedef struct ps_snapshot_sink {
+    /* n values of a tensor from `offset` on, valid during the call */
+    void (*take)(void *user, ps_list list, int32_t tensor, int64_t offset, const float *values, int64_t n);
+    void (*end)(void *user); /* that was the last piece */
+    void *user;
+} ps_snapshot_sink;
+
+typedef enum ps_snapshot_when { PS_SNAPSHOT_DONE, PS_SNAPSHOT_BEFORE, PS_SNAPSHOT_AFTER } ps_snapshot_when;
+
+typedef struct ps_snapshot {
+    ps_snapshot_sink sink;
+    uint8_t *when;  /* [n_chunks] ps_snapshot_when of the chunk's next update; NULL: no snapshot under way */
+    int32_t n_left; /* chunks not handed out yet */
+} ps_snapshot;
+
+/* Between steps; none may be under way. */
+PS_NODISCARD ps_status ps_snapshot_begin(struct ps_runner *r, const ps_snapshot_sink *sink);
+/* Called by the update of a chunk, its lists pinned: before and after the arithmetic. */
+void ps_snapshot_visit(struct ps_runner *r, int32_t chunk, ps_snapshot_when when);
+/* Between steps: carry out pending updates, read what is left, call the sink's end. Nothing to do when none is under way.
+ * After a failure of a tier the snapshot is still under way. */
+PS_NODISCARD ps_status ps_snapshot_finish(struct ps_runner *r);
+/* Give up: the sink is not called any more. */
+void ps_snapshot_drop(struct ps_runner *r);
+
+#endif

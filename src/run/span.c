@@ -1,0 +1,121 @@
+#include "run/span.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static ps_status add_span(ps_spans *s, ps_span span)
+{
+    if (s->n == s->capacity) {
+        const int32_t more = s->capacity > 0 ? 2 * s->capacity : 64;
+        PS_TRY(ps_mem_grow(&s->spans, (size_t)s->n, (size_t)more, sizeof *s->spans));
+        s->capacity = more;
+    }
+    s->spans[s->n++] = span;
+    return PS_OK;
+}
+
+/* The span of the group under way in this phase is current[group]; -1: none yet. */
+static ps_status touch(ps_spans *s, int32_t *current, const ps_layout *l, int32_t group_size, int32_t chunk, int32_t m,
+                       bool backward)
+{
+    const int32_t group = chunk / group_size;
+    if (current[group] < 0) {
+        current[group] = s->n;
+        const int32_t begin = group * group_size;
+        PS_TRY(add_span(s, (ps_span){.chunk = begin,
+                                     .n_chunks = (int32_t)ps_min_i64(group_size, l->n_chunks - begin),
+                                     .first = m,
+                                     .reduces = backward}));
+    }
+    s->spans[current[group]].last = m;
+    return PS_OK;
+}
+
+static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_plan *plan, const ps_layout *l,
+                           int32_t group_size)
+{
+    const int32_t n_groups = (l->n_chunks + group_size - 1) / group_size;
+    int32_t *current = NULL;
+    ps_status st = PS_OK;
+    PS_TRY(ps_mem_alloc((size_t)n_groups, sizeof *current, &current));
+    for (int32_t m = 0; m < plan->n_instrs; m++) {
+        const ps_instr *instr = &plan->instrs[m];
+        const ps_node *n = &program->nodes[instr->node];
+        for (int32_t g = 0; (m == 0 || m == plan->n_forward) && g < n_groups; g++) current[g] = -1;
+        for (int k = 0; k < PS_NODE_PARAMS && instr->kind != PS_INSTR_JOIN; k++) {
+            if (n->params[k] < 0) continue;
+            const ps_place *p = &l->places[n->params[k]];
+            for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++)
+                PS_TRY_GOTO(touch(s, current, l, group_size, c, m, m >= plan->n_forward));
+        }
+    }
+out:
+    ps_mem_free(current);
+    return st;
+}
+
+/* Where the span's chunks were released last before it: the instruction after which they can be gathered again. */
+static int32_t released_before(const ps_spans *s, int32_t i)
+{
+    for (int32_t k = i - 1; k >= 0; k--)
+        if (s->spans[k].chunk == s->spans[i].chunk) return s->spans[k].release_at;
+    return -1;
+}
+
+/* Spans stand in the order of their first instructions. A forward span is released at once: there is nothing to wait for. */
+static void place(ps_spans *s, int32_t n_forward, int32_t n_instrs, int32_t ahead)
+{
+    for (int32_t i = 0; i < s->n; i++) {
+        ps_span *span = &s->spans[i];
+        const int32_t pass_end = span->reduces ? n_instrs - 1 : n_forward - 1;
+        span->gather_at = span->first;
+        span->release_at = span->last;
+        if (ahead == 0) continue;
+        if (span->reduces && i + 1 < s->n)
+            span->release_at = (int32_t)ps_min_i64(pass_end, ps_max_i64(span->last, s->spans[i + 1].last));
+        if (i > 0) span->gather_at = s->spans[ps_max_i64(0, i - ahead)].first;
+        span->gather_at = (int32_t)ps_max_i64(span->gather_at, released_before(s, i) + 1);
+    }
+}
+
+static int compare_events(const void *a, const void *b)
+{
+    const ps_span_event *x = a, *y = b;
+    const int when_x = x->kind >= PS_SPAN_REDUCE, when_y = y->kind >= PS_SPAN_REDUCE;
+    if (x->instr != y->instr) return x->instr < y->instr ? -1 : 1;
+    if (when_x != when_y) return when_x - when_y;
+    if (x->kind != y->kind) return (int)x->kind - (int)y->kind;
+    return x->span - y->span;
+}
+
+static ps_status list_events(ps_spans *s)
+{
+    PS_TRY(ps_mem_alloc((size_t)s->n * 4, sizeof *s->events, &s->events));
+    for (int32_t i = 0; i < s->n; i++) {
+        const ps_span *span = &s->spans[i];
+        s->events[s->n_events++] = (ps_span_event){span->gather_at, i, PS_SPAN_GATHER};
+        s->events[s->n_events++] = (ps_span_event){span->first, i, PS_SPAN_AWAIT};
+        if (span->reduces) s->events[s->n_events++] = (ps_span_event){span->last, i, PS_SPAN_REDUCE};
+        s->events[s->n_events++] = (ps_span_event){span->release_at, i, PS_SPAN_RELEASE};
+    }
+    qsort(s->events, (size_t)s->n_events, sizeof *s->events, compare_events);
+    return PS_OK;
+}
+
+ps_status ps_spans_find(const ps_program *program, const ps_plan *plan, const ps_layout *layout, const ps_ranks *ranks,
+                        int32_t ahead, ps_spans *out)
+{
+    *out = (ps_spans){0};
+    if (ranks->n == 1) return PS_OK;
+    PS_TRY(find_uses(out, program, plan, layout, ranks->saves_memory ? 1 : ranks->n));
+    place(out, plan->n_forward, plan->n_instrs, ahead);
+    return list_events(out);
+}
+
+void ps_spans_deinit(ps_spans *s)
+{
+    ps_mem_free(s->spans);
+    ps_mem_free(s->events);
+    *s = (ps_spans){0};
+}

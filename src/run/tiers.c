@@ -1,0 +1,91 @@
+#include "run/tiers.h"
+
+#include <string.h>
+
+ps_tier ps_tiers_staging_tier(const ps_budgets *budgets)
+{
+    return budgets->bytes[PS_TIER_HOST] > 0 ? PS_TIER_HOST : PS_TIER_DEVICE;
+}
+
+static ps_status expect_room(const ps_device *ram, const char *option, int64_t bytes)
+{
+    if (ps_device_free_bytes(ram) >= ps_round_up(bytes, PS_PAGE_BYTES)) return PS_OK;
+    return PS_FAIL(PS_EBUDGET, "%s: %s takes %lld bytes, of a budget of %lld", ps_device_name(ram), option,
+                   (long long)bytes, (long long)ps_device_get_stats(ram).budget_bytes);
+}
+
+/* Taken once and kept, so that the budget counts it and the forecast knows it. */
+static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
+{
+    ps_device *ram = t->ram[PS_TIER_DEVICE];
+    if (o->cache_bytes == 0) return PS_OK;
+    PS_TRY(expect_room(ram, "generation.max_length", o->cache_bytes));
+    PS_TRY(ps_device_alloc(ram, o->cache_bytes, &t->cache));
+    t->cache_bytes = o->cache_bytes;
+    return PS_OK;
+}
+
+/* The same. */
+static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
+{
+    t->staging_tier = ps_tiers_staging_tier(&o->budgets);
+    ps_device *ram = t->ram[t->staging_tier];
+    if (o->staging_bytes > 0) {
+        PS_TRY(expect_room(ram, "memory.save_buffer", o->staging_bytes));
+        PS_TRY(ps_device_alloc(ram, o->staging_bytes, &t->staging));
+        t->staging_bytes = o->staging_bytes;
+    }
+    if (o->comm_staging_bytes > 0) {
+        PS_TRY(expect_room(ram, "comm.staging", o->comm_staging_bytes));
+        PS_TRY(ps_device_claim(ram, o->comm_staging_bytes));
+        t->comm_staging_bytes = o->comm_staging_bytes;
+    }
+    return PS_OK;
+}
+
+ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
+{
+    *t = (ps_tiers){.profile = o->profile, .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK]};
+    ps_status st = PS_OK;
+    const ps_device_ops *ops = o->simulated ? &ps_device_sim_ops : &ps_device_cpu_ops;
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
+        PS_TRY_GOTO(ps_device_create(ops, ps_tier_name((ps_tier)i), o->budgets.bytes[i], &t->ram[i]));
+        ps_device_set_keep(t->ram[i], o->keep_freed_memory);
+        /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a given address. */
+        if (o->comm_staging_bytes > 0) ps_device_forbid_moves(t->ram[i]);
+    }
+    if (o->budgets.bytes[PS_TIER_DISK] > 0)
+        PS_TRY_GOTO(
+            ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
+    ps_store_desc desc = {
+        .layout = o->layout,
+        .ram = {t->ram[PS_TIER_DEVICE], t->ram[PS_TIER_HOST]},
+        .disk = t->disk,
+        .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
+        .shares_slots = !o->simulated, /* what a trial can do without is left for calls that it does not try */
+        .policy = o->policy,
+        .prefetch = o->prefetch,
+        .wait_at_once = o->wait_at_once,
+        .rates = o->rates,
+        .profile = o->profile,
+    };
+    memcpy(desc.item_bytes, o->item_bytes, sizeof desc.item_bytes);
+    PS_TRY_GOTO(take_staging(o, t));
+    PS_TRY_GOTO(take_cache(o, t));
+    PS_TRY_GOTO(ps_store_create(&desc, &t->store));
+    return PS_OK;
+out:
+    ps_tiers_close(t);
+    return st;
+}
+
+void ps_tiers_close(ps_tiers *t)
+{
+    ps_store_destroy(t->store);
+    ps_disk_close(t->disk);
+    if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes);
+    if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes);
+    if (t->comm_staging_bytes > 0) ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
+    *t = (ps_tiers){0};
+}

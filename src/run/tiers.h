@@ -1,0 +1,48 @@
+/* tiers.h - the memory a run may use: device, host and disk with their budgets, and the store over them.
+ *
+ * Made of RAM and a file for training; made of simulated parts for a trial of the plan: same accounting, no payloads. */
+#ifndef PS_RUN_TIERS_H
+#define PS_RUN_TIERS_H
+
+#include "chunk/store.h"
+
+typedef struct ps_tiers {
+    ps_device *ram[PS_RAM_TIER_COUNT];
+    ps_disk *disk; /* NULL: none */
+    int64_t disk_budget_bytes;
+    ps_store *store;
+    ps_profile *profile; /* NULL: none */
+    ps_tier staging_tier;
+    int64_t staging_bytes, comm_staging_bytes; /* the latter are a communicator's own */
+    void *staging;                             /* a block for pieces on their way into a checkpoint; NULL: none */
+    void *cache;                               /* a block of the device for keys and values of a text; NULL: none */
+    int64_t cache_bytes;
+} ps_tiers;
+
+typedef struct ps_tiers_options {
+    bool simulated;
+    ps_budgets budgets;
+    const char *disk_folder;
+    ps_disk_backend disk_backend;
+    int queue_depth;
+    bool keep_freed_memory;
+    const ps_layout *layout;
+    int32_t item_bytes[PS_LIST_COUNT];
+    const ps_policy *policy;
+    int32_t prefetch;
+    bool wait_at_once;
+    const ps_link_rates *rates; /* must outlive the call */
+    int64_t staging_bytes;      /* 0: none */
+    int64_t comm_staging_bytes; /* that a communicator holds; 0: none */
+    int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
+    ps_profile *profile;        /* must outlive the tiers; NULL: none */
+} ps_tiers_options;
+
+/* The tier that holds the staging block: the host, or the device where there is no host tier. */
+ps_tier ps_tiers_staging_tier(const ps_budgets *budgets);
+
+/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold the staging block or the cache. */
+PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);
+void ps_tiers_close(ps_tiers *t); /* an empty one is accepted */
+
+#endif

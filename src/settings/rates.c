@@ -1,0 +1,87 @@
+#include "settings/rates.h"
+
+/* A share of 1 would mean that nothing is ever computed while a copy runs. */
+#define INTERFERENCE_MAX 0.95
+
+ps_rates ps_rates_default(void)
+{
+    const int64_t latency_ns = ps_compute_rates_default.latency_ns;
+    return (ps_rates){.compute = ps_compute_rates_default,
+                      .host = ps_compute_rates_default,
+                      .adam_bytes_per_s = {20e9, 20e9},
+                      .adam_latency_ns = {latency_ns, latency_ns},
+                      .links = ps_link_rates_default,
+                      .topology = {.n_ranks = 1,
+                                   .ranks_per_node = 1,
+                                   .node_bytes_per_s = 4e9,
+                                   .node_latency_ns = 20000,
+                                   .network_bytes_per_s = 1e9,
+                                   .network_latency_ns = 50000}};
+}
+
+static const ps_hardware_matrix *matrix_of(const ps_hardware_device *d, ps_dtype dtype)
+{
+    switch (dtype) {
+    case PS_DTYPE_BF16: return &d->bf16;
+    case PS_DTYPE_F16: return &d->fp16;
+    case PS_DTYPE_F32:
+    case PS_DTYPE_COUNT: break;
+    }
+    return &d->f32;
+}
+
+static const char *matrix_key(ps_dtype dtype)
+{
+    return dtype == PS_DTYPE_F16 ? "fp16" : ps_dtype_name(dtype);
+}
+
+static ps_link_rate link_rate(double bytes_per_s, double shared_by, int64_t latency_ns, double interference)
+{
+    return (ps_link_rate){.bytes_per_s = bytes_per_s / shared_by,
+                          .latency_ns = latency_ns,
+                          .interference = interference < INTERFERENCE_MAX ? interference : INTERFERENCE_MAX};
+}
+
+ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
+{
+    const ps_hardware_matrix *m = matrix_of(&hw->device, dtype);
+    const ps_hardware_link *l = &hw->link;
+    const ps_hardware_disk *d = &hw->disk;
+    const int64_t per_node = ps_hardware_devices_per_node(hw);
+    const double n = (double)per_node;
+    if (!m->present)
+        return PS_FAIL(PS_EINVAL,
+                       "'%s' offers no matrix products in %s: give device.%s.flop_per_s, or plan another number format",
+                       hw->name, ps_dtype_name(dtype), matrix_key(dtype));
+    *out = ps_rates_default();
+    out->compute = (ps_compute_rates){.flops_per_s = m->flop_per_s * m->achievable_fraction,
+                                      .bytes_per_s = hw->device.memory_bytes_per_s,
+                                      .latency_ns = hw->device.op_latency_ns};
+    out->host = (ps_compute_rates){.flops_per_s = out->compute.flops_per_s,
+                                   .bytes_per_s = hw->host.memory_bytes_per_s / n,
+                                   .latency_ns = hw->host.op_latency_ns};
+    out->adam_latency_ns[PS_TIER_DEVICE] = hw->device.op_latency_ns;
+    out->adam_latency_ns[PS_TIER_HOST] = hw->host.op_latency_ns;
+    /* without GPUs the device is the processor, whose memory is the host's */
+    const double host_adam = hw->host.memory_bytes_per_s * hw->host.adam_fraction / n;
+    out->adam_bytes_per_s[PS_TIER_DEVICE] = hw->gpus_per_node > 0 ? hw->device.memory_bytes_per_s : host_adam;
+    out->adam_bytes_per_s[PS_TIER_HOST] = host_adam;
+    ps_link_rate *r = out->links.link;
+    r[PS_LINK_HOST_TO_DEVICE] =
+        link_rate(l->to_device_bytes_per_s, (double)l->shared_by, l->latency_ns, l->compute_interference);
+    r[PS_LINK_DEVICE_TO_HOST] =
+        link_rate(l->to_host_bytes_per_s, (double)l->shared_by, l->latency_ns, l->compute_interference);
+    out->links.ram_is_half_duplex = !l->full_duplex;
+    if (d->present) {
+        r[PS_LINK_DISK_READ] = link_rate(d->read_bytes_per_s, n, d->latency_ns, d->compute_interference);
+        r[PS_LINK_DISK_WRITE] = link_rate(d->write_bytes_per_s, n, d->latency_ns, d->compute_interference);
+        out->links.disk_is_half_duplex = !d->full_duplex;
+    }
+    out->topology = (ps_topology){.n_ranks = (int32_t)(hw->n_nodes * per_node),
+                                  .ranks_per_node = (int32_t)per_node,
+                                  .node_bytes_per_s = hw->interconnect.bytes_per_s,
+                                  .node_latency_ns = hw->interconnect.latency_ns,
+                                  .network_bytes_per_s = hw->network.bytes_per_s,
+                                  .network_latency_ns = hw->network.latency_ns};
+    return PS_OK;
+}

@@ -1,0 +1,28 @@
+/* rates.h - how fast the machine is, as one rank sees it. Estimates: they decide when copies start, and never a result. */
+#ifndef PS_SETTINGS_RATES_H
+#define PS_SETTINGS_RATES_H
+
+#include "chunk/timeline.h"
+#include "chunk/trace.h"
+#include "comm/topology.h"
+#include "config/hardware.h"
+#include "kernel/cost.h"
+#include "tensor/dtype.h"
+
+typedef struct ps_rates {
+    ps_compute_rates compute;                   /* operators on the device */
+    ps_compute_rates host;                      /* on the host: embeddings; no products */
+    double adam_bytes_per_s[PS_RAM_TIER_COUNT]; /* updates on the device and on the host */
+    int64_t adam_latency_ns[PS_RAM_TIER_COUNT];
+    ps_link_rates links;
+    ps_topology topology;
+} ps_rates;
+
+/* A PC without a description: what is planned with when nothing is known. */
+ps_rates ps_rates_default(void);
+
+/* Of one rank on the hardware described, computing in dtype. What a node's ranks share is divided among them. PS_EINVAL naming the
+ * key when the hardware does not offer the number format. */
+PS_NODISCARD ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out);
+
+#endif

@@ -1,0 +1,112 @@
+/* settings.h - what the engine takes from a configuration, copied at initialisation: the engine keeps no pointer into it. */
+#ifndef PS_SETTINGS_SETTINGS_H
+#define PS_SETTINGS_SETTINGS_H
+
+#include "chunk/store.h"
+#include "comm/ranks.h"
+#include "config/config.h"
+#include "graph/plan.h"
+#include "kernel/backend.h"
+#include "optim/loss_scaler.h"
+#include "optim/lr_schedule.h"
+#include "settings/rates.h"
+
+typedef enum ps_backend_kind {
+    PS_BACKEND_CPU,
+    PS_BACKEND_REF,
+    PS_BACKEND_SIM, /* plans for devices that are not here */
+} ps_backend_kind;
+
+typedef struct ps_settings {
+    bool training; /* false: inference */
+    int64_t B, T, accumulation;
+    int64_t cache_positions; /* inference: tokens whose keys and values are kept; 0: none */
+    ps_dtype dtype;
+    uint64_t seed;
+    ps_backend_kind backend_kind;
+    ps_cpu_isa isa;      /* of PS_BACKEND_CPU */
+    bool same_bits;      /* on every processor from AVX2 on */
+    bool plans_only;     /* nothing will be computed: no threads are started */
+    int threads;         /* >= 1 */
+    ps_backend *backend; /* NULL until ps_settings_open_backend; copies of the settings borrow it */
+    ps_ranks ranks;
+    ps_rates rates;
+
+    ps_budgets budgets;
+    const ps_policy *policy;
+    int32_t prefetch;
+    bool wait_at_once, keep_freed_memory;
+    ps_disk_backend disk_backend;
+    int queue_depth;
+    char disk_folder[1024];
+
+    bool fp32_gradients;        /* never over their parameters */
+    double gradient_predivide;  /* > 0: losses are divided by it, sums of gradients by ranks.n / gradient_predivide */
+    int64_t comm_staging_bytes; /* of the communicator */
+
+    int64_t chunk_elements; /* 0: search */
+    bool release_after_init, embedding_on_host, hybrid_adam;
+    double unscheduled_share; /* of the device, for chunks while there is no schedule */
+    bool static_partition;    /* and afterwards too */
+    double margin_share;
+    bool checkpointing;
+    int32_t n_checkpoints;
+
+    ps_lr_schedule lr;
+    ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
+    int64_t max_nonfinite_steps;   /* 0: any number */
+    double beta1, beta2, eps, weight_decay, clip_norm;
+    bool decoupled_decay;
+    bool defer_updates;
+    ps_keep_logits keep_logits;
+    int32_t placement_trials; /* at most: after the first blueprint that fits, for a faster one */
+
+    int64_t save_buffer_bytes; /* as configured: PS_BYTES_AUTO, or fixed; 0 when nothing is saved while training */
+    int64_t staging_bytes;     /* in force: the tiers hold a block of this size */
+    int64_t keep_checkpoints;  /* 0: all */
+
+    char profile_path[1024];  /* "": no profile */
+    int64_t profile_steps[2]; /* first and last */
+    char config_name[256];    /* of the configuration's file, cut; "": none */
+} ps_settings;
+
+/* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */
+PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+
+/* What train.isa asks for, with "auto" the best that the processor has; it may have less than what was asked for. */
+ps_cpu_isa ps_settings_isa(const ps_options *o);
+
+/* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
+void ps_settings_use_cache(ps_settings *s, const ps_config *config);
+
+/* This process is rank `rank` of n: what depends on their number is resolved. PS_EINVAL when train_batch_size does not agree. */
+PS_NODISCARD ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
+
+/* How a configuration's section "comm" wants the communicator. */
+ps_comm_options ps_settings_comm_options(const ps_config *config);
+
+/* As one of comm's ranks, all of which call. Where the configuration says "auto" the ranks of a machine share its memory and its
+ * cores; budgets are the smallest of all ranks', so that all plan the same. */
+PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm);
+
+/* Plan as rank `rank` of n on one machine, none of which is there: shares and limits as ps_settings_join gives them to these. */
+PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
+
+/* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
+ * The backend becomes the simulated one when the devices are GPUs. PS_EINVAL naming the key. */
+PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
+
+/* Once the number of threads is final: what plans are measured with and steps computed. */
+PS_NODISCARD ps_status ps_settings_open_backend(ps_settings *s);
+void ps_settings_close_backend(ps_settings *s); /* none open is accepted */
+
+/* Memory of ps_tiers_staging_tier that the communicator holds. */
+static inline int64_t ps_settings_comm_bytes(const ps_settings *s)
+{
+    return s->ranks.n > 1 ? s->comm_staging_bytes : 0;
+}
+
+/* How the program is to be planned with these settings; pointers into them. */
+ps_plan_options ps_settings_plan_options(const ps_settings *s);
+
+#endif

@@ -1,0 +1,408 @@
+#include "weights/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/leftover.h"
+#include "base/mem.h"
+
+#define SAVE_PREFIX ".tmp-save-"
+#define OLD_PREFIX ".tmp-old-"
+#define DELETE_PREFIX ".tmp-delete-"
+#define LATEST_PREFIX PS_CHECKPOINT_LATEST PS_LEFTOVER_TEMPORARY
+#define STEP_PREFIX "step-"
+#define LATEST_BYTES_MAX 256
+
+const char *ps_checkpoint_name(int64_t step, char name[PS_CHECKPOINT_NAME_MAX])
+{
+    snprintf(name, PS_CHECKPOINT_NAME_MAX, STEP_PREFIX "%06lld", (long long)step);
+    return name;
+}
+
+/* The step of a name that ps_checkpoint_name gives, else -1. */
+static int64_t step_of(const char *name)
+{
+    char again[PS_CHECKPOINT_NAME_MAX];
+    if (strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0) return -1;
+    const int64_t step = strtoll(name + strlen(STEP_PREFIX), NULL, 10);
+    return step >= 0 && strcmp(ps_checkpoint_name(step, again), name) == 0 ? step : -1;
+}
+
+/* A change on disk that is made to fail for a test looks like a broken disk. */
+static bool folder_has_fault(void)
+{
+    if (!ps_fault_hit(PS_FAULT_WRITE)) return false;
+    errno = EIO;
+    return true;
+}
+
+static ps_status folder_rename(const char *from, const char *to)
+{
+    if (!folder_has_fault() && rename(from, to) == 0) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+}
+
+/* "<prefix><mark>-<name>", in root with *path. */
+static ps_status hide(const char *root, const char *prefix, const char *name, char hidden[PS_CHECKPOINT_HIDDEN_MAX],
+                      char **path)
+{
+    char mark[PS_LEFTOVER_MARK_MAX];
+    snprintf(hidden, PS_CHECKPOINT_HIDDEN_MAX, "%s%s-%.32s", prefix, ps_leftover_mark(mark), name);
+    return ps_folder_join(root, hidden, path);
+}
+
+/* ---- removing ---- */
+
+static bool has_entry(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static ps_status remove_folder(const char *path)
+{
+    if (!has_entry(path)) return PS_OK;
+    if (!folder_has_fault() && ps_folder_remove(AT_FDCWD, path)) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: cannot remove: %s", path, strerror(errno));
+}
+
+/* A kill in the midst of removing must not leave half a checkpoint under a valid name. */
+static ps_status remove_checkpoint(const char *root, const char *name)
+{
+    char hidden[PS_CHECKPOINT_HIDDEN_MAX];
+    char *from = NULL, *to = NULL;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_folder_join(root, name, &from));
+    PS_TRY_GOTO(hide(root, DELETE_PREFIX, name, hidden, &to));
+    PS_TRY_GOTO(folder_rename(from, to));
+    st = remove_folder(to);
+out:
+    ps_mem_free(to);
+    ps_mem_free(from);
+    return st;
+}
+
+/* The step in a name "<prefix><mark>-step-...", else -1. */
+static int64_t hidden_step_of(const char *hidden, const char *prefix)
+{
+    const char *rest = ps_leftover_rest(hidden, prefix);
+    return rest != NULL && rest[0] == '-' ? step_of(rest + 1) : -1;
+}
+
+/* A save that was killed between putting the old one aside and giving its own the name: the old one may be the only one, and is
+ * removed only when the name is there. */
+static void put_back_or_remove(int root, const char *hidden)
+{
+    char name[PS_CHECKPOINT_NAME_MAX];
+    struct stat info;
+    const int64_t step = hidden_step_of(hidden, OLD_PREFIX);
+    if (step < 0 || !ps_leftover_is_gone(root, hidden, OLD_PREFIX, true)) return;
+    (void)ps_checkpoint_name(step, name);
+    if (fstatat(root, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        (void)renameat(root, hidden, root, name); /* where that fails it stays as it is, and can be loaded so */
+    else
+        (void)ps_folder_remove(root, hidden);
+}
+
+void ps_checkpoint_folder_clean(const char *root)
+{
+    DIR *d = opendir(root);
+    if (d == NULL) return;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) put_back_or_remove(dirfd(d), e->d_name);
+    closedir(d);
+    ps_leftovers_remove(root, SAVE_PREFIX, false);
+    ps_leftovers_remove(root, DELETE_PREFIX, true); /* these wait to be removed, whosever they are */
+    ps_leftovers_remove(root, LATEST_PREFIX, false);
+}
+
+/* ---- latest ---- */
+
+static void latest_text(const char *name, char text[LATEST_BYTES_MAX])
+{
+    snprintf(text, LATEST_BYTES_MAX, "%.100s %016" PRIx64 "\n", name, XXH3_64bits(name, strlen(name)));
+}
+
+static ps_status read_latest(const char *root, char name[PS_CHECKPOINT_NAME_MAX])
+{
+    char *path = NULL, *text = NULL, expected[LATEST_BYTES_MAX];
+    int64_t n = 0;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_folder_join(root, PS_CHECKPOINT_LATEST, &path));
+    PS_TRY_GOTO(ps_file_read_all(path, LATEST_BYTES_MAX, &text, &n));
+    snprintf(name, PS_CHECKPOINT_NAME_MAX, "%.*s", (int)ps_min_i64((int64_t)strcspn(text, " \n"), 31), text);
+    latest_text(name, expected);
+    if (step_of(name) < 0 || (int64_t)strlen(expected) != n || memcmp(text, expected, (size_t)n) != 0)
+        st = PS_FAIL(
+            PS_EFORMAT,
+            "%s: damaged: expected the name of a checkpoint (step-000100) and the checksum of that name; name a "
+            "checkpoint's folder instead",
+            path);
+out:
+    ps_mem_free(text);
+    ps_mem_free(path);
+    return st;
+}
+
+static ps_status move_latest(const ps_checkpoint_folder *f)
+{
+    char text[LATEST_BYTES_MAX], *path = NULL;
+    PS_TRY(ps_folder_join(f->root, PS_CHECKPOINT_LATEST, &path));
+    latest_text(f->name, text);
+    const ps_status st = ps_file_write_all(path, text, (int64_t)strlen(text));
+    ps_mem_free(path);
+    return st;
+}
+
+static ps_status has_file(const char *folder, const char *name, bool *yes)
+{
+    char *path = NULL;
+    PS_TRY(ps_folder_join(folder, name, &path));
+    *yes = ps_file_exists(path);
+    ps_mem_free(path);
+    return PS_OK;
+}
+
+/* The newest complete checkpoint in root by its name; "" when there is none, or no root. */
+static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_NAME_MAX])
+{
+    ps_status st = PS_OK;
+    int64_t newest = -1;
+    name[0] = '\0';
+    DIR *d = opendir(root);
+    if (d == NULL) return PS_OK;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        char *path = NULL;
+        bool is_complete = false;
+        if (step_of(e->d_name) <= newest) continue;
+        PS_TRY_GOTO(ps_folder_join(root, e->d_name, &path));
+        st = has_file(path, PS_CHECKPOINT_STATE, &is_complete);
+        ps_mem_free(path);
+        if (st != PS_OK) break;
+        if (is_complete) newest = step_of(e->d_name);
+    }
+    if (newest >= 0) (void)ps_checkpoint_name(newest, name);
+out:
+    closedir(d);
+    return st;
+}
+
+ps_status ps_checkpoint_folder_has_any(const char *root, bool *has_latest, bool *has_any)
+{
+    char name[PS_CHECKPOINT_NAME_MAX];
+    PS_TRY(has_file(root, PS_CHECKPOINT_LATEST, has_latest));
+    *has_any = *has_latest;
+    if (*has_any) return PS_OK;
+    PS_TRY(find_newest(root, name));
+    *has_any = name[0] != '\0';
+    return PS_OK;
+}
+
+/* Where the checkpoint `name` is while it has stepped aside; "" when it has not. */
+static void find_aside(const char *root, const char *name, char hidden[PS_CHECKPOINT_HIDDEN_MAX])
+{
+    hidden[0] = '\0';
+    DIR *d = opendir(root);
+    if (d == NULL) return;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        if (hidden_step_of(e->d_name, OLD_PREFIX) == step_of(name) && strlen(e->d_name) < PS_CHECKPOINT_HIDDEN_MAX)
+            strcpy(hidden, e->d_name);
+    closedir(d);
+}
+
+static ps_status find_latest(const char *root, char **out)
+{
+    char name[PS_CHECKPOINT_NAME_MAX], hidden[PS_CHECKPOINT_HIDDEN_MAX];
+    PS_TRY(read_latest(root, name));
+    PS_TRY(ps_folder_join(root, name, out));
+    if (ps_folder_exists(*out)) return PS_OK;
+    find_aside(root, name, hidden);
+    if (hidden[0] == '\0' || ps_folder_exists(*out)) return PS_OK; /* what is missing is said by who opens it */
+    ps_mem_free(*out);
+    *out = NULL;
+    return ps_folder_join(root, hidden, out);
+}
+
+ps_status ps_checkpoint_folder_find(const char *path, char **out)
+{
+    *out = NULL;
+    bool yes;
+    PS_TRY(has_file(path, PS_CHECKPOINT_STATE, &yes));
+    if (yes) return ps_mem_strdup(path, out);
+    PS_TRY(has_file(path, PS_CHECKPOINT_LATEST, &yes));
+    if (yes) return find_latest(path, out);
+    char name[PS_CHECKPOINT_NAME_MAX];
+    PS_TRY(find_newest(path, name));
+    if (name[0] == '\0')
+        return PS_FAIL(PS_EIO, "%s: no checkpoint: it has neither " PS_CHECKPOINT_STATE " nor " PS_CHECKPOINT_LATEST,
+                       path);
+    return ps_folder_join(path, name, out);
+}
+
+ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
+{
+    *out = NULL;
+    char *root = NULL;
+    bool has_latest, has_any;
+    PS_TRY(ps_folder_join(run, "checkpoints", &root));
+    ps_status st = ps_checkpoint_folder_has_any(root, &has_latest, &has_any);
+    if (st == PS_OK && has_any) st = ps_checkpoint_folder_find(root, out);
+    ps_mem_free(root);
+    return st;
+}
+
+/* ---- a save ---- */
+
+/* f->hidden is filled. */
+static ps_status name_folder(const char *root, int64_t step, ps_checkpoint_folder *f)
+{
+    (void)ps_checkpoint_name(step, f->name);
+    PS_TRY(ps_mem_strdup(root, &f->root));
+    PS_TRY(ps_folder_join(root, f->name, &f->final));
+    return ps_folder_join(root, f->hidden, &f->temporary);
+}
+
+static ps_status make_temporary(ps_checkpoint_folder *f)
+{
+    (void)ps_folder_remove(AT_FDCWD, f->temporary); /* an earlier try of this process that could not be removed */
+    f->is_owner = !folder_has_fault() && mkdir(f->temporary, 0777) == 0;
+    if (f->is_owner) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", f->temporary, strerror(errno));
+}
+
+ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f)
+{
+    char mark[PS_LEFTOVER_MARK_MAX];
+    ps_status st = PS_OK;
+    *f = (ps_checkpoint_folder){0};
+    PS_TRY_GOTO(ps_folder_make(root));
+    ps_checkpoint_folder_clean(root);
+    snprintf(f->hidden, sizeof f->hidden, SAVE_PREFIX "%s-%s", ps_leftover_mark(mark),
+             ps_checkpoint_name(step, f->name));
+    PS_TRY_GOTO(name_folder(root, step, f));
+    PS_TRY_GOTO(make_temporary(f));
+    return PS_OK;
+out:
+    ps_checkpoint_folder_close(f);
+    return st;
+}
+
+ps_status ps_checkpoint_folder_join(const char *root, int64_t step, const char *hidden, ps_checkpoint_folder *f)
+{
+    *f = (ps_checkpoint_folder){0};
+    snprintf(f->hidden, sizeof f->hidden, "%s", hidden);
+    ps_status st = name_folder(root, step, f);
+    if (st == PS_OK && !ps_folder_exists(f->temporary))
+        st = PS_FAIL(
+            PS_EIO,
+            "%s: rank 0 has made this folder, but it is not there on this machine; all ranks need one file system",
+            f->temporary);
+    if (st != PS_OK) ps_checkpoint_folder_close(f);
+    return st;
+}
+
+void ps_checkpoint_folder_close(ps_checkpoint_folder *f)
+{
+    if (f->is_owner) (void)remove_folder(f->temporary);
+    ps_mem_free(f->temporary);
+    ps_mem_free(f->final);
+    ps_mem_free(f->root);
+    *f = (ps_checkpoint_folder){0};
+}
+
+/* A checkpoint of the same step may be there: of a run that was killed before `latest` moved, or taken back. Where the two can
+ * change places in one move the old one then lies in the temporary folder, and goes with it; else *aside is where it lies. */
+static ps_status give_name(const ps_checkpoint_folder *f, char **aside)
+{
+    char hidden[PS_CHECKPOINT_HIDDEN_MAX];
+    bool has_swapped = false;
+    *aside = NULL;
+    if (!has_entry(f->final)) return folder_rename(f->temporary, f->final);
+    PS_TRY(hide(f->root, OLD_PREFIX, f->name, hidden, aside));
+    const ps_status st = ps_folder_replace(f->temporary, f->final, *aside, &has_swapped);
+    if (st == PS_OK && !has_swapped) return st;
+    ps_mem_free(*aside);
+    *aside = NULL;
+    return st;
+}
+
+/* Newest first; those of later steps than `now` last. */
+static bool is_newer(int64_t a, int64_t b, int64_t now)
+{
+    if ((a <= now) != (b <= now)) return a <= now;
+    return a > b;
+}
+
+/* One of those with more than `keep` newer ones, or -1. */
+static ps_status find_surplus(const char *root, int64_t now, int64_t keep, int64_t *step)
+{
+    int64_t *steps = NULL, n = 0, room = 0;
+    *step = -1;
+    ps_status st = PS_OK;
+    DIR *d = opendir(root);
+    if (d == NULL) return PS_FAIL(PS_EIO, "%s: cannot list: %s", root, strerror(errno));
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (step_of(e->d_name) < 0) continue;
+        if (n == room) {
+            PS_TRY_GOTO(ps_mem_grow(&steps, (size_t)room, (size_t)room + 64, sizeof *steps));
+            room += 64;
+        }
+        steps[n++] = step_of(e->d_name);
+    }
+    for (int64_t i = 0; i < n && *step < 0; i++) {
+        int64_t newer = 0;
+        for (int64_t k = 0; k < n; k++) newer += is_newer(steps[k], steps[i], now);
+        if (newer >= keep) *step = steps[i];
+    }
+out:
+    ps_mem_free(steps);
+    closedir(d);
+    return st;
+}
+
+static ps_status remove_surplus(const ps_checkpoint_folder *f, int64_t keep_last)
+{
+    char name[PS_CHECKPOINT_NAME_MAX];
+    for (int64_t step = 0; keep_last > 0;) {
+        PS_TRY(find_surplus(f->root, step_of(f->name), keep_last, &step));
+        if (step < 0) return PS_OK;
+        PS_TRY(remove_checkpoint(f->root, ps_checkpoint_name(step, name)));
+    }
+    return PS_OK;
+}
+
+/* What is no longer needed. */
+static ps_status remove_older(const ps_checkpoint_folder *f, const char *aside, int64_t keep_last)
+{
+    const ps_status st = aside != NULL ? remove_folder(aside) : PS_OK;
+    PS_TRY(remove_surplus(f, keep_last));
+    return st;
+}
+
+ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last)
+{
+    char *aside = NULL, cause[512];
+    ps_status st;
+    PS_TRY_GOTO(ps_file_sync_folder(f->temporary));
+    PS_TRY_GOTO(give_name(f, &aside));
+    PS_TRY_GOTO(ps_file_sync_folder(f->root));
+    PS_TRY_GOTO(move_latest(f));
+    st = remove_older(f, aside, keep_last);
+    if (st == PS_OK) goto out;
+    snprintf(cause, sizeof cause, "%.500s", ps_last_error());
+    st = PS_FAIL(st, "%s is complete, but an older checkpoint could not be removed: %s", f->final, cause);
+out:
+    ps_mem_free(aside);
+    return st;
+}

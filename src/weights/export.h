@@ -1,0 +1,37 @@
+/* export.h - a folder that Hugging Face's transformers loads:
+ *
+ *     config.json
+ *     model.safetensors                                                   when all tensors fit max_shard_bytes, else
+ *     model-00001-of-00003.safetensors ..., model.safetensors.index.json
+ *     tokenizer.json, vocab.json, merges.txt, ...                         copied, those that are there
+ *
+ * Streams: memory for a piece of a tensor. The folder appears under its name when it is complete and synced. */
+#ifndef PS_WEIGHTS_EXPORT_H
+#define PS_WEIGHTS_EXPORT_H
+
+#include <stdbool.h>
+
+#include "weights/weight_copy.h"
+
+#define PS_EXPORT_SHARD_BYTES ((int64_t)5000000000) /* as in transformers */
+
+typedef struct ps_export_options {
+    const char *config_json;      /* text of config.json; its "model_type" decides the prefix of names. NULL: none */
+    const char *tokenizer_folder; /* NULL: none */
+    bool has_generation;          /* a generation_config.json of that folder is copied too: for models that generate */
+    const ps_dtype *dtype;        /* NULL: as in the source */
+    int64_t max_shard_bytes;      /* of tensors in a file; a larger tensor has a file of its own. > 0 */
+    bool is_replacing;            /* as ps_folder_writer_open */
+    bool allows_nonfinite; /* infinities and NaNs are written; else they are PS_ENUMERIC, and there is no folder */
+} ps_export_options;
+
+typedef struct ps_export_info {
+    int n_tensors, n_shards, n_copied; /* n_copied: tokenizer files */
+    int64_t tensor_bytes;
+    ps_weight_nonfinite nonfinite;
+} ps_export_info;
+
+PS_NODISCARD ps_status ps_export(const ps_weight_source *s, const char *folder, const ps_export_options *o,
+                                 ps_export_info *info);
+
+#endif

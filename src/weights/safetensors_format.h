@@ -1,0 +1,15 @@
+/* safetensors_format.h - what the reader and the writer of safetensors share. */
+#ifndef PS_WEIGHTS_SAFETENSORS_FORMAT_H
+#define PS_WEIGHTS_SAFETENSORS_FORMAT_H
+
+#include <stdbool.h>
+
+#include "weights/safetensors.h"
+
+/* The limit of the original implementation: larger headers are refused there too. */
+#define SAFETENSORS_HEADER_BYTES_MAX 100000000
+
+/* Bytes of all elements; false when an extent is negative or the product overflows. */
+bool ps_safetensor_bytes(const ps_safetensor *t, int64_t *out);
+
+#endif

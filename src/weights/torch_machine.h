@@ -1,0 +1,76 @@
+/* torch_machine.h - the stack machine behind torch_pickle.h. Values are never freed one by one and refer to each other by
+ * number, so that circles and deep nesting need no care: nothing walks them. */
+#ifndef PS_WEIGHTS_TORCH_MACHINE_H
+#define PS_WEIGHTS_TORCH_MACHINE_H
+
+#include "weights/safetensors.h"
+
+typedef enum torch_kind {
+    TORCH_NONE,
+    TORCH_INTEGER, /* booleans too */
+    TORCH_FLOAT,   /* read over, never used */
+    TORCH_TEXT,
+    TORCH_TUPLE,
+    TORCH_LIST,
+    TORCH_DICT,
+    TORCH_GLOBAL,
+    TORCH_STORAGE,
+    TORCH_TENSOR,
+} torch_kind;
+
+/* What a pickle may name. */
+typedef enum torch_global {
+    TORCH_ORDERED_DICT,
+    TORCH_REBUILD_TENSOR,
+    TORCH_REBUILD_PARAMETER,
+    TORCH_STORAGE_TYPE, /* + ps_safetensors_dtype */
+} torch_global;
+
+typedef struct torch_items {
+    int32_t first, last; /* cells, -1: none; a dictionary has keys and values by turns */
+    int32_t n;
+} torch_items;
+
+typedef struct torch_value {
+    torch_kind kind;
+    union {
+        int64_t integer;
+        int global;
+        struct {
+            const char *at; /* in the pickle */
+            size_t n;
+        } text;
+        torch_items items; /* tuple, list, dictionary */
+        struct {
+            ps_safetensors_dtype dtype;
+            int32_t key; /* value: text */
+            int64_t n_elements;
+        } storage;
+        struct {
+            int32_t storage, size, stride; /* values */
+            int64_t offset;                /* elements */
+        } tensor;
+    };
+} torch_value;
+
+typedef struct torch_cell {
+    int32_t value, next;
+} torch_cell;
+
+typedef struct torch_machine {
+    const char *path;    /* for messages */
+    const uint8_t *data; /* [n_data] must outlive the values */
+    int64_t n_data, at;
+    torch_value *values;
+    torch_cell *cells;
+    int32_t *stack; /* values, or STACK_MARK */
+    int32_t *memo;  /* values */
+    int64_t n_values, value_capacity, n_cells, cell_capacity, n_stack, stack_capacity, n_memo, memo_capacity;
+    int32_t result; /* after STOP; a dictionary */
+} torch_machine;
+
+/* Run m->data to its STOP. Free the machine also after a failure. */
+PS_NODISCARD ps_status torch_machine_run(torch_machine *m);
+void torch_machine_free(torch_machine *m);
+
+#endif

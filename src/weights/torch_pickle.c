@@ -1,0 +1,174 @@
+/* torch_pickle.c - the machine (opcodes, stack, memo) is in torch_machine.c; here the tensors are taken from its result. */
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "weights/name_index.h"
+#include "weights/safetensors_format.h"
+#include "weights/torch_machine.h"
+#include "weights/torch_pickle.h"
+
+struct ps_torch_pickle {
+    ps_torch_tensor *tensors; /* [n] */
+    int n;
+    char *texts; /* what names and storage keys point into */
+};
+
+static bool text_is(const torch_value *v, const char *text)
+{
+    return v->kind == TORCH_TEXT && v->text.n == strlen(text) && memcmp(v->text.at, text, v->text.n) == 0;
+}
+
+/* A copy with a zero byte behind it; *texts moves on. NULL when there is a zero byte in it. */
+static const char *keep_text(char **texts, const torch_value *v)
+{
+    char *const copy = *texts;
+    if (memchr(v->text.at, 0, v->text.n) != NULL) return NULL;
+    memcpy(copy, v->text.at, v->text.n);
+    copy[v->text.n] = '\0';
+    *texts += v->text.n + 1;
+    return copy;
+}
+
+/* Sizes and strides, which must be those of elements in row order. */
+static ps_status take_shape(const torch_machine *m, const torch_value *v, ps_safetensor *t)
+{
+    const torch_value *size = &m->values[v->tensor.size], *stride = &m->values[v->tensor.stride];
+    if (size->kind != TORCH_TUPLE || stride->kind != TORCH_TUPLE || size->items.n != stride->items.n)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: its size and stride are no tuples of one length", m->path,
+                       t->name);
+    if (size->items.n > PS_SAFETENSORS_DIMS_MAX)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s has %d dimensions, at most %d are supported", m->path, t->name,
+                       size->items.n, PS_SAFETENSORS_DIMS_MAX);
+    t->n_dims = size->items.n;
+    int64_t strides[PS_SAFETENSORS_DIMS_MAX];
+    int32_t a = size->items.first, b = stride->items.first;
+    for (int d = 0; d < t->n_dims; d++, a = m->cells[a].next, b = m->cells[b].next) {
+        const torch_value *extent = &m->values[m->cells[a].value], *step = &m->values[m->cells[b].value];
+        if (extent->kind != TORCH_INTEGER || step->kind != TORCH_INTEGER || extent->integer < 0)
+            return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: dimension %d is not an integer >= 0", m->path, t->name, d);
+        t->shape[d] = extent->integer;
+        strides[d] = step->integer;
+    }
+    if (!ps_safetensor_bytes(t, &t->n_bytes))
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: its shape overflows", m->path, t->name);
+    int64_t step = 1;
+    for (int d = t->n_dims - 1; d >= 0 && t->n_bytes > 0; d--) {
+        if (t->shape[d] != 1 && strides[d] != step)
+            return PS_FAIL(
+                PS_EFORMAT,
+                "%s: tensor %.128s: dimension %d has stride %lld, expected %lld: it is a view (transposed or "
+                "expanded); save it after .contiguous()",
+                m->path, t->name, d, (long long)strides[d], (long long)step);
+        step *= t->shape[d];
+    }
+    return PS_OK;
+}
+
+static ps_status take_tensor(const torch_machine *m, const torch_value *v, char **texts, ps_torch_tensor *out)
+{
+    ps_safetensor *t = &out->tensor;
+    const torch_value *storage = &m->values[v->tensor.storage];
+    const int64_t item_bytes = ps_safetensors_dtype_bytes(storage->storage.dtype);
+    t->dtype = storage->storage.dtype;
+    out->storage = keep_text(texts, &m->values[storage->storage.key]);
+    if (out->storage == NULL)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: a zero byte in the key of its storage", m->path, t->name);
+    PS_TRY(take_shape(m, v, t));
+    if (__builtin_mul_overflow(storage->storage.n_elements, item_bytes, &out->storage_bytes) ||
+        __builtin_mul_overflow(v->tensor.offset, item_bytes, &t->offset) || t->offset > out->storage_bytes ||
+        t->n_bytes > out->storage_bytes - t->offset)
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: %lld bytes from element %lld of a storage of %lld elements",
+                       m->path, t->name, (long long)t->n_bytes, (long long)v->tensor.offset,
+                       (long long)storage->storage.n_elements);
+    return PS_OK;
+}
+
+/* What trainers put around a state_dict: the first of these keys that holds a dictionary. */
+static const torch_value *find_state_dict(const torch_machine *m)
+{
+    static const char *const wrappers[] = {"state_dict", "model", "module"};
+    const torch_value *top = &m->values[m->result];
+    for (size_t w = 0; w < PS_ARRAY_LEN(wrappers); w++)
+        for (int32_t c = top->items.first; c >= 0; c = m->cells[m->cells[c].next].next) {
+            const torch_value *inner = &m->values[m->cells[m->cells[c].next].value];
+            if (inner->kind == TORCH_DICT && text_is(&m->values[m->cells[c].value], wrappers[w])) return inner;
+        }
+    return top;
+}
+
+static ps_status take_tensors(ps_torch_pickle *p, const torch_machine *m)
+{
+    const torch_value *dict = find_state_dict(m);
+    int64_t text_bytes = 0;
+    for (int32_t c = dict->items.first; c >= 0; c = m->cells[m->cells[c].next].next) {
+        const torch_value *key = &m->values[m->cells[c].value], *v = &m->values[m->cells[m->cells[c].next].value];
+        if (key->kind != TORCH_TEXT) return PS_FAIL(PS_EFORMAT, "%s: a key of the state_dict is no string", m->path);
+        if (v->kind != TORCH_TENSOR)
+            return PS_FAIL(PS_EFORMAT, "%s: %.*s of the state_dict is no tensor", m->path,
+                           (int)ps_min_i64((int64_t)key->text.n, 128), key->text.at);
+        text_bytes += (int64_t)key->text.n + 2 + (int64_t)m->values[m->values[v->tensor.storage].storage.key].text.n;
+    }
+    /* different names stand in the pickle one by one, so more text than that is the same text again and again */
+    if (text_bytes > 2 * m->n_data)
+        return PS_FAIL(PS_EFORMAT, "%s: data.pkl of %lld bytes has names of %lld", m->path, (long long)m->n_data,
+                       (long long)text_bytes);
+    PS_TRY(ps_mem_alloc((size_t)dict->items.n / 2, sizeof *p->tensors, &p->tensors));
+    PS_TRY(ps_mem_alloc((size_t)text_bytes, 1, &p->texts));
+    char *texts = p->texts;
+    for (int32_t c = dict->items.first; c >= 0; c = m->cells[m->cells[c].next].next) {
+        ps_torch_tensor *t = &p->tensors[p->n++];
+        t->tensor.name = keep_text(&texts, &m->values[m->cells[c].value]);
+        if (t->tensor.name == NULL) return PS_FAIL(PS_EFORMAT, "%s: a zero byte in a tensor's name", m->path);
+        PS_TRY(take_tensor(m, &m->values[m->cells[m->cells[c].next].value], &texts, t));
+    }
+    return PS_OK;
+}
+
+static ps_status check_doubles(const ps_torch_pickle *p, const char *path)
+{
+    ps_name_index index;
+    ps_status st = ps_name_index_init(&index, p->n);
+    for (int i = 0; i < p->n && st == PS_OK; i++)
+        if (!ps_name_index_add(&index, p->tensors[i].tensor.name, i))
+            st = PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is there twice", path, p->tensors[i].tensor.name);
+    ps_name_index_deinit(&index);
+    return st;
+}
+
+ps_status ps_torch_pickle_read(const char *path, const char *data, int64_t n, ps_torch_pickle **out)
+{
+    *out = NULL;
+    ps_torch_pickle *p = NULL;
+    torch_machine m = {.path = path, .data = (const uint8_t *)data, .n_data = n};
+    ps_status st;
+    PS_TRY_GOTO(torch_machine_run(&m));
+    PS_TRY_GOTO(ps_mem_alloc(1, sizeof *p, &p));
+    PS_TRY_GOTO(take_tensors(p, &m));
+    PS_TRY_GOTO(check_doubles(p, path));
+    *out = p;
+    p = NULL;
+out:
+    torch_machine_free(&m);
+    ps_torch_pickle_close(p);
+    return st;
+}
+
+void ps_torch_pickle_close(ps_torch_pickle *p)
+{
+    if (p == NULL) return;
+    ps_mem_free(p->texts);
+    ps_mem_free(p->tensors);
+    ps_mem_free(p);
+}
+
+int ps_torch_pickle_count(const ps_torch_pickle *p)
+{
+    return p->n;
+}
+
+const ps_torch_tensor *ps_torch_pickle_get(const ps_torch_pickle *p, int i)
+{
+    PS_ASSERT(i >= 0 && i < p->n);
+    return &p->tensors[i];
+}

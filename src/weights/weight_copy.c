@@ -1,0 +1,116 @@
+#include "weights/weight_copy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "kernel/backend.h"
+#include "weights/weight_convert.h"
+
+#define PIECE_ELEMENTS ((int64_t)1 << 17)
+
+typedef struct copier {
+    const ps_weight_source *source;
+    ps_safetensors_writer *writer;
+    ps_backend *backend;
+    char *in, *out; /* [PIECE_ELEMENTS] of at most 8 bytes; of at most 4 */
+} copier;
+
+ps_safetensors_dtype ps_weight_copy_dtype(const ps_weight *w, const ps_dtype *dtype)
+{
+    const bool is_rounded = dtype != NULL && ps_weight_is_float(w->tensor.dtype);
+    return is_rounded ? ps_weight_safetensors_dtype(*dtype) : w->tensor.dtype;
+}
+
+/* n elements in c->in, of the type `from` in the file, rounded to `to`; the result is in *out. */
+static ps_status copier_round(copier *c, ps_safetensors_dtype from, ps_safetensors_dtype to, int64_t n,
+                              const char **out)
+{
+    ps_dtype src = PS_DTYPE_F32, dst;
+    *out = c->in;
+    if (from == to || !ps_weight_dtype(to, &dst)) return PS_OK;
+    if (!ps_weight_dtype(from, &src)) {
+        src = PS_DTYPE_F32;
+        ps_weight_f64_to_f32((const double *)(void *)c->in, (float *)(void *)c->in, n);
+    }
+    if (src == dst) return PS_OK;
+    *out = c->out;
+    return ps_run_cast(c->backend, NULL,
+                       &(ps_cast_args){.dst = c->out, .src = c->in, .n = n, .dst_dtype = dst, .src_dtype = src}, 0);
+}
+
+static void note_nonfinite(ps_weight_nonfinite *found, const ps_weight *w, int64_t n_before, int64_t n_after)
+{
+    if (found == NULL || n_after == 0) return;
+    if (found->n_tensors++ == 0) snprintf(found->first, sizeof found->first, "%s", w->tensor.name);
+    found->n_values += n_before;
+    found->n_too_large += n_after - n_before;
+}
+
+static ps_status copier_copy(copier *c, const ps_weight *w, int i, ps_safetensors_dtype to, ps_weight_nonfinite *found)
+{
+    int64_t n_before = 0, n_after = 0;
+    const int64_t item = ps_safetensors_dtype_bytes(w->tensor.dtype), n_all = w->tensor.n_bytes / item;
+    for (int64_t done = 0; done < n_all; done += PIECE_ELEMENTS) {
+        const int64_t n = ps_min_i64(PIECE_ELEMENTS, n_all - done);
+        const char *piece;
+        PS_TRY(ps_weight_source_read(c->source, w, done * item, c->in, n * item));
+        if (found != NULL) n_before += ps_weight_count_nonfinite(w->tensor.dtype, c->in, n);
+        PS_TRY(copier_round(c, w->tensor.dtype, to, n, &piece));
+        if (found != NULL) n_after += ps_weight_count_nonfinite(to, piece, n);
+        PS_TRY(ps_safetensors_writer_append(c->writer, i, piece, n * ps_safetensors_dtype_bytes(to)));
+    }
+    note_nonfinite(found, w, n_before, n_after);
+    return PS_OK;
+}
+
+ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *copies, int n, const ps_dtype *dtype,
+                              const char *path, ps_weight_nonfinite *found)
+{
+    static const ps_safetensors_metadata metadata = {"format", "pt"};
+    copier c = {.source = s};
+    ps_safetensor *tensors = NULL;
+    ps_status st;
+    PS_TRY_GOTO(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &c.backend));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(double), &c.in));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(float), &c.out));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
+    for (int i = 0; i < n; i++) {
+        const ps_weight *w = ps_weight_source_get(s, copies[i].weight);
+        tensors[i] = w->tensor;
+        tensors[i].name = copies[i].name;
+        tensors[i].dtype = ps_weight_copy_dtype(w, dtype);
+    }
+    PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, n, &metadata, 1, &c.writer));
+    for (int i = 0; i < n; i++)
+        PS_TRY_GOTO(copier_copy(&c, ps_weight_source_get(s, copies[i].weight), i, tensors[i].dtype, found));
+    st = ps_safetensors_writer_commit(c.writer);
+    c.writer = NULL;
+out:
+    ps_safetensors_writer_cancel(c.writer);
+    ps_mem_free(tensors);
+    ps_mem_free(c.out);
+    ps_mem_free(c.in);
+    ps_backend_destroy(c.backend);
+    return st;
+}
+
+static int copier_compare_names(const void *a, const void *b)
+{
+    return strcmp(((const ps_weight_copy *)a)->name, ((const ps_weight_copy *)b)->name);
+}
+
+/* By name: the same file whatever files the tensors come from. */
+ps_status ps_weight_merge(const ps_weight_source *s, const char *path)
+{
+    const int n = ps_weight_source_count(s);
+    ps_weight_copy *copies = NULL;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *copies, &copies));
+    for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
+    if (n > 0) qsort(copies, (size_t)n, sizeof *copies, copier_compare_names);
+    const ps_status st = ps_weight_copy_file(s, copies, n, NULL, path, NULL);
+    ps_mem_free(copies);
+    return st;
+}

@@ -1,0 +1,66 @@
+/* weight_source.h - named tensors to read, whatever files they lie in:
+ *
+ *     FILE.safetensors                                             safetensors
+ *     FILE.bin, FILE.pt, FILE.pth                                  torch.save of a state_dict, PyTorch 1.6 or later
+ *     FOLDER/model.safetensors, FOLDER/pytorch_model.bin           a Hugging Face folder; the first of them that is there
+ *     FOLDER/model.safetensors.index.json, .../pytorch_model.bin.index.json       the same in shards
+ *     FOLDER/model-{rank}-of-{n}.safetensors                       a checkpoint of pstar, all ranks together
+ *     FOLDER/checkpoints/latest                                    the folder of a run: its newest checkpoint
+ *
+ * The order is that of looking. Opening reads headers only and checks them all, so that every tensor's bytes are known to be
+ * there: shards against the index, both ways; ranks and pieces of tensors for completeness; names for doubles. Of a single file of
+ * several ranks' the pieces are tensors.
+ * Threads: an open source can be read from several threads at once. */
+#ifndef PS_WEIGHTS_WEIGHT_SOURCE_H
+#define PS_WEIGHTS_WEIGHT_SOURCE_H
+
+#include "base/file.h"
+#include "weights/safetensors.h"
+
+typedef struct ps_weight {
+    ps_safetensor tensor;        /* offset: in its file */
+    int file;                    /* of the first byte */
+    int first_extent, n_extents; /* 0: all bytes follow each other in the file */
+} ps_weight;
+
+/* Bytes of a tensor that follow each other in a file. A checkpoint of several ranks has tensors in pieces (tensor_piece.h). */
+typedef struct ps_weight_extent {
+    const ps_file *file;
+    int64_t offset, n_bytes;
+} ps_weight_extent;
+
+typedef struct ps_weight_source ps_weight_source;
+
+/* PS_EIO; PS_EFORMAT as the readers of the formats, or naming the tensor or file that does not fit. */
+PS_NODISCARD ps_status ps_weight_source_open(const char *path, ps_weight_source **out);
+
+/* The union of several files. A tensor that is in two of them must have the same bytes in both (PS_EFORMAT). */
+PS_NODISCARD ps_status ps_weight_source_open_files(const char *const *paths, int n, ps_weight_source **out);
+
+void ps_weight_source_close(ps_weight_source *s); /* NULL is accepted */
+
+/* What was found, for people: "safetensors", "2 shards of safetensors", "torch.save". Valid until close, as all texts here. */
+const char *ps_weight_source_kind(const ps_weight_source *s);
+int ps_weight_source_n_files(const ps_weight_source *s);
+const char *ps_weight_source_path(const ps_weight_source *s, int file);
+/* Value of a __metadata__ key in a file, NULL when there is none. */
+const char *ps_weight_source_metadata(const ps_weight_source *s, int file, const char *key);
+
+/* Tensors in the order of the files and of their data in them: reading them so reads each file from front to back. */
+int ps_weight_source_count(const ps_weight_source *s);
+const ps_weight *ps_weight_source_get(const ps_weight_source *s, int i);
+int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: there is none */
+
+/* Bytes [offset, offset + n_bytes) of the tensor's data, as they lie in the file. */
+PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
+                                             int64_t n_bytes);
+
+/* Where byte `at` of the tensor lies in an open file, and those after it up to the end of the extent: for reading many tensors in
+ * one go (read_stream.h). */
+ps_weight_extent ps_weight_source_extent(const ps_weight_source *s, const ps_weight *w, int64_t at);
+
+/* Have the two tensors the same type, shape and bytes? Reads them, piece by piece. */
+PS_NODISCARD ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b,
+                                                 int *is_equal);
+
+#endif

@@ -1,0 +1,42 @@
+/* weight_source_impl.h - a weight source inside. */
+#ifndef PS_WEIGHTS_WEIGHT_SOURCE_IMPL_H
+#define PS_WEIGHTS_WEIGHT_SOURCE_IMPL_H
+
+#include "weights/name_index.h"
+#include "weights/tensor_piece.h"
+#include "weights/torch_pickle.h"
+#include "weights/weight_source.h"
+
+/* One of the two formats. */
+typedef struct source_file {
+    char *path;
+    ps_safetensors *safetensors;
+    ps_file *torch_file;
+    ps_torch_pickle *pickle; /* owns the names */
+} source_file;
+
+/* Part of a tensor whose parts lie apart. */
+typedef struct source_piece {
+    ps_tensor_piece piece; /* owns the name of the whole */
+    ps_safetensor stored;
+    int file;
+} source_piece;
+
+struct ps_weight_source {
+    source_file *files; /* [n_files] */
+    int n_files, file_capacity;
+    ps_weight *weights; /* [n], by file and offset */
+    int n;
+    source_piece *pieces; /* [n_pieces], by name and place; the extents of weights point into them */
+    int n_pieces;
+    ps_name_index index;
+    char kind[64];
+    bool may_repeat; /* a tensor may be in several files, with the same bytes */
+};
+
+/* Reads the headers of a file. Takes the path over, also when it fails. */
+PS_NODISCARD ps_status ps_weight_source_add_file(ps_weight_source *s, char *path);
+/* The files of a folder: a model, whole or in shards, a checkpoint, or, with may_be_run, a run, whose newest checkpoint it is. */
+PS_NODISCARD ps_status ps_weight_source_add_folder(ps_weight_source *s, const char *folder, bool may_be_run);
+
+#endif

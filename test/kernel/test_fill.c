@@ -1,0 +1,86 @@
+#include "kernel/op_check.h"
+
+static const ps_rng_key key = {.seed = 42, .stream = 3};
+
+static float *fill(ps_backend *k, int64_t n, int64_t first, float mean, float std, ps_rng_key with)
+{
+    float *dst = op_alloc((size_t)n * sizeof *dst);
+    const ps_fill_args a = {.dst = dst, .n = n, .first_index = first, .mean = mean, .std = std, .key = with};
+    op_expect_ok(ps_run_fill(k, NULL, &a, 0));
+    return dst;
+}
+
+/* Mean, variance, skewness and kurtosis within 5 standard errors; neighbours not correlated. */
+static void test_moments(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("moments, %s", name);
+        const float *x = fill(k, N, 0, 1.0f, 0.5f, key);
+        double m[5] = {0}, neighbours = 0.0;
+        for (int j = 0; j < N; j++) {
+            const double z = ((double)x[j] - 1.0) / 0.5;
+            for (int power = 1; power <= 4; power++) m[power] += pow(z, power) / N;
+            if (j > 0) neighbours += z * ((double)x[j - 1] - 1.0) / 0.5 / N;
+        }
+        const double error = 5.0 / sqrt(N);
+        assert_true(fabs(m[1]) < error);
+        assert_true(fabs(m[2] - 1.0) < error * sqrt(2.0));
+        assert_true(fabs(m[3]) < error * sqrt(15.0));
+        assert_true(fabs(m[4] - 3.0) < error * sqrt(96.0));
+        assert_true(fabs(neighbours) < error);
+        op_release();
+    }
+}
+
+/* Any window of the sequence equals the same part of the whole; other seeds and streams differ; std 0 is constant. */
+static void test_windows_and_keys(void **state)
+{
+    (void)state;
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("windows, %s", name);
+        const float *whole = fill(k, 1000, 0, 0.0f, 1.0f, key);
+        for (int64_t first = 0; first < 40; first++) {
+            const int64_t n = first * 7 % 33 + 1;
+            assert_memory_equal(fill(k, n, first, 0.0f, 1.0f, key), whole + first, (size_t)n * sizeof *whole);
+        }
+        const float *seed = fill(k, 1000, 0, 0.0f, 1.0f, (ps_rng_key){43, 3});
+        const float *stream = fill(k, 1000, 0, 0.0f, 1.0f, (ps_rng_key){42, 4});
+        const float *constant = fill(k, 1000, 0, 0.25f, 0.0f, key);
+        for (int j = 0; j < 1000; j++) {
+            assert_true(whole[j] != seed[j] && whole[j] != stream[j]);
+            assert_true(constant[j] == 0.25f);
+        }
+        op_release();
+    }
+}
+
+/* Faster backends may take logarithm and sine in float. */
+static void test_backends(void **state)
+{
+    (void)state;
+    ps_backend *k, *ref = op_reference();
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("backends, %s", name);
+        const int64_t first = ((int64_t)1 << 33) + 5;
+        const float *got = fill(k, 4099, first, 0.5f, 2.0f, key), *want = fill(ref, 4099, first, 0.5f, 2.0f, key);
+        for (int j = 0; j < 4099; j++) assert_float_equal(got[j], want[j], 2e-5);
+        op_release();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_windows_and_keys),
+        cmocka_unit_test(test_backends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* The way to run a step: found by trying, never slower than the first that fits, and close to the best of all placements. */
+#include "engine/engine_fixture.h"
+
+#include "plan/search.h"
+
+typedef struct planned {
+    ps_config *config;
+    ps_settings settings;
+    ps_program *program;
+    ps_plan *plan;
+} planned;
+
+static void begin(planned *p, const char *const *changes)
+{
+    *p = (planned){.config = tiny_with(changes)};
+    assert_ok(ps_settings_read(p->config, true, &p->settings));
+    assert_ok(ps_settings_open_backend(&p->settings));
+    const ps_plan_options o = ps_settings_plan_options(&p->settings);
+    assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
+    assert_ok(ps_plan_create(p->program, &o, &p->plan));
+}
+
+static void end(planned *p)
+{
+    ps_plan_destroy(p->plan);
+    ps_program_destroy(p->program);
+    ps_settings_close_backend(&p->settings);
+    ps_config_destroy(p->config);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static ps_status search(const planned *p, ps_blueprint **b, ps_forecast *f)
+{
+    return ps_search_blueprint(&p->settings, p->program, p->plan, &p->settings.budgets, b, f);
+}
+
+/* The first that fits; the one found; and the fastest of all numbers of device updates, in each way to run a step. */
+typedef struct outcome {
+    int64_t first_ns, found_ns, best_ns;
+    int32_t first_resident, found_resident;
+} outcome;
+
+static int64_t best_of_all(const planned *p, const ps_blueprint *like)
+{
+    int64_t best = INT64_MAX;
+    for (int32_t n = 0; n <= like->n_margin; n++)
+        for (int way = 0; way < 3; way++) {
+            const ps_variant v = {.deferred = way < 2, .lead = way == 1, .n_resident = n};
+            ps_blueprint *b;
+            ps_forecast f;
+            const ps_status st = ps_search_try(&p->settings, p->program, p->plan, &p->settings.budgets,
+                                               like->layout->chunk_elements, v, &b, &f);
+            assert_true(st == PS_OK || st == PS_EBUDGET);
+            if (st == PS_OK) best = ps_min_i64(best, f.step.all_ns);
+            ps_blueprint_destroy(b);
+        }
+    return best;
+}
+
+static outcome outcome_of(const char *device, const char *accumulation, double link_bytes_per_s)
+{
+    outcome o;
+    planned p;
+    ps_blueprint *b;
+    ps_forecast f;
+    begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "default_chunk_size=4096",
+                                    "client.mem_tracer.margin_use_ratio=1", device, accumulation, NULL});
+    ps_link_rate *links = p.settings.rates.links.link;
+    links[PS_LINK_HOST_TO_DEVICE].bytes_per_s = links[PS_LINK_DEVICE_TO_HOST].bytes_per_s = link_bytes_per_s;
+    const int32_t trials = p.settings.placement_trials;
+    p.settings.placement_trials = 0;
+    assert_ok(search(&p, &b, &f));
+    assert_int_equal(b->n_adam_resident, b->n_margin);
+    o.first_ns = f.step.all_ns;
+    o.first_resident = b->n_adam_resident;
+    ps_blueprint_destroy(b);
+    p.settings.placement_trials = trials;
+    assert_ok(search(&p, &b, &f));
+    o.found_ns = f.step.all_ns;
+    o.found_resident = b->n_adam_resident;
+    o.best_ns = best_of_all(&p, b);
+    ps_blueprint_destroy(b);
+    end(&p);
+    return o;
+}
+
+/* Gradients that may not overwrite parameters (two micro-batches a step) crowd the device, which the margin does not know: with all the
+ * updates it allows, chunks push each other out. */
+static void fewer_device_updates_are_found(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"memory.device=600KB", "memory.device=900KB", "memory.device=1300KB"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(devices); i++) {
+        const outcome o = outcome_of(devices[i], "gradient_accumulation_steps=2", 2e9);
+        assert_true((double)o.found_ns < 0.95 * (double)o.first_ns);
+        assert_true(o.found_resident < o.first_resident);
+        assert_true((double)o.found_ns <= 1.02 * (double)o.best_ns);
+    }
+}
+
+/* What waits for little is not searched; else nothing is lost by it. */
+static void the_search_is_never_slower(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"memory.device=500KB", "memory.device=700KB", "memory.device=1MB",
+                                          "memory.device=64MB"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(devices); i++)
+        for (int slow = 0; slow < 2; slow++) {
+            const outcome o = outcome_of(devices[i], "gradient_accumulation_steps=1", slow ? 2e9 : 8e9);
+            assert_true(o.found_ns <= o.first_ns);
+            assert_true((double)o.found_ns <= 1.02 * (double)o.best_ns);
+            if (i == 3) assert_int_equal(o.found_ns, o.first_ns);
+        }
+}
+
+/* Updates that come back late cost a wait for each chunk; one chunk sooner they do not. */
+static void updates_lead(void **state)
+{
+    (void)state;
+    planned p;
+    ps_blueprint *b[2];
+    ps_forecast f[2];
+    begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "default_chunk_size=4096",
+                                    "memory.device=500KB", NULL});
+    for (int lead = 0; lead < 2; lead++) {
+        const ps_variant v = {.deferred = true, .lead = lead};
+        assert_ok(ps_search_try(&p.settings, p.program, p.plan, &p.settings.budgets, 4096, v, &b[lead], &f[lead]));
+    }
+    assert_int_equal(b[0]->n_adam_resident, 0);
+    assert_true(f[1].step.wait_ns[PS_LINK_HOST_TO_DEVICE] < f[0].step.wait_ns[PS_LINK_HOST_TO_DEVICE]);
+    assert_int_equal(f[1].step.compute_ns, f[0].step.compute_ns);
+    /* the same chunks in the same order, each before its first use */
+    assert_int_equal(b[0]->n_ordered, b[1]->n_ordered);
+    for (int32_t i = 0; i < b[0]->n_ordered; i++) {
+        assert_int_equal(b[0]->adam_order[i], b[1]->adam_order[i]);
+        const int32_t c = b[0]->adam_order[i];
+        assert_true(b[1]->adam_moment[c] <= b[0]->adam_moment[c]);
+    }
+    for (int lead = 0; lead < 2; lead++) ps_blueprint_destroy(b[lead]);
+    end(&p);
+}
+
+static int32_t n_on_device(const ps_blueprint *b)
+{
+    int32_t n = 0;
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) n += b->adam_tier[c] == PS_TIER_DEVICE;
+    return n;
+}
+
+static void the_variant_says_which_chunks(void **state)
+{
+    (void)state;
+    planned p;
+    begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "memory.device=900KB",
+                                    "default_chunk_size=4096", NULL});
+    for (int choice = PS_RESIDENT_FIRST; choice <= PS_RESIDENT_LAST; choice++)
+        for (int32_t n = 0; n <= 6; n++) {
+            ps_blueprint *b;
+            const ps_variant v = {.n_resident = n, .resident = (ps_resident_choice)choice};
+            assert_ok(ps_blueprint_create(&p.settings, p.program, p.plan, &p.settings.budgets, 4096, v, &b));
+            assert_true(b->n_margin >= 6 && b->layout->n_chunks > 12);
+            assert_int_equal(n_on_device(b), n);
+            const int32_t last = b->layout->n_chunks - 1;
+            if (n > 0 && choice != PS_RESIDENT_SPREAD)
+                assert_int_equal(b->adam_tier[choice == PS_RESIDENT_FIRST ? 0 : last], PS_TIER_DEVICE);
+            if (choice != PS_RESIDENT_FIRST) assert_int_equal(b->adam_tier[0], PS_TIER_HOST);
+            for (int32_t c = 0; choice == PS_RESIDENT_SPREAD && c < last; c++)
+                assert_false(b->adam_tier[c] == PS_TIER_DEVICE && b->adam_tier[c + 1] == PS_TIER_DEVICE);
+            ps_blueprint_destroy(b);
+        }
+    end(&p);
+}
+
+/* The same question, the same answer. */
+static void searching_is_deterministic(void **state)
+{
+    (void)state;
+    ps_variant found[2];
+    for (int i = 0; i < 2; i++) {
+        planned p;
+        ps_blueprint *b;
+        ps_forecast f;
+        begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=2MB", "memory.device=600KB",
+                                        "memory.disk=20MB", "gradient_accumulation_steps=2", NULL});
+        assert_ok(search(&p, &b, &f));
+        assert_in_range(f.cycle, 1, f.steps);
+        found[i] = b->variant;
+        ps_blueprint_destroy(b);
+        end(&p);
+    }
+    assert_int_equal(found[0].deferred, found[1].deferred);
+    assert_int_equal(found[0].lead, found[1].lead);
+    assert_int_equal(found[0].n_resident, found[1].n_resident);
+    assert_int_equal(found[0].resident, found[1].resident);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fewer_device_updates_are_found),
+        cmocka_unit_test(the_search_is_never_slower),
+        cmocka_unit_test(updates_lead),
+        cmocka_unit_test(the_variant_says_which_chunks),
+        cmocka_unit_test(searching_is_deterministic),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

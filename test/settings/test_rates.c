@@ -1,0 +1,108 @@
+#include "settings/rates.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void assert_close(double a, double b)
+{
+    if (fabs(a - b) > 1e-12 * fabs(b)) fail_msg("%.17g is not %.17g", a, b);
+}
+
+static ps_hardware hardware(void)
+{
+    return (ps_hardware){
+        .name = "test",
+        .n_nodes = 2,
+        .gpus_per_node = 4,
+        .device = {.bytes = 1 << 30,
+                   .memory_bytes_per_s = 1e12,
+                   .op_latency_ns = 5000,
+                   .f32 = {.present = true, .flop_per_s = 2e13, .achievable_fraction = 0.5},
+                   .bf16 = {.present = true, .flop_per_s = 1e14, .achievable_fraction = 0.8}},
+        .host = {.bytes = 1 << 30, .memory_bytes_per_s = 5e10, .adam_fraction = 0.8},
+        .link = {.to_device_bytes_per_s = 12e9, .to_host_bytes_per_s = 10e9, .latency_ns = 7, .shared_by = 2},
+        .disk = {.present = true,
+                 .bytes = 1 << 30,
+                 .read_bytes_per_s = 4e9,
+                 .write_bytes_per_s = 2e9,
+                 .full_duplex = true,
+                 .compute_interference = 1},
+        .interconnect = {.present = true, .bytes_per_s = 150e9, .latency_ns = 10},
+        .network = {.present = true, .bytes_per_s = 25e9, .latency_ns = 20},
+    };
+}
+
+static void the_longer_of_arithmetic_and_traffic_and_the_latency(void **state)
+{
+    (void)state;
+    const ps_hardware hw = hardware();
+    const ps_cost arithmetic = {.flops = 8e12, .bytes = 1e9}, traffic = {.flops = 8e9, .bytes = 3e11}, nothing = {0};
+    ps_rates r;
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_BF16, &r), PS_OK);
+    assert_close(ps_cost_seconds(&arithmetic, &r.compute), 0.1 + 5e-6);
+    assert_close(ps_cost_seconds(&traffic, &r.compute), 0.3 + 5e-6);
+    assert_close(ps_cost_seconds(&nothing, &r.compute), 5e-6);
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
+    assert_close(ps_cost_seconds(&arithmetic, &r.compute), 0.8 + 5e-6);
+}
+
+static void a_format_that_is_not_offered_is_refused_by_its_key(void **state)
+{
+    (void)state;
+    const ps_hardware hw = hardware();
+    ps_rates r;
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F16, &r), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "'test' offers no matrix products in f16: give device.fp16.flop_per_s"));
+}
+
+static void ranks_share_what_a_node_has(void **state)
+{
+    (void)state;
+    const ps_hardware hw = hardware();
+    ps_rates r;
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
+    assert_close(r.adam_bytes_per_s[PS_TIER_DEVICE], 1e12);
+    assert_close(r.adam_bytes_per_s[PS_TIER_HOST], 1e10);
+    assert_close(r.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s, 6e9);
+    assert_close(r.links.link[PS_LINK_DEVICE_TO_HOST].bytes_per_s, 5e9);
+    assert_int_equal(r.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns, 7);
+    assert_true(r.links.ram_is_half_duplex);
+    assert_close(r.links.link[PS_LINK_DISK_READ].bytes_per_s, 1e9);
+    assert_close(r.links.link[PS_LINK_DISK_WRITE].bytes_per_s, 0.5e9);
+    assert_false(r.links.disk_is_half_duplex);
+    /* computing never stands still for ever */
+    assert_true(r.links.link[PS_LINK_DISK_READ].interference < 1);
+    assert_int_equal(r.topology.n_ranks, 8);
+    assert_int_equal(r.topology.ranks_per_node, 4);
+}
+
+/* Without GPUs the device is the processor: its updates run at the host's rate. */
+static void a_processor_updates_at_the_rate_of_the_host(void **state)
+{
+    (void)state;
+    ps_hardware hw = hardware();
+    ps_rates r;
+    hw.n_nodes = 1;
+    hw.gpus_per_node = 0;
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
+    assert_close(r.adam_bytes_per_s[PS_TIER_DEVICE], 4e10);
+    assert_close(r.adam_bytes_per_s[PS_TIER_HOST], 4e10);
+    assert_int_equal(r.topology.n_ranks, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_longer_of_arithmetic_and_traffic_and_the_latency),
+        cmocka_unit_test(a_format_that_is_not_offered_is_refused_by_its_key),
+        cmocka_unit_test(ranks_share_what_a_node_has),
+        cmocka_unit_test(a_processor_updates_at_the_rate_of_the_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
