@@ -21,38 +21,38 @@ static const char base_config[] =
     "32},"
     " \"data\": {\"sequence_length\": 512}, \"memory\": {\"placement_trials\": 0}}";
 
-typedef struct plan {
+typedef struct planned {
     ps_settings settings;
     ps_program *program;
-    ps_plan *plan;
+    ps_code *code;
     ps_blueprint *blueprint;
     ps_forecast forecast;
-} plan;
+} planned;
 
-static void make_plan(plan *p, const ps_config *config)
+static void make_plan(planned *p, const ps_config *config)
 {
-    *p = (plan){.program = NULL};
+    *p = (planned){.program = NULL};
     bench_check(ps_settings_read(config, true, &p->settings));
     p->settings.plans_only = true;
     bench_check(ps_settings_open_backend(&p->settings));
-    const ps_plan_options o = ps_settings_plan_options(&p->settings);
+    const ps_code_options o = ps_settings_code_options(&p->settings);
     bench_check(
         ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, p->settings.B, p->settings.T, &p->program));
-    bench_check(ps_plan_create(p->program, &o, &p->plan));
+    bench_check(ps_code_create(p->program, &o, &p->code));
     bench_check(
-        ps_search_blueprint(&p->settings, p->program, p->plan, &p->settings.budgets, &p->blueprint, &p->forecast));
+        ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, &p->blueprint, &p->forecast));
 }
 
-static void drop_plan(plan *p)
+static void drop_plan(planned *p)
 {
     ps_blueprint_destroy(p->blueprint);
-    ps_plan_destroy(p->plan);
+    ps_code_destroy(p->code);
     ps_program_destroy(p->program);
     ps_settings_close_backend(&p->settings);
 }
 
 /* Seconds of `n` steps and of creating the parameters; nothing is recorded. */
-static double time_steps(const plan *p, int64_t n)
+static double time_steps(const planned *p, int64_t n)
 {
     ps_profile *profile = NULL;
     bench_check(ps_profile_create(NULL, &profile));
@@ -72,7 +72,7 @@ static void set_bytes(ps_config *config, const char *key, int64_t bytes)
 
 static void measure(ps_config *config, const char *name, int64_t device, int64_t host, int64_t disk, int n_steps)
 {
-    plan p;
+    planned p;
     set_bytes(config, "memory.device", device);
     set_bytes(config, "memory.host", host);
     set_bytes(config, "memory.disk", disk);
@@ -88,7 +88,7 @@ static void measure(ps_config *config, const char *name, int64_t device, int64_t
 int main(int argc, char **argv)
 {
     int n_steps = 2;
-    plan all;
+    planned all;
     ps_config *config = NULL;
     bench_check(ps_config_parse(base_config, "bench_store", &config));
     for (int i = 1; i < argc; i++) {
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
     set_bytes(config, "memory.disk", 0);
     bench_check(ps_config_validate(config));
     make_plan(&all, config);
-    const int64_t need = ps_blueprint_model_data_bytes(all.blueprint) + all.plan->non_model_bytes;
+    const int64_t need = ps_blueprint_model_data_bytes(all.blueprint) + all.code->non_model_bytes;
     drop_plan(&all);
     printf("%-26s %7s %8s %12s %12s %9s\n", "", "chunks", "moments", "books s", "step s", "percent");
     measure(config, "all on the device", INT64_C(1) << 44, 0, 0, n_steps);

@@ -36,7 +36,7 @@ static ps_status check_tokens(const ps_engine *e, const int32_t *tokens, int64_t
 
 /* Rows of the next pass over n tokens with room for `room`: the fewest that hold all of them; but fewer than all when more than
  * half of the rows would be padding, or when there is no room for those. */
-static int64_t pass_rows(const ps_plan *p, int64_t n, int64_t room)
+static int64_t pass_rows(const ps_code *p, int64_t n, int64_t room)
 {
     int i = 0;
     while (i + 1 < p->n_row_counts && p->row_counts[i] < n) i++;
@@ -64,7 +64,7 @@ ps_status ps_decode(ps_engine *e, const int32_t *tokens, int64_t n, float *logit
     if (logits == NULL) return PS_FAIL(PS_EINVAL, "ps_decode: nowhere to put the logits");
     PS_TRY(check_tokens(e, tokens, n));
     for (int64_t done = 0, now; done < n; done += now) {
-        const int64_t rows = pass_rows(e->shape->plan, n - done, e->settings.cache_positions - e->n_decoded);
+        const int64_t rows = pass_rows(e->shape->code, n - done, e->settings.cache_positions - e->n_decoded);
         now = ps_min_i64(rows, n - done);
         PS_TRY(decode_pass(e, tokens + done, rows, now, logits));
     }

@@ -22,7 +22,7 @@ static ps_status open_tiers(ps_engine *e, bool draws)
                           .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes,
                           .comm_staging_bytes = ps_settings_comm_bytes(s),
-                          .cache_bytes = e->blueprint->plan->cache_bytes,
+                          .cache_bytes = e->blueprint->code->cache_bytes,
                           .profile = e->profiling.recorder};
     memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
     PS_TRY(ps_tiers_open(&o, &e->tiers));
@@ -169,8 +169,8 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .device_used_bytes = device.used_bytes,
         .host_used_bytes = host.used_bytes,
         .disk_used_bytes = store.disk_bytes,
-        .non_model_peak_bytes = e->blueprint->plan->non_model_bytes + e->blueprint->plan->cache_bytes,
-        .kept_logits_bytes = ps_plan_kept_logits_bytes(e->blueprint->plan),
+        .non_model_peak_bytes = e->blueprint->code->non_model_bytes + e->blueprint->code->cache_bytes,
+        .kept_logits_bytes = ps_code_kept_logits_bytes(e->blueprint->code),
         .host_to_device_bytes = store.moved_bytes[PS_LINK_HOST_TO_DEVICE],
         .device_to_host_bytes = store.moved_bytes[PS_LINK_DEVICE_TO_HOST],
         .disk_read_bytes = store.moved_bytes[PS_LINK_DISK_READ],

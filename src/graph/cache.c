@@ -4,7 +4,7 @@
  *
  * A pass has as many rows as one of row_counts; all of them use the same buffers. */
 #include "base/mem.h"
-#include "graph/plan.h"
+#include "graph/code.h"
 
 #define CACHE_ALIGN 64
 
@@ -30,13 +30,13 @@ static int64_t half_bytes(const ps_node *n, int64_t positions, ps_dtype dtype)
 }
 
 /* 1, 4, 16, ... and the program's own. */
-static void choose_row_counts(ps_plan *p)
+static void choose_row_counts(ps_code *p)
 {
     for (int64_t rows = 1; rows < p->program->T; rows *= 4) p->row_counts[p->n_row_counts++] = rows;
     p->row_counts[p->n_row_counts++] = p->program->T;
 }
 
-ps_status ps_plan_place_cache(ps_plan *p, int64_t positions, ps_dtype dtype)
+ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dtype dtype)
 {
     const ps_program *program = p->program;
     PS_ASSERT(program->B == 1 && program->T <= PS_DECODE_ROWS_MAX && program->T <= positions);
@@ -53,7 +53,7 @@ ps_status ps_plan_place_cache(ps_plan *p, int64_t positions, ps_dtype dtype)
     return PS_OK;
 }
 
-void ps_plan_bind_cache(const ps_plan *p, const ps_instr *instr, void *cache, ps_node_run *run)
+void ps_code_bind_cache(const ps_code *p, const ps_instr *instr, void *cache, ps_node_run *run)
 {
     const ps_node *n = &p->program->nodes[instr->node];
     run->cache_positions = p->cache_positions;

@@ -2,12 +2,12 @@
  * named at once, not by what goes wrong later. */
 #include <string.h>
 
-#include "graph/plan.h"
+#include "graph/code.h"
 
 #define GUARD 0xC5
 
 /* What instr has the buffer for; NULL when it belongs to another instruction. */
-static const char *role_of(const ps_plan *p, const ps_instr *instr, int32_t buffer)
+static const char *role_of(const ps_code *p, const ps_instr *instr, int32_t buffer)
 {
     if (instr->workspace == buffer) return "workspace";
     if (instr->y == buffer) return "output";
@@ -30,22 +30,22 @@ static bool is_live(const ps_buffer *b, int32_t m)
     return b->first <= m && m <= b->last;
 }
 
-void ps_plan_guard_set(const ps_plan *p, const ps_instr *instr, void *base)
+void ps_code_guard_set(const ps_code *p, const ps_instr *instr, void *base)
 {
     const int32_t m = (int32_t)(instr - p->instrs);
     for (int32_t i = 0; i < p->n_buffers; i++) {
         const ps_buffer *b = &p->buffers[i];
-        if (is_live(b, m)) memset((char *)base + b->offset + b->bytes, GUARD, PS_PLAN_GUARD_BYTES);
+        if (is_live(b, m)) memset((char *)base + b->offset + b->bytes, GUARD, PS_CODE_GUARD_BYTES);
     }
 }
 
-ps_status ps_plan_guard_check(const ps_plan *p, const ps_instr *instr, const void *base)
+ps_status ps_code_guard_check(const ps_code *p, const ps_instr *instr, const void *base)
 {
     const int32_t m = (int32_t)(instr - p->instrs);
     for (int32_t i = 0; i < p->n_buffers; i++) {
         const ps_buffer *b = &p->buffers[i];
         const unsigned char *end = (const unsigned char *)base + b->offset + b->bytes;
-        for (int k = 0; is_live(b, m) && k < PS_PLAN_GUARD_BYTES; k++) {
+        for (int k = 0; is_live(b, m) && k < PS_CODE_GUARD_BYTES; k++) {
             if (end[k] == GUARD) continue;
             const char *role = role_of(p, instr, i);
             return PS_FAIL(PS_ESTATE, "%s wrote behind %s%s: buffer %d of %lld bytes, byte %lld", instr->label,

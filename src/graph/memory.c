@@ -1,11 +1,11 @@
-/* memory.c - offsets for buffers with known lives.
+/* memory.c - the lives of buffers, and offsets for them.
  *
  * Two greedy orders are tried and the one with the lower peak is kept: in order of birth (which keeps what lives long at low
  * addresses, so that the memory in use shrinks as the backward pass goes on), and largest first. */
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "graph/plan.h"
+#include "graph/code.h"
 
 #define BUFFER_ALIGN 64
 
@@ -15,10 +15,42 @@ typedef struct placing {
     int64_t bytes, offset;
 } placing;
 
+/* ---- lives ---- */
+
+static void use(ps_code *p, int32_t buffer, int32_t m)
+{
+    if (buffer < 0) return;
+    ps_buffer *b = &p->buffers[buffer];
+    if (m < b->first) b->first = m;
+    if (m > b->last) b->last = m;
+}
+
+static void find_lives(ps_code *p)
+{
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        const ps_instr *instr = &p->instrs[m];
+        const ps_node *node = &p->program->nodes[instr->node];
+        for (int i = 0; i < PS_NODE_INPUTS; i++) use(p, instr->x[i], m), use(p, instr->dx[i], m);
+        for (int i = 0; i < PS_NODE_SAVED; i++) use(p, instr->saved[i], m);
+        use(p, instr->logits, m);
+        use(p, instr->y, m);
+        use(p, instr->between, m);
+        use(p, instr->dy, m);
+        use(p, instr->workspace, m);
+        for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
+            if (node->reads_batch >> i & 1) use(p, p->batch[i], m);
+    }
+    /* the batch is put in place before the first instruction */
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
+        if (p->batch[i] >= 0) p->buffers[p->batch[i]].first = 0;
+}
+
+/* ---- offsets ---- */
+
 /* With what follows it. */
 static int64_t room_of(const ps_buffer *b)
 {
-    return ps_round_up(ps_max_i64(b->bytes, 1) + PS_PLAN_GUARD_BYTES, BUFFER_ALIGN);
+    return ps_round_up(ps_max_i64(b->bytes, 1) + PS_CODE_GUARD_BYTES, BUFFER_ALIGN);
 }
 
 static int by_birth(const void *a, const void *b)
@@ -62,13 +94,14 @@ static int64_t first_fit(placing *items, int32_t n, placing **live)
     return peak;
 }
 
-static void keep(ps_plan *p, const placing *items, int32_t n)
+static void keep(ps_code *p, const placing *items, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) p->buffers[items[i].buffer].offset = items[i].offset;
 }
 
-ps_status ps_plan_place_buffers(ps_plan *p)
+ps_status ps_code_place_buffers(ps_code *p)
 {
+    find_lives(p);
     ps_status st = PS_OK;
     placing *items = NULL;
     placing **live = NULL;

@@ -37,7 +37,7 @@ typedef struct ps_node_run {
     ps_dtype dtype; /* of activations and parameters */
     int64_t B, T;
     const ps_node *node;
-    const ps_node *fused; /* what else the instruction does (plan.h), or NULL */
+    const ps_node *fused; /* what else the instruction does (code.h), or NULL */
 
     void *x[PS_NODE_INPUTS], *y; /* inputs, output */
     void *between;               /* the value between node and fused, or NULL: not wanted */
@@ -75,7 +75,7 @@ struct ps_node_type {
     ps_status (*backward)(ps_node_run *r);
     /* Columns of saved[i] per row of the node (0: none), of 4 bytes. */
     int64_t (*saved_cols)(const ps_node *n, int i); /* NULL: none */
-    int64_t (*logits_count)(const ps_node *n);      /* floats to keep, where the plan keeps logits; NULL: it has none */
+    int64_t (*logits_count)(const ps_node *n);      /* floats to keep, where the code keeps logits; NULL: it has none */
     bool backward_reads_x, backward_reads_y;
     bool backward_reads_w[2];
     /* The output may lie over an input, when nobody else needs that. */

@@ -12,38 +12,38 @@
 #define ADVICE_NS (10 * (int64_t)1000000000)
 
 /* No budget that helps is larger: all lists of all parameters, in chunks that waste most of their memory, and activations. */
-static int64_t most_pages(const ps_settings *s, const ps_program *program, const ps_plan *plan)
+static int64_t most_pages(const ps_settings *s, const ps_program *program, const ps_code *code)
 {
     enum { MOST_WASTE = 8 };
     double elements = (double)s->chunk_elements;
     for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
-    const double bytes = MOST_WASTE * elements * PS_LIST_COUNT * sizeof(float) + 2 * (double)plan->non_model_bytes +
+    const double bytes = MOST_WASTE * elements * PS_LIST_COUNT * sizeof(float) + 2 * (double)code->non_model_bytes +
                          (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
     return (int64_t)(bytes / PS_PAGE_BYTES) + 1;
 }
 
 /* Smallest budget of a tier that fits, the others as they are; 0: none that helps. When time is up it is one that fits, but
  * perhaps not the smallest. */
-static ps_status smallest_budget(const ps_settings *s, const ps_program *program, const ps_plan *plan, ps_tier tier,
+static ps_status smallest_budget(const ps_settings *s, const ps_program *program, const ps_code *code, ps_tier tier,
                                  int64_t deadline_ns, int64_t *bytes)
 {
     *bytes = 0;
     ps_budgets trial = s->budgets;
     int64_t low = s->budgets.bytes[tier] / PS_PAGE_BYTES; /* does not fit; in pages */
     int64_t high = ps_max_i64(1, low);
-    const int64_t most = most_pages(s, program, plan);
+    const int64_t most = most_pages(s, program, code);
     bool yes = false;
     while (!yes && high < most && ps_clock_ns() < deadline_ns) {
         high *= 2;
         trial.bytes[tier] = high * PS_PAGE_BYTES;
-        PS_TRY(ps_search_fits(s, program, plan, &trial, &yes));
+        PS_TRY(ps_search_fits(s, program, code, &trial, &yes));
         if (!yes) low = high;
     }
     if (!yes) return PS_OK;
     while (high - low > 1 && ps_clock_ns() < deadline_ns) {
         const int64_t middle = low + (high - low) / 2;
         trial.bytes[tier] = middle * PS_PAGE_BYTES;
-        PS_TRY(ps_search_fits(s, program, plan, &trial, &yes));
+        PS_TRY(ps_search_fits(s, program, code, &trial, &yes));
         if (yes)
             high = middle;
         else
@@ -59,13 +59,13 @@ static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *u
     *yes = false;
     ps_status st = PS_OK;
     ps_program *program = NULL;
-    ps_plan *plan = NULL;
-    const ps_plan_options o = ps_settings_plan_options(s);
+    ps_code *code = NULL;
+    const ps_code_options o = ps_settings_code_options(s);
     PS_TRY_GOTO(ps_program_build(model, user, s->B, s->T, &program));
-    PS_TRY_GOTO(ps_plan_create(program, &o, &plan));
-    PS_TRY_GOTO(ps_search_fits(s, program, plan, &s->budgets, yes));
+    PS_TRY_GOTO(ps_code_create(program, &o, &code));
+    PS_TRY_GOTO(ps_search_fits(s, program, code, &s->budgets, yes));
 out:
-    ps_plan_destroy(plan);
+    ps_code_destroy(code);
     ps_program_destroy(program);
     return st;
 }
@@ -85,12 +85,12 @@ __attribute__((format(printf, 2, 3))) static void advise(advice *a, const char *
 }
 
 static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
-                             const ps_program *program, const ps_plan *plan)
+                             const ps_program *program, const ps_code *code)
 {
     const int64_t deadline_ns = ps_clock_ns() + ADVICE_NS;
     for (int tier = 0; tier < PS_RAM_TIER_COUNT; tier++) {
         int64_t bytes;
-        PS_TRY(smallest_budget(s, program, plan, (ps_tier)tier, deadline_ns, &bytes));
+        PS_TRY(smallest_budget(s, program, code, (ps_tier)tier, deadline_ns, &bytes));
         if (bytes > 0) advise(a, " memory.%s = %lld;", ps_tier_name((ps_tier)tier), (long long)bytes);
     }
     for (int64_t B = s->B / 2; B >= 1 && ps_clock_ns() < deadline_ns; B /= 2) {
@@ -120,27 +120,27 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
         ps_budgets with = s->budgets;
         with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
         bool yes;
-        PS_TRY(ps_search_fits(s, program, plan, &with, &yes));
+        PS_TRY(ps_search_fits(s, program, code, &with, &yes));
         if (yes) advise(a, " memory.disk = \"auto\";");
     }
     return PS_OK;
 }
 
 /* Logits of a small vocabulary are kept in less than computing them again takes as scratch. */
-static bool keeping_needs_less(const ps_plan *plan)
+static bool keeping_needs_less(const ps_code *code)
 {
-    return plan->keeping != NULL && plan->keeping->non_model_bytes < plan->non_model_bytes;
+    return code->keeping != NULL && code->keeping->non_model_bytes < code->non_model_bytes;
 }
 
 /* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that trial. */
-static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_plan *plan, char *text,
+static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_code *code, char *text,
                                size_t bytes)
 {
     ps_blueprint *b = NULL;
     const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
-    const ps_variant least = {.keeps_logits = keeping_needs_less(plan)};
-    PS_TRY(ps_blueprint_create(s, program, plan, &s->budgets, elements, least, &b));
-    const int64_t cache = plan->cache_bytes;
+    const ps_variant least = {.keeps_logits = keeping_needs_less(code)};
+    PS_TRY(ps_blueprint_create(s, program, code, &s->budgets, elements, least, &b));
+    const int64_t cache = code->cache_bytes;
     int64_t most = -1, chunks = 0;
     int32_t at = 0;
     for (int32_t m = 0; m < b->trace->n_moments; m++) {
@@ -170,13 +170,13 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
 }
 
 ps_status ps_refusal_explain(const ps_settings *s, ps_model_func model, void *user, const ps_program *program,
-                             const ps_plan *plan)
+                             const ps_code *code)
 {
     char need[512], budgets[PS_TIER_COUNT][PS_BYTES_TEXT_MAX];
-    PS_TRY(describe_need(s, program, plan, need, sizeof need));
+    PS_TRY(describe_need(s, program, code, need, sizeof need));
     for (int t = 0; t < PS_TIER_COUNT; t++) (void)ps_bytes_format(s->budgets.bytes[t], budgets[t]);
     advice a = {.text = ""};
-    PS_TRY(add_changes(&a, s, model, user, program, plan));
+    PS_TRY(add_changes(&a, s, model, user, program, code));
     return PS_FAIL(PS_EBUDGET, "the model does not fit (device %s, host %s, disk %s): %s. %s%s", budgets[0], budgets[1],
                    budgets[2], need,
                    a.length > 0 ? "Any one of these changes fits:"

@@ -14,7 +14,7 @@
 typedef struct search {
     const ps_settings *s;
     const ps_program *program;
-    const ps_plan *plan;
+    const ps_code *code;
     const ps_budgets *budgets;
     int64_t most_elements, chunk_elements;
     int32_t most_ahead;
@@ -24,10 +24,10 @@ typedef struct search {
     ps_forecast forecast; /* of best */
 } search;
 
-ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets,
+ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_code *code, const ps_budgets *budgets,
                         int64_t chunk_elements, ps_variant variant, ps_blueprint **out, ps_forecast *forecast)
 {
-    PS_TRY(ps_blueprint_create(s, program, plan, budgets, chunk_elements, variant, out));
+    PS_TRY(ps_blueprint_create(s, program, code, budgets, chunk_elements, variant, out));
     const ps_status st = ps_trial_run(*out, budgets, false, forecast);
     if (st == PS_OK) return PS_OK;
     ps_blueprint_destroy(*out);
@@ -46,21 +46,21 @@ static int32_t most_ahead(const ps_settings *s)
     return r->saves_memory ? r->n : 1;
 }
 
-static search search_of(const ps_settings *s, const ps_program *program, const ps_plan *plan, const ps_budgets *budgets)
+static search search_of(const ps_settings *s, const ps_program *program, const ps_code *code, const ps_budgets *budgets)
 {
     return (search){.s = s,
                     .program = program,
-                    .plan = plan,
+                    .code = code,
                     .budgets = budgets,
                     .most_elements = INT64_MAX,
                     .most_ahead = most_ahead(s),
                     .may_keep_logits =
-                        plan->keeping != NULL && plan->keeping->non_model_bytes <= budgets->bytes[PS_TIER_DEVICE]};
+                        code->keeping != NULL && code->keeping->non_model_bytes <= budgets->bytes[PS_TIER_DEVICE]};
 }
 
 static ps_status try_way(search *x, ps_variant v)
 {
-    return ps_search_try(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
+    return ps_search_try(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
 }
 
 /* The same, with its logits kept if that fits: from wherever chunks are, so that they do not take the reserve of calls between steps
@@ -112,7 +112,7 @@ static ps_status compare(search *x, ps_variant v, bool *tried)
     ps_blueprint *b;
     ps_forecast f;
     *tried = false;
-    PS_TRY(ps_blueprint_create(x->s, x->program, x->plan, x->budgets, x->chunk_elements, v, &b));
+    PS_TRY(ps_blueprint_create(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, &b));
     ps_status st = PS_OK;
     const bool has_room = !v.keeps_logits || ps_blueprint_fits_from_anywhere(b, x->budgets);
     if (has_room && compute_ns(b) < x->forecast.step.all_ns) {
@@ -342,11 +342,11 @@ static ps_status agree(search *x, ps_status st, bool *agreed)
     return PS_OK;
 }
 
-ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_code *code,
                               const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast)
 {
     *out = NULL;
-    search x = search_of(s, program, plan, budgets);
+    search x = search_of(s, program, code, budgets);
     for (bool agreed = false; !agreed;) {
         give_up(&x);
         x.trials_left = s->placement_trials;
@@ -362,10 +362,10 @@ ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, c
     return PS_OK;
 }
 
-ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_code *code,
                          const ps_budgets *budgets, bool *fits)
 {
-    search x = search_of(s, program, plan, budgets);
+    search x = search_of(s, program, code, budgets);
     ps_status st = find_size(&x);
     if (st == PS_OK && s->ranks.comm == NULL && s->ranks.n > 1) {
         words w = words_of(&x);

@@ -12,16 +12,16 @@
  * at most s->placement_trials others, with equal times the one with the most updates in device memory. PS_EBUDGET when none
  * fits; then *out is NULL. With s->ranks.comm all ranks call, and come to the same chunk size and events of groups, or all fail;
  * without it, in a plan for one of several ranks, what the others would come to is found out first. */
-PS_NODISCARD ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+PS_NODISCARD ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_code *code,
                                            const ps_budgets *budgets, ps_blueprint **out, ps_forecast *forecast);
 
 /* This way to run a step in chunks of this size, as ps_blueprint_create, if it fits: PS_EBUDGET and *out = NULL otherwise. */
-PS_NODISCARD ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+PS_NODISCARD ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_code *code,
                                      const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
                                      ps_blueprint **out, ps_forecast *forecast);
 
 /* Does any way fit? With s->ranks.comm on this rank; in a plan on all. */
-PS_NODISCARD ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_plan *plan,
+PS_NODISCARD ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_code *code,
                                       const ps_budgets *budgets, bool *fits);
 
 #endif

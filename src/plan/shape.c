@@ -12,7 +12,7 @@ static void destroy_shape(ps_shape *s)
 {
     if (s == NULL) return;
     ps_blueprint_destroy(s->blueprint);
-    ps_plan_destroy(s->plan);
+    ps_code_destroy(s->code);
     ps_program_destroy(s->program);
     ps_mem_free(s);
 }
@@ -31,7 +31,7 @@ static ps_status describe(const ps_settings *settings, ps_model_func model, void
     *out = NULL;
     ps_status st = PS_OK;
     ps_shape *s = NULL;
-    const ps_plan_options o = ps_settings_plan_options(settings);
+    const ps_code_options o = ps_settings_code_options(settings);
     PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
     s->model = model;
     s->user = user;
@@ -40,7 +40,7 @@ static ps_status describe(const ps_settings *settings, ps_model_func model, void
         st = PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
         goto out;
     }
-    PS_TRY_GOTO(ps_plan_create(s->program, &o, &s->plan));
+    PS_TRY_GOTO(ps_code_create(s->program, &o, &s->code));
     *out = s;
     s = NULL;
 out:
@@ -60,10 +60,10 @@ static ps_status grow(ps_shapes *s)
 static ps_status refuse(const ps_settings *s, const ps_shape *shape)
 {
     ps_comm *comm = s->ranks.comm;
-    if (comm == NULL) return ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->plan);
+    if (comm == NULL) return ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->code);
     bool fits;
-    ps_status st = ps_search_fits(s, shape->program, shape->plan, &s->budgets, &fits);
-    if (st == PS_OK && !fits) st = ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->plan);
+    ps_status st = ps_search_fits(s, shape->program, shape->code, &s->budgets, &fits);
+    if (st == PS_OK && !fits) st = ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->code);
     PS_TRY(ps_comm_agree(comm, st));
     return PS_FAIL(PS_EBUDGET,
                    "the model fits on each rank, but not in chunks of one size on all: give the ranks equal budgets");
@@ -72,7 +72,7 @@ static ps_status refuse(const ps_settings *s, const ps_shape *shape)
 static ps_status plan_first(ps_settings *settings, ps_shape *first)
 {
     const ps_status st =
-        ps_staging_find_blueprint(settings, first->program, first->plan, &first->blueprint, &first->forecast);
+        ps_staging_find_blueprint(settings, first->program, first->code, &first->blueprint, &first->forecast);
     return st == PS_EBUDGET ? refuse(settings, first) : st;
 }
 
@@ -110,7 +110,7 @@ static ps_status check_same_parameters(const ps_program *now, const ps_program *
 
 static ps_status plan_shape(const ps_settings *settings, ps_shape *shape)
 {
-    const ps_status st = ps_search_blueprint(settings, shape->program, shape->plan, &settings->budgets,
+    const ps_status st = ps_search_blueprint(settings, shape->program, shape->code, &settings->budgets,
                                              &shape->blueprint, &shape->forecast);
     if (st != PS_EBUDGET) return st;
     ps_settings refused = *settings;

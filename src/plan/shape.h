@@ -12,7 +12,7 @@ typedef struct ps_shape {
     ps_model_func model; /* with user and the program's B, T what it is recognised by; neither is looked into */
     void *user;
     ps_program *program;
-    ps_plan *plan;
+    ps_code *code;
     ps_blueprint *blueprint;
     ps_forecast forecast;
     int64_t last_use; /* changes of shape counted */

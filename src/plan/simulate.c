@@ -11,7 +11,7 @@
 typedef struct simulating {
     ps_settings settings;
     ps_program *program;
-    ps_plan *plan;
+    ps_code *code;
     ps_blueprint *blueprint;
     ps_simulation *out;
 } simulating;
@@ -38,14 +38,14 @@ static void describe_request(const simulating *m)
     o->checkpointing = s->checkpointing;
 }
 
-static void describe_plan(const simulating *m, const ps_plan *plan)
+static void describe_plan(const simulating *m, const ps_code *code)
 {
     ps_simulation *o = m->out;
-    o->keeps_logits = plan->keeps_logits;
-    o->non_model_bytes = plan->non_model_bytes;
+    o->keeps_logits = code->keeps_logits;
+    o->non_model_bytes = code->non_model_bytes;
     o->step_flops = 0;
-    for (int32_t i = 0; i < plan->n_instrs; i++)
-        o->step_flops += plan->instrs[i].flops * (double)m->settings.accumulation;
+    for (int32_t i = 0; i < code->n_instrs; i++)
+        o->step_flops += code->instrs[i].flops * (double)m->settings.accumulation;
 }
 
 static void describe_model(const simulating *m)
@@ -53,13 +53,13 @@ static void describe_model(const simulating *m)
     ps_simulation *o = m->out;
     for (int32_t t = 0; t < m->program->n_params; t++) {
         const int64_t n = m->program->params[t].elements;
-        const int64_t grad_list_bytes = m->plan->grad_overwrites_param[t] ? 0 : (int64_t)sizeof(float);
+        const int64_t grad_list_bytes = m->code->grad_overwrites_param[t] ? 0 : (int64_t)sizeof(float);
         o->n_params += n;
         /* parameter, then master, momentum, variance */
         o->model_data_bytes +=
             n * ((int64_t)ps_dtype_bytes(m->settings.dtype) + 3 * (int64_t)sizeof(float) + grad_list_bytes);
     }
-    describe_plan(m, m->plan);
+    describe_plan(m, m->code);
 }
 
 static void describe_blueprint(const simulating *m)
@@ -67,7 +67,7 @@ static void describe_blueprint(const simulating *m)
     const ps_blueprint *b = m->blueprint;
     ps_simulation *o = m->out;
     o->fits = true;
-    describe_plan(m, b->plan);
+    describe_plan(m, b->code);
     o->chunk_elements = b->layout->chunk_elements;
     o->n_chunks = b->layout->n_chunks;
     o->chunk_waste = ps_layout_waste(b->layout);
@@ -109,9 +109,9 @@ static ps_status begin(simulating *m, const ps_config *config, const ps_site *si
     s->plans_only = true;
     PS_TRY(ps_settings_open_backend(s));
     describe_request(m);
-    const ps_plan_options o = ps_settings_plan_options(s);
+    const ps_code_options o = ps_settings_code_options(s);
     PS_TRY(ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, s->B, s->T, &m->program));
-    PS_TRY(ps_plan_create(m->program, &o, &m->plan));
+    PS_TRY(ps_code_create(m->program, &o, &m->code));
     describe_model(m);
     return PS_OK;
 }
@@ -119,7 +119,7 @@ static ps_status begin(simulating *m, const ps_config *config, const ps_site *si
 static void end(simulating *m)
 {
     ps_blueprint_destroy(m->blueprint);
-    ps_plan_destroy(m->plan);
+    ps_code_destroy(m->code);
     ps_program_destroy(m->program);
     ps_settings_close_backend(&m->settings);
 }
@@ -137,9 +137,9 @@ ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain
     simulating m;
     ps_status st = begin(&m, config, site, out);
     ps_settings *s = &m.settings;
-    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out->forecast);
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, &m.blueprint, &out->forecast);
     if (st == PS_EBUDGET && explain)
-        st = ps_refusal_explain(s, ps_model_from_config, (void *)(uintptr_t)config, m.program, m.plan);
+        st = ps_refusal_explain(s, ps_model_from_config, (void *)(uintptr_t)config, m.program, m.code);
     if (st == PS_OK) describe_blueprint(&m);
     end(&m);
     return take_refusal(out, st);
@@ -171,7 +171,7 @@ ps_status ps_simulate_profile(const ps_config *config, const ps_site *site, cons
     ps_simulation out;
     ps_settings *s = &m.settings;
     ps_status st = begin(&m, config, site, &out);
-    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.plan, &m.blueprint, &out.forecast);
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, &m.blueprint, &out.forecast);
     if (st == PS_OK) st = write_profile(&m, title, path);
     end(&m);
     return st;

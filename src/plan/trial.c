@@ -22,7 +22,7 @@ static ps_tiers_options simulated(const ps_settings *s, const ps_blueprint *b, c
                           .rates = &s->rates.links,
                           .staging_bytes = s->staging_bytes,
                           .comm_staging_bytes = ps_settings_comm_bytes(s),
-                          .cache_bytes = b->plan->cache_bytes};
+                          .cache_bytes = b->code->cache_bytes};
     memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
     return o;
 }

@@ -9,7 +9,7 @@
 
 static bool overwrites(const ps_blueprint *b, int32_t tensor)
 {
-    return b->plan->grad_overwrites_param[tensor];
+    return b->code->grad_overwrites_param[tensor];
 }
 
 /* ---- pieces ---- */
@@ -99,7 +99,7 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     const int64_t param_bytes = n_local * cs * b->item_bytes[PS_LIST_PARAM16] + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes + ps_settings_comm_bytes(s);
-    const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->plan->non_model_bytes - b->plan->cache_bytes - param_bytes;
+    const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - param_bytes;
     n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
     const int64_t guest_bytes =
@@ -209,7 +209,7 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
 /* What lives across the boundary before instruction m lives in both its neighbours. */
 static int64_t non_model_before(const ps_blueprint *b, int32_t m)
 {
-    const ps_instr *instrs = b->plan->instrs;
+    const ps_instr *instrs = b->code->instrs;
     return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
 }
 
@@ -227,7 +227,7 @@ static ps_status trace_adam_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks,
 /* The updates that must come before instruction m of the first forward pass. */
 static ps_status trace_adam_before(ps_blueprint *b, int32_t m)
 {
-    const ps_node *n = &b->program->nodes[b->plan->instrs[m].node];
+    const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         if (n->params[k] < 0) continue;
         const ps_place *p = &b->layout->places[n->params[k]];
@@ -271,7 +271,7 @@ static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *t
 
 static ps_status trace_moments(ps_blueprint *b, bool *touched)
 {
-    const ps_plan *p = b->plan;
+    const ps_code *p = b->code;
     const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
     for (int64_t k = 0; k < repeats; k++) {
         int32_t event = 0;
@@ -296,8 +296,8 @@ static ps_status trace_moments(ps_blueprint *b, bool *touched)
 static void find_use_order(ps_blueprint *b)
 {
     for (int32_t c = 0; c < b->layout->n_chunks; c++) b->use_position[c] = -1;
-    for (int32_t m = 0; m < b->plan->n_forward; m++) {
-        const ps_node *n = &b->program->nodes[b->plan->instrs[m].node];
+    for (int32_t m = 0; m < b->code->n_forward; m++) {
+        const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
         for (int k = 0; k < PS_NODE_PARAMS; k++) {
             if (n->params[k] < 0) continue;
             const ps_place *p = &b->layout->places[n->params[k]];
@@ -318,7 +318,7 @@ static ps_status record_trace(ps_blueprint *b)
     PS_TRY(ps_mem_alloc(n_chunks, sizeof *touched, &touched));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_moment, &b->adam_moment));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_order, &b->adam_order));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->plan->n_instrs), sizeof *b->instr_moment,
+    PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->code->n_instrs), sizeof *b->instr_moment,
                              &b->instr_moment));
     PS_TRY_GOTO(
         ps_mem_alloc((size_t)(b->settings->accumulation * b->spans.n), sizeof *b->span_moment, &b->span_moment));
@@ -341,7 +341,7 @@ static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
 {
     for (int64_t micro = 0; micro < b->settings->accumulation; micro++)
         if (b->span_moment[micro * b->spans.n + i] <= moment &&
-            moment <= b->instr_moment[micro * b->plan->n_instrs + b->spans.spans[i].release_at])
+            moment <= b->instr_moment[micro * b->code->n_instrs + b->spans.spans[i].release_at])
             return true;
     return false;
 }
@@ -417,7 +417,7 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
                       ps_min_i64(ps_min_i64(by_memory, total / (4 * (int64_t)s->ranks.n)), 128 * PS_MIB));
 }
 
-ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
+ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                               const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant, ps_blueprint **out)
 {
     *out = NULL;
@@ -427,7 +427,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->settings = settings;
     b->program = program;
-    b->plan = plan = variant.keeps_logits && plan->keeping != NULL ? plan->keeping : plan;
+    b->code = code = variant.keeps_logits && code->keeping != NULL ? code->keeping : code;
     b->variant = variant;
     b->variant.deferred = variant.deferred && settings->training;
     b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
@@ -440,7 +440,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->adam_tier, &b->adam_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
     PS_TRY_GOTO(cut_pieces(b));
-    PS_TRY_GOTO(ps_spans_find(program, plan, b->layout, &settings->ranks, variant.ahead, &b->spans));
+    PS_TRY_GOTO(ps_spans_find(program, code, b->layout, &settings->ranks, variant.ahead, &b->spans));
     place_adam(b, budgets);
     PS_TRY_GOTO(record_trace(b));
     *out = b;
@@ -473,8 +473,8 @@ void ps_blueprint_destroy(ps_blueprint *b)
 
 bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *budgets)
 {
-    const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->plan->non_model_bytes +
-                           b->plan->cache_bytes;
+    const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->code->non_model_bytes +
+                           b->code->cache_bytes;
     int64_t chunks = 0;
     for (int list = 0; list < PS_LIST_COUNT; list++) chunks += b->layout->n_chunks * chunk_bytes(b, (ps_list)list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||

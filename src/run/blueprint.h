@@ -3,7 +3,7 @@
 #ifndef PS_RUN_BLUEPRINT_H
 #define PS_RUN_BLUEPRINT_H
 
-#include "graph/plan.h"
+#include "graph/code.h"
 #include "run/span.h"
 #include "settings/settings.h"
 
@@ -31,14 +31,14 @@ typedef struct ps_variant {
     int32_t ahead;      /* ps_spans_find */
     int32_t n_resident; /* updated in device memory, at most; what the margin does not hold is not */
     ps_resident_choice resident;
-    bool keeps_logits; /* where the plan leaves the choice (ps_plan.keeping) */
+    bool keeps_logits; /* where the plan leaves the choice (ps_code.keeping) */
 } ps_variant;
 
 /* A model and its plan do not depend on budgets: built once, shared by all blueprints tried. */
 typedef struct ps_blueprint {
     const ps_settings *settings;
     const ps_program *program;
-    const ps_plan *plan; /* that of the variant */
+    const ps_code *code; /* that of the variant */
 
     ps_layout *layout;
     int32_t item_bytes[PS_LIST_COUNT];
@@ -67,7 +67,7 @@ typedef struct ps_blueprint {
  * variant.deferred: updates are moments between those of the forward pass, each before the first use of its chunk, so that
  * optimizer data moves while forward and backward compute; otherwise they follow the backward pass. The bits are the same:
  * clipping and overflow are known when the backward pass has ended, and nothing reads a parameter in between. */
-PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_plan *plan,
+PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                                            const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
                                            ps_blueprint **out);
 void ps_blueprint_destroy(ps_blueprint *b); /* NULL is accepted */
@@ -104,7 +104,7 @@ static inline bool ps_blueprint_has_chunk(const ps_blueprint *b, ps_list list, i
 /* The list that holds a tensor's gradient, as operators write it; and as an update reads it. */
 static inline ps_list ps_blueprint_grad_list(const ps_blueprint *b, int32_t tensor)
 {
-    return b->plan->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
+    return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
 }
 
 static inline ps_list ps_blueprint_sum_list(const ps_blueprint *b, int32_t tensor)

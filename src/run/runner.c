@@ -14,7 +14,7 @@ ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, 
     *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
     PS_TRY(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
     PS_TRY(ps_exchange_fit(r, bp));
-    return ps_store_reserve_non_model(tiers->store, bp->plan->non_model_bytes, &r->non_model);
+    return ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model);
 }
 
 void ps_runner_deinit(ps_runner *r)
@@ -58,7 +58,7 @@ static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
         const int32_t w = n->params[k];
         if (w < 0) continue;
         ps_state after = r->pass == PS_PASS_TRAIN ? PS_STATE_HOLD_AFTER_FWD : PS_STATE_HOLD;
-        if (instr->kind == PS_INSTR_BACKWARD && r->bp->plan->grad_overwrites_param[w]) after = PS_STATE_HOLD_AFTER_BWD;
+        if (instr->kind == PS_INSTR_BACKWARD && r->bp->code->grad_overwrites_param[w]) after = PS_STATE_HOLD_AFTER_BWD;
         PS_TRY(ps_store_tensor_end(r->tiers->store, w, after));
     }
     return PS_OK;
@@ -68,7 +68,7 @@ static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
 
 static ps_dtype grad_dtype(const ps_runner *r, int32_t tensor)
 {
-    return r->bp->plan->grad_overwrites_param[tensor] ? r->bp->settings->dtype : PS_DTYPE_F32;
+    return r->bp->code->grad_overwrites_param[tensor] ? r->bp->settings->dtype : PS_DTYPE_F32;
 }
 
 static char *grad_address(const ps_runner *r, int32_t tensor)
@@ -176,9 +176,9 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
     const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
     run.dropout_key.seed = s->seed;
     run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
-    ps_plan_bind(r->bp->plan, instr, r->non_model, &run);
-    if (r->bp->plan->cache_positions > 0) {
-        ps_plan_bind_cache(r->bp->plan, instr, r->tiers->cache, &run);
+    ps_code_bind(r->bp->code, instr, r->non_model, &run);
+    if (r->bp->code->cache_positions > 0) {
+        ps_code_bind_cache(r->bp->code, instr, r->tiers->cache, &run);
         run.first = r->first;
         run.T = r->rows;
     }
@@ -205,16 +205,16 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
 
 static ps_status compute(ps_runner *r, const ps_instr *instr)
 {
-    if (PS_PLAN_GUARD_BYTES == 0) return compute_bare(r, instr);
-    ps_plan_guard_set(r->bp->plan, instr, r->non_model);
+    if (PS_CODE_GUARD_BYTES == 0) return compute_bare(r, instr);
+    ps_code_guard_set(r->bp->code, instr, r->non_model);
     PS_TRY(compute_bare(r, instr));
-    return ps_plan_guard_check(r->bp->plan, instr, r->non_model);
+    return ps_code_guard_check(r->bp->code, instr, r->non_model);
 }
 
 /* The batch has buffers from the first moment on. Token types that are not given are all 0. */
 static void put_batch(ps_runner *r)
 {
-    const ps_plan *p = r->bp->plan;
+    const ps_code *p = r->bp->code;
     const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->batch.tokens,
                                                         [PS_BATCH_TARGETS] = r->batch.targets,
                                                         [PS_BATCH_MASK] = r->batch.attention_mask,
@@ -232,8 +232,8 @@ static void put_batch(ps_runner *r)
 
 static ps_status run_instr(ps_runner *r, int32_t index)
 {
-    const ps_instr *instr = &r->bp->plan->instrs[index];
-    const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->plan->n_instrs + index];
+    const ps_instr *instr = &r->bp->code->instrs[index];
+    const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->code->n_instrs + index];
     PS_TRY(ps_moment_begin(r, moment));
     const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     if (index == 0 && r->compute) put_batch(r);
@@ -335,7 +335,7 @@ static ps_status run_in_group(ps_runner *r, int32_t m)
 
 ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch)
 {
-    const ps_plan *p = r->bp->plan;
+    const ps_code *p = r->bp->code;
     r->batch = batch != NULL ? *batch : (ps_batch){0};
     int32_t next_update = 0;
     r->next_event = 0;
@@ -349,7 +349,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch)
 
 ps_status ps_runner_backward(ps_runner *r)
 {
-    const ps_plan *p = r->bp->plan;
+    const ps_code *p = r->bp->code;
     for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_in_group(r, m));
     return PS_OK;
 }

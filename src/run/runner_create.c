@@ -128,7 +128,7 @@ bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp)
 {
     const size_t n = (size_t)bp->program->n_params;
     return bp->variant.deferred && r->bp->variant.deferred &&
-           memcmp(bp->plan->grad_overwrites_param, r->bp->plan->grad_overwrites_param, n * sizeof(bool)) == 0;
+           memcmp(bp->code->grad_overwrites_param, r->bp->code->grad_overwrites_param, n * sizeof(bool)) == 0;
 }
 
 ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
@@ -136,7 +136,7 @@ ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
     PS_ASSERT(r->micro == 0 && bp->layout->n_chunks == r->bp->layout->n_chunks);
     PS_ASSERT(!r->update_pending || ps_runner_carries(r, bp));
     PS_TRY(ps_exchange_fit(r, bp));
-    PS_TRY(ps_store_reserve_non_model(r->tiers->store, bp->plan->non_model_bytes, &r->non_model));
+    PS_TRY(ps_store_reserve_non_model(r->tiers->store, bp->code->non_model_bytes, &r->non_model));
     r->bp = bp;
     install_schedule(r);
     return PS_OK;

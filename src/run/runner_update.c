@@ -5,7 +5,7 @@
 static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
 {
     const ps_settings *s = r->bp->settings;
-    const bool over = r->bp->plan->grad_overwrites_param[piece->tensor];
+    const bool over = r->bp->code->grad_overwrites_param[piece->tensor];
     void *param = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
     float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
     if (u->skip)

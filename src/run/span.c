@@ -32,22 +32,22 @@ static ps_status touch(ps_spans *s, int32_t *current, const ps_layout *l, int32_
     return PS_OK;
 }
 
-static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_plan *plan, const ps_layout *l,
+static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_code *code, const ps_layout *l,
                            int32_t group_size)
 {
     const int32_t n_groups = (l->n_chunks + group_size - 1) / group_size;
     int32_t *current = NULL;
     ps_status st = PS_OK;
     PS_TRY(ps_mem_alloc((size_t)n_groups, sizeof *current, &current));
-    for (int32_t m = 0; m < plan->n_instrs; m++) {
-        const ps_instr *instr = &plan->instrs[m];
+    for (int32_t m = 0; m < code->n_instrs; m++) {
+        const ps_instr *instr = &code->instrs[m];
         const ps_node *n = &program->nodes[instr->node];
-        for (int32_t g = 0; (m == 0 || m == plan->n_forward) && g < n_groups; g++) current[g] = -1;
+        for (int32_t g = 0; (m == 0 || m == code->n_forward) && g < n_groups; g++) current[g] = -1;
         for (int k = 0; k < PS_NODE_PARAMS && instr->kind != PS_INSTR_JOIN; k++) {
             if (n->params[k] < 0) continue;
             const ps_place *p = &l->places[n->params[k]];
             for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++)
-                PS_TRY_GOTO(touch(s, current, l, group_size, c, m, m >= plan->n_forward));
+                PS_TRY_GOTO(touch(s, current, l, group_size, c, m, m >= code->n_forward));
         }
     }
 out:
@@ -103,13 +103,13 @@ static ps_status list_events(ps_spans *s)
     return PS_OK;
 }
 
-ps_status ps_spans_find(const ps_program *program, const ps_plan *plan, const ps_layout *layout, const ps_ranks *ranks,
+ps_status ps_spans_find(const ps_program *program, const ps_code *code, const ps_layout *layout, const ps_ranks *ranks,
                         int32_t ahead, ps_spans *out)
 {
     *out = (ps_spans){0};
     if (ranks->n == 1) return PS_OK;
-    PS_TRY(find_uses(out, program, plan, layout, ranks->saves_memory ? 1 : ranks->n));
-    place(out, plan->n_forward, plan->n_instrs, ahead);
+    PS_TRY(find_uses(out, program, code, layout, ranks->saves_memory ? 1 : ranks->n));
+    place(out, code->n_forward, code->n_instrs, ahead);
     return list_events(out);
 }
 

@@ -13,7 +13,7 @@
 
 #include "chunk/layout.h"
 #include "comm/ranks.h"
-#include "graph/plan.h"
+#include "graph/code.h"
 
 typedef struct ps_span {
     int32_t chunk, n_chunks;                    /* the group: chunk .. chunk + n_chunks - 1 */
@@ -42,7 +42,7 @@ typedef struct ps_spans {
 
 /* ahead: a group is gathered while operators run on the group so many before it, and reduced while they run on the next one:
  * the memory of that many groups for it, and of one. 0: gathered when it is needed, reduced at once. */
-PS_NODISCARD ps_status ps_spans_find(const ps_program *program, const ps_plan *plan, const ps_layout *layout,
+PS_NODISCARD ps_status ps_spans_find(const ps_program *program, const ps_code *code, const ps_layout *layout,
                                      const ps_ranks *ranks, int32_t ahead, ps_spans *out);
 void ps_spans_deinit(ps_spans *s);
 

@@ -231,9 +231,9 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
     return PS_OK;
 }
 
-ps_plan_options ps_settings_plan_options(const ps_settings *s)
+ps_code_options ps_settings_code_options(const ps_settings *s)
 {
-    return (ps_plan_options){.backend = s->backend,
+    return (ps_code_options){.backend = s->backend,
                              .rates = &s->rates.compute,
                              .embedding_rates = s->embedding_on_host ? &s->rates.host : NULL,
                              .dtype = s->dtype,

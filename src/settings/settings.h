@@ -5,7 +5,7 @@
 #include "chunk/store.h"
 #include "comm/ranks.h"
 #include "config/config.h"
-#include "graph/plan.h"
+#include "graph/code.h"
 #include "kernel/backend.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
@@ -107,6 +107,6 @@ static inline int64_t ps_settings_comm_bytes(const ps_settings *s)
 }
 
 /* How the program is to be planned with these settings; pointers into them. */
-ps_plan_options ps_settings_plan_options(const ps_settings *s);
+ps_code_options ps_settings_code_options(const ps_settings *s);
 
 #endif

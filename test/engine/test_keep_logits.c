@@ -46,19 +46,19 @@ static void assert_exact(const run_result *r)
     assert_int_equal(m->host_peak_bytes, m->planned_host_peak_bytes);
 }
 
-static ps_status plan(const ps_settings *s, const ps_config *c, bool *keeps)
+static ps_status code(const ps_settings *s, const ps_config *c, bool *keeps)
 {
     ps_program *program = NULL;
-    ps_plan *plan = NULL;
+    ps_code *code = NULL;
     ps_blueprint *b = NULL;
     ps_forecast f;
-    const ps_plan_options o = ps_settings_plan_options(s);
+    const ps_code_options o = ps_settings_code_options(s);
     assert_ok(ps_program_build(ps_model_from_config, (void *)(uintptr_t)c, s->B, s->T, &program));
-    assert_ok(ps_plan_create(program, &o, &plan));
-    const ps_status st = ps_search_blueprint(s, program, plan, &s->budgets, &b, &f);
-    *keeps = st == PS_OK && b->plan->keeps_logits;
+    assert_ok(ps_code_create(program, &o, &code));
+    const ps_status st = ps_search_blueprint(s, program, code, &s->budgets, &b, &f);
+    *keeps = st == PS_OK && b->code->keeps_logits;
     ps_blueprint_destroy(b);
-    ps_plan_destroy(plan);
+    ps_code_destroy(code);
     ps_program_destroy(program);
     return st;
 }
@@ -69,7 +69,7 @@ static bool fits(ps_config *c, bool *keeps)
     ps_settings s;
     assert_ok(ps_settings_read(c, true, &s));
     assert_ok(ps_settings_open_backend(&s));
-    const ps_status st = plan(&s, c, keeps);
+    const ps_status st = code(&s, c, keeps);
     assert_true(st == PS_OK || st == PS_EBUDGET);
     ps_settings_close_backend(&s);
     ps_config_destroy(c);
@@ -204,7 +204,7 @@ static run_result train_shapes(ps_config *c, bool keeps[2])
         int32_t tokens[64], targets[64];
         const int64_t B = sizes[s % 2][0], T = sizes[s % 2][1];
         assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, B, T));
-        keeps[s % 2] = e->blueprint->plan->keeps_logits;
+        keeps[s % 2] = e->blueprint->code->keeps_logits;
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, s);
         const ps_batch batch = {.tokens = tokens, .targets = targets};
         float before;
@@ -241,7 +241,7 @@ static void test_evaluation_keeps_nothing(void **state)
     ps_config *c = TINY(WIDE, "memory.keep_logits=always");
     ps_engine *e = NULL;
     assert_ok(ps_engine_create(ps_model_from_config, c, c, PS_FOR_INFERENCE, NULL, &e));
-    assert_false(e->blueprint->plan->keeps_logits);
+    assert_false(e->blueprint->code->keeps_logits);
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }

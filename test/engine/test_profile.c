@@ -211,7 +211,7 @@ static void test_evaluation_is_outside(void **state)
     one_step(e, 1, &loss);
     assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
     one_step(e, 2, &loss);
-    const int32_t n_forward = e->shape->plan->n_forward, n_updates = e->blueprint->n_ordered;
+    const int32_t n_forward = e->shape->code->n_forward, n_updates = e->blueprint->n_ordered;
     const profile p = profile_read(temp_folder_file(&f, "profile.json").text);
     int32_t n_outside = 0;
     size_t i;

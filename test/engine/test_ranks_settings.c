@@ -166,7 +166,7 @@ static ps_status train_mixed(ps_engine *e, ps_config *c, rank_task *t)
     bool is_mixed = false;
     for (int32_t i = 0; i < b->layout->n_chunks; i++)
         for (int32_t k = b->first_piece[i]; b->uses_grad_list[i] && k < b->first_piece[i + 1]; k++)
-            is_mixed |= b->plan->grad_overwrites_param[b->pieces[k].tensor];
+            is_mixed |= b->code->grad_overwrites_param[b->pieces[k].tensor];
     if (!is_mixed) return PS_FAIL(PS_ESTATE, "no chunk has both kinds of gradients");
     return rank_train(e, c, t);
 }

@@ -1,8 +1,8 @@
 /* Two operators run as one: where plans do it, that no bit of loss or gradients tells, and that memory does not grow. */
 #include "engine/engine_fixture.h"
 
+#include "graph/code.h"
 #include "graph/fuse.h"
-#include "graph/plan.h"
 #include "kernel/backend.h"
 #include "random_graph.h"
 
@@ -67,12 +67,12 @@ typedef struct outcome {
     int64_t n_grads, non_model_bytes;
 } outcome;
 
-static ps_plan *plan_of(const ps_program *program, const setting *s)
+static ps_code *plan_of(const ps_program *program, const setting *s)
 {
-    ps_plan *p = NULL;
-    const ps_plan_options o = {
+    ps_code *p = NULL;
+    const ps_code_options o = {
         .backend = s->backend, .dtype = s->dtype, .training = s->training, .checkpointing = s->checkpointing};
-    assert_ok(ps_plan_create(program, &o, &p));
+    assert_ok(ps_code_create(program, &o, &p));
     return p;
 }
 
@@ -96,7 +96,7 @@ static void make_params(const ps_program *program, ps_dtype dtype, void **w)
     }
 }
 
-static void run_instr(const ps_plan *p, const setting *s, const ps_instr *instr, char *base, void *const *w,
+static void run_instr(const ps_code *p, const setting *s, const ps_instr *instr, char *base, void *const *w,
                       float *const *dw, outcome *out)
 {
     const ps_program *program = p->program;
@@ -111,7 +111,7 @@ static void run_instr(const ps_plan *p, const setting *s, const ps_instr *instr,
                      .accumulate_dw = instr->accumulate_dw,
                      .grad_dtype = PS_DTYPE_F32,
                      .output_row = -1};
-    ps_plan_bind(p, instr, base, &r);
+    ps_code_bind(p, instr, base, &r);
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         if (n->params[k] < 0) continue;
         r.w[k] = w[n->params[k]];
@@ -131,7 +131,7 @@ static void run_instr(const ps_plan *p, const setting *s, const ps_instr *instr,
 static outcome run(const ps_program *program, const setting *s)
 {
     outcome out = {.n_grads = 0};
-    ps_plan *p = plan_of(program, s);
+    ps_code *p = plan_of(program, s);
     out.non_model_bytes = p->non_model_bytes;
     char *base = aligned(p->non_model_bytes);
     memset(base, 0xFF, (size_t)p->non_model_bytes); /* NaN */
@@ -160,7 +160,7 @@ static outcome run(const ps_program *program, const setting *s)
         free(dw[i]);
     }
     free(base);
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
     return out;
 }
 
@@ -215,7 +215,7 @@ static void test_same_bits(void **state)
 
 /* ---- what is fused ---- */
 
-static const ps_instr *find(const ps_plan *p, const char *label)
+static const ps_instr *find(const ps_code *p, const char *label)
 {
     const ps_instr *found = NULL;
     for (int32_t m = 0; m < p->n_instrs; m++) {
@@ -226,7 +226,7 @@ static const ps_instr *find(const ps_plan *p, const char *label)
     return found;
 }
 
-static const ps_instr *find_fused(const ps_plan *p, const char *label)
+static const ps_instr *find_fused(const ps_code *p, const char *label)
 {
     const ps_instr *i = find(p, label);
     if (i == NULL) fail_msg("no instruction %s", label);
@@ -234,7 +234,7 @@ static const ps_instr *find_fused(const ps_plan *p, const char *label)
     return i;
 }
 
-static int n_fused(const ps_plan *p)
+static int n_fused(const ps_code *p)
 {
     int n = 0;
     for (int32_t m = 0; m < p->n_instrs; m++) n += p->instrs[m].fused >= 0;
@@ -249,14 +249,14 @@ static void test_patterns(void **state)
     assert_ok(ps_backend_create_ref(&s.backend));
     assert_ok(ps_program_build(model_blocks, NULL, B, T, &program));
 
-    ps_plan *p = plan_of(program, &s);
+    ps_code *p = plan_of(program, &s);
     assert_true(find_fused(p, "a.fc+gelu forward")->between >= 0);
     assert_true(find_fused(p, "a.out+add forward")->between < 0);
     assert_true(find_fused(p, "b.proj+add forward")->x[1] >= 0);
     assert_true(find_fused(p, "b.out+gelu backward")->x[1] == find(p, "b.fc+gelu forward")->between);
     assert_null(find(p, "a.gelu backward"));
     assert_int_equal(n_fused(p), 2 * 4);
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
 
     /* forward leaves out what is made again */
     s.checkpointing = true;
@@ -265,19 +265,19 @@ static void test_patterns(void **state)
     assert_true(find_fused(p, "a.fc+gelu recompute")->between >= 0);
     assert_null(find(p, "a.out+add recompute"));
     assert_non_null(find_fused(p, "a.proj+add recompute"));
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
 
     s.training = s.checkpointing = false;
     p = plan_of(program, &s);
     assert_true(find_fused(p, "b.fc+gelu forward")->between < 0);
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
     ps_program_destroy(program);
 
     assert_ok(ps_program_build(model_apart, NULL, B, T, &program));
     s.training = s.checkpointing = true;
     p = plan_of(program, &s);
     assert_int_equal(n_fused(p), 0);
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
     ps_program_destroy(program);
     ps_backend_destroy(s.backend);
 }
@@ -299,9 +299,9 @@ static void test_lists(void **state)
         ps_backend_ops ops = *lists;
         ops.epilogues = 1u << cases[i].kind;
         s.backend->ops = &ops;
-        ps_plan *p = plan_of(program, &s);
+        ps_code *p = plan_of(program, &s);
         assert_int_equal(n_fused(p), cases[i].n);
-        ps_plan_destroy(p);
+        ps_code_destroy(p);
     }
     s.backend->ops = lists;
     ps_program_destroy(program);

@@ -7,7 +7,7 @@ typedef struct planned {
     ps_config *config;
     ps_settings settings;
     ps_program *program;
-    ps_plan *plan;
+    ps_code *code;
 } planned;
 
 static void begin(planned *p, const char *const *changes)
@@ -15,14 +15,14 @@ static void begin(planned *p, const char *const *changes)
     *p = (planned){.config = tiny_with(changes)};
     assert_ok(ps_settings_read(p->config, true, &p->settings));
     assert_ok(ps_settings_open_backend(&p->settings));
-    const ps_plan_options o = ps_settings_plan_options(&p->settings);
+    const ps_code_options o = ps_settings_code_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
-    assert_ok(ps_plan_create(p->program, &o, &p->plan));
+    assert_ok(ps_code_create(p->program, &o, &p->code));
 }
 
 static void end(planned *p)
 {
-    ps_plan_destroy(p->plan);
+    ps_code_destroy(p->code);
     ps_program_destroy(p->program);
     ps_settings_close_backend(&p->settings);
     ps_config_destroy(p->config);
@@ -31,7 +31,7 @@ static void end(planned *p)
 
 static ps_status search(const planned *p, ps_blueprint **b, ps_forecast *f)
 {
-    return ps_search_blueprint(&p->settings, p->program, p->plan, &p->settings.budgets, b, f);
+    return ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, b, f);
 }
 
 /* The first that fits; the one found; and the fastest of all numbers of device updates, in each way to run a step. */
@@ -48,7 +48,7 @@ static int64_t best_of_all(const planned *p, const ps_blueprint *like)
             const ps_variant v = {.deferred = way < 2, .lead = way == 1, .n_resident = n};
             ps_blueprint *b;
             ps_forecast f;
-            const ps_status st = ps_search_try(&p->settings, p->program, p->plan, &p->settings.budgets,
+            const ps_status st = ps_search_try(&p->settings, p->program, p->code, &p->settings.budgets,
                                                like->layout->chunk_elements, v, &b, &f);
             assert_true(st == PS_OK || st == PS_EBUDGET);
             if (st == PS_OK) best = ps_min_i64(best, f.step.all_ns);
@@ -124,7 +124,7 @@ static void updates_lead(void **state)
                                     "memory.device=500KB", NULL});
     for (int lead = 0; lead < 2; lead++) {
         const ps_variant v = {.deferred = true, .lead = lead};
-        assert_ok(ps_search_try(&p.settings, p.program, p.plan, &p.settings.budgets, 4096, v, &b[lead], &f[lead]));
+        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b[lead], &f[lead]));
     }
     assert_int_equal(b[0]->n_adam_resident, 0);
     assert_true(f[1].step.wait_ns[PS_LINK_HOST_TO_DEVICE] < f[0].step.wait_ns[PS_LINK_HOST_TO_DEVICE]);
@@ -157,7 +157,7 @@ static void the_variant_says_which_chunks(void **state)
         for (int32_t n = 0; n <= 6; n++) {
             ps_blueprint *b;
             const ps_variant v = {.n_resident = n, .resident = (ps_resident_choice)choice};
-            assert_ok(ps_blueprint_create(&p.settings, p.program, p.plan, &p.settings.budgets, 4096, v, &b));
+            assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b));
             assert_true(b->n_margin >= 6 && b->layout->n_chunks > 12);
             assert_int_equal(n_on_device(b), n);
             const int32_t last = b->layout->n_chunks - 1;

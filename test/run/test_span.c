@@ -7,7 +7,7 @@
 typedef struct planned {
     ps_settings settings;
     ps_program *program;
-    ps_plan *plan;
+    ps_code *code;
     ps_layout *layout;
 } planned;
 
@@ -15,9 +15,9 @@ static void plan_tiny(planned *p, ps_config *c, int64_t chunk_elements)
 {
     assert_ok(ps_settings_read(c, true, &p->settings));
     assert_ok(ps_settings_open_backend(&p->settings));
-    const ps_plan_options o = ps_settings_plan_options(&p->settings);
+    const ps_code_options o = ps_settings_code_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, c, p->settings.B, p->settings.T, &p->program));
-    assert_ok(ps_plan_create(p->program, &o, &p->plan));
+    assert_ok(ps_code_create(p->program, &o, &p->code));
     int64_t sizes[256];
     assert_true(p->program->n_params <= 256);
     for (int32_t t = 0; t < p->program->n_params; t++) sizes[t] = p->program->params[t].elements;
@@ -27,7 +27,7 @@ static void plan_tiny(planned *p, ps_config *c, int64_t chunk_elements)
 static void end(planned *p, ps_config *c)
 {
     ps_layout_destroy(p->layout);
-    ps_plan_destroy(p->plan);
+    ps_code_destroy(p->code);
     ps_program_destroy(p->program);
     ps_settings_close_backend(&p->settings);
     ps_config_destroy(c);
@@ -49,8 +49,8 @@ static const ps_span *holder(const ps_spans *s, int32_t chunk, int32_t m)
 
 static void check_uses(const planned *p, const ps_spans *s)
 {
-    for (int32_t m = 0; m < p->plan->n_instrs; m++) {
-        const ps_instr *instr = &p->plan->instrs[m];
+    for (int32_t m = 0; m < p->code->n_instrs; m++) {
+        const ps_instr *instr = &p->code->instrs[m];
         const ps_node *n = &p->program->nodes[instr->node];
         for (int k = 0; k < PS_NODE_PARAMS && instr->kind != PS_INSTR_JOIN; k++) {
             if (n->params[k] < 0) continue;
@@ -59,7 +59,7 @@ static void check_uses(const planned *p, const ps_spans *s)
                 const ps_span *span = holder(s, c, m);
                 if (span == NULL) fail_msg("chunk %d is not there at instruction %d (%s)", c, m, instr->label);
                 assert_true(span->first <= m && m <= span->last);
-                assert_int_equal(span->reduces, m >= p->plan->n_forward);
+                assert_int_equal(span->reduces, m >= p->code->n_forward);
             }
         }
     }
@@ -90,8 +90,8 @@ static void check(const planned *p, int32_t n_ranks, bool saves_memory, int32_t 
     ps_spans s, other;
     const ps_ranks ranks = {.rank = 0, .n = n_ranks, .saves_memory = saves_memory};
     const ps_ranks last = {.rank = n_ranks - 1, .n = n_ranks, .saves_memory = saves_memory};
-    assert_ok(ps_spans_find(p->program, p->plan, p->layout, &ranks, ahead, &s));
-    assert_ok(ps_spans_find(p->program, p->plan, p->layout, &last, ahead, &other));
+    assert_ok(ps_spans_find(p->program, p->code, p->layout, &ranks, ahead, &s));
+    assert_ok(ps_spans_find(p->program, p->code, p->layout, &last, ahead, &other));
     check_uses(p, &s);
     check_events(&s);
     int64_t n_chunks[2] = {0};
@@ -135,7 +135,7 @@ static void gathering_ahead_begins_earlier(void **state)
     ps_spans s;
     plan_tiny(&p, c, 8192);
     const ps_ranks ranks = {.n = 2};
-    assert_ok(ps_spans_find(p.program, p.plan, p.layout, &ranks, 1, &s));
+    assert_ok(ps_spans_find(p.program, p.code, p.layout, &ranks, 1, &s));
     int n_earlier = 0;
     for (int32_t i = 0; i < s.n; i++) n_earlier += s.spans[i].gather_at < s.spans[i].first;
     assert_true(n_earlier > s.n / 2);
@@ -154,7 +154,7 @@ static void gathering_farther_ahead_begins_earlier(void **state)
     int64_t held[5] = {0};
     for (int32_t ahead = 0; ahead <= 4; ahead++) {
         ps_spans s;
-        assert_ok(ps_spans_find(p.program, p.plan, p.layout, &ranks, ahead, &s));
+        assert_ok(ps_spans_find(p.program, p.code, p.layout, &ranks, ahead, &s));
         for (int32_t i = 0; i < s.n; i++) {
             const int32_t before = (int32_t)ps_max_i64(0, i - ahead);
             assert_true(s.spans[i].gather_at >= (ahead > 0 ? s.spans[before].first : s.spans[i].first));
@@ -173,7 +173,7 @@ static void one_rank_gathers_nothing(void **state)
     planned p;
     ps_spans s;
     plan_tiny(&p, c, 8192);
-    assert_ok(ps_spans_find(p.program, p.plan, p.layout, &(ps_ranks){.n = 1}, true, &s));
+    assert_ok(ps_spans_find(p.program, p.code, p.layout, &(ps_ranks){.n = 1}, true, &s));
     assert_int_equal(s.n, 0);
     assert_int_equal(s.n_events, 0);
     ps_spans_deinit(&s);

@@ -1,4 +1,4 @@
-/* plan.h - a program turned into the instructions of one micro-batch: what runs when, and where its activations lie.
+/* code.h - a program turned into the instructions of one micro-batch: what runs when, and where its activations lie.
  *
  * Forward instructions come first, in the program's order; then backward, in reverse. A checkpoint segment keeps only what
  * enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their gradients,
@@ -7,10 +7,10 @@
  *
  * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the other `fused`.
  *
- * The plan also decides which gradients may overwrite their parameters: those whose parameter nobody reads after the first
+ * It also decides which gradients may overwrite their parameters: those whose parameter nobody reads after the first
  * gradient is written (PatrickStar's reuse; for tied weights it is found, not assumed). */
-#ifndef PS_GRAPH_PLAN_H
-#define PS_GRAPH_PLAN_H
+#ifndef PS_GRAPH_CODE_H
+#define PS_GRAPH_CODE_H
 
 #include "base/base.h"
 #include "graph/program.h"
@@ -58,10 +58,10 @@ typedef struct ps_buffer {
 typedef enum ps_keep_logits {
     PS_KEEP_LOGITS_NEVER,
     PS_KEEP_LOGITS_ALWAYS,
-    PS_KEEP_LOGITS_AUTO, /* there is a plan of either kind */
+    PS_KEEP_LOGITS_AUTO, /* there is code of either kind */
 } ps_keep_logits;
 
-typedef struct ps_plan {
+typedef struct ps_code {
     const ps_program *program;
     ps_instr *instrs;
     int32_t n_instrs, n_forward, instr_capacity;
@@ -71,16 +71,16 @@ typedef struct ps_plan {
     int64_t non_model_bytes;             /* largest over the instructions */
     bool *grad_overwrites_param;         /* [n_params] */
     bool keeps_logits;
-    struct ps_plan *keeping; /* the same steps, buffers for logits besides; owned. NULL: there is no choice */
+    struct ps_code *keeping; /* the same steps, buffers for logits besides; owned. NULL: there is no choice */
 
     /* of a text that grows; cache_positions 0: none */
     int64_t cache_positions, cache_bytes;
     int64_t *cache_offset;                    /* [n_nodes] of an attention's keys, behind which its values lie */
     int64_t row_counts[PS_DECODE_ROW_COUNTS]; /* rows that a pass may have, rising */
     int n_row_counts;
-} ps_plan;
+} ps_code;
 
-typedef struct ps_plan_options {
+typedef struct ps_code_options {
     ps_backend *backend;
     const ps_compute_rates *rates;           /* for estimates; NULL: ps_compute_rates_default */
     const ps_compute_rates *embedding_rates; /* of embeddings, where they run elsewhere; NULL: as the others */
@@ -92,32 +92,32 @@ typedef struct ps_plan_options {
     bool may_overwrite_params;  /* false with gradient accumulation */
     bool adds_up_micro_batches; /* from the second micro-batch on, backward adds to the gradients of those before */
     int64_t cache_positions;    /* keep keys and values of so many tokens; 0: not */
-} ps_plan_options;
+} ps_code_options;
 
-/* Keeps a pointer to the program, which must outlive the plan. */
-PS_NODISCARD ps_status ps_plan_create(const ps_program *program, const ps_plan_options *options, ps_plan **out);
-void ps_plan_destroy(ps_plan *p); /* NULL is accepted */
+/* Keeps a pointer to the program, which must outlive the code. */
+PS_NODISCARD ps_status ps_code_create(const ps_program *program, const ps_code_options *options, ps_code **out);
+void ps_code_destroy(ps_code *p); /* NULL is accepted */
 
 /* 0 where backward computes them again, or there is no backward. */
-int64_t ps_plan_kept_logits_bytes(const ps_plan *p);
+int64_t ps_code_kept_logits_bytes(const ps_code *p);
 
 /* Addresses of an instruction's buffers in the region that starts at base; the caller adds parameters and batch. */
-void ps_plan_bind(const ps_plan *p, const ps_instr *instr, void *base, ps_node_run *run);
+void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_run *run);
 
 /* Bytes behind each buffer that no operator may touch; from DEBUG=2 on they are planned, written and looked at. */
-#define PS_PLAN_GUARD_BYTES (PS_DEBUG >= 2 ? 64 : 0)
+#define PS_CODE_GUARD_BYTES (PS_DEBUG >= 2 ? 64 : 0)
 
 /* guard.c: mark the ends of the buffers that live at the instruction, before it is computed in the region at base. Afterwards: PS_ESTATE
  * naming operator and buffer when one was written behind. */
-void ps_plan_guard_set(const ps_plan *p, const ps_instr *instr, void *base);
-PS_NODISCARD ps_status ps_plan_guard_check(const ps_plan *p, const ps_instr *instr, const void *base);
+void ps_code_guard_set(const ps_code *p, const ps_instr *instr, void *base);
+PS_NODISCARD ps_status ps_code_guard_check(const ps_code *p, const ps_instr *instr, const void *base);
 
 /* cache.c: decide where keys and values of so many tokens lie. PS_EINVAL when the program does not go from left to right. */
-PS_NODISCARD ps_status ps_plan_place_cache(ps_plan *p, int64_t positions, ps_dtype dtype);
+PS_NODISCARD ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dtype dtype);
 /* Addresses of an instruction's keys and values in the block that starts at cache; NULL: none. */
-void ps_plan_bind_cache(const ps_plan *p, const ps_instr *instr, void *cache, ps_node_run *run);
+void ps_code_bind_cache(const ps_code *p, const ps_instr *instr, void *cache, ps_node_run *run);
 
 /* memory.c: give every buffer an offset, every instruction its non_model_bytes. */
-PS_NODISCARD ps_status ps_plan_place_buffers(ps_plan *p);
+PS_NODISCARD ps_status ps_code_place_buffers(ps_code *p);
 
 #endif

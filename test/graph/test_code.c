@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "graph/plan.h"
+#include "graph/code.h"
 #include "kernel/backend.h"
 #include "random_graph.h"
 
@@ -201,25 +201,25 @@ static void test_gradients_random(void **state)
 
 /* ---- plans ---- */
 
-static ps_plan *plan_of(ps_model_func model, void *user, bool checkpointing, int32_t n_checkpoints,
+static ps_code *plan_of(ps_model_func model, void *user, bool checkpointing, int32_t n_checkpoints,
                         ps_program **program)
 {
     ps_backend *backend;
-    ps_plan *p = NULL;
+    ps_code *p = NULL;
     assert_ok(ps_backend_create_ref(&backend));
-    const ps_plan_options o = {.backend = backend,
+    const ps_code_options o = {.backend = backend,
                                .dtype = PS_DTYPE_F32,
                                .training = true,
                                .checkpointing = checkpointing,
                                .n_checkpoints = n_checkpoints,
                                .may_overwrite_params = true};
     assert_ok(ps_program_build(model, user, B, T, program));
-    assert_ok(ps_plan_create(*program, &o, &p));
+    assert_ok(ps_code_create(*program, &o, &p));
     ps_backend_destroy(backend);
     return p;
 }
 
-static void check_plan(const ps_plan *p)
+static void check_plan(const ps_code *p)
 {
     for (int32_t i = 0; i < p->n_buffers; i++) {
         const ps_buffer *a = &p->buffers[i];
@@ -272,23 +272,23 @@ static void test_lives(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(models); i++)
         for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
             ps_program *program = NULL;
-            ps_plan *p = plan_of(models[i], NULL, checkpointing, 0, &program);
+            ps_code *p = plan_of(models[i], NULL, checkpointing, 0, &program);
             check_plan(p);
-            ps_plan_destroy(p);
+            ps_code_destroy(p);
             ps_program_destroy(program);
         }
     for (uint32_t seed = 0; seed < 200; seed++) {
         random_graph graph = graph_of(seed);
         ps_program *program = NULL;
-        ps_plan *p = plan_of(model_random, &graph, seed % 2, (int32_t)(seed % 3), &program);
+        ps_code *p = plan_of(model_random, &graph, seed % 2, (int32_t)(seed % 3), &program);
         check_plan(p);
-        ps_plan_destroy(p);
+        ps_code_destroy(p);
         ps_program_destroy(program);
     }
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-static int32_t recomputed(const ps_plan *p, const char *label)
+static int32_t recomputed(const ps_code *p, const char *label)
 {
     const ps_node *nodes = p->program->nodes;
     int32_t n = 0;
@@ -305,8 +305,8 @@ static void test_recomputation(void **state)
 {
     (void)state;
     ps_program *program = NULL, *second = NULL;
-    ps_plan *plain_plan = plan_of(model_blocks, NULL, false, 0, &program);
-    ps_plan *p = plan_of(model_blocks, NULL, true, 0, &second);
+    ps_code *plain_plan = plan_of(model_blocks, NULL, false, 0, &program);
+    ps_code *p = plan_of(model_blocks, NULL, true, 0, &second);
     assert_true(p->non_model_bytes < plain_plan->non_model_bytes);
     for (int32_t m = 0; m < plain_plan->n_instrs; m++)
         assert_int_not_equal(plain_plan->instrs[m].kind, PS_INSTR_RECOMPUTE);
@@ -316,8 +316,8 @@ static void test_recomputation(void **state)
     /* nobody's backward reads what these made, and nothing outside a segment runs twice */
     static const char *const never[] = {"a.out", "b.out", "gelu", "wte", "wpe", "ln_f", "loss"};
     for (size_t i = 0; i < PS_ARRAY_LEN(never); i++) assert_int_equal(recomputed(p, never[i]), 0);
-    ps_plan_destroy(p);
-    ps_plan_destroy(plain_plan);
+    ps_code_destroy(p);
+    ps_code_destroy(plain_plan);
     ps_program_destroy(program);
     ps_program_destroy(second);
 }
@@ -327,11 +327,11 @@ static void test_merged_segments(void **state)
 {
     (void)state;
     ps_program *program = NULL;
-    ps_plan *p = plan_of(model_blocks, NULL, true, 1, &program);
+    ps_code *p = plan_of(model_blocks, NULL, true, 1, &program);
     assert_int_equal(recomputed(p, "b.fc"), 1);
     assert_int_equal(recomputed(p, "a.fc"), 1);
     check_plan(p);
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
     ps_program_destroy(program);
 }
 
@@ -339,7 +339,7 @@ static void test_overwriting(void **state)
 {
     (void)state;
     ps_program *program = NULL;
-    ps_plan *p = plan_of(model_blocks, NULL, true, 0, &program);
+    ps_code *p = plan_of(model_blocks, NULL, true, 0, &program);
     /* nobody reads a parameter after its first gradient, not even the tied one: the embedding's backward only adds */
     for (int32_t w = 0; w < program->n_params; w++) assert_true(p->grad_overwrites_param[w]);
     for (int32_t w = 0; w < program->n_params; w++) {
@@ -355,14 +355,14 @@ static void test_overwriting(void **state)
             }
         }
     }
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
     ps_backend *backend;
     assert_ok(ps_backend_create_ref(&backend));
-    const ps_plan_options o = {.backend = backend, .dtype = PS_DTYPE_F32, .training = true};
-    assert_ok(ps_plan_create(program, &o, &p));
+    const ps_code_options o = {.backend = backend, .dtype = PS_DTYPE_F32, .training = true};
+    assert_ok(ps_code_create(program, &o, &p));
     ps_backend_destroy(backend);
     for (int32_t w = 0; w < program->n_params; w++) assert_false(p->grad_overwrites_param[w]);
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
     ps_program_destroy(program);
 }
 
@@ -371,9 +371,9 @@ static void test_overwriting(void **state)
 static void test_guards_name_operator_and_buffer(void **state)
 {
     (void)state;
-    if (PS_PLAN_GUARD_BYTES == 0) skip(); /* debug builds have them */
+    if (PS_CODE_GUARD_BYTES == 0) skip(); /* debug builds have them */
     ps_program *program = NULL;
-    ps_plan *p = plan_of(model_diamond, NULL, false, 0, &program);
+    ps_code *p = plan_of(model_diamond, NULL, false, 0, &program);
     char *base = NULL;
     assert_ok(ps_mem_alloc((size_t)p->non_model_bytes, 1, &base));
     int n_workspaces = 0;
@@ -382,11 +382,11 @@ static void test_guards_name_operator_and_buffer(void **state)
         for (int32_t i = 0; i < p->n_buffers; i++) {
             const ps_buffer *b = &p->buffers[i];
             if (b->first > m || b->last < m) continue;
-            ps_plan_guard_set(p, instr, base);
+            ps_code_guard_set(p, instr, base);
             memset(base + b->offset, 0x11, (size_t)b->bytes); /* all that it may */
-            assert_ok(ps_plan_guard_check(p, instr, base));
+            assert_ok(ps_code_guard_check(p, instr, base));
             base[b->offset + b->bytes]++;
-            assert_int_equal(ps_plan_guard_check(p, instr, base), PS_ESTATE);
+            assert_int_equal(ps_code_guard_check(p, instr, base), PS_ESTATE);
             assert_non_null(strstr(ps_last_error(), instr->label));
             if (i != instr->workspace) continue;
             assert_non_null(strstr(ps_last_error(), "behind its workspace"));
@@ -395,7 +395,7 @@ static void test_guards_name_operator_and_buffer(void **state)
     }
     assert_true(n_workspaces > 0);
     ps_mem_free(base);
-    ps_plan_destroy(p);
+    ps_code_destroy(p);
     ps_program_destroy(program);
 }
 

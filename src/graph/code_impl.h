@@ -1,0 +1,36 @@
+/* code_impl.h - how a program becomes code (code.h), step by step; for the files of code only.
+ *
+ *     code_write.c      instructions and the buffers between them
+ *     code_gradients.c  which gradient is complete when, and which may overwrite its parameter
+ *     code_measure.c    scratch and cost
+ *     memory.c          where buffers lie */
+#ifndef PS_GRAPH_CODE_IMPL_H
+#define PS_GRAPH_CODE_IMPL_H
+
+#include "graph/code.h"
+
+/* State while the instructions are written. */
+typedef struct ps_code_writer {
+    ps_code *code;
+    const ps_program *program;
+    ps_code_options o;
+    int32_t *value_buffer; /* [n_values] where the value lies now (recomputation moves it) */
+    int32_t *grad_buffer;  /* [n_values] -1: no gradient yet. Several values may share one buffer */
+    bool *grad_consumed;   /* [n_values] the maker's backward has been written */
+    int32_t *saved;        /* [n_nodes][PS_NODE_SAVED] */
+    int32_t logits;        /* of the loss, where they are kept; -1 */
+    int32_t *segment;      /* [n_nodes] after merging; -1: none */
+    bool *again;           /* [n_nodes] needed in the recomputation under way */
+} ps_code_writer;
+
+PS_NODISCARD ps_status ps_code_new_buffer(ps_code_writer *g, int64_t bytes, int32_t *out);
+PS_NODISCARD ps_status ps_code_write_forward(ps_code_writer *g);
+PS_NODISCARD ps_status ps_code_write_backward(ps_code_writer *g);
+
+/* First and last contribution to each gradient, and whether it may overwrite its parameter. */
+PS_NODISCARD ps_status ps_code_place_gradients(ps_code_writer *g);
+
+/* A buffer for the scratch of each instruction that wants some; its cost. */
+PS_NODISCARD ps_status ps_code_measure(ps_code_writer *g);
+
+#endif

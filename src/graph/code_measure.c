@@ -1,0 +1,89 @@
+#include "graph/code_impl.h"
+
+/* The engine looks at each gradient once, when its last part has been added. */
+static ps_status measure_grad_stats(const ps_code_writer *g, const ps_instr *instr, ps_node_run *r)
+{
+    const ps_node *n = &g->program->nodes[instr->node];
+    if (instr->kind != PS_INSTR_BACKWARD) return PS_OK;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        if (n->params[k] < 0 || !instr->completes_grad[k]) continue;
+        const int64_t elements = g->program->params[n->params[k]].elements;
+        PS_TRY(ps_node_call(r, grad_stats, (&(ps_grad_stats_args){.n = elements, .dtype = r->grad_dtype})));
+    }
+    return PS_OK;
+}
+
+static const ps_compute_rates *rates_of(const ps_code_writer *g, const ps_node *n)
+{
+    if (ps_node_is_embedding(n) && g->o.embedding_rates != NULL) return g->o.embedding_rates;
+    return g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default;
+}
+
+static ps_status measure_once(const ps_instr *instr, ps_node_run *r)
+{
+    if (instr->kind == PS_INSTR_JOIN)
+        return ps_node_call(r, add, (&(ps_add_args){.n = instr->join_elements, .dtype = r->dtype}));
+    return instr->kind == PS_INSTR_BACKWARD ? r->node->type->backward(r) : r->node->type->forward(r);
+}
+
+/* An instruction may be run in other ways than the one that its cost is taken of: it adds to the gradients of an earlier
+ * micro-batch, or makes one row of logits instead of all. Scratch is for the way that wants most. */
+static ps_status measure_other_ways(const ps_code_writer *g, const ps_instr *instr, ps_node_run *r)
+{
+    ps_node_run other = *r;
+    other.accumulate_dw = r->accumulate_dw || g->o.adds_up_micro_batches;
+    other.output_row = 0;
+    PS_TRY(measure_once(instr, &other));
+    r->workspace_bytes = other.workspace_bytes;
+    return PS_OK;
+}
+
+/* The forward passes of all numbers of rows: the largest workspace, and the cost of one row, as most passes have. The output is one
+ * row, and never a loss. */
+static ps_status measure_rows(const ps_code *p, const ps_instr *instr, ps_node_run *r)
+{
+    float not_looked_at;
+    r->output = &not_looked_at;
+    r->output_row = 0;
+    ps_code_bind_cache(p, instr, NULL, r);
+    for (int i = p->n_row_counts - 1; i >= 0; i--) {
+        r->T = p->row_counts[i];
+        r->cost_ns = 0, r->flops = 0;
+        PS_TRY(r->node->type->forward(r));
+    }
+    return PS_OK;
+}
+
+ps_status ps_code_measure(ps_code_writer *g)
+{
+    ps_code *p = g->code;
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        ps_instr *instr = &p->instrs[m];
+        const ps_node *n = &g->program->nodes[instr->node];
+        ps_node_run r = {.mode = PS_RUN_MEASURE,
+                         .backend = g->o.backend,
+                         .rates = rates_of(g, n),
+                         .dtype = g->o.dtype,
+                         .B = g->program->B,
+                         .T = g->program->T,
+                         .node = n,
+                         .training = true,
+                         .output_row = g->o.training ? 0 : -1,
+                         .accumulate_dw = instr->accumulate_dw,
+                         .grad_dtype = g->o.dtype};
+        ps_code_bind(p, instr, NULL, &r);
+        for (int k = 0; instr->kind == PS_INSTR_BACKWARD && k < PS_NODE_PARAMS; k++)
+            if (n->params[k] >= 0 && !p->grad_overwrites_param[n->params[k]]) r.grad_dtype = PS_DTYPE_F32;
+        if (p->cache_positions > 0) {
+            PS_TRY(measure_rows(p, instr, &r));
+        } else {
+            PS_TRY(measure_once(instr, &r));
+            PS_TRY(measure_other_ways(g, instr, &r));
+        }
+        if (r.workspace_bytes > 0) PS_TRY(ps_code_new_buffer(g, (int64_t)r.workspace_bytes, &instr->workspace));
+        PS_TRY(measure_grad_stats(g, instr, &r));
+        instr->cost_ns = r.cost_ns;
+        instr->flops = r.flops;
+    }
+    return PS_OK;
+}

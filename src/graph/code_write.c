@@ -1,0 +1,304 @@
+/* The instructions of a micro-batch: forward, then backward with what is computed again before it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/code_impl.h"
+#include "graph/fuse.h"
+
+static int64_t value_bytes(const ps_code_writer *g, int32_t value)
+{
+    const ps_value_info *v = &g->program->values[value];
+    return v->rows * v->cols * (int64_t)ps_dtype_bytes(g->o.dtype);
+}
+
+static const ps_instr no_buffers = {.fused = -1,
+                                    .x = {-1, -1, -1},
+                                    .y = -1,
+                                    .saved = {-1, -1, -1},
+                                    .logits = -1,
+                                    .between = -1,
+                                    .dx = {-1, -1, -1},
+                                    .dy = -1,
+                                    .workspace = -1};
+
+static ps_status append(ps_code_writer *g, ps_instr instr)
+{
+    ps_code *p = g->code;
+    if (p->n_instrs == p->instr_capacity) {
+        const int32_t capacity = p->instr_capacity ? 2 * p->instr_capacity : 256;
+        PS_TRY(ps_mem_grow(&p->instrs, (size_t)p->n_instrs, (size_t)capacity, sizeof *p->instrs));
+        p->instr_capacity = capacity;
+    }
+    const ps_node *nodes = g->program->nodes;
+    const char *name = nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
+    const char *plus = instr.fused >= 0 ? "+" : "", *fused = instr.fused >= 0 ? nodes[instr.fused].type->name : "";
+    const size_t bytes = strlen(name) + strlen(plus) + strlen(fused) + strlen(kind) + 2;
+    PS_TRY(ps_mem_alloc(bytes, 1, &instr.label));
+    snprintf(instr.label, bytes, "%s%s%s %s", name, plus, fused, kind);
+    p->instrs[p->n_instrs++] = instr;
+    return PS_OK;
+}
+
+/* ---- forward and recomputation ---- */
+
+/* Does any backward read this value? */
+static bool backward_needs(const ps_code_writer *g, int32_t value)
+{
+    const ps_program *p = g->program;
+    if (!g->o.training) return false;
+    if (p->nodes[p->values[value].maker].type->backward_reads_y) return true;
+    for (int32_t n = 0; n < p->n_nodes; n++)
+        for (int i = 0; i < PS_NODE_INPUTS; i++)
+            if (p->nodes[n].inputs[i] == value && p->nodes[n].type->backward_reads_x) return true;
+    return false;
+}
+
+/* The input whose memory the output may take, or -1. */
+static int reusable_input(const ps_code_writer *g, int32_t node)
+{
+    const ps_node *n = &g->program->nodes[node];
+    if (!n->type->forward_in_place) return -1;
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        const int32_t v = n->inputs[i];
+        if (v < 0 || g->program->values[v].n_readers > 1 || backward_needs(g, v)) continue;
+        /* what enters a segment is read again by its recomputation */
+        if (g->segment[node] >= 0 && g->segment[g->program->values[v].maker] != g->segment[node]) continue;
+        return i;
+    }
+    return -1;
+}
+
+/* Do the two nodes from `first` on run as one? */
+static bool fuses(const ps_code_writer *g, ps_fuse_direction direction, int32_t first)
+{
+    return ps_fuse(g->program, g->o.backend, direction, first) && g->segment[first] == g->segment[first + 1];
+}
+
+/* The node and the next one. What lies between is kept when backward reads it, and this is not run again before. */
+static ps_status append_fused_forward(ps_code_writer *g, int32_t node, ps_instr_kind kind)
+{
+    const ps_program *p = g->program;
+    const ps_node *n = &p->nodes[node], *next = n + 1;
+    ps_instr instr = no_buffers;
+    instr.kind = kind;
+    instr.node = node;
+    instr.fused = node + 1;
+    instr.x[0] = g->value_buffer[n->inputs[0]];
+    for (int i = 0; i < PS_NODE_INPUTS; i++)
+        if (next->inputs[i] >= 0 && next->inputs[i] != n->output) instr.x[1] = g->value_buffer[next->inputs[i]];
+    if (backward_needs(g, n->output) && (kind == PS_INSTR_RECOMPUTE || g->segment[node] < 0))
+        PS_TRY(ps_code_new_buffer(g, value_bytes(g, n->output), &instr.between));
+    g->value_buffer[n->output] = instr.between;
+    PS_TRY(ps_code_new_buffer(g, value_bytes(g, next->output), &instr.y));
+    g->value_buffer[next->output] = instr.y;
+    return append(g, instr);
+}
+
+static ps_status append_forward(ps_code_writer *g, int32_t node, ps_instr_kind kind)
+{
+    const ps_program *p = g->program;
+    const ps_node *n = &p->nodes[node];
+    ps_instr instr = no_buffers;
+    instr.kind = kind;
+    instr.node = node;
+    for (int i = 0; i < PS_NODE_INPUTS; i++)
+        if (n->inputs[i] >= 0) instr.x[i] = g->value_buffer[n->inputs[i]];
+    if (n->output >= 0) {
+        const int reuse = reusable_input(g, node);
+        if (reuse >= 0)
+            instr.y = instr.x[reuse];
+        else
+            PS_TRY(ps_code_new_buffer(g, value_bytes(g, n->output), &instr.y));
+        g->value_buffer[n->output] = instr.y;
+    }
+    for (int i = 0; i < PS_NODE_SAVED; i++) {
+        const int64_t cols = n->type->saved_cols == NULL ? 0 : n->type->saved_cols(n, i);
+        if (cols > 0) PS_TRY(ps_code_new_buffer(g, n->rows * cols * (int64_t)sizeof(float), &instr.saved[i]));
+        g->saved[node * PS_NODE_SAVED + i] = instr.saved[i];
+    }
+    if (g->code->keeps_logits && n->type->logits_count != NULL) {
+        PS_TRY(ps_code_new_buffer(g, n->type->logits_count(n) * (int64_t)sizeof(float), &instr.logits));
+        g->logits = instr.logits;
+    }
+    return append(g, instr);
+}
+
+/* Mark which nodes of the segment must run again so that the backward of all its nodes finds what it reads. */
+static void mark_again(ps_code_writer *g, int32_t begin, int32_t end)
+{
+    const ps_program *p = g->program;
+    for (int32_t n = begin; n < end; n++) g->again[n] = false;
+    for (int32_t n = end - 1; n >= begin; n--) {
+        const ps_node *node = &p->nodes[n];
+        if (node->type->backward_reads_y || node->type->saved_cols != NULL) g->again[n] = true;
+        for (int i = 0; i < PS_NODE_INPUTS; i++) {
+            const int32_t v = node->inputs[i];
+            if (v < 0 || p->values[v].maker < begin) continue;
+            if (node->type->backward_reads_x || g->again[n]) g->again[p->values[v].maker] = true;
+        }
+    }
+}
+
+/* ---- backward ---- */
+
+/* Is the buffer the gradient of a value other than `except` whose maker's backward is still to come? */
+static bool others_wait_for(const ps_code_writer *g, int32_t buffer, int32_t except)
+{
+    for (int32_t v = 0; v < g->program->n_values; v++)
+        if (v != except && g->grad_buffer[v] == buffer && !g->grad_consumed[v]) return true;
+    return false;
+}
+
+/* value's gradient += the gradient in `other`; into a buffer of its own when the present one is also somebody else's.
+ * other_is_free: nobody needs what is in `other` afterwards, as far as the node itself goes. */
+static ps_status join(ps_code_writer *g, int32_t node, int32_t value, int32_t other, bool other_is_free)
+{
+    ps_instr instr = no_buffers;
+    instr.kind = PS_INSTR_JOIN;
+    instr.node = node;
+    instr.x[0] = g->grad_buffer[value];
+    instr.x[1] = other;
+    instr.join_elements = g->program->values[value].rows * g->program->values[value].cols;
+    instr.y = instr.x[0];
+    const bool is_needed = instr.x[0] == other && !other_is_free;
+    if (is_needed || others_wait_for(g, instr.x[0], value)) {
+        /* `other` may be private to this join: then it takes the sum */
+        if (!other_is_free || others_wait_for(g, other, value))
+            PS_TRY(ps_code_new_buffer(g, value_bytes(g, value), &instr.y));
+        else
+            instr.y = other;
+    }
+    g->grad_buffer[value] = instr.y;
+    return append(g, instr);
+}
+
+/* Where the node's gradient for input i goes: writes dx and accumulate_dx of the instruction. *joined: the value whose older
+ * gradient must be added afterwards, or -1. */
+static ps_status choose_dx(ps_code_writer *g, int32_t node, int i, ps_instr *instr, int32_t *joined)
+{
+    const ps_node *n = &g->program->nodes[node];
+    const int32_t v = n->inputs[i];
+    *joined = -1;
+    if (g->grad_buffer[v] >= 0) {
+        if (n->type->backward_accumulates && !others_wait_for(g, g->grad_buffer[v], v)) {
+            instr->dx[i] = g->grad_buffer[v];
+            instr->accumulate_dx[i] = true;
+            return PS_OK;
+        }
+        *joined = v;
+        return ps_code_new_buffer(g, value_bytes(g, v), &instr->dx[i]);
+    }
+    const bool in_place = i == 0 && n->type->backward_in_place && !others_wait_for(g, instr->dy, n->output);
+    if (in_place)
+        instr->dx[i] = instr->dy;
+    else
+        PS_TRY(ps_code_new_buffer(g, value_bytes(g, v), &instr->dx[i]));
+    g->grad_buffer[v] = instr->dx[i];
+    return PS_OK;
+}
+
+static bool has_params(const ps_node *n)
+{
+    return n->params[0] >= 0 || n->params[1] >= 0;
+}
+
+static ps_status append_backward(ps_code_writer *g, int32_t node)
+{
+    const ps_node *n = &g->program->nodes[node];
+    ps_instr instr = no_buffers;
+    instr.kind = PS_INSTR_BACKWARD;
+    instr.node = node;
+    instr.dy = n->output >= 0 ? g->grad_buffer[n->output] : -1;
+    instr.y = n->type->backward_reads_y ? g->value_buffer[n->output] : -1;
+    int32_t joined[PS_NODE_INPUTS] = {-1, -1, -1};
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        if (n->inputs[i] < 0) continue;
+        if (n->type->backward_reads_x) instr.x[i] = g->value_buffer[n->inputs[i]];
+        if (!n->type->passes_gradient) PS_TRY(choose_dx(g, node, i, &instr, &joined[i]));
+    }
+    for (int i = 0; i < PS_NODE_SAVED; i++) instr.saved[i] = g->saved[node * PS_NODE_SAVED + i];
+    if (n->type->logits_count != NULL) instr.logits = g->logits;
+    if (!n->type->passes_gradient || has_params(n)) PS_TRY(append(g, instr));
+    if (n->output >= 0) g->grad_consumed[n->output] = true;
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        const int32_t v = n->inputs[i];
+        if (v < 0) continue;
+        if (joined[i] >= 0) {
+            PS_TRY(join(g, node, v, instr.dx[i], true));
+        } else if (n->type->passes_gradient) {
+            if (g->grad_buffer[v] >= 0)
+                PS_TRY(join(g, node, v, instr.dy, i + 1 == PS_NODE_INPUTS || n->inputs[i + 1] < 0));
+            else
+                g->grad_buffer[v] = instr.dy;
+        }
+    }
+    return PS_OK;
+}
+
+/* The node and the one before it, whose input has no gradient yet. */
+static ps_status append_fused_backward(ps_code_writer *g, int32_t node)
+{
+    const ps_node *n = &g->program->nodes[node], *before = n - 1;
+    const int32_t v = before->inputs[0];
+    ps_instr instr = no_buffers;
+    instr.kind = PS_INSTR_BACKWARD;
+    instr.node = node;
+    instr.fused = node - 1;
+    instr.dy = g->grad_buffer[n->output];
+    instr.x[0] = g->value_buffer[n->inputs[0]];
+    instr.x[1] = g->value_buffer[v];
+    PS_TRY(ps_code_new_buffer(g, value_bytes(g, v), &instr.dx[0]));
+    g->grad_buffer[v] = instr.dx[0];
+    g->grad_consumed[n->output] = g->grad_consumed[before->output] = true;
+    return append(g, instr);
+}
+
+/* Forward again, of what is needed in [begin, end). */
+static ps_status write_recomputation(ps_code_writer *g, int32_t begin, int32_t end)
+{
+    mark_again(g, begin, end);
+    for (int32_t n = begin; n < end; n++) {
+        if (!g->again[n]) continue;
+        if (n + 1 < end && g->again[n + 1] && fuses(g, PS_FUSE_FORWARD, n))
+            PS_TRY(append_fused_forward(g, n++, PS_INSTR_RECOMPUTE));
+        else
+            PS_TRY(append_forward(g, n, PS_INSTR_RECOMPUTE));
+    }
+    return PS_OK;
+}
+
+ps_status ps_code_write_forward(ps_code_writer *g)
+{
+    for (int32_t n = 0; n < g->program->n_nodes; n++) {
+        if (fuses(g, PS_FUSE_FORWARD, n))
+            PS_TRY(append_fused_forward(g, n++, PS_INSTR_FORWARD));
+        else
+            PS_TRY(append_forward(g, n, PS_INSTR_FORWARD));
+    }
+    return PS_OK;
+}
+
+static bool fuses_backward(const ps_code_writer *g, int32_t node)
+{
+    return fuses(g, PS_FUSE_BACKWARD, node - 1) && g->grad_buffer[g->program->nodes[node - 1].inputs[0]] < 0;
+}
+
+ps_status ps_code_write_backward(ps_code_writer *g)
+{
+    const int32_t n_nodes = g->program->n_nodes;
+    int32_t open_segment = -1;
+    for (int32_t node = n_nodes - 1; node >= 0; node--) {
+        if (g->segment[node] >= 0 && g->segment[node] != open_segment) {
+            open_segment = g->segment[node];
+            int32_t begin = node;
+            while (begin > 0 && g->segment[begin - 1] == open_segment) begin--;
+            PS_TRY(write_recomputation(g, begin, node + 1));
+        }
+        if (fuses_backward(g, node))
+            PS_TRY(append_fused_backward(g, node--));
+        else
+            PS_TRY(append_backward(g, node));
+    }
+    return PS_OK;
+}
