@@ -144,15 +144,17 @@ static ps_status fail_unknown(const char *key)
 static ps_status set_option(ps_config *config, const char *key, const char *word, bool replaces, ps_option_id *id)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
-    *id = ps_option_find(key);
+    const ps_option_alias *alias;
+    *id = ps_option_find(key, &alias);
     if (*id == PS_OPTION_COUNT) return fail_unknown(key);
-    const ps_option *option = &ps_option_table[*id];
-    json_t *json = ps_option_json_from_word(option, word, problem, sizeof problem);
+    const ps_option *option = &ps_option_table[*id], under = ps_option_under(option, alias);
+    json_t *json = ps_option_json_from_word(&under, word, problem, sizeof problem);
     if (json == NULL) return PS_FAIL(PS_EINVAL, "%s", problem);
     ps_option_value read;
     ps_status st;
-    if (ps_option_read(option, json, &read, problem, sizeof problem))
-        st = ps_config_put(config, *id, read, (ps_config_origin){.given = !json_is_null(json), .replaces = replaces});
+    const ps_config_origin origin = {.given = !json_is_null(json), .replaces = replaces, .alias = alias};
+    if (ps_option_read_under(option, alias, json, &read, problem, sizeof problem))
+        st = ps_config_put(config, *id, read, origin);
     else
         st = PS_FAIL(PS_EINVAL, "%s", problem);
     json_decref(json);

@@ -14,8 +14,18 @@ ps_status ps_config_fail_for(const ps_config *config, ps_option_id id, const cha
     va_start(ap, format);
     vsnprintf(message, sizeof message, format, ap);
     va_end(ap);
+    if (origin->alias != NULL && strstr(message, origin->alias->key) == NULL) {
+        const size_t n = strlen(message);
+        snprintf(message + n, sizeof message - n, " (given as %s)", origin->alias->key);
+    }
     if (origin->line == 0) return PS_FAIL(PS_EINVAL, "%s", message);
     return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", config->name, origin->line, origin->column, message);
+}
+
+const char *ps_config_key(const ps_config *config, ps_option_id id)
+{
+    const ps_option_alias *alias = config->origin[id].alias;
+    return alias != NULL ? alias->key : ps_option_table[id].key;
 }
 
 bool ps_config_has_default(const ps_config *config, ps_option_id id)
@@ -61,37 +71,17 @@ static ps_status check_batch(const ps_config *config)
     return PS_OK;
 }
 
-/* Two names of one option. */
-static ps_status check_twins(const ps_config *config)
-{
-    const ps_options *o = &config->options;
-    const double margin = o->zero_gpu_margin_mem_ratio;
-    if (margin >= 0 && margin != o->client_mem_tracer_margin_use_ratio &&
-        !ps_config_has_default(config, PS_OPTION_client_mem_tracer_margin_use_ratio))
-        return ps_config_fail_for(config, PS_OPTION_zero_gpu_margin_mem_ratio,
-                                  "zero.gpu_margin_mem_ratio %g and client.mem_tracer.margin_use_ratio %g are the same "
-                                  "option; keep one",
-                                  margin, o->client_mem_tracer_margin_use_ratio);
-    const int64_t bucket = o->zero_reduce_scatter_bucket_size_mb;
-    if (bucket > 0 && bucket * 1000000 != o->comm_staging && !ps_config_has_default(config, PS_OPTION_comm_staging))
-        return ps_config_fail_for(config, PS_OPTION_zero_reduce_scatter_bucket_size_mb,
-                                  "zero.reduce_scatter_bucket_size_mb %lld and comm.staging of %lld bytes are the same "
-                                  "option; keep one",
-                                  (long long)bucket, (long long)o->comm_staging);
-    return PS_OK;
-}
-
 /* What a fixed placement leaves without effect. */
 static ps_status check_placement(const ps_config *config)
 {
     const ps_options *o = &config->options;
     const ps_config_placement placement = o->zero_tensor_placement_policy;
     const char *name = ps_config_placement_names[placement];
-    PS_TRY(check_twins(config));
     if (placement == PS_CONFIG_PLACEMENT_AUTO) return PS_OK;
-    if (o->zero_gpu_margin_mem_ratio > 0)
-        return ps_config_fail_for(config, PS_OPTION_zero_gpu_margin_mem_ratio,
-                                  "zero.gpu_margin_mem_ratio has no effect with zero.tensor_placement_policy %s", name);
+    const ps_option_id margin = PS_OPTION_client_mem_tracer_margin_use_ratio;
+    if (o->client_mem_tracer_margin_use_ratio > 0 && !ps_config_has_default(config, margin))
+        return ps_config_fail_for(config, margin, "%s has no effect with zero.tensor_placement_policy %s",
+                                  ps_config_key(config, margin), name);
     if (placement == PS_CONFIG_PLACEMENT_CPU) {
         if (o->memory_host != 0) return PS_OK;
         return ps_config_fail_for(config, PS_OPTION_zero_tensor_placement_policy,
@@ -108,7 +98,7 @@ static ps_status check_placement(const ps_config *config)
         if (unused[i].is_set)
             return ps_config_fail_for(config, unused[i].id,
                                       "%s: with zero.tensor_placement_policy %s nothing leaves the device; remove it",
-                                      ps_option_table[unused[i].id].key, name);
+                                      ps_config_key(config, unused[i].id), name);
     return PS_OK;
 }
 
@@ -139,7 +129,7 @@ static ps_status check_scheduler(const ps_config *config)
     for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++)
         if (!(uses[i].types >> o->scheduler_type & 1) && !ps_config_has_default(config, uses[i].id))
             return ps_config_fail_for(config, uses[i].id, "%s has no effect with scheduler.type %s; remove it",
-                                      ps_option_table[uses[i].id].key, ps_config_scheduler_names[o->scheduler_type]);
+                                      ps_config_key(config, uses[i].id), ps_config_scheduler_names[o->scheduler_type]);
     if (o->scheduler_params_warmup_min_lr > o->scheduler_params_warmup_max_lr)
         return ps_config_fail_for(config, PS_OPTION_scheduler_params_warmup_min_lr,
                                   "scheduler.params.warmup_min_lr %g exceeds scheduler.params.warmup_max_lr %g",
@@ -175,16 +165,13 @@ static ps_status check_data(const ps_config *config)
         if (head != PS_CONFIG_HEAD_NONE && head != uses[i].head && !ps_config_has_default(config, uses[i].id))
             return ps_config_fail_for(
                 config, uses[i].id, "%s has no effect with model.head %s, only with %s; remove it",
-                ps_option_table[uses[i].id].key, ps_config_head_names[head], ps_config_head_names[uses[i].head]);
+                ps_config_key(config, uses[i].id), ps_config_head_names[head], ps_config_head_names[uses[i].head]);
     return PS_OK;
 }
 
 static ps_status check_run(const ps_config *config)
 {
     const ps_options *o = &config->options;
-    if (o->client_mem_tracer_use_fake_dist)
-        return ps_config_fail_for(config, PS_OPTION_client_mem_tracer_use_fake_dist,
-                                  "client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks");
     const bool has_file = o->data_validation[0] != '\0', has_split = o->data_validation_split > 0;
     if (has_file && has_split)
         return ps_config_fail_for(config, PS_OPTION_data_validation_split,

@@ -9,11 +9,14 @@ static ps_option_id section_end(int section)
     return section + 1 < ps_option_n_sections ? ps_option_sections[section + 1].first_id : PS_OPTION_COUNT;
 }
 
-static void write_aliases(ps_option_id id, FILE *out)
+/* " Also named `a`, `b` (in MB)", each name between the quotes. */
+static void write_aliases(ps_option_id id, const char *quote, FILE *out)
 {
-    const char *alias;
-    for (int i = 0; (alias = ps_option_alias(id, i)) != NULL; i++)
-        fprintf(out, "%s `%s`", i == 0 ? " Also named" : ",", alias);
+    const ps_option_alias *alias;
+    for (int i = 0; (alias = ps_option_alias_at(id, i)) != NULL; i++) {
+        fprintf(out, "%s %s%s%s", i == 0 ? "Also named" : ",", quote, alias->key, quote);
+        if (alias->note[0] != '\0') fprintf(out, " (%s)", alias->note);
+    }
 }
 
 static void write_doc_section(int section, FILE *out)
@@ -28,7 +31,8 @@ static void write_doc_section(int section, FILE *out)
         ps_option_write_value(option, option->value, out);
         fprintf(out, "` | %s | %s | %s", option->unit != NULL ? option->unit : "",
                 ps_option_expectation(option, expectation), option->help);
-        write_aliases(id, out);
+        if (ps_option_alias_at(id, 0) != NULL) fputc(' ', out);
+        write_aliases(id, "`", out);
         fputs(" |\n", out);
     }
 }
@@ -93,6 +97,17 @@ static void write_wrapped(const char *text, int indent, FILE *out)
     fputc('\n', out);
 }
 
+static ps_status write_help_aliases(ps_option_id id, FILE *out)
+{
+    char text[1024] = "";
+    FILE *line = fmemopen(text, sizeof text, "w");
+    if (line == NULL) return PS_FAIL(PS_ENOMEM_HOST, "cannot allocate the names of %s", ps_option_table[id].key);
+    write_aliases(id, "", line);
+    fclose(line);
+    if (text[0] != '\0') write_wrapped(text, 6, out);
+    return PS_OK;
+}
+
 ps_status ps_config_write_help(FILE *out)
 {
     for (int section = 0; section < ps_option_n_sections; section++) {
@@ -107,6 +122,7 @@ ps_status ps_config_write_help(FILE *out)
             fprintf(out, "%s%s\n", has_unit ? "  " : "", has_unit ? option->unit : "");
             write_wrapped(ps_option_expectation(option, expectation), 6, out);
             write_wrapped(option->help, 6, out);
+            PS_TRY(write_help_aliases(id, out));
         }
     }
     return stream_status(out);

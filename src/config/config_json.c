@@ -35,17 +35,35 @@ __attribute__((format(printf, 4, 5))) static ps_status fail_at(const reader *r, 
     return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", r->config->name, line, column, message);
 }
 
-static ps_status read_option(const reader *r, ps_option_id id, const ps_json_path *path, const json_t *json)
+/* The option was given before, under another of its names. Of a scaled one and the option's own the default, or an equal value, says
+ * nothing. *counts: the value that is read now is the one. */
+static ps_status read_again(const reader *r, ps_option_id id, const ps_option_alias *alias, ps_option_value value,
+                            const ps_json_path *path, bool *counts)
+{
+    const ps_option *option = &ps_option_table[id];
+    const ps_config_origin *first = &r->config->origin[id];
+    const ps_option_value before = ps_option_load(option, &r->config->options);
+    const bool is_scaled = (alias != NULL && alias->is_scaled) || (first->alias != NULL && first->alias->is_scaled);
+    *counts = is_scaled && ps_option_is_equal(option, before, option->value);
+    if (*counts ||
+        (is_scaled && (ps_option_is_equal(option, value, before) || ps_option_is_equal(option, value, option->value))))
+        return PS_OK;
+    return fail_at(r, path, AT_KEY, "%s and %s, which line %d gives, are the same option; keep one",
+                   alias != NULL ? alias->key : option->key, ps_config_key(r->config, id), first->line);
+}
+
+static ps_status read_option(const reader *r, ps_option_id id, const ps_option_alias *alias, const ps_json_path *path,
+                             const json_t *json)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
     ps_option_value value;
-    if (r->config->origin[id].replaces) return PS_OK;
-    if (r->config->origin[id].given)
-        return fail_at(r, path, AT_KEY, "%s is given twice, under another name at line %d; keep one",
-                       ps_option_table[id].key, r->config->origin[id].line);
-    if (!ps_option_read(&ps_option_table[id], json, &value, problem, sizeof problem))
+    bool counts = true;
+    if (r->config->origin[id].replaces || ps_option_leaves(alias, json)) return PS_OK;
+    if (!ps_option_read_under(&ps_option_table[id], alias, json, &value, problem, sizeof problem))
         return fail_at(r, path, AT_VALUE, "%s", problem);
-    ps_config_origin origin = {.given = !json_is_null(json)};
+    if (r->config->origin[id].given) PS_TRY(read_again(r, id, alias, value, path, &counts));
+    if (!counts) return PS_OK;
+    ps_config_origin origin = {.given = !json_is_null(json), .alias = alias};
     line_column(r, path, AT_VALUE, &origin.line, &origin.column);
     return ps_config_put(r->config, id, value, origin);
 }
@@ -78,9 +96,10 @@ static ps_status read_object(const reader *r, json_t *object, const ps_json_path
         char key[2 * PS_OPTION_KEY_MAX]; /* one that is cut is too long to be known */
         snprintf(key, sizeof key, "%s%s", prefix, member);
         const bool known = strchr(member, '.') == NULL;
-        const ps_option_id id = known ? ps_option_find(key) : PS_OPTION_COUNT;
+        const ps_option_alias *alias = NULL;
+        const ps_option_id id = known ? ps_option_find(key, &alias) : PS_OPTION_COUNT;
         if (id != PS_OPTION_COUNT) {
-            PS_TRY(read_option(r, id, &path, json));
+            PS_TRY(read_option(r, id, alias, &path, json));
         } else if (known && ps_option_is_section(key)) {
             if (!json_is_object(json))
                 return fail_at(r, &path, AT_VALUE, "%s must be an object that holds its options", key);

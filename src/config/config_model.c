@@ -162,7 +162,7 @@ static ps_status check_uses(const ps_config *config)
         const bool used = uses[i].types >> o->model_type & 1;
         if (!used && !ps_config_has_default(config, id))
             return ps_config_fail_for(config, id, "%s has no effect with model.type %s; remove it",
-                                      ps_option_table[id].key, ps_config_model_names[o->model_type]);
+                                      ps_config_key(config, id), ps_config_model_names[o->model_type]);
     }
     return PS_OK;
 }

@@ -8,8 +8,9 @@
 /* Where the user gave an option. */
 typedef struct ps_config_origin {
     bool given;
-    int line, column; /* of the value, from 1; 0 when it was given with ps_config_set */
-    bool replaces;    /* given before the file is read: what the file says of the option is not looked at */
+    int line, column;             /* of the value, from 1; 0 when it was given with ps_config_set */
+    bool replaces;                /* given before the file is read: what the file says of the option is not looked at */
+    const ps_option_alias *alias; /* the name that it was given under; NULL: its own */
 } ps_config_origin;
 
 /* What the config.json of model.from_pretrained says of an option. */
@@ -64,6 +65,9 @@ PS_NODISCARD ps_status ps_config_check_model(const ps_config *config);
 /* PS_EINVAL, "file:line:column: message" when `id` was given in a file, else the message alone. */
 __attribute__((format(printf, 3, 4))) ps_status ps_config_fail_for(const ps_config *config, ps_option_id id,
                                                                    const char *format, ...);
+
+/* The key that the option was given under, for messages; its own where it was not given. */
+const char *ps_config_key(const ps_config *config, ps_option_id id);
 
 /* Whether the option has the value of its table entry. */
 bool ps_config_has_default(const ps_config *config, ps_option_id id);

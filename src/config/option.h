@@ -54,11 +54,31 @@ extern const ps_option ps_option_table[PS_OPTION_COUNT];
 extern const ps_option_section ps_option_sections[];
 extern const int ps_option_n_sections;
 
-/* The option with this key; PS_OPTION_COUNT when there is none. */
-ps_option_id ps_option_find(const char *key);
+/* Another name of an option, whose value is factor x that of the name + offset (of a BOOL, the opposite where factor is below 0). */
+typedef struct ps_option_alias {
+    const char *key;
+    ps_option_id id;
+    bool is_scaled;
+    double factor, offset;
+    double unset;     /* this value leaves the option as it is; NAN: none does */
+    const char *note; /* what values of the name are: "in MB" */
+} ps_option_alias;
+
+/* The option with this key; PS_OPTION_COUNT when there is none. *alias is the name when it is not the option's own, else NULL. */
+ps_option_id ps_option_find(const char *key, const ps_option_alias **alias);
 
 /* The i-th other name of an option; NULL past the last. */
-const char *ps_option_alias(ps_option_id id, int i);
+const ps_option_alias *ps_option_alias_at(ps_option_id id, int i);
+
+/* The option as it is under this name: key, type and bounds are the name's. alias NULL: the option's own. */
+ps_option ps_option_under(const ps_option *option, const ps_option_alias *alias);
+
+/* ps_option_read of what stands under this name (NULL: its own); *value is the option's, problem names the name. */
+bool ps_option_read_under(const ps_option *option, const ps_option_alias *alias, const json_t *json,
+                          ps_option_value *value, char *problem, size_t problem_bytes);
+
+/* Is json the value of this name that leaves the option as it is? */
+bool ps_option_leaves(const ps_option_alias *alias, const json_t *json);
 
 /* Whether key is a proper prefix of an option's key that ends at a '.': "optimizer", "optimizer.params". */
 bool ps_option_is_section(const char *key);

@@ -1,25 +1,30 @@
 /* option_name.c - finding options by key, and the nearest one when the key is unknown. */
 #include "config/option.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { NAME_MAX_BYTES = PS_OPTION_KEY_MAX }; /* longer names are not like any key */
 
-static const struct {
-    const char *key;
-    ps_option_id id;
-} aliases[] = {
-#define ALIAS(key_, field) {key_, PS_OPTION_##field},
+static const ps_option_alias aliases[] = {
+#define ALIAS(key_, field) {.key = key_, .id = PS_OPTION_##field, .factor = 1, .unset = NAN, .note = ""},
+#define ALIAS_SCALED(key_, field, factor_, offset_, unset_, note_)                                                     \
+    {.key = key_,                                                                                                      \
+     .id = PS_OPTION_##field,                                                                                          \
+     .is_scaled = true,                                                                                                \
+     .factor = factor_,                                                                                                \
+     .offset = offset_,                                                                                                \
+     .unset = unset_,                                                                                                  \
+     .note = note_},
 #include "config/aliases.def"
-#undef ALIAS
 };
 
-const char *ps_option_alias(ps_option_id id, int i)
+const ps_option_alias *ps_option_alias_at(ps_option_id id, int i)
 {
     for (size_t k = 0; k < PS_ARRAY_LEN(aliases); k++)
-        if (aliases[k].id == id && i-- == 0) return aliases[k].key;
+        if (aliases[k].id == id && i-- == 0) return &aliases[k];
     return NULL;
 }
 
@@ -35,16 +40,21 @@ static const char *const names[] = {
 #define OPT_BYTES(field, key, ...) key,
 #include "config/options.def"
 #define ALIAS(key, field) key,
+#define ALIAS_SCALED(key, ...) key,
 #include "config/aliases.def"
-#undef ALIAS
 };
 _Static_assert(PS_ARRAY_LEN(names) == PS_OPTION_COUNT + PS_ARRAY_LEN(aliases), "a kind of option is missing above");
 enum { NAME_COUNT = (int)PS_ARRAY_LEN(names) };
 
-ps_option_id ps_option_find(const char *key)
+ps_option_id ps_option_find(const char *key, const ps_option_alias **alias)
 {
-    for (int i = 0; i < NAME_COUNT; i++)
-        if (strcmp(names[i], key) == 0) return i < PS_OPTION_COUNT ? (ps_option_id)i : aliases[i - PS_OPTION_COUNT].id;
+    *alias = NULL;
+    for (int i = 0; i < NAME_COUNT; i++) {
+        if (strcmp(names[i], key) != 0) continue;
+        if (i < PS_OPTION_COUNT) return (ps_option_id)i;
+        *alias = &aliases[i - PS_OPTION_COUNT];
+        return (*alias)->id;
+    }
     return PS_OPTION_COUNT;
 }
 

@@ -291,12 +291,6 @@ ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t
     return PS_OK;
 }
 
-static int64_t comm_staging(const ps_options *o)
-{
-    return o->zero_reduce_scatter_bucket_size_mb > 0 ? o->zero_reduce_scatter_bucket_size_mb * 1000000
-                                                     : o->comm_staging;
-}
-
 ps_comm_options ps_settings_comm_options(const ps_config *config)
 {
     static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,
@@ -304,7 +298,7 @@ ps_comm_options ps_settings_comm_options(const ps_config *config)
                                                [PS_CONFIG_COMM_MPI] = PS_COMM_MPI};
     const ps_options *o = ps_config_options(config);
     return (ps_comm_options){
-        .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = comm_staging(o)};
+        .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = o->comm_staging};
 }
 
 /* `here` ranks of a machine have its memory and its cores. */
@@ -343,7 +337,6 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
 /* cpu: of the device, chunks have only what the largest moment needs, and updates run on the host. */
 static void read_placement(const ps_options *o, ps_settings *s)
 {
-    if (o->zero_gpu_margin_mem_ratio >= 0) s->margin_share = o->zero_gpu_margin_mem_ratio;
     if (o->zero_tensor_placement_policy != PS_CONFIG_PLACEMENT_CPU) return;
     s->hybrid_adam = false;
     s->static_partition = true;
@@ -393,7 +386,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .keep_checkpoints = o->train_keep_last,
         .fp32_gradients = !o->zero_reuse_fp16_shard || o->zero_fp32_reduce_scatter,
         .gradient_predivide = o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : 1,
-        .comm_staging_bytes = comm_staging(o),
+        .comm_staging_bytes = o->comm_staging,
         .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
     };
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);

@@ -37,7 +37,12 @@ static void table_is_sound(void **state)
         const ps_option *option = &ps_option_table[i];
         char field[PS_OPTION_KEY_MAX], text[PS_OPTION_TEXT_MAX];
         assert_in_range(strlen(option->key), 1, PS_OPTION_KEY_MAX - 1);
-        assert_int_equal(ps_option_find(option->key), i);
+        const ps_option_alias *alias;
+        assert_int_equal(ps_option_find(option->key, &alias), i);
+        assert_null(alias);
+        for (int k = 0; (alias = ps_option_alias_at((ps_option_id)i, k)) != NULL; k++)
+            assert_true(!alias->is_scaled || option->type == PS_OPTION_DOUBLE ||
+                        (alias->factor > 0 && (option->type == PS_OPTION_INT || option->type == PS_OPTION_BYTES)));
         assert_in_range(strlen(ps_option_expectation(option, text)), 1, PS_OPTION_TEXT_MAX - 2);
         assert_true(strlen(option->help) > 10 && option->help[strlen(option->help) - 1] == '.');
         /* the default is an allowed value */
@@ -213,17 +218,38 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "is 8, which does not divide it; leave one of them out or make them agree",
          PS_EINVAL},
         {"{\"client\": {\"mem_tracer\": {\"margin_use_ratio\": 0.5}},\n \"zero\": {\"gpu_margin_mem_ratio\": 0.4}}",
-         "c.json:2:35: zero.gpu_margin_mem_ratio 0.4 and client.mem_tracer.margin_use_ratio 0.5 are the same option; "
-         "keep one",
+         "c.json:2:11: zero.gpu_margin_mem_ratio and client.mem_tracer.margin_use_ratio, which line 1 gives, are the "
+         "same option; keep one",
+         PS_EINVAL},
+        {"{\"zero\": {\"gpu_margin_mem_ratio\": 0.4},\n \"client\": {\"mem_tracer\": {\"margin_use_ratio\": 0.5}}}",
+         "c.json:2:28: client.mem_tracer.margin_use_ratio and zero.gpu_margin_mem_ratio, which line 1 gives, are the "
+         "same option; keep one",
+         PS_EINVAL},
+        {"{\"model\": {\"n_layer\": 3,\n \"num_hidden_layers\": 3}}",
+         "c.json:2:2: model.num_hidden_layers and model.n_layer, which line 1 gives, are the same option; keep one",
+         PS_EINVAL},
+        /* other names, with their own units */
+        {"{\"model\": {\"n_layer\": 0}}", "c.json:1:23: model.n_layer must be an integer from 1 to 65536, not 0",
+         PS_EINVAL},
+        {"{\"zero\": {\"gpu_margin_mem_ratio\": 1.5}}",
+         "c.json:1:35: zero.gpu_margin_mem_ratio must be a number in [0, 1], not 1.5", PS_EINVAL},
+        {"{\"zero\": {\"warmup_non_model_data_ratio\": 1}}",
+         "c.json:1:42: zero.warmup_non_model_data_ratio must be a number in [0, 1), not 1", PS_EINVAL},
+        {"{\"zero\": {\"reduce_scatter_bucket_size_mb\": \"4MB\"}}",
+         "c.json:1:44: zero.reduce_scatter_bucket_size_mb must be an integer from 1 to 1099511, not \"4MB\"",
          PS_EINVAL},
         {"{\"comm\": {\"staging\": \"1MB\"}, \"zero\": {\"reduce_scatter_bucket_size_mb\": 2}}",
-         "c.json:1:72: zero.reduce_scatter_bucket_size_mb 2 and comm.staging of 1000000 bytes are the same option; "
+         "c.json:1:39: zero.reduce_scatter_bucket_size_mb and comm.staging, which line 1 gives, are the same option; "
          "keep one",
          PS_EINVAL},
         {"{\"zero\": {\"tensor_placement_policy\": \"gpu\"}}",
          "c.json:1:38: zero.tensor_placement_policy must be one of auto, cpu, cuda, not \"gpu\"", PS_EINVAL},
         {"{\"zero\": {\"tensor_placement_policy\": \"cuda\", \"gpu_margin_mem_ratio\": 0.5}}",
          "c.json:1:70: zero.gpu_margin_mem_ratio has no effect with zero.tensor_placement_policy cuda", PS_EINVAL},
+        {"{\"zero\": {\"tensor_placement_policy\": \"cpu\"}, \"client\": {\"mem_tracer\": {\"margin_use_ratio\": "
+         "0.5}}}",
+         "c.json:1:92: client.mem_tracer.margin_use_ratio has no effect with zero.tensor_placement_policy cpu",
+         PS_EINVAL},
         {"{\"zero\": {\"tensor_placement_policy\": \"cuda\"}, \"memory\": {\"host\": \"1GB\"}}",
          "c.json:1:66: memory.host: with zero.tensor_placement_policy cuda nothing leaves the device; remove it",
          PS_EINVAL},
@@ -241,7 +267,8 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"zero\": {\"tensor_placement_policy\": \"cpu\"}, \"memory\": {\"host\": 0, \"device\": \"1GB\"}}",
          "c.json:1:38: zero.tensor_placement_policy cpu needs a host tier; give memory.host memory", PS_EINVAL},
         {"{\"model\": {\"n_head\": 5}}",
-         "c.json:1:22: model.hidden_size 768 is not a multiple of model.num_attention_heads 5", PS_EINVAL},
+         "c.json:1:22: model.hidden_size 768 is not a multiple of model.num_attention_heads 5 (given as model.n_head)",
+         PS_EINVAL},
         {"{\"model\": {\"n_embd\": 770}}", "model.hidden_size 770 is not a multiple of model.num_attention_heads 12",
          PS_EINVAL},
         {"{\"data\": {\"sequence_length\": 2048}}",
@@ -261,7 +288,7 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "fp16.max_loss_scale 1.67772e+07",
          PS_EINVAL},
         {"{\"client\": {\"mem_tracer\": {\"use_fake_dist\": true}}}",
-         "c.json:1:45: client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks", PS_EINVAL},
+         "c.json:1:28: client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks", PS_EINVAL},
         {"{\"data\": {\"validation\": \"a\", \"validation_split\": 0.1}}",
          "c.json:1:50: data.validation_split has no effect beside data.validation; keep one", PS_EINVAL},
         {"{\"data\": {\"labels\": \"no,yes\"}}",
@@ -295,6 +322,39 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         assert_int_equal(st, cases[i].st);
         assert_null(config);
     }
+}
+
+/* Values of names with other units; a value that leaves the option alone, and a default beside one that does not. */
+static void other_names_have_other_units(void **state)
+{
+    (void)state;
+    ps_config *config = parse("{\"zero\": {\"reduce_scatter_bucket_size_mb\": 3, \"gpu_margin_mem_ratio\": 0.25,"
+                              " \"warmup_non_model_data_ratio\": 0.75}}");
+    const ps_options *o = ps_config_options(config);
+    assert_int_equal(o->comm_staging, 3000000);
+    assert_true(o->client_mem_tracer_margin_use_ratio == 0.25);
+    assert_true(o->client_mem_tracer_warmup_gpu_chunk_mem_ratio == 0.25);
+    assert_int_equal(ps_config_set(config, "zero.reduce_scatter_bucket_size_mb", "5"), PS_OK);
+    assert_int_equal(o->comm_staging, 5000000);
+    assert_int_equal(ps_config_set(config, "zero.reduce_scatter_bucket_size_mb", "null"), PS_OK);
+    assert_int_equal(o->comm_staging, 4000000);
+    assert_int_equal(ps_config_set(config, "zero.gpu_margin_mem_ratio", "-1"), PS_EINVAL);
+    assert_message("zero.gpu_margin_mem_ratio must be a number in [0, 1], not -1");
+    ps_config_destroy(config);
+
+    config = parse("{\"zero\": {\"gpu_margin_mem_ratio\": -1, \"reduce_scatter_bucket_size_mb\": 2},"
+                   " \"client\": {\"mem_tracer\": {\"margin_use_ratio\": 0.5}}, \"comm\": {\"staging\": 4000000}}");
+    o = ps_config_options(config);
+    assert_true(o->client_mem_tracer_margin_use_ratio == 0.5);
+    assert_int_equal(o->comm_staging, 2000000);
+    ps_config_destroy(config);
+
+    config = parse("{\"client\": {\"mem_tracer\": {\"margin_use_ratio\": 0.8}}, \"comm\": {\"staging\": \"7MB\"},"
+                   " \"zero\": {\"gpu_margin_mem_ratio\": 0, \"reduce_scatter_bucket_size_mb\": 7}}");
+    o = ps_config_options(config);
+    assert_true(o->client_mem_tracer_margin_use_ratio == 0);
+    assert_int_equal(o->comm_staging, 7000000);
+    ps_config_destroy(config);
 }
 
 static void null_is_the_default(void **state)
@@ -575,6 +635,7 @@ int main(void)
         cmocka_unit_test(patrickstar_example_is_accepted),
         cmocka_unit_test(deepspeed_config_is_accepted),
         cmocka_unit_test(bad_files_are_refused_with_place_and_remedy),
+        cmocka_unit_test(other_names_have_other_units),
         cmocka_unit_test(null_is_the_default),
         cmocka_unit_test(presets_fill_what_is_open),
         cmocka_unit_test(words_of_the_command_line_are_set),
