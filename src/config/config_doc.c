@@ -47,7 +47,7 @@ ps_status ps_config_write_doc(FILE *out)
 {
     fputs(
         "# Configuration\n\n"
-        "This page is generated from `src/config/options.def`; change that table instead.\n\n"
+        "This page is generated from `src/option/options.def`; change that table instead.\n\n"
         "A configuration is one JSON object in the format of DeepSpeed and PatrickStar. A dot in a key is an object "
         "in\n"
         "the file: `optimizer.params.lr` is `{\"optimizer\": {\"params\": {\"lr\": 0.001}}}`. On the command line, and "

@@ -2,8 +2,9 @@
 #ifndef PS_CONFIG_CONFIG_STATE_H
 #define PS_CONFIG_CONFIG_STATE_H
 
+#include "config/config.h"
 #include "config/label_list.h"
-#include "config/option.h"
+#include "option/option.h"
 
 /* Where the user gave an option. */
 typedef struct ps_config_origin {

@@ -3,7 +3,7 @@
 #define PS_CONFIG_HARDWARE_TABLE_H
 
 #include "config/hardware.h"
-#include "config/option.h"
+#include "option/option.h"
 
 typedef struct ps_hardware_key {
     ps_option option;    /* STRING: its offset is that of a char array, see capacity */

@@ -1,6 +1,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
-#include "config/option.h"
+#include "config/config.h"
+#include "option/option.h"
 
 #include <locale.h>
 #include <setjmp.h>
@@ -76,7 +77,7 @@ static void fields_are_named_after_keys(void **state)
 #define OPT_STRING(field, key, ...) CHECK(field, key)
 #define OPT_ENUM(field, key, ...) CHECK(field, key)
 #define OPT_BYTES(field, key, ...) CHECK(field, key)
-#include "config/options.def"
+#include "option/options.def"
 #undef CHECK
 }
 

@@ -1,7 +1,7 @@
 /* option_alias.c - an option under another name, with other units. */
 #include <math.h>
 
-#include "config/option.h"
+#include "option/option.h"
 
 /* The integers of the name whose option value is in min .. max; factor is above 0. */
 static void scale_ints(ps_option *option, const ps_option_alias *alias)

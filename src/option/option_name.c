@@ -1,5 +1,5 @@
 /* option_name.c - finding options by key, and the nearest one when the key is unknown. */
-#include "config/option.h"
+#include "option/option.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const ps_option_alias aliases[] = {
      .offset = offset_,                                                                                                \
      .unset = unset_,                                                                                                  \
      .note = note_},
-#include "config/aliases.def"
+#include "option/aliases.def"
 };
 
 const ps_option_alias *ps_option_alias_at(ps_option_id id, int i)
@@ -38,10 +38,10 @@ static const char *const names[] = {
 #define OPT_STRING(field, key, ...) key,
 #define OPT_ENUM(field, key, ...) key,
 #define OPT_BYTES(field, key, ...) key,
-#include "config/options.def"
+#include "option/options.def"
 #define ALIAS(key, field) key,
 #define ALIAS_SCALED(key, ...) key,
-#include "config/aliases.def"
+#include "option/aliases.def"
 };
 _Static_assert(PS_ARRAY_LEN(names) == PS_OPTION_COUNT + PS_ARRAY_LEN(aliases), "a kind of option is missing above");
 enum { NAME_COUNT = (int)PS_ARRAY_LEN(names) };

@@ -1,6 +1,6 @@
 /* option_read.c - from a JSON value or a word of the command line to the value of an option. */
 #include "base/printable.h"
-#include "config/option.h"
+#include "option/option.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* option.h - one option: its table entry, reading a value for it, writing its value as text.
  *
- * Used by the files of config/ only. */
-#ifndef PS_CONFIG_OPTION_H
-#define PS_CONFIG_OPTION_H
+ * Used by the floors that read options by number: model/ and config/. */
+#ifndef PS_OPTION_OPTION_H
+#define PS_OPTION_OPTION_H
 
-#include "config/config.h"
+#include "option/options.h"
 
 #include <jansson.h>
 

@@ -1,5 +1,5 @@
 /* option_text.c - values and ranges of options as text, independent of the locale. */
-#include "config/option.h"
+#include "option/option.h"
 
 #include <locale.h>
 #include <math.h>

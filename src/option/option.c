@@ -1,4 +1,4 @@
-#include "config/option.h"
+#include "option/option.h"
 
 #include <math.h>
 #include <string.h>
@@ -52,7 +52,7 @@ const ps_option ps_option_table[PS_OPTION_COUNT] = {
 #define OPT_BYTES(field, key_, default_, min_, max_, auto_allowed_, help_)                                             \
     {HEAD(field, key_, BYTES),      .value.i = default_, .int_min = min_, .int_max = max_,                             \
      .auto_allowed = auto_allowed_, .unit = "bytes",     .help = help_},
-#include "config/options.def"
+#include "option/options.def"
 };
 
 /* A section takes the number of the option after it: the enumerator that follows continues from one less. */
@@ -66,12 +66,12 @@ enum {
 #define OPT_STRING(field, ...) AT_##field,
 #define OPT_ENUM(field, ...) AT_##field,
 #define OPT_BYTES(field, ...) AT_##field,
-#include "config/options.def"
+#include "option/options.def"
 };
 
 const ps_option_section ps_option_sections[] = {
 #define OPT_SECTION(name, title_, text_) {.title = title_, .text = text_, .first_id = (ps_option_id)FIRST_##name},
-#include "config/options.def"
+#include "option/options.def"
 };
 const int ps_option_n_sections = PS_ARRAY_LEN(ps_option_sections);
 
