@@ -389,7 +389,7 @@ static void close_loader(loader *l)
 static ps_status expect_ready(const ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_load_checkpoint"));
-    if (e->runner.micro > 0 || e->save.user != NULL)
+    if (ps_runner_micro(e->runner) > 0 || e->save.user != NULL)
         return PS_FAIL(PS_ESTATE, "ps_engine_load_checkpoint: %s first",
                        e->save.user != NULL ? "call ps_engine_finish_checkpoint" : "finish the step under way");
     return PS_OK;

@@ -25,6 +25,7 @@
 #include "comm/agree.h"
 #include "device/worker.h"
 #include "engine/engine.h"
+#include "run/snapshot.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/piece_ring.h"
 
@@ -140,9 +141,9 @@ static ps_status take_state(saver *s, const ps_engine *e, const char *caller_jso
     const ps_loss_scaler *scaler = &e->scaler;
     PS_TRY(ps_checkpoint_state_init(&s->state, o->ranks.n));
     ps_checkpoint_state *state = &s->state;
-    state->steps = e->runner.step;
+    state->steps = ps_runner_steps(e->runner);
     state->optimizer_steps = e->adam_steps;
-    state->micro_batches = e->runner.step * o->accumulation;
+    state->micro_batches = ps_runner_steps(e->runner) * o->accumulation;
     state->B = o->B;
     state->T = o->T;
     state->accumulation = o->accumulation;
@@ -191,9 +192,9 @@ static ps_status expect_between_steps(const ps_engine *e, const char *call)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for inference", call);
-    if (e->runner.micro > 0)
+    if (ps_runner_micro(e->runner) > 0)
         return PS_FAIL(PS_ESTATE, "%s: micro-batch %lld of %lld of a step is done; finish the step first", call,
-                       (long long)e->runner.micro, (long long)e->settings.accumulation);
+                       (long long)ps_runner_micro(e->runner), (long long)e->settings.accumulation);
     return PS_OK;
 }
 
@@ -215,7 +216,7 @@ static ps_status begin_writing(saver *s, ps_engine *e, const char *folder, const
     PS_TRY(ps_checkpoint_files_open(&s->files, e, s->folder.temporary));
     PS_TRY(open_ring(s, e));
     const ps_snapshot_sink sink = {.take = take_piece, .end = end_pieces, .user = s};
-    PS_TRY(ps_snapshot_begin(&e->runner, &sink));
+    PS_TRY(ps_snapshot_begin(e->runner, &sink));
     const ps_status st = ps_worker_start("ps-checkpoint", writer_main, s, &s->thread);
     s->has_thread = st == PS_OK;
     return st;
@@ -250,7 +251,7 @@ ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const cha
     ps_status st = make_folder(s, e, folder, caller_json, hidden);
     if (st == PS_OK) st = ps_comm_agree(s->comm, begin_writing(s, e, folder, hidden));
     if (st != PS_OK) {
-        ps_snapshot_drop(&e->runner);
+        ps_snapshot_drop(e->runner);
         close_saver(s);
         return st;
     }
@@ -268,11 +269,11 @@ int ps_engine_checkpoint_is_done(const ps_engine *e)
 /* What no update has handed out is handed out now. */
 static ps_status finish_snapshot(saver *s, ps_engine *e)
 {
-    if (e->runner.snapshot.when == NULL) return PS_OK;
+    if (!ps_snapshot_is_under_way(e->runner)) return PS_OK;
     ps_status st = expect_between_steps(e, "ps_engine_finish_checkpoint");
-    if (st == PS_OK) st = ps_snapshot_finish(&e->runner);
+    if (st == PS_OK) st = ps_snapshot_finish(e->runner);
     if (st != PS_OK) {
-        ps_snapshot_drop(&e->runner);
+        ps_snapshot_drop(e->runner);
         ps_piece_ring_close(s->ring);
     }
     return st;

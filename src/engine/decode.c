@@ -47,13 +47,13 @@ static int64_t pass_rows(const ps_code *p, int64_t n, int64_t room)
 static ps_status decode_pass(ps_engine *e, const int32_t *tokens, int64_t rows, int64_t n, float *logits)
 {
     int32_t padded[PS_DECODE_ROWS_MAX] = {0};
-    ps_runner *r = &e->runner;
     memcpy(padded, tokens, (size_t)n * sizeof *tokens);
-    r->output = logits;
-    r->output_row = n - 1;
-    r->first = e->n_decoded;
-    r->rows = rows;
-    PS_TRY(ps_engine_run_aside(e, PS_PASS_INFER, &(ps_batch){.tokens = padded}));
+    PS_TRY(ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_INFER,
+                                             .batch = {.tokens = padded},
+                                             .output = logits,
+                                             .output_row = n - 1,
+                                             .first = e->n_decoded,
+                                             .rows = rows}));
     e->n_decoded += n;
     return PS_OK;
 }

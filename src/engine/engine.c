@@ -1,35 +1,18 @@
 #include "engine/engine.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "comm/agree.h"
-#include "run/exchange.h"
 #include "run/memory_dump.h"
 
 static ps_status open_tiers(ps_engine *e, bool draws)
 {
-    const ps_settings *s = &e->settings;
-    ps_tiers_options o = {.budgets = s->budgets,
-                          .disk_folder = s->disk_folder,
-                          .disk_backend = s->disk_backend,
-                          .queue_depth = s->queue_depth,
-                          .keep_freed_memory = s->keep_freed_memory,
-                          .layout = e->blueprint->layout,
-                          .policy = s->policy,
-                          .prefetch = s->prefetch,
-                          .wait_at_once = s->wait_at_once,
-                          .rates = &s->rates.links,
-                          .staging_bytes = s->staging_bytes,
-                          .comm_staging_bytes = ps_settings_comm_bytes(s),
-                          .cache_bytes = e->blueprint->code->cache_bytes,
-                          .profile = e->profiling.recorder};
-    memcpy(o.item_bytes, e->blueprint->item_bytes, sizeof o.item_bytes);
+    ps_tiers_options o = ps_blueprint_tiers(e->blueprint, &e->settings.budgets);
+    o.profile = e->profiling.recorder;
     PS_TRY(ps_tiers_open(&o, &e->tiers));
-    PS_TRY(ps_runner_init(&e->runner, e->blueprint, &e->tiers, true));
-    e->runner.keeps_dump = true;
+    const ps_runner_options runs = {.compute = true, .keeps_dump = true};
+    PS_TRY(ps_runner_create(e->blueprint, &e->tiers, &runs, &e->runner));
     if (!draws) PS_TRY(ps_mem_alloc((size_t)e->program->n_params, sizeof *e->is_filled, &e->is_filled));
-    return ps_runner_create_params(&e->runner, draws);
+    return ps_runner_create_params(e->runner, draws);
 }
 
 static ps_status take_config(ps_engine *e, const ps_config *config)
@@ -96,13 +79,12 @@ void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;
     ps_engine_end_filling(e);
-    ps_exchange_finish(&e->runner);
     if (e->save.user != NULL) e->save.close(e->save.user);
+    ps_runner_destroy(e->runner);
     ps_profiling_finish(e);
     ps_free(e->config_json);
     ps_tiers_close(&e->tiers);
     ps_profiling_close(e);
-    ps_runner_deinit(&e->runner);
     ps_shapes_close(&e->shapes);
     ps_settings_close_backend(&e->settings);
     ps_comm_close(e->own_comm);

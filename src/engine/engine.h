@@ -37,9 +37,10 @@ struct ps_engine {
     const ps_program *program;     /* of the configured shape: parameters and their names */
     const ps_blueprint *blueprint; /* of the one in use */
     ps_tiers tiers;
-    ps_runner runner;
+    ps_runner *runner;
     ps_engine_state state;
     ps_loss_scaler scaler;
+    double loss_scale;  /* of the step under way, or the last one */
     double step_loss;   /* of the step's first micro-batch that was not finite, else of the last one */
     double loss_sum;    /* of the micro-batches of the step under way; after it of all ranks */
     int64_t adam_steps; /* updates made; skipped ones are not */
@@ -90,7 +91,7 @@ PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t 
                                             const float *in);
 
 /* A forward pass outside training. */
-PS_NODISCARD ps_status ps_engine_run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch);
+PS_NODISCARD ps_status ps_engine_run_aside(ps_engine *e, const ps_pass *pass);
 
 /* st unless PS_OK turns the engine failed. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);

@@ -5,9 +5,10 @@
 static ps_status expect_between_steps(const ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_set_shape"));
-    if (e->runner.micro == 0) return PS_OK;
+    const int64_t micro = ps_runner_micro(e->runner);
+    if (micro == 0) return PS_OK;
     return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: micro-batch %lld of %lld of a step is done; finish the step first",
-                   (long long)e->runner.micro, (long long)e->settings.accumulation);
+                   (long long)micro, (long long)e->settings.accumulation);
 }
 
 /* Would the change find room from where chunks are now? With several ranks on all of them, or on none. */
@@ -16,14 +17,14 @@ static ps_status try_change(ps_engine *e, const ps_shape *shape)
     ps_status st = PS_OK;
     if (!ps_blueprint_fits_from_anywhere(shape->blueprint, &e->settings.budgets)) {
         PS_TRY(ps_engine_check(e, ps_store_settle(e->tiers.store)));
-        st = ps_trial_change(&e->runner, shape->blueprint);
+        st = ps_trial_change(e->runner, shape->blueprint);
     }
     return ps_comm_agree(e->settings.ranks.comm, st);
 }
 
 static ps_status use_shape(ps_engine *e, const ps_shape *shape)
 {
-    ps_runner *r = &e->runner;
+    ps_runner *r = e->runner;
     PS_TRY(try_change(e, shape));
     if (!ps_runner_carries(r, shape->blueprint)) PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
     const ps_status st = ps_runner_change(r, shape->blueprint);

@@ -16,7 +16,7 @@ static ps_status give_drawn(void *user, int64_t first, int64_t n, void *dst)
 
 ps_status ps_engine_draw_tensor(ps_engine *e, int64_t tensor)
 {
-    drawing d = {.runner = &e->runner, .tensor = (int32_t)tensor};
+    drawing d = {.runner = e->runner, .tensor = (int32_t)tensor};
     return ps_engine_fill_tensor(e, tensor, e->program->params[tensor].elements, PS_DTYPE_F32, give_drawn, &d);
 }
 

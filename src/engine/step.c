@@ -42,29 +42,26 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
     PS_ASSERT(e->is_filled == NULL);
     PS_TRY(check_batch(e, batch, true));
-    ps_runner *r = &e->runner;
-    r->pass = PS_PASS_TRAIN;
-    r->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
-    const bool begins = r->micro == 0;
+    const bool begins = ps_runner_micro(e->runner) == 0;
     if (begins) {
-        r->n_nonfinite = 0;
-        r->first_nonfinite = -1;
-        r->sum_squares = (ps_exact_sum){{0}};
+        e->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
         e->loss_sum = 0;
-        ps_profiling_begin_step(e, r->step + 1);
+        ps_profiling_begin_step(e, ps_runner_steps(e->runner) + 1);
     }
-    PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
+    const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = *batch, .loss_scale = e->loss_scale};
+    PS_TRY(ps_engine_check(e, ps_runner_forward(e->runner, &pass)));
     e->state = PS_ENGINE_FORWARD;
-    if (begins || isfinite(e->step_loss)) e->step_loss = r->eval.loss;
-    e->loss_sum += (double)(float)r->eval.loss; /* as the caller gets it */
-    if (loss != NULL) *loss = (float)r->eval.loss;
+    const double seen = ps_runner_eval(e->runner).loss;
+    if (begins || isfinite(e->step_loss)) e->step_loss = seen;
+    e->loss_sum += (double)(float)seen; /* as the caller gets it */
+    if (loss != NULL) *loss = (float)seen;
     return PS_OK;
 }
 
 ps_status ps_backward(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_FORWARD, "ps_backward"));
-    PS_TRY(ps_engine_check(e, ps_runner_backward(&e->runner)));
+    PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner)));
     ps_store_rest(e->tiers.store);
     e->state = PS_ENGINE_BACKWARD;
     return PS_OK;
@@ -72,25 +69,24 @@ ps_status ps_backward(ps_engine *e)
 
 /* What all ranks must know alike of the gradients, each of its own chunks: sums are exact, so they have the same bits however
  * chunks are dealt out. */
-static ps_status share_sums(ps_engine *e)
+static ps_status share_sums(ps_engine *e, ps_grad_sums *sums)
 {
     enum { N_DIGITS = PS_EXACT_SUM_DIGITS, NONFINITE = N_DIGITS, LOSS, N_VALUES };
-    ps_runner *r = &e->runner;
     double v[N_VALUES];
     if (e->settings.ranks.n == 1) return PS_OK;
-    ps_exact_sum_carry(&r->sum_squares);
-    for (int i = 0; i < N_DIGITS; i++) v[i] = (double)r->sum_squares.digit[i];
-    v[NONFINITE] = (double)r->n_nonfinite;
+    ps_exact_sum_carry(&sums->sum_squares);
+    for (int i = 0; i < N_DIGITS; i++) v[i] = (double)sums->sum_squares.digit[i];
+    v[NONFINITE] = (double)sums->n_nonfinite;
     v[LOSS] = e->loss_sum;
     PS_TRY(ps_comm_all_reduce(e->settings.ranks.comm, v, N_VALUES, PS_COMM_SUM));
-    for (int i = 0; i < N_DIGITS; i++) r->sum_squares.digit[i] = (int64_t)v[i];
-    r->n_nonfinite = (int64_t)v[NONFINITE];
+    for (int i = 0; i < N_DIGITS; i++) sums->sum_squares.digit[i] = (int64_t)v[i];
+    sums->n_nonfinite = (int64_t)v[NONFINITE];
     e->loss_sum = v[LOSS];
     return PS_OK;
 }
 
 /* The step under way was skipped (or not). Without a scale that could still fall the next one will hardly be better. */
-static void count_nonfinite(ps_engine *e, bool skipped)
+static void count_nonfinite(ps_engine *e, bool skipped, int32_t first_tensor)
 {
     const ps_loss_scale_event event = e->scaler.event;
     ps_nonfinite *n = &e->nonfinite;
@@ -99,9 +95,9 @@ static void count_nonfinite(ps_engine *e, bool skipped)
         return;
     }
     if (n->n_steps++ > 0) return;
-    n->first_step = e->runner.step;
+    n->first_step = ps_runner_steps(e->runner);
     n->first_loss = e->step_loss;
-    n->first_tensor = e->runner.first_nonfinite;
+    n->first_tensor = first_tensor;
 }
 
 /* Whether to give up is the same on all ranks; what was seen is each one's own. */
@@ -129,16 +125,15 @@ static ps_status check_nonfinite(const ps_engine *e)
 ps_status ps_step(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_step"));
-    ps_runner *r = &e->runner;
     e->state = PS_ENGINE_READY;
-    if (++r->micro < e->settings.accumulation) return PS_OK;
-    r->micro = 0;
+    if (!ps_runner_end_micro(e->runner)) return PS_OK;
 
     const ps_settings *s = &e->settings;
-    PS_TRY(ps_engine_check(e, share_sums(e)));
-    const double scale = r->loss_scale * s->ranks.n; /* gradients are sums over the ranks */
-    const double norm = ps_grad_norm(&r->sum_squares, scale);
-    const bool overflow = r->n_nonfinite > 0 || !isfinite(norm);
+    ps_grad_sums sums = ps_runner_grad_sums(e->runner);
+    PS_TRY(ps_engine_check(e, share_sums(e, &sums)));
+    const double scale = e->loss_scale * s->ranks.n; /* gradients are sums over the ranks */
+    const double norm = ps_grad_norm(&sums.sum_squares, scale);
+    const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
     const double t = (double)(e->adam_steps + 1);
     const double lr = ps_lr_schedule_get(&s->lr, e->adam_steps);
@@ -147,28 +142,25 @@ ps_status ps_step(ps_engine *e)
                          .grad_scale = (float)(ps_grad_clip_factor(norm, s->clip_norm) / scale),
                          .bias1 = (float)(1 - ps_same_pow(s->beta1, t)),
                          .bias2 = (float)(1 - ps_same_pow(s->beta2, t))};
-    PS_TRY(ps_engine_check(e, ps_runner_update(r, &u)));
-    r->step++;
+    PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
     if (!skip) e->adam_steps++;
     e->last_step = (ps_step_info){.step = e->adam_steps,
                                   .skipped = skip,
                                   .learning_rate = lr,
                                   .grad_norm = overflow ? INFINITY : norm,
-                                  .loss_scale = r->loss_scale * s->gradient_predivide,
+                                  .loss_scale = e->loss_scale * s->gradient_predivide,
                                   .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
-    count_nonfinite(e, skip);
+    count_nonfinite(e, skip, sums.first_nonfinite);
     return check_nonfinite(e);
 }
 
 /* Each moment names its place in the schedule, so the next step finds its own. */
-ps_status ps_engine_run_aside(ps_engine *e, ps_pass pass, const ps_batch *batch)
+ps_status ps_engine_run_aside(ps_engine *e, const ps_pass *pass)
 {
-    ps_runner *r = &e->runner;
     PS_ASSERT(e->is_filled == NULL);
-    PS_TRY(ps_engine_check(e, ps_runner_flush(r)));
-    r->pass = pass;
-    PS_TRY(ps_engine_check(e, ps_runner_forward(r, batch)));
+    PS_TRY(ps_engine_check(e, ps_runner_flush(e->runner)));
+    PS_TRY(ps_engine_check(e, ps_runner_forward(e->runner, pass)));
     ps_store_rest(e->tiers.store);
     return PS_OK;
 }
@@ -186,8 +178,8 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
     PS_TRY(expect_whole_sequences(e, "ps_evaluate"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
     PS_TRY(check_batch(e, batch, true));
-    PS_TRY(ps_engine_run_aside(e, PS_PASS_EVALUATE, batch));
-    if (loss != NULL) *loss = (float)e->runner.eval.loss;
+    PS_TRY(ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch, .loss_scale = 1}));
+    if (loss != NULL) *loss = (float)ps_runner_eval(e->runner).loss;
     return PS_OK;
 }
 
@@ -198,9 +190,8 @@ static ps_status infer(ps_engine *e, const char *call, const ps_batch *batch, in
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
     if (output == NULL) return PS_FAIL(PS_EINVAL, "%s: nowhere to put the result", call);
     PS_TRY(check_batch(e, batch, false));
-    e->runner.output = output;
-    e->runner.output_row = row;
-    return ps_engine_run_aside(e, PS_PASS_INFER, batch);
+    return ps_engine_run_aside(e,
+                               &(ps_pass){.kind = PS_PASS_INFER, .batch = *batch, .output = output, .output_row = row});
 }
 
 ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *logits)
@@ -218,5 +209,5 @@ ps_status ps_infer(ps_engine *e, const ps_batch *batch, float *output)
 
 void ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)
 {
-    *out = e->runner.eval;
+    *out = ps_runner_eval(e->runner);
 }

@@ -7,6 +7,7 @@
 #include "chunk/view.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
+#include "run/snapshot.h"
 
 int64_t ps_engine_n_tensors(const ps_engine *e)
 {
@@ -75,7 +76,7 @@ bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, in
 static ps_status enter_tensors(ps_engine *e)
 {
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, "access to tensors");
-    return ps_engine_check(e, ps_runner_flush(&e->runner));
+    return ps_engine_check(e, ps_runner_flush(e->runner));
 }
 
 static ps_status view_stretch(ps_engine *e, ps_list list, const stretch *s, ps_access_mode mode, ps_view *v)
@@ -251,7 +252,7 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
-    PS_TRY(ps_snapshot_finish(&e->runner)); /* a checkpoint under way has the values of before */
+    PS_TRY(ps_snapshot_finish(e->runner)); /* a checkpoint under way has the values of before */
     return ps_engine_put_values(e, value_list(e), tensor, first, n, in);
 }
 

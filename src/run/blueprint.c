@@ -1,8 +1,9 @@
 #include "run/blueprint.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "optim/grad_clip.h"
-#include "run/tiers.h"
 
 /* Optimizer bytes of an element: master, momentum, variance. */
 #define OPTIMIZER_BYTES 12
@@ -479,4 +480,24 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
     for (int list = 0; list < PS_LIST_COUNT; list++) chunks += b->layout->n_chunks * chunk_bytes(b, (ps_list)list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
+}
+
+ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets)
+{
+    const ps_settings *s = b->settings;
+    ps_tiers_options o = {.budgets = *budgets,
+                          .disk_folder = s->disk_folder,
+                          .disk_backend = s->disk_backend,
+                          .queue_depth = s->queue_depth,
+                          .keep_freed_memory = s->keep_freed_memory,
+                          .layout = b->layout,
+                          .policy = s->policy,
+                          .prefetch = s->prefetch,
+                          .wait_at_once = s->wait_at_once,
+                          .rates = &s->rates.links,
+                          .staging_bytes = s->staging_bytes,
+                          .comm_staging_bytes = ps_settings_comm_bytes(s),
+                          .cache_bytes = b->code->cache_bytes};
+    memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
+    return o;
 }

@@ -5,6 +5,7 @@
 
 #include "graph/code.h"
 #include "run/span.h"
+#include "run/tiers.h"
 #include "settings/settings.h"
 
 /* A stretch of one tensor inside one chunk: the unit of Adam's arithmetic. */
@@ -118,5 +119,8 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
 
 /* Bytes of all lists together, of all ranks, without chunk padding. */
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b);
+
+/* What tiers of these budgets are opened with to carry it out; the caller adds where their memory is from, and who looks on. */
+ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets);
 
 #endif

@@ -39,7 +39,7 @@ void ps_exchange_deinit(ps_runner *r)
 
 void ps_exchange_finish(ps_runner *r)
 {
-    if (!r->compute || r->exchanges == NULL) return;
+    if (!r->o.compute || r->exchanges == NULL) return;
     ps_status st = PS_OK;
     for (int32_t i = 0; i < r->bp->spans.n && st == PS_OK; i++)
         if (r->exchanges[i].ticket != 0) st = ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket);
@@ -59,7 +59,7 @@ static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
     int32_t n = 0;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         const int64_t used = b->layout->used_elements[c];
-        void *data = r->compute ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
+        void *data = r->o.compute ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
         r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = c % b->settings->ranks.n};
     }
     return n;
@@ -77,7 +77,7 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
             const int64_t begin = b->pieces[k].chunk_offset;
             while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces[k + 1].tensor) == list) k++;
             const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
-            char *data = r->compute ? ps_moment_element(r, list, c, begin) : NULL;
+            char *data = r->o.compute ? ps_moment_element(r, list, c, begin) : NULL;
             r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = c % b->settings->ranks.n};
         }
     }
@@ -120,7 +120,7 @@ ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
     const ps_settings *s = r->bp->settings;
     const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
     estimate(r, i, n, PS_LIST_PARAM16, &gathering);
-    if (!r->compute) return PS_OK;
+    if (!r->o.compute) return PS_OK;
     return ps_comm_begin_all_gather(s->ranks.comm, r->parts, n, s->dtype, "gathering of parameters",
                                     &r->exchanges[i].ticket);
 }
@@ -134,7 +134,7 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
         if (n == 0) continue;
         estimate(r, i, n, lists[k], &reduction);
         const ps_dtype dtype = lists[k] == PS_LIST_GRAD ? PS_DTYPE_F32 : s->dtype;
-        if (r->compute)
+        if (r->o.compute)
             PS_TRY(ps_comm_begin_reduce_scatter(s->ranks.comm, r->parts, n, dtype, "reduction of gradients",
                                                 &r->exchanges[i].ticket));
     }
@@ -143,7 +143,7 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
 
 ps_status ps_exchange_await(ps_runner *r, int32_t i)
 {
-    if (r->compute) PS_TRY(ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket));
+    if (r->o.compute) PS_TRY(ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket));
     ps_store_end_collective(r->tiers->store, r->exchanges[i].done_ns);
     return PS_OK;
 }

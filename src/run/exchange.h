@@ -4,7 +4,7 @@
 #ifndef PS_RUN_EXCHANGE_H
 #define PS_RUN_EXCHANGE_H
 
-#include "run/runner.h"
+#include "run/runner_impl.h"
 
 /* Room for the exchanges of a blueprint, between steps; beside what the runner had. On failure it is as it was. */
 PS_NODISCARD ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp);

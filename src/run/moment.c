@@ -23,7 +23,7 @@ static void unpin_first(ps_runner *r, int32_t moment, int32_t n)
 
 ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st)
 {
-    if (r->keeps_dump) ps_memory_dump_keep(r->bp, r->tiers, moment, st);
+    if (r->o.keeps_dump) ps_memory_dump_keep(r->bp, r->tiers, moment, st);
     return st;
 }
 

@@ -2,7 +2,7 @@
 #ifndef PS_RUN_MOMENT_H
 #define PS_RUN_MOMENT_H
 
-#include "run/runner.h"
+#include "run/runner_impl.h"
 
 /* Pins what the moment accesses, and makes room for its activations. On failure nothing is pinned. */
 PS_NODISCARD ps_status ps_moment_begin(ps_runner *r, int32_t moment);

@@ -9,20 +9,63 @@
 /* Streams of random numbers: parameters have those below 2^63 (runner_create.c), dropout those above. */
 #define DROPOUT_STREAMS ((uint64_t)1 << 63)
 
-ps_status ps_runner_init(ps_runner *r, const ps_blueprint *bp, ps_tiers *tiers, bool compute)
+ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_runner_options *o, ps_runner **out)
 {
-    *r = (ps_runner){.bp = bp, .tiers = tiers, .compute = compute, .loss_scale = 1};
-    PS_TRY(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
-    PS_TRY(ps_exchange_fit(r, bp));
-    return ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model);
+    *out = NULL;
+    ps_status st = PS_OK;
+    ps_runner *r = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
+    *r = (ps_runner){.bp = bp, .tiers = tiers, .o = *o};
+    PS_TRY_GOTO(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
+    PS_TRY_GOTO(ps_exchange_fit(r, bp));
+    PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model));
+    *out = r;
+    r = NULL;
+out:
+    ps_runner_destroy(r);
+    return st;
 }
 
-void ps_runner_deinit(ps_runner *r)
+void ps_runner_destroy(ps_runner *r)
 {
+    if (r == NULL) return;
+    ps_exchange_finish(r);
     ps_snapshot_drop(r);
     ps_mem_free(r->chunk_pending);
-    r->chunk_pending = NULL;
     ps_exchange_deinit(r);
+    ps_mem_free(r);
+}
+
+/* ---- what it says of itself ---- */
+
+const ps_blueprint *ps_runner_blueprint(const ps_runner *r)
+{
+    return r->bp;
+}
+
+int64_t ps_runner_steps(const ps_runner *r)
+{
+    return r->step;
+}
+
+int64_t ps_runner_micro(const ps_runner *r)
+{
+    return r->micro;
+}
+
+void ps_runner_resume(ps_runner *r, int64_t steps)
+{
+    r->step = steps;
+}
+
+ps_eval_info ps_runner_eval(const ps_runner *r)
+{
+    return r->eval;
+}
+
+ps_grad_sums ps_runner_grad_sums(const ps_runner *r)
+{
+    return r->sums;
 }
 
 static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
@@ -57,7 +100,7 @@ static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (w < 0) continue;
-        ps_state after = r->pass == PS_PASS_TRAIN ? PS_STATE_HOLD_AFTER_FWD : PS_STATE_HOLD;
+        ps_state after = r->pass.kind == PS_PASS_TRAIN ? PS_STATE_HOLD_AFTER_FWD : PS_STATE_HOLD;
         if (instr->kind == PS_INSTR_BACKWARD && r->bp->code->grad_overwrites_param[w]) after = PS_STATE_HOLD_AFTER_BWD;
         PS_TRY(ps_store_tensor_end(r->tiers->store, w, after));
     }
@@ -119,9 +162,9 @@ static ps_status add_grad_stats(ps_runner *r, int32_t tensor, const char *x, int
                                                        .dtype = dtype},
                                  0));
         for (int64_t b = 0; b < ps_ceil_div(n_now, PS_GRAD_STATS_BLOCK); b++)
-            ps_exact_sum_add(&r->sum_squares, sums[b]);
-        if (nonfinite > 0 && r->first_nonfinite < 0) r->first_nonfinite = tensor;
-        r->n_nonfinite += nonfinite;
+            ps_exact_sum_add(&r->sums.sum_squares, sums[b]);
+        if (nonfinite > 0 && r->sums.first_nonfinite < 0) r->sums.first_nonfinite = tensor;
+        r->sums.n_nonfinite += nonfinite;
     }
     return PS_OK;
 }
@@ -168,10 +211,10 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
                        .B = r->bp->program->B,
                        .T = r->bp->program->T,
                        .node = n,
-                       .training = r->pass == PS_PASS_TRAIN,
-                       .loss_scale = (float)(r->loss_scale / (double)s->accumulation),
-                       .output = r->pass == PS_PASS_INFER ? r->output : NULL,
-                       .output_row = r->output_row};
+                       .training = r->pass.kind == PS_PASS_TRAIN,
+                       .loss_scale = (float)(r->pass.loss_scale / (double)s->accumulation),
+                       .output = r->pass.kind == PS_PASS_INFER ? r->pass.output : NULL,
+                       .output_row = r->pass.output_row};
     /* as if one rank had all micro-batches, this rank's one after those of the ranks before it */
     const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
     run.dropout_key.seed = s->seed;
@@ -179,16 +222,16 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
     ps_code_bind(r->bp->code, instr, r->non_model, &run);
     if (r->bp->code->cache_positions > 0) {
         ps_code_bind_cache(r->bp->code, instr, r->tiers->cache, &run);
-        run.first = r->first;
-        run.T = r->rows;
+        run.first = r->pass.first;
+        run.T = r->pass.rows;
     }
-    if (r->batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
+    if (r->pass.batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
     switch (instr->kind) {
     case PS_INSTR_FORWARD:
     case PS_INSTR_RECOMPUTE:
         bind_params(r, instr, &run);
         PS_TRY(n->type->forward(&run));
-        if (n->output < 0 && r->pass != PS_PASS_INFER) take_loss(r, &run);
+        if (n->output < 0 && r->pass.kind != PS_PASS_INFER) take_loss(r, &run);
         return PS_OK;
     case PS_INSTR_BACKWARD:
         bind_params(r, instr, &run);
@@ -215,10 +258,10 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
 static void put_batch(ps_runner *r)
 {
     const ps_code *p = r->bp->code;
-    const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->batch.tokens,
-                                                        [PS_BATCH_TARGETS] = r->batch.targets,
-                                                        [PS_BATCH_MASK] = r->batch.attention_mask,
-                                                        [PS_BATCH_TOKEN_TYPES] = r->batch.token_type_ids};
+    const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->pass.batch.tokens,
+                                                        [PS_BATCH_TARGETS] = r->pass.batch.targets,
+                                                        [PS_BATCH_MASK] = r->pass.batch.attention_mask,
+                                                        [PS_BATCH_TOKEN_TYPES] = r->pass.batch.token_type_ids};
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
         if (p->batch[i] < 0) continue;
         const ps_buffer *b = &p->buffers[p->batch[i]];
@@ -236,9 +279,9 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->code->n_instrs + index];
     PS_TRY(ps_moment_begin(r, moment));
     const int64_t begin_ns = ps_profile_now(r->tiers->profile);
-    if (index == 0 && r->compute) put_batch(r);
+    if (index == 0 && r->o.compute) put_batch(r);
     ps_status st = begin_tensors(r, instr);
-    if (st == PS_OK && r->compute) st = compute(r, instr);
+    if (st == PS_OK && r->o.compute) st = compute(r, instr);
     if (st == PS_OK) st = end_tensors(r, instr);
     ps_moment_record(r, moment, -1, begin_ns);
     ps_moment_end(r, moment);
@@ -281,7 +324,7 @@ static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
 static ps_status take_all_reduced(ps_runner *r, const ps_span *span)
 {
     const ps_blueprint *b = r->bp;
-    if (!r->compute) return PS_OK;
+    if (!r->o.compute) return PS_OK;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
         for (int32_t k = b->first_piece[c]; ps_blueprint_owns(b, c) && k < b->first_piece[c + 1]; k++)
             PS_TRY(take_reduced(r, c, &b->pieces[k]));
@@ -313,7 +356,7 @@ static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last
         const ps_span_event *e = &s->events[r->next_event];
         if (e->instr != index || e->kind > last_kind) break;
         /* the end of a forward pass gathers ahead for the backward pass, which evaluation has not */
-        if (s->spans[e->span].reduces && r->pass != PS_PASS_TRAIN) continue;
+        if (s->spans[e->span].reduces && r->pass.kind != PS_PASS_TRAIN) continue;
         switch (e->kind) {
         case PS_SPAN_GATHER: PS_TRY(gather(r, e->span)); break;
         case PS_SPAN_AWAIT: PS_TRY(ps_exchange_await(r, e->span)); break;
@@ -333,17 +376,18 @@ static ps_status run_in_group(ps_runner *r, int32_t m)
     return run_events(r, m, PS_SPAN_RELEASE);
 }
 
-ps_status ps_runner_forward(ps_runner *r, const ps_batch *batch)
+ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
 {
     const ps_code *p = r->bp->code;
-    r->batch = batch != NULL ? *batch : (ps_batch){0};
+    r->pass = *pass;
+    if (pass->kind == PS_PASS_TRAIN && r->micro == 0) r->sums = (ps_grad_sums){.first_nonfinite = -1};
     int32_t next_update = 0;
     r->next_event = 0;
     for (int32_t m = 0; m < p->n_forward; m++) {
-        if (r->update_pending && r->pass == PS_PASS_TRAIN) PS_TRY(ps_runner_update_before(r, m, &next_update));
+        if (r->update_pending && r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_update_before(r, m, &next_update));
         PS_TRY(run_in_group(r, m));
     }
-    if (r->pass == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
+    if (r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
     return PS_OK;
 }
 
@@ -352,4 +396,11 @@ ps_status ps_runner_backward(ps_runner *r)
     const ps_code *p = r->bp->code;
     for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_in_group(r, m));
     return PS_OK;
+}
+
+bool ps_runner_end_micro(ps_runner *r)
+{
+    if (++r->micro < r->bp->settings->accumulation) return false;
+    r->micro = 0;
+    return true;
 }

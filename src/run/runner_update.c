@@ -1,6 +1,5 @@
 /* runner_update.c - Adam, chunk by chunk: at once after the backward pass, or deferred into the next forward pass. */
 #include "run/moment.h"
-#include "run/runner.h"
 
 static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
 {
@@ -48,7 +47,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces[i];
         st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
-        if (st == PS_OK && r->compute) st = update_piece(r, u, chunk, piece);
+        if (st == PS_OK && r->o.compute) st = update_piece(r, u, chunk, piece);
         const bool whole = piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements;
         if (st == PS_OK)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
@@ -79,7 +78,9 @@ ps_status ps_runner_update(ps_runner *r, const ps_update *u)
     r->update = *u;
     r->update_pending = true;
     for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
-    return r->bp->variant.deferred ? PS_OK : ps_runner_flush(r);
+    if (!r->bp->variant.deferred) PS_TRY(ps_runner_flush(r));
+    r->step++;
+    return PS_OK;
 }
 
 ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next)

@@ -4,6 +4,11 @@
 #include "chunk/view.h"
 #include "run/moment.h"
 
+bool ps_snapshot_is_under_way(const ps_runner *r)
+{
+    return r->snapshot.when != NULL;
+}
+
 ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
 {
     ps_snapshot *s = &r->snapshot;

@@ -31,6 +31,8 @@ typedef struct ps_snapshot {
     int32_t n_left; /* chunks not handed out yet */
 } ps_snapshot;
 
+bool ps_snapshot_is_under_way(const struct ps_runner *r);
+
 /* Between steps; none may be under way. */
 PS_NODISCARD ps_status ps_snapshot_begin(struct ps_runner *r, const ps_snapshot_sink *sink);
 /* Called by the update of a chunk, its lists pinned: before and after the arithmetic. */

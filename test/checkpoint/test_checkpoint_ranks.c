@@ -66,7 +66,7 @@ static void fill(ps_engine *e, bool right)
             assert_ok(ps_engine_put_values(e, (ps_list)list, t, 0, n, values));
             free(values);
         }
-    e->runner.step = right ? 5 : 0;
+    ps_runner_resume(e->runner, right ? 5 : 0);
     e->adam_steps = right ? 4 : 0;
 }
 
@@ -261,7 +261,7 @@ static void test_any_to_any(void **state)
             snprintf(t->folder, sizeof t->folder, "%s/of-%d", work.path, from);
             together_ok(t, load);
             for (int r = 0; r < to; r++) {
-                assert_int_equal(t->members[r].engine->runner.step, 5);
+                assert_int_equal(ps_runner_steps(t->members[r].engine->runner), 5);
                 assert_int_equal(t->members[r].engine->adam_steps, 4);
                 const int n_wrong = count_wrong(t->members[r].engine);
                 if (n_wrong != 0) fail_msg("from %d to %d: %d wrong at rank %d", from, to, n_wrong, r);
@@ -297,7 +297,7 @@ static void test_failing_save(void **state)
     team *t = make_team(3, "default_chunk_size=4096", true);
     together_ok(t, save);
     for (bool struck = true; struck; n_failures += struck) {
-        for (int r = 0; r < 3; r++) t->members[r].engine->runner.step = 6;
+        for (int r = 0; r < 3; r++) ps_runner_resume(t->members[r].engine->runner, 6);
         ps_fault_arm(PS_FAULT_WRITE, n_failures, false);
         together(t, save);
         struck = ps_fault_has_struck(PS_FAULT_WRITE);

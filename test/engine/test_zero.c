@@ -95,7 +95,7 @@ static void test_predivide(void **state)
     ps_step_info info;
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 0);
     assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
-    assert_true(e->runner.loss_scale == 8);
+    assert_true(e->loss_scale == 8);
     assert_ok(ps_backward(e));
     assert_ok(ps_step(e));
     ps_engine_get_step_info(e, &info);

@@ -1,0 +1,37 @@
+/* runner_impl.h - what a runner is made of; for the files of run/ only. */
+#ifndef PS_RUN_RUNNER_IMPL_H
+#define PS_RUN_RUNNER_IMPL_H
+
+#include "run/runner.h"
+#include "run/snapshot.h"
+
+/* The latest of a group: its gathering, then its reduction. */
+typedef struct ps_exchange {
+    int64_t done_ns; /* on the timeline */
+    ps_comm_ticket ticket;
+} ps_exchange;
+
+struct ps_runner {
+    const ps_blueprint *bp;
+    ps_tiers *tiers;
+    ps_runner_options o;
+    void *non_model; /* base of the activation region */
+
+    /* of the step under way */
+    int64_t step, micro; /* steps made before it, micro-batch of this one */
+    ps_pass pass;        /* its pointers are valid during ps_runner_forward */
+    ps_eval_info eval;
+    ps_grad_sums sums;
+    int32_t next_event;     /* of the blueprint's spans */
+    ps_exchange *exchanges; /* [spans] with other ranks, under way or done */
+    ps_comm_part *parts;    /* scratch: of one exchange */
+    bool update_pending;    /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
+    ps_update update;
+    bool *chunk_pending;  /* [n_chunks] */
+    ps_snapshot snapshot; /* under way, or empty */
+};
+
+/* runner_update.c: the deferred updates that stand before instruction `index` of the forward pass; *next, 0 at its begin, is where to go on. */
+PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
+
+#endif
