@@ -51,6 +51,17 @@ expect 0 "$pstar" eval "$work/tiny.json" $lines train.output_dir="$work/class" -
 [ "$(value samples)" = 30 ] || fail "$(value samples) samples"
 [ "$(value correct)" = 30 ] || fail "$(value correct) of 30 correct"
 [ -z "$(value perplexity)" ] || fail "a classifier has no perplexity"
+
+# tokens hidden from a model: as many as asked for
+masked="model.type=bert model.head=masked_lm data.train=$work/text.txt data.tokenizer=$root/test/golden/tokenizers/bert_like.json"
+masked="$masked bf16.enabled=false train.output_dir=$work/masked"
+expect 0 "$pstar" train "$work/tiny.json" $masked train.steps=1
+share() {
+    expect 0 "$pstar" eval "$work/tiny.json" $masked --json data.mlm_probability="$1"
+    awk -v n="$(value targets)" -v all=$((16 * $(value samples))) 'BEGIN { print n / all }'
+}
+awk -v few="$(share 0.15)" -v many="$(share 0.6)" 'BEGIN { exit !(few > 0.1 && few < 0.2 && many > 0.4 && many < 0.7) }' ||
+    fail "a share of $(share 0.15) with mlm_probability 0.15, of $(share 0.6) with 0.6"
 sed '7s/"label": "plus"/"lable": 1/' "$work/lines.jsonl" >"$work/bad.jsonl"
 expect 2 "$pstar" train "$work/tiny.json" $lines data.train="$work/bad.jsonl"
 says err "bad.jsonl: line 7, offset"

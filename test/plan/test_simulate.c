@@ -336,6 +336,27 @@ static void advice_holds_when_it_is_followed(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* ---- options that a plan shows ---- */
+
+/* Computing stands still for every copy that does not overlap it, and for less where copies do. */
+static void copies_wait_without_async_move(void **state)
+{
+    (void)state;
+    static const char *const changes[] = {"client.opts.with_async_move=false", "client.opts.with_async_move=true"};
+    for (int overlaps = 0; overlaps < 2; overlaps++) {
+        ps_simulation s;
+        ps_config *c =
+            TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048", changes[overlaps]);
+        assert_ok(ps_simulate(c, NULL, false, &s));
+        int64_t busy = 0, wait = 0;
+        for (int l = 0; l < PS_LINK_COUNT; l++) busy += s.forecast.step.busy_ns[l], wait += s.forecast.step.wait_ns[l];
+        assert_true(busy > 0 && s.fits);
+        if ((wait >= busy) == overlaps)
+            fail_msg("%s: waits %lld ns of %lld", changes[overlaps], (long long)wait, (long long)busy);
+        ps_config_destroy(c);
+    }
+}
+
 /* ---- the largest ---- */
 
 /* Half of the memory is half for every system, or the comparison says nothing. */
@@ -404,6 +425,7 @@ int main(void)
         cmocka_unit_test(saving_memory_holds_less_at_once),
         cmocka_unit_test(a_simulated_profile_has_every_lane),
         cmocka_unit_test(advice_holds_when_it_is_followed),
+        cmocka_unit_test(copies_wait_without_async_move),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
         cmocka_unit_test(every_system_has_the_same_memory),
     };
