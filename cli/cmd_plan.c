@@ -95,11 +95,10 @@ static void show_request(const plan_input *in, const ps_simulation *s)
 
 static void show_tiers(const ps_simulation *s)
 {
-    const bool has_sums = s->ranks.n > 1 && s->accumulation > 1;
-    const int n_lists = has_sums ? PS_LIST_COUNT : PS_LIST_GRAD_SUM;
     char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
     printf("\n%-8s %10s %10s  at the peak:", s->ranks.n > 1 ? "a rank" : "tier", "peak", "budget");
-    for (int l = 0; l < n_lists; l++) printf(" %9s", ps_list_name((ps_list)l));
+    for (ps_list l = 0; l < s->lists.n; l++)
+        if (s->lists.list[l].item_bytes > 0) printf(" %9s", s->lists.list[l].name);
     printf(" %11s %9s\n", "activations", "staging");
     for (int t = 0; t < PS_TIER_COUNT; t++) {
         if (s->budgets.bytes[t] == 0) continue;
@@ -108,7 +107,8 @@ static void show_tiers(const ps_simulation *s)
         const ps_use *u = &s->forecast.peak[t];
         if (t < PS_RAM_TIER_COUNT) {
             printf("              ");
-            for (int l = 0; l < n_lists; l++) printf(" %9s", size_text(u->list_bytes[l], a));
+            for (ps_list l = 0; l < s->lists.n; l++)
+                if (s->lists.list[l].item_bytes > 0) printf(" %9s", size_text(u->list_bytes[l], a));
             printf(" %11s", size_text(u->non_model_bytes, a));
             printf(" %9s", size_text(u->other_bytes, a));
         }

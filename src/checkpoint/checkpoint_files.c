@@ -5,8 +5,6 @@
 #include "checkpoint/checkpoint_names.h"
 #include "weights/tensor_piece.h"
 
-#define MOMENTS 2
-
 typedef char piece_text[PS_TENSOR_PIECE_NAME_MAX];
 
 /* The headers of both files while they are made. */
@@ -14,7 +12,7 @@ typedef struct header {
     const ps_engine *e;
     ps_checkpoint_files *files;
     int32_t n, capacity;                              /* places */
-    ps_safetensor *tensors[PS_CHECKPOINT_PART_COUNT]; /* [capacity], [MOMENTS * capacity] */
+    ps_safetensor *tensors[PS_CHECKPOINT_PART_COUNT]; /* [capacity], [n_states * capacity] */
     piece_text *names[PS_CHECKPOINT_PART_COUNT];      /* the same */
     bool has_pieces;
     int n_metadata;                    /* of each kind of array: "format", then shapes of tensors in pieces */
@@ -35,13 +33,16 @@ static ps_status header_init(header *h)
     PS_TRY(ps_mem_alloc(n, sizeof *f->slots, &f->slots));
     for (int32_t i = 0; i < h->capacity; i++) f->slots[i].place = -1;
     f->chunk_elements = h->e->blueprint->layout->chunk_elements;
+    f->n_states = h->e->settings.optimizer.n_states;
+    const size_t n_states = (size_t)f->n_states;
     h->has_pieces = h->e->settings.ranks.n > 1;
     PS_TRY(ps_mem_alloc(n, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_MODEL]));
-    PS_TRY(ps_mem_alloc(n * MOMENTS, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_OPTIMIZER]));
+    PS_TRY(ps_mem_alloc(n * n_states, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_OPTIMIZER]));
     PS_TRY(ps_mem_alloc(n, sizeof *h->names[0], &h->names[PS_CHECKPOINT_MODEL]));
-    PS_TRY(ps_mem_alloc(n * MOMENTS, sizeof *h->names[0], &h->names[PS_CHECKPOINT_OPTIMIZER]));
-    PS_TRY(ps_mem_alloc((size_t)p->n_params * MOMENTS + 1, sizeof *h->metadata, &h->metadata));
-    return ps_mem_alloc((size_t)p->n_params * MOMENTS * 2, sizeof *h->texts, &h->texts);
+    PS_TRY(ps_mem_alloc(n * n_states, sizeof *h->names[0], &h->names[PS_CHECKPOINT_OPTIMIZER]));
+    const size_t n_shapes = (size_t)p->n_params * (n_states > 0 ? n_states : 1);
+    PS_TRY(ps_mem_alloc(n_shapes + 1, sizeof *h->metadata, &h->metadata));
+    return ps_mem_alloc(n_shapes * 2, sizeof *h->texts, &h->texts);
 }
 
 static void header_deinit(header *h)
@@ -54,7 +55,7 @@ static void header_deinit(header *h)
     }
 }
 
-/* Array number i of a part, of parameter `name` or one of its moments: whole, or the piece when it is one. */
+/* Array number i of a part, of parameter `name` or one of its states: whole, or the piece when it is one. */
 static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const char *name, const ps_param *p,
                             const ps_piece *piece)
 {
@@ -71,13 +72,19 @@ static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const
     return PS_OK;
 }
 
+static const char *state_suffix(const header *h, int32_t i)
+{
+    return h->e->settings.optimizer.optimizer->states[i].suffix;
+}
+
 static ps_status add_place(header *h, const ps_param *p, const ps_piece *piece)
 {
     PS_TRY(set_tensor(h, PS_CHECKPOINT_MODEL, h->n, p->name, p, piece));
-    for (int moment = 0; moment < MOMENTS; moment++) {
+    const int32_t n_states = h->files->n_states;
+    for (int32_t i = 0; i < n_states; i++) {
         char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
-        PS_TRY(ps_checkpoint_moment_name(p->name, moment, name));
-        PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, MOMENTS * h->n + moment, name, p, piece));
+        PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
+        PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, n_states * h->n + i, name, p, piece));
     }
     h->n++;
     return PS_OK;
@@ -133,9 +140,9 @@ static ps_status list_metadata(header *h, ps_checkpoint_part part)
         if (!has) continue;
         const ps_param *p = &program->params[t];
         if (part == PS_CHECKPOINT_MODEL) PS_TRY(add_shape(h, p->name, p));
-        for (int moment = 0; moment < MOMENTS && part == PS_CHECKPOINT_OPTIMIZER; moment++) {
+        for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER; i++) {
             char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
-            PS_TRY(ps_checkpoint_moment_name(p->name, moment, name));
+            PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
             PS_TRY(add_shape(h, name, p));
         }
     }
@@ -149,9 +156,9 @@ static ps_status open_part(header *h, const char *folder, ps_checkpoint_part par
     PS_TRY(list_metadata(h, part));
     (void)ps_checkpoint_file_name(part, ranks->rank, ranks->n, name);
     PS_TRY(ps_folder_join(folder, name, &path));
-    const ps_status st =
-        ps_safetensors_writer_open(path, h->tensors[part], part == PS_CHECKPOINT_MODEL ? h->n : MOMENTS * h->n,
-                                   h->metadata, h->n_metadata, &h->files->writers[part]);
+    const ps_status st = ps_safetensors_writer_open(path, h->tensors[part],
+                                                    part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_states * h->n,
+                                                    h->metadata, h->n_metadata, &h->files->writers[part]);
     ps_mem_free(path);
     return st;
 }
@@ -191,7 +198,7 @@ ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t 
 {
     if (list == PS_LIST_MASTER)
         return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_MODEL], place, offset, data, n_bytes);
-    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER], MOMENTS * place + (list == PS_LIST_VARIANCE),
+    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER], f->n_states * place + list - PS_LIST_STATES,
                                      offset, data, n_bytes);
 }
 

@@ -1,4 +1,4 @@
-/* checkpoint_files.h - the files of one rank while they are written: masters in one, Adam's moments in the other.
+/* checkpoint_files.h - the files of one rank while they are written: masters in one, the optimizer's states in the other.
  *
  * A file has the tensors of the chunks that the rank owns, in the order in which updates first visit them, so that it is written
  * from front to back: whole ones, and with several ranks pieces of those that lie in several chunks (tensor_piece.h).
@@ -21,6 +21,7 @@ typedef struct ps_checkpoint_files {
     ps_checkpoint_slot *slots; /* by tensor and chunk: those of tensor t begin at first_slot[t] */
     int32_t *first_slot;       /* [n_params] */
     int64_t chunk_elements;
+    int32_t n_states; /* of each element, in the optimizer's file */
 } ps_checkpoint_files;
 
 /* Begin the files of e's rank in `folder`, which exists. Close also after a failure. */

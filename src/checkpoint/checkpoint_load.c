@@ -83,24 +83,24 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const named_target *)a)->name, ((const named_target *)b)->name);
 }
 
+static ps_status add_name(loader *l, int32_t tensor, const char *suffix, ps_list list)
+{
+    const ps_param *p = &l->engine->program->params[tensor];
+    named_target *n = &l->names[l->n_names++];
+    n->target = (target){.list = list, .tensor = tensor, .n = p->elements};
+    return ps_checkpoint_tensor_name(p->name, suffix, n->name);
+}
+
 static ps_status list_names(loader *l)
 {
-    const ps_program *p = l->engine->program;
-    const bool training = l->engine->settings.training;
-    PS_TRY(ps_mem_alloc((size_t)p->n_params * 3, sizeof *l->names, &l->names));
-    for (int32_t t = 0; t < p->n_params; t++) {
-        named_target *n = &l->names[l->n_names++];
-        if (strlen(p->params[t].name) >= sizeof n->name)
-            return PS_FAIL(PS_EINVAL, "the name of parameter %.64s... is too long for a checkpoint", p->params[t].name);
-        strcpy(n->name, p->params[t].name);
-        n->target =
-            (target){.list = training ? PS_LIST_MASTER : PS_LIST_PARAM16, .tensor = t, .n = p->params[t].elements};
-        for (int moment = 0; training && moment < 2; moment++) {
-            n = &l->names[l->n_names++];
-            PS_TRY(ps_checkpoint_moment_name(p->params[t].name, moment, n->name));
-            n->target = (target){
-                .list = moment == 0 ? PS_LIST_MOMENTUM : PS_LIST_VARIANCE, .tensor = t, .n = p->params[t].elements};
-        }
+    const ps_settings *s = &l->engine->settings;
+    const int32_t n_params = l->engine->program->n_params;
+    const int32_t n_states = s->training ? s->optimizer.n_states : 0;
+    PS_TRY(ps_mem_alloc((size_t)n_params * (1 + (size_t)n_states), sizeof *l->names, &l->names));
+    for (int32_t t = 0; t < n_params; t++) {
+        PS_TRY(add_name(l, t, "", s->training ? PS_LIST_MASTER : PS_LIST_PARAM16));
+        for (int32_t i = 0; i < n_states; i++)
+            PS_TRY(add_name(l, t, s->optimizer.optimizer->states[i].suffix, PS_LIST_STATES + i));
     }
     qsort(l->names, l->n_names, sizeof *l->names, compare_names);
     return PS_OK;

@@ -2,10 +2,9 @@
 
 #include <stdio.h>
 
-ps_status ps_checkpoint_moment_name(const char *parameter, int moment, char name[PS_CHECKPOINT_TENSOR_NAME_MAX])
+ps_status ps_checkpoint_tensor_name(const char *parameter, const char *suffix, char name[PS_CHECKPOINT_TENSOR_NAME_MAX])
 {
-    const int n =
-        snprintf(name, PS_CHECKPOINT_TENSOR_NAME_MAX, "%s%s", parameter, moment == 0 ? ".exp_avg" : ".exp_avg_sq");
+    const int n = snprintf(name, PS_CHECKPOINT_TENSOR_NAME_MAX, "%s%s", parameter, suffix);
     if (n >= PS_CHECKPOINT_TENSOR_NAME_MAX)
         return PS_FAIL(PS_EINVAL, "the name of parameter %.64s... is too long for a checkpoint", parameter);
     return PS_OK;

@@ -99,8 +99,8 @@ static void *writer_main(void *arg)
     saver *s = arg;
     ps_ring_piece p;
     while (ps_piece_ring_take(s->ring, &p)) {
-        const int32_t place = p.index / PS_LIST_COUNT;
-        write_piece(s, (ps_list)(p.index % PS_LIST_COUNT), place, p.offset, p.data, p.n_bytes);
+        const int32_t place = p.index / PS_LISTS_MAX;
+        write_piece(s, p.index % PS_LISTS_MAX, place, p.offset, p.data, p.n_bytes);
     }
     if (s->status == PS_OK && s->all_in) fail_save(s, complete_files(s));
     ps_checkpoint_files_cancel(&s->files);
@@ -119,7 +119,7 @@ static void take_piece(void *user, ps_list list, int32_t tensor, int64_t offset,
     const ps_checkpoint_slot slot = ps_checkpoint_files_find(&s->files, tensor, offset);
     offset -= slot.first;
     if (s->has_ring)
-        ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = slot.place * PS_LIST_COUNT + (int32_t)list,
+        ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = slot.place * PS_LISTS_MAX + list,
                                                     .offset = offset * bytes,
                                                     .n_bytes = n * bytes,
                                                     .data = values});

@@ -4,7 +4,7 @@
  *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks), "program": "0.1.0",
  *       "ranks": 1,
  *       "steps": 100,              optimizer steps begun, skipped ones too
- *       "optimizer_steps": 98,     updates made: Adam's t, and the place in the learning-rate schedule
+ *       "optimizer_steps": 98,     updates made: the optimizer's t, and the place in the learning-rate schedule
  *       "micro_batches": 200, "samples": 400,                         that each rank, and that all took of the data so far
  *       "batch": {"micro_batch_size", "sequence_length", "accumulation_steps"},
  *       "generator": {"kind": "philox4x32-10", "seed", "micro_batch"},     counter-based: a seed and a counter are all
@@ -33,7 +33,7 @@
 /* Each rank has one file of each kind. */
 typedef enum ps_checkpoint_part {
     PS_CHECKPOINT_MODEL,     /* "<name>": masters */
-    PS_CHECKPOINT_OPTIMIZER, /* "<name>.exp_avg", "<name>.exp_avg_sq": Adam's moments, as torch calls them */
+    PS_CHECKPOINT_OPTIMIZER, /* "<name>.exp_avg", "<name>.exp_avg_sq" of Adam: states, as torch calls them */
     PS_CHECKPOINT_PART_COUNT,
 } ps_checkpoint_part;
 

@@ -23,7 +23,7 @@ static int64_t patrickstar_order(const ps_policy_query *q)
     /* all uses in the update phase count as its first moment, which may be over */
     int32_t use = (q->now + distance) % t->n_moments;
     int32_t back = 0;
-    while (use > 0 && t->moments[use].phase == PS_PHASE_ADAM && t->moments[use - 1].phase == PS_PHASE_ADAM)
+    while (use > 0 && t->moments[use].phase == PS_PHASE_UPDATE && t->moments[use - 1].phase == PS_PHASE_UPDATE)
         use--, back++;
     return q->turn + distance - back;
 }

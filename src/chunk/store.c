@@ -4,14 +4,6 @@
 
 #include "base/mem.h"
 
-const char *ps_list_name(ps_list l)
-{
-    static const char *const names[PS_LIST_COUNT] = {
-        [PS_LIST_PARAM16] = "PARAM16",   [PS_LIST_MASTER] = "MASTER", [PS_LIST_MOMENTUM] = "MOMENTUM",
-        [PS_LIST_VARIANCE] = "VARIANCE", [PS_LIST_GRAD] = "GRAD",     [PS_LIST_GRAD_SUM] = "GRAD_SUM"};
-    return l < PS_LIST_COUNT ? names[l] : "?";
-}
-
 ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
 {
     *out = NULL;
@@ -21,7 +13,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
     s->d = *desc;
     s->layout = l;
-    s->n_ids = PS_LIST_COUNT * l->n_chunks;
+    s->n_ids = desc->lists.n * l->n_chunks;
     s->now = -1;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         s->chunk_limit_bytes[t] = INT64_MAX;
@@ -36,13 +28,13 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) PS_TRY_GOTO(ps_max_tree_init(&s->leaving[t], s->n_ids));
     PS_TRY_GOTO(ps_max_tree_init(&s->spare, s->n_ids));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        PS_TRY_GOTO(ps_mem_alloc((size_t)(PS_LIST_COUNT * l->n_runs), sizeof *s->runs[t], &s->runs[t]));
+        PS_TRY_GOTO(ps_mem_alloc((size_t)(desc->lists.n * l->n_runs), sizeof *s->runs[t], &s->runs[t]));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_state, &s->tensor_state));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_uses, &s->tensor_uses));
-    for (int list = 0; list < PS_LIST_COUNT; list++)
+    for (ps_list list = 0; list < desc->lists.n; list++)
         for (int32_t i = 0; i < l->n_chunks; i++) {
-            chunk *c = &s->chunks[ps_store_chunk(l, (ps_list)list, i)];
-            c->bytes = ps_round_up(l->chunk_elements * desc->item_bytes[list], PS_PAGE_BYTES);
+            chunk *c = &s->chunks[ps_store_chunk(l, list, i)];
+            c->bytes = ps_round_up(l->chunk_elements * desc->lists.list[list].item_bytes, PS_PAGE_BYTES);
             c->disk_offset = NO_SLOT;
             c->wanted_serial = -1;
         }
@@ -69,7 +61,7 @@ void ps_store_destroy(ps_store *s)
                 if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
     }
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
-        for (int32_t r = 0; s->runs[t] != NULL && r < PS_LIST_COUNT * s->layout->n_runs; r++)
+        for (int32_t r = 0; s->runs[t] != NULL && r < s->d.lists.n * s->layout->n_runs; r++)
             ps_region_destroy(s->runs[t][r]);
         ps_mem_free(s->runs[t]);
     }
@@ -235,8 +227,7 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
     chunk *c = &s->chunks[id];
     if (c->pins > 0 && c->pin_tier != tier)
         return PS_FAIL(PS_ESTATE, "chunk %d of %s is pinned on %s and cannot be pinned on %s", id % s->layout->n_chunks,
-                       ps_list_name((ps_list)(id / s->layout->n_chunks)), ps_tier_name(c->pin_tier),
-                       ps_tier_name(tier));
+                       s->d.lists.list[id / s->layout->n_chunks].name, ps_tier_name(c->pin_tier), ps_tier_name(tier));
     c->pins++;
     c->pin_tier = tier;
     const ps_status st = make_resident(s, id, tier, mode);

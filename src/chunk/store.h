@@ -16,7 +16,7 @@
  *
  *   FREE --begin--> COMPUTE --end--> HOLD ------------- begin ----> COMPUTE (forward) --end--> HOLD_AFTER_FWD
  *                      ^              ^                                                             |
- *                      |              '---- Adam: end(HOLD) ---- COMPUTE <-- begin -- HOLD_AFTER_BWD |
+ *                      |              '-- update: end(HOLD) ---- COMPUTE <-- begin -- HOLD_AFTER_BWD |
  *                      |                                                              ^ gradient lies |
  *                      '---------- begin (recomputation, backward) ------ end --------' in its place  |
  *                      '------------------------------------------------------------------------------'
@@ -45,24 +45,25 @@
 #include "device/device.h"
 #include "device/disk.h"
 
-/* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. */
-typedef enum ps_list {
-    PS_LIST_PARAM16,  /* parameters as operators read them; their gradients overwrite them */
-    PS_LIST_MASTER,   /* fp32 parameters */
-    PS_LIST_MOMENTUM, /* Adam's first moment */
-    PS_LIST_VARIANCE, /* Adam's second moment */
-    PS_LIST_GRAD,     /* fp32 gradients that may not overwrite: accumulation, parameters read again */
-    PS_LIST_GRAD_SUM, /* sums of them over micro-batches, where GRAD has those of one: with several ranks */
-    PS_LIST_COUNT,
-} ps_list;
+/* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. The store knows them by number; list 0 is the
+ * one whose tensors have states. What they hold is for who makes them (run/lists.h). */
+typedef int32_t ps_list;
 
-const char *ps_list_name(ps_list l); /* "PARAM16", ... */
+#define PS_LISTS_MAX 8
+
+typedef struct ps_lists {
+    int32_t n;
+    struct {
+        const char *name;   /* "PARAM16": for messages and figures; must outlive the store */
+        int32_t item_bytes; /* of an element; 0: the list does not exist */
+    } list[PS_LISTS_MAX];
+} ps_lists;
 
 typedef struct ps_store ps_store;
 
 typedef struct ps_store_desc {
-    const ps_layout *layout;           /* must outlive the store */
-    int32_t item_bytes[PS_LIST_COUNT]; /* 0: the list does not exist */
+    const ps_layout *layout; /* must outlive the store */
+    ps_lists lists;
     ps_device *ram[PS_RAM_TIER_COUNT]; /* device, host; the host's budget may be 0. Must outlive the store */
     ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
@@ -80,7 +81,7 @@ void ps_store_destroy(ps_store *s);
 
 static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32_t index)
 {
-    return (ps_chunk_id)list * l->n_chunks + index;
+    return list * l->n_chunks + index;
 }
 
 /* ---- time ---- */
@@ -175,9 +176,9 @@ ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
 
 /* What the bytes of a tier are. */
 typedef struct ps_use {
-    int64_t list_bytes[PS_LIST_COUNT]; /* chunks by list */
-    int64_t non_model_bytes;           /* activations and workspace; device only */
-    int64_t other_bytes;               /* in use when the store was created: staging */
+    int64_t list_bytes[PS_LISTS_MAX]; /* chunks by list */
+    int64_t non_model_bytes;          /* activations and workspace; device only */
+    int64_t other_bytes;              /* in use when the store was created: staging */
 } ps_use;
 
 /* At the moment at which the tier (device or host) held most. */

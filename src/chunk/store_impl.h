@@ -38,9 +38,9 @@ typedef struct chunk {
 struct ps_store {
     ps_store_desc d;
     const ps_layout *layout;
-    int32_t n_ids;                       /* chunk ids: PS_LIST_COUNT * n_chunks */
+    int32_t n_ids;                       /* chunk ids: d.lists.n * n_chunks */
     chunk *chunks;                       /* [n_ids] */
-    ps_region **runs[PS_RAM_TIER_COUNT]; /* [PS_LIST_COUNT * n_runs], created when first needed */
+    ps_region **runs[PS_RAM_TIER_COUNT]; /* [d.lists.n * n_runs], created when first needed */
     ps_stream *stream[PS_LINK_COUNT];    /* the two copy queues between device and host; NULL for disk */
 
     const ps_schedule *schedule;

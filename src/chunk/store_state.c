@@ -44,8 +44,8 @@ ps_state ps_store_chunk_state(const ps_store *s, ps_chunk_id id)
     const chunk *c = &s->chunks[id];
     if (c->pins > 0) return PS_STATE_COMPUTE;
     if (c->current == 0) return PS_STATE_RELEASED;
-    if (id / s->layout->n_chunks != PS_LIST_PARAM16) return PS_STATE_HOLD;
-    /* the 16-bit list: by its tensors, the least advanced decides */
+    if (id / s->layout->n_chunks != 0) return PS_STATE_HOLD;
+    /* list 0: by its tensors, the least advanced decides */
     unsigned seen = 0;
     const int32_t index = id % s->layout->n_chunks;
     for (int32_t t = 0; t < s->layout->n_tensors; t++) {

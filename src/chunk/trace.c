@@ -11,7 +11,7 @@ const char *ps_tier_name(ps_tier t)
 const char *ps_phase_name(ps_phase p)
 {
     static const char *const names[PS_PHASE_COUNT] = {
-        [PS_PHASE_FORWARD] = "forward", [PS_PHASE_BACKWARD] = "backward", [PS_PHASE_ADAM] = "adam"};
+        [PS_PHASE_FORWARD] = "forward", [PS_PHASE_BACKWARD] = "backward", [PS_PHASE_UPDATE] = "update"};
     return p < PS_PHASE_COUNT ? names[p] : "?";
 }
 

@@ -26,11 +26,11 @@ const char *ps_tier_name(ps_tier t); /* "device", "host", "disk" */
 typedef enum ps_phase {
     PS_PHASE_FORWARD,
     PS_PHASE_BACKWARD,
-    PS_PHASE_ADAM,
+    PS_PHASE_UPDATE,
     PS_PHASE_COUNT,
 } ps_phase;
 
-const char *ps_phase_name(ps_phase p); /* "forward", "backward", "adam" */
+const char *ps_phase_name(ps_phase p); /* "forward", "backward", "update" */
 
 /* A chunk of any list: list * n_chunks + index. See store.h. */
 typedef int32_t ps_chunk_id;

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/same_math.h"
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
 
@@ -135,13 +134,11 @@ ps_status ps_step(ps_engine *e)
     const double norm = ps_grad_norm(&sums.sum_squares, scale);
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
-    const double t = (double)(e->adam_steps + 1);
     const double lr = ps_lr_schedule_get(&s->lr, e->adam_steps);
     const ps_update u = {.skip = skip,
-                         .lr = (float)lr,
-                         .grad_scale = (float)(ps_grad_clip_factor(norm, s->clip_norm) / scale),
-                         .bias1 = (float)(1 - ps_same_pow(s->beta1, t)),
-                         .bias2 = (float)(1 - ps_same_pow(s->beta2, t))};
+                         .step = {.t = e->adam_steps + 1,
+                                  .lr = (float)lr,
+                                  .grad_scale = (float)(ps_grad_clip_factor(norm, s->clip_norm) / scale)}};
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
     if (!skip) e->adam_steps++;
     e->last_step = (ps_step_info){.step = e->adam_steps,

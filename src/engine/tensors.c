@@ -81,7 +81,7 @@ static ps_status enter_tensors(ps_engine *e)
 
 static ps_status view_stretch(ps_engine *e, ps_list list, const stretch *s, ps_access_mode mode, ps_view *v)
 {
-    const int64_t item = e->blueprint->item_bytes[list];
+    const int64_t item = e->blueprint->lists.list[list].item_bytes;
     return ps_view_open(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, s->chunk),
                         e->blueprint->adam_tier[s->chunk], s->chunk_offset * item, s->n * item, mode, v);
 }

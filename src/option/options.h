@@ -8,7 +8,11 @@
 
 /* ---- enumerations: XX(value, text in the configuration) --------------------------------------------------------- */
 
-#define PS_CONFIG_OPTIMIZER_MAP(XX) XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam") XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW")
+/* Optimizers have more columns: what ps_optimizer_<name> is called (src/optim/), and which of optimizer.params it has beside lr,
+ * weight_decay and use_hybrid_adam, each as PARAM(last part of the key): XX(value, text, name, params). */
+#define PS_CONFIG_OPTIMIZER_MAP(XX)                                                                                    \
+    XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam", adam, PARAM(betas) PARAM(eps))                                                \
+    XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps))
 #define PS_CONFIG_SCHEDULER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_SCHEDULER_WARMUP_LR, "WarmupLR")                                                                      \
     XX(PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR, "WarmupDecayLR")                                                           \

@@ -17,7 +17,7 @@ static int64_t most_pages(const ps_settings *s, const ps_program *program, const
     enum { MOST_WASTE = 8 };
     double elements = (double)s->chunk_elements;
     for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
-    const double bytes = MOST_WASTE * elements * PS_LIST_COUNT * sizeof(float) + 2 * (double)code->non_model_bytes +
+    const double bytes = MOST_WASTE * elements * ps_lists_of(s).n * sizeof(float) + 2 * (double)code->non_model_bytes +
                          (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
     return (int64_t)(bytes / PS_PAGE_BYTES) + 1;
 }

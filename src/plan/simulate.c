@@ -35,6 +35,7 @@ static void describe_request(const simulating *m)
     o->ranks = s->ranks;
     o->budgets = s->budgets;
     o->rates = s->rates;
+    o->lists = ps_lists_of(s);
     o->checkpointing = s->checkpointing;
 }
 
@@ -55,9 +56,8 @@ static void describe_model(const simulating *m)
         const int64_t n = m->program->params[t].elements;
         const int64_t grad_list_bytes = m->code->grad_overwrites_param[t] ? 0 : (int64_t)sizeof(float);
         o->n_params += n;
-        /* parameter, then master, momentum, variance */
-        o->model_data_bytes +=
-            n * ((int64_t)ps_dtype_bytes(m->settings.dtype) + 3 * (int64_t)sizeof(float) + grad_list_bytes);
+        o->model_data_bytes += n * ((int64_t)ps_dtype_bytes(m->settings.dtype) +
+                                    ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
     }
     describe_plan(m, m->code);
 }

@@ -28,6 +28,7 @@ typedef struct ps_simulation {
     ps_ranks ranks;
     ps_budgets budgets; /* of one rank */
     ps_rates rates;
+    ps_lists lists; /* of chunks: their names */
     bool checkpointing;
 
     /* the model */

@@ -5,11 +5,10 @@ static json_t *bytes_json(int64_t bytes)
     return json_integer((json_int_t)bytes);
 }
 
-static json_t *use_json(const ps_use *u)
+static json_t *use_json(const ps_lists *lists, const ps_use *u)
 {
     json_t *o = json_object();
-    for (int l = 0; l < PS_LIST_COUNT; l++)
-        json_object_set_new(o, ps_list_name((ps_list)l), bytes_json(u->list_bytes[l]));
+    for (ps_list l = 0; l < lists->n; l++) json_object_set_new(o, lists->list[l].name, bytes_json(u->list_bytes[l]));
     json_object_set_new(o, "activations_and_workspace", bytes_json(u->non_model_bytes));
     json_object_set_new(o, "staging", bytes_json(u->other_bytes));
     return o;
@@ -22,7 +21,8 @@ static json_t *tiers_json(const ps_simulation *s)
         json_t *tier = json_object();
         json_object_set_new(tier, "budget_bytes", bytes_json(s->budgets.bytes[t]));
         if (s->fits) json_object_set_new(tier, "peak_bytes", bytes_json(s->forecast.peak_bytes[t]));
-        if (s->fits && t < PS_RAM_TIER_COUNT) json_object_set_new(tier, "at_peak", use_json(&s->forecast.peak[t]));
+        if (s->fits && t < PS_RAM_TIER_COUNT)
+            json_object_set_new(tier, "at_peak", use_json(&s->lists, &s->forecast.peak[t]));
         json_object_set_new(tiers, ps_tier_name((ps_tier)t), tier);
     }
     return tiers;

@@ -6,15 +6,16 @@
 #define STAGING_MIN_BYTES (8 * PS_MIB)
 /* The least that a fixed size means: below it pieces would be too small to be worth a system call. */
 #define STAGING_LEAST_BYTES (16 * PS_KIB)
-/* Of an element: master, momentum, variance; a little more for the records around the pieces. */
-#define SAVED_BYTES 12
+/* Around the pieces. */
 #define RECORDS_BYTES (64 * PS_KIB)
 
-static int64_t saved_bytes(const ps_program *program)
+/* All that a checkpoint holds, and a little more for the records. */
+static int64_t saved_bytes(const ps_settings *s, const ps_program *program)
 {
     int64_t n = 0;
     for (int32_t t = 0; t < program->n_params; t++) n += program->params[t].elements;
-    return ps_round_up(SAVED_BYTES * n + SAVED_BYTES * n / 64 + RECORDS_BYTES, PS_PAGE_BYTES);
+    const int64_t bytes = n * ps_optimizer_bytes(&s->optimizer);
+    return ps_round_up(bytes + bytes / 64 + RECORDS_BYTES, PS_PAGE_BYTES);
 }
 
 static int64_t moved_bytes(const ps_forecast *f)
@@ -54,7 +55,7 @@ ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, c
                                     ps_forecast *forecast)
 {
     const bool is_auto = s->save_buffer_bytes == PS_BYTES_AUTO;
-    const int64_t most = saved_bytes(program);
+    const int64_t most = saved_bytes(s, program);
     s->staging_bytes = is_auto                    ? ps_min_i64(STAGING_MIN_BYTES, most)
                        : s->save_buffer_bytes > 0 ? ps_max_i64(STAGING_LEAST_BYTES, s->save_buffer_bytes)
                                                   : 0;

@@ -42,9 +42,16 @@ static void begin_span(writer *w, int tid, const char *category, int64_t begin_n
     put_time(w, "dur", end_ns - begin_ns);
 }
 
+/* As the format has them: updates are "adam", whatever makes them. */
+static const char *phase_name(ps_phase phase)
+{
+    return phase == PS_PHASE_UPDATE ? "adam" : ps_phase_name(phase);
+}
+
 static const char *list_of(const writer *w, int32_t chunk)
 {
-    return ps_list_name((ps_list)(chunk / w->facts->blueprint->layout->n_chunks));
+    const ps_blueprint *b = w->facts->blueprint;
+    return b->lists.list[chunk / b->layout->n_chunks].name;
 }
 
 static int index_of(const writer *w, int32_t chunk)
@@ -64,7 +71,7 @@ static void put_op(writer *w, const ps_profile_record *r)
     ps_json_put(w->j, ",\"name\":");
     ps_json_put_string(w->j, r->op.label);
     ps_json_put(w->j, ",\"args\":{\"moment\":%d,\"phase\":\"%s\",\"step\":%lld,\"non_model_bytes\":%lld", r->op.moment,
-                ps_phase_name((ps_phase)r->op.phase), (long long)r->op.step, (long long)r->op.non_model_bytes);
+                phase_name((ps_phase)r->op.phase), (long long)r->op.step, (long long)r->op.non_model_bytes);
     if (r->chunk >= 0) ps_json_put(w->j, ",\"chunk\":%d", r->chunk);
     ps_json_put(w->j, "}}");
 }
@@ -168,7 +175,7 @@ static void put_phase(writer *w, const phase_span *s)
 {
     if (s->phase < 0) return;
     begin_span(w, TID_PHASES, "phase", s->begin_ns, s->end_ns);
-    ps_json_put(w->j, ",\"name\":\"%s\"}", ps_phase_name((ps_phase)s->phase));
+    ps_json_put(w->j, ",\"name\":\"%s\"}", phase_name((ps_phase)s->phase));
 }
 
 /* A step is phases from its begin to its end: what lies between two moments belongs to the later one's phase. */
@@ -213,12 +220,13 @@ static void put_chunks(writer *w)
 {
     const ps_blueprint *b = w->facts->blueprint;
     const char *separator = "";
-    for (int list = 0; list < PS_LIST_COUNT; list++)
+    for (ps_list list = 0; list < b->lists.n; list++)
         for (int32_t i = 0; i < b->layout->n_chunks; i++) {
-            if (!ps_blueprint_has_chunk(b, (ps_list)list, i)) continue;
-            const int64_t bytes = ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
+            if (!ps_blueprint_has_chunk(b, list, i)) continue;
+            const int64_t bytes =
+                ps_round_up(b->layout->chunk_elements * b->lists.list[list].item_bytes, PS_PAGE_BYTES);
             ps_json_put(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[", separator,
-                        ps_store_chunk(b->layout, (ps_list)list, i), ps_list_name((ps_list)list), i, (long long)bytes);
+                        ps_store_chunk(b->layout, list, i), b->lists.list[list].name, i, (long long)bytes);
             put_tensors(w, i);
             ps_json_put(w->j, "]}");
             separator = ",";

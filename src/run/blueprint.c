@@ -5,9 +5,6 @@
 #include "base/mem.h"
 #include "optim/grad_clip.h"
 
-/* Optimizer bytes of an element: master, momentum, variance. */
-#define OPTIMIZER_BYTES 12
-
 static bool overwrites(const ps_blueprint *b, int32_t tensor)
 {
     return b->code->grad_overwrites_param[tensor];
@@ -46,9 +43,14 @@ static ps_status cut_pieces(ps_blueprint *b)
 
 /* ---- where Adam runs ---- */
 
+static int64_t item_bytes(const ps_blueprint *b, ps_list list)
+{
+    return b->lists.list[list].item_bytes;
+}
+
 static int64_t chunk_bytes(const ps_blueprint *b, ps_list list)
 {
-    return ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
+    return ps_round_up(b->layout->chunk_elements * item_bytes(b, list), PS_PAGE_BYTES);
 }
 
 /* Of the chunks that are counted: of all ranks, or of others only. */
@@ -59,8 +61,8 @@ static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool other
         if (others_only && ps_blueprint_owns(b, c)) continue;
         bytes += chunk_bytes(b, PS_LIST_PARAM16);
         if (!span->reduces || !b->uses_grad_list[c]) continue;
-        bytes += chunk_bytes(b, PS_LIST_GRAD);
-        if (ps_blueprint_owns(b, c)) bytes += chunk_bytes(b, PS_LIST_GRAD_SUM);
+        bytes += chunk_bytes(b, ps_lists_grad(&b->lists));
+        if (ps_blueprint_owns(b, c)) bytes += chunk_bytes(b, ps_lists_grad_sum(&b->lists));
     }
     return bytes;
 }
@@ -95,16 +97,16 @@ static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n
 static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = b->settings;
-    const int64_t cs = b->layout->chunk_elements, set_bytes = OPTIMIZER_BYTES * cs;
+    const int64_t cs = b->layout->chunk_elements, set_bytes = ps_optimizer_bytes(&s->optimizer) * cs;
     /* beside the chunks of this rank, those of the others while they are gathered */
-    const int64_t param_bytes = n_local * cs * b->item_bytes[PS_LIST_PARAM16] + gathered_peak_bytes(b);
+    const int64_t param_bytes = n_local * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes + ps_settings_comm_bytes(s);
     const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - param_bytes;
     n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
-    const int64_t guest_bytes =
-        cs * (b->item_bytes[PS_LIST_PARAM16] + b->item_bytes[PS_LIST_GRAD] + b->item_bytes[PS_LIST_GRAD_SUM]);
+    const int64_t guest_bytes = cs * (item_bytes(b, PS_LIST_PARAM16) + item_bytes(b, ps_lists_grad(&b->lists)) +
+                                      item_bytes(b, ps_lists_grad_sum(&b->lists)));
     n[PS_TIER_HOST] = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
     if (s->hybrid_adam) return;
     n[PS_TIER_DEVICE] = 0;
@@ -147,7 +149,7 @@ static ps_status access_grad_list(ps_blueprint *b, int32_t tensor, ps_tier tier,
     const ps_place *p = &b->layout->places[tensor];
     for (int32_t k = 0; k < p->n_chunks; k++) {
         const int32_t c = p->chunk + k;
-        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD, c), tier,
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), tier,
                                    touched[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
     }
     return PS_OK;
@@ -187,12 +189,13 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
 {
     const ps_layout *l = b->layout;
     const int64_t n = l->used_elements[c];
-    const int64_t bytes_per_element = 2 * OPTIMIZER_BYTES + 2 * b->item_bytes[PS_LIST_PARAM16];
+    const int64_t bytes_per_element =
+        ps_optimizer_traffic_bytes(&b->settings->optimizer, item_bytes(b, PS_LIST_PARAM16));
     b->adam_moment[c] = b->trace->n_moments;
     b->adam_order[b->n_ordered++] = c;
     const ps_tier tier = b->adam_tier[c];
     const ps_rates *rates = &b->settings->rates;
-    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_ADAM, "update", non_model_bytes,
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes,
                                rates->adam_latency_ns[tier] +
                                    (int64_t)((double)(n * bytes_per_element) * 1e9 / rates->adam_bytes_per_s[tier])));
     bool all_in_list = true;
@@ -200,10 +203,10 @@ static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
         all_in_list &= !overwrites(b, b->pieces[i].tensor);
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
                                all_in_list ? PS_ACCESS_OVERWRITE : PS_ACCESS_WRITE));
-    const ps_list sums = ps_blueprint_sums_apart(b) ? PS_LIST_GRAD_SUM : PS_LIST_GRAD;
+    const ps_list sums = ps_blueprint_sums(b);
     if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
-    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
-        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, (ps_list)list, c), tier, PS_ACCESS_WRITE));
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, list, c), tier, PS_ACCESS_WRITE));
     return PS_OK;
 }
 
@@ -260,12 +263,12 @@ static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *t
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
                                    ps_blueprint_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
         if (!span->reduces || !b->uses_grad_list[c]) continue;
-        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD, c), PS_TIER_DEVICE,
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), PS_TIER_DEVICE,
                                    PS_ACCESS_OVERWRITE));
         touched[c] = true;
         if (ps_blueprint_sums_apart(b) && ps_blueprint_owns(b, c))
-            PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_GRAD_SUM, c), PS_TIER_DEVICE,
-                                       PS_ACCESS_WRITE)); /* zeros at first */
+            PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad_sum(&b->lists), c),
+                                       PS_TIER_DEVICE, PS_ACCESS_WRITE)); /* zeros at first */
     }
     return PS_OK;
 }
@@ -329,7 +332,7 @@ static ps_status record_trace(ps_blueprint *b)
     for (size_t c = 0; c < n_chunks; c++) b->adam_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
     PS_TRY_GOTO(trace_moments(b, touched));
-    PS_TRY_GOTO(ps_schedule_create(b->trace, PS_LIST_COUNT * b->layout->n_chunks, &b->schedule));
+    PS_TRY_GOTO(ps_schedule_create(b->trace, b->lists.n * b->layout->n_chunks, &b->schedule));
 out:
     ps_mem_free(touched);
     return st;
@@ -352,7 +355,7 @@ static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
 {
     const int32_t list = id / b->layout->n_chunks, chunk = id % b->layout->n_chunks;
     if (chunk < span->chunk || chunk >= span->chunk + span->n_chunks) return false;
-    return list == PS_LIST_PARAM16 || (span->reduces && (list == PS_LIST_GRAD || list == PS_LIST_GRAD_SUM));
+    return list == PS_LIST_PARAM16 || (span->reduces && list >= ps_lists_grad(&b->lists));
 }
 
 static bool is_gathered(const ps_blueprint *b, ps_chunk_id id, int32_t moment)
@@ -376,7 +379,7 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
     int64_t bytes = 0;
     for (int32_t i = 0; i < m->n_accesses; i++) {
         const ps_access *a = &b->trace->accesses[m->first_access + i];
-        const ps_list list = (ps_list)(a->chunk / b->layout->n_chunks);
+        const ps_list list = a->chunk / b->layout->n_chunks;
         const bool counted = a->tier == tier && !is_gathered(b, a->chunk, moment);
         if (counted) bytes += chunk_bytes(b, list);
     }
@@ -387,10 +390,10 @@ int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
 {
     int64_t bytes = 0;
     for (int32_t t = 0; t < b->program->n_params; t++) {
-        bytes += b->program->params[t].elements * b->item_bytes[PS_LIST_PARAM16];
+        bytes += b->program->params[t].elements * item_bytes(b, PS_LIST_PARAM16);
         if (!b->settings->training) continue;
-        bytes += b->program->params[t].elements * OPTIMIZER_BYTES;
-        if (!overwrites(b, t)) bytes += b->program->params[t].elements * b->item_bytes[PS_LIST_GRAD];
+        bytes += b->program->params[t].elements * ps_optimizer_bytes(&b->settings->optimizer);
+        if (!overwrites(b, t)) bytes += b->program->params[t].elements * item_bytes(b, ps_lists_grad(&b->lists));
     }
     return bytes;
 }
@@ -407,7 +410,7 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
 {
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    const int64_t set_bytes = OPTIMIZER_BYTES + 2 * (int64_t)ps_dtype_bytes(s->dtype);
+    const int64_t set_bytes = ps_optimizer_bytes(&s->optimizer) + 2 * (int64_t)ps_dtype_bytes(s->dtype);
     /* five updates fit the device at once; three groups take at most a third of it; the model makes at least four chunks a
      * rank; at most 128 Mi elements */
     const int64_t group = s->ranks.n == 1 || s->ranks.saves_memory ? 1 : s->ranks.n;
@@ -431,10 +434,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->code = code = variant.keeps_logits && code->keeping != NULL ? code->keeping : code;
     b->variant = variant;
     b->variant.deferred = variant.deferred && settings->training;
-    b->item_bytes[PS_LIST_PARAM16] = (int32_t)ps_dtype_bytes(settings->dtype);
-    if (settings->training)
-        for (int list = PS_LIST_MASTER; list <= PS_LIST_GRAD; list++) b->item_bytes[list] = 4;
-    if (settings->training && settings->ranks.n > 1 && settings->accumulation > 1) b->item_bytes[PS_LIST_GRAD_SUM] = 4;
+    b->lists = ps_lists_of(settings);
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
     for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
     PS_TRY_GOTO(ps_layout_create(sizes, program->n_params, chunk_elements, &b->layout));
@@ -477,7 +477,7 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
     const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->code->non_model_bytes +
                            b->code->cache_bytes;
     int64_t chunks = 0;
-    for (int list = 0; list < PS_LIST_COUNT; list++) chunks += b->layout->n_chunks * chunk_bytes(b, (ps_list)list);
+    for (ps_list list = 0; list < b->lists.n; list++) chunks += b->layout->n_chunks * chunk_bytes(b, list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
 }
@@ -485,19 +485,18 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
 ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
-    ps_tiers_options o = {.budgets = *budgets,
-                          .disk_folder = s->disk_folder,
-                          .disk_backend = s->disk_backend,
-                          .queue_depth = s->queue_depth,
-                          .keep_freed_memory = s->keep_freed_memory,
-                          .layout = b->layout,
-                          .policy = s->policy,
-                          .prefetch = s->prefetch,
-                          .wait_at_once = s->wait_at_once,
-                          .rates = &s->rates.links,
-                          .staging_bytes = s->staging_bytes,
-                          .comm_staging_bytes = ps_settings_comm_bytes(s),
-                          .cache_bytes = b->code->cache_bytes};
-    memcpy(o.item_bytes, b->item_bytes, sizeof o.item_bytes);
-    return o;
+    return (ps_tiers_options){.budgets = *budgets,
+                              .disk_folder = s->disk_folder,
+                              .disk_backend = s->disk_backend,
+                              .queue_depth = s->queue_depth,
+                              .keep_freed_memory = s->keep_freed_memory,
+                              .layout = b->layout,
+                              .lists = b->lists,
+                              .policy = s->policy,
+                              .prefetch = s->prefetch,
+                              .wait_at_once = s->wait_at_once,
+                              .rates = &s->rates.links,
+                              .staging_bytes = s->staging_bytes,
+                              .comm_staging_bytes = ps_settings_comm_bytes(s),
+                              .cache_bytes = b->code->cache_bytes};
 }

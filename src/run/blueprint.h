@@ -4,6 +4,7 @@
 #define PS_RUN_BLUEPRINT_H
 
 #include "graph/code.h"
+#include "run/lists.h"
 #include "run/span.h"
 #include "run/tiers.h"
 #include "settings/settings.h"
@@ -42,7 +43,7 @@ typedef struct ps_blueprint {
     const ps_code *code; /* that of the variant */
 
     ps_layout *layout;
-    int32_t item_bytes[PS_LIST_COUNT];
+    ps_lists lists;
     ps_piece *pieces; /* by chunk: those of chunk i are [first_piece[i], first_piece[i + 1]) */
     int32_t *first_piece;
     bool *uses_grad_list;    /* [n_chunks] holds tensors whose gradients may not overwrite them */
@@ -92,26 +93,31 @@ static inline bool ps_blueprint_owns(const ps_blueprint *b, int32_t chunk)
  * on which rank owns it. */
 static inline bool ps_blueprint_sums_apart(const ps_blueprint *b)
 {
-    return b->item_bytes[PS_LIST_GRAD_SUM] > 0;
+    return b->lists.list[ps_lists_grad_sum(&b->lists)].item_bytes > 0;
 }
 
 /* Does chunk `index` of the list exist? */
 static inline bool ps_blueprint_has_chunk(const ps_blueprint *b, ps_list list, int32_t index)
 {
-    const bool of_gradients = list == PS_LIST_GRAD || list == PS_LIST_GRAD_SUM;
-    return b->item_bytes[list] > 0 && (!of_gradients || b->uses_grad_list[index]);
+    const bool of_gradients = list >= ps_lists_grad(&b->lists);
+    return b->lists.list[list].item_bytes > 0 && (!of_gradients || b->uses_grad_list[index]);
+}
+
+/* The list that an update reads gradients from, of those that do not lie over their parameters. */
+static inline ps_list ps_blueprint_sums(const ps_blueprint *b)
+{
+    return ps_blueprint_sums_apart(b) ? ps_lists_grad_sum(&b->lists) : ps_lists_grad(&b->lists);
 }
 
 /* The list that holds a tensor's gradient, as operators write it; and as an update reads it. */
 static inline ps_list ps_blueprint_grad_list(const ps_blueprint *b, int32_t tensor)
 {
-    return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : PS_LIST_GRAD;
+    return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : ps_lists_grad(&b->lists);
 }
 
 static inline ps_list ps_blueprint_sum_list(const ps_blueprint *b, int32_t tensor)
 {
-    const ps_list list = ps_blueprint_grad_list(b, tensor);
-    return list == PS_LIST_GRAD && ps_blueprint_sums_apart(b) ? PS_LIST_GRAD_SUM : list;
+    return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : ps_blueprint_sums(b);
 }
 
 /* Bytes of the chunks that a moment wants on a tier, with the groups that are gathered then. */

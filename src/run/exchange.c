@@ -106,12 +106,12 @@ static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, con
     const ps_collective kind = ps_comm_one_owner(r->parts, n_parts) >= 0 ? k->of_one : k->of_many;
     const int64_t sends = k == &gathering ? ps_comm_gathering_sends(r->parts, n_parts, ranks->rank, ranks->n)
                                           : ps_comm_reduction_sends(r->parts, n_parts, ranks->rank);
-    const int64_t bytes = largest_part(r, n_parts) * b->item_bytes[list];
+    const int64_t bytes = largest_part(r, n_parts) * b->lists.list[list].item_bytes;
     const ps_store_collective c = {.name = ps_collective_name(kind),
                                    .group = "world",
                                    .chunk = b->spans.spans[i].chunk,
                                    .ns = ps_collective_ns(&b->settings->rates.topology, kind, bytes),
-                                   .sent_bytes = sends * b->item_bytes[list]};
+                                   .sent_bytes = sends * b->lists.list[list].item_bytes};
     r->exchanges[i].done_ns = ps_store_begin_collective(r->tiers->store, &c);
 }
 
@@ -128,12 +128,12 @@ ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
 ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
 {
     const ps_settings *s = r->bp->settings;
-    static const ps_list lists[] = {PS_LIST_PARAM16, PS_LIST_GRAD};
+    const ps_list lists[] = {PS_LIST_PARAM16, ps_lists_grad(&r->bp->lists)};
     for (size_t k = 0; k < PS_ARRAY_LEN(lists); k++) {
         const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
         if (n == 0) continue;
         estimate(r, i, n, lists[k], &reduction);
-        const ps_dtype dtype = lists[k] == PS_LIST_GRAD ? PS_DTYPE_F32 : s->dtype;
+        const ps_dtype dtype = lists[k] == PS_LIST_PARAM16 ? s->dtype : PS_DTYPE_F32;
         if (r->o.compute)
             PS_TRY(ps_comm_begin_reduce_scatter(s->ranks.comm, r->parts, n, dtype, "reduction of gradients",
                                                 &r->exchanges[i].ticket));

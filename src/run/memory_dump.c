@@ -62,12 +62,12 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
     put_row(p, "budget", budget);
     put_row(p, "peak", peak);
     put_row(p, "in use", used);
-    for (int list = 0; list < PS_LIST_COUNT; list++) {
+    for (ps_list list = 0; list < b->lists.n; list++) {
         int64_t bytes[PS_TIER_COUNT];
         char name[32];
-        if (b->item_bytes[list] == 0) continue;
-        for (int i = 0; i < PS_TIER_COUNT; i++) bytes[i] = ps_store_list_bytes(t->store, (ps_list)list, (ps_tier)i);
-        snprintf(name, sizeof name, "  %s", ps_list_name((ps_list)list));
+        if (b->lists.list[list].item_bytes == 0) continue;
+        for (int i = 0; i < PS_TIER_COUNT; i++) bytes[i] = ps_store_list_bytes(t->store, list, (ps_tier)i);
+        snprintf(name, sizeof name, "  %s", b->lists.list[list].name);
         put_row(p, name, bytes);
     }
     put_row(p, "  activations", activations);
@@ -80,34 +80,34 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
 
 /* ---- chunks ---- */
 
-static void put_chunk_row(page *p, const char *name, const int32_t n[PS_LIST_COUNT])
+static void put_chunk_row(page *p, const ps_blueprint *b, const char *name, const int32_t n[PS_LISTS_MAX])
 {
     put(p, "%-18s", name);
-    for (int list = 0; list < PS_LIST_COUNT; list++) put(p, " %9d", n[list]);
+    for (ps_list list = 0; list < b->lists.n; list++) put(p, " %9d", n[list]);
     put(p, "\n");
 }
 
 static void put_chunks(page *p, const ps_blueprint *b, const ps_store *s)
 {
-    int32_t all[PS_LIST_COUNT] = {0}, on[PS_TIER_COUNT][PS_LIST_COUNT] = {0}, in[PS_STATE_COUNT][PS_LIST_COUNT] = {0};
-    for (int list = 0; list < PS_LIST_COUNT; list++)
+    int32_t all[PS_LISTS_MAX] = {0}, on[PS_TIER_COUNT][PS_LISTS_MAX] = {0}, in[PS_STATE_COUNT][PS_LISTS_MAX] = {0};
+    for (ps_list list = 0; list < b->lists.n; list++)
         for (int32_t i = 0; i < b->layout->n_chunks; i++) {
-            if (!ps_blueprint_has_chunk(b, (ps_list)list, i)) continue;
-            const ps_chunk_id id = ps_store_chunk(b->layout, (ps_list)list, i);
+            if (!ps_blueprint_has_chunk(b, list, i)) continue;
+            const ps_chunk_id id = ps_store_chunk(b->layout, list, i);
             all[list]++;
             in[ps_store_chunk_state(s, id)][list]++;
             for (int t = 0; t < PS_TIER_COUNT; t++) on[t][list] += (ps_store_chunk_copies(s, id) & 1u << t) != 0;
         }
     put(p, "\n%-18s", "chunks");
-    for (int list = 0; list < PS_LIST_COUNT; list++) put(p, " %9s", ps_list_name((ps_list)list));
+    for (ps_list list = 0; list < b->lists.n; list++) put(p, " %9s", b->lists.list[list].name);
     put(p, "\n");
-    put_chunk_row(p, "all", all);
+    put_chunk_row(p, b, "all", all);
     for (int t = 0; t < PS_TIER_COUNT; t++) {
         char name[32];
         snprintf(name, sizeof name, "content on %s", ps_tier_name((ps_tier)t));
-        put_chunk_row(p, name, on[t]);
+        put_chunk_row(p, b, name, on[t]);
     }
-    for (int state = 0; state < PS_STATE_COUNT; state++) put_chunk_row(p, ps_state_name((ps_state)state), in[state]);
+    for (int state = 0; state < PS_STATE_COUNT; state++) put_chunk_row(p, b, ps_state_name((ps_state)state), in[state]);
     put(p, "%d chunks a list, of %lld elements, %.2f %% waste\n", b->layout->n_chunks,
         (long long)b->layout->chunk_elements, ps_layout_waste(b->layout) * 100);
 }

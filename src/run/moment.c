@@ -5,7 +5,7 @@
 char *ps_moment_element(const ps_runner *r, ps_list list, int32_t chunk, int64_t offset)
 {
     char *payload = ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
-    return payload + offset * r->bp->item_bytes[list];
+    return payload + offset * r->bp->lists.list[list].item_bytes;
 }
 
 static const ps_access *accesses_of(const ps_blueprint *b, int32_t moment, int32_t *n)

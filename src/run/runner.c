@@ -343,7 +343,7 @@ static ps_status release(ps_runner *r, int32_t i)
         const bool owned = ps_blueprint_owns(b, c);
         if (!owned) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, c));
         if (span->reduces && b->uses_grad_list[c] && (!owned || ps_blueprint_sums_apart(b)))
-            ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_GRAD, c));
+            ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c));
     }
     return st;
 }

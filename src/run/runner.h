@@ -92,7 +92,7 @@ ps_grad_sums ps_runner_grad_sums(const ps_runner *r);
 /* Numbers of one update. */
 typedef struct ps_update {
     bool skip; /* overflow: put the parameters back from the masters */
-    float lr, grad_scale, bias1, bias2;
+    ps_optimizer_step step;
 } ps_update;
 
 /* Ends the step: update all chunks; with a deferred blueprint only decide it: the next training forward pass carries it out. */

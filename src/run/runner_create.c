@@ -80,13 +80,13 @@ static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
 }
 
 /* Device bytes that chunks may take while there is no schedule: the configured share, but room to work in any case. */
-static int64_t unscheduled_limit(const ps_runner *r, int32_t n_lists)
+static int64_t unscheduled_limit(const ps_runner *r, ps_list n_lists)
 {
     const ps_blueprint *b = r->bp;
     const int64_t budget = ps_device_get_stats(r->tiers->ram[PS_TIER_DEVICE]).budget_bytes;
     int64_t working_set = 0;
-    for (int list = 0; list < n_lists; list++)
-        working_set += ps_round_up(b->layout->chunk_elements * b->item_bytes[list], PS_PAGE_BYTES);
+    for (ps_list list = 0; list < n_lists; list++)
+        working_set += ps_round_up(b->layout->chunk_elements * b->lists.list[list].item_bytes, PS_PAGE_BYTES);
     return ps_max_i64(working_set, (int64_t)((double)budget * b->settings->unscheduled_share));
 }
 
@@ -103,7 +103,7 @@ static int64_t largest_moment(const ps_runner *r)
 static void install_schedule(ps_runner *r)
 {
     int64_t limit = INT64_MAX;
-    if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, PS_LIST_COUNT));
+    if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, r->bp->lists.n));
     ps_store_limit_chunks(r->tiers->store, PS_TIER_DEVICE, limit);
     ps_store_set_schedule(r->tiers->store, r->bp->schedule);
 }

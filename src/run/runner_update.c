@@ -1,4 +1,4 @@
-/* runner_update.c - Adam, chunk by chunk: at once after the backward pass, or deferred into the next forward pass. */
+/* runner_update.c - the optimizer, chunk by chunk: at once after the backward pass, or deferred into the next forward pass. */
 #include "run/moment.h"
 
 static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
@@ -13,27 +13,17 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
             &(ps_cast_args){
                 .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
             0);
-    return ps_run_adam(
-        s->backend, NULL,
-        &(ps_adam_args){
-            .param = param,
-            .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
-            .master = master,
-            .m = (float *)(void *)ps_moment_element(r, PS_LIST_MOMENTUM, chunk, piece->chunk_offset),
-            .v = (float *)(void *)ps_moment_element(r, PS_LIST_VARIANCE, chunk, piece->chunk_offset),
-            .n = piece->n,
-            .lr = u->lr,
-            .beta1 = (float)s->beta1,
-            .beta2 = (float)s->beta2,
-            .eps = (float)s->eps,
-            .weight_decay = piece->decays ? (float)s->weight_decay : 0.0f,
-            .bias1 = u->bias1,
-            .bias2 = u->bias2,
-            .grad_scale = u->grad_scale,
-            .decoupled_decay = s->decoupled_decay,
-            .param_dtype = s->dtype,
-            .grad_dtype = over ? s->dtype : PS_DTYPE_F32},
-        0);
+    ps_optimizer_piece p = {
+        .param = param,
+        .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
+        .master = master,
+        .n = piece->n,
+        .weight_decay = piece->decays ? (float)s->optimizer.weight_decay : 0.0f,
+        .param_dtype = s->dtype,
+        .grad_dtype = over ? s->dtype : PS_DTYPE_F32};
+    for (int32_t i = 0; i < s->optimizer.n_states; i++)
+        p.state[i] = (float *)(void *)ps_moment_element(r, PS_LIST_STATES + i, chunk, piece->chunk_offset);
+    return ps_optimizer_update(s->backend, &s->optimizer, &u->step, &p);
 }
 
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
@@ -55,8 +45,8 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     if (st == PS_OK) ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
     ps_moment_record(r, moment, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), begin_ns);
     ps_moment_end(r, moment);
-    const ps_list sums = ps_blueprint_sums_apart(b) ? PS_LIST_GRAD_SUM : PS_LIST_GRAD;
-    if (b->uses_grad_list[chunk]) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, sums, chunk));
+    if (b->uses_grad_list[chunk])
+        ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, ps_blueprint_sums(b), chunk));
     return st;
 }
 

@@ -45,8 +45,8 @@ void ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
     const ps_blueprint *b = r->bp;
     if (r->snapshot.when == NULL || r->snapshot.when[chunk] != when) return;
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
-        for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
-            hand_out(r, chunk, &b->pieces[i], (ps_list)list);
+        for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
+            hand_out(r, chunk, &b->pieces[i], list);
     finish_chunk(r, chunk);
 }
 
@@ -58,7 +58,7 @@ static ps_status read_piece(ps_runner *r, int32_t chunk, const ps_piece *piece, 
     const ps_chunk_id id = ps_store_chunk(r->bp->layout, list, chunk);
     for (int64_t done = 0; done < piece->n; done += VIEW_ELEMENTS) {
         const int64_t n = ps_min_i64(VIEW_ELEMENTS, piece->n - done);
-        const int64_t item = r->bp->item_bytes[list];
+        const int64_t item = r->bp->lists.list[list].item_bytes;
         ps_view v;
         PS_TRY(ps_view_open(r->tiers->store, id, r->bp->adam_tier[chunk], (piece->chunk_offset + done) * item, n * item,
                             PS_ACCESS_READ, &v));
@@ -72,9 +72,9 @@ static ps_status read_piece(ps_runner *r, int32_t chunk, const ps_piece *piece, 
 static ps_status read_chunk(ps_runner *r, int32_t chunk)
 {
     const ps_blueprint *b = r->bp;
-    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
         for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
-            PS_TRY(read_piece(r, chunk, &b->pieces[i], (ps_list)list));
+            PS_TRY(read_piece(r, chunk, &b->pieces[i], list));
     finish_chunk(r, chunk);
     return PS_OK;
 }

@@ -1,4 +1,4 @@
-/* snapshot.h - masters and moments of all chunks as they are after one update, handed out while training goes on.
+/* snapshot.h - masters and the optimizer's states of all chunks as they are after one update, handed out while training goes on.
  *
  * Updates may be deferred: when a snapshot begins after step n, some chunks still wait for update n. Each chunk is handed
  * out at an update, when its lists are in memory anyway, so a snapshot moves no chunk:
@@ -14,8 +14,8 @@
 
 struct ps_runner;
 
-/* Where the pieces go. The order is that of ps_blueprint.adam_order, and of a chunk's pieces within; MASTER, MOMENTUM,
- * VARIANCE of a piece follow each other, except in a final sweep, where each list of a chunk comes by itself. */
+/* Where the pieces go. The order is that of ps_blueprint.adam_order, and of a chunk's pieces within; MASTER and the
+ * states of a piece follow each other, except in a final sweep, where each list of a chunk comes by itself. */
 typedef struct ps_snapshot_sink {
     /* n values of a tensor from `offset` on, valid during the call */
     void (*take)(void *user, ps_list list, int32_t tensor, int64_t offset, const float *values, int64_t n);

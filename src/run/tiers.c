@@ -59,6 +59,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
             ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
     ps_store_desc desc = {
         .layout = o->layout,
+        .lists = o->lists,
         .ram = {t->ram[PS_TIER_DEVICE], t->ram[PS_TIER_HOST]},
         .disk = t->disk,
         .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
@@ -69,7 +70,6 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .rates = o->rates,
         .profile = o->profile,
     };
-    memcpy(desc.item_bytes, o->item_bytes, sizeof desc.item_bytes);
     PS_TRY_GOTO(take_staging(o, t));
     PS_TRY_GOTO(take_cache(o, t));
     PS_TRY_GOTO(ps_store_create(&desc, &t->store));

@@ -27,7 +27,7 @@ typedef struct ps_tiers_options {
     int queue_depth;
     bool keep_freed_memory;
     const ps_layout *layout;
-    int32_t item_bytes[PS_LIST_COUNT];
+    ps_lists lists;
     const ps_policy *policy;
     int32_t prefetch;
     bool wait_at_once;

@@ -373,10 +373,6 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .margin_share = o->client_mem_tracer_margin_use_ratio,
         .checkpointing = o->activation_checkpointing_enabled,
         .n_checkpoints = (int32_t)o->activation_checkpointing_number_checkpoints,
-        .beta1 = o->optimizer_params_betas[0],
-        .beta2 = o->optimizer_params_betas[1],
-        .eps = o->optimizer_params_eps,
-        .weight_decay = o->optimizer_params_weight_decay,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
         .keep_logits = keep_logits[o->memory_keep_logits],
@@ -387,12 +383,12 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .fp32_gradients = !o->zero_reuse_fp16_shard || o->zero_fp32_reduce_scatter,
         .gradient_predivide = o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : 1,
         .comm_staging_bytes = o->comm_staging,
-        .decoupled_decay = o->optimizer_type == PS_CONFIG_OPTIMIZER_ADAMW,
     };
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);
     if (out->policy == NULL) return PS_FAIL(PS_EINVAL, "memory.policy is not known");
     read_placement(o, out);
     read_scaler(o, &out->scaler);
+    PS_TRY(ps_optimizer_read(o, &out->optimizer));
     PS_TRY(read_lr(o, &out->lr));
     PS_TRY(read_backend(o, out));
     PS_TRY(read_disk(o, out));

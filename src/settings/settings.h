@@ -9,6 +9,7 @@
 #include "kernel/backend.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
 #include "settings/rates.h"
 
 typedef enum ps_backend_kind {
@@ -55,8 +56,8 @@ typedef struct ps_settings {
     ps_lr_schedule lr;
     ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
     int64_t max_nonfinite_steps;   /* 0: any number */
-    double beta1, beta2, eps, weight_decay, clip_norm;
-    bool decoupled_decay;
+    ps_optimizer_setup optimizer;
+    double clip_norm;
     bool defer_updates;
     ps_keep_logits keep_logits;
     int32_t placement_trials; /* at most: after the first blueprint that fits, for a faster one */

@@ -58,12 +58,12 @@ static float value_of(int list, int64_t tensor, int64_t i)
 
 static void fill(ps_engine *e, bool right)
 {
-    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&e->blueprint->lists); list++)
         for (int32_t t = 0; t < e->program->n_params; t++) {
             const int64_t n = e->program->params[t].elements;
             float *values = malloc((size_t)n * sizeof *values);
             for (int64_t i = 0; i < n; i++) values[i] = right ? value_of(list, t, i) : WRONG;
-            assert_ok(ps_engine_put_values(e, (ps_list)list, t, 0, n, values));
+            assert_ok(ps_engine_put_values(e, list, t, 0, n, values));
             free(values);
         }
     ps_runner_resume(e->runner, right ? 5 : 0);
@@ -75,9 +75,9 @@ static int count_wrong(ps_engine *e)
 {
     int n_wrong = 0;
     const ps_blueprint *b = e->blueprint;
-    for (int list = PS_LIST_MASTER; list <= PS_LIST_VARIANCE; list++)
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&e->blueprint->lists); list++)
         for (int32_t c = 0; c < b->layout->n_chunks; c++) {
-            const ps_chunk_id id = ps_store_chunk(b->layout, (ps_list)list, c);
+            const ps_chunk_id id = ps_store_chunk(b->layout, list, c);
             float *payload = NULL;
             assert_ok(ps_store_pin(e->tiers.store, id, b->adam_tier[c], PS_ACCESS_READ, (void *)&payload));
             for (int32_t k = b->first_piece[c]; k < b->first_piece[c + 1]; k++)

@@ -26,12 +26,12 @@ static int64_t loads(const ps_policy *policy, const int32_t *sequence, int32_t n
     ps_disk *disk = NULL;
     ps_store *s = NULL;
     assert_ok(ps_layout_create(elements, n_chunks, 2048, &l));
-    read_trace(sequence, n, PS_LIST_COUNT * n_chunks, &t, &schedule);
+    read_trace(sequence, n, n_chunks, &t, &schedule);
     assert_ok(ps_device_create(&ps_device_sim_ops, "device", room * CHUNK_BYTES, &device));
     assert_ok(ps_device_create(&ps_device_sim_ops, "host", 0, &host));
     assert_ok(ps_disk_open("/tmp", PS_DISK_SIM, 4, &disk));
     const ps_store_desc desc = {.layout = l,
-                                .item_bytes = {2},
+                                .lists = {.n = 1, .list = {{"PARAM16", 2}}},
                                 .ram = {device, host},
                                 .disk = disk,
                                 .disk_budget_bytes = 1 << 20,
@@ -185,7 +185,7 @@ static void test_orders(void **state)
         assert_ok(ps_trace_add_moment(t,
                                       m < 2    ? PS_PHASE_FORWARD
                                       : m == 2 ? PS_PHASE_BACKWARD
-                                               : PS_PHASE_ADAM,
+                                               : PS_PHASE_UPDATE,
                                       "m", 0, 1));
         assert_ok(ps_trace_add_access(t, m, PS_TIER_DEVICE, PS_ACCESS_READ));
     }

@@ -92,7 +92,7 @@ static void test_merging(void **state)
     ps_trace *t = NULL;
     assert_ok(ps_trace_create(&t));
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
-        assert_ok(ps_trace_add_moment(t, PS_PHASE_ADAM, "merge", 0, 0));
+        assert_ok(ps_trace_add_moment(t, PS_PHASE_UPDATE, "merge", 0, 0));
         assert_ok(ps_trace_add_access(t, 1, PS_TIER_HOST, R));
         assert_ok(ps_trace_add_access(t, 7, PS_TIER_DEVICE, cases[i][0]));
         assert_ok(ps_trace_add_access(t, 7, PS_TIER_DEVICE, cases[i][1]));
@@ -112,7 +112,7 @@ static void test_names(void **state)
     (void)state;
     assert_string_equal(ps_tier_name(PS_TIER_DISK), "disk");
     assert_string_equal(ps_tier_name(PS_TIER_COUNT), "?");
-    assert_string_equal(ps_phase_name(PS_PHASE_ADAM), "adam");
+    assert_string_equal(ps_phase_name(PS_PHASE_UPDATE), "update");
     assert_string_equal(ps_phase_name(PS_PHASE_COUNT), "?");
 }
 

@@ -4,7 +4,7 @@
 
 #define CHUNK_ELEMENTS 2048
 #define PAGES(n) ((n)*PS_PAGE_BYTES)
-#define MAX_IDS (PS_LIST_COUNT * 64)
+#define MAX_IDS (PS_LISTS_MAX * 64)
 #define NON_MODEL_BYTES PAGES(6)
 
 typedef struct scenario {
@@ -40,17 +40,20 @@ typedef struct world {
     int64_t refused, live_bytes;
 } world;
 
-static const int32_t item_bytes[PS_LIST_COUNT] = {2, 4, 0, 4, 0, 0};
+/* Some that exist and some that do not. */
+static const ps_lists lists = {.n = 6, .list = {{"A", 2}, {"B", 4}, {"C", 0}, {"D", 4}, {"E", 0}, {"F", 0}}};
+
+enum { A, B, D = 3 };
 
 static int64_t bytes_of(const world *w, ps_chunk_id id)
 {
-    return (int64_t)CHUNK_ELEMENTS * item_bytes[id / w->layout->n_chunks];
+    return (int64_t)CHUNK_ELEMENTS * lists.list[id / w->layout->n_chunks].item_bytes;
 }
 
 static ps_chunk_id any_chunk(world *w)
 {
-    static const ps_list lists[] = {PS_LIST_PARAM16, PS_LIST_MASTER, PS_LIST_VARIANCE};
-    return ps_store_chunk(w->layout, lists[roll(&w->d, 3)], roll(&w->d, w->layout->n_chunks));
+    static const ps_list existing[] = {A, B, D};
+    return ps_store_chunk(w->layout, existing[roll(&w->d, 3)], roll(&w->d, w->layout->n_chunks));
 }
 
 static void check(const world *w)
@@ -120,6 +123,7 @@ static void open_world(world *w, const scenario *sc)
     assert_ok(ps_device_create(ops, "host", sc->host_bytes, &w->ram[1]));
     if (sc->disk_bytes > 0) assert_ok(ps_disk_open("/tmp", sc->simulated ? PS_DISK_SIM : sc->backend, 4, &w->disk));
     ps_store_desc desc = {.layout = w->layout,
+                          .lists = lists,
                           .ram = {w->ram[0], w->ram[1]},
                           .disk = w->disk,
                           .disk_budget_bytes = sc->disk_bytes,
@@ -127,7 +131,6 @@ static void open_world(world *w, const scenario *sc)
                           .policy = sc->policy,
                           .prefetch = sc->prefetch,
                           .wait_at_once = sc->wait_at_once};
-    memcpy(desc.item_bytes, item_bytes, sizeof item_bytes);
     assert_ok(ps_store_create(&desc, &w->store));
     assert_ok(ps_store_reserve_non_model(w->store, NON_MODEL_BYTES, (void *)&w->non_model));
 }
@@ -156,7 +159,7 @@ static void make_schedule(world *w)
     assert_ok(ps_trace_create(&w->trace));
     const int32_t n_moments = 5 + roll(&w->d, 30);
     for (int32_t m = 0; m < n_moments; m++) {
-        const ps_phase phase = m < n_moments / 2 ? PS_PHASE_FORWARD : PS_PHASE_ADAM;
+        const ps_phase phase = m < n_moments / 2 ? PS_PHASE_FORWARD : PS_PHASE_UPDATE;
         assert_ok(ps_trace_add_moment(w->trace, phase, "moment", roll(&w->d, (int32_t)NON_MODEL_BYTES),
                                       100 * roll(&w->d, 100)));
         ps_chunk_id seen[3] = {-1, -1, -1};
@@ -169,7 +172,7 @@ static void make_schedule(world *w)
             assert_ok(ps_trace_add_access(w->trace, id, tier, (ps_access_mode)roll(&w->d, 3)));
         }
     }
-    assert_ok(ps_schedule_create(w->trace, PS_LIST_COUNT * w->layout->n_chunks, &w->schedule));
+    assert_ok(ps_schedule_create(w->trace, lists.n * w->layout->n_chunks, &w->schedule));
     ps_store_set_schedule(w->store, w->schedule);
 }
 
@@ -276,8 +279,8 @@ static outcome play(const scenario *sc)
     ps_store_limit_chunks(w.store, PS_TIER_DEVICE, INT64_MAX);
     ps_store_set_schedule(w.store, NULL);
     assert_ok(ps_store_begin_moment(w.store, 0));
-    for (ps_chunk_id id = 0; id < PS_LIST_COUNT * w.layout->n_chunks; id++) {
-        if (item_bytes[id / w.layout->n_chunks] == 0 || !w.has_content[id]) continue;
+    for (ps_chunk_id id = 0; id < lists.n * w.layout->n_chunks; id++) {
+        if (lists.list[id / w.layout->n_chunks].item_bytes == 0 || !w.has_content[id]) continue;
         if (use(&w, id, PS_TIER_DEVICE, PS_ACCESS_READ)) ps_store_unpin(w.store, id);
     }
     close_world(&w, &out);
@@ -427,7 +430,7 @@ static void test_nothing_stale_is_fetched(void **state)
         if (k == BETWEEN) assert_ok(ps_trace_add_access(w.trace, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE));
         if (k == BETWEEN + 3) assert_ok(ps_trace_add_access(w.trace, 0, PS_TIER_HOST, PS_ACCESS_WRITE));
     }
-    assert_ok(ps_schedule_create(w.trace, PS_LIST_COUNT * w.layout->n_chunks, &w.schedule));
+    assert_ok(ps_schedule_create(w.trace, lists.n * w.layout->n_chunks, &w.schedule));
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     ps_store_set_schedule(w.store, w.schedule);
     for (int step = 1; step <= STEPS; step++) {
@@ -576,7 +579,7 @@ static calibration calibrate(int64_t traced_bytes, int64_t real_bytes)
             ps_trace_add_moment(w.trace, PS_PHASE_FORWARD, "moment", m == LARGE_MOMENT ? traced_bytes : 0, 1000000));
         if (m < BUSY_MOMENTS) assert_ok(ps_trace_add_access(w.trace, m, PS_TIER_DEVICE, PS_ACCESS_WRITE));
     }
-    assert_ok(ps_schedule_create(w.trace, PS_LIST_COUNT * w.layout->n_chunks, &w.schedule));
+    assert_ok(ps_schedule_create(w.trace, lists.n * w.layout->n_chunks, &w.schedule));
     for (int32_t m = 0; m < BUSY_MOMENTS; m++) {
         assert_ok(ps_store_begin_moment(w.store, 0));
         assert_true(use(&w, m, PS_TIER_DEVICE, PS_ACCESS_WRITE));
@@ -655,7 +658,6 @@ static void test_larger_region(void **state)
 static void test_runs_are_contiguous(void **state)
 {
     (void)state;
-    static const ps_list lists[] = {PS_LIST_PARAM16, PS_LIST_MASTER};
     for (uint64_t seed = 0; seed < 10; seed++) {
         world w;
         outcome out;
@@ -665,7 +667,7 @@ static void test_runs_are_contiguous(void **state)
         assert_int_equal(w.layout->n_runs, 1);
         const ps_run run = w.layout->runs[0];
         for (int turn = 0; turn < 6; turn++) {
-            const ps_list list = lists[turn % 2];
+            const ps_list list = turn % 2 == 0 ? A : B;
             const ps_tier tier = (ps_tier)(turn / 2 % 2);
             char *at[8];
             for (int32_t k = run.n_chunks - 1; k >= 0; k--) {
@@ -714,12 +716,11 @@ static void test_tensor_states(void **state)
     assert_ok(ps_store_tensor_begin(s, 0));
     assert_ok(ps_store_tensor_end(s, 0, PS_STATE_HOLD_AFTER_BWD));
     assert_int_equal(ps_store_chunk_state(s, id), PS_STATE_HOLD_AFTER_BWD);
-    const ps_chunk_id master = ps_store_chunk(w.layout, PS_LIST_MASTER, p->chunk);
+    const ps_chunk_id master = ps_store_chunk(w.layout, B, p->chunk);
     assert_int_equal(ps_store_chunk_state(s, master), PS_STATE_RELEASED);
     touch(&w, master, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     assert_int_equal(ps_store_chunk_state(s, master), PS_STATE_HOLD);
     assert_string_equal(ps_state_name(PS_STATE_HOLD_AFTER_BWD), "HOLD_AFTER_BWD");
-    assert_string_equal(ps_list_name(PS_LIST_VARIANCE), "VARIANCE");
     assert_string_equal(ps_link_name(PS_LINK_DISK_READ), "disk read");
     close_world(&w, &out);
 }

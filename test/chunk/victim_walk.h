@@ -18,7 +18,7 @@ static inline int64_t walk_rank(const ps_store *s, ps_chunk_id id, ps_tier tier)
     const ps_trace *t = ps_schedule_trace(s->schedule);
     int32_t rank = distance;
     for (int32_t use = (s->now + distance) % t->n_moments; use > 0 && rank > 0; use--, rank--)
-        if (t->moments[use].phase != PS_PHASE_ADAM || t->moments[use - 1].phase != PS_PHASE_ADAM) break;
+        if (t->moments[use].phase != PS_PHASE_UPDATE || t->moments[use - 1].phase != PS_PHASE_UPDATE) break;
     return rank;
 }
 
@@ -61,7 +61,7 @@ static inline ps_chunk_id walk_spare(const ps_store *s, ps_chunk_id begin, ps_sp
 static inline void assert_same_victims(ps_store *s, dice *d)
 {
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
-        bool passed[PS_LIST_COUNT * 64] = {false};
+        bool passed[PS_LISTS_MAX * 64] = {false};
         ps_chunk_id id;
         ps_store_clear_passed(s);
         do {

@@ -38,8 +38,8 @@ static void assert_bytes(const char *text, const char *name, int64_t device, int
 
 static int64_t count_of(const char *text, const char *name, int list)
 {
-    char words[PS_LIST_COUNT][32];
-    words_of(text, name, words, PS_LIST_COUNT);
+    char words[6][32]; /* PARAM16, MASTER, MOMENTUM, VARIANCE, GRAD, GRAD_SUM */
+    words_of(text, name, words, 6);
     return strtoll(words[list], NULL, 10);
 }
 
@@ -72,18 +72,20 @@ static void test_numbers(void **state)
     const ps_store *s = e->tiers.store;
     int64_t device = ps_store_get_stats(s).non_model_bytes;
     assert_bytes(text, "  activations", device, 0, 0);
-    for (int list = 0; list <= PS_LIST_GRAD; list++) {
+    const ps_lists *lists = &e->blueprint->lists;
+    assert_int_equal(lists->n, 6);
+    for (ps_list list = 0; list <= ps_lists_grad(lists); list++) {
         char name[32];
-        snprintf(name, sizeof name, "  %s", ps_list_name((ps_list)list));
-        const int64_t bytes = ps_store_list_bytes(s, (ps_list)list, PS_TIER_DEVICE);
-        assert_bytes(text, name, bytes, ps_store_list_bytes(s, (ps_list)list, PS_TIER_HOST),
-                     ps_store_list_bytes(s, (ps_list)list, PS_TIER_DISK));
+        snprintf(name, sizeof name, "  %s", lists->list[list].name);
+        const int64_t bytes = ps_store_list_bytes(s, list, PS_TIER_DEVICE);
+        assert_bytes(text, name, bytes, ps_store_list_bytes(s, list, PS_TIER_HOST),
+                     ps_store_list_bytes(s, list, PS_TIER_DISK));
         device += bytes;
         int64_t in_states = 0;
         for (int state_no = 0; state_no < PS_STATE_COUNT; state_no++)
             in_states += count_of(text, ps_state_name((ps_state)state_no), list);
         assert_int_equal(in_states, count_of(text, "all", list));
-        assert_int_equal(count_of(text, "all", list), list >= PS_LIST_GRAD ? 0 : m.n_chunks);
+        assert_int_equal(count_of(text, "all", list), list >= ps_lists_grad(lists) ? 0 : m.n_chunks);
     }
     assert_int_equal(device, m.device_used_bytes);
     assert_non_null(strstr(text, "disk write"));

@@ -80,7 +80,7 @@ static void compare(const char *name, const char *const *changes)
                      (long long)s.forecast.peak_bytes[t]);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         int64_t sum = s.forecast.peak[t].non_model_bytes + s.forecast.peak[t].other_bytes;
-        for (int l = 0; l < PS_LIST_COUNT; l++) sum += s.forecast.peak[t].list_bytes[l];
+        for (ps_list l = 0; l < s.lists.n; l++) sum += s.forecast.peak[t].list_bytes[l];
         assert_int_equal(sum, s.forecast.peak_bytes[t]);
     }
     ps_engine_destroy(e);
@@ -180,7 +180,7 @@ static void check_ranks(const ps_config *c, int32_t p, int64_t *held)
         sent += (double)s.forecast.moved_bytes[PS_LINK_COLLECTIVES];
         expected = 6.0 * (double)(p - 1) * (double)s.n_params;
         *held = 0;
-        for (int l = 0; l < PS_LIST_COUNT; l++)
+        for (ps_list l = 0; l < s.lists.n; l++)
             *held += s.forecast.peak[PS_TIER_DEVICE].list_bytes[l] + s.forecast.peak[PS_TIER_HOST].list_bytes[l];
     }
     /* tensors are aligned to 32 elements */

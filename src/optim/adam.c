@@ -1,0 +1,48 @@
+/* adam.c - Adam and AdamW: means of the gradient and of its square. */
+#include "base/same_math.h"
+#include "optim/optimizer.h"
+
+enum { BETA1, BETA2, EPS };
+
+static ps_status adam_read(const ps_options *o, ps_optimizer_setup *out)
+{
+    out->n_states = 2;
+    out->number[BETA1] = o->optimizer_params_betas[0];
+    out->number[BETA2] = o->optimizer_params_betas[1];
+    out->number[EPS] = o->optimizer_params_eps;
+    return PS_OK;
+}
+
+static ps_status adam_update(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+                             const ps_optimizer_piece *p)
+{
+    const double beta1 = o->number[BETA1], beta2 = o->number[BETA2], t = (double)s->t;
+    return ps_run_adam(b, NULL,
+                       &(ps_adam_args){.param = p->param,
+                                       .grad = p->grad,
+                                       .master = p->master,
+                                       .m = p->state[0],
+                                       .v = p->state[1],
+                                       .n = p->n,
+                                       .lr = s->lr,
+                                       .beta1 = (float)beta1,
+                                       .beta2 = (float)beta2,
+                                       .eps = (float)o->number[EPS],
+                                       .weight_decay = p->weight_decay,
+                                       .bias1 = (float)(1 - ps_same_pow(beta1, t)),
+                                       .bias2 = (float)(1 - ps_same_pow(beta2, t)),
+                                       .grad_scale = s->grad_scale,
+                                       .decoupled_decay = o->optimizer == &ps_optimizer_adamw,
+                                       .param_dtype = p->param_dtype,
+                                       .grad_dtype = p->grad_dtype},
+                       0);
+}
+
+#define STATES                                                                                                         \
+    {                                                                                                                  \
+        {.list = "MOMENTUM", .suffix = ".exp_avg", .item_bytes = 4},                                                   \
+            {.list = "VARIANCE", .suffix = ".exp_avg_sq", .item_bytes = 4},                                            \
+    }
+
+const ps_optimizer ps_optimizer_adam = {.name = "Adam", .states = STATES, .read = adam_read, .update = adam_update};
+const ps_optimizer ps_optimizer_adamw = {.name = "AdamW", .states = STATES, .read = adam_read, .update = adam_update};

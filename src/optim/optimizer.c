@@ -1,0 +1,31 @@
+#include "optim/optimizer.h"
+
+ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
+{
+    static const ps_optimizer *const optimizers[] = {
+#define XX(value, text, optimizer, ...) [value] = &ps_optimizer_##optimizer,
+        PS_CONFIG_OPTIMIZER_MAP(XX)
+#undef XX
+    };
+    *out = (ps_optimizer_setup){.optimizer = optimizers[o->optimizer_type],
+                                .weight_decay = o->optimizer_params_weight_decay};
+    return out->optimizer->read(o, out);
+}
+
+ps_status ps_optimizer_update(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+                              const ps_optimizer_piece *p)
+{
+    return o->optimizer->update(b, o, s, p);
+}
+
+int64_t ps_optimizer_bytes(const ps_optimizer_setup *o)
+{
+    int64_t bytes = (int64_t)sizeof(float);
+    for (int32_t i = 0; i < o->n_states; i++) bytes += o->optimizer->states[i].item_bytes;
+    return bytes;
+}
+
+int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t param_bytes)
+{
+    return 2 * ps_optimizer_bytes(o) + 2 * param_bytes;
+}

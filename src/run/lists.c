@@ -1,0 +1,22 @@
+#include "run/lists.h"
+
+static void add(ps_lists *l, const char *name, bool exists, int32_t item_bytes)
+{
+    l->list[l->n].name = name;
+    l->list[l->n++].item_bytes = exists ? item_bytes : 0;
+}
+
+ps_lists ps_lists_of(const ps_settings *s)
+{
+    enum { F32 = 4 };
+    ps_lists l = {0};
+    add(&l, "PARAM16", true, (int32_t)ps_dtype_bytes(s->dtype));
+    add(&l, "MASTER", s->training, F32);
+    for (int32_t i = 0; i < s->optimizer.n_states; i++) {
+        const ps_optimizer_state *state = &s->optimizer.optimizer->states[i];
+        add(&l, state->list, s->training, state->item_bytes);
+    }
+    add(&l, "GRAD", s->training, F32);
+    add(&l, "GRAD_SUM", s->training && s->ranks.n > 1 && s->accumulation > 1, F32);
+    return l;
+}
