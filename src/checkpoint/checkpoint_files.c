@@ -109,7 +109,7 @@ static ps_status list_tensors(header *h)
 {
     const ps_blueprint *b = h->e->blueprint;
     for (int32_t i = 0; i < b->n_ordered; i++) {
-        const int32_t c = b->adam_order[i];
+        const int32_t c = b->update_order[i];
         for (int32_t k = b->first_piece[c]; k < b->first_piece[c + 1]; k++) PS_TRY(add_piece(h, &b->pieces[k]));
     }
     return PS_OK;

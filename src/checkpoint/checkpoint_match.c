@@ -67,9 +67,9 @@ ps_status ps_checkpoint_restore(ps_engine *e, const ps_checkpoint_state *state)
 {
     if (!e->settings.training) return PS_OK;
     restore_scaler(&e->scaler, state);
-    e->adam_steps = state->optimizer_steps;
+    e->n_updates = state->optimizer_steps;
     ps_runner_resume(e->runner, state->steps);
     e->last_step = (ps_step_info){
-        .step = e->adam_steps, .learning_rate = state->learning_rate, .loss_scale = (double)e->scaler.scale};
+        .step = e->n_updates, .learning_rate = state->learning_rate, .loss_scale = (double)e->scaler.scale};
     return ps_loss_scaler_check(&e->scaler);
 }

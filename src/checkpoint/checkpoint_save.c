@@ -142,7 +142,7 @@ static ps_status take_state(saver *s, const ps_engine *e, const char *caller_jso
     PS_TRY(ps_checkpoint_state_init(&s->state, o->ranks.n));
     ps_checkpoint_state *state = &s->state;
     state->steps = ps_runner_steps(e->runner);
-    state->optimizer_steps = e->adam_steps;
+    state->optimizer_steps = e->n_updates;
     state->micro_batches = ps_runner_steps(e->runner) * o->accumulation;
     state->B = o->B;
     state->T = o->T;

@@ -40,11 +40,11 @@ struct ps_engine {
     ps_runner *runner;
     ps_engine_state state;
     ps_loss_scaler scaler;
-    double loss_scale;  /* of the step under way, or the last one */
-    double step_loss;   /* of the step's first micro-batch that was not finite, else of the last one */
-    double loss_sum;    /* of the micro-batches of the step under way; after it of all ranks */
-    int64_t adam_steps; /* updates made; skipped ones are not */
-    int64_t n_decoded;  /* tokens whose keys and values are kept */
+    double loss_scale; /* of the step under way, or the last one */
+    double step_loss;  /* of the step's first micro-batch that was not finite, else of the last one */
+    double loss_sum;   /* of the micro-batches of the step under way; after it of all ranks */
+    int64_t n_updates; /* updates made; skipped ones are not */
+    int64_t n_decoded; /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
     char *config_json; /* the configuration, for checkpoints */

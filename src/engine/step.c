@@ -134,14 +134,14 @@ ps_status ps_step(ps_engine *e)
     const double norm = ps_grad_norm(&sums.sum_squares, scale);
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
-    const double lr = ps_lr_schedule_get(&s->lr, e->adam_steps);
+    const double lr = ps_lr_schedule_get(&s->lr, e->n_updates);
     const ps_update u = {.skip = skip,
-                         .step = {.t = e->adam_steps + 1,
+                         .step = {.t = e->n_updates + 1,
                                   .lr = (float)lr,
                                   .grad_scale = (float)(ps_grad_clip_factor(norm, s->clip_norm) / scale)}};
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
-    if (!skip) e->adam_steps++;
-    e->last_step = (ps_step_info){.step = e->adam_steps,
+    if (!skip) e->n_updates++;
+    e->last_step = (ps_step_info){.step = e->n_updates,
                                   .skipped = skip,
                                   .learning_rate = lr,
                                   .grad_norm = overflow ? INFINITY : norm,

@@ -83,7 +83,7 @@ static ps_status view_stretch(ps_engine *e, ps_list list, const stretch *s, ps_a
 {
     const int64_t item = e->blueprint->lists.list[list].item_bytes;
     return ps_view_open(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, s->chunk),
-                        e->blueprint->adam_tier[s->chunk], s->chunk_offset * item, s->n * item, mode, v);
+                        e->blueprint->update_tier[s->chunk], s->chunk_offset * item, s->n * item, mode, v);
 }
 
 /* st, or when that is PS_OK the failure of closing. */

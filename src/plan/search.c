@@ -95,7 +95,7 @@ static ps_status find_fitting(search *x)
 static bool is_faster(const ps_forecast *f, const ps_blueprint *b, const search *x)
 {
     if (f->step.all_ns != x->forecast.step.all_ns) return f->step.all_ns < x->forecast.step.all_ns;
-    return b->n_adam_resident > x->best->n_adam_resident;
+    return b->n_resident_updates > x->best->n_resident_updates;
 }
 
 /* The least that a step can take: computing alone, which updates on a slower tier lengthen. */
@@ -168,7 +168,7 @@ static ps_status vary_lead(search *x)
 
 static ps_status vary_choice(search *x)
 {
-    const int32_t n = x->best->n_adam_resident;
+    const int32_t n = x->best->n_resident_updates;
     for (int choice = PS_RESIDENT_SPREAD; choice <= PS_RESIDENT_LAST && n > 0; choice++) {
         ps_variant v = x->best->variant;
         v.resident = (ps_resident_choice)choice;
@@ -195,7 +195,7 @@ static ps_status vary_residents(search *x)
         before = n;
     }
     for (int64_t by = (n_margin / COARSE_PARTS + 1) / 2; by > 0; by = by > 1 ? (by + 1) / 2 : 0) {
-        const int64_t n = x->best->n_adam_resident;
+        const int64_t n = x->best->n_resident_updates;
         PS_TRY(consider_residents(x, n - by));
         PS_TRY(consider_residents(x, n + by));
     }

@@ -77,9 +77,9 @@ static void describe_blueprint(const simulating *m)
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
         if (!ps_blueprint_owns(b, c)) continue;
         o->n_local_chunks++;
-        o->n_host_updates += b->adam_tier[c] == PS_TIER_HOST;
+        o->n_host_updates += b->update_tier[c] == PS_TIER_HOST;
     }
-    o->n_resident_updates = b->n_adam_resident;
+    o->n_resident_updates = b->n_resident_updates;
 }
 
 static ps_status take_site(ps_settings *s, const ps_config *config, const ps_site *site)

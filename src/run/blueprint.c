@@ -41,7 +41,7 @@ static ps_status cut_pieces(ps_blueprint *b)
     return PS_OK;
 }
 
-/* ---- where Adam runs ---- */
+/* ---- where updates run ---- */
 
 static int64_t item_bytes(const ps_blueprint *b, ps_list list)
 {
@@ -108,7 +108,7 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     const int64_t guest_bytes = cs * (item_bytes(b, PS_LIST_PARAM16) + item_bytes(b, ps_lists_grad(&b->lists)) +
                                       item_bytes(b, ps_lists_grad_sum(&b->lists)));
     n[PS_TIER_HOST] = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
-    if (s->hybrid_adam) return;
+    if (s->hybrid_updates) return;
     n[PS_TIER_DEVICE] = 0;
     n[PS_TIER_HOST] = n_local;
 }
@@ -117,19 +117,19 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
  * many is the variant's. Of the others, as many as fit are kept and updated on the host, which costs 4 bytes of copies a
  * parameter instead of 24. What neither holds comes from disk, and is updated on the device, where it passes with the most
  * room. */
-static void place_adam(ps_blueprint *b, const ps_budgets *budgets)
+static void place_updates(ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
     const int64_t n_local = (b->layout->n_chunks - s->ranks.rank + s->ranks.n - 1) / s->ranks.n;
     int64_t n[PS_RAM_TIER_COUNT], n_host = 0;
     count_sets(b, budgets, n_local, n);
     b->n_margin = (int32_t)ps_min_i64(n[PS_TIER_DEVICE], n_local);
-    b->n_adam_resident = (int32_t)ps_min_i64(b->n_margin, b->variant.n_resident);
+    b->n_resident_updates = (int32_t)ps_min_i64(b->n_margin, b->variant.n_resident);
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
-        b->adam_tier[c] = PS_TIER_DEVICE;
+        b->update_tier[c] = PS_TIER_DEVICE;
         if (!ps_blueprint_owns(b, c)) continue;
-        if (is_chosen(b->variant.resident, c / s->ranks.n, n_local, b->n_adam_resident)) continue;
-        if (n_host < n[PS_TIER_HOST]) b->adam_tier[c] = PS_TIER_HOST, n_host++;
+        if (is_chosen(b->variant.resident, c / s->ranks.n, n_local, b->n_resident_updates)) continue;
+        if (n_host < n[PS_TIER_HOST]) b->update_tier[c] = PS_TIER_HOST, n_host++;
     }
 }
 
@@ -185,19 +185,19 @@ static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touch
     return PS_OK;
 }
 
-static ps_status trace_adam(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
+static ps_status trace_update(ps_blueprint *b, int32_t c, int64_t non_model_bytes)
 {
     const ps_layout *l = b->layout;
     const int64_t n = l->used_elements[c];
     const int64_t bytes_per_element =
         ps_optimizer_traffic_bytes(&b->settings->optimizer, item_bytes(b, PS_LIST_PARAM16));
-    b->adam_moment[c] = b->trace->n_moments;
-    b->adam_order[b->n_ordered++] = c;
-    const ps_tier tier = b->adam_tier[c];
+    b->update_moment[c] = b->trace->n_moments;
+    b->update_order[b->n_ordered++] = c;
+    const ps_tier tier = b->update_tier[c];
     const ps_rates *rates = &b->settings->rates;
     PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes,
-                               rates->adam_latency_ns[tier] +
-                                   (int64_t)((double)(n * bytes_per_element) * 1e9 / rates->adam_bytes_per_s[tier])));
+                               rates->update_latency_ns[tier] +
+                                   (int64_t)((double)(n * bytes_per_element) * 1e9 / rates->update_bytes_per_s[tier])));
     bool all_in_list = true;
     for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1]; i++)
         all_in_list &= !overwrites(b, b->pieces[i].tensor);
@@ -218,35 +218,35 @@ static int64_t non_model_before(const ps_blueprint *b, int32_t m)
 }
 
 /* Update these chunks before instruction m, if they wait for it, and all that are used before the `lead` chunks behind them. */
-static ps_status trace_adam_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
+static ps_status trace_updates_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
 {
     int32_t last = -1;
     for (int32_t c = chunk; c < chunk + n_chunks; c++)
         if (b->use_position[c] >= 0) last = (int32_t)ps_max_i64(last, b->use_position[c] + b->variant.lead);
     for (int32_t i = b->n_ordered; i <= last && i < b->n_used; i++)
-        PS_TRY(trace_adam(b, b->use_order[i], non_model_before(b, m)));
+        PS_TRY(trace_update(b, b->use_order[i], non_model_before(b, m)));
     return PS_OK;
 }
 
 /* The updates that must come before instruction m of the first forward pass. */
-static ps_status trace_adam_before(ps_blueprint *b, int32_t m)
+static ps_status trace_updates_before(ps_blueprint *b, int32_t m)
 {
     const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         if (n->params[k] < 0) continue;
         const ps_place *p = &b->layout->places[n->params[k]];
-        PS_TRY(trace_adam_of(b, p->chunk, p->n_chunks, m));
+        PS_TRY(trace_updates_of(b, p->chunk, p->n_chunks, m));
     }
     return PS_OK;
 }
 
 /* A chunk of this rank is updated before it is sent to the others. */
-static ps_status trace_adam_before_gathers(ps_blueprint *b, int32_t first_event, int32_t end_event)
+static ps_status trace_updates_before_gathers(ps_blueprint *b, int32_t first_event, int32_t end_event)
 {
     for (int32_t i = first_event; i < end_event; i++) {
         const ps_span_event *e = &b->spans.events[i];
         const ps_span *span = &b->spans.spans[e->span];
-        if (e->kind == PS_SPAN_GATHER) PS_TRY(trace_adam_of(b, span->chunk, span->n_chunks, e->instr));
+        if (e->kind == PS_SPAN_GATHER) PS_TRY(trace_updates_of(b, span->chunk, span->n_chunks, e->instr));
     }
     return PS_OK;
 }
@@ -283,17 +283,17 @@ static ps_status trace_moments(ps_blueprint *b, bool *touched)
             const int32_t first_event = event;
             while (event < b->spans.n_events && b->spans.events[event].instr <= m) event++;
             if (b->variant.deferred && k == 0 && m < p->n_forward)
-                PS_TRY(trace_adam_before_gathers(b, first_event, event));
+                PS_TRY(trace_updates_before_gathers(b, first_event, event));
             for (int32_t i = first_event; i < event; i++)
                 if (b->spans.events[i].kind == PS_SPAN_GATHER)
                     PS_TRY(trace_gather(b, k, b->spans.events[i].span, touched));
-            if (b->variant.deferred && k == 0 && m < p->n_forward) PS_TRY(trace_adam_before(b, m));
+            if (b->variant.deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before(b, m));
             b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
             PS_TRY(trace_instr(b, &p->instrs[m], touched));
         }
     }
     for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++)
-        if (ps_blueprint_owns(b, c) && b->adam_moment[c] < 0) PS_TRY(trace_adam(b, c, 0));
+        if (ps_blueprint_owns(b, c) && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, 0));
     return PS_OK;
 }
 
@@ -320,8 +320,8 @@ static ps_status record_trace(ps_blueprint *b)
     bool *touched = NULL;
     const size_t n_chunks = (size_t)b->layout->n_chunks;
     PS_TRY(ps_mem_alloc(n_chunks, sizeof *touched, &touched));
-    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_moment, &b->adam_moment));
-    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->adam_order, &b->adam_order));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->update_moment, &b->update_moment));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->update_order, &b->update_order));
     PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->code->n_instrs), sizeof *b->instr_moment,
                              &b->instr_moment));
     PS_TRY_GOTO(
@@ -329,7 +329,7 @@ static ps_status record_trace(ps_blueprint *b)
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_order, &b->use_order));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_position, &b->use_position));
     find_use_order(b);
-    for (size_t c = 0; c < n_chunks; c++) b->adam_moment[c] = -1;
+    for (size_t c = 0; c < n_chunks; c++) b->update_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
     PS_TRY_GOTO(trace_moments(b, touched));
     PS_TRY_GOTO(ps_schedule_create(b->trace, b->lists.n * b->layout->n_chunks, &b->schedule));
@@ -438,11 +438,11 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
     for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
     PS_TRY_GOTO(ps_layout_create(sizes, program->n_params, chunk_elements, &b->layout));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->adam_tier, &b->adam_tier));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
     PS_TRY_GOTO(cut_pieces(b));
     PS_TRY_GOTO(ps_spans_find(program, code, b->layout, &settings->ranks, variant.ahead, &b->spans));
-    place_adam(b, budgets);
+    place_updates(b, budgets);
     PS_TRY_GOTO(record_trace(b));
     *out = b;
     b = NULL;
@@ -460,11 +460,11 @@ void ps_blueprint_destroy(ps_blueprint *b)
     ps_trace_destroy(b->trace);
     ps_mem_free(b->instr_moment);
     ps_mem_free(b->span_moment);
-    ps_mem_free(b->adam_moment);
-    ps_mem_free(b->adam_order);
+    ps_mem_free(b->update_moment);
+    ps_mem_free(b->update_order);
     ps_mem_free(b->use_order);
     ps_mem_free(b->use_position);
-    ps_mem_free(b->adam_tier);
+    ps_mem_free(b->update_tier);
     ps_mem_free(b->uses_grad_list);
     ps_mem_free(b->first_piece);
     ps_mem_free(b->pieces);

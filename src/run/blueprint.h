@@ -1,4 +1,4 @@
-/* blueprint.h - everything about a run that is fixed before its first step: program, plan, chunk layout, where Adam runs,
+/* blueprint.h - everything about a run that is fixed before its first step: program, plan, chunk layout, where updates run,
  * the trace and the schedule. It holds no payload and no device, so a trial run and the real one share it. */
 #ifndef PS_RUN_BLUEPRINT_H
 #define PS_RUN_BLUEPRINT_H
@@ -9,7 +9,7 @@
 #include "run/tiers.h"
 #include "settings/settings.h"
 
-/* A stretch of one tensor inside one chunk: the unit of Adam's arithmetic. */
+/* A stretch of one tensor inside one chunk: the unit of an update's arithmetic. */
 typedef struct ps_piece {
     int32_t tensor;
     int64_t chunk_offset, tensor_offset, n; /* elements */
@@ -46,20 +46,20 @@ typedef struct ps_blueprint {
     ps_lists lists;
     ps_piece *pieces; /* by chunk: those of chunk i are [first_piece[i], first_piece[i + 1]) */
     int32_t *first_piece;
-    bool *uses_grad_list;    /* [n_chunks] holds tensors whose gradients may not overwrite them */
-    ps_tier *adam_tier;      /* [n_chunks] where the chunk's update runs */
-    int32_t n_margin;        /* optimizer chunks of this many fit the device margin */
-    int32_t n_adam_resident; /* and of this many are there for good */
-    ps_spans spans;          /* with several ranks */
-    int32_t *span_moment;    /* [accumulation * spans.n] moment at which a group is gathered */
+    bool *uses_grad_list;       /* [n_chunks] holds tensors whose gradients may not overwrite them */
+    ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
+    int32_t n_margin;           /* optimizer chunks of this many fit the device margin */
+    int32_t n_resident_updates; /* and of this many are there for good */
+    ps_spans spans;             /* with several ranks */
+    int32_t *span_moment;       /* [accumulation * spans.n] moment at which a group is gathered */
     ps_variant variant;
-    int32_t *instr_moment; /* [accumulation * n_instrs] moment of each instruction */
-    int32_t *adam_moment;  /* [n_chunks] moment of each update */
-    int32_t *adam_order;   /* [n_chunks] chunks in the order of their updates */
-    int32_t *use_order;    /* [n_used] this rank's chunks in the order in which the forward pass first uses them */
-    int32_t *use_position; /* [n_chunks] place in it; -1 */
+    int32_t *instr_moment;  /* [accumulation * n_instrs] moment of each instruction */
+    int32_t *update_moment; /* [n_chunks] moment of each update */
+    int32_t *update_order;  /* [n_chunks] chunks in the order of their updates */
+    int32_t *use_order;     /* [n_used] this rank's chunks in the order in which the forward pass first uses them */
+    int32_t *use_position;  /* [n_chunks] place in it; -1 */
     int32_t n_used;
-    int32_t n_ordered; /* entries of adam_order */
+    int32_t n_ordered; /* entries of update_order */
     ps_trace *trace;
     ps_schedule *schedule;
 } ps_blueprint;

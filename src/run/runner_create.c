@@ -62,7 +62,7 @@ static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
     ps_store *s = r->tiers->store;
     const ps_chunk_id param = ps_store_chunk(b->layout, PS_LIST_PARAM16, c);
     const ps_chunk_id master = ps_store_chunk(b->layout, PS_LIST_MASTER, c);
-    const ps_tier tier = b->adam_tier[c];
+    const ps_tier tier = b->update_tier[c];
     ps_status st = PS_OK;
     if (b->settings->training) PS_TRY(ps_store_pin(s, master, tier, PS_ACCESS_WRITE, NULL));
     st = ps_store_pin(s, param, tier, PS_ACCESS_WRITE, NULL);

@@ -29,7 +29,7 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
 {
     const ps_blueprint *b = r->bp;
-    const int32_t moment = b->adam_moment[chunk];
+    const int32_t moment = b->update_moment[chunk];
     ps_status st = PS_OK;
     PS_TRY(ps_moment_begin(r, moment));
     const int64_t begin_ns = ps_profile_now(r->tiers->profile);
@@ -54,7 +54,7 @@ ps_status ps_runner_flush(ps_runner *r)
 {
     if (!r->update_pending) return PS_OK;
     for (int32_t i = 0; i < r->bp->n_ordered; i++) {
-        const int32_t c = r->bp->adam_order[i];
+        const int32_t c = r->bp->update_order[i];
         if (!r->chunk_pending[c]) continue;
         PS_TRY(update_chunk(r, &r->update, c));
         r->chunk_pending[c] = false;
@@ -76,8 +76,8 @@ ps_status ps_runner_update(ps_runner *r, const ps_update *u)
 ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next)
 {
     const ps_blueprint *b = r->bp;
-    for (; *next < b->n_ordered && b->adam_moment[b->adam_order[*next]] < b->instr_moment[index]; (*next)++) {
-        const int32_t c = b->adam_order[*next];
+    for (; *next < b->n_ordered && b->update_moment[b->update_order[*next]] < b->instr_moment[index]; (*next)++) {
+        const int32_t c = b->update_order[*next];
         if (!r->chunk_pending[c]) continue;
         PS_TRY(update_chunk(r, &r->update, c));
         r->chunk_pending[c] = false;

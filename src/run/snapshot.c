@@ -60,8 +60,8 @@ static ps_status read_piece(ps_runner *r, int32_t chunk, const ps_piece *piece, 
         const int64_t n = ps_min_i64(VIEW_ELEMENTS, piece->n - done);
         const int64_t item = r->bp->lists.list[list].item_bytes;
         ps_view v;
-        PS_TRY(ps_view_open(r->tiers->store, id, r->bp->adam_tier[chunk], (piece->chunk_offset + done) * item, n * item,
-                            PS_ACCESS_READ, &v));
+        PS_TRY(ps_view_open(r->tiers->store, id, r->bp->update_tier[chunk], (piece->chunk_offset + done) * item,
+                            n * item, PS_ACCESS_READ, &v));
         r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset + done, v.bytes, n);
         PS_TRY(ps_view_close(r->tiers->store, &v));
     }
@@ -85,7 +85,7 @@ ps_status ps_snapshot_finish(ps_runner *r)
     if (r->snapshot.when == NULL) return PS_OK;
     PS_TRY(ps_runner_flush(r));
     for (int32_t i = 0; r->snapshot.when != NULL && i < b->n_ordered; i++)
-        if (r->snapshot.when[b->adam_order[i]] != PS_SNAPSHOT_DONE) PS_TRY(read_chunk(r, b->adam_order[i]));
+        if (r->snapshot.when[b->update_order[i]] != PS_SNAPSHOT_DONE) PS_TRY(read_chunk(r, b->update_order[i]));
     if (r->snapshot.when != NULL) end_snapshot(r); /* a rank without chunks */
     return PS_OK;
 }

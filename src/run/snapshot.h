@@ -14,7 +14,7 @@
 
 struct ps_runner;
 
-/* Where the pieces go. The order is that of ps_blueprint.adam_order, and of a chunk's pieces within; MASTER and the
+/* Where the pieces go. The order is that of ps_blueprint.update_order, and of a chunk's pieces within; MASTER and the
  * states of a piece follow each other, except in a final sweep, where each list of a chunk comes by itself. */
 typedef struct ps_snapshot_sink {
     /* n values of a tensor from `offset` on, valid during the call */

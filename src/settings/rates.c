@@ -8,8 +8,8 @@ ps_rates ps_rates_default(void)
     const int64_t latency_ns = ps_compute_rates_default.latency_ns;
     return (ps_rates){.compute = ps_compute_rates_default,
                       .host = ps_compute_rates_default,
-                      .adam_bytes_per_s = {20e9, 20e9},
-                      .adam_latency_ns = {latency_ns, latency_ns},
+                      .update_bytes_per_s = {20e9, 20e9},
+                      .update_latency_ns = {latency_ns, latency_ns},
                       .links = ps_link_rates_default,
                       .topology = {.n_ranks = 1,
                                    .ranks_per_node = 1,
@@ -60,12 +60,12 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
     out->host = (ps_compute_rates){.flops_per_s = out->compute.flops_per_s,
                                    .bytes_per_s = hw->host.memory_bytes_per_s / n,
                                    .latency_ns = hw->host.op_latency_ns};
-    out->adam_latency_ns[PS_TIER_DEVICE] = hw->device.op_latency_ns;
-    out->adam_latency_ns[PS_TIER_HOST] = hw->host.op_latency_ns;
+    out->update_latency_ns[PS_TIER_DEVICE] = hw->device.op_latency_ns;
+    out->update_latency_ns[PS_TIER_HOST] = hw->host.op_latency_ns;
     /* without GPUs the device is the processor, whose memory is the host's */
-    const double host_adam = hw->host.memory_bytes_per_s * hw->host.adam_fraction / n;
-    out->adam_bytes_per_s[PS_TIER_DEVICE] = hw->gpus_per_node > 0 ? hw->device.memory_bytes_per_s : host_adam;
-    out->adam_bytes_per_s[PS_TIER_HOST] = host_adam;
+    const double host_update = hw->host.memory_bytes_per_s * hw->host.adam_fraction / n;
+    out->update_bytes_per_s[PS_TIER_DEVICE] = hw->gpus_per_node > 0 ? hw->device.memory_bytes_per_s : host_update;
+    out->update_bytes_per_s[PS_TIER_HOST] = host_update;
     ps_link_rate *r = out->links.link;
     r[PS_LINK_HOST_TO_DEVICE] =
         link_rate(l->to_device_bytes_per_s, (double)l->shared_by, l->latency_ns, l->compute_interference);

@@ -10,10 +10,10 @@
 #include "tensor/dtype.h"
 
 typedef struct ps_rates {
-    ps_compute_rates compute;                   /* operators on the device */
-    ps_compute_rates host;                      /* on the host: embeddings; no products */
-    double adam_bytes_per_s[PS_RAM_TIER_COUNT]; /* updates on the device and on the host */
-    int64_t adam_latency_ns[PS_RAM_TIER_COUNT];
+    ps_compute_rates compute;                     /* operators on the device */
+    ps_compute_rates host;                        /* on the host: embeddings; no products */
+    double update_bytes_per_s[PS_RAM_TIER_COUNT]; /* updates on the device and on the host */
+    int64_t update_latency_ns[PS_RAM_TIER_COUNT];
     ps_link_rates links;
     ps_topology topology;
 } ps_rates;

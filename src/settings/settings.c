@@ -144,7 +144,7 @@ static ps_status read_profile(const ps_config *config, ps_settings *s)
 /* Some of the model data has its home on the host, whatever the device could hold. */
 static bool needs_host(const ps_settings *s)
 {
-    return s->embedding_on_host || (s->training && !s->hybrid_adam);
+    return s->embedding_on_host || (s->training && !s->hybrid_updates);
 }
 
 /* The device's share of memory that both tiers draw on. When both are automatic the device has all of it, because on this backend both
@@ -338,7 +338,7 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
 static void read_placement(const ps_options *o, ps_settings *s)
 {
     if (o->zero_tensor_placement_policy != PS_CONFIG_PLACEMENT_CPU) return;
-    s->hybrid_adam = false;
+    s->hybrid_updates = false;
     s->static_partition = true;
     s->unscheduled_share = 0;
 }
@@ -367,7 +367,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .chunk_elements = o->default_chunk_size,
         .release_after_init = o->release_after_init,
         .embedding_on_host = o->use_cpu_embedding,
-        .hybrid_adam = o->optimizer_params_use_hybrid_adam,
+        .hybrid_updates = o->optimizer_params_use_hybrid_adam,
         .unscheduled_share = o->client_mem_tracer_warmup_gpu_chunk_mem_ratio,
         .static_partition = o->client_mem_tracer_with_static_partition,
         .margin_share = o->client_mem_tracer_margin_use_ratio,

@@ -67,7 +67,7 @@ static void fill(ps_engine *e, bool right)
             free(values);
         }
     ps_runner_resume(e->runner, right ? 5 : 0);
-    e->adam_steps = right ? 4 : 0;
+    e->n_updates = right ? 4 : 0;
 }
 
 /* Elements of the rank's own chunks that are not as they should be, and of others' that have been touched. */
@@ -79,7 +79,7 @@ static int count_wrong(ps_engine *e)
         for (int32_t c = 0; c < b->layout->n_chunks; c++) {
             const ps_chunk_id id = ps_store_chunk(b->layout, list, c);
             float *payload = NULL;
-            assert_ok(ps_store_pin(e->tiers.store, id, b->adam_tier[c], PS_ACCESS_READ, (void *)&payload));
+            assert_ok(ps_store_pin(e->tiers.store, id, b->update_tier[c], PS_ACCESS_READ, (void *)&payload));
             for (int32_t k = b->first_piece[c]; k < b->first_piece[c + 1]; k++)
                 for (int64_t i = 0; i < b->pieces[k].n; i++)
                     n_wrong +=
@@ -100,7 +100,7 @@ static void own_only(ps_engine *e, int rank, int n, ps_comm *comm)
     e->settings.ranks.comm = comm;
     int32_t n_own = 0;
     for (int32_t i = 0; i < b->n_ordered; i++)
-        if (ps_blueprint_owns(b, b->adam_order[i])) b->adam_order[n_own++] = b->adam_order[i];
+        if (ps_blueprint_owns(b, b->update_order[i])) b->update_order[n_own++] = b->update_order[i];
     b->n_ordered = n_own;
 }
 
@@ -262,7 +262,7 @@ static void test_any_to_any(void **state)
             together_ok(t, load);
             for (int r = 0; r < to; r++) {
                 assert_int_equal(ps_runner_steps(t->members[r].engine->runner), 5);
-                assert_int_equal(t->members[r].engine->adam_steps, 4);
+                assert_int_equal(t->members[r].engine->n_updates, 4);
                 const int n_wrong = count_wrong(t->members[r].engine);
                 if (n_wrong != 0) fail_msg("from %d to %d: %d wrong at rank %d", from, to, n_wrong, r);
             }

@@ -52,7 +52,7 @@ static void test_cpu(void **state)
     ps_config *c = TINY(HOST, "zero.tensor_placement_policy=cpu");
     ps_engine *e = engine_of(c);
     for (int32_t i = 0; i < e->blueprint->layout->n_chunks; i++)
-        assert_int_equal(e->blueprint->adam_tier[i], PS_TIER_HOST);
+        assert_int_equal(e->blueprint->update_tier[i], PS_TIER_HOST);
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }

@@ -70,14 +70,14 @@ static outcome outcome_of(const char *device, const char *accumulation, double l
     const int32_t trials = p.settings.placement_trials;
     p.settings.placement_trials = 0;
     assert_ok(search(&p, &b, &f));
-    assert_int_equal(b->n_adam_resident, b->n_margin);
+    assert_int_equal(b->n_resident_updates, b->n_margin);
     o.first_ns = f.step.all_ns;
-    o.first_resident = b->n_adam_resident;
+    o.first_resident = b->n_resident_updates;
     ps_blueprint_destroy(b);
     p.settings.placement_trials = trials;
     assert_ok(search(&p, &b, &f));
     o.found_ns = f.step.all_ns;
-    o.found_resident = b->n_adam_resident;
+    o.found_resident = b->n_resident_updates;
     o.best_ns = best_of_all(&p, b);
     ps_blueprint_destroy(b);
     end(&p);
@@ -126,15 +126,15 @@ static void updates_lead(void **state)
         const ps_variant v = {.deferred = true, .lead = lead};
         assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b[lead], &f[lead]));
     }
-    assert_int_equal(b[0]->n_adam_resident, 0);
+    assert_int_equal(b[0]->n_resident_updates, 0);
     assert_true(f[1].step.wait_ns[PS_LINK_HOST_TO_DEVICE] < f[0].step.wait_ns[PS_LINK_HOST_TO_DEVICE]);
     assert_int_equal(f[1].step.compute_ns, f[0].step.compute_ns);
     /* the same chunks in the same order, each before its first use */
     assert_int_equal(b[0]->n_ordered, b[1]->n_ordered);
     for (int32_t i = 0; i < b[0]->n_ordered; i++) {
-        assert_int_equal(b[0]->adam_order[i], b[1]->adam_order[i]);
-        const int32_t c = b[0]->adam_order[i];
-        assert_true(b[1]->adam_moment[c] <= b[0]->adam_moment[c]);
+        assert_int_equal(b[0]->update_order[i], b[1]->update_order[i]);
+        const int32_t c = b[0]->update_order[i];
+        assert_true(b[1]->update_moment[c] <= b[0]->update_moment[c]);
     }
     for (int lead = 0; lead < 2; lead++) ps_blueprint_destroy(b[lead]);
     end(&p);
@@ -143,7 +143,7 @@ static void updates_lead(void **state)
 static int32_t n_on_device(const ps_blueprint *b)
 {
     int32_t n = 0;
-    for (int32_t c = 0; c < b->layout->n_chunks; c++) n += b->adam_tier[c] == PS_TIER_DEVICE;
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) n += b->update_tier[c] == PS_TIER_DEVICE;
     return n;
 }
 
@@ -162,10 +162,10 @@ static void the_variant_says_which_chunks(void **state)
             assert_int_equal(n_on_device(b), n);
             const int32_t last = b->layout->n_chunks - 1;
             if (n > 0 && choice != PS_RESIDENT_SPREAD)
-                assert_int_equal(b->adam_tier[choice == PS_RESIDENT_FIRST ? 0 : last], PS_TIER_DEVICE);
-            if (choice != PS_RESIDENT_FIRST) assert_int_equal(b->adam_tier[0], PS_TIER_HOST);
+                assert_int_equal(b->update_tier[choice == PS_RESIDENT_FIRST ? 0 : last], PS_TIER_DEVICE);
+            if (choice != PS_RESIDENT_FIRST) assert_int_equal(b->update_tier[0], PS_TIER_HOST);
             for (int32_t c = 0; choice == PS_RESIDENT_SPREAD && c < last; c++)
-                assert_false(b->adam_tier[c] == PS_TIER_DEVICE && b->adam_tier[c + 1] == PS_TIER_DEVICE);
+                assert_false(b->update_tier[c] == PS_TIER_DEVICE && b->update_tier[c + 1] == PS_TIER_DEVICE);
             ps_blueprint_destroy(b);
         }
     end(&p);

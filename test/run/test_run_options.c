@@ -87,7 +87,7 @@ static void hybrid_adam_updates_on_the_device(void **state)
         ps_engine *e = engine_after(1, TINY(ROOMY, changes[hybrid]));
         const ps_blueprint *b = e->blueprint;
         for (int32_t c = 0; c < b->layout->n_chunks; c++)
-            assert_int_equal(b->adam_tier[c], hybrid ? PS_TIER_DEVICE : PS_TIER_HOST);
+            assert_int_equal(b->update_tier[c], hybrid ? PS_TIER_DEVICE : PS_TIER_HOST);
         ps_engine_destroy(e);
     }
 }

@@ -67,8 +67,8 @@ static void ranks_share_what_a_node_has(void **state)
     const ps_hardware hw = hardware();
     ps_rates r;
     assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
-    assert_close(r.adam_bytes_per_s[PS_TIER_DEVICE], 1e12);
-    assert_close(r.adam_bytes_per_s[PS_TIER_HOST], 1e10);
+    assert_close(r.update_bytes_per_s[PS_TIER_DEVICE], 1e12);
+    assert_close(r.update_bytes_per_s[PS_TIER_HOST], 1e10);
     assert_close(r.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s, 6e9);
     assert_close(r.links.link[PS_LINK_DEVICE_TO_HOST].bytes_per_s, 5e9);
     assert_int_equal(r.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns, 7);
@@ -91,8 +91,8 @@ static void a_processor_updates_at_the_rate_of_the_host(void **state)
     hw.n_nodes = 1;
     hw.gpus_per_node = 0;
     assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
-    assert_close(r.adam_bytes_per_s[PS_TIER_DEVICE], 4e10);
-    assert_close(r.adam_bytes_per_s[PS_TIER_HOST], 4e10);
+    assert_close(r.update_bytes_per_s[PS_TIER_DEVICE], 4e10);
+    assert_close(r.update_bytes_per_s[PS_TIER_HOST], 4e10);
     assert_int_equal(r.topology.n_ranks, 1);
 }
 
