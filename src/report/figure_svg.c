@@ -8,7 +8,7 @@
 
 #define MB 1e6
 
-static const char *const band_colors[] = {"forward-band", "backward-band", "adam-band"};
+static const char *const band_colors[] = {"forward-band", "backward-band", "update-band"};
 static const char *const reason_colors[] = {"wanted", "prefetch", "write-back"};
 
 static ps_svg_scale time_scale(const ps_figures *f)
@@ -132,7 +132,7 @@ void ps_figure_memory(ps_text_out *o, const ps_figures *f, bool is_alone)
                                       {"budget", "budget (dashed)"},
                                       {"forward-band", "forward"},
                                       {"backward-band", "backward"},
-                                      {"adam-band", "Adam"}};
+                                      {"update-band", "update"}};
     const ps_svg_scale x = time_scale(f);
     const bool has_host = most_bytes(f->profile, PS_REPORT_HOST) > 0;
     const double bottom = has_host ? 400 : 260;
@@ -179,7 +179,7 @@ static void section_frames(ps_text_out *o, const ps_figures *f, const ps_svg_sca
                            "<rect x=\"%.1f\" y=\"%.2f\" width=\"%.1f\" height=\"%.2f\" "
                            "style=\"fill:none;stroke:var(--line)\"/>\n",
                            x->from_px, y0, x->to_px - x->from_px, y1 - y0);
-        ps_svg_text(o, x->from_px - 8, (y0 + y1) / 2 + 4, "end", "text", ps_report_profile_list_names[list]);
+        ps_svg_text(o, x->from_px - 8, (y0 + y1) / 2 + 4, "end", "text", p->list_names[list]);
         first = r + 1;
     }
 }
@@ -218,7 +218,7 @@ enum { LANE_HEIGHT = 34, LANE_GAP = 10 };
 static const char *span_color(const ps_report_profile_span *s)
 {
     switch (s->lane) {
-    case PS_REPORT_COMPUTE: return ps_report_profile_phase_names[s->phase];
+    case PS_REPORT_COMPUTE: return ps_figure_phase_names[s->phase];
     case PS_REPORT_WAITS: return "hatch";
     case PS_REPORT_HOST_TO_DEVICE:
     case PS_REPORT_DEVICE_TO_HOST:
@@ -258,7 +258,7 @@ static void lane_row(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x,
 {
     phase_bands(o, f, x, top, top + LANE_HEIGHT);
     for (int i = 0; i < PS_REPORT_N_PHASES && lane == PS_REPORT_COMPUTE; i++)
-        lane_spans(o, f, x, lane, top, ps_report_profile_phase_names[i]);
+        lane_spans(o, f, x, lane, top, ps_figure_phase_names[i]);
     for (int i = 0; i < PS_REPORT_N_REASONS && lane >= PS_REPORT_HOST_TO_DEVICE && lane < PS_REPORT_COLLECTIVES; i++)
         lane_spans(o, f, x, lane, top, reason_colors[i]);
     if (lane == PS_REPORT_WAITS)
@@ -272,9 +272,8 @@ static void lane_row(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x,
 void ps_figure_timeline(ps_text_out *o, const ps_figures *f, bool is_alone)
 {
     static const ps_svg_key keys[] = {
-        {"forward", "forward"},      {"backward", "backward"},      {"adam", "Adam"},
-        {"hatch", "wait"},           {"wanted", "copy wanted now"}, {"prefetch", "prefetch"},
-        {"write-back", "write back"}};
+        {"forward", "forward"},        {"backward", "backward"}, {"update", "update"},        {"hatch", "wait"},
+        {"wanted", "copy wanted now"}, {"prefetch", "prefetch"}, {"write-back", "write back"}};
     const ps_svg_scale x = time_scale(f);
     int n_lanes = 0;
     for (int lane = PS_REPORT_COMPUTE; lane < PS_REPORT_N_LANES; lane++)

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-const int ps_figure_sections[PS_REPORT_N_LISTS] = {0, 1, 3, 2, 4, 5};
+const char *const ps_figure_phase_names[PS_REPORT_N_PHASES] = {"forward", "backward", "update"};
 
 ps_report_profile_tier ps_figure_main_tier(unsigned tiers)
 {
@@ -48,9 +48,9 @@ static ps_status order_rows(ps_figures *f)
     const ps_report_profile *p = f->profile;
     int n = 0;
     PS_TRY(ps_mem_alloc((size_t)p->n_chunks, sizeof *f->rows, &f->rows));
-    for (int s = 0; s < PS_REPORT_N_LISTS; s++)
+    for (int list = 0; list < PS_REPORT_LISTS_MAX; list++)
         for (int c = 0; c < p->n_chunks; c++)
-            if (p->chunks[c].list == ps_figure_sections[s]) f->rows[n++] = c;
+            if (p->chunks[c].list == list) f->rows[n++] = c;
     return PS_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct ps_figure_parts {
 typedef struct ps_figures {
     const ps_report_profile *profile;
     int64_t begin_ns, end_ns; /* of the time axis: the steps, or all there is when no step was recorded */
-    int *rows;                /* chunks from top to bottom: PARAM16, MASTER, VARIANCE, MOMENTUM, GRAD */
+    int *rows;                /* chunks from top to bottom: by list */
     int n_stays;
     ps_figure_stay *stays;          /* by chunk, then time; clipped to the axis */
     int *slots;                     /* of each span: its place among those of its row that overlap it in time, from 0 */
@@ -31,8 +31,8 @@ typedef struct ps_figures {
     ps_figure_parts parts;
 } ps_figures;
 
-/* Lists in the order of their sections from top to bottom. */
-extern const int ps_figure_sections[PS_REPORT_N_LISTS];
+/* What figures call phases, and their colours: "update". */
+extern const char *const ps_figure_phase_names[PS_REPORT_N_PHASES];
 
 /* `p` must outlive the figures. */
 PS_NODISCARD ps_status ps_figures_create(const ps_report_profile *p, ps_figures **out);

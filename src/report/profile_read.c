@@ -24,8 +24,6 @@ const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES] = {
     "steps", "phases", "compute", "waits", "host->device", "device->host", "disk read", "disk write", "collectives"};
 const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES] = {"forward", "backward", "adam"};
 const char *const ps_report_profile_reason_names[PS_REPORT_N_REASONS] = {"wanted", "prefetch", "write back"};
-const char *const ps_report_profile_list_names[PS_REPORT_N_LISTS] = {"PARAM16",  "MASTER", "MOMENTUM",
-                                                                     "VARIANCE", "GRAD",   "GRAD_SUM"};
 
 static const char *const counter_names[PS_REPORT_N_TIERS] = {"device bytes", "host bytes", "disk bytes"};
 static const char *const category_names[] = {"step", "phase", "op", "wait", "copy", "collective"};
@@ -165,13 +163,31 @@ static ps_status read_tensors(const reader *r, const json_t *object, ps_report_p
     return PS_OK;
 }
 
+/* Chunks of a list have its number in their ids, and all the same name. */
+static ps_status read_list(reader *r, const json_t *object, int number)
+{
+    const char *name;
+    char expected[PS_REPORT_LIST_NAME_MAX + 40];
+    char *known = r->p->list_names[number];
+    PS_TRY(read_string(r, object, "list", &name));
+    if (known[0] != '\0' && strcmp(name, known) != 0) {
+        snprintf(expected, sizeof expected, "'%s' as of the chunks before it", known);
+        return unexpected(r, "list", expected, json_object_get(object, "list"));
+    }
+    if (name[0] == '\0' || strlen(name) >= PS_REPORT_LIST_NAME_MAX)
+        return unexpected(r, "list", "a short name", json_object_get(object, "list"));
+    strcpy(known, name);
+    return PS_OK;
+}
+
 static ps_status read_chunk(reader *r, const json_t *object, int i)
 {
     ps_report_profile_chunk *c = &r->p->chunks[i];
     int id;
     snprintf(r->where, sizeof r->where, "patrickstar.chunks[%d]", i);
     PS_TRY(read_int(r, object, "id", 0, r->n_ids - 1, &id));
-    PS_TRY(read_name(r, object, "list", ps_report_profile_list_names, PS_REPORT_N_LISTS, &c->list));
+    c->list = id / (r->n_ids / PS_REPORT_LISTS_MAX);
+    PS_TRY(read_list(r, object, c->list));
     PS_TRY(read_int(r, object, "index", 0, r->p->n_chunks - 1, &c->index));
     PS_TRY(read_integer(r, object, "bytes", 0, BYTES_MAX, &c->bytes));
     if (r->chunk_of_id[id] >= 0) return unexpected(r, "id", "an id of its own", json_object_get(object, "id"));
@@ -185,10 +201,10 @@ static ps_status read_chunks(reader *r, const json_t *facts)
     ps_report_profile *p = r->p;
     int n_layout;
     PS_TRY(read_array(r, facts, "chunks", &chunks));
-    /* every list has at most n_chunks of them, and PARAM16 has all: so this also bounds the table of ids */
-    const int n = (int)ps_min_i64((int64_t)json_array_size(chunks), INT32_MAX / PS_REPORT_N_LISTS);
+    /* a list has at most n_chunks of them, and the first one has all: so this also bounds the table of ids */
+    const int n = (int)ps_min_i64((int64_t)json_array_size(chunks), INT32_MAX / PS_REPORT_LISTS_MAX);
     PS_TRY(read_int(r, facts, "n_chunks", 0, n, &n_layout));
-    r->n_ids = n_layout * PS_REPORT_N_LISTS;
+    r->n_ids = n_layout * PS_REPORT_LISTS_MAX;
     PS_TRY(ps_mem_alloc((size_t)r->n_ids, sizeof *r->chunk_of_id, &r->chunk_of_id));
     for (int i = 0; i < r->n_ids; i++) r->chunk_of_id[i] = -1;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *p->chunks, &p->chunks));

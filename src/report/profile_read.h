@@ -32,7 +32,7 @@ typedef enum ps_report_profile_lane {
 typedef enum ps_report_profile_phase {
     PS_REPORT_FORWARD,
     PS_REPORT_BACKWARD,
-    PS_REPORT_ADAM,
+    PS_REPORT_UPDATE,
     PS_REPORT_N_PHASES
 } ps_report_profile_phase;
 
@@ -43,18 +43,17 @@ typedef enum ps_report_profile_reason {
     PS_REPORT_N_REASONS
 } ps_report_profile_reason;
 
-/* As the file spells them: "device", "host->device", "forward", "write back". */
+/* As the file spells them: "device", "host->device", "forward", "write back"; updates are "adam", whatever made them. */
 extern const char *const ps_report_profile_tier_names[PS_REPORT_N_TIERS];
 extern const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES];
 extern const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES];
 extern const char *const ps_report_profile_reason_names[PS_REPORT_N_REASONS];
 
-/* Lists in the order of chunk ids. */
-enum { PS_REPORT_N_LISTS = 6 };
-extern const char *const ps_report_profile_list_names[PS_REPORT_N_LISTS];
+/* Lists of chunks, by number: the file says which there are. */
+enum { PS_REPORT_LISTS_MAX = 16, PS_REPORT_LIST_NAME_MAX = 32 };
 
 typedef struct ps_report_profile_chunk {
-    int list, index;
+    int list, index; /* list: into list_names */
     int64_t bytes;
     int n_tensors;
     char **tensors; /* names */
@@ -107,6 +106,7 @@ typedef struct ps_report_profile {
     int64_t budget_bytes[PS_REPORT_N_TIERS];
     int64_t chunk_elements;
     double waste; /* of the chunks' elements, 0..1; negative when not known */
+    char list_names[PS_REPORT_LISTS_MAX][PS_REPORT_LIST_NAME_MAX]; /* "": no chunk is of it */
     int n_chunks;
     ps_report_profile_chunk *chunks;
     int n_spans, n_changes, n_samples;

@@ -29,6 +29,13 @@ static void put_names(ps_text_out *o, const char *key, const char *const *names,
     ps_text_out_string(o, "],\n");
 }
 
+static void put_lists(ps_text_out *o, const ps_report_profile *p)
+{
+    const char *names[PS_REPORT_LISTS_MAX];
+    for (int i = 0; i < PS_REPORT_LISTS_MAX; i++) names[i] = p->list_names[i];
+    put_names(o, "lists", names, PS_REPORT_LISTS_MAX);
+}
+
 static void put_chunks(ps_text_out *o, const ps_figures *f)
 {
     const ps_report_profile *p = f->profile;
@@ -151,7 +158,7 @@ static void put_data(ps_text_out *o, const ps_figures *f)
                        seconds_of(f->begin_ns), seconds_of(f->end_ns), p->budget_bytes[0], p->budget_bytes[1],
                        p->budget_bytes[2]);
     put_names(o, "tiers", ps_report_profile_tier_names, PS_REPORT_N_TIERS);
-    put_names(o, "lists", ps_report_profile_list_names, PS_REPORT_N_LISTS);
+    put_lists(o, p);
     put_names(o, "reasons", ps_report_profile_reason_names, PS_REPORT_N_REASONS);
     put_chunks(o, f);
     put_memory(o, p);

@@ -33,8 +33,8 @@ static int list_parts(const ps_figures *f, char labels[PARTS_MAX][48], part part
     const ps_figure_parts *a = &f->parts;
     int n = 0;
     for (int i = 0; i < PS_REPORT_N_PHASES; i++) {
-        snprintf(labels[n], 48, "%s", i == PS_REPORT_ADAM ? "Adam" : ps_report_profile_phase_names[i]);
-        parts[n] = (part){ps_report_profile_phase_names[i], labels[n], a->compute_seconds[i]}, n++;
+        snprintf(labels[n], 48, "%s", ps_figure_phase_names[i]);
+        parts[n] = (part){ps_figure_phase_names[i], labels[n], a->compute_seconds[i]}, n++;
     }
     for (int i = 0; i < PS_REPORT_N_LANES; i++) {
         if (a->wait_seconds[i] <= 0) continue;

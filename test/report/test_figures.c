@@ -61,7 +61,7 @@ static void test_chunks(void **state)
     assert_int_equal(ps_figure_main_tier(2 | 4), PS_REPORT_HOST);
     assert_int_equal(ps_figure_main_tier(4), PS_REPORT_DISK);
     /* VARIANCE, the last of the profile's chunks, above MOMENTUM */
-    static const int rows[] = {0, 1, 3, 2};
+    static const int rows[] = {0, 1, 2, 3};
     assert_memory_equal(f->rows, rows, sizeof rows);
     drop(f, p);
 }
@@ -101,7 +101,7 @@ static void test_parts_sum_up_to_the_step(void **state)
         &p);
     assert_int_equal(f->n_steps, 2);
     near(f->parts.step_seconds, 100e-6);
-    near(f->parts.compute_seconds[PS_REPORT_ADAM], 5e-6);
+    near(f->parts.compute_seconds[PS_REPORT_UPDATE], 5e-6);
     near(f->parts.compute_seconds[PS_REPORT_FORWARD], 15e-6);
     near(f->parts.compute_seconds[PS_REPORT_BACKWARD], 10e-6);
     near(f->parts.wait_seconds[PS_REPORT_DISK_READ], 10e-6);

@@ -27,6 +27,8 @@ static void test_what_is_read(void **state)
     assert_string_equal(p->title, "a <b> & \"c\".json");
     assert_int_equal(p->n_chunks, 4);
     assert_int_equal(p->chunks[2].list, 2);
+    assert_string_equal(p->list_names[2], "MOMENTUM");
+    assert_string_equal(p->list_names[1], ""); /* no chunk is of it */
     assert_string_equal(p->chunks[0].tensors[1], "</script>");
     assert_int_equal(p->budget_bytes[PS_REPORT_HOST], 500000);
     assert_true(p->predicted.busy_seconds[PS_REPORT_COMPUTE] == 0.0001);
@@ -41,7 +43,7 @@ static void test_what_is_read(void **state)
     assert_int_equal(p->spans[1].reason, PS_REPORT_PREFETCH);
     assert_int_equal(p->spans[2].begin_ns, 20000);
     assert_int_equal(p->spans[2].end_ns, 50500);
-    assert_int_equal(p->spans[2].phase, PS_REPORT_ADAM);
+    assert_int_equal(p->spans[2].phase, PS_REPORT_UPDATE);
     assert_int_equal(p->spans[2].chunk, 1);
     assert_int_equal(p->n_changes, 2); /* at the same time: in the file's order */
     assert_true(p->changes[0].is_there);
@@ -68,9 +70,11 @@ static void test_what_is_refused(void **state)
         {"\"host\":500000", "\"host\":-1", "\"host\": expected an integer from 0"},
         {"\"n_chunks\":2", "\"n_chunks\":5", "\"n_chunks\": expected an integer from 0 to 4, found 5"},
         {"\"id\":1,", "\"id\":0,", "patrickstar.chunks[1]: \"id\": expected an id of its own, found 0"},
-        {"\"id\":6,", "\"id\":12,", "patrickstar.chunks[3]"},
-        {"\"MOMENTUM\",\"index\":0,\"bytes\":400,\"tensors\"", "\"MOMENT\",\"index\":0,\"bytes\":400,\"tensors\"",
-         "\"list\": expected one of PARAM16, MASTER"},
+        {"\"id\":6,", "\"id\":32,", "patrickstar.chunks[3]: \"id\": expected an integer from 0 to 31, found 32"},
+        {"\"id\":1,\"list\":\"PARAM16\"", "\"id\":1,\"list\":\"MASTER\"",
+         "patrickstar.chunks[1]: \"list\": expected 'PARAM16' as of the chunks before it, found 'MASTER'"},
+        {"\"list\":\"VARIANCE\"", "\"list\":\"\"", "\"list\": expected a short name, found ''"},
+        {"\"list\":\"VARIANCE\"", "\"list\":7", "\"list\": expected a string, found 7"},
         {"[\"wte\"]", "[7]", "\"tensors\": expected names, found 7"},
         {"\"step_seconds\":0.0002", "\"step_seconds\":-1", "patrickstar.predicted: \"step_seconds\""},
         {"\"waste\":0.25", "\"waste\":25", "\"waste\": expected a number from 0 to 1, found 25"},
@@ -79,7 +83,7 @@ static void test_what_is_refused(void **state)
         {"\"dur\":200,", "", "traceEvents[0]: \"dur\": expected a number from 0 to 8.64e+12, found nothing"},
         {"\"phase\":\"adam\"", "\"phase\":\"adams\"", "traceEvents[1]: \"phase\": expected one of forward"},
         {"\"chunk\":1}", "\"chunk\":2}", "traceEvents[1]: \"chunk\": expected the id of a chunk"},
-        {"\"chunk\":1}", "\"chunk\":99}", "traceEvents[1]: \"chunk\": expected an integer from 0 to 11, found 99"},
+        {"\"chunk\":1}", "\"chunk\":99}", "traceEvents[1]: \"chunk\": expected an integer from 0 to 31, found 99"},
         {"\"from\":\"disk\"", "\"from\":\"tape\"", "traceEvents[2]: \"from\": expected one of device, host, disk"},
         {"\"name\":\"leave\"", "\"name\":\"left\"", "traceEvents[4]: \"name\": expected one of leave, place"},
         {"\"non_model\":6", "\"non_model\":1e3", "traceEvents[5]: \"non_model\""},

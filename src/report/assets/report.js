@@ -68,7 +68,7 @@ function hatch(ctx) {
   return ctx.createPattern(c, "repeat");
 }
 
-const bandColors = ["forward-band", "backward-band", "adam-band"];
+const bandColors = ["forward-band", "backward-band", "update-band"];
 function bands(u, top, height) {
   const { ctx, bbox } = u, y = top ?? bbox.top, h = height ?? bbox.height;
   bandColors.forEach((name, phase) => {
@@ -253,7 +253,7 @@ function chunks() {
 
 /* ---- timeline ---- */
 const laneHeight = 30, laneGap = 8;
-const phaseColors = ["forward", "backward", "adam"], reasonColors = ["wanted", "prefetch", "write-back"];
+const phaseColors = ["forward", "backward", "update"], reasonColors = ["wanted", "prefetch", "write-back"];
 const COMPUTE = 2, WAITS = 3, COLLECTIVES = 8;
 function timeline() {
   const lanes = D.lanes.filter(l => l.id !== COLLECTIVES || D.spans.some(s => s[0] === COLLECTIVES));
@@ -352,9 +352,9 @@ memory("memory-device", 0, 300, !D.memory[1].chunks.some(v => v > 0));
 memory("memory-host", 1, 190, true);
 const chunksPlot = chunks(), timelinePlot = timeline();
 legend("memory-legend", [["total", "total", "line"], ["chunks", "chunks"], ["non-model", "non-model data", "line"],
-  ["budget", "budget", "dash"], ["forward-band", "forward"], ["backward-band", "backward"], ["adam-band", "Adam"]]);
+  ["budget", "budget", "dash"], ["forward-band", "forward"], ["backward-band", "backward"], ["update-band", "update"]]);
 legend("chunks-legend", [["device", "device"], ["host", "host"], ["disk", "disk"], ["back", "released"]]);
-legend("timeline-legend", [["forward", "forward"], ["backward", "backward"], ["adam", "Adam"], ["wait", "wait", "hatch"],
+legend("timeline-legend", [["forward", "forward"], ["backward", "backward"], ["update", "update"], ["wait", "wait", "hatch"],
   ["wanted", "copy wanted now"], ["prefetch", "prefetch"], ["write-back", "write back"],
   ...(D.spans.some(s => s[0] === COLLECTIVES) ? [["collective", "collective"]] : [])]);
 new ResizeObserver(() => {
