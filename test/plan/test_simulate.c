@@ -338,23 +338,43 @@ static void advice_holds_when_it_is_followed(void **state)
 
 /* ---- options that a plan shows ---- */
 
+#define TIGHT BF16, "memory.device=400KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=2048"
+
+static ps_simulation tight(const char *change)
+{
+    ps_simulation s;
+    ps_config *c = TINY(TIGHT, change);
+    assert_ok(ps_simulate(c, NULL, false, &s));
+    if (!s.fits) fail_msg("%s: %s", change, s.refusal);
+    ps_config_destroy(c);
+    return s;
+}
+
+static int64_t sum_of_links(const int64_t values[PS_LINK_COUNT])
+{
+    int64_t sum = 0;
+    for (int l = 0; l < PS_LINK_COUNT; l++) sum += values[l];
+    return sum;
+}
+
 /* Computing stands still for every copy that does not overlap it, and for less where copies do. */
 static void copies_wait_without_async_move(void **state)
 {
     (void)state;
-    static const char *const changes[] = {"client.opts.with_async_move=false", "client.opts.with_async_move=true"};
-    for (int overlaps = 0; overlaps < 2; overlaps++) {
-        ps_simulation s;
-        ps_config *c =
-            TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048", changes[overlaps]);
-        assert_ok(ps_simulate(c, NULL, false, &s));
-        int64_t busy = 0, wait = 0;
-        for (int l = 0; l < PS_LINK_COUNT; l++) busy += s.forecast.step.busy_ns[l], wait += s.forecast.step.wait_ns[l];
-        assert_true(busy > 0 && s.fits);
-        if ((wait >= busy) == overlaps)
-            fail_msg("%s: waits %lld ns of %lld", changes[overlaps], (long long)wait, (long long)busy);
-        ps_config_destroy(c);
-    }
+    const ps_step_time waits = tight("client.opts.with_async_move=false").forecast.step;
+    const ps_step_time overlaps = tight("client.opts.with_async_move=true").forecast.step;
+    assert_true(sum_of_links(waits.wait_ns) >= sum_of_links(waits.busy_ns));
+    assert_true(sum_of_links(overlaps.wait_ns) < sum_of_links(overlaps.busy_ns));
+}
+
+static void chunks_come_and_leave_as_asked(void **state)
+{
+    (void)state;
+    const ps_simulation usual = tight("train.seed=7"), unasked = tight("memory.prefetch=0");
+    const ps_simulation lru = tight("memory.policy=lru"), at_once = tight("memory.defer_updates=false");
+    assert_true(ps_simulation_step_s(&unasked) > 1.2 * ps_simulation_step_s(&usual));
+    assert_true(sum_of_links(lru.forecast.moved_bytes) > sum_of_links(usual.forecast.moved_bytes));
+    assert_true(usual.variant.deferred && !at_once.variant.deferred);
 }
 
 /* ---- the largest ---- */
@@ -426,6 +446,7 @@ int main(void)
         cmocka_unit_test(a_simulated_profile_has_every_lane),
         cmocka_unit_test(advice_holds_when_it_is_followed),
         cmocka_unit_test(copies_wait_without_async_move),
+        cmocka_unit_test(chunks_come_and_leave_as_asked),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
         cmocka_unit_test(every_system_has_the_same_memory),
     };
