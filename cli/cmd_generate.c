@@ -50,13 +50,10 @@ static ps_status read_input(char **text, int64_t *n_bytes)
 {
     enum { PIECE = 1 << 14, MOST = 1 << 28 };
     ps_status st = PS_OK;
-    size_t n = 0, n_room = 0, n_read;
+    size_t n = 0, n_read;
     *text = NULL;
     do {
-        if (n_room - n < PIECE) {
-            PS_TRY_GOTO(ps_mem_grow(text, n_room, 2 * n_room + PIECE, 1));
-            n_room = 2 * n_room + PIECE;
-        }
+        PS_TRY_GOTO(ps_mem_reserve(text, n + PIECE, 1));
         n_read = fread(*text + n, 1, PIECE, stdin);
         n += n_read;
     } while (n_read > 0 && n <= MOST);

@@ -147,7 +147,7 @@ static ps_status put_line(run_log *l, json_t *o)
     json_decref(o);
     if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a line of %s", l->metrics_path);
     const size_t n = strlen(text);
-    ps_status st = ps_mem_grow(&l->waiting, l->n_waiting, l->n_waiting + n + 1, 1);
+    ps_status st = ps_mem_reserve(&l->waiting, l->n_waiting + n + 1, 1);
     if (st == PS_OK) {
         memcpy(l->waiting + l->n_waiting, text, n);
         l->waiting[l->n_waiting + n] = '\n';

@@ -61,7 +61,7 @@ ps_status ps_folder_list_read(const char *path, ps_folder_list *out)
         }
         if (entry == NULL) break;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        PS_TRY_GOTO(ps_mem_grow(&out->names, (size_t)out->n, (size_t)out->n + 1, sizeof *out->names));
+        PS_TRY_GOTO(ps_mem_reserve(&out->names, (size_t)out->n + 1, sizeof *out->names));
         PS_TRY_GOTO(ps_mem_strdup(entry->d_name, &out->names[out->n]));
         out->n++;
     }

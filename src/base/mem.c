@@ -27,15 +27,25 @@ ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_pointer)
     return PS_OK;
 }
 
-ps_status ps_mem_grow(void *pointer_to_pointer, size_t old_n, size_t new_n, size_t item_bytes)
+ps_status ps_mem_reserve(void *pointer_to_pointer, size_t n, size_t item_bytes)
 {
+    enum { LEAST = 16 };
     void **p = pointer_to_pointer;
     void *bigger = NULL;
-    PS_TRY(ps_mem_alloc(new_n, item_bytes, &bigger));
-    if (*p != NULL) memcpy(bigger, *p, old_n * item_bytes);
+    const size_t bytes = ps_mem_bytes(*p), had = bytes / item_bytes;
+    if (n <= had) return PS_OK;
+    size_t room = had + had / 2 > LEAST ? had + had / 2 : LEAST;
+    if (room < n) room = n;
+    PS_TRY(ps_mem_alloc(room, item_bytes, &bigger));
+    if (*p != NULL) memcpy(bigger, *p, bytes);
     ps_mem_free(*p);
     *p = bigger;
     return PS_OK;
+}
+
+size_t ps_mem_bytes(const void *p)
+{
+    return p == NULL ? 0 : (size_t)((const mem_header *)p - 1)->bytes;
 }
 
 ps_status ps_mem_strdup(const char *s, char **out)

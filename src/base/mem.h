@@ -10,8 +10,12 @@
  * n == 0 yields a valid pointer that must be freed like any other. */
 PS_NODISCARD ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_pointer);
 
-/* Grow *pointer (may be NULL) from old_n to new_n items, new ones zero-filled. On failure *pointer is unchanged. */
-PS_NODISCARD ps_status ps_mem_grow(void *pointer_to_pointer, size_t old_n, size_t new_n, size_t item_bytes);
+/* Room for n items in *pointer (may be NULL), which grows by half at least, so that appending copies each item a few times in all. New ones are
+ * zero-filled. On failure *pointer is unchanged. */
+PS_NODISCARD ps_status ps_mem_reserve(void *pointer_to_pointer, size_t n, size_t item_bytes);
+
+/* That it has room for; 0 for NULL. */
+size_t ps_mem_bytes(const void *p);
 
 /* A copy of the string. */
 PS_NODISCARD ps_status ps_mem_strdup(const char *s, char **out);

@@ -16,7 +16,7 @@ struct ps_profile {
     int64_t begin_ns;
     pthread_mutex_t lock; /* all below */
     ps_profile_record **blocks;
-    int64_t n_blocks, block_capacity, n_records, n_lost;
+    int64_t n_blocks, n_records, n_lost;
 };
 
 ps_status ps_profile_create(const int64_t *now_ns, ps_profile **out)
@@ -71,11 +71,7 @@ int64_t ps_profile_clock(const ps_profile *p)
 
 static ps_status add_block(ps_profile *p)
 {
-    if (p->n_blocks == p->block_capacity) {
-        const int64_t capacity = p->block_capacity ? 2 * p->block_capacity : 16;
-        PS_TRY(ps_mem_grow(&p->blocks, (size_t)p->n_blocks, (size_t)capacity, sizeof(ps_profile_record *)));
-        p->block_capacity = capacity;
-    }
+    PS_TRY(ps_mem_reserve(&p->blocks, (size_t)p->n_blocks + 1, sizeof(ps_profile_record *)));
     PS_TRY(ps_mem_alloc((size_t)BLOCK_RECORDS, sizeof(ps_profile_record), &p->blocks[p->n_blocks]));
     p->n_blocks++;
     return PS_OK;

@@ -56,7 +56,7 @@ typedef struct loader {
     open_file *files;    /* [state.n_ranks * PS_CHECKPOINT_PART_COUNT] */
     named_target *names; /* [n_names] by name */
     size_t n_names;
-    finding *findings; /* [n_findings], room for a power of two */
+    finding *findings; /* [n_findings] */
     size_t n_findings;
 } loader;
 
@@ -125,9 +125,7 @@ static ps_status check_tensor(const loader *l, const open_file *f, const ps_safe
 
 static ps_status add_finding(loader *l, const finding *f)
 {
-    /* doubles by and by: as many copies as there are powers of two */
-    const size_t n = l->n_findings;
-    if ((n & (n - 1)) == 0) PS_TRY(ps_mem_grow(&l->findings, n, n > 0 ? 2 * n : 1, sizeof *l->findings));
+    PS_TRY(ps_mem_reserve(&l->findings, l->n_findings + 1, sizeof *l->findings));
     l->findings[l->n_findings++] = *f;
     return PS_OK;
 }
@@ -201,7 +199,7 @@ static ps_status check_findings(loader *l)
         if (f == end || (size_t)f->name != i)
             return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder, want->name);
         int64_t n = 0;
-        for (; f < end && (size_t)f->name == i && f->first == n; f++) n += f->n;
+        while (f < end && (size_t)f->name == i && ps_tensor_piece_follows(&n, f->first, f->n)) f++;
         if (n != want->target.n)
             return PS_FAIL(PS_EFORMAT, "%s: tensor %s: element %lld of %lld is in none of its files", l->folder,
                            want->name, (long long)n, (long long)want->target.n);

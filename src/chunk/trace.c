@@ -30,11 +30,7 @@ void ps_trace_destroy(ps_trace *t)
 
 ps_status ps_trace_add_moment(ps_trace *t, ps_phase phase, const char *label, int64_t non_model_bytes, int64_t cost_ns)
 {
-    if (t->n_moments == t->moment_capacity) {
-        const int32_t capacity = t->moment_capacity ? 2 * t->moment_capacity : 256;
-        PS_TRY(ps_mem_grow(&t->moments, (size_t)t->n_moments, (size_t)capacity, sizeof *t->moments));
-        t->moment_capacity = capacity;
-    }
+    PS_TRY(ps_mem_reserve(&t->moments, (size_t)t->n_moments + 1, sizeof *t->moments));
     t->moments[t->n_moments++] = (ps_moment){.phase = phase,
                                              .label = label,
                                              .non_model_bytes = non_model_bytes,
@@ -57,11 +53,7 @@ ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_a
         if (a->mode != mode) a->mode = PS_ACCESS_WRITE;
         return PS_OK;
     }
-    if (t->n_accesses == t->access_capacity) {
-        const int32_t capacity = t->access_capacity ? 2 * t->access_capacity : 1024;
-        PS_TRY(ps_mem_grow(&t->accesses, (size_t)t->n_accesses, (size_t)capacity, sizeof *t->accesses));
-        t->access_capacity = capacity;
-    }
+    PS_TRY(ps_mem_reserve(&t->accesses, (size_t)t->n_accesses + 1, sizeof *t->accesses));
     t->accesses[t->n_accesses++] = (ps_access){.chunk = chunk, .tier = tier, .mode = mode};
     m->n_accesses++;
     return PS_OK;

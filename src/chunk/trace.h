@@ -59,7 +59,6 @@ typedef struct ps_trace {
     int32_t n_moments, n_accesses;
     ps_moment *moments;
     ps_access *accesses;
-    int32_t moment_capacity, access_capacity;
 } ps_trace;
 
 PS_NODISCARD ps_status ps_trace_create(ps_trace **out);

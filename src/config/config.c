@@ -97,17 +97,13 @@ static ps_status read_file(const char *path, char **text, size_t *n_bytes)
 {
     enum { PIECE_BYTES = 1 << 14 };
     ps_status st = PS_OK;
-    size_t n_room = 0, n_read;
+    size_t n_read;
     *text = NULL;
     *n_bytes = 0;
     FILE *file = fopen(path, "rb");
     if (file == NULL) return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s", path, strerror(errno));
     do {
-        if (n_room - *n_bytes < PIECE_BYTES + 1) {
-            const size_t more = 2 * n_room + PIECE_BYTES + 1;
-            PS_TRY_GOTO(ps_mem_grow(text, n_room, more, 1));
-            n_room = more;
-        }
+        PS_TRY_GOTO(ps_mem_reserve(text, *n_bytes + PIECE_BYTES + 1, 1));
         n_read = fread(*text + *n_bytes, 1, PIECE_BYTES, file);
         *n_bytes += n_read;
     } while (n_read > 0 && *n_bytes <= FILE_MAX_BYTES);

@@ -18,9 +18,7 @@ ps_status ps_label_list_add(ps_label_list *l, const char *name, int64_t n_bytes)
     char *copy = NULL;
     PS_TRY(ps_mem_alloc((size_t)n_bytes + 1, 1, &copy));
     memcpy(copy, name, (size_t)n_bytes);
-    const bool is_full = (l->n & (l->n - 1)) == 0; /* there is room for the next power of two */
-    const size_t more = l->n > 0 ? 2 * (size_t)l->n : 1;
-    const ps_status st = is_full ? ps_mem_grow(&l->names, (size_t)l->n, more, sizeof *l->names) : PS_OK;
+    const ps_status st = ps_mem_reserve(&l->names, (size_t)l->n + 1, sizeof *l->names);
     if (st != PS_OK) {
         ps_mem_free(copy);
         return st;

@@ -10,11 +10,7 @@
 
 ps_status ps_added_append(ps_added_set *s, const ps_added_token *token)
 {
-    if (s->n == s->capacity) {
-        const int64_t capacity = 2 * s->capacity + 16;
-        PS_TRY(ps_mem_grow(&s->tokens, (size_t)s->capacity, (size_t)capacity, sizeof *s->tokens));
-        s->capacity = capacity;
-    }
+    PS_TRY(ps_mem_reserve(&s->tokens, (size_t)s->n + 1, sizeof *s->tokens));
     ps_added_token copy = *token;
     PS_TRY(ps_mem_alloc((size_t)token->n_bytes + 1, 1, &copy.text));
     memcpy(copy.text, token->text, (size_t)token->n_bytes);

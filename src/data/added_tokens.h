@@ -20,7 +20,7 @@ typedef struct ps_added_token {
 
 typedef struct ps_added_set {
     ps_added_token *tokens; /* by first byte, longest first */
-    int64_t n, capacity;
+    int64_t n;
     int32_t first[257]; /* tokens that begin with byte b: first[b] to first[b + 1] */
 } ps_added_set;
 

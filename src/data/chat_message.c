@@ -85,11 +85,7 @@ ps_status ps_chat_append(ps_chat *c, const json_t *list, const char *key, bool i
                        ps_jsonl_type_name(list));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const chat_place place = {where, key, i};
-        if (c->n == c->capacity) {
-            const int64_t capacity = 2 * c->capacity + 8;
-            PS_TRY(ps_mem_grow(&c->messages, (size_t)c->capacity, (size_t)capacity, sizeof *c->messages));
-            c->capacity = capacity;
-        }
+        PS_TRY(ps_mem_reserve(&c->messages, (size_t)c->n + 1, sizeof *c->messages));
         c->messages[c->n] = (ps_chat_message){.is_given = is_given};
         PS_TRY(chat_read_message(&place, json_array_get(list, i), &c->messages[c->n]));
         c->n++;

@@ -28,7 +28,7 @@ typedef struct ps_chat_message {
 /* Zeroed is empty. */
 typedef struct ps_chat {
     ps_chat_message *messages;
-    int64_t n, capacity;
+    int64_t n;
 } ps_chat;
 
 /* Append the messages of `list`, whose strings are used as long as the chat is. key: what the list is called, where: the

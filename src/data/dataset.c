@@ -18,7 +18,7 @@ struct ps_dataset {
     int32_t vocab_size;
     ps_token_file *file; /* or NULL, and then: */
     int32_t *ids;
-    int64_t n_ids, capacity;
+    int64_t n_ids;
 };
 
 static bool dataset_ends_with(const char *s, const char *end)
@@ -43,11 +43,7 @@ static ps_status dataset_append(ps_dataset *d, ps_token_writer *w, const int32_t
     if (w != NULL) {
         PS_TRY(ps_token_writer_append(w, ids, n));
     } else {
-        if (d->n_ids + n > d->capacity) {
-            const int64_t capacity = ps_max_i64(d->n_ids + n, d->capacity + d->capacity / 2);
-            PS_TRY(ps_mem_grow(&d->ids, (size_t)d->capacity, (size_t)capacity, sizeof *ids));
-            d->capacity = capacity;
-        }
+        PS_TRY(ps_mem_reserve(&d->ids, (size_t)(d->n_ids + n), sizeof *ids));
         memcpy(d->ids + d->n_ids, ids, (size_t)n * sizeof *ids);
     }
     d->n_ids += n;

@@ -16,7 +16,7 @@ typedef struct instruct_entry {
 struct ps_instruct_set {
     ps_id_list ids; /* of all samples, targets marked */
     instruct_entry *entries;
-    int64_t n, capacity;
+    int64_t n;
     ps_instruct_info info;
 };
 
@@ -177,11 +177,7 @@ static ps_status reader_end_sample(instruct_reader *r, int64_t first, int64_t li
         s->info.n_left_out++;
         return PS_OK;
     }
-    if (s->n == s->capacity) {
-        const int64_t capacity = s->capacity + s->capacity / 2 + 16;
-        PS_TRY(ps_mem_grow(&s->entries, (size_t)s->capacity, (size_t)capacity, sizeof *s->entries));
-        s->capacity = capacity;
-    }
+    PS_TRY(ps_mem_reserve(&s->entries, (size_t)s->n + 1, sizeof *s->entries));
     s->entries[s->n++] = (instruct_entry){.first = first, .line = line};
     s->info.n_tokens += s->ids.n - first;
     s->info.n_targets += n_targets;

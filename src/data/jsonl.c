@@ -63,8 +63,8 @@ static ps_status jsonl_fill(ps_jsonl *r)
         if (r->capacity >= LINE_BYTES_MAX)
             return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: longer than %lld bytes", ps_file_path(r->file),
                            (long long)r->n_lines + 1, (long long)(r->file_at - r->end), (long long)LINE_BYTES_MAX);
-        PS_TRY(ps_mem_grow(&r->buffer, (size_t)r->capacity, (size_t)r->capacity * 2, 1));
-        r->capacity *= 2;
+        PS_TRY(ps_mem_reserve(&r->buffer, (size_t)ps_min_i64(r->capacity * 2, LINE_BYTES_MAX), 1));
+        r->capacity = (int64_t)ps_mem_bytes(r->buffer);
     }
     const int64_t n = ps_min_i64(r->capacity - r->end, ps_file_bytes(r->file) - r->file_at);
     PS_TRY(ps_file_read(r->file, r->file_at, r->buffer + r->end, n));

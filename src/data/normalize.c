@@ -45,9 +45,8 @@ void ps_normalizer_trim(ps_normalizer *z)
 static ps_status characters_reserve(ps_normalizer *z, int64_t n)
 {
     if (n <= z->capacity) return PS_OK;
-    const int64_t capacity = ps_max_i64(2 * z->capacity, n + 256);
-    PS_TRY(ps_mem_grow(&z->characters, (size_t)z->capacity, (size_t)capacity, sizeof *z->characters));
-    z->capacity = capacity;
+    PS_TRY(ps_mem_reserve(&z->characters, (size_t)n, sizeof *z->characters));
+    z->capacity = (int64_t)(ps_mem_bytes(z->characters) / sizeof *z->characters);
     return PS_OK;
 }
 

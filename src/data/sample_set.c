@@ -14,7 +14,7 @@ typedef struct sample_entry {
 struct ps_sample_set {
     int32_t *ids;
     sample_entry *entries;
-    int64_t n_ids, ids_capacity, n, capacity;
+    int64_t n_ids, n;
     bool has_pairs;
 };
 
@@ -28,15 +28,6 @@ typedef struct sample_reader {
     bool is_collecting, has_numbers, has_names;
     ps_sample_set *set;
 } sample_reader;
-
-static ps_status sample_set_reserve(void *pointer, int64_t *capacity, int64_t needed, size_t item_bytes)
-{
-    if (needed <= *capacity) return PS_OK;
-    const int64_t new_capacity = ps_max_i64(needed, *capacity + *capacity / 2);
-    PS_TRY(ps_mem_grow(pointer, (size_t)*capacity, (size_t)new_capacity, item_bytes));
-    *capacity = new_capacity;
-    return PS_OK;
-}
 
 #define FAIL_AT(r, record, format, ...)                                                                                \
     PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: " format, (r)->path, (long long)(record)->line,                   \
@@ -103,8 +94,8 @@ static ps_status sample_append(sample_reader *r, const ps_jsonl_record *record)
     int64_t n_ids, n_first;
     int32_t label = 0;
     PS_TRY(sample_read_label(r, record, &label));
-    PS_TRY(sample_set_reserve(&s->ids, &s->ids_capacity, s->n_ids + r->T, sizeof *s->ids));
-    PS_TRY(sample_set_reserve(&s->entries, &s->capacity, s->n + 1, sizeof *s->entries));
+    PS_TRY(ps_mem_reserve(&s->ids, (size_t)(s->n_ids + r->T), sizeof *s->ids));
+    PS_TRY(ps_mem_reserve(&s->entries, (size_t)s->n + 1, sizeof *s->entries));
     PS_TRY(ps_sample_encode(r->tokenizer, r->added_tokens, record->text, record->text_bytes, record->text_pair,
                             record->text_pair_bytes, r->T, s->ids + s->n_ids, &n_ids, &n_first));
     if (n_ids == 0) return FAIL_AT(r, record, "%s", "the text is empty: no token to look at");

@@ -20,9 +20,8 @@ typedef struct ps_id_list {
 PS_NODISCARD static inline ps_status ps_text_reserve(ps_text_buffer *b, int64_t n_more)
 {
     if (b->n + n_more <= b->capacity) return PS_OK;
-    const int64_t capacity = ps_max_i64(2 * b->capacity, b->n + n_more + 64);
-    PS_TRY(ps_mem_grow(&b->bytes, (size_t)b->capacity, (size_t)capacity, 1));
-    b->capacity = capacity;
+    PS_TRY(ps_mem_reserve(&b->bytes, (size_t)(b->n + n_more), 1));
+    b->capacity = (int64_t)ps_mem_bytes(b->bytes);
     return PS_OK;
 }
 
@@ -37,9 +36,8 @@ PS_NODISCARD static inline ps_status ps_text_append(ps_text_buffer *b, const cha
 PS_NODISCARD static inline ps_status ps_ids_reserve(ps_id_list *l, int64_t n_more)
 {
     if (l->n + n_more <= l->capacity) return PS_OK;
-    const int64_t capacity = ps_max_i64(2 * l->capacity, l->n + n_more);
-    PS_TRY(ps_mem_grow(&l->ids, (size_t)l->capacity, (size_t)capacity, sizeof *l->ids));
-    l->capacity = capacity;
+    PS_TRY(ps_mem_reserve(&l->ids, (size_t)(l->n + n_more), sizeof *l->ids));
+    l->capacity = (int64_t)(ps_mem_bytes(l->ids) / sizeof *l->ids);
     return PS_OK;
 }
 

@@ -24,17 +24,8 @@ static bool failed(ps_builder *b, ps_status st)
     return b->failure != PS_OK;
 }
 
-/* Append one item to a growing array of the program. */
-#define GROW(b, array, n, capacity) failed((b), grow_if_full(&(array), (n), &(capacity), sizeof *(array)))
-
-static ps_status grow_if_full(void *array, int32_t n, int32_t *capacity, size_t item_bytes)
-{
-    if (n < *capacity) return PS_OK;
-    const int32_t bigger = *capacity ? 2 * *capacity : 64;
-    PS_TRY(ps_mem_grow(array, (size_t)n, (size_t)bigger, item_bytes));
-    *capacity = bigger;
-    return PS_OK;
-}
+/* Room for one item more in an array of the program. */
+#define GROW(b, array, n) failed((b), ps_mem_reserve(&(array), (size_t)(n) + 1, sizeof *(array)))
 
 static ps_status join(const char *prefix, const char *name, const char *suffix, char **out)
 {
@@ -62,7 +53,7 @@ int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix
         ps_builder_refuse(b, "parameter %s is declared twice", full);
     } else if (cols < 1 || rows < 1 || cols > PS_BUILDER_PARAMETERS_MAX / rows) {
         ps_builder_refuse(b, "parameter %s has shape [%lld, %lld]", full, (long long)rows, (long long)cols);
-    } else if (!GROW(b, p->params, p->n_params, p->param_capacity)) {
+    } else if (!GROW(b, p->params, p->n_params)) {
         p->params[p->n_params++] = (ps_param){.name = full,
                                               .n_dims = n_dims,
                                               .shape = {n_dims == 2 ? rows : cols, n_dims == 2 ? cols : 1},
@@ -88,8 +79,7 @@ ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int6
     ps_program *p = b->program;
     if (b->failure != PS_OK) return -1;
     if (b->ended) return ps_builder_refuse(b, "%s%s: nothing may follow the end of the model", b->prefix, name);
-    if (GROW(b, p->nodes, p->n_nodes, p->node_capacity) || GROW(b, p->values, p->n_values, p->value_capacity))
-        return -1;
+    if (GROW(b, p->nodes, p->n_nodes) || GROW(b, p->values, p->n_values)) return -1;
     if (failed(b, join(b->prefix, name, "", &node.label))) return -1;
     node.segment = b->checkpoint_depth > 0 ? b->segment : -1;
     node.rows = node.inputs[0] >= 0 ? p->values[node.inputs[0]].rows : p->B * p->T;

@@ -37,11 +37,7 @@ ps_status ps_code_new_buffer(ps_code_writer *g, int64_t bytes, int32_t *out)
 {
     ps_code *p = g->code;
     *out = -1;
-    if (p->n_buffers == p->buffer_capacity) {
-        const int32_t capacity = p->buffer_capacity ? 2 * p->buffer_capacity : 256;
-        PS_TRY(ps_mem_grow(&p->buffers, (size_t)p->n_buffers, (size_t)capacity, sizeof *p->buffers));
-        p->buffer_capacity = capacity;
-    }
+    PS_TRY(ps_mem_reserve(&p->buffers, (size_t)p->n_buffers + 1, sizeof *p->buffers));
     p->buffers[p->n_buffers] = (ps_buffer){.bytes = bytes, .first = INT32_MAX, .last = -1};
     *out = p->n_buffers++;
     return PS_OK;

@@ -64,9 +64,9 @@ typedef enum ps_keep_logits {
 typedef struct ps_code {
     const ps_program *program;
     ps_instr *instrs;
-    int32_t n_instrs, n_forward, instr_capacity;
+    int32_t n_instrs, n_forward;
     ps_buffer *buffers;
-    int32_t n_buffers, buffer_capacity;
+    int32_t n_buffers;
     int32_t batch[PS_BATCH_ARRAY_COUNT]; /* its buffers; -1: no operator reads it */
     int64_t non_model_bytes;             /* largest over the instructions */
     bool *grad_overwrites_param;         /* [n_params] */

@@ -25,11 +25,7 @@ static const ps_instr no_buffers = {.fused = -1,
 static ps_status append(ps_code_writer *g, ps_instr instr)
 {
     ps_code *p = g->code;
-    if (p->n_instrs == p->instr_capacity) {
-        const int32_t capacity = p->instr_capacity ? 2 * p->instr_capacity : 256;
-        PS_TRY(ps_mem_grow(&p->instrs, (size_t)p->n_instrs, (size_t)capacity, sizeof *p->instrs));
-        p->instr_capacity = capacity;
-    }
+    PS_TRY(ps_mem_reserve(&p->instrs, (size_t)p->n_instrs + 1, sizeof *p->instrs));
     const ps_node *nodes = g->program->nodes;
     const char *name = nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
     const char *plus = instr.fused >= 0 ? "+" : "", *fused = instr.fused >= 0 ? nodes[instr.fused].type->name : "";

@@ -71,11 +71,11 @@ struct ps_node {
 typedef struct ps_program {
     int64_t B, T;
     ps_param *params;
-    int32_t n_params, param_capacity;
+    int32_t n_params;
     ps_value_info *values;
-    int32_t n_values, value_capacity;
+    int32_t n_values;
     ps_node *nodes;
-    int32_t n_nodes, node_capacity;
+    int32_t n_nodes;
     int32_t n_segments;
     bool has_loss;          /* false: it ends with hidden states, for inference only */
     int64_t n_outputs;      /* what the end gives for each of its rows: classes of the loss, or columns */

@@ -48,14 +48,6 @@ out:
     return st;
 }
 
-static ps_status grow(ps_shapes *s)
-{
-    if (s->n < s->capacity) return PS_OK;
-    PS_TRY(ps_mem_grow(&s->all, s->n, s->n + PS_SHAPES_MAX, sizeof *s->all));
-    s->capacity = s->n + PS_SHAPES_MAX;
-    return PS_OK;
-}
-
 /* The model does not fit: why, and what would. With several ranks all say what the first says that it does not fit on. */
 static ps_status refuse(const ps_settings *s, const ps_shape *shape)
 {
@@ -79,7 +71,7 @@ static ps_status plan_first(ps_settings *settings, ps_shape *first)
 ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func model, void *user)
 {
     ps_shape *first = NULL;
-    ps_status st = grow(s);
+    ps_status st = ps_mem_reserve(&s->all, s->n + 1, sizeof *s->all);
     if (st == PS_OK) st = describe(settings, model, user, settings->B, settings->T, &first);
     st = ps_comm_agree(settings->ranks.comm, st);
     if (st == PS_OK) st = plan_first(settings, first);
@@ -142,7 +134,7 @@ ps_status ps_shapes_get(ps_shapes *s, const ps_settings *settings, ps_model_func
         return PS_OK;
     }
     ps_shape *shape = NULL;
-    ps_status st = grow(s);
+    ps_status st = ps_mem_reserve(&s->all, s->n + 1, sizeof *s->all);
     if (st == PS_OK) st = describe(settings, model, user, B, T, &shape);
     if (st == PS_OK) st = check_same_parameters(shape->program, s->all[0]->program);
     st = ps_comm_agree(settings->ranks.comm, st);

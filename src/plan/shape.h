@@ -20,7 +20,7 @@ typedef struct ps_shape {
 
 typedef struct ps_shapes {
     ps_shape **all; /* the first is the configured one: it stays, the store has its layout */
-    size_t n, capacity;
+    size_t n;
     int64_t n_changes;
 } ps_shapes;
 

@@ -6,11 +6,7 @@
 
 static ps_status add_span(ps_spans *s, ps_span span)
 {
-    if (s->n == s->capacity) {
-        const int32_t more = s->capacity > 0 ? 2 * s->capacity : 64;
-        PS_TRY(ps_mem_grow(&s->spans, (size_t)s->n, (size_t)more, sizeof *s->spans));
-        s->capacity = more;
-    }
+    PS_TRY(ps_mem_reserve(&s->spans, (size_t)s->n + 1, sizeof *s->spans));
     s->spans[s->n++] = span;
     return PS_OK;
 }

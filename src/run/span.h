@@ -35,7 +35,7 @@ typedef struct ps_span_event {
 
 typedef struct ps_spans {
     ps_span *spans; /* [n] by first */
-    int32_t n, capacity;
+    int32_t n;
     ps_span_event *events; /* [n_events] in the order in which they happen */
     int32_t n_events;
 } ps_spans;

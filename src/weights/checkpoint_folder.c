@@ -347,17 +347,14 @@ static bool is_newer(int64_t a, int64_t b, int64_t now)
 /* One of those with more than `keep` newer ones, or -1. */
 static ps_status find_surplus(const char *root, int64_t now, int64_t keep, int64_t *step)
 {
-    int64_t *steps = NULL, n = 0, room = 0;
+    int64_t *steps = NULL, n = 0;
     *step = -1;
     ps_status st = PS_OK;
     DIR *d = opendir(root);
     if (d == NULL) return PS_FAIL(PS_EIO, "%s: cannot list: %s", root, strerror(errno));
     for (const struct dirent *e; (e = readdir(d)) != NULL;) {
         if (step_of(e->d_name) < 0) continue;
-        if (n == room) {
-            PS_TRY_GOTO(ps_mem_grow(&steps, (size_t)room, (size_t)room + 64, sizeof *steps));
-            room += 64;
-        }
+        PS_TRY_GOTO(ps_mem_reserve(&steps, (size_t)n + 1, sizeof *steps));
         steps[n++] = step_of(e->d_name);
     }
     for (int64_t i = 0; i < n && *step < 0; i++) {

@@ -92,3 +92,10 @@ ps_status ps_tensor_piece_read(const char *path, const ps_safetensors *file, int
                        path, t->name, (long long)t->n_bytes, t->n_dims, (long long)out->n);
     return PS_OK;
 }
+
+bool ps_tensor_piece_follows(int64_t *reached, int64_t first, int64_t n)
+{
+    if (first != *reached) return false;
+    *reached += n;
+    return true;
+}

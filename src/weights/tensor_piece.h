@@ -33,4 +33,8 @@ void ps_tensor_piece_shape(int n_dims, const int64_t *shape, char value[PS_TENSO
 PS_NODISCARD ps_status ps_tensor_piece_read(const char *path, const ps_safetensors *file, int i, ps_tensor_piece *out,
                                             bool *is_piece);
 
+/* Whether the elements [first, first + n) come right after those before: *reached, 0 to begin with, is then the end of theirs. Pieces in
+ * ascending order make up their tensor when each follows and the last one reaches its number of elements. */
+bool ps_tensor_piece_follows(int64_t *reached, int64_t first, int64_t n);
+
 #endif

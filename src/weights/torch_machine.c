@@ -116,19 +116,10 @@ static ps_status machine_fail(const torch_machine *m, const char *what)
     return PS_FAIL(PS_EFORMAT, "%s: data.pkl: offset %lld: %s", m->path, (long long)m->at, what);
 }
 
-static ps_status machine_reserve(void *array, int64_t n, int64_t *capacity, size_t item_bytes)
-{
-    if (n < *capacity) return PS_OK;
-    const int64_t more = ps_max_i64(64, 2 * *capacity);
-    PS_TRY(ps_mem_grow(array, (size_t)*capacity, (size_t)more, item_bytes));
-    *capacity = more;
-    return PS_OK;
-}
-
 static ps_status machine_push(torch_machine *m, int32_t value)
 {
     if (m->n_stack == STACK_MAX) return machine_fail(m, "more than 65536 values on the stack");
-    PS_TRY(machine_reserve(&m->stack, m->n_stack, &m->stack_capacity, sizeof *m->stack));
+    PS_TRY(ps_mem_reserve(&m->stack, (size_t)m->n_stack + 1, sizeof *m->stack));
     m->stack[m->n_stack++] = value;
     return PS_OK;
 }
@@ -136,7 +127,7 @@ static ps_status machine_push(torch_machine *m, int32_t value)
 static ps_status machine_new(torch_machine *m, torch_value v)
 {
     if (m->n_values == VALUES_MAX) return machine_fail(m, "more than 4194304 values");
-    PS_TRY(machine_reserve(&m->values, m->n_values, &m->value_capacity, sizeof *m->values));
+    PS_TRY(ps_mem_reserve(&m->values, (size_t)m->n_values + 1, sizeof *m->values));
     m->values[m->n_values] = v;
     return machine_push(m, (int32_t)m->n_values++);
 }
@@ -164,7 +155,7 @@ static ps_status machine_top(const torch_machine *m, torch_kind kind, int32_t *o
 
 static ps_status machine_append(torch_machine *m, int32_t container, int32_t value)
 {
-    PS_TRY(machine_reserve(&m->cells, m->n_cells, &m->cell_capacity, sizeof *m->cells));
+    PS_TRY(ps_mem_reserve(&m->cells, (size_t)m->n_cells + 1, sizeof *m->cells));
     torch_items *items = &m->values[container].items;
     const int32_t cell = (int32_t)m->n_cells++;
     m->cells[cell] = (torch_cell){.value = value, .next = -1};
@@ -234,7 +225,7 @@ static ps_status machine_put(torch_machine *m, uint64_t number)
     if (number > (uint64_t)m->n_memo)
         return PS_FAIL(PS_EFORMAT, "%s: data.pkl: offset %lld: memo %llu is set after %lld others", m->path,
                        (long long)m->at, (unsigned long long)number, (long long)m->n_memo);
-    PS_TRY(machine_reserve(&m->memo, m->n_memo, &m->memo_capacity, sizeof *m->memo));
+    PS_TRY(ps_mem_reserve(&m->memo, (size_t)m->n_memo + 1, sizeof *m->memo));
     if (number == (uint64_t)m->n_memo) m->n_memo++;
     m->memo[number] = m->stack[m->n_stack - 1];
     return PS_OK;

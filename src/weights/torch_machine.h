@@ -65,7 +65,7 @@ typedef struct torch_machine {
     torch_cell *cells;
     int32_t *stack; /* values, or STACK_MARK */
     int32_t *memo;  /* values */
-    int64_t n_values, value_capacity, n_cells, cell_capacity, n_stack, stack_capacity, n_memo, memo_capacity;
+    int64_t n_values, n_cells, n_stack, n_memo;
     int32_t result; /* after STOP; a dictionary */
 } torch_machine;
 

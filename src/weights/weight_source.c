@@ -14,23 +14,16 @@
 
 /* ---- one file ---- */
 
-/* Room for one more: doubles by and by, as many copies as there are powers of two. */
-static ps_status source_grow(void *array, int n, size_t item_bytes)
-{
-    if ((n & (n - 1)) != 0) return PS_OK;
-    return ps_mem_grow(array, (size_t)n, n > 0 ? 2 * (size_t)n : 1, item_bytes);
-}
-
 static ps_status source_add_weight(ps_weight_source *s, const ps_safetensor *t, int file)
 {
-    PS_TRY(source_grow(&s->weights, s->n, sizeof *s->weights));
+    PS_TRY(ps_mem_reserve(&s->weights, (size_t)s->n + 1, sizeof *s->weights));
     s->weights[s->n++] = (ps_weight){.tensor = *t, .file = file};
     return PS_OK;
 }
 
 static ps_status source_add_piece(ps_weight_source *s, const ps_tensor_piece *piece, const ps_safetensor *t, int file)
 {
-    PS_TRY(source_grow(&s->pieces, s->n_pieces, sizeof *s->pieces));
+    PS_TRY(ps_mem_reserve(&s->pieces, (size_t)s->n_pieces + 1, sizeof *s->pieces));
     s->pieces[s->n_pieces++] = (source_piece){.piece = *piece, .stored = *t, .file = file};
     return PS_OK;
 }
@@ -124,13 +117,9 @@ static ps_status source_is_torch(const char *path, bool *is_torch)
 ps_status ps_weight_source_add_file(ps_weight_source *s, char *path)
 {
     bool is_torch = false;
-    if (s->n_files == s->file_capacity) {
-        const int more = s->file_capacity > 0 ? 2 * s->file_capacity : 4;
-        const ps_status st = ps_mem_grow(&s->files, (size_t)s->file_capacity, (size_t)more, sizeof *s->files);
-        if (st != PS_OK) ps_mem_free(path);
-        PS_TRY(st);
-        s->file_capacity = more;
-    }
+    const ps_status st = ps_mem_reserve(&s->files, (size_t)s->n_files + 1, sizeof *s->files);
+    if (st != PS_OK) ps_mem_free(path);
+    PS_TRY(st);
     source_file *f = &s->files[s->n_files++];
     f->path = path;
     PS_TRY(source_is_torch(path, &is_torch));
@@ -178,8 +167,7 @@ static ps_status source_check_pieces(const ps_weight_source *s, int first, int e
         if (!is_same)
             return PS_FAIL(PS_EFORMAT, "tensor %.128s has another type or shape in %s than in %s", a->piece.name,
                            s->files[p->file].path, s->files[a->file].path);
-        if (p->piece.first != n) break;
-        n += p->piece.n;
+        if (!ps_tensor_piece_follows(&n, p->piece.first, p->piece.n)) break;
     }
     if (n == a->piece.elements) return PS_OK;
     return PS_FAIL(

@@ -24,7 +24,7 @@ typedef struct source_piece {
 
 struct ps_weight_source {
     source_file *files; /* [n_files] */
-    int n_files, file_capacity;
+    int n_files;
     ps_weight *weights; /* [n], by file and offset */
     int n;
     source_piece *pieces; /* [n_pieces], by name and place; the extents of weights point into them */
