@@ -26,9 +26,6 @@ typedef struct ps_policy {
 extern const ps_policy ps_policy_opt;
 /* Least recently used. */
 extern const ps_policy ps_policy_lru;
-/* PatrickStar's: farthest next use, but the whole update phase is one moment, and chunks are equal (so the smallest id
- * leaves) until the schedule exists. For comparison. */
-extern const ps_policy ps_policy_patrickstar;
 
 /* By name; NULL when unknown. */
 const ps_policy *ps_policy_find(const char *name);

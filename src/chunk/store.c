@@ -271,24 +271,6 @@ void ps_store_discard(ps_store *s, ps_chunk_id id)
     STORE_CHECK(s);
 }
 
-ps_status ps_store_evict_all(ps_store *s, ps_tier tier)
-{
-    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
-        chunk *c = &s->chunks[id];
-        if (!has_payload(c, tier) || c->pins > 0) continue;
-        PS_TRY(ps_store_retire(s, id));
-        if (!is_clean_on(c, tier)) {
-            bool started = false;
-            PS_TRY(ps_store_start_write_back(s, id, tier, &started));
-            if (!started) continue; /* no other tier has room: it stays */
-            PS_TRY(ps_store_retire(s, id));
-        }
-        ps_store_take_payload(s, id, tier, PS_REASON_EVICT);
-    }
-    STORE_CHECK(s);
-    return PS_OK;
-}
-
 ps_status ps_store_wait_all(ps_store *s)
 {
     ps_status first = PS_OK;

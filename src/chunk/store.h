@@ -129,9 +129,6 @@ void *ps_store_payload(const ps_store *s, ps_chunk_id chunk);
 /* The content is used up: payloads are given back everywhere, nothing is moved. The chunk must not be pinned. */
 void ps_store_discard(ps_store *s, ps_chunk_id chunk);
 
-/* Evict everything unpinned from the tier (release_after_init). */
-PS_NODISCARD ps_status ps_store_evict_all(ps_store *s, ps_tier tier);
-
 /* Wait for all transfers under way. */
 PS_NODISCARD ps_status ps_store_wait_all(ps_store *s);
 /* The same, and memory of activations is given back: between moments; its addresses stay. */

@@ -69,8 +69,10 @@ ps_status ps_config_write_doc(FILE *out)
         out);
     const ps_unsupported *entry;
     for (size_t i = 0; (entry = ps_unsupported_at(i)) != NULL; i++) {
-        static const char *const accepted[] = {
-            [PS_ACCEPT_NEVER] = "", [PS_ACCEPT_FALSE] = "`false`", [PS_ACCEPT_TRUE] = "`true`"};
+        static const char *const accepted[] = {[PS_ACCEPT_NEVER] = "",
+                                               [PS_ACCEPT_FALSE] = "`false`",
+                                               [PS_ACCEPT_TRUE] = "`true`",
+                                               [PS_ACCEPT_EITHER] = "`true`, `false`"};
         fprintf(out, "| `%s` | %s | %s |\n", entry->key, accepted[entry->accept], entry->reason);
     }
     return stream_status(out);

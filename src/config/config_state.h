@@ -79,8 +79,13 @@ PS_NODISCARD ps_status ps_config_read_json(ps_config *config, const char *text, 
 /* A key of DeepSpeed, PatrickStar or Hugging Face that has no counterpart here. */
 typedef struct ps_unsupported {
     const char *key;
-    enum { PS_ACCEPT_NEVER, PS_ACCEPT_FALSE, PS_ACCEPT_TRUE } accept; /* the value that asks for nothing we lack */
-    const char *reason;                                               /* "not supported; use ..." */
+    enum {
+        PS_ACCEPT_NEVER,
+        PS_ACCEPT_FALSE,
+        PS_ACCEPT_TRUE,
+        PS_ACCEPT_EITHER
+    } accept;           /* the value that asks for nothing we lack */
+    const char *reason; /* "not supported; use ..." */
 } ps_unsupported;
 
 /* The entry for key, or for a section that key is in; NULL when there is none. */

@@ -25,6 +25,11 @@ const ps_unsupported *ps_unsupported_at(size_t i)
 bool ps_unsupported_is_harmless(const ps_unsupported *entry, const json_t *json)
 {
     if (json_is_object(json)) json = json_object_get(json, "enabled");
-    return (entry->accept == PS_ACCEPT_FALSE && json_is_false(json)) ||
-           (entry->accept == PS_ACCEPT_TRUE && json_is_true(json));
+    switch (entry->accept) {
+    case PS_ACCEPT_NEVER: break;
+    case PS_ACCEPT_FALSE: return json_is_false(json);
+    case PS_ACCEPT_TRUE: return json_is_true(json);
+    case PS_ACCEPT_EITHER: return json_is_boolean(json);
+    }
+    return false;
 }

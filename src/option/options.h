@@ -100,10 +100,7 @@
     XX(PS_CONFIG_KEEP_LOGITS_AUTO, "auto")                                                                             \
     XX(PS_CONFIG_KEEP_LOGITS_ALWAYS, "always")                                                                         \
     XX(PS_CONFIG_KEEP_LOGITS_NEVER, "never")
-#define PS_CONFIG_POLICY_MAP(XX)                                                                                       \
-    XX(PS_CONFIG_POLICY_OPT, "opt")                                                                                    \
-    XX(PS_CONFIG_POLICY_LRU, "lru")                                                                                    \
-    XX(PS_CONFIG_POLICY_PATRICKSTAR, "patrickstar")
+#define PS_CONFIG_POLICY_MAP(XX) XX(PS_CONFIG_POLICY_OPT, "opt") XX(PS_CONFIG_POLICY_LRU, "lru")
 #define PS_CONFIG_DISK_BACKEND_MAP(XX)                                                                                 \
     XX(PS_CONFIG_DISK_BACKEND_AUTO, "auto")                                                                            \
     XX(PS_CONFIG_DISK_BACKEND_IO_URING, "io_uring")                                                                    \

@@ -117,7 +117,6 @@ ps_status ps_runner_create_params(ps_runner *r, bool draws)
         const ps_status st = create_chunk(r, c, draws);
         if (st != PS_OK) return ps_moment_dump(r, -1, st);
     }
-    if (r->bp->settings->release_after_init) PS_TRY(ps_store_evict_all(s, PS_TIER_DEVICE));
     install_schedule(r);
     return PS_OK;
 }

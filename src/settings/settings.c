@@ -365,7 +365,6 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .wait_at_once = !o->client_opts_with_async_move,
         .keep_freed_memory = o->client_opts_with_mem_cache,
         .chunk_elements = o->default_chunk_size,
-        .release_after_init = o->release_after_init,
         .embedding_on_host = o->use_cpu_embedding,
         .hybrid_updates = o->optimizer_params_use_hybrid_adam,
         .unscheduled_share = o->client_mem_tracer_warmup_gpu_chunk_mem_ratio,

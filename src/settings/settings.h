@@ -46,7 +46,7 @@ typedef struct ps_settings {
     int64_t comm_staging_bytes; /* of the communicator */
 
     int64_t chunk_elements; /* 0: search */
-    bool release_after_init, embedding_on_host, hybrid_updates;
+    bool embedding_on_host, hybrid_updates;
     double unscheduled_share; /* of the device, for chunks while there is no schedule */
     bool static_partition;    /* and afterwards too */
     double margin_share;

@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "chunk/store.h"
+#include "chunk/store_impl.h"
 
 /* Fail with the library's message. */
 #define assert_ok(expr)                                                                                                \
@@ -38,6 +38,25 @@ static inline dice dice_of(uint64_t seed)
 static inline int32_t roll(dice *d, int32_t sides)
 {
     return (int32_t)(ps_rng_u32(d->key, d->next++) % (uint32_t)sides);
+}
+
+/* All that is not pinned leaves the tier, as far as others have room. */
+static inline ps_status evict_all(ps_store *s, ps_tier tier)
+{
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        chunk *c = &s->chunks[id];
+        if (!has_payload(c, tier) || c->pins > 0) continue;
+        PS_TRY(ps_store_retire(s, id));
+        if (!is_clean_on(c, tier)) {
+            bool started = false;
+            PS_TRY(ps_store_start_write_back(s, id, tier, &started));
+            if (!started) continue; /* no other tier has room: it stays */
+            PS_TRY(ps_store_retire(s, id));
+        }
+        ps_store_take_payload(s, id, tier, PS_REASON_EVICT);
+    }
+    STORE_CHECK(s);
+    return PS_OK;
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* The store driven as a foreign framework would drive it, against a model that only remembers what each chunk should hold. */
 #include "chunk/chunk_fixture.h"
+#include "chunk/patrickstar_policy.h"
 #include "chunk/victim_walk.h"
 
 #define CHUNK_ELEMENTS 2048
@@ -239,7 +240,7 @@ static void odd_operation(world *w)
         assert_int_equal(ps_store_chunk_state(w->store, id), PS_STATE_RELEASED);
         w->content[id] = 0, w->has_content[id] = false;
         break;
-    case 1: assert_ok(ps_store_evict_all(w->store, (ps_tier)roll(&w->d, 2))); break;
+    case 1: assert_ok(evict_all(w->store, (ps_tier)roll(&w->d, 2))); break;
     case 2: assert_ok(ps_store_wait_all(w->store)); break;
     case 3: { /* out of turn, twice on one tier */
         if (!use(w, id, PS_TIER_DEVICE, PS_ACCESS_READ)) break;
@@ -296,7 +297,7 @@ static void vary(uint64_t first_seed, int32_t n_seeds, int32_t n_operations)
     } tiers[] = {{200, 200, 0, false}, {200, 0, 0, false},   {14, 200, 0, false}, {14, 0, 200, false},
                  {14, 8, 200, false},  {20, 20, 200, false}, {14, 12, 30, true},  {12, 12, 0, true},
                  {40, 6, 200, false},  {8, 8, 12, true},     {24, 0, 8, true}};
-    static const ps_policy *const policies[] = {&ps_policy_opt, &ps_policy_lru, &ps_policy_patrickstar};
+    static const ps_policy *const policies[] = {&ps_policy_opt, &ps_policy_lru, &patrickstar_policy};
     static const int32_t prefetches[] = {0, 1, 4};
     for (uint64_t seed = first_seed; seed < first_seed + (uint64_t)n_seeds; seed++)
         for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
@@ -373,7 +374,7 @@ static void test_clean_and_dead(void **state)
     touch(&w, 0, PS_TIER_HOST, PS_ACCESS_READ); /* a duplicate: both are current */
     assert_int_equal(ps_store_chunk_copies(w.store, 0), 3);
     assert_int_equal(moved(&w), PAGES(1));
-    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE)); /* clean: dropped */
+    assert_ok(evict_all(w.store, PS_TIER_DEVICE)); /* clean: dropped */
     assert_int_equal(ps_store_chunk_copies(w.store, 0), 2);
     assert_int_equal(moved(&w), PAGES(1));
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
@@ -390,13 +391,13 @@ static void test_clean_and_dead(void **state)
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ); /* zeros */
     assert_int_equal(moved(&w), PAGES(2));
     /* written to disk once, then dropped as often as need be */
-    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE));
-    assert_ok(ps_store_evict_all(w.store, PS_TIER_HOST));
+    assert_ok(evict_all(w.store, PS_TIER_DEVICE));
+    assert_ok(evict_all(w.store, PS_TIER_HOST));
     assert_int_equal(ps_store_chunk_copies(w.store, 0), 4);
     assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_WRITE], 1);
     for (int i = 0; i < 3; i++) {
         touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
-        assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE));
+        assert_ok(evict_all(w.store, PS_TIER_DEVICE));
     }
     assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_WRITE], 1);
     assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_READ], 3);
@@ -481,7 +482,7 @@ static void test_clean_leaves_when_dirty_cannot(void **state)
     sc.device_bytes = PAGES(2), sc.host_bytes = 0, sc.disk_bytes = PAGES(1);
     open_world(&w, &sc);
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);
-    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE)); /* takes the only slot */
+    assert_ok(evict_all(w.store, PS_TIER_DEVICE)); /* takes the only slot */
     touch(&w, 1, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ); /* clean, and used later than the dirty one */
     touch(&w, 2, PS_TIER_DEVICE, PS_ACCESS_WRITE);
@@ -500,8 +501,8 @@ static void share_slots(bool shares_slots)
     sc.shares_slots = shares_slots, sc.may_refuse = !shares_slots;
     open_world(&w, &sc);
     for (ps_chunk_id id = 0; id < 2; id++) touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE);
-    assert_ok(ps_store_evict_all(w.store, PS_TIER_DEVICE)); /* takes both slots */
-    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);          /* its slot is stale */
+    assert_ok(evict_all(w.store, PS_TIER_DEVICE)); /* takes both slots */
+    touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE); /* its slot is stale */
     touch(&w, 2, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     assert_true(use(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ));
     assert_int_equal(use(&w, 1, PS_TIER_DEVICE, PS_ACCESS_WRITE), shares_slots); /* 2 has to leave */
@@ -681,7 +682,7 @@ static void test_runs_are_contiguous(void **state)
                 expect(&w, id, at[k]);
                 ps_store_unpin(w.store, id);
             }
-            assert_ok(ps_store_evict_all(w.store, tier));
+            assert_ok(evict_all(w.store, tier));
         }
         close_world(&w, &out);
     }

@@ -90,7 +90,7 @@ static void patrickstar_readme_is_accepted(void **state)
     assert_int_equal(o->optimizer_type, PS_CONFIG_OPTIMIZER_ADAM);
     assert_true(o->optimizer_params_lr == 0.001 && o->optimizer_params_eps == 1e-6);
     assert_true(o->optimizer_params_betas[0] == 0.9 && o->optimizer_params_betas[1] == 0.999);
-    assert_true(o->optimizer_params_use_hybrid_adam && o->fp16_enabled && o->release_after_init);
+    assert_true(o->optimizer_params_use_hybrid_adam && o->fp16_enabled);
     assert_int_equal(o->fp16_initial_scale_power, 8);
     assert_int_equal(o->default_chunk_size, 64 * 1024 * 1024);
     assert_true(o->client_mem_tracer_overall_gpu_mem_ratio == 0.9);

@@ -62,12 +62,10 @@ static void vary_memory(const char *format, const char *more)
     SAME("no prefetch", "memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=0");
     SAME("far prefetch", "memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=16");
     SAME("lru", "memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru");
-    SAME("patrickstar", "memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=patrickstar");
     SAME("copies that wait", "memory.device=700KB", "memory.host=4MB", "client.opts.with_async_move=false");
     SAME("nothing kept", "memory.device=700KB", "memory.disk=20MB", "client.opts.with_mem_cache=false");
     SAME("threads on disk", "memory.device=700KB", "memory.disk=20MB", "memory.disk_backend=threads");
     SAME("static partition", "memory.device=900KB", "memory.disk=20MB", "client.mem_tracer.with_static_partition=true");
-    SAME("release after init", "memory.device=900KB", "memory.host=4MB", "release_after_init=true");
     SAME("embedding on host", "memory.host=4MB", "use_cpu_embedding=true");
     SAME("Adam on host", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false");
     SAME("updates at once", "memory.device=800KB", "memory.disk=20MB", "memory.defer_updates=false");

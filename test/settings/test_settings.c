@@ -110,8 +110,8 @@ static void schedule_arrives(void **state)
     lr = schedule_of(TINY("scheduler.params.warmup_min_ratio=0.25", "scheduler.params.cos_min_ratio=0.5",
                           "scheduler.type=WarmupCosineLR"));
     assert_true(lr.type == PS_LR_WARMUP_COSINE_LR && lr.warmup_min_ratio == 0.25 && lr.cos_min_ratio == 0.5);
-    lr = schedule_of(TINY("scheduler.params.min_lr_ratio=0.25", "scheduler.type=cosine"));
-    assert_true(lr.type == PS_LR_COSINE && lr.min_lr_ratio == 0.25);
+    lr = schedule_of(TINY("optimizer.params.lr=0.5", "scheduler.params.min_lr_ratio=0.25", "scheduler.type=cosine"));
+    assert_true(lr.type == PS_LR_COSINE && lr.lr == 0.5 && lr.min_lr_ratio == 0.25);
     assert_int_equal(schedule_of(TINY("scheduler.type=linear")).type, PS_LR_LINEAR);
     assert_int_equal(schedule_of(TINY("scheduler.type=WarmupLR")).type, PS_LR_WARMUP_LR);
 }
