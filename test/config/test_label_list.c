@@ -83,7 +83,7 @@ static void test_faults(void **state)
         ps_label_list_deinit(&l);
         assert_int_equal(ps_mem_live_bytes(), 0);
     }
-    assert_int_equal(n_failures, 5);
+    assert_int_equal(n_failures, 4);
 }
 
 int main(void)
