@@ -81,19 +81,6 @@ void ps_store_destroy(ps_store *s)
     ps_mem_free(s);
 }
 
-/* ---- payload memory ---- */
-
-void ps_store_note_use(ps_store *s, ps_tier tier)
-{
-    ps_use *u = &s->use[tier];
-    u->non_model_bytes = tier == PS_TIER_DEVICE ? s->non_model_committed_bytes : 0;
-    u->other_bytes = s->other_bytes[tier];
-    const int64_t bytes = s->stats.chunk_bytes[tier] + u->non_model_bytes + u->other_bytes;
-    if (bytes <= s->peak_bytes[tier]) return;
-    s->peak_bytes[tier] = bytes;
-    s->peak[tier] = *u;
-}
-
 ps_use ps_store_peak(const ps_store *s, ps_tier tier)
 {
     return s->peak[tier];
@@ -120,61 +107,6 @@ void ps_store_end_collective(ps_store *s, int64_t done_ns)
     ps_store_wait_estimated(s, -1, PS_LINK_COLLECTIVES, done_ns);
 }
 
-/* The region and offset of a chunk that is part of a run; *region stays NULL for others. */
-static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t *offset)
-{
-    *region = NULL;
-    const ps_layout *l = s->layout;
-    const int32_t index = id % l->n_chunks, list = id / l->n_chunks, run = l->run_of_chunk[index];
-    if (run < 0) return PS_OK;
-    const int64_t bytes = s->chunks[id].bytes;
-    ps_region **r = &s->runs[tier][list * l->n_runs + run];
-    if (*r == NULL) PS_TRY(ps_region_create(s->d.ram[tier], l->runs[run].n_chunks * bytes, r));
-    *region = *r;
-    *offset = (index - l->runs[run].first) * bytes;
-    return PS_OK;
-}
-
-ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
-{
-    chunk *c = &s->chunks[id];
-    PS_ASSERT(c->payload[tier] == NULL);
-    ps_region *run;
-    int64_t offset = 0;
-    PS_TRY(run_place(s, id, tier, &run, &offset));
-    if (run != NULL) {
-        PS_TRY(ps_region_commit(run, offset, c->bytes));
-        c->payload[tier] = (char *)ps_region_base(run) + offset;
-    } else {
-        PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
-    }
-    ps_store_note_standing(s, id);
-    s->stats.chunk_bytes[tier] += c->bytes;
-    s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
-    ps_store_note_use(s, tier);
-    ps_store_record_place(s, id, tier, PS_PROFILE_PLACE, why);
-    return PS_OK;
-}
-
-void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
-{
-    chunk *c = &s->chunks[id];
-    const ps_layout *l = s->layout;
-    const int32_t index = id % l->n_chunks, run = l->run_of_chunk[index];
-    if (run >= 0)
-        ps_region_decommit(s->runs[tier][id / l->n_chunks * l->n_runs + run], (index - l->runs[run].first) * c->bytes,
-                           c->bytes);
-    else
-        ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
-    c->payload[tier] = NULL;
-    c->current &= ~TIER_BIT(tier);
-    ps_store_note_ready(s, id);
-    s->stats.chunk_bytes[tier] -= c->bytes;
-    s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
-    if (why != PS_REASON_DISCARD) s->quiet_until = 0; /* content that is given up comes back from nowhere */
-    ps_store_record_place(s, id, tier, PS_PROFILE_LEAVE, why);
-}
-
 /* ---- access ---- */
 
 /* Payload on the tier, its content current (or to be overwritten). */
@@ -196,15 +128,6 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
     c->current |= TIER_BIT(tier);
     ps_store_note_ready(s, id);
     return PS_OK;
-}
-
-void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
-{
-    chunk *c = &s->chunks[id];
-    if (!is_current(c, PS_TIER_DISK)) return;
-    c->current &= ~TIER_BIT(PS_TIER_DISK);
-    ps_store_note_ready(s, id);
-    ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
 }
 
 /* The content on `tier` is about to change: copies elsewhere become stale. Of what is in the schedule the look-ahead knew. */

@@ -100,10 +100,21 @@ static inline void note_free(ps_store *s, chunk *c)
     s->quiet_until = 0;
 }
 
-/* store.c: payload memory (a block, or the chunk's place in its run) */
+/* payload.c */
+/* Payload memory: a block, or the chunk's place in its run. */
 ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
-void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier,
-                           ps_reason why); /* and forget that it was current */
+/* And forget that it was current. */
+void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
+/* The content on disk, if any, is worth nothing any more; the slot stays the chunk's own. */
+void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why);
+
+/* The tier's use has grown: remember it if it was never larger. */
+void ps_store_note_use(ps_store *s, ps_tier tier);
+int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
+/* The chunk's content or transfer has changed: mark its accesses. Whoever writes `current` or `flight` calls it. */
+void ps_store_note_ready(ps_store *s, ps_chunk_id id);
+/* Is it neither there, nor without content, or on its way there? */
+bool ps_store_is_unready(const chunk *c, ps_tier tier);
 
 /* store_profile.c: what a profile gets to know, after the fact */
 void ps_store_record_place(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why);
@@ -112,12 +123,6 @@ void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, p
 void ps_store_record_moved(const ps_store *s, ps_chunk_id id,
                            int64_t begin_ns); /* in estimated time: the queue does not tell */
 void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns);
-
-/* store.c: the content on disk, if any, is worth nothing any more; the slot stays the chunk's own. */
-void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why);
-
-/* The tier's use has grown: remember it if it was never larger. */
-void ps_store_note_use(ps_store *s, ps_tier tier);
 
 /* store_moment.c */
 /* All memory of activations is given back; its addresses stay. */
@@ -158,16 +163,16 @@ ps_chunk_id ps_store_next_spare(ps_store *s, ps_chunk_id begin, ps_spare_kind ki
 PS_NODISCARD ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id);
 
 /* room.c */
-int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
 /* Free `bytes` on the tier, waiting as needed. PS_EBUDGET when pinned and wanted chunks leave too little.
  * why: PS_REASON_EVICT or PS_REASON_ACTIVATIONS. */
 ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why);
 /* Largest non-model bytes of the moments now .. now + n_ahead, as far as known. */
 int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead);
-/* The chunk's content or transfer has changed: mark its accesses. Whoever writes `current` or `flight` calls it. */
-void ps_store_note_ready(ps_store *s, ps_chunk_id id);
-/* Is it neither there, nor without content, or on its way there? */
-bool ps_store_is_unready(const chunk *c, ps_tier tier);
+/* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back what
+ * is dirty, and touch only chunks used later than that. *there: the room is there already. */
+ps_status ps_store_try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, ps_reason why, bool *there);
+
+/* look_ahead.c */
 /* Start the copies of moments to come, as far as room can be had without waiting. */
 ps_status ps_store_look_ahead(ps_store *s);
 

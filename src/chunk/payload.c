@@ -1,0 +1,111 @@
+/* payload.c - where a chunk has payloads, which are current, and what follows from a change of it: use, who leaves next, what is unready. */
+#include "chunk/store_impl.h"
+
+/* ---- bytes ---- */
+
+void ps_store_note_use(ps_store *s, ps_tier tier)
+{
+    ps_use *u = &s->use[tier];
+    u->non_model_bytes = tier == PS_TIER_DEVICE ? s->non_model_committed_bytes : 0;
+    u->other_bytes = s->other_bytes[tier];
+    const int64_t bytes = s->stats.chunk_bytes[tier] + u->non_model_bytes + u->other_bytes;
+    if (bytes <= s->peak_bytes[tier]) return;
+    s->peak_bytes[tier] = bytes;
+    s->peak[tier] = *u;
+}
+
+int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier)
+{
+    const ps_device *dev = s->d.ram[tier];
+    if (dev == NULL) return 0;
+    return ps_min_i64(ps_device_free_bytes(dev), s->chunk_limit_bytes[tier] - s->stats.chunk_bytes[tier]);
+}
+
+/* ---- accesses that may need something ---- */
+
+bool ps_store_is_unready(const chunk *c, ps_tier tier)
+{
+    if (c->flight.active && c->flight.dst == tier) return true;
+    return c->current != 0 && !is_current(c, tier);
+}
+
+void ps_store_note_ready(ps_store *s, ps_chunk_id id)
+{
+    chunk *c = &s->chunks[id];
+    ps_store_note_standing(s, id);
+    if (s->unready == NULL) return;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        const bool is_unready = ps_store_is_unready(c, (ps_tier)t);
+        int32_t n;
+        if (is_unready == c->is_unready[t]) continue;
+        c->is_unready[t] = is_unready;
+        const int32_t *const accesses = ps_schedule_accesses(s->schedule, id, (ps_tier)t, &n);
+        for (int32_t i = 0; i < n; i++) s->unready[accesses[i] / 64] ^= (uint64_t)1 << (accesses[i] % 64);
+    }
+}
+
+/* ---- payloads ---- */
+
+/* The region and offset of a chunk that is part of a run; *region stays NULL for others. */
+static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t *offset)
+{
+    *region = NULL;
+    const ps_layout *l = s->layout;
+    const int32_t index = id % l->n_chunks, list = id / l->n_chunks, run = l->run_of_chunk[index];
+    if (run < 0) return PS_OK;
+    const int64_t bytes = s->chunks[id].bytes;
+    ps_region **r = &s->runs[tier][list * l->n_runs + run];
+    if (*r == NULL) PS_TRY(ps_region_create(s->d.ram[tier], l->runs[run].n_chunks * bytes, r));
+    *region = *r;
+    *offset = (index - l->runs[run].first) * bytes;
+    return PS_OK;
+}
+
+ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
+{
+    chunk *c = &s->chunks[id];
+    PS_ASSERT(c->payload[tier] == NULL);
+    ps_region *run;
+    int64_t offset = 0;
+    PS_TRY(run_place(s, id, tier, &run, &offset));
+    if (run != NULL) {
+        PS_TRY(ps_region_commit(run, offset, c->bytes));
+        c->payload[tier] = (char *)ps_region_base(run) + offset;
+    } else {
+        PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
+    }
+    ps_store_note_standing(s, id);
+    s->stats.chunk_bytes[tier] += c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
+    ps_store_note_use(s, tier);
+    ps_store_record_place(s, id, tier, PS_PROFILE_PLACE, why);
+    return PS_OK;
+}
+
+void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
+{
+    chunk *c = &s->chunks[id];
+    const ps_layout *l = s->layout;
+    const int32_t index = id % l->n_chunks, run = l->run_of_chunk[index];
+    if (run >= 0)
+        ps_region_decommit(s->runs[tier][id / l->n_chunks * l->n_runs + run], (index - l->runs[run].first) * c->bytes,
+                           c->bytes);
+    else
+        ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
+    c->payload[tier] = NULL;
+    c->current &= ~TIER_BIT(tier);
+    ps_store_note_ready(s, id);
+    s->stats.chunk_bytes[tier] -= c->bytes;
+    s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
+    if (why != PS_REASON_DISCARD) s->quiet_until = 0; /* content that is given up comes back from nowhere */
+    ps_store_record_place(s, id, tier, PS_PROFILE_LEAVE, why);
+}
+
+void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
+{
+    chunk *c = &s->chunks[id];
+    if (!is_current(c, PS_TIER_DISK)) return;
+    c->current &= ~TIER_BIT(PS_TIER_DISK);
+    ps_store_note_ready(s, id);
+    ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
+}
