@@ -181,7 +181,7 @@ bool ps_comm_collective_run(ps_comm *c, const ps_comm_transfer *t)
             int64_t bytes;
             all_done = all_done && !lane_next(&x, &x.sums, &piece, &bytes);
         }
-        if (!ps_comm_worker_turn(c, has_moved)) return false;
+        if (!ps_comm_life_turn(c, has_moved)) return false;
     }
     c->current = NULL;
     return true;

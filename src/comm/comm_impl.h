@@ -129,13 +129,14 @@ struct ps_comm {
 
 /* Starts it; it opens the transport, meets the others and sets state. */
 PS_NODISCARD ps_status ps_comm_worker_start(ps_comm *c);
-/* One round of waiting for messages: looks after the ranks, and rests if nothing moved. False: it is over. */
-bool ps_comm_worker_turn(ps_comm *c, bool has_moved);
 
 /* ---- comm.c ---- */
 
 /* A communicator over a transport still to be opened, which becomes its own. */
 PS_NODISCARD ps_status ps_comm_open_over(const ps_comm_options *o, const ps_transport *transport, ps_comm **out);
+
+/* comm_state.c: without a transport and a worker; no longer with them. */
+PS_NODISCARD ps_status ps_comm_create(const ps_comm_options *o, ps_comm **out);
 void ps_comm_destroy(ps_comm *c);
 
 /* ---- life.c ---- */
@@ -143,6 +144,8 @@ void ps_comm_destroy(ps_comm *c);
 void ps_comm_life_begin(ps_comm *c);
 /* Hears and tells who lives; notices who does not, and failures. False: it is over. */
 bool ps_comm_life_look(ps_comm *c);
+/* One round of waiting for messages: looks after the ranks, and rests if nothing moved. False: it is over. */
+bool ps_comm_life_turn(ps_comm *c, bool has_moved);
 /* Says goodbye to all and waits for theirs. False: it is over. */
 bool ps_comm_life_leave(ps_comm *c);
 /* This rank cannot go on: tells the others. Always false. */

@@ -1,6 +1,5 @@
 /* comm_worker.c - the thread that moves messages. It polls, because a transport has no other way; between looks it rests, the longer
  * the less there is to do, so that those who compute have the processors. */
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -12,31 +11,6 @@
 #include "device/worker.h"
 
 #define IDLE_NS ((int64_t)10000000) /* between looks at the other ranks when no transfer is under way */
-
-/* A message takes some 50 us; who slept between its pieces would double that. After it, rests are a share of the time waited. */
-static int64_t rest_ns(int64_t idle_ns)
-{
-    static const int64_t eager_ns = 50000, short_ns = 20000, usual_ns = 200000, long_ns = 5000000;
-    if (idle_ns < eager_ns) return 0;
-    const int64_t cap_ns = ps_max_i64(usual_ns, ps_min_i64(idle_ns / 64, long_ns));
-    return ps_min_i64(ps_max_i64(short_ns, idle_ns / 8), cap_ns);
-}
-
-bool ps_comm_worker_turn(ps_comm *c, bool has_moved)
-{
-    if (!ps_comm_life_look(c)) return false;
-    const int64_t now_ns = ps_clock_ns();
-    if (has_moved) {
-        c->moved_ns = now_ns;
-        return true;
-    }
-    const int64_t pause_ns = rest_ns(now_ns - c->moved_ns);
-    if (pause_ns == 0)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
-    return true;
-}
 
 static ps_status worker_alloc(ps_comm *c)
 {

@@ -3,6 +3,7 @@
  *
  * A rank that was not running itself (stopped, or a machine that slept) may not call the others silent: their clocks
  * stand while nobody listens. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -233,6 +234,31 @@ bool ps_comm_life_look(ps_comm *c)
     return life_tell_all(c, now_ns);
 }
 
+/* A message takes some 50 us; who slept between its pieces would double that. After it, rests are a share of the time waited. */
+static int64_t rest_ns(int64_t idle_ns)
+{
+    static const int64_t eager_ns = 50000, short_ns = 20000, usual_ns = 200000, long_ns = 5000000;
+    if (idle_ns < eager_ns) return 0;
+    const int64_t cap_ns = ps_max_i64(usual_ns, ps_min_i64(idle_ns / 64, long_ns));
+    return ps_min_i64(ps_max_i64(short_ns, idle_ns / 8), cap_ns);
+}
+
+bool ps_comm_life_turn(ps_comm *c, bool has_moved)
+{
+    if (!ps_comm_life_look(c)) return false;
+    const int64_t now_ns = ps_clock_ns();
+    if (has_moved) {
+        c->moved_ns = now_ns;
+        return true;
+    }
+    const int64_t pause_ns = rest_ns(now_ns - c->moved_ns);
+    if (pause_ns == 0)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+    return true;
+}
+
 bool ps_comm_life_leave(ps_comm *c)
 {
     for (;;) {
@@ -249,6 +275,6 @@ bool ps_comm_life_leave(ps_comm *c)
             all_left = all_left && p->is_told && is_done && p->n_calls >= 0;
         }
         if (all_left) return true;
-        if (!ps_comm_worker_turn(c, false)) return false;
+        if (!ps_comm_life_turn(c, false)) return false;
     }
 }
