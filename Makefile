@@ -131,7 +131,7 @@ $B/libpatrickstar.a: $(OBJ)
 	@rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
 $B/libpatrickstar.so: $(OBJ)
-	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $B/pstar: $(CLI) $B/libpatrickstar.a
 	$(call run,ld)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 # Compilers that wrap ours.

@@ -19,8 +19,8 @@
 enum { C = 768, H = 12, D = 64, V = 50257, N_POSITIONS = 1024, N_LAYERS = 12, STREAMED = 8 * 1024 * 1024 };
 
 typedef union op_args {
-#define XX(op, args, scratch) args op;
-#include "kernel/op.def"
+#define XX(op) ps_##op##_args op;
+    PS_OPS(XX)
 #undef XX
 } op_args;
 
@@ -84,7 +84,7 @@ static void run(bench *b, ps_op op, const char *shape, int calls, const op_args 
         bench_check(ps_kernel_run(b->k, op, NULL, a, bytes));
         bench_add(&s, bench_now() - begin);
     }
-    const ps_cost cost = ps_kernel_cost(b->k, op, a);
+    const ps_cost cost = ps_op_cost(op, a);
     const double median = bench_median(&s), least = bench_least(&s);
     printf("| %-18s | %-11s | %9.3f | %9.3f | %8.1f | %7.1f | %5d | %9.2f |\n", name, shape, median * 1e3, least * 1e3,
            cost.flops / least * 1e-9, cost.bytes / least * 1e-9, calls, calls * least * 1e3);

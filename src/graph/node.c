@@ -10,7 +10,7 @@ ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args)
     size_t bytes;
     PS_TRY(ps_kernel_measure(r->backend, op, args, &bytes));
     if (bytes > r->workspace_bytes) r->workspace_bytes = bytes;
-    const ps_cost c = ps_kernel_cost(r->backend, op, args);
+    const ps_cost c = ps_op_cost(op, args);
     r->flops += c.flops;
     r->cost_ns += (int64_t)(ps_cost_seconds(&c, r->rates) * 1e9);
     return PS_OK;

@@ -19,8 +19,8 @@ bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind)
 
 const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op)
 {
-    const ps_kernel *own = &b->ops->kernels[op];
-    return own->run != NULL ? own : &ps_ref_kernels[op];
+    const ps_kernel *own = b->ops->kernels[op];
+    return own != NULL ? own : &ps_operators[op]->reference;
 }
 
 static int64_t backend_begin(ps_backend *b)
@@ -64,7 +64,7 @@ ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *a
     return st;
 }
 
-ps_cost ps_kernel_cost(const ps_backend *b, ps_op op, const void *args)
+ps_cost ps_op_cost(ps_op op, const void *args)
 {
-    return ps_kernel_find(b, op)->cost(args);
+    return ps_operators[op]->cost(args);
 }

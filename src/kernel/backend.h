@@ -1,7 +1,8 @@
 /* backend.h - something that computes: its state, and its table of operators.
  *
- * A backend registers for each operator one entry: the kernel, its scratch and its cost. Where it has none, the reference's
- * entry holds as a whole, so that a kernel is never run with the scratch of another.
+ * An operator has a cost and a reference kernel (ref/ref.h). A backend lists the operators that it has a kernel of its own for, each
+ * with its scratch in one entry; elsewhere the reference's entry stands in as a whole, so that a kernel is never run with the
+ * scratch of another.
  *
  *     plan     ps_kernel_measure(b, op, &args, &bytes)           the args that will be run, but for pointers
  *     run      ps_run_linear_fwd(b, queue, &args, bytes)         refused when this call needs more than `bytes`
@@ -18,7 +19,7 @@
 
 typedef struct ps_backend ps_backend;
 
-/* The entry of one operator; args points to the struct that belongs to it. */
+/* How a backend computes one operator; args points to the struct that belongs to it. */
 typedef struct ps_kernel {
     /* `queue` orders the work on devices with queues; the cpu computes before it returns. workspace_bytes: what args' workspace
      * has, never less than the call needs. */
@@ -26,14 +27,12 @@ typedef struct ps_kernel {
     /* Scratch that run needs with these args; pointers in them are not looked at. NULL: it needs none. A failure leaves *out
      * alone. */
     ps_status (*workspace_bytes)(ps_backend *self, const void *args, size_t *out);
-    /* Arithmetic and memory traffic of the call. Pointers are not looked at. */
-    ps_cost (*cost)(const void *args);
 } ps_kernel;
 
 typedef struct ps_backend_ops {
-    const char *name;         /* "ref", "cpu avx512_bf16", ... */
-    const ps_kernel *kernels; /* [PS_OP_COUNT]; run == NULL: the reference's entry */
-    unsigned epilogues;       /* 1 << ps_epilogue_kind, of those that its products have */
+    const char *name;                /* "ref", "cpu avx512_bf16", ... */
+    const ps_kernel *const *kernels; /* [PS_OP_COUNT]; NULL: the reference's */
+    unsigned epilogues;              /* 1 << ps_epilogue_kind, of those that its products have */
     /* Make the calling thread ready to run or measure, and set it back as it was: `before` is what begin returned. Both NULL: nothing
      * to do. */
     int64_t (*begin)(ps_backend *self);
@@ -105,16 +104,17 @@ PS_NODISCARD ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *ar
 PS_NODISCARD ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *args,
                                      size_t workspace_bytes);
 
-ps_cost ps_kernel_cost(const ps_backend *b, ps_op op, const void *args);
+/* Arithmetic and memory traffic of the operator, whoever computes it. Pointers in args are not looked at. */
+ps_cost ps_op_cost(ps_op op, const void *args);
 
 /* ps_run_linear_fwd(b, queue, &args, bytes) and so on: ps_kernel_run with the operator's own type of arguments. */
-#define XX(op, args_type, scratch)                                                                                     \
-    PS_NODISCARD static inline ps_status ps_run_##op(ps_backend *b, ps_stream *queue, const args_type *args,           \
+#define XX(op)                                                                                                         \
+    PS_NODISCARD static inline ps_status ps_run_##op(ps_backend *b, ps_stream *queue, const ps_##op##_args *args,      \
                                                      size_t workspace_bytes)                                           \
     {                                                                                                                  \
         return ps_kernel_run(b, PS_OP_##op, queue, args, workspace_bytes);                                             \
     }
-#include "kernel/op.def"
+PS_OPS(XX)
 #undef XX
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "tensor/dtype.h"
+
 typedef struct ps_cost {
     double flops; /* multiply and add count as two */
     double bytes; /* operands read and results written, each once */
@@ -23,10 +25,9 @@ extern const ps_compute_rates ps_compute_rates_default;
  * "Roofline", CACM 52(4), 2009), and the latency. */
 double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates);
 
-/* ps_cost_linear_fwd(args) and so on; args points to the struct that belongs to the operator, pointers in it are not looked at.
- * What the entries of backend.h have. */
-#define XX(op, args_type, scratch) ps_cost ps_cost_##op(const void *args);
-#include "kernel/op.def"
-#undef XX
+/* What operators' costs are made of: the product of [m, k] and [k, n]; n elements each of so many arrays that go by, with `work`
+ * operations for each of the n. */
+ps_cost ps_cost_of_product(int64_t m, int64_t n, int64_t k, ps_dtype t);
+ps_cost ps_cost_of_stream(int64_t n, double streams, double work, ps_dtype t);
 
 #endif

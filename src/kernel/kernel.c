@@ -5,8 +5,8 @@
 const char *ps_op_name(ps_op op)
 {
     static const char *const names[PS_OP_COUNT] = {
-#define XX(name, args, scratch) #name,
-#include "kernel/op.def"
+#define XX(op) #op,
+        PS_OPS(XX)
 #undef XX
     };
     return (size_t)op < PS_ARRAY_LEN(names) ? names[op] : "?";

@@ -468,11 +468,44 @@ typedef struct ps_fill_args {
     ps_rng_key key;
 } ps_fill_args;
 
+/* All of them, by the name X of ps_X_args: ids, tables and unions expand from here. */
+#define PS_OPS(XX)                                                                                                     \
+    XX(linear_fwd)                                                                                                     \
+    XX(linear_bwd_input)                                                                                               \
+    XX(linear_bwd_weight)                                                                                              \
+    XX(layernorm_fwd)                                                                                                  \
+    XX(layernorm_bwd)                                                                                                  \
+    XX(rmsnorm_fwd)                                                                                                    \
+    XX(rmsnorm_bwd)                                                                                                    \
+    XX(gelu_fwd)                                                                                                       \
+    XX(gelu_bwd)                                                                                                       \
+    XX(swiglu_fwd)                                                                                                     \
+    XX(swiglu_bwd)                                                                                                     \
+    XX(tanh_fwd)                                                                                                       \
+    XX(tanh_bwd)                                                                                                       \
+    XX(rope)                                                                                                           \
+    XX(attention_fwd)                                                                                                  \
+    XX(attention_bwd)                                                                                                  \
+    XX(attention_cached)                                                                                               \
+    XX(embedding_fwd)                                                                                                  \
+    XX(embedding_bwd)                                                                                                  \
+    XX(position_fwd)                                                                                                   \
+    XX(position_bwd)                                                                                                   \
+    XX(pool_fwd)                                                                                                       \
+    XX(pool_bwd)                                                                                                       \
+    XX(add)                                                                                                            \
+    XX(dropout)                                                                                                        \
+    XX(lm_loss_fwd)                                                                                                    \
+    XX(lm_loss_bwd)                                                                                                    \
+    XX(adam)                                                                                                           \
+    XX(cast)                                                                                                           \
+    XX(grad_stats)                                                                                                     \
+    XX(fill)
+
 typedef enum ps_op {
-#define XX(op, args, scratch) PS_OP_##op,
-#include "kernel/op.def"
+#define XX(op) PS_OP_##op,
+    PS_OPS(XX) PS_OP_COUNT
 #undef XX
-    PS_OP_COUNT
 } ps_op;
 
 const char *ps_op_name(ps_op op); /* "linear_fwd" */

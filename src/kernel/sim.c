@@ -13,17 +13,18 @@ static ps_status sim_run(ps_backend *self, ps_stream *queue, const void *args, s
     return PS_OK;
 }
 
-#define XX(op, args_type, scratch)                                                                                     \
+#define XX(op)                                                                                                         \
     static ps_status sim_##op##_bytes(ps_backend *self, const void *args, size_t *out)                                 \
     {                                                                                                                  \
         return ps_kernel_measure(((sim_backend *)self)->portable, PS_OP_##op, args, out);                              \
-    }
-#include "kernel/op.def"
+    }                                                                                                                  \
+    static const ps_kernel sim_##op = {.run = sim_run, .workspace_bytes = sim_##op##_bytes};
+PS_OPS(XX)
 #undef XX
 
-static const ps_kernel sim_kernels[PS_OP_COUNT] = {
-#define XX(op, args_type, scratch) [PS_OP_##op] = {sim_run, sim_##op##_bytes, ps_cost_##op},
-#include "kernel/op.def"
+static const ps_kernel *const sim_kernels[PS_OP_COUNT] = {
+#define XX(op) [PS_OP_##op] = &sim_##op,
+    PS_OPS(XX)
 #undef XX
 };
 

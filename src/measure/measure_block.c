@@ -9,8 +9,8 @@
 enum { ROWS = 256, C = 768, H = 12, D = C / H, V = 4096, STEPS_MAX = 32, N_BISECTIONS = 40, RATE_HEADROOM = 4 };
 
 typedef union step_args {
-#define XX(op, args, scratch) args op;
-#include "kernel/op.def"
+#define XX(op) ps_##op##_args op;
+    PS_OPS(XX)
 #undef XX
 } step_args;
 
@@ -181,11 +181,11 @@ static ps_status prepare(ps_measuring *m, block *b)
     return PS_OK;
 }
 
-static double foretold_seconds(const ps_measuring *m, const block *b, const ps_compute_rates *rates)
+static double foretold_seconds(const block *b, const ps_compute_rates *rates)
 {
     double seconds = 0;
     for (int i = 0; i < b->n_steps; i++) {
-        const ps_cost c = ps_kernel_cost(m->backend, b->steps[i].op, &b->steps[i].args);
+        const ps_cost c = ps_op_cost(b->steps[i].op, &b->steps[i].args);
         seconds += ps_cost_seconds(&c, rates);
     }
     return seconds;
@@ -199,7 +199,7 @@ static double fit_rate(const ps_measuring *m, const block *b, double most, doubl
     double low = 0, high = most;
     for (int i = 0; i < N_BISECTIONS; i++) {
         rates.flops_per_s = 0.5 * (low + high);
-        if (foretold_seconds(m, b, &rates) > seconds)
+        if (foretold_seconds(b, &rates) > seconds)
             low = rates.flops_per_s;
         else
             high = rates.flops_per_s;

@@ -17,7 +17,7 @@ static ps_status measure_add(ps_measuring *m, double *bytes_per_s)
     PS_TRY(ps_measuring_take(m, a.n * 4, &z));
     a.a = x, a.b = z;
     ps_samples s;
-    const double bytes = ps_kernel_cost(m->backend, PS_OP_add, &a).bytes;
+    const double bytes = ps_op_cost(PS_OP_add, &a).bytes;
     PS_TRY(ps_run_add(m->backend, NULL, &a, 0));
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {
@@ -49,7 +49,7 @@ static ps_status measure_adam(ps_measuring *m, double *bytes_per_s)
     PS_TRY(ps_measuring_take(m, a.n * 4, &a.v));
     a.grad = a.param;
     ps_samples s;
-    const double bytes = ps_kernel_cost(m->backend, PS_OP_adam, &a).bytes;
+    const double bytes = ps_op_cost(PS_OP_adam, &a).bytes;
     PS_TRY(ps_run_adam(m->backend, NULL, &a, 0));
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {
@@ -116,7 +116,7 @@ static ps_status measure_product(ps_measuring *m, ps_dtype t, int64_t rows, int6
     PS_TRY(ps_measuring_take(m, ps_max_i64(64, (int64_t)bytes), &a.workspace));
     a.x = x, a.w = w;
     ps_samples s;
-    const double flops = ps_kernel_cost(m->backend, PS_OP_linear_fwd, &a).flops;
+    const double flops = ps_op_cost(PS_OP_linear_fwd, &a).flops;
     PS_TRY(ps_run_linear_fwd(m->backend, NULL, &a, bytes));
     ps_samples_begin(m, 1, &s);
     while (ps_samples_want(&s)) {

@@ -307,14 +307,12 @@ static void test_shapes(void **state)
     }
 }
 
-static void run_emulated(ps_backend *k, ps_status (*measure)(ps_backend *, const void *, size_t *),
-                         ps_status (*run)(ps_backend *, ps_stream *, const void *, size_t), const void *args,
-                         void **workspace)
+static void run_emulated(ps_backend *k, const ps_kernel *kernel, const void *args, void **workspace)
 {
     size_t bytes;
-    op_expect_ok(measure(k, args, &bytes));
+    op_expect_ok(kernel->workspace_bytes(k, args, &bytes));
     *workspace = op_alloc(bytes);
-    op_expect_ok(run(k, NULL, args, bytes));
+    op_expect_ok(kernel->run(k, NULL, args, bytes));
 }
 
 /* Forward, and backward with its results; nothing by the reference, which is slow. */
@@ -323,12 +321,12 @@ static void run_all(ps_backend *k, bool emulated, const attention_case *c, op_re
     const projections x = lay_projections(c, make_input, 1), dx = lay_projections(c, make_output, 0);
     ps_attention_fwd_args f = fwd_args(c, &x);
     if (emulated)
-        run_emulated(k, ps_cpu_attention_fwd_bytes_emulated, ps_cpu_attention_fwd_emulated, &f, &f.workspace);
+        run_emulated(k, &ps_cpu_attention_fwd_emulated, &f, &f.workspace);
     else
         OP_RUN(k, attention_fwd, &f);
     ps_attention_bwd_args a = bwd_args(&f, &dx, op_input(c->dtype, n_of_y(c), 1.0, 2));
     if (emulated)
-        run_emulated(k, ps_cpu_attention_bwd_bytes_emulated, ps_cpu_attention_bwd_emulated, &a, &a.workspace);
+        run_emulated(k, &ps_cpu_attention_bwd_emulated, &a, &a.workspace);
     else
         OP_RUN(k, attention_bwd, &a);
     op_record_exact(result, "lse", PS_DTYPE_F32, f.lse, c->B * c->H * c->T);

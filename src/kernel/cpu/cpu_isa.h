@@ -15,30 +15,18 @@
 
 #define PS_CPU_INLINE static inline __attribute__((always_inline))
 
-/* What each level does; entries that it has none for are empty. */
-extern const ps_kernel ps_cpu_kernels_portable[], ps_cpu_kernels_avx2[], ps_cpu_kernels_avx512[],
-    ps_cpu_kernels_avx512_bf16[];
+/* [PS_OP_COUNT] What each level has kernels of its own for; NULL: none. */
+extern const ps_kernel *const ps_cpu_kernels_portable[];
+extern const ps_kernel *const ps_cpu_kernels_avx2[];
+extern const ps_kernel *const ps_cpu_kernels_avx512[];
+extern const ps_kernel *const ps_cpu_kernels_avx512_bf16[];
 
 #ifdef PS_ISA
 
-#define XX(op, args_type, scratch)                                                                                     \
-    ps_status PS_CPU_NAME(op)(ps_backend * self, ps_stream * queue, const void *args, size_t workspace_bytes);
-#include "kernel/op.def"
+/* Defined by those of isa/ that isa_table.c lists. */
+#define XX(op) extern const ps_kernel PS_CPU_NAME(op);
+PS_OPS(XX)
 #undef XX
-
-/* Scratch of the operators that need any. */
-ps_status PS_CPU_NAME(linear_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(linear_bwd_input_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(linear_bwd_weight_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(layernorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(rmsnorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(rope_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(attention_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(attention_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(attention_cached_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, size_t *out);
-ps_status PS_CPU_NAME(lm_loss_bwd_bytes)(ps_backend *self, const void *args, size_t *out);
 
 #endif
 

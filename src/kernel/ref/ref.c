@@ -2,12 +2,9 @@
 
 #include "base/mem.h"
 
-#define BYTES_SCRATCH(op) ps_ref_##op##_bytes
-#define BYTES_NO_SCRATCH(op) NULL
-
-const ps_kernel ps_ref_kernels[PS_OP_COUNT] = {
-#define XX(op, args_type, scratch) [PS_OP_##op] = {ps_ref_##op, BYTES_##scratch(op), ps_cost_##op},
-#include "kernel/op.def"
+const ps_operator *const ps_operators[PS_OP_COUNT] = {
+#define XX(op) [PS_OP_##op] = &ps_operator_##op,
+    PS_OPS(XX)
 #undef XX
 };
 
@@ -16,10 +13,13 @@ static void ref_destroy(ps_backend *self)
     ps_mem_free(self);
 }
 
+/* None of its own: the reference stands in everywhere. */
+static const ps_kernel *const ref_kernels[PS_OP_COUNT];
+
 ps_status ps_backend_create_ref(ps_backend **out)
 {
     static const ps_backend_ops ops = {
-        .name = "ref", .kernels = ps_ref_kernels, .epilogues = PS_EPILOGUES_ALL, .destroy = ref_destroy};
+        .name = "ref", .kernels = ref_kernels, .epilogues = PS_EPILOGUES_ALL, .destroy = ref_destroy};
     PS_TRY(ps_mem_alloc(1, sizeof **out, out));
     (*out)->ops = &ops;
     return PS_OK;

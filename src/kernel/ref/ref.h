@@ -1,7 +1,8 @@
-/* ref.h - the reference kernels: one plain loop nest per formula of kernel.h, sums in double, one thread.
+/* ref.h - what each operator is on every backend: its cost, its reference kernel, and that kernel's scratch.
  *
- * They are what every other backend is measured against, so they prefer being obviously right to being fast.
- * Each operator has one. Those that op.def says have scratch have a ps_ref_<op>_bytes, too. */
+ * A reference is one plain loop nest per formula of kernel.h, with sums in double, in one thread. It is what every other kernel is
+ * measured against, so it prefers being obviously right to being fast. ref_*.c defines a ps_operator_X for each X of PS_OPS; the
+ * library does not link while one is missing. */
 #ifndef PS_KERNEL_REF_REF_H
 #define PS_KERNEL_REF_REF_H
 
@@ -34,54 +35,16 @@ double ps_ref_gelu_derivative(ps_gelu_kind kind, double x);
 /* Store element i of a product, and what follows it. */
 void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, double value, bool accumulate);
 
-/* The declarations are written out, not expanded from op.def: an operator without a reference does not compile. */
-#define PS_REF(op) ps_status ps_ref_##op(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
-#define PS_REF_BYTES(op) ps_status ps_ref_##op##_bytes(ps_backend *self, const void *args, size_t *out)
+typedef struct ps_operator {
+    ps_kernel reference; /* looks neither at self nor at the queue */
+    /* Arithmetic and memory traffic of a call. Pointers are not looked at. */
+    ps_cost (*cost)(const void *args);
+} ps_operator;
 
-PS_REF(linear_fwd);
-PS_REF(linear_bwd_input);
-PS_REF(linear_bwd_weight);
-PS_REF(layernorm_fwd);
-PS_REF(layernorm_bwd);
-PS_REF_BYTES(layernorm_bwd);
-PS_REF(rmsnorm_fwd);
-PS_REF(rmsnorm_bwd);
-PS_REF_BYTES(rmsnorm_bwd);
-PS_REF(gelu_fwd);
-PS_REF(gelu_bwd);
-PS_REF(swiglu_fwd);
-PS_REF(swiglu_bwd);
-PS_REF(tanh_fwd);
-PS_REF(tanh_bwd);
-PS_REF(rope);
-PS_REF(attention_fwd);
-PS_REF_BYTES(attention_fwd);
-PS_REF(attention_bwd);
-PS_REF_BYTES(attention_bwd);
-PS_REF(attention_cached);
-PS_REF_BYTES(attention_cached);
-PS_REF(embedding_fwd);
-PS_REF(embedding_bwd);
-PS_REF_BYTES(embedding_bwd);
-PS_REF(position_fwd);
-PS_REF(position_bwd);
-PS_REF(pool_fwd);
-PS_REF(pool_bwd);
-PS_REF(add);
-PS_REF(dropout);
-PS_REF(lm_loss_fwd);
-PS_REF(lm_loss_bwd);
-PS_REF_BYTES(lm_loss_bwd);
-PS_REF(adam);
-PS_REF(cast);
-PS_REF(grad_stats);
-PS_REF(fill);
+#define XX(op) extern const ps_operator ps_operator_##op;
+PS_OPS(XX)
+#undef XX
 
-#undef PS_REF
-#undef PS_REF_BYTES
-
-/* [PS_OP_COUNT], every one filled: what stands in where a backend has no entry of its own. They look neither at self nor at
- * the queue. */
-extern const ps_kernel ps_ref_kernels[];
+extern const ps_operator *const ps_operators[]; /* [PS_OP_COUNT] */
 
 #endif

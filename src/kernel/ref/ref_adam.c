@@ -8,7 +8,7 @@
  *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay, c1 = 1 - beta1, c2 = 1 - beta2  once;
  * then per element, left to right as bracketed. Folding the bias corrections into step and shrink saves two divisions
  * per element (so does torch.optim.Adam). */
-ps_status ps_ref_adam(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status adam(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_adam_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -31,3 +31,13 @@ ps_status ps_ref_adam(ps_backend *self, ps_stream *queue, const void *args, size
     }
     return PS_OK;
 }
+
+static ps_cost adam_cost(const void *args)
+{
+    const ps_adam_args *const a = args;
+    return (ps_cost){.flops = (double)a->n * 14,
+                     .bytes = (double)a->n *
+                              (24 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype)))};
+}
+
+const ps_operator ps_operator_adam = {.reference = {.run = adam}, .cost = adam_cost};

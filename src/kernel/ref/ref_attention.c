@@ -56,7 +56,7 @@ static double dropout_factor(const head_view *v, int64_t i, int64_t j)
     return ps_rng_u32(v->key, index) >= v->threshold ? v->keep_scale : 0.0;
 }
 
-ps_status ps_ref_attention_fwd_bytes(ps_backend *self, const void *args, size_t *out)
+static ps_status attention_fwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_attention_fwd_args *const a = args;
     (void)self;
@@ -95,7 +95,7 @@ static void attention_fwd_row(const head_view *v, int64_t i, void *y, float *lse
         .threshold = ps_dropout_threshold((a)->dropout_p), .key = (a)->dropout_key, .causal = (a)->causal              \
     }
 
-ps_status ps_ref_attention_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -106,8 +106,31 @@ ps_status ps_ref_attention_fwd(ps_backend *self, ps_stream *queue, const void *a
     return PS_OK;
 }
 
+/* Pairs of query and key that see each other in one head of one sequence; masks are not known here. */
+static double attention_pairs(int64_t T, int64_t window, bool causal)
+{
+    const double t = (double)T, w = window > 0 && window < T ? (double)window : t;
+    const double causal_pairs = w * t - 0.5 * w * w; /* a triangle, then a band */
+    return causal ? causal_pairs : 2 * causal_pairs;
+}
+
+static ps_cost attention(int64_t B, double pairs, int64_t T, int64_t C, double n_products, ps_dtype t)
+{
+    return (ps_cost){.flops = 2 * n_products * (double)B * pairs * (double)C,
+                     .bytes = (double)(B * T * C) * 2 * n_products * (double)ps_dtype_bytes(t)};
+}
+
+static ps_cost attention_fwd_cost(const void *args)
+{
+    const ps_attention_fwd_args *const a = args;
+    return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 2, a->dtype);
+}
+
+const ps_operator ps_operator_attention_fwd = {
+    .reference = {.run = attention_fwd, .workspace_bytes = attention_fwd_bytes}, .cost = attention_fwd_cost};
+
 /* Gradients of one query head and of its key and value head, [T, D] each. */
-ps_status ps_ref_attention_bwd_bytes(ps_backend *self, const void *args, size_t *out)
+static ps_status attention_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_attention_bwd_args *const a = args;
     (void)self;
@@ -143,7 +166,7 @@ static void attention_bwd_row(const head_view *v, int64_t i, const ps_attention_
 }
 
 /* The query heads of one key and value head come one after the other, so that dk and dv are sums over all of them. */
-ps_status ps_ref_attention_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -166,3 +189,12 @@ ps_status ps_ref_attention_bwd(ps_backend *self, ps_stream *queue, const void *a
         }
     return PS_OK;
 }
+
+static ps_cost attention_bwd_cost(const void *args)
+{
+    const ps_attention_bwd_args *const a = args;
+    return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 5, a->dtype);
+}
+
+const ps_operator ps_operator_attention_bwd = {
+    .reference = {.run = attention_bwd, .workspace_bytes = attention_bwd_bytes}, .cost = attention_bwd_cost};

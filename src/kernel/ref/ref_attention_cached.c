@@ -28,7 +28,7 @@ static double score(const ps_attention_cached_args *a, int64_t t, int64_t h, int
     return sum * (double)a->scale;
 }
 
-ps_status ps_ref_attention_cached_bytes(ps_backend *self, const void *args, size_t *out)
+static ps_status attention_cached_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_attention_cached_args *const a = args;
     (void)self;
@@ -56,7 +56,7 @@ static void attend(const ps_attention_cached_args *a, int64_t t, int64_t h, doub
     }
 }
 
-ps_status ps_ref_attention_cached(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_cached(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_cached_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -65,3 +65,16 @@ ps_status ps_ref_attention_cached(ps_backend *self, ps_stream *queue, const void
         for (int64_t h = 0; h < a->H; h++) attend(a, t, h, a->workspace);
     return PS_OK;
 }
+
+/* Half of the positions are kept, say. */
+static ps_cost attention_cached_cost(const void *args)
+{
+    const ps_attention_cached_args *const a = args;
+    const double half = (double)a->n_positions / 2;
+    const double seen = a->window > 0 && (double)a->window < half ? (double)a->window : half;
+    return (ps_cost){.flops = 4 * (double)(a->T * a->H * a->D) * seen,
+                     .bytes = 2 * (double)(a->KV * a->D) * seen * (double)ps_dtype_bytes(a->dtype)};
+}
+
+const ps_operator ps_operator_attention_cached = {
+    .reference = {.run = attention_cached, .workspace_bytes = attention_cached_bytes}, .cost = attention_cached_cost};

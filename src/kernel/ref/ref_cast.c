@@ -1,10 +1,18 @@
 #include "kernel/ref/ref.h"
 
 /* Every 16-bit value is exact in float, so this rounds once at most. */
-ps_status ps_ref_cast(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status cast(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_cast_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++) ps_dtype_store(a->dst_dtype, a->dst, i, ps_dtype_load(a->src_dtype, a->src, i));
     return PS_OK;
 }
+
+static ps_cost cast_cost(const void *args)
+{
+    const ps_cast_args *const a = args;
+    return (ps_cost){.bytes = (double)a->n * (double)(ps_dtype_bytes(a->dst_dtype) + ps_dtype_bytes(a->src_dtype))};
+}
+
+const ps_operator ps_operator_cast = {.reference = {.run = cast}, .cost = cast_cost};

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-ps_status ps_ref_add(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status add(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_add_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -11,7 +11,15 @@ ps_status ps_ref_add(ps_backend *self, ps_stream *queue, const void *args, size_
     return PS_OK;
 }
 
-ps_status ps_ref_dropout(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost add_cost(const void *args)
+{
+    const ps_add_args *const a = args;
+    return ps_cost_of_stream(a->n, 3, 1, a->dtype);
+}
+
+const ps_operator ps_operator_add = {.reference = {.run = add}, .cost = add_cost};
+
+static ps_status dropout(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_dropout_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -25,7 +33,15 @@ ps_status ps_ref_dropout(ps_backend *self, ps_stream *queue, const void *args, s
     return PS_OK;
 }
 
-ps_status ps_ref_tanh_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost dropout_cost(const void *args)
+{
+    const ps_dropout_args *const a = args;
+    return ps_cost_of_stream(a->n, 2, 25, a->dtype);
+}
+
+const ps_operator ps_operator_dropout = {.reference = {.run = dropout}, .cost = dropout_cost};
+
+static ps_status tanh_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -33,7 +49,15 @@ ps_status ps_ref_tanh_fwd(ps_backend *self, ps_stream *queue, const void *args, 
     return PS_OK;
 }
 
-ps_status ps_ref_tanh_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost tanh_fwd_cost(const void *args)
+{
+    const ps_tanh_fwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 2, 15, a->dtype);
+}
+
+const ps_operator ps_operator_tanh_fwd = {.reference = {.run = tanh_fwd}, .cost = tanh_fwd_cost};
+
+static ps_status tanh_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -43,3 +67,11 @@ ps_status ps_ref_tanh_bwd(ps_backend *self, ps_stream *queue, const void *args, 
     }
     return PS_OK;
 }
+
+static ps_cost tanh_bwd_cost(const void *args)
+{
+    const ps_tanh_bwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 3, 3, a->dtype);
+}
+
+const ps_operator ps_operator_tanh_bwd = {.reference = {.run = tanh_bwd}, .cost = tanh_bwd_cost};

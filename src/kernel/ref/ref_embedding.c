@@ -10,7 +10,7 @@ static ps_status check_ids(const int32_t *ids, int64_t rows, int64_t V)
     return PS_OK;
 }
 
-ps_status ps_ref_embedding_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -21,6 +21,14 @@ ps_status ps_ref_embedding_fwd(ps_backend *self, ps_stream *queue, const void *a
     return PS_OK;
 }
 
+static ps_cost embedding_fwd_cost(const void *args)
+{
+    const ps_embedding_fwd_args *const a = args;
+    return ps_cost_of_stream(a->rows * a->cols, 2, 0, a->dtype);
+}
+
+const ps_operator ps_operator_embedding_fwd = {.reference = {.run = embedding_fwd}, .cost = embedding_fwd_cost};
+
 static bool is_first_of_id(const int32_t *ids, int64_t r)
 {
     for (int64_t earlier = 0; earlier < r; earlier++)
@@ -29,7 +37,7 @@ static bool is_first_of_id(const int32_t *ids, int64_t r)
 }
 
 /* The sum over the rows of one id. */
-ps_status ps_ref_embedding_bwd_bytes(ps_backend *self, const void *args, size_t *out)
+static ps_status embedding_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_embedding_bwd_args *const a = args;
     (void)self;
@@ -38,7 +46,7 @@ ps_status ps_ref_embedding_bwd_bytes(ps_backend *self, const void *args, size_t 
 }
 
 /* Sums in float and in the order of rows, as the contract says: any backend can match it bit for bit. */
-ps_status ps_ref_embedding_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -57,7 +65,16 @@ ps_status ps_ref_embedding_bwd(ps_backend *self, ps_stream *queue, const void *a
     return PS_OK;
 }
 
-ps_status ps_ref_position_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost embedding_bwd_cost(const void *args)
+{
+    const ps_embedding_bwd_args *const a = args;
+    return ps_cost_of_stream(a->rows * a->cols + (a->accumulate_grad ? 0 : a->V * a->cols), 3, 1, a->dtype);
+}
+
+const ps_operator ps_operator_embedding_bwd = {
+    .reference = {.run = embedding_bwd, .workspace_bytes = embedding_bwd_bytes}, .cost = embedding_bwd_cost};
+
+static ps_status position_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -72,7 +89,15 @@ ps_status ps_ref_position_fwd(ps_backend *self, ps_stream *queue, const void *ar
     return PS_OK;
 }
 
-ps_status ps_ref_position_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost position_fwd_cost(const void *args)
+{
+    const ps_position_fwd_args *const a = args;
+    return ps_cost_of_stream(a->B * a->T * a->cols, 2, 1, a->dtype);
+}
+
+const ps_operator ps_operator_position_fwd = {.reference = {.run = position_fwd}, .cost = position_fwd_cost};
+
+static ps_status position_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -87,3 +112,11 @@ ps_status ps_ref_position_bwd(ps_backend *self, ps_stream *queue, const void *ar
     }
     return PS_OK;
 }
+
+static ps_cost position_bwd_cost(const void *args)
+{
+    const ps_position_bwd_args *const a = args;
+    return ps_cost_of_stream(a->B * a->T * a->cols, 2, 1, a->dtype);
+}
+
+const ps_operator ps_operator_position_bwd = {.reference = {.run = position_bwd}, .cost = position_bwd_cost};

@@ -12,7 +12,7 @@ static double normal_at(ps_rng_key key, uint64_t index)
     return sqrt(-2.0 * log(u)) * (index % 2 == 0 ? cos(angle) : sin(angle));
 }
 
-ps_status ps_ref_fill(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status fill(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_fill_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -22,3 +22,11 @@ ps_status ps_ref_fill(ps_backend *self, ps_stream *queue, const void *args, size
     }
     return PS_OK;
 }
+
+static ps_cost fill_cost(const void *args)
+{
+    const ps_fill_args *const a = args;
+    return (ps_cost){.flops = (double)a->n * 40, .bytes = (double)a->n * 4};
+}
+
+const ps_operator ps_operator_fill = {.reference = {.run = fill}, .cost = fill_cost};

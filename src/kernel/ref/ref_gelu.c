@@ -21,7 +21,7 @@ double ps_ref_gelu_derivative(ps_gelu_kind kind, double x)
     return 0.5 * (1.0 + erf(x * M_SQRT1_2)) + 0.5 * x * sqrt_2_over_pi * exp(-0.5 * x * x);
 }
 
-ps_status ps_ref_gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -30,7 +30,15 @@ ps_status ps_ref_gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, 
     return PS_OK;
 }
 
-ps_status ps_ref_gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost gelu_fwd_cost(const void *args)
+{
+    const ps_gelu_fwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 2, 20, a->dtype);
+}
+
+const ps_operator ps_operator_gelu_fwd = {.reference = {.run = gelu_fwd}, .cost = gelu_fwd_cost};
+
+static ps_status gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -40,3 +48,11 @@ ps_status ps_ref_gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, 
     }
     return PS_OK;
 }
+
+static ps_cost gelu_bwd_cost(const void *args)
+{
+    const ps_gelu_bwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 3, 30, a->dtype);
+}
+
+const ps_operator ps_operator_gelu_bwd = {.reference = {.run = gelu_bwd}, .cost = gelu_bwd_cost};

@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* The squares of floats are exact in double and the largest is far from overflow. */
-ps_status ps_ref_grad_stats(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status grad_stats(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_grad_stats_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -19,3 +19,11 @@ ps_status ps_ref_grad_stats(ps_backend *self, ps_stream *queue, const void *args
     }
     return PS_OK;
 }
+
+static ps_cost grad_stats_cost(const void *args)
+{
+    const ps_grad_stats_args *const a = args;
+    return ps_cost_of_stream(a->n, 1, 2, a->dtype);
+}
+
+const ps_operator ps_operator_grad_stats = {.reference = {.run = grad_stats}, .cost = grad_stats_cost};

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-ps_status ps_ref_layernorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -25,7 +25,15 @@ ps_status ps_ref_layernorm_fwd(ps_backend *self, ps_stream *queue, const void *a
     return PS_OK;
 }
 
-ps_status ps_ref_layernorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
+static ps_cost layernorm_fwd_cost(const void *args)
+{
+    const ps_layernorm_fwd_args *const a = args;
+    return ps_cost_of_stream(a->rows * a->cols, 2, 8, a->dtype);
+}
+
+const ps_operator ps_operator_layernorm_fwd = {.reference = {.run = layernorm_fwd}, .cost = layernorm_fwd_cost};
+
+static ps_status layernorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)self;
@@ -35,7 +43,7 @@ ps_status ps_ref_layernorm_bwd_bytes(ps_backend *self, const void *args, size_t 
 
 /* dw and db are summed in the workspace and stored at the end: dw may lie over w, which every row reads, and dx over
  * dy, which the sums read. */
-ps_status ps_ref_layernorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -67,3 +75,12 @@ ps_status ps_ref_layernorm_bwd(ps_backend *self, ps_stream *queue, const void *a
     }
     return PS_OK;
 }
+
+static ps_cost layernorm_bwd_cost(const void *args)
+{
+    const ps_layernorm_bwd_args *const a = args;
+    return ps_cost_of_stream(a->rows * a->cols, 3, 14, a->dtype);
+}
+
+const ps_operator ps_operator_layernorm_bwd = {
+    .reference = {.run = layernorm_bwd, .workspace_bytes = layernorm_bwd_bytes}, .cost = layernorm_bwd_cost};

@@ -23,7 +23,7 @@ void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, 
     }
 }
 
-ps_status ps_ref_linear_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -39,7 +39,26 @@ ps_status ps_ref_linear_fwd(ps_backend *self, ps_stream *queue, const void *args
     return PS_OK;
 }
 
-ps_status ps_ref_linear_bwd_input(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+/* A product of m x n and what follows it, which has one more array of that size. */
+static ps_cost with_epilogue(ps_cost product, ps_epilogue_kind kind, int64_t m, int64_t n, ps_dtype t)
+{
+    static const double work[PS_EPILOGUE_COUNT] = {
+        [PS_EPILOGUE_GELU] = 20, [PS_EPILOGUE_ADD] = 1, [PS_EPILOGUE_GELU_BWD] = 30};
+    if (kind == PS_EPILOGUE_NONE) return product;
+    const ps_cost more = ps_cost_of_stream(m * n, 1, work[kind], t);
+    return (ps_cost){.flops = product.flops + more.flops, .bytes = product.bytes + more.bytes};
+}
+
+static ps_cost linear_fwd_cost(const void *args)
+{
+    const ps_linear_fwd_args *const a = args;
+    return with_epilogue(ps_cost_of_product(a->rows, a->n_out, a->n_in, a->dtype), a->epilogue.kind, a->rows, a->n_out,
+                         a->dtype);
+}
+
+const ps_operator ps_operator_linear_fwd = {.reference = {.run = linear_fwd}, .cost = linear_fwd_cost};
+
+static ps_status linear_bwd_input(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_input_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -55,8 +74,18 @@ ps_status ps_ref_linear_bwd_input(ps_backend *self, ps_stream *queue, const void
     return PS_OK;
 }
 
+static ps_cost linear_bwd_input_cost(const void *args)
+{
+    const ps_linear_bwd_input_args *const a = args;
+    return with_epilogue(ps_cost_of_product(a->rows, a->n_in, a->n_out, a->dtype), a->epilogue.kind, a->rows, a->n_in,
+                         a->dtype);
+}
+
+const ps_operator ps_operator_linear_bwd_input = {.reference = {.run = linear_bwd_input},
+                                                  .cost = linear_bwd_input_cost};
+
 /* Reads neither w nor b, so both gradients may lie over them. */
-ps_status ps_ref_linear_bwd_weight(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_bwd_weight(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_weight_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -76,3 +105,12 @@ ps_status ps_ref_linear_bwd_weight(ps_backend *self, ps_stream *queue, const voi
     }
     return PS_OK;
 }
+
+static ps_cost linear_bwd_weight_cost(const void *args)
+{
+    const ps_linear_bwd_weight_args *const a = args;
+    return ps_cost_of_product(a->n_out, a->n_in, a->rows, a->dtype);
+}
+
+const ps_operator ps_operator_linear_bwd_weight = {.reference = {.run = linear_bwd_weight},
+                                                   .cost = linear_bwd_weight_cost};

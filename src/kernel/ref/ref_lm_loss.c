@@ -22,7 +22,7 @@ static float logit(ps_dtype dtype, const void *x, const void *w, const void *b, 
 
 /* A slice of the vocabulary is one token here. The running maximum keeps exp in range: sum counts in units of
  * exp(max) (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
-ps_status ps_ref_lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -48,8 +48,24 @@ ps_status ps_ref_lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *arg
     return PS_OK;
 }
 
+/* Logits that are kept are written once, and read once. */
+static double kept_logits_bytes(bool keeps_logits, int64_t rows, int64_t V)
+{
+    return keeps_logits ? (double)ps_lm_logits_count(rows, V) * sizeof(float) : 0;
+}
+
+static ps_cost lm_loss_fwd_cost(const void *args)
+{
+    const ps_lm_loss_fwd_args *const a = args;
+    ps_cost c = ps_cost_of_product(a->rows, a->V, a->C, a->dtype);
+    c.bytes += kept_logits_bytes(a->keeps_logits, a->rows, a->V);
+    return c;
+}
+
+const ps_operator ps_operator_lm_loss_fwd = {.reference = {.run = lm_loss_fwd}, .cost = lm_loss_fwd_cost};
+
 /* dx of all rows, and the gradient of one column of logits. */
-ps_status ps_ref_lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out)
+static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)self;
@@ -58,7 +74,7 @@ ps_status ps_ref_lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *o
 }
 
 /* Token by token: all uses of row `token` of w come before the same row of dw is written, which may lie over it. */
-ps_status ps_ref_lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -87,3 +103,17 @@ ps_status ps_ref_lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *arg
     for (int64_t i = 0; i < a->rows * a->C; i++) ps_ref_store(a->dtype, a->dx, i, dx[i], false);
     return PS_OK;
 }
+
+/* logits again where they are not kept, dx, dw */
+static ps_cost lm_loss_bwd_cost(const void *args)
+{
+    const ps_lm_loss_bwd_args *const a = args;
+    const double n_products = a->keeps_logits ? 2 : 3;
+    ps_cost c = ps_cost_of_product(a->rows, a->V, a->C, a->dtype);
+    c.flops *= n_products, c.bytes *= n_products;
+    c.bytes += kept_logits_bytes(a->keeps_logits, a->rows, a->V);
+    return c;
+}
+
+const ps_operator ps_operator_lm_loss_bwd = {.reference = {.run = lm_loss_bwd, .workspace_bytes = lm_loss_bwd_bytes},
+                                             .cost = lm_loss_bwd_cost};

@@ -9,7 +9,7 @@ static int64_t pool_position(ps_pool_kind kind, const int32_t *mask, int64_t b, 
     return t;
 }
 
-ps_status ps_ref_pool_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status pool_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -21,7 +21,15 @@ ps_status ps_ref_pool_fwd(ps_backend *self, ps_stream *queue, const void *args, 
     return PS_OK;
 }
 
-ps_status ps_ref_pool_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost pool_fwd_cost(const void *args)
+{
+    const ps_pool_fwd_args *const a = args;
+    return ps_cost_of_stream(a->B * a->cols, 2, 0, a->dtype);
+}
+
+const ps_operator ps_operator_pool_fwd = {.reference = {.run = pool_fwd}, .cost = pool_fwd_cost};
+
+static ps_status pool_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -34,3 +42,11 @@ ps_status ps_ref_pool_bwd(ps_backend *self, ps_stream *queue, const void *args, 
         }
     return PS_OK;
 }
+
+static ps_cost pool_bwd_cost(const void *args)
+{
+    const ps_pool_bwd_args *const a = args;
+    return ps_cost_of_stream(a->B * a->T * a->cols, 1, 0, a->dtype);
+}
+
+const ps_operator ps_operator_pool_bwd = {.reference = {.run = pool_bwd}, .cost = pool_bwd_cost};

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-ps_status ps_ref_rmsnorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -20,7 +20,15 @@ ps_status ps_ref_rmsnorm_fwd(ps_backend *self, ps_stream *queue, const void *arg
     return PS_OK;
 }
 
-ps_status ps_ref_rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
+static ps_cost rmsnorm_fwd_cost(const void *args)
+{
+    const ps_rmsnorm_fwd_args *const a = args;
+    return ps_cost_of_stream(a->rows * a->cols, 2, 4, a->dtype);
+}
+
+const ps_operator ps_operator_rmsnorm_fwd = {.reference = {.run = rmsnorm_fwd}, .cost = rmsnorm_fwd_cost};
+
+static ps_status rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)self;
@@ -30,7 +38,7 @@ ps_status ps_ref_rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *o
 
 /* dw is summed in the workspace and stored at the end: it may lie over w, which every row reads; the sums of a row come
  * before its dx, which may lie over dy. */
-ps_status ps_ref_rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -55,3 +63,12 @@ ps_status ps_ref_rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *arg
     for (int64_t c = 0; c < a->cols; c++) ps_ref_store(a->grad_dtype, a->dw, c, dw[c], a->accumulate_grad);
     return PS_OK;
 }
+
+static ps_cost rmsnorm_bwd_cost(const void *args)
+{
+    const ps_rmsnorm_bwd_args *const a = args;
+    return ps_cost_of_stream(a->rows * a->cols, 3, 10, a->dtype);
+}
+
+const ps_operator ps_operator_rmsnorm_bwd = {.reference = {.run = rmsnorm_bwd, .workspace_bytes = rmsnorm_bwd_bytes},
+                                             .cost = rmsnorm_bwd_cost};

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-ps_status ps_ref_rope(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rope(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rope_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -20,3 +20,11 @@ ps_status ps_ref_rope(ps_backend *self, ps_stream *queue, const void *args, size
             }
     return PS_OK;
 }
+
+static ps_cost rope_cost(const void *args)
+{
+    const ps_rope_args *const a = args;
+    return ps_cost_of_stream(a->B * a->T * a->H * a->D, 2, 3, a->dtype);
+}
+
+const ps_operator ps_operator_rope = {.reference = {.run = rope}, .cost = rope_cost};

@@ -7,7 +7,7 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-ps_status ps_ref_swiglu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status swiglu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -18,7 +18,15 @@ ps_status ps_ref_swiglu_fwd(ps_backend *self, ps_stream *queue, const void *args
     return PS_OK;
 }
 
-ps_status ps_ref_swiglu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_cost swiglu_fwd_cost(const void *args)
+{
+    const ps_swiglu_fwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 3, 15, a->dtype);
+}
+
+const ps_operator ps_operator_swiglu_fwd = {.reference = {.run = swiglu_fwd}, .cost = swiglu_fwd_cost};
+
+static ps_status swiglu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -30,3 +38,11 @@ ps_status ps_ref_swiglu_bwd(ps_backend *self, ps_stream *queue, const void *args
     }
     return PS_OK;
 }
+
+static ps_cost swiglu_bwd_cost(const void *args)
+{
+    const ps_swiglu_bwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 5, 20, a->dtype);
+}
+
+const ps_operator ps_operator_swiglu_bwd = {.reference = {.run = swiglu_bwd}, .cost = swiglu_bwd_cost};

@@ -53,10 +53,12 @@ static void adam_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(adam)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status adam(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_adam_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, adam_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(adam) = {.run = adam};

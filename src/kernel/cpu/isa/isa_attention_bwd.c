@@ -108,7 +108,7 @@ static attention_bwd_job attention_bwd_job_of(ps_backend *self, const ps_attenti
     return job;
 }
 
-ps_status PS_CPU_NAME(attention_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status attention_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     int64_t bytes;
     (void)attention_bwd_job_of(self, args, &bytes);
@@ -265,7 +265,7 @@ static void attention_bwd_item(const void *args, int64_t item, int64_t thread)
     tile_end(h->kind, before);
 }
 
-ps_status PS_CPU_NAME(attention_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     (void)queue, (void)workspace_bytes;
     int64_t bytes;
@@ -274,3 +274,5 @@ ps_status PS_CPU_NAME(attention_bwd)(ps_backend *self, ps_stream *queue, const v
         ps_cpu_pool_run(ps_cpu_of(self)->pool, job.h.B * job.h.KV * job.n_parts, attention_bwd_item, &job);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(attention_bwd) = {.run = attention_bwd, .workspace_bytes = attention_bwd_bytes};

@@ -25,7 +25,7 @@ static int64_t cached_carve(const ps_attention_cached_args *a, cached_work *w, c
     return at - base;
 }
 
-ps_status PS_CPU_NAME(attention_cached_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status attention_cached_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_attention_cached_args *const a = args;
     cached_work unused;
@@ -144,7 +144,7 @@ static void cached_item(const void *args, int64_t item, int64_t thread)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(attention_cached)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_cached(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_cached_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -155,3 +155,5 @@ ps_status PS_CPU_NAME(attention_cached)(ps_backend *self, ps_stream *queue, cons
     ps_cpu_pool_run_if(ps_cpu_of(self)->pool, is_worthwhile, a->T * a->KV * job.groups, cached_item, &job);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(attention_cached) = {.run = attention_cached, .workspace_bytes = attention_cached_bytes};

@@ -61,7 +61,7 @@ static int64_t attention_fwd_thread_bytes(const attention_shape *h)
     return attention_fwd_carve(h, &unused, base) - base;
 }
 
-ps_status PS_CPU_NAME(attention_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status attention_fwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_attention_fwd_args *const a = args;
     const attention_shape h = ATTENTION_SHAPE_OF(self, a);
@@ -199,7 +199,7 @@ static void attention_fwd_item(const void *args, int64_t item, int64_t thread)
     tile_end(h->kind, before);
 }
 
-ps_status PS_CPU_NAME(attention_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -209,3 +209,5 @@ ps_status PS_CPU_NAME(attention_fwd)(ps_backend *self, ps_stream *queue, const v
     ps_cpu_pool_run(ps_cpu_of(self)->pool, job.h.B * job.h.KV * job.n_cuts, attention_fwd_item, &job);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(attention_fwd) = {.run = attention_fwd, .workspace_bytes = attention_fwd_bytes};

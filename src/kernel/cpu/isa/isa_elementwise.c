@@ -16,13 +16,15 @@ static void add_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(add)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status add(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_add_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, add_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(add) = {.run = add};
 
 /* lo is a multiple of PS_RANDOM_WORDS, as PS_CPU_BLOCK is. */
 PS_CPU_INLINE void dropout_range(ps_dtype t, const ps_dropout_args *a, int64_t lo, int64_t hi)
@@ -50,13 +52,15 @@ static void dropout_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(dropout)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status dropout(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_dropout_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, dropout_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(dropout) = {.run = dropout};
 
 PS_CPU_INLINE void cast_range(ps_dtype to, ps_dtype from, const ps_cast_args *a, int64_t lo, int64_t hi)
 {
@@ -83,13 +87,15 @@ static void cast_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(cast)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status cast(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_cast_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, cast_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(cast) = {.run = cast};
 
 PS_CPU_INLINE void tanh_fwd_range(ps_dtype t, const ps_tanh_fwd_args *a, int64_t lo, int64_t hi)
 {
@@ -104,13 +110,15 @@ static void tanh_fwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(tanh_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status tanh_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, tanh_fwd_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(tanh_fwd) = {.run = tanh_fwd};
 
 /* (1 - y)(1 + y) keeps its digits where y^2 rounds towards one. */
 PS_CPU_INLINE void tanh_bwd_range(ps_dtype t, const ps_tanh_bwd_args *a, int64_t lo, int64_t hi)
@@ -131,10 +139,12 @@ static void tanh_bwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(tanh_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status tanh_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, tanh_bwd_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(tanh_bwd) = {.run = tanh_bwd};

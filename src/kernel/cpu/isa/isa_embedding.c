@@ -18,7 +18,7 @@ static void embedding_fwd_rows(const void *args, int64_t lo, int64_t hi)
         memcpy((char *)a->y + r * row_bytes, (const char *)a->w + a->ids[r] * row_bytes, (size_t)row_bytes);
 }
 
-ps_status PS_CPU_NAME(embedding_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -26,6 +26,8 @@ ps_status PS_CPU_NAME(embedding_fwd)(ps_backend *self, ps_stream *queue, const v
     ps_cpu_for_rows(self, a->rows, a->cols, embedding_fwd_rows, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(embedding_fwd) = {.run = embedding_fwd};
 
 /* Row numbers by id, equal ids in order of rows: merge sort, bottom up. Returns the one of both arrays that holds the
  * result. */
@@ -88,7 +90,7 @@ static void zero_bytes(ps_backend *self, void *p, int64_t bytes)
     ps_cpu_pool_run_range(ps_cpu_of(self)->pool, bytes, 64 * PS_KIB, PS_MIB, zero_range, &first);
 }
 
-ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status embedding_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_embedding_bwd_args *const a = args;
     (void)self;
@@ -96,7 +98,7 @@ ps_status PS_CPU_NAME(embedding_bwd_bytes)(ps_backend *self, const void *args, s
     return PS_OK;
 }
 
-ps_status PS_CPU_NAME(embedding_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -115,6 +117,8 @@ ps_status PS_CPU_NAME(embedding_bwd)(ps_backend *self, ps_stream *queue, const v
     ps_cpu_for_rows(self, n_groups, a->cols, embedding_add_groups, &groups);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(embedding_bwd) = {.run = embedding_bwd, .workspace_bytes = embedding_bwd_bytes};
 
 static ps_status position_check(int64_t end, int64_t n_positions)
 {
@@ -141,7 +145,7 @@ static void position_fwd_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(position_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status position_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -149,6 +153,8 @@ ps_status PS_CPU_NAME(position_fwd)(ps_backend *self, ps_stream *queue, const vo
     ps_cpu_for_rows(self, a->B * a->T, a->cols, position_fwd_rows, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(position_fwd) = {.run = position_fwd};
 
 PS_CPU_INLINE void position_bwd_row(ps_dtype t, ps_dtype grad_t, const ps_position_bwd_args *a, int64_t row)
 {
@@ -167,7 +173,7 @@ static void position_bwd_rows(const void *args, int64_t lo, int64_t hi)
     for (int64_t row = lo; row < hi; row++) position_bwd_row(a->dtype, a->grad_dtype, a, row);
 }
 
-ps_status PS_CPU_NAME(position_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status position_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -179,6 +185,8 @@ ps_status PS_CPU_NAME(position_bwd)(ps_backend *self, ps_stream *queue, const vo
     return PS_OK;
 }
 
+const ps_kernel PS_CPU_NAME(position_bwd) = {.run = position_bwd};
+
 /* Row of x that stands for sequence b. */
 static int64_t pool_row(ps_pool_kind kind, const int32_t *mask, int64_t b, int64_t T)
 {
@@ -188,7 +196,7 @@ static int64_t pool_row(ps_pool_kind kind, const int32_t *mask, int64_t b, int64
     return b * T + t;
 }
 
-ps_status PS_CPU_NAME(pool_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status pool_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -198,6 +206,8 @@ ps_status PS_CPU_NAME(pool_fwd)(ps_backend *self, ps_stream *queue, const void *
                (size_t)row_bytes);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(pool_fwd) = {.run = pool_fwd};
 
 PS_CPU_INLINE void pool_bwd_row(ps_dtype t, const ps_pool_bwd_args *a, int64_t b)
 {
@@ -210,7 +220,7 @@ PS_CPU_INLINE void pool_bwd_row(ps_dtype t, const ps_pool_bwd_args *a, int64_t b
     }
 }
 
-ps_status PS_CPU_NAME(pool_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status pool_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -218,3 +228,5 @@ ps_status PS_CPU_NAME(pool_bwd)(ps_backend *self, ps_stream *queue, const void *
     for (int64_t b = 0; b < a->B; b++) pool_bwd_row(a->dtype, a, b);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(pool_bwd) = {.run = pool_bwd};

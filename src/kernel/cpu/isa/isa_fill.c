@@ -50,7 +50,7 @@ static void fill_constant(const void *args, int64_t lo, int64_t hi)
     for (int64_t i = lo; i < hi; i++) a->dst[i] = a->mean;
 }
 
-ps_status PS_CPU_NAME(fill)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status fill(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_fill_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -61,3 +61,5 @@ ps_status PS_CPU_NAME(fill)(ps_backend *self, ps_stream *queue, const void *args
         ps_cpu_pool_run_range(ps_cpu_of(self)->pool, end - begin, 1, 4, fill_blocks, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(fill) = {.run = fill};

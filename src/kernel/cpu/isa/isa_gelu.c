@@ -33,13 +33,15 @@ static void gelu_fwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(gelu_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, gelu_fwd_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(gelu_fwd) = {.run = gelu_fwd};
 
 PS_CPU_INLINE void gelu_bwd_range(ps_dtype t, const ps_gelu_bwd_args *a, int64_t lo, int64_t hi)
 {
@@ -61,10 +63,12 @@ static void gelu_bwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(gelu_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, gelu_bwd_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(gelu_bwd) = {.run = gelu_bwd};

@@ -7,12 +7,12 @@ static ps_status linear_epilogue(ps_backend *self, const ps_linear_epilogue *e, 
 {
     switch (e->kind) {
     case PS_EPILOGUE_GELU:
-        return PS_CPU_NAME(gelu_fwd)(self, NULL,
-                                     &(ps_gelu_fwd_args){.y = y, .x = z, .n = n, .kind = e->gelu, .dtype = t}, 0);
+        return PS_CPU_NAME(gelu_fwd).run(self, NULL,
+                                         &(ps_gelu_fwd_args){.y = y, .x = z, .n = n, .kind = e->gelu, .dtype = t}, 0);
     case PS_EPILOGUE_ADD:
-        return PS_CPU_NAME(add)(self, NULL, &(ps_add_args){.y = y, .a = z, .b = e->other, .n = n, .dtype = t}, 0);
+        return PS_CPU_NAME(add).run(self, NULL, &(ps_add_args){.y = y, .a = z, .b = e->other, .n = n, .dtype = t}, 0);
     case PS_EPILOGUE_GELU_BWD:
-        return PS_CPU_NAME(gelu_bwd)(
+        return PS_CPU_NAME(gelu_bwd).run(
             self, NULL, &(ps_gelu_bwd_args){.dx = y, .dy = z, .x = e->other, .n = n, .kind = e->gelu, .dtype = t}, 0);
     case PS_EPILOGUE_NONE:
     case PS_EPILOGUE_COUNT: break;
@@ -38,14 +38,14 @@ static ps_matmul linear_fwd_product(const ps_linear_fwd_args *a)
                        .c_dtype = a->y_dtype};
 }
 
-ps_status PS_CPU_NAME(linear_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status linear_fwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_linear_fwd_args *const a = args;
     const ps_matmul p = linear_fwd_product(a);
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-ps_status PS_CPU_NAME(linear_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_fwd_args *const a = args;
     (void)queue;
@@ -54,6 +54,8 @@ ps_status PS_CPU_NAME(linear_fwd)(ps_backend *self, ps_stream *queue, const void
     PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     return linear_epilogue(self, &a->epilogue, a->y, p.c, a->rows * a->n_out, a->dtype);
 }
+
+const ps_kernel PS_CPU_NAME(linear_fwd) = {.run = linear_fwd, .workspace_bytes = linear_fwd_bytes};
 
 static ps_matmul linear_bwd_input_product(const ps_linear_bwd_input_args *a)
 {
@@ -73,14 +75,14 @@ static ps_matmul linear_bwd_input_product(const ps_linear_bwd_input_args *a)
                        .c_dtype = a->dtype};
 }
 
-ps_status PS_CPU_NAME(linear_bwd_input_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status linear_bwd_input_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_linear_bwd_input_args *const a = args;
     const ps_matmul p = linear_bwd_input_product(a);
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-ps_status PS_CPU_NAME(linear_bwd_input)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_bwd_input(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_input_args *const a = args;
     (void)queue;
@@ -88,6 +90,8 @@ ps_status PS_CPU_NAME(linear_bwd_input)(ps_backend *self, ps_stream *queue, cons
     PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     return linear_epilogue(self, &a->epilogue, a->dx, p.c, a->rows * a->n_in, a->dtype);
 }
+
+const ps_kernel PS_CPU_NAME(linear_bwd_input) = {.run = linear_bwd_input, .workspace_bytes = linear_bwd_input_bytes};
 
 static ps_matmul linear_bwd_weight_product(const ps_linear_bwd_weight_args *a)
 {
@@ -107,14 +111,14 @@ static ps_matmul linear_bwd_weight_product(const ps_linear_bwd_weight_args *a)
                        .c_dtype = a->grad_dtype};
 }
 
-ps_status PS_CPU_NAME(linear_bwd_weight_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status linear_bwd_weight_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_linear_bwd_weight_args *const a = args;
     const ps_matmul p = linear_bwd_weight_product(a);
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-ps_status PS_CPU_NAME(linear_bwd_weight)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_bwd_weight(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_weight_args *const a = args;
     (void)queue;
@@ -124,3 +128,5 @@ ps_status PS_CPU_NAME(linear_bwd_weight)(ps_backend *self, ps_stream *queue, con
     (ps_cpu_of(self), a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->n_out, a->accumulate_grad);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(linear_bwd_weight) = {.run = linear_bwd_weight, .workspace_bytes = linear_bwd_weight_bytes};

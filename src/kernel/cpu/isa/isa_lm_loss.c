@@ -104,7 +104,7 @@ static int64_t lm_next_kind(const lm_shape *h, int64_t v0)
     return last > v0 ? last : h->V;
 }
 
-ps_status PS_CPU_NAME(lm_loss_fwd_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status lm_loss_fwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_lm_loss_fwd_args *const a = args;
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
@@ -194,7 +194,7 @@ static void lm_fold_rows(const void *args, int64_t lo, int64_t hi)
     }
 }
 
-ps_status PS_CPU_NAME(lm_loss_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_fwd_args *const a = args;
     (void)queue;
@@ -223,7 +223,9 @@ ps_status PS_CPU_NAME(lm_loss_fwd)(ps_backend *self, ps_stream *queue, const voi
     return PS_OK;
 }
 
-ps_status PS_CPU_NAME(lm_loss_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
+const ps_kernel PS_CPU_NAME(lm_loss_fwd) = {.run = lm_loss_fwd, .workspace_bytes = lm_loss_fwd_bytes};
+
+static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_lm_loss_bwd_args *const a = args;
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
@@ -279,7 +281,7 @@ static void lm_dlogits_rows(const void *args, int64_t lo, int64_t hi)
     }
 }
 
-ps_status PS_CPU_NAME(lm_loss_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)queue;
@@ -310,5 +312,7 @@ ps_status PS_CPU_NAME(lm_loss_bwd)(ps_backend *self, ps_stream *queue, const voi
     }
     const ps_cast_args round = {
         .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};
-    return PS_CPU_NAME(cast)(self, queue, &round, 0);
+    return PS_CPU_NAME(cast).run(self, queue, &round, 0);
 }
+
+const ps_kernel PS_CPU_NAME(lm_loss_bwd) = {.run = lm_loss_bwd, .workspace_bytes = lm_loss_bwd_bytes};

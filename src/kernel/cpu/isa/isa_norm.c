@@ -80,13 +80,15 @@ static void layernorm_fwd_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(layernorm_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_rows(self, a->rows, a->cols, layernorm_fwd_rows, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(layernorm_fwd) = {.run = layernorm_fwd};
 
 /* dx of one row, and the row's share of dw and db. */
 PS_CPU_INLINE void layernorm_bwd_row(ps_dtype t, const ps_layernorm_bwd_args *a, int64_t r, float *dw, float *db)
@@ -121,7 +123,7 @@ static int64_t layernorm_part_floats(int64_t cols)
     return 2 * ps_round_up(cols, 16); /* dw, db */
 }
 
-ps_status PS_CPU_NAME(layernorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status layernorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)self;
@@ -143,7 +145,7 @@ static void layernorm_bwd_part(const void *args, int64_t part, int64_t thread)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(layernorm_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -160,6 +162,8 @@ ps_status PS_CPU_NAME(layernorm_bwd)(ps_backend *self, ps_stream *queue, const v
     norm_reduce(self, &n);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(layernorm_bwd) = {.run = layernorm_bwd, .workspace_bytes = layernorm_bwd_bytes};
 
 PS_CPU_INLINE float rmsnorm_sum_squares(ps_dtype t, const void *x, int64_t cols)
 {
@@ -194,13 +198,15 @@ static void rmsnorm_fwd_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(rmsnorm_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_rows(self, a->rows, a->cols, rmsnorm_fwd_rows, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(rmsnorm_fwd) = {.run = rmsnorm_fwd};
 
 /* Columns [c, c + n) of a row into its sum of g n and the sums of dw. */
 PS_CPU_INLINE vf rmsnorm_bwd_add(ps_dtype t, const void *x, const void *dy, const void *w, float rstd, float *dw,
@@ -233,7 +239,7 @@ PS_CPU_INLINE void rmsnorm_bwd_row(ps_dtype t, const ps_rmsnorm_bwd_args *a, int
     }
 }
 
-ps_status PS_CPU_NAME(rmsnorm_bwd_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)self;
@@ -254,7 +260,7 @@ static void rmsnorm_bwd_part(const void *args, int64_t part, int64_t thread)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(rmsnorm_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -269,3 +275,5 @@ ps_status PS_CPU_NAME(rmsnorm_bwd)(ps_backend *self, ps_stream *queue, const voi
     norm_reduce(self, &n);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(rmsnorm_bwd) = {.run = rmsnorm_bwd, .workspace_bytes = rmsnorm_bwd_bytes};

@@ -27,7 +27,7 @@ static rope_table rope_table_lay(const ps_rope_args *a, char **at)
     return t;
 }
 
-ps_status PS_CPU_NAME(rope_bytes)(ps_backend *self, const void *args, size_t *out)
+static ps_status rope_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_rope_args *const a = args;
     (void)self;
@@ -116,7 +116,7 @@ static void rope_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(rope)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rope(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rope_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -127,3 +127,5 @@ ps_status PS_CPU_NAME(rope)(ps_backend *self, ps_stream *queue, const void *args
     ps_cpu_for_rows(self, a->B * a->T, a->H * a->D, rope_rows, &work);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(rope) = {.run = rope, .workspace_bytes = rope_bytes};

@@ -97,7 +97,7 @@ static void stats_blocks(const void *args, int64_t lo, int64_t hi)
     if (n_nonfinite > 0) atomic_fetch_add(&w->n_nonfinite, n_nonfinite);
 }
 
-ps_status PS_CPU_NAME(grad_stats)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status grad_stats(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     stats_work work = {.a = args}, *const at = &work;
     (void)queue, (void)workspace_bytes;
@@ -105,3 +105,5 @@ ps_status PS_CPU_NAME(grad_stats)(ps_backend *self, ps_stream *queue, const void
     *work.a->n_nonfinite = work.n_nonfinite;
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(grad_stats) = {.run = grad_stats};

@@ -23,13 +23,15 @@ static void swiglu_fwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(swiglu_fwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status swiglu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, swiglu_fwd_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(swiglu_fwd) = {.run = swiglu_fwd};
 
 PS_CPU_INLINE void swiglu_bwd_range(ps_dtype t, const ps_swiglu_bwd_args *a, int64_t lo, int64_t hi)
 {
@@ -52,10 +54,12 @@ static void swiglu_bwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-ps_status PS_CPU_NAME(swiglu_bwd)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status swiglu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     ps_cpu_for_blocks(self, a->n, swiglu_bwd_block, a);
     return PS_OK;
 }
+
+const ps_kernel PS_CPU_NAME(swiglu_bwd) = {.run = swiglu_bwd};
