@@ -1,6 +1,6 @@
 #include "record/profile_write.h"
 
-#include "base/json_stream.h"
+#include "base/text_out.h"
 #include "record/profile_sum.h"
 
 /* Rows of the picture ("threads" of the format). */
@@ -15,7 +15,7 @@ enum {
 };
 
 typedef struct writer {
-    ps_json_stream *j;
+    ps_text_out *j;
     const ps_profile *p;
     const ps_profile_facts *facts;
     ps_profile_sum sum;
@@ -26,13 +26,14 @@ typedef struct writer {
 /* Microseconds since recording began. */
 static void put_time(writer *w, const char *key, int64_t ns)
 {
-    ps_json_put(w->j, ",\"%s\":", key);
-    ps_json_put_fixed(w->j, ns, 3);
+    ps_text_out_format(w->j, ",\"%s\":", key);
+    ps_text_out_fixed(w->j, ns, 3);
 }
 
 static void begin_event(writer *w, const char *type, int tid, const char *category, int64_t begin_ns)
 {
-    ps_json_put(w->j, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"cat\":\"%s\"", type, w->facts->rank, tid, category);
+    ps_text_out_format(w->j, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"cat\":\"%s\"", type, w->facts->rank, tid,
+                       category);
     put_time(w, "ts", begin_ns - ps_profile_begin_ns(w->p));
 }
 
@@ -62,18 +63,20 @@ static int index_of(const writer *w, int32_t chunk)
 static void put_step(writer *w, const ps_profile_record *r)
 {
     begin_span(w, TID_STEPS, "step", r->begin_ns, r->end_ns);
-    ps_json_put(w->j, ",\"name\":\"step %lld\",\"args\":{\"step\":%lld}}", (long long)r->step, (long long)r->step);
+    ps_text_out_format(w->j, ",\"name\":\"step %lld\",\"args\":{\"step\":%lld}}", (long long)r->step,
+                       (long long)r->step);
 }
 
 static void put_op(writer *w, const ps_profile_record *r)
 {
     begin_span(w, TID_COMPUTE, "op", r->begin_ns, r->end_ns);
-    ps_json_put(w->j, ",\"name\":");
-    ps_json_put_string(w->j, r->op.label);
-    ps_json_put(w->j, ",\"args\":{\"moment\":%d,\"phase\":\"%s\",\"step\":%lld,\"non_model_bytes\":%lld", r->op.moment,
-                phase_name((ps_phase)r->op.phase), (long long)r->op.step, (long long)r->op.non_model_bytes);
-    if (r->chunk >= 0) ps_json_put(w->j, ",\"chunk\":%d", r->chunk);
-    ps_json_put(w->j, "}}");
+    ps_text_out_format(w->j, ",\"name\":");
+    ps_text_out_json(w->j, r->op.label);
+    ps_text_out_format(w->j, ",\"args\":{\"moment\":%d,\"phase\":\"%s\",\"step\":%lld,\"non_model_bytes\":%lld",
+                       r->op.moment, phase_name((ps_phase)r->op.phase), (long long)r->op.step,
+                       (long long)r->op.non_model_bytes);
+    if (r->chunk >= 0) ps_text_out_format(w->j, ",\"chunk\":%d", r->chunk);
+    ps_text_out_format(w->j, "}}");
 }
 
 static void put_wait(writer *w, const ps_profile_record *r)
@@ -81,51 +84,51 @@ static void put_wait(writer *w, const ps_profile_record *r)
     begin_span(w, TID_WAITS, "wait", r->begin_ns, r->end_ns);
     const char *link = ps_link_name((ps_link)r->copy.link);
     if (r->chunk < 0) {
-        ps_json_put(w->j, ",\"name\":\"wait for %s\",\"args\":{\"link\":\"%s\"}}", link, link);
+        ps_text_out_format(w->j, ",\"name\":\"wait for %s\",\"args\":{\"link\":\"%s\"}}", link, link);
         return;
     }
-    ps_json_put(w->j, ",\"name\":\"wait for %s %d\",\"args\":{\"chunk\":%d,\"link\":\"%s\"}}", list_of(w, r->chunk),
-                index_of(w, r->chunk), r->chunk, link);
+    ps_text_out_format(w->j, ",\"name\":\"wait for %s %d\",\"args\":{\"chunk\":%d,\"link\":\"%s\"}}",
+                       list_of(w, r->chunk), index_of(w, r->chunk), r->chunk, link);
 }
 
 static void put_copy(writer *w, const ps_profile_record *r)
 {
     const ps_profile_span span = ps_profile_copy_span(&w->sum, r);
     begin_span(w, TID_LINKS + r->copy.link, "copy", span.begin_ns, span.end_ns);
-    ps_json_put(w->j, ",\"name\":\"%s %d\",\"args\":{\"chunk\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld",
-                list_of(w, r->chunk), index_of(w, r->chunk), r->chunk, list_of(w, r->chunk), index_of(w, r->chunk),
-                (long long)r->copy.bytes);
-    ps_json_put(w->j, ",\"from\":\"%s\",\"to\":\"%s\",\"reason\":\"%s\"}}", ps_tier_name((ps_tier)r->copy.from),
-                ps_tier_name((ps_tier)r->copy.to), ps_reason_name((ps_reason)r->copy.reason));
+    ps_text_out_format(w->j, ",\"name\":\"%s %d\",\"args\":{\"chunk\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld",
+                       list_of(w, r->chunk), index_of(w, r->chunk), r->chunk, list_of(w, r->chunk),
+                       index_of(w, r->chunk), (long long)r->copy.bytes);
+    ps_text_out_format(w->j, ",\"from\":\"%s\",\"to\":\"%s\",\"reason\":\"%s\"}}", ps_tier_name((ps_tier)r->copy.from),
+                       ps_tier_name((ps_tier)r->copy.to), ps_reason_name((ps_reason)r->copy.reason));
 }
 
 static void put_collective(writer *w, const ps_profile_record *r)
 {
     begin_span(w, TID_COLLECTIVES, "collective", r->begin_ns, r->end_ns);
-    ps_json_put(w->j, ",\"name\":");
-    ps_json_put_string(w->j, r->collective.name);
-    ps_json_put(w->j, ",\"args\":{\"bytes\":%lld,\"group\":", (long long)r->collective.bytes);
-    ps_json_put_string(w->j, r->collective.group);
-    ps_json_put(w->j, "}}");
+    ps_text_out_format(w->j, ",\"name\":");
+    ps_text_out_json(w->j, r->collective.name);
+    ps_text_out_format(w->j, ",\"args\":{\"bytes\":%lld,\"group\":", (long long)r->collective.bytes);
+    ps_text_out_json(w->j, r->collective.group);
+    ps_text_out_format(w->j, "}}");
 }
 
 static void put_place(writer *w, const ps_profile_record *r)
 {
     begin_event(w, "i", TID_CHUNKS, "chunk", r->begin_ns);
-    ps_json_put(w->j, ",\"s\":\"t\",\"name\":\"%s\",\"args\":{\"chunk\":%d,\"tier\":\"%s\",\"reason\":\"%s\"}}",
-                r->kind == PS_PROFILE_PLACE ? "place" : "leave", r->chunk, ps_tier_name((ps_tier)r->place.tier),
-                ps_reason_name((ps_reason)r->place.reason));
+    ps_text_out_format(w->j, ",\"s\":\"t\",\"name\":\"%s\",\"args\":{\"chunk\":%d,\"tier\":\"%s\",\"reason\":\"%s\"}}",
+                       r->kind == PS_PROFILE_PLACE ? "place" : "leave", r->chunk, ps_tier_name((ps_tier)r->place.tier),
+                       ps_reason_name((ps_reason)r->place.reason));
 }
 
 static void put_memory(writer *w, const ps_profile_record *r)
 {
     const ps_tier tier = (ps_tier)r->memory.tier;
     begin_event(w, "C", 0, "memory", r->begin_ns);
-    ps_json_put(w->j, ",\"name\":\"%s bytes\",\"args\":{\"chunks\":%lld", ps_tier_name(tier),
-                (long long)r->memory.chunk_bytes);
-    if (tier == PS_TIER_DEVICE) ps_json_put(w->j, ",\"non_model\":%lld", (long long)r->memory.non_model_bytes);
-    if (tier != PS_TIER_DISK) ps_json_put(w->j, ",\"other\":%lld", (long long)r->memory.other_bytes);
-    ps_json_put(w->j, "}}");
+    ps_text_out_format(w->j, ",\"name\":\"%s bytes\",\"args\":{\"chunks\":%lld", ps_tier_name(tier),
+                       (long long)r->memory.chunk_bytes);
+    if (tier == PS_TIER_DEVICE) ps_text_out_format(w->j, ",\"non_model\":%lld", (long long)r->memory.non_model_bytes);
+    if (tier != PS_TIER_DISK) ps_text_out_format(w->j, ",\"other\":%lld", (long long)r->memory.other_bytes);
+    ps_text_out_format(w->j, "}}");
 }
 
 static void put_record(writer *w, const ps_profile_record *r)
@@ -146,8 +149,8 @@ static void put_record(writer *w, const ps_profile_record *r)
 static void put_metadata(writer *w)
 {
     const int rank = w->facts->rank;
-    ps_json_put(w->j, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank,
-                rank);
+    ps_text_out_format(w->j, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
+                       rank, rank);
     for (int tid = TID_STEPS; tid <= TID_CHUNKS; tid++) {
         static const char *const names[] = {[TID_STEPS] = "steps",
                                             [TID_PHASES] = "phases",
@@ -155,9 +158,10 @@ static void put_metadata(writer *w)
                                             [TID_WAITS] = "waits",
                                             [TID_CHUNKS] = "chunks"};
         const char *name = names[tid] != NULL ? names[tid] : ps_link_name((ps_link)(tid - TID_LINKS));
-        ps_json_put(w->j, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
-                    rank, tid, name);
-        ps_json_put(
+        ps_text_out_format(
+            w->j, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", rank,
+            tid, name);
+        ps_text_out_format(
             w->j, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
             rank, tid, tid);
     }
@@ -175,7 +179,7 @@ static void put_phase(writer *w, const phase_span *s)
 {
     if (s->phase < 0) return;
     begin_span(w, TID_PHASES, "phase", s->begin_ns, s->end_ns);
-    ps_json_put(w->j, ",\"name\":\"%s\"}", phase_name((ps_phase)s->phase));
+    ps_text_out_format(w->j, ",\"name\":\"%s\"}", phase_name((ps_phase)s->phase));
 }
 
 /* A step is phases from its begin to its end: what lies between two moments belongs to the later one's phase. */
@@ -211,8 +215,8 @@ static void put_tensors(writer *w, int32_t index)
 {
     const ps_blueprint *b = w->facts->blueprint;
     for (int32_t i = b->first_piece[index]; i < b->first_piece[index + 1]; i++) {
-        if (i > b->first_piece[index]) ps_json_put(w->j, ",");
-        ps_json_put_string(w->j, b->program->params[b->pieces[i].tensor].name);
+        if (i > b->first_piece[index]) ps_text_out_format(w->j, ",");
+        ps_text_out_json(w->j, b->program->params[b->pieces[i].tensor].name);
     }
 }
 
@@ -225,61 +229,64 @@ static void put_chunks(writer *w)
             if (!ps_blueprint_has_chunk(b, list, i)) continue;
             const int64_t bytes =
                 ps_round_up(b->layout->chunk_elements * b->lists.list[list].item_bytes, PS_PAGE_BYTES);
-            ps_json_put(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[", separator,
-                        ps_store_chunk(b->layout, list, i), b->lists.list[list].name, i, (long long)bytes);
+            ps_text_out_format(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[",
+                               separator, ps_store_chunk(b->layout, list, i), b->lists.list[list].name, i,
+                               (long long)bytes);
             put_tensors(w, i);
-            ps_json_put(w->j, "]}");
+            ps_text_out_format(w->j, "]}");
             separator = ",";
         }
 }
 
 static void put_tier_bytes(writer *w, const char *key, const int64_t bytes[PS_TIER_COUNT])
 {
-    ps_json_put(w->j, "\"%s\":{\"device\":%lld,\"host\":%lld,\"disk\":%lld}", key, (long long)bytes[PS_TIER_DEVICE],
-                (long long)bytes[PS_TIER_HOST], (long long)bytes[PS_TIER_DISK]);
+    ps_text_out_format(w->j, "\"%s\":{\"device\":%lld,\"host\":%lld,\"disk\":%lld}", key,
+                       (long long)bytes[PS_TIER_DEVICE], (long long)bytes[PS_TIER_HOST],
+                       (long long)bytes[PS_TIER_DISK]);
 }
 
 static void put_link_bytes(writer *w, const int64_t bytes[PS_LINK_COUNT])
 {
-    ps_json_put(w->j, "\"moved_bytes\":{");
+    ps_text_out_format(w->j, "\"moved_bytes\":{");
     for (int link = 0; link < PS_LINK_COUNT; link++)
-        ps_json_put(w->j, "%s\"%s\":%lld", link > 0 ? "," : "", ps_link_name((ps_link)link), (long long)bytes[link]);
-    ps_json_put(w->j, "}");
+        ps_text_out_format(w->j, "%s\"%s\":%lld", link > 0 ? "," : "", ps_link_name((ps_link)link),
+                           (long long)bytes[link]);
+    ps_text_out_format(w->j, "}");
 }
 
 static void put_predicted(writer *w)
 {
     const ps_step_time *t = &w->facts->forecast->step;
-    ps_json_put(w->j, "\n \"predicted\":{\"step_seconds\":");
-    ps_json_put_fixed(w->j, t->all_ns, 9);
-    ps_json_put(w->j, ",\"critical\":\"%s\",\"busy_seconds\":{\"compute\":", ps_step_time_critical(t));
-    ps_json_put_fixed(w->j, t->compute_ns + t->lost_ns, 9);
+    ps_text_out_format(w->j, "\n \"predicted\":{\"step_seconds\":");
+    ps_text_out_fixed(w->j, t->all_ns, 9);
+    ps_text_out_format(w->j, ",\"critical\":\"%s\",\"busy_seconds\":{\"compute\":", ps_step_time_critical(t));
+    ps_text_out_fixed(w->j, t->compute_ns + t->lost_ns, 9);
     for (int link = 0; link < PS_LINK_COUNT; link++) {
-        ps_json_put(w->j, ",\"%s\":", ps_link_name((ps_link)link));
-        ps_json_put_fixed(w->j, t->busy_ns[link], 9);
+        ps_text_out_format(w->j, ",\"%s\":", ps_link_name((ps_link)link));
+        ps_text_out_fixed(w->j, t->busy_ns[link], 9);
     }
-    ps_json_put(w->j, "},");
+    ps_text_out_format(w->j, "},");
     put_tier_bytes(w, "peak_bytes", w->facts->forecast->peak_bytes);
-    ps_json_put(w->j, ",");
+    ps_text_out_format(w->j, ",");
     put_link_bytes(w, w->facts->forecast->moved_bytes);
-    ps_json_put(w->j, "}");
+    ps_text_out_format(w->j, "}");
 }
 
 static void put_measured(writer *w)
 {
     const ps_profile_sum *s = &w->sum;
-    ps_json_put(w->j, "\n \"measured\":{\"step_seconds\":");
-    ps_json_put_fixed(w->j, s->step_ns, 9);
-    ps_json_put(w->j, ",\"critical\":\"%s\",\"busy_seconds\":{", ps_profile_lane_name(s->critical));
+    ps_text_out_format(w->j, "\n \"measured\":{\"step_seconds\":");
+    ps_text_out_fixed(w->j, s->step_ns, 9);
+    ps_text_out_format(w->j, ",\"critical\":\"%s\",\"busy_seconds\":{", ps_profile_lane_name(s->critical));
     for (int lane = 0; lane < PS_LANE_COUNT; lane++) {
-        ps_json_put(w->j, "%s\"%s\":", lane > 0 ? "," : "", ps_profile_lane_name(lane));
-        ps_json_put_fixed(w->j, s->busy_ns[lane], 9);
+        ps_text_out_format(w->j, "%s\"%s\":", lane > 0 ? "," : "", ps_profile_lane_name(lane));
+        ps_text_out_fixed(w->j, s->busy_ns[lane], 9);
     }
-    ps_json_put(w->j, "},");
+    ps_text_out_format(w->j, "},");
     put_tier_bytes(w, "peak_bytes", s->peak_bytes);
-    ps_json_put(w->j, ",");
+    ps_text_out_format(w->j, ",");
     put_link_bytes(w, s->moved_bytes);
-    ps_json_put(w->j, "}");
+    ps_text_out_format(w->j, "}");
 }
 
 static void put_facts(writer *w)
@@ -289,38 +296,39 @@ static void put_facts(writer *w)
     const ps_layout *l = f->blueprint->layout;
     const int64_t first = s->n_steps > 0 ? s->steps[0]->step : 0;
     const int64_t last = s->n_steps > 0 ? s->steps[s->n_steps - 1]->step : 0;
-    ps_json_put(w->j, "\"patrickstar\":{\"version\":1,\"simulated\":%s,\"rank\":%d,\"n_ranks\":%d,\n \"title\":",
-                f->simulated ? "true" : "false", f->rank, f->n_ranks);
-    ps_json_put_string(w->j, f->title);
-    ps_json_put(w->j, ",\"begin_ns\":0,\"steps\":[%lld,%lld],\n ", (long long)first, (long long)last);
+    ps_text_out_format(w->j, "\"patrickstar\":{\"version\":1,\"simulated\":%s,\"rank\":%d,\"n_ranks\":%d,\n \"title\":",
+                       f->simulated ? "true" : "false", f->rank, f->n_ranks);
+    ps_text_out_json(w->j, f->title);
+    ps_text_out_format(w->j, ",\"begin_ns\":0,\"steps\":[%lld,%lld],\n ", (long long)first, (long long)last);
     put_tier_bytes(w, "budgets", f->budgets.bytes);
-    ps_json_put(w->j, ",\n \"chunk_elements\":%lld,\"n_chunks\":%d,\"waste\":", (long long)l->chunk_elements,
-                l->n_chunks);
-    ps_json_put_fixed(w->j, (int64_t)(ps_layout_waste(l) * 1e6), 6);
-    ps_json_put(w->j, ",\n \"chunks\":[");
+    ps_text_out_format(w->j, ",\n \"chunk_elements\":%lld,\"n_chunks\":%d,\"waste\":", (long long)l->chunk_elements,
+                       l->n_chunks);
+    ps_text_out_fixed(w->j, (int64_t)(ps_layout_waste(l) * 1e6), 6);
+    ps_text_out_format(w->j, ",\n \"chunks\":[");
     put_chunks(w);
-    ps_json_put(w->j, "],");
+    ps_text_out_format(w->j, "],");
     put_predicted(w);
-    ps_json_put(w->j, ",");
+    ps_text_out_format(w->j, ",");
     put_measured(w);
-    ps_json_put(w->j, "}");
+    ps_text_out_format(w->j, "}");
 }
 
 ps_status ps_profile_write(const ps_profile *p, const ps_profile_facts *facts, const char *path)
 {
     ps_status st;
-    writer w = {.p = p, .facts = facts};
+    ps_text_out out;
+    writer w = {.p = p, .facts = facts, .j = &out};
     if (ps_profile_count(p) == 0) return PS_FAIL(PS_ESTATE, "%s: nothing was recorded", path);
     PS_TRY(ps_profile_sum_init(&w.sum, p));
-    PS_TRY_GOTO(ps_json_stream_open(path, &w.j));
-    ps_json_put(w.j, "{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[\n");
+    PS_TRY_GOTO(ps_text_out_open(w.j, path));
+    ps_text_out_format(w.j, "{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[\n");
     put_metadata(&w);
     put_phases(&w);
     for (int64_t i = 0; i < ps_profile_count(p); i++) put_record(&w, ps_profile_at(p, i));
-    ps_json_put(w.j, "],\n");
+    ps_text_out_format(w.j, "],\n");
     put_facts(&w);
-    ps_json_put(w.j, "}\n");
-    st = ps_json_stream_commit(w.j);
+    ps_text_out_format(w.j, "}\n");
+    st = ps_text_out_close(w.j);
 out:
     ps_profile_sum_deinit(&w.sum);
     return st;

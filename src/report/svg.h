@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "report/text_out.h"
+#include "base/text_out.h"
 
 enum { PS_SVG_WIDTH = 920, PS_SVG_LEFT = 104, PS_SVG_RIGHT = 16 };
 

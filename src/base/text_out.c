@@ -1,8 +1,11 @@
-#include "report/text_out.h"
+#include "base/text_out.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/base.h"
+#include "base/utf8.h"
 
 ps_status ps_text_out_open(ps_text_out *o, const char *path)
 {
@@ -50,8 +53,9 @@ void ps_text_out_format(ps_text_out *o, const char *format, ...)
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    const int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    PS_ASSERT(n >= 0 && n < (int)sizeof text);
     ps_text_out_string(o, text);
 }
 
@@ -72,14 +76,35 @@ void ps_text_out_xml(ps_text_out *o, const char *utf8)
     }
 }
 
+/* The next character as JSON; returns how many bytes of it that were. */
+static int64_t put_json_character(ps_text_out *o, const char *text, int64_t n_left)
+{
+    const unsigned char c = (unsigned char)*text;
+    const int length = ps_utf8_length(text, n_left);
+    if (length == 0)
+        ps_text_out_string(o, "?");
+    else if (c < 0x20 || strchr("<>&\x7f", c) != NULL)
+        ps_text_out_format(o, "\\u%04x", c);
+    else {
+        if (c == '"' || c == '\\') ps_text_out_string(o, "\\");
+        ps_text_out_bytes(o, text, (size_t)length);
+    }
+    return length > 0 ? length : 1;
+}
+
 void ps_text_out_json(ps_text_out *o, const char *utf8)
 {
+    const char *const end = utf8 + strlen(utf8);
     ps_text_out_string(o, "\"");
-    for (const char *c = utf8; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20 || strchr("\"\\<>&\x7f", *c) != NULL)
-            ps_text_out_format(o, "\\u%04x", (unsigned)(unsigned char)*c);
-        else
-            ps_text_out_bytes(o, c, 1);
-    }
+    while (utf8 < end) utf8 += put_json_character(o, utf8, end - utf8);
     ps_text_out_string(o, "\"");
+}
+
+void ps_text_out_fixed(ps_text_out *o, int64_t units, int digits)
+{
+    int64_t scale = 1;
+    for (int i = 0; i < digits; i++) scale *= 10;
+    const uint64_t size = units < 0 ? -(uint64_t)units : (uint64_t)units;
+    ps_text_out_format(o, "%s%llu.%0*llu", units < 0 ? "-" : "", (unsigned long long)(size / (uint64_t)scale), digits,
+                       (unsigned long long)(size % (uint64_t)scale));
 }
