@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "bench.h"
-#include "model/model.h"
 #include "plan/search.h"
 
 #define N_TRIED 2 /* steps before those that are counted */

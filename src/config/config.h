@@ -34,9 +34,6 @@ const char *ps_config_name(const ps_config *config);
 /* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
 bool ps_config_is_given(const ps_config *config, ps_option_id id);
 
-/* model.rope_scaling.original_max_position_embeddings, or what its 0 stands for. */
-int64_t ps_config_rope_original(const ps_options *o);
-
 /* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
 int64_t ps_config_sequence_length(const ps_options *o);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "config/config_state.h"
+#include "model/rotary.h"
 
 /* Of the run, not of the model: names of sizes, and what acts in training only. */
 static bool may_differ(ps_option_id id)
@@ -57,7 +58,8 @@ static ps_option_value value_of(const ps_config *config, ps_option_id id)
 {
     ps_option_value value = ps_option_load(&ps_option_table[id], &config->options);
     if (id == PS_OPTION_model_rope_scaling_original_max_position_embeddings)
-        value.i = ps_config_uses_rope_original(&config->options) ? ps_config_rope_original(&config->options) : 0;
+        value.i =
+            ps_rotary_uses_original_positions(&config->options) ? ps_rotary_original_positions(&config->options) : 0;
     return value;
 }
 

@@ -1,46 +1,21 @@
-/* config_model.c - the model section: what a type, a preset or a config.json makes of the options that were not given, and
- * the rules between them. */
+/* config_model.c - the model section: what a type, a preset or a config.json makes of the options that were not given, the rules
+ * between them, and the model that they describe. */
 #include "config/config_state.h"
+#include "model/rotary.h"
 
 #include <string.h>
 
-#define BIT(type) (1u << PS_CONFIG_MODEL_##type)
-#define LLAMA_FAMILY (BIT(LLAMA) | BIT(MISTRAL) | BIT(QWEN2) | BIT(QWEN3))
-
 /* ---- defaults ---- */
-
-/* Where the types of a mask differ from the table's default, which is gpt2's: the defaults of the configuration classes of
- * Hugging Face's transformers. */
-static const struct {
-    unsigned types;
-    ps_option_id id;
-    ps_option_value value;
-} type_defaults[] = {
-#define INT(types, field, value) {types, PS_OPTION_model_##field, {.i = value}},
-#define DOUBLE(types, field, value) {types, PS_OPTION_model_##field, {.d = {value}}},
-#define BOOL(types, field, value) {types, PS_OPTION_model_##field, {.b = value}},
-    INT(LLAMA_FAMILY, hidden_size, 4096) INT(LLAMA_FAMILY, num_hidden_layers, 32)
-        INT(LLAMA_FAMILY, num_attention_heads, 32) INT(LLAMA_FAMILY, hidden_act, PS_CONFIG_ACTIVATION_SILU) DOUBLE(
-            LLAMA_FAMILY, layer_norm_eps, 1e-6) DOUBLE(LLAMA_FAMILY, embd_pdrop, 0) DOUBLE(LLAMA_FAMILY, resid_pdrop, 0)
-            DOUBLE(LLAMA_FAMILY, attn_pdrop, 0) BOOL(LLAMA_FAMILY, tie_word_embeddings,
-                                                     false) INT(BIT(LLAMA) | BIT(MISTRAL), vocab_size, 32000)
-                INT(BIT(QWEN2) | BIT(QWEN3), vocab_size, 151936) INT(BIT(LLAMA), intermediate_size, 11008) INT(
-                    BIT(MISTRAL), intermediate_size, 14336) INT(BIT(QWEN2) | BIT(QWEN3), intermediate_size, 22016)
-                    INT(BIT(LLAMA), max_position_embeddings, 2048) INT(BIT(MISTRAL), max_position_embeddings, 131072)
-                        INT(BIT(QWEN2) | BIT(QWEN3), max_position_embeddings, 32768)
-                            INT(BIT(MISTRAL), num_key_value_heads, 8) INT(BIT(MISTRAL), sliding_window, 4096)
-                                INT(BIT(QWEN3), head_dim, 128) INT(BIT(BERT), head, PS_CONFIG_HEAD_MASKED_LM)
-                                    INT(BIT(BERT), vocab_size, 30522) INT(BIT(BERT), max_position_embeddings, 512)
-                                        INT(BIT(BERT), hidden_act, PS_CONFIG_ACTIVATION_GELU)
-                                            DOUBLE(BIT(BERT), layer_norm_eps, 1e-12)
-#undef INT
-#undef DOUBLE
-#undef BOOL
-};
 
 static void put_default(ps_config *config, ps_option_id id, ps_option_value value)
 {
     if (!config->origin[id].given) ps_option_store(&ps_option_table[id], value, &config->options);
+}
+
+static void put_family_defaults(ps_config *config, const ps_traits *t)
+{
+    if (t->more != NULL) put_family_defaults(config, t->more);
+    for (const ps_family_default *d = t->defaults; d != NULL && d->id != 0; d++) put_default(config, d->id, d->value);
 }
 
 typedef struct preset {
@@ -85,9 +60,7 @@ void ps_config_settle_model(ps_config *config)
     const preset *p = &presets[o->model_preset];
     if (has_preset) put_default(config, PS_OPTION_model_type, (ps_option_value){.i = p->type});
     put_adopted(config, PS_OPTION_model_type);
-    for (size_t i = 0; i < PS_ARRAY_LEN(type_defaults); i++)
-        if (type_defaults[i].types >> o->model_type & 1)
-            put_default(config, type_defaults[i].id, type_defaults[i].value);
+    put_family_defaults(config, &ps_family_of(o)->traits);
     if (has_preset) put_preset(config, p);
     for (int i = 0; i < PS_OPTION_COUNT; i++) put_adopted(config, (ps_option_id)i);
     put_labels(config);
@@ -100,69 +73,25 @@ int64_t ps_config_sequence_length(const ps_options *o)
     return ps_min_i64(o->model_max_position_embeddings, LONGEST_BY_ITSELF);
 }
 
-enum { ROPE_ORIGINAL_OF_LLAMA_3 = 8192 };
-
-int64_t ps_config_rope_original(const ps_options *o)
-{
-    const int64_t given = o->model_rope_scaling_original_max_position_embeddings;
-    if (given > 0) return given;
-    return o->model_rope_scaling_rope_type == PS_CONFIG_ROPE_YARN ? o->model_max_position_embeddings
-                                                                  : ROPE_ORIGINAL_OF_LLAMA_3;
-}
-
-bool ps_config_uses_rope_original(const ps_options *o)
-{
-    const ps_config_rope type = o->model_rope_scaling_rope_type;
-    return type == PS_CONFIG_ROPE_LLAMA3 || type == PS_CONFIG_ROPE_YARN;
-}
-
 void ps_config_forget_old_defaults(ps_config *config)
 {
     ps_options *o = &config->options;
-    if (!ps_config_uses_rope_original(o) &&
-        o->model_rope_scaling_original_max_position_embeddings == ROPE_ORIGINAL_OF_LLAMA_3)
+    if (!ps_rotary_uses_original_positions(o) &&
+        o->model_rope_scaling_original_max_position_embeddings == PS_ROTARY_ORIGINAL_OF_LLAMA_3)
         o->model_rope_scaling_original_max_position_embeddings = 0; /* the default before YaRN */
 }
 
 /* ---- rules ---- */
 
-/* What only some types use, and a value that asks for nothing. */
+/* What only some families use, and a value that asks for nothing. */
 static ps_status check_uses(const ps_config *config)
 {
-    static const struct {
-        ps_option_id id;
-        unsigned types;
-    } uses[] = {
-#define USE(field, types) {PS_OPTION_model_##field, types}
-        USE(num_key_value_heads, LLAMA_FAMILY),
-        USE(head_dim, LLAMA_FAMILY),
-        USE(rope_theta, LLAMA_FAMILY),
-        USE(rope_scaling_rope_type, LLAMA_FAMILY),
-        USE(rope_scaling_factor, LLAMA_FAMILY),
-        USE(rope_scaling_low_freq_factor, LLAMA_FAMILY),
-        USE(rope_scaling_high_freq_factor, LLAMA_FAMILY),
-        USE(rope_scaling_original_max_position_embeddings, LLAMA_FAMILY),
-        USE(rope_scaling_beta_fast, LLAMA_FAMILY),
-        USE(rope_scaling_beta_slow, LLAMA_FAMILY),
-        USE(rope_scaling_attention_factor, LLAMA_FAMILY),
-        USE(rope_scaling_mscale, LLAMA_FAMILY),
-        USE(rope_scaling_mscale_all_dim, LLAMA_FAMILY),
-        USE(rope_scaling_truncate, LLAMA_FAMILY),
-        USE(sliding_window, LLAMA_FAMILY),
-        USE(max_window_layers, LLAMA_FAMILY),
-        USE(attention_bias, BIT(LLAMA) | BIT(QWEN3)),
-        USE(mlp_bias, BIT(LLAMA)),
-        USE(type_vocab_size, BIT(BERT)),
-        USE(classifier_dropout, BIT(BERT)),
-#undef USE
-    };
     const ps_options *o = &config->options;
-    for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++) {
-        const ps_option_id id = uses[i].id;
-        const bool used = uses[i].types >> o->model_type & 1;
-        if (!used && !ps_config_has_default(config, id))
+    for (int i = 0; i < PS_OPTION_COUNT; i++) {
+        const ps_option_id id = (ps_option_id)i;
+        if (!ps_config_has_default(config, id) && !ps_family_uses(ps_family_of(o), id))
             return ps_config_fail_for(config, id, "%s has no effect with model.type %s; remove it",
-                                      ps_config_key(config, id), ps_config_model_names[o->model_type]);
+                                      ps_option_table[id].key, ps_config_model_names[o->model_type]);
     }
     return PS_OK;
 }
@@ -171,19 +100,16 @@ static ps_status check_heads(const ps_config *config)
 {
     const ps_options *o = &config->options;
     const long long width = o->model_hidden_size, heads = o->model_num_attention_heads;
-    const bool is_llama = LLAMA_FAMILY >> o->model_type & 1;
     if (o->model_head_dim == 0 && width % heads != 0)
         return ps_config_fail_for(config, PS_OPTION_model_num_attention_heads,
                                   "model.hidden_size %lld is not a multiple of model.num_attention_heads %lld", width,
                                   heads);
-    if (!is_llama) return PS_OK;
-    const long long shared = o->model_num_key_value_heads > 0 ? o->model_num_key_value_heads : heads;
-    const long long head = o->model_head_dim > 0 ? o->model_head_dim : width / heads;
+    const long long shared = ps_model_n_kv_heads(o), head = ps_model_head_size(o);
     if (heads % shared != 0)
         return ps_config_fail_for(config, PS_OPTION_model_num_key_value_heads,
                                   "model.num_attention_heads %lld is not a multiple of model.num_key_value_heads %lld",
                                   heads, shared);
-    if (head % 2 != 0)
+    if (head % 2 != 0 && ps_family_uses(ps_family_of(o), PS_OPTION_model_rope_theta))
         return ps_config_fail_for(config, PS_OPTION_model_head_dim,
                                   "heads of width %lld cannot be rotated in pairs: it must be even", head);
     return PS_OK;
@@ -208,11 +134,11 @@ static ps_status check_rope(const ps_config *config)
 static ps_status check_head(const ps_config *config)
 {
     const ps_options *o = &config->options;
-    const bool is_bert = o->model_type == PS_CONFIG_MODEL_BERT, is_gated = LLAMA_FAMILY >> o->model_type & 1;
-    if (is_bert ? o->model_head == PS_CONFIG_HEAD_CAUSAL_LM : o->model_head == PS_CONFIG_HEAD_MASKED_LM)
+    const ps_family *f = ps_family_of(o);
+    if (f->class_ends[o->model_head] == NULL)
         return ps_config_fail_for(config, PS_OPTION_model_head, "model.type %s has no head %s",
                                   ps_config_model_names[o->model_type], ps_config_head_names[o->model_head]);
-    if (is_gated != (o->model_hidden_act == PS_CONFIG_ACTIVATION_SILU))
+    if (f->is_gated != (o->model_hidden_act == PS_CONFIG_ACTIVATION_SILU))
         return ps_config_fail_for(
             config, PS_OPTION_model_hidden_act, "model.hidden_act %s does not go with model.type %s",
             ps_config_activation_names[o->model_hidden_act], ps_config_model_names[o->model_type]);
@@ -287,4 +213,10 @@ ps_status ps_config_check_model(const ps_config *config)
             "activation_checkpointing.number_checkpoints %lld exceeds model.num_hidden_layers %lld",
             (long long)o->activation_checkpointing_number_checkpoints, (long long)o->model_num_hidden_layers);
     return PS_OK;
+}
+
+ps_status ps_model_from_config(ps_builder *b, void *user)
+{
+    const ps_options *o = ps_config_options(user);
+    return ps_family_of(o)->build(b, o);
 }

@@ -45,9 +45,6 @@ PS_NODISCARD ps_status ps_config_put(ps_config *config, ps_option_id id, ps_opti
 /* Give the options of the model that were not given what preset, type and config.json say. */
 void ps_config_settle_model(ps_config *config);
 
-/* Does model.rope_scaling.original_max_position_embeddings mean anything? */
-bool ps_config_uses_rope_original(const ps_options *o);
-
 /* What an earlier version dumped for an option that was not given, where the default is another now; nothing uses the value. */
 void ps_config_forget_old_defaults(ps_config *config);
 

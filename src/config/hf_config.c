@@ -12,25 +12,7 @@
 #include "base/model_folder.h"
 #include "base/printable.h"
 #include "config/hf_config_impl.h"
-
-/* Keys that must have this value, where they are there. */
-static const struct {
-    const char *key;
-    unsigned types;
-    const char *value; /* JSON */
-} fixed_keys[] = {
-    {"scale_attn_weights", BIT(GPT2), "true"},
-    {"scale_attn_by_inverse_layer_idx", BIT(GPT2), "false"},
-    {"add_cross_attention", BIT(GPT2) | BIT(BERT), "false"},
-    {"is_decoder", BIT(BERT), "false"},
-    {"is_encoder_decoder", MODERN | BIT(GPT2), "false"},
-    {"position_embedding_type", BIT(BERT), "\"absolute\""},
-    {"partial_rotary_factor", LLAMA_FAMILY, "1.0"},
-    {"attention_bias", BIT(MISTRAL) | BIT(QWEN2), "false"},
-    {"mlp_bias", BIT(MISTRAL) | BIT(QWEN2) | BIT(QWEN3), "false"},
-    {"quantization_config", MODERN | BIT(GPT2), "null"},
-    {"pruned_heads", MODERN | BIT(GPT2), "{}"},
-};
+#include "model/family.h"
 
 /* Ends of class names: "architectures": ["BertForMaskedLM"]. */
 static const struct {
@@ -49,7 +31,7 @@ typedef struct hf_reader {
     ps_config *config;
     const char *path;
     json_t *root;
-    ps_config_model type;
+    const ps_family *family;
 } hf_reader;
 
 static void adopt(const hf_reader *r, ps_option_id id, ps_option_value value)
@@ -69,23 +51,34 @@ static ps_status adopt_json(const hf_reader *r, ps_option_id id, const char *key
     return PS_OK;
 }
 
+/* "gpt2, llama and bert" */
+static void list_types(char *text, size_t bytes)
+{
+    int n = 0;
+    for (int i = 0; ps_family_at(i) != NULL && n < (int)bytes; i++)
+        n += snprintf(text + n, bytes - (size_t)n, "%s%s",
+                      i == 0                        ? ""
+                      : ps_family_at(i + 1) != NULL ? ", "
+                                                    : " and ",
+                      ps_config_model_names[i]);
+}
+
 static ps_status read_type(hf_reader *r)
 {
+    const ps_options *o = &r->config->options;
     const char *name = json_string_value(json_object_get(r->root, "model_type"));
+    ps_config_model type = PS_CONFIG_MODEL_GPT2;
+    char known[512];
     if (name == NULL) return PS_FAIL(PS_EFORMAT, "%s: no \"model_type\"", r->path);
-    for (int i = 0; i < (int)ps_hf_n_class_names; i++) {
-        if (strcmp(name, ps_config_model_names[i]) != 0) continue;
-        const ps_options *o = &r->config->options;
-        if (ps_config_is_given(r->config, PS_OPTION_model_type) && o->model_type != (ps_config_model)i)
-            return PS_FAIL(PS_EINVAL, "%s is a %s, but model.type is %s; leave model.type out", r->path, name,
-                           ps_config_model_names[o->model_type]);
-        r->type = (ps_config_model)i;
-        adopt(r, PS_OPTION_model_type, (ps_option_value){.i = i});
-        return PS_OK;
-    }
-    return PS_FAIL(PS_EINVAL,
-                   "%s: model_type \"%.40s\" is not supported; gpt2, llama, mistral, qwen2, qwen3 and bert are",
-                   r->path, name);
+    r->family = ps_family_find(name, &type);
+    list_types(known, sizeof known);
+    if (r->family == NULL)
+        return PS_FAIL(PS_EINVAL, "%s: model_type \"%.40s\" is not supported; %s are", r->path, name, known);
+    if (ps_config_is_given(r->config, PS_OPTION_model_type) && o->model_type != type)
+        return PS_FAIL(PS_EINVAL, "%s is a %s, but model.type is %s; leave model.type out", r->path, name,
+                       ps_config_model_names[o->model_type]);
+    adopt(r, PS_OPTION_model_type, (ps_option_value){.i = type});
+    return PS_OK;
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -137,18 +130,24 @@ static ps_status read_classes_if_used(const hf_reader *r)
     return PS_OK;
 }
 
-static ps_status check_fixed(const hf_reader *r)
+static ps_status check_fixed(const hf_reader *r, const ps_family_fixed *fixed)
 {
-    for (size_t i = 0; i < PS_ARRAY_LEN(fixed_keys); i++) {
-        const json_t *have = json_object_get(r->root, fixed_keys[i].key);
-        if (!(fixed_keys[i].types >> r->type & 1) || have == NULL || json_is_null(have)) continue;
-        json_t *wanted = json_loads(fixed_keys[i].value, JSON_DECODE_ANY, NULL);
-        const bool same = wanted != NULL && json_equal(have, wanted);
-        json_decref(wanted);
-        if (!same)
-            return PS_FAIL(PS_EINVAL, "%s: \"%s\" is supported as %s only", r->path, fixed_keys[i].key,
-                           fixed_keys[i].value);
-    }
+    const json_t *have = json_object_get(r->root, fixed->key);
+    if (have == NULL || json_is_null(have)) return PS_OK;
+    json_t *wanted = json_loads(fixed->value, JSON_DECODE_ANY, NULL);
+    const bool same = wanted != NULL && json_equal(have, wanted);
+    json_decref(wanted);
+    if (same) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: \"%s\" is supported as %s only", r->path, fixed->key, fixed->value);
+}
+
+static ps_status read_keys(const hf_reader *r)
+{
+    for (const ps_traits *t = &r->family->traits; t != NULL; t = t->more)
+        for (const ps_family_fixed *f = t->fixed; f != NULL && f->key != NULL; f++) PS_TRY(check_fixed(r, f));
+    for (const ps_traits *t = &r->family->traits; t != NULL; t = t->more)
+        for (const ps_family_key *k = t->keys; k != NULL && k->key != NULL; k++)
+            PS_TRY(adopt_json(r, k->id, k->key, json_object_get(r->root, k->key)));
     return PS_OK;
 }
 
@@ -226,18 +225,18 @@ static ps_status read_layer_types(const hf_reader *r, const json_t *types, int64
     return PS_OK;
 }
 
-/* Mistral slides where sliding_window is a number; Qwen when use_sliding_window says so, from max_window_layers on. */
 static ps_status read_window(const hf_reader *r)
 {
+    const bool is_switched = r->family->window != PS_WINDOW_NUMBER;
     const json_t *window = json_object_get(r->root, "sliding_window"),
                  *use = json_object_get(r->root, "use_sliding_window");
     const json_t *types = json_object_get(r->root, "layer_types");
     int64_t n_full = 0;
-    bool slides = json_is_integer(window) && (r->type == PS_CONFIG_MODEL_MISTRAL || json_is_true(use));
+    bool slides = json_is_integer(window) && (!is_switched || json_is_true(use));
     if (json_is_array(types)) {
         PS_TRY(read_layer_types(r, types, &n_full));
         slides = n_full < (int64_t)json_array_size(types);
-    } else if (slides && r->type != PS_CONFIG_MODEL_MISTRAL) {
+    } else if (slides && is_switched) {
         n_full = json_integer_value(json_object_get(r->root, "max_window_layers"));
     }
     adopt(r, PS_OPTION_model_sliding_window, (ps_option_value){.i = 0});
@@ -253,17 +252,11 @@ static ps_status read_all(hf_reader *r)
 {
     if (!json_is_object(r->root)) return PS_FAIL(PS_EFORMAT, "%s: not a JSON object", r->path);
     PS_TRY(read_type(r));
-    PS_TRY(check_fixed(r));
-    for (size_t i = 0; i < ps_hf_n_keys; i++)
-        if (ps_hf_keys[i].types >> r->type & 1)
-            PS_TRY(adopt_json(r, ps_hf_keys[i].id, ps_hf_keys[i].key, json_object_get(r->root, ps_hf_keys[i].key)));
+    PS_TRY(read_keys(r));
     PS_TRY(read_head(r));
     PS_TRY(read_classes_if_used(r));
-    if (LLAMA_FAMILY >> r->type & 1) {
-        PS_TRY(read_rope(r));
-        PS_TRY(read_window(r));
-    }
-    return PS_OK;
+    if (ps_family_uses(r->family, PS_OPTION_model_rope_theta)) PS_TRY(read_rope(r));
+    return r->family->window != PS_WINDOW_NEVER ? read_window(r) : PS_OK;
 }
 
 ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path, json_t **root)

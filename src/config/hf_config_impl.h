@@ -4,20 +4,6 @@
 
 #include "config/config_state.h"
 
-#define BIT(type) (1u << PS_CONFIG_MODEL_##type)
-#define LLAMA_FAMILY (BIT(LLAMA) | BIT(MISTRAL) | BIT(QWEN2) | BIT(QWEN3))
-#define MODERN (LLAMA_FAMILY | BIT(BERT))
-
-/* A key that is an option, for the types of the mask. */
-typedef struct ps_hf_key {
-    const char *key;
-    unsigned types;
-    ps_option_id id;
-} ps_hf_key;
-
-extern const ps_hf_key ps_hf_keys[];
-extern const size_t ps_hf_n_keys;
-
 /* Under "rope_parameters" (version 5), or "rope_scaling"; written for the types of scaling in the mask. */
 typedef struct ps_hf_rope_key {
     const char *key;
@@ -27,10 +13,6 @@ typedef struct ps_hf_rope_key {
 
 extern const ps_hf_rope_key ps_hf_rope_keys[];
 extern const size_t ps_hf_n_rope_keys;
-
-/* "GPT2", "Llama", ...: how the names of a type's classes begin. */
-extern const char *const ps_hf_class_names[];
-extern const size_t ps_hf_n_class_names;
 
 /* The JSON of a file's text; PS_EFORMAT with file, line and column. */
 PS_NODISCARD ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path, json_t **root);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "config/hf_config.h"
 #include "config/hf_config_impl.h"
+#include "model/rotary.h"
 
 static json_t *option_json(const ps_options *o, ps_option_id id)
 {
@@ -26,27 +27,22 @@ static json_t *option_json(const ps_options *o, ps_option_id id)
     return NULL;
 }
 
-/* Options whose zero stands for something. */
-static int64_t or_else(int64_t value, int64_t otherwise)
+/* What an option that leaves its value to others comes to. */
+static json_t *key_json(const ps_options *o, const ps_family_key *k)
 {
-    return value > 0 ? value : otherwise;
+    if (k->id == PS_OPTION_model_num_key_value_heads) return json_integer(ps_model_n_kv_heads(o));
+    if (k->id == PS_OPTION_model_head_dim) return json_integer(ps_model_head_size(o));
+    if (k->id == PS_OPTION_model_intermediate_size && o->model_intermediate_size == 0)
+        return k->has_null ? json_null() : json_integer(ps_model_inner_size(o));
+    if (k->id == PS_OPTION_model_classifier_dropout && o->model_classifier_dropout < 0) return json_null();
+    return option_json(o, k->id);
 }
 
-static void write_sizes(const ps_options *o, json_t *root)
+static void write_keys(const ps_options *o, json_t *root)
 {
-    const int64_t heads_all = o->model_num_attention_heads;
-    if (o->model_type == PS_CONFIG_MODEL_GPT2) {
-        if (o->model_intermediate_size == 0) json_object_set_new(root, "n_inner", json_null());
-        return;
-    }
-    json_object_set_new(root, "intermediate_size",
-                        json_integer(or_else(o->model_intermediate_size, 4 * o->model_hidden_size)));
-    if (o->model_type == PS_CONFIG_MODEL_BERT) {
-        if (o->model_classifier_dropout < 0) json_object_set_new(root, "classifier_dropout", json_null());
-        return;
-    }
-    json_object_set_new(root, "num_key_value_heads", json_integer(or_else(o->model_num_key_value_heads, heads_all)));
-    json_object_set_new(root, "head_dim", json_integer(or_else(o->model_head_dim, o->model_hidden_size / heads_all)));
+    for (const ps_traits *t = &ps_family_of(o)->traits; t != NULL; t = t->more)
+        for (const ps_family_key *k = t->keys; k != NULL && k->key != NULL; k++)
+            json_object_set_new(root, k->key, key_json(o, k));
 }
 
 /* Options of YaRN whose 0 is that they are not there. */
@@ -69,7 +65,7 @@ static void write_rope(const ps_options *o, json_t *root)
             json_object_set_new(rope, k->key, option_json(o, k->id));
     }
     if (json_object_get(rope, "original_max_position_embeddings") != NULL)
-        json_object_set_new(rope, "original_max_position_embeddings", json_integer(ps_config_rope_original(o)));
+        json_object_set_new(rope, "original_max_position_embeddings", json_integer(ps_rotary_original_positions(o)));
     json_t *old = is_scaled ? json_deep_copy(rope) : json_null();
     (void)json_object_del(old, "rope_theta");
     json_object_set_new(root, "rope_theta", json_real(o->model_rope_theta));
@@ -81,10 +77,11 @@ static void write_rope(const ps_options *o, json_t *root)
 static void write_window(const ps_options *o, json_t *root)
 {
     const bool slides = o->model_sliding_window > 0;
-    if (o->model_type == PS_CONFIG_MODEL_LLAMA) return;
+    const ps_family_window window = ps_family_of(o)->window;
+    if (window != PS_WINDOW_NUMBER && window != PS_WINDOW_SWITCHED) return;
     json_object_set_new(root, "sliding_window", slides ? json_integer(o->model_sliding_window) : json_null());
     json_object_del(root, "layer_types");
-    if (o->model_type == PS_CONFIG_MODEL_MISTRAL) return;
+    if (window == PS_WINDOW_NUMBER) return;
     json_object_set_new(root, "use_sliding_window", json_boolean(slides));
     json_object_set_new(root, "max_window_layers",
                         json_integer(slides ? o->model_max_window_layers : o->model_num_hidden_layers));
@@ -97,14 +94,8 @@ static void write_window(const ps_options *o, json_t *root)
 
 static void write_architecture(const ps_options *o, json_t *root)
 {
-    static const char *const ends[] = {[PS_CONFIG_HEAD_CAUSAL_LM] = "ForCausalLM",
-                                       [PS_CONFIG_HEAD_MASKED_LM] = "ForMaskedLM",
-                                       [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",
-                                       [PS_CONFIG_HEAD_NONE] = "Model"};
-    const bool is_gpt2_lm = o->model_type == PS_CONFIG_MODEL_GPT2 && o->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
-    json_object_set_new(
-        root, "architectures",
-        json_pack("[s+]", ps_hf_class_names[o->model_type], is_gpt2_lm ? "LMHeadModel" : ends[o->model_head]));
+    const ps_family *f = ps_family_of(o);
+    json_object_set_new(root, "architectures", json_pack("[s+]", f->class_name, f->class_ends[o->model_head]));
     json_object_set_new(root, "model_type", json_string(ps_config_model_names[o->model_type]));
 }
 
@@ -135,14 +126,9 @@ ps_status ps_hf_config_write(const ps_config *config, const char *dtype, int32_t
     *json = NULL;
     PS_TRY(read_origin(config, &root));
     write_architecture(o, root);
-    for (size_t i = 0; i < ps_hf_n_keys; i++)
-        if (ps_hf_keys[i].types >> o->model_type & 1)
-            json_object_set_new(root, ps_hf_keys[i].key, option_json(o, ps_hf_keys[i].id));
-    write_sizes(o, root);
-    if (LLAMA_FAMILY >> o->model_type & 1) {
-        write_rope(o, root);
-        write_window(o, root);
-    }
+    write_keys(o, root);
+    if (ps_family_uses(ps_family_of(o), PS_OPTION_model_rope_theta)) write_rope(o, root);
+    write_window(o, root);
     ps_status st = ps_hf_classes_write(o, root);
     if (st != PS_OK) {
         json_decref(root);

@@ -2,7 +2,6 @@
  * batch's attention_mask. */
 #include <stdio.h>
 
-#include "config/config.h"
 #include "model/model.h"
 
 static ps_value activation(ps_builder *b, ps_value x, const ps_options *o)
@@ -36,8 +35,7 @@ static ps_value attention_branch(ps_builder *b, ps_value x, const ps_options *o)
 
 static ps_value mlp_branch(ps_builder *b, ps_value x, const ps_options *o)
 {
-    const int64_t inner = o->model_intermediate_size > 0 ? o->model_intermediate_size : 4 * o->model_hidden_size;
-    x = activation(b, ps_linear(b, x, "intermediate.dense", inner, 1), o);
+    x = activation(b, ps_linear(b, x, "intermediate.dense", ps_model_inner_size(o), 1), o);
     x = ps_linear(b, x, "output.dense", o->model_hidden_size, 1);
     return ps_dropout(b, x, (float)o->model_resid_pdrop);
 }
@@ -60,10 +58,10 @@ static void end_with_label(ps_builder *b, ps_value x, const ps_options *o)
     ps_cross_entropy(b, x, "classifier.weight", "classifier.bias", o->model_num_labels);
 }
 
-ps_status ps_model_bert(ps_builder *b, const ps_options *o)
+static ps_status build(ps_builder *b, const ps_options *o)
 {
     ps_set_initializer_range(b, o->model_initializer_range);
-    ps_model_begin_base(b, o, "bert");
+    ps_model_begin_base(b, o);
     ps_value x = embeddings(b, o);
     for (int64_t i = 0; i < o->model_num_hidden_layers; i++) {
         char name[40];
@@ -83,3 +81,37 @@ ps_status ps_model_bert(ps_builder *b, const ps_options *o)
         ps_hidden_states(b, x);
     return PS_OK;
 }
+
+const ps_family ps_family_bert = {
+    .class_name = "Bert",
+    .class_ends = {[PS_CONFIG_HEAD_MASKED_LM] = "ForMaskedLM",
+                   [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",
+                   [PS_CONFIG_HEAD_NONE] = "Model"},
+    .base = "bert",
+    .traits = {.more = &ps_model_modern_traits,
+               .defaults = (const ps_family_default[]){PS_DEFAULT_INT(head, PS_CONFIG_HEAD_MASKED_LM),
+                                                       PS_DEFAULT_INT(vocab_size, 30522),
+                                                       PS_DEFAULT_INT(max_position_embeddings, 512),
+                                                       PS_DEFAULT_INT(hidden_act, PS_CONFIG_ACTIVATION_GELU),
+                                                       PS_DEFAULT_DOUBLE(layer_norm_eps, 1e-12),
+                                                       {0}},
+               .uses = (const ps_option_id[]){PS_OPTION_model_type_vocab_size, PS_OPTION_model_classifier_dropout, 0},
+               .keys = (const ps_family_key[]){PS_KEY("layer_norm_eps", layer_norm_eps),
+                                               PS_KEY("type_vocab_size", type_vocab_size),
+                                               PS_KEY("hidden_dropout_prob", embd_pdrop),
+                                               PS_KEY("hidden_dropout_prob", resid_pdrop),
+                                               PS_KEY("attention_probs_dropout_prob", attn_pdrop),
+                                               PS_KEY_OR_NULL("classifier_dropout", classifier_dropout),
+                                               {0}},
+               .fixed = (const ps_family_fixed[]){{"add_cross_attention", "false"},
+                                                  {"is_decoder", "false"},
+                                                  {"position_embedding_type", "\"absolute\""},
+                                                  {0}},
+               .ties = (const ps_family_tie[]){{"cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"},
+                                               {"cls.predictions.decoder.bias", "cls.predictions.bias"},
+                                               {0}},
+               /* the pooler belongs to the base, but masked-language models lack it */
+               .heads = (const char *const[]){"cls.", "bert.pooler.", NULL},
+               .buffers = (const char *const[]){"embeddings.position_ids", NULL}},
+    .build = build,
+};

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "config/config.h"
 #include "model/model.h"
 
 static ps_value attention_branch(ps_builder *b, ps_value x, const ps_options *o, double residual_std)
@@ -19,22 +18,21 @@ static ps_value attention_branch(ps_builder *b, ps_value x, const ps_options *o,
 
 static ps_value mlp_branch(ps_builder *b, ps_value x, const ps_options *o, double residual_std)
 {
-    const int64_t n_inner = o->model_intermediate_size > 0 ? o->model_intermediate_size : 4 * o->model_hidden_size;
     x = ps_layer_norm(b, x, "ln_2", (float)o->model_layer_norm_eps);
     ps_set_initializer_range(b, o->model_initializer_range);
-    x = ps_conv1d(b, x, "mlp.c_fc", n_inner, 1);
+    x = ps_conv1d(b, x, "mlp.c_fc", ps_model_inner_size(o), 1);
     x = ps_gelu(b, x, ps_model_gelu(o));
     ps_set_initializer_range(b, residual_std);
     x = ps_conv1d(b, x, "mlp.c_proj", o->model_hidden_size, 1);
     return ps_dropout(b, x, (float)o->model_resid_pdrop);
 }
 
-ps_status ps_model_gpt2(ps_builder *b, const ps_options *o)
+static ps_status build(ps_builder *b, const ps_options *o)
 {
     /* GPT-2 scales what enters the residual stream by the number of additions to it. */
     const double residual_std = o->model_initializer_range / sqrt(2.0 * (double)o->model_num_hidden_layers);
     ps_set_initializer_range(b, o->model_initializer_range);
-    ps_model_begin_base(b, o, "transformer");
+    ps_model_begin_base(b, o);
     ps_value x = ps_token_embedding(b, "wte", o->model_vocab_size, o->model_hidden_size);
     x = ps_position_embedding(b, x, "wpe", o->model_max_position_embeddings);
     x = ps_dropout(b, x, (float)o->model_embd_pdrop);
@@ -51,3 +49,31 @@ ps_status ps_model_gpt2(ps_builder *b, const ps_options *o)
     ps_model_end_decoder(b, x, o, "transformer.wte.weight");
     return PS_OK;
 }
+
+const ps_family ps_family_gpt2 = {
+    .class_name = "GPT2",
+    .class_ends = {[PS_CONFIG_HEAD_CAUSAL_LM] = "LMHeadModel",
+                   [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",
+                   [PS_CONFIG_HEAD_NONE] = "Model"},
+    .base = "transformer",
+    .traits = {.more = &ps_model_traits,
+               .keys = (const ps_family_key[]){PS_KEY("n_positions", max_position_embeddings),
+                                               PS_KEY("n_embd", hidden_size),
+                                               PS_KEY("n_layer", num_hidden_layers),
+                                               PS_KEY("n_head", num_attention_heads),
+                                               PS_KEY_OR_NULL("n_inner", intermediate_size),
+                                               PS_KEY("activation_function", hidden_act),
+                                               PS_KEY("layer_norm_epsilon", layer_norm_eps),
+                                               PS_KEY("embd_pdrop", embd_pdrop),
+                                               PS_KEY("resid_pdrop", resid_pdrop),
+                                               PS_KEY("attn_pdrop", attn_pdrop),
+                                               {0}},
+               .fixed = (const ps_family_fixed[]){{"scale_attn_weights", "true"},
+                                                  {"scale_attn_by_inverse_layer_idx", "false"},
+                                                  {"add_cross_attention", "false"},
+                                                  {0}},
+               .ties = (const ps_family_tie[]){{"lm_head.weight", "wte.weight"}, {0}},
+               /* the causal mask is kept as "bias" (not "c_attn.bias", which is one) */
+               .buffers = (const char *const[]){"h.#.attn.bias", "h.#.attn.masked_bias", NULL}},
+    .build = build,
+};

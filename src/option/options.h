@@ -22,13 +22,14 @@
     XX(PS_CONFIG_SCHEDULER_LINEAR, "linear")                                                                           \
     XX(PS_CONFIG_SCHEDULER_COSINE, "cosine")
 #define PS_CONFIG_WARMUP_MAP(XX) XX(PS_CONFIG_WARMUP_LOG, "log") XX(PS_CONFIG_WARMUP_LINEAR, "linear")
+/* Families of models: their object is ps_family_<third>, in src/model/. */
 #define PS_CONFIG_MODEL_MAP(XX)                                                                                        \
-    XX(PS_CONFIG_MODEL_GPT2, "gpt2")                                                                                   \
-    XX(PS_CONFIG_MODEL_LLAMA, "llama")                                                                                 \
-    XX(PS_CONFIG_MODEL_MISTRAL, "mistral")                                                                             \
-    XX(PS_CONFIG_MODEL_QWEN2, "qwen2")                                                                                 \
-    XX(PS_CONFIG_MODEL_QWEN3, "qwen3")                                                                                 \
-    XX(PS_CONFIG_MODEL_BERT, "bert")
+    XX(PS_CONFIG_MODEL_GPT2, "gpt2", gpt2)                                                                             \
+    XX(PS_CONFIG_MODEL_LLAMA, "llama", llama)                                                                          \
+    XX(PS_CONFIG_MODEL_MISTRAL, "mistral", mistral)                                                                    \
+    XX(PS_CONFIG_MODEL_QWEN2, "qwen2", qwen2)                                                                          \
+    XX(PS_CONFIG_MODEL_QWEN3, "qwen3", qwen3)                                                                          \
+    XX(PS_CONFIG_MODEL_BERT, "bert", bert)
 #define PS_CONFIG_HEAD_MAP(XX)                                                                                         \
     XX(PS_CONFIG_HEAD_CAUSAL_LM, "causal_lm")                                                                          \
     XX(PS_CONFIG_HEAD_MASKED_LM, "masked_lm")                                                                          \

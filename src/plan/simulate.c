@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model.h"
 #include "plan/refusal.h"
 #include "plan/staging.h"
 #include "record/profile_write.h"

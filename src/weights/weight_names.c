@@ -5,33 +5,10 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "model/family.h"
 #include "weights/name_index.h"
 
-static const char *const bases[] = {"transformer.", "model.", "bert."};
-
-static const struct {
-    const char *model_type, *base;
-} base_of[] = {
-    {"gpt2", "transformer."}, {"llama", "model."}, {"mistral", "model."},
-    {"qwen2", "model."},      {"qwen3", "model."}, {"bert", "bert."},
-};
-
-/* Ends of names; '#' stands for a number. GPT-2 keeps its causal mask as "bias" (not "c_attn.bias", which is one). */
-static const char *const buffers[] = {"h.#.attn.bias", "h.#.attn.masked_bias", "rotary_emb.inv_freq",
-                                      "embeddings.position_ids"};
-
-/* Outside of what is common to all classes of a model. BERT's pooler belongs to the base, but masked-language models lack it. */
-static const char *const heads[] = {"lm_head.", "score.", "classifier.", "qa_outputs.", "cls.", "pooler."};
-static const char *const class_heads[] = {"lm_head.", "score.", "classifier.", "qa_outputs.", "cls."};
-
-static const struct {
-    const char *name, *to;
-} ties[] = {
-    {"lm_head.weight", "wte.weight"},
-    {"lm_head.weight", "embed_tokens.weight"},
-    {"cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"},
-    {"cls.predictions.decoder.bias", "cls.predictions.bias"},
-};
+enum { BASE_MAX = 16 }; /* bytes that a base's prefix may add to a name */
 
 static const struct {
     const char *old_end, *end;
@@ -39,22 +16,33 @@ static const struct {
 
 /* ---- single names ---- */
 
+/* base.bare, which has room. */
+static void join(const char *base, const char *bare, char out[PS_WEIGHT_NAME_MAX])
+{
+    const int n = snprintf(out, PS_WEIGHT_NAME_MAX, "%s.", base);
+    snprintf(out + n, (size_t)(PS_WEIGHT_NAME_MAX - n), "%s", bare);
+}
+
 static bool has_prefix(const char *name, const char *prefix)
 {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-static bool has_one_of(const char *name, const char *const *prefixes, size_t n)
+/* The name behind "base.", NULL when it does not begin so. */
+static const char *behind(const char *base, const char *name)
 {
-    for (size_t i = 0; i < n; i++)
-        if (has_prefix(name, prefixes[i])) return true;
-    return false;
+    const size_t n = strlen(base);
+    return strncmp(name, base, n) == 0 && name[n] == '.' ? name + n + 1 : NULL;
 }
 
+/* Names alone decide, whatever the model: so any family's base is one. */
 static const char *without_base(const char *name)
 {
-    for (size_t i = 0; i < PS_ARRAY_LEN(bases); i++)
-        if (has_prefix(name, bases[i])) return name + strlen(bases[i]);
+    const ps_family *f;
+    for (int i = 0; (f = ps_family_at(i)) != NULL; i++) {
+        const char *bare = behind(f->base, name);
+        if (bare != NULL) return bare;
+    }
     return name;
 }
 
@@ -75,29 +63,49 @@ static bool matches_end(const char *name, const char *pattern)
     return n == name || n[-1] == '.';
 }
 
+static bool is_buffer_of(const ps_family *f, const char *name)
+{
+    for (const ps_traits *t = &f->traits; t != NULL; t = t->more)
+        for (const char *const *end = t->buffers; end != NULL && *end != NULL; end++)
+            if (matches_end(name, *end)) return true;
+    return false;
+}
+
 bool ps_weight_is_buffer(const char *name)
 {
-    for (size_t i = 0; i < PS_ARRAY_LEN(buffers); i++)
-        if (matches_end(name, buffers[i])) return true;
+    for (int i = 0; ps_family_at(i) != NULL; i++)
+        if (is_buffer_of(ps_family_at(i), name)) return true;
+    return false;
+}
+
+static bool is_tied_in(const ps_family *f, const char *bare)
+{
+    for (const ps_traits *t = &f->traits; t != NULL; t = t->more)
+        for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++)
+            if (strcmp(bare, tie->name) == 0 || strcmp(bare, tie->to) == 0) return true;
     return false;
 }
 
 bool ps_weight_is_vocabulary(const char *name)
 {
-    static const char *const names[] = {"wte.weight",
-                                        "embed_tokens.weight",
-                                        "embeddings.word_embeddings.weight",
-                                        "lm_head.weight",
-                                        "cls.predictions.decoder.weight",
-                                        "cls.predictions.bias"};
-    for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
-        if (strcmp(without_base(name), names[i]) == 0) return true;
+    for (int i = 0; ps_family_at(i) != NULL; i++)
+        if (is_tied_in(ps_family_at(i), without_base(name))) return true;
+    return false;
+}
+
+static bool is_head_of(const ps_family *f, const char *bare)
+{
+    for (const ps_traits *t = &f->traits; t != NULL; t = t->more)
+        for (const char *const *head = t->heads; head != NULL && *head != NULL; head++)
+            if (has_prefix(bare, without_base(*head))) return true;
     return false;
 }
 
 bool ps_weight_is_head(const char *name)
 {
-    return has_one_of(without_base(name), heads, PS_ARRAY_LEN(heads));
+    for (int i = 0; ps_family_at(i) != NULL; i++)
+        if (is_head_of(ps_family_at(i), without_base(name))) return true;
+    return false;
 }
 
 /* The name with its end as new files have it; false when it has no old end. */
@@ -113,40 +121,50 @@ static bool rename_end(const char *name, char out[PS_WEIGHT_NAME_MAX])
     return false;
 }
 
-/* 0 the name itself, 1 without the base's prefix, 2 .. 4 with each; 5 .. 9 the same with a new end */
+/* 0 the name itself, 1 without its base, 2 ... with that of each family; then the same with a new end */
 bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_MAX])
 {
-    enum { N_FORMS = 2 + PS_ARRAY_LEN(bases) };
+    const int n_forms = 2 + ps_family_count();
     char renamed[PS_WEIGHT_NAME_MAX];
-    if (strlen(name) >= PS_WEIGHT_NAME_MAX - 16 || i >= 2 * N_FORMS) return false;
-    if (i >= N_FORMS) {
+    if (strlen(name) >= PS_WEIGHT_NAME_MAX - BASE_MAX || i >= 2 * n_forms) return false;
+    if (i >= n_forms) {
         if (!rename_end(name, renamed)) return false;
         name = renamed;
-        i -= N_FORMS;
+        i -= n_forms;
     }
     const char *const bare = without_base(name);
-    snprintf(out, PS_WEIGHT_NAME_MAX, "%s%s", i >= 2 ? bases[i - 2] : "", i == 0 ? name : bare);
+    if (i < 2)
+        snprintf(out, PS_WEIGHT_NAME_MAX, "%s", i == 0 ? name : bare);
+    else
+        join(ps_family_at(i - 2)->base, bare, out);
     return true;
 }
 
 const char *ps_weight_tied_to(const char *name, int i)
 {
-    for (size_t k = 0; k < PS_ARRAY_LEN(ties); k++)
-        if (strcmp(ties[k].name, name) == 0 && i-- == 0) return ties[k].to;
+    for (int k = 0; ps_family_at(k) != NULL; k++)
+        for (const ps_traits *t = &ps_family_at(k)->traits; t != NULL; t = t->more)
+            for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++)
+                if (strcmp(tie->name, name) == 0 && i-- == 0) return tie->to;
     return NULL;
+}
+
+/* Has the class the name without its base's prefix? */
+static bool stands_alone(const ps_family *f, const char *name)
+{
+    for (const ps_traits *t = &f->traits; t != NULL; t = t->more)
+        for (const char *const *head = t->heads; head != NULL && *head != NULL; head++)
+            if (has_prefix(name, *head)) return true;
+    return behind(f->base, name) != NULL;
 }
 
 const char *ps_weight_class_name(const char *model_type, const char *name, char out[PS_WEIGHT_NAME_MAX])
 {
-    if (has_one_of(name, class_heads, PS_ARRAY_LEN(class_heads))) return name;
-    for (size_t i = 0; i < PS_ARRAY_LEN(base_of); i++) {
-        if (strcmp(base_of[i].model_type, model_type) != 0 || has_prefix(name, base_of[i].base) ||
-            strlen(name) >= PS_WEIGHT_NAME_MAX - 16)
-            continue;
-        snprintf(out, PS_WEIGHT_NAME_MAX, "%s%s", base_of[i].base, name);
-        return out;
-    }
-    return name;
+    ps_config_model type;
+    const ps_family *f = ps_family_find(model_type, &type);
+    if (f == NULL || stands_alone(f, name) || strlen(name) >= PS_WEIGHT_NAME_MAX - BASE_MAX) return name;
+    join(f->base, name, out);
+    return out;
 }
 
 /* ---- all names ---- */

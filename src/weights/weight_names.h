@@ -4,8 +4,8 @@
  * file the first rule that applies decides:
  *
  *   1 same name                             the model has it
- *   2 same name, with or without the base's prefix ("transformer.", "model.", "bert."), and with the names of layer norms
- *     that old BERT files have (gamma, beta: weight, bias)
+ *   2 same name, with or without a base's prefix ("transformer.", "model.", "bert.", of whatever family), and with the names
+ *     of layer norms that old BERT files have (gamma, beta: weight, bias)
  *   3 tied                                  lm_head.weight, cls.predictions.decoder.{weight,bias}, when the model has only
  *                                           what they are tied to: a copy, or the value itself if the file has no other
  *   4 buffer                                what is no parameter: causal masks, position numbers, rotary frequencies: ignored
@@ -13,7 +13,8 @@
  *   6 anything else                         an error naming it
  *
  * A parameter of the model that nothing goes to is an error, unless it is in a head and allow_new_head is given: then it keeps
- * its random start (fine-tuning). Heads: lm_head, score, classifier, qa_outputs, cls, and BERT's pooler. */
+ * its random start (fine-tuning). Heads: lm_head, score, classifier, qa_outputs, cls, and BERT's pooler. What is a base, a head,
+ * tied or a buffer is what any family of model/ says. */
 #ifndef PS_WEIGHTS_WEIGHT_NAMES_H
 #define PS_WEIGHTS_WEIGHT_NAMES_H
 

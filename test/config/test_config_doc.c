@@ -1,5 +1,5 @@
 /* doc/config.md is generated; this test fails when it is stale.
- * To bring it up to date: build/gcc-d0/test/unit/test_config_doc --write */
+ * To bring it up to date: build/gcc-d0/test/config/test_config_doc --write */
 #include "config/config.h"
 #include "option/option.h"
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config/hf_config.h"
+#include "model/rotary.h"
 #include "temp_folder.h"
 
 static temp_folder work;
@@ -91,7 +92,7 @@ static void yarn(void **state)
     const ps_options *o = options_of(c);
     assert_int_equal(o->model_rope_scaling_rope_type, PS_CONFIG_ROPE_YARN);
     assert_float_equal(o->model_rope_scaling_factor, 4, 0);
-    assert_int_equal(ps_config_rope_original(o), 64);
+    assert_int_equal(ps_rotary_original_positions(o), 64);
     assert_float_equal(o->model_rope_scaling_beta_fast, 32, 0);
     assert_float_equal(o->model_rope_scaling_beta_slow, 1, 0);
     assert_float_equal(o->model_rope_scaling_attention_factor, 0, 0);
@@ -113,7 +114,7 @@ static void yarn(void **state)
     write_config_json("{" LLAMA ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": "
                       "2.0}}");
     c = load("");
-    assert_int_equal(ps_config_rope_original(options_of(c)), 128);
+    assert_int_equal(ps_rotary_original_positions(options_of(c)), 128);
     ps_config_destroy(c);
 }
 
