@@ -1,10 +1,8 @@
-#include "settings/settings.h"
+#include "settings/settings_impl.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "base/machine.h"
 
@@ -59,61 +57,6 @@ static void read_scaler(const ps_options *o, ps_loss_scaler_options *s)
                                   .max_loss_scale = (float)o->fp16_max_loss_scale};
 }
 
-ps_cpu_isa ps_settings_isa(const ps_options *o)
-{
-    switch (o->train_isa) {
-    case PS_CONFIG_ISA_AUTO: break;
-    case PS_CONFIG_ISA_PORTABLE: return PS_CPU_PORTABLE;
-    case PS_CONFIG_ISA_AVX2: return PS_CPU_AVX2;
-    case PS_CONFIG_ISA_AVX512: return PS_CPU_AVX512;
-    case PS_CONFIG_ISA_AVX512_BF16: return PS_CPU_AVX512_BF16;
-    case PS_CONFIG_ISA_AMX: return PS_CPU_AMX;
-    }
-    return ps_cpu_isa_detect();
-}
-
-static ps_status read_backend(const ps_options *o, ps_settings *s)
-{
-    const ps_cpu_isa best = ps_cpu_isa_detect();
-    s->backend_kind = o->train_backend == PS_CONFIG_BACKEND_REF ? PS_BACKEND_REF : PS_BACKEND_CPU;
-    s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
-    if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
-        return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "
-                                  "train.backend = cpu, or train.reproducible = run");
-    if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
-    s->isa = ps_settings_isa(o);
-    if (s->isa > best)
-        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s: leave train.isa out",
-                       ps_cpu_isa_name(s->isa), ps_cpu_isa_name(best));
-    if (!s->same_bits || s->isa >= PS_CPU_AVX2) return PS_OK;
-    if (best >= PS_CPU_AVX2)
-        return PS_FAIL(PS_EINVAL,
-                       "train.reproducible = machine needs AVX2 with FMA, which the kernels of train.isa = %s do "
-                       "without: leave train.isa out, or set train.reproducible = run",
-                       ps_cpu_isa_name(s->isa));
-    return PS_FAIL(PS_ENOSYS, "train.reproducible = machine needs AVX2 with FMA, which this processor has not: set "
-                              "train.reproducible = run");
-}
-
-ps_status ps_settings_open_backend(ps_settings *s)
-{
-    switch (s->backend_kind) {
-    case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
-    case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
-    case PS_BACKEND_CPU: break;
-    }
-    const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend)
-                         : s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, &s->backend)
-                                         : ps_backend_create_cpu(s->isa, s->threads, &s->backend);
-    return st == PS_ENOSYS ? PS_FAIL(st, "train.threads = %d: %s", s->threads, ps_last_error()) : st;
-}
-
-void ps_settings_close_backend(ps_settings *s)
-{
-    ps_backend_destroy(s->backend);
-    s->backend = NULL;
-}
-
 static ps_status read_disk(const ps_options *o, ps_settings *s)
 {
     const char *tmp = getenv("TMPDIR");
@@ -141,96 +84,6 @@ static ps_status read_profile(const ps_config *config, ps_settings *s)
     return PS_OK;
 }
 
-/* Some of the model data has its home on the host, whatever the device could hold. */
-static bool needs_host(const ps_settings *s)
-{
-    return s->embedding_on_host || (s->training && !s->hybrid_updates);
-}
-
-/* The device's share of memory that both tiers draw on. When both are automatic the device has all of it, because on this backend both
- * are the same memory and copies between them would gain nothing; but half where the host is needed. */
-static double automatic_device(const ps_options *o, const ps_settings *s, double available)
-{
-    const bool halves = o->memory_host == PS_BYTES_AUTO && needs_host(s);
-    return (halves ? available / 2 : available) * o->client_mem_tracer_overall_gpu_mem_ratio;
-}
-
-static int64_t automatic_host(const ps_options *o, const ps_settings *s, double available)
-{
-    const double ratio = o->client_mem_tracer_overall_cpu_mem_ratio;
-    if (o->memory_device == PS_BYTES_AUTO) return needs_host(s) ? (int64_t)(available / 2 * ratio) : 0;
-    const double rest = available - (double)o->memory_device;
-    return rest > 0 ? (int64_t)(rest * ratio) : 0;
-}
-
-static ps_status check_host(const ps_settings *s)
-{
-    if (s->budgets.bytes[PS_TIER_HOST] > 0 || !needs_host(s)) return PS_OK;
-    return PS_FAIL(PS_EINVAL,
-                   "%s needs a host tier, and memory.host is 0: give it memory, or leave both memory.device and "
-                   "memory.host out",
-                   s->embedding_on_host ? "use_cpu_embedding" : "optimizer.params.use_hybrid_adam = false");
-}
-
-/* "auto": the device takes its share of what the machine has left; the host its share of the rest. */
-static ps_status read_budgets(const ps_options *o, ps_settings *s)
-{
-    int64_t *b = s->budgets.bytes;
-    b[PS_TIER_DEVICE] = o->memory_device;
-    b[PS_TIER_HOST] = o->memory_host;
-    b[PS_TIER_DISK] = o->memory_disk;
-    if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
-    if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO || b[PS_TIER_HOST] == PS_BYTES_AUTO) {
-        ps_machine_memory_info memory;
-        PS_TRY(ps_machine_memory(NULL, &memory));
-        const double available = (double)memory.available_bytes;
-        if (b[PS_TIER_HOST] == PS_BYTES_AUTO) b[PS_TIER_HOST] = automatic_host(o, s, available);
-        if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO) b[PS_TIER_DEVICE] = (int64_t)automatic_device(o, s, available);
-    }
-    if (b[PS_TIER_DISK] == PS_BYTES_AUTO) {
-        struct statvfs fs;
-        if (statvfs(s->disk_folder, &fs) != 0)
-            return PS_FAIL(PS_EIO, "memory.disk_path: %s is not a folder that can be used", s->disk_folder);
-        b[PS_TIER_DISK] = (int64_t)((double)fs.f_bavail * (double)fs.f_frsize * 0.8);
-    }
-    return check_host(s);
-}
-
-/* Of this process, which is alone: a description of many devices gives the rates of one. */
-static ps_status read_rates(const ps_options *o, ps_settings *s)
-{
-    ps_hardware hw;
-    if (o->hardware[0] == '\0') return PS_OK;
-    PS_TRY(ps_hardware_load(o->hardware, &hw));
-    PS_TRY(ps_rates_of(&hw, s->dtype, &s->rates));
-    s->rates.topology.n_ranks = s->rates.topology.ranks_per_node = 1;
-    return PS_OK;
-}
-
-ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw)
-{
-    const ps_options *o = ps_config_options(config);
-    const int64_t per_node = ps_hardware_devices_per_node(hw);
-    int64_t *b = s->budgets.bytes;
-    PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
-    s->ranks.n = s->rates.topology.n_ranks;
-    if (hw->gpus_per_node > 0) s->backend_kind = PS_BACKEND_SIM;
-    const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
-    const double host = (double)(hw->host.bytes - hw->host.reserved_bytes) / (double)per_node;
-    const bool is_gpu = hw->gpus_per_node > 0;
-    if (o->memory_device == PS_BYTES_AUTO)
-        b[PS_TIER_DEVICE] =
-            (int64_t)(is_gpu ? device * o->client_mem_tracer_overall_gpu_mem_ratio : automatic_device(o, s, device));
-    /* a processor's device memory is the host's: no second tier of it unless somebody asks */
-    if (o->memory_host == PS_BYTES_AUTO)
-        b[PS_TIER_HOST] = is_gpu          ? (int64_t)(host * o->client_mem_tracer_overall_cpu_mem_ratio)
-                          : needs_host(s) ? (int64_t)(device / 2 * o->client_mem_tracer_overall_cpu_mem_ratio)
-                                          : 0;
-    if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
-    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] = hw->disk.present ? hw->disk.bytes / per_node : 0;
-    return PS_OK;
-}
-
 ps_code_options ps_settings_code_options(const ps_settings *s)
 {
     return (ps_code_options){.backend = s->backend,
@@ -253,85 +106,6 @@ void ps_settings_use_cache(ps_settings *s, const ps_config *config)
     s->cache_positions = wanted > 0 ? wanted : s->T;
     s->B = 1;
     s->T = ps_min_i64(s->cache_positions, PS_DECODE_ROWS_MAX);
-}
-
-/* ColossalAI's gradient_predivide_factor None. */
-static double predivide_for(int32_t n)
-{
-    double f = 1;
-    while (fmod(n, f) == 0 && n / f > f) f *= 2;
-    return f;
-}
-
-ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n)
-{
-    const ps_options *o = ps_config_options(config);
-    const int64_t batch = s->B * o->gradient_accumulation_steps * n;
-    if (s->training && o->train_batch_size != 0 && o->train_batch_size != batch)
-        return PS_FAIL(
-            PS_EINVAL,
-            "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times gradient_accumulation_steps %lld "
-            "times %d rank%s is %lld; leave train_batch_size out or make them agree",
-            (long long)o->train_batch_size, (long long)s->B, (long long)o->gradient_accumulation_steps, n,
-            n == 1 ? "" : "s", (long long)batch);
-    if (n > 1 && s->embedding_on_host)
-        return PS_FAIL(PS_EINVAL,
-                       "use_cpu_embedding is for one rank: %d ranks gather embeddings on the device, as all else; set "
-                       "use_cpu_embedding = false, which gives the same results",
-                       n);
-    s->ranks.rank = rank;
-    s->ranks.n = n;
-    s->gradient_predivide =
-        o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : predivide_for(n);
-    if (n == 1 || s->profile_path[0] == '\0') return PS_OK;
-    const size_t used = strlen(s->profile_path);
-    if (snprintf(s->profile_path + used, sizeof s->profile_path - used, ".rank-%d", rank) >=
-        (int)(sizeof s->profile_path - used))
-        return PS_FAIL(PS_EINVAL, "profile.path is longer than %zu characters", sizeof s->profile_path - 16);
-    return PS_OK;
-}
-
-ps_comm_options ps_settings_comm_options(const ps_config *config)
-{
-    static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,
-                                               [PS_CONFIG_COMM_SINGLE] = PS_COMM_SINGLE,
-                                               [PS_CONFIG_COMM_MPI] = PS_COMM_MPI};
-    const ps_options *o = ps_config_options(config);
-    return (ps_comm_options){
-        .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = o->comm_staging};
-}
-
-/* `here` ranks of a machine have its memory and its cores. */
-static void share_machine(ps_settings *s, const ps_options *o, int32_t here)
-{
-    int64_t *b = s->budgets.bytes;
-    if (o->memory_device == PS_BYTES_AUTO) b[PS_TIER_DEVICE] /= here;
-    if (o->memory_host == PS_BYTES_AUTO) b[PS_TIER_HOST] /= here;
-    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
-    if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
-    s->rates.topology.ranks_per_node = here;
-}
-
-ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n)
-{
-    if (n < 1 || rank < 0 || rank >= n) return PS_FAIL(PS_EINVAL, "there is no rank %d of %d", rank, n);
-    share_machine(s, ps_config_options(config), n);
-    s->rates.topology.n_ranks = n;
-    return ps_settings_set_ranks(s, config, rank, n);
-}
-
-ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
-{
-    int64_t *b = s->budgets.bytes;
-    share_machine(s, ps_config_options(config), ps_comm_local_size(comm));
-    double least[PS_TIER_COUNT];
-    for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
-    PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
-    for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
-    if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
-    s->comm_staging_bytes = ps_comm_staging_bytes(comm);
-    s->rates.topology.n_ranks = ps_comm_size(comm);
-    return ps_settings_set_ranks(s, config, ps_comm_rank(comm), ps_comm_size(comm));
 }
 
 /* cpu: of the device, chunks have only what the largest moment needs, and updates run on the host. */
@@ -389,9 +163,9 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     read_scaler(o, &out->scaler);
     PS_TRY(ps_optimizer_read(o, &out->optimizer));
     PS_TRY(read_lr(o, &out->lr));
-    PS_TRY(read_backend(o, out));
+    PS_TRY(ps_settings_read_backend(o, out));
     PS_TRY(read_disk(o, out));
-    PS_TRY(read_rates(o, out));
+    PS_TRY(ps_settings_read_rates(o, out));
     PS_TRY(read_profile(config, out));
-    return read_budgets(o, out);
+    return ps_settings_read_budgets(o, out);
 }

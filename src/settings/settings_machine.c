@@ -1,0 +1,78 @@
+/* settings_machine.c - what computes and how fast: instruction set, threads, rates; this machine or another. */
+#include "base/machine.h"
+#include "settings/settings_impl.h"
+
+ps_cpu_isa ps_settings_isa(const ps_options *o)
+{
+    switch (o->train_isa) {
+    case PS_CONFIG_ISA_AUTO: break;
+    case PS_CONFIG_ISA_PORTABLE: return PS_CPU_PORTABLE;
+    case PS_CONFIG_ISA_AVX2: return PS_CPU_AVX2;
+    case PS_CONFIG_ISA_AVX512: return PS_CPU_AVX512;
+    case PS_CONFIG_ISA_AVX512_BF16: return PS_CPU_AVX512_BF16;
+    case PS_CONFIG_ISA_AMX: return PS_CPU_AMX;
+    }
+    return ps_cpu_isa_detect();
+}
+
+ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
+{
+    const ps_cpu_isa best = ps_cpu_isa_detect();
+    s->backend_kind = o->train_backend == PS_CONFIG_BACKEND_REF ? PS_BACKEND_REF : PS_BACKEND_CPU;
+    s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
+    if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
+        return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "
+                                  "train.backend = cpu, or train.reproducible = run");
+    if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
+    s->isa = ps_settings_isa(o);
+    if (s->isa > best)
+        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s: leave train.isa out",
+                       ps_cpu_isa_name(s->isa), ps_cpu_isa_name(best));
+    if (!s->same_bits || s->isa >= PS_CPU_AVX2) return PS_OK;
+    if (best >= PS_CPU_AVX2)
+        return PS_FAIL(PS_EINVAL,
+                       "train.reproducible = machine needs AVX2 with FMA, which the kernels of train.isa = %s do "
+                       "without: leave train.isa out, or set train.reproducible = run",
+                       ps_cpu_isa_name(s->isa));
+    return PS_FAIL(PS_ENOSYS, "train.reproducible = machine needs AVX2 with FMA, which this processor has not: set "
+                              "train.reproducible = run");
+}
+
+ps_status ps_settings_open_backend(ps_settings *s)
+{
+    switch (s->backend_kind) {
+    case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
+    case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
+    case PS_BACKEND_CPU: break;
+    }
+    const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend)
+                         : s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, &s->backend)
+                                         : ps_backend_create_cpu(s->isa, s->threads, &s->backend);
+    return st == PS_ENOSYS ? PS_FAIL(st, "train.threads = %d: %s", s->threads, ps_last_error()) : st;
+}
+
+void ps_settings_close_backend(ps_settings *s)
+{
+    ps_backend_destroy(s->backend);
+    s->backend = NULL;
+}
+
+/* Of this process, which is alone: a description of many devices gives the rates of one. */
+ps_status ps_settings_read_rates(const ps_options *o, ps_settings *s)
+{
+    ps_hardware hw;
+    if (o->hardware[0] == '\0') return PS_OK;
+    PS_TRY(ps_hardware_load(o->hardware, &hw));
+    PS_TRY(ps_rates_of(&hw, s->dtype, &s->rates));
+    s->rates.topology.n_ranks = s->rates.topology.ranks_per_node = 1;
+    return PS_OK;
+}
+
+ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw)
+{
+    PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
+    s->ranks.n = s->rates.topology.n_ranks;
+    if (hw->gpus_per_node > 0) s->backend_kind = PS_BACKEND_SIM;
+    ps_settings_use_memory(s, ps_config_options(config), hw);
+    return PS_OK;
+}

@@ -1,0 +1,86 @@
+/* settings_ranks.c - what depends on the number of ranks: shares of the machine, micro-batches, the communicator. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/machine.h"
+#include "settings/settings_impl.h"
+
+/* ColossalAI's gradient_predivide_factor None. */
+static double predivide_for(int32_t n)
+{
+    double f = 1;
+    while (fmod(n, f) == 0 && n / f > f) f *= 2;
+    return f;
+}
+
+ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n)
+{
+    const ps_options *o = ps_config_options(config);
+    const int64_t batch = s->B * o->gradient_accumulation_steps * n;
+    if (s->training && o->train_batch_size != 0 && o->train_batch_size != batch)
+        return PS_FAIL(
+            PS_EINVAL,
+            "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times gradient_accumulation_steps %lld "
+            "times %d rank%s is %lld; leave train_batch_size out or make them agree",
+            (long long)o->train_batch_size, (long long)s->B, (long long)o->gradient_accumulation_steps, n,
+            n == 1 ? "" : "s", (long long)batch);
+    if (n > 1 && s->embedding_on_host)
+        return PS_FAIL(PS_EINVAL,
+                       "use_cpu_embedding is for one rank: %d ranks gather embeddings on the device, as all else; set "
+                       "use_cpu_embedding = false, which gives the same results",
+                       n);
+    s->ranks.rank = rank;
+    s->ranks.n = n;
+    s->gradient_predivide =
+        o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : predivide_for(n);
+    if (n == 1 || s->profile_path[0] == '\0') return PS_OK;
+    const size_t used = strlen(s->profile_path);
+    if (snprintf(s->profile_path + used, sizeof s->profile_path - used, ".rank-%d", rank) >=
+        (int)(sizeof s->profile_path - used))
+        return PS_FAIL(PS_EINVAL, "profile.path is longer than %zu characters", sizeof s->profile_path - 16);
+    return PS_OK;
+}
+
+ps_comm_options ps_settings_comm_options(const ps_config *config)
+{
+    static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,
+                                               [PS_CONFIG_COMM_SINGLE] = PS_COMM_SINGLE,
+                                               [PS_CONFIG_COMM_MPI] = PS_COMM_MPI};
+    const ps_options *o = ps_config_options(config);
+    return (ps_comm_options){
+        .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = o->comm_staging};
+}
+
+/* `here` ranks of a machine have its memory and its cores. */
+static void share_machine(ps_settings *s, const ps_options *o, int32_t here)
+{
+    int64_t *b = s->budgets.bytes;
+    if (o->memory_device == PS_BYTES_AUTO) b[PS_TIER_DEVICE] /= here;
+    if (o->memory_host == PS_BYTES_AUTO) b[PS_TIER_HOST] /= here;
+    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
+    if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
+    s->rates.topology.ranks_per_node = here;
+}
+
+ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n)
+{
+    if (n < 1 || rank < 0 || rank >= n) return PS_FAIL(PS_EINVAL, "there is no rank %d of %d", rank, n);
+    share_machine(s, ps_config_options(config), n);
+    s->rates.topology.n_ranks = n;
+    return ps_settings_set_ranks(s, config, rank, n);
+}
+
+ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
+{
+    int64_t *b = s->budgets.bytes;
+    share_machine(s, ps_config_options(config), ps_comm_local_size(comm));
+    double least[PS_TIER_COUNT];
+    for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
+    PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
+    for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
+    if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
+    s->comm_staging_bytes = ps_comm_staging_bytes(comm);
+    s->rates.topology.n_ranks = ps_comm_size(comm);
+    return ps_settings_set_ranks(s, config, ps_comm_rank(comm), ps_comm_size(comm));
+}
