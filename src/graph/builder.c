@@ -1,4 +1,4 @@
-/* builder.c - recording a program: parameters, values, nodes, blocks. The operators are in builder_ops.c. */
+/* builder.c - recording a program: parameters, values, nodes, blocks. The operators are in node_*.c. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,6 +74,34 @@ bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user)
     return false;
 }
 
+int64_t ps_builder_cols(const ps_builder *b, ps_value x)
+{
+    return b->program->values[x].cols;
+}
+
+bool ps_builder_is_sequence(ps_builder *b, ps_value x, const char *user)
+{
+    if (!ps_builder_is_value(b, x, user)) return false;
+    if (b->program->values[x].rows == b->program->B * b->program->T) return true;
+    ps_builder_refuse(b, "%s%s: its input has one row a sequence, not one a token", b->prefix, user);
+    return false;
+}
+
+bool ps_builder_are_alike(ps_builder *b, ps_value x, ps_value y, const char *user)
+{
+    if (!ps_builder_is_value(b, x, user) || !ps_builder_is_value(b, y, user)) return false;
+    const ps_value_info *v = &b->program->values[x], *w = &b->program->values[y];
+    if (x == y)
+        ps_builder_refuse(b, "%s%s: both inputs are value %d", b->prefix, user, (int)x);
+    else if (v->cols != w->cols)
+        ps_builder_refuse(b, "%s%s: %lld and %lld columns", b->prefix, user, (long long)v->cols, (long long)w->cols);
+    else if (v->rows != w->rows)
+        ps_builder_refuse(b, "%s%s: %lld and %lld rows", b->prefix, user, (long long)v->rows, (long long)w->rows);
+    else
+        return true;
+    return false;
+}
+
 ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int64_t out_cols)
 {
     ps_program *p = b->program;
@@ -88,7 +116,7 @@ ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int6
         return ps_builder_refuse(b, "%s%s: a result of [%lld, %lld] is more than any memory holds", b->prefix, name,
                                  (long long)node.rows, (long long)out_cols);
     if (out_cols > 0) {
-        const int64_t out_rows = node.type == &ps_node_pool ? p->B : node.rows;
+        const int64_t out_rows = node.type->gives_row_a_sequence ? p->B : node.rows;
         node.output = p->n_values++;
         p->values[node.output] = (ps_value_info){.rows = out_rows, .cols = out_cols, .maker = p->n_nodes};
     }

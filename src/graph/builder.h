@@ -1,4 +1,4 @@
-/* builder.h - what builder.c offers the operators of builder_ops.c. */
+/* builder.h - what builder.c offers the operators of node_*.c. */
 #ifndef PS_GRAPH_BUILDER_H
 #define PS_GRAPH_BUILDER_H
 
@@ -25,6 +25,14 @@ __attribute__((format(printf, 2, 3))) ps_value ps_builder_refuse(ps_builder *b, 
 
 /* Is x a value of the model? Else refuses in the name of `user`; false after any failure. */
 bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user);
+
+int64_t ps_builder_cols(const ps_builder *b, ps_value x);
+
+/* Is x a value with a row for every token, not one a sequence? Refuses likewise. */
+bool ps_builder_is_sequence(ps_builder *b, ps_value x, const char *user);
+
+/* Are x and y two different values of equal shape? Refuses likewise. */
+bool ps_builder_are_alike(ps_builder *b, ps_value x, ps_value y, const char *user);
 
 /* -1 when there is none. `name` is the full one. */
 int32_t ps_builder_find_param(const ps_program *p, const char *name);

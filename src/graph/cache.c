@@ -8,25 +8,11 @@
 
 #define CACHE_ALIGN 64
 
-/* Does every row depend on its own token and those before it alone, as far as this node goes? */
-static ps_status check_node(const ps_program *program, const ps_node *n, int64_t positions)
-{
-    if (n->type == &ps_node_attention && !n->attr.attention.causal)
-        return PS_FAIL(PS_EINVAL, "%s looks at later tokens: a text cannot be continued token by token with this model",
-                       n->label);
-    if (n->type == &ps_node_pool)
-        return PS_FAIL(PS_EINVAL, "%s gives one row for a whole sequence: this model does not continue texts",
-                       n->label);
-    if (n->type == &ps_node_position_embedding && n->attr.table.n < positions)
-        return PS_FAIL(PS_EINVAL, "%s has %lld positions, fewer than the %lld of generation.max_length",
-                       program->params[n->params[0]].name, (long long)n->attr.table.n, (long long)positions);
-    return PS_OK;
-}
-
+/* Of the node's keys, or of its values; 0: it keeps none. */
 static int64_t half_bytes(const ps_node *n, int64_t positions, ps_dtype dtype)
 {
-    const int64_t values = n->attr.attention.KV * positions * n->attr.attention.D;
-    return ps_round_up(values * (int64_t)ps_dtype_bytes(dtype), CACHE_ALIGN);
+    if (n->type->cached_cols == NULL) return 0;
+    return ps_round_up(n->type->cached_cols(n) * positions * (int64_t)ps_dtype_bytes(dtype), CACHE_ALIGN);
 }
 
 /* 1, 4, 16, ... and the program's own. */
@@ -44,8 +30,7 @@ ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dtype dtype)
     p->cache_positions = positions;
     for (int32_t i = 0; i < program->n_nodes; i++) {
         const ps_node *n = &program->nodes[i];
-        PS_TRY(check_node(program, n, positions));
-        if (n->type != &ps_node_attention) continue;
+        if (n->type->continues != NULL) PS_TRY(n->type->continues(program, n, positions));
         p->cache_offset[i] = p->cache_bytes;
         p->cache_bytes += 2 * half_bytes(n, positions, dtype);
     }
@@ -57,7 +42,7 @@ void ps_code_bind_cache(const ps_code *p, const ps_instr *instr, void *cache, ps
 {
     const ps_node *n = &p->program->nodes[instr->node];
     run->cache_positions = p->cache_positions;
-    if (cache == NULL || n->type != &ps_node_attention) return;
+    if (cache == NULL || n->type->cached_cols == NULL) return;
     run->k_cache = (char *)cache + p->cache_offset[instr->node];
     run->v_cache = (char *)run->k_cache + half_bytes(n, p->cache_positions, run->dtype);
 }

@@ -15,7 +15,7 @@ static ps_status measure_grad_stats(const ps_code_writer *g, const ps_instr *ins
 
 static const ps_compute_rates *rates_of(const ps_code_writer *g, const ps_node *n)
 {
-    if (ps_node_is_embedding(n) && g->o.embedding_rates != NULL) return g->o.embedding_rates;
+    if (n->type->is_embedding && g->o.embedding_rates != NULL) return g->o.embedding_rates;
     return g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default;
 }
 

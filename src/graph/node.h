@@ -3,13 +3,16 @@
  * An operator is a ps_node_type. Its forward and backward fill kernel arguments from a ps_node_run and issue them
  * through ps_node_call. The same two functions serve every purpose, by the run's mode: computing, and asking for scratch
  * bytes and costs with the pointers NULL. So a size cannot disagree with what is run.
- * Adding an operator: its kernels (kernel/op.def), its type (node*.c), its builder function (builder_ops.c). */
+ *
+ * Each type stands in a file node_*.c with the builder's call that makes nodes of it; all else in graph/ asks the type, and knows none by
+ * name. */
 #ifndef PS_GRAPH_NODE_H
 #define PS_GRAPH_NODE_H
 
 #include "kernel/backend.h"
 
 typedef struct ps_node ps_node;
+typedef struct ps_program ps_program;
 typedef struct ps_node_type ps_node_type;
 
 #define PS_NODE_INPUTS 3
@@ -84,14 +87,19 @@ struct ps_node_type {
     bool backward_in_place, backward_accumulates;
     /* d input = d output for every input: backward has no dx to compute (add, position embedding). */
     bool passes_gradient;
+    bool gives_row_a_sequence; /* its output has B rows, of whatever its input has */
+    bool is_embedding;         /* its parameter is one of those that client.use_cpu_embedding keeps on the host */
+    /* Fusing (fuse.h): it is a product that takes epilogues; what it is itself behind a product, forward and backward. */
+    bool takes_epilogue;
+    ps_epilogue_kind epilogue, backward_epilogue;
+    /* A text that grows: columns of the keys, and of the values, that it keeps for each position; NULL: none. */
+    int64_t (*cached_cols)(const ps_node *n);
+    /* PS_EINVAL, saying why, when a row depends on later tokens, or a text of so many positions is too long; NULL: never. */
+    ps_status (*continues)(const ps_program *p, const ps_node *n, int64_t positions);
 };
 
-extern const ps_node_type ps_node_token_embedding, ps_node_position_embedding, ps_node_layer_norm, ps_node_rms_norm,
-    ps_node_linear, ps_node_gelu, ps_node_swiglu, ps_node_tanh, ps_node_add, ps_node_dropout, ps_node_rope,
-    ps_node_attention, ps_node_pool, ps_node_loss, ps_node_hidden_states;
-
-/* Token or position embedding: what client.use_cpu_embedding keeps on the host. */
-bool ps_node_is_embedding(const ps_node *n);
+/* Rows that the call computes. */
+int64_t ps_node_rows(const ps_node_run *r);
 
 /* Run kernel `op` with its argument struct, or measure it. */
 #define ps_node_call(r, op, args_pointer)                                                                              \

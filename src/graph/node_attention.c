@@ -1,48 +1,7 @@
-/* node_attention.c - what mixes the tokens of a sequence, or chooses among them: rope, attention, pool. */
+/* node_attention.c - what mixes the tokens of a sequence, or chooses among them: attention, pool. */
 #include <math.h>
 
-#include "graph/node.h"
-#include "graph/program.h"
-
-/* ---- rope: constants are the frequencies ---- */
-
-static ps_status rope_call(ps_node_run *r, void *y, const void *x, bool inverse, bool accumulate)
-{
-    const ps_node *n = r->node;
-    return ps_node_call(r, rope,
-                        (&(ps_rope_args){.y = y,
-                                         .x = x,
-                                         .inv_freq = n->constants,
-                                         .B = r->B,
-                                         .T = r->T,
-                                         .H = n->n_out / n->attr.rope.D,
-                                         .D = n->attr.rope.D,
-                                         .first = r->first,
-                                         .scale = n->attr.rope.scale,
-                                         .inverse = inverse,
-                                         .accumulate = accumulate,
-                                         .dtype = r->dtype,
-                                         .workspace = r->workspace}));
-}
-
-static ps_status rope_forward(ps_node_run *r)
-{
-    return rope_call(r, r->y, r->x[0], false, false);
-}
-
-static ps_status rope_backward(ps_node_run *r)
-{
-    return rope_call(r, r->dx[0], r->dy, true, r->accumulate_dx[0]);
-}
-
-const ps_node_type ps_node_rope = {
-    .name = "rope",
-    .forward = rope_forward,
-    .backward = rope_backward,
-    .forward_in_place = true,
-    .backward_in_place = true,
-    .backward_accumulates = true,
-};
+#include "graph/builder.h"
 
 /* ---- attention: saved log-sum-exp per head and row ---- */
 
@@ -146,14 +105,86 @@ static int64_t attention_saved_cols(const ps_node *n, int i)
     return i == 0 ? n->attr.attention.H : 0;
 }
 
-const ps_node_type ps_node_attention = {
+static ps_status attention_continues(const ps_program *p, const ps_node *n, int64_t positions)
+{
+    (void)p, (void)positions;
+    if (n->attr.attention.causal) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s looks at later tokens: a text cannot be continued token by token with this model",
+                   n->label);
+}
+
+static int64_t attention_cached_cols(const ps_node *n)
+{
+    return n->attr.attention.KV * n->attr.attention.D;
+}
+
+static const ps_node_type attention_type = {
     .name = "attention",
     .forward = attention_forward,
     .backward = attention_backward,
     .saved_cols = attention_saved_cols,
+    .cached_cols = attention_cached_cols,
+    .continues = attention_continues,
     .backward_reads_x = true,
     .backward_reads_y = true,
 };
+
+static ps_value add_attention(ps_builder *b, const ps_value inputs[PS_NODE_INPUTS], int64_t n_in, int64_t D,
+                              const ps_attention_options *o, bool packed)
+{
+    if (!(o->dropout_p >= 0 && o->dropout_p < 1))
+        return ps_builder_refuse(b, "%sattention: dropout probability %g is not in [0, 1)", b->prefix,
+                                 (double)o->dropout_p);
+    if (o->window < 0)
+        return ps_builder_refuse(b, "%sattention: a window of %lld keys", b->prefix, (long long)o->window);
+    return ps_builder_add_node(b, "attention",
+                               (ps_node){.type = &attention_type,
+                                         .inputs = {inputs[0], inputs[1], inputs[2]},
+                                         .params = {-1, -1},
+                                         .reads_batch = 1u << PS_BATCH_MASK,
+                                         .n_in = n_in,
+                                         .n_out = o->n_heads * D,
+                                         .attr.attention = {.H = o->n_heads,
+                                                            .KV = o->n_kv_heads,
+                                                            .D = D,
+                                                            .window = o->window,
+                                                            .packed = packed,
+                                                            .causal = o->causal != 0,
+                                                            .dropout_p = o->dropout_p}},
+                               o->n_heads * D);
+}
+
+ps_value ps_attention(ps_builder *b, ps_value qkv, int64_t n_heads, int causal, float dropout_p)
+{
+    if (!ps_builder_is_sequence(b, qkv, "attention")) return -1;
+    const int64_t cols = ps_builder_cols(b, qkv);
+    if (n_heads < 1 || cols % (3 * n_heads) != 0)
+        return ps_builder_refuse(b, "%sattention: %lld columns cannot be split into q, k, v of %lld heads", b->prefix,
+                                 (long long)cols, (long long)n_heads);
+    const ps_value inputs[PS_NODE_INPUTS] = {qkv, -1, -1};
+    const ps_attention_options o = {
+        .n_heads = n_heads, .n_kv_heads = n_heads, .causal = causal, .dropout_p = dropout_p};
+    return add_attention(b, inputs, cols, cols / 3 / n_heads, &o, true);
+}
+
+ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v, const ps_attention_options *o)
+{
+    if (!ps_builder_is_sequence(b, q, "attention") || !ps_builder_is_sequence(b, k, "attention") ||
+        !ps_builder_is_sequence(b, v, "attention"))
+        return -1;
+    if (q == k || q == v || k == v)
+        return ps_builder_refuse(b, "%sattention: two of q, k, v are the same value", b->prefix);
+    const int64_t H = o->n_heads, KV = o->n_kv_heads, cols = ps_builder_cols(b, q);
+    if (H < 1 || KV < 1 || H % KV != 0 || cols % H != 0 || ps_builder_cols(b, k) != cols / H * KV ||
+        ps_builder_cols(b, v) != ps_builder_cols(b, k))
+        return ps_builder_refuse(b,
+                                 "%sattention: q, k, v of %lld, %lld and %lld columns do not fit %lld heads of queries "
+                                 "and %lld of keys and values",
+                                 b->prefix, (long long)cols, (long long)ps_builder_cols(b, k),
+                                 (long long)ps_builder_cols(b, v), (long long)H, (long long)KV);
+    const ps_value inputs[PS_NODE_INPUTS] = {q, k, v};
+    return add_attention(b, inputs, cols, cols / H, o, false);
+}
 
 /* ---- pool ---- */
 
@@ -186,9 +217,31 @@ static ps_status pool_backward(ps_node_run *r)
                                              .accumulate_dx = r->accumulate_dx[0]}));
 }
 
-const ps_node_type ps_node_pool = {
+static ps_status pool_continues(const ps_program *p, const ps_node *n, int64_t positions)
+{
+    (void)p, (void)positions;
+    return PS_FAIL(PS_EINVAL, "%s gives one row for a whole sequence: this model does not continue texts", n->label);
+}
+
+static const ps_node_type pool_type = {
     .name = "pool",
     .forward = pool_forward,
     .backward = pool_backward,
+    .continues = pool_continues,
+    .gives_row_a_sequence = true,
     .backward_accumulates = true,
 };
+ps_value ps_pool(ps_builder *b, ps_value x, ps_pooling kind)
+{
+    if (!ps_builder_is_sequence(b, x, "pool")) return -1;
+    const int64_t cols = ps_builder_cols(b, x);
+    return ps_builder_add_node(b, "pool",
+                               (ps_node){.type = &pool_type,
+                                         .inputs = {x, -1, -1},
+                                         .params = {-1, -1},
+                                         .reads_batch = 1u << PS_BATCH_MASK,
+                                         .n_in = cols,
+                                         .n_out = cols,
+                                         .attr.pool.kind = kind == PS_POOLING_LAST ? PS_POOL_LAST : PS_POOL_FIRST},
+                               cols);
+}

@@ -1,6 +1,5 @@
 /* node_end.c - what a program ends with: a loss, or hidden states. */
-#include "graph/node.h"
-#include "graph/program.h"
+#include "graph/builder.h"
 
 /* Rows of the output that inference wants: all, or one. */
 static int64_t output_rows(const ps_node_run *r)
@@ -100,7 +99,7 @@ static int64_t loss_logits_count(const ps_node *n)
     return ps_lm_logits_count(n->rows, n->attr.table.n);
 }
 
-const ps_node_type ps_node_loss = {
+static const ps_node_type loss_type = {
     .name = "loss",
     .forward = loss_forward,
     .backward = loss_backward,
@@ -109,6 +108,46 @@ const ps_node_type ps_node_loss = {
     .backward_reads_x = true,
     .backward_reads_w = {true, true},
 };
+
+/* The parameter `name` if it is declared, else a new one; -1 when its shape is another. */
+static int32_t find_or_add(ps_builder *b, const char *name, int n_dims, int64_t rows, int64_t cols, double std)
+{
+    ps_program *p = b->program;
+    const int32_t w = ps_builder_find_param(p, name);
+    if (w < 0) return ps_builder_add_param(b, name, "", n_dims, rows, cols, 0, std);
+    const int64_t *have = p->params[w].shape;
+    const bool same = p->params[w].n_dims == n_dims && p->params[w].elements == rows * cols &&
+                      (n_dims == 1 || (have[0] == rows && have[1] == cols));
+    if (same) return w;
+    return ps_builder_refuse(b, "loss: weight %s is [%lld, %lld], wanted [%lld, %lld]", name, (long long)have[0],
+                             (long long)have[1], (long long)rows, (long long)cols);
+}
+
+void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes)
+{
+    if (!ps_builder_is_value(b, x, weight)) return;
+    ps_program *p = b->program;
+    const int64_t cols = ps_builder_cols(b, x), rows = p->values[x].rows;
+    const int32_t w = find_or_add(b, weight, 2, n_classes, cols, b->init_std);
+    const int32_t bias_param = bias == NULL ? -1 : find_or_add(b, bias, 1, 1, n_classes, 0);
+    ps_builder_add_node(b, "loss",
+                        (ps_node){.type = &loss_type,
+                                  .inputs = {x, -1, -1},
+                                  .params = {w, bias_param},
+                                  .reads_batch = 1u << PS_BATCH_TARGETS,
+                                  .n_in = cols,
+                                  .attr.table = {.n = n_classes, .ids = PS_BATCH_TARGETS}},
+                        0);
+    p->has_loss = true;
+    p->n_outputs = n_classes;
+    p->n_targets = rows;
+    b->ended = true;
+}
+
+void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens)
+{
+    ps_cross_entropy(b, x, weight, NULL, n_tokens);
+}
 
 /* ---- hidden states: inference only ---- */
 
@@ -128,8 +167,20 @@ static ps_status hidden_states_backward(ps_node_run *r)
     return PS_FAIL(PS_ESTATE, "hidden states have no gradient");
 }
 
-const ps_node_type ps_node_hidden_states = {
+static const ps_node_type hidden_states_type = {
     .name = "hidden_states",
     .forward = hidden_states_forward,
     .backward = hidden_states_backward,
 };
+void ps_hidden_states(ps_builder *b, ps_value x)
+{
+    if (!ps_builder_is_value(b, x, "hidden_states")) return;
+    ps_program *p = b->program;
+    p->n_outputs = ps_builder_cols(b, x);
+    ps_builder_add_node(
+        b, "hidden_states",
+        (ps_node){
+            .type = &hidden_states_type, .inputs = {x, -1, -1}, .params = {-1, -1}, .n_in = ps_builder_cols(b, x)},
+        0);
+    b->ended = true;
+}

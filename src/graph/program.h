@@ -68,7 +68,7 @@ struct ps_node {
     } attr;
 };
 
-typedef struct ps_program {
+struct ps_program {
     int64_t B, T;
     ps_param *params;
     int32_t n_params;
@@ -82,7 +82,7 @@ typedef struct ps_program {
     int64_t n_targets;      /* rows of the loss: B T, or B for a classifier */
     int64_t n_input_tokens; /* rows of the smallest token embedding */
     int64_t n_types;        /* of the smallest token type embedding, INT64_MAX: none */
-} ps_program;
+};
 
 /* Run the model function for micro-batches of [B, T]. The first failure of a builder call is the result. */
 PS_NODISCARD ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T, ps_program **out);

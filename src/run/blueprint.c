@@ -157,7 +157,7 @@ static ps_status access_grad_list(ps_blueprint *b, int32_t tensor, ps_tier tier,
 
 static ps_tier param_tier(const ps_blueprint *b, const ps_node *n)
 {
-    return ps_node_is_embedding(n) && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+    return n->type->is_embedding && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
 static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touched)
