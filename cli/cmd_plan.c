@@ -15,11 +15,11 @@
 enum {
     CHANGES_MAX = 64,
     KEY_MAX = 128,
-    OPTION_COMPARE = 256,
-    OPTION_MAX_MODEL,
+    OPTION_MAX_MODEL = 256,
     OPTION_NO_ADVICE,
     OPTION_RANKS,
-    OPTION_RANK
+    OPTION_RANK,
+    OPTION_SIZES
 };
 #define HARDWARE_PREFIX "hardware."
 
@@ -27,7 +27,7 @@ typedef struct plan_arguments {
     const char *config_path, *hardware_path, *family, *profile_path;
     char *changes[CHANGES_MAX];
     int n_changes;
-    bool json, compare, no_advice;
+    bool json, sizes, no_advice;
     int32_t n_ranks, rank;
 } plan_arguments;
 
@@ -172,6 +172,13 @@ static void show_advice(const ps_simulation *s, const ps_advice *advice, int n)
 
 /* ---- what is asked ---- */
 
+static void print_json(json_t *root)
+{
+    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    printf("\n");
+    json_decref(root);
+}
+
 static ps_status plan_one(const plan_arguments *a, const plan_input *in)
 {
     ps_simulation s;
@@ -191,75 +198,50 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     }
     json_t *root = ps_simulation_json(&s);
     json_object_set_new(root, "advice", ps_advice_json(advice, n));
-    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    printf("\n");
-    json_decref(root);
+    print_json(root);
     return s.fits ? PS_OK : PS_EBUDGET;
 }
 
-static ps_status compare_one(const plan_arguments *a, const plan_input *in)
+static ps_status show_sizes(const plan_arguments *a, const plan_input *in)
 {
-    json_t *list = json_array();
-    char device[PS_BYTES_TEXT_MAX], host[PS_BYTES_TEXT_MAX];
-    ps_status st = PS_OK;
-    if (!a->json) printf("%-16s %-6s %12s %12s  rule\n", "system", "fits", "a device", "a host");
-    for (int system = 0; system < PS_SYSTEM_COUNT; system++) {
-        bool fits;
-        int64_t need[PS_RAM_TIER_COUNT];
-        PS_TRY_GOTO(ps_system_fits(in->config, in->site.hardware, (ps_system)system, &fits, need));
-        if (!a->json)
-            printf("%-16s %-6s %12s %12s  %s\n", ps_system_name((ps_system)system), fits ? "yes" : "no",
-                   size_text(need[PS_TIER_DEVICE], device), size_text(need[PS_TIER_HOST], host),
-                   ps_system_rule((ps_system)system));
-        json_array_append_new(list, json_pack("{s:s, s:b, s:I, s:I}", "system", ps_system_name((ps_system)system),
-                                              "fits", fits, "device_bytes", (json_int_t)need[PS_TIER_DEVICE],
-                                              "host_bytes", (json_int_t)need[PS_TIER_HOST]));
+    ps_simulation s;
+    char bytes[PS_BYTES_TEXT_MAX];
+    PS_TRY(ps_simulate_sizes(in->config, &in->site, &s));
+    if (a->json) {
+        print_json(ps_sizes_json(&s));
+        return PS_OK;
     }
-    if (a->json) json_dumpf(list, stdout, JSON_INDENT(2)), printf("\n");
-out:
-    json_decref(list);
-    return st;
-}
-
-static void show_largest(const ps_largest *l, ps_system system)
-{
-    if (l->n_params == 0) {
-        printf("%-16s none fits\n", ps_system_name(system));
-        return;
-    }
-    printf("%-16s %8.2f billion parameters (%" PRId64 " wide, %" PRId64 " layers)", ps_system_name(system),
-           (double)l->n_params * 1e-9, l->hidden_size, l->n_layers);
-    if (system == PS_SYSTEM_OURS)
-        printf(", %.2f s a step, %.0f tokens/s", ps_simulation_step_s(&l->simulation),
-               ps_simulation_tokens_per_s(&l->simulation));
-    printf("\n");
+    show_request(in, &s);
+    printf("others    %s of activations and workspace at most\n", size_text(s.non_model_bytes, bytes));
+    return PS_OK;
 }
 
 static ps_status plan_largest(const plan_arguments *a, const plan_input *in)
 {
-    json_t *list = json_array();
-    ps_status st = PS_OK;
-    for (int system = 0; system < (a->compare ? PS_SYSTEM_COUNT : 1); system++) {
-        ps_largest l;
-        PS_TRY_GOTO(ps_find_largest(in->config, in->site.hardware, a->family, (ps_system)system, &l));
-        if (!a->json) show_largest(&l, (ps_system)system);
-        json_array_append_new(list, ps_largest_json(&l, (ps_system)system));
-    }
-    if (a->json) json_dumpf(list, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)), printf("\n");
-out:
-    json_decref(list);
-    return st;
+    ps_largest l;
+    PS_TRY(ps_find_largest(in->config, in->site.hardware, a->family, &l));
+    if (a->json)
+        print_json(ps_largest_json(&l));
+    else if (l.n_params == 0)
+        printf("none fits\n");
+    else
+        printf("%.2f billion parameters (%" PRId64 " wide, %" PRId64 " layers), %.2f s a step, %.0f tokens/s\n",
+               (double)l.n_params * 1e-9, l.hidden_size, l.n_layers, ps_simulation_step_s(&l.simulation),
+               ps_simulation_tokens_per_s(&l.simulation));
+    return PS_OK;
 }
 
 static ps_status plan(const plan_arguments *a, plan_input *in)
 {
     PS_TRY(read_input(a, in));
-    if ((a->n_ranks > 0 || a->rank > 0) && (a->family != NULL || a->compare))
-        return PS_FAIL(PS_EINVAL, "--ranks and --rank are for one plan: leave --max-model and --compare out");
-    if (in->site.hardware == NULL && (a->family != NULL || a->compare))
-        return PS_FAIL(PS_EINVAL, "--max-model and --compare need a machine to plan for: --hardware FILE");
+    if ((a->n_ranks > 0 || a->rank > 0) && a->family != NULL)
+        return PS_FAIL(PS_EINVAL, "--ranks and --rank are for one plan: leave --max-model out");
+    if (in->site.hardware == NULL && a->family != NULL)
+        return PS_FAIL(PS_EINVAL, "--max-model needs a machine to plan for: --hardware FILE");
+    if (a->sizes && (a->family != NULL || a->profile_path != NULL))
+        return PS_FAIL(PS_EINVAL, "--sizes plans nothing: leave --max-model and --profile out");
     if (a->family != NULL) return plan_largest(a, in);
-    return a->compare ? compare_one(a, in) : plan_one(a, in);
+    return a->sizes ? show_sizes(a, in) : plan_one(a, in);
 }
 
 /* ---- arguments ---- */
@@ -280,10 +262,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'w': a->hardware_path = arg; return 0;
     case 'j': a->json = true; return 0;
     case 'p': a->profile_path = arg; return 0;
-    case OPTION_COMPARE: a->compare = true; return 0;
     case OPTION_NO_ADVICE: a->no_advice = true; return 0;
     case OPTION_RANKS: a->n_ranks = parse_number(arg, 1, "--ranks", state); return 0;
     case OPTION_RANK: a->rank = parse_number(arg, 0, "--rank", state); return 0;
+    case OPTION_SIZES: a->sizes = true; return 0;
     case OPTION_MAX_MODEL: a->family = arg; return 0;
     case ARGP_KEY_ARG:
         if (a->config_path == NULL) {
@@ -313,7 +295,7 @@ int cmd_plan(int argc, char **argv)
         {"profile", 'p', "FILE", 0, "Write a profile of two simulated steps, for pstar report and Perfetto", 0},
         {"no-advice", OPTION_NO_ADVICE, NULL, 0, "Only the plan: do not simulate what could be changed", 0},
         {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},
-        {"compare", OPTION_COMPARE, NULL, 0, "Other systems beside it, by their published rules", 0},
+        {"sizes", OPTION_SIZES, NULL, 0, "Plan nothing: only what the model takes, in any memory", 0},
         {0}};
     static const struct argp argp = {
         .options = options,

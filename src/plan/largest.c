@@ -8,86 +8,6 @@
 #include "base/base.h"
 #include "plan/variation.h"
 
-/* What PatrickStar's chunks waste, 3 to 9 %; and their elements, the least that its search tries. */
-#define PATRICKSTAR_WASTE 1.05
-#define PATRICKSTAR_CHUNK (88.0 * 1024 * 1024)
-
-const char *ps_system_name(ps_system s)
-{
-    static const char *const names[PS_SYSTEM_COUNT] = {[PS_SYSTEM_OURS] = "pstar",
-                                                       [PS_SYSTEM_PATRICKSTAR] = "PatrickStar",
-                                                       [PS_SYSTEM_ZERO_OFFLOAD] = "ZeRO-Offload",
-                                                       [PS_SYSTEM_ZERO_3] = "ZeRO-3 offload",
-                                                       [PS_SYSTEM_DATA_PARALLEL] = "data parallel"};
-    return s < PS_SYSTEM_COUNT ? names[s] : "?";
-}
-
-const char *ps_system_rule(ps_system s)
-{
-    static const char *const rules[PS_SYSTEM_COUNT] = {
-        [PS_SYSTEM_OURS] = "simulated: 14 B a parameter over device, host and disk, in budgets used to the page",
-        [PS_SYSTEM_PATRICKSTAR] =
-            "14 B a parameter x 1.05 (chunks) over device and host memory, less activations and two groups of chunks "
-            "(its README; chunks of 88 Mi elements, the smallest of its search)",
-        [PS_SYSTEM_ZERO_OFFLOAD] =
-            "2 B a parameter on every device, 16 B a parameter on the host of each node (Ren et al. 2021)",
-        [PS_SYSTEM_ZERO_3] =
-            "2 B a parameter over all devices, 18 B a parameter over all hosts (PatrickStar's issues 26 and 69 for 16 "
-            "to 18 B)",
-        [PS_SYSTEM_DATA_PARALLEL] = "16 B a parameter on every device (Rajbhandari et al. 2020)"};
-    return s < PS_SYSTEM_COUNT ? rules[s] : "?";
-}
-
-/* ---- by rule ---- */
-
-static ps_status fits_by_rule(const ps_config *config, const ps_hardware *hw, ps_system system, int64_t *n_params,
-                              bool *fits, int64_t need[PS_RAM_TIER_COUNT])
-{
-    ps_simulation s;
-    PS_TRY(ps_simulate_sizes(config, &(ps_site){.hardware = hw}, &s));
-    const double N = (double)s.n_params, p = (double)s.ranks.n, act = (double)s.non_model_bytes;
-    const double nodes = (double)hw->n_nodes, per_node = p / nodes;
-    /* the budgets that ours has */
-    const double device = (double)s.budgets.bytes[PS_TIER_DEVICE];
-    const double host = (double)s.budgets.bytes[PS_TIER_HOST] * per_node;
-    double on_device = act, on_host = 0;
-    *n_params = s.n_params;
-    switch (system) {
-    case PS_SYSTEM_DATA_PARALLEL: on_device += 16 * N; break;
-    case PS_SYSTEM_ZERO_OFFLOAD: on_device += 2 * N, on_host = 16 * N; break;
-    case PS_SYSTEM_ZERO_3: on_device += 2 * N / p, on_host = 18 * N / nodes; break;
-    case PS_SYSTEM_PATRICKSTAR: {
-        const double groups = 2 * p * 2 * (N / p < PATRICKSTAR_CHUNK ? N / p : PATRICKSTAR_CHUNK);
-        const double margin = device - act - groups;
-        const double wanted = 14 * N * PATRICKSTAR_WASTE / nodes;
-        on_device = act + groups;
-        on_host = wanted - per_node * (margin > 0 ? margin : 0);
-        *fits = margin >= 0 && on_host <= host;
-        if (need != NULL) need[PS_TIER_DEVICE] = (int64_t)on_device, need[PS_TIER_HOST] = (int64_t)on_host;
-        return PS_OK;
-    }
-    case PS_SYSTEM_OURS:
-    case PS_SYSTEM_COUNT: break;
-    }
-    if (need != NULL) need[PS_TIER_DEVICE] = (int64_t)on_device, need[PS_TIER_HOST] = (int64_t)on_host;
-    *fits = on_device <= device && on_host <= host;
-    return PS_OK;
-}
-
-ps_status ps_system_fits(const ps_config *config, const ps_hardware *hardware, ps_system system, bool *fits,
-                         int64_t need[PS_RAM_TIER_COUNT])
-{
-    int64_t n_params;
-    ps_simulation s;
-    if (system != PS_SYSTEM_OURS) return fits_by_rule(config, hardware, system, &n_params, fits, need);
-    PS_TRY(ps_simulate(config, &(ps_site){.hardware = hardware}, false, &s));
-    *fits = s.fits;
-    for (int t = 0; need != NULL && t < PS_RAM_TIER_COUNT; t++) need[t] = s.forecast.peak_bytes[t];
-    return PS_OK;
-}
-
-/* ---- shapes of a family ---- */
-
 typedef struct family {
     const char *name;
     int64_t column_weights; /* parameters of a block / hidden_size^2 */
@@ -132,7 +52,6 @@ typedef struct search {
     const ps_config *config;
     const ps_hardware *hardware;
     const family *family;
-    ps_system system;
     ps_largest *best;
 } search;
 
@@ -158,11 +77,7 @@ static ps_status try_shape(const search *s, int64_t width, int64_t n_layers, boo
     *fits = false;
     if (st == PS_OK)
         st = ps_config_set(v.config, "memory.placement_trials", "0"); /* whether it fits is asked, not how fast */
-    if (st == PS_OK && s->system == PS_SYSTEM_OURS) {
-        st = try_simulating(&v, &found, fits);
-    } else if (st == PS_OK) {
-        st = fits_by_rule(v.config, &v.hardware, s->system, &found.n_params, fits, NULL);
-    }
+    if (st == PS_OK) st = try_simulating(&v, &found, fits);
     ps_variation_deinit(&v);
     if (st == PS_OK && *fits && found.n_params > s->best->n_params) *s->best = found;
     return st;
@@ -220,16 +135,15 @@ static ps_status plan_best(const search *s)
     return st;
 }
 
-ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, const char *name, ps_system system,
-                          ps_largest *out)
+ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, const char *name, ps_largest *out)
 {
     *out = (ps_largest){0};
-    search s = {.config = config, .hardware = hardware, .system = system, .best = out};
+    search s = {.config = config, .hardware = hardware, .best = out};
     for (size_t i = 0; i < PS_ARRAY_LEN(families); i++)
         if (strcmp(families[i].name, name) == 0) s.family = &families[i];
     if (s.family == NULL)
         return PS_FAIL(PS_EINVAL, "no family '%s' of models is known: expected gpt2, llama or bert", name);
     /* from wide to narrow: the best is found early, and what cannot be larger is not tried */
     for (size_t i = PS_ARRAY_LEN(widths); i-- > 0;) PS_TRY(search_width(&s, widths[i]));
-    return system == PS_SYSTEM_OURS && out->n_params > 0 ? plan_best(&s) : PS_OK;
+    return out->n_params > 0 ? plan_best(&s) : PS_OK;
 }

@@ -63,19 +63,38 @@ static void add_step(json_t *o, const ps_simulation *s)
     json_object_set_new(o, "cycle_of_steps", json_integer((json_int_t)s->forecast.cycle));
 }
 
+/* What was asked and the model. */
+static json_t *request_json(const ps_simulation *s)
+{
+    return json_pack("{s:I, s:I, s:s, s:i, s:i, s:I, s:I, s:I}", "parameters", (json_int_t)s->n_params,
+                     "model_data_bytes", (json_int_t)s->model_data_bytes, "format", ps_dtype_name(s->dtype), "ranks",
+                     (int)s->ranks.n, "rank", (int)s->ranks.rank, "micro_batch", (json_int_t)s->B, "sequence_length",
+                     (json_int_t)s->T, "gradient_accumulation_steps", (json_int_t)s->accumulation);
+}
+
 json_t *ps_simulation_json(const ps_simulation *s)
 {
-    json_t *o = json_pack("{s:b, s:I, s:I, s:s, s:i, s:i, s:I, s:I, s:I}", "fits", s->fits, "parameters",
-                          (json_int_t)s->n_params, "model_data_bytes", (json_int_t)s->model_data_bytes, "format",
-                          ps_dtype_name(s->dtype), "ranks", (int)s->ranks.n, "rank", (int)s->ranks.rank, "micro_batch",
-                          (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "gradient_accumulation_steps",
-                          (json_int_t)s->accumulation);
+    json_t *o = request_json(s);
     if (o == NULL) return NULL;
+    json_object_set_new(o, "fits", json_boolean(s->fits));
     json_object_set_new(o, "tiers", tiers_json(s));
     if (s->fits)
         add_step(o, s);
     else
         json_object_set_new(o, "refusal", json_string(s->refusal));
+    return o;
+}
+
+json_t *ps_sizes_json(const ps_simulation *s)
+{
+    json_t *o = request_json(s);
+    if (o == NULL) return NULL;
+    json_object_set_new(o, "ranks_per_node", json_integer(s->rates.topology.ranks_per_node));
+    json_object_set_new(o, "activations_and_workspace_bytes", bytes_json(s->non_model_bytes));
+    json_t *budgets = json_object();
+    for (int t = 0; t < PS_TIER_COUNT; t++)
+        json_object_set_new(budgets, ps_tier_name((ps_tier)t), bytes_json(s->budgets.bytes[t]));
+    json_object_set_new(o, "budget_bytes", budgets);
     return o;
 }
 
@@ -88,12 +107,10 @@ json_t *ps_advice_json(const ps_advice *advice, int n)
     return list;
 }
 
-json_t *ps_largest_json(const ps_largest *l, ps_system system)
+json_t *ps_largest_json(const ps_largest *l)
 {
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I}", "system", ps_system_name(system), "rule", ps_system_rule(system),
-                          "parameters", (json_int_t)l->n_params, "hidden_size", (json_int_t)l->hidden_size, "layers",
-                          (json_int_t)l->n_layers);
-    if (o != NULL && system == PS_SYSTEM_OURS && l->n_params > 0)
-        json_object_set_new(o, "plan", ps_simulation_json(&l->simulation));
+    json_t *o = json_pack("{s:I, s:I, s:I}", "parameters", (json_int_t)l->n_params, "hidden_size",
+                          (json_int_t)l->hidden_size, "layers", (json_int_t)l->n_layers);
+    if (o != NULL && l->n_params > 0) json_object_set_new(o, "plan", ps_simulation_json(&l->simulation));
     return o;
 }

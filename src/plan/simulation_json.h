@@ -9,7 +9,8 @@
 
 /* New references; NULL when there is no memory. Sizes are bytes, times seconds, keys as in doc/plan.md. */
 json_t *ps_simulation_json(const ps_simulation *s);
+json_t *ps_sizes_json(const ps_simulation *s); /* what does not depend on memory */
 json_t *ps_advice_json(const ps_advice *advice, int n);
-json_t *ps_largest_json(const ps_largest *l, ps_system system);
+json_t *ps_largest_json(const ps_largest *l);
 
 #endif

@@ -38,6 +38,8 @@ expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0
 cmp -s "$work/out" "$work/plain" || fail "other text with kept keys and values"
 expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device=500KB memory.disk=100MB
 says err "keys and values of generation.max_length"
+"$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device=500KB memory.disk=100MB \
+    generation.use_cache=false 2>&1 | grep -q "keys and values of" && fail "keys and values are kept with use_cache=false"
 least=$(sed -n 's/.*memory.device = \([0-9]*\).*/\1/p' "$work/err")
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device="$least" memory.disk=100MB
 cmp -s "$work/out" "$work/plain" || fail "other text in the least memory"

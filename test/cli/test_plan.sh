@@ -48,10 +48,13 @@ says out ": 16 ranks"
 says out "collectives"
 expect 0 "$pstar" report "$work/simulated.json" -o "$work/simulated.html"
 grep -q "all-gather" "$work/simulated.html" || fail "no collectives in the report"
-expect 0 "$pstar" plan "$work/tiny.json" --hardware $hardware --compare
-for system in pstar PatrickStar ZeRO-Offload "ZeRO-3 offload" "data parallel"; do
-    says out "$system"
-done
+expect 0 "$pstar" plan "$work/tiny.json" --hardware $hardware --sizes
+says out " parameters, "
+says out " of activations and workspace at most"
+expect 0 "$pstar" plan "$work/tiny.json" --sizes --json memory.device=1
+grep -q '"activations_and_workspace_bytes": [1-9]' "$work/out" || fail "no size of activations"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware --sizes --max-model gpt2
+says err "--sizes plans nothing"
 
 # nonsense is refused with key and line
 sed 's/"memory_bytes_per_s": [0-9.e]*/"memory_bytes_per_s": 0/' $hardware >"$work/zero.json"

@@ -106,6 +106,14 @@ for option in --decode --special --vocab=/nonexistent --output=/nonexistent; do
     says err "has no effect with --sample"
 done
 
+# the second text of a sample is at the key that is said
+printf '{"text": "the", "text_pair": "whale", "other": "the whale", "label": 0}\n%.0s' 1 2 >"$work/pairs.jsonl"
+pairs="data.tokenizer=$work/words data.train=$work/pairs.jsonl model.head=sequence_classification"
+for pair in text_pair=6 other=7; do
+    expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" $pairs data.text_pair_key="${pair%=*}"
+    [ "$(grep -c '"$' "$work/out")" = "${pair#*=}" ] || fail "not the tokens of a pair with ${pair%=*}"
+done
+
 # a model's folder whose only tokenizer is a binary model of SentencePiece, by each of its names
 mkdir "$work/base"
 printf '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 300, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 2}' \

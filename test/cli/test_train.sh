@@ -22,6 +22,15 @@ done
 weights=$(summary "$work/run" weights_xxh3)
 cut -d, -f1-5 "$work/run/metrics.jsonl" >"$work/losses"
 
+# what is said, watched and left behind
+[ "$(grep -c '"rss_peak_bytes": *[1-9]' "$work/run/metrics.jsonl")" -gt 0 ] || fail "resident memory is not watched"
+expect 0 "$pstar" train "$work/tiny.json" train.log_interval=2 train.save=false train.output_dir="$work/silent" \
+    client.mem_tracer.use_async_mem_monitor=false
+says out "step 2/4"
+grep -q "step 3/4" "$work/out" && fail "a line each step with train.log_interval=2"
+[ -e "$work/silent/model.safetensors" ] && fail "weights are saved with train.save=false"
+grep -q rss_peak_bytes "$work/silent/metrics.jsonl" && fail "resident memory is watched with use_async_mem_monitor=false"
+
 # logits: 4 bytes for each of 32 tokens and 50257 entries of the vocabulary, which go in sixteens
 expect 0 "$pstar" train "$work/tiny.json" memory.keep_logits=always train.output_dir="$work/kept"
 says out "logits    kept for the backward pass, 6.4 MB"

@@ -379,30 +379,6 @@ static void chunks_come_and_leave_as_asked(void **state)
 
 /* ---- the largest ---- */
 
-/* Half of the memory is half for every system, or the comparison says nothing. */
-static void every_system_has_the_same_memory(void **state)
-{
-    (void)state;
-    ps_hardware hw = test_bed(1, 2);
-    hw.device.bytes = 512 * PS_MIB;
-    hw.host.bytes = 2 * PS_GIB;
-    static const char *const shares[2][2] = {
-        {"client.mem_tracer.overall_gpu_mem_ratio=1", "client.mem_tracer.overall_cpu_mem_ratio=1"},
-        {"client.mem_tracer.overall_gpu_mem_ratio=0.6", "client.mem_tracer.overall_cpu_mem_ratio=0.5"}};
-    ps_largest l[2];
-    for (int system = PS_SYSTEM_OURS + 1; system < PS_SYSTEM_COUNT; system++) {
-        for (int i = 0; i < 2; i++) {
-            ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=auto", "train_micro_batch_size_per_gpu=1",
-                                "comm.staging=64KiB", shares[i][0], shares[i][1]);
-            assert_ok(ps_find_largest(c, &hw, "gpt2", (ps_system)system, &l[i]));
-            ps_config_destroy(c);
-        }
-        if (l[1].n_params >= l[0].n_params)
-            fail_msg("%s: %lld and %lld parameters", ps_system_name((ps_system)system), (long long)l[0].n_params,
-                     (long long)l[1].n_params);
-    }
-}
-
 static void the_largest_fits_and_one_more_layer_does_not(void **state)
 {
     (void)state;
@@ -414,22 +390,13 @@ static void the_largest_fits_and_one_more_layer_does_not(void **state)
              "activation_checkpointing.enabled=true", "train_micro_batch_size_per_gpu=1", "comm.staging=64KiB",
              "client.mem_tracer.overall_gpu_mem_ratio=1", "client.mem_tracer.overall_cpu_mem_ratio=1");
     ps_largest l, smaller;
-    assert_ok(ps_find_largest(c, &hw, "gpt2", PS_SYSTEM_OURS, &l));
+    assert_ok(ps_find_largest(c, &hw, "gpt2", &l));
     assert_true(l.n_params > 0 && l.simulation.fits);
     assert_true(14 * l.n_params < 2 * hw.device.bytes + hw.host.bytes);
     hw.host.bytes = 64 * PS_MIB;
-    assert_ok(ps_find_largest(c, &hw, "gpt2", PS_SYSTEM_OURS, &smaller));
+    assert_ok(ps_find_largest(c, &hw, "gpt2", &smaller));
     assert_true(smaller.n_params < l.n_params);
-    hw.host.bytes = 96 * PS_MIB;
-    int64_t parallel = 0;
-    for (int system = PS_SYSTEM_OURS + 1; system < PS_SYSTEM_COUNT; system++) {
-        ps_largest other;
-        assert_ok(ps_find_largest(c, &hw, "gpt2", (ps_system)system, &other));
-        if (system == PS_SYSTEM_DATA_PARALLEL) parallel = other.n_params;
-        assert_true(other.n_params <= l.n_params);
-    }
-    assert_true(parallel < l.n_params / 2);
-    assert_int_equal(ps_find_largest(c, &hw, "unknown", PS_SYSTEM_OURS, &l), PS_EINVAL);
+    assert_int_equal(ps_find_largest(c, &hw, "unknown", &l), PS_EINVAL);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
@@ -448,7 +415,6 @@ int main(void)
         cmocka_unit_test(copies_wait_without_async_move),
         cmocka_unit_test(chunks_come_and_leave_as_asked),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
-        cmocka_unit_test(every_system_has_the_same_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
