@@ -130,6 +130,33 @@ static ps_status add_finding(loader *l, const finding *f)
     return PS_OK;
 }
 
+/* The states in the files are not those that the optimizer keeps: `name` is one too many, or one that is missing. */
+static ps_status another_optimizer(const loader *l, const char *path, const char *name, bool is_missing)
+{
+    const ps_optimizer_setup *o = &l->engine->settings.optimizer;
+    char kept[128] = "";
+    for (int32_t i = 0; i < o->n_states; i++) {
+        const size_t n = strlen(kept);
+        snprintf(kept + n, sizeof kept - n, "%s%s", i > 0 ? ", " : "", o->optimizer->states[i].suffix + 1);
+    }
+    return PS_FAIL(PS_EINVAL,
+                   "%s: tensor %.128s %s: saved by another optimizer, or with other options, than optimizer.type = %s "
+                   "now, which keeps %s of each parameter; set them back, or begin a new run from the weights alone "
+                   "(train.init_from)",
+                   path, name, is_missing ? "is in none of its files" : "is no state of this one", o->optimizer->name,
+                   kept[0] != '\0' ? kept : "nothing");
+}
+
+/* Is it one of the model's parameters and something behind it? */
+static bool is_state(const loader *l, const char *name)
+{
+    named_target key;
+    const char *dot = strrchr(name, '.');
+    if (dot == NULL || (size_t)(dot - name) >= sizeof key.name) return false;
+    snprintf(key.name, sizeof key.name, "%.*s", (int)(dot - name), name);
+    return bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names) != NULL;
+}
+
 /* Tensor number i of a file: a piece, or a whole, which is its own only piece. */
 static ps_status match_tensor(loader *l, open_file *f, int i)
 {
@@ -143,6 +170,7 @@ static ps_status match_tensor(loader *l, open_file *f, int i)
         strcpy(key.name, name);
         found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
     }
+    if (found == NULL && is_state(l, name)) return another_optimizer(l, f->path, name, false);
     if (found == NULL) return PS_FAIL(PS_EINVAL, "%s: tensor %.128s is not one of the model's", f->path, t->name);
     if (!is_piece) {
         piece.n_dims = t->n_dims;
@@ -196,7 +224,9 @@ static ps_status check_findings(loader *l)
     const finding *f = l->findings, *end = f + l->n_findings;
     for (size_t i = 0; i < l->n_names; i++) {
         const named_target *want = &l->names[i];
-        if (f == end || (size_t)f->name != i)
+        const bool is_missing = f == end || (size_t)f->name != i;
+        if (is_missing && want->target.list >= PS_LIST_STATES) return another_optimizer(l, l->folder, want->name, true);
+        if (is_missing)
             return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder, want->name);
         int64_t n = 0;
         while (f < end && (size_t)f->name == i && ps_tensor_piece_follows(&n, f->first, f->n)) f++;

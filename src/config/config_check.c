@@ -102,6 +102,27 @@ static ps_status check_placement(const ps_config *config)
     return PS_OK;
 }
 
+/* Parameters of the optimizer that only others have. */
+static ps_status check_optimizer(const ps_config *config)
+{
+    const ps_option_id first = PS_OPTION_optimizer_type;
+#define PARAM(name) | (uint64_t)1 << (PS_OPTION_optimizer_params_##name - PS_OPTION_optimizer_type)
+#define XX(value, text, name, params) [value] = 0 params,
+    static const uint64_t params[] = {PS_CONFIG_OPTIMIZER_MAP(XX)}; /* a bit for each option from `first` on */
+#undef XX
+#undef PARAM
+    const ps_config_optimizer type = config->options.optimizer_type;
+    uint64_t foreign = 0;
+    for (size_t i = 0; i < PS_ARRAY_LEN(params); i++) foreign |= params[i] & ~params[type];
+    for (int i = 0; foreign >> i != 0; i++) {
+        const ps_option_id id = (ps_option_id)((int)first + i);
+        if ((foreign >> i & 1) && !ps_config_has_default(config, id))
+            return ps_config_fail_for(config, id, "%s has no effect with optimizer.type %s; remove it",
+                                      ps_config_key(config, id), ps_config_optimizer_names[type]);
+    }
+    return PS_OK;
+}
+
 /* Which types use which parameter; one bit a type. */
 static ps_status check_scheduler(const ps_config *config)
 {
@@ -190,6 +211,7 @@ ps_status ps_config_validate(const ps_config *config)
     PS_TRY(check_numbers(config));
     PS_TRY(check_batch(config));
     PS_TRY(check_placement(config));
+    PS_TRY(check_optimizer(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));
     PS_TRY(check_data(config));

@@ -439,6 +439,23 @@ typedef struct ps_adam_args {
     ps_dtype param_dtype, grad_dtype;
 } ps_adam_args;
 
+/* Gradient descent with momentum as torch.optim.SGD, one pass:
+ *   g = grad grad_scale + weight_decay master
+ *   buffer = momentum buffer + (1 - dampening) g;  d = buffer, or g + momentum buffer with nesterov; without a buffer d = g
+ *   master -= lr d;  param = master rounded to param_dtype
+ * Elementwise with the same bits however the array is cut in pieces. */
+typedef struct ps_sgd_args {
+    void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal */
+    const void *grad; /* in  [n] of grad_dtype */
+    float *master;    /* in-out [n] */
+    float *buffer;    /* in-out [n]; NULL: no momentum */
+    int64_t n;
+    float lr, momentum, dampening, weight_decay;
+    float grad_scale; /* clip factor / loss scale */
+    bool nesterov;
+    ps_dtype param_dtype, grad_dtype;
+} ps_sgd_args;
+
 /* dst[i] = src[i], rounded to nearest even; any pair of types. */
 typedef struct ps_cast_args {
     void *dst;
@@ -498,6 +515,7 @@ typedef struct ps_fill_args {
     XX(lm_loss_fwd)                                                                                                    \
     XX(lm_loss_bwd)                                                                                                    \
     XX(adam)                                                                                                           \
+    XX(sgd)                                                                                                            \
     XX(cast)                                                                                                           \
     XX(grad_stats)                                                                                                     \
     XX(fill)

@@ -12,7 +12,8 @@
  * weight_decay and use_hybrid_adam, each as PARAM(last part of the key): XX(value, text, name, params). */
 #define PS_CONFIG_OPTIMIZER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam", adam, PARAM(betas) PARAM(eps))                                                \
-    XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps))
+    XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps))                                             \
+    XX(PS_CONFIG_OPTIMIZER_SGD, "SGD", sgd, PARAM(momentum) PARAM(dampening) PARAM(nesterov))
 #define PS_CONFIG_SCHEDULER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_SCHEDULER_WARMUP_LR, "WarmupLR")                                                                      \
     XX(PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR, "WarmupDecayLR")                                                           \

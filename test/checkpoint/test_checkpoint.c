@@ -142,6 +142,57 @@ static void test_same_bits_fp16_skipped(void **state)
     ps_config_destroy(c);
 }
 
+#define BETAS "optimizer.params.betas=[0.9, 0.999]" /* the default: SGD has none */
+
+static void test_same_bits_sgd(void **state)
+{
+    (void)state;
+    vary("optimizer.type=SGD", BETAS, "optimizer.params.momentum=0.9");
+}
+
+/* Nothing is kept of an element but its master. */
+static void test_same_bits_plain_sgd(void **state)
+{
+    (void)state;
+    const outcome saved = run_saving(TINY("optimizer.type=SGD", BETAS, SAVING, "bf16.enabled=true"), MEANWHILE);
+    const outcome resumed = run_resumed(TINY("optimizer.type=SGD", BETAS, SMALL, "bf16.enabled=true"));
+    assert_same("plain SGD", &saved, &resumed, AT);
+}
+
+/* Refused before anything is replaced, with what is kept now and what to do. */
+static void test_other_optimizer(void **state)
+{
+    (void)state;
+    static const char *const kinds[][3] = {
+        {"optimizer.type=AdamW", BETAS, "optimizer.params.momentum=0"},
+        {"optimizer.type=SGD", BETAS, "optimizer.params.momentum=0.9"},
+        {"optimizer.type=SGD", BETAS, "optimizer.params.momentum=0"},
+    };
+    static const char *const kept[] = {"optimizer.type = AdamW now, which keeps exp_avg, exp_avg_sq of each parameter",
+                                       "optimizer.type = SGD now, which keeps momentum_buffer of each parameter",
+                                       "optimizer.type = SGD now, which keeps nothing of each parameter"};
+    for (int from = 0; from < 3; from++) {
+        work_remove(work_file(work.path, "step-000003").text);
+        (void)run_saving(TINY(kinds[from][0], kinds[from][1], kinds[from][2], SAVING), AT_ONCE);
+        for (int to = 0; to < 3; to++) {
+            if (to == from) continue;
+            ps_config *c = TINY(kinds[to][0], kinds[to][1], kinds[to][2]);
+            ps_engine *e = engine_of(c);
+            const uint64_t before = hash_of(e);
+            assert_int_equal(ps_engine_load_checkpoint(e, work.path, NULL), PS_EINVAL);
+            if (strstr(ps_last_error(), kept[to]) == NULL) fail_msg("%s", ps_last_error());
+            assert_non_null(strstr(ps_last_error(), "train.init_from"));
+            assert_true(hash_of(e) == before);
+            ps_engine_destroy(e);
+            ps_config_destroy(c);
+        }
+    }
+    /* Adam and AdamW keep the same */
+    work_remove(work_file(work.path, "step-000003").text);
+    (void)run_saving(TINY("optimizer.type=Adam", SAVING), AT_ONCE);
+    (void)run_resumed(TINY("optimizer.type=AdamW"));
+}
+
 /* Masters do not depend on the number format of the parameters; neither do the moments. */
 static void test_other_format(void **state)
 {
@@ -312,7 +363,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_same_bits_f32),          TEST(test_same_bits_bf16),    TEST(test_same_bits_accumulated),
-        TEST(test_same_bits_fp16_skipped), TEST(test_other_format),      TEST(test_inference),
+        TEST(test_same_bits_fp16_skipped), TEST(test_same_bits_sgd),     TEST(test_same_bits_plain_sgd),
+        TEST(test_other_optimizer),        TEST(test_other_format),      TEST(test_inference),
         TEST(test_saving_moves_nothing),   TEST(test_buffer_is_counted), TEST(test_calls_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -220,6 +220,33 @@ static void test_portable(void **state)
     follow(TIED_FILE, TINY(TIED, "train.isa=portable", "bf16.enabled=true"), 2e-2, true);
 }
 
+#define SGD                                                                                                            \
+    "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "optimizer.params.lr=0.1",                            \
+        "optimizer.params.momentum=0.9", "optimizer.params.dampening=0.25", "optimizer.params.weight_decay=0.01"
+#define NESTEROV                                                                                                       \
+    "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "optimizer.params.lr=0.05",                           \
+        "optimizer.params.momentum=0.8", "optimizer.params.nesterov=true", "optimizer.params.weight_decay=0.1",        \
+        "gradient_accumulation_steps=2", "gradient_clipping=0"
+#define SGD_FILE "test/golden/gpt2_tiny_sgd.safetensors"
+#define NESTEROV_FILE "test/golden/gpt2_tiny_sgd_nesterov.safetensors"
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    follow(SGD_FILE, TINY(TIED, SGD), 1e-5, false);
+    follow(SGD_FILE, TINY(TIED, SGD, "train.backend=ref"), 1e-5, false);
+    follow(SGD_FILE, TINY(TIED, SGD, "train.isa=portable"), 1e-5, false);
+    follow(SGD_FILE, TINY(TIED, SGD, "bf16.enabled=true"), 2e-2, true);
+    follow(SGD_FILE, TINY(TIED, SGD, "fp16.enabled=true", "fp16.loss_scale=1"), 2e-2, true);
+}
+
+static void test_sgd_nesterov(void **state)
+{
+    (void)state;
+    follow(NESTEROV_FILE, TINY(NESTEROV), 1e-5, false);
+    follow(NESTEROV_FILE, TINY(NESTEROV, "bf16.enabled=true"), 2e-2, true);
+}
+
 /* ---- Hugging Face's classes ---- */
 
 static temp_folder work;
@@ -282,6 +309,8 @@ int main(void)
         cmocka_unit_test(test_untied_accumulated_f32),
         cmocka_unit_test(test_untied_accumulated_bf16),
         cmocka_unit_test(test_portable),
+        cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_sgd_nesterov),
         HF(llama),
         HF(llama_linear),
         HF(llama_yarn),

@@ -102,6 +102,35 @@ static void test_same_bits_accumulated(void **state)
     vary_memory(BF16, "gradient_accumulation_steps=3");
 }
 
+/* One state in place of two, or none. */
+static void test_same_bits_sgd(void **state)
+{
+    (void)state;
+#define SGD "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "optimizer.params.lr=0.05"
+    static const char *const options[] = {"optimizer.params.momentum=0.9", "optimizer.params.momentum=0"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(options); i++) {
+        const run_result base = train(TINY(BF16, DROPOUT, SGD, options[i]), STEPS);
+        assert_true(base.losses[STEPS - 1] < base.losses[0] + 0.5f && base.losses[0] > 1);
+        static const char *const small[][3] = {
+            {"memory.device=700KB", "memory.host=300KB", "memory.disk=20MB"},
+            {"memory.device=700KB", "memory.disk=20MB", "memory.defer_updates=false"},
+            {"memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=2048"},
+            {"memory.device=900KB", "memory.host=4MB", "activation_checkpointing.enabled=true"}};
+        for (size_t k = 0; k < PS_ARRAY_LEN(small); k++) {
+            const run_result r =
+                train(TINY(BF16, DROPOUT, SGD, options[i], small[k][0], small[k][1], small[k][2]), STEPS);
+            assert_same(options[i], &base, &r);
+        }
+        const char *const *changes = CHANGES(BF16, DROPOUT, SGD, options[i], "memory.disk=20MB");
+        const run_result least = train_at(changes, smallest_device(changes));
+        assert_same("smallest budget", &base, &least);
+        /* 2 + 4 + 4 bytes an element, or 2 + 4 */
+        const run_result adam = train(TINY(BF16), 1);
+        assert_int_equal(base.memory.model_data_bytes * 14, adam.memory.model_data_bytes * (i == 0 ? 10 : 6));
+    }
+#undef SGD
+}
+
 static void test_same_bits_untied_fp16(void **state)
 {
     (void)state;
@@ -235,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_f32),
         cmocka_unit_test(test_same_bits_bf16),
         cmocka_unit_test(test_same_bits_accumulated),
+        cmocka_unit_test(test_same_bits_sgd),
         cmocka_unit_test(test_same_bits_untied_fp16),
         cmocka_unit_test(test_same_bits_families),
         cmocka_unit_test(test_refusal),

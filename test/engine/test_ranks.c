@@ -106,6 +106,22 @@ static void test_same_bits(void **state)
     }
 }
 
+/* With the state of each element with its owner, and with none. */
+static void test_same_bits_sgd(void **state)
+{
+    (void)state;
+#define SGD "optimizer.type=SGD"
+    static const char *const momenta[] = {"optimizer.params.momentum=0.9", "optimizer.params.momentum=0"};
+    uint64_t want[2];
+    for (int i = 0; i < 2; i++) {
+        want[i] = hash_of(3, SGD, momenta[i], NOTHING, "optimizer.params.betas=[0.9, 0.999]");
+        assert_true(hash_of(3, SGD, momenta[i], "default_chunk_size=4096", "optimizer.params.betas=[0.9, 0.999]") ==
+                    want[i]);
+    }
+    assert_true(want[0] != want[1]);
+#undef SGD
+}
+
 /* ---- counted --------------------------------------------------------------------------------------------------------- */
 
 /* Bytes as planned, and 6 (p - 1) / p a parameter and rank, of all ranks together. */
@@ -186,10 +202,10 @@ static void test_profiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_beginning),   cmocka_unit_test(test_losses_f32),
-        cmocka_unit_test(test_losses_bf16), cmocka_unit_test(test_one_micro_batch),
-        cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_bytes_and_peaks),
-        cmocka_unit_test(test_profiles),
+        cmocka_unit_test(test_beginning),       cmocka_unit_test(test_losses_f32),
+        cmocka_unit_test(test_losses_bf16),     cmocka_unit_test(test_one_micro_batch),
+        cmocka_unit_test(test_same_bits_sgd),   cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_bytes_and_peaks), cmocka_unit_test(test_profiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes gpt2_tiny.safetensors and gpt2_tiny_untied_erf.safetensors: what PyTorch computes in float32 for a tiny GPT-2.
+"""Writes gpt2_tiny.safetensors and the other gpt2_tiny_*.safetensors but _cls: what PyTorch computes in float32 for a tiny GPT-2.
 
 usage: python3 make_gpt2_tiny.py [FOLDER]        (default: the folder of this script)
        python3 make_gpt2_tiny.py --rounding      write nothing; print how far float32 is from float64
@@ -177,6 +177,33 @@ def gpt2_tiny_untied_erf(dtype=torch.float32):
     return train(p, tokens, targets, gelu_erf, make_optimizer, 0.0, lambda s: 1e-3), facts
 
 
+def gpt2_tiny_sgd(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(20260103)
+    p = make_parameters(True, generator, dtype)
+    tokens, targets = make_batches(5, 1, generator)
+
+    def make_optimizer(p):
+        return torch.optim.SGD(decay_groups(p, 0.01), lr=0.1, momentum=0.9, dampening=0.25)
+
+    facts = {"optimizer": "SGD", "momentum": 0.9, "dampening": 0.25, "weight_decay": 0.01, "max_grad_norm": 0.5, "lr": 0.1,
+             "schedule": "cosine", "warmup_num_steps": 2, "total_num_steps": 8, "activation": "gelu_new", "tied": True,
+             "micro_batches": 1}
+    return train(p, tokens, targets, gelu_new, make_optimizer, 0.5, lambda s: warmup_cosine(0.1, 2, 8, s)), facts
+
+
+def gpt2_tiny_sgd_nesterov(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(20260104)
+    p = make_parameters(True, generator, dtype)
+    tokens, targets = make_batches(3, 2, generator)
+
+    def make_optimizer(p):
+        return torch.optim.SGD(decay_groups(p, 0.1), lr=0.1, momentum=0.8, nesterov=True)
+
+    facts = {"optimizer": "SGD", "momentum": 0.8, "nesterov": True, "weight_decay": 0.1, "max_grad_norm": 0, "lr": 0.05,
+             "schedule": "constant", "activation": "gelu_new", "tied": True, "micro_batches": 2}
+    return train(p, tokens, targets, gelu_new, make_optimizer, 0.0, lambda s: 0.05), facts
+
+
 # ---- file ------------------------------------------------------------------------------------------------------------
 
 def save_safetensors(path, tensors, facts):
@@ -208,7 +235,7 @@ def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for make in (gpt2_tiny, gpt2_tiny_untied_erf):
+    for make in (gpt2_tiny, gpt2_tiny_untied_erf, gpt2_tiny_sgd, gpt2_tiny_sgd_nesterov):
         if folder == "--rounding":
             print_rounding(make)
             continue

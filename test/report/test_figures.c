@@ -60,7 +60,7 @@ static void test_chunks(void **state)
     assert_int_equal(ps_figure_main_tier(1 | 4), PS_REPORT_DEVICE);
     assert_int_equal(ps_figure_main_tier(2 | 4), PS_REPORT_HOST);
     assert_int_equal(ps_figure_main_tier(4), PS_REPORT_DISK);
-    /* VARIANCE, the last of the profile's chunks, above MOMENTUM */
+    /* by list, then by index */
     static const int rows[] = {0, 1, 2, 3};
     assert_memory_equal(f->rows, rows, sizeof rows);
     drop(f, p);

@@ -32,6 +32,7 @@ const ps_kernel *const PS_CPU_NAME(kernels)[PS_OP_COUNT] = {
     OWN(lm_loss_fwd),
     OWN(lm_loss_bwd),
     OWN(adam),
+    OWN(sgd),
     OWN(cast),
     OWN(grad_stats),
     OWN(fill),

@@ -1,0 +1,33 @@
+#include "kernel/ref/ref.h"
+
+/* In float and in a fixed sequence, each operation rounded and nothing fused, for the reason that ref_adam.c gives. */
+static ps_status sgd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_sgd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
+    const float share = 1.0f - a->dampening;
+    for (int64_t i = 0; i < a->n; i++) {
+        float w = a->master[i];
+        const float g = (ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale) + (a->weight_decay * w);
+        float d = g;
+        if (a->buffer != NULL) {
+            const float m = (a->momentum * a->buffer[i]) + (share * g);
+            a->buffer[i] = m;
+            d = a->nesterov ? g + (a->momentum * m) : m;
+        }
+        w = w - (a->lr * d);
+        a->master[i] = w;
+        ps_dtype_store(a->param_dtype, a->param, i, w);
+    }
+    return PS_OK;
+}
+
+static ps_cost sgd_cost(const void *args)
+{
+    const ps_sgd_args *const a = args;
+    return (ps_cost){.flops = (double)a->n * (a->buffer != NULL ? 9 : 5),
+                     .bytes = (double)a->n * ((a->buffer != NULL ? 16 : 8) + (double)(ps_dtype_bytes(a->param_dtype) +
+                                                                                      ps_dtype_bytes(a->grad_dtype)))};
+}
+
+const ps_operator ps_operator_sgd = {.reference = {.run = sgd}, .cost = sgd_cost};
