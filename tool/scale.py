@@ -35,8 +35,8 @@ def preset(hardware, name, *arguments):
     return plan(hardware, "--no-advice", "model.preset=" + name, *arguments)
 
 
-# ---- the rules of other systems, as published: bytes of one device and of a node's host for N parameters on p devices, beside what
-# activations take; or that it does not fit, None. All have the budgets that ours has.
+# ---- the rules of other systems, as published: bytes of one device and of a node's host for N parameters on p devices, beside
+# what activations take; None where it cannot fit. All have the budgets that ours has.
 
 PATRICKSTAR_WASTE = 1.05  # its chunks waste 3 to 9 %
 PATRICKSTAR_CHUNK = 88 * 2**20  # elements, the least that its search tries
@@ -72,14 +72,15 @@ def fits(system, s):
 
 # ---- the largest by rule, of the shapes that `pstar plan --max-model gpt2` tries
 
-WIDTHS = [256, 384, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 9216, 10240, 12288, 14336,
-          16384, 20480]
+WIDTHS = [256, 384, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 9216, 10240, 12288,
+          14336, 16384, 20480]
 
 
 def shape_of(width, layers):
     # --max-model takes shapes of the family with its own defaults, dropout among them
     return ["model.%s_pdrop=0.1" % where for where in ("embd", "resid", "attn")] + [
-        "model.hidden_size=%d" % width, "model.num_hidden_layers=%d" % layers, "model.num_attention_heads=%d" % max(1, width // 128)]
+        "model.hidden_size=%d" % width, "model.num_hidden_layers=%d" % layers,
+        "model.num_attention_heads=%d" % max(1, width // 128)]
 
 
 @functools.lru_cache(None)

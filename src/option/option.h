@@ -54,7 +54,7 @@ extern const ps_option ps_option_table[PS_OPTION_COUNT];
 extern const ps_option_section ps_option_sections[];
 extern const int ps_option_n_sections;
 
-/* Another name of an option, whose value is factor x that of the name + offset (of a BOOL, the opposite where factor is below 0). */
+/* Another name of an option, whose value is factor x that of the name + offset. */
 typedef struct ps_option_alias {
     const char *key;
     ps_option_id id;

@@ -211,6 +211,11 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          PS_EINVAL},
         {"{\"optimizer\": {\"params\": {\"bias_correction\": false}}}",
          "c.json:1:27: optimizer.params.bias_correction is not supported: the correction is always made", PS_EINVAL},
+        {"{\"release_after_init\": 1}",
+         "c.json:1:2: release_after_init is not supported: remove it: a parameter begins with the same bits either "
+         "way, in "
+         "its chunk alone",
+         PS_EINVAL},
         /* across keys */
         {"{\"fp16\": {\"enabled\": true},\n \"bf16\": {\"enabled\": true}}",
          "c.json:2:22: fp16.enabled and bf16.enabled exclude each other; keep one", PS_EINVAL},

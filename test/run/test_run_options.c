@@ -1,4 +1,4 @@
-/* Options that steer where a run keeps its data and how it moves: each does what it says, and is seen to when it does nothing. */
+/* Options that steer where a run keeps its data and how it moves: each does what it says. */
 #include "engine/engine_fixture.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-/* What a configuration says arrives in the settings: an option that is read nowhere is found here, what it does where it acts. */
+/* What a configuration says arrives in the settings; what it does there is tested where it acts. */
 #include "engine/engine_fixture.h"
 
 #include "settings/settings.h"
