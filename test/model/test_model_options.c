@@ -57,14 +57,18 @@ static void initializer_range_is_the_deviation_of_weights(void **state)
     }
 }
 
+static bool is_a(const ps_node *n, const char *type)
+{
+    return strcmp(n->type->name, type) == 0;
+}
+
 /* Dropout after the pooler of a BERT that classifies. */
 static double classifier_dropout_of(const char *text)
 {
     ps_program *p = program_of(parse(text));
     double found = -1;
     for (int32_t k = 1; k < p->n_nodes; k++)
-        if (p->nodes[k].type == &ps_node_dropout && p->nodes[k - 1].type == &ps_node_tanh)
-            found = (double)p->nodes[k].attr.dropout.p;
+        if (is_a(&p->nodes[k], "dropout") && is_a(&p->nodes[k - 1], "tanh")) found = (double)p->nodes[k].attr.dropout.p;
     ps_program_destroy(p);
     return found;
 }
