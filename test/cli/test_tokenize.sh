@@ -106,13 +106,26 @@ for option in --decode --special --vocab=/nonexistent --output=/nonexistent; do
     says err "has no effect with --sample"
 done
 
-# the second text of a sample is at the key that is said
-printf '{"text": "the", "text_pair": "whale", "other": "the whale", "label": 0}\n%.0s' 1 2 >"$work/pairs.jsonl"
+# the texts and the label of a sample are at the keys that are said
+printf '{"text": "the", "text_pair": "whale", "other": "the whale", "label": 0, "kind": 1}\n%.0s' 1 2 >"$work/pairs.jsonl"
 pairs="data.tokenizer=$work/words data.train=$work/pairs.jsonl model.head=sequence_classification"
-for pair in text_pair=6 other=7; do
-    expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" $pairs data.text_pair_key="${pair%=*}"
-    [ "$(grep -c '"$' "$work/out")" = "${pair#*=}" ] || fail "not the tokens of a pair with ${pair%=*}"
-done
+sample() {
+    expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" $pairs "$3"
+    [ "$(grep -c '"$' "$work/out")" = "$1" ] || fail "not the $1 tokens of a pair with $3"
+    says out "label $2"
+}
+sample 6 0 data.text_pair_key=text_pair
+sample 7 0 data.text_pair_key=other
+sample 8 0 data.text_key=other
+sample 6 1 data.label_key=kind
+
+# a line that may be read as messages, which is found first, or as a prompt with its completion
+printf '{"prompt": "the", "completion": "whale", "messages": [{"role": "user", "content": "the"}]}\n' >"$work/both.jsonl"
+both="data.train=$work/both.jsonl data.validation_split=0 data.tokenizer=$root/test/golden/tokenizers/qwen_like.json"
+expect 2 "$pstar" tokenize --sample 0 "$work/tiny.json" $both
+says err "the tokenizer has no chat template"
+expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" $both data.jsonl_form=prompt_completion
+says out '*  "whale"'
 
 # a model's folder whose only tokenizer is a binary model of SentencePiece, by each of its names
 mkdir "$work/base"
