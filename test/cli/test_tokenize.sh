@@ -120,12 +120,16 @@ sample 8 0 data.text_key=other
 sample 6 1 data.label_key=kind
 
 # a line that may be read as messages, which is found first, or as a prompt with its completion
-printf '{"prompt": "the", "completion": "whale", "messages": [{"role": "user", "content": "the"}]}\n' >"$work/both.jsonl"
+printf '{"prompt": "the", "completion": "whale", "messages": [{"role": "user", "content": "the"}], "q": "whale", "a": "the"}\n' >"$work/both.jsonl"
 both="data.train=$work/both.jsonl data.validation_split=0 data.tokenizer=$root/test/golden/tokenizers/qwen_like.json"
 expect 2 "$pstar" tokenize --sample 0 "$work/tiny.json" $both
 says err "the tokenizer has no chat template"
 expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" $both data.jsonl_form=prompt_completion
 says out '*  "whale"'
+expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" $both data.jsonl_form=prompt_completion data.prompt_key=q
+says out '   "whale"'
+expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" $both data.jsonl_form=prompt_completion data.completion_key=a
+says out '*  "the"'
 
 # a model's folder whose only tokenizer is a binary model of SentencePiece, by each of its names
 mkdir "$work/base"
