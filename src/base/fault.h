@@ -2,7 +2,8 @@
  *
  * Each place that can fail for an outside reason asks ps_fault_hit() once, at the thin wrapper where the outside
  * call is made (mem.c, device.c, disk.c), never in the code above it. Cost when idle: one relaxed load.
- * The counters are the only mutable global state of the library besides the log sink. */
+ * Beside them the library has no mutable global state but the last error and memory dump of a thread, and the bytes of
+ * base/mem.h. */
 #ifndef PS_BASE_FAULT_H
 #define PS_BASE_FAULT_H
 

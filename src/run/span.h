@@ -12,7 +12,7 @@
 #define PS_RUN_SPAN_H
 
 #include "chunk/layout.h"
-#include "comm/ranks.h"
+#include "comm/chunk_ranks.h"
 #include "graph/code.h"
 
 typedef struct ps_span {

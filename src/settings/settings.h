@@ -3,7 +3,7 @@
 #define PS_SETTINGS_SETTINGS_H
 
 #include "chunk/store.h"
-#include "comm/ranks.h"
+#include "comm/chunk_ranks.h"
 #include "config/config.h"
 #include "graph/code.h"
 #include "kernel/backend.h"

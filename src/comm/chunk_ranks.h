@@ -1,6 +1,6 @@
-/* ranks.h - who shares a model's chunks: chunk i belongs to rank i mod n. */
-#ifndef PS_COMM_RANKS_H
-#define PS_COMM_RANKS_H
+/* chunk_ranks.h - who shares a model's chunks: chunk i belongs to rank i mod n. */
+#ifndef PS_COMM_CHUNK_RANKS_H
+#define PS_COMM_CHUNK_RANKS_H
 
 #include "comm/comm.h"
 
