@@ -1,5 +1,6 @@
 /* config_doc.c - the options described: doc/config.md and the help text of the program. */
 #include "config/config_state.h"
+#include "model/family.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,6 +20,23 @@ static void write_aliases(ps_option_id id, const char *quote, FILE *out)
     }
 }
 
+enum { USERS_MAX = 512 };
+
+/* "Only with model.type llama, qwen3." when not all families use the option, else "". Returns text. */
+static const char *users(ps_option_id id, char text[USERS_MAX])
+{
+    int n = 0, n_users = 0;
+    text[0] = '\0';
+    for (int i = 0; ps_family_at(i) != NULL && n < USERS_MAX; i++) {
+        if (!ps_family_uses(ps_family_at(i), id)) continue;
+        n += snprintf(text + n, (size_t)(USERS_MAX - n), "%s%s", n_users++ == 0 ? "Only with model.type " : ", ",
+                      ps_config_model_names[i]);
+    }
+    if (n < USERS_MAX) snprintf(text + n, (size_t)(USERS_MAX - n), ".");
+    if (n_users == ps_family_count()) text[0] = '\0';
+    return text;
+}
+
 static void write_doc_section(int section, FILE *out)
 {
     const ps_option_section *s = &ps_option_sections[section];
@@ -26,11 +44,12 @@ static void write_doc_section(int section, FILE *out)
             s->text);
     for (ps_option_id id = s->first_id; id < section_end(section); id++) {
         const ps_option *option = &ps_option_table[id];
-        char expectation[PS_OPTION_TEXT_MAX];
+        char expectation[PS_OPTION_TEXT_MAX], text[USERS_MAX];
         fprintf(out, "| `%s` | `", option->key);
         ps_option_write_value(option, option->value, out);
         fprintf(out, "` | %s | %s | %s", option->unit != NULL ? option->unit : "",
                 ps_option_expectation(option, expectation), option->help);
+        if (users(id, text)[0] != '\0') fprintf(out, " %s", text);
         if (ps_option_alias_at(id, 0) != NULL) fputc(' ', out);
         write_aliases(id, "`", out);
         fputs(" |\n", out);
@@ -117,13 +136,14 @@ ps_status ps_config_write_help(FILE *out)
         write_wrapped(ps_option_sections[section].text, 2, out);
         for (ps_option_id id = ps_option_sections[section].first_id; id < section_end(section); id++) {
             const ps_option *option = &ps_option_table[id];
-            char expectation[PS_OPTION_TEXT_MAX];
+            char expectation[PS_OPTION_TEXT_MAX], text[USERS_MAX];
             const bool has_unit = option->unit != NULL && option->unit[0] != '\0';
             fprintf(out, "\n  %s=", option->key);
             ps_option_write_value(option, option->value, out);
             fprintf(out, "%s%s\n", has_unit ? "  " : "", has_unit ? option->unit : "");
             write_wrapped(ps_option_expectation(option, expectation), 6, out);
             write_wrapped(option->help, 6, out);
+            if (users(id, text)[0] != '\0') write_wrapped(text, 6, out);
             PS_TRY(write_help_aliases(id, out));
         }
     }
