@@ -30,7 +30,8 @@
     XX(PS_CONFIG_MODEL_MISTRAL, "mistral", mistral)                                                                    \
     XX(PS_CONFIG_MODEL_QWEN2, "qwen2", qwen2)                                                                          \
     XX(PS_CONFIG_MODEL_QWEN3, "qwen3", qwen3)                                                                          \
-    XX(PS_CONFIG_MODEL_BERT, "bert", bert)
+    XX(PS_CONFIG_MODEL_BERT, "bert", bert)                                                                             \
+    XX(PS_CONFIG_MODEL_OLMO2, "olmo2", olmo2)
 #define PS_CONFIG_HEAD_MAP(XX)                                                                                         \
     XX(PS_CONFIG_HEAD_CAUSAL_LM, "causal_lm")                                                                          \
     XX(PS_CONFIG_HEAD_MASKED_LM, "masked_lm")                                                                          \

@@ -279,15 +279,26 @@ static ps_config *config_of(const char *path, const char *more)
 #define FP16 ", \"fp16\": {\"enabled\": true, \"loss_scale\": 1}"
 #define CHECKPOINTING ", \"activation_checkpointing\": {\"enabled\": true}"
 
-static void follow_hf(void **state)
+static void follow_hf_within(const char *name, double sixteen_bit_tolerance)
 {
-    const char *name = *state;
     char path[128];
     snprintf(path, sizeof path, "test/golden/%s_tiny.safetensors", name);
     follow(path, config_of(path, ""), 1e-5, false);
     follow(path, config_of(path, CHECKPOINTING), 1e-5, false);
-    follow(path, config_of(path, BF16), 2e-2, true);
-    follow(path, config_of(path, FP16), 2e-2, true);
+    follow(path, config_of(path, BF16), sixteen_bit_tolerance, true);
+    follow(path, config_of(path, FP16), sixteen_bit_tolerance, true);
+}
+
+static void follow_hf(void **state)
+{
+    follow_hf_within(*state, 2e-2);
+}
+
+/* No norm stands before its branches: PyTorch's own gradients in bf16 are up to 5e-2 from those in f32, of Llama 1.7e-2. */
+static void follow_olmo2(void **state)
+{
+    (void)state;
+    follow_hf_within("olmo2", 3e-2);
 }
 
 static char llama[] = "llama", llama_linear[] = "llama_linear", mistral[] = "mistral", qwen2[] = "qwen2",
@@ -318,6 +329,7 @@ int main(void)
         HF(qwen2),
         HF(qwen3),
         HF(qwen3_yarn),
+        cmocka_unit_test(follow_olmo2),
         HF(bert_mlm),
         HF(bert_cls),
         HF(gpt2_cls),

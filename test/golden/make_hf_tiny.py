@@ -50,6 +50,7 @@ MODELS = {
         rope_parameters={"rope_type": "default", "rope_theta": 1000000.0})),
     "qwen3": ("Qwen3", "ForCausalLM", dict(LLAMA, head_dim=16,
                                            rope_parameters={"rope_type": "default", "rope_theta": 1000000.0})),
+    "olmo2": ("Olmo2", "ForCausalLM", dict(LLAMA, rope_parameters={"rope_type": "default", "rope_theta": 500000.0})),
     "bert_mlm": ("Bert", "ForMaskedLM", dict(BERT)),
     "bert_cls": ("Bert", "ForSequenceClassification", dict(BERT, num_labels=3)),
     "gpt2_cls": ("GPT2", "ForSequenceClassification", dict(

@@ -40,6 +40,8 @@ FOLDERS = {
     "qwen2_yarn": ("Qwen2", "ForCausalLM", dict(LLAMA, rope_theta=50000.0, rope_scaling=YARN), SAFETENSORS),
     "qwen2": ("Qwen2", "ForCausalLM", dict(LLAMA, tie_word_embeddings=True), SAFETENSORS),
     "qwen3": ("Qwen3", "ForCausalLM", dict(LLAMA, head_dim=16), SAFETENSORS),
+    "olmo2": ("Olmo2", "ForCausalLM", LLAMA, SAFETENSORS),
+    "olmo2_cls": ("Olmo2", "ForSequenceClassification", dict(LLAMA, attention_bias=True, num_labels=3), SAFETENSORS),
     "bert_fast": ("Bert", "ForMaskedLM", dict(BERT, hidden_act="gelu_fast"), SAFETENSORS),
     "bert_mlm": ("Bert", "ForMaskedLM", BERT, SAFETENSORS),
     "bert_cls_bin": ("Bert", "ForSequenceClassification", dict(BERT, num_labels=3), BIN),
