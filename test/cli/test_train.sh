@@ -31,6 +31,10 @@ grep -q "step 3/4" "$work/out" && fail "a line each step with train.log_interval
 [ -e "$work/silent/model.safetensors" ] && fail "weights are saved with train.save=false"
 grep -q rss_peak_bytes "$work/silent/metrics.jsonl" && fail "resident memory is watched with use_async_mem_monitor=false"
 
+# the file's name says that it is text, the option that it is not
+expect 2 "$pstar" train "$work/tiny.json" data.format=jsonl train.output_dir="$work/jsonl"
+says err "moby-dick.txt: line 1"
+
 # logits: 4 bytes for each of 32 tokens and 50257 entries of the vocabulary, which go in sixteens
 expect 0 "$pstar" train "$work/tiny.json" memory.keep_logits=always train.output_dir="$work/kept"
 says out "logits    kept for the backward pass, 6.4 MB"

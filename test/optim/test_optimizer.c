@@ -76,10 +76,31 @@ static void test_options_that_do_not_go_together(void **state)
     assert_int_equal(read("\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.999], \"nesterov\": false}", &o), PS_OK);
 }
 
+/* Each is one of the numbers that the update gets; what it does with them is tested with the kernels. */
+static void test_options_arrive(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "\"params\": {\"betas\": [0.375, 0.999]}",
+        "\"params\": {\"betas\": [0.9, 0.375]}",
+        "\"params\": {\"eps\": 0.375}",
+        "\"type\": \"SGD\", \"params\": {\"momentum\": 0.375}",
+        "\"type\": \"SGD\", \"params\": {\"momentum\": 0.5, \"dampening\": 0.375}",
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
+        ps_optimizer_setup o;
+        int found = 0;
+        assert_int_equal(read(texts[i], &o), PS_OK);
+        for (int k = 0; k < PS_OPTIMIZER_NUMBERS_MAX; k++) found += o.number[k] == 0.375;
+        if (found != 1) fail_msg("%s is no number of the update", texts[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_states),
+        cmocka_unit_test(test_options_arrive),
         cmocka_unit_test(test_options_that_do_not_go_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
