@@ -158,6 +158,8 @@ PS_API ps_value ps_linear(ps_builder *b, ps_value x, const char *name, int64_t n
 /* y = x W + b: "name.weight" [n_in, n_out], as Conv1D of Hugging Face's GPT-2. */
 PS_API ps_value ps_conv1d(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias);
 PS_API ps_value ps_gelu(ps_builder *b, ps_value x, ps_activation kind);
+/* y = x > 0 ? x : 0 */
+PS_API ps_value ps_relu(ps_builder *b, ps_value x);
 /* y = gate sigmoid(gate) up, of equal shape. */
 PS_API ps_value ps_swiglu(ps_builder *b, ps_value gate, ps_value up);
 PS_API ps_value ps_tanh(ps_builder *b, ps_value x);

@@ -134,6 +134,41 @@ ps_value ps_tanh(ps_builder *b, ps_value x)
     return append_unary(b, x, (ps_node){.type = &tanh_type});
 }
 
+/* ---- relu ---- */
+
+static ps_status relu_forward(ps_node_run *r)
+{
+    return ps_node_call(
+        r, relu_fwd,
+        (&(ps_relu_fwd_args){.y = r->y, .x = r->x[0], .n = ps_node_rows(r) * r->node->n_out, .dtype = r->dtype}));
+}
+
+static ps_status relu_backward(ps_node_run *r)
+{
+    return ps_node_call(r, relu_bwd,
+                        (&(ps_relu_bwd_args){.dx = r->dx[0],
+                                             .dy = r->dy,
+                                             .y = r->y,
+                                             .n = ps_node_rows(r) * r->node->n_out,
+                                             .dtype = r->dtype,
+                                             .accumulate_dx = r->accumulate_dx[0]}));
+}
+
+static const ps_node_type relu_type = {
+    .name = "relu",
+    .forward = relu_forward,
+    .backward = relu_backward,
+    .backward_reads_y = true,
+    .forward_in_place = true,
+    .backward_in_place = true,
+    .backward_accumulates = true,
+};
+
+ps_value ps_relu(ps_builder *b, ps_value x)
+{
+    return append_unary(b, x, (ps_node){.type = &relu_type});
+}
+
 /* ---- add ---- */
 
 static ps_status add_forward(ps_node_run *r)

@@ -198,6 +198,23 @@ typedef struct ps_tanh_bwd_args {
     bool accumulate_dx;
 } ps_tanh_bwd_args;
 
+/* y = x > 0 ? x : 0; a NaN stays one */
+typedef struct ps_relu_fwd_args {
+    void *y;       /* out [n]; may be x */
+    const void *x; /* in  [n] */
+    int64_t n;
+    ps_dtype dtype;
+} ps_relu_fwd_args;
+
+/* dx (+)= y > 0 ? dy : 0; dy where y is NaN */
+typedef struct ps_relu_bwd_args {
+    void *dx;           /* out [n]; may be dy itself when !accumulate_dx */
+    const void *dy, *y; /* in  [n] */
+    int64_t n;
+    ps_dtype dtype;
+    bool accumulate_dx;
+} ps_relu_bwd_args;
+
 /* Multi-head attention. Query head h reads key and value head h / (H / KV): KV == H is the usual kind, fewer are
  * grouped queries (Ainslie et al. 2023). P = softmax(q k^T scale) over the keys that a query sees, dropped out with
  * probability dropout_p, y = P v. Query i sees key j unless
@@ -500,6 +517,8 @@ typedef struct ps_fill_args {
     XX(swiglu_bwd)                                                                                                     \
     XX(tanh_fwd)                                                                                                       \
     XX(tanh_bwd)                                                                                                       \
+    XX(relu_fwd)                                                                                                       \
+    XX(relu_bwd)                                                                                                       \
     XX(rope)                                                                                                           \
     XX(attention_fwd)                                                                                                  \
     XX(attention_bwd)                                                                                                  \

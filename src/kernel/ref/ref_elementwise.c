@@ -75,3 +75,41 @@ static ps_cost tanh_bwd_cost(const void *args)
 }
 
 const ps_operator ps_operator_tanh_bwd = {.reference = {.run = tanh_bwd}, .cost = tanh_bwd_cost};
+
+static ps_status relu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_relu_fwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double x = ps_ref_load(a->dtype, a->x, i);
+        ps_ref_store(a->dtype, a->y, i, x <= 0.0 ? 0.0 : x, false);
+    }
+    return PS_OK;
+}
+
+static ps_cost relu_fwd_cost(const void *args)
+{
+    const ps_relu_fwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 2, 1, a->dtype);
+}
+
+const ps_operator ps_operator_relu_fwd = {.reference = {.run = relu_fwd}, .cost = relu_fwd_cost};
+
+static ps_status relu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_relu_bwd_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double dy = ps_ref_load(a->dtype, a->dy, i);
+        ps_ref_store(a->dtype, a->dx, i, ps_ref_load(a->dtype, a->y, i) <= 0.0 ? 0.0 : dy, a->accumulate_dx);
+    }
+    return PS_OK;
+}
+
+static ps_cost relu_bwd_cost(const void *args)
+{
+    const ps_relu_bwd_args *const a = args;
+    return ps_cost_of_stream(a->n, 3, 1, a->dtype);
+}
+
+const ps_operator ps_operator_relu_bwd = {.reference = {.run = relu_bwd}, .cost = relu_bwd_cost};
