@@ -441,7 +441,7 @@ PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const ch
 
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 
-/* All that training needs to go on with the same bits: masters, Adam's moments, counters, loss scale. doc/checkpoints.md has the
+/* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale. doc/checkpoints.md has the
  * files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint, "step-000100", and "latest", which
  * names the newest complete one. A checkpoint is complete or not there at all, whenever the process or the machine
  * stops. Of older ones, train.keep_last of the configuration are kept. */
