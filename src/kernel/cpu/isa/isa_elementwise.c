@@ -1,4 +1,4 @@
-/* add, dropout, cast, tanh: memory in, memory out. */
+/* add, dropout, cast, tanh, relu: memory in, memory out. */
 #include "kernel/cpu/cpu_random.h"
 #include "kernel/cpu/cpu_vec.h"
 
@@ -148,3 +148,57 @@ static ps_status tanh_bwd(ps_backend *self, ps_stream *queue, const void *args, 
 }
 
 const ps_kernel PS_CPU_NAME(tanh_bwd) = {.run = tanh_bwd};
+
+PS_CPU_INLINE void relu_fwd_range(ps_dtype t, const ps_relu_fwd_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t i = lo; i < hi; i += VF_LANES) {
+        const vf x = vf_get(t, a->x, i, hi - i);
+        vf_put(t, a->y, i, hi - i, vf_where(x <= 0.0f, vf_set1(0.0f), x));
+    }
+}
+
+static void relu_fwd_block(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_relu_fwd_args *const a = args;
+#define CALL(t) relu_fwd_range(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
+static ps_status relu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_relu_fwd_args *const a = args;
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, relu_fwd_block, a);
+    return PS_OK;
+}
+
+const ps_kernel PS_CPU_NAME(relu_fwd) = {.run = relu_fwd};
+
+PS_CPU_INLINE void relu_bwd_range(ps_dtype t, const ps_relu_bwd_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t i = lo; i < hi; i += VF_LANES) {
+        const vf y = vf_get(t, a->y, i, hi - i);
+        vf dx = vf_where(y <= 0.0f, vf_set1(0.0f), vf_get(t, a->dy, i, hi - i));
+        if (a->accumulate_dx) dx += vf_get(t, a->dx, i, hi - i);
+        vf_put(t, a->dx, i, hi - i, dx);
+    }
+}
+
+static void relu_bwd_block(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_relu_bwd_args *const a = args;
+#define CALL(t) relu_bwd_range(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->dtype, CALL);
+#undef CALL
+}
+
+static ps_status relu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_relu_bwd_args *const a = args;
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, relu_bwd_block, a);
+    return PS_OK;
+}
+
+const ps_kernel PS_CPU_NAME(relu_bwd) = {.run = relu_bwd};

@@ -17,6 +17,8 @@ const ps_kernel *const PS_CPU_NAME(kernels)[PS_OP_COUNT] = {
     OWN(swiglu_bwd),
     OWN(tanh_fwd),
     OWN(tanh_bwd),
+    OWN(relu_fwd),
+    OWN(relu_bwd),
     OWN(rope),
     OWN(attention_fwd),
     OWN(attention_bwd),
