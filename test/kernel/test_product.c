@@ -64,10 +64,9 @@ typedef struct product_case {
 #define GUARD 0x5A
 
 /* Marsaglia's xorshift: these are many. */
-static void *random_array(ps_dtype t, int64_t n, uint32_t seed, bool special)
+static void *random_fill(void *x, ps_dtype t, int64_t n, uint32_t seed, bool special)
 {
     uint32_t w = seed * 2654435761u;
-    char *const x = aligned_alloc(64, (size_t)ps_round_up(n * 4 + 64, 64));
     for (int64_t i = 0; i < n; i++) {
         w ^= w << 13, w ^= w >> 17, w ^= w << 5;
         float v = (float)(int32_t)w * 0x1p-31f;
@@ -76,6 +75,13 @@ static void *random_array(ps_dtype t, int64_t n, uint32_t seed, bool special)
         ps_dtype_store(t, x, i, v);
     }
     return x;
+}
+
+/* An operand, without an element behind its last one, so that AddressSanitizer sees who reads further. */
+static void *random_operand(ps_dtype t, int64_t rows, int64_t cols, int64_t ld, uint32_t seed, bool special)
+{
+    const int64_t n = rows > 0 && cols > 0 ? (rows - 1) * ld + cols : 0;
+    return random_fill(malloc((size_t)ps_max_i64(n, 1) * ps_dtype_bytes(t)), t, n, seed, special);
 }
 
 typedef struct product_arrays {
@@ -96,10 +102,12 @@ static product_arrays arrays_make(const product_case *c)
     product_arrays x = {.lda = (c->a_transposed ? c->m : c->k) + c->extra,
                         .ldb = (c->b_transposed ? c->k : c->n) + c->extra,
                         .ldc = c->n + c->extra};
-    x.a = random_array(c->ab, x.lda * (c->a_transposed ? c->k : c->m), 1, c->special);
-    x.b = random_array(c->ab, x.ldb * (c->b_transposed ? c->n : c->k), 2, c->special);
-    x.bias = random_array(c->ab, c->n, 3, c->special);
-    x.c = random_array(c->c, elements_of_c(c) + 1, 4, c->special);
+    const int64_t m = c->m, n = c->n, k = c->k;
+    x.a = random_operand(c->ab, c->a_transposed ? k : m, c->a_transposed ? m : k, x.lda, 1, c->special);
+    x.b = random_operand(c->ab, c->b_transposed ? n : k, c->b_transposed ? k : n, x.ldb, 2, c->special);
+    x.bias = random_operand(c->ab, 1, n, n, 3, c->special);
+    x.c = random_fill(aligned_alloc(64, (size_t)ps_round_up(elements_of_c(c) * 4 + 64, 64)), c->c, elements_of_c(c) + 1,
+                      4, c->special);
     return x;
 }
 
@@ -317,6 +325,23 @@ static void test_large_sizes(void **state)
         }
 }
 
+/* f16, few rows and several blocks of k. */
+static void test_few_rows_of_f16(void **state)
+{
+    (void)state;
+    for (int flags = 0; flags < 4; flags++) {
+        const product_case c = {.m = 7,
+                                .n = 300,
+                                .k = 600,
+                                .extra = flags,
+                                .b_transposed = flags & 1,
+                                .has_bias = flags & 2,
+                                .ab = PS_DTYPE_F16,
+                                .c = PS_DTYPE_F16};
+        check(&c, 500, THREADS_MAX);
+    }
+}
+
 /* Slices of k and of the rows, for which sums are those of the call. */
 static void test_slices(void **state)
 {
@@ -464,13 +489,10 @@ static void test_dpbf16_is_amds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_odd_sizes),
-        cmocka_unit_test(test_large_sizes),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_panels),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_workspace_is_bounded),
+        cmocka_unit_test(test_odd_sizes),       cmocka_unit_test(test_large_sizes),
+        cmocka_unit_test(test_few_rows_of_f16), cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_panels),          cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_special_values),  cmocka_unit_test(test_workspace_is_bounded),
         cmocka_unit_test(test_dpbf16_is_amds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@
 /* Bytes of a 32 x 32 block of floats. */
 #define TILE_BLOCK_BYTES 4096
 
-/* Panels of f32: k of a block, rows and columns of a group, at most. Packing a row of a takes as long as multiplying it with so many columns,
+/* Panels of f32: k of a block, rows and columns of a group, at most, but for the last panel. Packing a row of a takes as long as multiplying it with so many columns,
  * packing a column of b as multiplying it with so many rows. */
 #define PANEL_K 256
 #define CUT_ROWS 384
@@ -87,6 +87,11 @@ static void plan_choose_roles(ps_product_plan *x, const ps_matmul *p, bool swapp
 static int64_t plan_even(int64_t n, int64_t most, int64_t step)
 {
     return ps_round_up(ps_ceil_div(n, ps_ceil_div(n, most)), step);
+}
+
+static bool plan_is_serial(const ps_product_plan *plan)
+{
+    return plan->m * plan->n < SERIAL_PRODUCTS && plan->m * plan->n * plan->k < SERIAL_PRODUCTS;
 }
 
 static bool plan_streams(const ps_matmul *p)
@@ -153,13 +158,14 @@ static void plan_for_tiles(ps_product_plan *x, const ps_matmul *p)
 static void plan_cut_panels(ps_product_plan *x)
 {
     int64_t least = INT64_MAX;
+    const int64_t n_threads = plan_is_serial(x) ? 1 : x->n_threads;
     const int64_t rows = x->block.rows, cols = x->block.cols;
     const int64_t m_cuts = ps_ceil_div(x->m, CUT_ROWS), n_cuts = ps_ceil_div(x->n, CUT_COLUMNS);
     for (int64_t i = m_cuts; i < m_cuts + CUTS; i++)
         for (int64_t j = n_cuts; j < n_cuts + CUTS; j++) {
             const int64_t m = ps_round_up(ps_ceil_div(x->m, i), rows), n = ps_round_up(ps_ceil_div(x->n, j), cols);
             const int64_t n_groups = ps_ceil_div(x->m, m) * ps_ceil_div(x->n, n);
-            const int64_t time = ps_ceil_div(n_groups, x->n_threads) * (m * n + CUT_ROW_COST * m + CUT_COLUMN_COST * n);
+            const int64_t time = ps_ceil_div(n_groups, n_threads) * (m * n + CUT_ROW_COST * m + CUT_COLUMN_COST * n);
             if (time >= least) continue;
             least = time;
             x->m_slice = m, x->n_block = n, x->n_groups = n_groups;
@@ -187,7 +193,6 @@ static void plan_for_panels(ps_product_plan *x, const ps_matmul *p)
 static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
 {
     plan_choose_roles(x, p, false);
-    x->has_few_rows = true;
     const int64_t in_item = ps_ceil_div(ps_ceil_div(x->n, x->block.cols), ITEMS_A_THREAD * x->n_threads);
     x->few_rows_panels = x->b_by_k ? 1 : ps_min_i64(FEW_ROWS_PANELS, in_item);
     x->k_block = plan_even(x->k_padded, PANEL_K, 32);
@@ -225,11 +230,6 @@ static int64_t stage_count(const ps_product_plan *plan)
 static int64_t packed_count(const ps_product_plan *plan)
 {
     return plan->n_groups > 0 ? 0 : ps_min_i64(stage_count(plan), 2);
-}
-
-static bool plan_is_serial(const ps_product_plan *plan)
-{
-    return plan->m * plan->n < SERIAL_PRODUCTS && plan->m * plan->n * plan->k < SERIAL_PRODUCTS;
 }
 
 size_t ps_product_plan_bytes(const ps_product_plan *x)

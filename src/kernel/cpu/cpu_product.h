@@ -12,8 +12,9 @@
  *     |a | an item: m_block  |                 sums stay in a thread's scratch, or, where k is cut into slices to bound the scratch,
  *     +--+ rows of c         |                 in that of the call
  *
- * Where b lies so that each thread can pack for itself (n_groups), there are no stages: a thread takes a group of columns, and packs the
- * next one that it has taken while it multiplies all rows with this one.
+ * Where each thread packs for itself (n_groups), there are no stages: a thread takes a group of columns. Tiles: it packs the next one that it
+ * has taken while it multiplies all rows with this one. Panels of f32: a group has part of the rows too, which are packed first, and then
+ * its columns a panel after the other.
  *
  * Sums go on exactly from block to block of k, in ascending order, so the bits of c depend neither on the sizes of blocks nor on the number
  * of threads. */
@@ -54,15 +55,14 @@ typedef struct ps_product_plan {
     bool swapped;            /* c^T = b^T a^T is computed; what follows is of that product */
     bool a_by_k, b_by_k;     /* neighbours in memory are neighbours in k */
     bool in_place;           /* whole tiles of a are read where they lie */
-    bool has_few_rows;       /* a is what is packed for all, b is read once and packed by the way: panels of f32 */
     bool streams;            /* c goes past the caches */
     int64_t few_rows_panels; /* of b, packed at once */
-    /* Of n_block columns, each packed by the thread that multiplies with it; 0: packed by all for all. */
+    /* Groups of m_slice rows and n_block columns, which are packed by the thread that multiplies with them; 0: packed by all for all. */
     int64_t n_groups;
     int64_t m, n, k, lda, ldb;
     int64_t k_padded;                                 /* whole steps of the kernel */
     int64_t k_block, n_block, m_block;                /* k_block: what a panel of a covers */
-    int64_t k_slice, m_slice;                         /* what sums are kept for: all of m where k is one slice */
+    int64_t k_slice, m_slice;                         /* what sums are kept for; tiles: all of m where k is one slice */
     int64_t a_bytes, b_bytes, sums_bytes, call_bytes; /* a panel of a; b of a block; a thread's sums; the call's */
     int64_t thread_bytes;
 } ps_product_plan;

@@ -1,7 +1,7 @@
 /* Products by FMA on panels of f32: of f32 and f16 with one sum over ascending k an element, of bf16 in the order of tiles (cpu_amx.h).
  *
- * A panel of b has PANEL_COLUMNS columns of a block of k, one k after the other. The panels of a group stay in the second-level cache, and stream
- * past the PANEL_ROWS rows of a that the first keeps, where they lie or packed. For bf16 each 32 k are the 16 even ones and then the 16 odd ones,
+ * Over a block of k, the rows of a group are packed into panels of PANEL_ROWS, which stay in the second-level cache; a panel of
+ * PANEL_COLUMNS columns of b is packed into the first, and multiplied with all of them, before the next one. For bf16 each 32 k are the 16 even ones and then the 16 odd ones,
  * summed apart. */
 #include "kernel/cpu/cpu_panel_pack.h"
 #include "kernel/cpu/cpu_product.h"
@@ -11,7 +11,7 @@ const ps_product_block PS_CPU_NAME(product_panel_block) = {PANEL_ROWS, PANEL_COL
 
 /* ---- what comes next -----------------------------------------------------------------------------------------------*/
 
-/* The next panel of b, asked for while this one is multiplied with: n_lines of memory every PANEL_WORDS steps of k, as more at once would hold
+/* The next panel of b, asked for while this one is multiplied with: n_lines of memory every so many k, as more at once would hold
  * up what is needed now. */
 typedef struct panel_ask {
     const char *at;
@@ -23,7 +23,9 @@ typedef struct panel_ask {
 static panel_ask ask_begin(const ps_product *x, int64_t k, int64_t n_k, int64_t j, int64_t n_cols, int64_t n_blocks)
 {
     if (n_cols <= 0) return (panel_ask){.n_runs = 0};
-    const int64_t bytes = (int64_t)ps_dtype_bytes(x->p->ab_dtype), n_steps = n_blocks * ps_ceil_div(n_k, PANEL_WORDS);
+    const int64_t bytes = (int64_t)ps_dtype_bytes(x->p->ab_dtype),
+                  step = x->plan->kernel == PS_PRODUCT_F32 ? PANEL_WORDS : 2 * PANEL_WORDS;
+    const int64_t n_steps = n_blocks * ps_ceil_div(n_k, step);
     n_k = ps_min_i64(n_k, x->plan->k - k), n_cols = ps_min_i64(PANEL_COLUMNS, n_cols);
     panel_ask ask = {.at = ps_product_b(x, k, j), .stride = x->plan->ldb * bytes};
     ask.n_runs = x->plan->b_by_k ? n_cols : n_k;
@@ -97,6 +99,7 @@ PS_CPU_INLINE void block_ascending(int n_rows, const float *a, const float *b, i
         ask_lines(ask);
         panel_add(sum, n_rows, a, b, PANEL_WORDS);
     }
+    ask_lines(ask);
     panel_add(sum, n_rows, a, b, n_k);
     block_store(sum, n_rows, c);
 }
