@@ -37,8 +37,8 @@ static inline void stream_ask(const void *p)
     __builtin_prefetch((const char *)p + STREAM_AHEAD * sizeof(float));
 }
 
-/* Loads before stores: a load behind the store of another array, at the same offset in its page, would be taken to depend on it. n is a
- * multiple of a line. */
+/* Loads before stores: a load behind the store of another array, at the same offset in its page, would be taken to
+ * depend on it. n is a multiple of a line. */
 WIDEST static void stream_4_block(uint16_t *g, float *w, float *m, float *v, int64_t n)
 {
     for (int64_t i = 0; i < n; i += (int64_t)(sizeof(line) / sizeof(float))) {

@@ -1,10 +1,12 @@
-/* bench_load.c - weights from a safetensors file into an engine and back, against plain reading and writing of the same bytes.
+/* bench_load.c - weights from a safetensors file into an engine and back, against plain reading and writing of the same
+ * bytes.
  *
  * usage: bench_load [FOLDER [ROUNDS [KEY=VALUE...]]]      (default: . 5; options as in a configuration)
  * GPT-2 124M (498 MB in f32) with enough memory, training in bf16: loading fills f32 masters and rounds them to bf16
- * parameters. "plain" reads the file from front to back into memory of its size that has been touched before, or writes that
- * memory to a new file; pieces of 1 MiB, the same calls, syncing and renaming as saving does. The page cache serves both sides
- * alike ("cached"); "from disk" gives the file's pages back (posix_fadvise) before each reading. Rounds alternate; medians. */
+ * parameters. "plain" reads the file from front to back into memory of its size that has been touched before, or writes
+ * that memory to a new file; pieces of 1 MiB, the same calls, syncing and renaming as saving does. The page cache
+ * serves both sides alike ("cached"); "from disk" gives the file's pages back (posix_fadvise) before each reading.
+ * Rounds alternate; medians. */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>

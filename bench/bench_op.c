@@ -1,12 +1,13 @@
 /* bench_op.c - time of each kernel on the shapes of GPT-2 124M in bf16, with 256 rows (B = 4, T = 64) and 1024 (B = 1,
- * T = 1024), and of what Llama and BERT do besides: "12/4 x 64" are 12 query heads that share 4 key and value heads, "w 256" a
- * window of 256.
+ * T = 1024), and of what Llama and BERT do besides: "12/4 x 64" are 12 query heads that share 4 key and value heads, "w
+ * 256" a window of 256.
  *
  * usage: bench_op [ROUNDS [NAME]]     (default 15 rounds; NAME: only the operators whose name contains it)
  *
- * Rates are those of cost.h: arithmetic and traffic that the operation must do. Operands of small operators stay in the
- * caches from round to round, so their GB/s may pass those of memory. `calls` is how often a step does it, without
- * activation checkpointing (0: not at all, or as often as there are chunks); `ms a step` is calls times the least time. */
+ * Rates are those of cost.h: arithmetic and traffic that the operation must do. Operands of small operators stay in
+ * the caches from round to round, so their GB/s may pass those of memory. `calls` is how often a step does it,
+ * without activation checkpointing (0: not at all, or as often as there are chunks); `ms a step` is calls times the
+ * least time. */
 #include <math.h>
 #include <string.h>
 

@@ -1,11 +1,12 @@
-/* bench_product.c - GFLOP/s of matrix products by every kernel that runs here, on the shapes of GPT-2 124M; of tiles of AMX beside that, in
- * per cent of what the tile unit gives in the same moment: where it is shared with others, its rate changes by a factor of five.
+/* bench_product.c - GFLOP/s of matrix products by every kernel that runs here, on the shapes of GPT-2 124M; of tiles of
+ * AMX beside that, in per cent of what the tile unit gives in the same moment: where it is shared with others, its rate
+ * changes by a factor of five.
  *
  * usage: bench_product [ROUNDS [WORD [KERNEL]]]     (default 5 rounds, of which the median counts; only rows that contain WORD, only KERNEL)
  *
- * fwd, dx, dW are those of a layer [rows, in x out] whose weight is stored [out, in] (oi) or [in, out] (io). Kernels: tiles of AMX, tiles of
- * vdpbf16ps, FMA of each instruction set. One thread, then one a core. Each round has another weight (or place for its gradient), as in a
- * step: more of them than the caches hold. */
+ * fwd, dx, dW are those of a layer [rows, in x out] whose weight is stored [out, in] (oi) or [in, out] (io). Kernels:
+ * tiles of AMX, tiles of vdpbf16ps, FMA of each instruction set. One thread, then one a core. Each round has another
+ * weight (or place for its gradient), as in a step: more of them than the caches hold. */
 #include <string.h>
 
 #include "bench.h"
@@ -66,7 +67,8 @@ static void *filled(int64_t n)
     return x;
 }
 
-/* Steps of a loop that does nothing but products of tiles out of the first-level cache: some 0.3 ms where the unit is free. */
+/* Steps of a loop that does nothing but products of tiles out of the first-level cache: some 0.3 ms where the unit is
+ * free. */
 #define BARE_STEPS 10000
 
 static void bare_tiles(const void *args, int64_t item, int64_t thread)
@@ -114,7 +116,8 @@ static ps_matmul product_of_round(const ps_matmul *p, pass which, int r)
 
 #define TRIES_A_ROUND 8
 
-/* Rounds during which others had the tile unit, which gave less than *best, do not count, while enough are left to be tried. */
+/* Rounds during which others had the tile unit, which gave less than *best, do not count, while enough are left to be
+ * tried. */
 static void print_rate(const kernel *k, ps_backend *b, const ps_matmul *p, pass which, int rounds, double *best)
 {
     const bool has_unit = k->isa == PS_CPU_AMX;

@@ -1,12 +1,14 @@
-/* bench_ranks.c - a training step of several ranks of this machine: how much of the time that they talk is hidden under computing.
+/* bench_ranks.c - a training step of several ranks of this machine: how much of the time that they talk is hidden under
+ * computing.
  *
  * usage: mpirun -n 2 bench_ranks [STEPS] [key=value ...]     (default 4 steps a round; one more comes first and is not counted)
  *
- * GPT-2 124M in bf16, each rank with its share of the cores. Of each way to communicate: medians of seconds a step; how long
- * transfers were under way; how much of it computing went on ("hidden") or stood still ("exposed"); how long it stood still while
- * nothing was under way ("late": for ranks that are not there yet, or for small sums); processor time; bytes sent. Means over
- * the ranks. With them rank 0 alone, with the same cores. The ways take turns, so that others on the machine disturb all alike. Last,
- * transfers of 32 MB a rank while nobody computes, beside plain copies. */
+ * GPT-2 124M in bf16, each rank with its share of the cores. Of each way to communicate: medians of seconds a step;
+ * how long transfers were under way; how much of it computing went on ("hidden") or stood still ("exposed"); how
+ * long it stood still while nothing was under way ("late": for ranks that are not there yet, or for small sums);
+ * processor time; bytes sent. Means over the ranks. With them rank 0 alone, with the same cores. The ways take
+ * turns, so that others on the machine disturb all alike. Last, transfers of 32 MB a rank while nobody computes,
+ * beside plain copies. */
 #include <string.h>
 #include <time.h>
 

@@ -3,9 +3,9 @@
  * usage: bench_step [--offload] [STEPS] [key=value ...]     (default 8 steps; two more come first and are not counted)
  *
  * Prints medians and minima. With --offload the same steps run three times more in this process: with a device of a
- * quarter of what all in memory needs and the rest (and HOST_ALLOWANCE) in host memory; with that device and the rest on
- * disk; and once more all in memory, so that a machine whose speed drifts shows. Each is divided by the mean of the two
- * runs in memory. */
+ * quarter of what all in memory needs and the rest (and HOST_ALLOWANCE) in host memory; with that device and the rest
+ * on disk; and once more all in memory, so that a machine whose speed drifts shows. Each is divided by the mean of the
+ * two runs in memory. */
 #include <string.h>
 
 #include "bench.h"

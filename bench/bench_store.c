@@ -2,10 +2,11 @@
  *
  * usage: bench_store [STEPS] [key=value ...]     (default 2 steps; options as in a configuration)
  *
- * Steps of a GPT-2 of 24 thousand million parameters, in about 10,000 chunks of the size that GPT-2 124M gets, on simulated tiers: the runner
- * and the store make the same calls as in a run, nothing is computed and nothing copied. So the time of a step is all
- * bookkeeping. It is divided by the time that a step would take by the rates of the configuration: first with everything on the device,
- * then with a quarter there and the rest on the host, then with a tenth in each and the rest on disk. */
+ * Steps of a GPT-2 of 24 thousand million parameters, in about 10,000 chunks of the size that GPT-2 124M gets, on
+ * simulated tiers: the runner and the store make the same calls as in a run, nothing is computed and nothing copied. So
+ * the time of a step is all bookkeeping. It is divided by the time that a step would take by the rates of the
+ * configuration: first with everything on the device, then with a quarter there and the rest on the host, then with a
+ * tenth in each and the rest on disk. */
 #include <string.h>
 
 #include "bench.h"

@@ -17,7 +17,8 @@ int cli_exit_code(ps_status st);
 /* Print "pstar <command>: <last error>" unless st is PS_OK; returns the exit code. */
 int cli_report(const char *command, ps_status st);
 
-/* Load a configuration with "key=value" overrides, which win over what the file says of these keys: ps_config_load_assigned. */
+/* Load a configuration with "key=value" overrides, which win over what the file says of these keys:
+ * ps_config_load_assigned. */
 PS_NODISCARD ps_status cli_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out);
 
 /* Each command gets its own arguments, argv[0] being its name, and returns an exit code. */

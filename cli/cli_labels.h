@@ -5,8 +5,8 @@
 #include "config/config.h"
 #include "data/feed.h"
 
-/* Before the feed is opened for weights that were trained already: names are numbered as their folder says, or the one that a file is in. A list that the user
- * gave stays, unless it numbers one of these names otherwise (PS_EINVAL). */
+/* Before the feed is opened for weights that were trained already: names are numbered as their folder says, or the one
+ * that a file is in. A list that the user gave stays, unless it numbers one of these names otherwise (PS_EINVAL). */
 PS_NODISCARD ps_status cli_take_labels(ps_config *config, const char *weights);
 
 /* After: a line on stderr where neither those weights nor the user name the classes that the data name. */

@@ -71,7 +71,8 @@ out:
     return st;
 }
 
-/* As the model was trained: with what its tokenizer puts before a text, and with special tokens where the prompt spells them. */
+/* As the model was trained: with what its tokenizer puts before a text, and with special tokens where the prompt spells
+ * them. */
 static ps_status encode_text(generator *g, const char *prompt, int64_t n_bytes, ps_id_list *out)
 {
     const ps_encode_options options = {.added_tokens = true};
@@ -144,7 +145,8 @@ static ps_status next_logits_kept(generator *g)
     return PS_OK;
 }
 
-/* Logits after the last T tokens of the text; what follows in the context is padding that causal attention never sees. */
+/* Logits after the last T tokens of the text; what follows in the context is padding that causal attention never
+ * sees. */
 static ps_status next_logits(generator *g)
 {
     if (g->keeps) return next_logits_kept(g);

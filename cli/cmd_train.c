@@ -32,8 +32,8 @@ typedef struct train_arguments {
     const char *resume_from;
 } train_arguments;
 
-/* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can fail on one of them
- * alone is agreed on. */
+/* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can
+ * fail on one of them alone is agreed on. */
 typedef struct run {
     ps_comm *comm;
     int32_t rank, n_ranks;

@@ -1,5 +1,5 @@
-/* progress.h - what training shows while it runs: a bar that redraws itself on a terminal, plain lines elsewhere; and the
- * table at the end. */
+/* progress.h - what training shows while it runs: a bar that redraws itself on a terminal, plain lines elsewhere; and
+ * the table at the end. */
 #ifndef PSTAR_PROGRESS_H
 #define PSTAR_PROGRESS_H
 

@@ -49,7 +49,8 @@ static ps_status make_folders(const char *folder)
     }
 }
 
-/* The kernel gives the lock back when the process ends, however it ends. A folder that cannot be locked is used without. */
+/* The kernel gives the lock back when the process ends, however it ends. A folder that cannot be locked is used
+ * without. */
 static ps_status lock_folder(run_log *l)
 {
     char *path = NULL;

@@ -18,15 +18,18 @@ typedef struct run_rank {
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes, planned_sent_bytes;
 } run_rank;
 
-/* Creates the folder and its parents if missing. PS_EINVAL while another run has it open: its `.lock` is locked until close. */
+/* Creates the folder and its parents if missing. PS_EINVAL while another run has it open: its `.lock` is locked until
+ * close. */
 PS_NODISCARD ps_status run_log_open(const char *folder, run_log **out);
-/* Before the first line: metrics.jsonl keeps what it has of steps 1 .. last_step (0: nothing) and loses the rest, so that a
- * run that was killed and resumed reads as one that was not. */
+/* Before the first line: metrics.jsonl keeps what it has of steps 1 .. last_step (0: nothing) and loses the rest, so
+ * that a run that was killed and resumed reads as one that was not. */
 PS_NODISCARD ps_status run_log_begin(run_log *l, int64_t last_step);
 void run_log_close(run_log *l); /* NULL is accepted */
 
-/* Only rank 0 has a log: for the others these functions do nothing, with NULL.
- * One line; `ranks` has the n_ranks ranks' numbers, none when it is the only one. While the disk is full, lines are kept in memory and written as soon as there is room. `before` and `after` frame the step; its bytes and waits are their differences. rss_peak_bytes 0: not watched. */
+/* Only rank 0 has a log: for the others these functions do nothing, with NULL. One line; `ranks` has the n_ranks ranks'
+ * numbers, none when it is the only one. While the disk is full, lines are kept in memory and written as soon as there
+ * is room. `before` and `after` frame the step; its bytes and waits are their differences. rss_peak_bytes 0: not
+ * watched. */
 PS_NODISCARD ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info,
                                     const ps_memory_info *before, const ps_memory_info *after, int64_t rss_peak_bytes,
                                     const run_rank *ranks, int32_t n_ranks);

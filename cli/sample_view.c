@@ -21,8 +21,8 @@ typedef struct sample_view {
     ps_feed_batch row;
 } sample_view;
 
-/* Samples in the order of the file, none of it kept for validation, and no more padding than the row itself. A file of its own for
- * validation stays: the data section is the run's. */
+/* Samples in the order of the file, none of it kept for validation, and no more padding than the row itself. A file of
+ * its own for validation stays: the data section is the run's. */
 static ps_status load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
     static char own[][32] = {"data.shuffle=false", "data.validation_split=0", "data.pad_to_multiple_of=1",

@@ -15,8 +15,8 @@ typedef struct sampler {
 PS_NODISCARD ps_status sampler_init(sampler *s, int64_t V, double temperature, int64_t top_k, uint64_t seed);
 void sampler_deinit(sampler *s);
 
-/* One of the tokens, drawn from softmax(logits / temperature) by the random word number `index` of the seed. PS_ENUMERIC naming a
- * logit that is not finite. */
+/* One of the tokens, drawn from softmax(logits / temperature) by the random word number `index` of the seed.
+ * PS_ENUMERIC naming a logit that is not finite. */
 PS_NODISCARD ps_status sampler_choose(sampler *s, const float *logits, int64_t index, int32_t *out);
 
 #endif

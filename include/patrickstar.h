@@ -116,10 +116,9 @@ PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
  * in their chunks afterwards, so the whole model never exists twice. Backward, memory and transfers are planned from
  * the description.
  *
- * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1, and
- * ps_initialize_engine reports the first failure: a model function need not check each call.
- * All activations are [B T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16,
- * f16). */
+ * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1,
+ * and ps_initialize_engine reports the first failure: a model function need not check each call. All activations are [B
+ * T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16, f16). */
 typedef struct ps_builder ps_builder;
 typedef int32_t ps_value;
 
@@ -137,9 +136,9 @@ PS_API int64_t ps_builder_sequence_length(const ps_builder *b); /* T */
 /* Standard deviation of the normal distribution that the weights declared from now on start with (default 0.02). */
 PS_API void ps_set_initializer_range(ps_builder *b, double std);
 
-/* Everything between begin and end is one block: with activation checkpointing only its input is kept, and it is run again
- * in the backward pass. Names of parameters and operators inside get the prefix "name.". Blocks nest; the outermost
- * with checkpoint != 0 is the one run again. */
+/* Everything between begin and end is one block: with activation checkpointing only its input is kept, and it is run
+ * again in the backward pass. Names of parameters and operators inside get the prefix "name.". Blocks nest; the
+ * outermost with checkpoint != 0 is the one run again. */
 PS_API void ps_begin_block(ps_builder *b, const char *name, int checkpoint);
 PS_API void ps_end_block(ps_builder *b);
 
@@ -151,7 +150,8 @@ PS_API ps_value ps_token_type_embedding(ps_builder *b, const char *name, int64_t
 PS_API ps_value ps_position_embedding(ps_builder *b, ps_value x, const char *name, int64_t n_positions);
 /* Parameters "name.weight" (ones), "name.bias" (zeros) [columns]. */
 PS_API ps_value ps_layer_norm(ps_builder *b, ps_value x, const char *name, float eps);
-/* y = x / sqrt(avg(x^2) + eps) w over each `group` of columns (0: all of them): parameter "name.weight" (ones) [group]. */
+/* y = x / sqrt(avg(x^2) + eps) w over each `group` of columns (0: all of them): parameter "name.weight" (ones)
+ * [group]. */
 PS_API ps_value ps_rms_norm(ps_builder *b, ps_value x, const char *name, int64_t group, float eps);
 /* y = x W^T + b: "name.weight" [n_out, n_in] as torch.nn.Linear, "name.bias" [n_out] (zeros) when has_bias. */
 PS_API ps_value ps_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias);
@@ -185,15 +185,17 @@ typedef struct ps_rope {
     ps_rope_scaling scaling;
     double factor, low_freq_factor, high_freq_factor;
     int64_t original_positions; /* "original_max_position_embeddings" */
-    /* yarn: waves of more than beta_fast turns in the original context are kept, those of less than beta_slow divided by factor.
-     * attention_factor multiplies cosines and sines; 0: m(mscale) / m(mscale_all_dim) when both are above 0, else m(1), with
-     * m(s) = 0.1 s log(factor) + 1, or 1 where factor is at most 1. truncate widens the band between to whole dimensions. */
+    /* yarn: waves of more than beta_fast turns in the original context are kept, those of less than beta_slow divided
+     * by factor. attention_factor multiplies cosines and sines; 0: m(mscale) / m(mscale_all_dim) when both are above 0,
+     * else m(1), with m(s) = 0.1 s log(factor) + 1, or 1 where factor is at most 1. truncate widens the band between to
+     * whole dimensions. */
     double beta_fast, beta_slow; /* 32, 1 in Hugging Face's default */
     double attention_factor, mscale, mscale_all_dim;
     int truncate; /* 1 in Hugging Face's default */
 } ps_rope;
 
-/* Turns each head's pairs (i, i + head_size / 2) by an angle that grows with the position, counted from 0 in each sequence. */
+/* Turns each head's pairs (i, i + head_size / 2) by an angle that grows with the position, counted from 0 in each
+ * sequence. */
 PS_API ps_value ps_rotary_embedding(ps_builder *b, ps_value x, int64_t head_size, const ps_rope *options);
 
 typedef struct ps_attention_options {
@@ -203,8 +205,8 @@ typedef struct ps_attention_options {
     float dropout_p;
 } ps_attention_options;
 
-/* As ps_attention for separate q [B T, n_heads D] and k, v [B T, n_kv_heads D]. Keys that the batch's attention_mask has 0
- * for are seen by nobody, here and in ps_attention. */
+/* As ps_attention for separate q [B T, n_heads D] and k, v [B T, n_kv_heads D]. Keys that the batch's attention_mask
+ * has 0 for are seen by nobody, here and in ps_attention. */
 PS_API ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v,
                                      const ps_attention_options *options);
 
@@ -232,8 +234,8 @@ PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
 typedef struct ps_engine ps_engine;
 
-/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only read during
- * the call. */
+/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only
+ * read during the call. */
 typedef struct ps_batch {
     const int32_t *tokens;         /* [B T] */
     const int32_t *targets;        /* [B T], or [B] labels for a classifier; -100 takes no part in the loss */
@@ -241,34 +243,36 @@ typedef struct ps_batch {
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
 } ps_batch;
 
-/* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when no schedule
- * fits the budgets: the message names the moment and operator that need most, the bytes, and the smallest changes that fit. On
- * failure *engine is NULL.
+/* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when
+ * no schedule fits the budgets: the message names the moment and operator that need most, the bytes, and the smallest
+ * changes that fit. On failure *engine is NULL.
  *
- * PS_ENOSYS when the system starts fewer threads than train.threads. They are the engine's own: OpenMP in the program around it, and its
- * variables, have no part in it.
+ * PS_ENOSYS when the system starts fewer threads than train.threads. They are the engine's own: OpenMP in the program
+ * around it, and its variables, have no part in it.
  *
- * Weights begin as the configuration says: drawn from train.seed; then those of model.from_pretrained, as ps_engine_load_pretrained
- * reads them (heads may differ with model.new_head, or with model.head none); then those of train.init_from. For ps_model_from_config
- * the former is that of the configuration it is given as user, for other functions that of config: parameters are then matched by the
- * names that the function gives them. Errors as of these loads: nothing is begun with less than was asked for.
+ * Weights begin as the configuration says: drawn from train.seed; then those of model.from_pretrained, as
+ * ps_engine_load_pretrained reads them (heads may differ with model.new_head, or with model.head none); then those of
+ * train.init_from. For ps_model_from_config the former is that of the configuration it is given as user, for other
+ * functions that of config: parameters are then matched by the names that the function gives them. Errors as of these
+ * loads: nothing is begun with less than was asked for.
  *
- * A process that mpirun or srun started as one of several is a rank: all of them call this, and then all functions of the engine
- * that say so, in the same order, each with its own micro-batches; together they train one model, each with its share of the chunks.
- * local_rank counts the ranks of a machine from 0 (0 when there is one process). What a rank finds wrong fails on all:
- * PS_ECOMM when another one failed or cannot be reached. */
+ * A process that mpirun or srun started as one of several is a rank: all of them call this, and then all functions of
+ * the engine that say so, in the same order, each with its own micro-batches; together they train one model, each with
+ * its share of the chunks. local_rank counts the ranks of a machine from 0 (0 when there is one process). What a rank
+ * finds wrong fails on all: PS_ECOMM when another one failed or cannot be reached. */
 PS_API PS_NODISCARD ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank,
                                                    const ps_config *config, ps_engine **engine);
-/* The same without gradients and optimizer, weights as above: for ps_logits and ps_evaluate. 2 bytes a parameter (f32: 4). */
+/* The same without gradients and optimizer, weights as above: for ps_logits and ps_evaluate. 2 bytes a parameter (f32:
+ * 4). */
 PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
                                                              const ps_config *config, ps_engine **engine);
-/* An inference engine for one text that grows by ps_decode: keys and values of its tokens are kept, so that one token more
- * costs one row, not a pass over the text. The cache has room for generation.max_length tokens (0: the sequence length): twice
- * n_kv_heads x head size x that many values for each attention, device memory that is taken at once and that the budget must
- * hold beside the rest (PS_EBUDGET). Micro-batch size and sequence length are not looked at. PS_EINVAL when an
- * attention of the model looks at later tokens, when it ends with one row for a whole sequence, or when its
- * position table has fewer rows. ps_evaluate, ps_logits, ps_infer and ps_engine_set_shape are not for this engine
- * (PS_ESTATE). */
+/* An inference engine for one text that grows by ps_decode: keys and values of its tokens are kept, so that one token
+ * more costs one row, not a pass over the text. The cache has room for generation.max_length tokens (0: the sequence
+ * length): twice n_kv_heads x head size x that many values for each attention, device memory that is taken at once and
+ * that the budget must hold beside the rest (PS_EBUDGET). Micro-batch size and sequence length are not looked at.
+ * PS_EINVAL when an attention of the model looks at later tokens, when it ends with one row for a whole sequence, or
+ * when its position table has fewer rows. ps_evaluate, ps_logits, ps_infer and ps_engine_set_shape are not for this
+ * engine (PS_ESTATE). */
 PS_API PS_NODISCARD ps_status ps_initialize_generation_engine(ps_model_func model_func, void *user, int local_rank,
                                                               const ps_config *config, ps_engine **engine);
 PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
@@ -278,28 +282,28 @@ PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
 PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
-/* Call after each ps_backward. At every gradient_accumulation_steps-th call: unscale, check for overflow, clip, update, go
- * on in the learning-rate schedule; otherwise nothing. A step whose gradients are not finite leaves the weights as they were.
- * PS_ENUMERIC, with what was seen first, after train.max_nonfinite_steps of them in a row that no loss scale could answer by falling;
- * the engine can go on. */
+/* Call after each ps_backward. At every gradient_accumulation_steps-th call: unscale, check for overflow, clip, update,
+ * go on in the learning-rate schedule; otherwise nothing. A step whose gradients are not finite leaves the weights as
+ * they were. PS_ENUMERIC, with what was seen first, after train.max_nonfinite_steps of them in a row that no loss scale
+ * could answer by falling; the engine can go on. */
 PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
-/* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence: training
- * goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
+/* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
+ * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
 /* Next-token logits [n_tokens of the vocabulary] at position `row` of B T, after a forward pass over tokens[B T].
  * Inference engines only. */
 PS_API PS_NODISCARD ps_status ps_logits(ps_engine *engine, const int32_t *tokens, int64_t row, float *logits);
-/* What the model ends with, for all its rows: logits [B, classes] of a classifier, [B T, vocabulary] of a language model, or
- * hidden states [B T, columns]. The batch's targets are not looked at. Inference engines only. */
+/* What the model ends with, for all its rows: logits [B, classes] of a classifier, [B T, vocabulary] of a language
+ * model, or hidden states [B T, columns]. The batch's targets are not looked at. Inference engines only. */
 PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, float *output);
 
-/* Append n >= 1 tokens to the text; logits [n_tokens of the vocabulary] (of a model without a head: hidden states [columns])
- * are those after the last one. A long prompt goes through the model in a few passes. The bits depend on how many tokens each call had,
- * not on budgets. PS_EINVAL when there is no room for them all (ps_decode_get_length) or a token is not in the vocabulary: the text is
- * then as before. Generation engines only (PS_ESTATE). */
+/* Append n >= 1 tokens to the text; logits [n_tokens of the vocabulary] (of a model without a head: hidden states
+ * [columns]) are those after the last one. A long prompt goes through the model in a few passes. The bits depend on how
+ * many tokens each call had, not on budgets. PS_EINVAL when there is no room for them all (ps_decode_get_length) or a
+ * token is not in the vocabulary: the text is then as before. Generation engines only (PS_ESTATE). */
 PS_API PS_NODISCARD ps_status ps_decode(ps_engine *engine, const int32_t *tokens, int64_t n, float *logits);
-/* Keep the first n tokens of the text and forget the others; 0 begins another text. PS_EINVAL when it has fewer. Replacing
- * parameters forgets the whole text. */
+/* Keep the first n tokens of the text and forget the others; 0 begins another text. PS_EINVAL when it has fewer.
+ * Replacing parameters forgets the whole text. */
 PS_API PS_NODISCARD ps_status ps_decode_rewind(ps_engine *engine, int64_t n);
 /* Tokens of the text, and the most it may have; 0 for other engines. Pointers may be NULL. */
 PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64_t *max_length);
@@ -314,23 +318,24 @@ typedef struct ps_eval_info {
 PS_API void ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
 
 /* From now on micro-batches are batch x sequence: call it between steps (PS_ESTATE inside of one, also between the
- * micro-batches that make one), then give ps_forward, ps_evaluate and the others batches of that size. Parameters, optimizer state,
- * counters, random sequences, chunks and budgets stay; activations, and which chunk is where when, are planned anew. The bits of
- * training through a sequence of shapes do not depend on budgets, chunk size or prefetch. Checkpoints belong to the
- * configured shape: one that is begun in another loads where the configuration is the same.
+ * micro-batches that make one), then give ps_forward, ps_evaluate and the others batches of that size. Parameters,
+ * optimizer state, counters, random sequences, chunks and budgets stay; activations, and which chunk is where when, are
+ * planned anew. The bits of training through a sequence of shapes do not depend on budgets, chunk size or prefetch.
+ * Checkpoints belong to the configured shape: one that is begun in another loads where the configuration is the same.
  *
- * model: as for ps_initialize_engine, giving the same parameters by name, shape and order, else PS_EINVAL. The last shapes are
- * kept (32, and the configured one), recognised by model, user and size: for these the function is not called, and nothing
- * planned. PS_EBUDGET, as from ps_initialize_engine, when the new shape does not fit the budgets with this chunk size beside
- * memory.save_buffer: configure the largest. After either refusal the engine goes on in the shape it had. Where model data fill
- * device and host to the last chunk and the disk tier cannot hold them all, each change is tried from where chunks are, which
- * takes the time of planning.
+ * model: as for ps_initialize_engine, giving the same parameters by name, shape and order, else PS_EINVAL. The last
+ * shapes are kept (32, and the configured one), recognised by model, user and size: for these the function is not
+ * called, and nothing planned. PS_EBUDGET, as from ps_initialize_engine, when the new shape does not fit the budgets
+ * with this chunk size beside memory.save_buffer: configure the largest. After either refusal the engine goes on in the
+ * shape it had. Where model data fill device and host to the last chunk and the disk tier cannot hold them all, each
+ * change is tried from where chunks are, which takes the time of planning.
  *
- * ps_engine_get_shape and the planned_ members of ps_memory_info tell of the new shape; they are those of a run that begins
- * with it. In the steps after a change chunks lie elsewhere: peaks are within the budgets, but may be above the planned ones,
- * and moved bytes differ.
+ * ps_engine_get_shape and the planned_ members of ps_memory_info tell of the new shape; they are those of a run that
+ * begins with it. In the steps after a change chunks lie elsewhere: peaks are within the budgets, but may be above the
+ * planned ones, and moved bytes differ.
  *
- * Of several ranks all call, with the same sizes. What one refuses all refuse, with a message that names it ("rank 2 (host): ..."). */
+ * Of several ranks all call, with the same sizes. What one refuses all refuse, with a message that names it ("rank 2
+ * (host): ..."). */
 PS_API PS_NODISCARD ps_status ps_engine_set_shape(ps_engine *engine, ps_model_func model, void *user, int64_t batch,
                                                   int64_t sequence);
 
@@ -368,17 +373,18 @@ PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
 PS_API void ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
 PS_API void ps_engine_reset_peaks(ps_engine *engine);
 
-/* Who takes which memory, as a table for people: budget, peak and use of each tier by chunk list, activations, staging; chunks by
- * state and by where their content is; bytes moved; the moments that need most. The caller frees *out by ps_free. A failed engine
- * can be asked too. *out = NULL and PS_ENOMEM_HOST on failure. */
+/* Who takes which memory, as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
+ * chunks by state and by where their content is; bytes moved; the moments that need most. The caller frees *out by
+ * ps_free. A failed engine can be asked too. *out = NULL and PS_ENOMEM_HOST on failure. */
 PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char **out);
-/* The same table as it was in the moment that found no room (PS_EBUDGET, PS_ENOMEM_DEV): in a step, or, when ps_initialize_engine
- * refused the model, in the trial of the plan. "" when no moment has since this thread last initialised an engine; valid until
- * the next one that does. */
+/* The same table as it was in the moment that found no room (PS_EBUDGET, PS_ENOMEM_DEV): in a step, or, when
+ * ps_initialize_engine refused the model, in the trial of the plan. "" when no moment has since this thread last
+ * initialised an engine; valid until the next one that does. */
 PS_API const char *ps_last_memory_dump(void);
 
-/* The profile that profile.path and profile.steps of the configuration ask for; doc/profile.md describes the file. It is written
- * when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no step. */
+/* The profile that profile.path and profile.steps of the configuration ask for; doc/profile.md describes the file. It
+ * is written when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no
+ * step. */
 typedef struct ps_profile_info {
     const char *path;              /* "": no profile. Valid, like error, as long as the engine */
     int64_t first_step, last_step; /* recorded and complete; 0: none so far */
@@ -387,28 +393,30 @@ typedef struct ps_profile_info {
 } ps_profile_info;
 
 PS_API void ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info *out);
-/* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or nothing.
- * PS_ESTATE when no step was recorded, PS_EIO. */
+/* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or
+ * nothing. PS_ESTATE when no step was recorded, PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const char *path);
-/* B, T as they are now, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be NULL. */
+/* B, T as they are now, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be
+ * NULL. */
 PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,
                                 int64_t *vocabulary);
 
-/* With several ranks a tensor's elements lie with the owners of its chunks. The calls below, down to the checkpoints, are then made by
- * all ranks, with the same arguments: each gives what it owns of what is read, and takes what it owns of what is written. A
- * failure on one rank fails the call on all, with a message that names it ("rank 2 (host): ..."). */
+/* With several ranks a tensor's elements lie with the owners of its chunks. The calls below, down to the
+ * checkpoints, are then made by all ranks, with the same arguments: each gives what it owns of what is read, and
+ * takes what it owns of what is written. A failure on one rank fails the call on all, with a message that names it
+ * ("rank 2 (host): ..."). */
 
-/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration: the same on all ranks, and whatever their
- * number is. */
+/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration: the same on all ranks, and
+ * whatever their number is. */
 PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t *hash);
 
-/* Parameters by number, 0 .. ps_engine_n_tensors - 1, in the order of declaration. The name is valid as long as the engine;
- * shape has n_dims (1 or 2) entries. */
+/* Parameters by number, 0 .. ps_engine_n_tensors - 1, in the order of declaration. The name is valid as long as the
+ * engine; shape has n_dims (1 or 2) entries. */
 PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
                                                     int *n_dims, int64_t shape[2]);
-/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). All ranks get all that is
- * read. */
+/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). All
+ * ranks get all that is read. */
 PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                     float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
@@ -417,8 +425,8 @@ PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t 
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
 
-/* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced when
- * the new one is complete. Of several ranks the first writes it. */
+/* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced
+ * when the new one is complete. Of several ranks the first writes it. */
 PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
 
 /* What loading did; tensors of the model and of the file. */
@@ -429,11 +437,12 @@ typedef struct ps_load_info {
     const char *first_new; /* name of a parameter, valid as long as the engine; NULL when n_new is 0 */
 } ps_load_info;
 
-/* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either, also in
- * shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names may lack the base's
- * prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing, unexpected and misshapen tensors are
- * errors that name them (PS_EFORMAT), found before anything is changed. With allow_new_head (fine-tuning) parameters of a head
- * may be missing, and those of another head be there. info may be NULL. */
+/* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
+ * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
+ * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
+ * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. With
+ * allow_new_head (fine-tuning) parameters of a head may be missing, and those of another head be there. info may be
+ * NULL. */
 PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path, int allow_new_head,
                                                         ps_load_info *info);
 /* The same without allow_new_head and info. */
@@ -441,10 +450,10 @@ PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const ch
 
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 
-/* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale. doc/checkpoints.md has the
- * files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint, "step-000100", and "latest", which
- * names the newest complete one. A checkpoint is complete or not there at all, whenever the process or the machine
- * stops. Of older ones, train.keep_last of the configuration are kept. */
+/* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale.
+ * doc/checkpoints.md has the files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint,
+ * "step-000100", and "latest", which names the newest complete one. A checkpoint is complete or not there at all,
+ * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept. */
 
 typedef struct ps_checkpoint_info {
     int64_t step;         /* optimizer steps begun, skipped ones too */
@@ -455,32 +464,33 @@ typedef struct ps_checkpoint_info {
 } ps_checkpoint_info;
 
 /* Save the state as it is now, between steps (else PS_ESTATE). caller_json: NULL, or a JSON object that
- * ps_engine_load_checkpoint gives back, such as the position in the data. info may be NULL.
- * PS_EIO when it could not be written (disk full): there is no new checkpoint then, those of before and "latest" are
- * as they were, and the engine can go on. Of several ranks, which all call, each writes what it owns; `folder` must be on a file system
- * that all see. */
+ * ps_engine_load_checkpoint gives back, such as the position in the data. info may be NULL. PS_EIO when it could not be
+ * written (disk full): there is no new checkpoint then, those of before and "latest" are as they were, and the engine
+ * can go on. Of several ranks, which all call, each writes what it owns; `folder` must be on a file system that all
+ * see. */
 PS_API PS_NODISCARD ps_status ps_engine_save_checkpoint(ps_engine *engine, const char *folder, const char *caller_json,
                                                         ps_checkpoint_info *info);
 
-/* The same while training goes on: begin takes note of the state, the following step hands it to a thread that writes. What is
- * saved is the state at begin, and training has the same bits and moves the same bytes as without. With
- * train.save_interval > 0 in the configuration, memory.save_buffer lies between the two; without it each piece is written
- * before the step goes on. One at a time: finish comes before the next begin (PS_ESTATE). Destroying the engine gives up a
- * save that no further step has completed. */
+/* The same while training goes on: begin takes note of the state, the following step hands it to a thread that writes.
+ * What is saved is the state at begin, and training has the same bits and moves the same bytes as without. With
+ * train.save_interval > 0 in the configuration, memory.save_buffer lies between the two; without it each piece is
+ * written before the step goes on. One at a time: finish comes before the next begin (PS_ESTATE). Destroying the engine
+ * gives up a save that no further step has completed. */
 PS_API PS_NODISCARD ps_status ps_engine_begin_checkpoint(ps_engine *engine, const char *folder,
                                                          const char *caller_json);
-/* 1 when finish would not wait: the checkpoint is complete, has failed, or none is under way. With several ranks: this rank's part; the
- * others' may take longer, and only finish makes a checkpoint of all parts. */
+/* 1 when finish would not wait: the checkpoint is complete, has failed, or none is under way. With several ranks: this
+ * rank's part; the others' may take longer, and only finish makes a checkpoint of all parts. */
 PS_API int ps_engine_checkpoint_is_done(const ps_engine *engine);
-/* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine to
- * be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
+/* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine
+ * to be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
 PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_checkpoint_info *info);
 
-/* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format and the
- * number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options, micro-batch, micro-batches a
- * step (accumulation times ranks), sequence length or seed do. Every byte is checked: a missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it.
- * An inference engine takes the parameters only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was;
- * freed by ps_free. When damage is found after parameters were replaced, the engine is failed for good. */
+/* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
+ * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
+ * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do. Every byte is checked: a
+ * missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it. An inference engine takes the parameters
+ * only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was; freed by ps_free. When damage is
+ * found after parameters were replaced, the engine is failed for good. */
 PS_API PS_NODISCARD ps_status ps_engine_load_checkpoint(ps_engine *engine, const char *folder, char **caller_json);
 
 #ifdef __cplusplus

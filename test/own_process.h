@@ -1,4 +1,5 @@
-/* own_process.h - tests that need a process to themselves, for another environment. The program is started again with a word as its argument, and its main gives that word its own group of tests. */
+/* own_process.h - tests that need a process to themselves, for another environment. The program is started again with a
+ * word as its argument, and its main gives that word its own group of tests. */
 #ifndef TEST_OWN_PROCESS_H
 #define TEST_OWN_PROCESS_H
 
@@ -7,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs this program with `word`, and the variables NAME=VALUE of environment (NULL at its end; or NULL). Its exit status; 256 and
- * more: it died of signal - 256. */
+/* Runs this program with `word`, and the variables NAME=VALUE of environment (NULL at its end; or NULL). Its exit
+ * status; 256 and more: it died of signal - 256. */
 static inline int own_process(const char *word, char *const *environment)
 {
     fflush(NULL);

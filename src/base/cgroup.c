@@ -7,7 +7,7 @@
 
 #define LINE_BYTES 8192 /* of a longer line the rest is read as a line of its own, which matches nothing */
 
-/* ---- text ---------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 bool ps_text_number(const char *s, const char **end, int64_t *out)
 {
@@ -40,7 +40,7 @@ static bool list_has(const char *list, const char *word)
     return false;
 }
 
-/* ---- where the group is -------------------------------------------------------------------------------------------- */
+/* ---- where the group is ------------------------------------------------------------------------------------------ */
 
 /* /proc/self/cgroup: "4:memory:/a/b", of v2 "0::/a/b". */
 static bool group_find(const char *root, const char *controller, bool is_v2, char *out, size_t out_bytes)
@@ -127,7 +127,7 @@ bool ps_cgroup_up(ps_cgroup *g)
     return true;
 }
 
-/* ---- what it says -------------------------------------------------------------------------------------------------- */
+/* ---- what it says ------------------------------------------------------------------------------------------------ */
 
 bool ps_cgroup_keyed_number(const ps_cgroup *g, const char *file, const char *key, int64_t *out)
 {

@@ -24,7 +24,7 @@ bool ps_cgroup_number(const ps_cgroup *g, const char *file, int64_t *out);
 /* The number after `key` at the start of a line. */
 bool ps_cgroup_keyed_number(const ps_cgroup *g, const char *file, const char *key, int64_t *out);
 
-/* ---- text of /proc, shared with machine.c -------------------------------------------------------------------------- */
+/* ---- text of /proc, shared with machine.c ------------------------------------------------------------------------ */
 
 /* A number >= 0 at the start of s after blanks; *end (may be NULL) behind it. False when none or too large. */
 bool ps_text_number(const char *s, const char **end, int64_t *out);

@@ -35,22 +35,23 @@ PS_NODISCARD ps_status ps_file_read_all(const char *path, int64_t max_bytes, cha
 bool ps_file_exists(const char *path);
 
 /* ---- mapping: reading at random places without a copy ----
- * A view asks the system for the file's size first, so a file that has shrunk since is PS_EIO. What remains: when it shrinks
- * while a view is in use, the process gets SIGBUS as with any mapping; so views are short, and files which must survive
- * even that are read. Pages are given back at the end of a view: resident memory does not grow with what was visited. */
+ * A view asks the system for the file's size first, so a file that has shrunk since is PS_EIO. What remains: when it
+ * shrinks while a view is in use, the process gets SIGBUS as with any mapping; so views are short, and files which must
+ * survive even that are read. Pages are given back at the end of a view: resident memory does not grow with what was
+ * visited. */
 
 /* Map an open file of at least one byte, once, for as long as it is open. PS_EIO. */
 PS_NODISCARD ps_status ps_file_map(ps_file *f);
 
-/* The n_bytes at `offset` of a mapped file, valid until ps_file_end_view with the same numbers. Safe from several threads
- * at once. PS_EIO when the file ends before. */
+/* The n_bytes at `offset` of a mapped file, valid until ps_file_end_view with the same numbers. Safe from several
+ * threads at once. PS_EIO when the file ends before. */
 PS_NODISCARD ps_status ps_file_begin_view(const ps_file *f, int64_t offset, int64_t n_bytes, const unsigned char **out);
 void ps_file_end_view(const ps_file *f, int64_t offset, int64_t n_bytes);
 
 /* ---- writing: all or nothing ----
- * A writer fills "<path>.tmp-<mark>-<n>" in the folder of `path` (base/leftover.h has the mark); commit syncs it, renames it over
- * `path` and syncs the folder. Until then, and after any failure, `path` is as before. What killed writers of `path` have left is
- * removed when the next one opens. */
+ * A writer fills "<path>.tmp-<mark>-<n>" in the folder of `path` (base/leftover.h has the mark); commit syncs it,
+ * renames it over `path` and syncs the folder. Until then, and after any failure, `path` is as before. What killed
+ * writers of `path` have left is removed when the next one opens. */
 typedef struct ps_file_writer ps_file_writer;
 
 /* The folder must exist. PS_EIO with the reason. */

@@ -48,7 +48,8 @@ static uint64_t host_of_this(void)
     return XXH3_64bits(all, (size_t)n);
 }
 
-/* State and start of a process, from proc(5): fields 3 and 22; the second is a name that may hold anything, in brackets. */
+/* State and start of a process, from proc(5): fields 3 and 22; the second is a name that may hold anything, in
+ * brackets. */
 static bool process_look(long pid, char *state, uint64_t *start)
 {
     char path[64], text[1024];

@@ -6,8 +6,9 @@
  *     pid     the maker
  *     start   when it was started, in ticks since boot: another process may get its number later
  *
- * A maker on this host is asked for. One of another host, another container, or before a reboot, cannot be: what it left counts as
- * left when nothing in it has changed for a day, for its maker may be alive and at work on a file system that both see. */
+ * A maker on this host is asked for. One of another host, another container, or before a reboot, cannot be: what it
+ * left counts as left when nothing in it has changed for a day, for its maker may be alive and at work on a file system
+ * that both see. */
 #ifndef PS_BASE_LEFTOVER_H
 #define PS_BASE_LEFTOVER_H
 
@@ -23,11 +24,13 @@ const char *ps_leftover_mark(char mark[PS_LEFTOVER_MARK_MAX]);
 /* What follows the mark in a name that is "<prefix><mark>" and then "-" or nothing; NULL for all other names. */
 const char *ps_leftover_rest(const char *name, const char *prefix);
 
-/* Is the entry `name` of an open folder such a name, and its maker gone, or with own_too this process? When in doubt, no. */
+/* Is the entry `name` of an open folder such a name, and its maker gone, or with own_too this process? When in doubt,
+ * no. */
 bool ps_leftover_is_gone(int folder, const char *name, const char *prefix, bool own_too);
 
-/* Remove what makers that are gone have left under such names: files, links, and folders of files; with own_too what this process
- * could not remove before, too. What cannot be removed stays, and is tried again next time. Needs no memory. */
+/* Remove what makers that are gone have left under such names: files, links, and folders of files; with own_too what
+ * this process could not remove before, too. What cannot be removed stays, and is tried again next time. Needs no
+ * memory. */
 void ps_leftovers_remove(const char *folder, const char *prefix, bool own_too);
 
 /* The same for what is left of writing `path`: entries "<name of path><suffix><mark>..." beside it. */

@@ -8,7 +8,7 @@
 
 #define NO_LIMIT ((int64_t)1 << 60) /* v1 says "none" as the largest multiple of a page */
 
-/* ---- memory -------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* "Key:   123 kB" in a file of such lines, in bytes. */
 static bool proc_kib(const char *root, const char *path, const char *key, int64_t *out_bytes)
@@ -86,7 +86,7 @@ ps_status ps_machine_rss(const char *root, ps_machine_rss_info *out)
     return PS_OK;
 }
 
-/* ---- processor ----------------------------------------------------------------------------------------------------- */
+/* ---- processor --------------------------------------------------------------------------------------------------- */
 
 void ps_machine_cpu_name(const char *root, char *out, size_t out_bytes)
 {

@@ -10,8 +10,8 @@
  * n == 0 yields a valid pointer that must be freed like any other. */
 PS_NODISCARD ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_pointer);
 
-/* Room for n items in *pointer (may be NULL), which grows by half at least, so that appending copies each item a few times in all. New ones are
- * zero-filled. On failure *pointer is unchanged. */
+/* Room for n items in *pointer (may be NULL), which grows by half at least, so that appending copies each item a few
+ * times in all. New ones are zero-filled. On failure *pointer is unchanged. */
 PS_NODISCARD ps_status ps_mem_reserve(void *pointer_to_pointer, size_t n, size_t item_bytes);
 
 /* That it has room for; 0 for NULL. */

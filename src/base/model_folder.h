@@ -6,8 +6,9 @@
 
 enum { PS_MODEL_FOLDER_HINT_BYTES = 640 };
 
-/* What to do for a path that is not there and reads like a name on the hub ("gpt2", "organisation/model") rather than that of a file or
- * of something in a folder that is there: " in <working folder>; nothing is fetched ...", else "". Returns out. */
+/* What to do for a path that is not there and reads like a name on the hub ("gpt2", "organisation/model") rather than
+ * that of a file or of something in a folder that is there: " in <working folder>; nothing is fetched ...", else "".
+ * Returns out. */
 const char *ps_model_folder_hint(const char *path, char out[PS_MODEL_FOLDER_HINT_BYTES]);
 
 /* PS_EIO unless `path` is a folder; the message begins with `what` ("model.from_pretrained") and ends

@@ -1,17 +1,17 @@
 /* profile.h - a recorder of what happened when: operators, copies, waits, chunks that come and go, bytes of each tier.
  *
- * Records are binary and of one size, in blocks that are added as needed: while a run goes on no text is made, nothing is copied and
- * nothing allocated but one block in thousands of records. A record costs a reading of the clock and a lock that others
- * rarely hold. Recording decides nothing: what is moved when is the same with and without.
+ * Records are binary and of one size, in blocks that are added as needed: while a run goes on no text is made, nothing
+ * is copied and nothing allocated but one block in thousands of records. A record costs a reading of the clock and a
+ * lock that others rarely hold. Recording decides nothing: what is moved when is the same with and without.
  *
  * The recorder knows no names. Numbers mean what the floors above say (a chunk's id, ps_tier, ps_link, ps_reason of
  * chunk/store.h, moments of the trace); text is a pointer that must outlive the recorder.
  *
- * A copy is two records, because two parties know about it: COPY by who asked for it (chunk, bytes, reason), MOVED by the queue
- * that carried it out (begin, end); queue and ticket join them.
+ * A copy is two records, because two parties know about it: COPY by who asked for it (chunk, bytes, reason), MOVED by
+ * the queue that carried it out (begin, end); queue and ticket join them.
  *
- * Every function accepts NULL, no recorder, and does nothing then. Any thread may add records while it is on; all else is for the
- * thread that owns it. */
+ * Every function accepts NULL, no recorder, and does nothing then. Any thread may add records while it is on; all else
+ * is for the thread that owns it. */
 #ifndef PS_BASE_PROFILE_H
 #define PS_BASE_PROFILE_H
 

@@ -1,11 +1,12 @@
 /* same_math.h - logarithm, exponential, power, cosine and sine with the same bits on every machine.
  *
- * The C library's are nearly always rounded correctly, but nothing promises it, and glibc chooses among versions with and without
- * FMA by the processor. What reaches the bits of a training step (rates, bias corrections, rotary frequencies, row sums' logarithms)
- * comes from here instead: only + - * / on doubles, comparisons and integer arithmetic, each of which IEEE 754 defines to the bit,
- * and the build never contracts a * b + c (-ffp-contract=off). Errors are below
- * one unit of the last place of a double for logarithm and exponential, below 2^-52 for cosine and sine, and for powers as much as
- * the logarithm of the result makes of it: what is rounded to float is the right one but for near ties.
+ * The C library's are nearly always rounded correctly, but nothing promises it, and glibc chooses among versions with
+ * and without FMA by the processor. What reaches the bits of a training step (rates, bias corrections, rotary
+ * frequencies, row sums' logarithms) comes from here instead: only + - * / on doubles, comparisons and integer
+ * arithmetic, each of which IEEE 754 defines to the bit, and the build never contracts a * b + c (-ffp-contract=off).
+ * Errors are below one unit of the last place of a double for logarithm and exponential, below 2^-52 for cosine and
+ * sine, and for powers as much as the logarithm of the result makes of it: what is rounded to float is the right one
+ * but for near ties.
  *
  * NaN gives NaN. Without branches, so that loops over them vectorise. */
 #ifndef PS_BASE_SAME_MATH_H
@@ -83,7 +84,8 @@ static inline double ps_same_pow(double x, double y)
     return ps_same_exp(y * ps_same_log(x));
 }
 
-/* cos x and sin x for |x| <= 2^26, to 2^-52; farther out still the same everywhere, but less and less exact. x = k pi/2 + r,
+/* cos x and sin x for |x| <= 2^26, to 2^-52; farther out still the same everywhere, but less and less exact. x = k pi/2
+ * + r,
  * |r| <= pi/4, with pi/2 in three parts, of which k times the first two is exact; then the polynomials of fdlibm's kernel functions. */
 static inline void ps_same_cos_sin(double x, double *cosine, double *sine)
 {

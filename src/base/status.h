@@ -21,8 +21,8 @@
         if (st != PS_OK) goto out;                                                                                     \
     } while (0)
 
-/* Store the message (cut at 1 KiB) as this thread's last error and return st. What of it is no text to print becomes '?' (printable.h), so that
- * messages may quote whatever is found in files. Debug builds append [file:line]. */
+/* Store the message (cut at 1 KiB) as this thread's last error and return st. What of it is no text to print becomes
+ * '?' (printable.h), so that messages may quote whatever is found in files. Debug builds append [file:line]. */
 __attribute__((format(printf, 4, 5))) ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...);
 
 #endif

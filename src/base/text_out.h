@@ -1,6 +1,7 @@
 /* text_out.h - text into a file, piece by piece, in the escapes of what is written.
  *
- * The first failure is kept and ends all writing; ps_text_out_close tells it. So callers need not look at each piece. */
+ * The first failure is kept and ends all writing; ps_text_out_close tells it. So callers need not look at each
+ * piece. */
 #ifndef PS_BASE_TEXT_OUT_H
 #define PS_BASE_TEXT_OUT_H
 
@@ -23,7 +24,8 @@ PS_NODISCARD ps_status ps_text_out_close(ps_text_out *o);
 void ps_text_out_bytes(ps_text_out *o, const char *text, size_t n_bytes);
 void ps_text_out_string(ps_text_out *o, const char *text);
 
-/* At most 1 KiB at a time; for text of any length there is ps_text_out_string. Integers and words only: %f would follow the locale. */
+/* At most 1 KiB at a time; for text of any length there is ps_text_out_string. Integers and words only: %f would follow
+ * the locale. */
 __attribute__((format(printf, 2, 3))) void ps_text_out_format(ps_text_out *o, const char *format, ...);
 
 /* Text of an XML or HTML element or attribute; control characters become U+FFFD, which XML would refuse. */

@@ -1,8 +1,9 @@
-/* checkpoint_files.h - the files of one rank while they are written: masters in one, the optimizer's states in the other.
+/* checkpoint_files.h - the files of one rank while they are written: masters in one, the optimizer's states in the
+ * other.
  *
- * A file has the tensors of the chunks that the rank owns, in the order in which updates first visit them, so that it is written
- * from front to back: whole ones, and with several ranks pieces of those that lie in several chunks (tensor_piece.h).
- * Threads: open first; then one thread at a time. ps_checkpoint_files_find from any. */
+ * A file has the tensors of the chunks that the rank owns, in the order in which updates first visit them, so that it
+ * is written from front to back: whole ones, and with several ranks pieces of those that lie in several chunks
+ * (tensor_piece.h). Threads: open first; then one thread at a time. ps_checkpoint_files_find from any. */
 #ifndef PS_CHECKPOINT_CHECKPOINT_FILES_H
 #define PS_CHECKPOINT_CHECKPOINT_FILES_H
 

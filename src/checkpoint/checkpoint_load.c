@@ -1,8 +1,9 @@
 /* checkpoint_load.c - a checkpoint, of any number of ranks, into an engine, of any number of ranks.
  *
- * Names, shapes, sizes and the state are checked before anything is replaced. Then each file is read once, from its first byte
- * to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. With several ranks each checks
- * every p-th file in this way, and of the others it reads what it owns: as many ranks as have saved read each byte once. */
+ * Names, shapes, sizes and the state are checked before anything is replaced. Then each file is read once, from its
+ * first byte to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. With
+ * several ranks each checks every p-th file in this way, and of the others it reads what it owns: as many ranks as have
+ * saved read each byte once. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,7 +345,8 @@ static ps_status load_whole(loader *l, const open_file *f, const ps_file *conten
     return st;
 }
 
-/* Where the elements lie in the file that this rank owns, in order; neighbours are one range. ranges NULL: only their number. */
+/* Where the elements lie in the file that this rank owns, in order; neighbours are one range. ranges NULL: only their
+ * number. */
 static int list_own(const loader *l, const open_file *f, const ps_file *content, ps_read_range *ranges)
 {
     const int n_tensors = ps_safetensors_count(f->header);

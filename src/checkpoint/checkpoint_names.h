@@ -6,7 +6,8 @@
 
 #define PS_CHECKPOINT_TENSOR_NAME_MAX 256
 
-/* A parameter's state: "<parameter><suffix>", "wte.weight.exp_avg". suffix "": the parameter itself. PS_EINVAL when it is too long. */
+/* A parameter's state: "<parameter><suffix>", "wte.weight.exp_avg". suffix "": the parameter itself. PS_EINVAL when it
+ * is too long. */
 PS_NODISCARD ps_status ps_checkpoint_tensor_name(const char *parameter, const char *suffix,
                                                  char name[PS_CHECKPOINT_TENSOR_NAME_MAX]);
 

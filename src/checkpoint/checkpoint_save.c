@@ -4,11 +4,13 @@
  *     updates of chunks --snapshot--> pieces ==ring==> two safetensors files, hash
  *     (all handed out: the ring closes) -----------> sync, state.json, rename, `latest`, older ones removed
  *
- * With several ranks each writes its own two files so, into the folder that rank 0 has made. Writer threads do not talk to each
- * other: what makes the files a checkpoint is done by rank 0 in the finish, once all ranks have said that theirs are on disk.
+ * With several ranks each writes its own two files so, into the folder that rank 0 has made. Writer threads do not talk
+ * to each other: what makes the files a checkpoint is done by rank 0 in the finish, once all ranks have said that
+ * theirs are on disk.
  *
- * Without a staging block (memory.save_buffer) there is no ring between: the training thread writes each piece itself, straight
- * from its chunk, and the writer thread begins at the sync. The files belong to the training thread until then. */
+ * Without a staging block (memory.save_buffer) there is no ring between: the training thread writes each piece itself,
+ * straight from its chunk, and the writer thread begins at the sync. The files belong to the training thread until
+ * then. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>

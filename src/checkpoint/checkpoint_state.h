@@ -17,8 +17,8 @@
  *       "state_xxh3": "0123456789abcdef"
  *     }
  *
- * state_xxh3 is the xxh3 of all bytes before the comma in front of it, so a flipped byte in the file is found in itself. Hashes
- * are xxh3, 64 bit, seed 0, as 16 digits, as `xxhsum -H3` prints them. */
+ * state_xxh3 is the xxh3 of all bytes before the comma in front of it, so a flipped byte in the file is found in
+ * itself. Hashes are xxh3, 64 bit, seed 0, as 16 digits, as `xxhsum -H3` prints them. */
 #ifndef PS_CHECKPOINT_STATE_H
 #define PS_CHECKPOINT_STATE_H
 

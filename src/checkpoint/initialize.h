@@ -1,4 +1,5 @@
-/* initialize.h - engines as patrickstar.h gives them: made by the floor below, with the weights that their configuration names. */
+/* initialize.h - engines as patrickstar.h gives them: made by the floor below, with the weights that their
+ * configuration names. */
 #ifndef PS_CHECKPOINT_INITIALIZE_H
 #define PS_CHECKPOINT_INITIALIZE_H
 
@@ -13,8 +14,9 @@ typedef struct ps_begin_info {
     int64_t n_new_rows; /* of the token embeddings, by model.resize_token_embeddings */
 } ps_begin_info;
 
-/* model.from_pretrained of the configuration that describes the model, where heads may differ with model.new_head or without any
- * head, then train.init_from of `config`, all of it. Neither given: an empty engine is drawn, and for others nothing done. Of several ranks all call. info may be NULL. */
+/* model.from_pretrained of the configuration that describes the model, where heads may differ with model.new_head or
+ * without any head, then train.init_from of `config`, all of it. Neither given: an empty engine is drawn, and for
+ * others nothing done. Of several ranks all call. info may be NULL. */
 PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config,
                                                ps_begin_info *info);
 

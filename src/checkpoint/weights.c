@@ -1,6 +1,7 @@
 /* weights.c - the parameters of an engine from files and into one, streamed piece by piece.
  *
- * With several ranks all call: rank 0 writes what the owners give it; of files that are loaded each reads what it owns. */
+ * With several ranks all call: rank 0 writes what the owners give it; of files that are loaded each reads what it
+ * owns. */
 #include "checkpoint/weights.h"
 
 #include <stdio.h>
@@ -228,8 +229,8 @@ static ps_status fill_all(const loading *l, ps_read_stream *stream)
     return PS_OK;
 }
 
-/* What is read by this rank, in the order of the files, and nothing of what is ignored. Neighbours are one range. ranges NULL: their
- * number, neighbours apart. */
+/* What is read by this rank, in the order of the files, and nothing of what is ignored. Neighbours are one range.
+ * ranges NULL: their number, neighbours apart. */
 static int list_ranges(const loading *l, ps_read_range *ranges)
 {
     int n = 0;

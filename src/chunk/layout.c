@@ -6,8 +6,9 @@
  * small tensor pull in a chunk of a distant layer. */
 #define LOOK_BACK 3
 #define WASTE_TARGET 0.01
-/* Small chunks should be whole huge pages (2 MiB of fp32): what is left over lies in small pages, which a disk reads and writes at
- * half the speed and copies fault in one by one. That is worth a little waste and up to half the size; in large chunks it hardly shows. */
+/* Small chunks should be whole huge pages (2 MiB of fp32): what is left over lies in small pages, which a disk reads
+ * and writes at half the speed and copies fault in one by one. That is worth a little waste and up to half the size; in
+ * large chunks it hardly shows. */
 #define WHOLE_ELEMENTS ((int64_t)1 << 19)
 #define WHOLE_WASTE_TARGET 0.015
 #define WHOLE_MATTERS_BELOW (16 * WHOLE_ELEMENTS)
@@ -19,7 +20,8 @@ static int64_t aligned(int64_t elements)
     return ps_round_up(elements, PS_TENSOR_ALIGN_ELEMENTS);
 }
 
-/* Place all tensors. With l == NULL only count the chunks: the search runs this hundreds of times without allocating. */
+/* Place all tensors. With l == NULL only count the chunks: the search runs this hundreds of times without
+ * allocating. */
 static int64_t place_all(const int64_t *elements, int32_t n, int64_t capacity, ps_layout *l)
 {
     int64_t used[LOOK_BACK] = {0}; /* fill of the last chunks, newest at [0] */

@@ -1,6 +1,7 @@
 /* max_tree.h - numbers by index, which tell at once where the greatest is, and where the next one above a bound.
  *
- * A complete binary tree of maxima: node 1 is the root, below node k are 2k and 2k + 1, index i is leaf n_leaves + i. One thread at a time. */
+ * A complete binary tree of maxima: node 1 is the root, below node k are 2k and 2k + 1, index i is leaf n_leaves + i.
+ * One thread at a time. */
 #ifndef PS_CHUNK_MAX_TREE_H
 #define PS_CHUNK_MAX_TREE_H
 

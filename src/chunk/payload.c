@@ -1,4 +1,5 @@
-/* payload.c - where a chunk has payloads, which are current, and what follows from a change of it: use, who leaves next, what is unready. */
+/* payload.c - where a chunk has payloads, which are current, and what follows from a change of it: use, who leaves
+ * next, what is unready. */
 #include "chunk/store_impl.h"
 
 /* ---- bytes ---- */

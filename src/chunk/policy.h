@@ -17,8 +17,9 @@ typedef struct ps_policy_query {
 
 typedef struct ps_policy {
     const char *name;
-    /* The chunk with the highest order, 0 .. PS_ORDER_MOST, leaves first; of equals a clean one, then that with the smaller id. A chunk's
-     * order stays what it is until the chunk is pinned, or a moment of the schedule that uses it comes: so it is asked for then only. */
+    /* The chunk with the highest order, 0 .. PS_ORDER_MOST, leaves first; of equals a clean one, then that with the
+     * smaller id. A chunk's order stays what it is until the chunk is pinned, or a moment of the schedule that uses it
+     * comes: so it is asked for then only. */
     int64_t (*order)(const ps_policy_query *q);
 } ps_policy;
 

@@ -7,8 +7,8 @@ int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead)
     return ps_round_up(ps_schedule_non_model_ahead(s->schedule, told, s->now, n_ahead), PS_PAGE_BYTES);
 }
 
-/* Give back non-model memory beyond what the moments now .. now + n_ahead need; of a store at rest the present one needs none.
- * True when there was any. */
+/* Give back non-model memory beyond what the moments now .. now + n_ahead need; of a store at rest the present one
+ * needs none. True when there was any. */
 static bool shrink_non_model(ps_store *s, int32_t n_ahead)
 {
     int64_t keep = s->non_model_needed_bytes;

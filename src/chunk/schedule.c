@@ -36,7 +36,8 @@ static int32_t back_to(int32_t then, int32_t time)
     return then < 0 ? PS_NEVER : time - then;
 }
 
-/* Twice round the circle: the first time only to know what the second one comes from. changed: [n_slots], when last; all -1. */
+/* Twice round the circle: the first time only to know what the second one comes from. changed: [n_slots], when last;
+ * all -1. */
 static void find_pasts(ps_schedule *s, int32_t *changed)
 {
     const ps_trace *t = s->trace;

@@ -130,7 +130,8 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
     return PS_OK;
 }
 
-/* The content on `tier` is about to change: copies elsewhere become stale. Of what is in the schedule the look-ahead knew. */
+/* The content on `tier` is about to change: copies elsewhere become stale. Of what is in the schedule the look-ahead
+ * knew. */
 static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
 {
     chunk *c = &s->chunks[id];

@@ -1,7 +1,7 @@
 /* store.h - residency of chunks over device, host and disk: the heart of PatrickStar.
  *
- * A chunk is a fixed number of elements of one list. Its payload may lie on the device, on the host, in the disk file, or
- * on several at once; at most one transfer of it is under way. What the store promises: a pinned chunk is where it
+ * A chunk is a fixed number of elements of one list. Its payload may lie on the device, on the host, in the disk file,
+ * or on several at once; at most one transfer of it is under way. What the store promises: a pinned chunk is where it
  * was wanted; no tier ever exceeds its budget; the content of a chunk is never lost, and never moved without need.
  *
  * States of a chunk (ps_store_chunk_state), by precedence
@@ -45,8 +45,8 @@
 #include "device/device.h"
 #include "device/disk.h"
 
-/* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. The store knows them by number; list 0 is the
- * one whose tensors have states. What they hold is for who makes them (run/lists.h). */
+/* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. The store knows them by number;
+ * list 0 is the one whose tensors have states. What they hold is for who makes them (run/lists.h). */
 typedef int32_t ps_list;
 
 #define PS_LISTS_MAX 8
@@ -86,32 +86,35 @@ static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32
 
 /* ---- time ---- */
 
-/* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. Between moments: nothing
- * is pinned. */
+/* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. Between
+ * moments: nothing is pinned. */
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
 
 /* The next moment begins: the first non_model_bytes of the non-model region have memory until the next call (chunks
  * leave for it), copies for this moment and for those to come are started. After the schedule's last moment its first
- * follows. When the bytes are others than those of the trace, the store takes them for this moment's from now on: the step in
- * which they changed may wait for room, later ones prepare it as if they had been traced. PS_EBUDGET when the device cannot hold what this moment needs at once, with the bytes. */
+ * follows. When the bytes are others than those of the trace, the store takes them for this moment's from now on: the
+ * step in which they changed may wait for room, later ones prepare it as if they had been traced. PS_EBUDGET when the
+ * device cannot hold what this moment needs at once, with the bytes. */
 PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
 
-/* The moment under way has been computed: its estimated time is over. Who does not call it has it called by the next begin. */
+/* The moment under way has been computed: its estimated time is over. Who does not call it has it called by the next
+ * begin. */
 void ps_store_end_moment(ps_store *s);
 
-/* Nobody needs what the moment that ended last left in the non-model region: until the next one begins its memory goes to who wants
- * room. */
+/* Nobody needs what the moment that ended last left in the non-model region: until the next one begins its memory goes
+ * to who wants room. */
 void ps_store_rest(ps_store *s);
 
 /* The next ps_store_begin_moment is `moment` of the schedule (after an evaluation, which runs forward moments only). */
 void ps_store_go_to(ps_store *s, int32_t moment);
 
-/* Device memory for activations and workspace: addresses for `bytes`, memory by ps_store_begin_moment. Called again, between
- * moments, it gives the same addresses when they are enough, else others; what lay there is lost. On failure all is as it was. */
+/* Device memory for activations and workspace: addresses for `bytes`, memory by ps_store_begin_moment. Called again,
+ * between moments, it gives the same addresses when they are enough, else others; what lay there is lost. On failure
+ * all is as it was. */
 PS_NODISCARD ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base);
 
-/* Chunks should take at most this many bytes of the tier (static partition, warm-up ratio): beyond it others leave first;
- * when none can, the budget alone decides. INT64_MAX: no limit but the budget. */
+/* Chunks should take at most this many bytes of the tier (static partition, warm-up ratio): beyond it others leave
+ * first; when none can, the budget alone decides. INT64_MAX: no limit but the budget. */
 void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes);
 
 /* ---- access ---- */
@@ -187,8 +190,8 @@ typedef struct ps_store_collective {
     int64_t ns, sent_bytes;
 } ps_store_collective;
 
-/* Estimated time of what others do: a transfer between ranks of that duration begins, of which this rank sends so many bytes.
- * Returns when it will be done, for ps_store_end_collective: computing goes on not before that. */
+/* Estimated time of what others do: a transfer between ranks of that duration begins, of which this rank sends so many
+ * bytes. Returns when it will be done, for ps_store_end_collective: computing goes on not before that. */
 int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c);
 void ps_store_end_collective(ps_store *s, int64_t done_ns);
 
@@ -217,21 +220,23 @@ const char *ps_reason_name(ps_reason r); /* "wanted", "write back" */
 
 /* Record where every chunk is, and what each tier holds; for who has just switched the recorder on. */
 void ps_store_profile_start(const ps_store *s);
-/* Let the copies under way come to their end, so that their times are on record. They are still under way for the store: what is moved
- * when stays as it is. For queues that run by themselves: in simulated time nothing ends while one waits. */
+/* Let the copies under way come to their end, so that their times are on record. They are still under way for the
+ * store: what is moved when stays as it is. For queues that run by themselves: in simulated time nothing ends while one
+ * waits. */
 void ps_store_profile_settle(const ps_store *s);
 
 /* Number that names where every chunk is and what is under way, relative to the timeline. When it is the same after two
  * steps, all later steps repeat what lay between them (policies that look at the past, lru, need one step more). */
 uint64_t ps_store_residency(const ps_store *s);
 
-/* Put the chunks of a store that has none yet where those of `from` are, without their content: what follows shows whether it would
- * fit there. Equal layouts and lists; `from` is settled, nothing pinned in it. On failure s is fit to be destroyed. */
+/* Put the chunks of a store that has none yet where those of `from` are, without their content: what follows shows
+ * whether it would fit there. Equal layouts and lists; `from` is settled, nothing pinned in it. On failure s is fit to
+ * be destroyed. */
 PS_NODISCARD ps_status ps_store_take_places(ps_store *s, const ps_store *from);
 
-/* Debug level 2 calls it after every transition; PS_ESTATE names the broken invariant:
- * payload bytes, non-model bytes and what was in use before the store add up to what the devices say, budgets hold; pinned => payload there;
- * content somewhere unless FREE; a payload is current, or being filled; a transfer has its ends. */
+/* Debug level 2 calls it after every transition; PS_ESTATE names the broken invariant: payload bytes, non-model bytes
+ * and what was in use before the store add up to what the devices say, budgets hold; pinned => payload there; content
+ * somewhere unless FREE; a payload is current, or being filled; a transfer has its ends. */
 PS_NODISCARD ps_status ps_store_check(const ps_store *s);
 
 #endif

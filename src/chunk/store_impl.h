@@ -1,5 +1,6 @@
-/* store_impl.h - the store's own records, shared by store.c (access), store_moment.c (time), transfer.c (copies), victim.c (who leaves),
- * room.c (room, look-ahead) and store_state.c (states, invariants). Nobody else includes it, but test/chunk/victim_walk.h. */
+/* store_impl.h - the store's own records, shared by store.c (access), store_moment.c (time), transfer.c (copies),
+ * victim.c (who leaves), room.c (room, look-ahead) and store_state.c (states, invariants). Nobody else includes it, but
+ * test/chunk/victim_walk.h. */
 #ifndef PS_CHUNK_STORE_IMPL_H
 #define PS_CHUNK_STORE_IMPL_H
 
@@ -60,7 +61,8 @@ struct ps_store {
     int32_t n_noted, n_passed;
     uint64_t *
         unready; /* a bit for each access of the schedule: the look-ahead may have to do something for it. NULL: not made yet */
-    /* the last look-ahead left nothing to do before the moment with this moment_serial has run, and no chunk left since */
+    /* the last look-ahead left nothing to do before the moment with this moment_serial has run, and no chunk left
+     * since */
     int64_t quiet_until;
 
     ps_region *non_model;
@@ -133,8 +135,8 @@ ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 /* transfer.c */
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */
 ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why);
-/* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the destination's
- * payload is given back and the content stays where it was. */
+/* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the
+ * destination's payload is given back and the content stays where it was. */
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
 /* Let the timeline wait; for a chunk, or -1. */
 void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t done_ns);
@@ -155,7 +157,8 @@ ps_chunk_id ps_store_pick_victim(ps_store *s, ps_tier tier);
 /* It is not picked any more, until they are cleared. */
 void ps_store_pass_over(ps_store *s, ps_chunk_id id);
 void ps_store_clear_passed(ps_store *s);
-/* Host payloads that can go without a copy: the device has the content too, or the disk has it and for_id is used sooner. */
+/* Host payloads that can go without a copy: the device has the content too, or the disk has it and for_id is used
+ * sooner. */
 typedef enum ps_spare_kind { PS_SPARE_DUPLICATE, PS_SPARE_USED_LATER } ps_spare_kind;
 /* The first of them from id `begin` on; -1: none. */
 ps_chunk_id ps_store_next_spare(ps_store *s, ps_chunk_id begin, ps_spare_kind kind, ps_chunk_id for_id);
@@ -168,8 +171,8 @@ PS_NODISCARD ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id
 ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why);
 /* Largest non-model bytes of the moments now .. now + n_ahead, as far as known. */
 int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead);
-/* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back what
- * is dirty, and touch only chunks used later than that. *there: the room is there already. */
+/* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back
+ * what is dirty, and touch only chunks used later than that. *there: the room is there already. */
 ps_status ps_store_try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, ps_reason why, bool *there);
 
 /* look_ahead.c */

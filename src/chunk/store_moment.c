@@ -78,7 +78,8 @@ static int64_t told_now(const ps_store *s)
                                        : ps_schedule_trace(s->schedule)->moments[s->now].non_model_bytes;
 }
 
-/* A moment that differs from the trace is expected to be like that the next time too. Nothing is kept as long as none does. */
+/* A moment that differs from the trace is expected to be like that the next time too. Nothing is kept as long as none
+ * does. */
 static ps_status recalibrate(ps_store *s, int64_t non_model_bytes)
 {
     if (non_model_bytes == told_now(s)) return PS_OK;

@@ -20,7 +20,8 @@ const char *ps_link_name(ps_link l)
     return l < PS_LINK_COUNT ? names[l] : "?";
 }
 
-/* A copy that is still busy for `rest` takes its share of that, or of all the lengthened computing if that ends sooner. */
+/* A copy that is still busy for `rest` takes its share of that, or of all the lengthened computing if that ends
+ * sooner. */
 void ps_timeline_compute(ps_timeline *t, int64_t ns)
 {
     double lost = 0;

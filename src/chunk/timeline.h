@@ -3,9 +3,9 @@
  *     computing      |== op ==|== op ==|...wait...|== op ==|        now_ns
  *     host->device   |==== chunk 3 ====|== chunk 5 ==|              free_ns[link]
  *
- * The store moves chunks by it: a copy counts as finished when the timeline says so, or when it is waited for. So what is
- * moved when depends on these estimates and never on how fast a copy really was. With rates that are the machine's it is also
- * the prediction of a step's duration: simulating is running without payloads and reading this clock. */
+ * The store moves chunks by it: a copy counts as finished when the timeline says so, or when it is waited for. So what
+ * is moved when depends on these estimates and never on how fast a copy really was. With rates that are the machine's
+ * it is also the prediction of a step's duration: simulating is running without payloads and reading this clock. */
 #ifndef PS_CHUNK_TIMELINE_H
 #define PS_CHUNK_TIMELINE_H
 
@@ -26,7 +26,8 @@ const char *ps_link_name(ps_link l); /* "host->device", "device->host", "disk re
 typedef struct ps_link_rate {
     double bytes_per_s; /* > 0 */
     int64_t latency_ns; /* of each transfer */
-    /* Share of a transfer's time, in [0, 1), that computing loses meanwhile, because both need the same cores or memory. */
+    /* Share of a transfer's time, in [0, 1), that computing loses meanwhile, because both need the same cores or
+     * memory. */
     double interference;
 } ps_link_rate;
 
@@ -52,8 +53,8 @@ typedef struct ps_timeline {
 /* Compute for ns, longer while copies interfere. */
 void ps_timeline_compute(ps_timeline *t, int64_t ns);
 
-/* Enqueue a transfer of `bytes`, or of a given duration (collectives). Returns when it will be done; *begin_ns (may be NULL):
- * when it begins. */
+/* Enqueue a transfer of `bytes`, or of a given duration (collectives). Returns when it will be done; *begin_ns (may be
+ * NULL): when it begins. */
 int64_t ps_timeline_transfer(ps_timeline *t, ps_link link, int64_t bytes, int64_t *begin_ns);
 int64_t ps_timeline_occupy(ps_timeline *t, ps_link link, int64_t ns, int64_t *begin_ns);
 

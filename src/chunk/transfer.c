@@ -113,7 +113,8 @@ static void drop_spare_host(ps_store *s, ps_chunk_id for_id)
         }
 }
 
-/* A slot that is not the only place of its content, or -1: rather a stale one, then the smallest that is large enough. */
+/* A slot that is not the only place of its content, or -1: rather a stale one, then the smallest that is large
+ * enough. */
 static ps_chunk_id find_spare_slot(const ps_store *s, int64_t bytes)
 {
     ps_chunk_id best = -1;

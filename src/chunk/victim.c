@@ -1,10 +1,12 @@
 /* victim.c - who leaves a tier.
  *
- * Chunks stand in three trees (max_tree.h), by id: of each RAM tier those that have a payload there, with the order in which they leave; and
- * those of the host that another tier has too, with their next use. What these numbers follow from changes often, and is asked for seldom when
- * all fits: so changes are only noted, and made when a victim is wanted.
+ * Chunks stand in three trees (max_tree.h), by id: of each RAM tier those that have a payload there, with the order in
+ * which they leave; and those of the host that another tier has too, with their next use. What these numbers follow
+ * from changes often, and is asked for seldom when all fits: so changes are only noted, and made when a victim is
+ * wanted.
  *
- * Who may not leave now is not taken from the trees, but passed over: pinned and wanted chunks and those on their way are few. */
+ * Who may not leave now is not taken from the trees, but passed over: pinned and wanted chunks and those on their way
+ * are few. */
 #include "chunk/store_impl.h"
 
 /* On the device too: on the host it only saves a copy back, and leaves before all others. */
@@ -92,8 +94,8 @@ static bool is_free_on(const ps_store *s, const chunk *c, ps_tier tier)
     return c->wanted_serial != s->moment_serial || c->wanted_tier != tier;
 }
 
-/* May the payload it has there leave the tier at all (perhaps after a wait)? Not while it is being filled, nor as the source of a copy
- * upward that the current or a coming moment waits for. */
+/* May the payload it has there leave the tier at all (perhaps after a wait)? Not while it is being filled, nor as the
+ * source of a copy upward that the current or a coming moment waits for. */
 static bool may_leave(const ps_store *s, const chunk *c, ps_tier tier)
 {
     if (c->flight.active && (c->flight.dst == tier || c->flight.dst == PS_TIER_DEVICE)) return false;

@@ -1,8 +1,8 @@
-/* view.h - content of a chunk, read or replaced where it lies. Between moments, for who looks at parameters from outside: no chunk
- * moves for it, so it needs no room, and whoever comes next finds everything where it was.
+/* view.h - content of a chunk, read or replaced where it lies. Between moments, for who looks at parameters from
+ * outside: no chunk moves for it, so it needs no room, and whoever comes next finds everything where it was.
  *
- * In RAM a view is the payload itself. Of a chunk that is on disk only it is a piece of its slot, in memory beside the budgets; hence
- * the limit. */
+ * In RAM a view is the payload itself. Of a chunk that is on disk only it is a piece of its slot, in memory beside the
+ * budgets; hence the limit. */
 #ifndef PS_CHUNK_VIEW_H
 #define PS_CHUNK_VIEW_H
 
@@ -19,12 +19,13 @@ typedef struct ps_view {
     int64_t disk_offset, n_bytes;
 } ps_view;
 
-/* Show [offset, offset + bytes) of a chunk's content; mode READ or WRITE. A chunk without content reads as zeros; to be written it
- * is made on `tier`, which can fail as ps_store_pin does. PS_EIO, PS_ENOMEM_HOST; nothing is left open then. */
+/* Show [offset, offset + bytes) of a chunk's content; mode READ or WRITE. A chunk without content reads as zeros;
+ * to be written it is made on `tier`, which can fail as ps_store_pin does. PS_EIO, PS_ENOMEM_HOST; nothing is left
+ * open then. */
 PS_NODISCARD ps_status ps_view_open(ps_store *s, ps_chunk_id chunk, ps_tier tier, int64_t offset, int64_t bytes,
                                     ps_access_mode mode, ps_view *v);
-/* Each success of open needs one. What was written to v->bytes is the content when this succeeds; on disk it may be partly so when it
- * fails (PS_EIO). */
+/* Each success of open needs one. What was written to v->bytes is the content when this succeeds; on disk it may be
+ * partly so when it fails (PS_EIO). */
 PS_NODISCARD ps_status ps_view_close(ps_store *s, ps_view *v);
 
 #endif

@@ -1,14 +1,15 @@
 /* collective.c - all-gather, broadcast and reduce-scatter over messages between two ranks.
  *
- * All-gather: the owner of a part sends it to each other rank, which receives it in place. Reduce-scatter: each rank sends its version
- * of a part to the owner, who adds them piece by piece in the order of ranks. Both send (p - 1) / p of the parts' bytes a rank
- * when owners have equal shares. To and from all peers at once, in pieces, beginning with the next rank: so no rank is
- * everybody's first.
+ * All-gather: the owner of a part sends it to each other rank, which receives it in place. Reduce-scatter: each rank
+ * sends its version of a part to the owner, who adds them piece by piece in the order of ranks. Both send (p - 1) / p
+ * of the parts' bytes a rank when owners have equal shares. To and from all peers at once, in pieces, beginning with
+ * the next rank: so no rank is everybody's first.
  *
- * A broadcast would leave all sending to one rank. It goes down a chain, owner, owner + 1, ..., each rank passing on a piece as soon as it
- * has it: the whole passes each link once.
+ * A broadcast would leave all sending to one rank. It goes down a chain, owner, owner + 1, ..., each rank passing on a
+ * piece as soon as it has it: the whole passes each link once.
  *
- * Pieces of a reduction arrive in the staging memory, PS_COMM_BUFFERS for each peer: one is added while the next arrives. */
+ * Pieces of a reduction arrive in the staging memory, PS_COMM_BUFFERS for each peer: one is added while the next
+ * arrives. */
 #include <string.h>
 
 #include "base/machine.h"

@@ -22,8 +22,8 @@ typedef struct waiting {
     int64_t n_looks, still_ns;
 } waiting;
 
-/* Waits for the worker's next word; the lock is held. A worker that no longer looks after the ranks is held for lost itself: its
- * time counts only while the caller runs too. */
+/* Waits for the worker's next word; the lock is held. A worker that no longer looks after the ranks is held for lost
+ * itself: its time counts only while the caller runs too. */
 static void comm_await(ps_comm *c, waiting *w)
 {
     static const int64_t slice_s = 1;

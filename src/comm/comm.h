@@ -1,21 +1,21 @@
 /* comm.h - what ranks tell each other: the fifth seam's face.
  *
- * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and debuggers).
- * Every rank makes the same calls in the same order. Chunk payloads go by calls that return at once; a thread of the communicator's
- * own moves them while operators run:
+ * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and
+ * debuggers). Every rank makes the same calls in the same order. Chunk payloads go by calls that return at once; a
+ * thread of the communicator's own moves them while operators run:
  *
  *     computing      |== op ==|== op ==|== op ==|.wait.|== op ==|
  *     communicator   |== all-gather 3 ===|== reduce-scatter 1 =====|
  *
- * Sums do not depend on timing or back end: 16-bit and fp32 values of ranks 0, 1, ... p - 1 are added in this order in fp32 and
- * rounded once. Nothing is limited to 2^31 elements.
+ * Sums do not depend on timing or back end: 16-bit and fp32 values of ranks 0, 1, ... p - 1 are added in this order in
+ * fp32 and rounded once. Nothing is limited to 2^31 elements.
  *
- * A rank that dies, fails, leaves, or cannot be reached for timeout_s makes each call of the others fail with PS_ECOMM naming it. From
- * then on the communicator is of no use: all that can be done is to close it. Payloads of transfers that were under way are
- * the caller's again, with undefined content.
+ * A rank that dies, fails, leaves, or cannot be reached for timeout_s makes each call of the others fail with PS_ECOMM
+ * naming it. From then on the communicator is of no use: all that can be done is to close it. Payloads of transfers
+ * that were under way are the caller's again, with undefined content.
  *
- * With MPI, a process that closed after a failure has not called MPI_Finalize (it might wait for ever) and must end with a status
- * other than 0: then the launcher ends what is left of the others. */
+ * With MPI, a process that closed after a failure has not called MPI_Finalize (it might wait for ever) and must end
+ * with a status other than 0: then the launcher ends what is left of the others. */
 #ifndef PS_COMM_COMM_H
 #define PS_COMM_COMM_H
 
@@ -40,15 +40,15 @@ typedef struct ps_comm_options {
     int64_t staging_bytes; /* of memory for parts under way, taken at once; >= 4096 times the ranks; the least counts */
 } ps_comm_options;
 
-/* Meets the other ranks: returns when all are there. With MPI once in a process. PS_ENOSYS when the plug-in for the launcher's MPI is
- * missing (comm/transport_mpi.h: where it is looked for), or another MPI's was taken; PS_EINVAL for wrong options; PS_ECOMM
- * when a rank fails meanwhile. On failure *out is NULL. */
+/* Meets the other ranks: returns when all are there. With MPI once in a process. PS_ENOSYS when the plug-in for the
+ * launcher's MPI is missing (comm/transport_mpi.h: where it is looked for), or another MPI's was taken; PS_EINVAL for
+ * wrong options; PS_ECOMM when a rank fails meanwhile. On failure *out is NULL. */
 PS_NODISCARD ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out);
-/* n communicators in out[n], of ranks that are threads of this process, each to be used and closed by one thread: at the same time,
- * because they wait for each other. On failure all are NULL. */
+/* n communicators in out[n], of ranks that are threads of this process, each to be used and closed by one thread: at
+ * the same time, because they wait for each other. On failure all are NULL. */
 PS_NODISCARD ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out);
-/* Finishes what was begun and leaves; ranks that are well wait for each other, for any time, as long as they hear of each other. After
- * a failure it waits for nobody. One thread. NULL is accepted. */
+/* Finishes what was begun and leaves; ranks that are well wait for each other, for any time, as long as they hear of
+ * each other. After a failure it waits for nobody. One thread. NULL is accepted. */
 void ps_comm_close(ps_comm *c);
 
 int32_t ps_comm_rank(const ps_comm *c);
@@ -68,16 +68,18 @@ typedef struct ps_comm_part {
     int32_t owner;
 } ps_comm_part;
 
-/* Every rank gets every part as its owner has it. One part, or parts of one owner: a broadcast, passed on from rank to rank. `what` names it in errors and must outlive the transfer. */
+/* Every rank gets every part as its owner has it. One part, or parts of one owner: a broadcast, passed on from rank to
+ * rank. `what` names it in errors and must outlive the transfer. */
 PS_NODISCARD ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
                                                 const char *what, ps_comm_ticket *ticket);
-/* The owner of each part gets its sum over all ranks; what others have is undefined afterwards. One part: a reduction. */
+/* The owner of each part gets its sum over all ranks; what others have is undefined afterwards. One part: a
+ * reduction. */
 PS_NODISCARD ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts,
                                                     ps_dtype dtype, const char *what, ps_comm_ticket *ticket);
 /* The one rank that all parts with elements belong to, or -1: a group of one owner is broadcast or reduced. */
 int32_t ps_comm_one_owner(const ps_comm_part *parts, int32_t n_parts);
-/* Elements that a rank sends: its own to each of the others, or, of a group of one owner, the whole to the next rank, until all have
- * it; in a reduce-scatter those of others to their owners. */
+/* Elements that a rank sends: its own to each of the others, or, of a group of one owner, the whole to the next rank,
+ * until all have it; in a reduce-scatter those of others to their owners. */
 int64_t ps_comm_gathering_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank, int32_t size);
 int64_t ps_comm_reduction_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank);
 /* Waits until a transfer, and all before it, are done. */
@@ -97,8 +99,8 @@ PS_NODISCARD ps_status ps_comm_barrier(ps_comm *c);
 
 /* ---- failure ---- */
 
-/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as they can be
- * reached within a second, and so do its own later calls. */
+/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
+ * they can be reached within a second, and so do its own later calls. */
 void ps_comm_fail(ps_comm *c, const char *text);
 /* Did this rank or another one fail? The first failure's rank; -1: none. */
 int32_t ps_comm_failed_rank(const ps_comm *c);
@@ -114,9 +116,9 @@ typedef struct ps_comm_stats {
 
 ps_comm_stats ps_comm_get_stats(const ps_comm *c); /* sums since open */
 
-/* From now on, record begin and end of each chunk transfer (PS_PROFILE_COLLECTIVE, with the bytes that this rank sends) and each time
- * that a caller stands still for a transfer of whatever kind (PS_PROFILE_WAIT, as one of this link). NULL: no longer; p must stay
- * until then. A transfer is recorded before anybody hears that it is done. */
+/* From now on, record begin and end of each chunk transfer (PS_PROFILE_COLLECTIVE, with the bytes that this rank sends)
+ * and each time that a caller stands still for a transfer of whatever kind (PS_PROFILE_WAIT, as one of this link).
+ * NULL: no longer; p must stay until then. A transfer is recorded before anybody hears that it is done. */
 void ps_comm_set_profile(ps_comm *c, ps_profile *p, int link);
 
 #endif

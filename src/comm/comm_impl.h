@@ -5,9 +5,9 @@
  *     wait                       <--  done, or failure
  *     fail, close                -->  watches over the ranks beside it (life.c)
  *
- * Every rank tells every other that it lives, each life_ns. The worker's end is one of three: `failed` (a failure here or
- * elsewhere; notices were sent), `closed` (in order), or `vanished` (without a word, for tests). In each the transport is closed
- * before callers hear of it, so that no buffer of theirs is touched any more. */
+ * Every rank tells every other that it lives, each life_ns. The worker's end is one of three: `failed` (a failure here
+ * or elsewhere; notices were sent), `closed` (in order), or `vanished` (without a word, for tests). In each the
+ * transport is closed before callers hear of it, so that no buffer of theirs is touched any more. */
 #ifndef PS_COMM_COMM_IMPL_H
 #define PS_COMM_COMM_IMPL_H
 
@@ -25,8 +25,8 @@ enum {
     PS_COMM_STAGING_MIN = 4096, /* bytes for each rank */
 };
 
-/* Usual size of a message of data. Large enough for any network's full speed, small enough that a slow one delivers several
- * within the time in which ranks must be heard of. */
+/* Usual size of a message of data. Large enough for any network's full speed, small enough that a slow one delivers
+ * several within the time in which ranks must be heard of. */
 #define PS_COMM_MESSAGE_BYTES PS_MIB
 
 typedef enum ps_comm_kind {

@@ -1,5 +1,5 @@
-/* comm_worker.c - the thread that moves messages. It polls, because a transport has no other way; between looks it rests, the longer
- * the less there is to do, so that those who compute have the processors. */
+/* comm_worker.c - the thread that moves messages. It polls, because a transport has no other way; between looks it
+ * rests, the longer the less there is to do, so that those who compute have the processors. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>

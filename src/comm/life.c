@@ -1,5 +1,5 @@
-/* life.c - who is there. Every rank tells every other that it lives, and listens; what is said on the control channel is fixed in
- * size, so one receive is always waiting for it.
+/* life.c - who is there. Every rank tells every other that it lives, and listens; what is said on the control channel
+ * is fixed in size, so one receive is always waiting for it.
  *
  * A rank that was not running itself (stopped, or a machine that slept) may not call the others silent: their clocks
  * stand while nobody listens. */
@@ -234,7 +234,8 @@ bool ps_comm_life_look(ps_comm *c)
     return life_tell_all(c, now_ns);
 }
 
-/* A message takes some 50 us; who slept between its pieces would double that. After it, rests are a share of the time waited. */
+/* A message takes some 50 us; who slept between its pieces would double that. After it, rests are a share of the time
+ * waited. */
 static int64_t rest_ns(int64_t idle_ns)
 {
     static const int64_t eager_ns = 50000, short_ns = 20000, usual_ns = 200000, long_ns = 5000000;

@@ -1,5 +1,5 @@
-/* sum.c - a block of the sum stays in the first-level cache while the ranks' values are added to it, so memory is read and
- * written once. */
+/* sum.c - a block of the sum stays in the first-level cache while the ranks' values are added to it, so memory is read
+ * and written once. */
 #include "comm/sum.h"
 
 #include <immintrin.h>

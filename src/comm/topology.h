@@ -1,8 +1,8 @@
 /* topology.h - how ranks are connected, and what a collective over them costs.
  *
- * The alpha-beta model (Hockney 1994; Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH",
- * 2005): a message of n bytes takes alpha + n / beta. Large collectives run in a ring through all ranks, node by node, so that each
- * node's network carries the ring once in and once out. */
+ * The alpha-beta model (Hockney 1994; Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
+ * in MPICH", 2005): a message of n bytes takes alpha + n / beta. Large collectives run in a ring through all ranks,
+ * node by node, so that each node's network carries the ring once in and once out. */
 #ifndef PS_COMM_TOPOLOGY_H
 #define PS_COMM_TOPOLOGY_H
 

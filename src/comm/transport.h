@@ -1,11 +1,12 @@
 /* transport.h - the communicator's seam: messages from one rank to another. All collectives are built on it, once.
  *
- * One thread, always the same, makes all calls of a transport, open and close included. Messages of a channel from one rank to
- * another arrive in the order in which they were sent, and meet the receives in the order in which these were begun; each receive
- * is for the exact size of its message.
+ * One thread, always the same, makes all calls of a transport, open and close included. Messages of a channel from one
+ * rank to another arrive in the order in which they were sent, and meet the receives in the order in which these were
+ * begun; each receive is for the exact size of its message.
  *
  * Back ends: threads of a process (transport_thread.c); MPI, a plug-in (mpi/), loaded by transport_mpi.c. A plug-in is
- * compiled apart from the library and can call nothing of it: errors are text in the structure, and the table has a version. */
+ * compiled apart from the library and can call nothing of it: errors are text in the structure, and the table has a
+ * version. */
 #ifndef PS_COMM_TRANSPORT_H
 #define PS_COMM_TRANSPORT_H
 
@@ -39,8 +40,8 @@ typedef struct ps_transport_ops {
     bool (*recv_begin)(ps_transport *t, int32_t peer, ps_channel channel, void *buffer, int64_t bytes, ps_request *out);
     /* Once done the request is no more. Also moves other messages on. */
     bool (*test)(ps_transport *t, ps_request *request, bool *is_done);
-    /* Afterwards no buffer is touched. is_orderly: all requests are done and every rank closes; waits for them. Otherwise it returns
-     * at once, without a word to the others. */
+    /* Afterwards no buffer is touched. is_orderly: all requests are done and every rank closes; waits for them.
+     * Otherwise it returns at once, without a word to the others. */
     void (*close)(ps_transport *t, bool is_orderly);
 } ps_transport_ops;
 

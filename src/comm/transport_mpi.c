@@ -99,8 +99,8 @@ static void folders_find(folders *f)
     char file[PATH_MAX];
     Dl_info info;
     struct link_map *map = NULL;
-    /* The file of the shared library that this is part of; it has no name in a program linked statically. A relative name would
-     * be looked for in whatever folder is the working one now, and what is found is executed. */
+    /* The file of the shared library that this is part of; it has no name in a program linked statically. A relative
+     * name would be looked for in whatever folder is the working one now, and what is found is executed. */
     if (dladdr1(kinds, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map->l_name[0] == '/' &&
         realpath(map->l_name, file) != NULL)
         folders_add_near(f, file);

@@ -14,8 +14,8 @@
 /* Ranks that a launcher (mpirun, srun) says it has started, this process among them; 1: there is no launcher. */
 int32_t ps_transport_mpi_launched(void);
 
-/* Still to be opened. PS_ENOSYS when there is no plug-in or it cannot be loaded: the message has where it was looked for and what to
- * install; PS_EINVAL when PATRICKSTAR_MPI is neither. */
+/* Still to be opened. PS_ENOSYS when there is no plug-in or it cannot be loaded: the message has where it was looked
+ * for and what to install; PS_EINVAL when PATRICKSTAR_MPI is neither. */
 PS_NODISCARD ps_status ps_transport_mpi_load(ps_transport *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* transport_thread.c - mailboxes: for each ordered pair of ranks and each channel a queue of sends that wait for a receive, or
- * of receives that wait for a send. Who comes second copies and marks both as done. */
+/* transport_thread.c - mailboxes: for each ordered pair of ranks and each channel a queue of sends that wait for a
+ * receive, or of receives that wait for a send. Who comes second copies and marks both as done. */
 #include "comm/transport_thread.h"
 
 #include <pthread.h>

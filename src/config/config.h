@@ -1,4 +1,5 @@
-/* config.h - the configuration: what patrickstar.h declares under "configuration", seen from inside. Its values are a ps_options.
+/* config.h - the configuration: what patrickstar.h declares under "configuration", seen from inside. Its values are a
+ * ps_options.
  *
  *     file, text -> jansson -> walk (config_json.c) -+
  *     key=value -------------------------------------+-> ps_option_read -> ps_options -> checks across keys
@@ -14,8 +15,9 @@
 
 #include <stdio.h>
 
-/* As ps_config_load with "key=value" assignments that win over the file, a later one over an earlier: of an option that they set the
- * file's value is not looked at, so a wrong one does no harm, and key=null leaves the default. Unknown keys of the file stay errors. */
+/* As ps_config_load with "key=value" assignments that win over the file, a later one over an earlier: of an option that
+ * they set the file's value is not looked at, so a wrong one does no harm, and key=null leaves the default. Unknown
+ * keys of the file stay errors. */
 PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n, ps_config **out);
 
 /* As ps_config_dump_json for the options that were given: what was read once more, without defaults. */
@@ -24,8 +26,9 @@ PS_NODISCARD ps_status ps_config_dump_given_json(const ps_config *config, char *
 /* The values in force. Valid as long as the config; changes with ps_config_set. */
 const ps_options *ps_config_options(const ps_config *config);
 
-/* Are two texts of ps_config_dump_json, `saved` perhaps by an earlier version, of the same model? Rates of dropout and what weights
- * begin with may differ; an option that a text lacks has its default. PS_EINVAL with `name` and the option that differs. */
+/* Are two texts of ps_config_dump_json, `saved` perhaps by an earlier version, of the same model? Rates of dropout and
+ * what weights begin with may differ; an option that a text lacks has its default. PS_EINVAL with `name` and the option
+ * that differs. */
 PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now, const char *name);
 
 /* Name of the file, or of the text, that it was read from; "" when it was not. */

@@ -35,8 +35,8 @@ __attribute__((format(printf, 4, 5))) static ps_status fail_at(const reader *r, 
     return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", r->config->name, line, column, message);
 }
 
-/* The option was given before, under another of its names. Of a scaled one and the option's own the default, or an equal value,
- * says nothing. *counts: the value that is read now is the one. */
+/* The option was given before, under another of its names. Of a scaled one and the option's own the default, or an
+ * equal value, says nothing. *counts: the value that is read now is the one. */
 static ps_status read_again(const reader *r, ps_option_id id, const ps_option_alias *alias, ps_option_value value,
                             const ps_json_path *path, bool *counts)
 {

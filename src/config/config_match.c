@@ -27,7 +27,8 @@ static const json_t *find(const json_t *object, const char *key)
     return json_object_get(object, key);
 }
 
-/* The options of the model; those that the text lacks have the type's defaults, keys that are not known here say nothing. */
+/* The options of the model; those that the text lacks have the type's defaults, keys that are not known here say
+ * nothing. */
 static ps_status read_model(const char *text, const char *name, ps_config **out)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];

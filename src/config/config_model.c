@@ -1,5 +1,5 @@
-/* config_model.c - the model section: what a type, a preset or a config.json makes of the options that were not given, the rules
- * between them, and the model that they describe. */
+/* config_model.c - the model section: what a type, a preset or a config.json makes of the options that were not given,
+ * the rules between them, and the model that they describe. */
 #include "config/config_state.h"
 #include "model/rotary.h"
 
@@ -43,7 +43,8 @@ static void put_adopted(ps_config *config, ps_option_id id)
     if (config->adopted[id].is_set) put_default(config, id, config->adopted[id].value);
 }
 
-/* The names of a folder's classes are the names in the data. Those that it lacks say nothing about a head that is new. */
+/* The names of a folder's classes are the names in the data. Those that it lacks say nothing about a head that is
+ * new. */
 static void put_labels(ps_config *config)
 {
     const ps_options *o = &config->options;

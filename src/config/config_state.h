@@ -45,16 +45,19 @@ PS_NODISCARD ps_status ps_config_put(ps_config *config, ps_option_id id, ps_opti
 /* Give the options of the model that were not given what preset, type and config.json say. */
 void ps_config_settle_model(ps_config *config);
 
-/* What an earlier version dumped for an option that was not given, where the default is another now; nothing uses the value. */
+/* What an earlier version dumped for an option that was not given, where the default is another now; nothing uses the
+ * value. */
 void ps_config_forget_old_defaults(ps_config *config);
 
 /* Forget what a config.json said. */
 void ps_config_forget_adopted(ps_config *config);
 
-/* Read the config.json of model.from_pretrained, or forget it when there is none or nothing is left open; hf_config.c. */
+/* Read the config.json of model.from_pretrained, or forget it when there is none or nothing is left open;
+ * hf_config.c. */
 PS_NODISCARD ps_status ps_config_adopt(ps_config *config);
 
-/* The same from the text of a config.json; `name` is for messages. Options get their values when the next one is put. */
+/* The same from the text of a config.json; `name` is for messages. Options get their values when the next one is
+ * put. */
 PS_NODISCARD ps_status ps_hf_config_read(ps_config *config, const char *text, int64_t n_bytes, const char *name);
 
 /* The rules between options of the model. */

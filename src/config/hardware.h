@@ -99,21 +99,22 @@ static inline int64_t ps_hardware_devices_per_node(const ps_hardware *hw)
     return hw->gpus_per_node > 0 ? hw->gpus_per_node : 1;
 }
 
-/* Read a file, or text with a name for messages, and check it. PS_EFORMAT (no JSON) and PS_EINVAL (an unknown key, a missing
- * one, a wrong or absurd value, keys that contradict each other) name file, line, column and key, what is expected and
- * what was found; PS_EIO. On failure *out is unspecified. */
+/* Read a file, or text with a name for messages, and check it. PS_EFORMAT (no JSON) and PS_EINVAL (an unknown key, a
+ * missing one, a wrong or absurd value, keys that contradict each other) name file, line, column and key, what is
+ * expected and what was found; PS_EIO. On failure *out is unspecified. */
 PS_NODISCARD ps_status ps_hardware_load(const char *path, ps_hardware *out);
 PS_NODISCARD ps_status ps_hardware_parse(const char *text, const char *name, ps_hardware *out);
 
-/* Change one key, as "key=value" of a command line: ("n_nodes", "4"), ("device.bytes", "24GiB"). ("disk", "null") takes a
- * section that may be missing away. PS_EINVAL as above, *hw as before; what keys say together is left to
+/* Change one key, as "key=value" of a command line: ("n_nodes", "4"), ("device.bytes", "24GiB"). ("disk", "null") takes
+ * a section that may be missing away. PS_EINVAL as above, *hw as before; what keys say together is left to
  * ps_hardware_check, so that several can be changed. */
 PS_NODISCARD ps_status ps_hardware_set(ps_hardware *hw, const char *key, const char *value);
 
 /* The rules between keys. PS_EINVAL names the key and what is wrong. */
 PS_NODISCARD ps_status ps_hardware_check(const ps_hardware *hw);
 
-/* Write as JSON, one key a line, which ps_hardware_parse reads back to the same numbers. PS_EIO when the stream failed. */
+/* Write as JSON, one key a line, which ps_hardware_parse reads back to the same numbers. PS_EIO when the stream
+ * failed. */
 PS_NODISCARD ps_status ps_hardware_write(const ps_hardware *hw, FILE *out);
 /* The same into a file: all or nothing. */
 PS_NODISCARD ps_status ps_hardware_save(const ps_hardware *hw, const char *path);

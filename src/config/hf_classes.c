@@ -66,7 +66,8 @@ static ps_status read_label2id(json_t *ids, const char *path, ps_label_list *l)
     return st;
 }
 
-/* Names tell classes apart. One that is in label2id too must be the same class; label2id alone may be left at its default. */
+/* Names tell classes apart. One that is in label2id too must be the same class; label2id alone may be left at its
+ * default. */
 static ps_status check_names(json_t *ids, const char *path, const ps_label_list *l)
 {
     int32_t a, b;
@@ -143,7 +144,8 @@ static void add_class(json_t *names, json_t *ids, int64_t i, const char *name)
     json_object_set_new(ids, name, json_integer(i));
 }
 
-/* A class without a name has its default one; where the data call another class so, the next that nobody has, from *next on. */
+/* A class without a name has its default one; where the data call another class so, the next that nobody has, from
+ * *next on. */
 static const char *free_label(const json_t *ids, int64_t i, int64_t *next, char text[32])
 {
     (void)default_label(i, text);

@@ -1,8 +1,8 @@
 /* hf_config.c - Hugging Face's config.json -> the options of a model; hf_config_write.c is the way back.
  *
  * Keys as in transformers' configuration classes, of version 5 (rope_parameters, layer_types, dtype) and those before
- * (rope_theta and rope_scaling, torch_dtype). What would change the result and has no counterpart here is refused by name,
- * never ignored. */
+ * (rope_theta and rope_scaling, torch_dtype). What would change the result and has no counterpart here is refused by
+ * name, never ignored. */
 #include <stdio.h>
 #include <string.h>
 
@@ -100,7 +100,8 @@ static ps_status read_head(const hf_reader *r)
                    name);
 }
 
-/* Does the model have the classifier of the folder, with its weights? Another head, or a new one, has no use for its names. */
+/* Does the model have the classifier of the folder, with its weights? Another head, or a new one, has no use for its
+ * names. */
 static bool uses_classes(const hf_reader *r)
 {
     const ps_options *o = &r->config->options;
@@ -269,8 +270,8 @@ ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path
                    ps_printable_copy(error.text, printable, sizeof printable));
 }
 
-/* A configuration that was dumped has all options that there were at the time, by any version at least these. Then the file has
- * nothing to say. */
+/* A configuration that was dumped has all options that there were at the time, by any version at least these. Then the
+ * file has nothing to say. */
 static bool is_complete(const ps_config *config)
 {
 #define XX(field) PS_OPTION_model_##field,

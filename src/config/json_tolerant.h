@@ -1,5 +1,6 @@
-/* json_tolerant.h - JSON as Python writes it: its json module puts down NaN, Infinity and integers of any size, and jansson refuses
- * them. Files of other programs are full of values that nobody here asks for, and those must not matter.
+/* json_tolerant.h - JSON as Python writes it: its json module puts down NaN, Infinity and integers of any size, and
+ * jansson refuses them. Files of other programs are full of values that nobody here asks for, and those must not
+ * matter.
  *
  * Such a number becomes a real number, so that who wants an integer sees that there is none; its value is lost.
  * For files whose numbers are used, jansson alone: there a number that cannot be held is an error. */

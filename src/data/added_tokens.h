@@ -29,8 +29,8 @@ PS_NODISCARD ps_status ps_added_append(ps_added_set *s, const ps_added_token *to
 void ps_added_sort(ps_added_set *s);
 void ps_added_deinit(ps_added_set *s); /* an empty one is accepted */
 
-/* The first token in text [from, n): *begin to *end with the white space that it takes, but not before `from`; NULL when
- * there is none. The text need not be well-formed. */
+/* The first token in text [from, n): *begin to *end with the white space that it takes, but not before `from`; NULL
+ * when there is none. The text need not be well-formed. */
 const ps_added_token *ps_added_find(const ps_added_set *s, const char *text, int64_t n, int64_t from, int64_t *begin,
                                     int64_t *end);
 

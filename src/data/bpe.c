@@ -246,9 +246,9 @@ static ps_status nodes_from_characters(ps_bpe *b, const char *piece, int64_t n, 
 
 /* ---- one piece ---- */
 
-/* The tokens of one piece, into b->nodes: a list from node 0 on. A heap of pairs makes it O(n log n) in
- * the length of the piece, so that a text of one endless word is no trap; which merge is next (lowest rank, then leftmost) is as
- * in GPT-2's encoder, which scans all pairs for each. */
+/* The tokens of one piece, into b->nodes: a list from node 0 on. A heap of pairs makes it O(n log n) in the length of
+ * the piece, so that a text of one endless word is no trap; which merge is next (lowest rank, then leftmost) is as in
+ * GPT-2's encoder, which scans all pairs for each. */
 static ps_status merge_piece(ps_bpe *b, const char *piece, int64_t n)
 {
     int32_t n_nodes = 0;

@@ -7,8 +7,8 @@
  * Merges come in order, best first; the first has rank 0. With ignore_merges a piece that is a token as a whole is that
  * token, whatever merging would give (Llama-3).
  *
- * SentencePiece's texts are not split: a novel is one piece. But between two characters that no merge joins nothing ever
- * moves, and the parts on both sides can be done one by one: "borders". */
+ * SentencePiece's texts are not split: a novel is one piece. But between two characters that no merge joins nothing
+ * ever moves, and the parts on both sides can be done one by one: "borders". */
 #ifndef PS_DATA_BPE_H
 #define PS_DATA_BPE_H
 
@@ -53,8 +53,8 @@ PS_NODISCARD ps_status ps_bpe_init_characters(ps_bpe *b, const ps_vocab *vocab, 
 void ps_bpe_use_byte_fallback(ps_bpe *b);
 void ps_bpe_deinit(ps_bpe *b); /* an empty one is accepted */
 
-/* The next merge, its sides as the vocabulary's file writes them. PS_EFORMAT when a side or the result is no token, or the merge is
- * there; `where` opens the message. */
+/* The next merge, its sides as the vocabulary's file writes them. PS_EFORMAT when a side or the result is no token, or
+ * the merge is there; `where` opens the message. */
 PS_NODISCARD ps_status ps_bpe_add_merge(ps_bpe *b, const char *left, int64_t n_left, const char *right, int64_t n_right,
                                         const char *where);
 
@@ -62,8 +62,8 @@ PS_NODISCARD ps_status ps_bpe_add_merge(ps_bpe *b, const char *left, int64_t n_l
  * token for a byte or character. */
 PS_NODISCARD ps_status ps_bpe_encode_piece(ps_bpe *b, const char *piece, int64_t n, ps_id_list *out);
 
-/* Where the part of a piece that begins at `from` ends: encoded part by part it gives the same tokens, unless whole pieces
- * count (ignore_merges: the part is all the rest). Byte-level: all the rest. */
+/* Where the part of a piece that begins at `from` ends: encoded part by part it gives the same tokens, unless whole
+ * pieces count (ignore_merges: the part is all the rest). Byte-level: all the rest. */
 int64_t ps_bpe_part_end(const ps_bpe *b, const char *piece, int64_t n, int64_t from);
 
 void ps_bpe_trim(ps_bpe *b); /* give back what a long piece needed */

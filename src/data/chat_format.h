@@ -5,14 +5,15 @@
  *   llama2   BOS[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST]{ A EOS}BOS[INST] U [/INST]{ A EOS} ...
  *   mistral  BOS[INST] U [/INST]{AEOS}[INST] U [/INST]{AEOS} ...
  *
- * What stands in braces (which are not part of the form) is to be predicted: the assistant's words and the token that ends them.
- * The ids are those of transformers' apply_chat_template with the public template of that form. <|...|> are added tokens of the
- * tokenizer and must be there; [INST] and [/INST] are where it has them, else text. BOS and EOS are the tokenizer's. llama2 and llama3
- * take white space from both ends of contents. Contents are only text: "<|im_end|>" in one becomes the tokens of its characters.
+ * What stands in braces (which are not part of the form) is to be predicted: the assistant's words and the token that
+ * ends them. The ids are those of transformers' apply_chat_template with the public template of that form. <|...|> are
+ * added tokens of the tokenizer and must be there; [INST] and [/INST] are where it has them, else text. BOS and EOS are
+ * the tokenizer's. llama2 and llama3 take white space from both ends of contents. Contents are only text: "<|im_end|>"
+ * in one becomes the tokens of its characters.
  *
- * What stands between two special tokens is encoded at once, as transformers does. Where the words of the assistant begin within such a
- * piece, targets begin with the first token that the piece does not share with what stands before them: when a token straddles the
- * border, it is a target.
+ * What stands between two special tokens is encoded at once, as transformers does. Where the words of the assistant
+ * begin within such a piece, targets begin with the first token that the piece does not share with what stands before
+ * them: when a token straddles the border, it is a target.
  *
  * Threads: as the tokenizer, one at a time. */
 #ifndef PS_DATA_CHAT_FORMAT_H
@@ -55,12 +56,12 @@ PS_NODISCARD ps_status ps_chat_encoder_init(ps_chat_encoder *e, ps_config_chat_f
                                             const char *default_system, ps_tokenizer *tokenizer);
 void ps_chat_encoder_deinit(ps_chat_encoder *e);
 
-/* Append a conversation, targets marked. where: the beginning of messages. PS_EFORMAT naming the message for an order of roles that the
- * form does not have, and for no message at all. */
+/* Append a conversation, targets marked. where: the beginning of messages. PS_EFORMAT naming the message for an order
+ * of roles that the form does not have, and for no message at all. */
 PS_NODISCARD ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *chat, const char *where, ps_id_list *out);
 
-/* Append what stands before the assistant's next words: the conversation, and what the form has in front of an answer. No targets.
- * Errors as of ps_chat_encode; PS_EFORMAT also where the form has no answer after such a conversation. */
+/* Append what stands before the assistant's next words: the conversation, and what the form has in front of an answer.
+ * No targets. Errors as of ps_chat_encode; PS_EFORMAT also where the form has no answer after such a conversation. */
 PS_NODISCARD ps_status ps_chat_encode_prompt(ps_chat_encoder *e, const ps_chat *chat, const char *where,
                                              ps_id_list *out);
 

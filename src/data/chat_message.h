@@ -31,8 +31,9 @@ typedef struct ps_chat {
     int64_t n;
 } ps_chat;
 
-/* Append the messages of `list`, whose strings are used as long as the chat is. key: what the list is called, where: the
- * beginning of messages ("chat.jsonl: line 3, offset 120"). PS_EFORMAT naming the message and what is wrong with it. */
+/* Append the messages of `list`, whose strings are used as long as the chat is. key: what the list is called, where:
+ * the beginning of messages ("chat.jsonl: line 3, offset 120"). PS_EFORMAT naming the message and what is wrong with
+ * it. */
 PS_NODISCARD ps_status ps_chat_append(ps_chat *c, const json_t *list, const char *key, bool is_given,
                                       const char *where);
 

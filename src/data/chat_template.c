@@ -12,7 +12,8 @@
 
 #define FILE_BYTES_MAX (256 * PS_MIB)
 
-/* XXH3 of the text without a newline at its end; of each the text with "\n" in Jinja's strings, then with newlines there. */
+/* XXH3 of the text without a newline at its end; of each the text with "\n" in Jinja's strings, then with newlines
+ * there. */
 static const struct {
     uint64_t hash;
     ps_chat_template template;

@@ -1,8 +1,9 @@
 /* chat_template.h - which form a chat template is, by its hash: templates are programs (Jinja) and not run here.
  *
- * Where a folder has chat_template.jinja that is the template, else the chat_template of tokenizer_config.json: a text, or of a
- * list of {"name", "template"} the one named "default". The known ones are public templates of which tests compare all ids
- * with those of transformers; one that differs in a character that is not its last newline is not known. */
+ * Where a folder has chat_template.jinja that is the template, else the chat_template of tokenizer_config.json: a text,
+ * or of a list of {"name", "template"} the one named "default". The known ones are public templates of which tests
+ * compare all ids with those of transformers; one that differs in a character that is not its last newline is not
+ * known. */
 #ifndef PS_DATA_CHAT_TEMPLATE_H
 #define PS_DATA_CHAT_TEMPLATE_H
 
@@ -18,7 +19,8 @@ typedef struct ps_chat_template {
 PS_NODISCARD ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *name,
                                               ps_chat_template *out);
 
-/* That of a tokenizer: a folder, or a file in it. PS_EINVAL also when there is none; PS_EIO, PS_EFORMAT of its files. */
+/* That of a tokenizer: a folder, or a file in it. PS_EINVAL also when there is none; PS_EIO, PS_EFORMAT of its
+ * files. */
 PS_NODISCARD ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out);
 
 #endif

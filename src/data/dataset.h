@@ -4,9 +4,9 @@
  *     text             encoded when opened
  *     JSONL            the texts of all lines, encoded when opened, the tokenizer's separator between them
  *
- * With a cache folder the tokens of text and JSONL are kept there, in "<content hash>-<vocabulary hash>.bin", and the next
- * opening of the same content with the same vocabulary reads this file; without one they are held in memory, 4 bytes a
- * token.
+ * With a cache folder the tokens of text and JSONL are kept there, in "<content hash>-<vocabulary hash>.bin", and the
+ * next opening of the same content with the same vocabulary reads this file; without one they are held in memory, 4
+ * bytes a token.
  *
  * Threads: an open dataset can be read from several threads at once. */
 #ifndef PS_DATA_DATASET_H

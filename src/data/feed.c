@@ -366,8 +366,8 @@ static void feed_fill_sample(const ps_feed *f, const feed_split *s, int64_t item
     out->targets[row] = sample.label;
 }
 
-/* The targets are the next tokens, of those that are to be predicted. What is behind the sample has no target, and since no token looks
- * forward, no effect. */
+/* The targets are the next tokens, of those that are to be predicted. What is behind the sample has no target, and
+ * since no token looks forward, no effect. */
 static void feed_fill_instruct(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
 {
     const int64_t T = out->T > 0 ? out->T : f->T;

@@ -14,9 +14,8 @@
  *     sample s          epoch s / n, place s % n, for s = 0, 1, 2, ... without end or gap
  *
  * There is no position to keep: resuming, another batch size, or other ranks go on with the same samples in the same
- * order by asking for the same numbers (ps_feed_micro_batch).
- * Masks of masked LM are drawn from (seed, s) in training, so each epoch hides other tokens; in validation from the place alone,
- * so that each evaluation sees the same.
+ * order by asking for the same numbers (ps_feed_micro_batch). Masks of masked LM are drawn from (seed, s) in training,
+ * so each epoch hides other tokens; in validation from the place alone, so that each evaluation sees the same.
  *
  * Memory: token streams stay on disk or take 4 bytes a token (dataset.h), lines see sample_set.h and 8 bytes more each.
  *
@@ -89,7 +88,8 @@ int64_t ps_feed_sample_count(const ps_feed *f, ps_split split);
 /* Name of class `label`, or NULL when the data have integers; lives as long as the feed. */
 const char *ps_feed_label_name(const ps_feed *f, int32_t label);
 
-/* What became of the lines of a split's file of instructions; all 0 for other data, and for a share of the training data. */
+/* What became of the lines of a split's file of instructions; all 0 for other data, and for a share of the training
+ * data. */
 ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split);
 
 /* The line of its file, from 1, that a sample of instructions was made of; 0 for other data. */
@@ -112,8 +112,8 @@ typedef struct ps_feed_batch {
     int32_t *token_type_ids; /* [n, T]; NULL: not wanted */
 } ps_feed_batch;
 
-/* Length that rows of these samples need: of the longest, rounded up to pad_to_multiple_of, at most the sequence length; that when
- * rows are not padded, or always to the full length. n_samples >= 1. */
+/* Length that rows of these samples need: of the longest, rounded up to pad_to_multiple_of, at most the sequence
+ * length; that when rows are not padded, or always to the full length. n_samples >= 1. */
 int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples);
 
 /* Arrays for n_rows rows of the sequence length: attention_mask only for a classifier, token_type_ids only where some
@@ -121,15 +121,16 @@ int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, i
 PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
 
-/* The number of rank `rank`'s micro-batch m in step `step` (all from 0), counted over all ranks and steps: with B rows each it begins at
- * sample number * B. Ranks take turns, so that p ranks see in a step the micro-batches that one has with p times the accumulation. */
+/* The number of rank `rank`'s micro-batch m in step `step` (all from 0), counted over all ranks and steps: with B rows
+ * each it begins at sample number * B. Ranks take turns, so that p ranks see in a step the micro-batches that one has
+ * with p times the accumulation. */
 static inline int64_t ps_feed_micro_batch(int64_t step, int64_t accumulation, int64_t m, int32_t n_ranks, int32_t rank)
 {
     return (step * accumulation + m) * n_ranks + rank;
 }
 
-/* Samples [first_sample, first_sample + n_samples) of a split, in rows of out->T, at least ps_feed_length of them. PS_EINVAL when the
- * split is empty. */
+/* Samples [first_sample, first_sample + n_samples) of a split, in rows of out->T, at least ps_feed_length of them.
+ * PS_EINVAL when the split is empty. */
 PS_NODISCARD ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
                                    ps_feed_batch *out);
 

@@ -13,12 +13,12 @@ typedef enum ps_feed_kind {
     PS_FEED_LABELLED,
 } ps_feed_kind;
 
-/* By the file's name, the format and, of a causal LM's JSON Lines, the first line. The keys of the options are set. PS_EINVAL when a
- * classifier's file or one that data.jsonl_form is given for is not read as JSON Lines. */
+/* By the file's name, the format and, of a causal LM's JSON Lines, the first line. The keys of the options are set.
+ * PS_EINVAL when a classifier's file or one that data.jsonl_form is given for is not read as JSON Lines. */
 PS_NODISCARD ps_status ps_feed_kind_of(const ps_feed_options *o, const char *path, ps_feed_kind *out);
 
-/* PS_EINVAL naming an option that is given and that no file of these kinds uses. data.chat_format counts as used by prompts: of
- * those only the lines tell. */
+/* PS_EINVAL naming an option that is given and that no file of these kinds uses. data.chat_format counts as used by
+ * prompts: of those only the lines tell. */
 PS_NODISCARD ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_feed_kind *kinds, int n);
 
 /* The same for data.chat_format when no line had messages. */

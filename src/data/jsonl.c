@@ -13,7 +13,7 @@
 #define BYTE_ORDER_MARK "\xEF\xBB\xBF"
 
 /*     offset 0                file_at - (end - begin)    file_at
- *     |--- lines given back ---|--- buffer[begin..end) ---|--- not yet read ---|                                      */
+ *     |--- lines given back ---|--- buffer[begin..end) ---|--- not yet read ---| */
 struct ps_jsonl {
     ps_file *file;
     ps_jsonl_keys keys;

@@ -3,11 +3,12 @@
  *     {"text": "A fine film.", "label": 1}
  *     {"text": "Is it open?", "text_pair": "It closes at six.", "label": "entailment"}
  *
- * Lines end in \n or \r\n, the last one may end with the file; empty lines are skipped, and so is a byte order mark at the
- * beginning. Keys that nobody asked for are ignored, whatever their values: integers of any size, NaN. A line is held in memory, the file is not.
+ * Lines end in \n or \r\n, the last one may end with the file; empty lines are skipped, and so is a byte order mark at
+ * the beginning. Keys that nobody asked for are ignored, whatever their values: integers of any size, NaN. A line is
+ * held in memory, the file is not.
  *
- * Every error is "file: line n, offset m: ...": of what is no JSON the byte behind the word that could not be read, of invalid
- * UTF-8 the byte, otherwise the first of the line. */
+ * Every error is "file: line n, offset m: ...": of what is no JSON the byte behind the word that could not be read, of
+ * invalid UTF-8 the byte, otherwise the first of the line. */
 #ifndef PS_DATA_JSONL_H
 #define PS_DATA_JSONL_H
 
@@ -40,11 +41,12 @@ typedef struct ps_jsonl_record {
 /* The keys must live until close, or be NULL for ps_jsonl_next_object only. PS_EIO. */
 PS_NODISCARD ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out);
 
-/* The next record; *has_record = false at the end. PS_EFORMAT: no JSON, no object, a key twice, missing, or of another type;
- * invalid UTF-8; a line above 256 MiB; a file without any record. PS_EIO. */
+/* The next record; *has_record = false at the end. PS_EFORMAT: no JSON, no object, a key twice, missing, or of another
+ * type; invalid UTF-8; a line above 256 MiB; a file without any record. PS_EIO. */
 PS_NODISCARD ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record);
 
-/* The same for any object, its keys left to the caller: of the record line and offset only. *root is valid until the next call. */
+/* The same for any object, its keys left to the caller: of the record line and offset only. *root is valid until the
+ * next call. */
 PS_NODISCARD ps_status ps_jsonl_next_object(ps_jsonl *r, ps_jsonl_record *record, json_t **root, bool *has_record);
 
 /* PS_EFORMAT: the value of a key, NULL when it is missing, is not what was expected ("a string"). */

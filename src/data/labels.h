@@ -1,7 +1,8 @@
 /* labels.h - the classes of a classifier: ids 0 .. n - 1, and their names where the data name them.
  *
- * Three ways to get there: a list, of the user or of the model's folder ("negative,positive" are 0 and 1); names collected from the data,
- * whose ids are their places in byte order, so that the order of the lines does not matter; or data with integer labels and no names. */
+ * Three ways to get there: a list, of the user or of the model's folder ("negative,positive" are 0 and 1); names
+ * collected from the data, whose ids are their places in byte order, so that the order of the lines does not matter; or
+ * data with integer labels and no names. */
 #ifndef PS_DATA_LABELS_H
 #define PS_DATA_LABELS_H
 
@@ -15,8 +16,8 @@ typedef struct ps_labels {
     ps_label_list list; /* name of class i; before is_fixed, of the i-th that was found */
 } ps_labels;
 
-/* list: data.labels (label_list.h), "" or NULL: no names yet. PS_EINVAL as ps_label_list_parse, and for more than n_max names. On
- * failure *l is empty. */
+/* list: data.labels (label_list.h), "" or NULL: no names yet. PS_EINVAL as ps_label_list_parse, and for more than n_max
+ * names. On failure *l is empty. */
 PS_NODISCARD ps_status ps_labels_init(ps_labels *l, const char *list, int32_t n_max);
 void ps_labels_deinit(ps_labels *l); /* an empty one is accepted */
 

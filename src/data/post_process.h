@@ -1,7 +1,7 @@
 /* post_process.h - the special tokens around one sequence or a pair, and truncation to what then fits.
  *
- * A template is a list of parts: a token, or one of the sequences; each with the type id its tokens get (BERT: 0 for the
- * first sequence and what belongs to it, 1 for the second). */
+ * A template is a list of parts: a token, or one of the sequences; each with the type id its tokens get (BERT: 0 for
+ * the first sequence and what belongs to it, 1 for the second). */
 #ifndef PS_DATA_POST_PROCESS_H
 #define PS_DATA_POST_PROCESS_H
 

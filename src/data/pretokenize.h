@@ -1,4 +1,5 @@
-/* pretokenize.h - text to the pieces which the model sees one by one: a list of steps, each splits what the one before left.
+/* pretokenize.h - text to the pieces which the model sees one by one: a list of steps, each splits what the one before
+ * left.
  *
  *     REGEX         every match of an expression; `behavior` says what becomes of it (Hugging Face's Split)
  *     PREFIX_SPACE  a space before text that has none (ByteLevel's add_prefix_space)

@@ -15,8 +15,8 @@
 
 #define PATTERN_BYTES_MAX 16384
 
-/* Of one match. The patterns of tokenizers need next to none of it, whatever the text: what they repeat are single characters. A
- * pattern from a stranger may ask for gigabytes, or for years. */
+/* Of one match. The patterns of tokenizers need next to none of it, whatever the text: what they repeat are single
+ * characters. A pattern from a stranger may ask for gigabytes, or for years. */
 #define MATCH_HEAP_KIB (64 * 1024)
 #define MATCH_STEPS_MAX 10000000
 

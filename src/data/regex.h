@@ -11,8 +11,9 @@
  *     refused: \b \h \G \K and other letters, named and conditional groups, options within a pattern, [a&&b], [[...]],
  *             {,n}, {n}+, (*VERB)
  *
- * A match that wants more than 64 MiB or ten million steps is an error, never a wrong split. That bounds one match and not a text: a
- * pattern that looks ahead to the end for each word takes time by the square of the length. Threads: one at a time. */
+ * A match that wants more than 64 MiB or ten million steps is an error, never a wrong split. That bounds one match and
+ * not a text: a pattern that looks ahead to the end for each word takes time by the square of the length. Threads: one
+ * at a time. */
 #ifndef PS_DATA_REGEX_H
 #define PS_DATA_REGEX_H
 

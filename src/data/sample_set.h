@@ -22,10 +22,10 @@ typedef struct ps_sample {
     int32_t label;
 } ps_sample;
 
-/* Read all lines. added_tokens: as for ps_sample_encode. labels: names are looked up in it, or collected into it and fixed when it is not fixed yet.
- * A label is an integer in [0, labels->n_max), or a name; without a list a file may not have both. PS_EFORMAT with file,
- * line and offset for a label out of range or unknown, for more different names than n_max, and for a text without any
- * token; else what ps_jsonl_next and ps_sample_encode say. */
+/* Read all lines. added_tokens: as for ps_sample_encode. labels: names are looked up in it, or collected into it and
+ * fixed when it is not fixed yet. A label is an integer in [0, labels->n_max), or a name; without a list a file may not
+ * have both. PS_EFORMAT with file, line and offset for a label out of range or unknown, for more different names than
+ * n_max, and for a text without any token; else what ps_jsonl_next and ps_sample_encode say. */
 PS_NODISCARD ps_status ps_sample_set_open(const char *path, const ps_jsonl_keys *keys, ps_tokenizer *tokenizer,
                                           bool added_tokens, int64_t T, ps_labels *labels, ps_sample_set **out);
 void ps_sample_set_close(ps_sample_set *s); /* NULL is accepted */

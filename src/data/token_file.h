@@ -5,9 +5,9 @@
  *     header[1] version    1             7
  *     header[2] number of tokens, 1 to 2^31 - 1; header[3..255] are 0 when written, ignored when read
  *     ids                  uint16        uint32
- * The bare format of nanoGPT (karpathy/nanoGPT, data/openwebtext/prepare.py: uint16 ids, no header) is read when the caller
- * says so, or from files whose name ends in ".u16": nothing in such a file tells it from a damaged one of the other
- * kind.
+ * The bare format of nanoGPT (karpathy/nanoGPT, data/openwebtext/prepare.py: uint16 ids, no header) is read when the
+ * caller says so, or from files whose name ends in ".u16": nothing in such a file tells it from a damaged one of the
+ * other kind.
  *
  * Every error names the file and the offset. A file that shrinks while open is PS_EIO at the next read, unless
  * it shrinks during that read (base/file.h, mapping). Pages that were read are given back: a file of any size adds no

@@ -27,11 +27,12 @@ typedef struct ps_tokenizer ps_tokenizer;
 /* ---- open ---- */
 
 /* A folder, where tokenizer.json goes before vocab.json, and that before vocab.txt; or one of these files, with its
- * folder's other files read in the same way. PS_EIO, or PS_EFORMAT naming the file and what is wrong or not supported. */
+ * folder's other files read in the same way. PS_EIO, or PS_EFORMAT naming the file and what is wrong or not
+ * supported. */
 PS_NODISCARD ps_status ps_tokenizer_open(const char *path, ps_tokenizer **out);
 
-/* Has the folder a tokenizer's files? Some models come without. One that cannot be read (SentencePiece's binary model) counts: opening it
- * says what to do. */
+/* Has the folder a tokenizer's files? Some models come without. One that cannot be read (SentencePiece's binary model)
+ * counts: opening it says what to do. */
 bool ps_tokenizer_is_in(const char *folder);
 
 /* GPT-2's BPE from the content of vocab.json and merges.txt; the names are for messages. Nothing of the arguments is
@@ -80,8 +81,8 @@ typedef struct ps_encoding {
     int64_t n;
 } ps_encoding;
 
-/* One sequence `a`, or a pair when b is not NULL. PS_EINVAL when max_length has no room for the special tokens. The caller
- * frees by ps_encoding_deinit; on failure *out is empty. */
+/* One sequence `a`, or a pair when b is not NULL. PS_EINVAL when max_length has no room for the special tokens. The
+ * caller frees by ps_encoding_deinit; on failure *out is empty. */
 PS_NODISCARD ps_status ps_tokenizer_encode_sequence(ps_tokenizer *t, const ps_encode_options *options, const void *a,
                                                     int64_t a_bytes, const void *b, int64_t b_bytes, ps_encoding *out);
 void ps_encoding_deinit(ps_encoding *e);
@@ -89,8 +90,8 @@ void ps_encoding_deinit(ps_encoding *e);
 /* ---- decode ---- */
 
 /* Ids to bytes, with a zero byte behind them; the caller frees *out_text by ps_mem_free. An id outside of the
- * vocabulary is PS_EINVAL with its position. Byte-level BPE: the tokens' bytes one after the other. WordPiece: words with
- * spaces between, not always the text that was encoded. BPE of characters: as the file's decoder says. */
+ * vocabulary is PS_EINVAL with its position. Byte-level BPE: the tokens' bytes one after the other. WordPiece: words
+ * with spaces between, not always the text that was encoded. BPE of characters: as the file's decoder says. */
 PS_NODISCARD ps_status ps_tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, char **out_text,
                                            int64_t *out_n_bytes);
 
@@ -111,8 +112,8 @@ typedef struct ps_decoding {
 PS_NODISCARD ps_status ps_tokenizer_decode_next(const ps_tokenizer *t, ps_decoding *d, const int32_t *ids,
                                                 int64_t n_ids, char **out_text, int64_t *out_n_bytes);
 
-/* The bytes of one token, as they lie in the vocabulary (of WordPiece with its "##", of SentencePiece with its U+2581), or NULL and 0
- * for an id that has none. They may be part of a character. Valid until the tokenizer is closed. */
+/* The bytes of one token, as they lie in the vocabulary (of WordPiece with its "##", of SentencePiece with its U+2581),
+ * or NULL and 0 for an id that has none. They may be part of a character. Valid until the tokenizer is closed. */
 const char *ps_tokenizer_token(const ps_tokenizer *t, int32_t id, int64_t *out_n_bytes);
 
 /* ---- the vocabulary ---- */
@@ -125,7 +126,8 @@ int32_t ps_tokenizer_find(const ps_tokenizer *t, const char *text);
 /* The id of an added token by its text; -1 when there is none. */
 int32_t ps_tokenizer_find_added(const ps_tokenizer *t, const char *text);
 
-/* Does the added token take the white space beside it, where it is looked for in text (lstrip, rstrip)? false for other ids. */
+/* Does the added token take the white space beside it, where it is looked for in text (lstrip, rstrip)? false for other
+ * ids. */
 bool ps_tokenizer_strips_space(const ps_tokenizer *t, int32_t id);
 
 typedef enum ps_token_role {

@@ -1,5 +1,5 @@
-/* tokenizer_impl.h - a tokenizer's parts, for the files that fill them (tokenizer_json.c, tokenizer_files.c) and the one
- * that runs them (tokenizer.c). */
+/* tokenizer_impl.h - a tokenizer's parts, for the files that fill them (tokenizer_json.c, tokenizer_files.c) and the
+ * one that runs them (tokenizer.c). */
 #ifndef PS_DATA_TOKENIZER_IMPL_H
 #define PS_DATA_TOKENIZER_IMPL_H
 

@@ -190,7 +190,8 @@ static ps_status strip_read(ps_decoder *d, const char *file, json_t *component, 
     return is_fused ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: decoder Strip is supported only behind Fuse", file);
 }
 
-/* What joins the texts of tokens. Each stage works on what the one before left, so that another order would be another decoder. */
+/* What joins the texts of tokens. Each stage works on what the one before left, so that another order would be another
+ * decoder. */
 static ps_status decoder_read_part(ps_decoder *d, const char *file, json_t *component, int depth, decoder_stage *stage)
 {
     static const char *const types[] = {"Replace", "Metaspace", "ByteFallback", "Fuse", "Strip"};

@@ -35,7 +35,7 @@ struct ps_region {
 
 #define MIXED_PIECES ((int64_t)-1)
 
-/* ---- device -------------------------------------------------------------------------------------------------------- */
+/* ---- device ------------------------------------------------------------------------------------------------------ */
 
 ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes, ps_device **out)
 {
@@ -118,7 +118,7 @@ int64_t ps_device_free_bytes(const ps_device *d)
     return d->budget_bytes - d->used_bytes;
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static ps_status device_refuse(const ps_device *d, int64_t bytes, const char *why)
 {
@@ -232,7 +232,7 @@ void ps_device_unclaim(ps_device *d, int64_t bytes)
     device_count_used(d, -ps_round_up(bytes, PS_PAGE_BYTES));
 }
 
-/* ---- regions ------------------------------------------------------------------------------------------------------- */
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
 
 ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out)
 {
@@ -295,8 +295,8 @@ static void region_check_range(const ps_region *r, int64_t offset, int64_t bytes
     (void)r, (void)offset, (void)bytes;
 }
 
-/* Are pages of a piece of this size worth keeping? Where sizes differ a kept block seldom finds its size again, and until
- * then takes the place of others that would. */
+/* Are pages of a piece of this size worth keeping? Where sizes differ a kept block seldom finds its size again, and
+ * until then takes the place of others that would. */
 static bool region_is_uniform(ps_region *r, int64_t bytes)
 {
     if (r->piece_bytes == 0) r->piece_bytes = bytes;
@@ -374,7 +374,7 @@ ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out)
     return PS_OK;
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 ps_status ps_stream_create(ps_device *d, const char *name, ps_stream **out)
 {

@@ -8,10 +8,10 @@
  *   budget  |== blocks in use ==|== committed regions ==|-- kept for reuse --|      free      |
  *           '------------- bytes_used ------------------'
  *
- * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget. What a
- * region gives back is kept as a block, and a kept block can become a piece of a region: where the backend can, by moving
- * its pages to other addresses, not its bytes.
- * One thread owns a device; its copy queues run on threads of their own. */
+ * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget. What
+ * a region gives back is kept as a block, and a kept block can become a piece of a region: where the backend can, by
+ * moving its pages to other addresses, not its bytes. One thread owns a device; its copy queues run on threads of their
+ * own. */
 #ifndef PS_DEVICE_DEVICE_H
 #define PS_DEVICE_DEVICE_H
 
@@ -36,11 +36,13 @@ typedef struct ps_device_ops {
     void (*unreserve)(ps_device *dev, void *base, int64_t bytes);
     ps_status (*commit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
     void (*decommit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
-    /* In place of decommit: the memory of [offset, offset + bytes), committed, becomes a block as `map` makes them, for
-     * move_in or unmap. NULL: the backend cannot. On failure (PS_ENOSYS: this system never can) it must be decommitted. */
+    /* In place of decommit: the memory of [offset, offset + bytes), committed, becomes a block as `map` makes them,
+     * for move_in or unmap. NULL: the backend cannot. On failure (PS_ENOSYS: this system never can) it must be
+     * decommitted. */
     ps_status (*move_out)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block);
-    /* In place of commit: the memory of a block of `bytes` becomes that of [offset, offset + bytes), and the block is no
-     * more. On failure the block is still there to be unmapped, and the range can be committed. NULL when move_out is. */
+    /* In place of commit: the memory of a block of `bytes` becomes that of [offset, offset + bytes), and the block is
+     * no more. On failure the block is still there to be unmapped, and the range can be committed. NULL when move_out
+     * is. */
     ps_status (*move_in)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block);
     ps_status (*stream_create)(ps_device *dev, const char *name, ps_stream **out);
     void (*stream_destroy)(ps_stream *s); /* waits until idle */
@@ -91,14 +93,14 @@ void ps_device_unclaim(ps_device *dev, int64_t bytes);
 PS_NODISCARD ps_status ps_region_create(ps_device *dev, int64_t reserved_bytes, ps_region **out);
 void ps_region_destroy(ps_region *r); /* NULL is accepted */
 void *ps_region_base(const ps_region *r);
-/* Commit or give back [offset, offset + bytes), multiples of pages. Committing what is committed, or giving back what is
- * not, is a programmer's mistake. Content after a commit is undefined. Errors as ps_device_alloc.
- * Pages are kept for reuse only of a region in which all pieces committed and given back had one size. */
+/* Commit or give back [offset, offset + bytes), multiples of pages. Committing what is committed, or giving back what
+ * is not, is a programmer's mistake. Content after a commit is undefined. Errors as ps_device_alloc. Pages are kept for
+ * reuse only of a region in which all pieces committed and given back had one size. */
 PS_NODISCARD ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes);
 void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes);
 
-/* Copies run in order within a stream, asynchronously; src and dst must stay valid until the ticket is done.
- * A copy that fails says so at the wait for its ticket or a later one, once; its destination is undefined then. Failures
+/* Copies run in order within a stream, asynchronously; src and dst must stay valid until the ticket is done. A copy
+ * that fails says so at the wait for its ticket or a later one, once; its destination is undefined then. Failures
  * nobody waited for yet are kept as one range of tickets, so a wait for a copy between two failed ones fails too. */
 PS_NODISCARD ps_status ps_stream_create(ps_device *dev, const char *name, ps_stream **out);
 void ps_stream_destroy(ps_stream *s); /* NULL is accepted */
@@ -106,7 +108,8 @@ PS_NODISCARD ps_status ps_stream_copy(ps_stream *s, void *dst, const void *src, 
 PS_NODISCARD ps_status ps_stream_wait(ps_stream *s, ps_ticket t);
 bool ps_stream_is_done(ps_stream *s, ps_ticket t);
 
-/* Record begin and end of each copy (PS_PROFILE_MOVED) as one of this link. Before the first copy; p must outlive the stream. */
+/* Record begin and end of each copy (PS_PROFILE_MOVED) as one of this link. Before the first copy; p must outlive the
+ * stream. */
 void ps_stream_set_profile(ps_stream *s, ps_profile *p, int link);
 
 #endif

@@ -1,9 +1,10 @@
 /* device_cpu.c - RAM as a device: anonymous pages, and a thread a stream that copies.
  *
  * Huge pages must not make memory resident that nobody was given: blocks and regions begin at a multiple of HUGE_BYTES,
- * and of a region just what is committed is advised. A kernel mapping (VMA) has one advice, and a huge page lies within one
- * mapping: in a half committed unit the kernel can not fill the other half, on a touch or from its background thread.
- * Advice also never parts a block or a piece of a region, as mremap of several mappings at once is new (Linux 6.17). */
+ * and of a region just what is committed is advised. A kernel mapping (VMA) has one advice, and a huge page lies within
+ * one mapping: in a half committed unit the kernel can not fill the other half, on a touch or from its background
+ * thread. Advice also never parts a block or a piece of a region, as mremap of several mappings at once is new (Linux
+ * 6.17). */
 #include "base/mem.h"
 #include "device/device_impl.h"
 #include "device/worker.h"
@@ -16,7 +17,7 @@
 #define HUGE_BYTES (2 * PS_MIB)
 #define RING_LEN 256 /* copies queued in a stream before its user has to wait */
 
-/* ---- memory -------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static ps_status cpu_open_pages(void *p, int64_t bytes)
 {
@@ -76,8 +77,8 @@ static ps_status cpu_commit(ps_device *dev, void *base, int64_t offset, int64_t 
     return PS_OK;
 }
 
-/* Give the memory back: addresses as reserved. A new mapping in place of the old one, because what once could be written stays counted.
- * Where the system refuses that (too many mappings) the pages at least are gone. */
+/* Give the memory back: addresses as reserved. A new mapping in place of the old one, because what once could be
+ * written stays counted. Where the system refuses that (too many mappings) the pages at least are gone. */
 static void cpu_close_range(void *p, int64_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -93,8 +94,9 @@ static void cpu_decommit(ps_device *dev, void *base, int64_t offset, int64_t byt
     cpu_close_range(p, bytes);
 }
 
-/* A failed mremap may have unmapped its target already, and another thread may have got those addresses since: they are taken again where
- * they are free, and never given back or mapped over where they are not. True: they were gone, and are reserved again. */
+/* A failed mremap may have unmapped its target already, and another thread may have got those addresses since: they are
+ * taken again where they are free, and never given back or mapped over where they are not. True: they were gone, and
+ * are reserved again. */
 static bool cpu_reserve_again(void *p, int64_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
@@ -134,7 +136,7 @@ static ps_status cpu_move_in(ps_device *dev, void *base, int64_t offset, int64_t
     return PS_FAIL(PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes, strerror(error));
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 typedef struct cpu_copy_item {
     void *dst;

@@ -43,7 +43,7 @@ struct ps_disk {
     _Atomic int64_t read_bytes, write_bytes;
 };
 
-/* ---- open and close ------------------------------------------------------------------------------------------------ */
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
 
 static ps_status disk_start(ps_disk *d, ps_disk_backend backend, int queue_depth)
 {
@@ -113,7 +113,7 @@ void ps_disk_close(ps_disk *d)
     disk_release(d);
 }
 
-/* ---- transfers; the lock is held ----------------------------------------------------------------------------------- */
+/* ---- transfers; the lock is held --------------------------------------------------------------------------------- */
 
 static bool transfer_is_done(const ps_disk_transfer *t)
 {
@@ -171,7 +171,7 @@ static void disk_settle(ps_disk *d, ps_disk_transfer *t)
     pthread_cond_broadcast(&d->has_progress);
 }
 
-/* ---- for the backends' threads ------------------------------------------------------------------------------------- */
+/* ---- for the backends' threads ----------------------------------------------------------------------------------- */
 
 ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
 {
@@ -240,7 +240,7 @@ void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* ---- for the caller ------------------------------------------------------------------------------------------------ */
+/* ---- for the caller ---------------------------------------------------------------------------------------------- */
 
 static void disk_enqueue(ps_disk *d, ps_disk_transfer *t)
 {

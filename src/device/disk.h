@@ -2,8 +2,8 @@
  *
  * io_uring where the kernel allows it, a pool of threads with pread/pwrite where not; O_DIRECT where the file system
  * has it. The file carries no name while open where the file system supports O_TMPFILE; otherwise it is named
- * "patrickstar-<pid>-<n>.chunks", locked with flock, removed at close, and leftovers of dead processes are removed by the
- * next ps_disk_open in the same folder. */
+ * "patrickstar-<pid>-<n>.chunks", locked with flock, removed at close, and leftovers of dead processes are removed by
+ * the next ps_disk_open in the same folder. */
 #ifndef PS_DEVICE_DISK_H
 #define PS_DEVICE_DISK_H
 
@@ -26,8 +26,8 @@ typedef struct ps_disk_stats {
 
 #define PS_DISK_QUEUE_DEPTH_MAX 4096 /* as memory.queue_depth has it */
 
-/* folder must exist and be writable. queue_depth (1 .. PS_DISK_QUEUE_DEPTH_MAX) requests at most are in flight (more wait in issue order).
- * PS_EIO naming the folder and the reason. */
+/* folder must exist and be writable. queue_depth (1 .. PS_DISK_QUEUE_DEPTH_MAX) requests at most are in flight (more
+ * wait in issue order). PS_EIO naming the folder and the reason. */
 PS_NODISCARD ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out);
 void ps_disk_close(ps_disk *d); /* waits for requests in flight; NULL is accepted */
 
@@ -37,12 +37,13 @@ void ps_disk_close(ps_disk *d); /* waits for requests in flight; NULL is accepte
 PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_ticket *out);
 PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out);
 
-/* Wait until the ticket's transfer is done. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted and
- * got; the failure of a transfer is reported by the wait for its ticket, once. */
+/* Wait until the ticket's transfer is done. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted
+ * and got; the failure of a transfer is reported by the wait for its ticket, once. */
 PS_NODISCARD ps_status ps_disk_wait(ps_disk *d, ps_ticket t);
 bool ps_disk_is_done(ps_disk *d, ps_ticket t); /* true also for a failed one: wait tells */
 
-/* Record begin and end of each transfer (PS_PROFILE_MOVED) as one of these links. Before the first one; p must outlive the disk. */
+/* Record begin and end of each transfer (PS_PROFILE_MOVED) as one of these links. Before the first one; p must outlive
+ * the disk. */
 void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_link);
 
 ps_disk_stats ps_disk_get_stats(const ps_disk *d);

@@ -1,5 +1,5 @@
-/* disk_backend.h - the seam inside the disk tier: disk.c keeps transfers in order and cuts them into pieces, a backend's
- * threads take pieces, move them and report.
+/* disk_backend.h - the seam inside the disk tier: disk.c keeps transfers in order and cuts them into pieces, a
+ * backend's threads take pieces, move them and report.
  *
  *   caller --transfer--> queue in disk.c --ps_disk_take--> backend thread: pread/pwrite or io_uring --ps_disk_finish--> done
  *
@@ -9,7 +9,7 @@
 
 #include "device/disk.h"
 
-/* ---- the file (disk_file.c) ---------------------------------------------------------------------------------------- */
+/* ---- the file (disk_file.c) -------------------------------------------------------------------------------------- */
 
 /* Behave as on a file system without these. */
 enum { PS_DISK_NO_TMPFILE = 1, PS_DISK_NO_DIRECT = 2 };
@@ -28,7 +28,7 @@ void ps_disk_file_close(ps_disk_file *f); /* a named file is removed */
 PS_NODISCARD ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth,
                                              unsigned avoid, ps_disk **out);
 
-/* ---- for the backends' threads (disk.c) ---------------------------------------------------------------------------- */
+/* ---- for the backends' threads (disk.c) -------------------------------------------------------------------------- */
 
 typedef struct ps_disk_transfer ps_disk_transfer;
 

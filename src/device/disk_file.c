@@ -1,4 +1,5 @@
-/* disk_file.c - the temporary file of the disk tier: without a name where possible, past the page cache where possible. */
+/* disk_file.c - the temporary file of the disk tier: without a name where possible, past the page cache where
+ * possible. */
 #include "base/leftover.h"
 #include "base/mem.h"
 #include "device/disk_backend.h"
@@ -27,8 +28,8 @@ static bool file_is_left(int folder, const char *name)
            ps_leftover_is_gone(folder, name, NAME_PREFIX, false);
 }
 
-/* A live process holds the lock of its file too, which other machines see as well, where the file system has such locks. What
- * cannot be opened is left alone. */
+/* A live process holds the lock of its file too, which other machines see as well, where the file system has such
+ * locks. What cannot be opened is left alone. */
 static void folder_remove_leftovers(const char *folder)
 {
     DIR *dir = opendir(folder);

@@ -3,10 +3,10 @@
  *     tokens      |======== kept: keys and values in the cache ========|== new: one pass ==|          |
  *     position    0                                                    length              + rows     max_length
  *
- * The plan has buffers for the longest pass (PS_DECODE_ROWS_MAX); shorter ones use the beginning of each. Passes have one of a few
- * sizes, so that workspace can be planned, and rows behind the last token are padding: later rows write over what they leave
- * in the cache before anybody looks at it. How tokens are cut into passes is a function of their number and position alone, so
- * that the bits do not depend on budgets. */
+ * The plan has buffers for the longest pass (PS_DECODE_ROWS_MAX); shorter ones use the beginning of each. Passes have
+ * one of a few sizes, so that workspace can be planned, and rows behind the last token are padding: later rows write
+ * over what they leave in the cache before anybody looks at it. How tokens are cut into passes is a function of their
+ * number and position alone, so that the bits do not depend on budgets. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -34,8 +34,8 @@ static ps_status check_tokens(const ps_engine *e, const int32_t *tokens, int64_t
     return PS_OK;
 }
 
-/* Rows of the next pass over n tokens with room for `room`: the fewest that hold all of them; but fewer than all when more than
- * half of the rows would be padding, or when there is no room for those. */
+/* Rows of the next pass over n tokens with room for `room`: the fewest that hold all of them; but fewer than all when
+ * more than half of the rows would be padding, or when there is no room for those. */
 static int64_t pass_rows(const ps_code *p, int64_t n, int64_t room)
 {
     int i = 0;

@@ -1,5 +1,5 @@
-/* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), decode.c
- * (a text that grows), tensors.c (access to parameters), first_values.c, engine_shape.c (other sizes of micro-batches). */
+/* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), decode.c (a
+ * text that grows), tensors.c (access to parameters), first_values.c, engine_shape.c (other sizes of micro-batches). */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
@@ -61,19 +61,21 @@ typedef enum ps_purpose {
     PS_FOR_GENERATION,
 } ps_purpose;
 
-/* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the configuration names
- * (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must outlive it. What fails on one rank
- * fails on all: here with the first one's status and message (ps_comm_agree), and comm stays of use; inside a step with PS_ECOMM on the
- * others (ps_comm_fail), and it does not. */
+/* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the
+ * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must
+ * outlive it. What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and
+ * comm stays of use; inside a step with PS_ECOMM on the others (ps_comm_fail), and it does not. */
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
                                         ps_comm *comm, ps_engine **out);
 
-/* The same, but parameters are zeros, for who has values for them and would only overwrite what is drawn here. Until ps_engine_draw_rest
- * nothing but ps_engine_fill_tensor and loading a checkpoint may touch them, and no step be made. */
+/* The same, but parameters are zeros, for who has values for them and would only overwrite what is drawn here.
+ * Until ps_engine_draw_rest nothing but ps_engine_fill_tensor and loading a checkpoint may touch them, and no step
+ * be made. */
 PS_NODISCARD ps_status ps_engine_create_empty(ps_model_func model, void *user, const ps_config *config,
                                               ps_purpose purpose, ps_comm *comm, ps_engine **out);
 
-/* Draw the tensors of an empty engine that have not been filled, as creating it would have. Nothing to do for others. */
+/* Draw the tensors of an empty engine that have not been filled, as creating it would have. Nothing to do for
+ * others. */
 PS_NODISCARD ps_status ps_engine_draw_rest(ps_engine *e);
 
 /* First values for a whole tensor. */
@@ -85,8 +87,8 @@ void ps_engine_end_filling(ps_engine *e);
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
 
-/* Replace n elements from `first` of a tensor in MASTER (the 16-bit parameter follows) or a state of the optimizer; of an
- * inference engine in PARAM16. Fails as ps_engine_write_tensor. */
+/* Replace n elements from `first` of a tensor in MASTER (the 16-bit parameter follows) or a state of the optimizer; of
+ * an inference engine in PARAM16. Fails as ps_engine_write_tensor. */
 PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n,
                                             const float *in);
 

@@ -14,7 +14,8 @@ typedef struct ps_profiling {
     char error[512];        /* why not */
 } ps_profiling;
 
-/* Make the recorder, and try whether profile.path can be written: PS_EIO before the first step rather than after the last. */
+/* Make the recorder, and try whether profile.path can be written: PS_EIO before the first step rather than after the
+ * last. */
 PS_NODISCARD ps_status ps_profiling_open(ps_engine *e);
 /* Optimizer step number `step` begins, or the one that began ends. */
 void ps_profiling_begin_step(ps_engine *e, int64_t step);

@@ -66,8 +66,8 @@ ps_status ps_backward(ps_engine *e)
     return PS_OK;
 }
 
-/* What all ranks must know alike of the gradients, each of its own chunks: sums are exact, so they have the same bits however
- * chunks are dealt out. */
+/* What all ranks must know alike of the gradients, each of its own chunks: sums are exact, so they have the same bits
+ * however chunks are dealt out. */
 static ps_status share_sums(ps_engine *e, ps_grad_sums *sums)
 {
     enum { N_DIGITS = PS_EXACT_SUM_DIGITS, NONFINITE = N_DIGITS, LOSS, N_VALUES };

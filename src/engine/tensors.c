@@ -42,7 +42,8 @@ typedef ps_status (*stretch_func)(ps_engine *e, void *user, ps_list list, void *
 /* Elements seen at once, sent at once by an owner, and the memory that the others have for it. */
 #define STRETCH_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
 
-/* Where element `at` of a tensor lies, and how many of at most n from there on lie in the same chunk and are seen at once. */
+/* Where element `at` of a tensor lies, and how many of at most n from there on lie in the same chunk and are seen at
+ * once. */
 typedef struct stretch {
     int32_t chunk;
     int64_t chunk_offset, n;
@@ -162,8 +163,8 @@ static ps_status share_all(sharing *h, int32_t tensor, int64_t first, int64_t n)
     return PS_OK;
 }
 
-/* As for_stretches for reading, of all owners: all ranks see all elements of [first, first + n), in order. An owner that cannot
- * read tells the others. */
+/* As for_stretches for reading, of all owners: all ranks see all elements of [first, first + n), in order. An owner
+ * that cannot read tells the others. */
 static ps_status read_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n, stretch_func use,
                                 void *user)
 {
@@ -200,8 +201,8 @@ static ps_status read_stretch(ps_engine *e, void *user, ps_list list, void *valu
                        0);
 }
 
-/* Rounded at once: few enough for one thread. Pieces are small, files slower than memory, and on a busy machine waking others
- * takes longer than the work. */
+/* Rounded at once: few enough for one thread. Pieces are small, files slower than memory, and on a busy machine waking
+ * others takes longer than the work. */
 #define CAST_ELEMENTS 8192
 
 static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *src, ps_dtype from, int64_t n)

@@ -1,7 +1,8 @@
-/* tensors.h - whole tensors into and out of their chunks, piece by piece, for files. Public access to parts is in tensors.c too.
+/* tensors.h - whole tensors into and out of their chunks, piece by piece, for files. Public access to parts is in
+ * tensors.c too.
  *
- * With several ranks a tensor's elements lie with the owners of its chunks. Writing is each rank's own business; reading
- * is a call of all ranks together, to which each owner gives its part. */
+ * With several ranks a tensor's elements lie with the owners of its chunks. Writing is each rank's own business;
+ * reading is a call of all ranks together, to which each owner gives its part. */
 #ifndef PS_ENGINE_TENSORS_H
 #define PS_ENGINE_TENSORS_H
 
@@ -14,18 +15,18 @@
 typedef ps_status (*ps_tensor_give_func)(void *user, int64_t first, int64_t n, void *dst);
 typedef ps_status (*ps_tensor_take_func)(void *user, int64_t first, int64_t n, const void *src);
 
-/* The first stretch of a tensor at or after element *first that this rank owns, of one or several chunks: *first and *n, in
- * elements. False: it owns none. One rank owns all. */
+/* The first stretch of a tensor at or after element *first that this rank owns, of one or several chunks: *first and
+ * *n, in elements. False: it owns none. One rank owns all. */
 bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n);
 
-/* Replace what this rank owns of the first n elements of a tensor by what `give` gives, piece after piece, in order. When the values are stored in that type, `give`
- * writes straight into the chunk. After a failure of `give` (its status) the tensor is partly replaced. Errors otherwise as
- * ps_engine_write_tensor. */
+/* Replace what this rank owns of the first n elements of a tensor by what `give` gives, piece after piece, in order.
+ * When the values are stored in that type, `give` writes straight into the chunk. After a failure of `give` (its
+ * status) the tensor is partly replaced. Errors otherwise as ps_engine_write_tensor. */
 PS_NODISCARD ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, int64_t n, ps_dtype dtype,
                                              ps_tensor_give_func give, void *user);
 
-/* Hand a tensor's value (as ps_engine_read_tensor reads it), rounded to dtype, to `take` (NULL: this rank only gives), in order.
- * All ranks together; after a failure of `take` this rank still gives its part, then returns that failure. */
+/* Hand a tensor's value (as ps_engine_read_tensor reads it), rounded to dtype, to `take` (NULL: this rank only gives),
+ * in order. All ranks together; after a failure of `take` this rank still gives its part, then returns that failure. */
 PS_NODISCARD ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_take_func take,
                                               void *user);
 

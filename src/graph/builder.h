@@ -41,7 +41,8 @@ int32_t ps_builder_find_param(const ps_program *p, const char *name);
 int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows,
                              int64_t cols, double mean, double std);
 
-/* Append the node with the rows of its first input, or B T; its output has out_cols columns (0: none). Returns the output. */
+/* Append the node with the rows of its first input, or B T; its output has out_cols columns (0: none). Returns the
+ * output. */
 ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int64_t out_cols);
 
 #endif

@@ -56,8 +56,8 @@ static ps_status make_batch_buffers(ps_code_writer *g)
     return PS_OK;
 }
 
-/* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). Nodes outside keep
- * segments apart: a segment is a stretch of nodes. */
+/* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). Nodes outside
+ * keep segments apart: a segment is a stretch of nodes. */
 static void choose_segments(ps_code_writer *g)
 {
     const ps_program *p = g->program;

@@ -1,11 +1,12 @@
 /* code.h - a program turned into the instructions of one micro-batch: what runs when, and where its activations lie.
  *
- * Forward instructions come first, in the program's order; then backward, in reverse. A checkpoint segment keeps only what
- * enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their gradients,
- * row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers share
- * addresses only when their lives are apart.
+ * Forward instructions come first, in the program's order; then backward, in reverse. A checkpoint segment keeps only
+ * what enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their
+ * gradients, row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers
+ * share addresses only when their lives are apart.
  *
- * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the other `fused`.
+ * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the
+ * other `fused`.
  *
  * It also decides which gradients may overwrite their parameters: those whose parameter nobody reads after the first
  * gradient is written (PatrickStar's reuse; for tied weights it is found, not assumed). */
@@ -107,12 +108,13 @@ void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_r
 /* Bytes behind each buffer that no operator may touch; from DEBUG=2 on they are planned, written and looked at. */
 #define PS_CODE_GUARD_BYTES (PS_DEBUG >= 2 ? 64 : 0)
 
-/* guard.c: mark the ends of the buffers that live at the instruction, before it is computed in the region at base. Afterwards: PS_ESTATE
- * naming operator and buffer when one was written behind. */
+/* guard.c: mark the ends of the buffers that live at the instruction, before it is computed in the region at base.
+ * Afterwards: PS_ESTATE naming operator and buffer when one was written behind. */
 void ps_code_guard_set(const ps_code *p, const ps_instr *instr, void *base);
 PS_NODISCARD ps_status ps_code_guard_check(const ps_code *p, const ps_instr *instr, const void *base);
 
-/* cache.c: decide where keys and values of so many tokens lie. PS_EINVAL when the program does not go from left to right. */
+/* cache.c: decide where keys and values of so many tokens lie. PS_EINVAL when the program does not go from left to
+ * right. */
 PS_NODISCARD ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dtype dtype);
 /* Addresses of an instruction's keys and values in the block that starts at cache; NULL: none. */
 void ps_code_bind_cache(const ps_code *p, const ps_instr *instr, void *cache, ps_node_run *run);

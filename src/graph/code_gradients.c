@@ -12,8 +12,8 @@ static bool reads_param_value(const ps_instr *instr, const ps_node *n, int k)
     return false;
 }
 
-/* An operator adds to all its gradients or to none. Where one of two was written before, the other begins with zeros; they would
- * overwrite a parameter that the operator still reads. */
+/* An operator adds to all its gradients or to none. Where one of two was written before, the other begins with zeros;
+ * they would overwrite a parameter that the operator still reads. */
 static void note_clearing(ps_code_writer *g, const int32_t *first)
 {
     ps_code *p = g->code;

@@ -26,8 +26,8 @@ static ps_status measure_once(const ps_instr *instr, ps_node_run *r)
     return instr->kind == PS_INSTR_BACKWARD ? r->node->type->backward(r) : r->node->type->forward(r);
 }
 
-/* An instruction may be run in other ways than the one that its cost is taken of: it adds to the gradients of an earlier
- * micro-batch, or makes one row of logits instead of all. Scratch is for the way that wants most. */
+/* An instruction may be run in other ways than the one that its cost is taken of: it adds to the gradients of an
+ * earlier micro-batch, or makes one row of logits instead of all. Scratch is for the way that wants most. */
 static ps_status measure_other_ways(const ps_code_writer *g, const ps_instr *instr, ps_node_run *r)
 {
     ps_node_run other = *r;
@@ -38,8 +38,8 @@ static ps_status measure_other_ways(const ps_code_writer *g, const ps_instr *ins
     return PS_OK;
 }
 
-/* The forward passes of all numbers of rows: the largest workspace, and the cost of one row, as most passes have. The output is one
- * row, and never a loss. */
+/* The forward passes of all numbers of rows: the largest workspace, and the cost of one row, as most passes have. The
+ * output is one row, and never a loss. */
 static ps_status measure_rows(const ps_code *p, const ps_instr *instr, ps_node_run *r)
 {
     float not_looked_at;

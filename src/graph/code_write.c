@@ -169,8 +169,8 @@ static ps_status join(ps_code_writer *g, int32_t node, int32_t value, int32_t ot
     return append(g, instr);
 }
 
-/* Where the node's gradient for input i goes: writes dx and accumulate_dx of the instruction. *joined: the value whose older
- * gradient must be added afterwards, or -1. */
+/* Where the node's gradient for input i goes: writes dx and accumulate_dx of the instruction. *joined: the value whose
+ * older gradient must be added afterwards, or -1. */
 static ps_status choose_dx(ps_code_writer *g, int32_t node, int i, ps_instr *instr, int32_t *joined)
 {
     const ps_node *n = &g->program->nodes[node];

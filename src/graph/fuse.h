@@ -4,8 +4,8 @@
  *                 linear, add      x W + b + residual
  *     backward    gelu, linear     (dy W) gelu'(x), then the gradients of the linear layer
  *
- * The two are neighbours in the program, and nobody but the second reads what the first one makes. The result has the bits of both run one
- * after another (kernel.h); what a backend does not list stays apart. */
+ * The two are neighbours in the program, and nobody but the second reads what the first one makes. The result has the
+ * bits of both run one after another (kernel.h); what a backend does not list stays apart. */
 #ifndef PS_GRAPH_FUSE_H
 #define PS_GRAPH_FUSE_H
 
@@ -13,7 +13,8 @@
 
 typedef enum ps_fuse_direction { PS_FUSE_FORWARD, PS_FUSE_BACKWARD } ps_fuse_direction;
 
-/* Do nodes `first` and first + 1 run as one on this backend? Who asks knows whether both run at all, and in one segment. */
+/* Do nodes `first` and first + 1 run as one on this backend? Who asks knows whether both run at all, and in one
+ * segment. */
 bool ps_fuse(const ps_program *p, const ps_backend *backend, ps_fuse_direction direction, int32_t first);
 
 #endif

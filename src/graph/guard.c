@@ -1,5 +1,5 @@
-/* guard.c - canaries behind the planned buffers, in debug builds: an operator that writes past its workspace or its results is
- * named at once, not by what goes wrong later. */
+/* guard.c - canaries behind the planned buffers, in debug builds: an operator that writes past its workspace or its
+ * results is named at once, not by what goes wrong later. */
 #include <string.h>
 
 #include "graph/code.h"

@@ -1,7 +1,7 @@
 /* memory.c - the lives of buffers, and offsets for them.
  *
- * Two greedy orders are tried and the one with the lower peak is kept: in order of birth (which keeps what lives long at low
- * addresses, so that the memory in use shrinks as the backward pass goes on), and largest first. */
+ * Two greedy orders are tried and the one with the lower peak is kept: in order of birth (which keeps what lives long
+ * at low addresses, so that the memory in use shrinks as the backward pass goes on), and largest first. */
 #include <stdlib.h>
 
 #include "base/mem.h"

@@ -1,11 +1,11 @@
 /* node.h - operators of the graph: how each runs forward and backward on a backend.
  *
  * An operator is a ps_node_type. Its forward and backward fill kernel arguments from a ps_node_run and issue them
- * through ps_node_call. The same two functions serve every purpose, by the run's mode: computing, and asking for scratch
- * bytes and costs with the pointers NULL. So a size cannot disagree with what is run.
+ * through ps_node_call. The same two functions serve every purpose, by the run's mode: computing, and asking for
+ * scratch bytes and costs with the pointers NULL. So a size cannot disagree with what is run.
  *
- * Each type stands in a file node_*.c with the builder's call that makes nodes of it; all else in graph/ asks the type, and knows none by
- * name. */
+ * Each type stands in a file node_*.c with the builder's call that makes nodes of it; all else in graph/ asks the type,
+ * and knows none by name. */
 #ifndef PS_GRAPH_NODE_H
 #define PS_GRAPH_NODE_H
 
@@ -89,12 +89,14 @@ struct ps_node_type {
     bool passes_gradient;
     bool gives_row_a_sequence; /* its output has B rows, of whatever its input has */
     bool is_embedding;         /* its parameter is one of those that client.use_cpu_embedding keeps on the host */
-    /* Fusing (fuse.h): it is a product that takes epilogues; what it is itself behind a product, forward and backward. */
+    /* Fusing (fuse.h): it is a product that takes epilogues; what it is itself behind a product, forward and
+     * backward. */
     bool takes_epilogue;
     ps_epilogue_kind epilogue, backward_epilogue;
     /* A text that grows: columns of the keys, and of the values, that it keeps for each position; NULL: none. */
     int64_t (*cached_cols)(const ps_node *n);
-    /* PS_EINVAL, saying why, when a row depends on later tokens, or a text of so many positions is too long; NULL: never. */
+    /* PS_EINVAL, saying why, when a row depends on later tokens, or a text of so many positions is too long; NULL:
+     * never. */
     ps_status (*continues)(const ps_program *p, const ps_node *n, int64_t positions);
 };
 

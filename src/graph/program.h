@@ -1,7 +1,7 @@
 /* program.h - a model as a program: what the builder recorded.
  *
- * Values are activations [rows, cols], rows = B T or, behind a pool, B, each made by one node. Nodes are in the order of the forward pass.
- * code.h turns a program into the instructions of a training step. */
+ * Values are activations [rows, cols], rows = B T or, behind a pool, B, each made by one node. Nodes are in the order
+ * of the forward pass. code.h turns a program into the instructions of a training step. */
 #ifndef PS_GRAPH_PROGRAM_H
 #define PS_GRAPH_PROGRAM_H
 

@@ -1,5 +1,5 @@
-/* rope_scaling.c - frequencies theta^(-2 i / D), i < D / 2, changed for contexts longer than a model was trained on. In double,
- * rounded once; by the names that modeling_rope_utils.py of Hugging Face's transformers has for the settings.
+/* rope_scaling.c - frequencies theta^(-2 i / D), i < D / 2, changed for contexts longer than a model was trained on. In
+ * double, rounded once; by the names that modeling_rope_utils.py of Hugging Face's transformers has for the settings.
  *
  *   linear   all are divided by factor
  *   llama3   by the turns that a wave makes in the original context: below low_freq_factor divided, above high_freq_factor

@@ -37,9 +37,9 @@ typedef enum ps_gelu_kind {
     PS_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)): BERT */
 } ps_gelu_kind;
 
-/* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its type: the result
- * has the bits of the operator that is named, run on a stored z. A backend lists what it has (backend.h), and does it when it likes:
- * the cpu on the whole result, after the product. */
+/* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its
+ * type: the result has the bits of the operator that is named, run on a stored z. A backend lists what it has
+ * (backend.h), and does it when it likes: the cpu on the whole result, after the product. */
 typedef enum ps_epilogue_kind {
     PS_EPILOGUE_NONE,     /* z */
     PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */
@@ -51,7 +51,8 @@ typedef enum ps_epilogue_kind {
 typedef struct ps_linear_epilogue {
     ps_epilogue_kind kind;
     ps_gelu_kind gelu;
-    /* Of shape and type of the result, sharing no memory with it. GELU: out, takes z, or NULL: nobody wants it. ADD, GELU_BWD: in. */
+    /* Of shape and type of the result, sharing no memory with it. GELU: out, takes z, or NULL: nobody wants it. ADD,
+     * GELU_BWD: in. */
     void *other;
 } ps_linear_epilogue;
 
@@ -263,9 +264,10 @@ typedef struct ps_attention_bwd_args {
     void *workspace;
 } ps_attention_bwd_args;
 
-/* Causal attention of the next T tokens of one sequence, at positions first .. first + T - 1, whose keys and values of before are
- * kept. The new ones are kept first: k_cache[kv, first + t] = k[t, kv], v_cache likewise; then as attention_fwd for query t, which
- * sees the keys at positions j <= first + t, with window > 0: j > first + t - window. T == 0 does nothing. */
+/* Causal attention of the next T tokens of one sequence, at positions first .. first + T - 1, whose keys and values of
+ * before are kept. The new ones are kept first: k_cache[kv, first + t] = k[t, kv], v_cache likewise; then as
+ * attention_fwd for query t, which sees the keys at positions j <= first + t, with window > 0: j > first + t - window.
+ * T == 0 does nothing. */
 typedef struct ps_attention_cached_args {
     void *y;                     /* out [T, H, D] */
     void *k_cache, *v_cache;     /* in and out [KV, n_positions, D]; from first + T on not looked at */
@@ -281,8 +283,8 @@ typedef struct ps_attention_cached_args {
 } ps_attention_cached_args;
 
 /* Rotary position embedding (Su et al. 2021), pairing element i of a head with element i + D/2 as Hugging Face does:
- * with the angle (first + t) inv_freq[i],  y[i] = scale (x[i] cos - x[i + D/2] sin),  y[i + D/2] = scale (x[i + D/2] cos + x[i] sin).
- * inverse turns the other way: backward, with x <- dy. y may be x; accumulate adds to y. */
+ * with the angle (first + t) inv_freq[i],  y[i] = scale (x[i] cos - x[i + D/2] sin),  y[i + D/2] = scale (x[i + D/2]
+ * cos + x[i] sin). inverse turns the other way: backward, with x <- dy. y may be x; accumulate adds to y. */
 typedef struct ps_rope_args {
     void *y;               /* out [B, T, H, D] */
     const void *x;         /* in  [B, T, H, D] */
@@ -369,8 +371,8 @@ typedef struct ps_add_args {
     ps_dtype dtype;
 } ps_add_args;
 
-/* y[i] = kept(i) ? x[i] / (1 - p) : 0, kept(i) iff ps_rng_u32(key, i) >= p 2^32. Forward with x, backward with dx <- dy.
- * y may be x; accumulate adds to y. */
+/* y[i] = kept(i) ? x[i] / (1 - p) : 0, kept(i) iff ps_rng_u32(key, i) >= p 2^32. Forward with x, backward with dx <-
+ * dy. y may be x; accumulate adds to y. */
 typedef struct ps_dropout_args {
     void *y;       /* out [n] */
     const void *x; /* in  [n] */
@@ -398,9 +400,9 @@ static inline int64_t ps_lm_logits_count(int64_t rows, int64_t V)
 
 /* Language-model head or classifier fused with cross-entropy: logits = x w^T + b, per row lse = log sum exp(logits),
  * row_loss = lse - logits[target], 0 for ignored rows; predicted = the largest logit's index, the lowest of equal ones.
- * Logits are computed a slice of the vocabulary at a time, whose width is a function of the shape alone, and kept for backward or
- * not: then backward computes them again, with the same bits. A target outside [0, V) other than PS_IGNORE_INDEX is
- * PS_EINVAL. Logits are in float, never rounded to 16 bits. */
+ * Logits are computed a slice of the vocabulary at a time, whose width is a function of the shape alone, and kept for
+ * backward or not: then backward computes them again, with the same bits. A target outside [0, V) other than
+ * PS_IGNORE_INDEX is PS_EINVAL. Logits are in float, never rounded to 16 bits. */
 typedef struct ps_lm_loss_fwd_args {
     float *row_loss;        /* out [rows] */
     float *lse;             /* out [rows] */
@@ -416,10 +418,10 @@ typedef struct ps_lm_loss_fwd_args {
     void *workspace;
 } ps_lm_loss_fwd_args;
 
-/* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x;
- * db (+)= column sums of dlogits.
- * Goes through the vocabulary slice by slice, so dw may lie over w, and db over b: slice s of w is read for the last time before
- * slice s of dw is written. dlogits are rounded to dtype for the products and the sums. */
+/* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x; db
+ * (+)= column sums of dlogits. Goes through the vocabulary slice by slice, so dw may lie over w, and db over b: slice s
+ * of w is read for the last time before slice s of dw is written. dlogits are rounded to dtype for the products and the
+ * sums. */
 typedef struct ps_lm_loss_bwd_args {
     void *dx;               /* out [rows, C], overwritten */
     void *dw;               /* out [V, C] of grad_dtype */
@@ -481,9 +483,9 @@ typedef struct ps_cast_args {
     ps_dtype dst_dtype, src_dtype;
 } ps_cast_args;
 
-/* sum_squares[b] = sum x^2 in double over block b of PS_GRAD_STATS_BLOCK elements; *n_nonfinite counts infinities and NaNs (then
- * the sums are of the finite ones). Called on a gradient right after it is made. By blocks, so that who adds them exactly gets the
- * same bits however a tensor is cut into chunks, whose sizes are multiples of a block. */
+/* sum_squares[b] = sum x^2 in double over block b of PS_GRAD_STATS_BLOCK elements; *n_nonfinite counts infinities and
+ * NaNs (then the sums are of the finite ones). Called on a gradient right after it is made. By blocks, so that who adds
+ * them exactly gets the same bits however a tensor is cut into chunks, whose sizes are multiples of a block. */
 #define PS_GRAD_STATS_BLOCK 2048
 typedef struct ps_grad_stats_args {
     double *sum_squares;  /* out [ceil(n / PS_GRAD_STATS_BLOCK)] */

@@ -1,8 +1,8 @@
 /* measure.h - a hardware description of the machine at hand, from short measurements.
  *
- * What is measured is what training does: the kernels of the table that training uses, copies through the streams of the
- * cpu device, transfers through the disk tier. All of it in turn, on a machine that should do nothing else meanwhile;
- * medians are kept, so that a disturbance now and then does no harm. */
+ * What is measured is what training does: the kernels of the table that training uses, copies through the streams of
+ * the cpu device, transfers through the disk tier. All of it in turn, on a machine that should do nothing else
+ * meanwhile; medians are kept, so that a disturbance now and then does no harm. */
 #ifndef PS_MEASURE_MEASURE_H
 #define PS_MEASURE_MEASURE_H
 
@@ -30,8 +30,8 @@ typedef struct ps_measure_report {
     int n_figures;
 } ps_measure_report;
 
-/* Uses all cores that the process may, some hundred MB of memory and at most 128 MiB of disk. PS_EIO when the disk folder
- * cannot be used, PS_ENOMEM_DEV when memory is short. On failure *out is unspecified. */
+/* Uses all cores that the process may, some hundred MB of memory and at most 128 MiB of disk. PS_EIO when the disk
+ * folder cannot be used, PS_ENOMEM_DEV when memory is short. On failure *out is unspecified. */
 PS_NODISCARD ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_report *out);
 
 #endif

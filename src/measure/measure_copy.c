@@ -8,7 +8,8 @@
 
 #define BLOCK_BYTES (8 * PS_MIB)
 #define BUSY_BYTES (2 * PS_MIB) /* a copy while computing: many fit into a product */
-/* As a chunk of a small model, in memory of its own: partly huge pages, partly small ones, which a disk is slower with. */
+/* As a chunk of a small model, in memory of its own: partly huge pages, partly small ones, which a disk is slower
+ * with. */
 #define PAYLOAD_BYTES (3 * PS_MIB)
 
 enum {
@@ -33,7 +34,7 @@ static double in_unit_interval(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/* ---- a way to move bytes: a stream, or the disk ----------------------------------------------------------------------- */
+/* ---- a way to move bytes: a stream, or the disk ------------------------------------------------------------------ */
 
 typedef struct mover {
     ps_stream *stream; /* NULL: the disk */
@@ -62,7 +63,7 @@ static ps_status wait_for(const mover *v, int i)
     return v->stream != NULL ? ps_stream_wait(v->stream, v->ticket[i]) : ps_disk_wait(v->disk, v->ticket[i]);
 }
 
-/* ---- computing meanwhile ------------------------------------------------------------------------------------------- */
+/* ---- computing meanwhile ----------------------------------------------------------------------------------------- */
 
 typedef struct product {
     ps_linear_fwd_args args;
@@ -88,7 +89,8 @@ static ps_status prepare_product(ps_measuring *m, product *p)
     return ps_run_linear_fwd(m->backend, NULL, a, p->workspace_bytes);
 }
 
-/* Products one after another for some time; with a mover, transfers go on all the while. *product_s: time of one product,
+/* Products one after another for some time; with a mover, transfers go on all the while. *product_s: time of one
+ * product,
  * *n_moved: transfers that were completed. */
 static ps_status compute(ps_measuring *m, const product *p, mover *v, double seconds, double *product_s,
                          double *elapsed_s, int64_t *n_moved)
@@ -113,7 +115,8 @@ static ps_status compute(ps_measuring *m, const product *p, mover *v, double sec
     return PS_OK;
 }
 
-/* Seconds of computing lost for each second that the transfers would have taken alone. transfer_s: of one transfer alone. */
+/* Seconds of computing lost for each second that the transfers would have taken alone. transfer_s: of one transfer
+ * alone. */
 static ps_status measure_interference(ps_measuring *m, mover *v, double transfer_s, const char *name, double *out)
 {
     enum { N_ROUNDS = 9 };
@@ -135,7 +138,7 @@ static ps_status measure_interference(ps_measuring *m, mover *v, double transfer
     return PS_OK;
 }
 
-/* ---- link ------------------------------------------------------------------------------------------------------------ */
+/* ---- link -------------------------------------------------------------------------------------------------------- */
 
 typedef struct link {
     ps_device *device; /* whose streams they are */
@@ -227,7 +230,7 @@ out:
     return st;
 }
 
-/* ---- disk ------------------------------------------------------------------------------------------------------------ */
+/* ---- disk -------------------------------------------------------------------------------------------------------- */
 
 typedef enum way { WAY_READ = 1, WAY_WRITE = 2, WAY_BOTH = 3 } way;
 

@@ -59,8 +59,8 @@ PS_NODISCARD ps_status ps_measure_products(ps_measuring *m);
 /* ---- a block of a transformer: measure_block.c ---- */
 
 /* What the products of a training step reach: the rate for which the cost model foretells the time that a block of a
- * transformer takes forward and backward; at most a few times flop_per_s, that of large products. Memory and latency of the
- * device must be filled in. */
+ * transformer takes forward and backward; at most a few times flop_per_s, that of large products. Memory and latency of
+ * the device must be filled in. */
 PS_NODISCARD ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, double *reached);
 
 /* ---- moving: measure_copy.c ---- */

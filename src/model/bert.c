@@ -1,5 +1,5 @@
-/* bert.c - BERT (Devlin et al. 2019): an encoder with normalisation behind each branch; padding is hidden from it by the
- * batch's attention_mask. */
+/* bert.c - BERT (Devlin et al. 2019): an encoder with normalisation behind each branch; padding is hidden from it by
+ * the batch's attention_mask. */
 #include <stdio.h>
 
 #include "model/model.h"

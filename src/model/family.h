@@ -7,7 +7,8 @@
  *            weights/  names of tensors: the base's prefix, heads, what is tied, what is no parameter
  *            ps_model_from_config   the model itself
  *
- * Lists end with an entry of zeros; NULL is an empty one. What several families have in common they take from the same ps_traits. */
+ * Lists end with an entry of zeros; NULL is an empty one. What several families have in common they take from the same
+ * ps_traits. */
 #ifndef PS_MODEL_FAMILY_H
 #define PS_MODEL_FAMILY_H
 
@@ -32,8 +33,8 @@ typedef struct ps_family_default {
     ps_option_value value;
 } ps_family_default;
 
-/* A tensor that need not be there, as it is the same as another; both without the base's prefix. They have a row or an element
- * for each token of the vocabulary. */
+/* A tensor that need not be there, as it is the same as another; both without the base's prefix. They have a row or an
+ * element for each token of the vocabulary. */
 typedef struct ps_family_tie {
     const char *name, *to;
 } ps_family_tie;
@@ -70,7 +71,8 @@ typedef struct ps_family {
     ps_status (*build)(ps_builder *b, const ps_options *o);
 } ps_family;
 
-/* By number (a ps_config_model) from 0 on, NULL past the last; by the options; by the text of model.type, NULL: none. */
+/* By number (a ps_config_model) from 0 on, NULL past the last; by the options; by the text of model.type, NULL:
+ * none. */
 int ps_family_count(void);
 const ps_family *ps_family_at(int i);
 const ps_family *ps_family_of(const ps_options *o);

@@ -1,5 +1,5 @@
-/* llama.c - Llama (Touvron et al. 2023; Grattafiori et al. 2024): RMS norm before each branch, rotary positions, grouped queries,
- * SwiGLU. */
+/* llama.c - Llama (Touvron et al. 2023; Grattafiori et al. 2024): RMS norm before each branch, rotary positions,
+ * grouped queries, SwiGLU. */
 #include "model/llama.h"
 
 /* Queries or keys: projected, perhaps normalised a head at a time, rotated. */

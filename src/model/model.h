@@ -1,5 +1,5 @@
-/* model.h - what families of models are built from. Each is a function on a builder, as a user would write it; parameters have the
- * names, shapes and order of Hugging Face's classes, so that weight files fit as they are. */
+/* model.h - what families of models are built from. Each is a function on a builder, as a user would write it;
+ * parameters have the names, shapes and order of Hugging Face's classes, so that weight files fit as they are. */
 #ifndef PS_MODEL_MODEL_H
 #define PS_MODEL_MODEL_H
 
@@ -17,8 +17,9 @@ int64_t ps_model_head_size(const ps_options *o);  /* model.head_dim */
 extern const ps_traits ps_model_traits;
 extern const ps_traits ps_model_modern_traits;
 
-/* What decoders end with, x being the normalised output of the last block: the next token, from the table `embedding` when
- * it is tied; or a label, from the last token ("score.weight", as Hugging Face's ...ForSequenceClassification); or x. */
+/* What decoders end with, x being the normalised output of the last block: the next token, from the table `embedding`
+ * when it is tied; or a label, from the last token ("score.weight", as Hugging Face's ...ForSequenceClassification); or
+ * x. */
 void ps_model_end_decoder(ps_builder *b, ps_value x, const ps_options *o, const char *embedding);
 
 /* Of the models that are not gated. Hugging Face has three names for the approximation by tanh. */

@@ -1,5 +1,5 @@
-/* olmo2.c - OLMo-2 (OLMo Team 2024): Llama's parts with the norms elsewhere: behind each branch, not before it, and over all of a
- * token's queries or keys before they are split into heads. */
+/* olmo2.c - OLMo-2 (OLMo Team 2024): Llama's parts with the norms elsewhere: behind each branch, not before it, and
+ * over all of a token's queries or keys before they are split into heads. */
 #include "model/rotary.h"
 
 /* Queries or keys: projected, normalised, rotated. */

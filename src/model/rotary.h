@@ -1,4 +1,5 @@
-/* rotary.h - what decoders with rotary positions, RMS norm, grouped queries and SwiGLU have in common: Llama and its relatives. */
+/* rotary.h - what decoders with rotary positions, RMS norm, grouped queries and SwiGLU have in common: Llama and its
+ * relatives. */
 #ifndef PS_MODEL_ROTARY_H
 #define PS_MODEL_ROTARY_H
 
@@ -31,7 +32,7 @@ ps_rotary ps_rotary_of(const ps_options *o);
 
 /* Around the blocks: embeddings before them; the last norm and the head behind them. A family's build goes
  *
- *     x = begin;  for each layer: begin_layer, x = x + attention, x = x + feed-forward, ps_end_block;  end              */
+ *     x = begin;  for each layer: begin_layer, x = x + attention, x = x + feed-forward, ps_end_block;  end */
 ps_value ps_rotary_begin(ps_builder *b, const ps_rotary *m);
 void ps_rotary_begin_layer(ps_builder *b, int64_t layer);
 void ps_rotary_end(ps_builder *b, ps_value x, const ps_rotary *m);

@@ -1,7 +1,8 @@
 /* exact_sum.h - a sum of doubles without rounding: the same whatever the order and grouping of what is added.
  *
- * A fixed-point number of many 32-bit digits, wide enough for sums of squares of fp32 values (Kulisch's long accumulator, "Computer
- * Arithmetic and Validity", 2008, cut to that range). So a norm has the same bits wherever tensors lie, and on however many ranks. */
+ * A fixed-point number of many 32-bit digits, wide enough for sums of squares of fp32 values (Kulisch's long
+ * accumulator, "Computer Arithmetic and Validity", 2008, cut to that range). So a norm has the same bits wherever
+ * tensors lie, and on however many ranks. */
 #ifndef PS_OPTIM_EXACT_SUM_H
 #define PS_OPTIM_EXACT_SUM_H
 
@@ -16,7 +17,8 @@ typedef struct ps_exact_sum {
 /* x: 0, or a finite multiple of 2^-352 in (0, 2^384); at most 2^30 additions between two calls that carry. */
 void ps_exact_sum_add(ps_exact_sum *s, double x);
 
-/* Carry: every digit but the last is in [0, 2^32), so as a double it is exact, and so are sums of the digits of up to 2^20 sums. */
+/* Carry: every digit but the last is in [0, 2^32), so as a double it is exact, and so are sums of the digits of up to
+ * 2^20 sums. */
 void ps_exact_sum_carry(ps_exact_sum *s);
 
 /* Rounded to a double; carries. Same digits, same bits. */

@@ -5,8 +5,8 @@
 #include "base/base.h"
 #include "optim/exact_sum.h"
 
-/* sqrt(sum_squares) / loss_scale: the norm of all gradients as one vector, as if the loss had not been scaled. The sum is that of
- * gradients that carry loss_scale (> 0; 1 when there is none); it is carried. */
+/* sqrt(sum_squares) / loss_scale: the norm of all gradients as one vector, as if the loss had not been scaled. The sum
+ * is that of gradients that carry loss_scale (> 0; 1 when there is none); it is carried. */
 double ps_grad_norm(ps_exact_sum *sum_squares, double loss_scale);
 
 /* What every gradient is multiplied by so that their norm is at most max_norm: min(1, max_norm / (norm + 1e-6)), as

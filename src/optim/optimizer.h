@@ -1,8 +1,9 @@
 /* optimizer.h - what updates parameters: the seam behind optimizer.type.
  *
- * An optimizer says what it keeps of each element beside the fp32 master, its states, and has a kernel that updates elements. It is
- * one file of this folder and one line of PS_CONFIG_OPTIMIZER_MAP (options.h). Where states lie, when they are updated and how they are
- * saved is the same for all: whoever moves or stores them knows them by number, and their names from here.
+ * An optimizer says what it keeps of each element beside the fp32 master, its states, and has a kernel that updates
+ * elements. It is one file of this folder and one line of PS_CONFIG_OPTIMIZER_MAP (options.h). Where states lie, when
+ * they are updated and how they are saved is the same for all: whoever moves or stores them knows them by number, and
+ * their names from here.
  *
  *     ps_options --read--> ps_optimizer_setup --update, a stretch of elements at a time--> ps_run_adam, ...
  *
@@ -53,7 +54,8 @@ typedef struct ps_optimizer_piece {
 struct ps_optimizer {
     const char *name; /* as in optimizer.type */
     ps_optimizer_state states[PS_OPTIMIZER_STATES_MAX];
-    /* Of options that config_check.c has seen: n_states and number. PS_EINVAL naming the options that do not go together. */
+    /* Of options that config_check.c has seen: n_states and number. PS_EINVAL naming the options that do not go
+     * together. */
     ps_status (*read)(const ps_options *o, ps_optimizer_setup *out);
     /* Elementwise, with the same bits however the elements are cut in pieces. */
     ps_status (*update)(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,

@@ -64,7 +64,8 @@ typedef struct ps_option_alias {
     const char *note; /* what values of the name are: "in MB" */
 } ps_option_alias;
 
-/* The option with this key; PS_OPTION_COUNT when there is none. *alias is the name when it is not the option's own, else NULL. */
+/* The option with this key; PS_OPTION_COUNT when there is none. *alias is the name when it is not the option's own,
+ * else NULL. */
 ps_option_id ps_option_find(const char *key, const ps_option_alias **alias);
 
 /* The i-th other name of an option; NULL past the last. */

@@ -1,5 +1,5 @@
-/* options.h - what can be set: options.def lists the options; here they become ps_options, a flat structure that the other floors
- * read, and numbers for the table of option.h. Where values come from is src/config/'s. */
+/* options.h - what can be set: options.def lists the options; here they become ps_options, a flat structure that the
+ * other floors read, and numbers for the table of option.h. Where values come from is src/config/'s. */
 #ifndef PS_OPTION_OPTIONS_H
 #define PS_OPTION_OPTIONS_H
 
@@ -8,8 +8,8 @@
 
 /* ---- enumerations: XX(value, text in the configuration) --------------------------------------------------------- */
 
-/* Optimizers have more columns: what ps_optimizer_<name> is called (src/optim/), and which of optimizer.params it has beside lr,
- * weight_decay and use_hybrid_adam, each as PARAM(last part of the key): XX(value, text, name, params). */
+/* Optimizers have more columns: what ps_optimizer_<name> is called (src/optim/), and which of optimizer.params it has
+ * beside lr, weight_decay and use_hybrid_adam, each as PARAM(last part of the key): XX(value, text, name, params). */
 #define PS_CONFIG_OPTIMIZER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam", adam, PARAM(betas) PARAM(eps))                                                \
     XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps))                                             \

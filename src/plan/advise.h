@@ -12,8 +12,8 @@ typedef struct ps_advice {
     double gain;                     /* tokens_per_s over those of the plan; 0 when that does not fit */
 } ps_advice;
 
-/* At most PS_ADVICE_MAX, the best first. base: ps_simulate's answer for the same arguments. A plan that fits is given what makes it
- * at least 2 % faster; one that does not, what fits. */
+/* At most PS_ADVICE_MAX, the best first. base: ps_simulate's answer for the same arguments. A plan that fits is given
+ * what makes it at least 2 % faster; one that does not, what fits. */
 PS_NODISCARD ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base,
                                  ps_advice advice[PS_ADVICE_MAX], int *n);
 

@@ -1,7 +1,8 @@
 /* largest.h - the largest model of a family that fits, by simulating.
  *
- * A family is a model type in shapes as they are built: heads of 128 columns, four times as wide inside (llama: 8/3 times), between
- * 24 and 400 columns a layer. Widths are tried from a list, and of each the largest number of layers. */
+ * A family is a model type in shapes as they are built: heads of 128 columns, four times as wide inside (llama: 8/3
+ * times), between 24 and 400 columns a layer. Widths are tried from a list, and of each the largest number of
+ * layers. */
 #ifndef PS_PLAN_LARGEST_H
 #define PS_PLAN_LARGEST_H
 
@@ -13,7 +14,8 @@ typedef struct ps_largest {
     ps_simulation simulation; /* of it, where there is one */
 } ps_largest;
 
-/* family: "gpt2", "llama" or "bert". Everything but the model's shape is the configuration's. PS_EINVAL for another family. */
+/* family: "gpt2", "llama" or "bert". Everything but the model's shape is the configuration's. PS_EINVAL for another
+ * family. */
 PS_NODISCARD ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, const char *family,
                                        ps_largest *out);
 

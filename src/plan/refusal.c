@@ -8,10 +8,12 @@
 #include "base/machine.h"
 #include "plan/search.h"
 
-/* Somebody waits for the refusal: what is not found by then is left out. A large model in small chunks takes seconds a try. */
+/* Somebody waits for the refusal: what is not found by then is left out. A large model in small chunks takes seconds a
+ * try. */
 #define ADVICE_NS (10 * (int64_t)1000000000)
 
-/* No budget that helps is larger: all lists of all parameters, in chunks that waste most of their memory, and activations. */
+/* No budget that helps is larger: all lists of all parameters, in chunks that waste most of their memory, and
+ * activations. */
 static int64_t most_pages(const ps_settings *s, const ps_program *program, const ps_code *code)
 {
     enum { MOST_WASTE = 8 };
@@ -22,8 +24,8 @@ static int64_t most_pages(const ps_settings *s, const ps_program *program, const
     return (int64_t)(bytes / PS_PAGE_BYTES) + 1;
 }
 
-/* Smallest budget of a tier that fits, the others as they are; 0: none that helps. When time is up it is one that fits, but
- * perhaps not the smallest. */
+/* Smallest budget of a tier that fits, the others as they are; 0: none that helps. When time is up it is one that fits,
+ * but perhaps not the smallest. */
 static ps_status smallest_budget(const ps_settings *s, const ps_program *program, const ps_code *code, ps_tier tier,
                                  int64_t deadline_ns, int64_t *bytes)
 {
@@ -132,7 +134,8 @@ static bool keeping_needs_less(const ps_code *code)
     return code->keeping != NULL && code->keeping->non_model_bytes < code->non_model_bytes;
 }
 
-/* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that trial. */
+/* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that
+ * trial. */
 static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_code *code, char *text,
                                size_t bytes)
 {

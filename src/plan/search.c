@@ -3,7 +3,8 @@
 #include "base/mem.h"
 #include "comm/agree.h"
 
-/* A step that waits for no more than this share of its time cannot be made much faster by moving chunks at other times. */
+/* A step that waits for no more than this share of its time cannot be made much faster by moving chunks at other
+ * times. */
 #define WORTH_SEARCHING 0.01
 /* Shares of the margin that are tried first, of four. */
 #define COARSE_PARTS 4
@@ -37,8 +38,8 @@ ps_status ps_search_try(const ps_settings *s, const ps_program *program, const p
 
 /* ---- what fits ---- */
 
-/* How far ahead groups may be gathered. A group of one chunk (memory-saving communication) leaves room for as many as a group of
- * all ranks has. Where chunks are to be fetched when they are needed, groups are too. */
+/* How far ahead groups may be gathered. A group of one chunk (memory-saving communication) leaves room for as many as a
+ * group of all ranks has. Where chunks are to be fetched when they are needed, groups are too. */
 static int32_t most_ahead(const ps_settings *s)
 {
     const ps_ranks *r = &s->ranks;
@@ -63,8 +64,8 @@ static ps_status try_way(search *x, ps_variant v)
     return ps_search_try(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
 }
 
-/* The same, with its logits kept if that fits: from wherever chunks are, so that they do not take the reserve of calls between steps
- * (memory.keep_logits = always does). */
+/* The same, with its logits kept if that fits: from wherever chunks are, so that they do not take the reserve of calls
+ * between steps (memory.keep_logits = always does). */
 static ps_status try_both(search *x, ps_variant v)
 {
     ps_variant keeping = v;
@@ -77,8 +78,9 @@ static ps_status try_both(search *x, ps_variant v)
     return try_way(x, v);
 }
 
-/* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data beside activations:
- * where that is too much, they get a phase of their own. Gathering ahead takes the memory of other groups. */
+/* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data
+ * beside activations: where that is too much, they get a phase of their own. Gathering ahead takes the memory of
+ * other groups. */
 static ps_status find_fitting(search *x)
 {
     ps_status st = PS_EBUDGET;
@@ -138,8 +140,8 @@ static ps_status consider(search *x, ps_variant v)
     return PS_OK;
 }
 
-/* Logits take memory that updates on the device could have: where the step is faster without them, they are computed again. That is
- * part of the first way that fits, and no other way to be searched for. */
+/* Logits take memory that updates on the device could have: where the step is faster without them, they are computed
+ * again. That is part of the first way that fits, and no other way to be searched for. */
 static ps_status weigh_logits(search *x)
 {
     bool tried;
@@ -154,7 +156,8 @@ static bool is_worth_it(const search *x)
     return (double)(t->all_ns - t->compute_ns) > WORTH_SEARCHING * (double)t->all_ns;
 }
 
-/* Updates sooner than they must be, so that what the host updated is back when it is used; and sooner yet, while that helps. */
+/* Updates sooner than they must be, so that what the host updated is back when it is used; and sooner yet, while that
+ * helps. */
 static ps_status vary_lead(search *x)
 {
     for (int32_t lead = 1; lead <= LEAD_MAX; lead++) {
@@ -304,8 +307,8 @@ static ps_status imagine_rank(const search *x, int32_t rank, bool searches_faste
     return st;
 }
 
-/* Each rank of a small plan. Of a large one the first, which owns most, and the last, and only what fits: a rank's way to go
- * faster decides seldom, and would take as long as the rank's own plan. */
+/* Each rank of a small plan. Of a large one the first, which owns most, and the last, and only what fits: a rank's way
+ * to go faster decides seldom, and would take as long as the rank's own plan. */
 static ps_status imagine_ranks(const search *x, words *w)
 {
     const ps_ranks *r = &x->s->ranks;
@@ -327,8 +330,8 @@ static ps_status ask_ranks(const search *x, words *w)
     return ps_comm_all_reduce(comm, w->most, N_LIMITS, PS_COMM_MAX);
 }
 
-/* The chunk size, and how far ahead groups are gathered, are the same on all ranks, the rest is each one's own. *agreed: they
- * are; otherwise the limits are what the most modest rank came to. */
+/* The chunk size, and how far ahead groups are gathered, are the same on all ranks, the rest is each one's own.
+ * *agreed: they are; otherwise the limits are what the most modest rank came to. */
 static ps_status agree(search *x, ps_status st, bool *agreed)
 {
     *agreed = true;

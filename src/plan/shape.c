@@ -48,7 +48,8 @@ out:
     return st;
 }
 
-/* The model does not fit: why, and what would. With several ranks all say what the first says that it does not fit on. */
+/* The model does not fit: why, and what would. With several ranks all say what the first says that it does not fit
+ * on. */
 static ps_status refuse(const ps_settings *s, const ps_shape *shape)
 {
     ps_comm *comm = s->ranks.comm;

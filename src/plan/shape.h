@@ -1,5 +1,6 @@
-/* shape.h - the sizes of micro-batches that an engine is ready for: a program, plan and blueprint each, all over the chunk layout of
- * the first, the configured one. They are kept, so that going back and forth between sizes plans nothing. */
+/* shape.h - the sizes of micro-batches that an engine is ready for: a program, plan and blueprint each, all over the
+ * chunk layout of the first, the configured one. They are kept, so that going back and forth between sizes plans
+ * nothing. */
 #ifndef PS_PLAN_SHAPE_H
 #define PS_PLAN_SHAPE_H
 
@@ -24,14 +25,14 @@ typedef struct ps_shapes {
     int64_t n_changes;
 } ps_shapes;
 
-/* Plan the first shape, where memory and chunk size are still open: settings get what is chosen, so that those to come have
- * the same. PS_EBUDGET with what would fit. */
+/* Plan the first shape, where memory and chunk size are still open: settings get what is chosen, so that those to come
+ * have the same. PS_EBUDGET with what would fit. */
 PS_NODISCARD ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func model, void *user);
 void ps_shapes_close(ps_shapes *s);
 
-/* The shape of [B, T], kept or planned now; for it the one that was not in use for longest may be given up, but not the first, and
- * not `present`, which is in use. keep_all: none (a profile has their operators' names). PS_EINVAL when the parameters are
- * not those of the first; PS_EBUDGET with what would fit. */
+/* The shape of [B, T], kept or planned now; for it the one that was not in use for longest may be given up, but not the
+ * first, and not `present`, which is in use. keep_all: none (a profile has their operators' names). PS_EINVAL when the
+ * parameters are not those of the first; PS_EBUDGET with what would fit. */
 PS_NODISCARD ps_status ps_shapes_get(ps_shapes *s, const ps_settings *settings, ps_model_func model, void *user,
                                      int64_t B, int64_t T, const ps_shape *present, bool keep_all,
                                      const ps_shape **out);

@@ -1,8 +1,9 @@
 /* simulate.h - does it fit, and how fast will it be: the engine's own step on tiers without memory.
  *
- * A simulation is what ps_initialize_engine does before it takes any memory: the program is recorded, planned, cut into chunks, and
- * steps are run on simulated tiers until they repeat. So what it says of peaks and moved bytes is what a run does; its time is
- * that of the timeline, as good as the rates it was given. Of several ranks it runs one: rank 0 owns most. */
+ * A simulation is what ps_initialize_engine does before it takes any memory: the program is recorded, planned, cut into
+ * chunks, and steps are run on simulated tiers until they repeat. So what it says of peaks and moved bytes is what a
+ * run does; its time is that of the timeline, as good as the rates it was given. Of several ranks it runs one: rank 0
+ * owns most. */
 #ifndef PS_PLAN_SIMULATE_H
 #define PS_PLAN_SIMULATE_H
 
@@ -50,12 +51,12 @@ typedef struct ps_simulation {
     ps_forecast forecast;
 } ps_simulation;
 
-/* site NULL: this machine, one rank. A refusal for memory is PS_OK with fits = false; explain says whether changes that would fit are
- * searched for then (seconds). PS_EINVAL: options, hardware or ranks that cannot be. */
+/* site NULL: this machine, one rank. A refusal for memory is PS_OK with fits = false; explain says whether changes that
+ * would fit are searched for then (seconds). PS_EINVAL: options, hardware or ranks that cannot be. */
 PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_simulation *out);
 
-/* ps_simulate of what fits, and a profile (doc/profile.md) of two of its steps in estimated time, written to path. title: what the
- * plan is called in it. PS_EBUDGET when it does not fit, PS_EIO. */
+/* ps_simulate of what fits, and a profile (doc/profile.md) of two of its steps in estimated time, written to path.
+ * title: what the plan is called in it. PS_EBUDGET when it does not fit, PS_EIO. */
 PS_NODISCARD ps_status ps_simulate_profile(const ps_config *config, const ps_site *site, const char *title,
                                            const char *path);
 
@@ -66,8 +67,9 @@ PS_NODISCARD ps_status ps_simulate_sizes(const ps_config *config, const ps_site 
 double ps_simulation_step_s(const ps_simulation *s);
 double ps_simulation_tokens_per_s(const ps_simulation *s);
 
-/* Arithmetic a second of one rank by the rule "factor N a token", N all parameters, embeddings too: 6 is what training needs (Kaplan
- * et al. 2020), 8 is PatrickStar's and DeepSpeed's figure, which counts the recomputation of activation checkpointing as well. */
+/* Arithmetic a second of one rank by the rule "factor N a token", N all parameters, embeddings too: 6 is what training
+ * needs (Kaplan et al. 2020), 8 is PatrickStar's and DeepSpeed's figure, which counts the recomputation of activation
+ * checkpointing as well. */
 double ps_simulation_flops_per_s(const ps_simulation *s, int factor);
 
 #endif

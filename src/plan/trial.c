@@ -1,7 +1,7 @@
 #include "plan/trial.h"
 
-/* Steps until all is known: the state after a step is one that was there before, so from then on the steps go round in a
- * circle; or this many, for runs that settle late. */
+/* Steps until all is known: the state after a step is one that was there before, so from then on the steps go round in
+ * a circle; or this many, for runs that settle late. */
 #define TRIAL_STEPS_MAX 16
 
 /* Simulated tiers, and a runner on them that does not compute. */
@@ -76,7 +76,8 @@ static ps_step_time average_time(const ps_step_time *steps, int64_t n)
     return t;
 }
 
-/* Steps since the state was last what it is after step `last`; 0: it never was. The first step begins without a past. */
+/* Steps since the state was last what it is after step `last`; 0: it never was. The first step begins without a
+ * past. */
 static int64_t steps_since(const uint64_t *seen, int64_t last)
 {
     for (int64_t step = last - 1; step >= 1; step--)

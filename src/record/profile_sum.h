@@ -1,4 +1,5 @@
-/* profile_sum.h - a profile's records put in relation: copies with their times, steps with what they took on average. */
+/* profile_sum.h - a profile's records put in relation: copies with their times, steps with what they took on
+ * average. */
 #ifndef PS_RECORD_PROFILE_SUM_H
 #define PS_RECORD_PROFILE_SUM_H
 

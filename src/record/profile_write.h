@@ -1,6 +1,6 @@
-/* profile_write.h - a recorder's records as a file that Perfetto and chrome://tracing open: Chrome's trace event format, JSON,
- * object form ("Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
- * doc/profile.md describes every event. */
+/* profile_write.h - a recorder's records as a file that Perfetto and chrome://tracing open: Chrome's trace event
+ * format, JSON, object form ("Trace Event Format",
+ * docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). doc/profile.md describes every event. */
 #ifndef PS_RECORD_PROFILE_WRITE_H
 #define PS_RECORD_PROFILE_WRITE_H
 

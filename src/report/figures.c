@@ -131,7 +131,8 @@ static int64_t inside_steps(const ps_report_profile *p, int64_t begin_ns, int64_
     return sum;
 }
 
-/* Compute and waits are one thread's, so they follow each other; what overlaps all the same counts once, for the first. */
+/* Compute and waits are one thread's, so they follow each other; what overlaps all the same counts once, for the
+ * first. */
 static void add_parts(ps_figures *f)
 {
     const ps_report_profile *p = f->profile;

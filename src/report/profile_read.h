@@ -43,7 +43,8 @@ typedef enum ps_report_profile_reason {
     PS_REPORT_N_REASONS
 } ps_report_profile_reason;
 
-/* As the file spells them: "device", "host->device", "forward", "write back"; updates are "adam", whatever made them. */
+/* As the file spells them: "device", "host->device", "forward", "write back"; updates are "adam", whatever made
+ * them. */
 extern const char *const ps_report_profile_tier_names[PS_REPORT_N_TIERS];
 extern const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES];
 extern const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES];

@@ -4,12 +4,12 @@
 
 #include "report/figures.h"
 
-/* One HTML file that needs nothing else, neither files nor network: memory, places of chunks and timeline over time, to zoom
- * into and to point at, and where a step's time went. PS_EIO. */
+/* One HTML file that needs nothing else, neither files nor network: memory, places of chunks and timeline over time, to
+ * zoom into and to point at, and where a step's time went. PS_EIO. */
 PS_NODISCARD ps_status ps_report_write_html(const ps_figures *f, const char *path);
 
-/* The same figures standing still: memory.svg, chunks.svg, timeline.svg, time.svg in `folder`, which is created when it is
- * not there. PS_EIO. */
+/* The same figures standing still: memory.svg, chunks.svg, timeline.svg, time.svg in `folder`, which is created when it
+ * is not there. PS_EIO. */
 PS_NODISCARD ps_status ps_report_write_svg(const ps_figures *f, const char *folder);
 
 #endif

@@ -92,8 +92,8 @@ static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n
     return i < n_resident;
 }
 
-/* Sets of optimizer data that each tier has room for. The margin is what the device has left beside activations and 16-bit
- * chunks (PatrickStar's margin). */
+/* Sets of optimizer data that each tier has room for. The margin is what the device has left beside activations and
+ * 16-bit chunks (PatrickStar's margin). */
 static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = b->settings;
@@ -113,10 +113,10 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     n[PS_TIER_HOST] = n_local;
 }
 
-/* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which and how
- * many is the variant's. Of the others, as many as fit are kept and updated on the host, which costs 4 bytes of copies a
- * parameter instead of 24. What neither holds comes from disk, and is updated on the device, where it passes with the most
- * room. */
+/* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which
+ * and how many is the variant's. Of the others, as many as fit are kept and updated on the host, which costs 4 bytes of
+ * copies a parameter instead of 24. What neither holds comes from disk, and is updated on the device, where it passes
+ * with the most room. */
 static void place_updates(ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
@@ -217,7 +217,8 @@ static int64_t non_model_before(const ps_blueprint *b, int32_t m)
     return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
 }
 
-/* Update these chunks before instruction m, if they wait for it, and all that are used before the `lead` chunks behind them. */
+/* Update these chunks before instruction m, if they wait for it, and all that are used before the `lead` chunks behind
+ * them. */
 static ps_status trace_updates_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
 {
     int32_t last = -1;
@@ -251,8 +252,8 @@ static ps_status trace_updates_before_gathers(ps_blueprint *b, int32_t first_eve
     return PS_OK;
 }
 
-/* Gathering is a moment of its own, at which the group gets its memory: in the backward pass also for gradients that may not
- * overwrite. Those of a micro-batch are gone when the group is; of this rank's chunks their sums remain. */
+/* Gathering is a moment of its own, at which the group gets its memory: in the backward pass also for gradients that
+ * may not overwrite. Those of a micro-batch are gone when the group is; of this rank's chunks their sums remain. */
 static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *touched)
 {
     const ps_span *span = &b->spans.spans[i];
@@ -411,8 +412,8 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
     const int64_t set_bytes = ps_optimizer_bytes(&s->optimizer) + 2 * (int64_t)ps_dtype_bytes(s->dtype);
-    /* five updates fit the device at once; three groups take at most a third of it; the model makes at least four chunks a
-     * rank; at most 128 Mi elements */
+    /* five updates fit the device at once; three groups take at most a third of it; the model makes at least four
+     * chunks a rank; at most 128 Mi elements */
     const int64_t group = s->ranks.n == 1 || s->ranks.saves_memory ? 1 : s->ranks.n;
     const int64_t by_updates = budgets->bytes[PS_TIER_DEVICE] / (5 * set_bytes);
     const int64_t by_groups = budgets->bytes[PS_TIER_DEVICE] / (9 * group * (int64_t)ps_dtype_bytes(s->dtype));

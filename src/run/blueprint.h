@@ -1,5 +1,5 @@
-/* blueprint.h - everything about a run that is fixed before its first step: program, plan, chunk layout, where updates run,
- * the trace and the schedule. It holds no payload and no device, so a trial run and the real one share it. */
+/* blueprint.h - everything about a run that is fixed before its first step: program, plan, chunk layout, where updates
+ * run, the trace and the schedule. It holds no payload and no device, so a trial run and the real one share it. */
 #ifndef PS_RUN_BLUEPRINT_H
 #define PS_RUN_BLUEPRINT_H
 
@@ -66,9 +66,10 @@ typedef struct ps_blueprint {
 
 /* budgets may differ from those in settings. chunk_elements as ps_layout_create. All pointers must outlive it.
  *
- * variant.deferred: updates are moments between those of the forward pass, each before the first use of its chunk, so that
- * optimizer data moves while forward and backward compute; otherwise they follow the backward pass. The bits are the same:
- * clipping and overflow are known when the backward pass has ended, and nothing reads a parameter in between. */
+ * variant.deferred: updates are moments between those of the forward pass, each before the first use of its chunk,
+ * so that optimizer data moves while forward and backward compute; otherwise they follow the backward pass. The
+ * bits are the same: clipping and overflow are known when the backward pass has ended, and nothing reads a
+ * parameter in between. */
 PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                                            const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
                                            ps_blueprint **out);
@@ -79,8 +80,8 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
 /* Below this many chunks are too many: each move and each look for a victim has a price. */
 int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program);
 
-/* Whether a disk or the host can hold all chunks, or the device need never be left. Then each chunk can leave a tier at any time, and moments that fit
- * in the trial from creation on fit from wherever chunks are at first. */
+/* Whether a disk or the host can hold all chunks, or the device need never be left. Then each chunk can leave a tier at
+ * any time, and moments that fit in the trial from creation on fit from wherever chunks are at first. */
 bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *budgets);
 
 /* Chunks of this rank: all of them when it is the only one. */
@@ -89,8 +90,8 @@ static inline bool ps_blueprint_owns(const ps_blueprint *b, int32_t chunk)
     return ps_ranks_owns(&b->settings->ranks, chunk);
 }
 
-/* Micro-batches have gradients of their own, which are reduced over the ranks before they are added up: so that a sum does not depend
- * on which rank owns it. */
+/* Micro-batches have gradients of their own, which are reduced over the ranks before they are added up: so that a sum
+ * does not depend on which rank owns it. */
 static inline bool ps_blueprint_sums_apart(const ps_blueprint *b)
 {
     return b->lists.list[ps_lists_grad_sum(&b->lists)].item_bytes > 0;
@@ -126,7 +127,8 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
 /* Bytes of all lists together, of all ranks, without chunk padding. */
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b);
 
-/* What tiers of these budgets are opened with to carry it out; the caller adds where their memory is from, and who looks on. */
+/* What tiers of these budgets are opened with to carry it out; the caller adds where their memory is from, and who
+ * looks on. */
 ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets);
 
 #endif

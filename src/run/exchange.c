@@ -65,7 +65,8 @@ static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
     return n;
 }
 
-/* Stretches of tensors whose gradients are in `list`, as long as they can be: what lies between two tensors is sent too. */
+/* Stretches of tensors whose gradients are in `list`, as long as they can be: what lies between two tensors is sent
+ * too. */
 static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list list)
 {
     const ps_blueprint *b = r->bp;

@@ -1,6 +1,7 @@
 /* exchange.h - what a runner tells other ranks while operators run: the groups of its blueprint's spans (span.h).
  *
- * Each exchange stands on the store's timeline with its estimated time; with a communicator and payloads it also happens. */
+ * Each exchange stands on the store's timeline with its estimated time; with a communicator and payloads it also
+ * happens. */
 #ifndef PS_RUN_EXCHANGE_H
 #define PS_RUN_EXCHANGE_H
 

@@ -11,7 +11,8 @@ typedef struct ps_step_time {
     int64_t busy_ns[PS_LINK_COUNT], wait_ns[PS_LINK_COUNT];
 } ps_step_time;
 
-/* The resource that bounds the step: "compute", or the link that computing waits for longest, when waits are more than a tenth. */
+/* The resource that bounds the step: "compute", or the link that computing waits for longest, when waits are more than
+ * a tenth. */
 const char *ps_step_time_critical(const ps_step_time *t);
 
 typedef struct ps_forecast {

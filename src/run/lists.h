@@ -6,7 +6,8 @@
  *     -2  GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
  *     -1  GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
  *
- * Those from MASTER up to GRAD are the optimizer's data: what an update reads and writes, and what a checkpoint holds. */
+ * Those from MASTER up to GRAD are the optimizer's data: what an update reads and writes, and what a checkpoint
+ * holds. */
 #ifndef PS_RUN_LISTS_H
 #define PS_RUN_LISTS_H
 

@@ -1,5 +1,5 @@
-/* memory_dump.h - who takes which memory, as a table for people: tiers with their lists, chunks by state and place, bytes moved, the
- * moments that need most. */
+/* memory_dump.h - who takes which memory, as a table for people: tiers with their lists, chunks by state and place,
+ * bytes moved, the moments that need most. */
 #ifndef PS_RUN_MEMORY_DUMP_H
 #define PS_RUN_MEMORY_DUMP_H
 
@@ -11,8 +11,8 @@ enum { PS_MEMORY_DUMP_MAX = 8192 }; /* bytes, NUL included; what is more is cut 
 /* The table as it is now. */
 void ps_memory_dump_write(const ps_blueprint *b, const ps_tiers *t, char text[PS_MEMORY_DUMP_MAX]);
 
-/* Keep it for ps_last_memory_dump, under the name of the moment (-1: before the first), when st says that memory was short
- * (PS_EBUDGET, PS_ENOMEM_DEV). */
+/* Keep it for ps_last_memory_dump, under the name of the moment (-1: before the first), when st says that memory was
+ * short (PS_EBUDGET, PS_ENOMEM_DEV). */
 void ps_memory_dump_keep(const ps_blueprint *b, const ps_tiers *t, int32_t moment, ps_status st);
 void ps_memory_dump_forget(void);
 

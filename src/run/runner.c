@@ -145,7 +145,8 @@ static void clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node
                    (size_t)r->bp->program->params[run->node->params[k]].elements * ps_dtype_bytes(run->grad_dtype));
 }
 
-/* Adds x[n], scaled gradients of the tensor, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its tensor. */
+/* Adds x[n], scaled gradients of the tensor, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its
+ * tensor. */
 static ps_status add_grad_stats(ps_runner *r, int32_t tensor, const char *x, int64_t n)
 {
     const ps_dtype dtype = grad_dtype(r, tensor);
@@ -174,7 +175,8 @@ static bool is_last_micro(const ps_runner *r)
     return r->micro + 1 == r->bp->settings->accumulation;
 }
 
-/* Of each gradient as soon as its last part is there. With several ranks it is complete only when it has been reduced. */
+/* Of each gradient as soon as its last part is there. With several ranks it is complete only when it has been
+ * reduced. */
 static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
 {
     if (!is_last_micro(r) || r->bp->settings->ranks.n > 1) return PS_OK;

@@ -19,7 +19,8 @@ typedef struct ps_runner_options {
 /* Tiers and blueprint must outlive it. */
 PS_NODISCARD ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_runner_options *o,
                                         ps_runner **out);
-/* Waits until the communicator touches no payload any more; after a failure it does not from then on. NULL is accepted. */
+/* Waits until the communicator touches no payload any more; after a failure it does not from then on. NULL is
+ * accepted. */
 void ps_runner_destroy(ps_runner *r);
 
 /* ---- parameters ---- */
@@ -32,16 +33,16 @@ PS_NODISCARD ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_
 
 /* ---- another blueprint ---- */
 
-/* Go on with another blueprint over the same chunks, between steps: chunks move to where it wants them as its moments come; a snapshot
- * under way goes on. No update may be pending that the new one cannot carry out (ps_runner_flush). It must outlive the runner,
- * or the next change. On failure all is as it was. */
+/* Go on with another blueprint over the same chunks, between steps: chunks move to where it wants them as its moments
+ * come; a snapshot under way goes on. No update may be pending that the new one cannot carry out (ps_runner_flush). It
+ * must outlive the runner, or the next change. On failure all is as it was. */
 PS_NODISCARD ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp);
-/* Updates that are deferred now may be carried out by bp's next forward pass: it defers them too, and expects gradients where
- * they are. */
+/* Updates that are deferred now may be carried out by bp's next forward pass: it defers them too, and expects gradients
+ * where they are. */
 bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp);
 
-/* Instead of creating parameters: a trial that begins where another runner stands between steps, over the same blueprint, its
- * store settled. */
+/* Instead of creating parameters: a trial that begins where another runner stands between steps, over the same
+ * blueprint, its store settled. */
 PS_NODISCARD ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from);
 
 /* The one in use. */
@@ -95,7 +96,8 @@ typedef struct ps_update {
     ps_optimizer_step step;
 } ps_update;
 
-/* Ends the step: update all chunks; with a deferred blueprint only decide it: the next training forward pass carries it out. */
+/* Ends the step: update all chunks; with a deferred blueprint only decide it: the next training forward pass carries it
+ * out. */
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
 /* Carry out what is deferred: before anybody but a training forward pass looks at parameters. */
 PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);

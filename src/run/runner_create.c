@@ -1,4 +1,5 @@
-/* runner_create.c - where a run begins: parameters in their chunks, and the schedule; or another blueprint over the same chunks. */
+/* runner_create.c - where a run begins: parameters in their chunks, and the schedule; or another blueprint over the
+ * same chunks. */
 #include <string.h>
 #include <xxhash.h>
 

@@ -31,7 +31,8 @@ struct ps_runner {
     ps_snapshot snapshot; /* under way, or empty */
 };
 
-/* runner_update.c: the deferred updates that stand before instruction `index` of the forward pass; *next, 0 at its begin, is where to go on. */
+/* runner_update.c: the deferred updates that stand before instruction `index` of the forward pass; *next, 0 at its
+ * begin, is where to go on. */
 PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
 
 #endif

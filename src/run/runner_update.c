@@ -1,4 +1,5 @@
-/* runner_update.c - the optimizer, chunk by chunk: at once after the backward pass, or deferred into the next forward pass. */
+/* runner_update.c - the optimizer, chunk by chunk: at once after the backward pass, or deferred into the next forward
+ * pass. */
 #include "run/moment.h"
 
 static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)

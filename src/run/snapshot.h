@@ -1,7 +1,8 @@
-/* snapshot.h - masters and the optimizer's states of all chunks as they are after one update, handed out while training goes on.
+/* snapshot.h - masters and the optimizer's states of all chunks as they are after one update, handed out while training
+ * goes on.
  *
- * Updates may be deferred: when a snapshot begins after step n, some chunks still wait for update n. Each chunk is handed
- * out at an update, when its lists are in memory anyway, so a snapshot moves no chunk:
+ * Updates may be deferred: when a snapshot begins after step n, some chunks still wait for update n. Each chunk is
+ * handed out at an update, when its lists are in memory anyway, so a snapshot moves no chunk:
  *
  *     update n still pending    apply update n, then hand out
  *     update n done             hand out, then apply update n + 1
@@ -37,8 +38,8 @@ bool ps_snapshot_is_under_way(const struct ps_runner *r);
 PS_NODISCARD ps_status ps_snapshot_begin(struct ps_runner *r, const ps_snapshot_sink *sink);
 /* Called by the update of a chunk, its lists pinned: before and after the arithmetic. */
 void ps_snapshot_visit(struct ps_runner *r, int32_t chunk, ps_snapshot_when when);
-/* Between steps: carry out pending updates, read what is left, call the sink's end. Nothing to do when none is under way.
- * After a failure of a tier the snapshot is still under way. */
+/* Between steps: carry out pending updates, read what is left, call the sink's end. Nothing to do when none is under
+ * way. After a failure of a tier the snapshot is still under way. */
 PS_NODISCARD ps_status ps_snapshot_finish(struct ps_runner *r);
 /* Give up: the sink is not called any more. */
 void ps_snapshot_drop(struct ps_runner *r);

@@ -59,7 +59,8 @@ static int32_t released_before(const ps_spans *s, int32_t i)
     return -1;
 }
 
-/* Spans stand in the order of their first instructions. A forward span is released at once: there is nothing to wait for. */
+/* Spans stand in the order of their first instructions. A forward span is released at once: there is nothing to wait
+ * for. */
 static void place(ps_spans *s, int32_t n_forward, int32_t n_instrs, int32_t ahead)
 {
     for (int32_t i = 0; i < s->n; i++) {

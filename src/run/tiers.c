@@ -51,7 +51,8 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
         PS_TRY_GOTO(ps_device_create(ops, ps_tier_name((ps_tier)i), o->budgets.bytes[i], &t->ram[i]));
         ps_device_set_keep(t->ram[i], o->keep_freed_memory);
-        /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a given address. */
+        /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a
+         * given address. */
         if (o->comm_staging_bytes > 0) ps_device_forbid_moves(t->ram[i]);
     }
     if (o->budgets.bytes[PS_TIER_DISK] > 0)

@@ -1,6 +1,7 @@
 /* tiers.h - the memory a run may use: device, host and disk with their budgets, and the store over them.
  *
- * Made of RAM and a file for training; made of simulated parts for a trial of the plan: same accounting, no payloads. */
+ * Made of RAM and a file for training; made of simulated parts for a trial of the plan: same accounting, no
+ * payloads. */
 #ifndef PS_RUN_TIERS_H
 #define PS_RUN_TIERS_H
 
@@ -41,7 +42,8 @@ typedef struct ps_tiers_options {
 /* The tier that holds the staging block: the host, or the device where there is no host tier. */
 ps_tier ps_tiers_staging_tier(const ps_budgets *budgets);
 
-/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold the staging block or the cache. */
+/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold the staging block or the
+ * cache. */
 PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);
 void ps_tiers_close(ps_tiers *t); /* an empty one is accepted */
 

@@ -1,4 +1,5 @@
-/* rates.h - how fast the machine is, as one rank sees it. Estimates: they decide when copies start, and never a result. */
+/* rates.h - how fast the machine is, as one rank sees it. Estimates: they decide when copies start, and never a
+ * result. */
 #ifndef PS_SETTINGS_RATES_H
 #define PS_SETTINGS_RATES_H
 
@@ -21,8 +22,8 @@ typedef struct ps_rates {
 /* A PC without a description: what is planned with when nothing is known. */
 ps_rates ps_rates_default(void);
 
-/* Of one rank on the hardware described, computing in dtype. What a node's ranks share is divided among them. PS_EINVAL naming the
- * key when the hardware does not offer the number format. */
+/* Of one rank on the hardware described, computing in dtype. What a node's ranks share is divided among them. PS_EINVAL
+ * naming the key when the hardware does not offer the number format. */
 PS_NODISCARD ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out);
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "base/machine.h"
 
-/* Length of the rise when the configuration leaves it to the type: DeepSpeed's schedulers take 1000, Hugging Face's none. */
+/* Length of the rise when the configuration leaves it to the type: DeepSpeed's schedulers take 1000, Hugging Face's
+ * none. */
 #define DEEPSPEED_WARMUP_STEPS 1000
 
 static ps_status read_lr(const ps_options *o, ps_lr_schedule *lr)

@@ -1,4 +1,5 @@
-/* settings.h - what the engine takes from a configuration, copied at initialisation: the engine keeps no pointer into it. */
+/* settings.h - what the engine takes from a configuration, copied at initialisation: the engine keeps no pointer into
+ * it. */
 #ifndef PS_SETTINGS_SETTINGS_H
 #define PS_SETTINGS_SETTINGS_H
 
@@ -71,7 +72,8 @@ typedef struct ps_settings {
     char config_name[256];    /* of the configuration's file, cut; "": none */
 } ps_settings;
 
-/* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option `hardware`. */
+/* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option
+ * `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
 
 /* What train.isa asks for, with "auto" the best that the processor has; it may have less than what was asked for. */
@@ -80,21 +82,23 @@ ps_cpu_isa ps_settings_isa(const ps_options *o);
 /* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
 void ps_settings_use_cache(ps_settings *s, const ps_config *config);
 
-/* This process is rank `rank` of n: what depends on their number is resolved. PS_EINVAL when train_batch_size does not agree. */
+/* This process is rank `rank` of n: what depends on their number is resolved. PS_EINVAL when train_batch_size does not
+ * agree. */
 PS_NODISCARD ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
 
 /* How a configuration's section "comm" wants the communicator. */
 ps_comm_options ps_settings_comm_options(const ps_config *config);
 
-/* As one of comm's ranks, all of which call. Where the configuration says "auto" the ranks of a machine share its memory and its
- * cores; budgets are the smallest of all ranks', so that all plan the same. */
+/* As one of comm's ranks, all of which call. Where the configuration says "auto" the ranks of a machine share its
+ * memory and its cores; budgets are the smallest of all ranks', so that all plan the same. */
 PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm);
 
-/* Plan as rank `rank` of n on one machine, none of which is there: shares and limits as ps_settings_join gives them to these. */
+/* Plan as rank `rank` of n on one machine, none of which is there: shares and limits as ps_settings_join gives them to
+ * these. */
 PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
 
-/* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration says "auto".
- * The backend becomes the simulated one when the devices are GPUs. PS_EINVAL naming the key. */
+/* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration
+ * says "auto". The backend becomes the simulated one when the devices are GPUs. PS_EINVAL naming the key. */
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
 
 /* Once the number of threads is final: what plans are measured with and steps computed. */

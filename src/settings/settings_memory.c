@@ -10,8 +10,9 @@ static bool needs_host(const ps_settings *s)
     return s->embedding_on_host || (s->training && !s->hybrid_updates);
 }
 
-/* The device's share of memory that both tiers draw on. When both are automatic the device has all of it, because on this backend both
- * are the same memory and copies between them would gain nothing; but half where the host is needed. */
+/* The device's share of memory that both tiers draw on. When both are automatic the device has all of it, because
+ * on this backend both are the same memory and copies between them would gain nothing; but half where the host is
+ * needed. */
 static double automatic_device(const ps_options *o, const ps_settings *s, double available)
 {
     const bool halves = o->memory_host == PS_BYTES_AUTO && needs_host(s);

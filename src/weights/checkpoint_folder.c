@@ -101,8 +101,8 @@ static int64_t hidden_step_of(const char *hidden, const char *prefix)
     return rest != NULL && rest[0] == '-' ? step_of(rest + 1) : -1;
 }
 
-/* A save that was killed between putting the old one aside and giving its own the name: the old one may be the only one, and is
- * removed only when the name is there. */
+/* A save that was killed between putting the old one aside and giving its own the name: the old one may be the only
+ * one, and is removed only when the name is there. */
 static void put_back_or_remove(int root, const char *hidden)
 {
     char name[PS_CHECKPOINT_NAME_MAX];
@@ -321,8 +321,9 @@ void ps_checkpoint_folder_close(ps_checkpoint_folder *f)
     *f = (ps_checkpoint_folder){0};
 }
 
-/* A checkpoint of the same step may be there: of a run that was killed before `latest` moved, or taken back. Where the two can
- * change places in one move the old one then lies in the temporary folder, and goes with it; else *aside is where it lies. */
+/* A checkpoint of the same step may be there: of a run that was killed before `latest` moved, or taken back. Where the
+ * two can change places in one move the old one then lies in the temporary folder, and goes with it; else *aside is
+ * where it lies. */
 static ps_status give_name(const ps_checkpoint_folder *f, char **aside)
 {
     char hidden[PS_CHECKPOINT_HIDDEN_MAX];

@@ -1,5 +1,5 @@
-/* checkpoint_folder.h - the folder that holds checkpoints: names, and the order of changes that leaves the last complete
- * checkpoint in place whenever the process or the machine stops.
+/* checkpoint_folder.h - the folder that holds checkpoints: names, and the order of changes that leaves the last
+ * complete checkpoint in place whenever the process or the machine stops.
  *
  *     checkpoints/
  *       step-000100/ step-000200/      complete, each
@@ -39,28 +39,30 @@ typedef struct ps_checkpoint_folder {
 
 /* Make root if missing (its parent must exist), remove what killed runs left, make an empty temporary folder. */
 PS_NODISCARD ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f);
-/* The temporary folder `hidden` that rank 0, on this machine or another one, has made in root: for ranks that write into it. PS_EIO
- * when it cannot be seen here. */
+/* The temporary folder `hidden` that rank 0, on this machine or another one, has made in root: for ranks that write
+ * into it. PS_EIO when it cannot be seen here. */
 PS_NODISCARD ps_status ps_checkpoint_folder_join(const char *root, int64_t step, const char *hidden,
                                                  ps_checkpoint_folder *f);
-/* All files are in the temporary folder, synced: give it its name, move `latest`, remove all but the keep_last (0: all kept)
- * newest. Checkpoints of later steps, of a run that was taken back, count as older than all others. When only the removal
- * fails, the checkpoint is in place and valid; the message says so. */
+/* All files are in the temporary folder, synced: give it its name, move `latest`, remove all but the keep_last (0: all
+ * kept) newest. Checkpoints of later steps, of a run that was taken back, count as older than all others. When only the
+ * removal fails, the checkpoint is in place and valid; the message says so. */
 PS_NODISCARD ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last);
 /* The maker of the temporary folder removes it, if it is still there. Frees. An empty one is accepted. */
 void ps_checkpoint_folder_close(ps_checkpoint_folder *f);
 
-/* Remove temporary folders and files that killed runs left, and give a checkpoint that had stepped aside its name back. Nothing to
- * do when root is missing. */
+/* Remove temporary folders and files that killed runs left, and give a checkpoint that had stepped aside its name back.
+ * Nothing to do when root is missing. */
 void ps_checkpoint_folder_clean(const char *root);
 
-/* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise, also while that has stepped
- * aside; without a `latest` (a copy that lost it, a kill before it was first written) the newest complete one. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is damaged. */
+/* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise, also while that
+ * has stepped aside; without a `latest` (a copy that lost it, a kill before it was first written) the newest complete
+ * one. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is
+ * damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
 PS_NODISCARD ps_status ps_checkpoint_folder_has_any(const char *root, bool *has_latest, bool *has_any);
 
-/* The newest checkpoint of the run in output folder `run`, in its "checkpoints"; *out is NULL when there is none, else freed
- * with ps_mem_free. PS_EFORMAT when `latest` is damaged. */
+/* The newest checkpoint of the run in output folder `run`, in its "checkpoints"; *out is NULL when there is none, else
+ * freed with ps_mem_free. PS_EFORMAT when `latest` is damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_of_run(const char *run, char **out);
 
 #endif

@@ -69,8 +69,8 @@ static void ring_publish(ps_piece_ring *r, const ring_record *record, int64_t by
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Nothing is under way: begin at the front again, where the block is in the cache. A large block is for the worst case; going
- * round in all of it would touch memory that is not needed. */
+/* Nothing is under way: begin at the front again, where the block is in the cache. A large block is for the worst case;
+ * going round in all of it would touch memory that is not needed. */
 static void ring_rewind(ps_piece_ring *r)
 {
     pthread_mutex_lock(&r->lock);

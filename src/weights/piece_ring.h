@@ -28,14 +28,14 @@ void ps_piece_ring_destroy(ps_piece_ring *r); /* NULL is accepted; nobody may be
 
 /* Copies the data; waits while the ring is full. Not after close. */
 void ps_piece_ring_put(ps_piece_ring *r, const ps_ring_piece *piece);
-/* The same in two steps, for bytes that are read from somewhere: room for the next *n_bytes (at least 1, at most what is wanted),
- * then its publication. */
+/* The same in two steps, for bytes that are read from somewhere: room for the next *n_bytes (at least 1, at most what
+ * is wanted), then its publication. */
 void *ps_piece_ring_reserve(ps_piece_ring *r, int64_t wanted_bytes, int64_t *n_bytes);
 void ps_piece_ring_publish(ps_piece_ring *r, int32_t index, int64_t offset, int64_t n_bytes);
 void ps_piece_ring_close(ps_piece_ring *r); /* nothing more will come */
 
-/* Waits for the next piece, which may be a part of one that was put; data is valid until the next take. False: the ring was
- * closed and is empty. */
+/* Waits for the next piece, which may be a part of one that was put; data is valid until the next take. False: the ring
+ * was closed and is empty. */
 bool ps_piece_ring_take(ps_piece_ring *r, ps_ring_piece *out);
 
 #endif

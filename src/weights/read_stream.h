@@ -1,4 +1,5 @@
-/* read_stream.h - stretches of files, read in order by a thread, ahead of the one who uses them: the disk works meanwhile.
+/* read_stream.h - stretches of files, read in order by a thread, ahead of the one who uses them: the disk works
+ * meanwhile.
  *
  * Threads: one takes. The files must stay open and the array of ranges must stay valid until the stream is closed. */
 #ifndef PS_WEIGHTS_READ_STREAM_H
@@ -20,8 +21,8 @@ typedef struct ps_read_stream ps_read_stream;
 /* Begin to read n ranges. PS_ENOMEM_HOST, or PS_EIO when no thread can be started. */
 PS_NODISCARD ps_status ps_read_stream_open(const ps_read_range *ranges, int n, ps_read_stream **out);
 
-/* Waits for the next piece: `index` is its range, `offset` counts in its file; the data is valid until the next call. False at
- * the end, or after a failure, which closing reports. Pieces of at most 1 MiB. */
+/* Waits for the next piece: `index` is its range, `offset` counts in its file; the data is valid until the next call.
+ * False at the end, or after a failure, which closing reports. Pieces of at most 1 MiB. */
 bool ps_read_stream_take(ps_read_stream *s, ps_ring_piece *out);
 
 /* Exactly n_bytes into dst, from where the last taking ended. PS_EIO: what the reading thread failed with. */

@@ -95,12 +95,13 @@ PS_NODISCARD ps_status ps_safetensors_writer_open(const char *path, const ps_saf
  * tensors may be interleaved. More bytes than the tensor has are PS_EINVAL. */
 PS_NODISCARD ps_status ps_safetensors_writer_append(ps_safetensors_writer *w, int i, const void *data, int64_t n_bytes);
 
-/* Bytes [offset, offset + n_bytes) of tensor i, in any order, none twice. A tensor is written either so or by appending. */
+/* Bytes [offset, offset + n_bytes) of tensor i, in any order, none twice. A tensor is written either so or by
+ * appending. */
 PS_NODISCARD ps_status ps_safetensors_writer_put(ps_safetensors_writer *w, int i, int64_t offset, const void *data,
                                                  int64_t n_bytes);
 
-/* xxh3 (64 bit, seed 0: `xxhsum -H3`) and size of the whole file; all tensors must have been put. What was put in the order
- * of the file was hashed on the way; the rest has been, or is now, read back. */
+/* xxh3 (64 bit, seed 0: `xxhsum -H3`) and size of the whole file; all tensors must have been put. What was put in the
+ * order of the file was hashed on the way; the rest has been, or is now, read back. */
 PS_NODISCARD ps_status ps_safetensors_writer_xxh3(ps_safetensors_writer *w, uint64_t *xxh3, int64_t *n_bytes);
 
 /* Make the file durable under its name and free the writer, whether it succeeds or not. A tensor with bytes missing is

@@ -1,5 +1,5 @@
-/* torch_machine.h - the stack machine behind torch_pickle.h. Values are never freed one by one and refer to each other by
- * number, so that circles and deep nesting need no care: nothing walks them. */
+/* torch_machine.h - the stack machine behind torch_pickle.h. Values are never freed one by one and refer to each other
+ * by number, so that circles and deep nesting need no care: nothing walks them. */
 #ifndef PS_WEIGHTS_TORCH_MACHINE_H
 #define PS_WEIGHTS_TORCH_MACHINE_H
 

@@ -1,4 +1,5 @@
-/* torch_pickle.c - the machine (opcodes, stack, memo) is in torch_machine.c; here the tensors are taken from its result. */
+/* torch_pickle.c - the machine (opcodes, stack, memo) is in torch_machine.c; here the tensors are taken from its
+ * result. */
 #include <string.h>
 
 #include "base/base.h"

@@ -1,7 +1,7 @@
 /* torch_pickle.h - the state_dict in the record data.pkl of a file of torch.save: which tensor lies where.
  *
- * A pickle is a program for a stack machine that may call anything. This machine knows only the opcodes that torch.save writes
- * for tensors, and calls only what makes them:
+ * A pickle is a program for a stack machine that may call anything. This machine knows only the opcodes that torch.save
+ * writes for tensors, and calls only what makes them:
  *
  *     collections OrderedDict               torch._utils _rebuild_tensor_v2, _rebuild_parameter
  *     torch FloatStorage ... BoolStorage    as the type in a persistent id ('storage', type, key, device, elements)

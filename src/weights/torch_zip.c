@@ -52,7 +52,8 @@ static uint64_t get64(const uint8_t *p)
 
 static ps_status zip_no_end(const ps_torch_zip *z)
 {
-    /* What torch.save wrote before 1.6: pickles one after the other, the first a magic number (torch/serialization.py). */
+    /* What torch.save wrote before 1.6: pickles one after the other, the first a magic number
+     * (torch/serialization.py). */
     static const uint8_t legacy[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20};
     uint8_t head[sizeof legacy] = {0};
     if (ps_file_bytes(z->file) >= (int64_t)sizeof head) PS_TRY(ps_file_read(z->file, 0, head, sizeof head));

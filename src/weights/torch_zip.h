@@ -2,9 +2,9 @@
  *
  *     local header, name, padding, record ... | central directory | [zip64 end, its locator] | end of central directory
  *
- * PyTorch (caffe2/serialize/inline_container) stores all records uncompressed, so a record is a range of the file. Format:
- * PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checked before any record is handed out: every size and offset against the
- * file, local headers against the directory, names for doubles, and that records do not overlap. */
+ * PyTorch (caffe2/serialize/inline_container) stores all records uncompressed, so a record is a range of the file.
+ * Format: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checked before any record is handed out: every size and offset
+ * against the file, local headers against the directory, names for doubles, and that records do not overlap. */
 #ifndef PS_WEIGHTS_TORCH_ZIP_H
 #define PS_WEIGHTS_TORCH_ZIP_H
 
@@ -18,8 +18,8 @@ typedef struct ps_torch_record {
 
 typedef struct ps_torch_zip ps_torch_zip;
 
-/* `file` must outlive the result. PS_EFORMAT with file, record or offset, expected and found, also for what zip allows and
- * PyTorch does not write (compression, encryption, several volumes), and for files older than PyTorch 1.6. */
+/* `file` must outlive the result. PS_EFORMAT with file, record or offset, expected and found, also for what zip allows
+ * and PyTorch does not write (compression, encryption, several volumes), and for files older than PyTorch 1.6. */
 PS_NODISCARD ps_status ps_torch_zip_open(const ps_file *file, ps_torch_zip **out);
 void ps_torch_zip_close(ps_torch_zip *z); /* NULL is accepted */
 

@@ -1,4 +1,5 @@
-/* weight_convert.h - elements of tensors in files as numbers: which types are weights, and rounding from one to another. */
+/* weight_convert.h - elements of tensors in files as numbers: which types are weights, and rounding from one to
+ * another. */
 #ifndef PS_WEIGHTS_WEIGHT_CONVERT_H
 #define PS_WEIGHTS_WEIGHT_CONVERT_H
 

@@ -1,4 +1,5 @@
-/* weight_copy.h - tensors of a source into a new safetensors file, piece by piece: memory for one piece, never for a model. */
+/* weight_copy.h - tensors of a source into a new safetensors file, piece by piece: memory for one piece, never for a
+ * model. */
 #ifndef PS_WEIGHTS_WEIGHT_COPY_H
 #define PS_WEIGHTS_WEIGHT_COPY_H
 
@@ -25,7 +26,8 @@ typedef struct ps_weight_nonfinite {
 PS_NODISCARD ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *copies, int n,
                                            const ps_dtype *dtype, const char *path, ps_weight_nonfinite *found);
 
-/* All tensors of the source with their names, as PatrickStar's tool/merge_checkpoint.py does with the files of ranks. */
+/* All tensors of the source with their names, as PatrickStar's tool/merge_checkpoint.py does with the files of
+ * ranks. */
 PS_NODISCARD ps_status ps_weight_merge(const ps_weight_source *s, const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 /* weight_names.h - when the tensors of a file meet the parameters of a model: what goes where, by name alone.
  *
- * Names are those of the state_dict of Hugging Face's classes, "transformer.h.0.attn.c_attn.weight". For each tensor of a
- * file the first rule that applies decides:
+ * Names are those of the state_dict of Hugging Face's classes, "transformer.h.0.attn.c_attn.weight". For each tensor of
+ * a file the first rule that applies decides:
  *
  *   1 same name                             the model has it
  *   2 same name, with or without a base's prefix ("transformer.", "model.", "bert.", of whatever family), and with the names
@@ -12,9 +12,9 @@
  *   5 a head the model lacks                with allow_new_head ignored, else an error
  *   6 anything else                         an error naming it
  *
- * A parameter of the model that nothing goes to is an error, unless it is in a head and allow_new_head is given: then it keeps
- * its random start (fine-tuning). Heads: lm_head, score, classifier, qa_outputs, cls, and BERT's pooler. What is a base, a head,
- * tied or a buffer is what any family of model/ says. */
+ * A parameter of the model that nothing goes to is an error, unless it is in a head and allow_new_head is given: then
+ * it keeps its random start (fine-tuning). Heads: lm_head, score, classifier, qa_outputs, cls, and BERT's pooler. What
+ * is a base, a head, tied or a buffer is what any family of model/ says. */
 #ifndef PS_WEIGHTS_WEIGHT_NAMES_H
 #define PS_WEIGHTS_WEIGHT_NAMES_H
 
@@ -27,18 +27,20 @@ enum { PS_WEIGHT_NAME_MAX = 512 };
 bool ps_weight_is_buffer(const char *name); /* rule 4 */
 bool ps_weight_is_head(const char *name);   /* outside of the base model, with or without its prefix */
 
-/* The i-th name, i = 0, 1, ..., under which a model may have what a file calls `name` (rules 1 and 2), in `out`. A name that
- * differs from it by nothing may come again. False when there is no i-th; names that are too long have no others. */
+/* The i-th name, i = 0, 1, ..., under which a model may have what a file calls `name` (rules 1 and 2), in `out`. A
+ * name that differs from it by nothing may come again. False when there is no i-th; names that are too long have no
+ * others. */
 bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_MAX]);
 
 /* A row or element for each token of the vocabulary: embeddings, output layers of a language model and their biases. */
 bool ps_weight_is_vocabulary(const char *name);
 
-/* Rule 3: the name that `name` is tied to, without the base's prefix, or NULL. i = 0, 1, ...: it may be one of several. */
+/* Rule 3: the name that `name` is tied to, without the base's prefix, or NULL. i = 0, 1, ...: it may be one of
+ * several. */
 const char *ps_weight_tied_to(const char *name, int i);
 
-/* `name` as the class of a model_type ("gpt2", "llama", "bert", ...) has it: with its base's prefix. Returns out, or name itself
- * when nothing is to be added. */
+/* `name` as the class of a model_type ("gpt2", "llama", "bert", ...) has it: with its base's prefix. Returns out, or
+ * name itself when nothing is to be added. */
 const char *ps_weight_class_name(const char *model_type, const char *name, char out[PS_WEIGHT_NAME_MAX]);
 
 enum {
@@ -54,8 +56,8 @@ typedef struct ps_weight_match {
     int first_new; /* a parameter, -1: none */
 } ps_weight_match;
 
-/* have: names in the file; want: names of the model; no name twice in either. PS_EFORMAT names `path` and the tensor that
- * does not fit. Deinit also after a failure. */
+/* have: names in the file; want: names of the model; no name twice in either. PS_EFORMAT names `path` and the tensor
+ * that does not fit. Deinit also after a failure. */
 PS_NODISCARD ps_status ps_weight_match_init(ps_weight_match *m, const char *path, const char *const *have, int n_have,
                                             const char *const *want, int n_want, bool allow_new_head);
 void ps_weight_match_deinit(ps_weight_match *m);

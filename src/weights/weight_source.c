@@ -100,7 +100,8 @@ static bool ends_with(const char *s, const char *end)
     return n >= n_end && strcmp(s + n - n_end, end) == 0;
 }
 
-/* By name, and by the first bytes when the name says nothing: a zip file, or a pickle (which gets its message there). */
+/* By name, and by the first bytes when the name says nothing: a zip file, or a pickle (which gets its message
+ * there). */
 static ps_status source_is_torch(const char *path, bool *is_torch)
 {
     ps_file *f = NULL;

@@ -7,10 +7,10 @@
  *     FOLDER/model-{rank}-of-{n}.safetensors                       a checkpoint of pstar, all ranks together
  *     FOLDER/checkpoints/latest                                    the folder of a run: its newest checkpoint
  *
- * The order is that of looking. Opening reads headers only and checks them all, so that every tensor's bytes are known to be
- * there: shards against the index, both ways; ranks and pieces of tensors for completeness; names for doubles. Of a single file of
- * several ranks' the pieces are tensors.
- * Threads: an open source can be read from several threads at once. */
+ * The order is that of looking. Opening reads headers only and checks them all, so that every tensor's bytes are known
+ * to be there: shards against the index, both ways; ranks and pieces of tensors for completeness; names for doubles. Of
+ * a single file of several ranks' the pieces are tensors. Threads: an open source can be read from several threads at
+ * once. */
 #ifndef PS_WEIGHTS_WEIGHT_SOURCE_H
 #define PS_WEIGHTS_WEIGHT_SOURCE_H
 
@@ -23,7 +23,8 @@ typedef struct ps_weight {
     int first_extent, n_extents; /* 0: all bytes follow each other in the file */
 } ps_weight;
 
-/* Bytes of a tensor that follow each other in a file. A checkpoint of several ranks has tensors in pieces (tensor_piece.h). */
+/* Bytes of a tensor that follow each other in a file. A checkpoint of several ranks has tensors in pieces
+ * (tensor_piece.h). */
 typedef struct ps_weight_extent {
     const ps_file *file;
     int64_t offset, n_bytes;
@@ -39,7 +40,8 @@ PS_NODISCARD ps_status ps_weight_source_open_files(const char *const *paths, int
 
 void ps_weight_source_close(ps_weight_source *s); /* NULL is accepted */
 
-/* What was found, for people: "safetensors", "2 shards of safetensors", "torch.save". Valid until close, as all texts here. */
+/* What was found, for people: "safetensors", "2 shards of safetensors", "torch.save". Valid until close, as all texts
+ * here. */
 const char *ps_weight_source_kind(const ps_weight_source *s);
 int ps_weight_source_n_files(const ps_weight_source *s);
 const char *ps_weight_source_path(const ps_weight_source *s, int file);
@@ -55,8 +57,8 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: t
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                              int64_t n_bytes);
 
-/* Where byte `at` of the tensor lies in an open file, and those after it up to the end of the extent: for reading many tensors in
- * one go (read_stream.h). */
+/* Where byte `at` of the tensor lies in an open file, and those after it up to the end of the extent: for reading many
+ * tensors in one go (read_stream.h). */
 ps_weight_extent ps_weight_source_extent(const ps_weight_source *s, const ps_weight *w, int64_t at);
 
 /* Have the two tensors the same type, shape and bytes? Reads them, piece by piece. */

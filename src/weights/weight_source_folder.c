@@ -60,7 +60,8 @@ out:
     return st;
 }
 
-/* Is it the name of a rank's file: exactly "model-{rank}-of-{n}.safetensors", without leading zeros (shards have them)? */
+/* Is it the name of a rank's file: exactly "model-{rank}-of-{n}.safetensors", without leading zeros (shards have
+ * them)? */
 static bool is_rank_name(const char *name, int *rank, int *n)
 {
     char again[64];

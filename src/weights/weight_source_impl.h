@@ -36,7 +36,8 @@ struct ps_weight_source {
 
 /* Reads the headers of a file. Takes the path over, also when it fails. */
 PS_NODISCARD ps_status ps_weight_source_add_file(ps_weight_source *s, char *path);
-/* The files of a folder: a model, whole or in shards, a checkpoint, or, with may_be_run, a run, whose newest checkpoint it is. */
+/* The files of a folder: a model, whole or in shards, a checkpoint, or, with may_be_run, a run, whose newest checkpoint
+ * it is. */
 PS_NODISCARD ps_status ps_weight_source_add_folder(ps_weight_source *s, const char *folder, bool may_be_run);
 
 #endif

@@ -137,7 +137,8 @@ static void test_faults(void **state)
     remove_folder(p.text);
 }
 
-/* The folder that a link leads to is written, not the link; what can never be renamed is refused before anything is written. */
+/* The folder that a link leads to is written, not the link; what can never be renamed is refused before anything is
+ * written. */
 static void test_links_and_places(void **state)
 {
     (void)state;

@@ -226,7 +226,8 @@ static void test_killed_folder_writers(void **state)
     assert_int_equal(entries_with("out.tmp-"), 1);
     assert_int_equal(replace_folder(), PS_OK);
     assert_int_equal(entries_with("out"), 1);
-    /* one that was killed when the old folder had stepped aside: it is put back, so that it is there if the new one fails */
+    /* one that was killed when the old folder had stepped aside: it is put back, so that it is there if the new one
+     * fails */
     char name[128], aside[160];
     name_of(999999999, 0, name);
     snprintf(aside, sizeof aside, "out.old-%s", name + 2);

@@ -1,5 +1,6 @@
-/* crash_calls.h - a process that dies at its n-th change of a folder. The linker takes these functions for those of the C library:
- * each counts, ends the process when its turn has come, or does what the system does. For one test program, included once. */
+/* crash_calls.h - a process that dies at its n-th change of a folder. The linker takes these functions for those of the
+ * C library: each counts, ends the process when its turn has come, or does what the system does. For one test program,
+ * included once. */
 #ifndef CRASH_CALLS_H
 #define CRASH_CALLS_H
 

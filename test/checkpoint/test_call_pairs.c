@@ -1,5 +1,5 @@
-/* Every public call that looks at parameters, after every other one, in the smallest budgets that are accepted: none fails, and
- * training goes on with the same bits as in plenty of memory. */
+/* Every public call that looks at parameters, after every other one, in the smallest budgets that are accepted: none
+ * fails, and training goes on with the same bits as in plenty of memory. */
 #include "checkpoint/checkpoint_fixture.h"
 #include "device/device.h"
 
@@ -192,7 +192,8 @@ static void call_load(run *r)
     check(r, ps_engine_load_checkpoint(r->e, work_file(r->folder.path, "first").text, NULL));
 }
 
-/* In memory that is full to the last chunk a change may be refused; then what follows is of other sizes than elsewhere. */
+/* In memory that is full to the last chunk a change may be refused; then what follows is of other sizes than
+ * elsewhere. */
 static void call_shape(run *r)
 {
     int64_t B, T;
@@ -257,8 +258,8 @@ static const call inference_calls[] = {
 
 /* ---- all pairs in one walk ---- */
 
-/* Each ordered pair of n calls, a call after itself included, as neighbours: a closed walk over the n^2 edges of the complete graph. Of
- * each call the edge to itself first, then those to later calls and back. */
+/* Each ordered pair of n calls, a call after itself included, as neighbours: a closed walk over the n^2 edges of the
+ * complete graph. Of each call the edge to itself first, then those to later calls and back. */
 static int all_pairs(int n, int *walk)
 {
     int length = 0;

@@ -373,8 +373,8 @@ static uint64_t load_fresh(ps_config *c)
     return hash;
 }
 
-/* The n-th call of the kind fails while a save is under way: an error, the checkpoint of before stays, training goes on and a
- * later save succeeds. */
+/* The n-th call of the kind fails while a save is under way: an error, the checkpoint of before stays, training goes on
+ * and a later save succeeds. */
 static void walk_save(ps_fault_kind kind, bool persistent, const char *buffer)
 {
     long n = 0, failures = 0;

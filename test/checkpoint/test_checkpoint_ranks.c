@@ -1,7 +1,7 @@
 /* Saved by p ranks, loaded by q: the same weights and moments, whatever p, q and the chunk sizes are.
  *
- * A rank here is a thread with an engine that was made for one rank and is then told that it is one of several: it keeps the chunks
- * that it owns, and what others own is overwritten, so that nobody can find it there. */
+ * A rank here is a thread with an engine that was made for one rank and is then told that it is one of several: it
+ * keeps the chunks that it owns, and what others own is overwritten, so that nobody can find it there. */
 #include "checkpoint/checkpoint_fixture.h"
 
 #include <pthread.h>
@@ -289,7 +289,8 @@ static void test_weights(void **state)
         }
 }
 
-/* A write that fails on any rank: no rank has a new checkpoint, the earlier one stays, and the message names the rank. */
+/* A write that fails on any rank: no rank has a new checkpoint, the earlier one stays, and the message names the
+ * rank. */
 static void test_failing_save(void **state)
 {
     (void)state;
@@ -339,7 +340,8 @@ static void test_other_file_system(void **state)
     end_team(t);
 }
 
-/* A flipped bit is found by the rank that reads the file, and all ranks refuse; so do they when a file is gone, or cut. */
+/* A flipped bit is found by the rank that reads the file, and all ranks refuse; so do they when a file is gone, or
+ * cut. */
 static void test_damage(void **state)
 {
     (void)state;

@@ -159,7 +159,8 @@ static void test_own_functions_load_by_names(void **state)
     ps_config_destroy(c);
 }
 
-/* More tokens than the folder has: its rows as they are, the others as those of a new model; the same wherever chunks lie. */
+/* More tokens than the folder has: its rows as they are, the others as those of a new model; the same wherever chunks
+ * lie. */
 static void test_more_tokens(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* patrickstar_policy.h - PatrickStar's rule of who leaves, to compare with: farthest next use, but the whole update phase is one
- * moment, and chunks are equal (so the smallest id leaves) until the schedule exists. */
+/* patrickstar_policy.h - PatrickStar's rule of who leaves, to compare with: farthest next use, but the whole update
+ * phase is one moment, and chunks are equal (so the smallest id leaves) until the schedule exists. */
 #ifndef PATRICKSTAR_POLICY_H
 #define PATRICKSTAR_POLICY_H
 

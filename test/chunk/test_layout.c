@@ -78,8 +78,8 @@ static void test_random(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* PatrickStar's test_chunk_tensor_index and test_chunk_data, in units of 2048 elements: a tensor goes where there is room, a
- * later small one fills the gap that an earlier large one left; offsets follow one another. */
+/* PatrickStar's test_chunk_tensor_index and test_chunk_data, in units of 2048 elements: a tensor goes where there is
+ * room, a later small one fills the gap that an earlier large one left; offsets follow one another. */
 static void test_patrickstar_cases(void **state)
 {
     (void)state;

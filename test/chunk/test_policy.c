@@ -91,7 +91,8 @@ static int64_t belady(const int32_t *sequence, int32_t n, int32_t room)
     return misses;
 }
 
-/* Least misses of all choices, by trying every set of held chunks: best[set] after each request, over three repetitions. */
+/* Least misses of all choices, by trying every set of held chunks: best[set] after each request, over three
+ * repetitions. */
 static int64_t fewest(const int32_t *sequence, int32_t n, int32_t n_chunks, int32_t room)
 {
     enum { MAX_SETS = 1 << 7 };

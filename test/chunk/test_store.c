@@ -1,4 +1,5 @@
-/* The store driven as a foreign framework would drive it, against a model that only remembers what each chunk should hold. */
+/* The store driven as a foreign framework would drive it, against a model that only remembers what each chunk should
+ * hold. */
 #include "chunk/chunk_fixture.h"
 #include "chunk/patrickstar_policy.h"
 #include "chunk/victim_walk.h"
@@ -414,8 +415,8 @@ static void run_moment(world *w, int32_t moment)
     }
 }
 
-/* A chunk that changes on the device before the host wants it: a copy made sooner would be stale. It is copied once a step each
- * way, after the change, and in time. */
+/* A chunk that changes on the device before the host wants it: a copy made sooner would be stale. It is copied once a
+ * step each way, after the change, and in time. */
 static void test_nothing_stale_is_fetched(void **state)
 {
     (void)state;
@@ -490,8 +491,8 @@ static void test_clean_leaves_when_dirty_cannot(void **state)
     close_world(&w, &out);
 }
 
-/* A full disk, the device, a chunk that is there only: where slots are shared it finds the slot of one that has no use for it now, and
- * that one another slot later. */
+/* A full disk, the device, a chunk that is there only: where slots are shared it finds the slot of one that has no use
+ * for it now, and that one another slot later. */
 static void share_slots(bool shares_slots)
 {
     world w;
@@ -561,7 +562,8 @@ typedef struct calibration {
     int64_t wait_ns[CALIBRATION_STEPS], moved_bytes[CALIBRATION_STEPS];
 } calibration;
 
-/* Five chunks change early in each step; one later moment was traced with so many bytes of activations, and has others. */
+/* Five chunks change early in each step; one later moment was traced with so many bytes of activations, and has
+ * others. */
 static calibration calibrate(int64_t traced_bytes, int64_t real_bytes)
 {
     calibration c;
@@ -607,7 +609,8 @@ static calibration calibrate(int64_t traced_bytes, int64_t real_bytes)
     return c;
 }
 
-/* More than traced: the first step waits for chunks to leave; later ones let them leave ahead of time, as if it had been traced. */
+/* More than traced: the first step waits for chunks to leave; later ones let them leave ahead of time, as if it had
+ * been traced. */
 static void test_more_than_traced(void **state)
 {
     (void)state;

@@ -69,8 +69,8 @@ static void half_duplex_links_take_turns(void **state)
     assert_int_equal(begin, 100);
 }
 
-/* Of a copy's time computing loses its share: of the whole copy when computing outlives it, and never more than that of the whole
- * lengthened computing. */
+/* Of a copy's time computing loses its share: of the whole copy when computing outlives it, and never more than that of
+ * the whole lengthened computing. */
 static void copies_slow_computing_down(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* victim_walk.h - who leaves a tier, by looking at every chunk: the rule as it is told, for comparison with the store's trees. */
+/* victim_walk.h - who leaves a tier, by looking at every chunk: the rule as it is told, for comparison with the store's
+ * trees. */
 #ifndef VICTIM_WALK_H
 #define VICTIM_WALK_H
 

@@ -1,4 +1,5 @@
-/* comm_conformance.h - what every communicator must do, whatever its back end: run by each of its ranks, thread or process.
+/* comm_conformance.h - what every communicator must do, whatever its back end: run by each of its ranks, thread or
+ * process.
  *
  * cmocka's checks are for one thread, so these count and print. */
 #ifndef PS_TEST_COMM_CONFORMANCE_H

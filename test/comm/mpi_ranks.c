@@ -77,8 +77,8 @@ static int rank_is_stopped(ps_comm *c)
     return rank_is_hit_by(c, SIGSTOP);
 }
 
-/* More than 2^31 elements of one part, in little memory: the same pages again and again, and others at the end, which a lost bit
- * of an offset would miss. */
+/* More than 2^31 elements of one part, in little memory: the same pages again and again, and others at the end, which a
+ * lost bit of an offset would miss. */
 static int rank_big(ps_comm *c)
 {
     enum { WINDOW = 16 << 20, N_WINDOWS = 257, TAIL = 1234 };

@@ -1,4 +1,5 @@
-/* Hugging Face's config.json read by model.from_pretrained, written by ps_hf_config_write; defaults of types and presets. */
+/* Hugging Face's config.json read by model.from_pretrained, written by ps_hf_config_write; defaults of types and
+ * presets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* chat_tokenizer.h - a tokenizer for tests of conversations: test/golden/tokenizers/llama_like.json (bos <|begin_of_text|>, eos
- * <|end_of_text|>) with more added tokens; and token lists with targets as text. */
+/* chat_tokenizer.h - a tokenizer for tests of conversations: test/golden/tokenizers/llama_like.json (bos
+ * <|begin_of_text|>, eos <|end_of_text|>) with more added tokens; and token lists with targets as text. */
 #ifndef CHAT_TOKENIZER_H
 #define CHAT_TOKENIZER_H
 

@@ -188,8 +188,8 @@ static void test_masked_windows(void **state)
     ps_feed_close(f);
 }
 
-/* Any batch size, any start, any feed opened with the same options: sample s is the same. So a run that goes on at sample k
- * sees what one without a stop sees. */
+/* Any batch size, any start, any feed opened with the same options: sample s is the same. So a run that goes on at
+ * sample k sees what one without a stop sees. */
 static void test_samples_depend_on_their_number_only(void **state)
 {
     (void)state;

@@ -75,7 +75,8 @@ static void test_lines_become_samples(void **state)
     ps_labels_deinit(&labels);
 }
 
-/* Names found in the data get ids in byte order, whatever the order of the lines; another file then uses the same ids. */
+/* Names found in the data get ids in byte order, whatever the order of the lines; another file then uses the same
+ * ids. */
 static void test_label_names(void **state)
 {
     (void)state;

@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-/* Bytes of `text` as tokens, shown one after the other; what stands in out[i] after i + 1 of them, the last with is_last. */
+/* Bytes of `text` as tokens, shown one after the other; what stands in out[i] after i + 1 of them, the last with
+ * is_last. */
 static void check(const char *text, const char *const after[])
 {
     static ps_tokenizer *t;

@@ -1,4 +1,5 @@
-/* The tokens of Hugging Face's own library for a megabyte of mixed text; test/golden/README.md says how they were made. */
+/* The tokens of Hugging Face's own library for a megabyte of mixed text; test/golden/README.md says how they were
+ * made. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -181,7 +182,8 @@ static void test_components(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
-/* SentencePiece's BPE in the layouts that there are: the parts of Llama-2's file, of what transformers 5 writes, of Gemma's. */
+/* SentencePiece's BPE in the layouts that there are: the parts of Llama-2's file, of what transformers 5 writes, of
+ * Gemma's. */
 static void test_variants(void **state)
 {
     (void)state;

@@ -351,7 +351,8 @@ static void test_endless_piece(void **state)
     ps_tokenizer_close(t);
 }
 
-/* Worked out by hand: characters without a token become their bytes, the unknown token, or an error; malformed bytes U+FFFD. */
+/* Worked out by hand: characters without a token become their bytes, the unknown token, or an error; malformed bytes
+ * U+FFFD. */
 static void test_unknown_characters(void **state)
 {
     (void)state;

@@ -231,7 +231,7 @@ static void test_region_is_resident_as_committed(void **state)
     ps_device_destroy(d);
 }
 
-/* ---- pages that move between regions and blocks -------------------------------------------------------------------- */
+/* ---- pages that move between regions and blocks ------------------------------------------------------------------ */
 
 static int64_t faults_of_touching(char *p, int64_t bytes)
 {
@@ -568,7 +568,7 @@ static void test_random_use_keeps_the_books(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 /* A chain in which each copy reads what the one before wrote, longer than the queue. */
 static void test_copies_run_in_order(void **state)
@@ -666,7 +666,7 @@ static void test_failed_copy_is_told_once_at_its_wait(void **state)
     }
 }
 
-/* ---- faults -------------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 /* Everything once. On failure gives back what it has; the device's books must be at zero either way. */
 static ps_status use_device(const ps_device_ops *ops)

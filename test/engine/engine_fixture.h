@@ -60,7 +60,8 @@ static inline ps_engine *engine_of(ps_config *c)
     return e;
 }
 
-/* Deterministic tokens for micro-batch number `index`: a noisy counting pattern, so that there is something to learn. */
+/* Deterministic tokens for micro-batch number `index`: a noisy counting pattern, so that there is something to
+ * learn. */
 static inline void fill_batch(int32_t *tokens, int32_t *targets, int64_t B, int64_t T, int32_t V, int64_t index)
 {
     uint32_t state = (uint32_t)(index * 7919 + 17);

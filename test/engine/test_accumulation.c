@@ -1,5 +1,5 @@
-/* Micro-batches of a thousand rows and more, where products that add to a gradient want more scratch than those that overwrite it. The
- * same micro-batch several times has the gradient of one. */
+/* Micro-batches of a thousand rows and more, where products that add to a gradient want more scratch than those that
+ * overwrite it. The same micro-batch several times has the gradient of one. */
 #include "engine/engine_fixture.h"
 
 #include <math.h>
@@ -43,7 +43,8 @@ static run run_step(int64_t B_, int64_t T_, int accumulation, int threads, const
     return r;
 }
 
-/* Sums in another order, and gradients of bf16 rounded once more: far less than what a neighbour's overwritten sums make. */
+/* Sums in another order, and gradients of bf16 rounded once more: far less than what a neighbour's overwritten sums
+ * make. */
 static void check(int64_t B_, int64_t T_, const char *bf16, double tolerance)
 {
     for (int threads = 1; threads <= 2; threads++) {

@@ -1,4 +1,5 @@
-/* Budgets as configurations give them: what "auto" comes to, what is refused and with which advice, values at the ends of their ranges. */
+/* Budgets as configurations give them: what "auto" comes to, what is refused and with which advice, values at the ends
+ * of their ranges. */
 #include "engine/engine_fixture.h"
 
 #include "settings/settings.h"

@@ -77,7 +77,8 @@ static double distance(const float *a, const float *b)
     return most / norm;
 }
 
-/* The likeliest token again and again; then all logits by one pass over the whole text, and with them the same choices. */
+/* The likeliest token again and again; then all logits by one pass over the whole text, and with them the same
+ * choices. */
 static void test_same_as_without(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Tiny models against PyTorch (golden/make_gpt2_tiny.py) and Hugging Face's classes (golden/make_hf_tiny.py): losses, gradient
- * norms, every gradient of the first step, and all weights after the last; f32 within 1e-5, bf16 and fp16 within 2e-2,
- * relative to the norm of each tensor. */
+/* Tiny models against PyTorch (golden/make_gpt2_tiny.py) and Hugging Face's classes (golden/make_hf_tiny.py): losses,
+ * gradient norms, every gradient of the first step, and all weights after the last; f32 within 1e-5, bf16 and fp16
+ * within 2e-2, relative to the norm of each tensor. */
 #include <math.h>
 
 #include "base/file.h"
@@ -38,9 +38,9 @@ static float *read_all(const golden *g, const char *prefix, const char *name, in
     return values;
 }
 
-/* A bias of keys has no gradient in exact arithmetic: softmax does not feel a constant added to a row of scores. What is
- * computed is rounding noise, which Adam blows up, so only what float32 itself is sure of can be compared. Where keys are
- * rotated there is a gradient, but a small one, of large parts that cancel. */
+/* A bias of keys has no gradient in exact arithmetic: softmax does not feel a constant added to a row of scores. What
+ * is computed is rounding noise, which Adam blows up, so only what float32 itself is sure of can be compared. Where
+ * keys are rotated there is a gradient, but a small one, of large parts that cancel. */
 static bool is_noise(const golden *g, const char *prefix, const char *name)
 {
     const bool is_gradient = strcmp(prefix, "grad.") == 0;
@@ -48,8 +48,8 @@ static bool is_noise(const golden *g, const char *prefix, const char *name)
     return strstr(name, "k_proj.bias") != NULL && (g->sixteen_bit || !is_gradient);
 }
 
-/* Relative distance in the Euclidean norm. The middle third of c_attn.bias is a bias of keys. In 16 bits the gradients of
- * vectors, sums over all rows in which much cancels, get half as much again. */
+/* Relative distance in the Euclidean norm. The middle third of c_attn.bias is a bias of keys. In 16 bits the gradients
+ * of vectors, sums over all rows in which much cancels, get half as much again. */
 static void compare(const golden *g, const char *prefix, const char *name, const float *ours, int n_dims)
 {
     if (is_noise(g, prefix, name)) return;
@@ -294,7 +294,8 @@ static void follow_hf(void **state)
     follow_hf_within(*state, 2e-2);
 }
 
-/* No norm stands before its branches: PyTorch's own gradients in bf16 are up to 5e-2 from those in f32, of Llama 1.7e-2. */
+/* No norm stands before its branches: PyTorch's own gradients in bf16 are up to 5e-2 from those in f32, of Llama
+ * 1.7e-2. */
 static void follow_olmo2(void **state)
 {
     (void)state;

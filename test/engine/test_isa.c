@@ -1,13 +1,13 @@
-/* test_isa.c - train.reproducible = machine: every instruction set from avx2 on and every number of threads trains to the same bits, which
- * stand here, so that a processor or a compiler that has others shows. */
+/* test_isa.c - train.reproducible = machine: every instruction set from avx2 on and every number of threads trains to
+ * the same bits, which stand here, so that a processor or a compiler that has others shows. */
 #include "checkpoint/checkpoint_fixture.h"
 #include "kernel/cpu/cpu_backend.h"
 
 #define STEPS 6
 #define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Whatever has an arithmetic of its own: a schedule that is no straight line, dropout, clipping, several micro-batches, more than one
- * tile of keys, and sizes that fill no vector and no tile. */
+/* Whatever has an arithmetic of its own: a schedule that is no straight line, dropout, clipping, several micro-batches,
+ * more than one tile of keys, and sizes that fill no vector and no tile. */
 #define COMMON                                                                                                         \
     "model.n_positions=84", "gradient_accumulation_steps=2", "scheduler.type=cosine",                                  \
         "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=7", "train.reproducible=machine"

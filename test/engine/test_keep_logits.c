@@ -1,12 +1,13 @@
-/* Logits kept from forward to backward, or computed again: the same bits, exact forecasts, and a choice that memory decides. */
+/* Logits kept from forward to backward, or computed again: the same bits, exact forecasts, and a choice that memory
+ * decides. */
 #include "engine/engine_fixture.h"
 
 #include "engine/engine.h"
 #include "plan/search.h"
 
 #define STEPS 5
-/* The vocabulary goes through the output layer in three slices, so that all logits take more than those of one; and a product of it
- * is estimated to take longer than writing and reading them. */
+/* The vocabulary goes through the output layer in three slices, so that all logits take more than those of one; and a
+ * product of it is estimated to take longer than writing and reading them. */
 #define WIDE "model.vocab_size=9000", "model.n_embd=192", "model.n_layer=1", "bf16.enabled=true"
 #define TRIALS "memory.placement_trials=2"
 #define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -108,8 +109,8 @@ static void test_same_bits(void **state)
     }
 }
 
-/* Of budgets between the least and one where logits are kept, the first of a pair of neighbours where they are and one byte less
- * where they are not. */
+/* Of budgets between the least and one where logits are kept, the first of a pair of neighbours where they are and one
+ * byte less where they are not. */
 static void test_threshold(void **state)
 {
     (void)state;
@@ -174,7 +175,8 @@ static void test_refusal(void **state)
     assert_false(fits(with_device(choice, least - 1), &keeps));
 }
 
-/* All logits of a small vocabulary may take less than what computing them again does: the least budget is the lesser one. */
+/* All logits of a small vocabulary may take less than what computing them again does: the least budget is the lesser
+ * one. */
 static void test_least_of_both(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* A published model: all-MiniLM-L6-v2 as BERT gives the hidden states of Hugging Face's BertModel (golden/make_minilm_golden.py)
- * within 1e-4 in f32, and the same bits in little memory. Its folder, 91 MB, is not in the repository: `make test-data`
- * fetches it to build/minilm; without it this is skipped. */
+/* A published model: all-MiniLM-L6-v2 as BERT gives the hidden states of Hugging Face's BertModel
+ * (golden/make_minilm_golden.py) within 1e-4 in f32, and the same bits in little memory. Its folder, 91 MB, is not in
+ * the repository: `make test-data` fetches it to build/minilm; without it this is skipped. */
 #include <math.h>
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* Steps whose gradients are not finite: skipped, and after some of them in a row an error that says what was seen first. */
+/* Steps whose gradients are not finite: skipped, and after some of them in a row an error that says what was seen
+ * first. */
 #include "engine/engine_fixture.h"
 
 #include <math.h>
@@ -85,7 +86,8 @@ static void test_other_numbers(void **state)
     ps_config_destroy(c);
 }
 
-/* A scale that falls is the remedy; one that cannot fall any more is none. 2^4 to 2^1: the first is forgiven, three fall. */
+/* A scale that falls is the remedy; one that cannot fall any more is none. 2^4 to 2^1: the first is forgiven, three
+ * fall. */
 static void test_falling_scale(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The profile of training steps: complete, consistent with what the engine counts, and without influence on what it records. */
+/* The profile of training steps: complete, consistent with what the engine counts, and without influence on what it
+ * records. */
 #include "engine/profile_fixture.h"
 
 #include "device/disk.h"

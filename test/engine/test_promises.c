@@ -1,5 +1,5 @@
-/* The promises of doc/design.md: same bits whatever the memory, budgets that hold, refusal before the first step, evaluation
- * that disturbs nothing. */
+/* The promises of doc/design.md: same bits whatever the memory, budgets that hold, refusal before the first step,
+ * evaluation that disturbs nothing. */
 #include "engine/engine_fixture.h"
 
 #define STEPS 4

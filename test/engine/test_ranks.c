@@ -1,5 +1,5 @@
-/* Several ranks, as threads of this process: losses near those of one rank, the same bits under every budget, counted bytes and
- * peaks as planned. */
+/* Several ranks, as threads of this process: losses near those of one rank, the same bits under every budget, counted
+ * bytes and peaks as planned. */
 #include <math.h>
 
 #include "engine/profile_fixture.h"
@@ -8,7 +8,7 @@
 
 enum { MICRO_BATCHES = 12 /* of all ranks, a step */ };
 
-/* ---- like one rank --------------------------------------------------------------------------------------------------- */
+/* ---- like one rank ----------------------------------------------------------------------------------------------- */
 
 static void check_losses(const char *dtype, const char *reuse, double tolerance)
 {
@@ -77,7 +77,7 @@ static void test_beginning(void **state)
     }
 }
 
-/* ---- promises -------------------------------------------------------------------------------------------------------- */
+/* ---- promises ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(int32_t n, const char *a, const char *b, const char *c, const char *d)
 {
@@ -122,7 +122,7 @@ static void test_same_bits_sgd(void **state)
 #undef SGD
 }
 
-/* ---- counted --------------------------------------------------------------------------------------------------------- */
+/* ---- counted ----------------------------------------------------------------------------------------------------- */
 
 /* Bytes as planned, and 6 (p - 1) / p a parameter and rank, of all ranks together. */
 static void test_bytes_and_peaks(void **state)
@@ -145,7 +145,7 @@ static void test_bytes_and_peaks(void **state)
         }
 }
 
-/* ---- profiles -------------------------------------------------------------------------------------------------------- */
+/* ---- profiles ---------------------------------------------------------------------------------------------------- */
 
 static void check_profile(const char *path, int32_t rank, int32_t n, bool msc, const rank_result *r)
 {

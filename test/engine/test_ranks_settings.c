@@ -1,5 +1,5 @@
-/* Several ranks under other settings: what one rank with all the micro-batches does, they do too; what memory there is changes no bit; and
- * what goes wrong on one of them happens on all. */
+/* Several ranks under other settings: what one rank with all the micro-batches does, they do too; what memory there is
+ * changes no bit; and what goes wrong on one of them happens on all. */
 #include <math.h>
 
 #include "engine/ranks_fixture.h"
@@ -33,7 +33,7 @@ static void assert_near(const rank_result *a, const rank_result *b, double toler
         }                                                                                                              \
     } while (0)
 
-/* ---- numbers ---------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static void test_dropout(void **state)
 {
@@ -75,7 +75,7 @@ static void test_predivide(void **state)
     AS_ONE_RANK(1e-6, "zero.gradient_predivide_factor=0");
 }
 
-/* ---- fp16 ------------------------------------------------------------------------------------------------------------- */
+/* ---- fp16 -------------------------------------------------------------------------------------------------------- */
 
 static void test_fp16(void **state)
 {
@@ -94,7 +94,8 @@ static ps_status step_of_last_rank(ps_engine *e, rank_task *t, int64_t step)
     return ps_step(e);
 }
 
-/* The scale is far too large at first: steps are skipped on all ranks, without a trace in the weights, until it is not. */
+/* The scale is far too large at first: steps are skipped on all ranks, without a trace in the weights, until it is
+ * not. */
 static ps_status overflow_on_one(ps_engine *e, ps_config *c, rank_task *t)
 {
     (void)c;
@@ -129,7 +130,7 @@ static void test_overflow_on_one_rank(void **state)
         }
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Accumulated gradients of single chunks: what one micro-batch has summed is there in the next. */
 static void test_accumulation_of_single_chunks(void **state)
@@ -139,7 +140,8 @@ static void test_accumulation_of_single_chunks(void **state)
         for (int f32 = 0; f32 < 2; f32++) {
             const char *const dtype = f32 ? "bf16.enabled=false" : "bf16.enabled=true";
             const char *const three = "gradient_accumulation_steps=3";
-            /* of one chunk size: it says who owns a gradient, and so in which order sums over micro-batches and ranks are made */
+            /* of one chunk size: it says who owns a gradient, and so in which order sums over micro-batches and ranks
+             * are made */
             const uint64_t want = RANKS(n, 4, three, dtype, "default_chunk_size=4096")->result.hash;
             assert_true(RANKS(n, 4, three, dtype, MSC, "default_chunk_size=4096")->result.hash == want);
             assert_true(RANKS(n, 4, three, dtype, MSC, TIGHT, "memory.device=720KB")->result.hash == want);
@@ -147,7 +149,8 @@ static void test_accumulation_of_single_chunks(void **state)
         }
 }
 
-/* The embedding is read again, in the recomputation of its block, when the head it is tied to has begun its gradient. */
+/* The embedding is read again, in the recomputation of its block, when the head it is tied to has begun its
+ * gradient. */
 static ps_status tied_in_a_block(ps_builder *b, void *user)
 {
     (void)user;
@@ -196,7 +199,7 @@ static void test_both_kinds_of_gradients(void **state)
     }
 }
 
-/* ---- between the steps ------------------------------------------------------------------------------------------------ */
+/* ---- between the steps ------------------------------------------------------------------------------------------- */
 
 /* With an evaluation after every micro-batch, those inside of a step too. */
 static ps_status train_and_evaluate(ps_engine *e, ps_config *c, rank_task *t)
@@ -236,7 +239,7 @@ static void test_evaluation_between(void **state)
         }
 }
 
-/* ---- shapes ----------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
 static const int64_t walk[][2] = {{2, 16}, {2, 8}, {4, 16}, {3, 5}, {2, 8}, {1, 1}, {2, 16}};
 
@@ -263,7 +266,8 @@ static void test_shapes(void **state)
     }
 }
 
-/* Device and host full, no disk: each change is tried from where chunks are, which is elsewhere on each rank. A refusal is everybody's. */
+/* Device and host full, no disk: each change is tried from where chunks are, which is elsewhere on each rank. A refusal
+ * is everybody's. */
 static ps_status walk_where_it_fits(ps_engine *e, ps_config *c, rank_task *t)
 {
     for (size_t i = 0; i < 3 * PS_ARRAY_LEN(walk); i++) {
@@ -296,7 +300,7 @@ static void test_tight_shapes(void **state)
     assert_true(n_fit > 1);
 }
 
-/* ---- refusal ---------------------------------------------------------------------------------------------------------- */
+/* ---- refusal ----------------------------------------------------------------------------------------------------- */
 
 /* Each rank says what cannot be had with others, and the way out; which is one. */
 static void test_no_embedding_on_host(void **state)
@@ -312,7 +316,7 @@ static void test_no_embedding_on_host(void **state)
     (void)RANKS(2, 1, "memory.host=4MB", "use_cpu_embedding=false");
 }
 
-/* ---- profile ---------------------------------------------------------------------------------------------------------- */
+/* ---- profile ----------------------------------------------------------------------------------------------------- */
 
 static void test_profile(void **state)
 {

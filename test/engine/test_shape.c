@@ -1,5 +1,5 @@
-/* Micro-batches of changing size: the same bits whatever the memory, budgets that hold, refusals that leave the engine usable,
- * checkpoints that go on, shapes that are kept. */
+/* Micro-batches of changing size: the same bits whatever the memory, budgets that hold, refusals that leave the engine
+ * usable, checkpoints that go on, shapes that are kept. */
 #include "engine/engine_fixture.h"
 
 #include <math.h>
@@ -318,7 +318,8 @@ static void test_refused_shape(void **state)
     ps_config_destroy(c);
 }
 
-/* Device and host full to the last chunks, no disk: a change may be refused, but what is not refused never fails later. */
+/* Device and host full to the last chunks, no disk: a change may be refused, but what is not refused never fails
+ * later. */
 static void test_tight_memory(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Parameters that two operators share: their gradients, and those of the parameters beside them, against finite differences. */
+/* Parameters that two operators share: their gradients, and those of the parameters beside them, against finite
+ * differences. */
 #include "engine/engine_fixture.h"
 
 #include <math.h>
@@ -62,7 +63,8 @@ static double difference(ps_engine *e, int64_t tensor, int64_t element)
     return (above - below) / (2 * (double)h);
 }
 
-/* In each of some steps, so that what one leaves would be seen in the next. The same batch is given for each micro-batch. */
+/* In each of some steps, so that what one leaves would be seen in the next. The same batch is given for each
+ * micro-batch. */
 static void compare(ps_model_func model, const char *parameter, const char *more, const char *other)
 {
     enum { STEPS = 3, N_ELEMENTS = 4 };

@@ -1,4 +1,5 @@
-/* Weights of an engine from files of all kinds, and into them: the same bits, little memory, and errors before any change. */
+/* Weights of an engine from files of all kinds, and into them: the same bits, little memory, and errors before any
+ * change. */
 #include "engine/engine_fixture.h"
 
 #include "base/fault.h"
@@ -26,8 +27,8 @@ static void expect_fails(ps_status st, ps_status wanted, const char *message)
         fail_msg("%s: \"%s\" lacks \"%s\"", ps_status_name(st), ps_last_error(), message);
 }
 
-/* Masters through a file come back with the same bits, wherever the chunks are; f32 masters are rounded as when written one
- * by one. */
+/* Masters through a file come back with the same bits, wherever the chunks are; f32 masters are rounded as when written
+ * one by one. */
 static void test_save_and_load(void **state)
 {
     (void)state;
@@ -56,7 +57,8 @@ static void test_save_and_load(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* Rounded to 16 bits in the file, by saving or by export: loading gives the rounded values; once more changes nothing. */
+/* Rounded to 16 bits in the file, by saving or by export: loading gives the rounded values; once more changes
+ * nothing. */
 static void test_types(void **state)
 {
     (void)state;

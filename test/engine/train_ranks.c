@@ -1,4 +1,5 @@
-/* train_ranks.c - a tiny model on ranks of one back end; rank 0 prints the weights' hash and the losses, for test_backends.sh.
+/* train_ranks.c - a tiny model on ranks of one back end; rank 0 prints the weights' hash and the losses, for
+ * test_backends.sh.
  *
  * usage: train_ranks THREADS [KEY=VALUE ...]       THREADS 0: as the launcher started it */
 #include "engine/ranks_fixture.h"

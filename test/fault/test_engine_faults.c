@@ -1,5 +1,5 @@
-/* The n-th fallible call fails, for n = 0, 1, 2, ... until a whole run gets through: each time an error of the right kind,
- * nothing leaks, nothing crashes. */
+/* The n-th fallible call fails, for n = 0, 1, 2, ... until a whole run gets through: each time an error of the right
+ * kind, nothing leaks, nothing crashes. */
 #include "engine/engine_fixture.h"
 
 #include "base/fault.h"

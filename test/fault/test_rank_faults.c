@@ -1,5 +1,5 @@
-/* The n-th fallible call of any of several ranks fails: all of them fail, with an error that names the rank; nothing leaks, nobody
- * waits for ever. */
+/* The n-th fallible call of any of several ranks fails: all of them fail, with an error that names the rank; nothing
+ * leaks, nobody waits for ever. */
 #include "base/fault.h"
 #include "engine/ranks_fixture.h"
 
@@ -86,7 +86,8 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     return false;
 }
 
-/* True when all got through. One rank may tell of its own failure without a name, the others name it. A rank that had only to wait for the others may have been told of nothing. */
+/* True when all got through. One rank may tell of its own failure without a name, the others name it. A rank that had
+ * only to wait for the others may have been told of nothing. */
 static bool check_ranks(const faulty_rank ranks[N_RANKS], ps_fault_kind kind, bool persistent, long nth)
 {
     int n_failed = 0, n_unnamed = 0;

@@ -1,5 +1,6 @@
-/* Lines of conversations and of prompts with completions, in each form: samples have tokens of the vocabulary and something to predict, or
- * the error has a place. The first byte chooses the form of the lines and that of the conversations. */
+/* Lines of conversations and of prompts with completions, in each form: samples have tokens of the vocabulary and
+ * something to predict, or the error has a place. The first byte chooses the form of the lines and that of the
+ * conversations. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

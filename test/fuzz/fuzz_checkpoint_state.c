@@ -1,5 +1,5 @@
-/* state.json of a checkpoint: as it is, and sealed with the right checksum, so that what lies behind it is reached. What is taken
- * can be written and read again. */
+/* state.json of a checkpoint: as it is, and sealed with the right checksum, so that what lies behind it is reached.
+ * What is taken can be written and read again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

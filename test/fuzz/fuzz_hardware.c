@@ -1,7 +1,7 @@
 /* fuzz_hardware.c - arbitrary bytes as a hardware description and as words of the command line.
  *
- * Checked besides the sanitizers: what is accepted passes ps_hardware_check, is written, read again, and written again the
- * same; an override that is refused changes nothing; an error has a message; nothing leaks. */
+ * Checked besides the sanitizers: what is accepted passes ps_hardware_check, is written, read again, and written again
+ * the same; an override that is refused changes nothing; an error has a message; nothing leaks. */
 #include "base/mem.h"
 #include "config/hardware.h"
 

@@ -1,4 +1,5 @@
-/* Any bytes as the config.json of a model folder: refused with a message, or options that can be written and read again. */
+/* Any bytes as the config.json of a model folder: refused with a message, or options that can be written and read
+ * again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

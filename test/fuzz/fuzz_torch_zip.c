@@ -1,5 +1,5 @@
-/* A file of torch.save as a whole (or safetensors: what it begins with decides): if it is taken, all tensors can be found and
- * read. */
+/* A file of torch.save as a whole (or safetensors: what it begins with decides): if it is taken, all tensors can be
+ * found and read. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* Programs and plans: builder errors, lives of buffers, recomputation, gradients of graphs whose values have many readers. */
+/* Programs and plans: builder errors, lives of buffers, recomputation, gradients of graphs whose values have many
+ * readers. */
 #include "engine/engine_fixture.h"
 
 #include <math.h>

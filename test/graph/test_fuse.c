@@ -1,4 +1,5 @@
-/* Two operators run as one: where plans do it, that no bit of loss or gradients tells, and that memory does not grow. */
+/* Two operators run as one: where plans do it, that no bit of loss or gradients tells, and that memory does not
+ * grow. */
 #include "engine/engine_fixture.h"
 
 #include "graph/code.h"
@@ -31,7 +32,8 @@ static ps_status model_blocks(ps_builder *b, void *user)
     return PS_OK;
 }
 
-/* Neighbours that stay apart: a value with two readers, others between, segments between, a gelu with another reader of its input. */
+/* Neighbours that stay apart: a value with two readers, others between, segments between, a gelu with another reader of
+ * its input. */
 static ps_status model_apart(ps_builder *b, void *user)
 {
     (void)user;

@@ -235,7 +235,8 @@ static inline void op_compare_bits(const op_record_entry *got, const op_record_e
     }
 }
 
-/* Backend number `i`: the reference, then the cpu by rising instruction set. False after the last. Made once a program. */
+/* Backend number `i`: the reference, then the cpu by rising instruction set. False after the last. Made once a
+ * program. */
 static inline bool op_backend(int i, ps_backend **k, char name[64])
 {
     static ps_backend *made[1 + PS_CPU_ISA_COUNT];
@@ -268,8 +269,8 @@ static inline ps_backend *op_threaded_backend(int i)
     return made[i] != NULL ? made[i] : k;
 }
 
-/* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere and another number of threads. From
- * avx2 on all have the same bits, but where the test defines OP_HAS_OWN_BITS. */
+/* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere and another number
+ * of threads. From avx2 on all have the same bits, but where the test defines OP_HAS_OWN_BITS. */
 static inline void op_check_backends(op_case_fn run, const void *c)
 {
     ps_backend *k;

@@ -55,7 +55,7 @@ static int64_t n_of_y(const attention_case *c)
     return c->B * c->T * c->H * c->D;
 }
 
-/* ---- arrays --------------------------------------------------------------------------------------------------------*/
+/* ---- arrays -------------------------------------------------------------------------------------------------------- */
 
 /* q, k and v, or their gradients: where they lie, and the arrays that they lie in. */
 typedef struct projections {
@@ -65,8 +65,8 @@ typedef struct projections {
     int64_t q_stride, kv_stride;
 } projections;
 
-/* Apart, q has a gap of 3 elements behind each row, and k and v of a row lie 1 apart with 5 behind: odd strides, so that
- * rows begin at any alignment. `make` makes an array of a number of elements. */
+/* Apart, q has a gap of 3 elements behind each row, and k and v of a row lie 1 apart with 5 behind: odd strides, so
+ * that rows begin at any alignment. `make` makes an array of a number of elements. */
 static projections lay_projections(const attention_case *c, void *(*make)(ps_dtype t, int64_t n, uint64_t stream),
                                    uint64_t stream)
 {
@@ -167,7 +167,7 @@ static ps_attention_bwd_args bwd_args(const ps_attention_fwd_args *f, const proj
                                    .dtype = f->dtype};
 }
 
-/* ---- backends against the reference ---------------------------------------------------------------------------------*/
+/* ---- backends against the reference --------------------------------------------------------------------------------- */
 
 /* In f32: scores carry the error of a sum of D terms, exp passes it on relatively, y is an average of values below 3.
  * In 16 bits a backend may round the probabilities for the second product, half an ulp each, and so double the error
@@ -199,8 +199,8 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
     OP_RUN(ref, attention_fwd, &fwd);
     ps_attention_bwd_args a = bwd_args(&fwd, &dx, op_input(c->dtype, n_of_y(c), 1.0, 2));
     OP_RUN(k, attention_bwd, &a);
-    /* dS = P (dP - dy.y) has |dP| near sqrt(D), times scale gives 1; a key may draw weight from several queries, and from
-     * the queries of all heads that share it */
+    /* dS = P (dP - dy.y) has |dP| near sqrt(D), times scale gives 1; a key may draw weight from several queries, and
+     * from the queries of all heads that share it */
     const double error = 4.0 * (double)(c->H / c->KV) * error_of_y(c);
     op_record(result, "dq ...", c->dtype, dx.arrays[0], dx.n[0], error);
     if (!c->packed) op_record(result, "dk and dv", c->dtype, dx.arrays[1], dx.n[1], error);
@@ -285,7 +285,7 @@ static void test_tiles_out_of_sight(void **state)
     }
 }
 
-/* ---- what must not change a bit --------------------------------------------------------------------------------------*/
+/* ---- what must not change a bit -------------------------------------------------------------------------------------- */
 
 /* Sizes that users have, cut short, and odd ones; more tiles than threads, and fewer heads than threads. */
 static const attention_case shapes[] = {
@@ -387,7 +387,7 @@ static void test_dot_products(void **state)
     ps_backend_destroy(k);
 }
 
-/* ---- kinds that are the same ----------------------------------------------------------------------------------------*/
+/* ---- kinds that are the same ---------------------------------------------------------------------------------------- */
 
 static void check_same_bits(const attention_case *c, const attention_case *other, const char *why)
 {
@@ -503,7 +503,7 @@ static void test_large_scores(void **state)
     }
 }
 
-/* ---- gradients of the reference -------------------------------------------------------------------------------------*/
+/* ---- gradients of the reference ------------------------------------------------------------------------------------- */
 
 typedef struct attention_problem {
     ps_backend *k;
@@ -553,7 +553,7 @@ static void test_finite_differences(void **state)
     }
 }
 
-/* ---- probabilities ---------------------------------------------------------------------------------------------------*/
+/* ---- probabilities --------------------------------------------------------------------------------------------------- */
 
 /* Whether query i sees key j: kernel.h once more, by other words than the kernels'. */
 static bool sees(const attention_case *c, const int32_t *mask, int b, int i, int j)

@@ -52,7 +52,8 @@ static void run_cached(ps_backend *k, const void *context, op_result *result)
     op_record_exact(result, "v_cache", c->dtype, a.v_cache, c->KV * c->n_positions * c->D);
 }
 
-/* One token and several, at the beginning and at the end, heads below, at and above a vector, groups of 1 to 6 queries a key. */
+/* One token and several, at the beginning and at the end, heads below, at and above a vector, groups of 1 to 6 queries
+ * a key. */
 static const cached_case cases[] = {
     {.T = 1, .first = 0, .n_positions = 1, .H = 1, .KV = 1, .D = 2},
     {.T = 1, .first = 6, .n_positions = 9, .H = 3, .KV = 3, .D = 5},

@@ -27,8 +27,8 @@ static void run_add(ps_backend *k, const void *context, op_result *result)
     op_record_exact(result, "y", c->dtype, y, c->n);
 }
 
-/* 1 / (1 - p) may be rounded before the product, hence one more unit of the last place; when accumulating, of the larger
- * of the terms. */
+/* 1 / (1 - p) may be rounded before the product, hence one more unit of the last place; when accumulating, of the
+ * larger of the terms. */
 static void run_dropout(ps_backend *k, const void *context, op_result *result)
 {
     const elementwise_case *c = context;

@@ -33,8 +33,8 @@ static float *room_for_logits(const loss_case *c)
     return c->kept ? op_output(PS_DTYPE_F32, ps_lm_logits_count(c->rows, c->V), false, 0) : NULL;
 }
 
-/* Logits at the predicted classes. Classes whose logits differ by rounding errors may be predicted one for the other, but
- * not without their logits being within these errors. */
+/* Logits at the predicted classes. Classes whose logits differ by rounding errors may be predicted one for the other,
+ * but not without their logits being within these errors. */
 static float *logits_at(const ps_lm_loss_fwd_args *a)
 {
     float *logits = op_alloc((size_t)a->rows * sizeof *logits);

@@ -14,8 +14,8 @@ static void label_case(const pool_case *c)
              c->accumulate ? " accumulate" : "");
 }
 
-/* The mask of sequence b ends at position b mod T; before it is random, as that does not matter, and any number but zero
- * counts as one. The last sequence has a mask of zeros. */
+/* The mask of sequence b ends at position b mod T; before it is random, as that does not matter, and any number but
+ * zero counts as one. The last sequence has a mask of zeros. */
 static int64_t position_of(const pool_case *c, int64_t b)
 {
     if (c->kind == PS_POOL_FIRST) return 0;

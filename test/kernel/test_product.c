@@ -1,5 +1,5 @@
-/* Matrix products of each instruction set, and tiles emulated in plain C, against sums in double: odd sizes, leading dimensions, types,
- * threads; and the bits that are to be the same. */
+/* Matrix products of each instruction set, and tiles emulated in plain C, against sums in double: odd sizes, leading
+ * dimensions, types, threads; and the bits that are to be the same. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -383,7 +383,8 @@ static void test_panels(void **state)
     }
 }
 
-/* Groups of columns, which each thread packs for itself: rows of a in place or not, several blocks of k and of rows, c past the caches. */
+/* Groups of columns, which each thread packs for itself: rows of a in place or not, several blocks of k and of rows, c
+ * past the caches. */
 typedef struct group_case {
     product_case c;
     bool in_place, streams, has_blocks; /* of k, and of rows */

@@ -13,8 +13,8 @@ static void label_case(const swiglu_case *c)
              c->in_place ? " in_place" : "");
 }
 
-/* Gates reach 9, where the sigmoid is flat; up and dy reach 3. The sigmoid is right within some units of the last place,
- * 1 minus it within as many of one, which gate then multiplies. */
+/* Gates reach 9, where the sigmoid is flat; up and dy reach 3. The sigmoid is right within some units of the last
+ * place, 1 minus it within as many of one, which gate then multiplies. */
 static const double gate_spread = 3.0, fast_error = 8.0 * 0x1p-24;
 
 static void run_fwd(ps_backend *k, const void *context, op_result *result)

@@ -1,5 +1,5 @@
-/* Measuring: the arithmetic of samples, that every part gives sound figures and gives back what it took, whatever fails. No
- * rate is compared with another or with a limit: this machine may be busy. */
+/* Measuring: the arithmetic of samples, that every part gives sound figures and gives back what it took, whatever
+ * fails. No rate is compared with another or with a limit: this machine may be busy. */
 #include "base/fault.h"
 #include "base/machine.h"
 #include "base/mem.h"
@@ -69,8 +69,8 @@ static void samples_have_a_median_and_a_spread(void **state)
     end(&f);
 }
 
-/* With memory and latency that cost nothing, rate times seconds is the arithmetic of the block: its products are 3 x 2 x rows
- * x 12 C^2 and those of the loss 4 x 2 x rows x C V; attention and the rest add a little. */
+/* With memory and latency that cost nothing, rate times seconds is the arithmetic of the block: its products are 3 x 2
+ * x rows x 12 C^2 and those of the loss 4 x 2 x rows x C V; attention and the rest add a little. */
 static void the_block_counts_the_products_of_a_transformer(void **state)
 {
     (void)state;

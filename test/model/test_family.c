@@ -1,4 +1,5 @@
-/* What is true of every family of models: its object does not contradict itself, what it writes as a config.json it reads again. */
+/* What is true of every family of models: its object does not contradict itself, what it writes as a config.json it
+ * reads again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

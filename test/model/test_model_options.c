@@ -27,7 +27,8 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-6;
 }
 
-/* Weights begin with the deviation that was asked for; gpt2's into the residual stream with it by the root of twice the blocks. */
+/* Weights begin with the deviation that was asked for; gpt2's into the residual stream with it by the root of twice the
+ * blocks. */
 static void initializer_range_is_the_deviation_of_weights(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_optimizer.c - what the options make of an optimizer: its states, its bytes, and which options do not go together. What it
- * computes: test/engine/test_golden.c. */
+/* test_optimizer.c - what the options make of an optimizer: its states, its bytes, and which options do not go
+ * together. What it computes: test/engine/test_golden.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

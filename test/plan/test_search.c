@@ -1,4 +1,5 @@
-/* The way to run a step: found by trying, never slower than the first that fits, and close to the best of all placements. */
+/* The way to run a step: found by trying, never slower than the first that fits, and close to the best of all
+ * placements. */
 #include "engine/engine_fixture.h"
 
 #include "plan/search.h"
@@ -84,8 +85,8 @@ static outcome outcome_of(const char *device, const char *accumulation, double l
     return o;
 }
 
-/* Gradients that may not overwrite parameters (two micro-batches a step) crowd the device, which the margin does not know: with all the
- * updates it allows, chunks push each other out. */
+/* Gradients that may not overwrite parameters (two micro-batches a step) crowd the device, which the margin does not
+ * know: with all the updates it allows, chunks push each other out. */
 static void fewer_device_updates_are_found(void **state)
 {
     (void)state;

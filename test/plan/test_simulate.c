@@ -1,4 +1,5 @@
-/* Plans beside runs: peaks and moved bytes are those of the run; several ranks; advice that holds; the largest model. */
+/* Plans beside runs: peaks and moved bytes are those of the run; several ranks; advice that holds; the largest
+ * model. */
 #include "engine/engine_fixture.h"
 
 #include <jansson.h>
@@ -49,7 +50,8 @@ static void one_step(ps_engine *e, int64_t index)
     }
 }
 
-/* Plan, then run as many steps as were simulated: the last one moved what the plan says, and no tier held more or less. */
+/* Plan, then run as many steps as were simulated: the last one moved what the plan says, and no tier held more or
+ * less. */
 static void compare(const char *name, const char *const *changes)
 {
     ps_config *c = tiny_with(changes);

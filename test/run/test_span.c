@@ -1,4 +1,5 @@
-/* When groups of chunks are gathered and released: before and after every use, never twice at once, the same on all ranks. */
+/* When groups of chunks are gathered and released: before and after every use, never twice at once, the same on all
+ * ranks. */
 #include "engine/engine_fixture.h"
 
 #include "run/span.h"

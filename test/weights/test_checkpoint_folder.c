@@ -1,5 +1,5 @@
-/* The folder of checkpoints when the process dies at any change, on file systems that can swap folders and on those that cannot;
- * links in it; what makes it durable. */
+/* The folder of checkpoints when the process dies at any change, on file systems that can swap folders and on those
+ * that cannot; links in it; what makes it durable. */
 #include "checkpoint/checkpoint_fixture.h"
 
 #include "base/file.h"
@@ -51,7 +51,8 @@ static void begin(void)
     crash.n_left = -1;
 }
 
-/* The second save is killed; the first or the second is there, and so it is after cleaning; the third succeeds and is alone. */
+/* The second save is killed; the first or the second is there, and so it is after cleaning; the third succeeds and is
+ * alone. */
 static int kill_everywhere(int64_t first, int64_t second, int64_t third)
 {
     long n = 0;

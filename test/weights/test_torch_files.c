@@ -1,5 +1,5 @@
-/* Files of torch.save: those that make_torch_files.py wrote with PyTorch 1.13 and 2.x, pickles that try to do something else,
- * and damage. */
+/* Files of torch.save: those that make_torch_files.py wrote with PyTorch 1.13 and 2.x, pickles that try to do something
+ * else, and damage. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -304,8 +304,8 @@ static void test_bombs(void **state)
 
 /* ---- damaged files ---- */
 
-/* Each byte of a file flipped, one after the other: never a crash, never a tensor beyond the file; in the pickle always an
- * error, as it has a checksum. */
+/* Each byte of a file flipped, one after the other: never a crash, never a tensor beyond the file; in the pickle always
+ * an error, as it has a checksum. */
 static void test_flipped_bytes(void **state)
 {
     (void)state;

@@ -67,8 +67,8 @@ static void test_class_names(void **state)
 
 #define NAMES_MAX 8
 
-/* What must come of a file's tensors and a model's parameters: for each tensor the number of its parameter, -1 ignored, or
- * nothing but a message. */
+/* What must come of a file's tensors and a model's parameters: for each tensor the number of its parameter, -1 ignored,
+ * or nothing but a message. */
 typedef struct match_case {
     const char *have[NAMES_MAX], *want[NAMES_MAX];
     bool new_head;

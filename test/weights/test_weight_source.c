@@ -1,5 +1,5 @@
-/* Folders of weights: shards and their index, ranks of a checkpoint, the newest checkpoint of a run; and what is wrong with
- * them, by name. Also the index' parser. */
+/* Folders of weights: shards and their index, ranks of a checkpoint, the newest checkpoint of a run; and what is wrong
+ * with them, by name. Also the index' parser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,9 @@
-/* mpi_plugin.c - messages by MPI 3.1: compiled once with each MPI's compiler, loaded by transport_mpi.c. Needs nothing of the library.
+/* mpi_plugin.c - messages by MPI 3.1: compiled once with each MPI's compiler, loaded by transport_mpi.c. Needs nothing
+ * of the library.
  *
- * One thread makes all calls, MPI_Init_thread and MPI_Finalize among them, so MPI_THREAD_FUNNELED is enough. A program that uses MPI
- * itself has initialised it before; then two threads meet in MPI, which must be MPI_THREAD_MULTIPLE, and its end is the program's. */
+ * One thread makes all calls, MPI_Init_thread and MPI_Finalize among them, so MPI_THREAD_FUNNELED is enough. A program
+ * that uses MPI itself has initialised it before; then two threads meet in MPI, which must be MPI_THREAD_MULTIPLE, and
+ * its end is the program's. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,8 +135,9 @@ static bool mpi_test(ps_transport *t, ps_request *r, bool *is_done)
     return false;
 }
 
-/* After a failure MPI_Finalize may wait for ever for a rank that is gone, and MPI_Abort would end the program before it has said
- * why. So MPI stays as it is: when the process ends with a status other than 0, the launcher ends the others. */
+/* After a failure MPI_Finalize may wait for ever for a rank that is gone, and MPI_Abort would end the program
+ * before it has said why. So MPI stays as it is: when the process ends with a status other than 0, the launcher
+ * ends the others. */
 static void mpi_close(ps_transport *t, bool is_orderly)
 {
     mpi_world *w = t->self;

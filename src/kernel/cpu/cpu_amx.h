@@ -1,10 +1,12 @@
 /* cpu_amx.h - the tile instructions of Intel's AMX, and the same in plain C for tests on any machine.
  *
- * Eight tiles, 0 to 7, of 16 rows of 64 bytes. A tile of operand A has 16 rows of 32 bf16, k contiguous; one of operand B has 16 rows of
- * 16 pairs of k: [k / 2][column][k % 2]; a tile of C has 16 rows of 16 floats. PS_TILE_DP(c, a, b): c += a b over 32 k.
+ * Eight tiles, 0 to 7, of 16 rows of 64 bytes. A tile of operand A has 16 rows of 32 bf16, k contiguous; one of operand
+ * B has 16 rows of 16 pairs of k: [k / 2][column][k % 2]; a tile of C has 16 rows of 16 floats. PS_TILE_DP(c, a, b): c
+ * += a b over 32 k.
  *
- * Its order of arithmetic is this library's for all products of bf16: of 32 k, the products of even k and those of odd k are summed apart,
- * k ascending, by FMA from zero; the sum of both is added to c. Subnormal numbers are zero, as operands and as results.
+ * Its order of arithmetic is this library's for all products of bf16: of 32 k, the products of even k and those of odd
+ * k are summed apart, k ascending, by FMA from zero; the sum of both is added to c. Subnormal numbers are zero, as
+ * operands and as results.
  *
  *     ps_tiles_begin();                       in each thread, before its first tile
  *     PS_TILE_ZERO(0);
@@ -12,10 +14,11 @@
  *     PS_TILE_STORE(0, c, stride_bytes);
  *     ps_tiles_end();                         tiles kept would be saved at each switch of threads
  *
- * Tiles are numbers in the text of the instructions, hence macros. Of gcc 12's own intrinsics the load says nothing of the memory that it
- * reads, and the configuration only of 8 of its 64 bytes.
+ * Tiles are numbers in the text of the instructions, hence macros. Of gcc 12's own intrinsics the load says nothing of
+ * the memory that it reads, and the configuration only of 8 of its 64 bytes.
  *
- * PS_TILES_EMULATED, defined before: plain C. Only where the backend's level is PS_CPU_AMX may the instructions be used. */
+ * PS_TILES_EMULATED, defined before: plain C. Only where the backend's level is PS_CPU_AMX may the instructions be
+ * used. */
 #ifndef PS_KERNEL_CPU_AMX_H
 #define PS_KERNEL_CPU_AMX_H
 

@@ -1,8 +1,8 @@
 /* cpu_attention.h - what forward and backward attention share; for the files in isa/.
  *
  * Scores are computed transposed, s[key][query]: queries are lanes, so that maxima, sums and the factors of a query go
- * down the columns without crossing lanes. Tiles are square and begin at multiples of their size, whatever is seen; those
- * in which nobody sees anything are left out, so the work falls with the window and with padding.
+ * down the columns without crossing lanes. Tiles are square and begin at multiples of their size, whatever is seen;
+ * those in which nobody sees anything are left out, so the work falls with the window and with padding.
  *
  *            keys                  causal, window of 3 tiles: # every query sees every key, / some pairs do not
  *          . . . . . .
@@ -15,8 +15,8 @@
  *
  * Keys and values that the mask hides are read as zeros: not even a NaN in padding is seen.
  *
- * Tiles, and the order of every sum, are of the shape alone: neither the number of threads nor the width of the vectors changes a
- * bit, and for bf16 neither does what multiplies (but TILE_DP). */
+ * Tiles, and the order of every sum, are of the shape alone: neither the number of threads nor the width of the vectors
+ * changes a bit, and for bf16 neither does what multiplies (but TILE_DP). */
 #ifndef PS_KERNEL_CPU_ATTENTION_H
 #define PS_KERNEL_CPU_ATTENTION_H
 
@@ -56,7 +56,7 @@ static inline int64_t attention_tile(int64_t T)
         .kind = tile_kind_of(ps_cpu_of(self), (a)->dtype), .dtype = (a)->dtype                                         \
     }
 
-/* ---- where things lie, in elements ---------------------------------------------------------------------------------*/
+/* ---- where things lie, in elements --------------------------------------------------------------------------------- */
 
 /* Query head `head` at time t, in q and dq. */
 static inline int64_t attention_q_offset(const attention_shape *h, int64_t b, int64_t head, int64_t t)
@@ -82,7 +82,7 @@ static inline int64_t attention_lse_offset(const attention_shape *h, int64_t b, 
     return (b * h->H + head) * h->T + t;
 }
 
-/* ---- who sees what -------------------------------------------------------------------------------------------------*/
+/* ---- who sees what ------------------------------------------------------------------------------------------------- */
 
 /* First key of the first tile that queries from query0 on see. */
 static inline int64_t attention_first_key(const attention_shape *h, int64_t query0)
@@ -126,13 +126,13 @@ PS_CPU_INLINE vi attention_visible(const attention_shape *h, const int32_t *mask
     return (distance < window) & (h->causal ? distance >= 0 : distance > -window);
 }
 
-/* ---- probabilities -------------------------------------------------------------------------------------------------*/
+/* ---- probabilities ------------------------------------------------------------------------------------------------- */
 
 #define ATTENTION_LOG2_E 1.44269504088896341f
 #define ATTENTION_LN_2 0.693147180559945309f
 
-/* 2^x, relative error below 1.5e-7, for -125 <= x <= 127, and constant outside; NaN stays NaN. x = n + f, |f| <= 1/2; 2^f = 1 + f q(f),
- * q fitted for the least relative error. */
+/* 2^x, relative error below 1.5e-7, for -125 <= x <= 127, and constant outside; NaN stays NaN. x = n + f, |f| <= 1/2;
+ * 2^f = 1 + f q(f), q fitted for the least relative error. */
 PS_CPU_INLINE vf attention_exp2(vf x)
 {
     const vf magic =
@@ -147,7 +147,7 @@ PS_CPU_INLINE vf attention_exp2(vf x)
     return vf_fma(q, f, vf_set1(1.0f)) * (vf)((vu)shifted << 23);
 }
 
-/* ---- operands ------------------------------------------------------------------------------------------------------*/
+/* ---- operands ------------------------------------------------------------------------------------------------------ */
 
 /* Right operand [width][tile] of a tile of rows: the transpose, for products over D. */
 static inline void attention_pack_transposed(const attention_shape *h, void *dst, const void *rows)
@@ -156,7 +156,8 @@ static inline void attention_pack_transposed(const attention_shape *h, void *dst
     tile_transpose(dst, h->tile, rows, words, h->tile, words);
 }
 
-/* Left operand [width][tile] of a tile of rows: the transpose, for products over keys. `pairs` is room for a tile of rows. */
+/* Left operand [width][tile] of a tile of rows: the transpose, for products over keys. `pairs` is room for a tile of
+ * rows. */
 static inline void attention_pack_columns(const attention_shape *h, void *dst, const void *rows, void *pairs)
 {
     const int64_t words = h->tile * tile_cell_bytes(h->kind) / 4;

@@ -12,7 +12,8 @@ static bool is_own_rounding(unsigned mxcsr)
     return (mxcsr & ~0x3Fu) == PS_CPU_ROUNDING;
 }
 
-/* A caller may have been told to flush subnormal numbers (-ffast-math does so for a whole program), or to round otherwise. */
+/* A caller may have been told to flush subnormal numbers (-ffast-math does so for a whole program), or to round
+ * otherwise. */
 static int64_t cpu_begin(ps_backend *self)
 {
     const unsigned rounding = _mm_getcsr();

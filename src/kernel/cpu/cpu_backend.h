@@ -16,8 +16,8 @@ typedef struct ps_cpu {
 /* "AuthenticAMD", "GenuineIntel", ..., or "" */
 void ps_cpu_vendor(char out[13]);
 
-/* Kernels of `isa` multiply bf16 by vdpbf16ps. A table, as the order of sums differs from that of all other kernels: AMD's has the rate of
- * two FMA, Intel's of half of one. */
+/* Kernels of `isa` multiply bf16 by vdpbf16ps. A table, as the order of sums differs from that of all other kernels:
+ * AMD's has the rate of two FMA, Intel's of half of one. */
 bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa);
 
 /* same: the backend is to have the bits of all others. */

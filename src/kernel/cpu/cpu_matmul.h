@@ -2,14 +2,15 @@
  *
  *     c[m, n] (+)= a[m, k] b[k, n] + bias[n]
  *
- * Products of bf16 have the order of arithmetic that cpu_amx.h names, those of f32 and f16 sum over ascending k with FMA. */
+ * Products of bf16 have the order of arithmetic that cpu_amx.h names, those of f32 and f16 sum over ascending k with
+ * FMA. */
 #ifndef PS_KERNEL_CPU_MATMUL_H
 #define PS_KERNEL_CPU_MATMUL_H
 
 #include "kernel/cpu/cpu_isa.h"
 
-/* Rows of c, a, b start at ldc, lda, ldb elements. a_transposed: a is stored [k, m]; b_transposed: b is stored [n, k]. Pointers are aligned
- * to their elements. c overlaps no operand. */
+/* Rows of c, a, b start at ldc, lda, ldb elements. a_transposed: a is stored [k, m]; b_transposed: b is stored [n, k].
+ * Pointers are aligned to their elements. c overlaps no operand. */
 typedef struct ps_matmul {
     void *c;
     const void *a, *b, *bias; /* bias: of ab_dtype, or NULL */

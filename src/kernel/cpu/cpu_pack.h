@@ -1,7 +1,8 @@
 /* cpu_pack.h - operands of 16 bits in the order that tiles read (cpu_amx.h); for the files in isa/.
  *
- * A step is 32 rows (or columns) by 32 k: two tiles, of 16 rows or columns each. What the matrix does not have is zero. The functions on
- * quarters and units do a part of it, so that the caller can deal the work out between instructions of the tile unit. */
+ * A step is 32 rows (or columns) by 32 k: two tiles, of 16 rows or columns each. What the matrix does not have is zero.
+ * The functions on quarters and units do a part of it, so that the caller can deal the work out between instructions of
+ * the tile unit. */
 #ifndef PS_KERNEL_CPU_PACK_H
 #define PS_KERNEL_CPU_PACK_H
 
@@ -108,8 +109,9 @@ PS_CPU_INLINE void pack_columns_along(const uint16_t *src, int64_t ld, int64_t n
     pack_transpose(copy + PS_TILE_BYTES, PS_TILE_ROW_BYTES, dst + PS_TILE_BYTES, PS_TILE_ROW_BYTES);
 }
 
-/* Panels of 32 columns of operand B, panel_bytes apart, packed a unit at a time: along k where neighbours in memory are neighbours in k, a
- * panel after the other; else across them, eight k at a time, as memory answers several streams at once. */
+/* Panels of 32 columns of operand B, panel_bytes apart, packed a unit at a time: along k where neighbours in memory are
+ * neighbours in k, a panel after the other; else across them, eight k at a time, as memory answers several streams at
+ * once. */
 typedef struct pack_columns {
     const uint16_t *src;
     int64_t ld, n_k, n_columns, n_steps;
@@ -179,8 +181,8 @@ PS_CPU_INLINE void pack_columns_finish(pack_columns *w)
     while (w->n_left > 0) pack_columns_unit(w);
 }
 
-/* Two neighbouring panels of 32 rows of operand A, packed a unit at a time: two at once, as the caches fetch 128 bytes, and strided reads
- * of 64 get half of the bandwidth. */
+/* Two neighbouring panels of 32 rows of operand A, packed a unit at a time: two at once, as the caches fetch 128 bytes,
+ * and strided reads of 64 get half of the bandwidth. */
 typedef struct pack_rows {
     const uint16_t *src;
     int64_t ld, n_k, n_rows, panel_bytes;

@@ -1,15 +1,16 @@
 /* cpu_panel_pack.h - panels of f32, from operands of any type (isa_product_panels.c); for the files in isa/.
  *
- * A panel has PANEL_ROWS rows of a, or PANEL_COLUMNS columns of b, one k after the other. Of bf16, each 32 k are the 16 even ones and then
- * the 16 odd ones. n_k of k are there, up to n_padded follow zeros; other rows and columns that the matrix does not have are anything. */
+ * A panel has PANEL_ROWS rows of a, or PANEL_COLUMNS columns of b, one k after the other. Of bf16, each 32 k are the 16
+ * even ones and then the 16 odd ones. n_k of k are there, up to n_padded follow zeros; other rows and columns that the
+ * matrix does not have are anything. */
 #ifndef PS_KERNEL_CPU_PANEL_PACK_H
 #define PS_KERNEL_CPU_PANEL_PACK_H
 
 #include "kernel/cpu/cpu_pack.h"
 
-/* Sums fill the registers, but for the vectors of b and one of a. PANEL_READS_AGAIN: whether each product of a row reads a for itself. A load
- * within FMA costs no instruction, of which a core that two programs share has few to spare (114 GFLOP/s for 105 then, Emerald Rapids);
- * in all rows it would be more loads than there is time for. */
+/* Sums fill the registers, but for the vectors of b and one of a. PANEL_READS_AGAIN: whether each product of a row
+ * reads a for itself. A load within FMA costs no instruction, of which a core that two programs share has few to spare
+ * (114 GFLOP/s for 105 then, Emerald Rapids); in all rows it would be more loads than there is time for. */
 #if defined(PS_VEC_AVX512)
 #define PANEL_ROWS 14
 #define PANEL_VECTORS 2
@@ -52,8 +53,8 @@ PS_CPU_INLINE void words_split(const void *words, float *even, float *odd)
     }
 }
 
-/* n rows or columns that are neighbours in memory into panels of `width`, [k][width], `panel` floats apart: all of a k after the other, as
- * memory answers best. A vector may write beyond the width: what belongs there comes after it. */
+/* n rows or columns that are neighbours in memory into panels of `width`, [k][width], `panel` floats apart: all of a k
+ * after the other, as memory answers best. A vector may write beyond the width: what belongs there comes after it. */
 PS_CPU_INLINE void panels_pack_across(ps_dtype t, const void *src, int64_t ld, int64_t n_k, int64_t n_padded, int64_t n,
                                       int64_t width, int64_t panel, float *dst)
 {
@@ -66,7 +67,8 @@ PS_CPU_INLINE void panels_pack_across(ps_dtype t, const void *src, int64_t ld, i
     }
 }
 
-/* `width` rows or columns, at most 16, by 16 words of k from src on; n and n_k of them there. Returns where they lie, *stride bytes apart. */
+/* `width` rows or columns, at most 16, by 16 words of k from src on; n and n_k of them there. Returns where they lie,
+ * *stride bytes apart. */
 PS_CPU_INLINE const char *words_find(ps_dtype t, const void *src, int64_t ld, int64_t n_k, int64_t n, int64_t width,
                                      float *copy, int64_t *stride)
 {

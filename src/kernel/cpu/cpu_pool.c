@@ -1,6 +1,6 @@
-/* One atomic word says how many items of which run are left to deal. A thread takes one by counting that word down from the value it
- * saw, which fails when anything has changed; so it may have read the run's description in between, and nothing has to wait for
- * threads that come late. The run is over when its items are done, counted in another word. */
+/* One atomic word says how many items of which run are left to deal. A thread takes one by counting that word down from
+ * the value it saw, which fails when anything has changed; so it may have read the run's description in between, and
+ * nothing has to wait for threads that come late. The run is over when its items are done, counted in another word. */
 #include "kernel/cpu/cpu_pool.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@
 #define AT_MINSIGSTKSZ 51
 #endif
 
-/* Waiting on an idle machine goes on for as long as the time between two kernels of a step; a sleeper takes about as long to wake
- * up as this. */
+/* Waiting on an idle machine goes on for as long as the time between two kernels of a step; a sleeper takes about as
+ * long to wake up as this. */
 #define POOL_SPIN_NS 50000
 
 /* Pauses between two looks at the clock. */
@@ -35,7 +35,8 @@
 /* Most items that are dealt in one go: they are counted in half a word. */
 #define POOL_DEAL (INT64_C(1) << 31)
 
-/* Shares that a thread's part of elementwise work is cut into, so that one who comes late does not keep the others waiting. */
+/* Shares that a thread's part of elementwise work is cut into, so that one who comes late does not keep the others
+ * waiting. */
 #define POOL_SHARES 8
 
 /* Keeps words that different threads write out of each other's cache lines. */
@@ -134,7 +135,8 @@ static bool pool_has_items(const ps_cpu_pool *pool)
     return (uint32_t)atomic_load(&pool->left) != 0;
 }
 
-/* Does items until none is left to take. The run cannot end, nor another begin, before what was taken is counted as done. */
+/* Does items until none is left to take. The run cannot end, nor another begin, before what was taken is counted as
+ * done. */
 static void pool_work(ps_cpu_pool *pool, int64_t thread)
 {
     uint32_t n_done = 0;
@@ -179,8 +181,8 @@ static bool pool_spin(const ps_cpu_pool *pool, bool (*has_come)(const ps_cpu_poo
     return false;
 }
 
-/* Returns when there may be something to do. Either this thread sees the items, or who dealt them sees that it sleeps; and a call
- * between the look and the sleep changes the word. */
+/* Returns when there may be something to do. Either this thread sees the items, or who dealt them sees that it sleeps;
+ * and a call between the look and the sleep changes the word. */
 static void pool_await_call(ps_cpu_pool *pool)
 {
     if (pool_spin(pool, pool_is_called)) return;

@@ -10,8 +10,8 @@
 #define PACKED_BYTES (5 * PS_MIB)
 #define SUMS_BYTES (4 * PS_MIB)
 
-/* Packed b of a group of columns, of which a thread has two: that much, or, where k is long, up to so much for so many panels. Groups a
- * thread, at least. */
+/* Packed b of a group of columns, of which a thread has two: that much, or, where k is long, up to so much for so many
+ * panels. Groups a thread, at least. */
 #define GROUP_BYTES (512 * 1024)
 #define GROUP_BYTES_MOST (800 * 1024)
 #define GROUP_PANELS 4
@@ -38,8 +38,8 @@
 /* Bytes of a 32 x 32 block of floats. */
 #define TILE_BLOCK_BYTES 4096
 
-/* Panels of f32: k of a block, rows and columns of a group, at most, but for the last panel. Packing a row of a takes as long as multiplying it with so many columns,
- * packing a column of b as multiplying it with so many rows. */
+/* Panels of f32: k of a block, rows and columns of a group, at most, but for the last panel. Packing a row of a takes
+ * as long as multiplying it with so many columns, packing a column of b as multiplying it with so many rows. */
 #define PANEL_K 256
 #define CUT_ROWS 384
 #define CUT_COLUMNS 768
@@ -50,9 +50,9 @@
 /* Rows at a distance of these fall into the same sets of a first-level cache. */
 #define PAGE_BYTES 4096
 
-/* Which operand is read as rows (tile A) and which as packed columns (tile B), by cycles per tile of 1 KiB with operands in the third-level
- * cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run, once a block of columns; B is packed before, or
- * while they run; the transposed result is turned on its way out. */
+/* Which operand is read as rows (tile A) and which as packed columns (tile B), by cycles per tile of 1 KiB with
+ * operands in the third-level cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run,
+ * once a block of columns; B is packed before, or while they run; the transposed result is turned on its way out. */
 static bool plan_should_swap(const ps_matmul *p)
 {
     const double a = p->a_transposed ? 300 : 10, b = p->b_transposed ? 230 : 200;
@@ -99,10 +99,11 @@ static bool plan_streams(const ps_matmul *p)
     return !p->accumulate && p->m * p->n * (int64_t)ps_dtype_bytes(p->c_dtype) >= STREAMED_BYTES;
 }
 
-/* ---- tiles -----------------------------------------------------------------------------------------------------------*/
+/* ---- tiles ----------------------------------------------------------------------------------------------------------- */
 
-/* Rows of a are read in place, but those at a distance of whole pages would fall into the same few sets of the first-level cache. Of that,
- * 48 KiB keep a panel of 32 x 512; sums that need not be stored between two blocks of k are worth one of 32 x 1024. */
+/* Rows of a are read in place, but those at a distance of whole pages would fall into the same few sets of the
+ * first-level cache. Of that, 48 KiB keep a panel of 32 x 512; sums that need not be stored between two blocks of k are
+ * worth one of 32 x 1024. */
 static void plan_choose_blocks(ps_product_plan *x)
 {
     x->in_place = x->a_by_k && x->lda % 32 == 0 && x->lda * 2 % PAGE_BYTES != 0;
@@ -119,9 +120,9 @@ static void plan_choose_blocks(ps_product_plan *x)
     if (x->k_slice < x->k_padded) x->m_slice = ps_max_i64(SUMS_BYTES / (4 * x->n_block) / x->m_block, 1) * x->m_block;
 }
 
-/* Each thread packs the columns that it multiplies with, while it multiplies with those before: what another core has just written is
- * read at a tenth of the rate of one's own cache. Of groups too narrow rows of a would be read too often, and packed, where they are not
- * read in place. */
+/* Each thread packs the columns that it multiplies with, while it multiplies with those before: what another core has
+ * just written is read at a tenth of the rate of one's own cache. Of groups too narrow rows of a would be read too
+ * often, and packed, where they are not read in place. */
 static void plan_choose_groups(ps_product_plan *x)
 {
     const int64_t panels = ps_ceil_div(x->n, x->block.cols), panel_bytes = x->k_padded * x->block.cols * 2;
@@ -135,7 +136,8 @@ static void plan_choose_groups(ps_product_plan *x)
     x->m_slice = x->m;
 }
 
-/* Two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step of packing. */
+/* Two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step
+ * of packing. */
 static void plan_for_tiles(ps_product_plan *x, const ps_matmul *p)
 {
     x->block = (ps_product_block){32, 32};
@@ -152,9 +154,10 @@ static void plan_for_tiles(ps_product_plan *x, const ps_matmul *p)
     x->thread_bytes = 4 * x->a_bytes + 4 * TILE_BLOCK_BYTES + x->sums_bytes + (x->n_groups > 0 ? 2 * x->b_bytes : 0);
 }
 
-/* ---- panels of f32 -----------------------------------------------------------------------------------------------------*/
+/* ---- panels of f32 ----------------------------------------------------------------------------------------------------- */
 
-/* Groups of m_slice rows and n_block columns: of the even cuts, the one with which the threads are done first, if none is held up. */
+/* Groups of m_slice rows and n_block columns: of the even cuts, the one with which the threads are done first, if none
+ * is held up. */
 static void plan_cut_panels(ps_product_plan *x)
 {
     int64_t least = INT64_MAX;
@@ -172,8 +175,8 @@ static void plan_cut_panels(ps_product_plan *x)
         }
 }
 
-/* Over a block of k, a panel of b stays in the first-level cache and the rows of a group in the second; where there are several blocks, sums
- * are kept from one to the next. */
+/* Over a block of k, a panel of b stays in the first-level cache and the rows of a group in the second; where there are
+ * several blocks, sums are kept from one to the next. */
 static void plan_for_panels(ps_product_plan *x, const ps_matmul *p)
 {
     plan_choose_roles(x, p, false);
@@ -188,8 +191,9 @@ static void plan_for_panels(ps_product_plan *x, const ps_matmul *p)
     x->thread_bytes = x->b_bytes + x->sums_bytes + x->a_bytes;
 }
 
-/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: panels of b over a block, and sums of their columns. They are
- * packed several at once where that reads longer pieces of memory, else one by one, which the first-level cache keeps. */
+/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: panels of b over a block, and sums of
+ * their columns. They are packed several at once where that reads longer pieces of memory, else one by one, which the
+ * first-level cache keeps. */
 static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
 {
     plan_choose_roles(x, p, false);
@@ -218,7 +222,7 @@ ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kerne
     return x;
 }
 
-/* ---- stages: slices of k, then of rows, then blocks of columns -------------------------------------------------------*/
+/* ---- stages: slices of k, then of rows, then blocks of columns ------------------------------------------------------- */
 
 static int64_t stage_count(const ps_product_plan *plan)
 {

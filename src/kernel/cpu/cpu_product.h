@@ -1,8 +1,9 @@
 /* cpu_product.h - how a matrix product is cut into blocks, and who does them.
  *
- * The result is computed in blocks of columns; those of operand b are packed, for all threads, into panels of n_panel columns in the order
- * in which the kernel reads them. Then threads take blocks of rows, each with all columns of the block, or with some of them where rows
- * are few. While they multiply, b of the next block is packed: what is done between two meetings of the threads is a stage.
+ * The result is computed in blocks of columns; those of operand b are packed, for all threads, into panels of n_panel
+ * columns in the order in which the kernel reads them. Then threads take blocks of rows, each with all columns of the
+ * block, or with some of them where rows are few. While they multiply, b of the next block is packed: what is done
+ * between two meetings of the threads is a stage.
  *
  *        columns of a block: panels            stage t: multiply with b of t; pack b of t + 1
  *       +----+----+----+----+
@@ -12,12 +13,12 @@
  *     |a | an item: m_block  |                 sums stay in a thread's scratch, or, where k is cut into slices to bound the scratch,
  *     +--+ rows of c         |                 in that of the call
  *
- * Where each thread packs for itself (n_groups), there are no stages: a thread takes a group of columns. Tiles: it packs the next one that it
- * has taken while it multiplies all rows with this one. Panels of f32: a group has part of the rows too, which are packed first, and then
- * its columns a panel after the other.
+ * Where each thread packs for itself (n_groups), there are no stages: a thread takes a group of columns. Tiles: it
+ * packs the next one that it has taken while it multiplies all rows with this one. Panels of f32: a group has part of
+ * the rows too, which are packed first, and then its columns a panel after the other.
  *
- * Sums go on exactly from block to block of k, in ascending order, so the bits of c depend neither on the sizes of blocks nor on the number
- * of threads. */
+ * Sums go on exactly from block to block of k, in ascending order, so the bits of c depend neither on the sizes of
+ * blocks nor on the number of threads. */
 #ifndef PS_KERNEL_CPU_PRODUCT_H
 #define PS_KERNEL_CPU_PRODUCT_H
 
@@ -57,7 +58,8 @@ typedef struct ps_product_plan {
     bool in_place;           /* whole tiles of a are read where they lie */
     bool streams;            /* c goes past the caches */
     int64_t few_rows_panels; /* of b, packed at once */
-    /* Groups of m_slice rows and n_block columns, which are packed by the thread that multiplies with them; 0: packed by all for all. */
+    /* Groups of m_slice rows and n_block columns, which are packed by the thread that multiplies with them; 0: packed
+     * by all for all. */
     int64_t n_groups;
     int64_t m, n, k, lda, ldb;
     int64_t k_padded;                                 /* whole steps of the kernel */
@@ -108,14 +110,16 @@ struct ps_product {
     _Atomic int64_t *n_taken; /* groups */
 };
 
-/* The next group of columns as a stage whose b lies at `b`; false: none is left. Who takes one ahead keeps it, even if it is held up. */
+/* The next group of columns as a stage whose b lies at `b`; false: none is left. Who takes one ahead keeps it, even if
+ * it is held up. */
 bool ps_product_take(const ps_product *x, char *b, ps_product_stage *out);
 
 /* k >= 1, m and n too. */
 void ps_product_run(ps_cpu_pool *pool, const ps_matmul *p, const ps_product_plan *plan, const ps_product_ops *ops,
                     void *workspace);
 
-/* Where the sums of the block at row i and of panel j are kept, with those of more blocks of k to come: the call's, or from `own` on. */
+/* Where the sums of the block at row i and of panel j are kept, with those of more blocks of k to come: the call's, or
+ * from `own` on. */
 static inline float *ps_product_sums(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item,
                                      char *own, int64_t i, int64_t j)
 {

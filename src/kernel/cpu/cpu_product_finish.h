@@ -1,5 +1,5 @@
-/* cpu_product_finish.h - from finished sums to elements of c: where products write, but for whole rows of isa_product_tiles.c, which
- * have the same arithmetic; for the files in isa/. */
+/* cpu_product_finish.h - from finished sums to elements of c: where products write, but for whole rows of
+ * isa_product_tiles.c, which have the same arithmetic; for the files in isa/. */
 #ifndef PS_KERNEL_CPU_PRODUCT_FINISH_H
 #define PS_KERNEL_CPU_PRODUCT_FINISH_H
 

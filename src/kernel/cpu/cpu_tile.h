@@ -56,12 +56,12 @@ PS_CPU_INLINE int64_t tile_cell_bytes(tile_kind kind)
     return tile_is_paired(kind) ? 2 : 4;
 }
 
-/* ---- what a thread needs while it multiplies -----------------------------------------------------------------------*/
+/* ---- what a thread needs while it multiplies ----------------------------------------------------------------------- */
 
 #define TILE_FLUSH_SUBNORMAL 0x8040u /* MXCSR: of results, and of operands */
 
-/* Before products: subnormal numbers become zero, as the tile instructions have it, but not with f32 and f16. Returns what tile_end
- * wants. */
+/* Before products: subnormal numbers become zero, as the tile instructions have it, but not with f32 and f16. Returns
+ * what tile_end wants. */
 static inline unsigned tile_begin(tile_kind kind)
 {
     unsigned saved = 0;
@@ -87,9 +87,10 @@ static inline void tile_end(tile_kind kind, unsigned saved)
     (void)kind, (void)saved;
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------*/
+/* ---- products ------------------------------------------------------------------------------------------------------ */
 
-/* `words` floats from a[r][0], steps of `stride` floats over k: sum[r][j] += a[r][k] b[k][j], TILE_M rows by `width` vectors. */
+/* `words` floats from a[r][0], steps of `stride` floats over k: sum[r][j] += a[r][k] b[k][j], TILE_M rows by `width`
+ * vectors. */
 PS_CPU_INLINE void tile_sums(int width, vf sum[TILE_M][TILE_WIDTH], const float *a, int64_t lda, const float *b,
                              int64_t n, int64_t k_end, int64_t k_step)
 {

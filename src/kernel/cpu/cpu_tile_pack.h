@@ -52,8 +52,8 @@ static inline void tile_transpose(void *dst, int64_t ldd, const void *src, int64
         }
 }
 
-/* dst[n_padded][width] cells = n rows of src with D elements at stride ld; zero beyond n and D, and, unless mask is NULL,
- * in rows whose mask is 0. */
+/* dst[n_padded][width] cells = n rows of src with D elements at stride ld; zero beyond n and D, and, unless mask is
+ * NULL, in rows whose mask is 0. */
 static inline void tile_gather(tile_kind kind, void *dst, int64_t width, int64_t n_padded, ps_dtype t, const void *src,
                                int64_t ld, int64_t n, int64_t D, const int32_t *mask)
 {
@@ -124,8 +124,9 @@ PS_CPU_INLINE void tile_store_pairs(void *interleaved, void *natural, int64_t ti
 }
 #endif
 
-/* One vector of the rows `row` (even) and row + 1 of a tile, from column j on, as cells: to `interleaved`, a right operand,
- * and to `natural`, rows at `tile` cells; either may be NULL. Without pairs both look the same and may be one array. */
+/* One vector of the rows `row` (even) and row + 1 of a tile, from column j on, as cells: to `interleaved`, a right
+ * operand, and to `natural`, rows at `tile` cells; either may be NULL. Without pairs both look the same and may be one
+ * array. */
 PS_CPU_INLINE void tile_store_rows(tile_kind kind, void *interleaved, void *natural, int64_t tile, int64_t row,
                                    int64_t j, vf even, vf odd)
 {

@@ -1,9 +1,9 @@
 /* cpu_vec.h - a vector of floats of the width of the instruction set being compiled for.
  *
- * Kernels are written once on `vf`; arithmetic is + - * / of the compiler's vector types. Lanes are explicit, instead of
- * left to the vectoriser, for two promises of kernel.h: sums add the same elements in the same order wherever an array
- * lies, and the last, incomplete vector of an array goes through the same instructions as all others, so that the bits
- * do not depend on how an array is cut. */
+ * Kernels are written once on `vf`; arithmetic is + - * / of the compiler's vector types. Lanes are explicit, instead
+ * of left to the vectoriser, for two promises of kernel.h: sums add the same elements in the same order wherever an
+ * array lies, and the last, incomplete vector of an array goes through the same instructions as all others, so that the
+ * bits do not depend on how an array is cut. */
 #ifndef PS_KERNEL_CPU_VEC_H
 #define PS_KERNEL_CPU_VEC_H
 
@@ -145,8 +145,8 @@ PS_CPU_INLINE vf vf_sqrt(vf a)
 #endif
 }
 
-/* Sums over a row have one shape whatever the width of a vector: element i is added to number i mod VF_SUM of so many running
- * sums, which are folded by halves at the end.
+/* Sums over a row have one shape whatever the width of a vector: element i is added to number i mod VF_SUM of so many
+ * running sums, which are folded by halves at the end.
  *
  *     vf sum[VF_SUMS] = {{0}};
  *     for (int64_t c0 = 0; c0 < n; c0 += VF_SUM)
@@ -255,7 +255,7 @@ PS_CPU_INLINE void vf_store_f16(uint16_t *p, vf v)
 #endif
 }
 
-/* ---- elements [i, i + n) of an array of type t: at most VF_LANES of them, none when n <= 0 ------------------------------*/
+/* ---- elements [i, i + n) of an array of type t: at most VF_LANES of them, none when n <= 0 ------------------------------ */
 
 PS_CPU_INLINE vf vf_get_whole(ps_dtype t, const void *array)
 {
@@ -338,8 +338,8 @@ PS_CPU_INLINE vf vf_erfc(vf x)
     return vf_where(x < 0.0f, 2.0f - tail, tail);
 }
 
-/* tanh x within 4 ulp, subnormal numbers and the sign of zero too. Near zero, where 1 - 2 / (e^2x + 1) would cancel, the
- * polynomial of Cephes' tanhf (Moshier). */
+/* tanh x within 4 ulp, subnormal numbers and the sign of zero too. Near zero, where 1 - 2 / (e^2x + 1) would cancel,
+ * the polynomial of Cephes' tanhf (Moshier). */
 PS_CPU_INLINE vf vf_tanh(vf x)
 {
     const vi sign = (vi)x & INT32_MIN;
@@ -364,8 +364,8 @@ PS_CPU_INLINE float vf_log_of(float x)
     return (float)ps_same_log((double)x);
 }
 
-/* ln x within 2 ulp for normal x > 0, with nothing fused: the same bits on every level. x = 2^k m, sqrt(1/2) <= m < sqrt 2; ln m by
- * the polynomial of Cephes' logf (Moshier). */
+/* ln x within 2 ulp for normal x > 0, with nothing fused: the same bits on every level. x = 2^k m, sqrt(1/2) <= m <
+ * sqrt 2; ln m by the polynomial of Cephes' logf (Moshier). */
 PS_CPU_INLINE vf vf_log(vf x)
 {
     const vi root = vi_set1(0x3f3504f3); /* sqrt(1/2) */
@@ -385,8 +385,8 @@ PS_CPU_INLINE vf vf_log(vf x)
     return (f + y) + 0.693359375f * k;
 }
 
-/* Cosine and sine of 2 pi x within 1e-7, |x| <= 2^20, with nothing fused. 4 x = k + r, both exact, |r| <= 1/2: k quarters, and the rest
- * by the polynomials of Cephes' sinf (Moshier). */
+/* Cosine and sine of 2 pi x within 1e-7, |x| <= 2^20, with nothing fused. 4 x = k + r, both exact, |r| <= 1/2: k
+ * quarters, and the rest by the polynomials of Cephes' sinf (Moshier). */
 PS_CPU_INLINE void vf_cos_sin_turns(vf x, vf *cosine, vf *sine)
 {
     const vf magic = vf_set1(0x1.8p23f), shifted = 4.0f * x + magic;

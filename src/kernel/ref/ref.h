@@ -1,8 +1,8 @@
 /* ref.h - what each operator is on every backend: its cost, its reference kernel, and that kernel's scratch.
  *
- * A reference is one plain loop nest per formula of kernel.h, with sums in double, in one thread. It is what every other kernel is
- * measured against, so it prefers being obviously right to being fast. ref_*.c defines a ps_operator_X for each X of PS_OPS; the
- * library does not link while one is missing. */
+ * A reference is one plain loop nest per formula of kernel.h, with sums in double, in one thread. It is what every
+ * other kernel is measured against, so it prefers being obviously right to being fast. ref_*.c defines a ps_operator_X
+ * for each X of PS_OPS; the library does not link while one is missing. */
 #ifndef PS_KERNEL_REF_REF_H
 #define PS_KERNEL_REF_REF_H
 

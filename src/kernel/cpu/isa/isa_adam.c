@@ -2,8 +2,8 @@
  * with nothing fused: master, m and v keep the same bits on every backend, step after step. */
 #include "kernel/cpu/cpu_vec.h"
 
-/* Elements asked for ahead of use, of each array. A square root and a division hold up what comes behind them for longer than a core
- * can look ahead by itself (bench/notes.md). */
+/* Elements asked for ahead of use, of each array. A square root and a division hold up what comes behind them for
+ * longer than a core can look ahead by itself (bench/notes.md). */
 #define ADAM_AHEAD 512
 
 /* Behind the end of an array it asks for what nobody wants, which does no harm. */

@@ -1,10 +1,11 @@
 /* Attention backward: probabilities of a tile are recomputed from lse, then
  *   dV += P^T dY;  dP = dY V^T;  dS = P (dP - rowsum(dY Y));  dK += dS^T Q;  dQ += dS K
- * with dropout factors on P in the first and on dP in the third, and the scale on dK and dQ when they are done. All tiles are
- * transposed, [key][query].
+ * with dropout factors on P in the first and on dP in the third, and the scale on dK and dQ when they are done. All
+ * tiles are transposed, [key][query].
  *
- * Where there are enough heads, a key and value head is one unit of work. Else its tiles are cut in `parts` both ways, and done in as many
- * phases, in each of which every part of the keys meets another part of the queries: nobody waits for another within a phase.
+ * Where there are enough heads, a key and value head is one unit of work. Else its tiles are cut in `parts` both ways,
+ * and done in as many phases, in each of which every part of the keys meets another part of the queries: nobody waits
+ * for another within a phase.
  *
  *                  keys
  *           q      0 . . .      phase of each pair, of 4 parts; causal: those above the diagonal are empty
@@ -12,9 +13,9 @@
  *           e      2 1 0 .
  *           ries   3 2 1 0
  *
- * A tile of keys sums over queries in ascending order, and a tile of queries over keys in descending order, however many parts there are:
- * so where attention is causal the number of parts may depend on that of threads. Elsewhere the part of the queries above comes last,
- * and the number of parts is of the shape. */
+ * A tile of keys sums over queries in ascending order, and a tile of queries over keys in descending order, however
+ * many parts there are: so where attention is causal the number of parts may depend on that of threads. Elsewhere the
+ * part of the queries above comes last, and the number of parts is of the shape. */
 #include "kernel/cpu/cpu_attention.h"
 
 /* Scratch of one thread, and what it works on. */

@@ -1,14 +1,15 @@
-/* Attention over kept keys and values: a few queries at the end of a text. A unit of work is some query heads of one query that
- * share a key and value head: each key is read once for all of these.
+/* Attention over kept keys and values: a few queries at the end of a text. A unit of work is some query heads of one
+ * query that share a key and value head: each key is read once for all of these.
  *
- * Scores of a unit are kept in float, then the maximum, the exponentials and their sum, then the sum of values: no result
- * depends on how units are dealt out to threads. */
+ * Scores of a unit are kept in float, then the maximum, the exponentials and their sum, then the sum of values: no
+ * result depends on how units are dealt out to threads. */
 #include "kernel/cpu/cpu_vec.h"
 
 /* Query heads that go through the keys together. */
 #define CACHED_GROUP 4
 
-/* Scratch of one thread: scores of a group of query heads, [CACHED_GROUP][positions]; their queries and sums, [CACHED_GROUP][D]. */
+/* Scratch of one thread: scores of a group of query heads, [CACHED_GROUP][positions]; their queries and sums,
+ * [CACHED_GROUP][D]. */
 typedef struct cached_work {
     float *scores, *q, *y;
     int64_t stride, width; /* of scores; of q and y */

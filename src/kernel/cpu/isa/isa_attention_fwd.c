@@ -1,16 +1,18 @@
-/* Attention forward: for each tile of queries an online softmax over tiles of keys (Dao et al. 2022). A unit of work is a
- * run of query tiles for all query heads that share a key and value head, which is brought into shape once for them. */
+/* Attention forward: for each tile of queries an online softmax over tiles of keys (Dao et al. 2022). A unit of
+ * work is a run of query tiles for all query heads that share a key and value head, which is brought into shape
+ * once for them. */
 #include "kernel/cpu/cpu_attention.h"
 
-/* Sequences are cut in this many runs of query tiles when there are too few heads for the threads. A query's result does
- * not depend on the cut. */
+/* Sequences are cut in this many runs of query tiles when there are too few heads for the threads. A query's result
+ * does not depend on the cut. */
 static int64_t attention_fwd_cuts(const attention_shape *h, int64_t n_threads)
 {
     const int64_t wanted = ps_ceil_div(4 * n_threads, ps_max_i64(h->B * h->KV, 1));
     return ps_min_i64(wanted, ps_max_i64(h->rows / h->tile, 1));
 }
 
-/* Weights are relative to a maximum that may be this much too small, in powers of two: sums are rarely brought to a new one. */
+/* Weights are relative to a maximum that may be this much too small, in powers of two: sums are rarely brought to a new
+ * one. */
 #define FWD_SLACK 8.0f
 
 /* Scratch of one thread, and what it works on. */
@@ -85,7 +87,8 @@ static void attention_fwd_load(const attention_shape *h, attention_fwd_work *w, 
     }
 }
 
-/* What is summed so far of one vector of queries becomes relative to a maximum where exp2 of the difference is `factor`. */
+/* What is summed so far of one vector of queries becomes relative to a maximum where exp2 of the difference is
+ * `factor`. */
 static void attention_fwd_rescale(const attention_shape *h, attention_fwd_work *w, int64_t j, vf factor)
 {
     vf_store(w->sum + j, vf_load(w->sum + j) * factor);
@@ -108,8 +111,8 @@ PS_CPU_INLINE vf attention_fwd_max(const attention_shape *h, const attention_fwd
     return vf_max(vf_max(max[0], max[1]), vf_max(max[2], max[3]));
 }
 
-/* One vector of queries against the keys of a tile: probabilities relative to the maximum go to p. A query that has seen no key yet
- * has a maximum of minus infinity, and sums of zero whatever they are multiplied with. */
+/* One vector of queries against the keys of a tile: probabilities relative to the maximum go to p. A query that has
+ * seen no key yet has a maximum of minus infinity, and sums of zero whatever they are multiplied with. */
 PS_CPU_INLINE void attention_fwd_softmax(const attention_shape *h, attention_fwd_work *w, bool masked, int64_t key0,
                                          int64_t j)
 {

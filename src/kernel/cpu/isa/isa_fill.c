@@ -1,5 +1,5 @@
-/* Normal random numbers: the initial weights, so that making a model waits for them. Nothing is fused and no function of the C library
- * is called: a seed gives the same weights on every processor. */
+/* Normal random numbers: the initial weights, so that making a model waits for them. Nothing is fused and no function
+ * of the C library is called: a seed gives the same weights on every processor. */
 #include "kernel/cpu/cpu_random.h"
 #include "kernel/cpu/cpu_vec.h"
 

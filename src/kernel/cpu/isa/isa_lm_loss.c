@@ -30,7 +30,8 @@ static int64_t lm_ld(const lm_shape *h, int64_t v0)
     return ps_min_i64(h->width, ps_round_up(h->V - v0, LM_LD_ALIGN));
 }
 
-/* Where the slice at v0 begins among logits that are kept: slice after slice, so that what is worked on at once lies together. */
+/* Where the slice at v0 begins among logits that are kept: slice after slice, so that what is worked on at once lies
+ * together. */
 static int64_t lm_kept_at(const lm_shape *h, int64_t v0)
 {
     return h->rows * v0;

@@ -1,4 +1,5 @@
-/* Matrix products of any types: by tiles of AMX, by vdpbf16ps, by FMA; which, is a table. Nothing is timed: the bits would depend on it. */
+/* Matrix products of any types: by tiles of AMX, by vdpbf16ps, by FMA; which, is a table. Nothing is timed: the bits
+ * would depend on it. */
 #include "kernel/cpu/cpu_product.h"
 #include "kernel/cpu/cpu_product_finish.h"
 
@@ -8,8 +9,8 @@
 #define MATMUL_TILED PS_CPU_NAME(product_panels)
 #endif
 
-/* The plan of p, and who does it. AMD's vdpbf16ps runs at the rate of two FMA, Intel's at half of one, so that FMA with the order of
- * tiles serves there. */
+/* The plan of p, and who does it. AMD's vdpbf16ps runs at the rate of two FMA, Intel's at half of one, so that FMA with
+ * the order of tiles serves there. */
 static ps_product_kernel matmul_kernel(const ps_cpu *cpu, const ps_matmul *p)
 {
     if (p->ab_dtype != PS_DTYPE_BF16) return PS_PRODUCT_F32;

@@ -1,9 +1,10 @@
-/* Layer and root-mean-square normalisation. A row is short enough to stay in the first-level cache between its passes. */
+/* Layer and root-mean-square normalisation. A row is short enough to stay in the first-level cache between its
+ * passes. */
 #include "kernel/cpu/cpu_vec.h"
 
-/* Gradients of weights are summed over parts of the rows, then over the parts in order. The parts follow from the number of rows
- * alone, so that the sums do not depend on the threads: at least NORM_PART_ROWS each, so that adding up the parts is little beside
- * them, and enough for many threads. */
+/* Gradients of weights are summed over parts of the rows, then over the parts in order. The parts follow from the
+ * number of rows alone, so that the sums do not depend on the threads: at least NORM_PART_ROWS each, so that adding up
+ * the parts is little beside them, and enough for many threads. */
 #define NORM_PART_ROWS 32
 #define NORM_MOST_PARTS 64
 

@@ -1,9 +1,9 @@
 /* Products of bf16 by tiles of AMX, and by vdpbf16ps on the same panels: blocks of 32 x 32 sums.
  *
- * Per step of 32 k: two tiles of a (rows 0-15 and 16-31), two of b, four products. Packed b streams past the first-level cache, which
- * keeps the panel of a. What else there is to do - finishing the block before, packing the next panels of a
- * and the next group of b - is dealt out over the steps:
- * in one piece it would fill the processor's window of instructions and leave the tile unit idle (17 % of the time). */
+ * Per step of 32 k: two tiles of a (rows 0-15 and 16-31), two of b, four products. Packed b streams past the
+ * first-level cache, which keeps the panel of a. What else there is to do - finishing the block before, packing the
+ * next panels of a and the next group of b - is dealt out over the steps: in one piece it would fill the processor's
+ * window of instructions and leave the tile unit idle (17 % of the time). */
 #include "kernel/cpu/cpu_vec.h"
 
 #if defined(PS_ISA_avx512_bf16) || defined(PS_TILES_EMULATED)
@@ -21,7 +21,8 @@
 
 /* ---- results ------------------------------------------------------------------------------------------------------*/
 
-/* A finished block on its way to c. Units: 16 quarters of tiles to turn where the sums are those of c^T, then a row each. */
+/* A finished block on its way to c. Units: 16 quarters of tiles to turn where the sums are those of c^T, then a row
+ * each. */
 typedef struct tiles_result {
     const ps_matmul *p;
     const float *sums;
@@ -103,14 +104,15 @@ static void result_finish(tiles_result *r)
 
 /* ---- a block ------------------------------------------------------------------------------------------------------*/
 
-/* Two panels of a for n_steps: tiles of rows 0-15 and 16-31 lie `half` apart, steps `step`, rows of a tile `row`; in bytes. */
+/* Two panels of a for n_steps: tiles of rows 0-15 and 16-31 lie `half` apart, steps `step`, rows of a tile `row`; in
+ * bytes. */
 typedef struct tiles_rows {
     const char *at;
     int64_t row, half, step, panel;
 } tiles_rows;
 
-/* Lines of the 32 rows that come after, where they lie in place: those of all rows at one k after the other, as memory answers several
- * streams at once. */
+/* Lines of the 32 rows that come after, where they lie in place: those of all rows at one k after the other, as memory
+ * answers several streams at once. */
 typedef struct tiles_ask {
     const char *at;
     int64_t stride, row, n_left;
@@ -123,7 +125,8 @@ PS_CPU_INLINE void ask_unit(tiles_ask *x)
     if (++x->row == BLOCK) x->row = 0, x->at += 64;
 }
 
-/* What is done between the steps of products: a block on its way out, panels of a and a group of b to come, rows to be asked for. */
+/* What is done between the steps of products: a block on its way out, panels of a and a group of b to come, rows to be
+ * asked for. */
 typedef struct tiles_meanwhile {
     tiles_result result;
     pack_rows rows;
@@ -204,7 +207,7 @@ static void block_by_dpbf16(const tiles_rows *rows, const char *b, int64_t n_ste
 }
 #endif
 
-/* ---- an item --------------------------------------------------------------------------------------------------------*/
+/* ---- an item -------------------------------------------------------------------------------------------------------- */
 
 /* A thread at an item: the panels of a that are read and the others, the result that is on its way out. */
 typedef struct tiles_worker {
@@ -238,7 +241,8 @@ static int64_t block_k(const tiles_worker *w, int64_t k)
     return ps_min_i64(w->x->plan->k_block, w->stage->k0 + w->stage->n_k - k);
 }
 
-/* The panels for rows i and i + 32, which were packed meanwhile or lie in place; the packing of those that come after begins. */
+/* The panels for rows i and i + 32, which were packed meanwhile or lie in place; the packing of those that come after
+ * begins. */
 static tiles_rows rows_take(tiles_worker *w, int64_t i, int64_t k)
 {
     const ps_product_plan *const plan = w->x->plan;
@@ -334,7 +338,7 @@ static void tiles_multiply(const ps_product *x, const ps_product_stage *stage, c
     worker_end(&w);
 }
 
-/* ---- groups of columns -----------------------------------------------------------------------------------------------*/
+/* ---- groups of columns ----------------------------------------------------------------------------------------------- */
 
 static pack_columns group_pack(const ps_product *x, const ps_product_stage *stage)
 {
@@ -364,7 +368,7 @@ static void tiles_groups(const ps_product *x, char *scratch)
     worker_end(&w);
 }
 
-/* ---- packing of b: items of PACK_STEPS along k, or along the columns, whichever are neighbours in memory ------------------*/
+/* ---- packing of b: items of PACK_STEPS along k, or along the columns, whichever are neighbours in memory ------------------ */
 
 static int64_t tiles_pack_count(const ps_product *x, const ps_product_stage *stage)
 {

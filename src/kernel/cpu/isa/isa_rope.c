@@ -1,8 +1,8 @@
 /* Rotary position embedding: cosines and sines of all positions once per call, then a pass over the rows.
  *
  * The table goes on from position to position by the formula for the sum of two angles, in double, and starts anew from
- * a cosine and a sine of their own every ROPE_RUN positions: 2^-47 of error at most, so what is rounded to float is right
- * but for ties, at the price of a few multiplications instead of a cosine and a sine. */
+ * a cosine and a sine of their own every ROPE_RUN positions: 2^-47 of error at most, so what is rounded to float is
+ * right but for ties, at the price of a few multiplications instead of a cosine and a sine. */
 #include "base/same_math.h"
 #include "kernel/cpu/cpu_vec.h"
 
@@ -37,7 +37,8 @@ static ps_status rope_bytes(ps_backend *self, const void *args, size_t *out)
     return PS_OK;
 }
 
-/* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RUN). The sines are those of the direction; both are scaled. */
+/* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RUN). The sines are those of the direction; both are
+ * scaled. */
 static void rope_table_run(const ps_rope_args *a, const rope_table *table, int64_t t0, int64_t i0, int64_t n)
 {
     const int64_t half = a->D / 2, end = ps_min_i64(a->T, t0 + ROPE_RUN);

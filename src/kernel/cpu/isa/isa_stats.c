@@ -14,7 +14,8 @@ PS_CPU_INLINE double stats_fold(double sum[VF_SUM])
 /* Half of the lanes as doubles. */
 typedef double stats_wide __attribute__((vector_size(VF_LANES * 4)));
 
-/* sums += x x, of the lower lanes and of the upper ones. The square of a float is exact in double: one rounding or two are the same. */
+/* sums += x x, of the lower lanes and of the upper ones. The square of a float is exact in double: one rounding or two
+ * are the same. */
 PS_CPU_INLINE void stats_add_squares(stats_wide sum[2], vf x)
 {
 #if defined(PS_VEC_AVX512)
