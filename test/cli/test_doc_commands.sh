@@ -1,0 +1,37 @@
+#!/bin/sh
+# Every command of pstar that stands by itself in a fenced block of README.md and doc/ is accepted and succeeds, in the order of the page: with a
+# tiny model for config.json, and the demo cut to a few steps. mpirun's are those of test_ranks.sh, finetune's those of test_finetune.sh.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+ln -s "$root/data" "$root/examples" "$root/test" "$work/"
+sed "s,\"$work/run\",\"runs/tiny\"," "$work/tiny.json" >"$work/config.json"
+
+# The commands of a page, without prompt and comment; a line that only looks like one has a colon.
+commands() {
+    awk '/^ *```/ { inside = !inside; next } inside' "$1" |
+        sed -n 's/^ *\$ //; s/  *# .*//; s/^build\/pstar /pstar /; /^pstar [a-z]*:/d; /^pstar /p'
+}
+
+(cd "$work" && expect 0 "$pstar" info --measure this-machine.json) || exit 1 # README's comment says where it is from
+n=0
+for page in README.md doc/*.md; do
+    commands "$page" >"$work/commands"
+    while read -r line; do
+        case $line in
+        *finetune*) continue ;;
+        *"train examples/demo.json"*) line="$line train.steps=5" ;;
+        esac
+        rest=$(printf '%s\n' "${line#pstar }" | sed 's,CONFIG,config.json,; s,FILE,examples/hardware/a100-40gb-x8.json,')
+        [ -e "$work/other.safetensors" ] || ! [ -d "$work/runs/tiny" ] || {
+            (cd "$work" && expect 0 "$pstar" export runs/tiny hf) || fail "no weights to evaluate"
+            cp "$work/hf/model.safetensors" "$work/other.safetensors"
+        }
+        # shellcheck disable=SC2086 # the arguments are words
+        (cd "$work" && "$pstar" $rest >out 2>err </dev/null) ||
+            { cat "$work/out" "$work/err"; fail "$page: $line"; }
+        n=$((n + 1))
+    done <"$work/commands"
+done
+[ "$n" -ge 15 ] || fail "only $n commands were found: have the pages changed?"
+echo "$n commands"
