@@ -9,34 +9,10 @@
 
 enum { FILE_MAX_BYTES = 1 << 24 };
 
-/* Give every option that was not given its value. */
-static void settle(ps_config *config)
-{
-    for (int i = 0; i < PS_OPTION_COUNT; i++)
-        if (!config->origin[i].given) ps_option_store(&ps_option_table[i], ps_option_table[i].value, &config->options);
-    ps_config_settle_model(config);
-}
-
-ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value, ps_config_origin origin)
-{
-    const ps_option *option = &ps_option_table[id];
-    char *copy = NULL;
-    if (option->type == PS_OPTION_STRING && origin.given) {
-        PS_TRY(ps_mem_strdup(value.s, &copy));
-        value.s = copy;
-    }
-    ps_mem_free(config->text[id]);
-    config->text[id] = copy;
-    config->origin[id] = origin;
-    ps_option_store(option, value, &config->options);
-    settle(config);
-    return PS_OK;
-}
-
 ps_status ps_config_create(ps_config **out)
 {
     PS_TRY(ps_mem_alloc(1, sizeof **out, out));
-    settle(*out);
+    ps_config_settle(*out);
     return PS_OK;
 }
 
@@ -49,21 +25,6 @@ void ps_config_destroy(ps_config *config)
     ps_mem_free(config);
 }
 
-const ps_options *ps_config_options(const ps_config *config)
-{
-    return &config->options;
-}
-
-const char *ps_config_name(const ps_config *config)
-{
-    return config->name != NULL ? config->name : "";
-}
-
-bool ps_config_is_given(const ps_config *config, ps_option_id id)
-{
-    return config->origin[id].given;
-}
-
 /* *config has what is to win over the text; destroyed, and NULL, on failure. */
 static ps_status read_into(ps_config **config, const char *text, size_t n_bytes, const char *name)
 {
@@ -71,7 +32,7 @@ static ps_status read_into(ps_config **config, const char *text, size_t n_bytes,
     PS_TRY_GOTO(ps_mem_strdup(name, &(*config)->name));
     PS_TRY_GOTO(ps_config_read_json(*config, text, n_bytes));
     PS_TRY_GOTO(ps_config_adopt(*config));
-    settle(*config);
+    ps_config_settle(*config);
     ps_config_forget_old_defaults(*config);
     PS_TRY_GOTO(ps_config_validate(*config));
     return PS_OK;
@@ -163,7 +124,7 @@ ps_status ps_config_set(ps_config *config, const char *key, const char *value)
     PS_TRY(set_option(config, key, value, false, &id));
     if (id != PS_OPTION_model_from_pretrained) return PS_OK;
     const ps_status st = ps_config_adopt(config);
-    settle(config);
+    ps_config_settle(config);
     return st;
 }
 

@@ -37,6 +37,9 @@ struct ps_config {
     char *name;                  /* of the file, for messages */
 };
 
+/* Give every option that was not given its value: its default, or what preset, type and config.json say. */
+void ps_config_settle(ps_config *config);
+
 /* Take over a value that was read for option `id`; strings are copied. Options that were not given then get their
  * default, or what preset, type and config.json say. On failure config is as before. */
 PS_NODISCARD ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value,

@@ -1,0 +1,26 @@
+/* config_put.c - values into a configuration; what was not given follows. */
+#include "base/mem.h"
+#include "config/config_state.h"
+
+void ps_config_settle(ps_config *config)
+{
+    for (int i = 0; i < PS_OPTION_COUNT; i++)
+        if (!config->origin[i].given) ps_option_store(&ps_option_table[i], ps_option_table[i].value, &config->options);
+    ps_config_settle_model(config);
+}
+
+ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value, ps_config_origin origin)
+{
+    const ps_option *option = &ps_option_table[id];
+    char *copy = NULL;
+    if (option->type == PS_OPTION_STRING && origin.given) {
+        PS_TRY(ps_mem_strdup(value.s, &copy));
+        value.s = copy;
+    }
+    ps_mem_free(config->text[id]);
+    config->text[id] = copy;
+    config->origin[id] = origin;
+    ps_option_store(option, value, &config->options);
+    ps_config_settle(config);
+    return PS_OK;
+}
