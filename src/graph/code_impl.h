@@ -1,5 +1,6 @@
 /* code_impl.h - how a program becomes code (code.h), step by step; for the files of code only.
  *
+ *     code_create.c     calls the others, in this order
  *     code_write.c      instructions and the buffers between them
  *     code_gradients.c  which gradient is complete when, and which may overwrite its parameter
  *     code_measure.c    scratch and cost

@@ -1,0 +1,94 @@
+/* From a program to its code: in which order the steps of code_impl.h are taken, and what they share. */
+#include "base/mem.h"
+#include "graph/code_impl.h"
+
+static ps_status make_batch_buffers(ps_code_writer *g)
+{
+    const ps_program *p = g->program;
+    unsigned read = 0;
+    for (int32_t n = 0; n < p->n_nodes; n++) read |= p->nodes[n].reads_batch;
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
+        const int64_t n = i == PS_BATCH_TARGETS ? p->n_targets : p->B * p->T;
+        g->code->batch[i] = -1;
+        if (read >> i & 1) PS_TRY(ps_code_new_buffer(g, n * (int64_t)sizeof(int32_t), &g->code->batch[i]));
+    }
+    return PS_OK;
+}
+
+/* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). Nodes outside
+ * keep segments apart: a segment is a stretch of nodes. */
+static void choose_segments(ps_code_writer *g)
+{
+    const ps_program *p = g->program;
+    const int32_t declared = p->n_segments, wanted = g->o.n_checkpoints;
+    int32_t before = -1, stretch = -1;
+    for (int32_t n = 0; n < p->n_nodes; n++) {
+        int32_t s = g->o.checkpointing && g->o.training ? p->nodes[n].segment : -1;
+        if (s >= 0 && wanted > 0 && wanted < declared) s = (int32_t)((int64_t)s * wanted / declared);
+        if (s >= 0 && s != before) stretch++;
+        g->segment[n] = s >= 0 ? stretch : -1;
+        before = s;
+    }
+}
+
+static bool has_logits(const ps_program *program)
+{
+    for (int32_t n = 0; n < program->n_nodes; n++)
+        if (program->nodes[n].type->logits_count != NULL) return true;
+    return false;
+}
+
+static ps_status create_once(const ps_program *program, const ps_code_options *options, bool keeps_logits,
+                             ps_code **out)
+{
+    *out = NULL;
+    ps_status st = PS_OK;
+    ps_code_writer g = {.program = program, .o = *options, .logits = -1};
+    const size_t n_values = (size_t)program->n_values, n_nodes = (size_t)program->n_nodes;
+    PS_TRY(ps_mem_alloc(1, sizeof *g.code, &g.code));
+    ps_code *p = g.code;
+    p->program = program;
+    p->keeps_logits = keeps_logits;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof(bool), &p->grad_overwrites_param));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.value_buffer, &g.value_buffer));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.grad_buffer, &g.grad_buffer));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.grad_consumed, &g.grad_consumed));
+    PS_TRY_GOTO(ps_mem_alloc(n_nodes * PS_NODE_SAVED, sizeof *g.saved, &g.saved));
+    PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.segment, &g.segment));
+    PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.again, &g.again));
+    for (size_t v = 0; v < n_values; v++) g.grad_buffer[v] = -1;
+    choose_segments(&g);
+    if (options->cache_positions > 0) PS_TRY_GOTO(ps_code_place_cache(p, options->cache_positions, options->dtype));
+    PS_TRY_GOTO(make_batch_buffers(&g));
+    PS_TRY_GOTO(ps_code_write_forward(&g));
+    p->n_forward = p->n_instrs;
+    if (options->training) {
+        PS_TRY_GOTO(ps_code_write_backward(&g));
+        PS_TRY_GOTO(ps_code_place_gradients(&g));
+    }
+    PS_TRY_GOTO(ps_code_measure(&g));
+    PS_TRY_GOTO(ps_code_place_buffers(p));
+    *out = p;
+    g.code = NULL;
+out:
+    ps_mem_free(g.value_buffer);
+    ps_mem_free(g.grad_buffer);
+    ps_mem_free(g.grad_consumed);
+    ps_mem_free(g.saved);
+    ps_mem_free(g.segment);
+    ps_mem_free(g.again);
+    ps_code_destroy(g.code);
+    return st;
+}
+
+ps_status ps_code_create(const ps_program *program, const ps_code_options *options, ps_code **out)
+{
+    const bool can_keep = options->training && has_logits(program);
+    PS_TRY(create_once(program, options, can_keep && options->keep_logits == PS_KEEP_LOGITS_ALWAYS, out));
+    if (!can_keep || options->keep_logits != PS_KEEP_LOGITS_AUTO) return PS_OK;
+    const ps_status st = create_once(program, options, true, &(*out)->keeping);
+    if (st == PS_OK) return PS_OK;
+    ps_code_destroy(*out);
+    *out = NULL;
+    return st;
+}
