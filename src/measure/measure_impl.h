@@ -29,6 +29,8 @@ typedef struct ps_measuring {
     char origin[PS_HARDWARE_SOURCE_MAX / 2]; /* "measured on ...", for the sources */
 } ps_measuring;
 
+/* ---- samples.c ---- */
+
 bool ps_samples_want(const ps_samples *s);
 void ps_samples_add(ps_samples *s, double value);
 double ps_samples_median(ps_samples *s); /* sorts; at least one sample */
