@@ -175,7 +175,7 @@ $B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
 build/qwen3/tokenizer.json: data/qwen3/tokenizer.json.xz
 	@mkdir -p $(@D)
 	$(call run,xz)xz -dc $< >$@.tmp && mv $@.tmp $@
-$B/test/unit/test_tokenizer_golden $B/bench/bench_tokenize: | build/qwen3/tokenizer.json
+$B/test/data/test_tokenizer_golden $B/bench/bench_tokenize: | build/qwen3/tokenizer.json
 
 # ---- commands -------------------------------------------------------------------------------------------------------
 demo: build/pstar

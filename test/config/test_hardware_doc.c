@@ -1,5 +1,5 @@
 /* doc/hardware.md is generated; this test fails when it is stale.
- * To bring it up to date: build/gcc-d0/test/unit/test_hardware_doc --write */
+ * To bring it up to date: build/gcc-d0/test/config/test_hardware_doc --write */
 #include "config/hardware_table.h"
 
 #include <setjmp.h>

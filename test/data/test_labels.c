@@ -70,7 +70,7 @@ static void test_faults(void **state)
         ps_labels_deinit(&l);
         assert_int_equal(ps_mem_live_bytes(), 0);
     }
-    assert_int_equal(n_failures, 4);
+    assert_int_equal(n_failures, 3);
 }
 
 int main(void)
