@@ -55,7 +55,7 @@ static int64_t n_of_y(const attention_case *c)
     return c->B * c->T * c->H * c->D;
 }
 
-/* ---- arrays -------------------------------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
 /* q, k and v, or their gradients: where they lie, and the arrays that they lie in. */
 typedef struct projections {
@@ -167,7 +167,7 @@ static ps_attention_bwd_args bwd_args(const ps_attention_fwd_args *f, const proj
                                    .dtype = f->dtype};
 }
 
-/* ---- backends against the reference --------------------------------------------------------------------------------- */
+/* ---- backends against the reference ------------------------------------------------------------------------------ */
 
 /* In f32: scores carry the error of a sum of D terms, exp passes it on relatively, y is an average of values below 3.
  * In 16 bits a backend may round the probabilities for the second product, half an ulp each, and so double the error
@@ -285,7 +285,7 @@ static void test_tiles_out_of_sight(void **state)
     }
 }
 
-/* ---- what must not change a bit -------------------------------------------------------------------------------------- */
+/* ---- what must not change a bit ---------------------------------------------------------------------------------- */
 
 /* Sizes that users have, cut short, and odd ones; more tiles than threads, and fewer heads than threads. */
 static const attention_case shapes[] = {
@@ -387,7 +387,7 @@ static void test_dot_products(void **state)
     ps_backend_destroy(k);
 }
 
-/* ---- kinds that are the same ---------------------------------------------------------------------------------------- */
+/* ---- kinds that are the same ------------------------------------------------------------------------------------- */
 
 static void check_same_bits(const attention_case *c, const attention_case *other, const char *why)
 {
@@ -503,7 +503,7 @@ static void test_large_scores(void **state)
     }
 }
 
-/* ---- gradients of the reference ------------------------------------------------------------------------------------- */
+/* ---- gradients of the reference ---------------------------------------------------------------------------------- */
 
 typedef struct attention_problem {
     ps_backend *k;
@@ -553,7 +553,7 @@ static void test_finite_differences(void **state)
     }
 }
 
-/* ---- probabilities --------------------------------------------------------------------------------------------------- */
+/* ---- probabilities ----------------------------------------------------------------------------------------------- */
 
 /* Whether query i sees key j: kernel.h once more, by other words than the kernels'. */
 static bool sees(const attention_case *c, const int32_t *mask, int b, int i, int j)

@@ -56,7 +56,7 @@ static inline int64_t attention_tile(int64_t T)
         .kind = tile_kind_of(ps_cpu_of(self), (a)->dtype), .dtype = (a)->dtype                                         \
     }
 
-/* ---- where things lie, in elements --------------------------------------------------------------------------------- */
+/* ---- where things lie, in elements ------------------------------------------------------------------------------- */
 
 /* Query head `head` at time t, in q and dq. */
 static inline int64_t attention_q_offset(const attention_shape *h, int64_t b, int64_t head, int64_t t)
@@ -82,7 +82,7 @@ static inline int64_t attention_lse_offset(const attention_shape *h, int64_t b, 
     return (b * h->H + head) * h->T + t;
 }
 
-/* ---- who sees what ------------------------------------------------------------------------------------------------- */
+/* ---- who sees what ----------------------------------------------------------------------------------------------- */
 
 /* First key of the first tile that queries from query0 on see. */
 static inline int64_t attention_first_key(const attention_shape *h, int64_t query0)
@@ -126,7 +126,7 @@ PS_CPU_INLINE vi attention_visible(const attention_shape *h, const int32_t *mask
     return (distance < window) & (h->causal ? distance >= 0 : distance > -window);
 }
 
-/* ---- probabilities ------------------------------------------------------------------------------------------------- */
+/* ---- probabilities ----------------------------------------------------------------------------------------------- */
 
 #define ATTENTION_LOG2_E 1.44269504088896341f
 #define ATTENTION_LN_2 0.693147180559945309f
@@ -147,7 +147,7 @@ PS_CPU_INLINE vf attention_exp2(vf x)
     return vf_fma(q, f, vf_set1(1.0f)) * (vf)((vu)shifted << 23);
 }
 
-/* ---- operands ------------------------------------------------------------------------------------------------------ */
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 /* Right operand [width][tile] of a tile of rows: the transpose, for products over D. */
 static inline void attention_pack_transposed(const attention_shape *h, void *dst, const void *rows)

@@ -99,7 +99,7 @@ static bool plan_streams(const ps_matmul *p)
     return !p->accumulate && p->m * p->n * (int64_t)ps_dtype_bytes(p->c_dtype) >= STREAMED_BYTES;
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 /* Rows of a are read in place, but those at a distance of whole pages would fall into the same few sets of the
  * first-level cache. Of that, 48 KiB keep a panel of 32 x 512; sums that need not be stored between two blocks of k are
@@ -154,7 +154,7 @@ static void plan_for_tiles(ps_product_plan *x, const ps_matmul *p)
     x->thread_bytes = 4 * x->a_bytes + 4 * TILE_BLOCK_BYTES + x->sums_bytes + (x->n_groups > 0 ? 2 * x->b_bytes : 0);
 }
 
-/* ---- panels of f32 ----------------------------------------------------------------------------------------------------- */
+/* ---- panels of f32 ----------------------------------------------------------------------------------------------- */
 
 /* Groups of m_slice rows and n_block columns: of the even cuts, the one with which the threads are done first, if none
  * is held up. */
@@ -222,7 +222,7 @@ ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kerne
     return x;
 }
 
-/* ---- stages: slices of k, then of rows, then blocks of columns ------------------------------------------------------- */
+/* ---- stages: slices of k, then of rows, then blocks of columns --------------------------------------------------- */
 
 static int64_t stage_count(const ps_product_plan *plan)
 {

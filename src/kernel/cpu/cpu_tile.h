@@ -56,7 +56,7 @@ PS_CPU_INLINE int64_t tile_cell_bytes(tile_kind kind)
     return tile_is_paired(kind) ? 2 : 4;
 }
 
-/* ---- what a thread needs while it multiplies ----------------------------------------------------------------------- */
+/* ---- what a thread needs while it multiplies --------------------------------------------------------------------- */
 
 #define TILE_FLUSH_SUBNORMAL 0x8040u /* MXCSR: of results, and of operands */
 
@@ -87,7 +87,7 @@ static inline void tile_end(tile_kind kind, unsigned saved)
     (void)kind, (void)saved;
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* `words` floats from a[r][0], steps of `stride` floats over k: sum[r][j] += a[r][k] b[k][j], TILE_M rows by `width`
  * vectors. */

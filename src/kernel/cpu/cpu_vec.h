@@ -255,7 +255,7 @@ PS_CPU_INLINE void vf_store_f16(uint16_t *p, vf v)
 #endif
 }
 
-/* ---- elements [i, i + n) of an array of type t: at most VF_LANES of them, none when n <= 0 ------------------------------ */
+/* ---- elements [i, i + n) of an array of type t: at most VF_LANES of them, none when n <= 0 ----------------------- */
 
 PS_CPU_INLINE vf vf_get_whole(ps_dtype t, const void *array)
 {

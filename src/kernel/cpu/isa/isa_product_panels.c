@@ -10,7 +10,7 @@
 
 const ps_product_block PS_CPU_NAME(product_panel_block) = {PANEL_ROWS, PANEL_COLUMNS};
 
-/* ---- what comes next ----------------------------------------------------------------------------------------------- */
+/* ---- what comes next --------------------------------------------------------------------------------------------- */
 
 /* The next panel of b, asked for while this one is multiplied with: n_lines of memory every so many k, as more at once
  * would hold up what is needed now. */
@@ -160,7 +160,7 @@ static void block_multiply(ps_product_kernel kernel, int64_t n_rows, const float
     if (kernel != PS_PRODUCT_F32) _mm_setcsr(before);
 }
 
-/* ---- packing of operands ---------------------------------------------------------------------------------------------- */
+/* ---- packing of operands ----------------------------------------------------------------------------------------- */
 
 /* n_columns of b from j on, n_padded of their k from k on, into panels. */
 static void columns_pack(const ps_product *x, int64_t k, int64_t n_padded, int64_t j, int64_t n_columns, float *dst)
@@ -192,7 +192,7 @@ static void rows_pack(const ps_product *x, int64_t i, int64_t i_end, int64_t k, 
 #undef CALL
 }
 
-/* ---- groups of columns ----------------------------------------------------------------------------------------------- */
+/* ---- groups of columns ------------------------------------------------------------------------------------------- */
 
 static void rows_finish(const ps_product *x, int64_t i, int64_t n_rows, int64_t col, const float *c)
 {
@@ -232,7 +232,7 @@ static void panels_groups(const ps_product *x, char *scratch)
     if (x->plan->streams) _mm_sfence();
 }
 
-/* ---- few rows: a packed for all, b by the way --------------------------------------------------------------------------- */
+/* ---- few rows: a packed for all, b by the way -------------------------------------------------------------------- */
 
 /* Panels of all rows over a block of k. */
 static float *few_rows_block(const ps_product *x, const ps_product_stage *stage, int64_t block)

@@ -207,7 +207,7 @@ static void block_by_dpbf16(const tiles_rows *rows, const char *b, int64_t n_ste
 }
 #endif
 
-/* ---- an item -------------------------------------------------------------------------------------------------------- */
+/* ---- an item ----------------------------------------------------------------------------------------------------- */
 
 /* A thread at an item: the panels of a that are read and the others, the result that is on its way out. */
 typedef struct tiles_worker {
@@ -338,7 +338,7 @@ static void tiles_multiply(const ps_product *x, const ps_product_stage *stage, c
     worker_end(&w);
 }
 
-/* ---- groups of columns ----------------------------------------------------------------------------------------------- */
+/* ---- groups of columns ------------------------------------------------------------------------------------------- */
 
 static pack_columns group_pack(const ps_product *x, const ps_product_stage *stage)
 {
@@ -368,7 +368,7 @@ static void tiles_groups(const ps_product *x, char *scratch)
     worker_end(&w);
 }
 
-/* ---- packing of b: items of PACK_STEPS along k, or along the columns, whichever are neighbours in memory ------------------ */
+/* ---- packing of b: items of PACK_STEPS along k, or along the columns, whichever are neighbours in memory --------- */
 
 static int64_t tiles_pack_count(const ps_product *x, const ps_product_stage *stage)
 {
