@@ -17,8 +17,10 @@ ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp)
 {
     ps_exchange *exchanges = NULL;
     ps_comm_part *parts = NULL;
-    ps_status st = ps_mem_alloc((size_t)bp->spans.n, sizeof *exchanges, &exchanges);
-    if (st == PS_OK) st = ps_mem_alloc((size_t)most_parts(bp), sizeof *parts, &parts);
+    const int64_t n_exchanges = ps_max_i64(bp->spans.n, r->bp->spans.n);
+    const int64_t n_parts = ps_max_i64(most_parts(bp), most_parts(r->bp));
+    ps_status st = ps_mem_alloc((size_t)n_exchanges, sizeof *exchanges, &exchanges);
+    if (st == PS_OK) st = ps_mem_alloc((size_t)n_parts, sizeof *parts, &parts);
     if (st != PS_OK) {
         ps_mem_free(exchanges);
         return st;

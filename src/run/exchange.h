@@ -7,7 +7,8 @@
 
 #include "run/runner_impl.h"
 
-/* Room for the exchanges of a blueprint, between steps; beside what the runner had. On failure it is as it was. */
+/* Between steps: room for the exchanges of bp, and of the runner's own blueprint, should it stay with that one. On
+ * failure all is as it was. */
 PS_NODISCARD ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp);
 void ps_exchange_deinit(ps_runner *r);
 /* Wait until the communicator touches no payload any more; after a failure it does not from then on. */

@@ -135,8 +135,10 @@ ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
 {
     PS_ASSERT(r->micro == 0 && bp->layout->n_chunks == r->bp->layout->n_chunks);
     PS_ASSERT(!r->update_pending || ps_runner_carries(r, bp));
+    void *non_model;
     PS_TRY(ps_exchange_fit(r, bp));
-    PS_TRY(ps_store_reserve_non_model(r->tiers->store, bp->code->non_model_bytes, &r->non_model));
+    PS_TRY(ps_store_reserve_non_model(r->tiers->store, bp->code->non_model_bytes, &non_model));
+    r->non_model = non_model;
     r->bp = bp;
     install_schedule(r);
     return PS_OK;

@@ -7,17 +7,17 @@
 #include "engine/engine.h"
 #include "temp_folder.h"
 
-enum { T = 16 };
+enum { T = 16, MOST_TOKENS = 4 * T };
 
 typedef enum stage { IN_INIT, IN_STEP, DONE } stage;
 
 static ps_status step_once(ps_engine *e, int64_t index)
 {
-    int32_t tokens[2 * T], targets[2 * T];
+    int32_t tokens[MOST_TOKENS], targets[MOST_TOKENS];
     int64_t B, length;
     float loss;
     ps_engine_get_shape(e, &B, &length, NULL, NULL);
-    assert_true(B * length <= 2 * T);
+    assert_true(B * length <= MOST_TOKENS);
     fill_batch(tokens, targets, B, length, 131, index);
     PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
     PS_TRY(ps_backward(e));
@@ -157,6 +157,32 @@ static void test_shapes(void **state)
     walk_faults(PS_FAULT_COPY, two_shapes, "threads", "", 300, 7);
 }
 
+/* A larger shape than any before wants other addresses for its activations. Refused at each allocation of the change,
+ * the engine goes on with those that it has. */
+static void test_growing_shape(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1");
+    ps_engine *e = engine_of(c);
+    const ps_shape *planned; /* kept, so that the calls that fail are those of the change itself */
+    assert_ok(step_once(e, 0));
+    assert_ok(ps_shapes_get(&e->shapes, &e->settings, ps_model_from_config, c, 4, T, e->shape, false, &planned));
+    assert_true(planned->code->non_model_bytes > e->shape->code->non_model_bytes);
+    ps_status st = PS_ENOMEM_HOST;
+    long n = 0;
+    for (; st != PS_OK; n++) {
+        ps_fault_arm(PS_FAULT_ALLOC, n, false);
+        st = ps_engine_set_shape(e, ps_model_from_config, c, 4, T);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        assert_true(st == PS_OK || right_status(PS_FAULT_ALLOC, st));
+        assert_ok(step_once(e, 1 + n));
+    }
+    assert_true(n > 1);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static void test_disk_threads(void **state)
 {
     (void)state;
@@ -192,8 +218,9 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),        cmocka_unit_test(test_copy),       cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_disk_threads), cmocka_unit_test(test_disk_uring), cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_alloc),         cmocka_unit_test(test_copy),         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_growing_shape), cmocka_unit_test(test_disk_threads), cmocka_unit_test(test_disk_uring),
+        cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
