@@ -12,6 +12,7 @@
 #define GAIN_LEAST 1.02
 #define BATCH_DOUBLINGS 5
 #define DEVICE_GROWTH_MAX 64
+#define NODES_GROWTH_MAX 64
 
 typedef struct adviser {
     const ps_config *config;
@@ -23,7 +24,7 @@ typedef struct adviser {
     int n;
 } adviser;
 
-/* The change, "key=value key=value", tried; *fits and *tokens_per_s. */
+/* Simulate the plan with a change, "key=value key=value": does it fit, and how fast is it then? */
 static ps_status try_change(const adviser *a, const char *change, bool *fits, double *tokens_per_s)
 {
     ps_variation v;
@@ -96,7 +97,7 @@ static ps_status advise_fitting(adviser *a)
     for (int64_t k = 2; can_grow(a) && k <= DEVICE_GROWTH_MAX && !fits; k *= 2)
         PS_TRY(consider(a, &fits, "memory.device=%lld", (long long)(k * a->base->budgets.bytes[PS_TIER_DEVICE])));
     fits = false;
-    for (int64_t n = 2; a->hardware != NULL && a->hardware->network.present && n <= 64 && !fits; n *= 2)
+    for (int64_t n = 2; a->hardware != NULL && a->hardware->network.present && n <= NODES_GROWTH_MAX && !fits; n *= 2)
         PS_TRY(consider(a, &fits, "hardware.n_nodes=%lld", (long long)(n * a->hardware->n_nodes)));
     return PS_OK;
 }

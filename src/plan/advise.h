@@ -9,7 +9,7 @@ enum { PS_ADVICE_MAX = 16, PS_ADVICE_TEXT_MAX = 160 };
 typedef struct ps_advice {
     char change[PS_ADVICE_TEXT_MAX]; /* "activation_checkpointing.enabled=true train_micro_batch_size_per_gpu=8" */
     double tokens_per_s;             /* with it, of all ranks */
-    double gain;                     /* tokens_per_s over those of the plan; 0 when that does not fit */
+    double gain;                     /* tokens_per_s over those of the plan; 0 when the plan does not fit */
 } ps_advice;
 
 /* At most PS_ADVICE_MAX, the best first. base: ps_simulate's answer for the same arguments. A plan that fits is given

@@ -1,8 +1,8 @@
 /* largest.h - the largest model of a family that fits, by simulating.
  *
- * A family is a model type in shapes as they are built: heads of 128 columns, four times as wide inside (llama: 8/3
- * times), between 24 and 400 columns a layer. Widths are tried from a list, and of each the largest number of
- * layers. */
+ * Models of a family are tried in shapes as people build them: heads of 128 columns, four times as wide inside (llama:
+ * 8/3 times), between 24 and 400 columns for each layer. Widths come from a list; for each the largest number of layers
+ * is searched. */
 #ifndef PS_PLAN_LARGEST_H
 #define PS_PLAN_LARGEST_H
 

@@ -12,8 +12,8 @@
  * try. */
 #define ADVICE_NS (10 * (int64_t)1000000000)
 
-/* No budget that helps is larger: all lists of all parameters, in chunks that waste most of their memory, and
- * activations. */
+/* A budget that fits is no larger than this, in pages: it holds all lists of all parameters, in chunks that waste most
+ * of their memory, and activations. */
 static int64_t most_pages(const ps_settings *s, const ps_program *program, const ps_code *code)
 {
     enum { MOST_WASTE = 8 };
@@ -24,8 +24,8 @@ static int64_t most_pages(const ps_settings *s, const ps_program *program, const
     return (int64_t)(bytes / PS_PAGE_BYTES) + 1;
 }
 
-/* Smallest budget of a tier that fits, the others as they are; 0: none that helps. When time is up it is one that fits,
- * but perhaps not the smallest. */
+/* The smallest budget of a tier with which the model fits, the other budgets as they are; 0: none. When time is up it
+ * is one that fits, but perhaps not the smallest. */
 static ps_status smallest_budget(const ps_settings *s, const ps_program *program, const ps_code *code, ps_tier tier,
                                  int64_t deadline_ns, int64_t *bytes)
 {
@@ -55,7 +55,8 @@ static ps_status smallest_budget(const ps_settings *s, const ps_program *program
     return PS_OK;
 }
 
-/* Do other settings (micro-batch, checkpointing) fit the same budgets? Needs a plan of their own. */
+/* Does it fit the same budgets with other settings (micro-batch, checkpointing)? They need a program and code of their
+ * own. */
 static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *user, bool *yes)
 {
     *yes = false;
@@ -86,6 +87,16 @@ __attribute__((format(printf, 2, 3))) static void advise(advice *a, const char *
     if (n > 0) a->length = (size_t)ps_min_i64((int64_t)(a->length + (size_t)n), (int64_t)sizeof a->text - 1);
 }
 
+/* Advise `text` if it fits with other settings. */
+static ps_status consider(advice *a, const ps_settings *changed, ps_model_func model, void *user, int64_t deadline_ns,
+                          const char *text)
+{
+    bool yes = false;
+    if (ps_clock_ns() < deadline_ns) PS_TRY(fits_changed(changed, model, user, &yes));
+    if (yes) advise(a, "%s", text);
+    return PS_OK;
+}
+
 static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
                              const ps_program *program, const ps_code *code)
 {
@@ -104,20 +115,14 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
         advise(a, " train_micro_batch_size_per_gpu = %lld;", (long long)B);
         break;
     }
-    if (!s->checkpointing && s->training && ps_clock_ns() < deadline_ns) {
-        ps_settings with = *s;
-        with.checkpointing = true;
-        bool yes;
-        PS_TRY(fits_changed(&with, model, user, &yes));
-        if (yes) advise(a, " activation_checkpointing.enabled = true;");
-    }
-    if (s->keep_logits == PS_KEEP_LOGITS_ALWAYS && s->training && ps_clock_ns() < deadline_ns) {
-        ps_settings without = *s;
-        without.keep_logits = PS_KEEP_LOGITS_AUTO;
-        bool yes;
-        PS_TRY(fits_changed(&without, model, user, &yes));
-        if (yes) advise(a, " memory.keep_logits = \"auto\";");
-    }
+    ps_settings changed = *s;
+    changed.checkpointing = true;
+    if (!s->checkpointing && s->training)
+        PS_TRY(consider(a, &changed, model, user, deadline_ns, " activation_checkpointing.enabled = true;"));
+    changed = *s;
+    changed.keep_logits = PS_KEEP_LOGITS_AUTO;
+    if (s->keep_logits == PS_KEEP_LOGITS_ALWAYS && s->training)
+        PS_TRY(consider(a, &changed, model, user, deadline_ns, " memory.keep_logits = \"auto\";"));
     if (s->budgets.bytes[PS_TIER_DISK] == 0 && ps_clock_ns() < deadline_ns) {
         ps_budgets with = s->budgets;
         with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
@@ -134,8 +139,8 @@ static bool keeping_needs_less(const ps_code *code)
     return code->keeping != NULL && code->keeping->non_model_bytes < code->non_model_bytes;
 }
 
-/* Write which moment needs most of the device, in the chunk size tried last, and leave the memory dump of that
- * trial. */
+/* Write which moment needs most of the device, in chunks as configured, else the smallest, and leave the memory dump of
+ * a trial with them. */
 static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_code *code, char *text,
                                size_t bytes)
 {
@@ -148,8 +153,9 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
     int32_t at = 0;
     for (int32_t m = 0; m < b->trace->n_moments; m++) {
         const int64_t wanted = ps_blueprint_wanted_bytes(b, m, PS_TIER_DEVICE);
-        if (b->trace->moments[m].non_model_bytes + cache + wanted <= most) continue;
-        most = b->trace->moments[m].non_model_bytes + cache + wanted;
+        const int64_t all = b->trace->moments[m].non_model_bytes + cache + wanted;
+        if (all <= most) continue;
+        most = all;
         chunks = wanted;
         at = m;
     }

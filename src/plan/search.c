@@ -6,8 +6,8 @@
 /* A step that waits for no more than this share of its time cannot be made much faster by moving chunks at other
  * times. */
 #define WORTH_SEARCHING 0.01
-/* Shares of the margin that are tried first, of four. */
-#define COARSE_PARTS 4
+/* Of device memory for updates, zero to three quarters of the margin are tried first. */
+#define N_QUARTERS 4
 #define LEAD_MAX 4
 /* A plan of so many chunks, times the ranks, is short enough to ask what each rank would come to. */
 #define ASKED_CHUNKS_MAX 4096
@@ -17,7 +17,7 @@ typedef struct search {
     const ps_program *program;
     const ps_code *code;
     const ps_budgets *budgets;
-    int64_t most_elements, chunk_elements;
+    int64_t most_elements, chunk_elements; /* the largest chunk size allowed; the one tried now */
     int32_t most_ahead;
     bool may_keep_logits;
     int32_t trials_left;
@@ -38,8 +38,9 @@ ps_status ps_search_try(const ps_settings *s, const ps_program *program, const p
 
 /* ---- what fits ---- */
 
-/* How far ahead groups may be gathered. A group of one chunk (memory-saving communication) leaves room for as many as a
- * group of all ranks has. Where chunks are to be fetched when they are needed, groups are too. */
+/* How many groups ahead may be gathered. With memory-saving communication a group is one chunk, so that r->n of them
+ * take what one group of all ranks takes otherwise. Where chunks are fetched only when they are needed, so are
+ * groups. */
 static int32_t most_ahead(const ps_settings *s)
 {
     const ps_ranks *r = &s->ranks;
@@ -64,8 +65,9 @@ static ps_status try_way(search *x, ps_variant v)
     return ps_search_try(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, &x->best, &x->forecast);
 }
 
-/* The same, with its logits kept if that fits: from wherever chunks are, so that they do not take the reserve of calls
- * between steps (memory.keep_logits = always does). */
+/* This way with all logits kept, if that fits; otherwise with logits computed again. Kept ones may not take the memory
+ * that calls between steps need: they must fit wherever chunks are at first (memory.keep_logits = always does without
+ * this). */
 static ps_status try_both(search *x, ps_variant v)
 {
     ps_variant keeping = v;
@@ -169,6 +171,7 @@ static ps_status vary_lead(search *x)
     return PS_OK;
 }
 
+/* As many updates in device memory, but of other chunks. */
 static ps_status vary_choice(search *x)
 {
     const int32_t n = x->best->n_resident_updates;
@@ -187,17 +190,17 @@ static ps_status consider_residents(search *x, int64_t n)
     return n >= 0 && n < x->best->n_margin ? consider(x, v) : PS_OK;
 }
 
-/* Quarters of the margin, then ever closer around the best. */
+/* Other numbers of updates in device memory: quarters of the margin, then ever closer around the best. */
 static ps_status vary_residents(search *x)
 {
     const int64_t n_margin = x->best->n_margin;
     int64_t before = n_margin;
-    for (int part = COARSE_PARTS - 1; part >= 0; part--) {
-        const int64_t n = n_margin * part / COARSE_PARTS;
+    for (int quarters = N_QUARTERS - 1; quarters >= 0; quarters--) {
+        const int64_t n = n_margin * quarters / N_QUARTERS;
         if (n < before) PS_TRY(consider_residents(x, n));
         before = n;
     }
-    for (int64_t by = (n_margin / COARSE_PARTS + 1) / 2; by > 0; by = by > 1 ? (by + 1) / 2 : 0) {
+    for (int64_t by = (n_margin / N_QUARTERS + 1) / 2; by > 0; by = by > 1 ? (by + 1) / 2 : 0) {
         const int64_t n = x->best->n_resident_updates;
         PS_TRY(consider_residents(x, n - by));
         PS_TRY(consider_residents(x, n + by));
@@ -270,29 +273,30 @@ static void give_up(search *x)
     x->best = NULL;
 }
 
-enum { SIZE, AHEAD, N_LIMITS };
+/* What ranks must have in common. */
+enum { SIZE, AHEAD, N_COMMON };
 
-/* What ranks came to. */
-typedef struct words {
-    double least[N_LIMITS], most[N_LIMITS];
-} words;
+/* The least and the most that a rank came to, of each. */
+typedef struct findings {
+    double least[N_COMMON], most[N_COMMON];
+} findings;
 
-static words words_of(const search *x)
+static findings findings_of(const search *x)
 {
     const double size = (double)x->chunk_elements, ahead = x->best->variant.ahead;
-    return (words){.least = {size, ahead}, .most = {size, ahead}};
+    return (findings){.least = {size, ahead}, .most = {size, ahead}};
 }
 
-static void words_add(words *w, const words *more)
+static void add_findings(findings *f, const findings *more)
 {
-    for (int i = 0; i < N_LIMITS; i++) {
-        if (more->least[i] < w->least[i]) w->least[i] = more->least[i];
-        if (more->most[i] > w->most[i]) w->most[i] = more->most[i];
+    for (int i = 0; i < N_COMMON; i++) {
+        if (more->least[i] < f->least[i]) f->least[i] = more->least[i];
+        if (more->most[i] > f->most[i]) f->most[i] = more->most[i];
     }
 }
 
-/* In a plan nobody else is there: what another rank would come to within the limits of this round. */
-static ps_status imagine_rank(const search *x, int32_t rank, bool searches_fastest, words *out)
+/* In a plan nobody else is there: what another rank would come to, within x's limits of chunk size and ahead. */
+static ps_status imagine_rank(const search *x, int32_t rank, bool searches_fastest, findings *out)
 {
     ps_settings s = *x->s;
     search y = *x;
@@ -302,46 +306,46 @@ static ps_status imagine_rank(const search *x, int32_t rank, bool searches_faste
     y.trials_left = s.placement_trials;
     ps_status st = find_size(&y);
     if (st == PS_OK && searches_fastest) st = find_fastest(&y);
-    if (st == PS_OK) *out = words_of(&y);
+    if (st == PS_OK) *out = findings_of(&y);
     give_up(&y);
     return st;
 }
 
-/* Each rank of a small plan. Of a large one the first, which owns most, and the last, and only what fits: a rank's way
- * to go faster decides seldom, and would take as long as the rank's own plan. */
-static ps_status imagine_ranks(const search *x, words *w)
+/* In a small plan, each rank. In a large one only the first, which owns most, and the last, and of these only what
+ * fits: what a rank finds fastest seldom decides, and finding it would take as long as that rank's own plan. */
+static ps_status imagine_ranks(const search *x, findings *f)
 {
     const ps_ranks *r = &x->s->ranks;
     const bool is_small = (int64_t)r->n * x->best->layout->n_chunks <= ASKED_CHUNKS_MAX;
     for (int32_t rank = 0; rank < r->n; rank++) {
         if (rank == r->rank || (!is_small && rank > 0 && rank < r->n - 1)) continue;
-        words other;
+        findings other;
         PS_TRY(imagine_rank(x, rank, is_small, &other));
-        words_add(w, &other);
+        add_findings(f, &other);
     }
     return PS_OK;
 }
 
-static ps_status ask_ranks(const search *x, words *w)
+static ps_status ask_ranks(const search *x, findings *f)
 {
     ps_comm *comm = x->s->ranks.comm;
-    if (comm == NULL) return imagine_ranks(x, w);
-    PS_TRY(ps_comm_all_reduce(comm, w->least, N_LIMITS, PS_COMM_MIN));
-    return ps_comm_all_reduce(comm, w->most, N_LIMITS, PS_COMM_MAX);
+    if (comm == NULL) return imagine_ranks(x, f);
+    PS_TRY(ps_comm_all_reduce(comm, f->least, N_COMMON, PS_COMM_MIN));
+    return ps_comm_all_reduce(comm, f->most, N_COMMON, PS_COMM_MAX);
 }
 
-/* The chunk size, and how far ahead groups are gathered, are the same on all ranks, the rest is each one's own.
- * *agreed: they are; otherwise the limits are what the most modest rank came to. */
+/* Chunk size and how far ahead groups are gathered must be the same on all ranks; the rest is each one's own. *agreed:
+ * they are; otherwise x's limits become the least that any rank came to, for another round. */
 static ps_status agree(search *x, ps_status st, bool *agreed)
 {
     *agreed = true;
     PS_TRY(ps_comm_agree(x->s->ranks.comm, st));
     if (x->s->ranks.n == 1) return PS_OK;
-    words w = words_of(x);
-    PS_TRY(ask_ranks(x, &w));
-    *agreed = w.least[SIZE] >= w.most[SIZE] && w.least[AHEAD] >= w.most[AHEAD];
-    x->most_elements = (int64_t)w.least[SIZE];
-    x->most_ahead = (int32_t)w.least[AHEAD];
+    findings f = findings_of(x);
+    PS_TRY(ask_ranks(x, &f));
+    *agreed = f.least[SIZE] >= f.most[SIZE] && f.least[AHEAD] >= f.most[AHEAD];
+    x->most_elements = (int64_t)f.least[SIZE];
+    x->most_ahead = (int32_t)f.least[AHEAD];
     return PS_OK;
 }
 
@@ -371,8 +375,8 @@ ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const 
     search x = search_of(s, program, code, budgets);
     ps_status st = find_size(&x);
     if (st == PS_OK && s->ranks.comm == NULL && s->ranks.n > 1) {
-        words w = words_of(&x);
-        st = imagine_ranks(&x, &w);
+        findings f = findings_of(&x);
+        st = imagine_ranks(&x, &f);
     }
     give_up(&x);
     *fits = st == PS_OK;

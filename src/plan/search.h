@@ -22,7 +22,8 @@ PS_NODISCARD ps_status ps_search_try(const ps_settings *s, const ps_program *pro
                                      const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
                                      ps_blueprint **out, ps_forecast *forecast);
 
-/* Does any way fit? With s->ranks.comm on this rank; in a plan on all. */
+/* Does any way fit? With s->ranks.comm the answer is for this rank alone, and no other need call; in a plan for one of
+ * several ranks it is for all of them. */
 PS_NODISCARD ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_code *code,
                                       const ps_budgets *budgets, bool *fits);
 

@@ -24,7 +24,7 @@ void ps_shapes_close(ps_shapes *s)
     *s = (ps_shapes){0};
 }
 
-/* Program and plan. */
+/* A shape with its program and code, without a blueprint yet. */
 static ps_status describe(const ps_settings *settings, ps_model_func model, void *user, int64_t B, int64_t T,
                           ps_shape **out)
 {
@@ -48,8 +48,8 @@ out:
     return st;
 }
 
-/* The model does not fit: why, and what would. With several ranks all say what the first says that it does not fit
- * on. */
+/* The model does not fit: why, and what would. All of several ranks say what the first of those says on which it does
+ * not fit. */
 static ps_status refuse(const ps_settings *s, const ps_shape *shape)
 {
     ps_comm *comm = s->ranks.comm;

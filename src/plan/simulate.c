@@ -38,7 +38,7 @@ static void describe_request(const simulating *m)
     o->checkpointing = s->checkpointing;
 }
 
-static void describe_plan(const simulating *m, const ps_code *code)
+static void describe_code(const simulating *m, const ps_code *code)
 {
     ps_simulation *o = m->out;
     o->keeps_logits = code->keeps_logits;
@@ -58,7 +58,7 @@ static void describe_model(const simulating *m)
         o->model_data_bytes += n * ((int64_t)ps_dtype_bytes(m->settings.dtype) +
                                     ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
     }
-    describe_plan(m, m->code);
+    describe_code(m, m->code);
 }
 
 static void describe_blueprint(const simulating *m)
@@ -66,7 +66,7 @@ static void describe_blueprint(const simulating *m)
     const ps_blueprint *b = m->blueprint;
     ps_simulation *o = m->out;
     o->fits = true;
-    describe_plan(m, b->code);
+    describe_code(m, b->code);
     o->chunk_elements = b->layout->chunk_elements;
     o->n_chunks = b->layout->n_chunks;
     o->chunk_waste = ps_layout_waste(b->layout);
@@ -156,7 +156,7 @@ static ps_status write_profile(const simulating *m, const char *title, const cha
                                     .budgets = s->budgets,
                                     .forecast = &m->out->forecast};
     PS_TRY(ps_profile_create(NULL, &p));
-    /* the last two of those that were tried: the state repeats */
+    /* the last two of those that were tried: from there on the state repeats */
     const int64_t last = ps_max_i64(2, m->out->forecast.steps);
     ps_status st = ps_trial_record(m->blueprint, &s->budgets, last - 1, last, p);
     if (st == PS_OK) st = ps_profile_write(p, &facts, path);

@@ -1,9 +1,9 @@
 /* simulate.h - does it fit, and how fast will it be: the engine's own step on tiers without memory.
  *
- * A simulation is what ps_initialize_engine does before it takes any memory: the program is recorded, planned, cut into
- * chunks, and steps are run on simulated tiers until they repeat. So what it says of peaks and moved bytes is what a
- * run does; its time is that of the timeline, as good as the rates it was given. Of several ranks it runs one: rank 0
- * owns most. */
+ * A simulation is what ps_initialize_engine does before it takes any memory: the program is recorded, its code is
+ * written, parameters are laid out in chunks, and steps are run on simulated tiers until they repeat. So what it says
+ * of peaks and moved bytes is what a run does; its time is that of the timeline, as good as the rates it was given. Of
+ * several ranks it runs one: rank 0 owns most. */
 #ifndef PS_PLAN_SIMULATE_H
 #define PS_PLAN_SIMULATE_H
 
@@ -12,9 +12,9 @@
 
 /* Where it would run. */
 typedef struct ps_site {
-    const ps_hardware *
-        hardware; /* NULL: budgets and rates of the configuration. Else "auto" budgets and all rates are its, and there is
-                                    a rank for each of its devices */
+    /* NULL: budgets and rates of the configuration. Else "auto" budgets and all rates are the hardware's, and there is
+     * a rank for each of its devices. */
+    const ps_hardware *hardware;
     int32_t n_ranks; /* on this machine, or the hardware's single processor; 0: one, or as the hardware says */
     int32_t rank;    /* the one to simulate */
 } ps_site;
@@ -42,8 +42,9 @@ typedef struct ps_simulation {
     int32_t n_chunks;
     double chunk_waste;
     ps_variant variant;
-    int32_t n_resident_updates, n_host_updates,
-        n_local_chunks; /* of this rank: updated from device memory for good, on the host */
+    int32_t n_local_chunks;     /* of this rank; of these: */
+    int32_t n_resident_updates; /* updated from device memory for good */
+    int32_t n_host_updates;     /* updated on the host */
     bool keeps_logits;
     int64_t non_model_bytes; /* activations and workspace at most */
     int64_t staging_bytes;
@@ -60,7 +61,7 @@ PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_site *site,
 PS_NODISCARD ps_status ps_simulate_profile(const ps_config *config, const ps_site *site, const char *title,
                                            const char *path);
 
-/* The same as far as it does not depend on memory: what was asked, the model, non_model_bytes. fits stays false. */
+/* ps_simulate as far as it does not depend on memory: what was asked, the model, non_model_bytes. fits stays false. */
 PS_NODISCARD ps_status ps_simulate_sizes(const ps_config *config, const ps_site *site, ps_simulation *out);
 
 /* Seconds of a step; tokens a second, of all ranks. */

@@ -55,7 +55,7 @@ static void add_step(json_t *o, const ps_simulation *s)
                                   ps_simulation_flops_per_s(s, 6), "flops_8N_per_second",
                                   ps_simulation_flops_per_s(s, 8)));
     json_object_set_new(o, "moved", links_json(s));
-    json_object_set_new(o, "simulated_steps", bytes_json(s->forecast.steps));
+    json_object_set_new(o, "simulated_steps", json_integer((json_int_t)s->forecast.steps));
     json_object_set_new(o, "updates_deferred", json_boolean(s->variant.deferred));
     json_object_set_new(o, "logits_kept", json_boolean(s->keeps_logits));
     json_object_set_new(o, "updates_ahead", json_integer(s->variant.lead));

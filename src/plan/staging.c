@@ -3,10 +3,11 @@
 #include "comm/agree.h"
 #include "plan/search.h"
 
-#define STAGING_MIN_BYTES (8 * PS_MIB)
-/* The least that a fixed size means: below it pieces would be too small to be worth a system call. */
-#define STAGING_LEAST_BYTES (16 * PS_KIB)
-/* Around the pieces. */
+/* "auto" begins with this. */
+#define AUTO_MIN_BYTES (8 * PS_MIB)
+/* A smaller fixed size counts as this: pieces would be too small to be worth a system call. */
+#define FIXED_MIN_BYTES (16 * PS_KIB)
+/* A checkpoint's records around the pieces. */
 #define RECORDS_BYTES (64 * PS_KIB)
 
 /* All that a checkpoint holds, and a little more for the records. */
@@ -25,7 +26,8 @@ static int64_t moved_bytes(const ps_forecast *f)
     return bytes;
 }
 
-/* The same with all that is left over, unless training would move more for it or take longer. */
+/* The same blueprint with staging of all that the step leaves free of the tier, unless training would move more for it
+ * or take longer. */
 static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_code *code, int64_t most,
                          ps_blueprint **blueprint, ps_forecast *forecast)
 {
@@ -56,8 +58,8 @@ ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, c
 {
     const bool is_auto = s->save_buffer_bytes == PS_BYTES_AUTO;
     const int64_t most = saved_bytes(s, program);
-    s->staging_bytes = is_auto                    ? ps_min_i64(STAGING_MIN_BYTES, most)
-                       : s->save_buffer_bytes > 0 ? ps_max_i64(STAGING_LEAST_BYTES, s->save_buffer_bytes)
+    s->staging_bytes = is_auto                    ? ps_min_i64(AUTO_MIN_BYTES, most)
+                       : s->save_buffer_bytes > 0 ? ps_max_i64(FIXED_MIN_BYTES, s->save_buffer_bytes)
                                                   : 0;
     ps_status st = ps_search_blueprint(s, program, code, &s->budgets, out, forecast);
     if (!is_auto) return st;

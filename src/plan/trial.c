@@ -10,14 +10,14 @@ typedef struct trial {
     ps_runner *runner;
 } trial;
 
-static void trial_close(trial *t)
+static void tear_down(trial *t)
 {
     ps_runner_destroy(t->runner);
     ps_tiers_close(&t->tiers);
 }
 
-static ps_status trial_open(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_profile *profile,
-                            trial *t)
+static ps_status set_up(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_profile *profile,
+                        trial *t)
 {
     *t = (trial){.runner = NULL};
     ps_tiers_options o = ps_blueprint_tiers(b, budgets);
@@ -25,11 +25,11 @@ static ps_status trial_open(const ps_blueprint *b, const ps_budgets *budgets, bo
     o.profile = profile;
     PS_TRY(ps_tiers_open(&o, &t->tiers));
     const ps_status st = ps_runner_create(b, &t->tiers, &(ps_runner_options){.keeps_dump = keeps_dump}, &t->runner);
-    if (st != PS_OK) trial_close(t);
+    if (st != PS_OK) tear_down(t);
     return st;
 }
 
-static ps_status trial_step(ps_runner *r)
+static ps_status run_step(ps_runner *r)
 {
     const bool training = ps_runner_blueprint(r)->settings->training;
     do {
@@ -90,7 +90,7 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     ps_status st = PS_OK;
     trial t;
     *f = (ps_forecast){0};
-    PS_TRY(trial_open(b, budgets, keeps_dump, NULL, &t));
+    PS_TRY(set_up(b, budgets, keeps_dump, NULL, &t));
     PS_TRY_GOTO(ps_runner_create_params(t.runner, false));
     ps_store *store = t.tiers.store;
     ps_store_stats after = ps_store_get_stats(store);
@@ -99,7 +99,7 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     for (; f->cycle == 0 && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_store_stats before = after;
         const ps_timeline begin = *ps_store_timeline(store);
-        PS_TRY_GOTO(trial_step(t.runner));
+        PS_TRY_GOTO(run_step(t.runner));
         after = ps_store_get_stats(store);
         for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
         times[f->steps] = time_between(&begin, ps_store_timeline(store));
@@ -112,17 +112,18 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     f->peak_bytes[PS_TIER_DISK] = after.disk_bytes;
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) f->peak[i] = ps_store_peak(store, (ps_tier)i);
 out:
-    trial_close(&t);
+    tear_down(&t);
     return st;
 }
 
+/* Change to b, and run steps until the state is one that was there before: more would show nothing new. */
 static ps_status change_and_step(const trial *t, const ps_blueprint *b)
 {
     uint64_t seen[TRIAL_STEPS_MAX];
     if (!ps_runner_carries(t->runner, b)) PS_TRY(ps_runner_flush(t->runner));
     PS_TRY(ps_runner_change(t->runner, b));
     for (int steps = 0; steps < TRIAL_STEPS_MAX; steps++) {
-        PS_TRY(trial_step(t->runner));
+        PS_TRY(run_step(t->runner));
         seen[steps] = ps_store_residency(t->tiers.store);
         for (int step = 0; step < steps; step++)
             if (seen[step] == seen[steps]) return PS_OK;
@@ -134,11 +135,11 @@ ps_status ps_trial_change(const ps_runner *from, const ps_blueprint *b)
 {
     ps_status st = PS_OK;
     trial t;
-    PS_TRY(trial_open(ps_runner_blueprint(from), &b->settings->budgets, false, NULL, &t));
+    PS_TRY(set_up(ps_runner_blueprint(from), &b->settings->budgets, false, NULL, &t));
     PS_TRY_GOTO(ps_runner_imitate(t.runner, from));
     PS_TRY_GOTO(change_and_step(&t, b));
 out:
-    trial_close(&t);
+    tear_down(&t);
     return st;
 }
 
@@ -147,7 +148,7 @@ ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int6
 {
     ps_status st = PS_OK;
     trial t;
-    PS_TRY(trial_open(b, budgets, false, profile, &t));
+    PS_TRY(set_up(b, budgets, false, profile, &t));
     const int64_t *now_ns = &ps_store_timeline(t.tiers.store)->now_ns;
     ps_profile_use_clock(profile, now_ns);
     PS_TRY_GOTO(ps_runner_create_params(t.runner, false));
@@ -157,14 +158,14 @@ ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int6
             ps_profile_start(profile);
             ps_store_profile_start(t.tiers.store);
         }
-        PS_TRY_GOTO(trial_step(t.runner));
+        PS_TRY_GOTO(run_step(t.runner));
         ps_profile_add(
             profile, &(ps_profile_record){
                          .kind = PS_PROFILE_STEP, .chunk = -1, .begin_ns = begin_ns, .end_ns = *now_ns, .step = step});
     }
     ps_profile_stop(profile);
 out:
-    trial_close(&t);
+    tear_down(&t);
     ps_profile_use_clock(profile, NULL);
     return st;
 }

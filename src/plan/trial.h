@@ -12,7 +12,7 @@ PS_NODISCARD ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *bud
 
 /* Does b, which fits a run that begins with it, also fit one that goes on with it where `from` stands between steps?
  * Chunks lie elsewhere then, and in memory that is full to the last chunk two may not find the room to change places.
- * PS_EBUDGET when not. Its store is settled; *from stays as it is. */
+ * PS_EBUDGET when not. from's store must be settled (ps_store_settle); *from stays as it is. */
 PS_NODISCARD ps_status ps_trial_change(const ps_runner *from, const ps_blueprint *b);
 
 /* Run a blueprint that fits once more, and record what happens in steps first to last, counted from 1, in estimated

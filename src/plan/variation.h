@@ -15,7 +15,7 @@ typedef struct ps_variation {
 PS_NODISCARD ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_site *site);
 void ps_variation_deinit(ps_variation *v); /* an empty one is accepted */
 
-/* "train_micro_batch_size_per_gpu", "8", or a key of the hardware: "hardware.n_nodes", "2". */
+/* An option as "train_micro_batch_size_per_gpu", "8"; or a key of the hardware, as "hardware.n_nodes", "2". */
 PS_NODISCARD ps_status ps_variation_set(ps_variation *v, const char *key, const char *value);
 
 /* ps_simulate without explaining. A refusal of the options themselves (PS_EINVAL, PS_ENOSYS) is "does not fit" here. */

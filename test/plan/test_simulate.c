@@ -398,6 +398,13 @@ static void the_largest_fits_and_one_more_layer_does_not(void **state)
     hw.host.bytes = 64 * PS_MIB;
     assert_ok(ps_find_largest(c, &hw, "gpt2", &smaller));
     assert_true(smaller.n_params < l.n_params);
+    /* fewer bytes a parameter, a larger model: 6 without momentum */
+    hw.host.bytes = 96 * PS_MIB;
+    assert_ok(ps_config_set(c, "optimizer.type", "SGD"));
+    assert_ok(ps_config_set(c, "optimizer.params.betas", "[0.9, 0.999]"));
+    assert_ok(ps_find_largest(c, &hw, "gpt2", &l));
+    assert_true(14 * l.n_params > 2 * hw.device.bytes + hw.host.bytes);
+    assert_true(6 * l.n_params < 2 * hw.device.bytes + hw.host.bytes);
     assert_int_equal(ps_find_largest(c, &hw, "unknown", &l), PS_EINVAL);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);
