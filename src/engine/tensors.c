@@ -36,26 +36,32 @@ ps_status ps_engine_tensor_info(const ps_engine *e, int64_t tensor, const char *
     return PS_OK;
 }
 
-/* A stretch of a tensor inside one chunk, small enough for a view: `values` of the list's type. */
-typedef ps_status (*stretch_func)(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n);
+static ps_dtype list_dtype(const ps_engine *e, ps_list list)
+{
+    return list == PS_LIST_PARAM16 ? e->settings.dtype : PS_DTYPE_F32;
+}
 
-/* Elements seen at once, sent at once by an owner, and the memory that the others have for it. */
-#define STRETCH_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
+/* ---- pieces: what a view shows at once of a tensor, all of it in one chunk ---- */
 
-/* Where element `at` of a tensor lies, and how many of at most n from there on lie in the same chunk and are seen at
- * once. */
-typedef struct stretch {
+/* What one view shows, what an owner sends at once, and the room that the other ranks have for it. */
+#define PIECE_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
+
+typedef struct piece {
     int32_t chunk;
-    int64_t chunk_offset, n;
-} stretch;
+    int64_t chunk_offset, n; /* elements */
+} piece;
 
-static stretch stretch_at(const ps_engine *e, int32_t tensor, int64_t at, int64_t n)
+/* To be done with a piece: `values`, of the list's type, are the elements [first, first + n) of the tensor. */
+typedef ps_status (*piece_func)(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n);
+
+/* The piece that begins with element `at` of a tensor, of at most n elements. */
+static piece piece_at(const ps_engine *e, int32_t tensor, int64_t at, int64_t n)
 {
     const ps_layout *l = e->blueprint->layout;
     const ps_place *p = &l->places[tensor];
     const int64_t k = (p->offset + at) / l->chunk_elements, offset = (p->offset + at) % l->chunk_elements;
-    return (stretch){p->chunk + (int32_t)k, offset,
-                     ps_min_i64(ps_min_i64(n, STRETCH_ELEMENTS), l->chunk_elements - offset)};
+    return (piece){p->chunk + (int32_t)k, offset,
+                   ps_min_i64(ps_min_i64(n, PIECE_ELEMENTS), l->chunk_elements - offset)};
 }
 
 bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n)
@@ -63,12 +69,12 @@ bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, in
     const int64_t end = e->program->params[tensor].elements;
     *n = 0;
     for (int64_t at = *first; at < end;) {
-        const stretch s = stretch_at(e, (int32_t)tensor, at, end - at);
-        const bool is_own = ps_blueprint_owns(e->blueprint, s.chunk);
+        const piece p = piece_at(e, (int32_t)tensor, at, end - at);
+        const bool is_own = ps_blueprint_owns(e->blueprint, p.chunk);
         if (!is_own && *n > 0) return true;
         if (is_own && *n == 0) *first = at;
-        if (is_own) *n += s.n;
-        at += s.n;
+        if (is_own) *n += p.n;
+        at += p.n;
     }
     return *n > 0;
 }
@@ -80,11 +86,11 @@ static ps_status enter_tensors(ps_engine *e)
     return ps_engine_check(e, ps_runner_flush(e->runner));
 }
 
-static ps_status view_stretch(ps_engine *e, ps_list list, const stretch *s, ps_access_mode mode, ps_view *v)
+static ps_status view_piece(ps_engine *e, ps_list list, const piece *p, ps_access_mode mode, ps_view *v)
 {
     const int64_t item = e->blueprint->lists.list[list].item_bytes;
-    return ps_view_open(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, s->chunk),
-                        e->blueprint->update_tier[s->chunk], s->chunk_offset * item, s->n * item, mode, v);
+    return ps_view_open(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, p->chunk),
+                        e->blueprint->update_tier[p->chunk], p->chunk_offset * item, p->n * item, mode, v);
 }
 
 /* st, or when that is PS_OK the failure of closing. */
@@ -94,20 +100,20 @@ static ps_status end_view(ps_engine *e, ps_view *v, ps_status st)
     return st != PS_OK ? st : closed;
 }
 
-/* Call `use` for the stretches of [first, first + n) that this rank owns, in order. */
-static ps_status for_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n,
-                               ps_access_mode mode, stretch_func use, void *user)
+/* Call `use` for the pieces of [first, first + n) that this rank owns, in order. */
+static ps_status for_pieces(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n, ps_access_mode mode,
+                            piece_func use, void *user)
 {
     PS_TRY(enter_tensors(e));
     if (mode != PS_ACCESS_READ) e->n_decoded = 0; /* keys and values of other parameters */
     for (int64_t done = 0; done < n;) {
-        const stretch s = stretch_at(e, tensor, first + done, n - done);
-        if (ps_blueprint_owns(e->blueprint, s.chunk)) {
+        const piece p = piece_at(e, tensor, first + done, n - done);
+        if (ps_blueprint_owns(e->blueprint, p.chunk)) {
             ps_view v;
-            PS_TRY(view_stretch(e, list, &s, mode, &v));
-            PS_TRY(end_view(e, &v, use(e, user, list, v.bytes, first + done, s.n)));
+            PS_TRY(view_piece(e, list, &p, mode, &v));
+            PS_TRY(end_view(e, &v, use(e, user, list, v.bytes, first + done, p.n)));
         }
-        done += s.n;
+        done += p.n;
     }
     return PS_OK;
 }
@@ -118,29 +124,29 @@ typedef struct sharing {
     ps_engine *e;
     ps_list list;
     ps_dtype dtype;
-    stretch_func use;
+    piece_func use;
     void *user;
-    char *room; /* [STRETCH_ELEMENTS]: of others' values */
+    char *room; /* [PIECE_ELEMENTS] for values of others */
     ps_status used;
     char message[512]; /* of a failure of `use` */
 } sharing;
 
 /* What this rank does with values is not the others' concern: it goes on, and fails at the end. */
-static void use_shared(sharing *h, void *values, int64_t offset, int64_t n)
+static void use_shared(sharing *h, void *values, int64_t first, int64_t n)
 {
     if (h->used != PS_OK) return;
-    h->used = h->use(h->e, h->user, h->list, values, offset, n);
+    h->used = h->use(h->e, h->user, h->list, values, first, n);
     if (h->used != PS_OK) snprintf(h->message, sizeof h->message, "%s", ps_last_error());
 }
 
-static ps_status share_stretch(sharing *h, const stretch *s, void *own, int64_t offset)
+static ps_status share_piece(sharing *h, const piece *p, void *own, int64_t first)
 {
     const ps_comm_part part = {
-        .payload = own != NULL ? own : h->room, .n = s->n, .owner = s->chunk % h->e->settings.ranks.n};
+        .payload = own != NULL ? own : h->room, .n = p->n, .owner = p->chunk % h->e->settings.ranks.n};
     ps_comm_ticket ticket;
     PS_TRY(ps_comm_begin_all_gather(h->e->settings.ranks.comm, &part, 1, h->dtype, "tensors", &ticket));
     PS_TRY(ps_comm_wait(h->e->settings.ranks.comm, ticket));
-    use_shared(h, part.payload, offset, s->n);
+    use_shared(h, part.payload, first, p->n);
     return PS_OK;
 }
 
@@ -148,29 +154,28 @@ static ps_status share_all(sharing *h, int32_t tensor, int64_t first, int64_t n)
 {
     ps_engine *e = h->e;
     PS_TRY(enter_tensors(e));
-    PS_TRY(ps_mem_alloc((size_t)STRETCH_ELEMENTS, ps_dtype_bytes(h->dtype), &h->room));
+    PS_TRY(ps_mem_alloc((size_t)PIECE_ELEMENTS, ps_dtype_bytes(h->dtype), &h->room));
     for (int64_t done = 0; done < n;) {
-        const stretch s = stretch_at(e, tensor, first + done, n - done);
-        if (ps_blueprint_owns(e->blueprint, s.chunk)) {
+        const piece p = piece_at(e, tensor, first + done, n - done);
+        if (ps_blueprint_owns(e->blueprint, p.chunk)) {
             ps_view own;
-            PS_TRY(view_stretch(e, h->list, &s, PS_ACCESS_READ, &own));
-            PS_TRY(end_view(e, &own, share_stretch(h, &s, own.bytes, first + done)));
+            PS_TRY(view_piece(e, h->list, &p, PS_ACCESS_READ, &own));
+            PS_TRY(end_view(e, &own, share_piece(h, &p, own.bytes, first + done)));
         } else {
-            PS_TRY(share_stretch(h, &s, NULL, first + done));
+            PS_TRY(share_piece(h, &p, NULL, first + done));
         }
-        done += s.n;
+        done += p.n;
     }
     return PS_OK;
 }
 
-/* As for_stretches for reading, of all owners: all ranks see all elements of [first, first + n), in order. An owner
+/* As for_pieces for reading, but of all owners: all ranks see all elements of [first, first + n), in order. An owner
  * that cannot read tells the others. */
-static ps_status read_stretches(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n, stretch_func use,
+static ps_status for_all_pieces(ps_engine *e, ps_list list, int32_t tensor, int64_t first, int64_t n, piece_func use,
                                 void *user)
 {
-    if (e->settings.ranks.n == 1) return for_stretches(e, list, tensor, first, n, PS_ACCESS_READ, use, user);
-    sharing h = {.e = e, .list = list, .use = use, .user = user};
-    h.dtype = list == PS_LIST_PARAM16 ? e->settings.dtype : PS_DTYPE_F32;
+    if (e->settings.ranks.n == 1) return for_pieces(e, list, tensor, first, n, PS_ACCESS_READ, use, user);
+    sharing h = {.e = e, .list = list, .dtype = list_dtype(e, list), .use = use, .user = user};
     const ps_status st = share_all(&h, tensor, first, n);
     ps_mem_free(h.room);
     if (st != PS_OK) ps_comm_fail(e->settings.ranks.comm, ps_last_error());
@@ -178,22 +183,20 @@ static ps_status read_stretches(ps_engine *e, ps_list list, int32_t tensor, int6
     return h.used == PS_OK ? PS_OK : PS_FAIL(h.used, "%s", h.message);
 }
 
-static ps_dtype list_dtype(const ps_engine *e, ps_list list)
-{
-    return list == PS_LIST_PARAM16 ? e->settings.dtype : PS_DTYPE_F32;
-}
+/* ---- elements as the caller has them ---- */
 
-typedef struct span {
+/* The caller's array; it begins with element `first` of the tensor. */
+typedef struct array {
     float *out;
     const float *in;
     int64_t first;
-} span;
+} array;
 
-static ps_status read_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+static ps_status read_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
 {
-    const span *s = user;
+    const array *a = user;
     return ps_run_cast(e->settings.backend, NULL,
-                       &(ps_cast_args){.dst = s->out + (offset - s->first),
+                       &(ps_cast_args){.dst = a->out + (first - a->first),
                                        .src = values,
                                        .n = n,
                                        .dst_dtype = PS_DTYPE_F32,
@@ -218,10 +221,10 @@ static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *sr
     return PS_OK;
 }
 
-static ps_status write_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+static ps_status write_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
 {
-    const span *s = user;
-    const float *in = s->in + (offset - s->first);
+    const array *a = user;
+    const float *in = a->in + (first - a->first);
     if (list_dtype(e, list) == PS_DTYPE_F32) {
         memcpy(values, in, (size_t)n * sizeof *in);
         return PS_OK;
@@ -237,17 +240,17 @@ static ps_list value_list(const ps_engine *e)
 ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
     PS_TRY(check_range(e, tensor, first, n));
-    span s = {.out = out, .first = first};
-    return read_stretches(e, value_list(e), (int32_t)tensor, first, n, read_stretch, &s);
+    array a = {.out = out, .first = first};
+    return for_all_pieces(e, value_list(e), (int32_t)tensor, first, n, read_piece, &a);
 }
 
 ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
-    span s = {.in = in, .first = first};
+    array a = {.in = in, .first = first};
     PS_TRY(check_range(e, tensor, first, n));
-    PS_TRY(for_stretches(e, list, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s));
+    PS_TRY(for_pieces(e, list, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_piece, &a));
     if (list != PS_LIST_MASTER) return PS_OK;
-    return for_stretches(e, PS_LIST_PARAM16, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_stretch, &s);
+    return for_pieces(e, PS_LIST_PARAM16, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_piece, &a);
 }
 
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
@@ -261,15 +264,15 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));
     PS_TRY(check_range(e, tensor, first, n));
-    span s = {.out = out, .first = first};
+    array a = {.out = out, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
-    return read_stretches(e, list, (int32_t)tensor, first, n, read_stretch, &s);
+    return for_all_pieces(e, list, (int32_t)tensor, first, n, read_piece, &a);
 }
 
 /* ---- whole tensors ---- */
 
-/* Elements moved at once: few, so that what was read is still in the cache when it is rounded. */
-#define PIECE_ELEMENTS 32768
+/* Elements given or taken at once: few, so that what was read is still in the cache when it is rounded. */
+#define HANDED_ELEMENTS 32768
 
 typedef struct transfer {
     int32_t tensor;
@@ -288,14 +291,14 @@ typedef struct filling {
     int64_t first, n;
 } filling;
 
-static ps_status fill_piece(const filling *f, int64_t done)
+static ps_status fill_handed(const filling *f, int64_t done)
 {
-    float piece[PIECE_ELEMENTS];
-    const int64_t n = ps_min_i64(PIECE_ELEMENTS, f->n - done);
+    float handed[HANDED_ELEMENTS];
+    const int64_t n = ps_min_i64(HANDED_ELEMENTS, f->n - done);
     char *const at = f->values + done * (int64_t)ps_dtype_bytes(f->dtype);
     const bool in_place = f->t->dtype == f->dtype;
-    PS_TRY(f->t->give(f->t->user, f->first + done, n, in_place ? (void *)at : piece));
-    if (!in_place) PS_TRY(cast(f->e, at, f->dtype, piece, f->t->dtype, n));
+    PS_TRY(f->t->give(f->t->user, f->first + done, n, in_place ? (void *)at : handed));
+    if (!in_place) PS_TRY(cast(f->e, at, f->dtype, handed, f->t->dtype, n));
     if (f->rounded == NULL) return PS_OK;
     char *const rounded_at = f->rounded + done * (int64_t)ps_dtype_bytes(f->rounded_dtype);
     return cast(f->e, rounded_at, f->rounded_dtype, at, f->dtype, n);
@@ -303,19 +306,19 @@ static ps_status fill_piece(const filling *f, int64_t done)
 
 static ps_status fill_values(const filling *f)
 {
-    for (int64_t done = 0; done < f->n; done += PIECE_ELEMENTS) PS_TRY(fill_piece(f, done));
+    for (int64_t done = 0; done < f->n; done += HANDED_ELEMENTS) PS_TRY(fill_handed(f, done));
     return PS_OK;
 }
 
 /* Masters and 16-bit parameters together. */
-static ps_status fill_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+static ps_status fill_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
 {
     const transfer *t = user;
-    filling f = {.e = e, .t = t, .dtype = list_dtype(e, list), .values = values, .first = offset, .n = n};
+    filling f = {.e = e, .t = t, .dtype = list_dtype(e, list), .values = values, .first = first, .n = n};
     if (list == PS_LIST_PARAM16) return fill_values(&f);
-    const stretch at = stretch_at(e, t->tensor, offset, n);
+    const piece at = piece_at(e, t->tensor, first, n);
     ps_view rounded;
-    PS_TRY(view_stretch(e, PS_LIST_PARAM16, &at, PS_ACCESS_WRITE, &rounded));
+    PS_TRY(view_piece(e, PS_LIST_PARAM16, &at, PS_ACCESS_WRITE, &rounded));
     f.rounded = rounded.bytes;
     f.rounded_dtype = list_dtype(e, PS_LIST_PARAM16);
     return end_view(e, &rounded, fill_values(&f));
@@ -329,22 +332,22 @@ ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, int64_t n, ps_dtyp
     const bool is_first = e->is_filled != NULL && !e->is_filled[tensor];
     if (is_first && n < e->program->params[tensor].elements) PS_TRY(ps_engine_draw_tensor(e, tensor));
     transfer t = {.tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user};
-    PS_TRY(for_stretches(e, value_list(e), t.tensor, 0, n, PS_ACCESS_WRITE, fill_stretch, &t));
+    PS_TRY(for_pieces(e, value_list(e), t.tensor, 0, n, PS_ACCESS_WRITE, fill_piece, &t));
     if (is_first) e->is_filled[tensor] = true;
     return PS_OK;
 }
 
-static ps_status drain_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+static ps_status drain_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
 {
     const transfer *t = user;
     const ps_dtype dtype = list_dtype(e, list);
-    float piece[PIECE_ELEMENTS];
+    float handed[HANDED_ELEMENTS];
     if (t->take == NULL) return PS_OK;
-    if (t->dtype == dtype) return t->take(t->user, offset, n, values);
-    for (int64_t done = 0; done < n; done += PIECE_ELEMENTS) {
-        const int64_t here = ps_min_i64(PIECE_ELEMENTS, n - done);
-        PS_TRY(cast(e, piece, t->dtype, (const char *)values + done * (int64_t)ps_dtype_bytes(dtype), dtype, here));
-        PS_TRY(t->take(t->user, offset + done, here, piece));
+    if (t->dtype == dtype) return t->take(t->user, first, n, values);
+    for (int64_t done = 0; done < n; done += HANDED_ELEMENTS) {
+        const int64_t here = ps_min_i64(HANDED_ELEMENTS, n - done);
+        PS_TRY(cast(e, handed, t->dtype, (const char *)values + done * (int64_t)ps_dtype_bytes(dtype), dtype, here));
+        PS_TRY(t->take(t->user, first + done, here, handed));
     }
     return PS_OK;
 }
@@ -353,12 +356,12 @@ ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, p
 {
     PS_TRY(check_range(e, tensor, 0, 0));
     transfer t = {.dtype = dtype, .take = take, .user = user};
-    return read_stretches(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, drain_stretch, &t);
+    return for_all_pieces(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, drain_piece, &t);
 }
 
-static ps_status hash_stretch(ps_engine *e, void *user, ps_list list, void *values, int64_t offset, int64_t n)
+static ps_status hash_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
 {
-    (void)e, (void)list, (void)offset;
+    (void)e, (void)list, (void)first;
     XXH3_64bits_update(user, values, (size_t)n * sizeof(float));
     return PS_OK;
 }
@@ -372,7 +375,7 @@ ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
     XXH3_64bits_reset(state);
     ps_status st = PS_OK;
     for (int32_t t = 0; t < e->program->n_params && st == PS_OK; t++)
-        st = read_stretches(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, hash_stretch, state);
+        st = for_all_pieces(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, hash_piece, state);
     if (st == PS_OK) *hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return st;

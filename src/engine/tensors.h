@@ -1,5 +1,5 @@
-/* tensors.h - whole tensors into and out of their chunks, piece by piece, for files. Public access to parts is in
- * tensors.c too.
+/* tensors.h - whole tensors into and out of their chunks, piece by piece, for files. The public functions that read and
+ * write ranges of elements are in tensors.c too.
  *
  * With several ranks a tensor's elements lie with the owners of its chunks. Writing is each rank's own business;
  * reading is a call of all ranks together, to which each owner gives its part. */
@@ -15,8 +15,8 @@
 typedef ps_status (*ps_tensor_give_func)(void *user, int64_t first, int64_t n, void *dst);
 typedef ps_status (*ps_tensor_take_func)(void *user, int64_t first, int64_t n, const void *src);
 
-/* The first stretch of a tensor at or after element *first that this rank owns, of one or several chunks: *first and
- * *n, in elements. False: it owns none. One rank owns all. */
+/* The first range of a tensor at or after element *first that this rank owns, in one chunk or several that follow each
+ * other: *first and *n, in elements. False: it owns none from there on. One rank owns all. */
 bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n);
 
 /* Replace what this rank owns of the first n elements of a tensor by what `give` gives, piece after piece, in order.
