@@ -108,13 +108,13 @@ ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int6
     if (b->failure != PS_OK) return -1;
     if (b->ended) return ps_builder_refuse(b, "%s%s: nothing may follow the end of the model", b->prefix, name);
     if (GROW(b, p->nodes, p->n_nodes) || GROW(b, p->values, p->n_values)) return -1;
-    if (failed(b, join(b->prefix, name, "", &node.label))) return -1;
     node.segment = b->checkpoint_depth > 0 ? b->segment : -1;
     node.rows = node.inputs[0] >= 0 ? p->values[node.inputs[0]].rows : p->B * p->T;
     node.output = -1;
     if (out_cols > PS_BUILDER_VALUE_MAX / node.rows)
         return ps_builder_refuse(b, "%s%s: a result of [%lld, %lld] is more than any memory holds", b->prefix, name,
                                  (long long)node.rows, (long long)out_cols);
+    if (failed(b, join(b->prefix, name, "", &node.label))) return -1;
     if (out_cols > 0) {
         const int64_t out_rows = node.type->gives_row_a_sequence ? p->B : node.rows;
         node.output = p->n_values++;
@@ -174,7 +174,7 @@ void ps_end_block(ps_builder *b)
 
 /* ---- building ---- */
 
-/* Bytes of all lists can be counted. */
+/* All parameters together are few enough for bytes of all lists to be counted. */
 static ps_status check_elements(const ps_program *p)
 {
     int64_t left = PS_BUILDER_PARAMETERS_MAX;

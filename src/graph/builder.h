@@ -15,7 +15,7 @@ struct ps_builder {
     char prefix[256];                          /* names of the open blocks, each with a dot */
     int32_t depth, checkpoint_depth;           /* open blocks; depth at which the open segment began, 0: none */
     size_t outer_prefix[PS_BUILDER_DEPTH_MAX]; /* length of the prefix around each open block */
-    int32_t segment;
+    int32_t segment;                           /* number of the open one */
     double init_std;
     bool ended; /* by a loss or hidden states */
 };
@@ -23,7 +23,7 @@ struct ps_builder {
 /* Record the first failure, PS_EINVAL; returns -1. */
 __attribute__((format(printf, 2, 3))) ps_value ps_builder_refuse(ps_builder *b, const char *fmt, ...);
 
-/* Is x a value of the model? Else refuses in the name of `user`; false after any failure. */
+/* Is x a value of the model? If not, the builder refuses it in the name of `user`. False after any failure, too. */
 bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user);
 
 int64_t ps_builder_cols(const ps_builder *b, ps_value x);
@@ -41,8 +41,8 @@ int32_t ps_builder_find_param(const ps_program *p, const char *name);
 int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows,
                              int64_t cols, double mean, double std);
 
-/* Append the node with the rows of its first input, or B T; its output has out_cols columns (0: none). Returns the
- * output. */
+/* Append the node with the rows of its first input, or B T where it has none; its output has out_cols columns (0: no
+ * output). Returns the output; -1 for none, and on failure, when node.constants stay the caller's. */
 ps_value ps_builder_add_node(ps_builder *b, const char *name, ps_node node, int64_t out_cols);
 
 #endif

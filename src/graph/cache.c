@@ -4,7 +4,7 @@
  *
  * A pass has as many rows as one of row_counts; all of them use the same buffers. */
 #include "base/mem.h"
-#include "graph/code.h"
+#include "graph/code_impl.h"
 
 #define CACHE_ALIGN 64
 

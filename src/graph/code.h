@@ -28,11 +28,11 @@ const char *ps_instr_kind_name(ps_instr_kind k); /* "forward", "recompute", "bac
 /* Buffers by number, -1: none. */
 typedef struct ps_instr {
     ps_instr_kind kind;
-    int32_t node, fused; /* fused: -1, or the other node that it runs */
-    int32_t x[PS_NODE_INPUTS], y,
-        saved[PS_NODE_SAVED]; /* fused: x[1] is the residual of forward, the input of gelu for backward */
-    int32_t logits;           /* of the loss, kept for its backward */
-    int32_t between;          /* fused, forward: the node's own output, where backward reads it */
+    int32_t node, fused;       /* fused: -1, or the other node that it runs */
+    int32_t x[PS_NODE_INPUTS]; /* fused: x[1] is the residual of forward, the input of gelu for backward */
+    int32_t y, saved[PS_NODE_SAVED];
+    int32_t logits;  /* of the loss, kept for its backward */
+    int32_t between; /* fused, forward: the node's own output, where backward reads it */
     int32_t dx[PS_NODE_INPUTS], dy;
     bool accumulate_dx[PS_NODE_INPUTS];
     bool accumulate_dw;                  /* within the micro-batch: an earlier instruction wrote one of its gradients */
@@ -51,7 +51,7 @@ typedef struct ps_buffer {
     int32_t first, last; /* instructions; first > last: never used */
 } ps_buffer;
 
-/* Rows of a pass over a text that grows, and of how many sizes passes are. */
+/* Of passes over a text that grows: the most rows, and how many different numbers of rows there may be. */
 #define PS_DECODE_ROWS_MAX 256
 #define PS_DECODE_ROW_COUNTS 5
 
@@ -59,7 +59,7 @@ typedef struct ps_buffer {
 typedef enum ps_keep_logits {
     PS_KEEP_LOGITS_NEVER,
     PS_KEEP_LOGITS_ALWAYS,
-    PS_KEEP_LOGITS_AUTO, /* there is code of either kind */
+    PS_KEEP_LOGITS_AUTO, /* there is code of both kinds (ps_code.keeping) */
 } ps_keep_logits;
 
 typedef struct ps_code {
@@ -72,7 +72,7 @@ typedef struct ps_code {
     int64_t non_model_bytes;             /* largest over the instructions */
     bool *grad_overwrites_param;         /* [n_params] */
     bool keeps_logits;
-    struct ps_code *keeping; /* the same steps, buffers for logits besides; owned. NULL: there is no choice */
+    struct ps_code *keeping; /* the same instructions with buffers for logits; owned. NULL: there is no choice */
 
     /* of a text that grows; cache_positions 0: none */
     int64_t cache_positions, cache_bytes;
@@ -99,27 +99,22 @@ typedef struct ps_code_options {
 PS_NODISCARD ps_status ps_code_create(const ps_program *program, const ps_code_options *options, ps_code **out);
 void ps_code_destroy(ps_code *p); /* NULL is accepted */
 
-/* 0 where backward computes them again, or there is no backward. */
+/* Of logits kept for backward; 0 where it computes them again, or there is none. */
 int64_t ps_code_kept_logits_bytes(const ps_code *p);
 
-/* Addresses of an instruction's buffers in the region that starts at base; the caller adds parameters and batch. */
+/* Addresses of an instruction's buffers in the region that starts at base, all NULL when that is; batch arrays among
+ * them. The caller adds parameters and their gradients. */
 void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_run *run);
 
-/* Bytes behind each buffer that no operator may touch; from DEBUG=2 on they are planned, written and looked at. */
+/* Bytes behind each buffer that no operator may touch: from DEBUG=2 on there is room for them, and guard.c looks. */
 #define PS_CODE_GUARD_BYTES (PS_DEBUG >= 2 ? 64 : 0)
 
-/* guard.c: mark the ends of the buffers that live at the instruction, before it is computed in the region at base.
- * Afterwards: PS_ESTATE naming operator and buffer when one was written behind. */
+/* guard.c: mark the ends of the buffers that live at the instruction, before it is computed in the region at base. */
 void ps_code_guard_set(const ps_code *p, const ps_instr *instr, void *base);
+/* Afterwards. PS_ESTATE naming operator and buffer when something was written behind one. */
 PS_NODISCARD ps_status ps_code_guard_check(const ps_code *p, const ps_instr *instr, const void *base);
 
-/* cache.c: decide where keys and values of so many tokens lie. PS_EINVAL when the program does not go from left to
- * right. */
-PS_NODISCARD ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dtype dtype);
-/* Addresses of an instruction's keys and values in the block that starts at cache; NULL: none. */
+/* cache.c: addresses of an instruction's keys and values in the block that starts at cache; NULL: no addresses yet. */
 void ps_code_bind_cache(const ps_code *p, const ps_instr *instr, void *cache, ps_node_run *run);
-
-/* memory.c: give every buffer an offset, every instruction its non_model_bytes. */
-PS_NODISCARD ps_status ps_code_place_buffers(ps_code *p);
 
 #endif

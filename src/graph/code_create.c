@@ -1,4 +1,4 @@
-/* From a program to its code: in which order the steps of code_impl.h are taken, and what they share. */
+/* code_create.c - from a program to its code: the steps of code_impl.h in their order, and what they share. */
 #include "base/mem.h"
 #include "graph/code_impl.h"
 
@@ -15,18 +15,18 @@ static ps_status make_batch_buffers(ps_code_writer *g)
     return PS_OK;
 }
 
-/* Merge the declared segments into n_checkpoints runs of equal length (DeepSpeed's number_checkpoints). Nodes outside
- * keep segments apart: a segment is a stretch of nodes. */
+/* Merge the declared segments into n_checkpoints, of equally many each (DeepSpeed's number_checkpoints). The nodes of a
+ * segment follow each other: nodes outside keep those before them and those behind them apart. */
 static void choose_segments(ps_code_writer *g)
 {
     const ps_program *p = g->program;
     const int32_t declared = p->n_segments, wanted = g->o.n_checkpoints;
-    int32_t before = -1, stretch = -1;
+    int32_t before = -1, n_merged = 0;
     for (int32_t n = 0; n < p->n_nodes; n++) {
         int32_t s = g->o.checkpointing && g->o.training ? p->nodes[n].segment : -1;
         if (s >= 0 && wanted > 0 && wanted < declared) s = (int32_t)((int64_t)s * wanted / declared);
-        if (s >= 0 && s != before) stretch++;
-        g->segment[n] = s >= 0 ? stretch : -1;
+        if (s >= 0 && s != before) n_merged++;
+        g->segment[n] = s >= 0 ? n_merged - 1 : -1;
         before = s;
     }
 }

@@ -1,3 +1,5 @@
+/* code_gradients.c - which instruction completes a parameter's gradient, and whether that may overwrite the
+ * parameter. */
 #include "base/mem.h"
 #include "graph/code_impl.h"
 
@@ -12,8 +14,8 @@ static bool reads_param_value(const ps_instr *instr, const ps_node *n, int k)
     return false;
 }
 
-/* An operator adds to all its gradients or to none. Where one of two was written before, the other begins with zeros;
- * they would overwrite a parameter that the operator still reads. */
+/* An operator adds to all its gradients or to none. Where one of its two was written before, the other begins as zeros,
+ * which may not lie over its parameter: the operator still reads that. */
 static void note_clearing(ps_code_writer *g, const int32_t *first)
 {
     ps_code *p = g->code;
@@ -24,6 +26,21 @@ static void note_clearing(ps_code_writer *g, const int32_t *first)
             if (params[k] < 0 || first[params[k]] != m) continue;
             instr->clears_grad[k] = true;
             p->grad_overwrites_param[params[k]] = false;
+        }
+    }
+}
+
+/* The gradients of one node share their type and their accumulation: both overwrite, or neither. */
+static void align_within_nodes(ps_code_writer *g)
+{
+    bool *overwrites = g->code->grad_overwrites_param;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int32_t i = 0; i < g->program->n_nodes; i++) {
+            const int32_t *w = g->program->nodes[i].params;
+            if (w[0] < 0 || w[1] < 0 || overwrites[w[0]] == overwrites[w[1]]) continue;
+            overwrites[w[0]] = overwrites[w[1]] = false;
+            changed = true;
         }
     }
 }
@@ -59,16 +76,7 @@ ps_status ps_code_place_gradients(ps_code_writer *g)
         p->grad_overwrites_param[w] = g->o.may_overwrite_params && first[w] >= 0 && last_read[w] <= first[w];
     }
     note_clearing(g, first);
-    /* the gradients of one node share their type and their accumulation */
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int32_t i = 0; i < g->program->n_nodes; i++) {
-            const int32_t *w = g->program->nodes[i].params;
-            if (w[0] < 0 || w[1] < 0 || p->grad_overwrites_param[w[0]] == p->grad_overwrites_param[w[1]]) continue;
-            p->grad_overwrites_param[w[0]] = p->grad_overwrites_param[w[1]] = false;
-            changed = true;
-        }
-    }
+    align_within_nodes(g);
 out:
     ps_mem_free(first);
     ps_mem_free(last_read);

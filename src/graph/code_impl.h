@@ -1,6 +1,7 @@
 /* code_impl.h - how a program becomes code (code.h), step by step; for the files of code only.
  *
  *     code_create.c     calls the others, in this order
+ *     cache.c           where keys and values lie, for a text that grows
  *     code_write.c      instructions and the buffers between them
  *     code_gradients.c  which gradient is complete when, and which may overwrite its parameter
  *     code_measure.c    scratch and cost
@@ -21,9 +22,14 @@ typedef struct ps_code_writer {
     int32_t *saved;        /* [n_nodes][PS_NODE_SAVED] */
     int32_t logits;        /* of the loss, where they are kept; -1 */
     int32_t *segment;      /* [n_nodes] after merging; -1: none */
-    bool *again;           /* [n_nodes] needed in the recomputation under way */
+    bool *again;           /* [n_nodes] runs again in the recomputation under way */
 } ps_code_writer;
 
+/* Choose where keys and values of so many tokens lie. PS_EINVAL when a text cannot grow through the program token by
+ * token, or not so far. */
+PS_NODISCARD ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dtype dtype);
+
+/* A buffer of so many bytes, without an offset yet. */
 PS_NODISCARD ps_status ps_code_new_buffer(ps_code_writer *g, int64_t bytes, int32_t *out);
 PS_NODISCARD ps_status ps_code_write_forward(ps_code_writer *g);
 PS_NODISCARD ps_status ps_code_write_backward(ps_code_writer *g);
@@ -33,5 +39,8 @@ PS_NODISCARD ps_status ps_code_place_gradients(ps_code_writer *g);
 
 /* A buffer for the scratch of each instruction that wants some; its cost. */
 PS_NODISCARD ps_status ps_code_measure(ps_code_writer *g);
+
+/* Give every buffer an offset, every instruction its non_model_bytes. */
+PS_NODISCARD ps_status ps_code_place_buffers(ps_code *p);
 
 #endif

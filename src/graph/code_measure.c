@@ -1,6 +1,7 @@
+/* code_measure.c - what instructions take: scratch, operations, and an estimate of their time. */
 #include "graph/code_impl.h"
 
-/* The engine looks at each gradient once, when its last part has been added. */
+/* The runner looks at each gradient once, when its last contribution has been added; for that no scratch is needed. */
 static ps_status measure_grad_stats(const ps_code_writer *g, const ps_instr *instr, ps_node_run *r)
 {
     const ps_node *n = &g->program->nodes[instr->node];
@@ -26,8 +27,8 @@ static ps_status measure_once(const ps_instr *instr, ps_node_run *r)
     return instr->kind == PS_INSTR_BACKWARD ? r->node->type->backward(r) : r->node->type->forward(r);
 }
 
-/* An instruction may be run in other ways than the one that its cost is taken of: it adds to the gradients of an
- * earlier micro-batch, or makes one row of logits instead of all. Scratch is for the way that wants most. */
+/* Scratch for the way of running an instruction that wants most. Its cost is that of the usual way; others add to the
+ * gradients of an earlier micro-batch, or make one row of logits instead of all. */
 static ps_status measure_other_ways(const ps_code_writer *g, const ps_instr *instr, ps_node_run *r)
 {
     ps_node_run other = *r;
@@ -38,8 +39,8 @@ static ps_status measure_other_ways(const ps_code_writer *g, const ps_instr *ins
     return PS_OK;
 }
 
-/* The forward passes of all numbers of rows: the largest workspace, and the cost of one row, as most passes have. The
- * output is one row, and never a loss. */
+/* A text that grows: the largest workspace of the forward passes of all numbers of rows, and the cost of the last
+ * measured, that of one row, as most passes have. The output is one row, and never a loss. */
 static ps_status measure_rows(const ps_code *p, const ps_instr *instr, ps_node_run *r)
 {
     float not_looked_at;

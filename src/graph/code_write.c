@@ -1,4 +1,4 @@
-/* The instructions of a micro-batch: forward, then backward with what is computed again before it. */
+/* code_write.c - the instructions of a micro-batch: forward, then backward with what is computed again before it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -71,7 +71,8 @@ static bool fuses(const ps_code_writer *g, ps_fuse_direction direction, int32_t 
     return ps_fuse(g->program, g->o.backend, direction, first) && g->segment[first] == g->segment[first + 1];
 }
 
-/* The node and the next one. What lies between is kept when backward reads it, and this is not run again before. */
+/* The node and the next one. The value between them is written only where backward reads it, and not yet by a forward
+ * pass that is run again before backward. */
 static ps_status append_fused_forward(ps_code_writer *g, int32_t node, ps_instr_kind kind)
 {
     const ps_program *p = g->program;
@@ -146,8 +147,8 @@ static bool others_wait_for(const ps_code_writer *g, int32_t buffer, int32_t exc
     return false;
 }
 
-/* value's gradient += the gradient in `other`; into a buffer of its own when the present one is also somebody else's.
- * other_is_free: nobody needs what is in `other` afterwards, as far as the node itself goes. */
+/* value's gradient += the gradient in `other`. The sum goes into another buffer when value's is somebody else's
+ * gradient too. other_is_free: the node itself needs what is in `other` no longer. */
 static ps_status join(ps_code_writer *g, int32_t node, int32_t value, int32_t other, bool other_is_free)
 {
     ps_instr instr = no_buffers;
@@ -169,8 +170,8 @@ static ps_status join(ps_code_writer *g, int32_t node, int32_t value, int32_t ot
     return append(g, instr);
 }
 
-/* Where the node's gradient for input i goes: writes dx and accumulate_dx of the instruction. *joined: the value whose
- * older gradient must be added afterwards, or -1. */
+/* Choose where the node's gradient for input i goes: dx and accumulate_dx of the instruction. *joined: the value whose
+ * gradient so far must be added afterwards, or -1. */
 static ps_status choose_dx(ps_code_writer *g, int32_t node, int i, ps_instr *instr, int32_t *joined)
 {
     const ps_node *n = &g->program->nodes[node];
@@ -232,7 +233,7 @@ static ps_status append_backward(ps_code_writer *g, int32_t node)
     return PS_OK;
 }
 
-/* The node and the one before it, whose input has no gradient yet. */
+/* Backward of the node and of the one before it, whose input has no gradient yet. */
 static ps_status append_fused_backward(ps_code_writer *g, int32_t node)
 {
     const ps_node *n = &g->program->nodes[node], *before = n - 1;

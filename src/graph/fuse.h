@@ -13,8 +13,8 @@
 
 typedef enum ps_fuse_direction { PS_FUSE_FORWARD, PS_FUSE_BACKWARD } ps_fuse_direction;
 
-/* Do nodes `first` and first + 1 run as one on this backend? Who asks knows whether both run at all, and in one
- * segment. */
+/* Do nodes `first` and first + 1 run as one on this backend? The caller looks whether both run at all, and whether they
+ * are of one segment. */
 bool ps_fuse(const ps_program *p, const ps_backend *backend, ps_fuse_direction direction, int32_t first);
 
 #endif

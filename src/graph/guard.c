@@ -1,4 +1,4 @@
-/* guard.c - canaries behind the planned buffers, in debug builds: an operator that writes past its workspace or its
+/* guard.c - canaries behind the buffers of code, in debug builds: an operator that writes past its workspace or its
  * results is named at once, not by what goes wrong later. */
 #include <string.h>
 

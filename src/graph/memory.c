@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "graph/code.h"
+#include "graph/code_impl.h"
 
 #define BUFFER_ALIGN 64
 
@@ -40,14 +40,14 @@ static void find_lives(ps_code *p)
         for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
             if (node->reads_batch >> i & 1) use(p, p->batch[i], m);
     }
-    /* the batch is put in place before the first instruction */
+    /* the batch is copied in before the first instruction */
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
         if (p->batch[i] >= 0) p->buffers[p->batch[i]].first = 0;
 }
 
 /* ---- offsets ---- */
 
-/* With what follows it. */
+/* Bytes that it takes, with the guard behind it. */
 static int64_t room_of(const ps_buffer *b)
 {
     return ps_round_up(ps_max_i64(b->bytes, 1) + PS_CODE_GUARD_BYTES, BUFFER_ALIGN);

@@ -1,8 +1,8 @@
 /* node.h - operators of the graph: how each runs forward and backward on a backend.
  *
  * An operator is a ps_node_type. Its forward and backward fill kernel arguments from a ps_node_run and issue them
- * through ps_node_call. The same two functions serve every purpose, by the run's mode: computing, and asking for
- * scratch bytes and costs with the pointers NULL. So a size cannot disagree with what is run.
+ * through ps_node_call. The run's mode says what for: to compute, or, with all pointers NULL, to ask for scratch bytes
+ * and costs. As both go through the same two functions, the sizes asked for are those of what is run.
  *
  * Each type stands in a file node_*.c with the builder's call that makes nodes of it; all else in graph/ asks the type,
  * and knows none by name. */
@@ -60,7 +60,7 @@ typedef struct ps_node_run {
     bool training;                              /* dropout acts */
     ps_rng_key dropout_key;                     /* of this node in this micro-batch */
     float loss_scale;                           /* d loss: scale of the gradient that backward starts from */
-    /* 0: none. Else B is 1, T any number up to the program's, and attention keeps keys and values */
+    /* 0: none. Else a text grows: B is 1, T any number up to the program's, attention keeps keys and values */
     int64_t cache_positions;
     int64_t first;           /* position of the first token */
     void *k_cache, *v_cache; /* of this node [KV, cache_positions, D] */
@@ -80,7 +80,7 @@ struct ps_node_type {
     int64_t (*saved_cols)(const ps_node *n, int i); /* NULL: none */
     int64_t (*logits_count)(const ps_node *n);      /* floats to keep, where the code keeps logits; NULL: it has none */
     bool backward_reads_x, backward_reads_y;
-    bool backward_reads_w[2];
+    bool backward_reads_w[PS_NODE_PARAMS];
     /* The output may lie over an input, when nobody else needs that. */
     bool forward_in_place;
     /* backward may write dx[0] over dy; and may add to dx instead of overwriting it. */
@@ -89,25 +89,26 @@ struct ps_node_type {
     bool passes_gradient;
     bool gives_row_a_sequence; /* its output has B rows, of whatever its input has */
     bool is_embedding;         /* its parameter is one of those that client.use_cpu_embedding keeps on the host */
-    /* Fusing (fuse.h): it is a product that takes epilogues; what it is itself behind a product, forward and
-     * backward. */
+    /* Fusing (fuse.h): it is a product that takes epilogues; or the epilogue that it can be itself, of the product
+     * before it in forward, and of the one before it in backward. */
     bool takes_epilogue;
     ps_epilogue_kind epilogue, backward_epilogue;
     /* A text that grows: columns of the keys, and of the values, that it keeps for each position; NULL: none. */
     int64_t (*cached_cols)(const ps_node *n);
-    /* PS_EINVAL, saying why, when a row depends on later tokens, or a text of so many positions is too long; NULL:
-     * never. */
+    /* Can a text of so many positions grow through it? PS_EINVAL, saying why, when a row depends on later tokens, or
+     * the text is too long for it; NULL: always. */
     ps_status (*continues)(const ps_program *p, const ps_node *n, int64_t positions);
 };
 
 /* Rows that the call computes. */
 int64_t ps_node_rows(const ps_node_run *r);
 
-/* Run kernel `op` with its argument struct, or measure it. */
+/* Run kernel `op` with its argument struct, or measure it: by the run's mode. */
 #define ps_node_call(r, op, args_pointer)                                                                              \
     ((r)->mode == PS_RUN_COMPUTE ? ps_run_##op((r)->backend, (r)->queue, (args_pointer), (r)->workspace_bytes)         \
                                  : ps_node_measure((r), PS_OP_##op, (args_pointer)))
 
+/* Add the kernel's scratch (the largest) and costs (the sum) to r. */
 ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args);
 
 #endif

@@ -5,7 +5,7 @@
 
 /* ---- attention: saved log-sum-exp per head and row ---- */
 
-/* Part 0, 1 or 2 (queries, keys, values) of the inputs, or of their gradients. */
+/* Queries, keys or values (part 0, 1 or 2), of the inputs or of their gradients. */
 static void *part_of(const ps_node_run *r, void *const arrays[PS_NODE_INPUTS], int part)
 {
     const ps_node *n = r->node;
@@ -19,6 +19,7 @@ static int64_t row_stride(const ps_node *n, int64_t heads)
     return (n->attr.attention.packed ? 3 : 1) * heads * n->attr.attention.D;
 }
 
+/* Of a text that grows: keys and values of its earlier tokens are kept. */
 static ps_status attention_kept(ps_node_run *r)
 {
     const ps_node *n = r->node;
@@ -231,6 +232,7 @@ static const ps_node_type pool_type = {
     .gives_row_a_sequence = true,
     .backward_accumulates = true,
 };
+
 ps_value ps_pool(ps_builder *b, ps_value x, ps_pooling kind)
 {
     if (!ps_builder_is_sequence(b, x, "pool")) return -1;

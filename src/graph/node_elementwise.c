@@ -9,12 +9,13 @@ static ps_value append(ps_builder *b, ps_value x, ps_value y, ps_node node)
     return ps_builder_add_node(b, node.type->name, node, node.n_out);
 }
 
-/* Of one input; of two. */
+/* A node of one input. */
 static ps_value append_unary(ps_builder *b, ps_value x, ps_node node)
 {
     return ps_builder_is_value(b, x, node.type->name) ? append(b, x, -1, node) : -1;
 }
 
+/* A node of two inputs of equal shape. */
 static ps_value append_binary(ps_builder *b, ps_value x, ps_value y, ps_node node)
 {
     return ps_builder_are_alike(b, x, y, node.type->name) ? append(b, x, y, node) : -1;
@@ -231,6 +232,7 @@ static const ps_node_type dropout_type = {
     .backward_in_place = true,
     .backward_accumulates = true,
 };
+
 ps_value ps_dropout(ps_builder *b, ps_value x, float p)
 {
     if (!ps_builder_is_value(b, x, "dropout")) return -1;

@@ -7,6 +7,7 @@ static int64_t output_rows(const ps_node_run *r)
     return r->output_row < 0 ? r->node->rows : 1;
 }
 
+/* The input rows that they are made of. */
 static const void *output_input(const ps_node_run *r)
 {
     const size_t row_bytes = (size_t)r->node->n_in * ps_dtype_bytes(r->dtype);
@@ -25,6 +26,7 @@ static int64_t counted_rows(const ps_node_run *r)
     return n > 0 ? n : 1;
 }
 
+/* Logits as a result of inference, or for its scratch to be measured. */
 static ps_status logits(ps_node_run *r)
 {
     const ps_node *n = r->node;
@@ -172,6 +174,7 @@ static const ps_node_type hidden_states_type = {
     .forward = hidden_states_forward,
     .backward = hidden_states_backward,
 };
+
 void ps_hidden_states(ps_builder *b, ps_value x)
 {
     if (!ps_builder_is_value(b, x, "hidden_states")) return;

@@ -28,7 +28,7 @@ struct ps_node {
     int32_t inputs[PS_NODE_INPUTS]; /* values, -1: none */
     int32_t output;                 /* value, -1: the end of the program */
     int32_t params[PS_NODE_PARAMS]; /* -1: none */
-    int32_t segment;                /* checkpoint segment, -1: outside */
+    int32_t segment;                /* checkpoint segment (ps_begin_block), -1: outside */
     int64_t rows;                   /* of the inputs; only a pool has fewer in its output */
     int64_t n_in, n_out;            /* columns */
     unsigned reads_batch;           /* 1 << ps_batch_array, of all it may read */
@@ -62,9 +62,9 @@ struct ps_node {
             ps_pool_kind kind;
         } pool;
         struct {
-            int64_t n;
-            ps_batch_array ids;
-        } table; /* rows of an embedding, what looks them up; classes of a loss */
+            int64_t n;          /* rows of an embedding's table; classes of a loss */
+            ps_batch_array ids; /* what looks rows up; the targets */
+        } table;
     } attr;
 };
 

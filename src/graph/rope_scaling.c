@@ -2,10 +2,10 @@
  * double, rounded once; by the names that modeling_rope_utils.py of Hugging Face's transformers has for the settings.
  *
  *   linear   all are divided by factor
- *   llama3   by the turns that a wave makes in the original context: below low_freq_factor divided, above high_freq_factor
- *            kept, between the two the one goes over into the other
- *   yarn     the same with beta_slow and beta_fast (Peng et al. 2023), where the change is linear in i, not in the turns; vectors
- *            get longer by attention_factor, so that scores grow by its square */
+ *   llama3   by the turns that a wave makes in the original context: below low_freq_factor divided, above
+ *            high_freq_factor kept, in between a mixture of the two, linear in the turns
+ *   yarn     the same with beta_slow and beta_fast (Peng et al. 2023), but the mixture is linear in i; vectors get
+ *            longer by attention_factor, so that scores grow by its square */
 #include "graph/rope_scaling.h"
 
 #include <math.h>

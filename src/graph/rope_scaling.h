@@ -7,13 +7,13 @@
 
 #include "patrickstar.h"
 
-/* Whether the numbers that its scaling uses are in range. */
+/* Are the numbers that its scaling uses within their bounds? */
 bool ps_rope_is_sane(const ps_rope *o);
 
 /* The D / 2 frequencies for heads of width D. */
 void ps_rope_frequencies(const ps_rope *o, int64_t D, float *out);
 
-/* What cosines and sines are multiplied with. */
+/* The factor of cosines and sines, by which vectors get longer: 1 but for yarn. */
 float ps_rope_scale(const ps_rope *o);
 
 #endif

@@ -1,4 +1,4 @@
-/* Programs and plans: builder errors, lives of buffers, recomputation, gradients of graphs whose values have many
+/* Programs and their code: builder errors, lives of buffers, recomputation, gradients of graphs whose values have many
  * readers. */
 #include "engine/engine_fixture.h"
 
@@ -216,9 +216,9 @@ static void test_gradients_random(void **state)
     }
 }
 
-/* ---- plans ---- */
+/* ---- code ---- */
 
-static ps_code *plan_of(ps_model_func model, void *user, bool checkpointing, int32_t n_checkpoints,
+static ps_code *code_of(ps_model_func model, void *user, bool checkpointing, int32_t n_checkpoints,
                         ps_program **program)
 {
     ps_backend *backend;
@@ -236,7 +236,7 @@ static ps_code *plan_of(ps_model_func model, void *user, bool checkpointing, int
     return p;
 }
 
-static void check_plan(const ps_code *p)
+static void check_code(const ps_code *p)
 {
     for (int32_t i = 0; i < p->n_buffers; i++) {
         const ps_buffer *a = &p->buffers[i];
@@ -289,16 +289,16 @@ static void test_lives(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(models); i++)
         for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
             ps_program *program = NULL;
-            ps_code *p = plan_of(models[i], NULL, checkpointing, 0, &program);
-            check_plan(p);
+            ps_code *p = code_of(models[i], NULL, checkpointing, 0, &program);
+            check_code(p);
             ps_code_destroy(p);
             ps_program_destroy(program);
         }
     for (uint32_t seed = 0; seed < 200; seed++) {
         random_graph graph = graph_of(seed);
         ps_program *program = NULL;
-        ps_code *p = plan_of(model_random, &graph, seed % 2, (int32_t)(seed % 3), &program);
-        check_plan(p);
+        ps_code *p = code_of(model_random, &graph, seed % 2, (int32_t)(seed % 3), &program);
+        check_code(p);
         ps_code_destroy(p);
         ps_program_destroy(program);
     }
@@ -322,11 +322,10 @@ static void test_recomputation(void **state)
 {
     (void)state;
     ps_program *program = NULL, *second = NULL;
-    ps_code *plain_plan = plan_of(model_blocks, NULL, false, 0, &program);
-    ps_code *p = plan_of(model_blocks, NULL, true, 0, &second);
-    assert_true(p->non_model_bytes < plain_plan->non_model_bytes);
-    for (int32_t m = 0; m < plain_plan->n_instrs; m++)
-        assert_int_not_equal(plain_plan->instrs[m].kind, PS_INSTR_RECOMPUTE);
+    ps_code *plain = code_of(model_blocks, NULL, false, 0, &program);
+    ps_code *p = code_of(model_blocks, NULL, true, 0, &second);
+    assert_true(p->non_model_bytes < plain->non_model_bytes);
+    for (int32_t m = 0; m < plain->n_instrs; m++) assert_int_not_equal(plain->instrs[m].kind, PS_INSTR_RECOMPUTE);
     static const char *const once[] = {"a.ln_1", "a.qkv",  "a.attention", "a.proj", "a.ln_2",
                                        "a.fc",   "a.gelu", "b.ln_1",      "b.gelu"};
     for (size_t i = 0; i < PS_ARRAY_LEN(once); i++) assert_int_equal(recomputed(p, once[i]), 1);
@@ -334,7 +333,7 @@ static void test_recomputation(void **state)
     static const char *const never[] = {"a.out", "b.out", "gelu", "wte", "wpe", "ln_f", "loss"};
     for (size_t i = 0; i < PS_ARRAY_LEN(never); i++) assert_int_equal(recomputed(p, never[i]), 0);
     ps_code_destroy(p);
-    ps_code_destroy(plain_plan);
+    ps_code_destroy(plain);
     ps_program_destroy(program);
     ps_program_destroy(second);
 }
@@ -344,10 +343,10 @@ static void test_merged_segments(void **state)
 {
     (void)state;
     ps_program *program = NULL;
-    ps_code *p = plan_of(model_blocks, NULL, true, 1, &program);
+    ps_code *p = code_of(model_blocks, NULL, true, 1, &program);
     assert_int_equal(recomputed(p, "b.fc"), 1);
     assert_int_equal(recomputed(p, "a.fc"), 1);
-    check_plan(p);
+    check_code(p);
     ps_code_destroy(p);
     ps_program_destroy(program);
 }
@@ -356,7 +355,7 @@ static void test_overwriting(void **state)
 {
     (void)state;
     ps_program *program = NULL;
-    ps_code *p = plan_of(model_blocks, NULL, true, 0, &program);
+    ps_code *p = code_of(model_blocks, NULL, true, 0, &program);
     /* nobody reads a parameter after its first gradient, not even the tied one: the embedding's backward only adds */
     for (int32_t w = 0; w < program->n_params; w++) assert_true(p->grad_overwrites_param[w]);
     for (int32_t w = 0; w < program->n_params; w++) {
@@ -390,7 +389,7 @@ static void test_guards_name_operator_and_buffer(void **state)
     (void)state;
     if (PS_CODE_GUARD_BYTES == 0) skip(); /* debug builds have them */
     ps_program *program = NULL;
-    ps_code *p = plan_of(model_diamond, NULL, false, 0, &program);
+    ps_code *p = code_of(model_diamond, NULL, false, 0, &program);
     char *base = NULL;
     assert_ok(ps_mem_alloc((size_t)p->non_model_bytes, 1, &base));
     int n_workspaces = 0;
@@ -456,6 +455,7 @@ static ps_status model_wrong(ps_builder *b, void *user)
     case 16: ps_lm_loss(b, x, "wte.weight", V + 1); break;
     case 17: ps_lm_loss(b, x, "head", V); break; /* and once more below */
     case 18: return PS_ENOSYS;
+    case 19: x = ps_linear(b, x, "fc", (int64_t)1 << 42, 0); break;
     default: break;
     }
     ps_lm_loss(b, x, "wte.weight", V);
@@ -482,7 +482,8 @@ static void test_builder_errors(void **state)
                                   {"both inputs", 14},
                                   {"longer than", 15},
                                   {"wanted [14, 6]", 16},
-                                  {"nothing may follow the end", 17}};
+                                  {"nothing may follow the end", 17},
+                                  {"more than any memory holds", 19}};
     ps_program *p = NULL;
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         int which = cases[i].which;

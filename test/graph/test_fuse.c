@@ -1,4 +1,4 @@
-/* Two operators run as one: where plans do it, that no bit of loss or gradients tells, and that memory does not
+/* Two operators run as one: where code does it, that no bit of loss or gradients tells, and that memory does not
  * grow. */
 #include "engine/engine_fixture.h"
 
@@ -55,7 +55,7 @@ static ps_status model_apart(ps_builder *b, void *user)
     return PS_OK;
 }
 
-/* ---- running a plan by hand ---- */
+/* ---- running code by hand ---- */
 
 typedef struct setting {
     ps_backend *backend;
@@ -69,7 +69,7 @@ typedef struct outcome {
     int64_t n_grads, non_model_bytes;
 } outcome;
 
-static ps_code *plan_of(const ps_program *program, const setting *s)
+static ps_code *code_of(const ps_program *program, const setting *s)
 {
     ps_code *p = NULL;
     const ps_code_options o = {
@@ -133,7 +133,7 @@ static void run_instr(const ps_code *p, const setting *s, const ps_instr *instr,
 static outcome run(const ps_program *program, const setting *s)
 {
     outcome out = {.n_grads = 0};
-    ps_code *p = plan_of(program, s);
+    ps_code *p = code_of(program, s);
     out.non_model_bytes = p->non_model_bytes;
     char *base = aligned(p->non_model_bytes);
     memset(base, 0xFF, (size_t)p->non_model_bytes); /* NaN */
@@ -251,7 +251,7 @@ static void test_patterns(void **state)
     assert_ok(ps_backend_create_ref(&s.backend));
     assert_ok(ps_program_build(model_blocks, NULL, B, T, &program));
 
-    ps_code *p = plan_of(program, &s);
+    ps_code *p = code_of(program, &s);
     assert_true(find_fused(p, "a.fc+gelu forward")->between >= 0);
     assert_true(find_fused(p, "a.out+add forward")->between < 0);
     assert_true(find_fused(p, "b.proj+add forward")->x[1] >= 0);
@@ -262,7 +262,7 @@ static void test_patterns(void **state)
 
     /* forward leaves out what is made again */
     s.checkpointing = true;
-    p = plan_of(program, &s);
+    p = code_of(program, &s);
     assert_true(find_fused(p, "a.fc+gelu forward")->between < 0);
     assert_true(find_fused(p, "a.fc+gelu recompute")->between >= 0);
     assert_null(find(p, "a.out+add recompute"));
@@ -270,21 +270,21 @@ static void test_patterns(void **state)
     ps_code_destroy(p);
 
     s.training = s.checkpointing = false;
-    p = plan_of(program, &s);
+    p = code_of(program, &s);
     assert_true(find_fused(p, "b.fc+gelu forward")->between < 0);
     ps_code_destroy(p);
     ps_program_destroy(program);
 
     assert_ok(ps_program_build(model_apart, NULL, B, T, &program));
     s.training = s.checkpointing = true;
-    p = plan_of(program, &s);
+    p = code_of(program, &s);
     assert_int_equal(n_fused(p), 0);
     ps_code_destroy(p);
     ps_program_destroy(program);
     ps_backend_destroy(s.backend);
 }
 
-/* A plan is for what the backend lists. */
+/* Code is for what the backend lists. */
 static void test_lists(void **state)
 {
     (void)state;
@@ -301,7 +301,7 @@ static void test_lists(void **state)
         ps_backend_ops ops = *lists;
         ops.epilogues = 1u << cases[i].kind;
         s.backend->ops = &ops;
-        ps_code *p = plan_of(program, &s);
+        ps_code *p = code_of(program, &s);
         assert_int_equal(n_fused(p), cases[i].n);
         ps_code_destroy(p);
     }
