@@ -12,6 +12,8 @@ static bool overwrites(const ps_blueprint *b, int32_t tensor)
 
 /* ---- pieces ---- */
 
+/* Sorts by counting: pieces of each chunk are counted, first_piece becomes where they begin, moves on as they are put
+ * there, and is set back by one chunk. */
 static ps_status cut_pieces(ps_blueprint *b)
 {
     const ps_layout *l = b->layout;
@@ -53,7 +55,7 @@ static int64_t chunk_bytes(const ps_blueprint *b, ps_list list)
     return ps_round_up(b->layout->chunk_elements * item_bytes(b, list), PS_PAGE_BYTES);
 }
 
-/* Of the chunks that are counted: of all ranks, or of others only. */
+/* Device memory of a span's group: of its chunks of all ranks, or of other ranks only. */
 static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool others_only)
 {
     int64_t bytes = 0;
@@ -67,7 +69,7 @@ static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool other
     return bytes;
 }
 
-/* The largest that gathered chunks of other ranks take together. */
+/* The most that gathered chunks of other ranks take at a time. */
 static int64_t gathered_peak_bytes(const ps_blueprint *b)
 {
     int64_t now = 0, most = 0;
@@ -81,7 +83,7 @@ static int64_t gathered_peak_bytes(const ps_blueprint *b)
     return most;
 }
 
-/* Is the i-th of this rank's n chunks one of those n_resident? */
+/* Is the i-th of this rank's n chunks one of the n_resident that the choice takes? */
 static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n_resident)
 {
     switch (choice) {
@@ -92,8 +94,8 @@ static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n
     return i < n_resident;
 }
 
-/* Sets of optimizer data that each tier has room for. The margin is what the device has left beside activations and
- * 16-bit chunks (PatrickStar's margin). */
+/* How many chunks' optimizer data each tier has room for. On the device that is the margin (PatrickStar's word): what is
+ * left beside activations and 16-bit chunks. */
 static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = b->settings;
@@ -114,9 +116,9 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
 }
 
 /* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which
- * and how many is the variant's. Of the others, as many as fit are kept and updated on the host, which costs 4 bytes of
- * copies a parameter instead of 24. What neither holds comes from disk, and is updated on the device, where it passes
- * with the most room. */
+ * and how many is the variant's. Of the others, as many as fit are kept and updated on the host: the 16-bit parameter
+ * goes there and back, 4 bytes of copies, instead of Adam's data, 24. What neither holds comes from disk, and is updated
+ * on the device, where it passes with the most room. */
 static void place_updates(ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
@@ -217,8 +219,8 @@ static int64_t non_model_before(const ps_blueprint *b, int32_t m)
     return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
 }
 
-/* Update these chunks before instruction m, if they wait for it, and all that are used before the `lead` chunks behind
- * them. */
+/* The updates that must come before instruction m touches these chunks, as far as they are not in the trace yet: their
+ * own, those of all chunks that are used before them, and those of the `lead` chunks that are used next. */
 static ps_status trace_updates_of(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
 {
     int32_t last = -1;
@@ -241,7 +243,7 @@ static ps_status trace_updates_before(ps_blueprint *b, int32_t m)
     return PS_OK;
 }
 
-/* A chunk of this rank is updated before it is sent to the others. */
+/* The same for groups that are gathered: a chunk of this rank is updated before the others get it. */
 static ps_status trace_updates_before_gathers(ps_blueprint *b, int32_t first_event, int32_t end_event)
 {
     for (int32_t i = first_event; i < end_event; i++) {
@@ -252,8 +254,8 @@ static ps_status trace_updates_before_gathers(ps_blueprint *b, int32_t first_eve
     return PS_OK;
 }
 
-/* Gathering is a moment of its own, at which the group gets its memory: in the backward pass also for gradients that
- * may not overwrite. Those of a micro-batch are gone when the group is; of this rank's chunks their sums remain. */
+/* Gathering is a moment of its own, at which the group gets its memory; in the backward pass also that of gradients that
+ * may not overwrite. These go when the group is released; their sums, of this rank's chunks, stay. */
 static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *touched)
 {
     const ps_span *span = &b->spans.spans[i];
@@ -341,7 +343,7 @@ out:
 
 /* ---- whole ---- */
 
-/* The group of a span has its memory at this moment. */
+/* Does the group of span i have its memory at this moment? */
 static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
 {
     for (int64_t micro = 0; micro < b->settings->accumulation; micro++)
@@ -351,7 +353,7 @@ static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
     return false;
 }
 
-/* A chunk that a span holds, of the lists that it holds. */
+/* Is this a chunk of the span's group, of a list that is held with it? */
 static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
 {
     const int32_t list = id / b->layout->n_chunks, chunk = id % b->layout->n_chunks;
@@ -403,7 +405,8 @@ int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *
 {
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    /* but no larger than a large matrix: tensors that do not divide into chunks waste the rest */
+    /* at most 256 chunks a rank, unless they had to be larger than a large matrix: tensors that do not divide into chunks
+     * waste the rest */
     return ps_max_i64(32768, ps_min_i64(total / (256 * (int64_t)s->ranks.n), 64 * PS_MIB));
 }
 

@@ -54,7 +54,7 @@ int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
 
 /* ---- parts ---- */
 
-/* One part a chunk: all that is used of it. */
+/* Fills r->parts for a gathering: one a chunk, all that is used of it. Their number. */
 static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
 {
     const ps_blueprint *b = r->bp;
@@ -67,8 +67,8 @@ static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
     return n;
 }
 
-/* Stretches of tensors whose gradients are in `list`, as long as they can be: what lies between two tensors is sent
- * too. */
+/* Fills r->parts for a reduction: tensors whose gradients are in `list`, those that follow each other in a chunk as one
+ * part, with what lies between them. Their number. */
 static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list list)
 {
     const ps_blueprint *b = r->bp;
@@ -97,11 +97,12 @@ static int64_t largest_part(const ps_runner *r, int32_t n_parts)
 }
 
 typedef struct exchange_kind {
-    ps_collective of_many, of_one; /* owners */
+    ps_collective of_many, of_one; /* as the parts have many owners or one */
 } exchange_kind;
 
 static const exchange_kind gathering = {PS_ALL_GATHER, PS_BROADCAST}, reduction = {PS_REDUCE_SCATTER, PS_REDUCE};
 
+/* Puts the exchange of span i on the store's timeline. */
 static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, const exchange_kind *k)
 {
     const ps_blueprint *b = r->bp;

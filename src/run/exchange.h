@@ -21,7 +21,7 @@ int32_t ps_exchange_moment(const ps_runner *r, int32_t i);
 PS_NODISCARD ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i);
 /* Begin: each owner gets the sum of all ranks' gradients. */
 PS_NODISCARD ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i);
-/* Wait for the one begun last for this span. */
+/* Wait for the exchanges begun for this span. */
 PS_NODISCARD ps_status ps_exchange_await(ps_runner *r, int32_t i);
 
 #endif

@@ -4,11 +4,12 @@
 
 #include "chunk/store.h"
 
-/* Estimated time of one step. all = compute + lost + waits. */
+/* Estimated time of one step: all = compute + lost + waits. */
 typedef struct ps_step_time {
     int64_t all_ns, compute_ns;
-    int64_t lost_ns; /* computing was slower while copies ran */
-    int64_t busy_ns[PS_LINK_COUNT], wait_ns[PS_LINK_COUNT];
+    int64_t lost_ns;                /* computing was slower while copies ran */
+    int64_t busy_ns[PS_LINK_COUNT]; /* it copied */
+    int64_t wait_ns[PS_LINK_COUNT]; /* computing stood still for it */
 } ps_step_time;
 
 /* The resource that bounds the step: "compute", or the link that computing waits for longest, when waits are more than
@@ -21,8 +22,7 @@ typedef struct ps_forecast {
     ps_step_time step;                  /* average of the last `cycle` steps tried: from then on it goes on like that */
     ps_use peak[PS_RAM_TIER_COUNT];     /* what the bytes at the peak were */
     int64_t steps;                      /* tried; later ones repeat what these did */
-    int64_t
-        cycle; /* the last so many go round in a circle; of a run that does not settle, the second half of those tried */
+    int64_t cycle; /* so many of the last go round in a circle; half of all when no circle was found */
 } ps_forecast;
 
 #endif

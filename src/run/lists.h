@@ -3,8 +3,8 @@
  *     0   PARAM16    parameters as operators read them; their gradients overwrite them
  *     1   MASTER     fp32 parameters
  *     2   ...        the optimizer's states, as many as it has: MOMENTUM and VARIANCE of Adam
- *     -2  GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
- *     -1  GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
+ *     n-2 GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
+ *     n-1 GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
  *
  * Those from MASTER up to GRAD are the optimizer's data: what an update reads and writes, and what a checkpoint
  * holds. */

@@ -1,5 +1,5 @@
-/* memory_dump.h - who takes which memory, as a table for people: tiers with their lists, chunks by state and place,
- * bytes moved, the moments that need most. */
+/* memory_dump.h - who takes which memory, as a table for people: tiers with their lists, chunks by state and by
+ * where their content is, bytes moved, the moments that need most. */
 #ifndef PS_RUN_MEMORY_DUMP_H
 #define PS_RUN_MEMORY_DUMP_H
 

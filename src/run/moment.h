@@ -7,10 +7,11 @@
 /* Pins what the moment accesses, and makes room for its activations. On failure nothing is pinned. */
 PS_NODISCARD ps_status ps_moment_begin(ps_runner *r, int32_t moment);
 void ps_moment_end(ps_runner *r, int32_t moment);
-/* The moment has been computed since begin_ns of the profile's clock. chunk: the one updated, or -1. */
+/* Record the moment as computed from begin_ns, by the profile's clock, until now. chunk: the one updated, or -1. */
 void ps_moment_record(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int64_t begin_ns);
 
-/* A look at the memory as it is when a moment (-1: before the first) fails, before anything is given back. Gives st. */
+/* Keeps ps_last_memory_dump when a moment (-1: before the first) fails with st, before anything is given back. Gives
+ * st. */
 ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st);
 
 /* Address of an element of a chunk that is pinned. */

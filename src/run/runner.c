@@ -1,3 +1,5 @@
+/* runner.c - a runner's life and its passes: instructions, gradients, groups of several ranks. How it begins is in
+ * runner_create.c, updates are in runner_update.c. */
 #include "run/runner.h"
 
 #include <string.h>
@@ -68,12 +70,6 @@ ps_grad_sums ps_runner_grad_sums(const ps_runner *r)
     return r->sums;
 }
 
-static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
-{
-    const ps_place *p = &r->bp->layout->places[tensor];
-    return ps_moment_element(r, list, p->chunk, p->offset);
-}
-
 /* ---- states of the 16-bit tensors ---- */
 
 static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
@@ -109,6 +105,12 @@ static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
 
 /* ---- computing one instruction ---- */
 
+static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
+{
+    const ps_place *p = &r->bp->layout->places[tensor];
+    return ps_moment_element(r, list, p->chunk, p->offset);
+}
+
 static ps_dtype grad_dtype(const ps_runner *r, int32_t tensor)
 {
     return r->bp->code->grad_overwrites_param[tensor] ? r->bp->settings->dtype : PS_DTYPE_F32;
@@ -135,7 +137,8 @@ static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *
     }
 }
 
-/* Gradients that begin here, of an operator that adds: in the first micro-batch whose sums they are. */
+/* Operators that add to gradients find zeros where these begin: in the step's first micro-batch, or in each one when
+ * sums lie apart. */
 static void clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node_run *run)
 {
     if (r->micro > 0 && !ps_blueprint_sums_apart(r->bp)) return;
@@ -145,8 +148,8 @@ static void clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node
                    (size_t)r->bp->program->params[run->node->params[k]].elements * ps_dtype_bytes(run->grad_dtype));
 }
 
-/* Adds x[n], scaled gradients of the tensor, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK of its
- * tensor. */
+/* Adds x[n], gradients of the tensor as they are, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK
+ * elements of its tensor. */
 static ps_status add_grad_stats(ps_runner *r, int32_t tensor, const char *x, int64_t n)
 {
     const ps_dtype dtype = grad_dtype(r, tensor);
@@ -175,8 +178,8 @@ static bool is_last_micro(const ps_runner *r)
     return r->micro + 1 == r->bp->settings->accumulation;
 }
 
-/* Of each gradient as soon as its last part is there. With several ranks it is complete only when it has been
- * reduced. */
+/* Of the gradients that the instruction completes. With several ranks they are complete only when they have been
+ * reduced: take_reduced. */
 static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
 {
     if (!is_last_micro(r) || r->bp->settings->ranks.n > 1) return PS_OK;
@@ -189,6 +192,7 @@ static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
     return PS_OK;
 }
 
+/* From what the loss operator saves (node_end.c): a loss and a predicted class for each row. */
 static void take_loss(ps_runner *r, const ps_node_run *run)
 {
     const int32_t *targets = run->batch[PS_BATCH_TARGETS], *predicted = (const int32_t *)(const void *)run->saved[2];
@@ -203,16 +207,16 @@ static void take_loss(ps_runner *r, const ps_node_run *run)
     if (r->eval.n_targets > 0) r->eval.loss = sum / (double)r->eval.n_targets;
 }
 
-static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
+/* What the instruction is run with: numbers and addresses. */
+static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
 {
     const ps_settings *s = r->bp->settings;
-    const ps_node *n = &r->bp->program->nodes[instr->node];
     ps_node_run run = {.mode = PS_RUN_COMPUTE,
                        .backend = s->backend,
                        .dtype = s->dtype,
                        .B = r->bp->program->B,
                        .T = r->bp->program->T,
-                       .node = n,
+                       .node = &r->bp->program->nodes[instr->node],
                        .training = r->pass.kind == PS_PASS_TRAIN,
                        .loss_scale = (float)(r->pass.loss_scale / (double)s->accumulation),
                        .output = r->pass.kind == PS_PASS_INFER ? r->pass.output : NULL,
@@ -228,15 +232,22 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
         run.T = r->pass.rows;
     }
     if (r->pass.batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
+    if (instr->kind != PS_INSTR_JOIN) bind_params(r, instr, &run);
+    return run;
+}
+
+static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
+{
+    const ps_settings *s = r->bp->settings;
+    const ps_node *n = &r->bp->program->nodes[instr->node];
+    ps_node_run run = bind_instr(r, instr);
     switch (instr->kind) {
     case PS_INSTR_FORWARD:
     case PS_INSTR_RECOMPUTE:
-        bind_params(r, instr, &run);
         PS_TRY(n->type->forward(&run));
         if (n->output < 0 && r->pass.kind != PS_PASS_INFER) take_loss(r, &run);
         return PS_OK;
     case PS_INSTR_BACKWARD:
-        bind_params(r, instr, &run);
         clear_grads(r, instr, &run);
         PS_TRY(n->type->backward(&run));
         return take_grad_stats(r, instr);
@@ -248,6 +259,7 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
     return PS_OK;
 }
 
+/* compute_bare, and in debug builds (PS_CODE_GUARD_BYTES) the canaries behind its buffers are looked at. */
 static ps_status compute(ps_runner *r, const ps_instr *instr)
 {
     if (PS_CODE_GUARD_BYTES == 0) return compute_bare(r, instr);
@@ -292,7 +304,7 @@ static ps_status run_instr(ps_runner *r, int32_t index)
 
 /* ---- groups of chunks of several ranks ---- */
 
-/* The group's tensors have values again, those of other ranks too. */
+/* Begin to gather the group of span i. From a forward pass on its tensors have values again, those of other ranks too. */
 static ps_status gather(ps_runner *r, int32_t i)
 {
     const ps_span *span = &r->bp->spans.spans[i];
@@ -307,7 +319,7 @@ static ps_status gather(ps_runner *r, int32_t i)
     return PS_OK;
 }
 
-/* A piece of a gradient has been reduced to this rank. */
+/* A piece of a gradient has been reduced to this rank: add it to its sum, take its statistics when it is complete. */
 static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
 {
     const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
@@ -333,6 +345,7 @@ static ps_status take_all_reduced(ps_runner *r, const ps_span *span)
     return PS_OK;
 }
 
+/* Take what has been reduced, and drop what is not this rank's. */
 static ps_status release(ps_runner *r, int32_t i)
 {
     const ps_blueprint *b = r->bp;
@@ -350,7 +363,7 @@ static ps_status release(ps_runner *r, int32_t i)
     return st;
 }
 
-/* What happens to groups before the instruction (kinds up to AWAIT), or after it. */
+/* What happens to groups at an instruction, up to a kind of event: before it is run those up to AWAIT, then all. */
 static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last_kind)
 {
     const ps_spans *s = &r->bp->spans;
@@ -371,7 +384,7 @@ static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last
 
 /* ---- passes ---- */
 
-static ps_status run_in_group(ps_runner *r, int32_t m)
+static ps_status run_with_groups(ps_runner *r, int32_t m)
 {
     PS_TRY(run_events(r, m, PS_SPAN_AWAIT));
     PS_TRY(run_instr(r, m));
@@ -387,7 +400,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
     r->next_event = 0;
     for (int32_t m = 0; m < p->n_forward; m++) {
         if (r->update_pending && r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_update_before(r, m, &next_update));
-        PS_TRY(run_in_group(r, m));
+        PS_TRY(run_with_groups(r, m));
     }
     if (r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
     return PS_OK;
@@ -396,7 +409,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
 ps_status ps_runner_backward(ps_runner *r)
 {
     const ps_code *p = r->bp->code;
-    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_in_group(r, m));
+    for (int32_t m = p->n_forward; m < p->n_instrs; m++) PS_TRY(run_with_groups(r, m));
     return PS_OK;
 }
 

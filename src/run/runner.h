@@ -16,7 +16,7 @@ typedef struct ps_runner_options {
     bool keeps_dump; /* a moment that finds no room leaves ps_last_memory_dump */
 } ps_runner_options;
 
-/* Tiers and blueprint must outlive it. */
+/* Tiers and blueprint must outlive it. PS_ENOMEM_HOST, PS_ENOMEM_DEV. */
 PS_NODISCARD ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_runner_options *o,
                                         ps_runner **out);
 /* Waits until the communicator touches no payload any more; after a failure it does not from then on. NULL is
@@ -33,16 +33,16 @@ PS_NODISCARD ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_
 
 /* ---- another blueprint ---- */
 
-/* Go on with another blueprint over the same chunks, between steps: chunks move to where it wants them as its moments
- * come; a snapshot under way goes on. No update may be pending that the new one cannot carry out (ps_runner_flush). It
- * must outlive the runner, or the next change. On failure all is as it was. */
+/* Between steps: go on with another blueprint over the same chunks, which move to where it wants them as its moments
+ * come; a snapshot under way goes on. Updates that are pending must be ones that it can carry out (ps_runner_carries;
+ * else call ps_runner_flush first). bp must outlive the runner, or the next change. On failure all is as it was. */
 PS_NODISCARD ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp);
-/* Updates that are deferred now may be carried out by bp's next forward pass: it defers them too, and expects gradients
- * where they are. */
+/* Can bp's next forward pass carry out updates that are pending now? It can when it defers updates too, and has the
+ * gradients in the same lists. */
 bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp);
 
-/* Instead of creating parameters: a trial that begins where another runner stands between steps, over the same
- * blueprint, its store settled. */
+/* Instead of ps_runner_create_params, in a trial: begin where another runner of the same blueprint stands between steps.
+ * Its store must be settled (ps_store_settle). */
 PS_NODISCARD ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from);
 
 /* The one in use. */
@@ -50,10 +50,10 @@ const ps_blueprint *ps_runner_blueprint(const ps_runner *r);
 
 /* ---- steps ---- */
 
-/* Optimizer steps made, skipped ones too; micro-batches of the one under way that are done. */
+/* Optimizer steps made, skipped ones too. Micro-batches that are done of the step under way. */
 int64_t ps_runner_steps(const ps_runner *r);
 int64_t ps_runner_micro(const ps_runner *r);
-/* A run that was saved after so many steps goes on. */
+/* Go on with a training run that was saved after so many steps. */
 void ps_runner_resume(ps_runner *r, int64_t steps);
 
 /* What a forward pass is for. */
@@ -69,18 +69,17 @@ typedef struct ps_pass {
     double loss_scale; /* PS_PASS_TRAIN */
     float *output;     /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
     int64_t output_row;
-    int64_t first,
-        rows; /* of a text that grows: position of the pass's first token, and its rows; rows 0: the plan's */
+    int64_t first, rows; /* of a text that grows (ps_decode): position of the pass's first token, and its rows */
 } ps_pass;
 
 PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass);
 /* Of the last forward pass with targets. */
 ps_eval_info ps_runner_eval(const ps_runner *r);
 PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);
-/* True: the micro-batch was the step's last, and ps_runner_update is next. */
+/* After the backward pass. True: the micro-batch was the step's last, and ps_runner_update is next. */
 bool ps_runner_end_micro(ps_runner *r);
 
-/* Of a step's gradients, scaled; of those that this rank owns. */
+/* Of a step's gradients as they are, times the loss scale, and of this rank's chunks only. */
 typedef struct ps_grad_sums {
     ps_exact_sum sum_squares;
     int64_t n_nonfinite;     /* infinities and NaNs */
@@ -90,16 +89,16 @@ typedef struct ps_grad_sums {
 /* After the last backward pass of a step. */
 ps_grad_sums ps_runner_grad_sums(const ps_runner *r);
 
-/* Numbers of one update. */
+/* What an update computes with; the same for all chunks. */
 typedef struct ps_update {
     bool skip; /* overflow: put the parameters back from the masters */
     ps_optimizer_step step;
 } ps_update;
 
-/* Ends the step: update all chunks; with a deferred blueprint only decide it: the next training forward pass carries it
- * out. */
+/* Ends the step: updates all chunks. With a blueprint that defers updates it only takes note of *u, and the next forward
+ * pass of training carries it out. */
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
-/* Carry out what is deferred: before anybody but a training forward pass looks at parameters. */
+/* Carry out what is deferred, if anything: before anybody but a training forward pass looks at parameters. */
 PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);
 
 #endif

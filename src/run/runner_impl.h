@@ -5,7 +5,7 @@
 #include "run/runner.h"
 #include "run/snapshot.h"
 
-/* The latest of a group: its gathering, then its reduction. */
+/* The latest exchange of a span: its gathering, then its reduction. */
 typedef struct ps_exchange {
     int64_t done_ns; /* on the timeline */
     ps_comm_ticket ticket;
@@ -22,17 +22,17 @@ struct ps_runner {
     ps_pass pass;        /* its pointers are valid during ps_runner_forward */
     ps_eval_info eval;
     ps_grad_sums sums;
-    int32_t next_event;     /* of the blueprint's spans */
-    ps_exchange *exchanges; /* [spans] with other ranks, under way or done */
-    ps_comm_part *parts;    /* scratch: of one exchange */
+    int32_t next_event;     /* index into the events of the blueprint's spans */
+    ps_exchange *exchanges; /* [spans.n] with other ranks, under way or done */
+    ps_comm_part *parts;    /* scratch: those of one exchange */
     bool update_pending;    /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
     bool *chunk_pending;  /* [n_chunks] */
     ps_snapshot snapshot; /* under way, or empty */
 };
 
-/* runner_update.c: the deferred updates that stand before instruction `index` of the forward pass; *next, 0 at its
- * begin, is where to go on. */
+/* runner_update.c: the deferred updates that the trace has before instruction `index` of the forward pass. *next, 0 when
+ * the pass begins, is the index in update_order at which the next call goes on. */
 PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
 
 #endif

@@ -15,8 +15,8 @@
 
 struct ps_runner;
 
-/* Where the pieces go. The order is that of ps_blueprint.update_order, and of a chunk's pieces within; MASTER and the
- * states of a piece follow each other, except in a final sweep, where each list of a chunk comes by itself. */
+/* Where the pieces go. Chunks come in the order of ps_blueprint.update_order, a chunk's pieces in theirs, each with its
+ * values in MASTER and in the states one after the other; what ps_snapshot_finish reads comes list by list instead. */
 typedef struct ps_snapshot_sink {
     /* n values of a tensor from `offset` on, valid during the call */
     void (*take)(void *user, ps_list list, int32_t tensor, int64_t offset, const float *values, int64_t n);
@@ -24,11 +24,12 @@ typedef struct ps_snapshot_sink {
     void *user;
 } ps_snapshot_sink;
 
+/* When a chunk is handed out: at its next update, before or after the arithmetic. */
 typedef enum ps_snapshot_when { PS_SNAPSHOT_DONE, PS_SNAPSHOT_BEFORE, PS_SNAPSHOT_AFTER } ps_snapshot_when;
 
 typedef struct ps_snapshot {
     ps_snapshot_sink sink;
-    uint8_t *when;  /* [n_chunks] ps_snapshot_when of the chunk's next update; NULL: no snapshot under way */
+    uint8_t *when;  /* [n_chunks] ps_snapshot_when; NULL: no snapshot under way */
     int32_t n_left; /* chunks not handed out yet */
 } ps_snapshot;
 
@@ -36,7 +37,8 @@ bool ps_snapshot_is_under_way(const struct ps_runner *r);
 
 /* Between steps; none may be under way. */
 PS_NODISCARD ps_status ps_snapshot_begin(struct ps_runner *r, const ps_snapshot_sink *sink);
-/* Called by the update of a chunk, its lists pinned: before and after the arithmetic. */
+/* Called by the update of a chunk, its lists pinned: with PS_SNAPSHOT_BEFORE ahead of the arithmetic, with
+ * PS_SNAPSHOT_AFTER behind it. */
 void ps_snapshot_visit(struct ps_runner *r, int32_t chunk, ps_snapshot_when when);
 /* Between steps: carry out pending updates, read what is left, call the sink's end. Nothing to do when none is under
  * way. After a failure of a tier the snapshot is still under way. */

@@ -11,7 +11,7 @@ static ps_status add_span(ps_spans *s, ps_span span)
     return PS_OK;
 }
 
-/* The span of the group under way in this phase is current[group]; -1: none yet. */
+/* Instruction m reads or writes the chunk. current[group] is the group's span in this pass; -1: none yet. */
 static ps_status touch(ps_spans *s, int32_t *current, const ps_layout *l, int32_t group_size, int32_t chunk, int32_t m,
                        bool backward)
 {
@@ -51,7 +51,8 @@ out:
     return st;
 }
 
-/* Where the span's chunks were released last before it: the instruction after which they can be gathered again. */
+/* The instruction after which the span's chunks can be gathered again: that at which the span before it of the same
+ * group releases them; -1 for the first. */
 static int32_t released_before(const ps_spans *s, int32_t i)
 {
     for (int32_t k = i - 1; k >= 0; k--)
@@ -59,9 +60,9 @@ static int32_t released_before(const ps_spans *s, int32_t i)
     return -1;
 }
 
-/* Spans stand in the order of their first instructions. A forward span is released at once: there is nothing to wait
- * for. */
-static void place(ps_spans *s, int32_t n_forward, int32_t n_instrs, int32_t ahead)
+/* gather_at and release_at of all spans, which stand in the order of their first instructions. A forward span is
+ * released at once: there is nothing to wait for. */
+static void set_ends(ps_spans *s, int32_t n_forward, int32_t n_instrs, int32_t ahead)
 {
     for (int32_t i = 0; i < s->n; i++) {
         ps_span *span = &s->spans[i];
@@ -79,9 +80,7 @@ static void place(ps_spans *s, int32_t n_forward, int32_t n_instrs, int32_t ahea
 static int compare_events(const void *a, const void *b)
 {
     const ps_span_event *x = a, *y = b;
-    const int when_x = x->kind >= PS_SPAN_REDUCE, when_y = y->kind >= PS_SPAN_REDUCE;
     if (x->instr != y->instr) return x->instr < y->instr ? -1 : 1;
-    if (when_x != when_y) return when_x - when_y;
     if (x->kind != y->kind) return (int)x->kind - (int)y->kind;
     return x->span - y->span;
 }
@@ -106,7 +105,7 @@ ps_status ps_spans_find(const ps_program *program, const ps_code *code, const ps
     *out = (ps_spans){0};
     if (ranks->n == 1) return PS_OK;
     PS_TRY(find_uses(out, program, code, layout, ranks->saves_memory ? 1 : ranks->n));
-    place(out, code->n_forward, code->n_instrs, ahead);
+    set_ends(out, code->n_forward, code->n_instrs, ahead);
     return list_events(out);
 }
 

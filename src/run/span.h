@@ -40,8 +40,9 @@ typedef struct ps_spans {
     int32_t n_events;
 } ps_spans;
 
-/* ahead: a group is gathered while operators run on the group so many before it, and reduced while they run on the next
- * one: the memory of that many groups for it, and of one. 0: gathered when it is needed, reduced at once. */
+/* ahead: while operators run on one group, the one so many after it is being gathered, and the one before it reduced.
+ * This takes the memory of `ahead` groups more, and of one more in the backward pass. 0: gathered when it is needed,
+ * reduced at once. */
 PS_NODISCARD ps_status ps_spans_find(const ps_program *program, const ps_code *code, const ps_layout *layout,
                                      const ps_ranks *ranks, int32_t ahead, ps_spans *out);
 void ps_spans_deinit(ps_spans *s);

@@ -14,7 +14,7 @@ static ps_status expect_room(const ps_device *ram, const char *option, int64_t b
                    (long long)bytes, (long long)ps_device_get_stats(ram).budget_bytes);
 }
 
-/* Taken once and kept, so that the budget counts it and the forecast knows it. */
+/* Cache and staging are taken once and kept, so that the budget counts them and the forecast knows them. */
 static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
 {
     ps_device *ram = t->ram[PS_TIER_DEVICE];
@@ -25,7 +25,6 @@ static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
     return PS_OK;
 }
 
-/* The same. */
 static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
 {
     t->staging_tier = ps_tiers_staging_tier(&o->budgets);

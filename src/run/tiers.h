@@ -1,7 +1,6 @@
-/* tiers.h - the memory a run may use: device, host and disk with their budgets, and the store over them.
+/* tiers.h - the memory that training may use: device, host and disk with their budgets, and the store over them.
  *
- * Made of RAM and a file for training; made of simulated parts for a trial of the plan: same accounting, no
- * payloads. */
+ * For training they are RAM and a file; for a trial they are simulated: the same accounting, no payloads. */
 #ifndef PS_RUN_TIERS_H
 #define PS_RUN_TIERS_H
 
@@ -14,7 +13,7 @@ typedef struct ps_tiers {
     ps_store *store;
     ps_profile *profile; /* NULL: none */
     ps_tier staging_tier;
-    int64_t staging_bytes, comm_staging_bytes; /* the latter are a communicator's own */
+    int64_t staging_bytes, comm_staging_bytes; /* of the latter a communicator has the memory; here it is counted */
     void *staging;                             /* a block for pieces on their way into a checkpoint; NULL: none */
     void *cache;                               /* a block of the device for keys and values of a text; NULL: none */
     int64_t cache_bytes;
@@ -30,7 +29,7 @@ typedef struct ps_tiers_options {
     const ps_layout *layout;
     ps_lists lists;
     const ps_policy *policy;
-    int32_t prefetch;
+    int32_t prefetch; /* this and wait_at_once as in ps_store_desc */
     bool wait_at_once;
     const ps_link_rates *rates; /* must outlive the call */
     int64_t staging_bytes;      /* 0: none */
