@@ -322,10 +322,10 @@ static void test_recomputation(void **state)
 {
     (void)state;
     ps_program *program = NULL, *second = NULL;
-    ps_code *plain = code_of(model_blocks, NULL, false, 0, &program);
+    ps_code *kept = code_of(model_blocks, NULL, false, 0, &program);
     ps_code *p = code_of(model_blocks, NULL, true, 0, &second);
-    assert_true(p->non_model_bytes < plain->non_model_bytes);
-    for (int32_t m = 0; m < plain->n_instrs; m++) assert_int_not_equal(plain->instrs[m].kind, PS_INSTR_RECOMPUTE);
+    assert_true(p->non_model_bytes < kept->non_model_bytes);
+    for (int32_t m = 0; m < kept->n_instrs; m++) assert_int_not_equal(kept->instrs[m].kind, PS_INSTR_RECOMPUTE);
     static const char *const once[] = {"a.ln_1", "a.qkv",  "a.attention", "a.proj", "a.ln_2",
                                        "a.fc",   "a.gelu", "b.ln_1",      "b.gelu"};
     for (size_t i = 0; i < PS_ARRAY_LEN(once); i++) assert_int_equal(recomputed(p, once[i]), 1);
@@ -333,7 +333,7 @@ static void test_recomputation(void **state)
     static const char *const never[] = {"a.out", "b.out", "gelu", "wte", "wpe", "ln_f", "loss"};
     for (size_t i = 0; i < PS_ARRAY_LEN(never); i++) assert_int_equal(recomputed(p, never[i]), 0);
     ps_code_destroy(p);
-    ps_code_destroy(plain);
+    ps_code_destroy(kept);
     ps_program_destroy(program);
     ps_program_destroy(second);
 }
