@@ -11,13 +11,14 @@ typedef char piece_text[PS_TENSOR_PIECE_NAME_MAX];
 typedef struct header {
     const ps_engine *e;
     ps_checkpoint_files *files;
-    int32_t n, capacity;                              /* places */
+    int32_t n, capacity; /* arrays of the model's file; each has n_states in the optimizer's */
     ps_safetensor *tensors[PS_CHECKPOINT_PART_COUNT]; /* [capacity], [n_states * capacity] */
     piece_text *names[PS_CHECKPOINT_PART_COUNT];      /* the same */
     bool has_pieces;
-    int n_metadata;                    /* of each kind of array: "format", then shapes of tensors in pieces */
-    ps_safetensors_metadata *metadata; /* [1 + n_params]; keys and values are in texts */
-    piece_text *texts;                 /* [2 * n_params] */
+    /* of the file that is being opened: "format", then the shapes of its tensors that are in pieces */
+    int n_metadata;
+    ps_safetensors_metadata *metadata; /* has room for any; keys and values are in texts */
+    piece_text *texts;                 /* two for each shape */
 } header;
 
 static ps_status header_init(header *h)
@@ -31,7 +32,7 @@ static ps_status header_init(header *h)
     }
     const size_t n = (size_t)h->capacity;
     PS_TRY(ps_mem_alloc(n, sizeof *f->slots, &f->slots));
-    for (int32_t i = 0; i < h->capacity; i++) f->slots[i].place = -1;
+    for (int32_t i = 0; i < h->capacity; i++) f->slots[i].array = -1;
     f->chunk_elements = h->e->blueprint->layout->chunk_elements;
     f->n_states = h->e->settings.optimizer.n_states;
     const size_t n_states = (size_t)f->n_states;
@@ -77,7 +78,7 @@ static const char *state_suffix(const header *h, int32_t i)
     return h->e->settings.optimizer.optimizer->states[i].suffix;
 }
 
-static ps_status add_place(header *h, const ps_param *p, const ps_piece *piece)
+static ps_status add_array(header *h, const ps_param *p, const ps_piece *piece)
 {
     PS_TRY(set_tensor(h, PS_CHECKPOINT_MODEL, h->n, p->name, p, piece));
     const int32_t n_states = h->files->n_states;
@@ -98,11 +99,11 @@ static ps_status add_piece(header *h, const ps_piece *piece)
     ps_checkpoint_slot *slots = f->slots + f->first_slot[piece->tensor];
     if (h->has_pieces && n_chunks > 1) {
         slots[piece->tensor_offset / f->chunk_elements] = (ps_checkpoint_slot){h->n, piece->tensor_offset};
-        return add_place(h, p, piece);
+        return add_array(h, p, piece);
     }
-    if (slots[0].place >= 0) return PS_OK; /* another chunk of the same tensor */
-    for (int32_t k = 0; k < n_chunks; k++) slots[k].place = h->n;
-    return add_place(h, p, NULL);
+    if (slots[0].array >= 0) return PS_OK; /* another chunk of the same tensor */
+    for (int32_t k = 0; k < n_chunks; k++) slots[k].array = h->n;
+    return add_array(h, p, NULL);
 }
 
 static ps_status list_tensors(header *h)
@@ -136,7 +137,7 @@ static ps_status list_metadata(header *h, ps_checkpoint_part part)
     for (int32_t t = 0; h->has_pieces && t < program->n_params; t++) {
         const int32_t n_chunks = h->e->blueprint->layout->places[t].n_chunks;
         bool has = false;
-        for (int32_t k = 0; k < n_chunks; k++) has |= n_chunks > 1 && f->slots[f->first_slot[t] + k].place >= 0;
+        for (int32_t k = 0; k < n_chunks; k++) has |= n_chunks > 1 && f->slots[f->first_slot[t] + k].array >= 0;
         if (!has) continue;
         const ps_param *p = &program->params[t];
         if (part == PS_CHECKPOINT_MODEL) PS_TRY(add_shape(h, p->name, p));
@@ -193,12 +194,12 @@ void ps_checkpoint_files_close(ps_checkpoint_files *f)
     *f = (ps_checkpoint_files){0};
 }
 
-ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t place, int64_t offset, const void *data,
+ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t array, int64_t offset, const void *data,
                                   int64_t n_bytes)
 {
     if (list == PS_LIST_MASTER)
-        return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_MODEL], place, offset, data, n_bytes);
-    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER], f->n_states * place + list - PS_LIST_STATES,
+        return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_MODEL], array, offset, data, n_bytes);
+    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER], f->n_states * array + list - PS_LIST_STATES,
                                      offset, data, n_bytes);
 }
 

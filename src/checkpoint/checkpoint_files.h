@@ -11,10 +11,11 @@
 #include "engine/engine.h"
 #include "weights/safetensors.h"
 
-/* Where the elements of a tensor that lie in one of its chunks are stored. */
+/* Where the elements of a tensor that lie in one of its chunks are stored: in an array of a file, which is the tensor
+ * or a piece of it. */
 typedef struct ps_checkpoint_slot {
-    int32_t place; /* number in the order of the files; -1: of another rank */
-    int64_t first; /* element of the tensor at which the place begins */
+    int32_t array; /* its number in the order of the files; -1: another rank stores them */
+    int64_t first; /* element of the tensor with which the array begins */
 } ps_checkpoint_slot;
 
 typedef struct ps_checkpoint_files {
@@ -35,8 +36,8 @@ static inline ps_checkpoint_slot ps_checkpoint_files_find(const ps_checkpoint_fi
     return f->slots[f->first_slot[tensor] + element / f->chunk_elements];
 }
 
-/* Bytes of `list` from `offset` of a place on; each byte once, in any order. */
-PS_NODISCARD ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t place, int64_t offset,
+/* n_bytes of `list` (masters or a state) from byte `offset` of an array on; each byte once, in any order. */
+PS_NODISCARD ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t array, int64_t offset,
                                                const void *data, int64_t n_bytes);
 /* All is there: sync, and give size and hash of each. */
 PS_NODISCARD ps_status ps_checkpoint_files_commit(ps_checkpoint_files *f,

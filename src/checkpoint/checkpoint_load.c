@@ -282,8 +282,8 @@ static ps_status open_all(loader *l)
 
 /* ---- content ---- */
 
-/* The part of a piece of the file that lies in its tensor number i. */
-static ps_status put_part(ps_engine *e, const open_file *f, int i, const ps_ring_piece *p)
+/* What a piece of the file has of its tensor number i. */
+static ps_status put_piece(ps_engine *e, const open_file *f, int i, const ps_ring_piece *p)
 {
     const ps_safetensor *t = ps_safetensors_get(f->header, i);
     const int64_t begin = ps_max_i64(p->offset, t->offset), item = (int64_t)sizeof(float);
@@ -295,7 +295,7 @@ static ps_status put_part(ps_engine *e, const open_file *f, int i, const ps_ring
                                 (const float *)(const void *)values);
 }
 
-/* hash NULL: the stream has parts of the file only. */
+/* hash NULL: the stream has ranges of the file only. */
 static ps_status place_content(ps_engine *e, const open_file *f, ps_read_stream *stream, XXH3_state_t *hash)
 {
     const int n = ps_safetensors_count(f->header);
@@ -306,7 +306,7 @@ static ps_status place_content(ps_engine *e, const open_file *f, ps_read_stream 
         for (int i = first; i < n; i++) {
             const ps_safetensor *t = ps_safetensors_get(f->header, i);
             if (t->offset >= p.offset + p.n_bytes) break;
-            PS_TRY(put_part(e, f, i, &p));
+            PS_TRY(put_piece(e, f, i, &p));
             if (t->offset + t->n_bytes <= p.offset + p.n_bytes) first = i + 1;
         }
     }
@@ -345,8 +345,8 @@ static ps_status load_whole(loader *l, const open_file *f, const ps_file *conten
     return st;
 }
 
-/* Where the elements lie in the file that this rank owns, in order; neighbours are one range. ranges NULL: only their
- * number. */
+/* Where the elements that this rank owns lie in the file, in order. Returns the number of ranges; ranges NULL: does not
+ * write them. */
 static int list_own(const loader *l, const open_file *f, const ps_file *content, ps_read_range *ranges)
 {
     const int n_tensors = ps_safetensors_count(f->header);
@@ -437,13 +437,13 @@ static ps_status open_checkpoint(loader *l, const char *folder)
 static ps_status check_same_step(const loader *l, ps_comm *c)
 {
     if (c == NULL) return PS_OK;
-    double range[2] = {(double)l->state.steps, -(double)l->state.steps};
-    PS_TRY(ps_comm_all_reduce(c, range, 2, PS_COMM_MIN));
-    if (range[0] == -range[1]) return PS_OK;
+    double least[2] = {(double)l->state.steps, -(double)l->state.steps};
+    PS_TRY(ps_comm_all_reduce(c, least, 2, PS_COMM_MIN));
+    if (least[0] == -least[1]) return PS_OK;
     return PS_FAIL(
         PS_EIO,
         "%s is of step %lld, but the ranks have found checkpoints of steps %.0f to %.0f; they need one file system",
-        l->folder, (long long)l->state.steps, range[0], -range[1]);
+        l->folder, (long long)l->state.steps, least[0], -least[1]);
 }
 
 ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)

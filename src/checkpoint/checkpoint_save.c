@@ -60,10 +60,10 @@ static void fail_save(saver *s, ps_status st)
 
 /* ---- the writer's side ---- */
 
-static void write_piece(saver *s, ps_list list, int32_t place, int64_t offset, const void *data, int64_t n_bytes)
+static void write_piece(saver *s, ps_list list, int32_t array, int64_t offset, const void *data, int64_t n_bytes)
 {
     if (s->status != PS_OK) return;
-    fail_save(s, ps_checkpoint_files_put(&s->files, list, place, offset, data, n_bytes));
+    fail_save(s, ps_checkpoint_files_put(&s->files, list, array, offset, data, n_bytes));
 }
 
 static ps_status write_state(saver *s)
@@ -101,8 +101,8 @@ static void *writer_main(void *arg)
     saver *s = arg;
     ps_ring_piece p;
     while (ps_piece_ring_take(s->ring, &p)) {
-        const int32_t place = p.index / PS_LISTS_MAX;
-        write_piece(s, p.index % PS_LISTS_MAX, place, p.offset, p.data, p.n_bytes);
+        const int32_t array = p.index / PS_LISTS_MAX;
+        write_piece(s, p.index % PS_LISTS_MAX, array, p.offset, p.data, p.n_bytes);
     }
     if (s->status == PS_OK && s->all_in) fail_save(s, complete_files(s));
     ps_checkpoint_files_cancel(&s->files);
@@ -121,12 +121,12 @@ static void take_piece(void *user, ps_list list, int32_t tensor, int64_t offset,
     const ps_checkpoint_slot slot = ps_checkpoint_files_find(&s->files, tensor, offset);
     offset -= slot.first;
     if (s->has_ring)
-        ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = slot.place * PS_LISTS_MAX + list,
+        ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = slot.array * PS_LISTS_MAX + list,
                                                     .offset = offset * bytes,
                                                     .n_bytes = n * bytes,
                                                     .data = values});
     else
-        write_piece(s, list, slot.place, offset * bytes, values, n * bytes);
+        write_piece(s, list, slot.array, offset * bytes, values, n * bytes);
     s->stall_ns += ps_clock_ns() - begin;
 }
 

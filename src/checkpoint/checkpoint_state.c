@@ -61,7 +61,7 @@ ps_status ps_checkpoint_state_seal(const char *body, int64_t n_bytes, char **out
 }
 
 /* An object out of text; null for NULL. */
-static ps_status state_object(const char *what, const char *text, json_t **out)
+static ps_status parse_object(const char *what, const char *text, json_t **out)
 {
     json_error_t error;
     *out = text == NULL ? json_null() : json_loads(text, JSON_REJECT_DUPLICATES, &error);
@@ -72,7 +72,7 @@ static ps_status state_object(const char *what, const char *text, json_t **out)
     return PS_FAIL(PS_EINVAL, "%s is not a JSON object", what);
 }
 
-static json_t *state_files(const ps_checkpoint_state *s)
+static json_t *files_json(const ps_checkpoint_state *s)
 {
     json_t *files = json_array();
     for (int i = 0; i < s->n_ranks * PS_CHECKPOINT_PART_COUNT; i++) {
@@ -87,7 +87,7 @@ static json_t *state_files(const ps_checkpoint_state *s)
     return files;
 }
 
-static json_t *state_numbers(const ps_checkpoint_state *s)
+static json_t *numbers_json(const ps_checkpoint_state *s)
 {
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
@@ -112,10 +112,10 @@ ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, i
     ps_status st = PS_OK;
     json_t *caller = NULL, *config = NULL, *state = NULL;
     char *text = NULL;
-    PS_TRY_GOTO(state_object("the caller's state", s->caller_json, &caller));
-    PS_TRY_GOTO(state_object("the configuration", s->config_json, &config));
-    state = state_numbers(s);
-    if (json_object_set_new(state, "files", state_files(s)) == 0 && json_object_set(state, "caller", caller) == 0 &&
+    PS_TRY_GOTO(parse_object("the caller's state", s->caller_json, &caller));
+    PS_TRY_GOTO(parse_object("the configuration", s->config_json, &config));
+    state = numbers_json(s);
+    if (json_object_set_new(state, "files", files_json(s)) == 0 && json_object_set(state, "caller", caller) == 0 &&
         json_object_set(state, "config", config) == 0)
         text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (text == NULL) {
@@ -139,51 +139,51 @@ typedef struct state_reader {
 } state_reader;
 
 /* The value at "key" or "object.key". */
-static const json_t *state_get(const state_reader *r, const char *object, const char *key)
+static const json_t *get(const state_reader *r, const char *object, const char *key)
 {
     return json_object_get(object == NULL ? r->root : json_object_get(r->root, object), key);
 }
 
-static ps_status state_wrong(const state_reader *r, const char *object, const char *key, const char *expected)
+static ps_status fail_wrong(const state_reader *r, const char *object, const char *key, const char *expected)
 {
     return PS_FAIL(PS_EFORMAT, "%s: \"%s%s%s\" is missing or not %s", r->path, object != NULL ? object : "",
                    object != NULL ? "." : "", key, expected);
 }
 
-static ps_status state_int(const state_reader *r, const char *object, const char *key, int64_t min, int64_t max,
-                           int64_t *out)
+static ps_status read_int(const state_reader *r, const char *object, const char *key, int64_t min, int64_t max,
+                          int64_t *out)
 {
-    const json_t *v = state_get(r, object, key);
+    const json_t *v = get(r, object, key);
     char expected[64];
     snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)min, (long long)max);
     if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
-        return state_wrong(r, object, key, expected);
+        return fail_wrong(r, object, key, expected);
     *out = json_integer_value(v);
     return PS_OK;
 }
 
-static ps_status state_real(const state_reader *r, const char *object, const char *key, double *out)
+static ps_status read_real(const state_reader *r, const char *object, const char *key, double *out)
 {
-    const json_t *v = state_get(r, object, key);
+    const json_t *v = get(r, object, key);
     if (!json_is_number(v) || !isfinite(json_number_value(v)) || json_number_value(v) < 0)
-        return state_wrong(r, object, key, "a number >= 0");
+        return fail_wrong(r, object, key, "a number >= 0");
     *out = json_number_value(v);
     return PS_OK;
 }
 
-static ps_status state_text(const state_reader *r, const char *object, const char *key, const char *wanted)
+static ps_status expect_text(const state_reader *r, const char *object, const char *key, const char *wanted)
 {
-    const char *text = json_string_value(state_get(r, object, key));
-    if (text == NULL || strcmp(text, wanted) != 0) return state_wrong(r, object, key, wanted);
+    const char *text = json_string_value(get(r, object, key));
+    if (text == NULL || strcmp(text, wanted) != 0) return fail_wrong(r, object, key, wanted);
     return PS_OK;
 }
 
 /* The object at `key` as text of its own; NULL for null. */
-static ps_status state_copy_object(const state_reader *r, const char *key, char **out)
+static ps_status copy_object(const state_reader *r, const char *key, char **out)
 {
-    const json_t *v = state_get(r, NULL, key);
+    const json_t *v = get(r, NULL, key);
     if (json_is_null(v)) return PS_OK;
-    if (!json_is_object(v)) return state_wrong(r, NULL, key, "an object or null");
+    if (!json_is_object(v)) return fail_wrong(r, NULL, key, "an object or null");
     char *text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for %s of %s", key, r->path);
     const ps_status st = ps_mem_strdup(text, out);
@@ -192,7 +192,7 @@ static ps_status state_copy_object(const state_reader *r, const char *key, char 
 }
 
 /* 16 lower-case digits and nothing else. */
-static bool state_parse_hash(const char *text, uint64_t *out)
+static bool parse_hash(const char *text, uint64_t *out)
 {
     char again[17];
     if (text == NULL || strlen(text) != 16) return false;
@@ -201,9 +201,9 @@ static bool state_parse_hash(const char *text, uint64_t *out)
     return strcmp(again, text) == 0;
 }
 
-static ps_status state_read_files(const state_reader *r, ps_checkpoint_state *s)
+static ps_status read_files(const state_reader *r, ps_checkpoint_state *s)
 {
-    const json_t *files = state_get(r, NULL, "files");
+    const json_t *files = get(r, NULL, "files");
     const size_t n = (size_t)s->n_ranks * PS_CHECKPOINT_PART_COUNT;
     if (!json_is_array(files) || json_array_size(files) != n)
         return PS_FAIL(PS_EFORMAT, "%s: \"files\" is not an array of %zu entries, two for each of %d ranks", r->path, n,
@@ -218,7 +218,7 @@ static ps_status state_read_files(const state_reader *r, ps_checkpoint_state *s)
             return PS_FAIL(PS_EFORMAT, "%s: \"files\"[%zu] is named \"%.64s\", expected \"%s\"", r->path, i,
                            found != NULL ? found : "", name);
         if (!json_is_integer(bytes) || json_integer_value(bytes) < 0 ||
-            !state_parse_hash(json_string_value(json_object_get(file, "xxh3")), &s->files[i].xxh3))
+            !parse_hash(json_string_value(json_object_get(file, "xxh3")), &s->files[i].xxh3))
             return PS_FAIL(PS_EFORMAT, "%s: \"files\"[%zu], %s: \"bytes\" or \"xxh3\" is missing or malformed", r->path,
                            i, name);
         s->files[i].n_bytes = json_integer_value(bytes);
@@ -226,55 +226,55 @@ static ps_status state_read_files(const state_reader *r, ps_checkpoint_state *s)
     return PS_OK;
 }
 
-static ps_status state_read_scaler(const state_reader *r, ps_checkpoint_state *s)
+static ps_status read_scaler(const state_reader *r, ps_checkpoint_state *s)
 {
-    const json_t *dynamic = state_get(r, "loss_scaler", "dynamic");
-    if (!json_is_boolean(dynamic)) return state_wrong(r, "loss_scaler", "dynamic", "true or false");
+    const json_t *dynamic = get(r, "loss_scaler", "dynamic");
+    if (!json_is_boolean(dynamic)) return fail_wrong(r, "loss_scaler", "dynamic", "true or false");
     s->scale_is_dynamic = json_is_true(dynamic);
-    PS_TRY(state_real(r, "loss_scaler", "scale", &s->scale));
-    PS_TRY(state_int(r, "loss_scaler", "clean_steps", 0, STATE_STEPS_MAX, &s->n_clean_steps));
-    PS_TRY(state_int(r, "loss_scaler", "hysteresis_left", 0, STATE_STEPS_MAX, &s->hysteresis_left));
-    return state_int(r, "loss_scaler", "skipped_steps", 0, STATE_STEPS_MAX, &s->n_skipped_steps);
+    PS_TRY(read_real(r, "loss_scaler", "scale", &s->scale));
+    PS_TRY(read_int(r, "loss_scaler", "clean_steps", 0, STATE_STEPS_MAX, &s->n_clean_steps));
+    PS_TRY(read_int(r, "loss_scaler", "hysteresis_left", 0, STATE_STEPS_MAX, &s->hysteresis_left));
+    return read_int(r, "loss_scaler", "skipped_steps", 0, STATE_STEPS_MAX, &s->n_skipped_steps);
 }
 
-static ps_status state_read_counters(const state_reader *r, ps_checkpoint_state *s)
+static ps_status read_counters(const state_reader *r, ps_checkpoint_state *s)
 {
-    PS_TRY(state_int(r, NULL, "steps", 0, STATE_STEPS_MAX, &s->steps));
-    PS_TRY(state_int(r, NULL, "optimizer_steps", 0, s->steps, &s->optimizer_steps));
-    PS_TRY(state_int(r, "batch", "micro_batch_size", 1, STATE_BATCH_MAX, &s->B));
-    PS_TRY(state_int(r, "batch", "sequence_length", 1, STATE_BATCH_MAX, &s->T));
-    PS_TRY(state_int(r, "batch", "accumulation_steps", 1, STATE_BATCH_MAX, &s->accumulation));
-    PS_TRY(state_int(r, NULL, "micro_batches", 0, INT64_MAX, &s->micro_batches));
+    PS_TRY(read_int(r, NULL, "steps", 0, STATE_STEPS_MAX, &s->steps));
+    PS_TRY(read_int(r, NULL, "optimizer_steps", 0, s->steps, &s->optimizer_steps));
+    PS_TRY(read_int(r, "batch", "micro_batch_size", 1, STATE_BATCH_MAX, &s->B));
+    PS_TRY(read_int(r, "batch", "sequence_length", 1, STATE_BATCH_MAX, &s->T));
+    PS_TRY(read_int(r, "batch", "accumulation_steps", 1, STATE_BATCH_MAX, &s->accumulation));
+    PS_TRY(read_int(r, NULL, "micro_batches", 0, INT64_MAX, &s->micro_batches));
     if (s->micro_batches / s->accumulation != s->steps || s->micro_batches % s->accumulation != 0)
-        return state_wrong(r, NULL, "micro_batches", "steps times accumulation_steps");
-    PS_TRY(state_text(r, "generator", "kind", STATE_GENERATOR));
-    PS_TRY(state_int(r, "generator", "seed", 0, INT64_MAX, &s->seed));
-    PS_TRY(state_int(r, "generator", "micro_batch", s->micro_batches, s->micro_batches, &s->micro_batches));
-    PS_TRY(state_int(r, "lr_schedule", "step", s->optimizer_steps, s->optimizer_steps, &s->optimizer_steps));
-    return state_real(r, "lr_schedule", "learning_rate", &s->learning_rate);
+        return fail_wrong(r, NULL, "micro_batches", "steps times accumulation_steps");
+    PS_TRY(expect_text(r, "generator", "kind", STATE_GENERATOR));
+    PS_TRY(read_int(r, "generator", "seed", 0, INT64_MAX, &s->seed));
+    PS_TRY(read_int(r, "generator", "micro_batch", s->micro_batches, s->micro_batches, &s->micro_batches));
+    PS_TRY(read_int(r, "lr_schedule", "step", s->optimizer_steps, s->optimizer_steps, &s->optimizer_steps));
+    return read_real(r, "lr_schedule", "learning_rate", &s->learning_rate);
 }
 
-static ps_status state_read(const state_reader *r, ps_checkpoint_state *s)
+static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
 {
     int64_t version, n_ranks;
-    PS_TRY(state_text(r, NULL, "format", STATE_FORMAT));
-    PS_TRY(state_int(r, NULL, "version", 1, INT32_MAX, &version));
+    PS_TRY(expect_text(r, NULL, "format", STATE_FORMAT));
+    PS_TRY(read_int(r, NULL, "version", 1, INT32_MAX, &version));
     if (version > STATE_VERSION)
         return PS_FAIL(PS_EFORMAT, "%s: version %lld, this program knows up to %d: use the program that wrote it",
                        r->path, (long long)version, STATE_VERSION);
-    PS_TRY(state_int(r, NULL, "ranks", 1, PS_CHECKPOINT_RANKS_MAX, &n_ranks));
+    PS_TRY(read_int(r, NULL, "ranks", 1, PS_CHECKPOINT_RANKS_MAX, &n_ranks));
     PS_TRY(ps_checkpoint_state_init(s, (int)n_ranks));
-    PS_TRY(state_read_counters(r, s));
-    PS_TRY(state_read_scaler(r, s));
-    const char *dtype = json_string_value(state_get(r, NULL, "dtype"));
-    if (dtype == NULL || strlen(dtype) >= sizeof s->dtype) return state_wrong(r, NULL, "dtype", "a number format");
+    PS_TRY(read_counters(r, s));
+    PS_TRY(read_scaler(r, s));
+    const char *dtype = json_string_value(get(r, NULL, "dtype"));
+    if (dtype == NULL || strlen(dtype) >= sizeof s->dtype) return fail_wrong(r, NULL, "dtype", "a number format");
     strcpy(s->dtype, dtype);
-    PS_TRY(state_read_files(r, s));
-    PS_TRY(state_copy_object(r, "caller", &s->caller_json));
-    return state_copy_object(r, "config", &s->config_json);
+    PS_TRY(read_files(r, s));
+    PS_TRY(copy_object(r, "caller", &s->caller_json));
+    return copy_object(r, "config", &s->config_json);
 }
 
-static ps_status state_check_seal(const char *text, int64_t n_bytes, const char *path)
+static ps_status check_seal(const char *text, int64_t n_bytes, const char *path)
 {
     char seal[SEAL_ROOM];
     if (n_bytes < SEAL_BYTES)
@@ -292,11 +292,11 @@ ps_status ps_checkpoint_state_parse(const char *text, int64_t n_bytes, const cha
 {
     *s = (ps_checkpoint_state){0};
     json_error_t error;
-    PS_TRY(state_check_seal(text, n_bytes, path));
+    PS_TRY(check_seal(text, n_bytes, path));
     json_t *root = json_loadb(text, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
     const state_reader r = {.path = path, .root = root};
-    const ps_status st = state_read(&r, s);
+    const ps_status st = read_all(&r, s);
     if (st != PS_OK) ps_checkpoint_state_deinit(s);
     json_decref(root);
     return st;

@@ -4,14 +4,16 @@
  *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks), "program": "0.1.0",
  *       "ranks": 1,
  *       "steps": 100,              optimizer steps begun, skipped ones too
- *       "optimizer_steps": 98,     updates made: the optimizer's t, and the place in the learning-rate schedule
- *       "micro_batches": 200, "samples": 400,                         that each rank, and that all took of the data so far
+ *       "optimizer_steps": 98,     updates made: the optimizer's t, and the position in the learning-rate schedule
+ *       "micro_batches": 200,      that each rank took of the data so far
+ *       "samples": 400,            that all ranks together took
  *       "batch": {"micro_batch_size", "sequence_length", "accumulation_steps"},
- *       "generator": {"kind": "philox4x32-10", "seed", "micro_batch"},     counter-based: a seed and a counter are all
- *       "lr_schedule": {"step", "learning_rate"},                          rate of the last step
+ *       "generator": {"kind": "philox4x32-10", "seed", "micro_batch"},  counter-based: a seed and a counter are all
+ *       "lr_schedule": {"step", "learning_rate"},                       rate of the last step
  *       "loss_scaler": {"dynamic", "scale", "clean_steps", "hysteresis_left", "skipped_steps"},
  *       "dtype": "bf16",
- *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"}, {"name": "optimizer-0-of-1.safetensors", ...}],
+ *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
+ *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "caller": {...} or null,
  *       "config": {...},
  *       "state_xxh3": "0123456789abcdef"

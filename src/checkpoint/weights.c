@@ -160,7 +160,7 @@ static ps_status check_copy(const loading *l, int have, int want)
 {
     const ps_weight *copy = ps_weight_source_get(l->source, have);
     const ps_weight *used = ps_weight_source_get(l->source, l->match.of_want[want]);
-    int is_equal;
+    bool is_equal;
     PS_TRY(ps_weight_source_is_equal(l->source, copy, used, &is_equal));
     if (is_equal) return PS_OK;
     return PS_FAIL(PS_EFORMAT,
@@ -229,8 +229,8 @@ static ps_status fill_all(const loading *l, ps_read_stream *stream)
     return PS_OK;
 }
 
-/* What is read by this rank, in the order of the files, and nothing of what is ignored. Neighbours are one range.
- * ranges NULL: their number, neighbours apart. */
+/* What this rank reads, in the order of the files, and nothing of what is ignored. Neighbours become one range. Returns
+ * the number of ranges; with ranges NULL it writes none and counts neighbours apart, which is room enough. */
 static int list_ranges(const loading *l, ps_read_range *ranges)
 {
     int n = 0;
@@ -242,7 +242,7 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
         const int64_t n_elements = elements_of(w);
         for (; ps_engine_next_owned(l->e, l->match.of_have[i], &first, &length) && first < n_elements; first += length)
             for (int64_t at = first * item, end = ps_min_i64(first + length, n_elements) * item; at < end;) {
-                ps_weight_extent x = ps_weight_source_extent(l->source, w, at);
+                ps_read_range x = ps_weight_source_range(l->source, w, at);
                 x.n_bytes = ps_min_i64(x.n_bytes, end - at);
                 at += x.n_bytes;
                 ps_read_range *last = ranges != NULL && n > 0 ? &ranges[n - 1] : NULL;
@@ -250,7 +250,7 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
                     last->n_bytes += x.n_bytes;
                     continue;
                 }
-                if (ranges != NULL) ranges[n] = (ps_read_range){x.file, x.offset, x.n_bytes};
+                if (ranges != NULL) ranges[n] = x;
                 n++;
             }
     }

@@ -41,16 +41,16 @@ static int64_t step_of(const char *name)
 }
 
 /* A change on disk that is made to fail for a test looks like a broken disk. */
-static bool folder_has_fault(void)
+static bool has_fault(void)
 {
     if (!ps_fault_hit(PS_FAULT_WRITE)) return false;
     errno = EIO;
     return true;
 }
 
-static ps_status folder_rename(const char *from, const char *to)
+static ps_status rename_entry(const char *from, const char *to)
 {
-    if (!folder_has_fault() && rename(from, to) == 0) return PS_OK;
+    if (!has_fault() && rename(from, to) == 0) return PS_OK;
     return PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
 }
 
@@ -74,7 +74,7 @@ static bool has_entry(const char *path)
 static ps_status remove_folder(const char *path)
 {
     if (!has_entry(path)) return PS_OK;
-    if (!folder_has_fault() && ps_folder_remove(AT_FDCWD, path)) return PS_OK;
+    if (!has_fault() && ps_folder_remove(AT_FDCWD, path)) return PS_OK;
     return PS_FAIL(PS_EIO, "%s: cannot remove: %s", path, strerror(errno));
 }
 
@@ -86,7 +86,7 @@ static ps_status remove_checkpoint(const char *root, const char *name)
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_folder_join(root, name, &from));
     PS_TRY_GOTO(hide(root, DELETE_PREFIX, name, hidden, &to));
-    PS_TRY_GOTO(folder_rename(from, to));
+    PS_TRY_GOTO(rename_entry(from, to));
     st = remove_folder(to);
 out:
     ps_mem_free(to);
@@ -276,7 +276,7 @@ static ps_status name_folder(const char *root, int64_t step, ps_checkpoint_folde
 static ps_status make_temporary(ps_checkpoint_folder *f)
 {
     (void)ps_folder_remove(AT_FDCWD, f->temporary); /* an earlier try of this process that could not be removed */
-    f->is_owner = !folder_has_fault() && mkdir(f->temporary, 0777) == 0;
+    f->is_owner = !has_fault() && mkdir(f->temporary, 0777) == 0;
     if (f->is_owner) return PS_OK;
     return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", f->temporary, strerror(errno));
 }
@@ -329,7 +329,7 @@ static ps_status give_name(const ps_checkpoint_folder *f, char **aside)
     char hidden[PS_CHECKPOINT_HIDDEN_MAX];
     bool has_swapped = false;
     *aside = NULL;
-    if (!has_entry(f->final)) return folder_rename(f->temporary, f->final);
+    if (!has_entry(f->final)) return rename_entry(f->temporary, f->final);
     PS_TRY(hide(f->root, OLD_PREFIX, f->name, hidden, aside));
     const ps_status st = ps_folder_replace(f->temporary, f->final, *aside, &has_swapped);
     if (st == PS_OK && !has_swapped) return st;

@@ -22,7 +22,7 @@ void ps_name_index_deinit(ps_name_index *x)
 }
 
 /* The slot of the name, or the free one where it belongs. */
-static uint64_t index_slot(const ps_name_index *x, const char *name)
+static uint64_t slot_of(const ps_name_index *x, const char *name)
 {
     uint64_t slot = XXH3_64bits(name, strlen(name)) & (x->n_slots - 1);
     while (x->names[slot] != NULL && strcmp(x->names[slot], name) != 0) slot = (slot + 1) & (x->n_slots - 1);
@@ -31,7 +31,7 @@ static uint64_t index_slot(const ps_name_index *x, const char *name)
 
 bool ps_name_index_add(ps_name_index *x, const char *name, int32_t number)
 {
-    const uint64_t slot = index_slot(x, name);
+    const uint64_t slot = slot_of(x, name);
     if (x->names[slot] != NULL) return false;
     x->names[slot] = name;
     x->numbers[slot] = number;
@@ -40,6 +40,6 @@ bool ps_name_index_add(ps_name_index *x, const char *name, int32_t number)
 
 int32_t ps_name_index_find(const ps_name_index *x, const char *name)
 {
-    const uint64_t slot = index_slot(x, name);
+    const uint64_t slot = slot_of(x, name);
     return x->names[slot] != NULL ? x->numbers[slot] : -1;
 }

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 
 #define RING_UNIT ((int64_t)64)
-/* A part shorter than this is not worth a system call of its own: the end of the block is skipped instead. */
-#define PART_BYTES_MIN ((int64_t)4096)
-#define PART_BYTES_MAX ((int64_t)1 << 20)
+/* A piece shorter than this is not worth a system call of its own: the end of the block is skipped instead. */
+#define PIECE_BYTES_MIN ((int64_t)4096)
+#define PIECE_BYTES_MAX ((int64_t)1 << 20)
 
 /* Stands before its data; n_bytes < 0: the rest of the block is skipped. */
 typedef struct ring_record {
@@ -18,11 +18,11 @@ typedef struct ring_record {
 
 struct ps_piece_ring {
     char *block;
-    int64_t bytes, part_bytes_max;
+    int64_t bytes, piece_bytes_max;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int64_t head,
-        tail; /* bytes put and given back since the ring was last empty: head - tail are in use. Under the lock */
+    /* bytes put, and given back, since the ring was last empty: head - tail are in use. Under the lock */
+    int64_t head, tail;
     int64_t taken_bytes; /* of the piece handed out last, given back by the next take */
     bool closed;
 };
@@ -36,7 +36,7 @@ ps_status ps_piece_ring_create(void *block, int64_t bytes, ps_piece_ring **out)
     r->block = block;
     r->bytes = bytes / RING_UNIT * RING_UNIT;
     /* a quarter, so that both sides have something to do */
-    r->part_bytes_max = ps_min_i64(PART_BYTES_MAX, (r->bytes / 4 - RING_UNIT) / RING_UNIT * RING_UNIT);
+    r->piece_bytes_max = ps_min_i64(PIECE_BYTES_MAX, (r->bytes / 4 - RING_UNIT) / RING_UNIT * RING_UNIT);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     *out = r;
@@ -52,7 +52,7 @@ void ps_piece_ring_destroy(ps_piece_ring *r)
 }
 
 /* Only the putting thread moves head, so it may read it without the lock. */
-static char *ring_wait_for_room(ps_piece_ring *r, int64_t bytes)
+static char *wait_for_room(ps_piece_ring *r, int64_t bytes)
 {
     pthread_mutex_lock(&r->lock);
     while (r->bytes - (r->head - r->tail) < bytes) pthread_cond_wait(&r->changed, &r->lock);
@@ -60,7 +60,7 @@ static char *ring_wait_for_room(ps_piece_ring *r, int64_t bytes)
     return r->block + r->head % r->bytes;
 }
 
-static void ring_publish(ps_piece_ring *r, const ring_record *record, int64_t bytes)
+static void publish(ps_piece_ring *r, const ring_record *record, int64_t bytes)
 {
     memcpy(r->block + r->head % r->bytes, record, sizeof *record);
     pthread_mutex_lock(&r->lock);
@@ -71,7 +71,7 @@ static void ring_publish(ps_piece_ring *r, const ring_record *record, int64_t by
 
 /* Nothing is under way: begin at the front again, where the block is in the cache. A large block is for the worst case;
  * going round in all of it would touch memory that is not needed. */
-static void ring_rewind(ps_piece_ring *r)
+static void rewind_if_empty(ps_piece_ring *r)
 {
     pthread_mutex_lock(&r->lock);
     if (r->head == r->tail) r->head = r->tail = 0;
@@ -80,22 +80,22 @@ static void ring_rewind(ps_piece_ring *r)
 
 void *ps_piece_ring_reserve(ps_piece_ring *r, int64_t wanted_bytes, int64_t *n_bytes)
 {
-    ring_rewind(r);
-    const int64_t part = ps_min_i64(wanted_bytes, r->part_bytes_max);
+    rewind_if_empty(r);
+    const int64_t wanted = ps_min_i64(wanted_bytes, r->piece_bytes_max);
     int64_t to_end = r->bytes - r->head % r->bytes;
-    if (to_end < RING_UNIT + ps_min_i64(part, PART_BYTES_MIN)) {
-        (void)ring_wait_for_room(r, to_end);
-        ring_publish(r, &(ring_record){.n_bytes = -1}, to_end);
+    if (to_end < RING_UNIT + ps_min_i64(wanted, PIECE_BYTES_MIN)) {
+        (void)wait_for_room(r, to_end);
+        publish(r, &(ring_record){.n_bytes = -1}, to_end);
         to_end = r->bytes;
     }
-    *n_bytes = ps_min_i64(part, to_end - RING_UNIT);
-    return ring_wait_for_room(r, RING_UNIT + ps_round_up(*n_bytes, RING_UNIT)) + RING_UNIT;
+    *n_bytes = ps_min_i64(wanted, to_end - RING_UNIT);
+    return wait_for_room(r, RING_UNIT + ps_round_up(*n_bytes, RING_UNIT)) + RING_UNIT;
 }
 
 void ps_piece_ring_publish(ps_piece_ring *r, int32_t index, int64_t offset, int64_t n_bytes)
 {
     const ring_record record = {.index = index, .offset = offset, .n_bytes = n_bytes};
-    ring_publish(r, &record, RING_UNIT + ps_round_up(n_bytes, RING_UNIT));
+    publish(r, &record, RING_UNIT + ps_round_up(n_bytes, RING_UNIT));
 }
 
 void ps_piece_ring_put(ps_piece_ring *r, const ps_ring_piece *piece)
@@ -116,7 +116,7 @@ void ps_piece_ring_close(ps_piece_ring *r)
 }
 
 /* Give the last piece back and wait for the next record. */
-static bool ring_next(ps_piece_ring *r)
+static bool next_record(ps_piece_ring *r)
 {
     pthread_mutex_lock(&r->lock);
     if (r->taken_bytes > 0) {
@@ -132,7 +132,7 @@ static bool ring_next(ps_piece_ring *r)
 
 bool ps_piece_ring_take(ps_piece_ring *r, ps_ring_piece *out)
 {
-    while (ring_next(r)) {
+    while (next_record(r)) {
         const int64_t at = r->tail % r->bytes;
         ring_record record;
         memcpy(&record, r->block + at, sizeof record);

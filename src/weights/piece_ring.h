@@ -3,7 +3,7 @@
  *     | record | data | record | data |      free      | record | data |
  *                                     ^ head (put)     ^ tail (taken)
  *
- * A piece that is too large for what is free goes through in parts. One thread puts, one takes. */
+ * A piece that is too large for what is free goes through as several. One thread puts, one takes. */
 #ifndef PS_WEIGHTS_PIECE_RING_H
 #define PS_WEIGHTS_PIECE_RING_H
 
@@ -15,7 +15,7 @@
 
 typedef struct ps_piece_ring ps_piece_ring;
 
-/* A stretch of bytes of array number `index`. */
+/* A range of the bytes of array number `index`; what the arrays are is the users' business. */
 typedef struct ps_ring_piece {
     int32_t index;
     int64_t offset, n_bytes;
@@ -34,7 +34,7 @@ void *ps_piece_ring_reserve(ps_piece_ring *r, int64_t wanted_bytes, int64_t *n_b
 void ps_piece_ring_publish(ps_piece_ring *r, int32_t index, int64_t offset, int64_t n_bytes);
 void ps_piece_ring_close(ps_piece_ring *r); /* nothing more will come */
 
-/* Waits for the next piece, which may be a part of one that was put; data is valid until the next take. False: the ring
+/* Waits for the next piece, which may be less than one that was put; data is valid until the next take. False: the ring
  * was closed and is empty. */
 bool ps_piece_ring_take(ps_piece_ring *r, ps_ring_piece *out);
 

@@ -1,4 +1,4 @@
-/* read_stream.h - stretches of files, read in order by a thread, ahead of the one who uses them: the disk works
+/* read_stream.h - ranges of files, read in order by a thread, ahead of the one who uses them: the disk works
  * meanwhile.
  *
  * Threads: one takes. The files must stay open and the array of ranges must stay valid until the stream is closed. */
@@ -11,6 +11,7 @@
 /* Memory between the two threads. */
 #define PS_READ_STREAM_BYTES (8 * PS_MIB)
 
+/* Bytes that lie one after the other in a file. */
 typedef struct ps_read_range {
     const ps_file *file;
     int64_t offset, n_bytes;

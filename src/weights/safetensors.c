@@ -1,4 +1,4 @@
-/* What reader and writer share, and the reader. */
+/* safetensors.c - what reader and writer share, and the reader. */
 #include "weights/safetensors.h"
 
 #include <jansson.h>
@@ -40,7 +40,7 @@ int64_t ps_safetensors_dtype_bytes(ps_safetensors_dtype t)
 
 bool ps_safetensor_bytes(const ps_safetensor *t, int64_t *out)
 {
-    /* a zero extent anywhere makes it empty, but the others must still be sane */
+    /* one dimension of 0 makes it empty, but the others must still be sane */
     bool is_empty = false;
     int64_t n = ps_safetensors_dtype_bytes(t->dtype);
     for (int i = 0; i < t->n_dims; i++) {
@@ -56,7 +56,7 @@ bool ps_safetensor_bytes(const ps_safetensor *t, int64_t *out)
 
 /* ---- one header entry ---- */
 
-static ps_status safetensors_parse_dtype(const ps_safetensors *s, ps_safetensor *t, const json_t *text)
+static ps_status parse_dtype(const ps_safetensors *s, ps_safetensor *t, const json_t *text)
 {
     if (!json_is_string(text))
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: \"dtype\" is not a string", ps_file_path(s->file), t->name);
@@ -70,8 +70,8 @@ static ps_status safetensors_parse_dtype(const ps_safetensors *s, ps_safetensor 
 }
 
 /* One non-negative integer out of an array of a header entry. */
-static ps_status safetensors_parse_number(const ps_safetensors *s, const ps_safetensor *t, const char *what,
-                                          const json_t *array, size_t i, int64_t *out)
+static ps_status parse_number(const ps_safetensors *s, const ps_safetensor *t, const char *what, const json_t *array,
+                              size_t i, int64_t *out)
 {
     const json_t *number = json_array_get(array, i);
     if (!json_is_integer(number) || json_integer_value(number) < 0)
@@ -81,8 +81,7 @@ static ps_status safetensors_parse_number(const ps_safetensors *s, const ps_safe
     return PS_OK;
 }
 
-static ps_status safetensors_parse_tensor(const ps_safetensors *s, const char *name, const json_t *entry,
-                                          ps_safetensor *t)
+static ps_status parse_tensor(const ps_safetensors *s, const char *name, const json_t *entry, ps_safetensor *t)
 {
     const char *path = ps_file_path(s->file);
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
@@ -92,14 +91,14 @@ static ps_status safetensors_parse_tensor(const ps_safetensors *s, const char *n
         json_object_size(entry) != 3)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: expected \"dtype\", \"shape\": [..], \"data_offsets\": [b, e]",
                        path, name);
-    PS_TRY(safetensors_parse_dtype(s, t, json_object_get(entry, "dtype")));
+    PS_TRY(parse_dtype(s, t, json_object_get(entry, "dtype")));
     if (json_array_size(shape) > PS_SAFETENSORS_DIMS_MAX)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s has %zu dimensions, at most %d are supported", path, name,
                        json_array_size(shape), PS_SAFETENSORS_DIMS_MAX);
     t->n_dims = (int)json_array_size(shape);
-    for (int i = 0; i < t->n_dims; i++) PS_TRY(safetensors_parse_number(s, t, "shape", shape, (size_t)i, &t->shape[i]));
-    PS_TRY(safetensors_parse_number(s, t, "data_offsets", offsets, 0, &begin));
-    PS_TRY(safetensors_parse_number(s, t, "data_offsets", offsets, 1, &end));
+    for (int i = 0; i < t->n_dims; i++) PS_TRY(parse_number(s, t, "shape", shape, (size_t)i, &t->shape[i]));
+    PS_TRY(parse_number(s, t, "data_offsets", offsets, 0, &begin));
+    PS_TRY(parse_number(s, t, "data_offsets", offsets, 1, &end));
     if (end < begin || end > s->data_bytes)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: data_offsets [%lld, %lld], but the file has %lld bytes of data",
                        path, name, (long long)begin, (long long)end, (long long)s->data_bytes);
@@ -116,7 +115,7 @@ static ps_status safetensors_parse_tensor(const ps_safetensors *s, const char *n
 /* ---- the whole header ---- */
 
 /* By offset; empty tensors before the one which begins where they lie. */
-static int safetensors_compare_offset(const void *a, const void *b)
+static int compare_offset(const void *a, const void *b)
 {
     const ps_safetensor *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -124,7 +123,7 @@ static int safetensors_compare_offset(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static ps_status safetensors_check_metadata(const ps_safetensors *s, json_t *metadata)
+static ps_status check_metadata(const ps_safetensors *s, json_t *metadata)
 {
     const char *key;
     json_t *value;
@@ -139,7 +138,7 @@ static ps_status safetensors_check_metadata(const ps_safetensors *s, json_t *met
     return PS_OK;
 }
 
-static ps_status safetensors_parse_header(ps_safetensors *s)
+static ps_status parse_header(ps_safetensors *s)
 {
     const char *name;
     json_t *entry;
@@ -148,11 +147,11 @@ static ps_status safetensors_parse_header(ps_safetensors *s)
     json_object_foreach(s->header, name, entry)
     {
         if (strcmp(name, "__metadata__") == 0)
-            PS_TRY(safetensors_check_metadata(s, entry));
+            PS_TRY(check_metadata(s, entry));
         else
-            PS_TRY(safetensors_parse_tensor(s, name, entry, &s->tensors[s->n++]));
+            PS_TRY(parse_tensor(s, name, entry, &s->tensors[s->n++]));
     }
-    if (s->n > 0) qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, safetensors_compare_offset);
+    if (s->n > 0) qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, compare_offset);
     PS_TRY(ps_name_index_init(&s->index, s->n));
     int64_t end = s->data_offset;
     for (int i = 0; i < s->n; i++) {
@@ -170,7 +169,7 @@ static ps_status safetensors_parse_header(ps_safetensors *s)
     return PS_OK;
 }
 
-static ps_status safetensors_load_header(ps_safetensors *s)
+static ps_status load_header(ps_safetensors *s)
 {
     const char *path = ps_file_path(s->file);
     const int64_t file_bytes = ps_file_bytes(s->file);
@@ -196,7 +195,7 @@ static ps_status safetensors_load_header(ps_safetensors *s)
                                      : PS_FAIL(PS_EFORMAT, "%s: offset 8: the header does not begin with '{'", path);
         goto out;
     }
-    PS_TRY_GOTO(safetensors_parse_header(s));
+    PS_TRY_GOTO(parse_header(s));
 out:
     ps_mem_free(text);
     return st;
@@ -211,7 +210,7 @@ ps_status ps_safetensors_open(const char *path, ps_safetensors **out)
     ps_safetensors *s = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
     PS_TRY_GOTO(ps_file_open(path, &s->file));
-    PS_TRY_GOTO(safetensors_load_header(s));
+    PS_TRY_GOTO(load_header(s));
     *out = s;
     s = NULL;
 out:

@@ -49,8 +49,8 @@ typedef struct ps_safetensor {
     ps_safetensors_dtype dtype;
     int n_dims; /* 0 to PS_SAFETENSORS_DIMS_MAX; 0 is a scalar */
     int64_t shape[PS_SAFETENSORS_DIMS_MAX];
-    int64_t n_bytes; /* set by the reader; the writer computes it */
-    int64_t offset;  /* in the file, of the first byte; the same */
+    int64_t n_bytes; /* set by the reader; the writer finds it out by itself */
+    int64_t offset;  /* of the first byte in the file; the same */
 } ps_safetensor;
 
 typedef struct ps_safetensors_metadata {
@@ -86,7 +86,7 @@ typedef struct ps_safetensors_writer ps_safetensors_writer;
 
 /* Write the header for n tensors. Their data lie in the file by element size, largest first, else in the order given,
  * so that each is aligned to its element. Nothing of the arguments is kept. PS_EINVAL for two tensors of one name,
- * a name or text that is no UTF-8, a negative extent, or sizes that overflow. */
+ * a name or text that is no UTF-8, a negative dimension, or sizes that overflow. */
 PS_NODISCARD ps_status ps_safetensors_writer_open(const char *path, const ps_safetensor *tensors, int n,
                                                   const ps_safetensors_metadata *metadata, int n_metadata,
                                                   ps_safetensors_writer **out);

@@ -9,7 +9,7 @@
 /* The limit of the original implementation: larger headers are refused there too. */
 #define SAFETENSORS_HEADER_BYTES_MAX 100000000
 
-/* Bytes of all elements; false when an extent is negative or the product overflows. */
+/* Bytes of all elements; false when a dimension is negative or the product overflows. */
 bool ps_safetensor_bytes(const ps_safetensor *t, int64_t *out);
 
 #endif

@@ -1,3 +1,4 @@
+/* safetensors_writer.c - the writer of safetensors.h: the header first, then tensors in any order. */
 #include <jansson.h>
 #include <string.h>
 #include <xxhash.h>
@@ -38,7 +39,7 @@ struct ps_safetensors_writer {
 /* ---- header ---- */
 
 /* Add key: value (which is taken over) unless the key is there. NULL values are values that could not be made. */
-static ps_status safetensors_put(const char *path, json_t *object, const char *key, json_t *value)
+static ps_status put_once(const char *path, json_t *object, const char *key, json_t *value)
 {
     const bool is_twice = json_object_get(object, key) != NULL;
     if (is_twice) json_decref(value);
@@ -48,18 +49,16 @@ static ps_status safetensors_put(const char *path, json_t *object, const char *k
     return PS_OK;
 }
 
-static ps_status safetensors_put_metadata(const char *path, json_t *header, const ps_safetensors_metadata *metadata,
-                                          int n)
+static ps_status put_metadata(const char *path, json_t *header, const ps_safetensors_metadata *metadata, int n)
 {
     if (n == 0) return PS_OK;
     json_t *object = json_object();
-    PS_TRY(safetensors_put(path, header, "__metadata__", object));
-    for (int i = 0; i < n; i++) PS_TRY(safetensors_put(path, object, metadata[i].key, json_string(metadata[i].value)));
+    PS_TRY(put_once(path, header, "__metadata__", object));
+    for (int i = 0; i < n; i++) PS_TRY(put_once(path, object, metadata[i].key, json_string(metadata[i].value)));
     return PS_OK;
 }
 
-static ps_status safetensors_put_tensor(const char *path, json_t *header, const ps_safetensor *t,
-                                        const writer_tensor *place)
+static ps_status put_tensor(const char *path, json_t *header, const ps_safetensor *t, const writer_tensor *laid)
 {
     if (strcmp(t->name, "__metadata__") == 0)
         return PS_FAIL(PS_EINVAL, "%s: a tensor cannot be named __metadata__", path);
@@ -67,34 +66,34 @@ static ps_status safetensors_put_tensor(const char *path, json_t *header, const 
     for (int i = 0; i < t->n_dims; i++) json_array_append_new(shape, json_integer(t->shape[i]));
     /* "o" takes shape over, also when packing fails */
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", ps_safetensors_dtype_name(t->dtype), "shape", shape,
-                              "data_offsets", (json_int_t)place->offset, (json_int_t)(place->offset + place->n_bytes));
-    return safetensors_put(path, header, t->name, entry);
+                              "data_offsets", (json_int_t)laid->offset, (json_int_t)(laid->offset + laid->n_bytes));
+    return put_once(path, header, t->name, entry);
 }
 
-/* Places for all tensors, elements of 8 bytes first, and the header that says so. */
-static ps_status safetensors_lay_out(ps_safetensors_writer *w, const ps_safetensor *tensors, json_t *header)
+/* Decide where each tensor lies, elements of 8 bytes first, and make the header that says so. */
+static ps_status lay_out(ps_safetensors_writer *w, const ps_safetensor *tensors, json_t *header)
 {
     int64_t end = 0;
     int n_placed = 0;
     for (int element_bytes = 8; element_bytes >= 1; element_bytes /= 2) {
         for (int i = 0; i < w->n; i++) {
             const ps_safetensor *t = &tensors[i];
-            writer_tensor *place = &w->tensors[i];
+            writer_tensor *laid = &w->tensors[i];
             if (ps_safetensors_dtype_bytes(t->dtype) != element_bytes) continue;
-            place->offset = end;
-            if (!ps_safetensor_bytes(t, &place->n_bytes) || __builtin_add_overflow(end, place->n_bytes, &end))
-                return PS_FAIL(PS_EINVAL, "%s: tensor %.128s: an extent is negative, or the size overflows", w->path,
+            laid->offset = end;
+            if (!ps_safetensor_bytes(t, &laid->n_bytes) || __builtin_add_overflow(end, laid->n_bytes, &end))
+                return PS_FAIL(PS_EINVAL, "%s: tensor %.128s: a dimension is negative, or the size overflows", w->path,
                                t->name);
             w->by_offset[n_placed++] = i;
-            PS_TRY(ps_mem_strdup(t->name, &place->name));
-            PS_TRY(safetensors_put_tensor(w->path, header, t, place));
+            PS_TRY(ps_mem_strdup(t->name, &laid->name));
+            PS_TRY(put_tensor(w->path, header, t, laid));
         }
     }
     w->n_file_bytes = end;
     return PS_OK;
 }
 
-static ps_status safetensors_write_header(ps_safetensors_writer *w, const json_t *header)
+static ps_status write_header(ps_safetensors_writer *w, const json_t *header)
 {
     char *text = NULL;
     const size_t n_json = json_dumpb(header, NULL, 0, JSON_COMPACT);
@@ -130,10 +129,10 @@ ps_status ps_safetensors_writer_open(const char *path, const ps_safetensor *tens
     PS_TRY_GOTO(ps_mem_strdup(path, &w->path));
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *w->tensors, &w->tensors));
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *w->by_offset, &w->by_offset));
-    PS_TRY_GOTO(safetensors_put_metadata(path, header, metadata, n_metadata));
-    PS_TRY_GOTO(safetensors_lay_out(w, tensors, header));
+    PS_TRY_GOTO(put_metadata(path, header, metadata, n_metadata));
+    PS_TRY_GOTO(lay_out(w, tensors, header));
     PS_TRY_GOTO(ps_file_writer_open(path, &w->file));
-    PS_TRY_GOTO(safetensors_write_header(w, header));
+    PS_TRY_GOTO(write_header(w, header));
     *out = w;
     w = NULL;
 out:
@@ -156,7 +155,7 @@ ps_status ps_safetensors_writer_append(ps_safetensors_writer *w, int i, const vo
 
 /* ---- writing in any order, with the hash of the whole file ---- */
 
-static void safetensors_hash(ps_safetensors_writer *w, const void *data, int64_t n_bytes)
+static void hash_bytes(ps_safetensors_writer *w, const void *data, int64_t n_bytes)
 {
     XXH3_64bits_update(w->hash, data, (size_t)n_bytes);
     w->n_hashed += n_bytes;
@@ -165,34 +164,34 @@ static void safetensors_hash(ps_safetensors_writer *w, const void *data, int64_t
     w->n_synced = w->n_hashed;
 }
 
-static ps_status safetensors_hash_back_to(ps_safetensors_writer *w, int64_t end)
+static ps_status hash_back_to(ps_safetensors_writer *w, int64_t end)
 {
     while (w->n_hashed < end) {
         const int64_t n = ps_min_i64(READ_BACK_BYTES, end - w->n_hashed);
         PS_TRY(ps_file_writer_read(w->file, w->n_hashed, w->read_back, n));
-        safetensors_hash(w, w->read_back, n);
+        hash_bytes(w, w->read_back, n);
     }
     return PS_OK;
 }
 
 /* Go on to the first tensor that is not hashed whole, reading back those that are written whole. */
-static ps_status safetensors_catch_up(ps_safetensors_writer *w)
+static ps_status catch_up(ps_safetensors_writer *w)
 {
     for (; w->next < w->n; w->next++) {
         const writer_tensor *t = &w->tensors[w->by_offset[w->next]];
         if (t->n_written != t->n_bytes) return PS_OK;
-        PS_TRY(safetensors_hash_back_to(w, t->offset + t->n_bytes));
+        PS_TRY(hash_back_to(w, t->offset + t->n_bytes));
     }
     return PS_OK;
 }
 
-static ps_status safetensors_begin_hash(ps_safetensors_writer *w)
+static ps_status begin_hash(ps_safetensors_writer *w)
 {
     if (w->read_back == NULL) PS_TRY(ps_mem_alloc((size_t)READ_BACK_BYTES, 1, &w->read_back));
     w->hash = XXH3_createState();
     if (w->hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
     XXH3_64bits_reset(w->hash);
-    return safetensors_hash_back_to(w, w->header_bytes);
+    return hash_back_to(w, w->header_bytes);
 }
 
 ps_status ps_safetensors_writer_put(ps_safetensors_writer *w, int i, int64_t offset, const void *data, int64_t n_bytes)
@@ -203,21 +202,21 @@ ps_status ps_safetensors_writer_put(ps_safetensors_writer *w, int i, int64_t off
         return PS_FAIL(PS_EINVAL, "%s: tensor %.128s: %lld bytes at %lld, but it has %lld, %lld of them written",
                        w->path, t->name, (long long)n_bytes, (long long)offset, (long long)t->n_bytes,
                        (long long)t->n_written);
-    if (w->hash == NULL) PS_TRY(safetensors_begin_hash(w));
+    if (w->hash == NULL) PS_TRY(begin_hash(w));
     for (int64_t done = 0; done < n_bytes; done += PUT_BYTES) {
         const int64_t n = ps_min_i64(PUT_BYTES, n_bytes - done), at = t->offset + offset + done;
         const char *from = (const char *)data + done;
         PS_TRY(ps_file_writer_write(w->file, at, from, n));
-        if (at == w->n_hashed) safetensors_hash(w, from, n);
+        if (at == w->n_hashed) hash_bytes(w, from, n);
         t->n_written += n;
     }
-    return safetensors_catch_up(w);
+    return catch_up(w);
 }
 
 ps_status ps_safetensors_writer_xxh3(ps_safetensors_writer *w, uint64_t *xxh3, int64_t *n_bytes)
 {
-    if (w->hash == NULL) PS_TRY(safetensors_begin_hash(w));
-    PS_TRY(safetensors_catch_up(w));
+    if (w->hash == NULL) PS_TRY(begin_hash(w));
+    PS_TRY(catch_up(w));
     PS_ASSERT(w->n_hashed == w->n_file_bytes);
     *xxh3 = XXH3_64bits_digest(w->hash);
     *n_bytes = w->n_file_bytes;

@@ -21,31 +21,31 @@ struct ps_shard_index {
     ps_name_index by_file, by_name;
 };
 
-static int shard_compare(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* A name that stays in the folder. */
-static bool shard_is_file_name(const char *s)
+static bool is_file_name(const char *s)
 {
     return s != NULL && s[0] != '\0' && s[0] != '.' && strchr(s, '/') == NULL;
 }
 
-static ps_status shard_collect_files(ps_shard_index *x, const char *path, json_t *map)
+static ps_status collect_files(ps_shard_index *x, const char *path, json_t *map)
 {
     const char *name;
     json_t *value;
     json_object_foreach(map, name, value)
     {
         const char *file = json_string_value(value);
-        if (!shard_is_file_name(file))
+        if (!is_file_name(file))
             return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: expected the name of a file in this folder, found %.128s",
                            path, name, file != NULL ? file : "no string");
         x->names[x->n_tensors++] = name;
         if (ps_name_index_add(&x->by_file, file, 0)) x->files[x->n_files++] = file;
     }
-    if (x->n_files > 0) qsort(x->files, (size_t)x->n_files, sizeof *x->files, shard_compare);
+    if (x->n_files > 0) qsort(x->files, (size_t)x->n_files, sizeof *x->files, compare_names);
     /* once more, with the numbers that sorting gave */
     ps_name_index_deinit(&x->by_file);
     PS_TRY(ps_name_index_init(&x->by_file, x->n_files));
@@ -80,7 +80,7 @@ ps_status ps_shard_index_parse(const char *path, const char *text, int64_t n, ps
     PS_TRY_GOTO(ps_mem_alloc(n_tensors, sizeof *x->file_of, &x->file_of));
     PS_TRY_GOTO(ps_name_index_init(&x->by_file, (int64_t)n_tensors));
     PS_TRY_GOTO(ps_name_index_init(&x->by_name, (int64_t)n_tensors));
-    PS_TRY_GOTO(shard_collect_files(x, path, map));
+    PS_TRY_GOTO(collect_files(x, path, map));
     *out = x;
     x = NULL;
 out:

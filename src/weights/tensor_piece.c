@@ -32,7 +32,7 @@ void ps_tensor_piece_shape(int n_dims, const int64_t *shape, char value[PS_TENSO
 }
 
 /* A number that begins with a digit and ends at `end`; -1 when there is none. */
-static int64_t piece_number(const char *text, char end, const char **rest)
+static int64_t parse_number(const char *text, char end, const char **rest)
 {
     char *stop;
     if (*text < '0' || *text > '9') return -1;
@@ -44,12 +44,12 @@ static int64_t piece_number(const char *text, char end, const char **rest)
 }
 
 /* "NAME[first:end]" taken apart, or false. */
-static bool piece_split(const char *text, ps_tensor_piece *out)
+static bool split_name(const char *text, ps_tensor_piece *out)
 {
     const char *open = strrchr(text, '['), *at;
     if (open == NULL || open == text || (size_t)(open - text) >= sizeof out->name) return false;
-    out->first = piece_number(open + 1, ':', &at);
-    const int64_t end = out->first < 0 ? -1 : piece_number(at, ']', &at);
+    out->first = parse_number(open + 1, ':', &at);
+    const int64_t end = out->first < 0 ? -1 : parse_number(at, ']', &at);
     if (end < 0 || *at != '\0') return false;
     out->n = end - out->first;
     memcpy(out->name, text, (size_t)(open - text));
@@ -57,15 +57,15 @@ static bool piece_split(const char *text, ps_tensor_piece *out)
     return true;
 }
 
-static bool piece_parse_shape(const char *text, ps_tensor_piece *out)
+static bool parse_shape(const char *text, ps_tensor_piece *out)
 {
     out->n_dims = 0;
     out->elements = 1;
     for (const char *at = text; out->n_dims < PS_SAFETENSORS_DIMS_MAX;) {
         const bool is_last = strchr(at, ',') == NULL;
-        const int64_t extent = piece_number(at, is_last ? '\0' : ',', &at);
-        if (extent < 0 || __builtin_mul_overflow(out->elements, extent, &out->elements)) return false;
-        out->shape[out->n_dims++] = extent;
+        const int64_t size = parse_number(at, is_last ? '\0' : ',', &at);
+        if (size < 0 || __builtin_mul_overflow(out->elements, size, &out->elements)) return false;
+        out->shape[out->n_dims++] = size;
         if (is_last) return true;
     }
     return false;
@@ -78,11 +78,11 @@ ps_status ps_tensor_piece_read(const char *path, const ps_safetensors *file, int
     const ps_safetensor *t = ps_safetensors_get(file, i);
     *out = (ps_tensor_piece){0};
     *is_piece = false;
-    if (!piece_split(t->name, out) || ps_tensor_piece_key(out->name, key) != PS_OK) return PS_OK;
+    if (!split_name(t->name, out) || ps_tensor_piece_key(out->name, key) != PS_OK) return PS_OK;
     const char *shape = ps_safetensors_metadata_value(file, key);
     if (shape == NULL) return PS_OK;
     *is_piece = true;
-    if (!piece_parse_shape(shape, out))
+    if (!parse_shape(shape, out))
         return PS_FAIL(PS_EFORMAT, "%s: metadata %s: \"%.64s\" is not a shape such as \"50257,768\"", path, key, shape);
     if (out->n < 1 || out->n > out->elements || out->first > out->elements - out->n)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: the whole has %lld elements", path, t->name,

@@ -18,8 +18,8 @@ typedef struct ps_tensor_piece {
     char name[PS_TENSOR_PIECE_NAME_MAX]; /* of the whole tensor */
     int n_dims;                          /* of the whole tensor, as shape */
     int64_t shape[PS_SAFETENSORS_DIMS_MAX];
-    int64_t elements; /* the same */
-    int64_t first, n; /* elements of the piece */
+    int64_t elements; /* of the whole tensor */
+    int64_t first, n; /* the piece is elements [first, first + n) of it */
 } ps_tensor_piece;
 
 /* Name of the piece [first, first + n), and key and value of the metadata. PS_EINVAL when the tensor's name is too

@@ -11,7 +11,7 @@
 /* A tensor takes some 15. */
 #define VALUES_MAX ((int64_t)1 << 22)
 
-/* name, code, code in Lib/pickletools.py */
+/* XX(name, code), as in Lib/pickletools.py */
 #define OPCODES(XX)                                                                                                    \
     XX(PROTO, 0x80)                                                                                                    \
     XX(FRAME, 0x95)                                                                                                    \
@@ -76,7 +76,7 @@ static const struct {
 
 /* ---- bytes ---- */
 
-static ps_status machine_take(torch_machine *m, uint64_t n, const uint8_t **out)
+static ps_status take(torch_machine *m, uint64_t n, const uint8_t **out)
 {
     if (n > (uint64_t)(m->n_data - m->at))
         return PS_FAIL(PS_EFORMAT, "%s: data.pkl: offset %lld: %llu bytes wanted, but it ends at %lld", m->path,
@@ -87,17 +87,17 @@ static ps_status machine_take(torch_machine *m, uint64_t n, const uint8_t **out)
 }
 
 /* An unsigned number of n <= 8 bytes, little-endian. */
-static ps_status machine_take_number(torch_machine *m, int n, uint64_t *out)
+static ps_status take_number(torch_machine *m, int n, uint64_t *out)
 {
     const uint8_t *b = NULL;
-    PS_TRY(machine_take(m, (uint64_t)n, &b));
+    PS_TRY(take(m, (uint64_t)n, &b));
     *out = 0;
     for (int i = 0; i < n; i++) *out |= (uint64_t)b[i] << 8 * i;
     return PS_OK;
 }
 
 /* Text up to the next line feed, which is skipped. */
-static ps_status machine_take_line(torch_machine *m, const char **out, size_t *n)
+static ps_status take_line(torch_machine *m, const char **out, size_t *n)
 {
     const uint8_t *begin = m->data + m->at, *end = memchr(begin, '\n', (size_t)(m->n_data - m->at));
     if (end == NULL)
@@ -111,49 +111,49 @@ static ps_status machine_take_line(torch_machine *m, const char **out, size_t *n
 /* ---- values, stack, items ---- */
 
 /* What went wrong at the opcode that was read last. */
-static ps_status machine_fail(const torch_machine *m, const char *what)
+static ps_status fail_here(const torch_machine *m, const char *what)
 {
     return PS_FAIL(PS_EFORMAT, "%s: data.pkl: offset %lld: %s", m->path, (long long)m->at, what);
 }
 
-static ps_status machine_push(torch_machine *m, int32_t value)
+static ps_status push(torch_machine *m, int32_t value)
 {
-    if (m->n_stack == STACK_MAX) return machine_fail(m, "more than 65536 values on the stack");
+    if (m->n_stack == STACK_MAX) return fail_here(m, "more than 65536 values on the stack");
     PS_TRY(ps_mem_reserve(&m->stack, (size_t)m->n_stack + 1, sizeof *m->stack));
     m->stack[m->n_stack++] = value;
     return PS_OK;
 }
 
-static ps_status machine_new(torch_machine *m, torch_value v)
+static ps_status new_value(torch_machine *m, torch_value v)
 {
-    if (m->n_values == VALUES_MAX) return machine_fail(m, "more than 4194304 values");
+    if (m->n_values == VALUES_MAX) return fail_here(m, "more than 4194304 values");
     PS_TRY(ps_mem_reserve(&m->values, (size_t)m->n_values + 1, sizeof *m->values));
     m->values[m->n_values] = v;
-    return machine_push(m, (int32_t)m->n_values++);
+    return push(m, (int32_t)m->n_values++);
 }
 
-static ps_status machine_new_items(torch_machine *m, torch_kind kind)
+static ps_status new_items(torch_machine *m, torch_kind kind)
 {
-    return machine_new(m, (torch_value){.kind = kind, .items = {.first = -1, .last = -1}});
+    return new_value(m, (torch_value){.kind = kind, .items = {.first = -1, .last = -1}});
 }
 
-static ps_status machine_pop(torch_machine *m, int32_t *out)
+static ps_status pop(torch_machine *m, int32_t *out)
 {
-    if (m->n_stack == 0 || m->stack[m->n_stack - 1] == STACK_MARK) return machine_fail(m, "the stack is empty");
+    if (m->n_stack == 0 || m->stack[m->n_stack - 1] == STACK_MARK) return fail_here(m, "the stack is empty");
     *out = m->stack[--m->n_stack];
     return PS_OK;
 }
 
 /* The value on top, which stays, of the kind wanted. */
-static ps_status machine_top(const torch_machine *m, torch_kind kind, int32_t *out)
+static ps_status top(const torch_machine *m, torch_kind kind, int32_t *out)
 {
     if (m->n_stack == 0 || m->stack[m->n_stack - 1] == STACK_MARK || m->values[m->stack[m->n_stack - 1]].kind != kind)
-        return machine_fail(m, kind == TORCH_LIST ? "the stack has no list here" : "the stack has no dictionary here");
+        return fail_here(m, kind == TORCH_LIST ? "the stack has no list here" : "the stack has no dictionary here");
     *out = m->stack[m->n_stack - 1];
     return PS_OK;
 }
 
-static ps_status machine_append(torch_machine *m, int32_t container, int32_t value)
+static ps_status append(torch_machine *m, int32_t container, int32_t value)
 {
     PS_TRY(ps_mem_reserve(&m->cells, (size_t)m->n_cells + 1, sizeof *m->cells));
     torch_items *items = &m->values[container].items;
@@ -169,59 +169,59 @@ static ps_status machine_append(torch_machine *m, int32_t container, int32_t val
 }
 
 /* Stack index of the value above the last mark. */
-static ps_status machine_find_mark(const torch_machine *m, int64_t *first)
+static ps_status find_mark(const torch_machine *m, int64_t *first)
 {
     for (int64_t i = m->n_stack; i > 0; i--) {
         if (m->stack[i - 1] != STACK_MARK) continue;
         *first = i;
         return PS_OK;
     }
-    return machine_fail(m, "no mark on the stack");
+    return fail_here(m, "no mark on the stack");
 }
 
 /* The stack from `first` on becomes a tuple. */
-static ps_status machine_tuple(torch_machine *m, int64_t first, int64_t bottom)
+static ps_status make_tuple(torch_machine *m, int64_t first, int64_t bottom)
 {
     const int64_t n = m->n_stack;
-    if (first < 0) return machine_fail(m, "the stack is empty");
+    if (first < 0) return fail_here(m, "the stack is empty");
     for (int64_t i = first; i < n; i++)
-        if (m->stack[i] == STACK_MARK) return machine_fail(m, "a mark among the items of a tuple");
-    PS_TRY(machine_new_items(m, TORCH_TUPLE));
+        if (m->stack[i] == STACK_MARK) return fail_here(m, "a mark among the items of a tuple");
+    PS_TRY(new_items(m, TORCH_TUPLE));
     const int32_t tuple = m->stack[n];
-    for (int64_t i = first; i < n; i++) PS_TRY(machine_append(m, tuple, m->stack[i]));
+    for (int64_t i = first; i < n; i++) PS_TRY(append(m, tuple, m->stack[i]));
     m->stack[bottom] = tuple;
     m->n_stack = bottom + 1;
     return PS_OK;
 }
 
 /* What lies above the last mark goes into the list or dictionary below it. */
-static ps_status machine_append_many(torch_machine *m, torch_kind kind)
+static ps_status append_many(torch_machine *m, torch_kind kind)
 {
     int64_t first = 0;
     int32_t container = 0;
-    PS_TRY(machine_find_mark(m, &first));
+    PS_TRY(find_mark(m, &first));
     const int64_t n = m->n_stack;
     m->n_stack = first - 1;
-    PS_TRY(machine_top(m, kind, &container));
-    if (kind == TORCH_DICT && (n - first) % 2 != 0) return machine_fail(m, "a key without a value");
-    for (int64_t i = first; i < n; i++) PS_TRY(machine_append(m, container, m->stack[i]));
+    PS_TRY(top(m, kind, &container));
+    if (kind == TORCH_DICT && (n - first) % 2 != 0) return fail_here(m, "a key without a value");
+    for (int64_t i = first; i < n; i++) PS_TRY(append(m, container, m->stack[i]));
     return PS_OK;
 }
 
-static ps_status machine_append_one(torch_machine *m, torch_kind kind)
+static ps_status append_one(torch_machine *m, torch_kind kind)
 {
     int32_t value = 0, key = -1, container = 0;
-    PS_TRY(machine_pop(m, &value));
-    if (kind == TORCH_DICT) PS_TRY(machine_pop(m, &key));
-    PS_TRY(machine_top(m, kind, &container));
-    if (kind == TORCH_DICT) PS_TRY(machine_append(m, container, key));
-    return machine_append(m, container, value);
+    PS_TRY(pop(m, &value));
+    if (kind == TORCH_DICT) PS_TRY(pop(m, &key));
+    PS_TRY(top(m, kind, &container));
+    if (kind == TORCH_DICT) PS_TRY(append(m, container, key));
+    return append(m, container, value);
 }
 
 /* Numbers in the memo are given one after the other, so it never has more than there are opcodes. */
-static ps_status machine_put(torch_machine *m, uint64_t number)
+static ps_status put_memo(torch_machine *m, uint64_t number)
 {
-    if (m->n_stack == 0 || m->stack[m->n_stack - 1] == STACK_MARK) return machine_fail(m, "the stack is empty");
+    if (m->n_stack == 0 || m->stack[m->n_stack - 1] == STACK_MARK) return fail_here(m, "the stack is empty");
     if (number > (uint64_t)m->n_memo)
         return PS_FAIL(PS_EFORMAT, "%s: data.pkl: offset %lld: memo %llu is set after %lld others", m->path,
                        (long long)m->at, (unsigned long long)number, (long long)m->n_memo);
@@ -231,22 +231,22 @@ static ps_status machine_put(torch_machine *m, uint64_t number)
     return PS_OK;
 }
 
-static ps_status machine_get(torch_machine *m, uint64_t number)
+static ps_status get_memo(torch_machine *m, uint64_t number)
 {
     if (number >= (uint64_t)m->n_memo)
         return PS_FAIL(PS_EFORMAT, "%s: data.pkl: offset %lld: memo %llu is not set", m->path, (long long)m->at,
                        (unsigned long long)number);
-    return machine_push(m, m->memo[number]);
+    return push(m, m->memo[number]);
 }
 
 /* ---- names and calls ---- */
 
-static ps_status machine_global(torch_machine *m, const char *module, size_t n_module, const char *name, size_t n_name)
+static ps_status push_global(torch_machine *m, const char *module, size_t n_module, const char *name, size_t n_name)
 {
     for (size_t i = 0; i < PS_ARRAY_LEN(globals); i++)
         if (strlen(globals[i].module) == n_module && memcmp(globals[i].module, module, n_module) == 0 &&
             strlen(globals[i].name) == n_name && memcmp(globals[i].name, name, n_name) == 0)
-            return machine_new(m, (torch_value){.kind = TORCH_GLOBAL, .global = globals[i].global});
+            return new_value(m, (torch_value){.kind = TORCH_GLOBAL, .global = globals[i].global});
     return PS_FAIL(PS_EFORMAT,
                    "%s: data.pkl: offset %lld: GLOBAL %.*s %.*s is not allowed: only tensors of a state_dict are read; "
                    "save model.state_dict() of plain tensors, or safetensors",
@@ -254,27 +254,27 @@ static ps_status machine_global(torch_machine *m, const char *module, size_t n_m
                    (int)ps_min_i64((int64_t)n_name, 128), name);
 }
 
-static ps_status machine_op_global(torch_machine *m)
+static ps_status op_global(torch_machine *m)
 {
     const char *module = NULL, *name = NULL;
     size_t n_module = 0, n_name = 0;
-    PS_TRY(machine_take_line(m, &module, &n_module));
-    PS_TRY(machine_take_line(m, &name, &n_name));
-    return machine_global(m, module, n_module, name, n_name);
+    PS_TRY(take_line(m, &module, &n_module));
+    PS_TRY(take_line(m, &name, &n_name));
+    return push_global(m, module, n_module, name, n_name);
 }
 
-static ps_status machine_op_stack_global(torch_machine *m)
+static ps_status op_stack_global(torch_machine *m)
 {
     int32_t name = 0, module = 0;
-    PS_TRY(machine_pop(m, &name));
-    PS_TRY(machine_pop(m, &module));
+    PS_TRY(pop(m, &name));
+    PS_TRY(pop(m, &module));
     const torch_value *a = &m->values[module], *b = &m->values[name];
-    if (a->kind != TORCH_TEXT || b->kind != TORCH_TEXT) return machine_fail(m, "STACK_GLOBAL of what is no text");
-    return machine_global(m, a->text.at, a->text.n, b->text.at, b->text.n);
+    if (a->kind != TORCH_TEXT || b->kind != TORCH_TEXT) return fail_here(m, "STACK_GLOBAL of what is no text");
+    return push_global(m, a->text.at, a->text.n, b->text.at, b->text.n);
 }
 
 /* Up to `max` items of a tuple as value numbers; -1 behind the last. Returns how many it has. */
-static int32_t machine_items(const torch_machine *m, int32_t tuple, int32_t *out, int32_t max)
+static int32_t items_of(const torch_machine *m, int32_t tuple, int32_t *out, int32_t max)
 {
     int32_t c = m->values[tuple].items.first;
     for (int32_t i = 0; i < max; i++) {
@@ -285,95 +285,94 @@ static int32_t machine_items(const torch_machine *m, int32_t tuple, int32_t *out
 }
 
 /* _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks[, metadata]) */
-static ps_status machine_rebuild_tensor(torch_machine *m, int32_t arguments)
+static ps_status rebuild_tensor(torch_machine *m, int32_t arguments)
 {
     int32_t a[4];
-    const int32_t n = machine_items(m, arguments, a, 4);
+    const int32_t n = items_of(m, arguments, a, 4);
     if (n < 6 || n > 7 || m->values[a[0]].kind != TORCH_STORAGE || m->values[a[1]].kind != TORCH_INTEGER ||
         m->values[a[1]].integer < 0)
-        return machine_fail(m, "_rebuild_tensor_v2 without a storage, an offset >= 0, size and stride");
-    return machine_new(
+        return fail_here(m, "_rebuild_tensor_v2 without a storage, an offset >= 0, size and stride");
+    return new_value(
         m, (torch_value){.kind = TORCH_TENSOR,
                          .tensor = {.storage = a[0], .size = a[2], .stride = a[3], .offset = m->values[a[1]].integer}});
 }
 
-static ps_status machine_op_reduce(torch_machine *m)
+static ps_status op_reduce(torch_machine *m)
 {
     int32_t arguments = 0, callable = 0, first[1];
-    PS_TRY(machine_pop(m, &arguments));
-    PS_TRY(machine_pop(m, &callable));
+    PS_TRY(pop(m, &arguments));
+    PS_TRY(pop(m, &callable));
     if (m->values[arguments].kind != TORCH_TUPLE || m->values[callable].kind != TORCH_GLOBAL)
-        return machine_fail(m, "REDUCE of something that is no GLOBAL with a tuple is not allowed");
+        return fail_here(m, "REDUCE of something that is no GLOBAL with a tuple is not allowed");
     switch (m->values[callable].global) {
     case TORCH_ORDERED_DICT:
-        if (m->values[arguments].items.n != 0) return machine_fail(m, "OrderedDict with arguments is not allowed");
-        return machine_new_items(m, TORCH_DICT);
-    case TORCH_REBUILD_TENSOR: return machine_rebuild_tensor(m, arguments);
+        if (m->values[arguments].items.n != 0) return fail_here(m, "OrderedDict with arguments is not allowed");
+        return new_items(m, TORCH_DICT);
+    case TORCH_REBUILD_TENSOR: return rebuild_tensor(m, arguments);
     case TORCH_REBUILD_PARAMETER: /* (tensor, requires_grad, backward_hooks): the tensor itself will do */
-        if (machine_items(m, arguments, first, 1) != 3 || m->values[first[0]].kind != TORCH_TENSOR)
-            return machine_fail(m, "_rebuild_parameter of what is no tensor");
-        return machine_push(m, first[0]);
-    default: return machine_fail(m, "REDUCE of a storage type is not allowed");
+        if (items_of(m, arguments, first, 1) != 3 || m->values[first[0]].kind != TORCH_TENSOR)
+            return fail_here(m, "_rebuild_parameter of what is no tensor");
+        return push(m, first[0]);
+    default: return fail_here(m, "REDUCE of a storage type is not allowed");
     }
 }
 
 /* ('storage', type, key, device, elements) */
-static ps_status machine_op_binpersid(torch_machine *m)
+static ps_status op_binpersid(torch_machine *m)
 {
     int32_t id = 0, a[5];
-    PS_TRY(machine_pop(m, &id));
-    if (m->values[id].kind != TORCH_TUPLE || machine_items(m, id, a, 5) != 5 || m->values[a[0]].kind != TORCH_TEXT ||
+    PS_TRY(pop(m, &id));
+    if (m->values[id].kind != TORCH_TUPLE || items_of(m, id, a, 5) != 5 || m->values[a[0]].kind != TORCH_TEXT ||
         m->values[a[0]].text.n != 7 || memcmp(m->values[a[0]].text.at, "storage", 7) != 0 ||
         m->values[a[1]].kind != TORCH_GLOBAL || m->values[a[1]].global < TORCH_STORAGE_TYPE ||
         m->values[a[2]].kind != TORCH_TEXT || m->values[a[4]].kind != TORCH_INTEGER || m->values[a[4]].integer < 0)
-        return machine_fail(m, "a persistent id that is not ('storage', type, key, device, elements)");
+        return fail_here(m, "a persistent id that is not ('storage', type, key, device, elements)");
     const ps_safetensors_dtype dtype = (ps_safetensors_dtype)(m->values[a[1]].global - TORCH_STORAGE_TYPE);
-    return machine_new(m,
-                       (torch_value){.kind = TORCH_STORAGE,
-                                     .storage = {.dtype = dtype, .key = a[2], .n_elements = m->values[a[4]].integer}});
+    return new_value(m, (torch_value){.kind = TORCH_STORAGE,
+                                      .storage = {.dtype = dtype, .key = a[2], .n_elements = m->values[a[4]].integer}});
 }
 
 /* An OrderedDict has its attribute _metadata (versions of modules) set this way; nothing in it concerns tensors. */
-static ps_status machine_op_build(torch_machine *m)
+static ps_status op_build(torch_machine *m)
 {
     int32_t attributes = 0, target = 0;
-    PS_TRY(machine_pop(m, &attributes));
+    PS_TRY(pop(m, &attributes));
     if (m->values[attributes].kind != TORCH_DICT)
-        return machine_fail(m, "BUILD with what is no dictionary is not allowed");
-    return machine_top(m, TORCH_DICT, &target);
+        return fail_here(m, "BUILD with what is no dictionary is not allowed");
+    return top(m, TORCH_DICT, &target);
 }
 
 /* ---- opcodes ---- */
 
-static ps_status machine_integer(torch_machine *m, int64_t v)
+static ps_status push_integer(torch_machine *m, int64_t v)
 {
-    return machine_new(m, (torch_value){.kind = TORCH_INTEGER, .integer = v});
+    return new_value(m, (torch_value){.kind = TORCH_INTEGER, .integer = v});
 }
 
 /* A signed number of any length, here at most 8 bytes. */
-static ps_status machine_op_long1(torch_machine *m)
+static ps_status op_long1(torch_machine *m)
 {
     uint64_t n = 0, v = 0;
-    PS_TRY(machine_take_number(m, 1, &n));
-    if (n > 8) return machine_fail(m, "an integer of more than 64 bits");
-    PS_TRY(machine_take_number(m, (int)n, &v));
+    PS_TRY(take_number(m, 1, &n));
+    if (n > 8) return fail_here(m, "an integer of more than 64 bits");
+    PS_TRY(take_number(m, (int)n, &v));
     if (n > 0 && n < 8 && (v >> (8 * n - 1) & 1) != 0) v |= ~(uint64_t)0 << 8 * n;
-    return machine_integer(m, (int64_t)v);
+    return push_integer(m, (int64_t)v);
 }
 
-static ps_status machine_op_text(torch_machine *m, int n_length)
+static ps_status op_text(torch_machine *m, int n_length)
 {
     uint64_t n = 0;
     const uint8_t *text = NULL;
-    PS_TRY(machine_take_number(m, n_length, &n));
-    PS_TRY(machine_take(m, n, &text));
-    return machine_new(m, (torch_value){.kind = TORCH_TEXT, .text = {.at = (const char *)text, .n = (size_t)n}});
+    PS_TRY(take_number(m, n_length, &n));
+    PS_TRY(take(m, n, &text));
+    return new_value(m, (torch_value){.kind = TORCH_TEXT, .text = {.at = (const char *)text, .n = (size_t)n}});
 }
 
-static ps_status machine_op_proto(torch_machine *m)
+static ps_status op_proto(torch_machine *m)
 {
     uint64_t v = 0;
-    PS_TRY(machine_take_number(m, 1, &v));
+    PS_TRY(take_number(m, 1, &v));
     if (v >= 2 && v <= 5) return PS_OK;
     return PS_FAIL(PS_EFORMAT, "%s: data.pkl: pickle protocol %llu, expected 2 to 5", m->path, (unsigned long long)v);
 }
@@ -395,52 +394,52 @@ static int number_bytes(int op)
     }
 }
 
-static ps_status machine_op_mark_tuple(torch_machine *m)
+static ps_status op_mark_tuple(torch_machine *m)
 {
     int64_t first = 0;
-    PS_TRY(machine_find_mark(m, &first));
-    return machine_tuple(m, first, first - 1);
+    PS_TRY(find_mark(m, &first));
+    return make_tuple(m, first, first - 1);
 }
 
-static ps_status machine_op(torch_machine *m, int op)
+static ps_status run_op(torch_machine *m, int op)
 {
     uint64_t v = 0;
-    PS_TRY(machine_take_number(m, number_bytes(op), &v));
+    PS_TRY(take_number(m, number_bytes(op), &v));
     switch (op) {
-    case OP_PROTO: return machine_op_proto(m);
+    case OP_PROTO: return op_proto(m);
     case OP_FRAME: return PS_OK; /* a hint for readers from a stream */
-    case OP_MARK: return machine_push(m, STACK_MARK);
-    case OP_NONE: return machine_new(m, (torch_value){.kind = TORCH_NONE});
-    case OP_NEWTRUE: return machine_integer(m, 1);
-    case OP_NEWFALSE: return machine_integer(m, 0);
+    case OP_MARK: return push(m, STACK_MARK);
+    case OP_NONE: return new_value(m, (torch_value){.kind = TORCH_NONE});
+    case OP_NEWTRUE: return push_integer(m, 1);
+    case OP_NEWFALSE: return push_integer(m, 0);
     case OP_BININT1:
-    case OP_BININT2: return machine_integer(m, (int64_t)v);
-    case OP_BININT: return machine_integer(m, (int32_t)(uint32_t)v);
-    case OP_LONG1: return machine_op_long1(m);
-    case OP_BINFLOAT: return machine_new(m, (torch_value){.kind = TORCH_FLOAT});
-    case OP_BINUNICODE: return machine_op_text(m, 4);
-    case OP_SHORT_BINUNICODE: return machine_op_text(m, 1);
-    case OP_EMPTY_TUPLE: return machine_new_items(m, TORCH_TUPLE);
-    case OP_TUPLE: return machine_op_mark_tuple(m);
+    case OP_BININT2: return push_integer(m, (int64_t)v);
+    case OP_BININT: return push_integer(m, (int32_t)(uint32_t)v);
+    case OP_LONG1: return op_long1(m);
+    case OP_BINFLOAT: return new_value(m, (torch_value){.kind = TORCH_FLOAT});
+    case OP_BINUNICODE: return op_text(m, 4);
+    case OP_SHORT_BINUNICODE: return op_text(m, 1);
+    case OP_EMPTY_TUPLE: return new_items(m, TORCH_TUPLE);
+    case OP_TUPLE: return op_mark_tuple(m);
     case OP_TUPLE1:
     case OP_TUPLE2:
-    case OP_TUPLE3: return machine_tuple(m, m->n_stack - (op - OP_TUPLE1 + 1), m->n_stack - (op - OP_TUPLE1 + 1));
-    case OP_EMPTY_LIST: return machine_new_items(m, TORCH_LIST);
-    case OP_APPEND: return machine_append_one(m, TORCH_LIST);
-    case OP_APPENDS: return machine_append_many(m, TORCH_LIST);
-    case OP_EMPTY_DICT: return machine_new_items(m, TORCH_DICT);
-    case OP_SETITEM: return machine_append_one(m, TORCH_DICT);
-    case OP_SETITEMS: return machine_append_many(m, TORCH_DICT);
+    case OP_TUPLE3: return make_tuple(m, m->n_stack - (op - OP_TUPLE1 + 1), m->n_stack - (op - OP_TUPLE1 + 1));
+    case OP_EMPTY_LIST: return new_items(m, TORCH_LIST);
+    case OP_APPEND: return append_one(m, TORCH_LIST);
+    case OP_APPENDS: return append_many(m, TORCH_LIST);
+    case OP_EMPTY_DICT: return new_items(m, TORCH_DICT);
+    case OP_SETITEM: return append_one(m, TORCH_DICT);
+    case OP_SETITEMS: return append_many(m, TORCH_DICT);
     case OP_BINPUT:
-    case OP_LONG_BINPUT: return machine_put(m, v);
-    case OP_MEMOIZE: return machine_put(m, (uint64_t)m->n_memo);
+    case OP_LONG_BINPUT: return put_memo(m, v);
+    case OP_MEMOIZE: return put_memo(m, (uint64_t)m->n_memo);
     case OP_BINGET:
-    case OP_LONG_BINGET: return machine_get(m, v);
-    case OP_GLOBAL: return machine_op_global(m);
-    case OP_STACK_GLOBAL: return machine_op_stack_global(m);
-    case OP_REDUCE: return machine_op_reduce(m);
-    case OP_BUILD: return machine_op_build(m);
-    case OP_BINPERSID: return machine_op_binpersid(m);
+    case OP_LONG_BINGET: return get_memo(m, v);
+    case OP_GLOBAL: return op_global(m);
+    case OP_STACK_GLOBAL: return op_stack_global(m);
+    case OP_REDUCE: return op_reduce(m);
+    case OP_BUILD: return op_build(m);
+    case OP_BINPERSID: return op_binpersid(m);
     default:
         return PS_FAIL(PS_EFORMAT,
                        "%s: data.pkl: offset %lld: opcode 0x%02x is not one that torch.save writes for tensors",
@@ -454,13 +453,13 @@ ps_status torch_machine_run(torch_machine *m)
         return PS_FAIL(PS_EFORMAT, "%s: data.pkl has %lld bytes", m->path, (long long)m->n_data);
     for (;;) {
         const uint8_t *op = NULL;
-        PS_TRY(machine_take(m, 1, &op));
+        PS_TRY(take(m, 1, &op));
         if (*op == OP_STOP) break;
-        PS_TRY(machine_op(m, *op));
+        PS_TRY(run_op(m, *op));
     }
-    PS_TRY(machine_pop(m, &m->result));
-    if (m->n_stack != 0) return machine_fail(m, "more than one value is left at the end");
-    if (m->values[m->result].kind != TORCH_DICT) return machine_fail(m, "it holds no dictionary of tensors");
+    PS_TRY(pop(m, &m->result));
+    if (m->n_stack != 0) return fail_here(m, "more than one value is left at the end");
+    if (m->values[m->result].kind != TORCH_DICT) return fail_here(m, "it holds no dictionary of tensors");
     return PS_OK;
 }
 

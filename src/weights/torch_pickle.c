@@ -45,10 +45,10 @@ static ps_status take_shape(const torch_machine *m, const torch_value *v, ps_saf
     int64_t strides[PS_SAFETENSORS_DIMS_MAX];
     int32_t a = size->items.first, b = stride->items.first;
     for (int d = 0; d < t->n_dims; d++, a = m->cells[a].next, b = m->cells[b].next) {
-        const torch_value *extent = &m->values[m->cells[a].value], *step = &m->values[m->cells[b].value];
-        if (extent->kind != TORCH_INTEGER || step->kind != TORCH_INTEGER || extent->integer < 0)
+        const torch_value *n = &m->values[m->cells[a].value], *step = &m->values[m->cells[b].value];
+        if (n->kind != TORCH_INTEGER || step->kind != TORCH_INTEGER || n->integer < 0)
             return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: dimension %d is not an integer >= 0", m->path, t->name, d);
-        t->shape[d] = extent->integer;
+        t->shape[d] = n->integer;
         strides[d] = step->integer;
     }
     if (!ps_safetensor_bytes(t, &t->n_bytes))

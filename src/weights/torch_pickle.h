@@ -28,7 +28,7 @@ PS_NODISCARD ps_status ps_torch_pickle_read(const char *path, const char *data, 
 void ps_torch_pickle_close(ps_torch_pickle *p); /* NULL is accepted */
 
 int ps_torch_pickle_count(const ps_torch_pickle *p);
-const ps_torch_tensor *ps_torch_pickle_get(const ps_torch_pickle *p,
-                                           int i); /* as in the dictionary; valid until close */
+/* In the order of the dictionary; valid until close. */
+const ps_torch_tensor *ps_torch_pickle_get(const ps_torch_pickle *p, int i);
 
 #endif

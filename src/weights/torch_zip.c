@@ -50,7 +50,7 @@ static uint64_t get64(const uint8_t *p)
 
 /* ---- the end: where the directory is ---- */
 
-static ps_status zip_no_end(const ps_torch_zip *z)
+static ps_status no_end(const ps_torch_zip *z)
 {
     /* What torch.save wrote before 1.6: pickles one after the other, the first a magic number
      * (torch/serialization.py). */
@@ -68,7 +68,7 @@ static ps_status zip_no_end(const ps_torch_zip *z)
 }
 
 /* The zip64 end, when the locator before the end at `end` names one; 32-bit fields are all ones then or equal. */
-static ps_status zip_find_end64(ps_torch_zip *z, int64_t end)
+static ps_status find_end64(ps_torch_zip *z, int64_t end)
 {
     uint8_t locator[LOCATOR_BYTES], b[END64_BYTES];
     if (end < LOCATOR_BYTES + END64_BYTES) return PS_OK;
@@ -95,14 +95,14 @@ static ps_status zip_find_end64(ps_torch_zip *z, int64_t end)
     return PS_OK;
 }
 
-static ps_status zip_read_end(ps_torch_zip *z, const uint8_t *b, int64_t end)
+static ps_status read_end(ps_torch_zip *z, const uint8_t *b, int64_t end)
 {
     if (get16(b + 4) != 0 || get16(b + 6) != 0 || get16(b + 8) != get16(b + 10))
         return PS_FAIL(PS_EFORMAT, "%s: a zip file of several volumes", ps_file_path(z->file));
     z->n_entries = get16(b + 10);
     z->directory_bytes = get32(b + 12);
     z->directory_offset = get32(b + 16);
-    PS_TRY(zip_find_end64(z, end));
+    PS_TRY(find_end64(z, end));
     if (z->directory_offset > end || z->directory_bytes > end - z->directory_offset ||
         z->n_entries > z->directory_bytes / ENTRY_BYTES)
         return PS_FAIL(PS_EFORMAT, "%s: offset %lld: %lld directory entries in %lld bytes at offset %lld",
@@ -115,7 +115,7 @@ static ps_status zip_read_end(ps_torch_zip *z, const uint8_t *b, int64_t end)
 }
 
 /* Look for the end backwards: a comment may follow it. */
-static ps_status zip_find_end(ps_torch_zip *z)
+static ps_status find_end(ps_torch_zip *z)
 {
     const int64_t n = ps_min_i64(ps_file_bytes(z->file), END_BYTES + COMMENT_BYTES_MAX);
     const int64_t first = ps_file_bytes(z->file) - n;
@@ -125,10 +125,10 @@ static ps_status zip_find_end(ps_torch_zip *z)
     PS_TRY_GOTO(ps_file_read(z->file, first, tail, n));
     for (int64_t i = n - END_BYTES; i >= 0; i--) {
         if (get32(tail + i) != SIGNATURE_END || get16(tail + i + 20) != n - END_BYTES - i) continue;
-        st = zip_read_end(z, tail + i, first + i);
+        st = read_end(z, tail + i, first + i);
         goto out;
     }
-    st = zip_no_end(z);
+    st = no_end(z);
 out:
     ps_mem_free(tail);
     return st;
@@ -143,7 +143,7 @@ typedef struct zip_entry {
 } zip_entry;
 
 /* Fields of all ones stand in the zip64 extra field, in this order. */
-static bool zip_take_extra64(zip_entry *e, const uint8_t *extra, uint32_t n)
+static bool take_extra64(zip_entry *e, const uint8_t *extra, uint32_t n)
 {
     uint64_t *const fields[] = {&e->n_bytes, &e->packed_bytes, &e->local_offset};
     for (uint32_t at = 0; at + 4 <= n;) {
@@ -162,7 +162,7 @@ static bool zip_take_extra64(zip_entry *e, const uint8_t *extra, uint32_t n)
 }
 
 /* Where the data begin: the local header has a name and an extra field of its own (PyTorch pads with it). */
-static ps_status zip_check_local(const ps_torch_zip *z, const zip_entry *e, ps_torch_record *r)
+static ps_status check_local(const ps_torch_zip *z, const zip_entry *e, ps_torch_record *r)
 {
     const char *path = ps_file_path(z->file);
     uint8_t b[LOCAL_BYTES], name[UINT16_MAX];
@@ -187,7 +187,7 @@ static ps_status zip_check_local(const ps_torch_zip *z, const zip_entry *e, ps_t
 }
 
 /* The entry at p, of at most `room` bytes; its name goes to *names. */
-static ps_status zip_take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room, char **names, ps_torch_record *r)
+static ps_status take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room, char **names, ps_torch_record *r)
 {
     const char *path = ps_file_path(z->file);
     const uint8_t *b = *p;
@@ -203,7 +203,7 @@ static ps_status zip_take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room
                    .local_offset = get32(b + 42)};
     const uint32_t n_extra = get16(b + 30);
     const int64_t n = ENTRY_BYTES + e.name_bytes + n_extra + get16(b + 32);
-    if (n > room || memchr(e.name, 0, e.name_bytes) != NULL || !zip_take_extra64(&e, e.name + e.name_bytes, n_extra))
+    if (n > room || memchr(e.name, 0, e.name_bytes) != NULL || !take_extra64(&e, e.name + e.name_bytes, n_extra))
         return PS_FAIL(PS_EFORMAT, "%s: offset %lld: a damaged entry of the directory", path,
                        (long long)(z->directory_offset + z->directory_bytes - room));
     memcpy(*names, e.name, e.name_bytes); /* zero-terminated: the memory was zero, and has a byte more for each name */
@@ -213,23 +213,23 @@ static ps_status zip_take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room
     if (e.method != 0 || e.packed_bytes != e.n_bytes)
         return PS_FAIL(PS_EFORMAT, "%s: record %.128s is compressed; torch.save stores records as they are", path,
                        r->name);
-    PS_TRY(zip_check_local(z, &e, r));
+    PS_TRY(check_local(z, &e, r));
     *names += e.name_bytes + 1;
     *p += n;
     return PS_OK;
 }
 
-static int zip_compare(const void *a, const void *b)
+static int compare_offset(const void *a, const void *b)
 {
     const ps_torch_record *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return x->n_bytes < y->n_bytes ? -1 : x->n_bytes > y->n_bytes;
 }
 
-static ps_status zip_check_records(ps_torch_zip *z)
+static ps_status check_records(ps_torch_zip *z)
 {
     const char *path = ps_file_path(z->file);
-    if (z->n > 0) qsort(z->records, (size_t)z->n, sizeof *z->records, zip_compare);
+    if (z->n > 0) qsort(z->records, (size_t)z->n, sizeof *z->records, compare_offset);
     PS_TRY(ps_name_index_init(&z->index, z->n));
     for (int i = 0; i < z->n; i++) {
         ps_torch_record *r = &z->records[i];
@@ -247,7 +247,7 @@ static ps_status zip_check_records(ps_torch_zip *z)
     return PS_OK;
 }
 
-static ps_status zip_read_directory(ps_torch_zip *z)
+static ps_status read_directory(ps_torch_zip *z)
 {
     uint8_t *directory = NULL;
     ps_status st = PS_OK;
@@ -258,14 +258,14 @@ static ps_status zip_read_directory(ps_torch_zip *z)
     const uint8_t *p = directory;
     char *names = z->names;
     for (; z->n < z->n_entries; z->n++)
-        PS_TRY_GOTO(zip_take_entry(z, &p, z->directory_bytes - (p - directory), &names, &z->records[z->n]));
+        PS_TRY_GOTO(take_entry(z, &p, z->directory_bytes - (p - directory), &names, &z->records[z->n]));
     if (p - directory != z->directory_bytes) {
         st = PS_FAIL(PS_EFORMAT, "%s: offset %lld: %lld bytes behind the last entry of the directory",
                      ps_file_path(z->file), (long long)(z->directory_offset + (p - directory)),
                      (long long)(z->directory_bytes - (p - directory)));
         goto out;
     }
-    st = zip_check_records(z);
+    st = check_records(z);
 out:
     ps_mem_free(directory);
     return st;
@@ -278,8 +278,8 @@ ps_status ps_torch_zip_open(const ps_file *file, ps_torch_zip **out)
     ps_status st;
     PS_TRY(ps_mem_alloc(1, sizeof *z, &z));
     z->file = file;
-    PS_TRY_GOTO(zip_find_end(z));
-    PS_TRY_GOTO(zip_read_directory(z));
+    PS_TRY_GOTO(find_end(z));
+    PS_TRY_GOTO(read_directory(z));
     *out = z;
     return PS_OK;
 out:
@@ -314,7 +314,7 @@ const ps_torch_record *ps_torch_zip_find(const ps_torch_zip *z, const char *name
 }
 
 /* The CRC of zip (APPNOTE 4.4.7), a bit at a time: it is asked for small records only. */
-static uint32_t zip_crc32(const char *data, int64_t n)
+static uint32_t crc32_of(const char *data, int64_t n)
 {
     uint32_t crc = ~0u;
     for (int64_t i = 0; i < n; i++) {
@@ -335,7 +335,7 @@ ps_status ps_torch_zip_read(const ps_torch_zip *z, const ps_torch_record *r, int
                        (long long)r->n_bytes, (long long)max_bytes);
     PS_TRY_GOTO(ps_mem_alloc((size_t)r->n_bytes + 1, 1, &bytes));
     PS_TRY_GOTO(ps_file_read(z->file, r->offset, bytes, r->n_bytes));
-    const uint32_t crc = zip_crc32(bytes, r->n_bytes);
+    const uint32_t crc = crc32_of(bytes, r->n_bytes);
     if (r->crc32 != 0 && crc != r->crc32) {
         st = PS_FAIL(PS_EFORMAT, "%s: record %.128s is damaged: its CRC-32 is %08x, expected %08x", path, r->name, crc,
                      r->crc32);

@@ -207,7 +207,7 @@ static ps_status matcher_assign(const matcher *x, int have, int32_t want)
     return PS_OK;
 }
 
-/* Rules 3 to 6, once the others have their places. */
+/* Rules 3 to 6, once rules 1 and 2 have assigned what they can. */
 static ps_status matcher_rest(const matcher *x, int have)
 {
     ps_weight_match *m = x->m;

@@ -3,14 +3,14 @@
  * Names are those of the state_dict of Hugging Face's classes, "transformer.h.0.attn.c_attn.weight". For each tensor of
  * a file the first rule that applies decides:
  *
- *   1 same name                             the model has it
- *   2 same name, with or without a base's prefix ("transformer.", "model.", "bert.", of whatever family), and with the names
- *     of layer norms that old BERT files have (gamma, beta: weight, bias)
- *   3 tied                                  lm_head.weight, cls.predictions.decoder.{weight,bias}, when the model has only
- *                                           what they are tied to: a copy, or the value itself if the file has no other
- *   4 buffer                                what is no parameter: causal masks, position numbers, rotary frequencies: ignored
- *   5 a head the model lacks                with allow_new_head ignored, else an error
- *   6 anything else                         an error naming it
+ *   1 same name              the model has it
+ *   2 almost the same name   with or without a base's prefix ("transformer.", "model.", "bert.", of whatever family),
+ *                            and with the names of layer norms that old BERT files have (gamma, beta: weight, bias)
+ *   3 tied                   lm_head.weight, cls.predictions.decoder.{weight,bias}, when the model has only what they
+ *                            are tied to: a copy, or the value itself if the file has no other
+ *   4 buffer                 what is no parameter: causal masks, position numbers, rotary frequencies: ignored
+ *   5 a head the model lacks with allow_new_head ignored, else an error
+ *   6 anything else          an error naming it
  *
  * A parameter of the model that nothing goes to is an error, unless it is in a head and allow_new_head is given: then
  * it keeps its random start (fine-tuning). Heads: lm_head, score, classifier, qa_outputs, cls, and BERT's pooler. What

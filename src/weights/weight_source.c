@@ -14,21 +14,21 @@
 
 /* ---- one file ---- */
 
-static ps_status source_add_weight(ps_weight_source *s, const ps_safetensor *t, int file)
+static ps_status add_weight(ps_weight_source *s, const ps_safetensor *t, int file)
 {
     PS_TRY(ps_mem_reserve(&s->weights, (size_t)s->n + 1, sizeof *s->weights));
     s->weights[s->n++] = (ps_weight){.tensor = *t, .file = file};
     return PS_OK;
 }
 
-static ps_status source_add_piece(ps_weight_source *s, const ps_tensor_piece *piece, const ps_safetensor *t, int file)
+static ps_status add_piece(ps_weight_source *s, const ps_tensor_piece *piece, const ps_safetensor *t, int file)
 {
     PS_TRY(ps_mem_reserve(&s->pieces, (size_t)s->n_pieces + 1, sizeof *s->pieces));
     s->pieces[s->n_pieces++] = (source_piece){.piece = *piece, .stored = *t, .file = file};
     return PS_OK;
 }
 
-static ps_status source_add_safetensors(ps_weight_source *s, source_file *f)
+static ps_status add_safetensors(ps_weight_source *s, source_file *f)
 {
     PS_TRY(ps_safetensors_open(f->path, &f->safetensors));
     for (int i = 0; i < ps_safetensors_count(f->safetensors); i++) {
@@ -36,13 +36,12 @@ static ps_status source_add_safetensors(ps_weight_source *s, source_file *f)
         bool is_piece;
         const ps_safetensor *t = ps_safetensors_get(f->safetensors, i);
         PS_TRY(ps_tensor_piece_read(f->path, f->safetensors, i, &piece, &is_piece));
-        PS_TRY(is_piece ? source_add_piece(s, &piece, t, (int)(f - s->files))
-                        : source_add_weight(s, t, (int)(f - s->files)));
+        PS_TRY(is_piece ? add_piece(s, &piece, t, (int)(f - s->files)) : add_weight(s, t, (int)(f - s->files)));
     }
     return PS_OK;
 }
 
-static ps_status torch_check_byteorder(const char *path, const ps_torch_zip *zip)
+static ps_status check_byteorder(const char *path, const ps_torch_zip *zip)
 {
     char *order = NULL;
     const ps_torch_record *r = ps_torch_zip_find(zip, "byteorder");
@@ -53,8 +52,8 @@ static ps_status torch_check_byteorder(const char *path, const ps_torch_zip *zip
     return is_little ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: written on a big-endian machine", path);
 }
 
-static ps_status source_add_torch_tensor(ps_weight_source *s, const source_file *f, const ps_torch_zip *zip,
-                                         const ps_torch_tensor *t)
+static ps_status add_torch_tensor(ps_weight_source *s, const source_file *f, const ps_torch_zip *zip,
+                                  const ps_torch_tensor *t)
 {
     char name[256];
     snprintf(name, sizeof name, "data/%s", t->storage);
@@ -64,32 +63,32 @@ static ps_status source_add_torch_tensor(ps_weight_source *s, const source_file 
                        t->tensor.name, name, r != NULL ? (long long)r->n_bytes : 0, (long long)t->storage_bytes);
     ps_safetensor placed = t->tensor;
     placed.offset += r->offset;
-    return source_add_weight(s, &placed, (int)(f - s->files));
+    return add_weight(s, &placed, (int)(f - s->files));
 }
 
-static ps_status source_read_torch(ps_weight_source *s, source_file *f, const ps_torch_zip *zip)
+static ps_status read_torch(ps_weight_source *s, source_file *f, const ps_torch_zip *zip)
 {
     char *data = NULL;
     const ps_torch_record *r = ps_torch_zip_find(zip, "data.pkl");
     if (r == NULL || ps_torch_zip_find(zip, "constants.pkl") != NULL)
         return PS_FAIL(PS_EFORMAT, "%s: %s; save the state_dict by torch.save or as safetensors", f->path,
                        r == NULL ? "no record data.pkl in it: not written by torch.save" : "a TorchScript program");
-    PS_TRY(torch_check_byteorder(f->path, zip));
+    PS_TRY(check_byteorder(f->path, zip));
     PS_TRY(ps_torch_zip_read(zip, r, PICKLE_BYTES_MAX, &data));
     const ps_status st = ps_torch_pickle_read(f->path, data, r->n_bytes, &f->pickle);
     ps_mem_free(data);
     PS_TRY(st);
     for (int i = 0; i < ps_torch_pickle_count(f->pickle); i++)
-        PS_TRY(source_add_torch_tensor(s, f, zip, ps_torch_pickle_get(f->pickle, i)));
+        PS_TRY(add_torch_tensor(s, f, zip, ps_torch_pickle_get(f->pickle, i)));
     return PS_OK;
 }
 
-static ps_status source_add_torch(ps_weight_source *s, source_file *f)
+static ps_status add_torch(ps_weight_source *s, source_file *f)
 {
     ps_torch_zip *zip = NULL;
     PS_TRY(ps_file_open(f->path, &f->torch_file));
     PS_TRY(ps_torch_zip_open(f->torch_file, &zip));
-    const ps_status st = source_read_torch(s, f, zip);
+    const ps_status st = read_torch(s, f, zip);
     ps_torch_zip_close(zip);
     return st;
 }
@@ -102,7 +101,7 @@ static bool ends_with(const char *s, const char *end)
 
 /* By name, and by the first bytes when the name says nothing: a zip file, or a pickle (which gets its message
  * there). */
-static ps_status source_is_torch(const char *path, bool *is_torch)
+static ps_status is_torch_file(const char *path, bool *is_torch)
 {
     ps_file *f = NULL;
     char head[2] = {0};
@@ -123,13 +122,13 @@ ps_status ps_weight_source_add_file(ps_weight_source *s, char *path)
     PS_TRY(st);
     source_file *f = &s->files[s->n_files++];
     f->path = path;
-    PS_TRY(source_is_torch(path, &is_torch));
-    return is_torch ? source_add_torch(s, f) : source_add_safetensors(s, f);
+    PS_TRY(is_torch_file(path, &is_torch));
+    return is_torch ? add_torch(s, f) : add_safetensors(s, f);
 }
 
 /* ---- all files ---- */
 
-static int source_compare(const void *a, const void *b)
+static int compare_weights(const void *a, const void *b)
 {
     const ps_weight *x = a, *y = b;
     if (x->file != y->file) return x->file < y->file ? -1 : 1;
@@ -138,16 +137,16 @@ static int source_compare(const void *a, const void *b)
 }
 
 /* A tensor that is there twice: an error, or the same bytes, if that is allowed. */
-static ps_status source_check_double(const ps_weight_source *s, const ps_weight *a, const ps_weight *b)
+static ps_status check_double(const ps_weight_source *s, const ps_weight *a, const ps_weight *b)
 {
-    int is_equal = 0;
+    bool is_equal = false;
     if (s->may_repeat) PS_TRY(ps_weight_source_is_equal(s, a, b, &is_equal));
     if (is_equal) return PS_OK;
     return PS_FAIL(PS_EFORMAT, "tensor %.128s is in %s and in %s%s", a->tensor.name, s->files[a->file].path,
                    s->files[b->file].path, s->may_repeat ? ", and not the same" : "");
 }
 
-static int source_compare_pieces(const void *a, const void *b)
+static int compare_pieces(const void *a, const void *b)
 {
     const ps_tensor_piece *x = &((const source_piece *)a)->piece, *y = &((const source_piece *)b)->piece;
     const int names = strcmp(x->name, y->name);
@@ -156,7 +155,7 @@ static int source_compare_pieces(const void *a, const void *b)
 }
 
 /* Pieces [first, end) are of one tensor: they must make it up. */
-static ps_status source_check_pieces(const ps_weight_source *s, int first, int end)
+static ps_status check_pieces(const ps_weight_source *s, int first, int end)
 {
     const source_piece *a = &s->pieces[first];
     int64_t n = 0;
@@ -178,39 +177,39 @@ static ps_status source_check_pieces(const ps_weight_source *s, int first, int e
 }
 
 /* A tensor for the pieces of each name. */
-static ps_status source_join_pieces(ps_weight_source *s)
+static ps_status join_pieces(ps_weight_source *s)
 {
-    if (s->n_pieces > 0) qsort(s->pieces, (size_t)s->n_pieces, sizeof *s->pieces, source_compare_pieces);
+    if (s->n_pieces > 0) qsort(s->pieces, (size_t)s->n_pieces, sizeof *s->pieces, compare_pieces);
     for (int first = 0, end; first < s->n_pieces; first = end) {
         const source_piece *a = &s->pieces[first];
         for (end = first + 1; end < s->n_pieces && strcmp(s->pieces[end].piece.name, a->piece.name) == 0;) end++;
         if (s->n_files == 1) {
-            for (int i = first; i < end; i++) PS_TRY(source_add_weight(s, &s->pieces[i].stored, s->pieces[i].file));
+            for (int i = first; i < end; i++) PS_TRY(add_weight(s, &s->pieces[i].stored, s->pieces[i].file));
             continue;
         }
-        PS_TRY(source_check_pieces(s, first, end));
+        PS_TRY(check_pieces(s, first, end));
         ps_safetensor whole = a->stored;
         whole.name = a->piece.name;
         whole.n_dims = a->piece.n_dims;
         memcpy(whole.shape, a->piece.shape, sizeof whole.shape);
         whole.n_bytes = a->piece.elements * ps_safetensors_dtype_bytes(whole.dtype);
-        PS_TRY(source_add_weight(s, &whole, a->file));
-        s->weights[s->n - 1].first_extent = first;
-        s->weights[s->n - 1].n_extents = end - first;
+        PS_TRY(add_weight(s, &whole, a->file));
+        s->weights[s->n - 1].first_piece = first;
+        s->weights[s->n - 1].n_pieces = end - first;
     }
     return PS_OK;
 }
 
-static ps_status source_finish(ps_weight_source *s)
+static ps_status finish(ps_weight_source *s)
 {
-    PS_TRY(source_join_pieces(s));
-    if (s->n > 0) qsort(s->weights, (size_t)s->n, sizeof *s->weights, source_compare);
+    PS_TRY(join_pieces(s));
+    if (s->n > 0) qsort(s->weights, (size_t)s->n, sizeof *s->weights, compare_weights);
     PS_TRY(ps_name_index_init(&s->index, s->n));
     int n = 0;
     for (int i = 0; i < s->n; i++) {
         const int32_t first = ps_name_index_find(&s->index, s->weights[i].tensor.name);
         if (first >= 0) {
-            PS_TRY(source_check_double(s, &s->weights[first], &s->weights[i]));
+            PS_TRY(check_double(s, &s->weights[first], &s->weights[i]));
             continue;
         }
         s->weights[n] = s->weights[i];
@@ -239,7 +238,7 @@ ps_status ps_weight_source_open_files(const char *const *paths, int n, ps_weight
     }
     s->may_repeat = true;
     if (n > 1) snprintf(s->kind, sizeof s->kind, "%d files", n);
-    PS_TRY_GOTO(source_finish(s));
+    PS_TRY_GOTO(finish(s));
     *out = s;
     s = NULL;
 out:
@@ -255,7 +254,7 @@ ps_status ps_weight_source_open(const char *path, ps_weight_source **out)
     ps_weight_source *s = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
     PS_TRY_GOTO(ps_weight_source_add_folder(s, path, true));
-    PS_TRY_GOTO(source_finish(s));
+    PS_TRY_GOTO(finish(s));
     *out = s;
     s = NULL;
 out:
@@ -317,20 +316,19 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name)
     return ps_name_index_find(&s->index, name);
 }
 
-static const ps_file *source_file_at(const ps_weight_source *s, int file)
+static const ps_file *file_at(const ps_weight_source *s, int file)
 {
     const source_file *f = &s->files[file];
     return f->safetensors != NULL ? ps_safetensors_file(f->safetensors) : f->torch_file;
 }
 
-ps_weight_extent ps_weight_source_extent(const ps_weight_source *s, const ps_weight *w, int64_t at)
+ps_read_range ps_weight_source_range(const ps_weight_source *s, const ps_weight *w, int64_t at)
 {
     PS_ASSERT(at >= 0 && at < w->tensor.n_bytes);
-    if (w->n_extents == 0)
-        return (ps_weight_extent){source_file_at(s, w->file), w->tensor.offset + at, w->tensor.n_bytes - at};
-    const source_piece *p = &s->pieces[w->first_extent];
+    if (w->n_pieces == 0) return (ps_read_range){file_at(s, w->file), w->tensor.offset + at, w->tensor.n_bytes - at};
+    const source_piece *p = &s->pieces[w->first_piece];
     for (; at >= p->stored.n_bytes; p++) at -= p->stored.n_bytes;
-    return (ps_weight_extent){source_file_at(s, p->file), p->stored.offset + at, p->stored.n_bytes - at};
+    return (ps_read_range){file_at(s, p->file), p->stored.offset + at, p->stored.n_bytes - at};
 }
 
 ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
@@ -338,7 +336,7 @@ ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, i
 {
     PS_ASSERT(offset >= 0 && n_bytes >= 0 && offset + n_bytes <= w->tensor.n_bytes);
     for (int64_t done = 0; done < n_bytes;) {
-        const ps_weight_extent x = ps_weight_source_extent(s, w, offset + done);
+        const ps_read_range x = ps_weight_source_range(s, w, offset + done);
         const int64_t n = ps_min_i64(x.n_bytes, n_bytes - done);
         PS_TRY(ps_file_read(x.file, x.offset, (char *)dst + done, n));
         done += n;
@@ -346,7 +344,7 @@ ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, i
     return PS_OK;
 }
 
-ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b, int *is_equal)
+ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b, bool *is_equal)
 {
     const ps_safetensor *x = &a->tensor, *y = &b->tensor;
     char *pieces = NULL;
@@ -354,7 +352,7 @@ ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *
     *is_equal = x->dtype == y->dtype && x->n_dims == y->n_dims &&
                 memcmp(x->shape, y->shape, (size_t)x->n_dims * sizeof *x->shape) == 0;
     if (!*is_equal || a == b) return PS_OK;
-    if (a->n_extents + b->n_extents == 0 && a->file == b->file && x->offset == y->offset) return PS_OK;
+    if (a->n_pieces + b->n_pieces == 0 && a->file == b->file && x->offset == y->offset) return PS_OK;
     PS_TRY(ps_mem_alloc(2, COMPARE_BYTES, &pieces));
     for (int64_t done = 0; done < x->n_bytes && *is_equal; done += COMPARE_BYTES) {
         const int64_t n = ps_min_i64(COMPARE_BYTES, x->n_bytes - done);

@@ -1,34 +1,31 @@
 /* weight_source.h - named tensors to read, whatever files they lie in:
  *
- *     FILE.safetensors                                             safetensors
- *     FILE.bin, FILE.pt, FILE.pth                                  torch.save of a state_dict, PyTorch 1.6 or later
- *     FOLDER/model.safetensors, FOLDER/pytorch_model.bin           a Hugging Face folder; the first of them that is there
- *     FOLDER/model.safetensors.index.json, .../pytorch_model.bin.index.json       the same in shards
- *     FOLDER/model-{rank}-of-{n}.safetensors                       a checkpoint of pstar, all ranks together
- *     FOLDER/checkpoints/latest                                    the folder of a run: its newest checkpoint
+ *     FILE.safetensors                          safetensors
+ *     FILE.bin, FILE.pt, FILE.pth               torch.save of a state_dict, PyTorch 1.6 or later
+ *     FOLDER/model.safetensors                  a Hugging Face folder
+ *     FOLDER/model.safetensors.index.json       the same in shards
+ *     FOLDER/pytorch_model.bin                  an older Hugging Face folder
+ *     FOLDER/pytorch_model.bin.index.json       the same in shards
+ *     FOLDER/model-{rank}-of-{n}.safetensors    a checkpoint of pstar, all ranks together
+ *     FOLDER/checkpoints/latest                 the folder of a run: its newest checkpoint
  *
- * The order is that of looking. Opening reads headers only and checks them all, so that every tensor's bytes are known
- * to be there: shards against the index, both ways; ranks and pieces of tensors for completeness; names for doubles. Of
- * a single file of several ranks' the pieces are tensors. Threads: an open source can be read from several threads at
- * once. */
+ * In a folder they are looked for in this order, and the first that is there is taken. Opening reads headers only and
+ * checks them all, so that every tensor's bytes are known to be there: shards against the index, both ways; ranks and
+ * pieces of tensors for completeness; names for doubles. When one file of several ranks is opened alone, its pieces are
+ * tensors. Threads: an open source can be read from several threads at once. */
 #ifndef PS_WEIGHTS_WEIGHT_SOURCE_H
 #define PS_WEIGHTS_WEIGHT_SOURCE_H
 
-#include "base/file.h"
+#include "weights/read_stream.h"
 #include "weights/safetensors.h"
 
 typedef struct ps_weight {
-    ps_safetensor tensor;        /* offset: in its file */
-    int file;                    /* of the first byte */
-    int first_extent, n_extents; /* 0: all bytes follow each other in the file */
+    ps_safetensor tensor; /* offset: in its file */
+    int file;             /* of the first byte */
+    /* A checkpoint of several ranks has tensors in pieces (tensor_piece.h), which are numbered over all tensors.
+     * n_pieces 0: all bytes follow each other in the file. */
+    int first_piece, n_pieces;
 } ps_weight;
-
-/* Bytes of a tensor that follow each other in a file. A checkpoint of several ranks has tensors in pieces
- * (tensor_piece.h). */
-typedef struct ps_weight_extent {
-    const ps_file *file;
-    int64_t offset, n_bytes;
-} ps_weight_extent;
 
 typedef struct ps_weight_source ps_weight_source;
 
@@ -57,12 +54,12 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: t
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                              int64_t n_bytes);
 
-/* Where byte `at` of the tensor lies in an open file, and those after it up to the end of the extent: for reading many
- * tensors in one go (read_stream.h). */
-ps_weight_extent ps_weight_source_extent(const ps_weight_source *s, const ps_weight *w, int64_t at);
+/* Where byte `at` of the tensor lies in an open file, and those after it as far as they follow each other there: for
+ * reading many tensors in one go. */
+ps_read_range ps_weight_source_range(const ps_weight_source *s, const ps_weight *w, int64_t at);
 
 /* Have the two tensors the same type, shape and bytes? Reads them, piece by piece. */
 PS_NODISCARD ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b,
-                                                 int *is_equal);
+                                                 bool *is_equal);
 
 #endif

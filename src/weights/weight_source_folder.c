@@ -9,7 +9,7 @@
 #include "weights/shard_index.h"
 #include "weights/weight_source_impl.h"
 
-static ps_status source_add_in(ps_weight_source *s, const char *folder, const char *name)
+static ps_status add_in(ps_weight_source *s, const char *folder, const char *name)
 {
     char *path = NULL;
     PS_TRY(ps_folder_join(folder, name, &path));
@@ -17,7 +17,7 @@ static ps_status source_add_in(ps_weight_source *s, const char *folder, const ch
 }
 
 /* Every tensor is where the index says, and no shard has one that the index lacks. */
-static ps_status source_check_index(const ps_weight_source *s, const ps_shard_index *x, const char *path)
+static ps_status check_index(const ps_weight_source *s, const ps_shard_index *x, const char *path)
 {
     ps_name_index found;
     ps_status st = ps_name_index_init(&found, s->n);
@@ -39,7 +39,7 @@ static ps_status source_check_index(const ps_weight_source *s, const ps_shard_in
     return st;
 }
 
-static ps_status source_add_shards(ps_weight_source *s, const char *folder, const char *name, const char *format)
+static ps_status add_shards(ps_weight_source *s, const char *folder, const char *name, const char *format)
 {
     char *path = NULL;
     ps_shard_index *x = NULL;
@@ -47,13 +47,13 @@ static ps_status source_add_shards(ps_weight_source *s, const char *folder, cons
     PS_TRY(ps_folder_join(folder, name, &path));
     PS_TRY_GOTO(ps_shard_index_open(path, &x));
     const int n = ps_shard_index_n_files(x);
-    for (int i = 0; i < n; i++) PS_TRY_GOTO(source_add_in(s, folder, ps_shard_index_file(x, i)));
+    for (int i = 0; i < n; i++) PS_TRY_GOTO(add_in(s, folder, ps_shard_index_file(x, i)));
     if (n == 0) {
         st = PS_FAIL(PS_EFORMAT, "%s: its \"weight_map\" is empty", path);
         goto out;
     }
     snprintf(s->kind, sizeof s->kind, "%d shards of %s", n, format);
-    st = source_check_index(s, x, path);
+    st = check_index(s, x, path);
 out:
     ps_shard_index_close(x);
     ps_mem_free(path);
@@ -71,7 +71,7 @@ static bool is_rank_name(const char *name, int *rank, int *n)
 }
 
 /* The files of all ranks; *n_found is 0 when there is none of any. */
-static ps_status source_add_ranks(ps_weight_source *s, const char *folder, int *n_found)
+static ps_status add_ranks(ps_weight_source *s, const char *folder, int *n_found)
 {
     ps_folder_list l;
     ps_status st = PS_OK;
@@ -92,7 +92,7 @@ static ps_status source_add_ranks(ps_weight_source *s, const char *folder, int *
     for (int rank = 0; rank < world; rank++) {
         char name[64];
         snprintf(name, sizeof name, "model-%d-of-%d.safetensors", rank, world);
-        PS_TRY_GOTO(source_add_in(s, folder, name));
+        PS_TRY_GOTO(add_in(s, folder, name));
     }
     s->may_repeat = true; /* what every rank has: parameters outside of chunks */
     snprintf(s->kind, sizeof s->kind, "checkpoint of %d rank%s", world, world == 1 ? "" : "s");
@@ -110,11 +110,11 @@ static ps_status has_file(const char *folder, const char *name, bool *out)
     return PS_OK;
 }
 
-static ps_status source_add_checkpoint(ps_weight_source *s, const char *folder, bool may_be_run)
+static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool may_be_run)
 {
     int n_ranks;
     char *latest = NULL;
-    PS_TRY(source_add_ranks(s, folder, &n_ranks));
+    PS_TRY(add_ranks(s, folder, &n_ranks));
     if (n_ranks > 0) return PS_OK;
     if (may_be_run) PS_TRY(ps_checkpoint_folder_of_run(folder, &latest));
     if (latest == NULL)
@@ -139,8 +139,8 @@ ps_status ps_weight_source_add_folder(ps_weight_source *s, const char *folder, b
         bool is_there;
         PS_TRY(has_file(folder, looks[i].name, &is_there));
         if (!is_there) continue;
-        return looks[i].shards_of != NULL ? source_add_shards(s, folder, looks[i].name, looks[i].shards_of)
-                                          : source_add_in(s, folder, looks[i].name);
+        return looks[i].shards_of != NULL ? add_shards(s, folder, looks[i].name, looks[i].shards_of)
+                                          : add_in(s, folder, looks[i].name);
     }
-    return source_add_checkpoint(s, folder, may_be_run);
+    return add_checkpoint(s, folder, may_be_run);
 }

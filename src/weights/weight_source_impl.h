@@ -15,7 +15,7 @@ typedef struct source_file {
     ps_torch_pickle *pickle; /* owns the names */
 } source_file;
 
-/* Part of a tensor whose parts lie apart. */
+/* A piece of a tensor, as a file has it. */
 typedef struct source_piece {
     ps_tensor_piece piece; /* owns the name of the whole */
     ps_safetensor stored;
@@ -27,7 +27,7 @@ struct ps_weight_source {
     int n_files;
     ps_weight *weights; /* [n], by file and offset */
     int n;
-    source_piece *pieces; /* [n_pieces], by name and place; the extents of weights point into them */
+    source_piece *pieces; /* [n_pieces], by name and first element; weights name them by index */
     int n_pieces;
     ps_name_index index;
     char kind[64];
