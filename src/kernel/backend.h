@@ -7,9 +7,9 @@
  *     plan     ps_kernel_measure(b, op, &args, &bytes)           the args that will be run, but for pointers
  *     run      ps_run_linear_fwd(b, queue, &args, bytes)         refused when this call needs more than `bytes`
  *
- * Results depend on the arguments and on the backend's instruction set, scratch on its number of threads too; neither
- * on the thread that calls or on what else that has been told. A backend can be called from any thread, several at
- * once.
+ * Results depend on the arguments and on what the backend was created as, but not on its number of threads; scratch
+ * depends on that too. Nothing depends on the thread that calls, whatever rounding it has set. A backend can be called
+ * from any thread, by several at once.
  *
  * Also compiles as C++17, for nvcc. */
 #ifndef PS_KERNEL_BACKEND_H
@@ -22,11 +22,11 @@ typedef struct ps_backend ps_backend;
 
 /* How a backend computes one operator; args points to the struct that belongs to it. */
 typedef struct ps_kernel {
-    /* `queue` orders the work on devices with queues; the cpu computes before it returns. workspace_bytes: what args'
-     * workspace has, never less than the call needs. */
+    /* Compute. `queue` orders the work on devices with queues; the cpu has computed when it returns. workspace_bytes:
+     * the size of args' workspace, never less than the call needs. */
     ps_status (*run)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes);
-    /* Scratch that run needs with these args; pointers in them are not looked at. NULL: it needs none. A failure leaves
-     * *out alone. */
+    /* *out: bytes of scratch that run needs with these args; pointers in them are not looked at. NULL: it needs none. A
+     * failure leaves *out alone. */
     ps_status (*workspace_bytes)(ps_backend *self, const void *args, size_t *out);
 } ps_kernel;
 
@@ -34,8 +34,8 @@ typedef struct ps_backend_ops {
     const char *name;                /* "ref", "cpu avx512_bf16", ... */
     const ps_kernel *const *kernels; /* [PS_OP_COUNT]; NULL: the reference's */
     unsigned epilogues;              /* 1 << ps_epilogue_kind, of those that its products have */
-    /* Make the calling thread ready to run or measure, and set it back as it was: `before` is what begin returned. Both
-     * NULL: nothing to do. */
+    /* Around each run and measurement: make the calling thread ready (rounding), and set it back as it was; `before` is
+     * what begin returned. Both NULL: nothing to do. */
     int64_t (*begin)(ps_backend *self);
     void (*end)(ps_backend *self, int64_t before);
     void (*destroy)(ps_backend *self);
@@ -46,10 +46,13 @@ struct ps_backend {
     const ps_backend_ops *ops;
 };
 
+/* All ps_backend_create_*: the caller owns *out and ends it by ps_backend_destroy; PS_ENOMEM_HOST besides the errors
+ * that are named. */
+
 /* Slow, readable, one thread, double accumulation: what the others are measured against. */
 PS_NODISCARD ps_status ps_backend_create_ref(ps_backend **out);
 
-/* What a cpu can do; each level includes those before it. */
+/* Instruction sets of a cpu; each level includes those before it. */
 typedef enum ps_cpu_isa {
     PS_CPU_PORTABLE,
     PS_CPU_AVX2,        /* with FMA and F16C */
@@ -59,48 +62,49 @@ typedef enum ps_cpu_isa {
     PS_CPU_ISA_COUNT,
 } ps_cpu_isa;
 
-/* What processor and operating system allow. Asks the system for the permission to use tiles, where there are any. */
+/* The highest level that processor and operating system allow. Asks the system for the permission to use tiles, where
+ * there are any. */
 ps_cpu_isa ps_cpu_isa_detect(void);
 const char *ps_cpu_isa_name(ps_cpu_isa isa); /* "portable", "avx2", "avx512", "avx512_bf16", "amx" */
 
-/* How its kernels multiply bf16 on this processor, unless told to have the bits of all others: "by tiles of AMX", "by
- * vdpbf16ps", or "in f32". */
+/* How kernels of this level multiply bf16 on this processor, for reports: "by tiles of AMX", "by vdpbf16ps" (never
+ * where ps_backend_create_cpu_same made the backend), or "in f32". */
 const char *ps_cpu_bf16_products(ps_cpu_isa isa);
 
 /* Threads to compute with when nobody says how many: one a core that this process may keep busy. */
 int ps_cpu_threads(void);
 
-/* `isa`: at most what ps_cpu_isa_detect says. n_threads >= 1: any number gives the same bits. PS_ENOSYS when the
- * processor has less, or the system starts fewer threads. Backends of several instruction sets may be in use at
- * once. */
+/* `isa`: at most what ps_cpu_isa_detect says. n_threads: at least 1; any number gives the same bits. PS_ENOSYS when the
+ * processor has less, or the system starts fewer threads; PS_EINVAL for n_threads < 1. Backends of several instruction
+ * sets may be in use at once. */
 PS_NODISCARD ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out);
 
 /* The same to measure with, and not to run: no thread is started, so n_threads may be more than this machine gives. */
 PS_NODISCARD ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out);
 
-/* As ps_backend_create_cpu, or with plans_only as the one for plans: with the bits that every instruction set from
- * AVX2 on has on every processor, whatever of its own one of them has that would be faster. PS_ENOSYS for
- * PS_CPU_PORTABLE. */
+/* As ps_backend_create_cpu (with plans_only: ps_backend_create_cpu_for_plans), but with the bits that all instruction
+ * sets from AVX2 on have in common on every processor. So it goes without faster instructions that add in another order
+ * (vdpbf16ps). PS_ENOSYS for PS_CPU_PORTABLE. */
 PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out);
 
-/* A device that is not here: nothing is computed, for plans. Scratch is that of the portable kernels in one thread,
- * which go through attention and the head in tiles as kernels of GPUs do. */
+/* Stands for a device that is not here, in plans: nothing is computed. Scratch is that of the portable kernels in one
+ * thread, which go through attention and the head in tiles as kernels of GPUs do. */
 PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
 
 void ps_backend_destroy(ps_backend *b); /* NULL is accepted */
 
 const char *ps_backend_name(const ps_backend *b);
 
-/* All that kernel.h names: what the reference has, and who has no less. */
+/* For ps_backend_ops.epilogues: every one of kernel.h. */
 #define PS_EPILOGUES_ALL ((1u << PS_EPILOGUE_COUNT) - 1)
 
-/* Do its products take this epilogue? Where not, plans keep the operator that follows apart. */
+/* Do its products take this epilogue? Where not, plans run the operator that follows as an instruction of its own. */
 bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind);
 
 /* The entry in force: the backend's own, or the reference's. */
 const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op);
 
-/* *workspace_bytes: what ps_kernel_run wants for args (pointers in them are not looked at). On failure it is 0. */
+/* *workspace_bytes: what ps_kernel_run needs for args (pointers in them are not looked at). On failure it is 0. */
 PS_NODISCARD ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *args, size_t *workspace_bytes);
 
 /* PS_EINVAL, naming operator, need and what was given, when workspace_bytes is too little: nothing was computed

@@ -15,18 +15,18 @@ typedef struct ps_cost {
 typedef struct ps_compute_rates {
     double flops_per_s; /* of matrix products, as reached, not as advertised */
     double bytes_per_s; /* of memory */
-    int64_t latency_ns; /* of each operator */
+    int64_t latency_ns; /* of each call */
 } ps_compute_rates;
 
 /* A PC's processor with 16-bit matrix products. */
 extern const ps_compute_rates ps_compute_rates_default;
 
-/* Estimated seconds of one call: the longer of arithmetic and memory traffic, which overlap (Williams, Waterman,
- * Patterson, "Roofline", CACM 52(4), 2009), and the latency. */
+/* Estimated seconds of one call: the latency, plus the longer of arithmetic and memory traffic, which overlap
+ * (Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009). */
 double ps_cost_seconds(const ps_cost *cost, const ps_compute_rates *rates);
 
-/* What operators' costs are made of: the product of [m, k] and [k, n]; n elements each of so many arrays that go by,
- * with `work` operations for each of the n. */
+/* What operators' costs are made of: a product of [m, k] and [k, n]; or a pass over `streams` arrays of n elements
+ * each, with `work` arithmetic operations for each of the n. */
 ps_cost ps_cost_of_product(int64_t m, int64_t n, int64_t k, ps_dtype t);
 ps_cost ps_cost_of_stream(int64_t n, double streams, double work, ps_dtype t);
 

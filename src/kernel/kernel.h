@@ -1,13 +1,16 @@
 /* kernel.h - the operators: what a backend (backend.h) must be able to compute.
  *
+ * An operator X has a struct of arguments, ps_X_args, whose comment is the contract, and a line in PS_OPS below.
+ *
  * Letters: B batch, T sequence, C channels, H heads, KV heads of keys and values, D head size, V vocabulary or classes;
- * rows = B T, or B for what stands for a whole sequence.
- * Arrays are dense and row-major; all pointers are aligned to 64 bytes, where not said otherwise.
+ * rows = B T, or B for what stands for a whole sequence. In formulas, (+)= is += with accumulate, else =.
+ * Arrays are dense and row-major; all pointers are aligned to 64 bytes, where not said otherwise. Outputs share no
+ * memory with inputs, where not said otherwise.
  *
  * Rules for every kernel
- *  - A kernel is a pure function of its arguments and its dtype: the same input gives the same bits, wherever the arrays lie, for
- *    any number of threads. It allocates nothing; scratch comes in `workspace` (64-byte aligned, as many bytes
- *    as the operator's entry asks for these arguments, content undefined on entry).
+ *  - A kernel is a pure function of its arguments: the same input gives the same bits, wherever the arrays lie, for any
+ *    number of threads. It allocates nothing; scratch comes in `workspace` (64-byte aligned, as many bytes as
+ *    ps_kernel_measure says for these arguments, content undefined on entry).
  *  - `dtype` is the type of activations, parameters and their gradients; sums run in float or better.
  *  - Activation gradients: with accumulate_dx the kernel adds to dx (one rounding of the sum), else it overwrites dx.
  *  - Parameter gradients have their own `grad_dtype` and `accumulate_grad`. A gradient may lie over its own parameter
@@ -38,8 +41,9 @@ typedef enum ps_gelu_kind {
 } ps_gelu_kind;
 
 /* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its
- * type: the result has the bits of the operator that is named, run on a stored z. A backend lists what it has
- * (backend.h), and does it when it likes: the cpu on the whole result, after the product. */
+ * type: the result has the bits of the operator that is named, run on a stored z. A backend lists the epilogues that it
+ * has (backend.h), and may apply them to each element as it is finished or, as the cpu does, to the whole result after
+ * the product. */
 typedef enum ps_epilogue_kind {
     PS_EPILOGUE_NONE,     /* z */
     PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */
@@ -51,7 +55,7 @@ typedef enum ps_epilogue_kind {
 typedef struct ps_linear_epilogue {
     ps_epilogue_kind kind;
     ps_gelu_kind gelu;
-    /* Of shape and type of the result, sharing no memory with it. GELU: out, takes z, or NULL: nobody wants it. ADD,
+    /* Of the result's shape and type, and in memory of its own. GELU: out, receives z; NULL where nobody needs z. ADD,
      * GELU_BWD: in. */
     void *other;
 } ps_linear_epilogue;
@@ -65,7 +69,7 @@ typedef struct ps_linear_fwd_args {
     int64_t rows, n_in, n_out;
     ps_weight_layout layout;
     ps_dtype dtype, y_dtype;     /* y_dtype: dtype, or f32 (logits) */
-    ps_linear_epilogue epilogue; /* y_dtype == dtype then; not GELU_BWD */
+    ps_linear_epilogue epilogue; /* not GELU_BWD; if any, y_dtype == dtype */
     void *workspace;
 } ps_linear_fwd_args;
 
@@ -78,7 +82,7 @@ typedef struct ps_linear_bwd_input_args {
     ps_weight_layout layout;
     ps_dtype dtype;
     bool accumulate_dx;
-    ps_linear_epilogue epilogue; /* GELU_BWD, and !accumulate_dx then; or none */
+    ps_linear_epilogue epilogue; /* none, or GELU_BWD without accumulate_dx */
     void *workspace;
 } ps_linear_bwd_input_args;
 
@@ -146,7 +150,7 @@ typedef struct ps_rmsnorm_bwd_args {
     void *workspace;
 } ps_rmsnorm_bwd_args;
 
-/* Hendrycks, Gimpel 2016 */
+/* y = gelu(x), of the kind. Hendrycks, Gimpel 2016. */
 typedef struct ps_gelu_fwd_args {
     void *y;       /* out [n] */
     const void *x; /* in  [n] */
@@ -155,6 +159,7 @@ typedef struct ps_gelu_fwd_args {
     ps_dtype dtype;
 } ps_gelu_fwd_args;
 
+/* dx (+)= dy gelu'(x) */
 typedef struct ps_gelu_bwd_args {
     void *dx;       /* out [n]; may be dy itself when !accumulate_dx */
     const void *dy; /* in  [n] */
@@ -264,13 +269,13 @@ typedef struct ps_attention_bwd_args {
     void *workspace;
 } ps_attention_bwd_args;
 
-/* Causal attention of the next T tokens of one sequence, at positions first .. first + T - 1, whose keys and values of
- * before are kept. The new ones are kept first: k_cache[kv, first + t] = k[t, kv], v_cache likewise; then as
- * attention_fwd for query t, which sees the keys at positions j <= first + t, with window > 0: j > first + t - window.
- * T == 0 does nothing. */
+/* Causal attention of the next T tokens of one sequence, at positions first .. first + T - 1; the keys and values of
+ * the positions before are in the caches. First the new ones are added: k_cache[kv, first + t] = k[t, kv], v_cache
+ * likewise. Then as attention_fwd for query t, which sees the keys at positions j <= first + t, with window > 0 only
+ * those with j > first + t - window. T == 0 does nothing. */
 typedef struct ps_attention_cached_args {
     void *y;                     /* out [T, H, D] */
-    void *k_cache, *v_cache;     /* in and out [KV, n_positions, D]; from first + T on not looked at */
+    void *k_cache, *v_cache;     /* in-out [KV, n_positions, D]; from first + T on not looked at */
     const void *q;               /* in  [T, H, D], rows at q_stride */
     const void *k, *v;           /* in  [T, KV, D], rows at kv_stride */
     int64_t T, H, KV, D;         /* KV divides H */
@@ -444,8 +449,7 @@ typedef struct ps_lm_loss_bwd_args {
  *   g = grad grad_scale;  Adam: g += weight_decay master;  AdamW: master -= lr weight_decay master
  *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
  *   master -= lr (m / bias1) / (sqrt(v / bias2) + eps);  param = master rounded to param_dtype
- * (as torch.optim.Adam and AdamW). Elementwise with the same bits however the array is cut in pieces:
- * tests cut it at any multiple of 1. */
+ * (as torch.optim.Adam and AdamW). Elementwise: the same bits wherever the array is cut into pieces. */
 typedef struct ps_adam_args {
     void *param;           /* out [n] of param_dtype; may be grad itself when the types are equal */
     const void *grad;      /* in  [n] of grad_dtype */
@@ -460,9 +464,10 @@ typedef struct ps_adam_args {
 
 /* Gradient descent with momentum as torch.optim.SGD, one pass:
  *   g = grad grad_scale + weight_decay master
- *   buffer = momentum buffer + (1 - dampening) g;  d = buffer, or g + momentum buffer with nesterov; without a buffer d = g
+ *   buffer = momentum buffer + (1 - dampening) g
+ *   d = buffer, or g + momentum buffer with nesterov; without a buffer d = g
  *   master -= lr d;  param = master rounded to param_dtype
- * Elementwise with the same bits however the array is cut in pieces. */
+ * Elementwise: the same bits wherever the array is cut into pieces. */
 typedef struct ps_sgd_args {
     void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal */
     const void *grad; /* in  [n] of grad_dtype */
@@ -484,8 +489,9 @@ typedef struct ps_cast_args {
 } ps_cast_args;
 
 /* sum_squares[b] = sum x^2 in double over block b of PS_GRAD_STATS_BLOCK elements; *n_nonfinite counts infinities and
- * NaNs (then the sums are of the finite ones). Called on a gradient right after it is made. By blocks, so that who adds
- * them exactly gets the same bits however a tensor is cut into chunks, whose sizes are multiples of a block. */
+ * NaNs (then the sums are of the finite ones). Called on a gradient right after it is made. Sums are by block, so that
+ * who adds them exactly (optim/exact_sum.h) gets the same bits however a tensor is cut into chunks, whose sizes are
+ * multiples of a block. */
 #define PS_GRAD_STATS_BLOCK 2048
 typedef struct ps_grad_stats_args {
     double *sum_squares;  /* out [ceil(n / PS_GRAD_STATS_BLOCK)] */
@@ -504,7 +510,7 @@ typedef struct ps_fill_args {
     ps_rng_key key;
 } ps_fill_args;
 
-/* All of them, by the name X of ps_X_args: ids, tables and unions expand from here. */
+/* All operators, by the name X of ps_X_args: ids, tables and unions expand from here. */
 #define PS_OPS(XX)                                                                                                     \
     XX(linear_fwd)                                                                                                     \
     XX(linear_bwd_input)                                                                                               \
@@ -548,5 +554,11 @@ typedef enum ps_op {
 } ps_op;
 
 const char *ps_op_name(ps_op op); /* "linear_fwd" */
+
+/* What kernels of all backends ask before they write anything. PS_EINVAL names the first row whose id is not in [0, V);
+ * whose target is neither that nor PS_IGNORE_INDEX; or `end`, when it is beyond the positions that there are. */
+PS_NODISCARD ps_status ps_ids_check(const int32_t *ids, int64_t rows, int64_t V);
+PS_NODISCARD ps_status ps_targets_check(const int32_t *targets, int64_t rows, int64_t V);
+PS_NODISCARD ps_status ps_positions_check(int64_t end, int64_t n_positions);
 
 #endif

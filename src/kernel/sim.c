@@ -1,5 +1,5 @@
-/* sim.c - operators of a device that is not here: they compute nothing, and ask for the scratch of the portable
- * kernels. */
+/* sim.c - the backend of a device that is not here: its operators compute nothing, and ask for the scratch of the
+ * portable kernels. */
 #include "base/mem.h"
 #include "kernel/backend.h"
 

@@ -19,7 +19,7 @@
 typedef struct ps_family_key {
     const char *key;
     ps_option_id id;
-    bool has_null; /* null is written where the option leaves its value to others; else what they give */
+    bool has_null; /* an option that is derived from others is written as null; else as what it comes to */
 } ps_family_key;
 
 /* A key of config.json that must have this value, given as JSON, where it is there. */
@@ -61,9 +61,10 @@ typedef enum ps_family_window {
 typedef struct ps_family {
     const char *class_name;                          /* "Llama": how the names of its classes begin */
     const char *class_ends[PS_CONFIG_HEAD_NONE + 1]; /* and end, by head: "ForCausalLM"; NULL: it has no such head */
-    const char *
-        base; /* at most 15 bytes, what transformers calls base_model_prefix: "model" of "model.norm.weight"; the head none has no prefix */
-    bool is_gated; /* by silu, the only activation; else it is one of the gelus */
+    /* What transformers calls base_model_prefix, at most 15 bytes: "model" of "model.norm.weight". Names have no prefix
+     * with the head none. */
+    const char *base;
+    bool is_gated; /* its activation is silu, as a gate; else one of the gelus */
     ps_family_window window;
     ps_traits traits;
 
@@ -71,11 +72,10 @@ typedef struct ps_family {
     ps_status (*build)(ps_builder *b, const ps_options *o);
 } ps_family;
 
-/* By number (a ps_config_model) from 0 on, NULL past the last; by the options; by the text of model.type, NULL:
- * none. */
 int ps_family_count(void);
-const ps_family *ps_family_at(int i);
-const ps_family *ps_family_of(const ps_options *o);
+const ps_family *ps_family_at(int i);               /* by number, a ps_config_model; NULL past the last */
+const ps_family *ps_family_of(const ps_options *o); /* of model.type */
+/* By the text of model.type, with its number in *type. NULL: none has that name, and *type is left alone. */
 const ps_family *ps_family_find(const char *name, ps_config_model *type);
 
 /* Does the option do anything? Yes for those that no family lists. */

@@ -11,21 +11,24 @@ int64_t ps_model_inner_size(const ps_options *o); /* model.intermediate_size */
 int64_t ps_model_n_kv_heads(const ps_options *o); /* model.num_key_value_heads */
 int64_t ps_model_head_size(const ps_options *o);  /* model.head_dim */
 
-/* ---- parts ---- */
+/* ---- traits ---- */
 
-/* What all families have; what those have whose config.json says hidden_size (all but gpt2). */
+/* Of all families; and of those whose config.json says hidden_size (all but gpt2), which include the former. */
 extern const ps_traits ps_model_traits;
 extern const ps_traits ps_model_modern_traits;
 
-/* What decoders end with, x being the normalised output of the last block: the next token, from the table `embedding`
- * when it is tied; or a label, from the last token ("score.weight", as Hugging Face's ...ForSequenceClassification); or
- * x. */
+/* ---- what models are put together from ---- */
+
+/* The head of a decoder, x being the normalised output of the last block. By model.head: the next token, with the table
+ * `embedding` when it is tied, else "lm_head.weight"; a label, from the last token ("score.weight", as Hugging Face's
+ * ...ForSequenceClassification); or none: x is the result. */
 void ps_model_end_decoder(ps_builder *b, ps_value x, const ps_options *o, const char *embedding);
 
-/* Of the models that are not gated. Hugging Face has three names for the approximation by tanh. */
+/* Which gelu model.hidden_act means, in families that are not gated: "gelu" is the one with erf; for the approximation
+ * by tanh Hugging Face has three names. */
 ps_activation ps_model_gelu(const ps_options *o);
 
-/* The block around everything but the head, named by the family's base: opened unless the head is none. */
+/* The block around everything but the head, named by the family's base. With the head none there is no such block. */
 void ps_model_begin_base(ps_builder *b, const ps_options *o);
 void ps_model_end_base(ps_builder *b, const ps_options *o);
 

@@ -15,22 +15,24 @@ extern const ps_traits ps_rotary_traits;
         [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification", [PS_CONFIG_HEAD_NONE] = "Model"        \
     }
 
+/* Positions that Llama 3 was trained with before its rotary positions were scaled. */
 enum { PS_ROTARY_ORIGINAL_OF_LLAMA_3 = 8192 };
 
 /* model.rope_scaling.original_max_position_embeddings, or what its 0 stands for; and whether the scaling uses it. */
 int64_t ps_rotary_original_positions(const ps_options *o);
 bool ps_rotary_uses_original_positions(const ps_options *o);
 
+/* What the functions below take from the options. */
 typedef struct ps_rotary {
     const ps_options *o;
-    int64_t H, KV, D;
-    float eps;
+    int64_t H, KV, D; /* heads; of keys and values; head size */
+    float eps;        /* of norms */
     ps_rope rope;
 } ps_rotary;
 
 ps_rotary ps_rotary_of(const ps_options *o);
 
-/* Around the blocks: embeddings before them; the last norm and the head behind them. A family's build goes
+/* Around the layers: embeddings before them; the last norm and the head after them. A family's build goes
  *
  *     x = begin;  for each layer: begin_layer, x = x + attention, x = x + feed-forward, ps_end_block;  end */
 ps_value ps_rotary_begin(ps_builder *b, const ps_rotary *m);

@@ -32,11 +32,11 @@ static inline double ps_ref_rounded(ps_dtype t, double value)
 double ps_ref_gelu(ps_gelu_kind kind, double x);
 double ps_ref_gelu_derivative(ps_gelu_kind kind, double x);
 
-/* Store element i of a product, and what follows it. */
+/* Store element i of a product as y[i], after the epilogue e if it has one; `accumulate` only without. */
 void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, double value, bool accumulate);
 
 typedef struct ps_operator {
-    ps_kernel reference; /* looks neither at self nor at the queue */
+    ps_kernel reference; /* ignores self and queue */
     /* Arithmetic and memory traffic of a call. Pointers are not looked at. */
     ps_cost (*cost)(const void *args);
 } ps_operator;

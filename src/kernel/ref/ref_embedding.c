@@ -1,20 +1,11 @@
+/* Token and position embeddings. */
 #include "kernel/ref/ref.h"
-
-/* Asked before anything is written, so that a failed call leaves its output as it was. */
-static ps_status check_ids(const int32_t *ids, int64_t rows, int64_t V)
-{
-    for (int64_t r = 0; r < rows; r++)
-        if (ids[r] < 0 || ids[r] >= V)
-            return PS_FAIL(PS_EINVAL, "token id %d at row %lld is outside the vocabulary [0, %lld)", (int)ids[r],
-                           (long long)r, (long long)V);
-    return PS_OK;
-}
 
 static ps_status embedding_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_TRY(check_ids(a->ids, a->rows, a->V));
+    PS_TRY(ps_ids_check(a->ids, a->rows, a->V));
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t c = 0; c < a->cols; c++)
             ps_ref_store(a->dtype, a->y, r * a->cols + c, ps_ref_load(a->dtype, a->w, a->ids[r] * a->cols + c), false);
@@ -50,7 +41,7 @@ static ps_status embedding_bwd(ps_backend *self, ps_stream *queue, const void *a
 {
     const ps_embedding_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_TRY(check_ids(a->ids, a->rows, a->V));
+    PS_TRY(ps_ids_check(a->ids, a->rows, a->V));
     float *sum = a->workspace;
     for (int64_t i = 0; !a->accumulate_grad && i < a->V * a->cols; i++) ps_dtype_store(a->grad_dtype, a->dw, i, 0.0f);
     for (int64_t r = 0; r < a->rows; r++) {
@@ -79,9 +70,7 @@ static ps_status position_fwd(ps_backend *self, ps_stream *queue, const void *ar
     const ps_position_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     const int64_t n = a->T * a->cols, w = a->first * a->cols;
-    if (a->first + a->T > a->n_positions)
-        return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model",
-                       (long long)(a->first + a->T), (long long)a->n_positions);
+    PS_TRY(ps_positions_check(a->first + a->T, a->n_positions));
     for (int64_t b = 0; b < a->B; b++)
         for (int64_t i = 0; i < n; i++)
             ps_ref_store(a->dtype, a->y, b * n + i,
@@ -102,9 +91,7 @@ static ps_status position_bwd(ps_backend *self, ps_stream *queue, const void *ar
     const ps_position_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     const int64_t n = a->T * a->cols;
-    if (a->T > a->n_positions)
-        return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)a->T,
-                       (long long)a->n_positions);
+    PS_TRY(ps_positions_check(a->T, a->n_positions));
     for (int64_t i = 0; i < a->n_positions * a->cols; i++) {
         double sum = 0.0;
         for (int64_t b = 0; i < n && b < a->B; b++) sum += ps_ref_load(a->dtype, a->dy, b * n + i);

@@ -1,16 +1,8 @@
+/* Language-model head and cross-entropy. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
 #include <string.h>
-
-static ps_status check_targets(const int32_t *targets, int64_t rows, int64_t V)
-{
-    for (int64_t r = 0; r < rows; r++)
-        if (targets[r] != PS_IGNORE_INDEX && (targets[r] < 0 || targets[r] >= V))
-            return PS_FAIL(PS_EINVAL, "target %d at row %lld is neither in the vocabulary [0, %lld) nor %d",
-                           (int)targets[r], (long long)r, (long long)V, PS_IGNORE_INDEX);
-    return PS_OK;
-}
 
 /* In float, as logits are kept: computed again it is the same. */
 static float logit(ps_dtype dtype, const void *x, const void *w, const void *b, int64_t r, int64_t token, int64_t C)
@@ -26,7 +18,7 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *arg
 {
     const ps_lm_loss_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_TRY(check_targets(a->targets, a->rows, a->V));
+    PS_TRY(ps_targets_check(a->targets, a->rows, a->V));
     for (int64_t r = 0; r < a->rows; r++) {
         double max = -INFINITY, sum = 0.0, at_target = 0.0;
         int64_t best = 0;
@@ -78,7 +70,7 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *arg
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_TRY(check_targets(a->targets, a->rows, a->V));
+    PS_TRY(ps_targets_check(a->targets, a->rows, a->V));
     double *dx = a->workspace, *dlogit = dx + a->rows * a->C;
     memset(dx, 0, (size_t)(a->rows * a->C) * sizeof *dx);
     for (int64_t token = 0; token < a->V; token++) {

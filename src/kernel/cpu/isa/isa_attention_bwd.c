@@ -99,10 +99,10 @@ static attention_bwd_job attention_bwd_job_of(ps_backend *self, const ps_attenti
     job.thread_bytes = attention_bwd_carve(&job, &unused, base) - base;
     *bytes = n_threads * job.thread_bytes;
     if (job.n_parts == 1) return job;
-    const int64_t head = job.h.B * job.h.rows * job.h.width * 4;
-    char *const shared = (char *)a->workspace + *bytes;
+    const int64_t head = job.h.B * job.h.rows * job.h.width * 4, from = *bytes;
     *bytes += head * (2 * job.h.KV + job.h.H);
     if (a->workspace == NULL) return job; /* measured only */
+    char *const shared = (char *)a->workspace + from;
     job.dk = (float *)(void *)shared;
     job.dv = (float *)(void *)(shared + head * job.h.KV);
     job.dqt = (float *)(void *)(shared + 2 * head * job.h.KV);

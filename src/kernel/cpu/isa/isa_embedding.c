@@ -1,15 +1,6 @@
 /* Rows picked by number: token and position embeddings, pooling. */
 #include "kernel/cpu/cpu_vec.h"
 
-static ps_status embedding_check(const int32_t *ids, int64_t rows, int64_t V)
-{
-    for (int64_t r = 0; r < rows; r++)
-        if (ids[r] < 0 || ids[r] >= V)
-            return PS_FAIL(PS_EINVAL, "token id %ld at position %lld is outside the vocabulary [0, %lld)", (long)ids[r],
-                           (long long)r, (long long)V);
-    return PS_OK;
-}
-
 static void embedding_fwd_rows(const void *args, int64_t lo, int64_t hi)
 {
     const ps_embedding_fwd_args *const a = args;
@@ -22,7 +13,7 @@ static ps_status embedding_fwd(ps_backend *self, ps_stream *queue, const void *a
 {
     const ps_embedding_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
-    PS_TRY(embedding_check(a->ids, a->rows, a->V));
+    PS_TRY(ps_ids_check(a->ids, a->rows, a->V));
     ps_cpu_for_rows(self, a->rows, a->cols, embedding_fwd_rows, a);
     return PS_OK;
 }
@@ -102,7 +93,7 @@ static ps_status embedding_bwd(ps_backend *self, ps_stream *queue, const void *a
 {
     const ps_embedding_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
-    PS_TRY(embedding_check(a->ids, a->rows, a->V));
+    PS_TRY(ps_ids_check(a->ids, a->rows, a->V));
     if (!a->accumulate_grad) zero_bytes(self, a->dw, a->V * a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype));
     if (a->rows == 0) return PS_OK;
     char *at = a->workspace;
@@ -119,13 +110,6 @@ static ps_status embedding_bwd(ps_backend *self, ps_stream *queue, const void *a
 }
 
 const ps_kernel PS_CPU_NAME(embedding_bwd) = {.run = embedding_bwd, .workspace_bytes = embedding_bwd_bytes};
-
-static ps_status position_check(int64_t end, int64_t n_positions)
-{
-    if (end <= n_positions) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "sequence length %lld exceeds the %lld positions of the model", (long long)end,
-                   (long long)n_positions);
-}
 
 PS_CPU_INLINE void position_fwd_row(ps_dtype t, const ps_position_fwd_args *a, int64_t r)
 {
@@ -149,7 +133,7 @@ static ps_status position_fwd(ps_backend *self, ps_stream *queue, const void *ar
 {
     const ps_position_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
-    PS_TRY(position_check(a->first + a->T, a->n_positions));
+    PS_TRY(ps_positions_check(a->first + a->T, a->n_positions));
     ps_cpu_for_rows(self, a->B * a->T, a->cols, position_fwd_rows, a);
     return PS_OK;
 }
@@ -177,7 +161,7 @@ static ps_status position_bwd(ps_backend *self, ps_stream *queue, const void *ar
 {
     const ps_position_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
-    PS_TRY(position_check(a->T, a->n_positions));
+    PS_TRY(ps_positions_check(a->T, a->n_positions));
     const int64_t n_used = a->B > 0 ? a->T : 0, row_bytes = a->cols * (int64_t)ps_dtype_bytes(a->grad_dtype);
     ps_cpu_for_rows(self, n_used, a->B * a->cols, position_bwd_rows, a);
     if (!a->accumulate_grad)

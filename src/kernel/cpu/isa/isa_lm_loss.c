@@ -89,15 +89,6 @@ static ps_matmul lm_dw(const lm_shape *h, const ps_lm_loss_bwd_args *a, const vo
                        .c_dtype = a->grad_dtype};
 }
 
-static ps_status lm_check(const int32_t *targets, int64_t rows, int64_t V)
-{
-    for (int64_t r = 0; r < rows; r++)
-        if (targets[r] != PS_IGNORE_INDEX && (targets[r] < 0 || targets[r] >= V))
-            return PS_FAIL(PS_EINVAL, "target %d at row %lld is neither in the vocabulary [0, %lld) nor %d",
-                           (int)targets[r], (long long)r, (long long)V, PS_IGNORE_INDEX);
-    return PS_OK;
-}
-
 /* The next slice whose products are of another shape than those before it: the last, which may be narrower. */
 static int64_t lm_next_kind(const lm_shape *h, int64_t v0)
 {
@@ -199,7 +190,7 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *arg
 {
     const ps_lm_loss_fwd_args *const a = args;
     (void)queue;
-    PS_TRY(lm_check(a->targets, a->rows, a->V));
+    PS_TRY(ps_targets_check(a->targets, a->rows, a->V));
     if (a->rows == 0) return PS_OK;
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
     char *at = a->workspace;
@@ -286,7 +277,7 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *arg
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)queue;
-    PS_TRY(lm_check(a->targets, a->rows, a->V));
+    PS_TRY(ps_targets_check(a->targets, a->rows, a->V));
     const lm_shape h = lm_shape_of(a->rows, a->C, a->V, a->dtype);
     char *at = a->workspace;
     float *const again = a->keeps_logits ? NULL : ps_cpu_take(&at, h.rows * h.width * 4);
