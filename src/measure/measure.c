@@ -6,7 +6,7 @@
 #include "base/machine.h"
 #include "measure/measure_impl.h"
 
-enum { FIGURES_EXPECTED = 26 }; /* the time is divided among so many */
+enum { N_SLICES = 26 }; /* of the time; most figures take one, a few of them more or less */
 
 #define RAM_BYTES (1 * PS_GIB)
 
@@ -42,7 +42,7 @@ static ps_status measure_all(ps_measuring *m)
     return ps_hardware_check(&m->report->hardware);
 }
 
-/* Whether the disk tier can be tried at all, before time is spent on the rest. */
+/* Can the disk tier be tried at all? Asked before time is spent on the rest. */
 static ps_status check_disk(const char *folder)
 {
     ps_disk *d = NULL;
@@ -54,7 +54,7 @@ static ps_status check_disk(const char *folder)
 
 ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_report *out)
 {
-    ps_measuring m = {.options = options, .report = out, .slice_s = options->seconds / FIGURES_EXPECTED};
+    ps_measuring m = {.options = options, .report = out, .slice_s = options->seconds / N_SLICES};
     *out = (ps_measure_report){0};
     PS_TRY(check_disk(options->disk_folder));
     ps_status st = ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &m.backend);

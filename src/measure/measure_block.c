@@ -25,7 +25,7 @@ typedef struct block {
     void *x, *qkv, *attended, *f, *g;                      /* [ROWS, C], 3 C, C, 4 C, 4 C */
     void *dx, *dy, *dqkv, *df;                             /* [ROWS, C], C, 3 C, 4 C */
     void *w_qkv, *w_out, *w_up, *w_down, *w_head, *vector; /* vector: [4 C], all biases and norms */
-    void *dw, *dgain, *dbias; /* the largest weight's size; gradients of a kind share one place */
+    void *dw, *dgain, *dbias; /* the largest weight's size; gradients of a kind share one array */
     float *mean, *rstd, *lse, *loss_lse, *row_loss;
     int32_t *targets;
     void *workspace;
@@ -181,7 +181,7 @@ static ps_status prepare(ps_measuring *m, block *b)
     return PS_OK;
 }
 
-static double foretold_seconds(const block *b, const ps_compute_rates *rates)
+static double predicted_seconds(const block *b, const ps_compute_rates *rates)
 {
     double seconds = 0;
     for (int i = 0; i < b->n_steps; i++) {
@@ -191,7 +191,7 @@ static double foretold_seconds(const block *b, const ps_compute_rates *rates)
     return seconds;
 }
 
-/* The rate for which the foretold time is `seconds`, or the nearest to it up to `most`: the time falls as it grows. */
+/* The rate, at most `most`, with which the predicted time comes nearest to `seconds`: it falls as the rate grows. */
 static double fit_rate(const ps_measuring *m, const block *b, double most, double seconds)
 {
     const ps_hardware_device *d = &m->report->hardware.device;
@@ -199,7 +199,7 @@ static double fit_rate(const ps_measuring *m, const block *b, double most, doubl
     double low = 0, high = most;
     for (int i = 0; i < N_BISECTIONS; i++) {
         rates.flops_per_s = 0.5 * (low + high);
-        if (foretold_seconds(b, &rates) > seconds)
+        if (predicted_seconds(b, &rates) > seconds)
             low = rates.flops_per_s;
         else
             high = rates.flops_per_s;

@@ -63,7 +63,7 @@ static ps_status measure_adam(ps_measuring *m, double *bytes_per_s)
     return PS_OK;
 }
 
-/* An operator too small to count, one after another as in a step. */
+/* The time of an operator that has next to nothing to compute, called again and again as in a step. */
 static ps_status measure_latency(ps_measuring *m, double *seconds)
 {
     enum { ROWS = 32, COLS = 64, N_CALLS = 50 };

@@ -29,7 +29,7 @@ static bool is_full_duplex(double both, double a, double b)
     return both < 0.5 * (longer + a + b);
 }
 
-static double in_unit_interval(double x)
+static double between_0_and_1(double x)
 {
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
@@ -45,7 +45,7 @@ typedef struct mover {
     ps_ticket ticket[N_BUSY];
 } mover;
 
-/* Begin number i; the disk writes even ones and reads odd ones. */
+/* Begin transfer i; a disk writes even ones and reads odd ones. */
 static ps_status begin_transfer(mover *v, int i)
 {
     if (v->stream != NULL) return ps_stream_copy(v->stream, v->dst[i], v->src[i], v->bytes, &v->ticket[i]);
@@ -89,9 +89,8 @@ static ps_status prepare_product(ps_measuring *m, product *p)
     return ps_run_linear_fwd(m->backend, NULL, a, p->workspace_bytes);
 }
 
-/* Products one after another for some time; with a mover, transfers go on all the while. *product_s: time of one
- * product,
- * *n_moved: transfers that were completed. */
+/* Products one after another for `seconds`; with a mover (may be NULL), transfers go on all the while. *product_s: time
+ * of one product; *elapsed_s: of all; *n_moved: transfers that were completed. */
 static ps_status compute(ps_measuring *m, const product *p, mover *v, double seconds, double *product_s,
                          double *elapsed_s, int64_t *n_moved)
 {
@@ -130,9 +129,9 @@ static ps_status measure_interference(ps_measuring *m, mover *v, double transfer
         PS_TRY(compute(m, &p, NULL, m->slice_s / N_ROUNDS, &alone_s, &elapsed_s, &n_moved));
         PS_TRY(compute(m, &p, v, 2 * m->slice_s / N_ROUNDS, &busy_s, &elapsed_s, &n_moved));
         const double lost_s = elapsed_s * (1 - alone_s / busy_s);
-        /* A transfer that outlasts the round moved all the while. */
+        /* where none was completed, one was under way all the while */
         const double moving_s = n_moved > 0 ? (double)n_moved * transfer_s : elapsed_s;
-        ps_samples_add(&s, in_unit_interval(lost_s / moving_s));
+        ps_samples_add(&s, between_0_and_1(lost_s / moving_s));
     }
     *out = ps_measured(ps_measuring_report(m, &s, "", "%s: computing lost for a second of it", name));
     return PS_OK;

@@ -19,7 +19,7 @@ typedef struct ps_measuring {
     const ps_measure_options *options;
     ps_measure_report *report;
     ps_backend *backend;
-    double slice_s; /* for one figure */
+    double slice_s; /* time for one figure */
     ps_device *ram;
     struct {
         void *p;
@@ -38,17 +38,17 @@ double ps_samples_median(ps_samples *s); /* sorts; at least one sample */
 /* Seconds since a reading of ps_clock_ns. */
 double ps_seconds_since(int64_t begin_ns);
 
-/* For a share of the time of one figure. */
+/* Begin a figure, which may take `share` slices of the time. */
 void ps_samples_begin(const ps_measuring *m, double share, ps_samples *s);
 
 /* Enter a figure into the report; returns its median. unit must be a literal. */
 __attribute__((format(printf, 4, 5))) double ps_measuring_report(ps_measuring *m, ps_samples *s, const char *unit,
                                                                  const char *what, ...);
 
-/* A measured number as it is written down: four digits, more than it is worth. */
+/* A measured number as it is written down: rounded to four digits, which is more than it is worth. */
 double ps_measured(double x);
 
-/* Memory that was written to, kept until the release. */
+/* Zeroed memory, whose pages are there, in *out_pointer (a pointer of any type); kept until the release. PS_ENOMEM_DEV. */
 PS_NODISCARD ps_status ps_measuring_take(ps_measuring *m, int64_t bytes, void *out_pointer);
 void ps_measuring_release(ps_measuring *m);
 
@@ -60,9 +60,9 @@ PS_NODISCARD ps_status ps_measure_products(ps_measuring *m);
 
 /* ---- a block of a transformer: measure_block.c ---- */
 
-/* What the products of a training step reach: the rate for which the cost model foretells the time that a block of a
- * transformer takes forward and backward; at most a few times flop_per_s, that of large products. Memory and latency of
- * the device must be filled in. */
+/* What the products of a training step reach, in FLOP/s: the rate with which the cost model predicts the time that a
+ * block of a transformer was measured to take forward and backward; at most a few times flop_per_s, that of large
+ * products. Memory and latency of the device must be filled in. */
 PS_NODISCARD ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, double *reached);
 
 /* ---- moving: measure_copy.c ---- */

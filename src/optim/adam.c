@@ -4,7 +4,7 @@
 
 enum { BETA1, BETA2, EPS };
 
-static ps_status adam_read(const ps_options *o, ps_optimizer_setup *out)
+static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
 {
     out->n_states = 2;
     out->number[BETA1] = o->optimizer_params_betas[0];
@@ -13,8 +13,8 @@ static ps_status adam_read(const ps_options *o, ps_optimizer_setup *out)
     return PS_OK;
 }
 
-static ps_status adam_update(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
-                             const ps_optimizer_piece *p)
+static ps_status update_piece(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+                              const ps_optimizer_piece *p)
 {
     const double beta1 = o->number[BETA1], beta2 = o->number[BETA2], t = (double)s->t;
     return ps_run_adam(b, NULL,
@@ -44,5 +44,6 @@ static ps_status adam_update(ps_backend *b, const ps_optimizer_setup *o, const p
             {.list = "VARIANCE", .suffix = ".exp_avg_sq", .item_bytes = 4},                                            \
     }
 
-const ps_optimizer ps_optimizer_adam = {.name = "Adam", .states = STATES, .read = adam_read, .update = adam_update};
-const ps_optimizer ps_optimizer_adamw = {.name = "AdamW", .states = STATES, .read = adam_read, .update = adam_update};
+const ps_optimizer ps_optimizer_adam = {.name = "Adam", .states = STATES, .read = read_options, .update = update_piece};
+const ps_optimizer ps_optimizer_adamw = {
+    .name = "AdamW", .states = STATES, .read = read_options, .update = update_piece};

@@ -8,11 +8,12 @@
 #define LOWEST_EXPONENT (-352)
 #define MANTISSA_BITS 53
 
-static void add_shifted(ps_exact_sum *s, int64_t place, uint64_t half, unsigned shift)
+/* Add half * 2^shift to a digit, what is above 32 bits to the next one. half < 2^32, shift < 32. */
+static void add_shifted(ps_exact_sum *s, int64_t digit, uint64_t half, unsigned shift)
 {
-    const uint64_t shifted = half << shift; /* half < 2^32, shift < 32 */
-    s->digit[place] += (int64_t)(shifted & UINT32_MAX);
-    s->digit[place + 1] += (int64_t)(shifted >> DIGIT_BITS);
+    const uint64_t shifted = half << shift;
+    s->digit[digit] += (int64_t)(shifted & UINT32_MAX);
+    s->digit[digit + 1] += (int64_t)(shifted >> DIGIT_BITS);
 }
 
 void ps_exact_sum_add(ps_exact_sum *s, double x)
@@ -21,16 +22,16 @@ void ps_exact_sum_add(ps_exact_sum *s, double x)
     if (x == 0) return;
     const double fraction = frexp(x, &exponent);
     const uint64_t mantissa = (uint64_t)ldexp(fraction, MANTISSA_BITS);
-    int64_t at = exponent - MANTISSA_BITS - LOWEST_EXPONENT;
+    int64_t at = exponent - MANTISSA_BITS - LOWEST_EXPONENT; /* of the mantissa's lowest bit, in bits of the sum */
     /* the lowest bits of a tiny number are zero: it is a multiple of the unit */
     const unsigned drop = at < 0 ? (unsigned)-at : 0;
     at = ps_max_i64(at, 0);
     const uint64_t m = mantissa >> drop;
     const unsigned shift = (unsigned)(at % DIGIT_BITS);
-    const int64_t place = at / DIGIT_BITS;
-    PS_ASSERT(x > 0 && drop < MANTISSA_BITS && place + 2 < PS_EXACT_SUM_DIGITS);
-    add_shifted(s, place, m & UINT32_MAX, shift);
-    add_shifted(s, place + 1, m >> DIGIT_BITS, shift);
+    const int64_t digit = at / DIGIT_BITS;
+    PS_ASSERT(x > 0 && drop < MANTISSA_BITS && digit + 2 < PS_EXACT_SUM_DIGITS);
+    add_shifted(s, digit, m & UINT32_MAX, shift);
+    add_shifted(s, digit + 1, m >> DIGIT_BITS, shift);
 }
 
 void ps_exact_sum_carry(ps_exact_sum *s)

@@ -6,13 +6,13 @@
 /* Doubling and halving only: the scale stays a power of two, and unscaling a gradient is exact. */
 #define SCALE_FACTOR 2.0f
 
-static bool scaler_is_static(const ps_loss_scaler *s)
+static bool has_static_scale(const ps_loss_scaler *s)
 {
     return s->options.loss_scale > 0.0f;
 }
 
 /* Written as "not inside" so that a NaN is refused too. */
-static ps_status scaler_check_options(const ps_loss_scaler_options *o)
+static ps_status check_options(const ps_loss_scaler_options *o)
 {
     if (!(o->loss_scale >= 0.0f) || isinf(o->loss_scale))
         return PS_FAIL(PS_EINVAL, "loss_scale %g must be 0 (dynamic) or positive and finite", (double)o->loss_scale);
@@ -36,7 +36,7 @@ static ps_status scaler_check_options(const ps_loss_scaler_options *o)
 
 ps_status ps_loss_scaler_init(ps_loss_scaler *s, const ps_loss_scaler_options *options)
 {
-    PS_TRY(scaler_check_options(options));
+    PS_TRY(check_options(options));
     const bool is_static = options->loss_scale > 0.0f;
     *s = (ps_loss_scaler){
         .options = *options,
@@ -50,8 +50,8 @@ ps_status ps_loss_scaler_init(ps_loss_scaler *s, const ps_loss_scaler_options *o
 ps_status ps_loss_scaler_check(const ps_loss_scaler *s)
 {
     const ps_loss_scaler_options *o = &s->options;
-    PS_TRY(scaler_check_options(o));
-    const bool is_static = scaler_is_static(s);
+    PS_TRY(check_options(o));
+    const bool is_static = has_static_scale(s);
     const float min = is_static ? o->loss_scale : o->min_loss_scale;
     const float max = is_static ? o->loss_scale : o->max_loss_scale;
     if (!(s->scale >= min && s->scale <= max))
@@ -70,7 +70,7 @@ ps_status ps_loss_scaler_check(const ps_loss_scaler *s)
     return PS_OK;
 }
 
-static ps_loss_scale_event scaler_overflow(ps_loss_scaler *s)
+static ps_loss_scale_event after_overflow(ps_loss_scaler *s)
 {
     s->n_clean_steps = 0;
     if (s->hysteresis_left > 1) {
@@ -84,7 +84,7 @@ static ps_loss_scale_event scaler_overflow(ps_loss_scaler *s)
 
 /* DeepSpeed grows when (iteration - iteration of the last overflow) is a multiple of the window: the same as counting
  * clean steps from 0 after each overflow and each growth. */
-static ps_loss_scale_event scaler_clean(ps_loss_scaler *s)
+static ps_loss_scale_event after_clean_step(ps_loss_scaler *s)
 {
     const bool is_window_full = ++s->n_clean_steps == s->options.loss_scale_window;
     if (is_window_full || s->options.consecutive_hysteresis) s->hysteresis_left = s->options.hysteresis;
@@ -98,7 +98,7 @@ static ps_loss_scale_event scaler_clean(ps_loss_scaler *s)
 bool ps_loss_scaler_update(ps_loss_scaler *s, bool overflow)
 {
     if (overflow) s->n_skipped_steps++;
-    if (scaler_is_static(s)) return overflow;
-    s->event = overflow ? scaler_overflow(s) : scaler_clean(s);
+    if (has_static_scale(s)) return overflow;
+    s->event = overflow ? after_overflow(s) : after_clean_step(s);
     return overflow;
 }

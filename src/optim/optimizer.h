@@ -5,7 +5,7 @@
  * they are updated and how they are saved is the same for all: whoever moves or stores them knows them by number, and
  * their names from here.
  *
- *     ps_options --read--> ps_optimizer_setup --update, a stretch of elements at a time--> ps_run_adam, ...
+ *     ps_options --read--> ps_optimizer_setup --update, a piece of elements at a time--> ps_run_adam, ...
  *
  * States begin as zeros. */
 #ifndef PS_OPTIM_OPTIMIZER_H
@@ -28,7 +28,7 @@ typedef struct ps_optimizer ps_optimizer;
 /* An optimizer with its options. */
 typedef struct ps_optimizer_setup {
     const ps_optimizer *optimizer;
-    int32_t n_states;                        /* of the optimizer's, from the first on, those that these options need */
+    int32_t n_states;                        /* the first so many of the optimizer's: those that these options need */
     double weight_decay;                     /* of parameters that decay (grad_clip.h) */
     double number[PS_OPTIMIZER_NUMBERS_MAX]; /* what its file makes of the other options */
 } ps_optimizer_setup;
@@ -40,7 +40,7 @@ typedef struct ps_optimizer_step {
     float grad_scale; /* clip factor / loss scale */
 } ps_optimizer_step;
 
-/* Elements that lie behind each other in all lists. */
+/* n elements of one parameter that lie behind each other, in all lists alike. */
 typedef struct ps_optimizer_piece {
     void *param;                           /* out [n] of param_dtype; may be grad itself when the types are equal */
     const void *grad;                      /* in  [n] of grad_dtype */
@@ -54,10 +54,10 @@ typedef struct ps_optimizer_piece {
 struct ps_optimizer {
     const char *name; /* as in optimizer.type */
     ps_optimizer_state states[PS_OPTIMIZER_STATES_MAX];
-    /* Of options that config_check.c has seen: n_states and number. PS_EINVAL naming the options that do not go
+    /* Fill in n_states and number, from options that config_check.c has passed. PS_EINVAL naming options that do not go
      * together. */
     ps_status (*read)(const ps_options *o, ps_optimizer_setup *out);
-    /* Elementwise, with the same bits however the elements are cut in pieces. */
+    /* Element by element: the same bits however a parameter is cut into pieces. */
     ps_status (*update)(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                         const ps_optimizer_piece *p);
 };
@@ -72,10 +72,11 @@ PS_NODISCARD ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup
 PS_NODISCARD ps_status ps_optimizer_update(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                                            const ps_optimizer_piece *p);
 
-/* Of an element: its master and its states. */
+/* Bytes that are kept of an element: its master and its states. */
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o);
 
-/* What the update of an element moves, which is what it costs: gradient in, parameter out, master and states both. */
+/* Bytes that the update of an element moves, which is what it costs: gradient in, parameter out, master and states both
+ * in and out. */
 int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t param_bytes);
 
 #endif

@@ -3,7 +3,7 @@
 
 enum { MOMENTUM, DAMPENING, NESTEROV };
 
-static ps_status sgd_read(const ps_options *o, ps_optimizer_setup *out)
+static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
 {
     const double momentum = o->optimizer_params_momentum, dampening = o->optimizer_params_dampening;
     if (o->optimizer_params_nesterov && (momentum == 0 || dampening != 0))
@@ -22,8 +22,8 @@ static ps_status sgd_read(const ps_options *o, ps_optimizer_setup *out)
 }
 
 /* The first gradient is the first momentum: it is not dampened. */
-static ps_status sgd_update(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
-                            const ps_optimizer_piece *p)
+static ps_status update_piece(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+                              const ps_optimizer_piece *p)
 {
     return ps_run_sgd(b, NULL,
                       &(ps_sgd_args){.param = p->param,
@@ -45,6 +45,6 @@ static ps_status sgd_update(ps_backend *b, const ps_optimizer_setup *o, const ps
 const ps_optimizer ps_optimizer_sgd = {
     .name = "SGD",
     .states = {{.list = "MOMENTUM", .suffix = ".momentum_buffer", .item_bytes = 4}},
-    .read = sgd_read,
-    .update = sgd_update,
+    .read = read_options,
+    .update = update_piece,
 };
