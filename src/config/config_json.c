@@ -16,9 +16,9 @@ enum which { AT_KEY, AT_VALUE };
 
 static void line_column(const reader *r, const ps_json_path *path, enum which which, int *line, int *column)
 {
-    ps_json_place place;
-    ps_json_locate(r->text, r->n_bytes, path, &place);
-    ps_json_line_column(r->text, which == AT_KEY ? place.key_offset : place.value_offset, line, column);
+    ps_json_position position;
+    ps_json_locate(r->text, r->n_bytes, path, &position);
+    ps_json_line_column(r->text, which == AT_KEY ? position.key_offset : position.value_offset, line, column);
 }
 
 /* PS_EINVAL with "file:line:column: message". */

@@ -25,14 +25,14 @@ __attribute__((format(printf, 4, 5))) static ps_status fail_at(const reader *r, 
                                                                enum which which, const char *format, ...)
 {
     char message[768];
-    ps_json_place place;
+    ps_json_position position;
     int line, column;
     va_list ap;
     va_start(ap, format);
     vsnprintf(message, sizeof message, format, ap);
     va_end(ap);
-    ps_json_locate(r->text, r->n_bytes, path, &place);
-    ps_json_line_column(r->text, which == AT_KEY ? place.key_offset : place.value_offset, &line, &column);
+    ps_json_locate(r->text, r->n_bytes, path, &position);
+    ps_json_line_column(r->text, which == AT_KEY ? position.key_offset : position.value_offset, &line, &column);
     return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", r->name, line, column, message);
 }
 
@@ -132,7 +132,7 @@ static ps_status read_section(const reader *r, json_t *object, int section, cons
     return check_complete(r, object, section, parent);
 }
 
-/* The place of a key that was read, or of the section which it could stand in. */
+/* PS_EINVAL at the key that was read, or at the section in which it could stand. */
 static ps_status fail_conflict(const reader *r, const char *key, const char *problem)
 {
     char words[PS_OPTION_KEY_MAX];
@@ -144,8 +144,8 @@ static ps_status fail_conflict(const reader *r, const char *key, const char *pro
         if (dot != NULL) *dot++ = '\0';
         path[n] = (ps_json_path){.parent = n > 0 ? &path[n - 1] : NULL, .key = word};
     }
-    ps_json_place place;
-    while (n > 0 && !ps_json_locate(r->text, r->n_bytes, &path[n - 1], &place)) n--;
+    ps_json_position position;
+    while (n > 0 && !ps_json_locate(r->text, r->n_bytes, &path[n - 1], &position)) n--;
     return fail_at(r, n > 0 ? &path[n - 1] : NULL, AT_VALUE, "%s", problem);
 }
 

@@ -114,7 +114,7 @@ static bool read_key_equals(cursor *c, const char *key)
 }
 
 /* From the start of a container, move to its member or element; false when it has none such. */
-static bool enter(cursor *c, const ps_json_path *step, ps_json_place *place)
+static bool enter(cursor *c, const ps_json_path *step, ps_json_position *position)
 {
     const bool in_object = step->key != NULL;
     if (peek(c) != (in_object ? '{' : '[')) return false;
@@ -123,7 +123,7 @@ static bool enter(cursor *c, const ps_json_path *step, ps_json_place *place)
         c->at++;
         skip_space(c);
         if (c->at >= c->n || peek(c) == '}' || peek(c) == ']') return false;
-        place->key_offset = c->at;
+        position->key_offset = c->at;
         bool found = !in_object && index == step->index;
         if (in_object) {
             if (peek(c) != '"') return false;
@@ -133,7 +133,7 @@ static bool enter(cursor *c, const ps_json_path *step, ps_json_place *place)
             c->at++;
             skip_space(c);
         }
-        place->value_offset = c->at;
+        position->value_offset = c->at;
         if (found) return c->at < c->n;
         skip_value(c);
         skip_space(c);
@@ -142,19 +142,19 @@ static bool enter(cursor *c, const ps_json_path *step, ps_json_place *place)
     return false;
 }
 
-static bool locate(cursor *c, const ps_json_path *path, ps_json_place *place)
+static bool locate(cursor *c, const ps_json_path *path, ps_json_position *position)
 {
-    if (path != NULL) return locate(c, path->parent, place) && enter(c, path, place);
+    if (path != NULL) return locate(c, path->parent, position) && enter(c, path, position);
     skip_space(c);
-    *place = (ps_json_place){c->at, c->at};
+    *position = (ps_json_position){c->at, c->at};
     return c->at < c->n;
 }
 
-bool ps_json_locate(const char *text, size_t n_bytes, const ps_json_path *path, ps_json_place *place)
+bool ps_json_locate(const char *text, size_t n_bytes, const ps_json_path *path, ps_json_position *position)
 {
     cursor c = {.text = text, .n = n_bytes};
-    if (locate(&c, path, place)) return true;
-    *place = (ps_json_place){0};
+    if (locate(&c, path, position)) return true;
+    *position = (ps_json_position){0};
     return false;
 }
 

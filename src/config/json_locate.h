@@ -14,13 +14,13 @@ typedef struct ps_json_path {
     size_t index;
 } ps_json_path;
 
-typedef struct ps_json_place {
+typedef struct ps_json_position {
     size_t key_offset;   /* of the member's name, at its quote; of the value where there is no name */
     size_t value_offset; /* of the value's first byte */
-} ps_json_place;
+} ps_json_position;
 
-/* Find path in text. False, and place zero, when text has no such value. Time: linear in n_bytes a level. */
-bool ps_json_locate(const char *text, size_t n_bytes, const ps_json_path *path, ps_json_place *place);
+/* Find path in text. False, and *position zero, when text has no such value. Time: linear in n_bytes a level. */
+bool ps_json_locate(const char *text, size_t n_bytes, const ps_json_path *path, ps_json_position *position);
 
 /* Line and column of the byte at offset, both from 1; a column is a character of UTF-8. */
 void ps_json_line_column(const char *text, size_t offset, int *line, int *column);

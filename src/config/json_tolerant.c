@@ -62,8 +62,8 @@ static bool stands_alone(const char *text, const char *p, const char *after, con
     return (p == text || strchr(" \t\r\n:,[", p[-1]) != NULL) && (after == end || strchr(" \t\r\n,]}", *after) != NULL);
 }
 
-/* Where they may stand, these numbers become "0.0" with spaces behind it: none is shorter, so that places in messages
- * stay. */
+/* Where they may stand, these numbers become "0.0" with spaces behind it: none is shorter, so that positions in
+ * messages stay. */
 static void mask_numbers(char *text, size_t n_bytes)
 {
     const char *end = text + n_bytes;

@@ -12,8 +12,8 @@
 
 #include "base/status.h"
 
-/* As json_loadb: *root is NULL, and *error says why with a place in `text`, where it is no JSON. The status only tells
- * whether there was memory (PS_ENOMEM_HOST). */
+/* As json_loadb: *root is NULL, and *error says why with a position in `text`, where it is no JSON. The status only
+ * tells whether there was memory (PS_ENOMEM_HOST). */
 PS_NODISCARD ps_status ps_json_load_tolerant(const char *text, size_t n_bytes, size_t flags, json_t **root,
                                              json_error_t *error);
 

@@ -18,7 +18,7 @@ ps_status ps_added_append(ps_added_set *s, const ps_added_token *token)
     return PS_OK;
 }
 
-static int added_compare(const void *a, const void *b)
+static int compare_tokens(const void *a, const void *b)
 {
     const ps_added_token *x = a, *y = b;
     const int by_byte = (unsigned char)x->text[0] - (unsigned char)y->text[0];
@@ -29,7 +29,7 @@ static int added_compare(const void *a, const void *b)
 
 void ps_added_sort(ps_added_set *s)
 {
-    if (s->n > 0) qsort(s->tokens, (size_t)s->n, sizeof *s->tokens, added_compare);
+    if (s->n > 0) qsort(s->tokens, (size_t)s->n, sizeof *s->tokens, compare_tokens);
     int32_t i = 0;
     for (int b = 0; b <= 256; b++) {
         while (i < s->n && (unsigned char)s->tokens[i].text[0] < b) i++;
@@ -68,7 +68,7 @@ static bool is_single_word(const char *text, int64_t n, int64_t begin, int64_t e
     return (before < 0 || !ps_is_word(before)) && (after < 0 || !ps_is_word(after));
 }
 
-static const ps_added_token *added_at(const ps_added_set *s, const char *text, int64_t n, int64_t at)
+static const ps_added_token *token_at(const ps_added_set *s, const char *text, int64_t n, int64_t at)
 {
     const int first = (unsigned char)text[at];
     for (int32_t i = s->first[first]; i < s->first[first + 1]; i++) {
@@ -82,7 +82,7 @@ const ps_added_token *ps_added_find(const ps_added_set *s, const char *text, int
                                     int64_t *end)
 {
     for (int64_t at = from; at < n && s->n > 0;) {
-        const ps_added_token *a = added_at(s, text, n, at);
+        const ps_added_token *a = token_at(s, text, n, at);
         if (a == NULL) {
             at++;
             continue;

@@ -34,7 +34,7 @@ static ps_merge *merge_find(const ps_bpe *b, int32_t left, int32_t right)
     }
 }
 
-static ps_status bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges, bool is_byte_level)
+static ps_status init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges, bool is_byte_level)
 {
     memset(b, 0, sizeof *b);
     if (n_merges > INT32_MAX / 4)
@@ -56,12 +56,12 @@ static ps_status bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges, bo
 
 ps_status ps_bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges)
 {
-    return bpe_init(b, vocab, n_merges, true);
+    return init(b, vocab, n_merges, true);
 }
 
 ps_status ps_bpe_init_characters(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges)
 {
-    return bpe_init(b, vocab, n_merges, false);
+    return init(b, vocab, n_merges, false);
 }
 
 void ps_bpe_use_byte_fallback(ps_bpe *b)

@@ -28,7 +28,7 @@ typedef struct ps_merge_candidate ps_merge_candidate;
 typedef struct ps_bpe {
     const ps_vocab *vocab;
     bool is_byte_level, ignore_merges;
-    bool fuses_unknown;              /* of characters: a run of unknown ones is one token */
+    bool fuses_unknown;              /* of characters: unknown ones in a row are one token */
     int32_t unknown;                 /* of characters: id, -1: none */
     int32_t id_of_byte[256];         /* byte-level: -1: no token has this byte alone. Of characters: -1: no fallback */
     ps_character_pairs joined_pairs; /* of characters: what stands side by side where a merge joins */

@@ -21,13 +21,13 @@ void ps_character_pairs_deinit(ps_character_pairs *s)
 }
 
 /* No pair is 0: characters have 21 bits. */
-static uint64_t pair_key(int32_t left, int32_t right)
+static uint64_t key_of(int32_t left, int32_t right)
 {
     return (uint64_t)1 << 63 | (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
 /* The slot that holds the pair, or the free one where it belongs. */
-static uint64_t *pair_slot(const ps_character_pairs *s, uint64_t key)
+static uint64_t *slot_of(const ps_character_pairs *s, uint64_t key)
 {
     for (uint64_t i = key * 0x9E3779B97F4A7C15u >> 32 & s->mask;; i = (i + 1) & s->mask)
         if (s->slots[i] == key || s->slots[i] == 0) return &s->slots[i];
@@ -38,11 +38,11 @@ void ps_character_pairs_add(ps_character_pairs *s, int32_t left, int32_t right)
     if ((left | right) < 128)
         s->ascii[(left << 7 | right) / 64] |= (uint64_t)1 << right % 64;
     else
-        *pair_slot(s, pair_key(left, right)) = pair_key(left, right);
+        *slot_of(s, key_of(left, right)) = key_of(left, right);
 }
 
 bool ps_character_pairs_have(const ps_character_pairs *s, int32_t left, int32_t right)
 {
     if ((left | right) < 128) return s->ascii[(left << 7 | right) / 64] >> right % 64 & 1;
-    return *pair_slot(s, pair_key(left, right)) != 0;
+    return *slot_of(s, key_of(left, right)) != 0;
 }

@@ -23,7 +23,7 @@ static const chat_form chat_forms[] = {
     [PS_CONFIG_CHAT_FORMAT_MISTRAL] = {.has_bos = true, .has_eos = true, .takes_turns = true},
 };
 
-static ps_status chat_check_needs(const ps_chat_encoder *e)
+static ps_status check_needs(const ps_chat_encoder *e)
 {
     const chat_form *form = &chat_forms[e->format];
     const char *name = ps_config_chat_format_names[e->format];
@@ -43,7 +43,7 @@ static ps_status chat_check_needs(const ps_chat_encoder *e)
 }
 
 /* An added token that takes white space from what stands beside it would make other ids than the form has here. */
-static ps_status chat_check_space(const ps_chat_encoder *e)
+static ps_status check_space(const ps_chat_encoder *e)
 {
     const chat_form *form = &chat_forms[e->format];
     const char *const inst[] = {"[INST]", "[/INST]"};
@@ -76,8 +76,8 @@ ps_status ps_chat_encoder_init(ps_chat_encoder *e, ps_config_chat_format format,
                            .bos = ps_tokenizer_role(tokenizer, PS_ROLE_BOS),
                            .eos = ps_tokenizer_role(tokenizer, PS_ROLE_EOS),
                            .target_from = -1};
-    PS_TRY(chat_check_needs(e));
-    return chat_check_space(e);
+    PS_TRY(check_needs(e));
+    return check_space(e);
 }
 
 void ps_chat_encoder_deinit(ps_chat_encoder *e)
@@ -109,7 +109,7 @@ out:
 }
 
 /* Every piece stands behind a special token: each form begins with one. */
-static ps_status chat_end_piece(ps_chat_encoder *e, ps_id_list *out)
+static ps_status end_piece(ps_chat_encoder *e, ps_id_list *out)
 {
     const ps_encode_options options = {.bare = true, .behind_token = true};
     if (e->piece.n > 0)
@@ -119,129 +119,129 @@ static ps_status chat_end_piece(ps_chat_encoder *e, ps_id_list *out)
     return PS_OK;
 }
 
-static ps_status chat_put_id(ps_chat_encoder *e, int32_t id, bool is_target, ps_id_list *out)
+static ps_status put_id(ps_chat_encoder *e, int32_t id, bool is_target, ps_id_list *out)
 {
-    PS_TRY(chat_end_piece(e, out));
+    PS_TRY(end_piece(e, out));
     return ps_ids_append(out, is_target ? ps_target_mark(id) : id);
 }
 
-static ps_status chat_put_text(ps_chat_encoder *e, const char *text)
+static ps_status put_text(ps_chat_encoder *e, const char *text)
 {
     return ps_text_append(&e->piece, text, (int64_t)strlen(text));
 }
 
 /* An added token where the tokenizer has it, else text. */
-static ps_status chat_put_literal(ps_chat_encoder *e, const char *text, bool is_target, ps_id_list *out)
+static ps_status put_literal(ps_chat_encoder *e, const char *text, bool is_target, ps_id_list *out)
 {
     const int32_t id = ps_tokenizer_find_added(e->tokenizer, text);
-    return id >= 0 ? chat_put_id(e, id, is_target, out) : chat_put_text(e, text);
+    return id >= 0 ? put_id(e, id, is_target, out) : put_text(e, text);
 }
 
 /* White space as Python's str.strip has it. */
-static bool chat_is_space(int32_t c)
+static bool is_space(int32_t c)
 {
     return ps_is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
 /* Take white space from the end of the piece, but not before byte `from`. JSON strings are well-formed UTF-8. */
-static void chat_strip_end(ps_chat_encoder *e, int64_t from)
+static void strip_end(ps_chat_encoder *e, int64_t from)
 {
     while (e->piece.n > from) {
         const char *end = e->piece.bytes + e->piece.n;
         int length = ps_utf8_length_before(end);
-        if (!chat_is_space(ps_utf8_get(end - length, &length))) break;
+        if (!is_space(ps_utf8_get(end - length, &length))) break;
         e->piece.n -= length;
     }
 }
 
-static ps_status chat_put_stripped(ps_chat_encoder *e, const ps_chat_message *m)
+static ps_status put_stripped(ps_chat_encoder *e, const ps_chat_message *m)
 {
     const char *begin = m->content, *end = begin + m->n_bytes;
     const int64_t from = e->piece.n;
-    for (int length; begin < end && chat_is_space(ps_utf8_get(begin, &length)); begin += length) {
+    for (int length; begin < end && is_space(ps_utf8_get(begin, &length)); begin += length) {
     }
     PS_TRY(ps_text_append(&e->piece, begin, end - begin));
-    chat_strip_end(e, from);
+    strip_end(e, from);
     return PS_OK;
 }
 
-static void chat_begin_targets(ps_chat_encoder *e, const ps_chat_message *m)
+static void begin_targets(ps_chat_encoder *e, const ps_chat_message *m)
 {
     if (m->role == PS_CHAT_ASSISTANT && !m->is_given) e->target_from = e->piece.n;
 }
 
 /* ---- forms ---- */
 
-static ps_status chat_put_chatml(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
+static ps_status put_chatml(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
 {
     const bool is_target = m->role == PS_CHAT_ASSISTANT && !m->is_given;
-    PS_TRY(chat_put_literal(e, "<|im_start|>", false, out));
-    PS_TRY(chat_put_text(e, ps_chat_role_names[m->role]));
-    PS_TRY(chat_put_text(e, "\n"));
-    chat_begin_targets(e, m);
+    PS_TRY(put_literal(e, "<|im_start|>", false, out));
+    PS_TRY(put_text(e, ps_chat_role_names[m->role]));
+    PS_TRY(put_text(e, "\n"));
+    begin_targets(e, m);
     PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
-    PS_TRY(chat_put_literal(e, "<|im_end|>", is_target, out));
-    return chat_put_text(e, "\n");
+    PS_TRY(put_literal(e, "<|im_end|>", is_target, out));
+    return put_text(e, "\n");
 }
 
-static ps_status chat_put_llama3(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
+static ps_status put_llama3(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
 {
     const bool is_target = m->role == PS_CHAT_ASSISTANT && !m->is_given;
-    PS_TRY(chat_put_literal(e, "<|start_header_id|>", false, out));
-    PS_TRY(chat_put_text(e, ps_chat_role_names[m->role]));
-    PS_TRY(chat_put_literal(e, "<|end_header_id|>", false, out));
-    PS_TRY(chat_put_text(e, "\n\n"));
-    chat_begin_targets(e, m);
-    PS_TRY(chat_put_stripped(e, m));
-    return chat_put_literal(e, "<|eot_id|>", is_target, out);
+    PS_TRY(put_literal(e, "<|start_header_id|>", false, out));
+    PS_TRY(put_text(e, ps_chat_role_names[m->role]));
+    PS_TRY(put_literal(e, "<|end_header_id|>", false, out));
+    PS_TRY(put_text(e, "\n\n"));
+    begin_targets(e, m);
+    PS_TRY(put_stripped(e, m));
+    return put_literal(e, "<|eot_id|>", is_target, out);
 }
 
 /* system: the message before the first one of the user, or NULL */
-static ps_status chat_put_llama2(ps_chat_encoder *e, const ps_chat_message *system, const ps_chat_message *m,
-                                 ps_id_list *out)
+static ps_status put_llama2(ps_chat_encoder *e, const ps_chat_message *system, const ps_chat_message *m,
+                            ps_id_list *out)
 {
     if (m->role == PS_CHAT_ASSISTANT) {
-        chat_begin_targets(e, m);
-        PS_TRY(chat_put_text(e, " "));
-        PS_TRY(chat_put_stripped(e, m));
-        PS_TRY(chat_put_text(e, " "));
-        return chat_put_id(e, e->eos, !m->is_given, out);
+        begin_targets(e, m);
+        PS_TRY(put_text(e, " "));
+        PS_TRY(put_stripped(e, m));
+        PS_TRY(put_text(e, " "));
+        return put_id(e, e->eos, !m->is_given, out);
     }
-    PS_TRY(chat_put_id(e, e->bos, false, out));
-    PS_TRY(chat_put_literal(e, "[INST]", false, out));
-    PS_TRY(chat_put_text(e, " "));
+    PS_TRY(put_id(e, e->bos, false, out));
+    PS_TRY(put_literal(e, "[INST]", false, out));
+    PS_TRY(put_text(e, " "));
     if (system != NULL) {
         const int64_t from = e->piece.n;
-        PS_TRY(chat_put_text(e, "<<SYS>>\n"));
+        PS_TRY(put_text(e, "<<SYS>>\n"));
         PS_TRY(ps_text_append(&e->piece, system->content, system->n_bytes));
-        PS_TRY(chat_put_text(e, "\n<</SYS>>\n\n"));
+        PS_TRY(put_text(e, "\n<</SYS>>\n\n"));
         PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
-        chat_strip_end(e, from);
+        strip_end(e, from);
     } else {
-        PS_TRY(chat_put_stripped(e, m));
+        PS_TRY(put_stripped(e, m));
     }
-    PS_TRY(chat_put_text(e, " "));
-    return chat_put_literal(e, "[/INST]", false, out);
+    PS_TRY(put_text(e, " "));
+    return put_literal(e, "[/INST]", false, out);
 }
 
-static ps_status chat_put_mistral(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
+static ps_status put_mistral(ps_chat_encoder *e, const ps_chat_message *m, ps_id_list *out)
 {
     if (m->role == PS_CHAT_ASSISTANT) {
-        chat_begin_targets(e, m);
+        begin_targets(e, m);
         PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
-        return chat_put_id(e, e->eos, !m->is_given, out);
+        return put_id(e, e->eos, !m->is_given, out);
     }
-    PS_TRY(chat_put_literal(e, "[INST]", false, out));
-    PS_TRY(chat_put_text(e, " "));
+    PS_TRY(put_literal(e, "[INST]", false, out));
+    PS_TRY(put_text(e, " "));
     PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
-    PS_TRY(chat_put_text(e, " "));
-    return chat_put_literal(e, "[/INST]", false, out);
+    PS_TRY(put_text(e, " "));
+    return put_literal(e, "[/INST]", false, out);
 }
 
 /* ---- conversations ---- */
 
 /* User and assistant in turn, of llama2 with a system message before. */
-static ps_status chat_check_turns(const ps_chat_encoder *e, const ps_chat *c, const char *where)
+static ps_status check_turns(const ps_chat_encoder *e, const ps_chat *c, const char *where)
 {
     const char *name = ps_config_chat_format_names[e->format];
     const bool has_system = c->messages[0].role == PS_CHAT_SYSTEM;
@@ -263,17 +263,17 @@ static ps_status chat_check_turns(const ps_chat_encoder *e, const ps_chat *c, co
 }
 
 /* Message i of c. */
-static ps_status chat_put_message(ps_chat_encoder *e, const ps_chat *c, int64_t i, ps_id_list *out)
+static ps_status put_message(ps_chat_encoder *e, const ps_chat *c, int64_t i, ps_id_list *out)
 {
     const ps_chat_message *m = &c->messages[i], *first = &c->messages[0];
     const ps_chat_message *system = first->role == PS_CHAT_SYSTEM ? first : NULL;
     switch (e->format) {
     case PS_CONFIG_CHAT_FORMAT_AUTO: break; /* never here */
-    case PS_CONFIG_CHAT_FORMAT_CHATML: return chat_put_chatml(e, m, out);
-    case PS_CONFIG_CHAT_FORMAT_LLAMA3: return chat_put_llama3(e, m, out);
-    case PS_CONFIG_CHAT_FORMAT_MISTRAL: return chat_put_mistral(e, m, out);
+    case PS_CONFIG_CHAT_FORMAT_CHATML: return put_chatml(e, m, out);
+    case PS_CONFIG_CHAT_FORMAT_LLAMA3: return put_llama3(e, m, out);
+    case PS_CONFIG_CHAT_FORMAT_MISTRAL: return put_mistral(e, m, out);
     case PS_CONFIG_CHAT_FORMAT_LLAMA2:
-        return m != system ? chat_put_llama2(e, i == 1 ? system : NULL, m, out) : PS_OK; /* that is part of the next */
+        return m != system ? put_llama2(e, i == 1 ? system : NULL, m, out) : PS_OK; /* that is part of the next */
     }
     return PS_OK;
 }
@@ -284,14 +284,14 @@ ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *c, const char *where
     const chat_form *form = &chat_forms[e->format];
     e->piece.n = 0;
     e->target_from = -1;
-    if (form->takes_turns) PS_TRY(chat_check_turns(e, c, where));
-    if (form->has_bos && e->format != PS_CONFIG_CHAT_FORMAT_LLAMA2) PS_TRY(chat_put_id(e, e->bos, false, out));
+    if (form->takes_turns) PS_TRY(check_turns(e, c, where));
+    if (form->has_bos && e->format != PS_CONFIG_CHAT_FORMAT_LLAMA2) PS_TRY(put_id(e, e->bos, false, out));
     const ps_chat_message added = {.role = PS_CHAT_SYSTEM,
                                    .content = e->default_system,
                                    .n_bytes = e->default_system != NULL ? (int64_t)strlen(e->default_system) : 0};
-    if (c->messages[0].role != PS_CHAT_SYSTEM && e->default_system != NULL) PS_TRY(chat_put_chatml(e, &added, out));
-    for (int64_t i = 0; i < c->n; i++) PS_TRY(chat_put_message(e, c, i, out));
-    return chat_end_piece(e, out);
+    if (c->messages[0].role != PS_CHAT_SYSTEM && e->default_system != NULL) PS_TRY(put_chatml(e, &added, out));
+    for (int64_t i = 0; i < c->n; i++) PS_TRY(put_message(e, c, i, out));
+    return end_piece(e, out);
 }
 
 /* An empty answer shows where one begins: at its first target. */

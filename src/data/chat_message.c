@@ -8,15 +8,15 @@
 
 const char *const ps_chat_role_names[PS_CHAT_ROLE_COUNT] = {"system", "user", "assistant"};
 
-/* Where in the file and which message of which list; for messages. */
-typedef struct chat_place {
+/* Which message of which list, and where in the file: for error messages. */
+typedef struct message_position {
     const char *where, *key;
     size_t i;
-} chat_place;
+} message_position;
 
 #define FAIL_AT(p, format, ...) PS_FAIL(PS_EFORMAT, "%s: %s[%zu]" format, (p)->where, (p)->key, (p)->i, __VA_ARGS__)
 
-static ps_status chat_read_role(const chat_place *p, const json_t *message, ps_chat_role *out)
+static ps_status read_role(const message_position *p, const json_t *message, ps_chat_role *out)
 {
     const json_t *role = json_object_get(message, "role");
     if (!json_is_string(role))
@@ -28,7 +28,7 @@ static ps_status chat_read_role(const chat_place *p, const json_t *message, ps_c
 }
 
 /* What would be lost if it were ignored. */
-static ps_status chat_check_calls(const chat_place *p, const json_t *message)
+static ps_status check_calls(const message_position *p, const json_t *message)
 {
     static const char *const keys[] = {"tool_calls", "function_call"};
     for (size_t k = 0; k < PS_ARRAY_LEN(keys); k++) {
@@ -40,7 +40,7 @@ static ps_status chat_check_calls(const chat_place *p, const json_t *message)
 }
 
 /* A list of parts, one after the other. */
-static ps_status chat_join_parts(const chat_place *p, const json_t *parts, ps_chat_message *out)
+static ps_status join_parts(const message_position *p, const json_t *parts, ps_chat_message *out)
 {
     for (size_t k = 0; k < json_array_size(parts); k++) {
         const json_t *part = json_array_get(parts, k), *text = json_object_get(part, "text");
@@ -63,14 +63,14 @@ static ps_status chat_join_parts(const chat_place *p, const json_t *parts, ps_ch
     return PS_OK;
 }
 
-static ps_status chat_read_message(const chat_place *p, const json_t *message, ps_chat_message *out)
+static ps_status read_message(const message_position *p, const json_t *message, ps_chat_message *out)
 {
     if (!json_is_object(message))
         return FAIL_AT(p, " is %s, expected an object with \"role\" and \"content\"", ps_jsonl_type_name(message));
     const json_t *content = json_object_get(message, "content");
-    PS_TRY(chat_read_role(p, message, &out->role));
-    PS_TRY(chat_check_calls(p, message));
-    if (json_is_array(content)) return chat_join_parts(p, content, out);
+    PS_TRY(read_role(p, message, &out->role));
+    PS_TRY(check_calls(p, message));
+    if (json_is_array(content)) return join_parts(p, content, out);
     if (!json_is_string(content))
         return FAIL_AT(p, ".content is %s, expected a string or a list of text parts", ps_jsonl_type_name(content));
     out->content = json_string_value(content);
@@ -84,10 +84,10 @@ ps_status ps_chat_append(ps_chat *c, const json_t *list, const char *key, bool i
         return PS_FAIL(PS_EFORMAT, "%s: \"%s\" is %s, expected a list of messages", where, key,
                        ps_jsonl_type_name(list));
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const chat_place place = {where, key, i};
+        const message_position at = {where, key, i};
         PS_TRY(ps_mem_reserve(&c->messages, (size_t)c->n + 1, sizeof *c->messages));
         c->messages[c->n] = (ps_chat_message){.is_given = is_given};
-        PS_TRY(chat_read_message(&place, json_array_get(list, i), &c->messages[c->n]));
+        PS_TRY(read_message(&at, json_array_get(list, i), &c->messages[c->n]));
         c->n++;
     }
     return PS_OK;

@@ -58,7 +58,7 @@ ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *
 }
 
 /* The text in tokenizer_config.json, NULL when there is none. */
-static const json_t *template_text(const json_t *config)
+static const json_t *find_text(const json_t *config)
 {
     const json_t *value = json_object_get(config, "chat_template");
     for (size_t i = 0; i < json_array_size(value); i++) {
@@ -69,14 +69,14 @@ static const json_t *template_text(const json_t *config)
     return json_is_string(value) ? value : NULL;
 }
 
-static ps_status template_of_config(const char *path, const char *json, int64_t n_bytes, const char *folder,
-                                    ps_chat_template *out)
+static ps_status read_config(const char *path, const char *json, int64_t n_bytes, const char *folder,
+                             ps_chat_template *out)
 {
     json_error_t error;
     json_t *root;
     PS_TRY(ps_json_load_tolerant(json, (size_t)n_bytes, JSON_ALLOW_NUL, &root, &error));
     if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", path, error.line, error.column, error.text);
-    const json_t *text = template_text(root);
+    const json_t *text = find_text(root);
     const ps_status st =
         json_is_string(text)
             ? ps_chat_template_known(json_string_value(text), (int64_t)json_string_length(text), path, out)
@@ -116,7 +116,7 @@ ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out)
         goto out;
     }
     PS_TRY_GOTO(read_file_of(folder, "tokenizer_config.json", &path, &text, &n_bytes));
-    st = template_of_config(path, text != NULL ? text : "{}", text != NULL ? n_bytes : 2, folder, out);
+    st = read_config(path, text != NULL ? text : "{}", text != NULL ? n_bytes : 2, folder, out);
 out:
     ps_mem_free(folder);
     ps_mem_free(path);

@@ -21,7 +21,7 @@ struct ps_dataset {
     int64_t n_ids;
 };
 
-static bool dataset_ends_with(const char *s, const char *end)
+static bool ends_with(const char *s, const char *end)
 {
     const size_t n = strlen(s), n_end = strlen(end);
     return n >= n_end && strcmp(s + n - n_end, end) == 0;
@@ -30,14 +30,14 @@ static bool dataset_ends_with(const char *s, const char *end)
 ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format format)
 {
     if (format != PS_CONFIG_DATA_FORMAT_AUTO) return format;
-    if (dataset_ends_with(path, ".bin")) return PS_CONFIG_DATA_FORMAT_LLMC;
-    if (dataset_ends_with(path, ".u16")) return PS_CONFIG_DATA_FORMAT_NANOGPT;
-    return dataset_ends_with(path, ".jsonl") ? PS_CONFIG_DATA_FORMAT_JSONL : PS_CONFIG_DATA_FORMAT_TEXT;
+    if (ends_with(path, ".bin")) return PS_CONFIG_DATA_FORMAT_LLMC;
+    if (ends_with(path, ".u16")) return PS_CONFIG_DATA_FORMAT_NANOGPT;
+    return ends_with(path, ".jsonl") ? PS_CONFIG_DATA_FORMAT_JSONL : PS_CONFIG_DATA_FORMAT_TEXT;
 }
 
 /* ---- encoding: into a token file, or into memory when there is none ---- */
 
-static ps_status dataset_append(ps_dataset *d, ps_token_writer *w, const int32_t *ids, int64_t n)
+static ps_status append_ids(ps_dataset *d, ps_token_writer *w, const int32_t *ids, int64_t n)
 {
     if (n == 0) return PS_OK; /* there may be no array yet */
     if (w != NULL) {
@@ -50,28 +50,28 @@ static ps_status dataset_append(ps_dataset *d, ps_token_writer *w, const int32_t
     return PS_OK;
 }
 
-static ps_status dataset_encode_piece(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w, const char *text,
-                                      int64_t n)
+static ps_status encode_text(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w, const char *text,
+                             int64_t n)
 {
     int32_t *ids = NULL;
     int64_t n_ids;
     PS_TRY((o->added_tokens ? ps_tokenizer_encode_added : ps_tokenizer_encode)(o->tokenizer, text, n, &ids, &n_ids));
-    const ps_status st = dataset_append(d, w, ids, n_ids);
+    const ps_status st = append_ids(d, w, ids, n_ids);
     ps_mem_free(ids);
     return st;
 }
 
-static ps_status dataset_encode_text(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
+static ps_status encode_file(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
 {
     char *text = NULL;
     int64_t text_bytes;
     PS_TRY(ps_file_read_all(d->path, TEXT_BYTES_MAX, &text, &text_bytes));
-    const ps_status st = dataset_encode_piece(d, o, w, text, text_bytes);
+    const ps_status st = encode_text(d, o, w, text, text_bytes);
     ps_mem_free(text);
     return st;
 }
 
-static ps_status dataset_encode_jsonl(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
+static ps_status encode_jsonl(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
 {
     ps_status st;
     ps_jsonl *lines = NULL;
@@ -81,18 +81,18 @@ static ps_status dataset_encode_jsonl(ps_dataset *d, const ps_dataset_options *o
         bool has_record;
         PS_TRY_GOTO(ps_jsonl_next(lines, &record, &has_record));
         if (!has_record) break;
-        if (d->n_ids > 0 && o->separator >= 0) PS_TRY_GOTO(dataset_append(d, w, &o->separator, 1));
-        PS_TRY_GOTO(dataset_encode_piece(d, o, w, record.text, record.text_bytes));
+        if (d->n_ids > 0 && o->separator >= 0) PS_TRY_GOTO(append_ids(d, w, &o->separator, 1));
+        PS_TRY_GOTO(encode_text(d, o, w, record.text, record.text_bytes));
     }
 out:
     ps_jsonl_close(lines);
     return st;
 }
 
-static ps_status dataset_encode(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, ps_token_writer *w)
+static ps_status encode_all(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, ps_token_writer *w)
 {
     d->n_ids = 0;
-    PS_TRY(is_jsonl ? dataset_encode_jsonl(d, o, w) : dataset_encode_text(d, o, w));
+    PS_TRY(is_jsonl ? encode_jsonl(d, o, w) : encode_file(d, o, w));
     if (d->n_ids > 0) return PS_OK;
     return PS_FAIL(PS_EFORMAT, is_jsonl ? "%s: all its texts are empty" : "%s: offset 0: the text is empty", d->path);
 }
@@ -100,7 +100,7 @@ static ps_status dataset_encode(ps_dataset *d, const ps_dataset_options *o, bool
 /* ---- the cache ---- */
 
 /* Hash of the content and of what else decides the tokens besides the vocabulary. */
-static ps_status dataset_hash(const ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, uint64_t *out)
+static ps_status hash_content(const ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, uint64_t *out)
 {
     ps_status st;
     ps_file *f = NULL;
@@ -124,11 +124,11 @@ out:
     return st;
 }
 
-static ps_status dataset_fill_cache(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, const char *name)
+static ps_status fill_cache(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, const char *name)
 {
     ps_token_writer *w = NULL;
     PS_TRY(ps_token_writer_open(name, ps_tokenizer_vocab_size(o->tokenizer), &w));
-    const ps_status st = dataset_encode(d, o, is_jsonl, w);
+    const ps_status st = encode_all(d, o, is_jsonl, w);
     if (st != PS_OK) {
         ps_token_writer_cancel(w);
         return st;
@@ -137,19 +137,19 @@ static ps_status dataset_fill_cache(ps_dataset *d, const ps_dataset_options *o, 
 }
 
 /* The cached tokens of this text, written first when they are not there or damaged. */
-static ps_status dataset_open_cached(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
+static ps_status open_cached(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
 {
     ps_status st;
     char *name = NULL;
     uint64_t hash;
     const size_t name_bytes = strlen(o->cache_folder) + 40;
-    PS_TRY(dataset_hash(d, o, is_jsonl, &hash));
+    PS_TRY(hash_content(d, o, is_jsonl, &hash));
     PS_TRY(ps_mem_alloc(name_bytes, 1, &name));
     snprintf(name, name_bytes, "%s/%016llx-%016llx.bin", o->cache_folder, (unsigned long long)hash,
              (unsigned long long)ps_tokenizer_fingerprint(o->tokenizer));
     st = ps_file_exists(name) ? ps_token_file_open(name, &d->file) : PS_EFORMAT;
     if (st != PS_EFORMAT) goto out;
-    PS_TRY_GOTO(dataset_fill_cache(d, o, is_jsonl, name));
+    PS_TRY_GOTO(fill_cache(d, o, is_jsonl, name));
     PS_TRY_GOTO(ps_token_file_open(name, &d->file));
 out:
     ps_mem_free(name);
@@ -158,7 +158,7 @@ out:
 
 /* ---- opening ---- */
 
-static ps_status dataset_open_text(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
+static ps_status open_text(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
 {
     if (o->tokenizer == NULL)
         return PS_FAIL(PS_EINVAL, "%s: text needs a tokenizer; set data.tokenizer, or name a token file (*.bin, *.u16)",
@@ -166,7 +166,7 @@ static ps_status dataset_open_text(ps_dataset *d, const ps_dataset_options *o, b
     if (ps_tokenizer_vocab_size(o->tokenizer) > d->vocab_size)
         return PS_FAIL(PS_EINVAL, "%s: the tokenizer has %d ids, but the model's vocabulary only %d", d->path,
                        ps_tokenizer_vocab_size(o->tokenizer), d->vocab_size);
-    return o->cache_folder != NULL ? dataset_open_cached(d, o, is_jsonl) : dataset_encode(d, o, is_jsonl, NULL);
+    return o->cache_folder != NULL ? open_cached(d, o, is_jsonl) : encode_all(d, o, is_jsonl, NULL);
 }
 
 ps_status ps_dataset_open(const char *path, const ps_dataset_options *options, ps_dataset **out)
@@ -184,7 +184,7 @@ ps_status ps_dataset_open(const char *path, const ps_dataset_options *options, p
     else if (format == PS_CONFIG_DATA_FORMAT_NANOGPT)
         PS_TRY_GOTO(ps_token_file_open_as(path, PS_TOKEN_FORMAT_NANOGPT, &d->file));
     else
-        PS_TRY_GOTO(dataset_open_text(d, options, format == PS_CONFIG_DATA_FORMAT_JSONL));
+        PS_TRY_GOTO(open_text(d, options, format == PS_CONFIG_DATA_FORMAT_JSONL));
     if (d->file != NULL) {
         PS_TRY_GOTO(ps_token_file_check(d->file, d->vocab_size));
         d->n_ids = ps_token_file_count(d->file);

@@ -28,9 +28,9 @@ static ps_status replace_all(const ps_replacement *r, bool is_first, int64_t beg
         if (found == NULL) break;
         at = found - out->bytes;
         PS_TRY(ps_text_reserve(out, n_to));
-        char *place = out->bytes + at;
-        memmove(place + n_to, place + n_from, (size_t)(out->n - at - n_from));
-        memcpy(place, r->to, (size_t)n_to);
+        char *match = out->bytes + at;
+        memmove(match + n_to, match + n_from, (size_t)(out->n - at - n_from));
+        memcpy(match, r->to, (size_t)n_to);
         out->n += n_to - n_from;
         at += n_to;
     }

@@ -2,10 +2,10 @@
  *
  *     BYTES       the token's bytes as they are
  *     WORDPIECE   words with spaces between (wordpiece.h)
- *     PARTS       SentencePiece: in each token texts are replaced (a mark by a space), "<0x0A>" is the byte 10; of all text together
- *                 some spaces at the beginning go
+ *     PARTS       SentencePiece: in each token texts are replaced (a mark by a space), "<0x0A>" is the byte 10; some
+ *                 spaces at the beginning of the whole text go
  *
- * PARTS: a run of bytes that is no UTF-8 stays these bytes; Hugging Face has U+FFFD for each of the run. */
+ * PARTS: bytes that are no UTF-8 stay these bytes; Hugging Face has U+FFFD for each of them. */
 #ifndef PS_DATA_DECODER_H
 #define PS_DATA_DECODER_H
 

@@ -42,7 +42,7 @@ struct ps_feed {
 };
 
 /* Are the items lines, each a row, or windows of a stream? */
-static bool feed_has_lines(const feed_split *s)
+static bool has_lines(const feed_split *s)
 {
     return s->stream == NULL;
 }
@@ -50,7 +50,7 @@ static bool feed_has_lines(const feed_split *s)
 /* ---- opening ---- */
 
 /* A file that is missing is said to be so before anything is asked of it. */
-static ps_status feed_check_file(const char *path)
+static ps_status check_file(const char *path)
 {
     ps_file *f;
     PS_TRY(ps_file_open(path, &f));
@@ -58,11 +58,11 @@ static ps_status feed_check_file(const char *path)
     return PS_OK;
 }
 
-static ps_status feed_check_options(const ps_feed_options *o)
+static ps_status check_options(const ps_feed_options *o)
 {
     if (o->train == NULL || o->train[0] == '\0') return PS_FAIL(PS_EINVAL, "data.train is not set: name a file");
-    PS_TRY(feed_check_file(o->train));
-    if (o->validation != NULL && o->validation[0] != '\0') PS_TRY(feed_check_file(o->validation));
+    PS_TRY(check_file(o->train));
+    if (o->validation != NULL && o->validation[0] != '\0') PS_TRY(check_file(o->validation));
     if (o->sequence < 1 || o->sequence > INT32_MAX)
         return PS_FAIL(PS_EINVAL, "sequence length %lld, expected 1 to %d", (long long)o->sequence, INT32_MAX);
     if (!(o->validation_fraction >= 0 && o->validation_fraction < 1))
@@ -80,7 +80,7 @@ static ps_status feed_check_options(const ps_feed_options *o)
     return PS_OK;
 }
 
-static ps_status feed_check_tokenizer(const ps_feed_options *o, const char *path)
+static ps_status check_tokenizer(const ps_feed_options *o, const char *path)
 {
     if (o->tokenizer == NULL) return PS_FAIL(PS_EINVAL, "%s: text needs a tokenizer; set data.tokenizer", path);
     if (ps_tokenizer_vocab_size(o->tokenizer) > o->vocab_size)
@@ -89,9 +89,9 @@ static ps_status feed_check_tokenizer(const ps_feed_options *o, const char *path
     return PS_OK;
 }
 
-static ps_status feed_open_samples(ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
+static ps_status open_samples(ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
 {
-    PS_TRY(feed_check_tokenizer(o, path));
+    PS_TRY(check_tokenizer(o, path));
     const ps_jsonl_keys keys = {.text = o->text_key, .text_pair = o->text_pair_key, .label = o->label_key};
     PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->added_tokens, o->sequence, &f->labels, &split->samples));
     split->n = ps_sample_set_count(split->samples);
@@ -99,17 +99,17 @@ static ps_status feed_open_samples(ps_feed *f, const ps_feed_options *o, const c
 }
 
 /* Lines with a part that is to be predicted. */
-static ps_status feed_open_instruct(const ps_feed_options *o, const char *path, ps_feed_kind kind, feed_split *split)
+static ps_status open_instruct(const ps_feed_options *o, const char *path, ps_feed_kind kind, feed_split *split)
 {
     ps_instruct_options options = ps_feed_instruct_options(o);
     options.form = kind == PS_FEED_MESSAGES ? PS_CONFIG_JSONL_FORM_MESSAGES : PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION;
-    PS_TRY(feed_check_tokenizer(o, path));
+    PS_TRY(check_tokenizer(o, path));
     PS_TRY(ps_instruct_set_open(path, &options, &split->instruct));
     split->n = ps_instruct_set_count(split->instruct);
     return PS_OK;
 }
 
-static ps_status feed_open_stream(const ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
+static ps_status open_stream(const ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
 {
     const ps_dataset_options options = {.format = o->format,
                                         .tokenizer = o->tokenizer,
@@ -126,7 +126,7 @@ static ps_status feed_open_stream(const ps_feed *f, const ps_feed_options *o, co
 }
 
 /* The numbers are those of the split's source before it is divided. */
-static ps_status feed_check_count(const ps_feed *f, const char *path, const feed_split *split, bool is_divided)
+static ps_status check_count(const ps_feed *f, const char *path, const feed_split *split, bool is_divided)
 {
     const int64_t n_needed = is_divided ? 2 : 1;
     if (split->n >= n_needed) return PS_OK;
@@ -135,7 +135,7 @@ static ps_status feed_check_count(const ps_feed *f, const char *path, const feed
                        "%s: %lld of %lld lines has something to predict, but one to train on and one to validate on "
                        "are needed; a longer data.sequence_length may leave more",
                        path, (long long)split->n, (long long)ps_instruct_set_info(split->instruct).n_lines);
-    if (feed_has_lines(split))
+    if (has_lines(split))
         return PS_FAIL(PS_EINVAL, "%s: %lld line, but a line to train on and one to validate on are needed", path,
                        (long long)split->n);
     return PS_FAIL(PS_EINVAL,
@@ -146,14 +146,14 @@ static ps_status feed_check_count(const ps_feed *f, const char *path, const feed
                    (long long)(n_needed * f->n_content + (f->task == PS_FEED_CAUSAL_LM)), (long long)f->T);
 }
 
-/* Lines: those whose place in a permutation of all is one of the last are for validation. */
-static ps_status feed_choose_lines(ps_feed *f, int64_t n, int64_t n_validation)
+/* Lines: the last n_validation of a permutation of all n are for validation. */
+static ps_status choose_lines(ps_feed *f, int64_t n, int64_t n_validation)
 {
     ps_status st;
     bool *is_chosen = NULL;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *is_chosen, &is_chosen));
-    for (int64_t place = n - n_validation; place < n; place++)
-        is_chosen[ps_order_place(f->seed, STREAM_CHOICE, n, place)] = true;
+    for (int64_t position = n - n_validation; position < n; position++)
+        is_chosen[ps_order_at(f->seed, STREAM_CHOICE, n, position)] = true;
     for (int i = 0; i < PS_SPLIT_COUNT; i++)
         PS_TRY_GOTO(ps_mem_alloc((size_t)f->splits[i].n, sizeof *f->splits[i].items, &f->splits[i].items));
     int64_t n_done[PS_SPLIT_COUNT] = {0};
@@ -166,7 +166,7 @@ out:
     return st;
 }
 
-static ps_status feed_divide(ps_feed *f, double fraction)
+static ps_status divide(ps_feed *f, double fraction)
 {
     feed_split *train = &f->splits[PS_SPLIT_TRAIN], *validation = &f->splits[PS_SPLIT_VALIDATION];
     const int64_t n = train->n;
@@ -174,25 +174,25 @@ static ps_status feed_divide(ps_feed *f, double fraction)
     *validation = *train;
     train->n = n - n_validation;
     validation->n = n_validation;
-    if (feed_has_lines(train)) return feed_choose_lines(f, n, n_validation);
+    if (has_lines(train)) return choose_lines(f, n, n_validation);
     validation->first = n - n_validation;
     return PS_OK;
 }
 
-static ps_status feed_open_split(ps_feed *f, const ps_feed_options *o, const char *path, ps_feed_kind kind,
-                                 bool is_divided, feed_split *s)
+static ps_status open_split(ps_feed *f, const ps_feed_options *o, const char *path, ps_feed_kind kind, bool is_divided,
+                            feed_split *s)
 {
     if (kind == PS_FEED_LABELLED)
-        PS_TRY(feed_open_samples(f, o, path, s));
+        PS_TRY(open_samples(f, o, path, s));
     else if (kind == PS_FEED_MESSAGES || kind == PS_FEED_PROMPTS)
-        PS_TRY(feed_open_instruct(o, path, kind, s));
+        PS_TRY(open_instruct(o, path, kind, s));
     else
-        PS_TRY(feed_open_stream(f, o, path, s));
-    return feed_check_count(f, path, s, is_divided);
+        PS_TRY(open_stream(f, o, path, s));
+    return check_count(f, path, s, is_divided);
 }
 
 /* Validation data that are a share of the training data come later. */
-static ps_status feed_open_files(ps_feed *f, const ps_feed_options *o)
+static ps_status open_files(ps_feed *f, const ps_feed_options *o)
 {
     const char *const paths[PS_SPLIT_COUNT] = {o->train, o->validation};
     const int n = f->validates_apart ? PS_SPLIT_COUNT : 1;
@@ -202,13 +202,13 @@ static ps_status feed_open_files(ps_feed *f, const ps_feed_options *o)
     for (int i = 0; i < n; i++) PS_TRY(ps_feed_kind_of(o, paths[i], &kinds[i]));
     PS_TRY(ps_feed_check_uses(o, kinds, n));
     for (int i = 0; i < n; i++) {
-        PS_TRY(feed_open_split(f, o, paths[i], kinds[i], is_divided, &f->splits[i]));
+        PS_TRY(open_split(f, o, paths[i], kinds[i], is_divided, &f->splits[i]));
         has_messages |= ps_feed_instruct_info(f, (ps_split)i).chat_format != PS_CONFIG_CHAT_FORMAT_AUTO;
     }
     return has_messages ? PS_OK : ps_feed_refuse_chat_format(o);
 }
 
-static ps_status feed_fill(ps_feed *f, const ps_feed_options *o)
+static ps_status set_up(ps_feed *f, const ps_feed_options *o)
 {
     const bool has_file = o->validation != NULL && o->validation[0] != '\0';
     const bool is_masked = o->task == PS_FEED_MASKED_LM;
@@ -226,11 +226,11 @@ static ps_status feed_fill(ps_feed *f, const ps_feed_options *o)
         return PS_FAIL(PS_EINVAL, "a sequence length of %lld leaves no room between the special tokens",
                        (long long)f->T);
     if (f->task == PS_FEED_CLASSIFICATION) PS_TRY(ps_labels_init(&f->labels, o->labels, o->n_labels));
-    PS_TRY(feed_open_files(f, o));
-    return !has_file && o->validation_fraction > 0 ? feed_divide(f, o->validation_fraction) : PS_OK;
+    PS_TRY(open_files(f, o));
+    return !has_file && o->validation_fraction > 0 ? divide(f, o->validation_fraction) : PS_OK;
 }
 
-static void feed_set_keys(ps_feed_options *o)
+static void set_keys(ps_feed_options *o)
 {
     if (o->text_key == NULL) o->text_key = PS_FEED_TEXT_KEY;
     if (o->text_pair_key == NULL) o->text_pair_key = PS_FEED_TEXT_PAIR_KEY;
@@ -246,10 +246,10 @@ ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out)
     *out = NULL;
     ps_feed *f = NULL;
     ps_feed_options o = *options;
-    feed_set_keys(&o);
-    PS_TRY(feed_check_options(&o));
+    set_keys(&o);
+    PS_TRY(check_options(&o));
     PS_TRY(ps_mem_alloc(1, sizeof *f, &f));
-    const ps_status st = feed_fill(f, &o);
+    const ps_status st = set_up(f, &o);
     if (st == PS_OK)
         *out = f;
     else
@@ -287,9 +287,9 @@ int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample)
     const feed_split *s = &f->splits[split];
     PS_ASSERT(sample >= 0 && s->n > 0);
     const int64_t epoch = sample / s->n;
-    int64_t place = sample % s->n;
-    if (split == PS_SPLIT_TRAIN && !f->in_file_order) place = ps_order_place(f->seed, (uint64_t)epoch, s->n, place);
-    return s->items != NULL ? s->items[place] : s->first + place;
+    int64_t position = sample % s->n;
+    if (split == PS_SPLIT_TRAIN && !f->in_file_order) position = ps_order_at(f->seed, (uint64_t)epoch, s->n, position);
+    return s->items != NULL ? s->items[position] : s->first + position;
 }
 
 ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split)
@@ -311,7 +311,7 @@ int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample)
 }
 
 /* Tokens of a line's row. The last one of instructions is only a target. */
-static int64_t feed_line_length(const ps_feed *f, const feed_split *s, int64_t item)
+static int64_t line_length(const ps_feed *f, const feed_split *s, int64_t item)
 {
     if (s->samples != NULL) return ps_sample_set_get(s->samples, item).n_ids;
     return ps_min_i64(ps_instruct_set_get(s->instruct, item).n - 1, f->T);
@@ -320,27 +320,26 @@ static int64_t feed_line_length(const ps_feed *f, const feed_split *s, int64_t i
 int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples)
 {
     const feed_split *s = &f->splits[split];
-    if (f->pad_to_multiple_of == 0 || !feed_has_lines(s) || s->n == 0) return f->T;
+    if (f->pad_to_multiple_of == 0 || !has_lines(s) || s->n == 0) return f->T;
     int64_t longest = 1;
     for (int64_t i = first_sample; i < first_sample + n_samples; i++)
-        longest = ps_max_i64(longest, feed_line_length(f, s, ps_feed_item_of(f, split, i)));
+        longest = ps_max_i64(longest, line_length(f, s, ps_feed_item_of(f, split, i)));
     return ps_min_i64(f->T, ps_ceil_div(longest, f->pad_to_multiple_of) * f->pad_to_multiple_of);
 }
 
 /* ---- rows ---- */
 
-static ps_status feed_fill_causal(const ps_feed *f, const feed_split *s, int64_t item, int32_t *tokens,
-                                  int32_t *targets)
+static ps_status fill_causal(const ps_feed *f, const feed_split *s, int64_t item, int32_t *tokens, int32_t *targets)
 {
     const int64_t T = f->T, begin = item * T;
     PS_TRY(ps_dataset_read(s->stream, begin, T, tokens));
-    /* the targets are the tokens one place on; only the last one is not among them */
+    /* the targets are the tokens shifted by one; only the last of them is not among `tokens` */
     memcpy(targets, tokens + 1, (size_t)(T - 1) * sizeof *targets);
     return ps_dataset_read(s->stream, begin + T, 1, targets + T - 1);
 }
 
-static ps_status feed_fill_masked(const ps_feed *f, const feed_split *s, int64_t item, uint64_t stream, int32_t *tokens,
-                                  int32_t *targets)
+static ps_status fill_masked(const ps_feed *f, const feed_split *s, int64_t item, uint64_t stream, int32_t *tokens,
+                             int32_t *targets)
 {
     int64_t n = 0;
     if (f->specials.cls >= 0) tokens[n++] = f->specials.cls;
@@ -351,7 +350,7 @@ static ps_status feed_fill_masked(const ps_feed *f, const feed_split *s, int64_t
     return PS_OK;
 }
 
-static void feed_fill_sample(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
+static void fill_sample(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
 {
     const int64_t T = out->T > 0 ? out->T : f->T;
     const ps_sample sample = ps_sample_set_get(s->samples, item);
@@ -368,7 +367,7 @@ static void feed_fill_sample(const ps_feed *f, const feed_split *s, int64_t item
 
 /* The targets are the next tokens, of those that are to be predicted. What is behind the sample has no target, and
  * since no token looks forward, no effect. */
-static void feed_fill_instruct(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
+static void fill_instruct(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
 {
     const int64_t T = out->T > 0 ? out->T : f->T;
     const ps_instruct_sample sample = ps_instruct_set_get(s->instruct, item);
@@ -383,16 +382,16 @@ static void feed_fill_instruct(const ps_feed *f, const feed_split *s, int64_t it
     }
 }
 
-static ps_status feed_fill_row(const ps_feed *f, ps_split split, int64_t sample, int64_t row, ps_feed_batch *out)
+static ps_status fill_row(const ps_feed *f, ps_split split, int64_t sample, int64_t row, ps_feed_batch *out)
 {
     const feed_split *s = &f->splits[split];
     const int64_t item = ps_feed_item_of(f, split, sample);
     if (f->task == PS_FEED_CLASSIFICATION) {
-        feed_fill_sample(f, s, item, row, out);
+        fill_sample(f, s, item, row, out);
         return PS_OK;
     }
     if (s->instruct != NULL) {
-        feed_fill_instruct(f, s, item, row, out);
+        fill_instruct(f, s, item, row, out);
         return PS_OK;
     }
     PS_ASSERT(out->T == 0 || out->T == f->T);
@@ -401,10 +400,10 @@ static ps_status feed_fill_row(const ps_feed *f, ps_split split, int64_t sample,
         if (out->attention_mask != NULL) out->attention_mask[row * f->T + t] = 1;
         if (out->token_type_ids != NULL) out->token_type_ids[row * f->T + t] = 0;
     }
-    if (f->task == PS_FEED_CAUSAL_LM) return feed_fill_causal(f, s, item, tokens, out->targets + row * f->T);
+    if (f->task == PS_FEED_CAUSAL_LM) return fill_causal(f, s, item, tokens, out->targets + row * f->T);
     const uint64_t stream = split == PS_SPLIT_TRAIN ? STREAM_MASK_TRAIN | (uint64_t)sample
                                                     : STREAM_MASK_VALIDATION | (uint64_t)(sample % s->n);
-    return feed_fill_masked(f, s, item, stream, tokens, out->targets + row * f->T);
+    return fill_masked(f, s, item, stream, tokens, out->targets + row * f->T);
 }
 
 ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples, ps_feed_batch *out)
@@ -412,7 +411,7 @@ ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, in
     PS_ASSERT(first_sample >= 0 && n_samples >= 0);
     if (f->splits[split].n == 0)
         return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split");
-    for (int64_t row = 0; row < n_samples; row++) PS_TRY(feed_fill_row(f, split, first_sample + row, row, out));
+    for (int64_t row = 0; row < n_samples; row++) PS_TRY(fill_row(f, split, first_sample + row, row, out));
     return PS_OK;
 }
 

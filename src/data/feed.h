@@ -1,21 +1,21 @@
 /* feed.h - what a model is trained and evaluated on: sample number s of a split is a pure function of s.
  *
- *                       sample                                     targets                    rows are
- *     causal LM         T tokens of the stream from w T on         the next tokens [B T]      full
+ *                       sample                                     targets                     rows are
+ *     causal LM         window w: tokens w T to w T + T - 1        the next tokens [B T]       full
  *       of instructions one line of a JSONL file (instruct_set.h)  the next tokens that are
- *                                                                to be predicted, else -100 padded
- *     masked LM         [CLS] T - 2 tokens of the stream [SEP]     hidden tokens, else -100   full
- *     classification    one line of a JSONL file (sample.h)        the label [B]              padded
+ *                                                                  to be predicted, else -100  padded
+ *     masked LM         [CLS] T - 2 tokens of the stream [SEP]     hidden tokens, else -100    full
+ *     classification    one line of a JSONL file (sample.h)        the label [B]               padded
  *
  *     training          items 0 .. n - 1 in an order shuffled anew each epoch, or as they lie in the file
  *     validation        another file, or a share of the training data, always as it lies in the file:
  *                       of a token stream its last windows; of lines a choice drawn from the seed, so that files which
  *                       are sorted by label do no harm
- *     sample s          epoch s / n, place s % n, for s = 0, 1, 2, ... without end or gap
+ *     sample s          epoch s / n, position s % n in it, for s = 0, 1, 2, ... without end or gap
  *
  * There is no position to keep: resuming, another batch size, or other ranks go on with the same samples in the same
  * order by asking for the same numbers (ps_feed_micro_batch). Masks of masked LM are drawn from (seed, s) in training,
- * so each epoch hides other tokens; in validation from the place alone, so that each evaluation sees the same.
+ * so each epoch hides other tokens; in validation from s % n, so that each evaluation sees the same.
  *
  * Memory: token streams stay on disk or take 4 bytes a token (dataset.h), lines see sample_set.h and 8 bytes more each.
  *

@@ -55,7 +55,7 @@ ps_status ps_feed_kind_of(const ps_feed_options *o, const char *path, ps_feed_ki
     return PS_OK;
 }
 
-static ps_status use_refuse(const ps_feed_options *o, const char *option, const char *needed)
+static ps_status refuse_use(const ps_feed_options *o, const char *option, const char *needed)
 {
     const bool has_other = o->validation != NULL && o->validation[0] != '\0';
     return PS_FAIL(PS_EINVAL, "%s has no effect: it is for %s, and %s%s%s holds none; remove it%s", option, needed,
@@ -68,7 +68,7 @@ static ps_status use_refuse(const ps_feed_options *o, const char *option, const 
 ps_status ps_feed_refuse_chat_format(const ps_feed_options *o)
 {
     if (o->chat_format == PS_CONFIG_CHAT_FORMAT_AUTO) return PS_OK;
-    return use_refuse(o, "data.chat_format", "messages");
+    return refuse_use(o, "data.chat_format", "messages");
 }
 
 ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_feed_kind *kinds, int n)
@@ -95,6 +95,6 @@ ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_feed_kind *kinds
     unsigned found = 0;
     for (int i = 0; i < n; i++) found |= BIT(kinds[i]);
     for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++)
-        if (uses[i].is_given && (uses[i].kinds & found) == 0) return use_refuse(o, uses[i].option, uses[i].needed);
+        if (uses[i].is_given && (uses[i].kinds & found) == 0) return refuse_use(o, uses[i].option, uses[i].needed);
     return PS_OK;
 }

@@ -1,9 +1,9 @@
 /* instruct_set.h - samples of which only a part is to be predicted: prompts with their completions, and conversations,
  * one a line of a JSONL file, tokenised when opened and held in memory.
  *
- *     {"prompt": "The sky is", "completion": " blue."}                      BOS? The sky is{ blue.EOS}
- *     {"prompt": [messages], "completion": [messages]}                      as a conversation; targets in the completion only
- *     {"messages": [{"role": "user", "content": "Why?"}, ...]}              see chat_format.h
+ *     {"prompt": "The sky is", "completion": " blue."}            BOS? The sky is{ blue.EOS}
+ *     {"prompt": [messages], "completion": [messages]}            as a conversation; targets in the completion only
+ *     {"messages": [{"role": "user", "content": "Why?"}, ...]}    see chat_format.h
  *
  * What stands in braces is predicted. In front of a prompt stands what the tokenizer puts in front of a text; behind a
  * completion its eos token. A line is cut to T + 1 tokens, which make a row of T inputs and T targets. A line that then

@@ -52,7 +52,7 @@ void ps_jsonl_close(ps_jsonl *r)
 /* ---- lines ---- */
 
 /* More bytes behind `end`; there are some. */
-static ps_status jsonl_fill(ps_jsonl *r)
+static ps_status fill_buffer(ps_jsonl *r)
 {
     if (r->begin > 0) {
         memmove(r->buffer, r->buffer + r->begin, (size_t)(r->end - r->begin));
@@ -74,7 +74,7 @@ static ps_status jsonl_fill(ps_jsonl *r)
 }
 
 /* The next line without its end, or *line = NULL when there is none. */
-static ps_status jsonl_read_line(ps_jsonl *r, const char **line, int64_t *n_bytes, int64_t *offset)
+static ps_status read_line(ps_jsonl *r, const char **line, int64_t *n_bytes, int64_t *offset)
 {
     int64_t scanned = 0;
     const char *newline = NULL;
@@ -83,7 +83,7 @@ static ps_status jsonl_read_line(ps_jsonl *r, const char **line, int64_t *n_byte
         newline = memchr(r->buffer + r->begin + scanned, '\n', (size_t)(r->end - r->begin - scanned));
         scanned = r->end - r->begin;
         if (newline != NULL || r->file_at == ps_file_bytes(r->file)) break;
-        PS_TRY(jsonl_fill(r));
+        PS_TRY(fill_buffer(r));
     }
     if (scanned == 0) return PS_OK;
     *line = r->buffer + r->begin;
@@ -94,7 +94,7 @@ static ps_status jsonl_read_line(ps_jsonl *r, const char **line, int64_t *n_byte
     return PS_OK;
 }
 
-static bool jsonl_is_blank(const char *line, int64_t n_bytes)
+static bool is_blank(const char *line, int64_t n_bytes)
 {
     for (int64_t i = 0; i < n_bytes; i++)
         if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') return false;
@@ -123,7 +123,7 @@ ps_status ps_jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, const 
                    (long long)at->line, (long long)at->offset, key, ps_jsonl_type_name(value), expected);
 }
 
-static ps_status jsonl_parse(ps_jsonl *r, const char *line, int64_t n_bytes, const ps_jsonl_record *at)
+static ps_status parse_line(ps_jsonl *r, const char *line, int64_t n_bytes, const ps_jsonl_record *at)
 {
     json_error_t error;
     PS_TRY(ps_json_load_tolerant(line, (size_t)n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &r->root, &error));
@@ -139,7 +139,7 @@ static ps_status jsonl_parse(ps_jsonl *r, const char *line, int64_t n_bytes, con
                    is_cut ? "; the file ends within this line: is it truncated?" : "");
 }
 
-static ps_status jsonl_take(const ps_jsonl *r, ps_jsonl_record *record)
+static ps_status take_record(const ps_jsonl *r, ps_jsonl_record *record)
 {
     const json_t *text = json_object_get(r->root, r->keys.text), *pair = NULL, *label = NULL;
     if (!json_is_string(text)) return ps_jsonl_fail_key(r, record, r->keys.text, text, "a string");
@@ -173,7 +173,7 @@ ps_status ps_jsonl_next_object(ps_jsonl *r, ps_jsonl_record *record, json_t **ro
     *has_record = false;
     do {
         *record = (ps_jsonl_record){0};
-        PS_TRY(jsonl_read_line(r, &line, &n_bytes, &record->offset));
+        PS_TRY(read_line(r, &line, &n_bytes, &record->offset));
         if (line == NULL && r->n_records == 0)
             return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: the file ends without any JSON object",
                            ps_file_path(r->file), (long long)r->n_lines + 1, (long long)r->file_at);
@@ -183,9 +183,9 @@ ps_status ps_jsonl_next_object(ps_jsonl *r, ps_jsonl_record *record, json_t **ro
             n_bytes -= 3;
             record->offset = 3;
         }
-    } while (jsonl_is_blank(line, n_bytes));
+    } while (is_blank(line, n_bytes));
     record->line = r->n_lines;
-    PS_TRY(jsonl_parse(r, line, n_bytes, record));
+    PS_TRY(parse_line(r, line, n_bytes, record));
     r->n_records++;
     *root = r->root;
     *has_record = true;
@@ -197,7 +197,7 @@ ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record)
     json_t *root;
     PS_TRY(ps_jsonl_next_object(r, record, &root, has_record));
     if (!*has_record) return PS_OK;
-    const ps_status st = jsonl_take(r, record);
+    const ps_status st = take_record(r, record);
     *has_record = st == PS_OK;
     return st;
 }

@@ -1,8 +1,8 @@
 /* labels.h - the classes of a classifier: ids 0 .. n - 1, and their names where the data name them.
  *
  * Three ways to get there: a list, of the user or of the model's folder ("negative,positive" are 0 and 1); names
- * collected from the data, whose ids are their places in byte order, so that the order of the lines does not matter; or
- * data with integer labels and no names. */
+ * collected from the data, whose ids are their positions in byte order, so that the order of the lines does not
+ * matter; or data with integer labels and no names. */
 #ifndef PS_DATA_LABELS_H
 #define PS_DATA_LABELS_H
 

@@ -50,8 +50,8 @@ static ps_status characters_reserve(ps_normalizer *z, int64_t n)
     return PS_OK;
 }
 
-/* Canonical order of a run of characters whose combining class is not 0: stable, by class. A counting sort where the
- * run is long, as text of nothing but marks must not take a quadratic time. `spare` has room for n. */
+/* Canonical order of n characters whose combining class is not 0: stable, by class. Many are sorted by counting, as a
+ * text of nothing but marks must not take a quadratic time. `spare` has room for n. */
 static void order_marks(int32_t *c, int64_t n, int32_t *spare)
 {
     if (n <= 16) {
@@ -245,7 +245,7 @@ static void step_strip(ps_normalizer_kind kind, const char **text, int64_t *n)
 
 /* ---- all steps ---- */
 
-static ps_status normalizer_run_step(ps_normalizer *z, const ps_normalizer_step *step, const char **text, int64_t *n)
+static ps_status run_step(ps_normalizer *z, const ps_normalizer_step *step, const char **text, int64_t *n)
 {
     ps_text_buffer *out = &z->out[z->next_out];
     if (step->kind == PS_NORMALIZE_STRIP_LEFT || step->kind == PS_NORMALIZE_STRIP_RIGHT) {
@@ -277,8 +277,8 @@ ps_status ps_normalize(ps_normalizer *z, const char *text, int64_t n, const char
     *out = text;
     *out_n = n;
     for (int i = 0; i < z->n_steps; i++) {
-        if (z->steps[i].kind == PS_NORMALIZE_BERT_ACCENTS) PS_TRY(normalizer_run_step(z, &decompose, out, out_n));
-        PS_TRY(normalizer_run_step(z, &z->steps[i], out, out_n));
+        if (z->steps[i].kind == PS_NORMALIZE_BERT_ACCENTS) PS_TRY(run_step(z, &decompose, out, out_n));
+        PS_TRY(run_step(z, &z->steps[i], out, out_n));
     }
     return PS_OK;
 }

@@ -9,7 +9,7 @@
  * badly. */
 #define HALF_BITS_MIN 4
 
-int64_t ps_order_place(uint64_t seed, uint64_t epoch, int64_t n, int64_t i)
+int64_t ps_order_at(uint64_t seed, uint64_t epoch, int64_t n, int64_t i)
 {
     PS_ASSERT(i >= 0 && i < n);
     int half_bits = HALF_BITS_MIN;

@@ -9,7 +9,7 @@
 typedef struct splitting {
     ps_pretokenizer *p;
     const char *text;
-    ps_text_place place; /* of it */
+    ps_text_start start;
     ps_piece_sink sink;
     void *context;
 } splitting;
@@ -96,7 +96,7 @@ static ps_status split_regex(const splitting *s, int step, const char *text, int
 
 static ps_status split_prefix_space(const splitting *s, int step, const char *text, int64_t n)
 {
-    if (s->place == PS_TEXT_GOES_ON || text[0] == ' ') return run_steps(s, step + 1, text, n);
+    if (s->start == PS_TEXT_GOES_ON || text[0] == ' ') return run_steps(s, step + 1, text, n);
     ps_text_buffer *b = &s->p->steps[step].prefixed;
     b->n = 0;
     PS_TRY(ps_text_append(b, " ", 1));
@@ -121,7 +121,7 @@ static ps_status split_metaspace(const splitting *s, int step, const char *text,
     ps_pretokenizer_step *m = &s->p->steps[step];
     const int64_t n_mark = (int64_t)strlen(m->mark);
     ps_text_buffer *b = &m->prefixed;
-    const bool is_first = s->place == PS_TEXT_BEGINS && text == s->text;
+    const bool is_first = s->start == PS_TEXT_BEGINS && text == s->text;
     const bool has_mark = text[0] == ' ' || (n >= n_mark && memcmp(text, m->mark, (size_t)n_mark) == 0);
     b->n = 0;
     if (!has_mark && (m->prefix == PS_METASPACE_ALWAYS || (m->prefix == PS_METASPACE_FIRST && is_first)))
@@ -189,10 +189,10 @@ static ps_status run_steps(const splitting *s, int step, const char *text, int64
     return PS_OK;
 }
 
-ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_place place, ps_piece_sink sink,
+ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_start start, ps_piece_sink sink,
                          void *context)
 {
-    const splitting s = {p, text, place, sink, context};
+    const splitting s = {p, text, start, sink, context};
     return n > 0 ? run_steps(&s, 0, text, n) : PS_OK;
 }
 

@@ -3,7 +3,8 @@
  *
  *     REGEX         every match of an expression; `behavior` says what becomes of it (Hugging Face's Split)
  *     PREFIX_SPACE  a space before text that has none (ByteLevel's add_prefix_space)
- *     METASPACE     a mark for each space, and one before text that has none; pieces begin at it, or the text stays whole
+ *     METASPACE     a mark for each space, and one before text that has none; pieces begin at marks, or the text stays
+ *                   whole
  *     BERT          white space goes, each punctuation character is a piece (BertPreTokenizer)
  *     WHITE_SPACE   white space goes (WhitespaceSplit)
  *     DIGITS        numbers, or each digit of them, are pieces
@@ -64,15 +65,15 @@ void ps_pretokenizer_deinit(ps_pretokenizer *p);
 /* Called with every piece, in order; none is empty. */
 typedef ps_status (*ps_piece_sink)(void *context, const char *piece, int64_t n);
 
-/* What is before a text. */
-typedef enum ps_text_place {
+/* What stands before a text. */
+typedef enum ps_text_start {
     PS_TEXT_BEGINS,            /* nothing */
     PS_TEXT_AFTER_ADDED_TOKEN, /* an added token, cut out: a prefix space may go here */
     PS_TEXT_GOES_ON,           /* text: none may */
-} ps_text_place;
+} ps_text_start;
 
 /* Split `text`, well-formed UTF-8. Stops at the first failure of the sink, and returns it. */
-PS_NODISCARD ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_place place,
+PS_NODISCARD ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_start start,
                                       ps_piece_sink sink, void *context);
 
 void ps_pretokenizer_trim(ps_pretokenizer *p); /* give back what a long text needed */

@@ -28,14 +28,14 @@ struct ps_regex {
     bool has_jit;
 };
 
-static void *regex_malloc(size_t n, void *unused)
+static void *allocate(size_t n, void *unused)
 {
     (void)unused;
     void *p = NULL;
     return ps_mem_alloc(n, 1, &p) == PS_OK ? p : NULL;
 }
 
-static void regex_free(void *p, void *unused)
+static void release(void *p, void *unused)
 {
     (void)unused;
     ps_mem_free(p);
@@ -169,7 +169,7 @@ static ps_status translate_plain(translation *t)
     return PS_OK;
 }
 
-static ps_status regex_translate(const char *pattern, const char *where, ps_text_buffer *out)
+static ps_status translate(const char *pattern, const char *where, ps_text_buffer *out)
 {
     translation t = {.pattern = pattern, .where = where};
     ps_status st = PS_OK;
@@ -181,12 +181,12 @@ static ps_status regex_translate(const char *pattern, const char *where, ps_text
 
 /* ---- create ---- */
 
-static ps_status regex_compile(ps_regex *r, const char *pattern, size_t n, uint32_t options, const char *where)
+static ps_status compile_pattern(ps_regex *r, const char *pattern, size_t n, uint32_t options, const char *where)
 {
     int code = 0;
     PCRE2_SIZE at = 0;
     PCRE2_UCHAR text[128] = "out of memory";
-    r->memory = pcre2_general_context_create(regex_malloc, regex_free, NULL);
+    r->memory = pcre2_general_context_create(allocate, release, NULL);
     if (r->memory == NULL) return PS_ENOMEM_HOST; /* the allocation has left its message */
     pcre2_compile_context *context = pcre2_compile_context_create(r->memory);
     if (context == NULL) return PS_ENOMEM_HOST;
@@ -221,11 +221,11 @@ ps_status ps_regex_create(const char *pattern, bool literal, const char *where, 
     ps_regex *r = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     PS_TRY_GOTO(literal ? ps_text_append(&translated, pattern, (int64_t)strlen(pattern))
-                        : regex_translate(pattern, where, &translated));
+                        : translate(pattern, where, &translated));
     PS_TRY_GOTO(ps_text_append(&translated, "", 1)); /* a zero byte, for messages */
     const uint32_t options =
         literal ? PCRE2_LITERAL | PCRE2_UTF : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-    PS_TRY_GOTO(regex_compile(r, translated.bytes, (size_t)translated.n - 1, options, where));
+    PS_TRY_GOTO(compile_pattern(r, translated.bytes, (size_t)translated.n - 1, options, where));
     *out = r;
     r = NULL;
 out:

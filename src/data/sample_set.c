@@ -35,7 +35,7 @@ typedef struct sample_reader {
 
 /* ---- labels ---- */
 
-static ps_status sample_read_name(sample_reader *r, const ps_jsonl_record *record, int32_t *label)
+static ps_status read_name(sample_reader *r, const ps_jsonl_record *record, int32_t *label)
 {
     ps_labels *l = r->labels;
     const int width = (int)ps_min_i64(record->label_name_bytes, 80);
@@ -58,7 +58,7 @@ static ps_status sample_read_name(sample_reader *r, const ps_jsonl_record *recor
     return ps_labels_add(l, record->label_name, record->label_name_bytes);
 }
 
-static ps_status sample_read_label(sample_reader *r, const ps_jsonl_record *record, int32_t *label)
+static ps_status read_label(sample_reader *r, const ps_jsonl_record *record, int32_t *label)
 {
     const bool is_name = record->label_name != NULL;
     if (r->is_collecting && (is_name ? r->has_numbers : r->has_names))
@@ -66,7 +66,7 @@ static ps_status sample_read_label(sample_reader *r, const ps_jsonl_record *reco
                        is_name ? "a name" : "a number", is_name ? "numbers" : "names");
     r->has_numbers |= !is_name;
     r->has_names |= is_name;
-    if (is_name) return sample_read_name(r, record, label);
+    if (is_name) return read_name(r, record, label);
     if (record->label < 0 || record->label >= r->labels->n_max)
         return FAIL_AT(r, record, "label %lld, expected 0 to %d", (long long)record->label, r->labels->n_max - 1);
     *label = (int32_t)record->label;
@@ -74,7 +74,7 @@ static ps_status sample_read_label(sample_reader *r, const ps_jsonl_record *reco
 }
 
 /* Names are numbered in the order of the file until all are known. */
-static ps_status sample_fix_labels(sample_reader *r)
+static ps_status fix_labels(sample_reader *r)
 {
     if (!r->is_collecting) return PS_OK;
     int32_t *new_id = NULL;
@@ -88,12 +88,12 @@ static ps_status sample_fix_labels(sample_reader *r)
 
 /* ---- samples ---- */
 
-static ps_status sample_append(sample_reader *r, const ps_jsonl_record *record)
+static ps_status append(sample_reader *r, const ps_jsonl_record *record)
 {
     ps_sample_set *s = r->set;
     int64_t n_ids, n_first;
     int32_t label = 0;
-    PS_TRY(sample_read_label(r, record, &label));
+    PS_TRY(read_label(r, record, &label));
     PS_TRY(ps_mem_reserve(&s->ids, (size_t)(s->n_ids + r->T), sizeof *s->ids));
     PS_TRY(ps_mem_reserve(&s->entries, (size_t)s->n + 1, sizeof *s->entries));
     PS_TRY(ps_sample_encode(r->tokenizer, r->added_tokens, record->text, record->text_bytes, record->text_pair,
@@ -125,9 +125,9 @@ ps_status ps_sample_set_open(const char *path, const ps_jsonl_keys *keys, ps_tok
         bool has_record;
         PS_TRY_GOTO(ps_jsonl_next(lines, &record, &has_record));
         if (!has_record) break;
-        PS_TRY_GOTO(sample_append(&r, &record));
+        PS_TRY_GOTO(append(&r, &record));
     }
-    PS_TRY_GOTO(sample_fix_labels(&r));
+    PS_TRY_GOTO(fix_labels(&r));
     *out = r.set;
     r.set = NULL;
 out:

@@ -23,26 +23,26 @@ struct ps_token_file {
 };
 
 /* Files are little-endian, whatever the machine. */
-static uint32_t token_load(const unsigned char *p, int n_bytes)
+static uint32_t load_number(const unsigned char *p, int n_bytes)
 {
     const uint32_t low = p[0] | (uint32_t)p[1] << 8;
     return n_bytes == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void token_store(unsigned char *p, int n_bytes, uint32_t value)
+static void store_number(unsigned char *p, int n_bytes, uint32_t value)
 {
     for (int i = 0; i < n_bytes; i++) p[i] = (unsigned char)(value >> 8 * i);
 }
 
 /* ---- reading ---- */
 
-static ps_status token_file_check_header(ps_token_file *f)
+static ps_status check_header(ps_token_file *f)
 {
     const char *path = ps_file_path(f->file);
     const int64_t n_bytes = ps_file_bytes(f->file);
     unsigned char header[HEADER_BYTES];
     PS_TRY(ps_file_read(f->file, 0, header, ps_min_i64(n_bytes, HEADER_BYTES)));
-    const int32_t magic = n_bytes < 4 ? 0 : (int32_t)token_load(header, 4);
+    const int32_t magic = n_bytes < 4 ? 0 : (int32_t)load_number(header, 4);
     size_t kind = 0;
     while (kind < PS_ARRAY_LEN(token_kinds) && token_kinds[kind].magic != magic) kind++;
     if (n_bytes >= 4 && kind == PS_ARRAY_LEN(token_kinds))
@@ -54,7 +54,7 @@ static ps_status token_file_check_header(ps_token_file *f)
     if (n_bytes < HEADER_BYTES)
         return PS_FAIL(PS_EFORMAT, "%s: the file ends at offset %lld, expected a header of %d bytes and tokens", path,
                        (long long)n_bytes, HEADER_BYTES);
-    const int32_t version = (int32_t)token_load(header + 4, 4), n_tokens = (int32_t)token_load(header + 8, 4);
+    const int32_t version = (int32_t)load_number(header + 4, 4), n_tokens = (int32_t)load_number(header + 8, 4);
     if (version != token_kinds[kind].version)
         return PS_FAIL(PS_EFORMAT, "%s: offset 4: version %d, expected %d", path, version, token_kinds[kind].version);
     if (n_tokens < 1) return PS_FAIL(PS_EFORMAT, "%s: offset 8: %d tokens, expected at least 1", path, n_tokens);
@@ -70,7 +70,7 @@ static ps_status token_file_check_header(ps_token_file *f)
     return PS_OK;
 }
 
-static ps_status token_file_check_bare(ps_token_file *f)
+static ps_status check_bare(ps_token_file *f)
 {
     const int64_t n_bytes = ps_file_bytes(f->file);
     if (n_bytes == 0 || n_bytes % 2 != 0)
@@ -91,7 +91,7 @@ ps_status ps_token_file_open_as(const char *path, ps_token_format format, ps_tok
     const size_t length = strlen(path);
     const bool is_named_bare = length >= 4 && strcmp(path + length - 4, ".u16") == 0;
     const bool is_bare = format == PS_TOKEN_FORMAT_NANOGPT || (format == PS_TOKEN_FORMAT_BY_NAME && is_named_bare);
-    PS_TRY_GOTO(is_bare ? token_file_check_bare(f) : token_file_check_header(f));
+    PS_TRY_GOTO(is_bare ? check_bare(f) : check_header(f));
     PS_TRY_GOTO(ps_file_map(f->file));
     *out = f;
     f = NULL;
@@ -125,7 +125,7 @@ ps_status ps_token_file_read(const ps_token_file *f, int64_t first, int64_t n, i
     const unsigned char *raw;
     PS_TRY(ps_file_begin_view(f->file, offset, n_bytes, &raw));
     for (int64_t i = 0; i < n && st == PS_OK; i++) {
-        const uint32_t id = token_load(raw + i * f->id_bytes, f->id_bytes);
+        const uint32_t id = load_number(raw + i * f->id_bytes, f->id_bytes);
         if (id >= (uint32_t)vocab_size)
             st = PS_FAIL(PS_EFORMAT, "%s: offset %lld: token %lld has id %u, expected 0 to %d", ps_file_path(f->file),
                          (long long)(offset + i * f->id_bytes), (long long)(first + i), id, vocab_size - 1);
@@ -197,7 +197,7 @@ ps_status ps_token_writer_append(ps_token_writer *w, const int32_t *ids, int64_t
             if (id < 0 || id >= w->vocab_size)
                 return PS_FAIL(PS_EINVAL, "%s: token %lld has id %d, expected 0 to %d", w->path,
                                (long long)(w->n_ids + i), id, w->vocab_size - 1);
-            token_store(w->block + i * id_bytes, id_bytes, (uint32_t)id);
+            store_number(w->block + i * id_bytes, id_bytes, (uint32_t)id);
         }
         PS_TRY(ps_file_writer_write(w->file, HEADER_BYTES + w->n_ids * id_bytes, w->block, n * id_bytes));
         w->n_ids += n;
@@ -213,9 +213,9 @@ ps_status ps_token_writer_commit(ps_token_writer *w)
         st = PS_FAIL(PS_EINVAL, "%s: no tokens, but a token file holds at least 1", w->path);
         goto out;
     }
-    token_store(header, 4, (uint32_t)token_kinds[w->kind].magic);
-    token_store(header + 4, 4, (uint32_t)token_kinds[w->kind].version);
-    token_store(header + 8, 4, (uint32_t)w->n_ids);
+    store_number(header, 4, (uint32_t)token_kinds[w->kind].magic);
+    store_number(header + 4, 4, (uint32_t)token_kinds[w->kind].version);
+    store_number(header + 8, 4, (uint32_t)w->n_ids);
     PS_TRY_GOTO(ps_file_writer_write(w->file, 0, header, HEADER_BYTES));
     st = ps_file_writer_commit(w->file);
     w->file = NULL;

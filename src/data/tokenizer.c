@@ -85,12 +85,13 @@ void ps_tokenizer_close(ps_tokenizer *t)
 
 /* ---- encode: from the model up to the text ---- */
 
-typedef struct encoding_run {
+/* A text on its way to ids. */
+typedef struct encoder {
     ps_tokenizer *t;
     ps_id_list *ids;
-} encoding_run;
+} encoder;
 
-/* A part of a piece that the model can do alone. */
+/* A part of a piece that the model can encode by itself (ps_bpe_part_end). */
 static ps_status encode_part(ps_tokenizer *t, const char *piece, int64_t n, ps_id_list *ids)
 {
     bool is_there;
@@ -109,32 +110,31 @@ static ps_status encode_part(ps_tokenizer *t, const char *piece, int64_t n, ps_i
 
 static ps_status encode_piece(void *context, const char *piece, int64_t n)
 {
-    const encoding_run *run = context;
+    encoder *e = context;
     for (int64_t at = 0, end; at < n; at = end) {
-        end = run->t->is_wordpiece ? n : ps_bpe_part_end(&run->t->bpe, piece, n, at);
-        PS_TRY(encode_part(run->t, piece + at, end - at, run->ids));
+        end = e->t->is_wordpiece ? n : ps_bpe_part_end(&e->t->bpe, piece, n, at);
+        PS_TRY(encode_part(e->t, piece + at, end - at, e->ids));
     }
     return PS_OK;
 }
 
 /* Well-formed text without added tokens of the first set. */
-static ps_status encode_well_formed(const encoding_run *run, const char *text, int64_t n, bool added,
-                                    ps_text_place place)
+static ps_status encode_well_formed(encoder *e, const char *text, int64_t n, bool added, ps_text_start start)
 {
-    ps_tokenizer *t = run->t;
+    ps_tokenizer *t = e->t;
     PS_TRY(ps_normalize(&t->normalizer, text, n, &text, &n));
     for (int64_t at = 0, begin, end; at < n; at = end) {
         const ps_added_token *a = added ? ps_added_find(&t->added_normalized, text, n, at, &begin, &end) : NULL;
         if (a == NULL) begin = end = n;
-        PS_TRY(ps_pretokenize(&t->pretokenizer, text + at, begin - at, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : place,
-                              encode_piece, &(encoding_run){run->t, run->ids}));
-        if (a != NULL) PS_TRY(ps_ids_append(run->ids, a->id));
+        PS_TRY(ps_pretokenize(&t->pretokenizer, text + at, begin - at, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : start,
+                              encode_piece, e));
+        if (a != NULL) PS_TRY(ps_ids_append(e->ids, a->id));
     }
     return PS_OK;
 }
 
-/* Byte-level BPE: well-formed runs as text, malformed ones each as a piece of their own. */
-static ps_status encode_any_bytes(const encoding_run *run, const char *text, int64_t n, bool added, ps_text_place place)
+/* Byte-level BPE: what is well-formed as text, malformed bytes between as pieces of their own. */
+static ps_status encode_any_bytes(encoder *e, const char *text, int64_t n, bool added, ps_text_start start)
 {
     for (int64_t at = 0; at < n;) {
         int64_t end = at;
@@ -142,25 +142,25 @@ static ps_status encode_any_bytes(const encoding_run *run, const char *text, int
             length = ps_utf8_length(text + end, n - end);
             if (length == 0) break;
         }
-        if (end > at) PS_TRY(encode_well_formed(run, text + at, end - at, added, at == 0 ? place : PS_TEXT_GOES_ON));
+        if (end > at) PS_TRY(encode_well_formed(e, text + at, end - at, added, at == 0 ? start : PS_TEXT_GOES_ON));
         at = end;
         while (end < n && ps_utf8_length(text + end, n - end) == 0) end++;
-        if (end > at) PS_TRY(encode_piece(&(encoding_run){run->t, run->ids}, text + at, end - at));
+        if (end > at) PS_TRY(encode_piece(e, text + at, end - at));
         at = end;
     }
     return PS_OK;
 }
 
-/* Other models know characters only: a run of malformed bytes counts as U+FFFD. */
-static ps_status encode_repaired(const encoding_run *run, const char *text, int64_t n, bool added, ps_text_place place)
+/* Other models know characters only: malformed bytes in a row count as one U+FFFD. */
+static ps_status encode_repaired(encoder *e, const char *text, int64_t n, bool added, ps_text_start start)
 {
-    ps_text_buffer *b = &run->t->repaired;
+    ps_text_buffer *b = &e->t->repaired;
     int64_t good = 0;
     for (int length; good < n; good += length) {
         length = ps_utf8_length(text + good, n - good);
         if (length == 0) break;
     }
-    if (good == n) return encode_well_formed(run, text, n, added, place);
+    if (good == n) return encode_well_formed(e, text, n, added, start);
     b->n = 0;
     PS_TRY(ps_text_append(b, text, good));
     for (int64_t i = good; i < n;) {
@@ -170,21 +170,21 @@ static ps_status encode_repaired(const encoding_run *run, const char *text, int6
             while (i < n && ps_utf8_length(text + i, n - i) == 0) i++;
         i += length;
     }
-    return encode_well_formed(run, b->bytes, b->n, added, place);
+    return encode_well_formed(e, b->bytes, b->n, added, start);
 }
 
-static ps_status tokenizer_encode(ps_tokenizer *t, const char *text, int64_t n, bool added, ps_text_place place,
-                                  ps_id_list *ids)
+static ps_status encode_all(ps_tokenizer *t, const char *text, int64_t n, bool added, ps_text_start start,
+                            ps_id_list *ids)
 {
     ps_status st = PS_OK;
-    const encoding_run run = {t, ids};
+    encoder e = {t, ids};
     PS_TRY(ps_ids_reserve(ids, n / 4 + 16)); /* English has some 4.4 bytes a token */
     for (int64_t at = 0, begin, end; at < n; at = end) {
         const ps_added_token *a = added ? ps_added_find(&t->added, text, n, at, &begin, &end) : NULL;
         if (a == NULL) begin = end = n;
         if (begin > at)
             PS_TRY_GOTO((t->is_byte_level ? encode_any_bytes : encode_repaired)(
-                &run, text + at, begin - at, added, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : place));
+                &e, text + at, begin - at, added, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : start));
         if (a != NULL) PS_TRY_GOTO(ps_ids_append(ids, a->id));
     }
 out:
@@ -205,7 +205,7 @@ static ps_status encode_text(ps_tokenizer *t, const void *text, int64_t n_bytes,
     *out_ids = NULL;
     *out_n_ids = 0;
     ps_id_list ids = {0};
-    const ps_status st = tokenizer_encode(t, text, n_bytes, added, PS_TEXT_BEGINS, &ids);
+    const ps_status st = encode_all(t, text, n_bytes, added, PS_TEXT_BEGINS, &ids);
     if (st != PS_OK) {
         ps_mem_free(ids.ids);
         return st;
@@ -266,9 +266,9 @@ ps_status ps_tokenizer_encode_sequence(ps_tokenizer *t, const ps_encode_options 
     *out = (ps_encoding){0};
     ps_status st;
     ps_id_list sequences[2] = {{0}, {0}};
-    const ps_text_place place = options->behind_token ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS;
-    PS_TRY_GOTO(tokenizer_encode(t, a, a_bytes, options->added_tokens, place, &sequences[0]));
-    if (b != NULL) PS_TRY_GOTO(tokenizer_encode(t, b, b_bytes, options->added_tokens, place, &sequences[1]));
+    const ps_text_start start = options->behind_token ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS;
+    PS_TRY_GOTO(encode_all(t, a, a_bytes, options->added_tokens, start, &sequences[0]));
+    if (b != NULL) PS_TRY_GOTO(encode_all(t, b, b_bytes, options->added_tokens, start, &sequences[1]));
     PS_TRY_GOTO(encoding_fill(b != NULL ? &t->post.pair : &t->post.single, options, sequences, out));
 out:
     ps_mem_free(sequences[0].ids);

@@ -4,10 +4,11 @@
  *                                                         \ malformed UTF-8, byte-level BPE: a piece of its own as it
  *                                                           is; WordPiece, BPE of characters (SentencePiece): U+FFFD
  *
- *     folder/tokenizer.json               BPE or WordPiece with all that the file says; doc/tokenizers.md
- *     folder/vocab.json + merges.txt      GPT-2's byte-level BPE
- *     folder/vocab.txt                    BERT's WordPiece
- *     folder/tokenizer_config.json, special_tokens_map.json    names of the special tokens, do_lower_case, add_bos_token
+ *     folder/tokenizer.json             BPE or WordPiece with all that the file says; doc/tokenizers.md
+ *     folder/vocab.json + merges.txt    GPT-2's byte-level BPE
+ *     folder/vocab.txt                  BERT's WordPiece
+ *     folder/tokenizer_config.json, special_tokens_map.json
+ *                                       names of the special tokens, do_lower_case, add_bos_token
  *
  * What a file asks for and is not supported is PS_EFORMAT naming it: never other tokens than its own library gives.
  * `truncation` and `padding` of tokenizer.json are the caller's business here, and not read.

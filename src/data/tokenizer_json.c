@@ -5,13 +5,15 @@
 
 #include "config/json_tolerant.h"
 
+/* ---- the vocabulary, with the added tokens ---- */
+
 /* Ids may have holes, but an id far beyond the number of tokens is a mistake, and memory is taken by ids. */
 static int64_t id_limit(int64_t n_tokens)
 {
     return 4 * n_tokens + 4096;
 }
 
-static ps_status entries_put(const ps_json_place *at, ps_vocab_entry *entries, int64_t limit, json_t *id,
+static ps_status entries_put(const ps_json_where *at, ps_vocab_entry *entries, int64_t limit, json_t *id,
                              const char *text, uint8_t flags)
 {
     const json_int_t i = json_integer_value(id);
@@ -29,7 +31,7 @@ static ps_status entries_put(const ps_json_place *at, ps_vocab_entry *entries, i
 }
 
 /* The added tokens of the file; those of the model's vocabulary keep its ids. */
-static ps_status entries_put_added(const ps_json_place *at, ps_vocab_entry *entries, int64_t limit, json_t *vocab,
+static ps_status entries_put_added(const ps_json_where *at, ps_vocab_entry *entries, int64_t limit, json_t *vocab,
                                    json_t *added)
 {
     size_t i;
@@ -52,9 +54,9 @@ static ps_status entries_put_added(const ps_json_place *at, ps_vocab_entry *entr
     return PS_OK;
 }
 
-static ps_status json_read_vocab(ps_tokenizer *t, const char *file, json_t *vocab, json_t *added)
+static ps_status read_vocab(ps_tokenizer *t, const char *file, json_t *vocab, json_t *added)
 {
-    const ps_json_place at_vocab = {file, "model.vocab"}, at_added = {file, "added_tokens"};
+    const ps_json_where at_vocab = {file, "model.vocab"}, at_added = {file, "added_tokens"};
     ps_status st;
     ps_vocab_entry *entries = NULL;
     const char *text;
@@ -76,9 +78,9 @@ out:
 }
 
 /* The same tokens into the sets that are looked for in texts. */
-static ps_status json_read_added(ps_tokenizer *t, const char *file, json_t *added)
+static ps_status read_added(ps_tokenizer *t, const char *file, json_t *added)
 {
-    const ps_json_place at = {file, "added_tokens"};
+    const ps_json_where at = {file, "added_tokens"};
     size_t i;
     json_t *token;
     json_array_foreach(added, i, token)
@@ -119,7 +121,7 @@ static ps_status bpe_read_merge(ps_bpe *b, const char *where, const json_t *merg
 }
 
 /* What only BPE of characters has: the tokens of characters that are none. */
-static ps_status bpe_read_unknown(ps_tokenizer *t, const ps_json_place *at, json_t *model)
+static ps_status bpe_read_unknown(ps_tokenizer *t, const ps_json_where *at, json_t *model)
 {
     bool byte_fallback = false;
     const char *unknown = json_string_value(json_object_get(model, "unk_token"));
@@ -137,7 +139,7 @@ static ps_status bpe_read_unknown(ps_tokenizer *t, const ps_json_place *at, json
 
 static ps_status bpe_read(ps_tokenizer *t, const char *file, json_t *model)
 {
-    const ps_json_place at = {file, "model BPE"};
+    const ps_json_where at = {file, "model BPE"};
     json_t *merges = json_object_get(model, "merges"), *merge;
     PS_TRY(ps_json_check_keys(&at, model,
                               "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
@@ -171,7 +173,7 @@ out:
 
 static ps_status wordpiece_read(ps_tokenizer *t, const char *file, json_t *model)
 {
-    const ps_json_place at = {file, "model WordPiece"};
+    const ps_json_where at = {file, "model WordPiece"};
     const char *unknown, *prefix;
     const json_t *characters = json_object_get(model, "max_input_chars_per_word");
     PS_TRY(ps_json_check_keys(&at, model, "type unk_token continuing_subword_prefix max_input_chars_per_word vocab"));
@@ -188,7 +190,7 @@ static ps_status wordpiece_read(ps_tokenizer *t, const char *file, json_t *model
 /* ---- the whole file ---- */
 
 /* Files before 2020 have no model.type; then merges make it BPE. */
-static ps_status json_read_model_type(ps_tokenizer *t, const char *file, json_t *model)
+static ps_status read_model_type(ps_tokenizer *t, const char *file, json_t *model)
 {
     if (!json_is_object(model)) return PS_FAIL(PS_EFORMAT, "%s: model: expected an object", file);
     const char *type = json_string_value(json_object_get(model, "type"));
@@ -199,21 +201,21 @@ static ps_status json_read_model_type(ps_tokenizer *t, const char *file, json_t 
                : PS_FAIL(PS_EFORMAT, "%s: model %.64s is not supported; known are BPE and WordPiece", file, type);
 }
 
-static ps_status json_read_parts(ps_tokenizer *t, const char *file, json_t *root)
+static ps_status read_parts(ps_tokenizer *t, const char *file, json_t *root)
 {
-    const ps_json_place at = {file, "the file"};
+    const ps_json_where at = {file, "the file"};
     json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
     PS_TRY(ps_json_check_keys(&at, root,
                               "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder "
                               "model"));
-    PS_TRY(json_read_model_type(t, file, model));
+    PS_TRY(read_model_type(t, file, model));
     PS_TRY(ps_json_read_normalizer(t, file, json_object_get(root, "normalizer")));
     PS_TRY(ps_json_read_pretokenizer(t, file, json_object_get(root, "pre_tokenizer")));
     if (t->is_byte_level && t->is_wordpiece)
         return PS_FAIL(PS_EFORMAT, "%s: WordPiece after a ByteLevel pre_tokenizer is not supported", file);
-    PS_TRY(json_read_vocab(t, file, json_object_get(model, "vocab"), added));
+    PS_TRY(read_vocab(t, file, json_object_get(model, "vocab"), added));
     PS_TRY(t->is_wordpiece ? wordpiece_read(t, file, model) : bpe_read(t, file, model));
-    PS_TRY(json_read_added(t, file, added));
+    PS_TRY(read_added(t, file, added));
     PS_TRY(ps_json_read_post_processor(t, file, json_object_get(root, "post_processor")));
     return ps_json_read_decoder(t, file, json_object_get(root, "decoder"));
 }
@@ -228,7 +230,7 @@ ps_status ps_tokenizer_create_json(const char *name, const char *json, int64_t n
     PS_TRY(ps_json_load_tolerant(json, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &root, &error));
     if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", name, error.line, error.column, error.text);
     PS_TRY_GOTO(ps_tokenizer_new(&t));
-    PS_TRY_GOTO(json_read_parts(t, name, root));
+    PS_TRY_GOTO(read_parts(t, name, root));
     t->fingerprint = XXH3_64bits(json, (size_t)n_bytes);
     ps_tokenizer_finish(t);
     *out = t;

@@ -1,5 +1,5 @@
 /* tokenizer_json.h - reading the parts of a tokenizer.json; tokenizer_json.c has the model, tokenizer_json_text.c what
- * is done to the text before it, tokenizer_json_post.c what is done after it.
+ * is done to the text before it, tokenizer_json_post.c what is done after it, tokenizer_json_field.c single fields.
  *
  * Each component is an object with a "type". A type, a field or a value that is not known here is refused by name. */
 #ifndef PS_DATA_TOKENIZER_JSON_H
@@ -9,36 +9,36 @@
 
 #include "data/tokenizer_impl.h"
 
-/* Where in which file: messages begin with "file: part". */
-typedef struct ps_json_place {
+/* What is being read, for messages, which begin with "file: part". */
+typedef struct ps_json_where {
     const char *file, *part;
-} ps_json_place;
+} ps_json_where;
 
 /* PS_EFORMAT when `object` is no object, or has a key which is not among `keys` (separated by spaces). */
-PS_NODISCARD ps_status ps_json_check_keys(const ps_json_place *at, json_t *object, const char *keys);
+PS_NODISCARD ps_status ps_json_check_keys(const ps_json_where *at, json_t *object, const char *keys);
 
 /* A boolean field; absent or null: *value is left alone. */
-PS_NODISCARD ps_status ps_json_get_bool(const ps_json_place *at, json_t *object, const char *key, bool *value);
+PS_NODISCARD ps_status ps_json_get_bool(const ps_json_where *at, json_t *object, const char *key, bool *value);
 
 /* A string field that must be there; valid as long as the object. */
-PS_NODISCARD ps_status ps_json_get_string(const ps_json_place *at, json_t *object, const char *key, const char **value);
+PS_NODISCARD ps_status ps_json_get_string(const ps_json_where *at, json_t *object, const char *key, const char **value);
 
 /* The "type" of a component. */
-PS_NODISCARD ps_status ps_json_get_type(const ps_json_place *at, json_t *component, const char **type);
+PS_NODISCARD ps_status ps_json_get_type(const ps_json_where *at, json_t *component, const char **type);
 
 /* A string field of exactly one character, to `to` with a zero byte. */
-PS_NODISCARD ps_status ps_json_get_character(const ps_json_place *at, json_t *object, const char *key, char to[8]);
+PS_NODISCARD ps_status ps_json_get_character(const ps_json_where *at, json_t *object, const char *key, char to[8]);
 
 /* The "pattern" of a component: one of the two, the other NULL. A literal is not empty. */
-PS_NODISCARD ps_status ps_json_get_pattern(const ps_json_place *at, json_t *component, const char **regex,
+PS_NODISCARD ps_status ps_json_get_pattern(const ps_json_where *at, json_t *component, const char **regex,
                                            const char **literal);
 
 /* A Metaspace, as pre_tokenizer or decoder. */
-PS_NODISCARD ps_status ps_json_get_metaspace(const ps_json_place *at, json_t *component, char mark[8],
+PS_NODISCARD ps_status ps_json_get_metaspace(const ps_json_where *at, json_t *component, char mark[8],
                                              ps_metaspace_prefix *prefix, bool *splits);
 
 /* The array of a component of type Sequence, which lies `depth` deep in others; too deep is PS_EFORMAT. */
-PS_NODISCARD ps_status ps_json_get_sequence(const ps_json_place *at, json_t *component, const char *key, int depth,
+PS_NODISCARD ps_status ps_json_get_sequence(const ps_json_where *at, json_t *component, const char *key, int depth,
                                             json_t **items);
 
 /* PS_EFORMAT: this type is not supported. */

@@ -1,11 +1,11 @@
-/* Fields of a tokenizer.json, and what is wrong with them. */
+/* tokenizer_json_field.c - fields of a tokenizer.json, and what is wrong with them. */
 #include "data/tokenizer_json.h"
 
 #include <stdio.h>
 
 #include "base/utf8.h"
 
-ps_status ps_json_check_keys(const ps_json_place *at, json_t *object, const char *keys)
+ps_status ps_json_check_keys(const ps_json_where *at, json_t *object, const char *keys)
 {
     if (!json_is_object(object)) return PS_FAIL(PS_EFORMAT, "%s: %s: expected an object", at->file, at->part);
     const char *key;
@@ -13,19 +13,18 @@ ps_status ps_json_check_keys(const ps_json_place *at, json_t *object, const char
     json_object_foreach(object, key, value)
     {
         const size_t n = strlen(key);
-        const char *found = keys;
-        while ((found = strstr(found, key)) != NULL && n > 0) {
-            if ((found == keys || found[-1] == ' ') && (found[n] == ' ' || found[n] == '\0')) break;
-            found += n;
-        }
-        if (found == NULL || n == 0)
+        const bool is_word = n > 0 && strchr(key, ' ') == NULL;
+        const char *found = is_word ? strstr(keys, key) : NULL;
+        while (found != NULL && !((found == keys || found[-1] == ' ') && (found[n] == ' ' || found[n] == '\0')))
+            found = strstr(found + n, key);
+        if (found == NULL)
             return PS_FAIL(PS_EFORMAT, "%s: %s: the field \"%.64s\" is not supported; known are %s", at->file, at->part,
                            key, keys);
     }
     return PS_OK;
 }
 
-ps_status ps_json_get_bool(const ps_json_place *at, json_t *object, const char *key, bool *value)
+ps_status ps_json_get_bool(const ps_json_where *at, json_t *object, const char *key, bool *value)
 {
     const json_t *field = json_object_get(object, key);
     if (field == NULL || json_is_null(field)) return PS_OK;
@@ -35,19 +34,19 @@ ps_status ps_json_get_bool(const ps_json_place *at, json_t *object, const char *
     return PS_OK;
 }
 
-ps_status ps_json_get_string(const ps_json_place *at, json_t *object, const char *key, const char **value)
+ps_status ps_json_get_string(const ps_json_where *at, json_t *object, const char *key, const char **value)
 {
     *value = json_string_value(json_object_get(object, key));
     return *value != NULL ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: %s: expected a string \"%s\"", at->file, at->part, key);
 }
 
-ps_status ps_json_get_type(const ps_json_place *at, json_t *component, const char **type)
+ps_status ps_json_get_type(const ps_json_where *at, json_t *component, const char **type)
 {
     if (!json_is_object(component)) return PS_FAIL(PS_EFORMAT, "%s: %s: expected an object", at->file, at->part);
     return ps_json_get_string(at, component, "type", type);
 }
 
-ps_status ps_json_get_character(const ps_json_place *at, json_t *object, const char *key, char to[8])
+ps_status ps_json_get_character(const ps_json_where *at, json_t *object, const char *key, char to[8])
 {
     const char *text;
     PS_TRY(ps_json_get_string(at, object, key, &text));
@@ -59,7 +58,7 @@ ps_status ps_json_get_character(const ps_json_place *at, json_t *object, const c
     return PS_OK;
 }
 
-ps_status ps_json_get_pattern(const ps_json_place *at, json_t *component, const char **regex, const char **literal)
+ps_status ps_json_get_pattern(const ps_json_where *at, json_t *component, const char **regex, const char **literal)
 {
     json_t *pattern = json_object_get(component, "pattern");
     PS_TRY(ps_json_check_keys(at, pattern, "Regex String"));
@@ -69,7 +68,7 @@ ps_status ps_json_get_pattern(const ps_json_place *at, json_t *component, const 
     return PS_FAIL(PS_EFORMAT, "%s: %s: expected a pattern \"Regex\" or \"String\"", at->file, at->part);
 }
 
-ps_status ps_json_get_metaspace(const ps_json_place *at, json_t *component, char mark[8], ps_metaspace_prefix *prefix,
+ps_status ps_json_get_metaspace(const ps_json_where *at, json_t *component, char mark[8], ps_metaspace_prefix *prefix,
                                 bool *splits)
 {
     static const char *const names[] = {
@@ -94,7 +93,7 @@ ps_status ps_json_get_metaspace(const ps_json_place *at, json_t *component, char
                    at->file, at->part, name);
 }
 
-ps_status ps_json_get_sequence(const ps_json_place *at, json_t *component, const char *key, int depth, json_t **items)
+ps_status ps_json_get_sequence(const ps_json_where *at, json_t *component, const char *key, int depth, json_t **items)
 {
     enum { DEPTH_MAX = 8 };
     char keys[64];
@@ -111,5 +110,3 @@ ps_status ps_json_refuse(const char *file, const char *what, const char *type)
 {
     return PS_FAIL(PS_EFORMAT, "%s: %s %.64s is not supported", file, what, type);
 }
-
-/* ---- the vocabulary, with the added tokens ---- */

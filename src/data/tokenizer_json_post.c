@@ -8,7 +8,7 @@
 /* ---- post-processors ---- */
 
 /* ["[SEP]", 102] */
-static ps_status token_pair_read(const ps_tokenizer *t, const ps_json_place *at, json_t *component, const char *key,
+static ps_status token_pair_read(const ps_tokenizer *t, const ps_json_where *at, json_t *component, const char *key,
                                  int32_t *id)
 {
     const json_t *pair = json_object_get(component, key), *value = json_array_get(pair, 1);
@@ -23,7 +23,7 @@ static ps_status token_pair_read(const ps_tokenizer *t, const ps_json_place *at,
 /* BERT: cls A sep, B sep of type 1. RoBERTa: cls A sep, sep B sep, all of type 0. */
 static ps_status post_read_bert(ps_tokenizer *t, const char *file, json_t *component, bool is_roberta)
 {
-    const ps_json_place at = {file, is_roberta ? "post_processor RobertaProcessing" : "post_processor BertProcessing"};
+    const ps_json_where at = {file, is_roberta ? "post_processor RobertaProcessing" : "post_processor BertProcessing"};
     int32_t cls, sep;
     PS_TRY(ps_json_check_keys(&at, component, "type sep cls trim_offsets add_prefix_space"));
     PS_TRY(token_pair_read(t, &at, component, "cls", &cls));
@@ -37,7 +37,7 @@ static ps_status post_read_bert(ps_tokenizer *t, const char *file, json_t *compo
 }
 
 /* The ids that a name stands for in the table of a TemplateProcessing. */
-static ps_status template_add_special(ps_tokenizer *t, const ps_json_place *at, json_t *table, const char *name,
+static ps_status template_add_special(ps_tokenizer *t, const ps_json_where *at, json_t *table, const char *name,
                                       int32_t type_id, ps_template *form)
 {
     const json_t *ids = json_object_get(json_object_get(table, name), "ids"), *id;
@@ -54,7 +54,7 @@ static ps_status template_add_special(ps_tokenizer *t, const ps_json_place *at, 
     return PS_OK;
 }
 
-static ps_status template_read(ps_tokenizer *t, const ps_json_place *at, json_t *component, const char *key,
+static ps_status template_read(ps_tokenizer *t, const ps_json_where *at, json_t *component, const char *key,
                                ps_template *form)
 {
     json_t *parts = json_object_get(component, key), *part;
@@ -91,7 +91,7 @@ static ps_status template_read(ps_tokenizer *t, const ps_json_place *at, json_t 
 /* adds: something has put tokens into the templates already; two that do cannot be joined. */
 static ps_status post_read(ps_tokenizer *t, const char *file, json_t *component, int depth, bool *adds)
 {
-    const ps_json_place at = {file, "post_processor"};
+    const ps_json_where at = {file, "post_processor"};
     const char *type;
     PS_TRY(ps_json_get_type(&at, component, &type));
     if (ps_json_type_is(type, "Sequence")) {
@@ -108,7 +108,7 @@ static ps_status post_read(ps_tokenizer *t, const char *file, json_t *component,
     if (ps_json_type_is(type, "BertProcessing")) return post_read_bert(t, file, component, false);
     if (ps_json_type_is(type, "RobertaProcessing")) return post_read_bert(t, file, component, true);
     if (!ps_json_type_is(type, "TemplateProcessing")) return ps_json_refuse(file, "post_processor", type);
-    const ps_json_place at_template = {file, "post_processor TemplateProcessing"};
+    const ps_json_where at_template = {file, "post_processor TemplateProcessing"};
     PS_TRY(ps_json_check_keys(&at_template, component, "type single pair special_tokens"));
     PS_TRY(template_read(t, &at_template, component, "single", &t->post.single));
     return template_read(t, &at_template, component, "pair", &t->post.pair);
@@ -124,7 +124,7 @@ ps_status ps_json_read_post_processor(ps_tokenizer *t, const char *file, json_t 
 
 static ps_status decoder_read_wordpiece(ps_tokenizer *t, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "decoder WordPiece"};
+    const ps_json_where at = {file, "decoder WordPiece"};
     const char *prefix;
     t->decoder = (ps_decoder){.kind = PS_DECODE_WORDPIECE, .cleanup = true};
     PS_TRY(ps_json_check_keys(&at, component, "type prefix cleanup"));
@@ -140,7 +140,7 @@ static ps_status decoder_read_wordpiece(ps_tokenizer *t, const char *file, json_
 /* The stages of a decoder of parts, in the order in which they may stand. */
 typedef enum decoder_stage { STAGE_REPLACE, STAGE_BYTES, STAGE_FUSE, STAGE_STRIP } decoder_stage;
 
-static ps_status replacement_set(const ps_json_place *at, ps_decoder *d, const char *from, const char *to,
+static ps_status replacement_set(const ps_json_where *at, ps_decoder *d, const char *from, const char *to,
                                  bool drops_first)
 {
     ps_replacement *r = &d->replacements[d->n_replacements];
@@ -158,7 +158,7 @@ static ps_status replacement_set(const ps_json_place *at, ps_decoder *d, const c
 
 static ps_status replacement_read(ps_decoder *d, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "decoder Replace"};
+    const ps_json_where at = {file, "decoder Replace"};
     const char *content, *regex, *literal;
     PS_TRY(ps_json_check_keys(&at, component, "type pattern content"));
     PS_TRY(ps_json_get_string(&at, component, "content", &content));
@@ -169,7 +169,7 @@ static ps_status replacement_read(ps_decoder *d, const char *file, json_t *compo
 
 static ps_status decoder_metaspace_read(ps_decoder *d, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "decoder Metaspace"};
+    const ps_json_where at = {file, "decoder Metaspace"};
     char mark[8];
     ps_metaspace_prefix prefix = PS_METASPACE_ALWAYS;
     bool splits;
@@ -179,7 +179,7 @@ static ps_status decoder_metaspace_read(ps_decoder *d, const char *file, json_t 
 
 static ps_status strip_read(ps_decoder *d, const char *file, json_t *component, bool is_fused)
 {
-    const ps_json_place at = {file, "decoder Strip"};
+    const ps_json_where at = {file, "decoder Strip"};
     const json_t *start = json_object_get(component, "start"), *stop = json_object_get(component, "stop");
     PS_TRY(ps_json_check_keys(&at, component, "type content start stop"));
     PS_TRY(ps_json_get_character(&at, component, "content", d->strip));
@@ -196,7 +196,7 @@ static ps_status decoder_read_part(ps_decoder *d, const char *file, json_t *comp
 {
     static const char *const types[] = {"Replace", "Metaspace", "ByteFallback", "Fuse", "Strip"};
     static const decoder_stage stages[] = {STAGE_REPLACE, STAGE_REPLACE, STAGE_BYTES, STAGE_FUSE, STAGE_STRIP};
-    const ps_json_place at = {file, "decoder"};
+    const ps_json_where at = {file, "decoder"};
     const char *type;
     size_t i = 0;
     PS_TRY(ps_json_get_type(&at, component, &type));
@@ -223,7 +223,7 @@ static ps_status decoder_read_part(ps_decoder *d, const char *file, json_t *comp
 
 ps_status ps_json_read_decoder(ps_tokenizer *t, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "decoder"};
+    const ps_json_where at = {file, "decoder"};
     const char *type;
     decoder_stage stage = STAGE_REPLACE;
     if (component == NULL || json_is_null(component)) return ps_json_refuse(file, "a file without", "decoder");

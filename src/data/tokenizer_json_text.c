@@ -1,3 +1,4 @@
+/* tokenizer_json_text.c - what is done to the text before the model: normalizers and pre-tokenizers. */
 #include <limits.h>
 #include <stdio.h>
 
@@ -23,7 +24,7 @@ static ps_status normalizer_add(ps_normalizer *z, const char *file, ps_normalize
     return normalizer_add_with(z, file, kind, NULL, &step);
 }
 
-static ps_status normalizer_read_bert(ps_normalizer *z, const ps_json_place *at, json_t *component)
+static ps_status normalizer_read_bert(ps_normalizer *z, const ps_json_where *at, json_t *component)
 {
     bool clean = true, cjk = true, lowercase = true;
     PS_TRY(ps_json_check_keys(at, component, "type clean_text handle_chinese_chars strip_accents lowercase"));
@@ -40,7 +41,7 @@ static ps_status normalizer_read_bert(ps_normalizer *z, const ps_json_place *at,
 
 static ps_status normalizer_read_prepend(ps_normalizer *z, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "normalizer Prepend"};
+    const ps_json_where at = {file, "normalizer Prepend"};
     const char *text;
     ps_normalizer_step *step;
     PS_TRY(ps_json_check_keys(&at, component, "type prepend"));
@@ -50,7 +51,7 @@ static ps_status normalizer_read_prepend(ps_normalizer *z, const char *file, jso
 
 static ps_status normalizer_read_replace(ps_normalizer *z, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "normalizer Replace"};
+    const ps_json_where at = {file, "normalizer Replace"};
     const char *content, *regex, *literal;
     ps_normalizer_step *step;
     PS_TRY(ps_json_check_keys(&at, component, "type pattern content"));
@@ -62,7 +63,7 @@ static ps_status normalizer_read_replace(ps_normalizer *z, const char *file, jso
 
 static ps_status normalizer_read_strip(ps_normalizer *z, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "normalizer Strip"};
+    const ps_json_where at = {file, "normalizer Strip"};
     bool left = true, right = true;
     PS_TRY(ps_json_check_keys(&at, component, "type strip_left strip_right"));
     PS_TRY(ps_json_get_bool(&at, component, "strip_left", &left));
@@ -82,7 +83,7 @@ static ps_status normalizer_read(ps_normalizer *z, const char *file, json_t *com
                  {"NFKD", PS_NORMALIZE_NFKD},
                  {"Lowercase", PS_NORMALIZE_LOWERCASE},
                  {"StripAccents", PS_NORMALIZE_STRIP_MARKS}};
-    const ps_json_place at = {file, "normalizer"};
+    const ps_json_where at = {file, "normalizer"};
     const char *type;
     PS_TRY(ps_json_get_type(&at, component, &type));
     if (ps_json_type_is(type, "BertNormalizer")) return normalizer_read_bert(z, &at, component);
@@ -123,7 +124,7 @@ static ps_status pretokenizer_add(ps_tokenizer *t, const char *file, ps_pretoken
     return PS_OK;
 }
 
-static ps_status split_read_behavior(const ps_json_place *at, json_t *component, ps_split_behavior *behavior)
+static ps_status split_read_behavior(const ps_json_where *at, json_t *component, ps_split_behavior *behavior)
 {
     static const char *const names[] = {
         [PS_SPLIT_REMOVED] = "Removed",
@@ -144,7 +145,7 @@ static ps_status split_read_behavior(const ps_json_place *at, json_t *component,
 
 static ps_status split_read(ps_tokenizer *t, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "pre_tokenizer Split"};
+    const ps_json_where at = {file, "pre_tokenizer Split"};
     const char *regex, *literal;
     ps_pretokenizer_step *step = NULL;
     PS_TRY(ps_json_check_keys(&at, component, "type pattern behavior invert"));
@@ -157,7 +158,7 @@ static ps_status split_read(ps_tokenizer *t, const char *file, json_t *component
 
 static ps_status byte_level_read(ps_tokenizer *t, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "pre_tokenizer ByteLevel"};
+    const ps_json_where at = {file, "pre_tokenizer ByteLevel"};
     bool prefix_space = true, use_regex = true;
     ps_pretokenizer_step *step = NULL;
     PS_TRY(ps_json_check_keys(&at, component, "type add_prefix_space trim_offsets use_regex"));
@@ -169,7 +170,7 @@ static ps_status byte_level_read(ps_tokenizer *t, const char *file, json_t *comp
 
 static ps_status metaspace_read(ps_tokenizer *t, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "pre_tokenizer Metaspace"};
+    const ps_json_where at = {file, "pre_tokenizer Metaspace"};
     ps_pretokenizer_step *step = NULL;
     for (int i = 0; i < t->pretokenizer.n_steps; i++)
         if (t->pretokenizer.steps[i].kind == PS_PRETOKENIZE_METASPACE)
@@ -180,7 +181,7 @@ static ps_status metaspace_read(ps_tokenizer *t, const char *file, json_t *compo
 
 static ps_status digits_read(ps_tokenizer *t, const char *file, json_t *component)
 {
-    const ps_json_place at = {file, "pre_tokenizer Digits"};
+    const ps_json_where at = {file, "pre_tokenizer Digits"};
     bool individual = false;
     ps_pretokenizer_step *step = NULL;
     PS_TRY(ps_json_check_keys(&at, component, "type individual_digits"));
@@ -192,7 +193,7 @@ static ps_status digits_read(ps_tokenizer *t, const char *file, json_t *componen
 
 static ps_status pretokenizer_read(ps_tokenizer *t, const char *file, json_t *component, int depth)
 {
-    const ps_json_place at = {file, "pre_tokenizer"};
+    const ps_json_where at = {file, "pre_tokenizer"};
     const char *type;
     ps_pretokenizer_step *step = NULL;
     PS_TRY(ps_json_get_type(&at, component, &type));

@@ -37,7 +37,7 @@ int64_t ps_vocab_text_to_bytes(const char *text, int64_t n, char *dst)
 /* ---- bytes -> id ---- */
 
 /* The slot which holds these bytes, or the free one where they belong. */
-static int32_t *vocab_slot(const ps_vocab *v, const char *bytes, int64_t n)
+static int32_t *slot_of(const ps_vocab *v, const char *bytes, int64_t n)
 {
     for (uint64_t slot = XXH3_64bits(bytes, (size_t)n) & v->slot_mask;; slot = (slot + 1) & v->slot_mask) {
         int32_t *id = &v->slots[slot];
@@ -49,13 +49,12 @@ static int32_t *vocab_slot(const ps_vocab *v, const char *bytes, int64_t n)
 
 int32_t ps_vocab_find(const ps_vocab *v, const char *bytes, int64_t n)
 {
-    return *vocab_slot(v, bytes, n);
+    return *slot_of(v, bytes, n);
 }
 
 /* ---- build ---- */
 
-static ps_status vocab_store(ps_vocab *v, int32_t id, const ps_vocab_entry *e, bool byte_level, bool strict,
-                             const char *name)
+static ps_status store(ps_vocab *v, int32_t id, const ps_vocab_entry *e, bool byte_level, bool strict, const char *name)
 {
     const int64_t begin = v->offset[id];
     const int cut = (int)ps_min_i64(e->n_bytes, 64); /* for messages: the text has no zero byte behind it */
@@ -75,7 +74,7 @@ static ps_status vocab_store(ps_vocab *v, int32_t id, const ps_vocab_entry *e, b
     if (n == 0) return PS_FAIL(PS_EFORMAT, "%s: token %d, \"%.*s\", is empty", name, id, cut, e->text);
     v->offset[id + 1] = begin + n;
     if ((v->flags[id] & (PS_TOKEN_IS_RAW | PS_TOKEN_IS_ADDED)) != 0) return PS_OK;
-    int32_t *slot = vocab_slot(v, v->bytes + begin, n);
+    int32_t *slot = slot_of(v, v->bytes + begin, n);
     if (*slot >= 0)
         return PS_FAIL(PS_EFORMAT, "%s: token \"%.*s\" is there twice, as %d and %d", name, cut, e->text, *slot, id);
     *slot = id;
@@ -98,7 +97,7 @@ ps_status ps_vocab_init(ps_vocab *v, const ps_vocab_entry *entries, int32_t n_id
     PS_TRY_GOTO(ps_mem_alloc((size_t)n_ids, 1, &v->flags));
     PS_TRY_GOTO(ps_mem_alloc(n_slots, sizeof *v->slots, &v->slots));
     memset(v->slots, 0xFF, n_slots * sizeof *v->slots);
-    for (int32_t id = 0; id < n_ids; id++) PS_TRY_GOTO(vocab_store(v, id, &entries[id], byte_level, strict, name));
+    for (int32_t id = 0; id < n_ids; id++) PS_TRY_GOTO(store(v, id, &entries[id], byte_level, strict, name));
 out:
     if (st != PS_OK) ps_vocab_deinit(v);
     return st;

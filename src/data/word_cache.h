@@ -1,6 +1,7 @@
 /* word_cache.h - the tokens of pieces seen before: text repeats its words, and most have few tokens.
  *
- * A table of fixed size; place by hash, the newer word stays. Long pieces are rare, and not kept. */
+ * A table of fixed size: the hash of a piece gives its slot, where the newer piece stays. Long ones are rare, and not
+ * kept. */
 #ifndef PS_DATA_WORD_CACHE_H
 #define PS_DATA_WORD_CACHE_H
 
@@ -17,7 +18,7 @@ typedef struct ps_cached_word { /* a cache line; n_bytes == 0: free */
     int32_t ids[PS_CACHED_WORD_IDS];
 } ps_cached_word;
 
-/* The place of this piece (n > 0) in the cache; *is_there when it holds the piece. */
+/* The slot of this piece (n > 0); *is_there when it holds the piece. Else the slot is the piece's from now on. */
 static inline ps_cached_word *ps_word_cache_find(ps_cached_word *cache, const char *piece, int64_t n, bool *is_there)
 {
     const uint64_t hash = XXH3_64bits(piece, (size_t)n);

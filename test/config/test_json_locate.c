@@ -27,7 +27,7 @@ static const ps_json_path last = {.key = "last"};
 
 static void expect(const ps_json_path *path, const char *key, const char *value)
 {
-    ps_json_place place;
+    ps_json_position place;
     assert_true(ps_json_locate(text, strlen(text), path, &place));
     assert_memory_equal(text + place.key_offset, key, strlen(key));
     assert_memory_equal(text + place.value_offset, value, strlen(value));
@@ -56,7 +56,7 @@ static void missing_values_are_not_found(void **state)
     const ps_json_path in_empty = {.parent = &empty_array, .index = 0};
     const ps_json_path *paths[] = {&no_key, &prefix, &longer, &no_index, &in_number, &index_in_object, &in_empty};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        ps_json_place place = {7, 7};
+        ps_json_position place = {7, 7};
         assert_false(ps_json_locate(text, strlen(text), paths[i], &place));
         assert_int_equal(place.key_offset, 0);
         assert_int_equal(place.value_offset, 0);
@@ -74,7 +74,7 @@ static void cut_text_is_harmless(void **state)
         memcpy(cut, text, n);
         cut[n] = '"';
         for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-            ps_json_place place;
+            ps_json_position place;
             if (ps_json_locate(cut, n, paths[i], &place)) assert_in_range(place.value_offset, 0, n - 1);
         }
         free(cut);
@@ -91,7 +91,7 @@ static void depth_costs_no_stack(void **state)
     memset(deep + 1 + DEPTH, ']', DEPTH);
     strcpy(deep + 1 + 2 * (size_t)DEPTH, ",5]");
     const ps_json_path second = {.index = 1};
-    ps_json_place place;
+    ps_json_position place;
     assert_true(ps_json_locate(deep, strlen(deep), &second, &place));
     assert_int_equal(deep[place.value_offset], '5');
     free(deep);

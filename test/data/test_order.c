@@ -19,11 +19,11 @@ static void test_epochs_are_permutations(void **state)
         for (uint64_t epoch = 0; epoch < 8; epoch++) {
             bool is_seen[N_MAX] = {false};
             for (int64_t i = 0; i < n; i++) {
-                const int64_t w = ps_order_place(42, epoch, n, i);
+                const int64_t w = ps_order_at(42, epoch, n, i);
                 assert_in_range(w, 0, n - 1);
                 assert_false(is_seen[w]);
                 is_seen[w] = true;
-                n_moved += w != ps_order_place(42, epoch + 1, n, i);
+                n_moved += w != ps_order_at(42, epoch + 1, n, i);
                 n_in_place += w == i;
             }
         }
@@ -39,8 +39,8 @@ static void test_seed_decides(void **state)
     (void)state;
     int n_equal = 0;
     for (int64_t i = 0; i < N_MAX; i++) {
-        assert_int_equal(ps_order_place(1, 0, N_MAX, i), ps_order_place(1, 0, N_MAX, i));
-        n_equal += ps_order_place(1, 0, N_MAX, i) == ps_order_place(2, 0, N_MAX, i);
+        assert_int_equal(ps_order_at(1, 0, N_MAX, i), ps_order_at(1, 0, N_MAX, i));
+        n_equal += ps_order_at(1, 0, N_MAX, i) == ps_order_at(2, 0, N_MAX, i);
     }
     assert_true(n_equal < 10);
 }
@@ -50,7 +50,7 @@ static void test_order_is_uniform(void **state)
 {
     (void)state;
     int counts[50] = {0};
-    for (uint64_t epoch = 0; epoch < 5000; epoch++) counts[ps_order_place(3, epoch, 50, 0)]++;
+    for (uint64_t epoch = 0; epoch < 5000; epoch++) counts[ps_order_at(3, epoch, 50, 0)]++;
     double chi_square = 0;
     for (int i = 0; i < 50; i++) chi_square += (counts[i] - 100.0) * (counts[i] - 100.0) / 100.0;
     assert_true(chi_square > 23.9 && chi_square < 85.4); /* 0.1 % on either side */
@@ -60,7 +60,7 @@ static void test_large_n(void **state)
 {
     (void)state;
     const int64_t n = ((int64_t)1 << 40) + 1;
-    for (int64_t i = n - 100; i < n; i++) assert_in_range(ps_order_place(1, 0, n, i), 0, n - 1);
+    for (int64_t i = n - 100; i < n; i++) assert_in_range(ps_order_at(1, 0, n, i), 0, n - 1);
 }
 
 int main(void)

@@ -57,6 +57,7 @@ static void test_refused(void **state)
         {QWEN_LIKE, "model.continuing_subword_prefix", "\"##\"", "\"continuing_subword_prefix\" is not supported"},
         {QWEN_LIKE, "model.end_of_word_suffix", "\"</w>\"", "\"end_of_word_suffix\" is not supported"},
         {QWEN_LIKE, "model.new_field", "1", "the field \"new_field\" is not supported"},
+        {QWEN_LIKE, "model.vocab merges", "1", "the field \"vocab merges\" is not supported"},
         {QWEN_LIKE, "model.merges.0", "\"a\"", "merge 1: expected two tokens"},
         {QWEN_LIKE, "model.merges.0", "[\"a\", 1]", "merge 1: expected \"left right\""},
         {QWEN_LIKE, "model.merges.1", "\"a \\u4e00\"", "merge 2: the right side"},

@@ -52,7 +52,7 @@ static bool begins(const json_t *json, char c)
 
 static void check_places(json_t *json, const ps_json_path *path, const char *text, size_t n_bytes, int depth)
 {
-    ps_json_place place;
+    ps_json_position place;
     MUST(ps_json_locate(text, n_bytes, path, &place));
     MUST(begins(json, text[place.value_offset]));
     if (json_is_string(json) || json_is_integer(json)) { /* read again what stands there */
