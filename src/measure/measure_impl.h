@@ -48,7 +48,8 @@ __attribute__((format(printf, 4, 5))) double ps_measuring_report(ps_measuring *m
 /* A measured number as it is written down: rounded to four digits, which is more than it is worth. */
 double ps_measured(double x);
 
-/* Zeroed memory, whose pages are there, in *out_pointer (a pointer of any type); kept until the release. PS_ENOMEM_DEV. */
+/* Zeroed memory, whose pages are there, in *out_pointer (a pointer of any type); kept until the release.
+ * PS_ENOMEM_DEV. */
 PS_NODISCARD ps_status ps_measuring_take(ps_measuring *m, int64_t bytes, void *out_pointer);
 void ps_measuring_release(ps_measuring *m);
 

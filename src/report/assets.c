@@ -1,5 +1,5 @@
-/* assets.c - the assembler puts the files into the library as they are. Paths are from the root of the repository,
- * where make runs; the Makefile knows that this file depends on them. */
+/* assets.c - the files of assets/ and third_party/uplot/, which the assembler puts into the library as they are. Paths
+ * are from the root of the repository, where make runs; the Makefile knows that this file depends on them. */
 #include "report/assets.h"
 
 #define EMBED(name, path)                                                                                              \

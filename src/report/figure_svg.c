@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "base/mem.h"
@@ -17,7 +18,7 @@ static ps_svg_scale time_scale(const ps_figures *f)
                           PS_SVG_WIDTH - PS_SVG_RIGHT};
 }
 
-/* The part of [begin, end) on the axis; false when nothing is. */
+/* Where what is on the axis of [begin, end) is drawn; false when nothing is. */
 static bool clip(const ps_figures *f, const ps_svg_scale *x, int64_t begin_ns, int64_t end_ns, double *at,
                  double *width)
 {
@@ -65,7 +66,7 @@ static double line_bytes(const ps_report_profile_sample *s, memory_line line)
     return (double)s->chunk_bytes + (double)s->non_model_bytes + (double)s->other_bytes;
 }
 
-/* A line of steps; down to zero at both ends when it is filled. */
+/* A line that goes up and down like stairs; down to zero at both ends when it is filled. */
 static void memory_path(ps_text_out *o, const ps_figures *f, ps_report_profile_tier tier, memory_line line,
                         const ps_svg_scale *x, const ps_svg_scale *y, bool is_filled, const char *style)
 {
@@ -239,6 +240,7 @@ static bool lane_is_used(const ps_report_profile *p, ps_report_profile_lane lane
     return false;
 }
 
+/* The spans of a row that have this color: one path. */
 static void lane_spans(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x, int lane, double top,
                        const char *color)
 {
@@ -248,7 +250,8 @@ static void lane_spans(ps_text_out *o, const ps_figures *f, const ps_svg_scale *
     ps_svg_path_begin(o, color);
     for (int i = 0; i < p->n_spans; i++) {
         const ps_report_profile_span *s = &p->spans[i];
-        if ((int)s->lane == lane && span_color(s) == color && clip(f, x, s->begin_ns, s->end_ns, &at, &width))
+        if ((int)s->lane == lane && strcmp(span_color(s), color) == 0 &&
+            clip(f, x, s->begin_ns, s->end_ns, &at, &width))
             ps_svg_rect(o, at, top + height * f->slots[i], width, height - (f->n_slots[lane] > 1 ? 0.5 : 0));
     }
     ps_svg_path_end(o);
@@ -261,10 +264,8 @@ static void lane_row(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x,
         lane_spans(o, f, x, lane, top, ps_figure_phase_names[i]);
     for (int i = 0; i < PS_REPORT_N_REASONS && lane >= PS_REPORT_HOST_TO_DEVICE && lane < PS_REPORT_COLLECTIVES; i++)
         lane_spans(o, f, x, lane, top, reason_colors[i]);
-    if (lane == PS_REPORT_WAITS)
-        lane_spans(o, f, x, lane, top, span_color(&(ps_report_profile_span){.lane = PS_REPORT_WAITS}));
-    if (lane == PS_REPORT_COLLECTIVES)
-        lane_spans(o, f, x, lane, top, span_color(&(ps_report_profile_span){.lane = PS_REPORT_COLLECTIVES}));
+    if (lane == PS_REPORT_WAITS) lane_spans(o, f, x, lane, top, "hatch");
+    if (lane == PS_REPORT_COLLECTIVES) lane_spans(o, f, x, lane, top, "collective");
     ps_svg_text(o, x->from_px - 8, top + LANE_HEIGHT / 2.0 + 4, "end", lane == PS_REPORT_WAITS ? "wait" : "text",
                 ps_report_profile_lane_names[lane]);
 }

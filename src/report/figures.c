@@ -54,6 +54,7 @@ static ps_status order_rows(ps_figures *f)
     return PS_OK;
 }
 
+/* The tiers that a chunk is on, and since when. */
 typedef struct where {
     unsigned tiers;
     int64_t since_ns;
@@ -97,7 +98,7 @@ static ps_status find_stays(ps_figures *f)
 
 enum { SLOTS_MAX = 8 };
 
-/* Spans lie by begin: each takes the first place that is free by then, the last one when all are taken. */
+/* Spans are sorted by their begin: each takes the first slot that is free by then, the last one when all are taken. */
 static ps_status find_slots(ps_figures *f)
 {
     const ps_report_profile *p = f->profile;
@@ -117,8 +118,8 @@ static ps_status find_slots(ps_figures *f)
 
 /* ---- where the time went ---- */
 
-/* Nanoseconds of [begin, end) that lie in steps. What is asked for goes forward, and so does *step, the first that can
- * matter. */
+/* Nanoseconds of [begin, end) that lie in steps. Calls go forward in time; *step, from 0, is the first span to look at:
+ * the step that the call before ended in. */
 static int64_t inside_steps(const ps_report_profile *p, int64_t begin_ns, int64_t end_ns, int *step)
 {
     int64_t sum = 0;
@@ -131,8 +132,8 @@ static int64_t inside_steps(const ps_report_profile *p, int64_t begin_ns, int64_
     return sum;
 }
 
-/* Compute and waits are one thread's, so they follow each other; what overlaps all the same counts once, for the
- * first. */
+/* Computing and waits are one thread's, so they follow each other; what overlaps all the same counts once, for the
+ * span that began first. */
 static void add_parts(ps_figures *f)
 {
     const ps_report_profile *p = f->profile;

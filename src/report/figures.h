@@ -11,7 +11,8 @@ typedef struct ps_figure_stay {
     unsigned tiers; /* bit (1 << tier) for each tier that has the chunk; never 0 */
 } ps_figure_stay;
 
-/* The parts of a step, averaged over the steps. They do not overlap: computing beneath a wait counts as the wait. */
+/* The parts of a step, averaged over the steps. They do not overlap: time that two spans share counts for the one that
+ * began first. */
 typedef struct ps_figure_parts {
     double compute_seconds[PS_REPORT_N_PHASES];
     double wait_seconds[PS_REPORT_N_LANES]; /* by the link that is waited for */
@@ -22,11 +23,11 @@ typedef struct ps_figure_parts {
 typedef struct ps_figures {
     const ps_report_profile *profile;
     int64_t begin_ns, end_ns; /* of the time axis: the steps, or all there is when no step was recorded */
-    int *rows;                /* chunks from top to bottom: by list */
+    int *rows;                /* [n_chunks] chunks from top to bottom: by list */
     int n_stays;
     ps_figure_stay *stays;          /* by chunk, then time; clipped to the axis */
-    int *slots;                     /* of each span: its place among those of its row that overlap it in time, from 0 */
-    int n_slots[PS_REPORT_N_LANES]; /* at least 1 */
+    int *slots;                     /* [n_spans] which slot of its row: spans that overlap have different ones */
+    int n_slots[PS_REPORT_N_LANES]; /* that a row is divided into, at least 1 */
     int n_steps;
     ps_figure_parts parts;
 } ps_figures;

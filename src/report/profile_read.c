@@ -163,7 +163,7 @@ static ps_status read_tensors(const reader *r, const json_t *object, ps_report_p
     return PS_OK;
 }
 
-/* Chunks of a list have its number in their ids, and all the same name. */
+/* The name of a chunk's list, which all chunks of that number share. */
 static ps_status read_list(reader *r, const json_t *object, int number)
 {
     const char *name;
@@ -186,7 +186,7 @@ static ps_status read_chunk(reader *r, const json_t *object, int i)
     int id;
     snprintf(r->where, sizeof r->where, "patrickstar.chunks[%d]", i);
     PS_TRY(read_int(r, object, "id", 0, r->n_ids - 1, &id));
-    c->list = id / (r->n_ids / PS_REPORT_LISTS_MAX);
+    c->list = id / (r->n_ids / PS_REPORT_LISTS_MAX); /* ids go through the lists, n_chunks to each */
     PS_TRY(read_list(r, object, c->list));
     PS_TRY(read_int(r, object, "index", 0, r->p->n_chunks - 1, &c->index));
     PS_TRY(read_integer(r, object, "bytes", 0, BYTES_MAX, &c->bytes));
@@ -310,7 +310,7 @@ static ps_status read_time(const reader *r, const json_t *event, const char *key
     return PS_OK;
 }
 
-/* A span's row follows from its category; copies have one of four. */
+/* Which args a span has depends on its row. */
 static ps_status read_span_args(const reader *r, const json_t *event, ps_report_profile_span *s)
 {
     const json_t *args = NULL;
@@ -344,7 +344,8 @@ static ps_status read_span_args(const reader *r, const json_t *event, ps_report_
     return PS_OK;
 }
 
-static bool category_lane(const char *category, int tid, ps_report_profile_lane *out)
+/* A span's row follows from its category; a copy's is one of four, by its tid. False: other tools' spans. */
+static bool find_lane(const char *category, int tid, ps_report_profile_lane *out)
 {
     static const ps_report_profile_lane lanes[] = {PS_REPORT_STEPS, PS_REPORT_PHASES,         PS_REPORT_COMPUTE,
                                                    PS_REPORT_WAITS, PS_REPORT_HOST_TO_DEVICE, PS_REPORT_COLLECTIVES};
@@ -364,8 +365,7 @@ static ps_status read_span(const reader *r, const json_t *event, int order)
     const json_int_t tid = json_integer_value(json_object_get(event, "tid"));
     ps_report_profile_lane lane;
     int64_t duration_ns;
-    if (category == NULL || tid < 0 || tid >= PS_REPORT_N_LANES || !category_lane(category, (int)tid, &lane))
-        return PS_OK;
+    if (category == NULL || tid < 0 || tid >= PS_REPORT_N_LANES || !find_lane(category, (int)tid, &lane)) return PS_OK;
     ps_report_profile_span *s = &r->p->spans[r->p->n_spans];
     *s = (ps_report_profile_span){.lane = lane, .chunk = -1, .link = lane, .order = order};
     PS_TRY(read_string(r, event, "name", &name));
@@ -443,13 +443,13 @@ static int by_sample_time(const void *a, const void *b)
 
 static ps_status read_event(reader *r, const json_t *event, int i)
 {
-    const char *phase;
+    const char *kind;
     snprintf(r->where, sizeof r->where, "traceEvents[%d]", i);
     if (!json_is_object(event)) return unexpected(r, "traceEvents", "an object", event);
-    PS_TRY(read_string(r, event, "ph", &phase));
-    if (strcmp(phase, "X") == 0) return read_span(r, event, i);
-    if (strcmp(phase, "i") == 0) return read_change(r, event, i);
-    if (strcmp(phase, "C") == 0) return read_sample(r, event, i);
+    PS_TRY(read_string(r, event, "ph", &kind));
+    if (strcmp(kind, "X") == 0) return read_span(r, event, i);
+    if (strcmp(kind, "i") == 0) return read_change(r, event, i);
+    if (strcmp(kind, "C") == 0) return read_sample(r, event, i);
     return PS_OK;
 }
 
@@ -457,17 +457,18 @@ static ps_status read_events(reader *r, const json_t *root)
 {
     ps_report_profile *p = r->p;
     const json_t *events;
-    size_t n_phases[3] = {0};
+    static const char *const kinds[] = {"X", "i", "C"}; /* spans, changes, samples */
+    size_t n_events[PS_ARRAY_LEN(kinds)] = {0};
     snprintf(r->where, sizeof r->where, "the top object");
     PS_TRY(read_array(r, root, "traceEvents", &events));
     const int n = (int)json_array_size(events); /* PROFILE_BYTES_MAX keeps it far below INT_MAX */
     for (int i = 0; i < n; i++) {
-        const char *phase = json_string_value(json_object_get(json_array_get(events, (size_t)i), "ph"));
-        for (size_t k = 0; phase != NULL && k < 3; k++) n_phases[k] += strcmp(phase, &"X\0i\0C"[2 * k]) == 0;
+        const char *kind = json_string_value(json_object_get(json_array_get(events, (size_t)i), "ph"));
+        for (size_t k = 0; kind != NULL && k < PS_ARRAY_LEN(kinds); k++) n_events[k] += strcmp(kind, kinds[k]) == 0;
     }
-    PS_TRY(ps_mem_alloc(n_phases[0], sizeof *p->spans, &p->spans));
-    PS_TRY(ps_mem_alloc(n_phases[1], sizeof *p->changes, &p->changes));
-    PS_TRY(ps_mem_alloc(n_phases[2], sizeof *p->samples, &p->samples));
+    PS_TRY(ps_mem_alloc(n_events[0], sizeof *p->spans, &p->spans));
+    PS_TRY(ps_mem_alloc(n_events[1], sizeof *p->changes, &p->changes));
+    PS_TRY(ps_mem_alloc(n_events[2], sizeof *p->samples, &p->samples));
     for (int i = 0; i < n; i++) PS_TRY(read_event(r, json_array_get(events, (size_t)i), i));
     qsort(p->spans, (size_t)p->n_spans, sizeof *p->spans, by_begin);
     qsort(p->changes, (size_t)p->n_changes, sizeof *p->changes, by_change_time);

@@ -60,7 +60,7 @@ typedef struct ps_report_profile_chunk {
     char **tensors; /* names */
 } ps_report_profile_chunk;
 
-/* Something with a begin and an end. */
+/* What takes time: a step, a phase, an operator, a wait, a copy, a collective. */
 typedef struct ps_report_profile_span {
     ps_report_profile_lane lane;
     int64_t begin_ns, end_ns; /* begin <= end */
@@ -96,7 +96,7 @@ typedef struct ps_report_profile_account {
     double busy_seconds[PS_REPORT_N_LANES]; /* of compute, the four links and collectives */
     int64_t moved_bytes[PS_REPORT_N_LANES]; /* of the four links */
     int64_t peak_bytes[PS_REPORT_N_TIERS];
-    char *critical; /* the busiest row, or NULL */
+    char *critical; /* name of the row that bounds a step, or NULL */
 } ps_report_profile_account;
 
 typedef struct ps_report_profile {

@@ -1,3 +1,4 @@
+/* report_html.c - the page: assets/report.html with styles, scripts, numbers and the data that report.js draws. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -103,7 +104,7 @@ static void put_lanes(ps_text_out *o, const ps_figures *f)
     ps_text_out_string(o, "],\n");
 }
 
-/* [begin, end, phase] and [begin, end, name]. */
+/* Phases as [begin, end, phase], steps as [begin, end, name]. */
 static void put_background(ps_text_out *o, const ps_report_profile *p)
 {
     const char *comma = "";
@@ -127,7 +128,7 @@ static void put_background(ps_text_out *o, const ps_report_profile *p)
     ps_text_out_string(o, "],\n");
 }
 
-/* [chunk, begin, end, tiers] and [row, slot, begin, end, phase or reason, name, chunk, bytes]. */
+/* Stays as [chunk, begin, end, tiers], spans as [row, slot, begin, end, phase or reason, name, chunk, bytes]. */
 static void put_rectangles(ps_text_out *o, const ps_figures *f)
 {
     const ps_report_profile *p = f->profile;
@@ -170,12 +171,17 @@ static void put_data(ps_text_out *o, const ps_figures *f)
 
 /* ---- words and numbers ---- */
 
+static void put_title(ps_text_out *o, const ps_figures *f)
+{
+    ps_text_out_xml(o, f->profile->title[0] != '\0' ? f->profile->title : "Profile");
+}
+
 static void put_head(ps_text_out *o, const ps_figures *f)
 {
     const ps_report_profile *p = f->profile;
     char text[PS_BYTES_TEXT_MAX];
     ps_text_out_string(o, "<h1>");
-    ps_text_out_xml(o, p->title[0] != '\0' ? p->title : "Profile");
+    put_title(o, f);
     ps_text_out_format(o, "</h1>\n<p class=\"facts\">%s steps %" PRId64 " to %" PRId64,
                        p->is_simulated ? "Simulated:" : "Measured:", p->first_step, p->last_step);
     if (p->n_ranks > 1) ps_text_out_format(o, ", rank %d of %d", p->rank, p->n_ranks);
@@ -189,7 +195,7 @@ static void put_head(ps_text_out *o, const ps_figures *f)
     ps_text_out_string(o, ".</p>\n");
 }
 
-/* A row of the table; negative numbers are not known. */
+/* A row of the table, in seconds ("s") or bytes ("MB"); negative numbers are not known. */
 static void put_row(ps_text_out *o, const char *name, double predicted, double measured, const char *format)
 {
     char text[48];
@@ -239,11 +245,6 @@ static void put_table(ps_text_out *o, const ps_report_profile *p)
 }
 
 /* ---- the page ---- */
-
-static void put_title(ps_text_out *o, const ps_figures *f)
-{
-    ps_text_out_xml(o, f->profile->title[0] != '\0' ? f->profile->title : "Profile");
-}
 
 /* What stands for @name@ in the page. */
 static void put_part(ps_text_out *o, const ps_figures *f, const char *name, size_t n_bytes)

@@ -21,6 +21,7 @@ static void put_seconds(double seconds, char text[24])
         snprintf(text, 24, "%.3g s", seconds);
 }
 
+/* Of a step's time, as figures.h divides it. */
 typedef struct part {
     const char *color, *label;
     double seconds;
@@ -46,7 +47,7 @@ static int list_parts(const ps_figures *f, char labels[PARTS_MAX][48], part part
     return n;
 }
 
-/* Of the parts' names below their bar. */
+/* Height in pixels of the parts' names below their bar. */
 static int parts_height(const ps_figures *f)
 {
     char labels[PARTS_MAX][48];
@@ -81,7 +82,7 @@ static void stacked_bar(ps_text_out *o, const ps_figures *f, const ps_svg_scale 
     }
 }
 
-/* What is not known is left out. */
+/* Nothing where the time is not known. */
 static void account_bar(ps_text_out *o, const ps_svg_scale *x, double y, double seconds, const char *color,
                         const char *label)
 {
