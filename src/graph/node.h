@@ -88,9 +88,9 @@ struct ps_node_type {
     /* d input = d output for every input: backward has no dx to compute (add, position embedding). */
     bool passes_gradient;
     bool gives_row_a_sequence; /* its output has B rows, of whatever its input has */
-    bool is_embedding;         /* its parameter is one of those that client.use_cpu_embedding keeps on the host */
-    /* Fusing (fuse.h): it is a product that takes epilogues; or the epilogue that it can be itself, of the product
-     * before it in forward, and of the one before it in backward. */
+    bool is_embedding;         /* its parameter is one of those that use_cpu_embedding keeps on the host */
+    /* Fusing (fuse.h): it is a product that takes epilogues; or the epilogue that it can be itself, in forward of the
+     * product before it, in backward of the product behind it, whose backward runs first. */
     bool takes_epilogue;
     ps_epilogue_kind epilogue, backward_epilogue;
     /* A text that grows: columns of the keys, and of the values, that it keeps for each position; NULL: none. */
