@@ -17,12 +17,12 @@ ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, ps_config *config, cons
     for (int64_t first = 0; first < out->n_micro_batches; first += p) {
         const int64_t i = first + rank;
         const bool counts = i < out->n_micro_batches; /* else it computes for others, who need its chunks */
-        float part;
+        float loss;                                   /* is in info, too */
         ps_eval_info info;
         PS_TRY(cli_set_length(engine, config, ps_feed_length(feed, split, first * B, p * B), batch));
         PS_TRY(ps_feed_get_once(feed, split, (counts ? i : first) * B, B, batch));
         const ps_batch rows = cli_batch(batch);
-        PS_TRY(ps_evaluate(engine, &rows, &part));
+        PS_TRY(ps_evaluate(engine, &rows, &loss));
         ps_engine_get_eval_info(engine, &info);
         if (!counts) continue;
         sums[LOSS] += info.loss * (double)info.n_targets;

@@ -5,7 +5,7 @@
 #include "cli_tokenizer.h"
 #include "data/dataset.h"
 
-static ps_status feed_task(const ps_options *o, ps_feed_task *out)
+static ps_status task_of(const ps_options *o, ps_feed_task *out)
 {
     switch (o->model_head) {
     case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
@@ -44,7 +44,7 @@ ps_status cli_feed_open(const ps_options *o, ps_feed **out)
 {
     *out = NULL;
     ps_feed_task task = PS_FEED_CAUSAL_LM;
-    PS_TRY(feed_task(o, &task));
+    PS_TRY(task_of(o, &task));
     ps_tokenizer *tokenizer = NULL;
     PS_TRY(open_tokenizer(o, task, &tokenizer));
     const ps_feed_options options = {

@@ -136,10 +136,9 @@ int cmd_export(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "CHECKPOINT FOLDER",
                                      .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
-                                            "safetensors, tokenizer. CHECKPOINT is a "
-                                            "checkpoint's folder, the output folder of pstar train (its "
-                                            "model.safetensors, else its newest checkpoint), a Hugging Face model, "
-                                            "or, with --config, a file of weights."};
+                                            "safetensors, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
+                                            "folder of pstar train (its model.safetensors, else its newest "
+                                            "checkpoint), a Hugging Face model, or, with --config, a file of weights."};
     export_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     return cli_report("export", run_export(&a));

@@ -100,8 +100,7 @@ static ps_status show_machine(const char *folder)
            ps_bytes_format(memory.total_bytes, total), ps_bytes_format(memory.available_bytes, available));
     if (folder[0] != '\0') show_disk(folder);
     printf("GPU                 %s\n", has_nvidia_driver()
-                                           ? "an NVIDIA driver is there, but this version computes on the "
-                                             "processor"
+                                           ? "an NVIDIA driver is there, but this version computes on the processor"
                                            : "none: no NVIDIA driver");
     printf("kernel backends     cpu %s; ref (plain C, for checking)\n", ps_cpu_isa_name(ps_cpu_isa_detect()));
     printf("number formats      f32, bf16 (multiplied %s), fp16 (multiplied in f32)\n",

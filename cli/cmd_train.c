@@ -442,8 +442,7 @@ int cmd_train(int argc, char **argv)
     static const struct argp_option options[] = {
         {"resume", OPTION_RESUME, "CKPT", OPTION_ARG_OPTIONAL,
          "Go on from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
-         "of "
-         "train.output_dir, or from the beginning where there is none",
+         "of train.output_dir, or from the beginning where there is none",
          0},
         {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
         {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
@@ -456,10 +455,9 @@ int cmd_train(int argc, char **argv)
             "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
             "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
             "step under way and still writes them; a second Ctrl-C ends at once. With train.save_interval, checkpoints "
-            "lie in "
-            "train.output_dir/checkpoints. `until pstar train CONFIG --resume; do sleep 1; done` survives anything; a "
-            "checkpoint that could not be written is reported and training goes on, but a failure of the last one is "
-            "the exit status."};
+            "lie in train.output_dir/checkpoints. `until pstar train CONFIG --resume; do sleep 1; done` survives "
+            "anything; a checkpoint that could not be written is reported and training goes on, but a failure of the "
+            "last one is the exit status."};
     train_arguments a = {0};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);

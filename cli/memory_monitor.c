@@ -7,7 +7,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 
-#define INTERVAL_NS 10000000L
+#define PERIOD_NS 10000000L
 
 struct memory_monitor {
     pthread_t thread;
@@ -29,7 +29,7 @@ static void *run(void *user)
     memory_monitor *m = user;
     while (!atomic_load(&m->stop)) {
         sample(m);
-        nanosleep(&(struct timespec){.tv_nsec = INTERVAL_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = PERIOD_NS}, NULL);
     }
     return NULL;
 }
@@ -57,6 +57,6 @@ void memory_monitor_stop(memory_monitor *m)
 
 int64_t memory_monitor_take_peak(memory_monitor *m)
 {
-    sample(m); /* a step may be shorter than the interval */
+    sample(m); /* a step may be shorter than the period */
     return atomic_exchange(&m->peak_bytes, 0);
 }

@@ -123,7 +123,7 @@ static ps_status hash_program(uint64_t *out)
 /* Where things lie may differ from machine to machine; what is in them is compared elsewhere. */
 static ps_status hash_config(const ps_config *config, uint64_t *out)
 {
-    static const char *const places[][2] = {
+    static const char *const paths[][2] = {
         {"data", "train"},       {"data", "validation"}, {"data", "tokenizer"}, {"model", "from_pretrained"},
         {"memory", "disk_path"}, {"train", "init_from"}, {"profile", "path"},   {NULL, "hardware"},
     };
@@ -131,8 +131,8 @@ static ps_status hash_config(const ps_config *config, uint64_t *out)
     PS_TRY(ps_config_dump_json(config, &text));
     json_t *root = json_loads(text, 0, NULL);
     ps_free(text);
-    for (size_t i = 0; i < PS_ARRAY_LEN(places); i++)
-        (void)json_object_del(places[i][0] != NULL ? json_object_get(root, places[i][0]) : root, places[i][1]);
+    for (size_t i = 0; i < PS_ARRAY_LEN(paths); i++)
+        (void)json_object_del(paths[i][0] != NULL ? json_object_get(root, paths[i][0]) : root, paths[i][1]);
     text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_decref(root);
     if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the configuration");

@@ -63,15 +63,15 @@ out:
     return st;
 }
 
-ps_status run_config_find(const char *path, ps_config **out)
+ps_status run_config_find(const char *folder, ps_config **out)
 {
     char *latest = NULL;
     *out = NULL;
-    PS_TRY(read_if_there(path, "state.json", read_state_config, out));
-    PS_TRY(read_if_there(path, "summary.json", read_state_config, out));
-    PS_TRY(read_if_there(path, "config.json", read_hf_config, out));
+    PS_TRY(read_if_there(folder, "state.json", read_state_config, out));
+    PS_TRY(read_if_there(folder, "summary.json", read_state_config, out));
+    PS_TRY(read_if_there(folder, "config.json", read_hf_config, out));
     if (*out != NULL) return PS_OK;
-    PS_TRY(ps_checkpoint_folder_of_run(path, &latest));
+    PS_TRY(ps_checkpoint_folder_of_run(folder, &latest));
     const ps_status st = latest != NULL ? read_if_there(latest, "state.json", read_state_config, out) : PS_OK;
     ps_mem_free(latest);
     PS_TRY(st);
@@ -79,5 +79,5 @@ ps_status run_config_find(const char *path, ps_config **out)
     return PS_FAIL(PS_EIO,
                    "%s has no state.json, summary.json, config.json or checkpoints/latest; name the configuration by "
                    "--config",
-                   path);
+                   folder);
 }

@@ -57,13 +57,13 @@ static void print_text(const sample_view *v, int32_t id)
     printf("\"\n");
 }
 
-static void print_token(const sample_view *v, int64_t place, int32_t id, bool is_target)
+static void print_token(const sample_view *v, int64_t position, int32_t id, bool is_target)
 {
-    printf("%6lld %7d  %c  ", (long long)place, id, is_target ? '*' : ' ');
+    printf("%6lld %7d  %c  ", (long long)position, id, is_target ? '*' : ' ');
     print_text(v, id);
 }
 
-/* A row of tokens with targets: the next tokens of a causal model, else the hidden ones in their places. */
+/* A row of tokens with targets: the next tokens of a causal model, else the hidden ones where they stand. */
 static void print_row(const sample_view *v, int64_t T)
 {
     const ps_feed_batch *b = &v->row;

@@ -12,8 +12,8 @@ static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 /* Could more bytes make a character of these last ones? */
 static bool is_unfinished(const char *text, int64_t n)
 {
-    static const char *const rest[] = {"\x80\x80\x80", "\x90\x80\x80",
-                                       "\xA0\x80\x80"}; /* what may follow E0, F0, the others */
+    /* what may follow most first bytes; F0, which needs 90 or more; E0, which needs A0 or more */
+    static const char *const rest[] = {"\x80\x80\x80", "\x90\x80\x80", "\xA0\x80\x80"};
     char whole[8];
     if (n == 0 || n > 3) return false;
     for (size_t i = 0; i < PS_ARRAY_LEN(rest); i++) {

@@ -35,9 +35,8 @@ static ps_status check_batch(const ps_config *config)
     if (o->train_batch_size % product != 0)
         return ps_config_fail_for(
             config, PS_OPTION_train_batch_size,
-            "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times "
-            "gradient_accumulation_steps %lld is %lld, which does not divide it; leave one of them "
-            "out or make them agree",
+            "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times gradient_accumulation_steps %lld "
+            "is %lld, which does not divide it; leave one of them out or make them agree",
             (long long)o->train_batch_size, (long long)o->train_micro_batch_size_per_gpu,
             (long long)o->gradient_accumulation_steps, (long long)product);
     return PS_OK;

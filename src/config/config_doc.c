@@ -67,25 +67,20 @@ ps_status ps_config_write_doc(FILE *out)
     fputs(
         "# Configuration\n\n"
         "This page is generated from `src/option/options.def`; change that table instead.\n\n"
-        "A configuration is one JSON object in the format of DeepSpeed and PatrickStar. A dot in a key is an object "
-        "in\n"
-        "the file: `optimizer.params.lr` is `{\"optimizer\": {\"params\": {\"lr\": 0.001}}}`. On the command line, and "
-        "with\n`ps_config_set`, it is `optimizer.params.lr=0.001`. `null` is the default. A key that is not listed "
-        "here, "
-        "a value of\nthe wrong type or out of range, and a key given twice are errors that name file, line and column. "
-        "Names may be\nwritten in any case. What the command line gives wins over the file, whose value of that key is "
-        "then "
-        "not looked at, even where it\nwould be an error; a key that is not listed stays one. `pstar config CONFIG "
-        "[key=value ...]` "
-        "prints the configuration in force.\n",
+        "A configuration is one JSON object in the format of DeepSpeed and PatrickStar. A dot in a key is an object\n"
+        "in the file: `optimizer.params.lr` is `{\"optimizer\": {\"params\": {\"lr\": 0.001}}}`. On the command line,\n"
+        "and with `ps_config_set`, it is `optimizer.params.lr=0.001`. `null` is the default. A key that is not\n"
+        "listed here, a value of the wrong type or out of range, and a key given twice are errors that name file,\n"
+        "line and column. Names may be written in any case. What the command line gives wins over the file, whose\n"
+        "value of that key is then not looked at, even where it would be an error; a key that is not listed stays\n"
+        "one. `pstar config CONFIG [key=value ...]` prints the configuration in force.\n",
         out);
     for (int section = 0; section < ps_option_n_sections; section++) write_doc_section(section, out);
-    fputs(
-        "\n## Keys of other programs\n\n"
-        "These keys of DeepSpeed, PatrickStar and Hugging Face have no counterpart. Where a value is named, that value "
-        "is accepted,\nbecause it asks for nothing; `false` includes an object whose `enabled` is false.\n\n"
-        "| key | accepted | instead |\n|---|---|---|\n",
-        out);
+    fputs("\n## Keys of other programs\n\n"
+          "These keys of DeepSpeed, PatrickStar and Hugging Face have no counterpart. Where a value is named, that\n"
+          "value is accepted, because it asks for nothing; `false` includes an object whose `enabled` is false.\n\n"
+          "| key | accepted | instead |\n|---|---|---|\n",
+          out);
     const ps_unsupported *entry;
     for (size_t i = 0; (entry = ps_unsupported_at(i)) != NULL; i++) {
         static const char *const accepted[] = {[PS_ACCEPT_NEVER] = "",

@@ -1,4 +1,4 @@
-/* hardware_table.h - hardware.def as data; used by the files of hardware_*.c only. */
+/* hardware_table.h - hardware.def as data; used by hardware.c, hardware_table.c and hardware_write.c only. */
 #ifndef PS_CONFIG_HARDWARE_TABLE_H
 #define PS_CONFIG_HARDWARE_TABLE_H
 
@@ -6,12 +6,12 @@
 #include "option/option.h"
 
 typedef struct ps_hardware_key {
-    ps_option option;    /* STRING: its offset is that of a char array, see capacity */
-    size_t string_bytes; /* STRING: of that array */
+    ps_option option;    /* STRING: its offset is that of an array of char */
+    size_t string_bytes; /* STRING: size of that array */
     bool is_required;    /* in a section that is there */
 } ps_hardware_key;
 
-/* A run of keys in the table; the first one, "", holds the keys of the top level. */
+/* Keys that stand together in the table and begin with `key`; the first section, "", has those of the top level. */
 typedef struct ps_hardware_section {
     const char *key; /* "device.f32" */
     const char *title, *text;
@@ -24,7 +24,7 @@ extern const int ps_hardware_n_keys;
 extern const ps_hardware_section ps_hardware_sections[];
 extern const int ps_hardware_n_sections;
 
-/* Positions in the tables; -1 when there is none of that name. */
+/* Indices in the tables; -1 when there is none of that name. */
 int ps_hardware_find_key(const char *key);
 int ps_hardware_find_section(const char *key);
 
@@ -43,7 +43,7 @@ void ps_hardware_put_section(ps_hardware *hw, int section, bool is_present);
 void ps_hardware_store(const ps_hardware_key *key, ps_option_value value, ps_hardware *hw);
 ps_option_value ps_hardware_value(const ps_hardware_key *key, const ps_hardware *hw);
 
-/* The rule between keys that hw breaks: the key it is about, for a message and its place; NULL: none.
+/* The rule between keys that hw breaks: the key it is about, for a message and where that points; NULL: none.
  * problem reads "device.reserved_bytes = 5 ...". */
 const char *ps_hardware_conflict(const ps_hardware *hw, char *problem, size_t problem_bytes);
 

@@ -98,19 +98,18 @@ ps_status ps_hardware_write_doc(FILE *out)
     fputs(
         "# Hardware descriptions\n\n"
         "This page is generated from `src/config/hardware.def`; change that table instead.\n\n"
-        "A plan foretells what a run needs and how long it takes on machines which need not be at hand. What it knows "
-        "of\n"
-        "them stands in a JSON file: `examples/hardware/` has some, and `pstar info --measure OUT.json` writes one for "
-        "the\nmachine it runs on, from measurements of some seconds.\n\n"
-        "Sections are objects: `device.bytes` is `{\"device\": {\"bytes\": \"24GB\"}}`. On the command line a key is "
-        "changed by\n`hardware.device.bytes=24GB`, and a section that may be missing is taken away by "
-        "`hardware.disk=null`. A key that is\nnot listed here, one that is missing, a value out of range and keys that "
-        "contradict each other are errors that name\nfile, line and column.\n\n"
-        "How the numbers are used: each operator takes the longer of its arithmetic (its FLOP over rate times "
-        "achievable\n"
-        "fraction) and its memory traffic (its bytes over the memory rate), and a latency. A copy or a transfer takes "
-        "its\nlatency, and its bytes over the rate of the way it goes. Rates are those of one part working alone; what "
-        "parts cost\neach other is said by `full_duplex`, `shared_by` and `compute_interference`.\n",
+        "A plan foretells what a run needs and how long it takes on machines which need not be at hand. What it\n"
+        "knows of them stands in a JSON file: `examples/hardware/` has some, and `pstar info --measure OUT.json`\n"
+        "writes one for the machine it runs on, from measurements of some seconds.\n\n"
+        "Sections are objects: `device.bytes` is `{\"device\": {\"bytes\": \"24GB\"}}`. On the command line a key is\n"
+        "changed by `hardware.device.bytes=24GB`, and a section that may be missing is taken away by\n"
+        "`hardware.disk=null`. A key that is not listed here, one that is missing, a value out of range and keys\n"
+        "that contradict each other are errors that name file, line and column.\n\n"
+        "How the numbers are used: each operator takes the longer of its arithmetic (its FLOP over rate times\n"
+        "achievable fraction) and its memory traffic (its bytes over the memory rate), and a latency. A copy or a\n"
+        "transfer takes its latency, and its bytes over the rate of the way it goes. Rates are those of one part\n"
+        "working alone; what parts cost each other is said by `full_duplex`, `shared_by` and\n"
+        "`compute_interference`.\n",
         out);
     for (int section = 0; section < ps_hardware_n_sections; section++) write_doc_section(section, out);
     return stream_status(out);

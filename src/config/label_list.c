@@ -54,13 +54,13 @@ ps_status ps_label_list_index(const ps_label_list *l, json_t **index, int32_t *a
     return PS_FAIL(PS_ENOMEM_HOST, "no memory for the names of labels");
 }
 
-static ps_status list_take(ps_label_list *l, const char *name, size_t n_bytes, const char *text)
+static ps_status take_name(ps_label_list *l, const char *name, size_t n_bytes, const char *text)
 {
     if (n_bytes == 0) return PS_FAIL(PS_EINVAL, "data.labels = \"%.200s\" has an empty name", text);
     return ps_label_list_add(l, name, (int64_t)n_bytes);
 }
 
-static ps_status list_check_once(const ps_label_list *l, const char *text)
+static ps_status check_once(const ps_label_list *l, const char *text)
 {
     json_t *index;
     int32_t a, b;
@@ -70,7 +70,7 @@ static ps_status list_check_once(const ps_label_list *l, const char *text)
     return PS_FAIL(PS_EINVAL, "data.labels = \"%.200s\" has '%.80s' twice", text, l->names[a]);
 }
 
-static ps_status list_parse_array(ps_label_list *l, const char *text)
+static ps_status parse_array(ps_label_list *l, const char *text)
 {
     ps_status st = PS_OK;
     size_t i;
@@ -80,17 +80,17 @@ static ps_status list_parse_array(ps_label_list *l, const char *text)
     {
         if (st == PS_OK && !json_is_string(name))
             st = PS_FAIL(PS_EINVAL, "data.labels = \"%.200s\": entry %zu is no name", text, i);
-        if (st == PS_OK) st = list_take(l, json_string_value(name), json_string_length(name), text);
+        if (st == PS_OK) st = take_name(l, json_string_value(name), json_string_length(name), text);
     }
     json_decref(root);
     return st;
 }
 
-static ps_status list_parse_words(ps_label_list *l, const char *text)
+static ps_status parse_words(ps_label_list *l, const char *text)
 {
     for (const char *at = text;; at++) {
         const size_t n_bytes = strcspn(at, ",");
-        PS_TRY(list_take(l, at, n_bytes, text));
+        PS_TRY(take_name(l, at, n_bytes, text));
         at += n_bytes;
         if (*at == '\0') return PS_OK;
     }
@@ -100,8 +100,8 @@ ps_status ps_label_list_parse(const char *text, ps_label_list *l)
 {
     *l = (ps_label_list){0};
     if (text[0] == '\0') return PS_OK;
-    ps_status st = text[0] == '[' ? list_parse_array(l, text) : list_parse_words(l, text);
-    if (st == PS_OK) st = list_check_once(l, text);
+    ps_status st = text[0] == '[' ? parse_array(l, text) : parse_words(l, text);
+    if (st == PS_OK) st = check_once(l, text);
     if (st != PS_OK) ps_label_list_deinit(l);
     return st;
 }

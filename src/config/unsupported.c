@@ -1,3 +1,4 @@
+/* unsupported.c - the keys of unsupported.def, which other programs have and this one has not. */
 #include "config/config_state.h"
 
 #include <string.h>

@@ -247,9 +247,8 @@ static ps_status check_turns(const ps_chat_encoder *e, const ps_chat *c, const c
     const bool has_system = c->messages[0].role == PS_CHAT_SYSTEM;
     if (has_system && e->format == PS_CONFIG_CHAT_FORMAT_MISTRAL)
         return PS_FAIL(PS_EFORMAT,
-                       "%s: the form %s has no system messages; put what it says into the first one of the "
-                       "user",
-                       where, name);
+                       "%s: the form %s has no system messages; put what it says into the first one of the user", where,
+                       name);
     for (int64_t i = has_system; i < c->n; i++) {
         const ps_chat_role expected = (i - has_system) % 2 == 0 ? PS_CHAT_USER : PS_CHAT_ASSISTANT;
         if (c->messages[i].role != expected)

@@ -68,8 +68,7 @@ static ps_status translate_property(translation *t)
                                           "Georgian", "Greek",    "Han",     "Hangul",   "Hebrew",
                                           "Hiragana", "Katakana", "Latin",   "Thai"};
     static const char categories[] =
-        " L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs "
-        "Zl Zp C Cc Cf Co Cs ";
+        " L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp C Cc Cf Co Cs ";
     const char *p = t->pattern + t->at, *close = strchr(p, '}');
     if (p[2] != '{' || close == NULL) return translation_refuse(t, 2, "expected {name} after it");
     const bool is_not = p[3] == '^';

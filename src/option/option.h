@@ -44,7 +44,7 @@ typedef struct ps_option {
     const char *unit, *help;
 } ps_option;
 
-/* A run of options in the table: from first_id to the next section's first_id. */
+/* The options of a section: from first_id to before that of the next section. */
 typedef struct ps_option_section {
     const char *title, *text;
     ps_option_id first_id;
@@ -85,7 +85,7 @@ bool ps_option_leaves(const ps_option_alias *alias, const json_t *json);
 bool ps_option_is_section(const char *key);
 
 /* Write the key or section that is spelled most like `key`, or else has the same last word; false when none is near.
- * The first looks among any names with dots. */
+ * ps_name_suggest looks among any names with dots, ps_option_suggest among those of options. */
 bool ps_name_suggest(const char *key, const char *const known_names[], int n_known, char suggestion[PS_OPTION_KEY_MAX]);
 bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
 

@@ -26,7 +26,7 @@ typedef struct ps_weight_nonfinite {
 PS_NODISCARD ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *copies, int n,
                                            const ps_dtype *dtype, const char *path, ps_weight_nonfinite *found);
 
-/* All tensors of the source with their names, as PatrickStar's tool/merge_checkpoint.py does with the files of
+/* All tensors of the source with their names, as PatrickStar's tools/merge_checkpoint.py does with the files of
  * ranks. */
 PS_NODISCARD ps_status ps_weight_merge(const ps_weight_source *s, const char *path);
 

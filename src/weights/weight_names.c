@@ -222,8 +222,7 @@ static ps_status matcher_rest(const matcher *x, int have)
     if (x->allow_new_head) return PS_OK;
     return PS_FAIL(
         PS_EFORMAT,
-        "%s: tensor %.128s is not one of the model's: it belongs to another head; with model.new_head it is left "
-        "out",
+        "%s: tensor %.128s is not one of the model's: it belongs to another head; with model.new_head it is left out",
         x->path, name);
 }
 
