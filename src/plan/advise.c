@@ -24,7 +24,8 @@ typedef struct adviser {
     int n;
 } adviser;
 
-/* Simulate the plan with a change, "key=value key=value": does it fit, and how fast is it then? */
+/* Simulate the plan with a change, "key=value key=value": does it fit, and how fast is it then? What is beyond an
+ * option's bounds does not fit. */
 static ps_status try_change(const adviser *a, const char *change, bool *fits, double *tokens_per_s)
 {
     ps_variation v;
@@ -42,7 +43,7 @@ static ps_status try_change(const adviser *a, const char *change, bool *fits, do
     ps_variation_deinit(&v);
     *fits = st == PS_OK && s.fits;
     *tokens_per_s = *fits ? ps_simulation_tokens_per_s(&s) : 0;
-    return st;
+    return st == PS_EINVAL ? PS_OK : st;
 }
 
 /* Keep the change if it is worth it; *kept (may be NULL) says so. */
