@@ -24,6 +24,7 @@ void ps_store_go_to(ps_store *s, int32_t moment)
     if ((s->now + 1) % n == moment) return;
     ps_store_end_moment(s);
     while ((s->now + 1) % n != moment) ps_store_note_turn(s);
+    s->quiet_until = 0; /* what was to come later may be near now */
 }
 
 void ps_store_rest(ps_store *s)
@@ -71,7 +72,7 @@ static int64_t wanted_bytes(const ps_store *s, const ps_moment *m, ps_tier tier)
     return bytes;
 }
 
-/* What the caller gave as the present moment's non-model bytes. */
+/* What the caller has last told of the present moment's non-model bytes; the trace's as long as it told nothing else. */
 static int64_t told_now(const ps_store *s)
 {
     return s->told_bytes.nodes != NULL ? ps_max_tree_get(&s->told_bytes, s->now)
@@ -112,7 +113,7 @@ ps_status ps_store_with_moment(const ps_store *s, ps_status st)
 static ps_status commit_non_model(ps_store *s)
 {
     const int64_t need = s->non_model_needed_bytes, have = s->non_model_committed_bytes;
-    if (need <= have) return PS_OK; /* what is too much stays until room is needed */
+    if (need <= have) return PS_OK; /* an excess stays until room is needed */
     PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have, PS_REASON_ACTIVATIONS));
     PS_TRY(ps_region_commit(s->non_model, have, need - have));
     s->non_model_committed_bytes = need;

@@ -448,6 +448,34 @@ static void test_nothing_stale_is_fetched(void **state)
     close_world(&w, &out);
 }
 
+/* Moments are passed over, so the change that the copy waits for comes sooner than the look-ahead had reckoned. */
+static void test_copies_begin_in_time_after_a_jump(void **state)
+{
+    (void)state;
+    enum { CHANGE = 8, USE = 11 };
+    scenario sc = small;
+    sc.prefetch = 4;
+    world w;
+    outcome out;
+    open_world(&w, &sc);
+    assert_ok(ps_trace_create(&w.trace));
+    for (int32_t k = 0; k <= USE; k++) {
+        assert_ok(ps_trace_add_moment(w.trace, PS_PHASE_FORWARD, "moment", 0, 1000000));
+        if (k == CHANGE) assert_ok(ps_trace_add_access(w.trace, 0, PS_TIER_HOST, PS_ACCESS_WRITE));
+        if (k == USE) assert_ok(ps_trace_add_access(w.trace, 0, PS_TIER_DEVICE, PS_ACCESS_READ));
+    }
+    assert_ok(ps_schedule_create(w.trace, lists.n * w.layout->n_chunks, &w.schedule));
+    touch(&w, 0, PS_TIER_HOST, PS_ACCESS_WRITE);
+    ps_store_set_schedule(w.store, w.schedule);
+    run_moment(&w, 0);
+    ps_store_go_to(w.store, CHANGE);
+    run_moment(&w, CHANGE);
+    assert_int_equal(ps_store_get_stats(w.store).n_prefetched, 0);
+    run_moment(&w, CHANGE + 1);
+    assert_int_equal(ps_store_get_stats(w.store).n_prefetched, 1);
+    close_world(&w, &out);
+}
+
 /* All pinned: refused, with numbers; unpinned: it goes on. */
 static void test_refusal(void **state)
 {
@@ -732,12 +760,19 @@ static void test_tensor_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean_and_dead),   cmocka_unit_test(test_nothing_stale_is_fetched),
-        cmocka_unit_test(test_refusal),          cmocka_unit_test(test_clean_leaves_when_dirty_cannot),
-        cmocka_unit_test(test_slots_are_shared), cmocka_unit_test(test_limit_and_non_model),
-        cmocka_unit_test(test_more_than_traced), cmocka_unit_test(test_less_than_traced),
-        cmocka_unit_test(test_larger_region),    cmocka_unit_test(test_runs_are_contiguous),
-        cmocka_unit_test(test_tensor_states),    cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_copies_begin_in_time_after_a_jump),
+        cmocka_unit_test(test_clean_and_dead),
+        cmocka_unit_test(test_nothing_stale_is_fetched),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_clean_leaves_when_dirty_cannot),
+        cmocka_unit_test(test_slots_are_shared),
+        cmocka_unit_test(test_limit_and_non_model),
+        cmocka_unit_test(test_more_than_traced),
+        cmocka_unit_test(test_less_than_traced),
+        cmocka_unit_test(test_larger_region),
+        cmocka_unit_test(test_runs_are_contiguous),
+        cmocka_unit_test(test_tensor_states),
+        cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_stress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
