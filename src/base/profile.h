@@ -27,7 +27,7 @@ typedef enum ps_profile_kind {
     PS_PROFILE_COPY, /* asked for at begin_ns */
     PS_PROFILE_MOVED,
     PS_PROFILE_COLLECTIVE,
-    PS_PROFILE_PLACE,  /* from begin_ns on the chunk is on the tier */
+    PS_PROFILE_ARRIVE, /* from begin_ns on the chunk is on the tier */
     PS_PROFILE_LEAVE,  /* from begin_ns on it is not */
     PS_PROFILE_MEMORY, /* from begin_ns on the tier holds so many bytes */
 } ps_profile_kind;
@@ -54,7 +54,7 @@ typedef struct ps_profile_record {
         } collective;
         struct {
             uint8_t tier, reason;
-        } place; /* PLACE, LEAVE */
+        } residency; /* ARRIVE, LEAVE */
         struct {
             int64_t chunk_bytes, non_model_bytes, other_bytes;
             uint8_t tier;

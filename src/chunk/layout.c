@@ -29,9 +29,9 @@ static int64_t place_all(const int64_t *elements, int32_t n, int64_t capacity, p
     int32_t n_runs = 0;
     for (int32_t t = 0; t < n; t++) {
         const int64_t need = aligned(elements[t]);
-        const int64_t fresh = ps_ceil_div(need, capacity);
-        int64_t back = 0; /* which of the last chunks takes it; -1: a new one */
-        if (fresh > 1) {
+        const int64_t n_needed = ps_ceil_div(need, capacity); /* chunks; more than one: a run */
+        int64_t back = 0; /* which of the last chunks takes it, or its first chunk, counted back; -1: a new one */
+        if (n_needed > 1) {
             back = -1;
         } else {
             for (back = ps_min_i64(LOOK_BACK, n_chunks) - 1; back >= 0; back--)
@@ -43,24 +43,24 @@ static int64_t place_all(const int64_t *elements, int32_t n, int64_t capacity, p
             used[back] += need;
         } else {
             /* when only counting, a huge run need not be walked through */
-            for (int64_t k = l != NULL ? 0 : ps_max_i64(0, fresh - LOOK_BACK); k < fresh; k++) {
-                used[2] = used[1], used[1] = used[0];
-                used[0] = k + 1 < fresh ? capacity : need - (fresh - 1) * capacity;
+            for (int64_t k = l != NULL ? 0 : ps_max_i64(0, n_needed - LOOK_BACK); k < n_needed; k++) {
+                for (int i = LOOK_BACK - 1; i > 0; i--) used[i] = used[i - 1];
+                used[0] = k + 1 < n_needed ? capacity : need - (n_needed - 1) * capacity;
                 if (l != NULL) l->used_elements[n_chunks + k] = used[0];
             }
-            n_chunks += fresh;
-            back = fresh - 1;
-            if (l != NULL && fresh > 1) {
-                l->runs[n_runs] = (ps_run){.first = (int32_t)(n_chunks - fresh), .n_chunks = (int32_t)fresh};
-                for (int64_t k = n_chunks - fresh; k < n_chunks; k++) l->run_of_chunk[k] = n_runs;
+            n_chunks += n_needed;
+            back = n_needed - 1;
+            if (l != NULL && n_needed > 1) {
+                l->runs[n_runs] = (ps_run){.first = (int32_t)(n_chunks - n_needed), .n_chunks = (int32_t)n_needed};
+                for (int64_t k = n_chunks - n_needed; k < n_chunks; k++) l->run_of_chunk[k] = n_runs;
             }
-            n_runs += fresh > 1;
+            n_runs += n_needed > 1;
         }
         if (l != NULL) {
             const int64_t first = n_chunks - 1 - back;
             l->places[t] = (ps_place){
-                .chunk = (int32_t)first, .n_chunks = (int32_t)fresh, .offset = offset, .elements = elements[t]};
-            if (fresh == 1) l->used_elements[first] = offset + need;
+                .chunk = (int32_t)first, .n_chunks = (int32_t)n_needed, .offset = offset, .elements = elements[t]};
+            if (n_needed == 1) l->used_elements[first] = offset + need;
         }
     }
     if (l != NULL) l->n_runs = n_runs;
@@ -134,7 +134,7 @@ typedef struct search_state {
     int64_t total, min, max;
     int64_t best_size;
     double best_waste;
-    int64_t best_whole; /* the largest of whole huge pages that wastes little; 0: none */
+    int64_t best_whole; /* the largest size of whole huge pages that wastes little; 0: none */
 } search_state;
 
 static void try_size(search_state *s, int64_t size)
@@ -157,7 +157,7 @@ ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, in
     s.min = ps_round_up(ps_min_i64(ps_max_i64(min_elements, 1), MAX_ELEMENTS), PS_CHUNK_UNIT_ELEMENTS);
     s.max = ps_max_i64(s.min, max_elements);
     PS_TRY(check_sizes(tensor_elements, n_tensors, &s.total));
-    /* Equal divisions: no waste but for the ends. At most 64 of them in the range. */
+    /* Equal divisions: no waste but for the ends. Where there are many, every n_step-th: about a hundred. */
     const int64_t n_first = ps_max_i64(1, s.total / s.max), n_last = s.total / s.min + 1;
     const int64_t n_step = ps_max_i64(1, (n_last - n_first) / 64);
     for (int64_t n = n_first; n <= n_last; n += n_step) {

@@ -37,7 +37,7 @@ typedef struct ps_layout {
     ps_place *places;        /* [n_tensors] */
     ps_run *runs;            /* [n_runs], ascending, each longer than one chunk */
     int32_t *run_of_chunk;   /* [n_chunks] index into runs, or -1 */
-    int64_t *used_elements;  /* [n_chunks] end of the last tensor in the chunk, aligned */
+    int64_t *used_elements;  /* [n_chunks] elements from the chunk's start to the end of its last tensor, aligned */
     int64_t tensor_elements; /* sum of tensor sizes */
 } ps_layout;
 
@@ -51,8 +51,8 @@ double ps_layout_waste(const ps_layout *l);
 
 /* The chunk size to use when none is given: the largest in [min, max] with waste of at most 1 %, else the one that
  * wastes least. Tries the sizes at which groups of whole tensors end and equal divisions of the total; takes
- * milliseconds. Instead of a small chunk (16 MiB of 16-bit elements) it gives one of whole huge pages that wastes at
- * most 1.5 %, when that is no less than half as large. */
+ * milliseconds. Instead of a small chunk (below 16 MiB of 16-bit elements) it gives one of whole huge pages that wastes
+ * at most 1.5 %, when that is no less than half as large. PS_EINVAL as ps_layout_create. */
 PS_NODISCARD ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t min_elements,
                                         int64_t max_elements, int64_t *chunk_elements);
 

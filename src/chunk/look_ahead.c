@@ -30,14 +30,14 @@ static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance,
     }
     if (is_current(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE) return PS_OK;
     l->n_ahead++;
-    if (c->flight.active || c->pins > 0) { /* in use, or on its way elsewhere: later */
+    if (c->flight.active || c->pins > 0) { /* in use, or on its way elsewhere: when that has ended */
         c->is_awaited = true;
         return PS_OK;
     }
     bool there = false;
     const int64_t growth = a->tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
     PS_TRY(ps_store_try_room(s, a->tier, c->bytes + growth, distance, PS_REASON_EVICT, &there));
-    /* making room may have sent this very chunk's copy elsewhere on its way, or dropped its source: look again */
+    /* making room may have started a copy of this very chunk to elsewhere, or dropped its source: look again */
     if (!there || c->flight.active || c->current == 0) {
         l->blocked = true;
         return PS_OK;

@@ -1,5 +1,5 @@
-/* payload.c - where a chunk has payloads, which are current, and what follows from a change of it: use, who leaves
- * next, what is unready. */
+/* payload.c - where a chunk has payloads, which are current, and what follows from a change of that: the bytes in use,
+ * who leaves next, what is unready. */
 #include "chunk/store_impl.h"
 
 /* ---- bytes ---- */
@@ -47,18 +47,24 @@ void ps_store_note_ready(ps_store *s, ps_chunk_id id)
 
 /* ---- payloads ---- */
 
-/* The region and offset of a chunk that is part of a run; *region stays NULL for others. */
-static ps_status run_place(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t *offset)
+/* The region of a chunk's run, and the chunk's offset in it; NULL for a chunk in none. */
+static ps_region **run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t *offset)
 {
-    *region = NULL;
     const ps_layout *l = s->layout;
     const int32_t index = id % l->n_chunks, list = id / l->n_chunks, run = l->run_of_chunk[index];
-    if (run < 0) return PS_OK;
-    const int64_t bytes = s->chunks[id].bytes;
-    ps_region **r = &s->runs[tier][list * l->n_runs + run];
-    if (*r == NULL) PS_TRY(ps_region_create(s->d.ram[tier], l->runs[run].n_chunks * bytes, r));
-    *region = *r;
-    *offset = (index - l->runs[run].first) * bytes;
+    if (run < 0) return NULL;
+    *offset = (index - l->runs[run].first) * s->chunks[id].bytes;
+    return &s->runs[tier][list * l->n_runs + run];
+}
+
+static ps_status commit_in_run(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t offset)
+{
+    chunk *c = &s->chunks[id];
+    const ps_layout *l = s->layout;
+    const ps_run *run = &l->runs[l->run_of_chunk[id % l->n_chunks]];
+    if (*region == NULL) PS_TRY(ps_region_create(s->d.ram[tier], run->n_chunks * c->bytes, region));
+    PS_TRY(ps_region_commit(*region, offset, c->bytes));
+    c->payload[tier] = (char *)ps_region_base(*region) + offset;
     return PS_OK;
 }
 
@@ -66,31 +72,27 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
 {
     chunk *c = &s->chunks[id];
     PS_ASSERT(c->payload[tier] == NULL);
-    ps_region *run;
     int64_t offset = 0;
-    PS_TRY(run_place(s, id, tier, &run, &offset));
-    if (run != NULL) {
-        PS_TRY(ps_region_commit(run, offset, c->bytes));
-        c->payload[tier] = (char *)ps_region_base(run) + offset;
-    } else {
+    ps_region **run = run_region(s, id, tier, &offset);
+    if (run != NULL)
+        PS_TRY(commit_in_run(s, id, tier, run, offset));
+    else
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
-    }
     ps_store_note_standing(s, id);
     s->stats.chunk_bytes[tier] += c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
     ps_store_note_use(s, tier);
-    ps_store_record_place(s, id, tier, PS_PROFILE_PLACE, why);
+    ps_store_record_residency(s, id, tier, PS_PROFILE_ARRIVE, why);
     return PS_OK;
 }
 
 void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     chunk *c = &s->chunks[id];
-    const ps_layout *l = s->layout;
-    const int32_t index = id % l->n_chunks, run = l->run_of_chunk[index];
-    if (run >= 0)
-        ps_region_decommit(s->runs[tier][id / l->n_chunks * l->n_runs + run], (index - l->runs[run].first) * c->bytes,
-                           c->bytes);
+    int64_t offset = 0;
+    ps_region **run = run_region(s, id, tier, &offset);
+    if (run != NULL)
+        ps_region_decommit(*run, offset, c->bytes);
     else
         ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
     c->payload[tier] = NULL;
@@ -98,8 +100,8 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
     ps_store_note_ready(s, id);
     s->stats.chunk_bytes[tier] -= c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
-    if (why != PS_REASON_DISCARD) s->quiet_until = 0; /* content that is given up comes back from nowhere */
-    ps_store_record_place(s, id, tier, PS_PROFILE_LEAVE, why);
+    if (why != PS_REASON_DISCARD) s->quiet_until = 0; /* after a discard there is no content to be fetched again */
+    ps_store_record_residency(s, id, tier, PS_PROFILE_LEAVE, why);
 }
 
 void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
@@ -108,5 +110,5 @@ void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why)
     if (!is_current(c, PS_TIER_DISK)) return;
     c->current &= ~TIER_BIT(PS_TIER_DISK);
     ps_store_note_ready(s, id);
-    ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
+    ps_store_record_residency(s, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);
 }

@@ -7,7 +7,7 @@
 typedef struct ps_policy_query {
     const ps_schedule *schedule; /* NULL while no schedule exists (initialisation, warm-up) */
     int32_t now;                 /* current moment; -1 before the first */
-    int64_t turn;                /* moments so far, > `now`: goes on where `now` goes round */
+    int64_t turn;                /* moments since the schedule was set: `now`, but going on over the steps' ends */
     ps_chunk_id chunk;
     ps_tier tier;           /* the full one */
     uint64_t last_use_tick; /* the store's count of pins at the chunk's last pin */
@@ -18,8 +18,8 @@ typedef struct ps_policy_query {
 typedef struct ps_policy {
     const char *name;
     /* The chunk with the highest order, 0 .. PS_ORDER_MOST, leaves first; of equals a clean one, then that with the
-     * smaller id. A chunk's order stays what it is until the chunk is pinned, or a moment of the schedule that uses it
-     * comes: so it is asked for then only. */
+     * smaller id. The store asks again only when the chunk is pinned, a moment of the schedule that uses it comes, or
+     * its payloads change: nothing else may change the order. */
     int64_t (*order)(const ps_policy_query *q);
 } ps_policy;
 

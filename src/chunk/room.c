@@ -61,7 +61,7 @@ static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason w
         if (id < 0) {
             const bool has_shrunk = shrink_non_model(s, 0);
             if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
-            if (has_shrunk && tier == PS_TIER_HOST) { /* what found no other place may find it on the device now */
+            if (has_shrunk && tier == PS_TIER_HOST) { /* who found no room elsewhere may find it on the device now */
                 ps_store_clear_passed(s);
                 continue;
             }

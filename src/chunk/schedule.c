@@ -1,7 +1,7 @@
 #include "chunk/schedule.h"
 #include "base/mem.h"
 
-/* Uses of (chunk, tier), ascending, in one array: those of slot k are uses[first[k] .. first[k + 1]). */
+/* A slot is a pair (chunk, tier). The uses of slot k, ascending, are uses[first[k] .. first[k + 1]). */
 struct ps_schedule {
     const ps_trace *trace;
     int32_t n_slots;
@@ -9,7 +9,7 @@ struct ps_schedule {
     int32_t *uses;          /* [n_accesses] moments */
     int32_t *used_by;       /* [n_accesses] the accesses of these uses */
     ps_access_past *pasts;  /* [n_accesses] by access */
-    int32_t *next_handover; /* [n_moments] moments from there */
+    int32_t *next_handover; /* [n_moments] moments from there to the next handover */
     ps_max_tree non_model;  /* [n_moments] bytes */
 };
 
@@ -23,6 +23,7 @@ static bool is_change(const ps_access *a)
     return a->mode != PS_ACCESS_READ;
 }
 
+/* Enter the changes of moment m into `changed` as having been made at `time`. */
 static void note_changes(const ps_trace *t, int32_t m, int32_t time, int32_t *changed)
 {
     const ps_moment *moment = &t->moments[m];
@@ -36,8 +37,8 @@ static int32_t back_to(int32_t then, int32_t time)
     return then < 0 ? PS_NEVER : time - then;
 }
 
-/* Twice round the circle: the first time only to know what the second one comes from. changed: [n_slots], when last;
- * all -1. */
+/* Twice round the circle: what the first moments of a step come after is in the step before, so the first time round
+ * only fills `changed`: [n_slots] the time of the last change of each, all -1 at first. */
 static void find_pasts(ps_schedule *s, int32_t *changed)
 {
     const ps_trace *t = s->trace;

@@ -24,11 +24,11 @@ int32_t ps_schedule_next_use(const ps_schedule *s, ps_chunk_id chunk, ps_tier ti
 /* The same over both tiers that have addresses. */
 int32_t ps_schedule_next_use_anywhere(const ps_schedule *s, ps_chunk_id chunk, int32_t now);
 
-/* What lies before an access: moments back to the last one that changes its chunk, on any tier or on another one than
- * it wants; 1 = the moment before, PS_NEVER: none does. */
+/* What lies before an access. The last two count moments back: 1 = the moment before; PS_NEVER: none does. */
 typedef struct ps_access_past {
-    int32_t moment; /* that it belongs to */
-    int32_t change, change_elsewhere;
+    int32_t moment;           /* of the access itself */
+    int32_t change;           /* back to the last moment that changes its chunk */
+    int32_t change_elsewhere; /* back to the last one that changes it on another tier than this access wants */
 } ps_access_past;
 
 const ps_access_past *ps_schedule_pasts(const ps_schedule *s); /* [trace->n_accesses] */
@@ -36,8 +36,8 @@ const ps_access_past *ps_schedule_pasts(const ps_schedule *s); /* [trace->n_acce
 /* The accesses of the trace, ascending, that want the chunk on that tier: *n of them. */
 const int32_t *ps_schedule_accesses(const ps_schedule *s, ps_chunk_id chunk, ps_tier tier, int32_t *n);
 
-/* Moments from `now` (inclusive) to the next one that changes a chunk for the last time before it is wanted elsewhere.
- * PS_NEVER: none does. */
+/* Moments from `now` (0 = now itself) to the next handover: one that changes a chunk for the last time before it is
+ * wanted on another tier, so that a copy to there may begin right after it. PS_NEVER: there is none. */
 int32_t ps_schedule_next_handover(const ps_schedule *s, int32_t now);
 
 /* Largest non-model bytes of the moments now .. now + n_ahead (wrapping into the next step): those of the trace, or,

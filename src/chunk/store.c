@@ -1,3 +1,4 @@
+/* store.c - the store made and unmade, and access to chunks: pin, unpin, discard. */
 #include "chunk/store_impl.h"
 
 #include <string.h>
@@ -81,32 +82,6 @@ void ps_store_destroy(ps_store *s)
     ps_mem_free(s);
 }
 
-ps_use ps_store_peak(const ps_store *s, ps_tier tier)
-{
-    return s->peak[tier];
-}
-
-int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c)
-{
-    int64_t begin_ns;
-    const int64_t end_ns = ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, c->ns, &begin_ns);
-    s->stats.moved_bytes[PS_LINK_COLLECTIVES] += c->sent_bytes;
-    s->stats.n_moves[PS_LINK_COLLECTIVES]++;
-    if (s->is_simulated)
-        ps_profile_add(s->d.profile, &(ps_profile_record){
-                                         .kind = PS_PROFILE_COLLECTIVE,
-                                         .chunk = c->chunk,
-                                         .begin_ns = begin_ns,
-                                         .end_ns = end_ns,
-                                         .collective = {.name = c->name, .group = c->group, .bytes = c->sent_bytes}});
-    return end_ns;
-}
-
-void ps_store_end_collective(ps_store *s, int64_t done_ns)
-{
-    ps_store_wait_estimated(s, -1, PS_LINK_COLLECTIVES, done_ns);
-}
-
 /* ---- access ---- */
 
 /* Payload on the tier, its content current (or to be overwritten). */
@@ -122,7 +97,7 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
         return ps_store_retire(s, id);
     }
     PS_TRY(ps_store_give_payload(s, id, tier, PS_REASON_CREATE));
-    /* new pages are left untouched: whoever writes them first, on all threads, makes the system clear them */
+    /* pages that are zeros already are not touched here: the threads that write them first share the work of making them */
     if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]) && !ps_device_gave_zeros(s->d.ram[tier]))
         memset(c->payload[tier], 0, (size_t)c->bytes);
     c->current |= TIER_BIT(tier);
@@ -130,8 +105,8 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
     return PS_OK;
 }
 
-/* The content on `tier` is about to change: copies elsewhere become stale. Of what is in the schedule the look-ahead
- * knew. */
+/* The content on `tier` is about to change, so copies elsewhere become stale and are dropped. A change that the schedule
+ * foretells is no news to the look-ahead: quiet_until stays. */
 static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
 {
     chunk *c = &s->chunks[id];
@@ -214,6 +189,8 @@ ps_status ps_store_settle(ps_store *s)
     return PS_OK;
 }
 
+/* ---- accounting ---- */
+
 int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
 {
     int64_t bytes = 0;
@@ -227,6 +204,11 @@ int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
     return bytes;
 }
 
+ps_use ps_store_peak(const ps_store *s, ps_tier tier)
+{
+    return s->peak[tier];
+}
+
 ps_store_stats ps_store_get_stats(const ps_store *s)
 {
     ps_store_stats stats = s->stats;
@@ -238,4 +220,25 @@ ps_store_stats ps_store_get_stats(const ps_store *s)
 const ps_timeline *ps_store_timeline(const ps_store *s)
 {
     return &s->time;
+}
+
+int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c)
+{
+    int64_t begin_ns;
+    const int64_t end_ns = ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, c->ns, &begin_ns);
+    s->stats.moved_bytes[PS_LINK_COLLECTIVES] += c->sent_bytes;
+    s->stats.n_moves[PS_LINK_COLLECTIVES]++;
+    if (s->is_simulated)
+        ps_profile_add(s->d.profile, &(ps_profile_record){
+                                         .kind = PS_PROFILE_COLLECTIVE,
+                                         .chunk = c->chunk,
+                                         .begin_ns = begin_ns,
+                                         .end_ns = end_ns,
+                                         .collective = {.name = c->name, .group = c->group, .bytes = c->sent_bytes}});
+    return end_ns;
+}
+
+void ps_store_end_collective(ps_store *s, int64_t done_ns)
+{
+    ps_store_wait_estimated(s, -1, PS_LINK_COLLECTIVES, done_ns);
 }

@@ -4,22 +4,24 @@
  * or on several at once; at most one transfer of it is under way. What the store promises: a pinned chunk is where it
  * was wanted; no tier ever exceeds its budget; the content of a chunk is never lost, and never moved without need.
  *
- * States of a chunk (ps_store_chunk_state), by precedence
+ * States of a chunk (ps_store_chunk_state)
  *
  *              pin (first write)      unpin to 0             evict, prefetch: HOLD on another tier
- *   RELEASED ------------------> COMPUTE ----------> HOLD  (HOLD_AFTER_FWD, HOLD_AFTER_BWD: all its tensors are)
+ *   RELEASED ------------------> COMPUTE ----------> HOLD
  *      ^                            ^                  |
  *      |                            '------ pin -------'
- *      '---- discard: dead content, no payload anywhere (FREE: tensors without content) ----'
+ *      '---- discard: dead content, no payload anywhere
  *
- * States of a tensor (16-bit list; ps_store_tensor_begin / _end)
+ * A chunk of list 0 that is not pinned shows the state of its least advanced tensor instead of HOLD.
  *
- *   FREE --begin--> COMPUTE --end--> HOLD ------------- begin ----> COMPUTE (forward) --end--> HOLD_AFTER_FWD
- *                      ^              ^                                                             |
- *                      |              '-- update: end(HOLD) ---- COMPUTE <-- begin -- HOLD_AFTER_BWD |
- *                      |                                                              ^ gradient lies |
- *                      '---------- begin (recomputation, backward) ------ end --------' in its place  |
- *                      '------------------------------------------------------------------------------'
+ * States of a tensor of list 0 (ps_store_tensor_begin / _end): FREE, without content, at first; COMPUTE from begin to
+ * end; then what end says. In a step:
+ *
+ *   first of all                    FREE           -> COMPUTE -> HOLD
+ *   forward                         HOLD           -> COMPUTE -> HOLD_AFTER_FWD
+ *   backward, to be read again      HOLD_AFTER_FWD -> COMPUTE -> HOLD_AFTER_FWD    (recomputation too)
+ *   backward, for the last time     HOLD_AFTER_FWD -> COMPUTE -> HOLD_AFTER_BWD    its gradient has overwritten it
+ *   update                          HOLD_AFTER_BWD -> COMPUTE -> HOLD
  *
  * Copies of one chunk (a bit per tier says where the content is current):
  *   clean   a lower tier has the same content: dropping the payload moves nothing
@@ -45,8 +47,8 @@
 #include "device/device.h"
 #include "device/disk.h"
 
-/* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. The store knows them by number;
- * list 0 is the one whose tensors have states. What they hold is for who makes them (run/lists.h). */
+/* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. The store knows them by number
+ * only; list 0 is the one whose tensors have states. What each holds is the business of who makes them (run/lists.h). */
 typedef int32_t ps_list;
 
 #define PS_LISTS_MAX 8
@@ -67,7 +69,7 @@ typedef struct ps_store_desc {
     ps_device *ram[PS_RAM_TIER_COUNT]; /* device, host; the host's budget may be 0. Must outlive the store */
     ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
-    bool shares_slots; /* a chunk that would else find no room gets the slot of one whose content is not only there */
+    bool shares_slots; /* a chunk that finds no room gets the slot of another one, whose content is elsewhere too */
     const ps_policy *policy;
     int32_t prefetch;           /* chunk loads kept under way ahead of use; 0: load when wanted */
     bool wait_at_once;          /* copies do not overlap computing (client.opts.with_async_move false) */
@@ -86,19 +88,19 @@ static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32
 
 /* ---- time ---- */
 
-/* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. Between
- * moments: nothing is pinned. */
+/* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. To be
+ * called between moments: nothing is pinned then. The schedule must outlive its use. */
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
 
-/* The next moment begins: the first non_model_bytes of the non-model region have memory until the next call (chunks
- * leave for it), copies for this moment and for those to come are started. After the schedule's last moment its first
- * follows. When the bytes are others than those of the trace, the store takes them for this moment's from now on: the
- * step in which they changed may wait for room, later ones prepare it as if they had been traced. PS_EBUDGET when the
- * device cannot hold what this moment needs at once, with the bytes. */
+/* The next moment begins; after the schedule's last one its first follows. The first non_model_bytes of the non-model
+ * region have memory until the next call (chunks leave for it), and copies for this moment and for those to come are
+ * started. When the bytes differ from the trace's, the store expects the new number of this moment from now on: the step
+ * in which it changed may wait for room, later ones prepare it as if it had been traced. PS_EBUDGET when the device
+ * cannot hold what this moment needs at once; the message has the bytes. */
 PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
 
-/* The moment under way has been computed: its estimated time is over. Who does not call it has it called by the next
- * begin. */
+/* The moment under way has been computed: its estimated time goes on the timeline. The next ps_store_begin_moment calls
+ * it for who has not. */
 void ps_store_end_moment(ps_store *s);
 
 /* Nobody needs what the moment that ended last left in the non-model region: until the next one begins its memory goes
@@ -151,8 +153,9 @@ typedef enum ps_state {
 
 const char *ps_state_name(ps_state st); /* "HOLD_AFTER_FWD" */
 
-/* tensor: its number in the layout; 16-bit list. An illegal move is PS_ESTATE naming both states. */
-PS_NODISCARD ps_status ps_store_tensor_begin(ps_store *s, int32_t tensor); /* -> COMPUTE; nests */
+/* tensor: its number in the layout. Begins nest, and each needs an end; the last one's state is the tensor's. PS_ESTATE,
+ * naming both states, for an end without a begin, or with COMPUTE or RELEASED. */
+PS_NODISCARD ps_status ps_store_tensor_begin(ps_store *s, int32_t tensor);
 PS_NODISCARD ps_status ps_store_tensor_end(ps_store *s, int32_t tensor, ps_state state);
 ps_state ps_store_tensor_state(const ps_store *s, int32_t tensor);
 ps_state ps_store_chunk_state(const ps_store *s, ps_chunk_id chunk);
@@ -168,7 +171,7 @@ typedef struct ps_store_stats {
     int64_t wait_ns;                        /* the computing thread stood still for copies */
     int64_t chunk_bytes[PS_RAM_TIER_COUNT]; /* payloads there now */
     int64_t non_model_bytes;                /* device memory of activations and workspace now */
-    int64_t disk_bytes;                     /* slots of the file given to chunks, now = peak: slots are kept */
+    int64_t disk_bytes;                     /* slots of the file given to chunks; never less later: slots are kept */
     int64_t n_dropped, n_written_back, n_prefetched;
 } ps_store_stats;
 
@@ -187,11 +190,11 @@ ps_use ps_store_peak(const ps_store *s, ps_tier tier);
 typedef struct ps_store_collective {
     const char *name, *group; /* for a profile; must outlive it */
     int32_t chunk;            /* the first */
-    int64_t ns, sent_bytes;
+    int64_t ns, sent_bytes;   /* its duration; what this rank sends */
 } ps_store_collective;
 
-/* Estimated time of what others do: a transfer between ranks of that duration begins, of which this rank sends so many
- * bytes. Returns when it will be done, for ps_store_end_collective: computing goes on not before that. */
+/* A transfer between ranks begins: somebody else moves its bytes, and the store puts its duration on the timeline.
+ * Returns when it will be done; ps_store_end_collective waits until then, in estimated time. */
 int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c);
 void ps_store_end_collective(ps_store *s, int64_t done_ns);
 
@@ -201,14 +204,14 @@ const ps_timeline *ps_store_timeline(const ps_store *s);
 /* Bytes that the chunks of a list take on a tier: payloads, on disk slots of the file. */
 int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier);
 
-/* Why a copy is made, a chunk comes to a tier, or leaves it: what a profile says. */
+/* Why a copy is made, a chunk arrives on a tier, or leaves it: what a profile says. */
 typedef enum ps_reason {
     PS_REASON_WANTED,      /* copy: the current moment needs it */
     PS_REASON_PREFETCH,    /* copy: a coming moment needs it */
-    PS_REASON_WRITE_BACK,  /* copy and place: off a tier that shall have room */
-    PS_REASON_START,       /* place: there already when recording began */
-    PS_REASON_CREATE,      /* place: content begins here */
-    PS_REASON_LOAD,        /* place: where it is, or will be, used */
+    PS_REASON_WRITE_BACK,  /* copy and arrive: off a tier that shall have room */
+    PS_REASON_START,       /* arrive: there already when recording began */
+    PS_REASON_CREATE,      /* arrive: content begins here */
+    PS_REASON_LOAD,        /* arrive: where it is, or will be, used */
     PS_REASON_EVICT,       /* leave: room for another chunk */
     PS_REASON_ACTIVATIONS, /* leave: room for activations */
     PS_REASON_DROP,        /* leave: a copy that is stale, or that nobody needs beside another one */
@@ -218,21 +221,20 @@ typedef enum ps_reason {
 
 const char *ps_reason_name(ps_reason r); /* "wanted", "write back" */
 
-/* Record where every chunk is, and what each tier holds; for who has just switched the recorder on. */
+/* Record where every chunk is, and what each tier holds; to be called when the recorder has just been switched on. */
 void ps_store_profile_start(const ps_store *s);
-/* Let the copies under way come to their end, so that their times are on record. They are still under way for the
- * store: what is moved when stays as it is. For queues that run by themselves: in simulated time nothing ends while one
- * waits. */
+/* Wait until the queues have carried out the copies under way, so that their times are on record. For the store they are
+ * still under way: what is moved when stays as it is. */
 void ps_store_profile_settle(const ps_store *s);
 
-/* Number that names where every chunk is and what is under way, relative to the timeline. When it is the same after two
+/* A hash of where every chunk is and of what is under way, relative to the timeline. When it is the same after two
  * steps, all later steps repeat what lay between them (policies that look at the past, lru, need one step more). */
 uint64_t ps_store_residency(const ps_store *s);
 
-/* Put the chunks of a store that has none yet where those of `from` are, without their content: what follows shows
- * whether it would fit there. Equal layouts and lists; `from` is settled, nothing pinned in it. On failure s is fit to
- * be destroyed. */
-PS_NODISCARD ps_status ps_store_take_places(ps_store *s, const ps_store *from);
+/* Put the chunks of a store that has no payload yet on the tiers on which those of `from` are, without their content: a
+ * run of s from there shows what would fit. Equal layouts and lists; `from` is settled, nothing pinned in it. After a
+ * failure s can only be destroyed. */
+PS_NODISCARD ps_status ps_store_take_residency(ps_store *s, const ps_store *from);
 
 /* Debug level 2 calls it after every transition; PS_ESTATE names the broken invariant: payload bytes, non-model bytes
  * and what was in use before the store add up to what the devices say, budgets hold; pinned => payload there; content

@@ -1,6 +1,12 @@
-/* store_impl.h - the store's own records, shared by store.c (access), store_moment.c (time), transfer.c (copies),
- * victim.c (who leaves), room.c (room, look-ahead) and store_state.c (states, invariants). Nobody else includes it, but
- * test/chunk/victim_walk.h. */
+/* store_impl.h - the store inside: what its files share, which are
+ *
+ *   store.c          create and destroy, pin and unpin      payload.c        where a chunk has payloads
+ *   store_moment.c   moments, memory of activations         transfer.c       copies between tiers
+ *   store_state.c    states, invariants                     room.c           room on a full tier
+ *   store_profile.c  what a profile gets to know            victim.c         who leaves a tier
+ *   view.c           content, read where it lies            look_ahead.c     what is copied ahead of time
+ *
+ * Nobody else includes it, but tests. */
 #ifndef PS_CHUNK_STORE_IMPL_H
 #define PS_CHUNK_STORE_IMPL_H
 
@@ -22,7 +28,7 @@ typedef struct flight {
 typedef struct chunk {
     int64_t bytes;                    /* of the payload, whole pages */
     void *payload[PS_RAM_TIER_COUNT]; /* NULL: none there */
-    unsigned current;                 /* TIER_BIT set: the content there is the newest */
+    unsigned current;                 /* a TIER_BIT for each tier on which the content is the newest */
     int32_t pins;
     ps_tier pin_tier;    /* where, while pins > 0 */
     int64_t disk_offset; /* home slot in the file, or NO_SLOT */
@@ -31,8 +37,8 @@ typedef struct chunk {
     uint64_t last_use_tick; /* s->tick at the last pin */
     int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
     ps_tier wanted_tier;
-    bool is_noted, is_passed;           /* in s->noted, s->passed */
-    bool is_awaited;                    /* the look-ahead would copy it, but for its pins or the transfer under way */
+    bool is_noted, is_passed; /* it is in s->noted, in s->passed */
+    bool is_awaited;          /* the look-ahead will copy it as soon as its pins or the transfer under way have ended */
     bool is_unready[PS_RAM_TIER_COUNT]; /* its accesses there are marked in s->unready */
 } chunk;
 
@@ -57,12 +63,12 @@ struct ps_store {
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;
     ps_max_tree leaving[PS_RAM_TIER_COUNT], spare; /* victim.c */
-    ps_chunk_id *noted, *passed; /* [n_ids] chunks whose numbers there may be wrong; and who are passed over */
+    ps_chunk_id *noted, *passed; /* [n_ids] chunks whose numbers there may be out of date; chunks passed over */
     int32_t n_noted, n_passed;
-    uint64_t *
-        unready; /* a bit for each access of the schedule: the look-ahead may have to do something for it. NULL: not made yet */
-    /* the last look-ahead left nothing to do before the moment with this moment_serial has run, and no chunk left
-     * since */
+    /* a bit for each access of the schedule: set, the look-ahead may have to do something for it. NULL: not made yet */
+    uint64_t *unready;
+    /* The look-ahead has nothing to do up to the moment with this moment_serial: the last one left nothing to do, and
+     * nothing has happened since that changes that (no chunk has left, for example). */
     int64_t quiet_until;
 
     ps_region *non_model;
@@ -94,7 +100,7 @@ static inline bool is_clean_on(const chunk *c, ps_tier tier)
     return (c->current & ~TIER_BIT(tier)) != 0;
 }
 
-/* A chunk's last pin or its transfer has ended. */
+/* A chunk's last pin or its transfer has ended: if the look-ahead waits for that, it looks again. */
 static inline void note_free(ps_store *s, chunk *c)
 {
     if (!c->is_awaited) return;
@@ -103,9 +109,9 @@ static inline void note_free(ps_store *s, chunk *c)
 }
 
 /* payload.c */
-/* Payload memory: a block, or the chunk's place in its run. */
+/* Give the chunk memory for a payload on the tier: a block, or its range of its run's region. Room is there. */
 ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
-/* And forget that it was current. */
+/* Take that memory back; what was in it is not current any more. */
 void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* The content on disk, if any, is worth nothing any more; the slot stays the chunk's own. */
 void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why);
@@ -115,30 +121,33 @@ void ps_store_note_use(ps_store *s, ps_tier tier);
 int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
 /* The chunk's content or transfer has changed: mark its accesses. Whoever writes `current` or `flight` calls it. */
 void ps_store_note_ready(ps_store *s, ps_chunk_id id);
-/* Is it neither there, nor without content, or on its way there? */
+/* Would an access on the tier have to wait for a copy? The content is on its way there, or only elsewhere. */
 bool ps_store_is_unready(const chunk *c, ps_tier tier);
 
 /* store_profile.c: what a profile gets to know, after the fact */
-void ps_store_record_place(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why);
+/* kind: ARRIVE or LEAVE */
+void ps_store_record_residency(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why);
 void ps_store_record_memory(const ps_store *s, ps_tier tier);
-void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, ps_reason why); /* the chunk's flight */
-void ps_store_record_moved(const ps_store *s, ps_chunk_id id,
-                           int64_t begin_ns); /* in estimated time: the queue does not tell */
+/* The chunk's flight: that it was asked for; and its times, where they are estimated (a real queue records them). */
+void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, ps_reason why);
+void ps_store_record_moved(const ps_store *s, ps_chunk_id id, int64_t begin_ns);
 void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns);
 
 /* store_moment.c */
 /* All memory of activations is given back; its addresses stay. */
 void ps_store_decommit_non_model(ps_store *s);
-/* `st`; a refusal's message gets the moment under way and what it needs at once. */
+/* Returns st. When that is PS_EBUDGET, the message gets the moment under way and what it needs at once. */
 ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 
 /* transfer.c */
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */
 ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why);
+/* Has the queue carried out the transfer? */
+bool ps_store_is_carried_out(const ps_store *s, const flight *f);
 /* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the
  * destination's payload is given back and the content stays where it was. */
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
-/* Let the timeline wait; for a chunk, or -1. */
+/* Computing stands still until done_ns of the timeline; id: the chunk it waits for, for the profile, or -1. */
 void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t done_ns);
 /* Retire what is done on the timeline. */
 ps_status ps_store_retire_due(ps_store *s);
@@ -148,21 +157,24 @@ ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reas
 ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started);
 
 /* victim.c */
-/* What decides when the chunk leaves has changed: a payload, `current`, its last pin. Whoever writes them calls it. */
+/* Something that decides when the chunk leaves has changed (a payload, `current`, its last pin): whoever writes these
+ * calls it. */
 void ps_store_note_standing(ps_store *s, ps_chunk_id id);
 /* `now` goes on by one moment. */
 void ps_store_note_turn(ps_store *s);
 /* Who leaves the tier next; -1: nobody can. */
 ps_chunk_id ps_store_pick_victim(ps_store *s, ps_tier tier);
-/* It is not picked any more, until they are cleared. */
+/* A chunk passed over is not picked; from ps_store_clear_passed on all can be again. */
 void ps_store_pass_over(ps_store *s, ps_chunk_id id);
 void ps_store_clear_passed(ps_store *s);
-/* Host payloads that can go without a copy: the device has the content too, or the disk has it and for_id is used
- * sooner. */
-typedef enum ps_spare_kind { PS_SPARE_DUPLICATE, PS_SPARE_USED_LATER } ps_spare_kind;
+/* Host payloads that can go without a copy. */
+typedef enum ps_spare_kind {
+    PS_SPARE_DUPLICATE,  /* the device has the content too */
+    PS_SPARE_USED_LATER, /* another tier has it, and it is used later than chunk for_id */
+} ps_spare_kind;
 /* The first of them from id `begin` on; -1: none. */
 ps_chunk_id ps_store_next_spare(ps_store *s, ps_chunk_id begin, ps_spare_kind kind, ps_chunk_id for_id);
-/* PS_ESTATE: its numbers are wrong. */
+/* PS_ESTATE when its numbers in the trees are wrong. */
 PS_NODISCARD ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id);
 
 /* room.c */

@@ -3,7 +3,7 @@
 
 #include "chunk/store_impl.h"
 
-/* Copies that take this long to end are looked at again after it. */
+/* Between two looks at a copy that is waited for. */
 #define LOOK_AGAIN_NS 50000
 
 const char *ps_reason_name(ps_reason r)
@@ -42,10 +42,10 @@ static void record_chunk(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_pro
     ps_profile_add(s->d.profile, &(ps_profile_record){.kind = kind,
                                                       .chunk = id,
                                                       .begin_ns = now_ns,
-                                                      .place = {.tier = (uint8_t)tier, .reason = (uint8_t)why}});
+                                                      .residency = {.tier = (uint8_t)tier, .reason = (uint8_t)why}});
 }
 
-void ps_store_record_place(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why)
+void ps_store_record_residency(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_profile_kind kind, ps_reason why)
 {
     if (!ps_profile_is_on(s->d.profile)) return;
     const int64_t now_ns = ps_profile_now(s->d.profile);
@@ -94,17 +94,16 @@ void ps_store_profile_start(const ps_store *s)
     for (ps_chunk_id id = 0; id < s->n_ids; id++)
         for (int t = 0; t < PS_TIER_COUNT; t++)
             if (t == PS_TIER_DISK ? is_current(&s->chunks[id], PS_TIER_DISK) : s->chunks[id].payload[t] != NULL)
-                record_chunk(s, id, (ps_tier)t, PS_PROFILE_PLACE, PS_REASON_START, begin_ns);
+                record_chunk(s, id, (ps_tier)t, PS_PROFILE_ARRIVE, PS_REASON_START, begin_ns);
     for (int t = 0; t < PS_TIER_COUNT; t++) record_memory(s, (ps_tier)t, begin_ns);
 }
 
-/* A wait for the ticket would take the copy's failure away from who waits for it later. */
+/* Looks instead of waiting for the ticket: a wait would be told of a failed copy, and ps_store_retire would not any
+ * more. */
 void ps_store_profile_settle(const ps_store *s)
 {
     for (int32_t i = 0; i < s->n_flying; i++) {
         const flight *f = &s->chunks[s->flying[i]].flight;
-        const bool on_disk = f->src == PS_TIER_DISK || f->dst == PS_TIER_DISK;
-        while (!(on_disk ? ps_disk_is_done(s->d.disk, f->ticket) : ps_stream_is_done(s->stream[f->link], f->ticket)))
-            nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+        while (!ps_store_is_carried_out(s, f)) nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
     }
 }

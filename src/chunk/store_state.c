@@ -45,7 +45,7 @@ ps_state ps_store_chunk_state(const ps_store *s, ps_chunk_id id)
     if (c->pins > 0) return PS_STATE_COMPUTE;
     if (c->current == 0) return PS_STATE_RELEASED;
     if (id / s->layout->n_chunks != 0) return PS_STATE_HOLD;
-    /* list 0: by its tensors, the least advanced decides */
+    /* a chunk of list 0: its least advanced tensor decides */
     unsigned seen = 0;
     const int32_t index = id % s->layout->n_chunks;
     for (int32_t t = 0; t < s->layout->n_tensors; t++) {
@@ -81,7 +81,7 @@ uint64_t ps_store_residency(const ps_store *s)
     return mix(hash, (uint64_t)s->non_model_committed_bytes);
 }
 
-ps_status ps_store_take_places(ps_store *s, const ps_store *from)
+ps_status ps_store_take_residency(ps_store *s, const ps_store *from)
 {
     PS_ASSERT(s->n_ids == from->n_ids && from->n_flying == 0 && from->non_model_committed_bytes == 0);
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {

@@ -20,8 +20,8 @@ const char *ps_link_name(ps_link l)
     return l < PS_LINK_COUNT ? names[l] : "?";
 }
 
-/* A copy that is still busy for `rest` takes its share of that, or of all the lengthened computing if that ends
- * sooner. */
+/* A link that is busy for `rest` more takes its share of that time from computing; but when computing, as long as it
+ * becomes, ends sooner, of that: T = ns + share T, so share T = ns share / (1 - share). */
 void ps_timeline_compute(ps_timeline *t, int64_t ns)
 {
     double lost = 0;

@@ -49,7 +49,7 @@ ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_a
         if (a->tier != tier)
             return PS_FAIL(PS_EINVAL, "%s: chunk %d is wanted on %s and on %s at once", m->label, chunk,
                            ps_tier_name(a->tier), ps_tier_name(tier));
-        /* Two parts of a chunk, one read and one overwritten: the chunk as a whole is changed, not replaced. */
+        /* One tensor of the chunk is read, another one overwritten: the chunk as a whole is changed, not replaced. */
         if (a->mode != mode) a->mode = PS_ACCESS_WRITE;
         return PS_OK;
     }

@@ -1,7 +1,7 @@
 /* trace.h - what one training step touches, moment by moment.
  *
- * A moment is one operator (or the update of one chunk). The trace is recorded once, by running the step without
- * computing or by a warm-up step of a foreign framework; a schedule is made of it (schedule.h). */
+ * A moment is one operator (or the update of one chunk). The trace is made once: from the plan of a step, or by another
+ * framework during a warm-up step. A schedule is made of it (schedule.h). */
 #ifndef PS_CHUNK_TRACE_H
 #define PS_CHUNK_TRACE_H
 
@@ -67,7 +67,8 @@ void ps_trace_destroy(ps_trace *t); /* NULL is accepted */
 /* Append a moment; its accesses are those added until the next one. */
 PS_NODISCARD ps_status ps_trace_add_moment(ps_trace *t, ps_phase phase, const char *label, int64_t non_model_bytes,
                                            int64_t cost_ns);
-/* A second access of the same chunk in one moment merges with the first: the stronger mode holds. */
+/* tier: device or host. A second access of the same chunk in one moment merges with the first: two different modes make
+ * PS_ACCESS_WRITE. PS_EINVAL when it is wanted on two tiers at once. */
 PS_NODISCARD ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_access_mode mode);
 
 #endif

@@ -42,6 +42,11 @@ void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t 
     if (s->is_simulated && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
 }
 
+static bool is_on_disk(const flight *f)
+{
+    return f->src == PS_TIER_DISK || f->dst == PS_TIER_DISK;
+}
+
 static void forget_flight(ps_store *s, ps_chunk_id id)
 {
     int32_t kept = 0;
@@ -53,15 +58,20 @@ static void forget_flight(ps_store *s, ps_chunk_id id)
     note_free(s, &s->chunks[id]);
 }
 
+bool ps_store_is_carried_out(const ps_store *s, const flight *f)
+{
+    return is_on_disk(f) ? ps_disk_is_done(s->d.disk, f->ticket) : ps_stream_is_done(s->stream[f->link], f->ticket);
+}
+
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
 {
     chunk *c = &s->chunks[id];
     if (!c->flight.active) return PS_OK;
     const flight f = c->flight;
-    const bool on_disk = f.src == PS_TIER_DISK || f.dst == PS_TIER_DISK;
-    const bool done = on_disk ? ps_disk_is_done(s->d.disk, f.ticket) : ps_stream_is_done(s->stream[f.link], f.ticket);
+    const bool done = ps_store_is_carried_out(s, &f);
     const int64_t begin_ns = done ? 0 : ps_clock_ns(), profile_ns = done ? 0 : ps_profile_now(s->d.profile);
-    const ps_status st = on_disk ? ps_disk_wait(s->d.disk, f.ticket) : ps_stream_wait(s->stream[f.link], f.ticket);
+    const ps_status st =
+        is_on_disk(&f) ? ps_disk_wait(s->d.disk, f.ticket) : ps_stream_wait(s->stream[f.link], f.ticket);
     if (!done) {
         s->stats.wait_ns += ps_clock_ns() - begin_ns;
         ps_store_record_wait(s, id, f.link, profile_ns);
@@ -74,7 +84,7 @@ ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
     }
     c->current |= TIER_BIT(f.dst);
     ps_store_note_ready(s, id);
-    if (f.dst == PS_TIER_DISK) ps_store_record_place(s, id, PS_TIER_DISK, PS_PROFILE_PLACE, PS_REASON_WRITE_BACK);
+    if (f.dst == PS_TIER_DISK) ps_store_record_residency(s, id, PS_TIER_DISK, PS_PROFILE_ARRIVE, PS_REASON_WRITE_BACK);
     return PS_OK;
 }
 
@@ -100,7 +110,7 @@ ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reas
     return st;
 }
 
-/* Make room on the host for another chunk, which is dirty on the device, as far as that takes no copy. */
+/* Make room on the host for chunk for_id, which is dirty on the device, as far as that takes no copy. */
 static void drop_spare_host(ps_store *s, ps_chunk_id for_id)
 {
     const int64_t need = s->chunks[for_id].bytes;
@@ -113,8 +123,8 @@ static void drop_spare_host(ps_store *s, ps_chunk_id for_id)
         }
 }
 
-/* A slot that is not the only place of its content, or -1: rather a stale one, then the smallest that is large
- * enough. */
+/* The chunk whose slot can best be given away, or -1: one whose content in the slot is stale, else one whose content is
+ * in RAM too; among such the smallest slot that is large enough. */
 static ps_chunk_id find_spare_slot(const ps_store *s, int64_t bytes)
 {
     ps_chunk_id best = -1;
@@ -144,8 +154,9 @@ static bool take_spare_slot(ps_store *s, chunk *c)
     return true;
 }
 
-/* A home in the file, given once and kept, unless slots are short: NO_SLOT stays when the disk budget is spent. */
-static bool has_disk_slot(ps_store *s, chunk *c)
+/* Give the chunk a slot of the file if it has none; it keeps it, unless slots become short. False when there is none:
+ * no disk, or its budget is spent. */
+static bool take_disk_slot(ps_store *s, chunk *c)
 {
     if (s->d.disk == NULL) return false;
     if (c->disk_offset != NO_SLOT) return true;
@@ -172,7 +183,7 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
             return st;
         }
     }
-    if (has_disk_slot(s, c)) {
+    if (take_disk_slot(s, c)) {
         PS_TRY(ps_store_start_transfer(s, id, from, PS_TIER_DISK, PS_REASON_WRITE_BACK));
         *started = true;
     } else if (from == PS_TIER_HOST && ps_store_free_bytes(s, PS_TIER_DEVICE) >= c->bytes) {

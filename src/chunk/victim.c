@@ -1,15 +1,15 @@
 /* victim.c - who leaves a tier.
  *
- * Chunks stand in three trees (max_tree.h), by id: of each RAM tier those that have a payload there, with the order in
- * which they leave; and those of the host that another tier has too, with their next use. What these numbers follow
- * from changes often, and is asked for seldom when all fits: so changes are only noted, and made when a victim is
- * wanted.
+ * There are three trees of maxima (max_tree.h) over chunk ids. One for each RAM tier has the chunks with a payload there,
+ * and tells who leaves first (leaving_value). The third has host payloads that another tier has too, and tells whose
+ * next use is farthest (spare_value). When all fits, these numbers change often and are seldom asked for: so it is only
+ * noted which chunks may have changed, and their numbers are brought up to date when a victim is wanted.
  *
- * Who may not leave now is not taken from the trees, but passed over: pinned and wanted chunks and those on their way
- * are few. */
+ * Chunks that may not leave now (pinned, wanted, or on their way) stay in the trees and are passed over: they are
+ * few. */
 #include "chunk/store_impl.h"
 
-/* On the device too: on the host it only saves a copy back, and leaves before all others. */
+/* Value of a host payload that the device has too: it only saves a copy back, and leaves before all others. */
 #define DUPLICATE INT64_MAX
 
 static bool is_duplicate(const chunk *c)
@@ -17,7 +17,7 @@ static bool is_duplicate(const chunk *c)
     return is_current(c, PS_TIER_HOST) && is_current(c, PS_TIER_DEVICE);
 }
 
-/* The policy's order, and a clean one first. */
+/* The policy's order; of equals a clean one leaves first. 0: not at all. */
 static int64_t leaving_value(const ps_store *s, ps_chunk_id id, ps_tier tier)
 {
     const chunk *c = &s->chunks[id];
@@ -32,12 +32,14 @@ static int64_t leaving_value(const ps_store *s, ps_chunk_id id, ps_tier tier)
     return 2 * s->d.policy->order(&q) + 1 + is_clean_on(c, tier);
 }
 
+/* The turn of the chunk's next use. */
 static int64_t next_turn(const ps_store *s, ps_chunk_id id)
 {
     const int32_t distance = ps_schedule_next_use_anywhere(s->schedule, id, s->now);
     return distance == PS_NEVER ? PS_ORDER_MOST : s->turn + distance;
 }
 
+/* The higher, the better to do without on the host; 0: not to be dropped without a copy. */
 static int64_t spare_value(const ps_store *s, ps_chunk_id id)
 {
     const chunk *c = &s->chunks[id];
@@ -82,12 +84,12 @@ ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id)
     bool is_right = ps_max_tree_get(&s->spare, id) == spare_value(s, id);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         is_right = is_right && ps_max_tree_get(&s->leaving[t], id) == leaving_value(s, id, (ps_tier)t);
-    return is_right ? PS_OK : PS_FAIL(PS_ESTATE, "chunk id %d: its place among those who may leave is wrong", id);
+    return is_right ? PS_OK : PS_FAIL(PS_ESTATE, "chunk id %d: its number among those who may leave is wrong", id);
 }
 
 /* ---- choosing ---- */
 
-/* It does not itself want to stay. */
+/* Neither a pin nor the current moment wants it on the tier. */
 static bool is_free_on(const ps_store *s, const chunk *c, ps_tier tier)
 {
     if (c->pins > 0 && c->pin_tier == tier) return false;

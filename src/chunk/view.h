@@ -1,8 +1,8 @@
 /* view.h - content of a chunk, read or replaced where it lies. Between moments, for who looks at parameters from
  * outside: no chunk moves for it, so it needs no room, and whoever comes next finds everything where it was.
  *
- * In RAM a view is the payload itself. Of a chunk that is on disk only it is a piece of its slot, in memory beside the
- * budgets; hence the limit. */
+ * In RAM a view is the payload itself. Of a chunk that is on disk only it is a copy of a range of its slot, in memory
+ * beside the budgets; hence the limit. */
 #ifndef PS_CHUNK_VIEW_H
 #define PS_CHUNK_VIEW_H
 
@@ -15,8 +15,8 @@ typedef struct ps_view {
     void *bytes; /* from the offset asked for */
     ps_chunk_id chunk;
     bool is_pinned, is_changed;
-    void *memory, *pages; /* of a piece of the disk; pages: in memory, aligned */
-    int64_t disk_offset, n_bytes;
+    void *memory, *pages;         /* of a range read from disk: what is to be freed, and the first whole page in it */
+    int64_t disk_offset, n_bytes; /* that range, in whole pages */
 } ps_view;
 
 /* Show [offset, offset + bytes) of a chunk's content; mode READ or WRITE. A chunk without content reads as zeros;
@@ -24,8 +24,8 @@ typedef struct ps_view {
  * open then. */
 PS_NODISCARD ps_status ps_view_open(ps_store *s, ps_chunk_id chunk, ps_tier tier, int64_t offset, int64_t bytes,
                                     ps_access_mode mode, ps_view *v);
-/* Each success of open needs one. What was written to v->bytes is the content when this succeeds; on disk it may be
- * partly so when it fails (PS_EIO). */
+/* Each success of open needs one. When it succeeds, what was written to v->bytes is the content; when it fails (PS_EIO:
+ * the chunk is on disk), some of it may be. */
 PS_NODISCARD ps_status ps_view_close(ps_store *s, ps_view *v);
 
 #endif

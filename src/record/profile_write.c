@@ -116,8 +116,8 @@ static void put_place(writer *w, const ps_profile_record *r)
 {
     begin_event(w, "i", TID_CHUNKS, "chunk", r->begin_ns);
     ps_text_out_format(w->j, ",\"s\":\"t\",\"name\":\"%s\",\"args\":{\"chunk\":%d,\"tier\":\"%s\",\"reason\":\"%s\"}}",
-                       r->kind == PS_PROFILE_PLACE ? "place" : "leave", r->chunk, ps_tier_name((ps_tier)r->place.tier),
-                       ps_reason_name((ps_reason)r->place.reason));
+                       r->kind == PS_PROFILE_ARRIVE ? "place" : "leave", r->chunk,
+                       ps_tier_name((ps_tier)r->residency.tier), ps_reason_name((ps_reason)r->residency.reason));
 }
 
 static void put_memory(writer *w, const ps_profile_record *r)
@@ -140,7 +140,7 @@ static void put_record(writer *w, const ps_profile_record *r)
     case PS_PROFILE_COPY: put_copy(w, r); break;
     case PS_PROFILE_MOVED: break; /* told with its COPY */
     case PS_PROFILE_COLLECTIVE: put_collective(w, r); break;
-    case PS_PROFILE_PLACE:
+    case PS_PROFILE_ARRIVE:
     case PS_PROFILE_LEAVE: put_place(w, r); break;
     case PS_PROFILE_MEMORY: put_memory(w, r); break;
     }

@@ -147,7 +147,7 @@ ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
 ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from)
 {
     PS_ASSERT(r->bp == from->bp && from->micro == 0);
-    PS_TRY(ps_store_take_places(r->tiers->store, from->tiers->store));
+    PS_TRY(ps_store_take_residency(r->tiers->store, from->tiers->store));
     memcpy(r->chunk_pending, from->chunk_pending, (size_t)r->bp->layout->n_chunks * sizeof *r->chunk_pending);
     r->update_pending = from->update_pending;
     r->update = from->update;
