@@ -117,8 +117,8 @@ PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
  * the description.
  *
  * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1,
- * and ps_initialize_engine reports the first failure: a model function need not check each call. All activations are [B
- * T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16, f16). */
+ * and ps_initialize_engine reports the first failure: a model function need not check each call. Activations are all
+ * [B T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16, f16). */
 typedef struct ps_builder ps_builder;
 typedef int32_t ps_value;
 
@@ -252,9 +252,9 @@ typedef struct ps_batch {
  *
  * Weights begin as the configuration says: drawn from train.seed; then those of model.from_pretrained, as
  * ps_engine_load_pretrained reads them (heads may differ with model.new_head, or with model.head none); then those of
- * train.init_from. For ps_model_from_config the former is that of the configuration it is given as user, for other
- * functions that of config: parameters are then matched by the names that the function gives them. Errors as of these
- * loads: nothing is begun with less than was asked for.
+ * train.init_from. model.from_pretrained is that of the configuration which describes the model: with
+ * ps_model_from_config that is user, with other functions config, and parameters are matched by the names that the
+ * function gives them. What these loads refuse fails the call: nothing is begun with less than was asked for.
  *
  * A process that mpirun or srun started as one of several is a rank: all of them call this, and then all functions of
  * the engine that say so, in the same order, each with its own micro-batches; together they train one model, each with
@@ -364,7 +364,7 @@ typedef struct ps_memory_info {
     int64_t wait_ns; /* computing stood still for copies, since creation */
     /* of a run in the present shape from its beginning on */
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes;
-    int64_t planned_step;        /* steps that were tried before the first; later ones go round in the same circle */
+    int64_t planned_step;        /* steps that the plan tried; later ones go round in the same circle */
     int64_t planned_moved_bytes; /* over all links between tiers, in step number planned_step */
     int64_t planned_sent_bytes;  /* to other ranks, in the same step */
 } ps_memory_info;
@@ -379,7 +379,7 @@ PS_API void ps_engine_reset_peaks(ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char **out);
 /* The same table as it was in the moment that found no room (PS_EBUDGET, PS_ENOMEM_DEV): in a step, or, when
  * ps_initialize_engine refused the model, in the trial of the plan. "" when no moment has since this thread last
- * initialised an engine; valid until the next one that does. */
+ * initialised an engine; valid until it initialises one again, or another moment finds no room. */
 PS_API const char *ps_last_memory_dump(void);
 
 /* The profile that profile.path and profile.steps of the configuration ask for; doc/profile.md describes the file. It
@@ -396,6 +396,7 @@ PS_API void ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info 
 /* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or
  * nothing. PS_ESTATE when no step was recorded, PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const char *path);
+
 /* B, T as they are now, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be
  * NULL. */
 PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,

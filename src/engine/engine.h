@@ -1,5 +1,7 @@
-/* engine.h - what a ps_engine is made of. The public functions are in engine.c (life), step.c (training), decode.c (a
- * text that grows), tensors.c (access to parameters), first_values.c, engine_shape.c (other sizes of micro-batches). */
+/* engine.h - what a ps_engine is made of. Its public functions are in engine.c (its end, what it says of itself),
+ * step.c (training, evaluation, logits), decode.c (a text that grows), tensors.c (access to parameters), engine_shape.c
+ * (other sizes of micro-batches) and profiling.c; those that begin it, and those for weights and checkpoints, in
+ * checkpoint/. */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
@@ -16,7 +18,7 @@ typedef enum ps_engine_state {
     PS_ENGINE_FAILED,   /* an error inside a step: nothing */
 } ps_engine_state;
 
-/* A checkpoint on its way to disk, of the floor above; user NULL: none. */
+/* A checkpoint on its way to disk: the floor above keeps it here. user NULL: none. */
 typedef struct ps_engine_save {
     void *user;
     void (*close)(void *user); /* gives up what is not complete, waits for the rest */
@@ -25,31 +27,30 @@ typedef struct ps_engine_save {
 /* Steps in a row that were skipped without remedy, and what this rank saw in the first of them. */
 typedef struct ps_nonfinite {
     int64_t n_steps, first_step;
-    double first_loss;    /* of its first micro-batch that was not finite; else of its last */
-    int32_t first_tensor; /* whose gradient was not finite; -1: none here */
+    double first_loss;    /* of that step's first micro-batch with a loss that was not finite, else of its last */
+    int32_t first_tensor; /* whose gradient was not finite; -1: none of this rank's */
 } ps_nonfinite;
 
 struct ps_engine {
     ps_settings settings;
-    ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: its maker's */
+    ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: there is none, or it is the caller's */
     ps_shapes shapes;
-    const ps_shape *shape;         /* in use; what depends on B and T is in its program, plan and blueprint */
+    const ps_shape *shape;         /* in use; what depends on B and T is in its program, code and blueprint */
     const ps_program *program;     /* of the configured shape: parameters and their names */
-    const ps_blueprint *blueprint; /* of the one in use */
+    const ps_blueprint *blueprint; /* of the shape in use */
     ps_tiers tiers;
     ps_runner *runner;
     ps_engine_state state;
     ps_loss_scaler scaler;
     double loss_scale; /* of the step under way, or the last one */
-    double step_loss;  /* of the step's first micro-batch that was not finite, else of the last one */
+    double step_loss;  /* of the step's first micro-batch with a loss that was not finite, else of the last one */
     double loss_sum;   /* of the micro-batches of the step under way; after it of all ranks */
     int64_t n_updates; /* updates made; skipped ones are not */
     int64_t n_decoded; /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
     char *config_json; /* the configuration, for checkpoints */
-    bool *
-        is_filled; /* [n_params] of an engine that was created empty: tensors that have values by now. NULL: all have */
+    bool *is_filled;   /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
     ps_engine_save save;
     ps_profiling profiling;
 };
@@ -68,20 +69,20 @@ typedef enum ps_purpose {
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
                                         ps_comm *comm, ps_engine **out);
 
-/* The same, but parameters are zeros, for who has values for them and would only overwrite what is drawn here.
- * Until ps_engine_draw_rest nothing but ps_engine_fill_tensor and loading a checkpoint may touch them, and no step
- * be made. */
+/* The same, but parameters are zeros: for a caller that has values for them and would only overwrite what is drawn
+ * here. Until ps_engine_draw_rest nothing but ps_engine_fill_tensor and loading a checkpoint may touch them, and no
+ * pass may be made. */
 PS_NODISCARD ps_status ps_engine_create_empty(ps_model_func model, void *user, const ps_config *config,
                                               ps_purpose purpose, ps_comm *comm, ps_engine **out);
 
-/* Draw the tensors of an empty engine that have not been filled, as creating it would have. Nothing to do for
- * others. */
+/* Draw the tensors of an engine created empty that have not been filled, as ps_engine_create would have. Does nothing
+ * for other engines. */
 PS_NODISCARD ps_status ps_engine_draw_rest(ps_engine *e);
 
-/* First values for a whole tensor. */
+/* Fill a whole tensor with its first values. */
 PS_NODISCARD ps_status ps_engine_draw_tensor(ps_engine *e, int64_t tensor);
 
-/* All tensors of an empty engine have values. */
+/* All tensors of an engine created empty have values by now. */
 void ps_engine_end_filling(ps_engine *e);
 
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
@@ -92,10 +93,10 @@ PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state want
 PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n,
                                             const float *in);
 
-/* A forward pass outside training. */
+/* A forward pass outside training, after pending updates. A failure turns the engine failed. */
 PS_NODISCARD ps_status ps_engine_run_aside(ps_engine *e, const ps_pass *pass);
 
-/* st unless PS_OK turns the engine failed. */
+/* Gives st. Unless that is PS_OK the engine is failed from now on, and the other ranks are told. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);
 
 #endif

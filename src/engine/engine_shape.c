@@ -11,7 +11,7 @@ static ps_status expect_between_steps(const ps_engine *e)
                    (long long)micro, (long long)e->settings.accumulation);
 }
 
-/* Would the change find room from where chunks are now? With several ranks on all of them, or on none. */
+/* Would the change find room from where chunks are now? All ranks get the same answer. */
 static ps_status try_change(ps_engine *e, const ps_shape *shape)
 {
     ps_status st = PS_OK;

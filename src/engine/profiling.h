@@ -7,8 +7,8 @@
 
 typedef struct ps_profiling {
     ps_profile *recorder;   /* NULL: no profile is wanted */
-    int64_t step, begin_ns; /* under way, recorded; 0: none */
-    int64_t first, last;    /* recorded and complete; 0: none */
+    int64_t step, begin_ns; /* of the step under way, when it is recorded; 0: none */
+    int64_t first, last;    /* steps that are recorded and complete; 0: none */
     bool has_ended;         /* nothing more is recorded */
     bool is_written;        /* profile.path holds all that was recorded */
     char error[512];        /* why not */

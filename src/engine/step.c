@@ -66,8 +66,8 @@ ps_status ps_backward(ps_engine *e)
     return PS_OK;
 }
 
-/* What all ranks must know alike of the gradients, each of its own chunks: sums are exact, so they have the same bits
- * however chunks are dealt out. */
+/* Add up over the ranks what each knows of its own chunks' gradients, and their losses. Sums are exact, so they have
+ * the same bits however chunks are dealt out. */
 static ps_status share_sums(ps_engine *e, ps_grad_sums *sums)
 {
     enum { N_DIGITS = PS_EXACT_SUM_DIGITS, NONFINITE = N_DIGITS, LOSS, N_VALUES };
@@ -84,7 +84,8 @@ static ps_status share_sums(ps_engine *e, ps_grad_sums *sums)
     return PS_OK;
 }
 
-/* The step under way was skipped (or not). Without a scale that could still fall the next one will hardly be better. */
+/* Count the step that ends now when it was skipped and the loss scale did not answer by falling, or by waiting to: then
+ * the next step will hardly be better. Any other step begins the count anew. */
 static void count_nonfinite(ps_engine *e, bool skipped, int32_t first_tensor)
 {
     const ps_loss_scale_event event = e->scaler.event;
@@ -152,7 +153,7 @@ ps_status ps_step(ps_engine *e)
     return check_nonfinite(e);
 }
 
-/* Each moment names its place in the schedule, so the next step finds its own. */
+/* Each moment tells the store its number in the schedule (ps_store_go_to), so the next step finds its own. */
 ps_status ps_engine_run_aside(ps_engine *e, const ps_pass *pass)
 {
     PS_ASSERT(e->is_filled == NULL);

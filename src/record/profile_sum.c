@@ -34,7 +34,7 @@ int64_t ps_profile_step_at(const ps_profile_sum *s, int64_t from, int64_t time_n
     return i < s->n_steps && s->steps[i]->begin_ns <= time_ns ? i : s->n_steps;
 }
 
-static ps_status gather(const ps_profile *p, ps_profile_kind kind, const ps_profile_record ***out, int64_t *n)
+static ps_status find_kind(const ps_profile *p, ps_profile_kind kind, const ps_profile_record ***out, int64_t *n)
 {
     *n = 0;
     for (int64_t i = 0; i < ps_profile_count(p); i++) *n += ps_profile_at(p, i)->kind == kind;
@@ -121,8 +121,8 @@ ps_status ps_profile_sum_init(ps_profile_sum *s, const ps_profile *profile)
     ps_status st;
     *s = (ps_profile_sum){.profile = profile};
     PS_TRY_GOTO(ps_profile_check(profile));
-    PS_TRY_GOTO(gather(profile, PS_PROFILE_MOVED, &s->moved, &s->n_moved));
-    PS_TRY_GOTO(gather(profile, PS_PROFILE_STEP, &s->steps, &s->n_steps));
+    PS_TRY_GOTO(find_kind(profile, PS_PROFILE_MOVED, &s->moved, &s->n_moved));
+    PS_TRY_GOTO(find_kind(profile, PS_PROFILE_STEP, &s->steps, &s->n_steps));
     qsort(s->moved, (size_t)s->n_moved, sizeof(ps_profile_record *), compare_moved);
     sum_bytes(s);
     if (s->n_steps == 0) return PS_OK;

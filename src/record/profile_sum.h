@@ -1,4 +1,4 @@
-/* profile_sum.h - a profile's records put in relation: copies with their times, steps with what they took on
+/* profile_sum.h - what the records of a profile say together: when each copy was carried out, and what a step took on
  * average. */
 #ifndef PS_RECORD_PROFILE_SUM_H
 #define PS_RECORD_PROFILE_SUM_H
@@ -12,7 +12,7 @@ typedef enum ps_profile_lane {
     PS_LANE_COUNT = PS_LANE_LINKS + PS_LINK_COUNT,
 } ps_profile_lane;
 
-const char *ps_profile_lane_name(int lane); /* "compute", "host->device", ..., "collectives" */
+const char *ps_profile_lane_name(int lane); /* "compute", "host->device", ..., "collectives"; static */
 
 typedef struct ps_profile_span {
     int64_t begin_ns, end_ns;
@@ -20,15 +20,15 @@ typedef struct ps_profile_span {
 
 typedef struct ps_profile_sum {
     const ps_profile *profile;
-    const ps_profile_record **moved; /* [n_moved] MOVED, by link, then ticket */
+    const ps_profile_record **moved; /* [n_moved] records of kind MOVED, by link, then ticket */
     int64_t n_moved;
-    const ps_profile_record **steps; /* [n_steps] STEP */
+    const ps_profile_record **steps; /* [n_steps] records of kind STEP */
     int64_t n_steps;
-    /* of the records inside of steps; averages are over the steps. All 0 without a step */
-    int64_t step_ns, busy_ns[PS_LANE_COUNT]; /* average; two copies side by side keep their queue busy once */
-    int64_t moved_bytes[PS_LINK_COUNT];      /* average */
-    int64_t peak_bytes[PS_TIER_COUNT];       /* largest of all recorded */
-    int critical;                            /* the busiest lane */
+    int64_t peak_bytes[PS_TIER_COUNT]; /* largest of all recorded */
+    /* averages over the steps, of the records inside of them; 0 without a step */
+    int64_t step_ns, busy_ns[PS_LANE_COUNT]; /* two copies side by side keep their queue busy once */
+    int64_t moved_bytes[PS_LINK_COUNT];
+    int critical; /* the busiest lane */
 } ps_profile_sum;
 
 /* The records must outlive it. PS_ENOMEM_HOST. */
@@ -38,7 +38,7 @@ void ps_profile_sum_deinit(ps_profile_sum *s);
 /* When a COPY was carried out. Simulated queues may not tell: then it was done when it was asked for. */
 ps_profile_span ps_profile_copy_span(const ps_profile_sum *s, const ps_profile_record *copy);
 
-/* The step that this time lies in, at or after number `from` of s->steps; n_steps when there is none. */
+/* Index in s->steps, `from` or above, of the step that this time lies in; n_steps when there is none. */
 int64_t ps_profile_step_at(const ps_profile_sum *s, int64_t from, int64_t time_ns);
 
 #endif

@@ -23,13 +23,14 @@ typedef struct writer {
 
 /* ---- events: each begins with a comma; the metadata come first ---- */
 
-/* Microseconds since recording began. */
+/* In microseconds, as the format has times. */
 static void put_time(writer *w, const char *key, int64_t ns)
 {
     ps_text_out_format(w->j, ",\"%s\":", key);
     ps_text_out_fixed(w->j, ns, 3);
 }
 
+/* Times count from when recording began. */
 static void begin_event(writer *w, const char *type, int tid, const char *category, int64_t begin_ns)
 {
     ps_text_out_format(w->j, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"cat\":\"%s\"", type, w->facts->rank, tid,
@@ -43,7 +44,7 @@ static void begin_span(writer *w, int tid, const char *category, int64_t begin_n
     put_time(w, "dur", end_ns - begin_ns);
 }
 
-/* As the format has them: updates are "adam", whatever makes them. */
+/* Updates are "adam" in the file, whichever optimizer makes them: doc/profile.md. */
 static const char *phase_name(ps_phase phase)
 {
     return phase == PS_PHASE_UPDATE ? "adam" : ps_phase_name(phase);
@@ -171,7 +172,7 @@ static void put_metadata(writer *w)
 
 typedef struct phase_span {
     int phase;    /* -1: none yet */
-    int64_t step; /* of sum.steps; n_steps: outside of any */
+    int64_t step; /* index in sum.steps; n_steps: outside of any */
     int64_t begin_ns, end_ns;
 } phase_span;
 

@@ -94,8 +94,8 @@ static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n
     return i < n_resident;
 }
 
-/* How many chunks' optimizer data each tier has room for. On the device that is the margin (PatrickStar's word): what is
- * left beside activations and 16-bit chunks. */
+/* How many chunks' optimizer data each tier has room for. On the device that is the margin (PatrickStar's word): what
+ * is left beside activations and 16-bit chunks. */
 static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = b->settings;
@@ -117,8 +117,8 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
 
 /* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which
  * and how many is the variant's. Of the others, as many as fit are kept and updated on the host: the 16-bit parameter
- * goes there and back, 4 bytes of copies, instead of Adam's data, 24. What neither holds comes from disk, and is updated
- * on the device, where it passes with the most room. */
+ * goes there and back, 4 bytes of copies, instead of Adam's data, 24. What neither holds comes from disk, and is
+ * updated on the device, where it passes with the most room. */
 static void place_updates(ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
@@ -254,8 +254,8 @@ static ps_status trace_updates_before_gathers(ps_blueprint *b, int32_t first_eve
     return PS_OK;
 }
 
-/* Gathering is a moment of its own, at which the group gets its memory; in the backward pass also that of gradients that
- * may not overwrite. These go when the group is released; their sums, of this rank's chunks, stay. */
+/* Gathering is a moment of its own, at which the group gets its memory; in the backward pass also that of gradients
+ * that may not overwrite. These go when the group is released; their sums, of this rank's chunks, stay. */
 static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *touched)
 {
     const ps_span *span = &b->spans.spans[i];
@@ -405,8 +405,8 @@ int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *
 {
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    /* at most 256 chunks a rank, unless they had to be larger than a large matrix: tensors that do not divide into chunks
-     * waste the rest */
+    /* at most 256 chunks a rank, unless they had to be larger than a large matrix: tensors that do not divide into
+     * chunks waste the rest */
     return ps_max_i64(32768, ps_min_i64(total / (256 * (int64_t)s->ranks.n), 64 * PS_MIB));
 }
 

@@ -130,7 +130,8 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
 /* Bytes of all lists together, of all ranks, without chunk padding. */
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b);
 
-/* What ps_tiers_open needs to carry the blueprint out within these budgets; the caller adds `simulated` and `profile`. */
+/* What ps_tiers_open needs to carry the blueprint out within these budgets; the caller adds `simulated` and
+ * `profile`. */
 ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets);
 
 #endif

@@ -304,7 +304,8 @@ static ps_status run_instr(ps_runner *r, int32_t index)
 
 /* ---- groups of chunks of several ranks ---- */
 
-/* Begin to gather the group of span i. From a forward pass on its tensors have values again, those of other ranks too. */
+/* Begin to gather the group of span i. In a forward pass its tensors count as having values from now on, those of other
+ * ranks too. */
 static ps_status gather(ps_runner *r, int32_t i)
 {
     const ps_span *span = &r->bp->spans.spans[i];

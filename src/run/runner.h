@@ -41,8 +41,8 @@ PS_NODISCARD ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp);
  * gradients in the same lists. */
 bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp);
 
-/* Instead of ps_runner_create_params, in a trial: begin where another runner of the same blueprint stands between steps.
- * Its store must be settled (ps_store_settle). */
+/* Instead of ps_runner_create_params, in a trial: begin where another runner of the same blueprint stands between
+ * steps. Its store must be settled (ps_store_settle). */
 PS_NODISCARD ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from);
 
 /* The one in use. */
@@ -95,8 +95,8 @@ typedef struct ps_update {
     ps_optimizer_step step;
 } ps_update;
 
-/* Ends the step: updates all chunks. With a blueprint that defers updates it only takes note of *u, and the next forward
- * pass of training carries it out. */
+/* Ends the step: updates all chunks. With a blueprint that defers updates it only takes note of *u, and the next
+ * forward pass of training carries it out. */
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
 /* Carry out what is deferred, if anything: before anybody but a training forward pass looks at parameters. */
 PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);

@@ -31,8 +31,8 @@ struct ps_runner {
     ps_snapshot snapshot; /* under way, or empty */
 };
 
-/* runner_update.c: the deferred updates that the trace has before instruction `index` of the forward pass. *next, 0 when
- * the pass begins, is the index in update_order at which the next call goes on. */
+/* runner_update.c: the deferred updates that the trace has before instruction `index` of the forward pass. *next, 0
+ * when the pass begins, is the index in update_order at which the next call goes on. */
 PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
 
 #endif

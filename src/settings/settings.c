@@ -1,3 +1,4 @@
+/* settings.c - ps_settings_read: which option sets what. */
 #include "settings/settings_impl.h"
 
 #include <stdio.h>
@@ -6,8 +7,7 @@
 
 #include "base/machine.h"
 
-/* Length of the rise when the configuration leaves it to the type: DeepSpeed's schedulers take 1000, Hugging Face's
- * none. */
+/* Steps of warm-up when the configuration names none: DeepSpeed's schedulers take 1000, Hugging Face's none. */
 #define DEEPSPEED_WARMUP_STEPS 1000
 
 static ps_status read_lr(const ps_options *o, ps_lr_schedule *lr)
@@ -109,7 +109,7 @@ void ps_settings_use_cache(ps_settings *s, const ps_config *config)
     s->T = ps_min_i64(s->cache_positions, PS_DECODE_ROWS_MAX);
 }
 
-/* cpu: of the device, chunks have only what the largest moment needs, and updates run on the host. */
+/* Placement "cpu": chunks take only as much device memory as the largest moment needs, and updates run on the host. */
 static void read_placement(const ps_options *o, ps_settings *s)
 {
     if (o->zero_tensor_placement_policy != PS_CONFIG_PLACEMENT_CPU) return;

@@ -36,7 +36,7 @@ typedef struct ps_settings {
 
     ps_budgets budgets;
     const ps_policy *policy;
-    int32_t prefetch;
+    int32_t prefetch; /* this and wait_at_once as in ps_store_desc */
     bool wait_at_once, keep_freed_memory;
     ps_disk_backend disk_backend;
     int queue_depth;
@@ -48,11 +48,11 @@ typedef struct ps_settings {
 
     int64_t chunk_elements; /* 0: search */
     bool embedding_on_host, hybrid_updates;
-    double unscheduled_share; /* of the device, for chunks while there is no schedule */
-    bool static_partition;    /* and afterwards too */
-    double margin_share;
+    double unscheduled_share; /* of the device budget: what chunks may take while there is no schedule */
+    bool static_partition;    /* and when there is one */
+    double margin_share;      /* of the margin: what optimizer data may take */
     bool checkpointing;
-    int32_t n_checkpoints;
+    int32_t n_checkpoints; /* as in ps_code_options */
 
     ps_lr_schedule lr;
     ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
@@ -61,7 +61,7 @@ typedef struct ps_settings {
     double clip_norm;
     bool defer_updates;
     ps_keep_logits keep_logits;
-    int32_t placement_trials; /* at most: after the first blueprint that fits, for a faster one */
+    int32_t placement_trials; /* made at most for a faster blueprint than the first one that fits */
 
     int64_t save_buffer_bytes; /* as configured: PS_BYTES_AUTO, or fixed; 0 when nothing is saved while training */
     int64_t staging_bytes;     /* in force: the tiers hold a block of this size */
@@ -76,7 +76,7 @@ typedef struct ps_settings {
  * `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
 
-/* What train.isa asks for, with "auto" the best that the processor has; it may have less than what was asked for. */
+/* What train.isa asks for, which may be more than the processor has; with "auto" the best that it has. */
 ps_cpu_isa ps_settings_isa(const ps_options *o);
 
 /* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
@@ -93,15 +93,16 @@ ps_comm_options ps_settings_comm_options(const ps_config *config);
  * memory and its cores; budgets are the smallest of all ranks', so that all plan the same. */
 PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm);
 
-/* Plan as rank `rank` of n on one machine, none of which is there: shares and limits as ps_settings_join gives them to
- * these. */
+/* Plan as rank `rank` of n on one machine without any of the others: the shares of the machine that ps_settings_join
+ * would give. PS_EINVAL when there is no such rank. */
 PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
 
 /* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration
  * says "auto". The backend becomes the simulated one when the devices are GPUs. PS_EINVAL naming the key. */
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
 
-/* Once the number of threads is final: what plans are measured with and steps computed. */
+/* Create s->backend, by which plans are measured and steps computed: once the number of threads is final. PS_ENOSYS
+ * when the system starts fewer. */
 PS_NODISCARD ps_status ps_settings_open_backend(ps_settings *s);
 void ps_settings_close_backend(ps_settings *s); /* none open is accepted */
 
@@ -111,7 +112,7 @@ static inline int64_t ps_settings_comm_bytes(const ps_settings *s)
     return s->ranks.n > 1 ? s->comm_staging_bytes : 0;
 }
 
-/* How the program is to be planned with these settings; pointers into them. */
+/* How the program is to be planned with these settings; holds pointers into them. */
 ps_code_options ps_settings_code_options(const ps_settings *s);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/machine.h"
 #include "settings/settings_impl.h"
 
-/* Some of the model data has its home on the host, whatever the device could hold. */
+/* Is there model data that is worked on by the host, whatever the device could hold? */
 static bool needs_host(const ps_settings *s)
 {
     return s->embedding_on_host || (s->training && !s->hybrid_updates);

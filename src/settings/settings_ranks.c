@@ -6,7 +6,7 @@
 #include "base/machine.h"
 #include "settings/settings_impl.h"
 
-/* ColossalAI's gradient_predivide_factor None. */
+/* What ColossalAI takes for gradient_predivide_factor None: a power of 2 near the root of n. */
 static double predivide_for(int32_t n)
 {
     double f = 1;
@@ -52,7 +52,8 @@ ps_comm_options ps_settings_comm_options(const ps_config *config)
         .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = o->comm_staging};
 }
 
-/* `here` ranks of a machine have its memory and its cores. */
+/* The machine has `here` ranks: each gets its share of the memory and of the cores that the configuration leaves
+ * open. */
 static void share_machine(ps_settings *s, const ps_options *o, int32_t here)
 {
     int64_t *b = s->budgets.bytes;
