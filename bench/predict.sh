@@ -53,7 +53,7 @@ row 'demo: 2 micro-batches a step, in memory' memory.device=600MB memory.host=0 
 row 'demo: small chunks, lru, 100 MB + disk' memory.device=100MB memory.host=0 memory.policy=lru default_chunk_size=524288
 row 'GPT 85M: in memory' memory.device=3GB memory.host=0 memory.disk=0 model.n_embd=768 model.n_layer=6 model.n_head=12 \
     train_micro_batch_size_per_gpu=2
-row 'GPT 85M: 400 MB + 900 MB host' memory.device=400MB memory.host=1100MB memory.disk=0 model.n_embd=768 model.n_layer=6 \
+row 'GPT 85M: 400 MB + 1100 MB host' memory.device=400MB memory.host=1100MB memory.disk=0 model.n_embd=768 model.n_layer=6 \
     model.n_head=12 train_micro_batch_size_per_gpu=2
 row 'GPT 85M: 400 MB + disk' memory.device=400MB memory.host=0 memory.disk=4GB model.n_embd=768 model.n_layer=6 model.n_head=12 \
     train_micro_batch_size_per_gpu=2

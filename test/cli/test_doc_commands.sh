@@ -1,6 +1,7 @@
 #!/bin/sh
 # Every command of pstar that stands by itself in a fenced block of README.md and doc/ is accepted and succeeds, in the order of the page: with a
 # tiny model for config.json, and the demo cut to a few steps. mpirun's are those of test_ranks.sh, finetune's those of test_finetune.sh.
+# Every target and variable of make that a page names is one of the Makefile.
 set -u
 build=$1
 . test/cli/cli_lib.sh
@@ -14,6 +15,32 @@ commands() {
 }
 
 (cd "$work" && expect 0 "$pstar" info --measure this-machine.json) || exit 1 # README's comment says where it is from
+# What a page has of make, in fenced blocks and between backticks: one call a line, without comment and quoted values.
+makes() {
+    {
+        awk '/^ *```/ { inside = !inside; next } inside' "$1" | sed 's/#.*//; s/&&/\n/g'
+        grep -o '`make[^`]*`' "$1" | tr -d '`'
+    } | sed -n 's/="[^"]*"/=/g; s/^ *\(make .*\)/\1/p'
+}
+
+# Every target that is named there is one of the Makefile, and every variable.
+n=0
+targets=" $(sed -n 's/^\.PHONY: //p' Makefile) "
+for page in README.md CONTRIBUTING.md doc/*.md; do
+    makes "$page" >"$work/makes"
+    while read -r _ words; do
+        for word in $words; do
+            case $word in
+            *=*) grep -q "^${word%%=*} *[?:]*=" Makefile || fail "$page: make $words: no variable ${word%%=*}" ;;
+            *) case $targets in *" $word "*) ;; *) fail "$page: make $words: no target $word" ;; esac ;;
+            esac
+            n=$((n + 1))
+        done
+    done <"$work/makes"
+done
+[ "$n" -ge 20 ] || fail "only $n words of make were found: have the pages changed?"
+echo "$n targets and variables of make"
+
 n=0
 for page in README.md doc/*.md; do
     commands "$page" >"$work/commands"
