@@ -192,7 +192,7 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < PS_ARRAY_LEN(kernels); k++)
         for (int t = 0; t < 2 && kernels[k].isa <= ps_cpu_isa_detect(); t++) {
             bench_check(ps_backend_create_cpu(kernels[k].isa, t == 0 ? 1 : ps_cpu_threads(), &b.backends[k][t]));
-            ps_cpu_of(b.backends[k][t])->has_fast_dpbf16 = kernels[k].by_dpbf16;
+            ps_cpu_of(b.backends[k][t])->uses_dpbf16 = kernels[k].by_dpbf16;
         }
     for (int t = 0; t < 2; t++)
         for (size_t r = 0; r < PS_ARRAY_LEN(rows); r++)

@@ -146,9 +146,9 @@ static void test_refusals(void **state)
 static void test_amd(void **state)
 {
     (void)state;
-    assert_true(ps_cpu_takes_dpbf16("AuthenticAMD", PS_CPU_AVX512_BF16, false));
-    assert_false(ps_cpu_takes_dpbf16("AuthenticAMD", PS_CPU_AVX512_BF16, true));
-    assert_false(ps_cpu_takes_dpbf16("GenuineIntel", PS_CPU_AVX512_BF16, false));
+    assert_true(ps_cpu_uses_dpbf16("AuthenticAMD", PS_CPU_AVX512_BF16, false));
+    assert_false(ps_cpu_uses_dpbf16("AuthenticAMD", PS_CPU_AVX512_BF16, true));
+    assert_false(ps_cpu_uses_dpbf16("GenuineIntel", PS_CPU_AVX512_BF16, false));
 }
 
 int main(void)

@@ -359,7 +359,7 @@ static void test_instruction_sets(void **state)
                 attention_case c = shapes[i];
                 c.dtype = (ps_dtype)t;
                 label_case(&c);
-                if (t != PS_DTYPE_BF16 || !ps_cpu_of(k)->has_fast_dpbf16) check_same_backends(k, k == avx2, avx2, &c);
+                if (t != PS_DTYPE_BF16 || !ps_cpu_of(k)->uses_dpbf16) check_same_backends(k, k == avx2, avx2, &c);
             }
     }
     if (avx2 == NULL) skip();
@@ -372,7 +372,7 @@ static void test_dot_products(void **state)
     if (ps_cpu_isa_detect() < PS_CPU_AVX512_BF16) skip();
     ps_backend *k;
     op_expect_ok(ps_backend_create_cpu(PS_CPU_AVX512_BF16, 2, &k));
-    ps_cpu_of(k)->has_fast_dpbf16 = true;
+    ps_cpu_of(k)->uses_dpbf16 = true;
     const op_case_fn runs[] = {run_fwd, run_bwd};
     for (size_t i = 0; i < PS_ARRAY_LEN(shapes) * 2; i++) {
         attention_case c = shapes[i / 2];

@@ -49,7 +49,7 @@ static ps_backend *backend_of(int by, int n_threads)
     if (isa > best) return NULL;
     if (made[by][n_threads] == NULL) {
         assert_int_equal(ps_backend_create_cpu((ps_cpu_isa)isa, n_threads, &made[by][n_threads]), PS_OK);
-        ps_cpu_of(made[by][n_threads])->has_fast_dpbf16 = by == BY_DPBF16;
+        ps_cpu_of(made[by][n_threads])->uses_dpbf16 = by == BY_DPBF16;
     }
     return made[by][n_threads];
 }

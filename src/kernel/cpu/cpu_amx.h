@@ -14,11 +14,11 @@
  *     PS_TILE_STORE(0, c, stride_bytes);
  *     ps_tiles_end();                         tiles kept would be saved at each switch of threads
  *
- * Tiles are numbers in the text of the instructions, hence macros. Of gcc 12's own intrinsics the load says nothing of
- * the memory that it reads, and the configuration only of 8 of its 64 bytes.
+ * Tiles are numbers in the text of the instructions, hence macros. The compiler's intrinsics are not used: those of gcc
+ * 12 do not tell it that a load reads memory, nor that the configuration reads more than 8 of its 64 bytes.
  *
- * PS_TILES_EMULATED, defined before: plain C. Only where the backend's level is PS_CPU_AMX may the instructions be
- * used. */
+ * The instructions may be used only where the backend's level is PS_CPU_AMX. With PS_TILES_EMULATED defined before,
+ * plain C is used instead. */
 #ifndef PS_KERNEL_CPU_AMX_H
 #define PS_KERNEL_CPU_AMX_H
 

@@ -175,15 +175,15 @@ static inline void attention_keep(const attention_shape *h, float *keep, int64_t
 {
     const uint32_t threshold = ps_dropout_threshold(h->dropout_p);
     const float factor = 1.0f / (1.0f - h->dropout_p);
-    float run[2 * PS_RANDOM_WORDS];
+    float factors[2 * PS_RANDOM_WORDS];
     for (int64_t q = 0; q < h->tile; q++) {
         const bool exists = query0 + q < h->T;
         const uint64_t row = (uint64_t)attention_lse_offset(h, b, head, query0 + q);
         const uint64_t first = row * (uint64_t)h->T + (uint64_t)key0;
-        if (exists) ps_random_keep(run, h->key, first / 4, threshold, factor);
+        if (exists) ps_random_keep(factors, h->key, first / 4, threshold, factor);
         if (exists && first % 4)
-            ps_random_keep(run + PS_RANDOM_WORDS, h->key, first / 4 + PS_RANDOM_BLOCKS, threshold, factor);
-        for (int64_t k = 0; k < h->tile; k++) keep[k * h->tile + q] = exists ? run[first % 4 + (uint64_t)k] : 0.0f;
+            ps_random_keep(factors + PS_RANDOM_WORDS, h->key, first / 4 + PS_RANDOM_BLOCKS, threshold, factor);
+        for (int64_t k = 0; k < h->tile; k++) keep[k * h->tile + q] = exists ? factors[first % 4 + (uint64_t)k] : 0.0f;
     }
 }
 

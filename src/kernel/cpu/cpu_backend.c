@@ -6,14 +6,13 @@
 #include "base/mem.h"
 #include "kernel/cpu/cpu_isa.h"
 
-/* Exceptions that have been are no setting. */
+/* The lowest six bits are flags of exceptions that have occurred, no settings. */
 static bool is_own_rounding(unsigned mxcsr)
 {
     return (mxcsr & ~0x3Fu) == PS_CPU_ROUNDING;
 }
 
-/* A caller may have been told to flush subnormal numbers (-ffast-math does so for a whole program), or to round
- * otherwise. */
+/* The calling thread may flush subnormal numbers (-ffast-math makes a whole program do so), or round otherwise. */
 static int64_t cpu_begin(ps_backend *self)
 {
     const unsigned rounding = _mm_getcsr();
@@ -66,7 +65,7 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool s
     *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads};
     char vendor[13];
     ps_cpu_vendor(vendor);
-    cpu->has_fast_dpbf16 = ps_cpu_takes_dpbf16(vendor, isa, same);
+    cpu->uses_dpbf16 = ps_cpu_uses_dpbf16(vendor, isa, same);
     const ps_status st = computes ? ps_cpu_pool_create(n_threads, &cpu->pool) : PS_OK;
     if (st == PS_OK)
         *out = &cpu->base;

@@ -8,20 +8,20 @@
 typedef struct ps_cpu {
     ps_backend base;
     ps_cpu_isa isa;
-    int n_threads;        /* scratch is made of it, sums never */
-    ps_cpu_pool *pool;    /* of n_threads; NULL: it measures only, and no thread is started */
-    bool has_fast_dpbf16; /* ps_cpu_takes_dpbf16 on this processor */
+    int n_threads;     /* scratch depends on it, results never */
+    ps_cpu_pool *pool; /* of n_threads; NULL: it measures only, and no thread is started */
+    bool uses_dpbf16;  /* ps_cpu_uses_dpbf16 on this processor */
 } ps_cpu;
 
 /* "AuthenticAMD", "GenuineIntel", ..., or "" */
 void ps_cpu_vendor(char out[13]);
 
-/* Kernels of `isa` multiply bf16 by vdpbf16ps. A table, as the order of sums differs from that of all other kernels:
- * AMD's has the rate of two FMA, Intel's of half of one. */
+/* Is vdpbf16ps faster than FMA? AMD's multiplies at twice the rate of FMA, Intel's at half of it. Looked up in a table,
+ * and not timed, as bits depend on the answer: it adds in another order than all other kernels. */
 bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa);
 
-/* same: the backend is to have the bits of all others. */
-static inline bool ps_cpu_takes_dpbf16(const char *vendor, ps_cpu_isa isa, bool same)
+/* Do kernels of `isa` multiply bf16 by vdpbf16ps? Not with `same`: the backend is to have the bits of all others. */
+static inline bool ps_cpu_uses_dpbf16(const char *vendor, ps_cpu_isa isa, bool same)
 {
     return !same && ps_cpu_dpbf16_is_fast(vendor, isa);
 }

@@ -40,7 +40,7 @@ const char *ps_cpu_bf16_products(ps_cpu_isa isa)
     char vendor[13];
     ps_cpu_vendor(vendor);
     if (isa == PS_CPU_AMX) return "by tiles of AMX";
-    return ps_cpu_takes_dpbf16(vendor, isa, false) ? "by vdpbf16ps" : "in f32";
+    return ps_cpu_uses_dpbf16(vendor, isa, false) ? "by vdpbf16ps" : "in f32";
 }
 
 const char *ps_cpu_isa_name(ps_cpu_isa isa)

@@ -1,8 +1,9 @@
 /* cpu_isa.h - how one source becomes a kernel for each instruction set.
  *
- * The files in isa/ are compiled once for each level of ps_cpu_isa, with PS_ISA naming it and the compiler's flags to
- * match. PS_CPU_NAME(add) is then ps_cpu_add_avx2 or alike, so that all levels live side by side in one library and a
- * program chooses at run time. Nothing else may be compiled with these flags: cpu_vec.h refuses it. */
+ * The files in isa/ are compiled once for each level of ps_cpu_isa but the last, with PS_ISA naming it and the
+ * compiler's flags to match; PS_CPU_AMX has the objects of avx512_bf16, which ask for the backend's level before they
+ * use tiles. PS_CPU_NAME(add) is then ps_cpu_add_avx2 or alike, so that all levels live side by side in one library and
+ * a program chooses at run time. Nothing else is compiled with these flags, or may include cpu_vec.h. */
 #ifndef PS_KERNEL_CPU_ISA_H
 #define PS_KERNEL_CPU_ISA_H
 
@@ -15,7 +16,7 @@
 
 #define PS_CPU_INLINE static inline __attribute__((always_inline))
 
-/* [PS_OP_COUNT] What each level has kernels of its own for; NULL: none. */
+/* [PS_OP_COUNT] The kernels of each level; NULL: the reference stands in. */
 extern const ps_kernel *const ps_cpu_kernels_portable[];
 extern const ps_kernel *const ps_cpu_kernels_avx2[];
 extern const ps_kernel *const ps_cpu_kernels_avx512[];
@@ -23,7 +24,7 @@ extern const ps_kernel *const ps_cpu_kernels_avx512_bf16[];
 
 #ifdef PS_ISA
 
-/* Defined by those of isa/ that isa_table.c lists. */
+/* Those that isa_table.c lists are defined in isa/. */
 #define XX(op) extern const ps_kernel PS_CPU_NAME(op);
 PS_OPS(XX)
 #undef XX
@@ -33,16 +34,16 @@ PS_OPS(XX)
 /* Elements below which a second thread costs more than it brings. */
 #define PS_CPU_PARALLEL_MIN 16384
 
-/* Elements of one unit of elementwise work. */
+/* Elements of one block of elementwise work. */
 #define PS_CPU_BLOCK 4096
 
-/* range over [0, n) in blocks, on all threads. */
+/* Call range for all of [0, n), cut between blocks, on all threads. */
 static inline void ps_cpu_for_blocks(ps_backend *self, int64_t n, ps_cpu_range range, const void *args)
 {
     ps_cpu_pool_run_range(ps_cpu_of(self)->pool, n, PS_CPU_BLOCK, PS_CPU_PARALLEL_MIN, range, args);
 }
 
-/* range over the rows [0, rows), of `cols` elements each, on all threads. */
+/* Call range for all of the rows [0, rows), of `cols` elements each, on all threads. */
 static inline void ps_cpu_for_rows(ps_backend *self, int64_t rows, int64_t cols, ps_cpu_range range, const void *args)
 {
     ps_cpu_pool_run_range(ps_cpu_of(self)->pool, rows, 1, ps_ceil_div(PS_CPU_PARALLEL_MIN, ps_max_i64(cols, 1)), range,

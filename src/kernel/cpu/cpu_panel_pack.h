@@ -30,11 +30,11 @@
 /* Words of 32 bits in which k is packed: an f32, or two bf16. */
 #define PANEL_WORDS 16
 
-/* Which k of a block lies at a place of a panel. */
-PS_CPU_INLINE int64_t panel_k_at(ps_dtype t, int64_t place)
+/* Which k of a block is number `index` of a panel. */
+PS_CPU_INLINE int64_t panel_k_at(ps_dtype t, int64_t index)
 {
-    const int64_t i = place % (2 * PANEL_WORDS);
-    return t != PS_DTYPE_BF16 ? place : place - i + i % PANEL_WORDS * 2 + i / PANEL_WORDS;
+    const int64_t i = index % (2 * PANEL_WORDS);
+    return t != PS_DTYPE_BF16 ? index : index - i + i % PANEL_WORDS * 2 + i / PANEL_WORDS;
 }
 
 PS_CPU_INLINE void zero_floats(float *dst, int64_t n)
@@ -58,8 +58,8 @@ PS_CPU_INLINE void words_split(const void *words, float *even, float *odd)
 PS_CPU_INLINE void panels_pack_across(ps_dtype t, const void *src, int64_t ld, int64_t n_k, int64_t n_padded, int64_t n,
                                       int64_t width, int64_t panel, float *dst)
 {
-    for (int64_t place = 0; place < n_padded; place++, dst += width) {
-        const int64_t k = panel_k_at(t, place);
+    for (int64_t index = 0; index < n_padded; index++, dst += width) {
+        const int64_t k = panel_k_at(t, index);
         float *to = dst;
         for (int64_t i = 0; i < n; i += width, to += panel)
             for (int64_t w = 0; w < width; w += VF_LANES)

@@ -22,8 +22,7 @@
 #define AT_MINSIGSTKSZ 51
 #endif
 
-/* Waiting on an idle machine goes on for as long as the time between two kernels of a step; a sleeper takes about as
- * long to wake up as this. */
+/* Who waits spins for about the time between two kernels of a step, which is about what waking a sleeper takes. */
 #define POOL_SPIN_NS 50000
 
 /* Pauses between two looks at the clock. */
@@ -35,7 +34,7 @@
 /* Most items that are dealt in one go: they are counted in half a word. */
 #define POOL_DEAL (INT64_C(1) << 31)
 
-/* Shares that a thread's part of elementwise work is cut into, so that one who comes late does not keep the others
+/* Items of elementwise work for each thread: several, so that a thread that comes late does not keep the others
  * waiting. */
 #define POOL_SHARES 8
 
@@ -94,9 +93,8 @@ static _Thread_local bool pool_is_at_work; /* this thread does items */
 static void pool_check_call(const ps_cpu_pool *pool)
 {
     const pid_t process = atomic_load(&pool->running);
-    PS_ASSERT(!pool_is_at_work); /* work must not run a pool */
-    PS_ASSERT(process == 0 ||
-              process == getpid()); /* this process was forked in the midst of a run, which nobody will end */
+    PS_ASSERT(!pool_is_at_work);                    /* work must not run a pool */
+    PS_ASSERT(process == 0 || process == getpid()); /* forked in the midst of a run, which nobody will end */
 }
 
 static void pool_note_work(bool begins)

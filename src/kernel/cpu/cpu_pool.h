@@ -3,18 +3,18 @@
  *
  *     ps_cpu_pool_run(pool, n_items, work, args)        work(args, item, thread) for each item of [0, n_items)
  *
- * Items are dealt in ascending order to whichever thread is free. There is no barrier inside work: two phases are two
- * calls. What is computed may depend on the item, never on the thread or on how many there are; `thread` picks scratch
- * only.
+ * Such a call is a run of the pool. Items are dealt in ascending order to whichever thread is free. There is no barrier
+ * inside work: two phases are two runs. What is computed may depend on the item, never on the thread or on how many
+ * there are; `thread` picks scratch only.
  *
- * Threads without work spin for some tens of microseconds, then sleep. A run waits for items that were begun and for
- * nobody else: threads that the system lets sleep or wait cost their share of the work, no more. They take no signals
- * but those of their own faults, have stacks of a fixed size, whatever the limits say, and round as PS_CPU_ROUNDING
- * says.
+ * Threads without work spin for some tens of microseconds, then sleep. A run waits for the items that were begun, and
+ * for no thread: one that the system does not let run takes fewer items, and holds up nobody. The threads take no
+ * signals but those of their own faults, have stacks of a fixed size, whatever the limits say, and round as
+ * PS_CPU_ROUNDING says.
  *
- * May be called from any thread, several at once: runs that need the threads come one after another. A forked child has
- * the thread that forked and no other: that one runs all items of its calls, and may destroy the pool. If a run was
- * under way when it forked, it may not run any. Runs that are forbidden are assertions from DEBUG=1 on. */
+ * May be called from any thread, by several at once: runs that need the threads come one after another. A forked child
+ * has the thread that forked and no other: that one does all items of its runs, and may destroy the pool. If it forked
+ * while a run was under way, the child must not run the pool. What is forbidden is asserted from DEBUG=1 on. */
 #ifndef PS_KERNEL_CPU_POOL_H
 #define PS_KERNEL_CPU_POOL_H
 
@@ -23,11 +23,11 @@
 
 typedef struct ps_cpu_pool ps_cpu_pool;
 
-/* MXCSR of who computes: to nearest, subnormal numbers kept, no traps. */
+/* MXCSR (the register of rounding) of threads that compute: to nearest, subnormal numbers kept, no traps. */
 #define PS_CPU_ROUNDING 0x1F80u
 
-/* thread: 0 .. n_threads - 1, no two at once in a run; scratch of that number is this call's meanwhile. Must not run
- * any pool. */
+/* thread: 0 .. n_threads - 1, never the same for two items at once, so the scratch of that number is this item's
+ * meanwhile. Must not run any pool. */
 typedef void (*ps_cpu_work)(const void *args, int64_t item, int64_t thread);
 
 /* Elements [lo, hi) of elementwise work. */
@@ -46,8 +46,8 @@ void ps_cpu_pool_run(ps_cpu_pool *pool, int64_t n_items, ps_cpu_work work, const
 /* As ps_cpu_pool_run where is_worthwhile; else the caller does all items, and nobody is woken. */
 void ps_cpu_pool_run_if(ps_cpu_pool *pool, bool is_worthwhile, int64_t n_items, ps_cpu_work work, const void *args);
 
-/* range over [0, n), cut at multiples of `block`; in the caller alone below `least` elements. How many blocks go
- * together depends on the number of threads: only for work whose elements have nothing to do with each other. */
+/* Call range for all of [0, n), cut at multiples of `block`; by the caller alone if n < least. How many blocks go into
+ * a call depends on the number of threads: only for work whose elements have nothing to do with each other. */
 void ps_cpu_pool_run_range(ps_cpu_pool *pool, int64_t n, int64_t block, int64_t least, ps_cpu_range range,
                            const void *args);
 

@@ -2,25 +2,23 @@
 
 #include <stdatomic.h>
 
-/* Columns of a block, at most; bytes of b over one block of k, which stay in the second-level cache. */
-#define BLOCK_COLUMNS 768
-#define BLOCK_BYTES PS_MIB
+/* Upper bounds, for tiles. */
+#define BLOCK_COLUMNS 768         /* of a block */
+#define BLOCK_BYTES PS_MIB        /* of a block's b over one block of k, which stay in the second-level cache */
+#define PACKED_BYTES (5 * PS_MIB) /* of packed b, of which there are two */
+#define SUMS_BYTES (4 * PS_MIB)   /* of the call's sums, where k is cut into slices */
 
-/* Bytes of packed b, of which there are two; of the sums of a call whose k is cut into slices. */
-#define PACKED_BYTES (5 * PS_MIB)
-#define SUMS_BYTES (4 * PS_MIB)
-
-/* Packed b of a group of columns, of which a thread has two: that much, or, where k is long, up to so much for so many
- * panels. Groups a thread, at least. */
+/* Packed b of a group of columns, of which a thread has two: GROUP_BYTES; but where k is long, GROUP_BYTES_MOST for up
+ * to GROUP_PANELS panels. */
 #define GROUP_BYTES (512 * 1024)
 #define GROUP_BYTES_MOST (800 * 1024)
 #define GROUP_PANELS 4
-#define GROUPS_A_THREAD 3
+#define GROUPS_A_THREAD 3 /* at least: with fewer there are no groups */
 
 /* Rows of an item where sums are kept between blocks of k. */
 #define ROWS_OF_SUMS 256
 
-/* Bytes of c from which on it goes past the caches: what reads it comes too late for the second level. */
+/* Bytes of c from which on it is written past the caches: whoever reads it would not find it in the second level. */
 #define STREAMED_BYTES (256 * 1024)
 
 /* Items a thread, so that one that is held up does not hold up all. */
@@ -29,30 +27,30 @@
 /* Products of fewer multiplications are done by the caller: waking a thread would take longer. */
 #define SERIAL_PRODUCTS (1 << 17)
 
-/* Products of few rows, as generating text has them, are bound by reading b. Tiles would compute 32 rows. */
+/* Products of few rows, as generating text has them, are bound by reading b. They have a plan of their own; without
+ * it, tiles would compute 32 rows. */
 #define FEW_ROWS 16
-#define FEW_ROWS_OF_TILES 8
+#define FEW_ROWS_OF_TILES 8 /* the same, where the alternative is tiles */
 #define FEW_ROWS_K 65536
-#define FEW_ROWS_PANELS 8
+#define FEW_ROWS_PANELS 8 /* packed at once */
 
 /* Bytes of a 32 x 32 block of floats. */
 #define TILE_BLOCK_BYTES 4096
 
-/* Panels of f32: k of a block, rows and columns of a group, at most, but for the last panel. Packing a row of a takes
- * as long as multiplying it with so many columns, packing a column of b as multiplying it with so many rows. */
-#define PANEL_K 256
-#define CUT_ROWS 384
-#define CUT_COLUMNS 768
-#define CUT_ROW_COST 16
-#define CUT_COLUMN_COST 24
-#define CUTS 8
+/* Panels of f32. Rows and columns of a group are rounded up to whole panels. */
+#define PANEL_K 256        /* k of a block */
+#define CUT_ROWS 384       /* of a group */
+#define CUT_COLUMNS 768    /* of a group */
+#define CUT_ROW_COST 16    /* packing a row of a takes as long as multiplying it with so many columns */
+#define CUT_COLUMN_COST 24 /* packing a column of b takes as long as multiplying it with so many rows */
+#define CUTS 8             /* numbers of cuts that are tried, of rows and of columns */
 
 /* Rows at a distance of these fall into the same sets of a first-level cache. */
 #define PAGE_BYTES 4096
 
-/* Which operand is read as rows (tile A) and which as packed columns (tile B), by cycles per tile of 1 KiB with
- * operands in the third-level cache, measured on Emerald Rapids: A is read in place, or packed while the tiles run,
- * once a block of columns; B is packed before, or while they run; the transposed result is turned on its way out. */
+/* Which operand is read as rows (tile A) and which as packed columns (tile B): an estimate in cycles per tile of 1 KiB,
+ * measured on Emerald Rapids with operands in the third-level cache. A is read in place, or packed while the tiles run,
+ * once for each block of columns; B is packed before, or while they run; a transposed result is turned when stored. */
 static bool plan_should_swap(const ps_matmul *p)
 {
     const double a = p->a_transposed ? 300 : 10, b = p->b_transposed ? 230 : 200;
@@ -101,9 +99,9 @@ static bool plan_streams(const ps_matmul *p)
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* Rows of a are read in place, but those at a distance of whole pages would fall into the same few sets of the
- * first-level cache. Of that, 48 KiB keep a panel of 32 x 512; sums that need not be stored between two blocks of k are
- * worth one of 32 x 1024. */
+/* Rows of a are read in place, unless they are whole pages apart: they would fall into the same few sets of the
+ * first-level cache. That cache (48 KiB) keeps a panel of 32 x 512; one of 32 x 1024 is taken where sums need not be
+ * stored between two blocks of k then. */
 static void plan_choose_blocks(ps_product_plan *x)
 {
     x->in_place = x->a_by_k && x->lda % 32 == 0 && x->lda * 2 % PAGE_BYTES != 0;
@@ -120,9 +118,9 @@ static void plan_choose_blocks(ps_product_plan *x)
     if (x->k_slice < x->k_padded) x->m_slice = ps_max_i64(SUMS_BYTES / (4 * x->n_block) / x->m_block, 1) * x->m_block;
 }
 
-/* Each thread packs the columns that it multiplies with, while it multiplies with those before: what another core has
- * just written is read at a tenth of the rate of one's own cache. Of groups too narrow rows of a would be read too
- * often, and packed, where they are not read in place. */
+/* Groups: each thread packs the columns that it multiplies with, while it multiplies with those before, since what
+ * another core has just written is read at a tenth of the rate of one's own cache. There are none where they would be
+ * narrow: rows of a would be read too often, and packed too often where they are not read in place. */
 static void plan_choose_groups(ps_product_plan *x)
 {
     const int64_t panels = ps_ceil_div(x->n, x->block.cols), panel_bytes = x->k_padded * x->block.cols * 2;
@@ -136,8 +134,8 @@ static void plan_choose_groups(ps_product_plan *x)
     x->m_slice = x->m;
 }
 
-/* Two panels of a that are read and two that are packed meanwhile, two finished blocks, room to turn one and for a step
- * of packing. */
+/* A thread's scratch: two panels of a that are read and two that are packed meanwhile, two finished blocks, room to
+ * turn one and for a step of packing; then sums and packed groups. */
 static void plan_for_tiles(ps_product_plan *x, const ps_matmul *p)
 {
     x->block = (ps_product_block){32, 32};
@@ -156,8 +154,8 @@ static void plan_for_tiles(ps_product_plan *x, const ps_matmul *p)
 
 /* ---- panels of f32 ----------------------------------------------------------------------------------------------- */
 
-/* Groups of m_slice rows and n_block columns: of the even cuts, the one with which the threads are done first, if none
- * is held up. */
+/* Groups of m_slice rows and n_block columns: of some ways to cut evenly, the one with which the threads are done
+ * first, if none is held up. */
 static void plan_cut_panels(ps_product_plan *x)
 {
     int64_t least = INT64_MAX;
@@ -191,9 +189,9 @@ static void plan_for_panels(ps_product_plan *x, const ps_matmul *p)
     x->thread_bytes = x->b_bytes + x->sums_bytes + x->a_bytes;
 }
 
-/* One stage. Packed for all: rows of a, a block of k after the other. A thread's: panels of b over a block, and sums of
- * their columns. They are packed several at once where that reads longer pieces of memory, else one by one, which the
- * first-level cache keeps. */
+/* There is one stage, and roles differ: what is packed for all are the rows of a, a block of k after the other. A
+ * thread's scratch has panels of b over a block, and sums of their columns. Panels are packed several at once where
+ * that reads longer pieces of memory, else one by one, as the first-level cache keeps one. */
 static void plan_for_few_rows(ps_product_plan *x, const ps_matmul *p)
 {
     plan_choose_roles(x, p, false);
@@ -230,7 +228,7 @@ static int64_t stage_count(const ps_product_plan *plan)
            ps_ceil_div(plan->k_padded, plan->k_slice);
 }
 
-/* While one is multiplied with, the next is packed. */
+/* Buffers of packed b: while one is multiplied with, the next is packed. */
 static int64_t packed_count(const ps_product_plan *plan)
 {
     return plan->n_groups > 0 ? 0 : ps_min_i64(stage_count(plan), 2);

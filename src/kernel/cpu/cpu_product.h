@@ -1,21 +1,22 @@
 /* cpu_product.h - how a matrix product is cut into blocks, and who does them.
  *
- * The result is computed in blocks of columns; those of operand b are packed, for all threads, into panels of n_panel
- * columns in the order in which the kernel reads them. Then threads take blocks of rows, each with all columns of the
- * block, or with some of them where rows are few. While they multiply, b of the next block is packed: what is done
- * between two meetings of the threads is a stage.
+ * The result c is computed a block of columns at a time. For it, operand b is packed once for all threads: its columns
+ * are copied into panels of block.cols each, in the order in which the kernel reads them. Then threads take items:
+ * m_block rows of c, with all columns of the block, or with some of them where rows are few. While they multiply, b of
+ * the next block is packed, so that threads meet once a block: what is done between two meetings is a stage. Where k is
+ * long, it is cut into slices, to bound the scratch, and each slice is a stage.
  *
  *        columns of a block: panels            stage t: multiply with b of t; pack b of t + 1
  *       +----+----+----+----+
  *     b |    |    |    |    | a slice of k
  *       +----+----+----+----+
  *     +--+----+----+----+----+
- *     |a | an item: m_block  |                 sums stay in a thread's scratch, or, where k is cut into slices to bound the scratch,
- *     +--+ rows of c         |                 in that of the call
+ *     |a | an item: m_block  |                 sums stay in the thread's scratch; where k is cut
+ *     +--+ rows of c         |                 into slices, in the scratch of the call
  *
- * Where each thread packs for itself (n_groups), there are no stages: a thread takes a group of columns. Tiles: it
- * packs the next one that it has taken while it multiplies all rows with this one. Panels of f32: a group has part of
- * the rows too, which are packed first, and then its columns a panel after the other.
+ * Other plans have groups (n_groups) and no stages: a thread takes a group of columns and packs them for itself. Tiles:
+ * it packs the group that it takes next while it multiplies all rows with this one. Panels of f32: a group has some of
+ * the rows only; these are packed first, then its columns, a panel after the other.
  *
  * Sums go on exactly from block to block of k, in ascending order, so the bits of c depend neither on the sizes of
  * blocks nor on the number of threads. */
@@ -38,7 +39,7 @@ static inline bool ps_product_is_tiled(ps_product_kernel kernel)
     return kernel == PS_PRODUCT_TILES || kernel == PS_PRODUCT_DPBF16;
 }
 
-/* Floats of n_k of `rows` rows of a in panels of f32, with room for a vector that is written beyond the last one. */
+/* Floats of a panel of f32 with n_k of `rows` rows of a, and room for a vector that is written beyond the last one. */
 static inline int64_t ps_product_rows_panel(int64_t rows, int64_t n_k)
 {
     return ps_round_up(rows * n_k, 16) + 16;
@@ -57,46 +58,49 @@ typedef struct ps_product_plan {
     bool a_by_k, b_by_k;     /* neighbours in memory are neighbours in k */
     bool in_place;           /* whole tiles of a are read where they lie */
     bool streams;            /* c goes past the caches */
-    int64_t few_rows_panels; /* of b, packed at once */
-    /* Groups of m_slice rows and n_block columns, which are packed by the thread that multiplies with them; 0: packed
-     * by all for all. */
+    int64_t few_rows_panels; /* few rows: panels of b that are packed at once */
+    /* Groups of m_slice rows and n_block columns, each packed by the thread that multiplies with it. 0: there are
+     * stages, and b is packed by all for all. */
     int64_t n_groups;
     int64_t m, n, k, lda, ldb;
-    int64_t k_padded;                                 /* whole steps of the kernel */
-    int64_t k_block, n_block, m_block;                /* k_block: what a panel of a covers */
-    int64_t k_slice, m_slice;                         /* what sums are kept for; tiles: all of m where k is one slice */
-    int64_t a_bytes, b_bytes, sums_bytes, call_bytes; /* a panel of a; b of a block; a thread's sums; the call's */
-    int64_t thread_bytes;
+    int64_t k_padded;                  /* k, up to whole steps of the kernel */
+    int64_t k_block, n_block, m_block; /* k_block: what a panel of a covers */
+    int64_t k_slice, m_slice;          /* what sums are kept for; tiles: all of m where k is one slice */
+    int64_t a_bytes;                   /* packed a: a panel; panels of f32: all rows of a group over k_block */
+    int64_t b_bytes;                   /* packed b of a block of columns; panels of f32: a panel */
+    int64_t sums_bytes, call_bytes;    /* sums of a thread; of the call */
+    int64_t thread_bytes;              /* all scratch of a thread */
 } ps_product_plan;
 
 /* For all of p but the pointers. `block`: of the panels of f32. */
 ps_product_plan ps_product_plan_make(const ps_matmul *p, ps_product_kernel kernel, ps_product_block block,
                                      int64_t n_threads);
 
-/* Scratch of the product: at most some 16 MiB, and a piece a thread. */
+/* Scratch of the product: at most some 16 MiB, and thread_bytes for each thread. */
 size_t ps_product_plan_bytes(const ps_product_plan *plan);
 
 /* Columns [j0, j0 + n_cols) by rows [i0, i0 + n_rows) over the slice [k0, k0 + n_k) of k; n_k in whole steps. */
 typedef struct ps_product_stage {
     int64_t j0, n_cols, i0, n_rows, k0, n_k;
-    bool first, last; /* slice */
-    char *b;          /* packed: a panel of n_k after the other */
-    int64_t n_rows_items, n_cols_items;
+    bool first, last;                   /* slice */
+    char *b;                            /* packed: a panel of n_k after the other */
+    int64_t n_rows_items, n_cols_items; /* items: so many ranges of rows by so many of panels */
 } ps_product_stage;
 
-/* What a thread computes for: rows [i0, i_end) and panels [panel0, panel_end) of a stage. */
+/* What a thread computes in one go: rows [i0, i_end) of c by panels [panel0, panel_end) of a stage. */
 typedef struct ps_product_item {
     int64_t i0, i_end, panel0, panel_end;
 } ps_product_item;
 
 typedef struct ps_product ps_product;
 
-/* A kernel: pack one item's share of `next`, multiply an item of `now`; or all of a group. */
+/* What multiplies: panels of f32, or tiles. */
 typedef struct ps_product_ops {
+    /* Packing of a stage's b is done in pack_count items; `pack` does one. */
     int64_t (*pack_count)(const ps_product *x, const ps_product_stage *stage);
     void (*pack)(const ps_product *x, const ps_product_stage *stage, int64_t item);
     void (*multiply)(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item, char *scratch);
-    /* All groups that ps_product_take gives; NULL where no plan has any. */
+    /* Take groups (ps_product_take), pack and multiply them, until none is left. */
     void (*groups)(const ps_product *x, char *scratch);
 } ps_product_ops;
 
@@ -106,7 +110,7 @@ struct ps_product {
     const ps_product_ops *ops;
     char *sums, *threads; /* in the workspace */
     ps_product_stage now, next;
-    int64_t n_multiply;
+    int64_t n_multiply;       /* items of `now`; packing of `next` comes after them */
     _Atomic int64_t *n_taken; /* groups */
 };
 
@@ -118,8 +122,8 @@ bool ps_product_take(const ps_product *x, char *b, ps_product_stage *out);
 void ps_product_run(ps_cpu_pool *pool, const ps_matmul *p, const ps_product_plan *plan, const ps_product_ops *ops,
                     void *workspace);
 
-/* Where the sums of the block at row i and of panel j are kept, with those of more blocks of k to come: the call's, or
- * from `own` on. */
+/* Where the sums of row i's block of rows and of panel j are kept while there are blocks of k to come: in the call's
+ * scratch where k is cut into slices, else from `own` on, which is the thread's. */
 static inline float *ps_product_sums(const ps_product *x, const ps_product_stage *stage, const ps_product_item *item,
                                      char *own, int64_t i, int64_t j)
 {

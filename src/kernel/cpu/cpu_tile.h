@@ -38,7 +38,7 @@ PS_CPU_INLINE tile_kind tile_kind_of(const ps_cpu *cpu, ps_dtype t)
 #if defined(PS_TILES_EMULATED)
     return TILE_AMX;
 #elif defined(PS_ISA_avx512_bf16)
-    return cpu->isa == PS_CPU_AMX ? TILE_AMX : cpu->has_fast_dpbf16 ? TILE_DP : TILE_FMA;
+    return cpu->isa == PS_CPU_AMX ? TILE_AMX : cpu->uses_dpbf16 ? TILE_DP : TILE_FMA;
 #elif defined(PS_VEC_AVX512) || defined(PS_VEC_AVX2)
     return TILE_FMA;
 #else

@@ -78,7 +78,7 @@ PS_CPU_INLINE vi vi_lanes(void)
     return v;
 }
 
-/* mask lanes are all ones or zero: where(m, a, b) = m ? a : b */
+/* mask ? a : b, lane by lane; a lane of a mask is all ones or zero. */
 PS_CPU_INLINE vf vf_where(vi mask, vf a, vf b)
 {
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
@@ -160,7 +160,7 @@ PS_CPU_INLINE vf vf_sqrt(vf a)
 /* Vectors of running sums: several, which also keeps additions from waiting for each other. */
 #define VF_SUMS (VF_SUM / VF_LANES)
 
-/* Sum of the lanes of one vector, as a tree: of another shape on another level, where vf_fold's is the same. */
+/* Sum of the lanes of one vector, as a tree. Its shape depends on the width of a vector; that of vf_fold does not. */
 PS_CPU_INLINE float vf_sum(vf v)
 {
     float x[VF_LANES];
@@ -170,6 +170,7 @@ PS_CPU_INLINE float vf_sum(vf v)
     return x[0];
 }
 
+/* Sum of all running sums. */
 PS_CPU_INLINE float vf_fold(const vf sums[VF_SUMS])
 {
     vf v[VF_SUMS];
@@ -274,19 +275,19 @@ PS_CPU_INLINE void vf_put_whole(ps_dtype t, void *array, vf v)
 }
 
 /* Room for one vector of any type; a union, so that both views of it may alias. */
-typedef union vf_piece {
+typedef union vf_buffer {
     float words[VF_LANES];
     uint16_t halves[VF_LANES];
-} vf_piece;
+} vf_buffer;
 
 /* Lanes from n on are zero. */
 PS_CPU_INLINE vf vf_get(ps_dtype t, const void *array, int64_t i, int64_t n)
 {
     const void *const p = ps_cpu_at_const(t, array, i);
     if (__builtin_expect(n >= VF_LANES, 1)) return vf_get_whole(t, p);
-    vf_piece piece = {.words = {0}};
-    if (n > 0) memcpy(&piece, p, (size_t)n * ps_dtype_bytes(t));
-    return vf_get_whole(t, &piece);
+    vf_buffer buffer = {.words = {0}};
+    if (n > 0) memcpy(&buffer, p, (size_t)n * ps_dtype_bytes(t));
+    return vf_get_whole(t, &buffer);
 }
 
 /* Lanes from n on are not stored. */
@@ -297,9 +298,9 @@ PS_CPU_INLINE void vf_put(ps_dtype t, void *array, int64_t i, int64_t n, vf v)
         vf_put_whole(t, p, v);
         return;
     }
-    vf_piece piece;
-    vf_put_whole(t, &piece, v);
-    if (n > 0) memcpy(p, &piece, (size_t)n * ps_dtype_bytes(t));
+    vf_buffer buffer;
+    vf_put_whole(t, &buffer, v);
+    if (n > 0) memcpy(p, &buffer, (size_t)n * ps_dtype_bytes(t));
 }
 
 /* ---- functions ----------------------------------------------------------------------------------------------------*/

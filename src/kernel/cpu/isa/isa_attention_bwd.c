@@ -3,28 +3,28 @@
  * with dropout factors on P in the first and on dP in the third, and the scale on dK and dQ when they are done. All
  * tiles are transposed, [key][query].
  *
- * Where there are enough heads, a key and value head is one unit of work. Else its tiles are cut in `parts` both ways,
- * and done in as many phases, in each of which every part of the keys meets another part of the queries: nobody waits
- * for another within a phase.
+ * Where there are enough heads, a key and value head is one unit of work. Else its keys and its queries are cut into
+ * n_pieces pieces each, and done in as many phases, in each of which every piece of the keys meets another piece of the
+ * queries: nobody waits for another within a phase.
  *
  *                  keys
- *           q      0 . . .      phase of each pair, of 4 parts; causal: those above the diagonal are empty
+ *           q      0 . . .      phase of each pair, of 4 pieces; causal: those above the diagonal are empty
  *           u      1 0 . .
  *           e      2 1 0 .
  *           ries   3 2 1 0
  *
  * A tile of keys sums over queries in ascending order, and a tile of queries over keys in descending order, however
- * many parts there are: so where attention is causal the number of parts may depend on that of threads. Elsewhere the
- * part of the queries above comes last, and the number of parts is of the shape. */
+ * many pieces there are: so where attention is causal the number of pieces may depend on that of threads. Elsewhere the
+ * piece of the queries above comes last, and the number of pieces is of the shape. */
 #include "kernel/cpu/cpu_attention.h"
 
 /* Scratch of one thread, and what it works on. */
 typedef struct attention_bwd_work {
     int64_t b, head, query0;
-    int64_t key_lo, key_hi; /* the keys of this part */
+    int64_t key_lo, key_hi; /* the keys of this piece */
     const int32_t *mask;    /* of the sequence */
-    void *k, *v;            /* cells [rows of a part][width] */
-    void *kt;               /* cells [tiles of a part][width][tile] */
+    void *k, *v;            /* cells [rows of a piece][width] */
+    void *kt;               /* cells [tiles of a piece][width][tile] */
     void *row;              /* cells [tile][width] */
     void *qt, *dyt;         /* right operands [width][tile] */
     void *q, *dy;           /* right operands [tile][width] */
@@ -43,21 +43,21 @@ typedef struct attention_bwd_work {
 typedef struct attention_bwd_job {
     const ps_attention_bwd_args *a;
     attention_shape h;
-    int64_t n_parts, phase, thread_bytes;
-    float *dk, *dv; /* [B][KV][rows][width]; NULL with one part: each thread has those of one head */
+    int64_t n_pieces, phase, thread_bytes;
+    float *dk, *dv; /* [B][KV][rows][width]; NULL with one piece: each thread has those of one head */
     float *dqt;     /* [B][H][rows / tile][width][tile], likewise of a tile */
 } attention_bwd_job;
 
-static int64_t attention_bwd_parts(const attention_shape *h, int64_t n_threads)
+static int64_t attention_bwd_pieces(const attention_shape *h, int64_t n_threads)
 {
     const int64_t wanted = ps_ceil_div(h->causal ? 4 * n_threads : 16, ps_max_i64(h->B * h->KV, 1));
     return ps_min_i64(wanted, ps_max_i64(h->rows / h->tile, 1));
 }
 
-/* First row of a part. */
-static int64_t attention_bwd_row(const attention_bwd_job *job, int64_t part)
+/* First row of a piece. */
+static int64_t attention_bwd_row(const attention_bwd_job *job, int64_t piece)
 {
-    return job->h.rows / job->h.tile * part / job->n_parts * job->h.tile;
+    return job->h.rows / job->h.tile * piece / job->n_pieces * job->h.tile;
 }
 
 /* Lays out a thread's scratch from `at` on; returns its end. */
@@ -65,10 +65,10 @@ static char *attention_bwd_carve(const attention_bwd_job *job, attention_bwd_wor
 {
     const attention_shape *const h = &job->h;
     const int64_t cell = tile_cell_bytes(h->kind), tile = h->tile * h->width, n_tiles = h->rows / h->tile;
-    const int64_t part = ps_ceil_div(n_tiles, job->n_parts) * tile;
-    w->k = ps_cpu_take(&at, part * cell);
-    w->v = ps_cpu_take(&at, part * cell);
-    w->kt = ps_cpu_take(&at, part * cell);
+    const int64_t piece_cells = ps_ceil_div(n_tiles, job->n_pieces) * tile;
+    w->k = ps_cpu_take(&at, piece_cells * cell);
+    w->v = ps_cpu_take(&at, piece_cells * cell);
+    w->kt = ps_cpu_take(&at, piece_cells * cell);
     w->row = ps_cpu_take(&at, tile * cell);
     w->qt = ps_cpu_take(&at, tile * cell);
     w->dyt = ps_cpu_take(&at, tile * cell);
@@ -81,7 +81,7 @@ static char *attention_bwd_carve(const attention_bwd_job *job, attention_bwd_wor
     w->ds_right = tile_is_paired(h->kind) ? ps_cpu_take(&at, h->tile * h->tile * cell) : w->ds;
     w->dq = ps_cpu_take(&at, tile * 4);
     w->keep = ps_cpu_take(&at, h->dropout_p > 0.0f ? h->tile * h->tile * 4 : 0);
-    if (job->n_parts > 1) return at;
+    if (job->n_pieces > 1) return at;
     w->dk = ps_cpu_take(&at, h->rows * h->width * 4);
     w->dv = ps_cpu_take(&at, h->rows * h->width * 4);
     w->dqt = ps_cpu_take(&at, tile * 4);
@@ -94,11 +94,11 @@ static attention_bwd_job attention_bwd_job_of(ps_backend *self, const ps_attenti
     const int64_t n_threads = ps_cpu_of(self)->n_threads;
     attention_bwd_job job = {.a = a, .h = ATTENTION_SHAPE_OF(self, a)};
     attention_bwd_work unused;
-    job.n_parts = attention_bwd_parts(&job.h, n_threads);
+    job.n_pieces = attention_bwd_pieces(&job.h, n_threads);
     char *const base = (char *)64; /* only the distance matters */
     job.thread_bytes = attention_bwd_carve(&job, &unused, base) - base;
     *bytes = n_threads * job.thread_bytes;
-    if (job.n_parts == 1) return job;
+    if (job.n_pieces == 1) return job;
     const int64_t head = job.h.B * job.h.rows * job.h.width * 4, from = *bytes;
     *bytes += head * (2 * job.h.KV + job.h.H);
     if (a->workspace == NULL) return job; /* measured only */
@@ -204,29 +204,30 @@ static void attention_bwd_tile(const attention_shape *h, attention_bwd_work *w, 
                  true);
 }
 
-/* The keys of the part for a tile of queries. */
+/* The keys of the piece for a tile of queries. */
 static void attention_bwd_queries(const attention_bwd_job *job, attention_bwd_work *w)
 {
     const attention_shape *const h = &job->h;
     const int64_t n = ps_min_i64(h->tile, h->T - w->query0), tile = h->tile * h->width;
     const int64_t first = ps_max_i64(w->key_lo, attention_first_key(h, w->query0));
     const int64_t end = ps_round_up(ps_min_i64(w->key_hi, attention_end_key(h, w->query0 + n)), h->tile);
-    if (job->n_parts > 1) w->dqt = job->dqt + (w->b * h->H + w->head) * h->rows * h->width + w->query0 / h->tile * tile;
+    if (job->n_pieces > 1)
+        w->dqt = job->dqt + (w->b * h->H + w->head) * h->rows * h->width + w->query0 / h->tile * tile;
     if (job->phase == 0) memset(w->dqt, 0, (size_t)tile * sizeof *w->dqt);
     if (first < end) attention_bwd_load_queries(h, w, job->a);
     for (int64_t key0 = end - h->tile; key0 >= first; key0 -= h->tile) attention_bwd_tile(h, w, key0);
-    if (job->phase < job->n_parts - 1) return;
+    if (job->phase < job->n_pieces - 1) return;
     tile_transpose(w->dq, h->width, w->dqt, h->tile, h->width, h->tile);
     void *const dq = ps_cpu_at(h->dtype, job->a->dq, attention_q_offset(h, w->b, w->head, w->query0));
     tile_scatter(h->dtype, dq, h->q_stride, w->dq, h->width, n, h->D, h->scale);
 }
 
-/* Room for the sums of the keys of the part. */
+/* Room for the sums of the keys of the piece. */
 static void attention_bwd_begin_keys(const attention_bwd_job *job, attention_bwd_work *w, int64_t group)
 {
     const attention_shape *const h = &job->h;
     const int64_t head = (w->b * h->KV + group) * h->rows * h->width;
-    if (job->n_parts > 1) w->dk = job->dk + head, w->dv = job->dv + head;
+    if (job->n_pieces > 1) w->dk = job->dk + head, w->dv = job->dv + head;
     if (job->phase > 0) return;
     const size_t bytes = (size_t)((w->key_hi - w->key_lo) * h->width) * sizeof(float);
     memset(w->dk + w->key_lo * h->width, 0, bytes);
@@ -238,7 +239,7 @@ static void attention_bwd_end_keys(const attention_bwd_job *job, attention_bwd_w
     const attention_shape *const h = &job->h;
     const int64_t n = ps_min_i64(w->key_hi, h->T) - w->key_lo, from = w->key_lo * h->width;
     const int64_t at = attention_kv_offset(h, w->b, group, w->key_lo);
-    if (job->phase < job->n_parts - 1) return;
+    if (job->phase < job->n_pieces - 1) return;
     tile_scatter(h->dtype, ps_cpu_at(h->dtype, job->a->dk, at), h->kv_stride, w->dk + from, h->width, n, h->D,
                  h->scale);
     tile_scatter(h->dtype, ps_cpu_at(h->dtype, job->a->dv, at), h->kv_stride, w->dv + from, h->width, n, h->D, 1.0f);
@@ -248,13 +249,13 @@ static void attention_bwd_item(const void *args, int64_t item, int64_t thread)
 {
     const attention_bwd_job *const job = args;
     const attention_shape *const h = &job->h;
-    const int64_t part = item % job->n_parts, group = item / job->n_parts % h->KV, b = item / job->n_parts / h->KV;
-    const int64_t queries = (part + job->phase) % job->n_parts, per_kv = h->H / h->KV;
+    const int64_t piece = item % job->n_pieces, group = item / job->n_pieces % h->KV, b = item / job->n_pieces / h->KV;
+    const int64_t queries = (piece + job->phase) % job->n_pieces, per_kv = h->H / h->KV;
     const int64_t lo = attention_bwd_row(job, queries), hi = attention_bwd_row(job, queries + 1);
     attention_bwd_work w = {.b = b,
                             .mask = attention_mask(h, b),
-                            .key_lo = attention_bwd_row(job, part),
-                            .key_hi = attention_bwd_row(job, part + 1)};
+                            .key_lo = attention_bwd_row(job, piece),
+                            .key_hi = attention_bwd_row(job, piece + 1)};
     attention_bwd_carve(job, &w, (char *)job->a->workspace + thread * job->thread_bytes);
     const unsigned before = tile_begin(h->kind);
     attention_bwd_begin_keys(job, &w, group);
@@ -271,8 +272,8 @@ static ps_status attention_bwd(ps_backend *self, ps_stream *queue, const void *a
     (void)queue, (void)workspace_bytes;
     int64_t bytes;
     attention_bwd_job job = attention_bwd_job_of(self, args, &bytes);
-    for (job.phase = 0; job.phase < job.n_parts; job.phase++)
-        ps_cpu_pool_run(ps_cpu_of(self)->pool, job.h.B * job.h.KV * job.n_parts, attention_bwd_item, &job);
+    for (job.phase = 0; job.phase < job.n_pieces; job.phase++)
+        ps_cpu_pool_run(ps_cpu_of(self)->pool, job.h.B * job.h.KV * job.n_pieces, attention_bwd_item, &job);
     return PS_OK;
 }
 

@@ -1,10 +1,10 @@
-/* Attention forward: for each tile of queries an online softmax over tiles of keys (Dao et al. 2022). A unit of
- * work is a run of query tiles for all query heads that share a key and value head, which is brought into shape
- * once for them. */
+/* Attention forward: for each tile of queries an online softmax over tiles of keys (Dao et al. 2022). A unit of work is
+ * a range of query tiles for all query heads that share a key and value head, whose keys and values are made operands
+ * of products once for them. */
 #include "kernel/cpu/cpu_attention.h"
 
-/* Sequences are cut in this many runs of query tiles when there are too few heads for the threads. A query's result
- * does not depend on the cut. */
+/* Sequences are cut into this many ranges of query tiles: several, when there are too few heads for the threads. A
+ * query's result does not depend on the cut. */
 static int64_t attention_fwd_cuts(const attention_shape *h, int64_t n_threads)
 {
     const int64_t wanted = ps_ceil_div(4 * n_threads, ps_max_i64(h->B * h->KV, 1));
@@ -185,7 +185,7 @@ static void attention_fwd_queries(const attention_shape *h, attention_fwd_work *
     attention_fwd_finish(h, w, a);
 }
 
-/* The runs with most keys come first. */
+/* The ranges with most keys come first. */
 static void attention_fwd_item(const void *args, int64_t item, int64_t thread)
 {
     const attention_fwd_job *const job = args;

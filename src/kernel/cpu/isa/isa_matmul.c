@@ -16,7 +16,7 @@ static ps_product_kernel matmul_kernel(const ps_cpu *cpu, const ps_matmul *p)
     if (p->ab_dtype != PS_DTYPE_BF16) return PS_PRODUCT_F32;
 #ifdef PS_ISA_avx512_bf16
     if (cpu->isa == PS_CPU_AMX) return PS_PRODUCT_TILES;
-    if (cpu->has_fast_dpbf16) return PS_PRODUCT_DPBF16;
+    if (cpu->uses_dpbf16) return PS_PRODUCT_DPBF16;
 #else
     (void)cpu;
 #endif

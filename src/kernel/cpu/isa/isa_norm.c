@@ -2,22 +2,23 @@
  * passes. */
 #include "kernel/cpu/cpu_vec.h"
 
-/* Gradients of weights are summed over parts of the rows, then over the parts in order. The parts follow from the
- * number of rows alone, so that the sums do not depend on the threads: at least NORM_PART_ROWS each, so that adding up
- * the parts is little beside them, and enough for many threads. */
-#define NORM_PART_ROWS 32
-#define NORM_MOST_PARTS 64
+/* Gradients of weights are summed over pieces of the rows, then over the pieces in order. The pieces follow from the
+ * number of rows alone, so that the sums do not depend on the threads. They have about NORM_PIECE_ROWS rows, so that
+ * adding up the pieces costs little, and are many enough for many threads; when there would be more than
+ * NORM_MOST_PIECES, they have more rows. */
+#define NORM_PIECE_ROWS 32
+#define NORM_MOST_PIECES 64
 
-static int64_t norm_parts(int64_t rows)
+static int64_t norm_pieces(int64_t rows)
 {
-    return ps_min_i64(ps_max_i64(ps_ceil_div(rows, NORM_PART_ROWS), 1), NORM_MOST_PARTS);
+    return ps_min_i64(ps_max_i64(ps_ceil_div(rows, NORM_PIECE_ROWS), 1), NORM_MOST_PIECES);
 }
 
 typedef struct norm_reduction {
     void *out;
     ps_dtype dtype;
-    const float *partial; /* [n_parts][stride] */
-    int64_t stride, n_parts, cols;
+    const float *partial; /* [n_pieces][stride] */
+    int64_t stride, n_pieces, cols;
     bool accumulate;
 } norm_reduction;
 
@@ -25,7 +26,7 @@ PS_CPU_INLINE void norm_reduce_range(ps_dtype t, const norm_reduction *n, int64_
 {
     for (int64_t c = lo; c < hi; c += VF_LANES) {
         vf sum = {0};
-        for (int64_t p = 0; p < n->n_parts; p++) sum += vf_get(PS_DTYPE_F32, n->partial + p * n->stride, c, hi - c);
+        for (int64_t p = 0; p < n->n_pieces; p++) sum += vf_get(PS_DTYPE_F32, n->partial + p * n->stride, c, hi - c);
         if (n->accumulate) sum += vf_get(t, n->out, c, hi - c);
         vf_put(t, n->out, c, hi - c, sum);
     }
@@ -41,7 +42,8 @@ static void norm_reduce_columns(const void *args, int64_t lo, int64_t hi)
 
 static void norm_reduce(ps_backend *self, const norm_reduction *n)
 {
-    ps_cpu_pool_run_range(ps_cpu_of(self)->pool, n->cols, 64, PS_CPU_PARALLEL_MIN / n->n_parts, norm_reduce_columns, n);
+    ps_cpu_pool_run_range(ps_cpu_of(self)->pool, n->cols, 64, PS_CPU_PARALLEL_MIN / n->n_pieces, norm_reduce_columns,
+                          n);
 }
 
 PS_CPU_INLINE void layernorm_fwd_row(ps_dtype t, const ps_layernorm_fwd_args *a, int64_t r)
@@ -119,7 +121,7 @@ PS_CPU_INLINE void layernorm_bwd_row(ps_dtype t, const ps_layernorm_bwd_args *a,
     }
 }
 
-static int64_t layernorm_part_floats(int64_t cols)
+static int64_t layernorm_piece_floats(int64_t cols)
 {
     return 2 * ps_round_up(cols, 16); /* dw, db */
 }
@@ -128,19 +130,19 @@ static ps_status layernorm_bwd_bytes(ps_backend *self, const void *args, size_t 
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)self;
-    *out = (size_t)(norm_parts(a->rows) * layernorm_part_floats(a->cols)) * sizeof(float);
+    *out = (size_t)(norm_pieces(a->rows) * layernorm_piece_floats(a->cols)) * sizeof(float);
     return PS_OK;
 }
 
-static void layernorm_bwd_part(const void *args, int64_t part, int64_t thread)
+static void layernorm_bwd_piece(const void *args, int64_t piece, int64_t thread)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)thread;
-    const int64_t n_parts = norm_parts(a->rows), n_floats = layernorm_part_floats(a->cols);
-    float *const dw = (float *)a->workspace + part * n_floats, *const db = dw + n_floats / 2;
+    const int64_t n_pieces = norm_pieces(a->rows), n_floats = layernorm_piece_floats(a->cols);
+    float *const dw = (float *)a->workspace + piece * n_floats, *const db = dw + n_floats / 2;
     memset(dw, 0, (size_t)n_floats * sizeof *dw);
 #define CALL(t)                                                                                                        \
-    for (int64_t r = a->rows * part / n_parts; r < a->rows * (part + 1) / n_parts; r++)                                \
+    for (int64_t r = a->rows * piece / n_pieces; r < a->rows * (piece + 1) / n_pieces; r++)                            \
     layernorm_bwd_row(t, a, r, dw, db)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
@@ -151,11 +153,11 @@ static ps_status layernorm_bwd(ps_backend *self, ps_stream *queue, const void *a
     const ps_layernorm_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
     norm_reduction n = {.dtype = a->grad_dtype,
-                        .stride = layernorm_part_floats(a->cols),
-                        .n_parts = norm_parts(a->rows),
+                        .stride = layernorm_piece_floats(a->cols),
+                        .n_pieces = norm_pieces(a->rows),
                         .cols = a->cols,
                         .accumulate = a->accumulate_grad};
-    ps_cpu_pool_run_if(ps_cpu_of(self)->pool, a->rows * a->cols >= PS_CPU_PARALLEL_MIN, n.n_parts, layernorm_bwd_part,
+    ps_cpu_pool_run_if(ps_cpu_of(self)->pool, a->rows * a->cols >= PS_CPU_PARALLEL_MIN, n.n_pieces, layernorm_bwd_piece,
                        a);
     n.out = a->dw, n.partial = a->workspace;
     norm_reduce(self, &n);
@@ -244,19 +246,19 @@ static ps_status rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *o
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)self;
-    *out = (size_t)(norm_parts(a->rows) * ps_round_up(a->cols, 16)) * sizeof(float);
+    *out = (size_t)(norm_pieces(a->rows) * ps_round_up(a->cols, 16)) * sizeof(float);
     return PS_OK;
 }
 
-static void rmsnorm_bwd_part(const void *args, int64_t part, int64_t thread)
+static void rmsnorm_bwd_piece(const void *args, int64_t piece, int64_t thread)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)thread;
-    const int64_t n_parts = norm_parts(a->rows), n_floats = ps_round_up(a->cols, 16);
-    float *const dw = (float *)a->workspace + part * n_floats;
+    const int64_t n_pieces = norm_pieces(a->rows), n_floats = ps_round_up(a->cols, 16);
+    float *const dw = (float *)a->workspace + piece * n_floats;
     memset(dw, 0, (size_t)n_floats * sizeof *dw);
 #define CALL(t)                                                                                                        \
-    for (int64_t r = a->rows * part / n_parts; r < a->rows * (part + 1) / n_parts; r++) rmsnorm_bwd_row(t, a, r, dw)
+    for (int64_t r = a->rows * piece / n_pieces; r < a->rows * (piece + 1) / n_pieces; r++) rmsnorm_bwd_row(t, a, r, dw)
     PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
 }
@@ -269,10 +271,11 @@ static ps_status rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *arg
                               .dtype = a->grad_dtype,
                               .partial = a->workspace,
                               .stride = ps_round_up(a->cols, 16),
-                              .n_parts = norm_parts(a->rows),
+                              .n_pieces = norm_pieces(a->rows),
                               .cols = a->cols,
                               .accumulate = a->accumulate_grad};
-    ps_cpu_pool_run_if(ps_cpu_of(self)->pool, a->rows * a->cols >= PS_CPU_PARALLEL_MIN, n.n_parts, rmsnorm_bwd_part, a);
+    ps_cpu_pool_run_if(ps_cpu_of(self)->pool, a->rows * a->cols >= PS_CPU_PARALLEL_MIN, n.n_pieces, rmsnorm_bwd_piece,
+                       a);
     norm_reduce(self, &n);
     return PS_OK;
 }

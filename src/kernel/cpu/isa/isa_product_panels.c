@@ -12,34 +12,35 @@ const ps_product_block PS_CPU_NAME(product_panel_block) = {PANEL_ROWS, PANEL_COL
 
 /* ---- what comes next --------------------------------------------------------------------------------------------- */
 
-/* The next panel of b, asked for while this one is multiplied with: n_lines of memory every so many k, as more at once
- * would hold up what is needed now. */
+/* The next panel of b is prefetched while this one is multiplied with: n_lines of memory every so many k, as more at
+ * once would hold up what is needed now. It comes from n_pieces pieces of b, each contiguous: its columns, or its rows.
+ * */
 typedef struct panel_ask {
     const char *at;
-    int64_t stride, n_runs, run_lines; /* bytes from run to run; lines of one */
-    int64_t n_lines, run, line;
+    int64_t stride, n_pieces, piece_lines; /* stride: bytes from piece to piece */
+    int64_t n_lines, piece, line;          /* piece, line: the next to ask for */
 } panel_ask;
 
 /* Columns from j on, of which there are n_cols, if any; while n_blocks blocks are computed. */
 static panel_ask ask_begin(const ps_product *x, int64_t k, int64_t n_k, int64_t j, int64_t n_cols, int64_t n_blocks)
 {
-    if (n_cols <= 0) return (panel_ask){.n_runs = 0};
+    if (n_cols <= 0) return (panel_ask){.n_pieces = 0};
     const int64_t bytes = (int64_t)ps_dtype_bytes(x->p->ab_dtype),
                   step = x->plan->kernel == PS_PRODUCT_F32 ? PANEL_WORDS : 2 * PANEL_WORDS;
     const int64_t n_steps = n_blocks * ps_ceil_div(n_k, step);
     n_k = ps_min_i64(n_k, x->plan->k - k), n_cols = ps_min_i64(PANEL_COLUMNS, n_cols);
     panel_ask ask = {.at = ps_product_b(x, k, j), .stride = x->plan->ldb * bytes};
-    ask.n_runs = x->plan->b_by_k ? n_cols : n_k;
-    ask.run_lines = ps_ceil_div((x->plan->b_by_k ? n_k : n_cols) * bytes, 64);
-    ask.n_lines = ps_ceil_div(ask.n_runs * ask.run_lines, n_steps);
+    ask.n_pieces = x->plan->b_by_k ? n_cols : n_k;
+    ask.piece_lines = ps_ceil_div((x->plan->b_by_k ? n_k : n_cols) * bytes, 64);
+    ask.n_lines = ps_ceil_div(ask.n_pieces * ask.piece_lines, n_steps);
     return ask;
 }
 
 PS_CPU_INLINE void ask_lines(panel_ask *ask)
 {
-    for (int64_t i = 0; i < ask->n_lines && ask->run < ask->n_runs; i++) {
-        __builtin_prefetch(ask->at + ask->run * ask->stride + 64 * ask->line, 0, 2);
-        if (++ask->line == ask->run_lines) ask->line = 0, ask->run++;
+    for (int64_t i = 0; i < ask->n_lines && ask->piece < ask->n_pieces; i++) {
+        __builtin_prefetch(ask->at + ask->piece * ask->stride + 64 * ask->line, 0, 2);
+        if (++ask->line == ask->piece_lines) ask->line = 0, ask->piece++;
     }
 }
 
@@ -256,7 +257,7 @@ static void few_rows_multiply(const ps_product *x, const ps_product_stage *stage
                               char *scratch)
 {
     const ps_product_plan *const plan = x->plan;
-    panel_ask nothing = {.n_runs = 0};
+    panel_ask nothing = {.n_pieces = 0};
     const int64_t at_once = plan->few_rows_panels;
     float *const b = (float *)(void *)scratch, *const c = b + plan->k_block * at_once * PANEL_COLUMNS;
     for (int64_t panel = item->panel0; panel < item->panel_end; panel += at_once) {

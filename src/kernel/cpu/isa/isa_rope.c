@@ -1,12 +1,12 @@
 /* Rotary position embedding: cosines and sines of all positions once per call, then a pass over the rows.
  *
- * The table goes on from position to position by the formula for the sum of two angles, in double, and starts anew from
- * a cosine and a sine of their own every ROPE_RUN positions: 2^-47 of error at most, so what is rounded to float is
- * right but for ties, at the price of a few multiplications instead of a cosine and a sine. */
+ * The table goes on from position to position by the formula for the sum of two angles, in double, which costs a few
+ * multiplications instead of a cosine and a sine. Every ROPE_RANGE positions it starts anew from the functions, so the
+ * error stays below 2^-47, and what is rounded to float is right but for ties. */
 #include "base/same_math.h"
 #include "kernel/cpu/cpu_vec.h"
 
-#define ROPE_RUN 64
+#define ROPE_RANGE 64
 
 /* Frequencies that are worked on together, so that their state stays in the nearest cache. */
 #define ROPE_COLUMNS 64
@@ -37,11 +37,11 @@ static ps_status rope_bytes(ps_backend *self, const void *args, size_t *out)
     return PS_OK;
 }
 
-/* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RUN). The sines are those of the direction; both are
+/* Columns [i0, i0 + n) of the rows of positions [t0, t0 + ROPE_RANGE). The sines are those of the direction; both are
  * scaled. */
-static void rope_table_run(const ps_rope_args *a, const rope_table *table, int64_t t0, int64_t i0, int64_t n)
+static void rope_table_range(const ps_rope_args *a, const rope_table *table, int64_t t0, int64_t i0, int64_t n)
 {
-    const int64_t half = a->D / 2, end = ps_min_i64(a->T, t0 + ROPE_RUN);
+    const int64_t half = a->D / 2, end = ps_min_i64(a->T, t0 + ROPE_RANGE);
     const double scale = (double)a->scale;
     double c[ROPE_COLUMNS], s[ROPE_COLUMNS];
     for (int64_t i = 0; i < n; i++) {
@@ -67,14 +67,14 @@ typedef struct rope_work {
     const rope_table *table;
 } rope_work;
 
-/* Runs of positions [lo, hi). */
-static void rope_table_runs(const void *args, int64_t lo, int64_t hi)
+/* Ranges [lo, hi) of ROPE_RANGE positions each. */
+static void rope_table_ranges(const void *args, int64_t lo, int64_t hi)
 {
     const rope_work *const w = args;
     const int64_t half = w->a->D / 2;
-    for (int64_t run = lo; run < hi; run++)
+    for (int64_t r = lo; r < hi; r++)
         for (int64_t i0 = 0; i0 < half; i0 += ROPE_COLUMNS)
-            rope_table_run(w->a, w->table, run * ROPE_RUN, i0, ps_min_i64(ROPE_COLUMNS, half - i0));
+            rope_table_range(w->a, w->table, r * ROPE_RANGE, i0, ps_min_i64(ROPE_COLUMNS, half - i0));
 }
 
 static void rope_table_fill(ps_backend *self, const ps_rope_args *a, const rope_table *table)
@@ -85,7 +85,7 @@ static void rope_table_fill(ps_backend *self, const ps_rope_args *a, const rope_
         if (a->inverse) table->step_sin[i] = -table->step_sin[i];
     }
     const rope_work work = {a, table};
-    ps_cpu_for_rows(self, ps_ceil_div(a->T, ROPE_RUN), ROPE_RUN * a->D, rope_table_runs, &work);
+    ps_cpu_for_rows(self, ps_ceil_div(a->T, ROPE_RANGE), ROPE_RANGE * a->D, rope_table_ranges, &work);
 }
 
 /* One head: its first element is number `at`. Both halves are read before either is written. */
