@@ -11,7 +11,8 @@ double ps_svg_at(const ps_svg_scale *s, double value)
     return s->from_px + (value - s->low) / (s->high - s->low) * (s->to_px - s->from_px);
 }
 
-double ps_svg_tick(double range, int n)
+/* 1, 2 or 5 times a power of ten, so that about n ticks fit into the range (> 0). */
+static double tick_of(double range, int n)
 {
     const double raw = range / n, power = pow(10, floor(log10(raw)));
     if (raw <= power) return power;
@@ -67,7 +68,7 @@ static int decimals_of(double tick)
 void ps_svg_time_axis(ps_text_out *o, const ps_svg_scale *x, double y0, double y1)
 {
     char text[32];
-    const double tick = ps_svg_tick(x->high - x->low, 12);
+    const double tick = tick_of(x->high - x->low, 12);
     line(o, x->from_px, y1, x->to_px, y1, "line");
     for (int i = 0; i <= 1000 && i * tick <= x->high - x->low + tick * 1e-6; i++) {
         const double at = ps_svg_at(x, x->low + i * tick);
@@ -81,7 +82,7 @@ void ps_svg_time_axis(ps_text_out *o, const ps_svg_scale *x, double y0, double y
 void ps_svg_bytes_axis(ps_text_out *o, const ps_svg_scale *y, double x0, double x1)
 {
     char text[32];
-    const double tick = ps_svg_tick(y->high - y->low, (int)fmax(2, fabs(y->to_px - y->from_px) / 40));
+    const double tick = tick_of(y->high - y->low, (int)fmax(2, fabs(y->to_px - y->from_px) / 40));
     for (int i = 0; i <= 1000 && i * tick <= y->high * (1 + 1e-9); i++) {
         const double at = ps_svg_at(y, i * tick);
         line(o, x0, at, x1, at, "grid");

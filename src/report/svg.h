@@ -17,9 +17,6 @@ typedef struct ps_svg_scale {
 
 double ps_svg_at(const ps_svg_scale *s, double value);
 
-/* 1, 2 or 5 times a power of ten, so that about n ticks fit into the range (> 0). */
-double ps_svg_tick(double range, int n);
-
 /* With is_alone the element is a file of its own, with the colours in it. */
 void ps_svg_begin(ps_text_out *o, int height, const char *title, bool is_alone);
 void ps_svg_end(ps_text_out *o);
