@@ -13,7 +13,7 @@ static bool is_own_rounding(unsigned mxcsr)
 }
 
 /* The calling thread may flush subnormal numbers (-ffast-math makes a whole program do so), or round otherwise. */
-static int64_t cpu_begin(ps_backend *self)
+static int64_t begin(ps_backend *self)
 {
     const unsigned rounding = _mm_getcsr();
     (void)self;
@@ -21,14 +21,14 @@ static int64_t cpu_begin(ps_backend *self)
     return rounding;
 }
 
-static void cpu_end(ps_backend *self, int64_t before)
+static void end(ps_backend *self, int64_t before)
 {
     const unsigned rounding = (unsigned)before;
     (void)self;
     if (!is_own_rounding(rounding)) _mm_setcsr(rounding);
 }
 
-static void cpu_destroy(ps_backend *self)
+static void destroy(ps_backend *self)
 {
     ps_cpu_pool_destroy(ps_cpu_of(self)->pool);
     ps_mem_free(self);
@@ -36,17 +36,17 @@ static void cpu_destroy(ps_backend *self)
 
 #define CPU_OPS(isa, objects)                                                                                          \
     {                                                                                                                  \
-        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##objects, .epilogues = PS_EPILOGUES_ALL, .begin = cpu_begin,   \
-        .end = cpu_end, .destroy = cpu_destroy                                                                         \
+        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##objects, .epilogues = PS_EPILOGUES_ALL, .begin = begin,       \
+        .end = end, .destroy = destroy                                                                                 \
     }
 
-static const ps_backend_ops cpu_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU_OPS(portable, portable),
-                                                         [PS_CPU_AVX2] = CPU_OPS(avx2, avx2),
-                                                         [PS_CPU_AVX512] = CPU_OPS(avx512, avx512),
-                                                         [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16, avx512_bf16),
-                                                         [PS_CPU_AMX] = CPU_OPS(amx, avx512_bf16)};
+static const ps_backend_ops backend_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU_OPS(portable, portable),
+                                                             [PS_CPU_AVX2] = CPU_OPS(avx2, avx2),
+                                                             [PS_CPU_AVX512] = CPU_OPS(avx512, avx512),
+                                                             [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16, avx512_bf16),
+                                                             [PS_CPU_AMX] = CPU_OPS(amx, avx512_bf16)};
 
-static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool same, ps_backend **out)
+static ps_status create(ps_cpu_isa isa, int n_threads, bool computes, bool same, ps_backend **out)
 {
     const ps_cpu_isa best = ps_cpu_isa_detect();
     ps_cpu *cpu = NULL;
@@ -62,7 +62,7 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool s
                        ps_cpu_isa_name(isa));
     if (n_threads < 1) return PS_FAIL(PS_EINVAL, "%d threads: at least 1 is needed", n_threads);
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
-    *cpu = (ps_cpu){.base.ops = &cpu_ops[isa], .isa = isa, .n_threads = n_threads};
+    *cpu = (ps_cpu){.base.ops = &backend_ops[isa], .isa = isa, .n_threads = n_threads};
     char vendor[13];
     ps_cpu_vendor(vendor);
     cpu->uses_dpbf16 = ps_cpu_uses_dpbf16(vendor, isa, same);
@@ -70,21 +70,21 @@ static ps_status cpu_create(ps_cpu_isa isa, int n_threads, bool computes, bool s
     if (st == PS_OK)
         *out = &cpu->base;
     else
-        cpu_destroy(&cpu->base);
+        destroy(&cpu->base);
     return st;
 }
 
 ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, true, false, out);
+    return create(isa, n_threads, true, false, out);
 }
 
 ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, false, false, out);
+    return create(isa, n_threads, false, false, out);
 }
 
 ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out)
 {
-    return cpu_create(isa, n_threads, !plans_only, true, out);
+    return create(isa, n_threads, !plans_only, true, out);
 }

@@ -23,23 +23,23 @@
 #endif
 
 /* Who waits spins for about the time between two kernels of a step, which is about what waking a sleeper takes. */
-#define POOL_SPIN_NS 50000
+#define SPIN_NS 50000
 
 /* Pauses between two looks at the clock. */
-#define POOL_PAUSES 8
+#define PAUSES 8
 
 /* Without what a signal's frame needs: hundreds of kilobytes more than any kernel uses. */
-#define POOL_STACK_BYTES ((size_t)1 << 20)
+#define STACK_BYTES ((size_t)1 << 20)
 
 /* Most items that are dealt in one go: they are counted in half a word. */
-#define POOL_DEAL (INT64_C(1) << 31)
+#define DEAL_ITEMS (INT64_C(1) << 31)
 
 /* Items of elementwise work for each thread: several, so that a thread that comes late does not keep the others
  * waiting. */
-#define POOL_SHARES 8
+#define SHARES_A_THREAD 8
 
 /* Keeps words that different threads write out of each other's cache lines. */
-#define POOL_LINE 64
+#define LINE_BYTES 64
 
 typedef struct pool_thread {
     ps_cpu_pool *pool;
@@ -61,16 +61,16 @@ struct ps_cpu_pool {
     _Atomic int64_t first;   /* item of this deal */
     _Atomic uint32_t n_deal; /* items */
 
-    char line_of_left[POOL_LINE];
+    char line_of_left[LINE_BYTES];
     _Atomic uint64_t left; /* number of the deal << 32 | items that nobody has taken */
-    char line_of_undone[POOL_LINE];
+    char line_of_undone[LINE_BYTES];
     _Atomic uint32_t n_undone;  /* items; the caller sleeps on it */
     _Atomic bool caller_sleeps; /* or is about to */
-    char line_of_call[POOL_LINE];
+    char line_of_call[LINE_BYTES];
     _Atomic uint32_t call;     /* counts up to wake the threads, which sleep on it */
     _Atomic uint32_t n_asleep; /* or about to be */
     _Atomic bool is_ending;
-    char line_of_threads[POOL_LINE];
+    char line_of_threads[LINE_BYTES];
     pool_thread threads[]; /* [n_threads - 1] */
 };
 
@@ -88,38 +88,38 @@ static void futex_wake(_Atomic uint32_t *word, int64_t n)
 
 #if PS_DEBUG >= 1
 
-static _Thread_local bool pool_is_at_work; /* this thread does items */
+static _Thread_local bool is_at_work; /* this thread does items */
 
-static void pool_check_call(const ps_cpu_pool *pool)
+static void check_call(const ps_cpu_pool *pool)
 {
     const pid_t process = atomic_load(&pool->running);
-    PS_ASSERT(!pool_is_at_work);                    /* work must not run a pool */
+    PS_ASSERT(!is_at_work);                         /* work must not run a pool */
     PS_ASSERT(process == 0 || process == getpid()); /* forked in the midst of a run, which nobody will end */
 }
 
-static void pool_note_work(bool begins)
+static void note_work(bool begins)
 {
-    pool_is_at_work = begins;
+    is_at_work = begins;
 }
 
-static void pool_note_run(ps_cpu_pool *pool, bool begins)
+static void note_run(ps_cpu_pool *pool, bool begins)
 {
     atomic_store(&pool->running, begins ? getpid() : 0);
 }
 
 #else
 
-static void pool_check_call(const ps_cpu_pool *pool)
+static void check_call(const ps_cpu_pool *pool)
 {
     (void)pool;
 }
 
-static void pool_note_work(bool begins)
+static void note_work(bool begins)
 {
     (void)begins;
 }
 
-static void pool_note_run(ps_cpu_pool *pool, bool begins)
+static void note_run(ps_cpu_pool *pool, bool begins)
 {
     (void)pool, (void)begins;
 }
@@ -128,18 +128,18 @@ static void pool_note_run(ps_cpu_pool *pool, bool begins)
 
 /* ---- items ---- */
 
-static bool pool_has_items(const ps_cpu_pool *pool)
+static bool has_items(const ps_cpu_pool *pool)
 {
     return (uint32_t)atomic_load(&pool->left) != 0;
 }
 
 /* Does items until none is left to take. The run cannot end, nor another begin, before what was taken is counted as
  * done. */
-static void pool_work(ps_cpu_pool *pool, int64_t thread)
+static void do_items(ps_cpu_pool *pool, int64_t thread)
 {
     uint32_t n_done = 0;
     uint64_t left = atomic_load(&pool->left);
-    pool_note_work(true);
+    note_work(true);
     while ((uint32_t)left != 0) {
         const ps_cpu_work work = atomic_load_explicit(&pool->work, memory_order_relaxed);
         const void *const args = atomic_load_explicit(&pool->args, memory_order_relaxed);
@@ -150,28 +150,28 @@ static void pool_work(ps_cpu_pool *pool, int64_t thread)
         n_done++;
         left = atomic_load(&pool->left);
     }
-    pool_note_work(false);
+    note_work(false);
     if (n_done > 0 && atomic_fetch_sub(&pool->n_undone, n_done) == n_done && atomic_load(&pool->caller_sleeps))
         futex_wake(&pool->n_undone, 1);
 }
 
 /* ---- waiting ---- */
 
-static bool pool_is_called(const ps_cpu_pool *pool)
+static bool is_called(const ps_cpu_pool *pool)
 {
-    return pool_has_items(pool) || atomic_load(&pool->is_ending);
+    return has_items(pool) || atomic_load(&pool->is_ending);
 }
 
-static bool pool_is_done(const ps_cpu_pool *pool)
+static bool is_done(const ps_cpu_pool *pool)
 {
     return atomic_load(&pool->n_undone) == 0;
 }
 
-static bool pool_spin(const ps_cpu_pool *pool, bool (*has_come)(const ps_cpu_pool *))
+static bool spin(const ps_cpu_pool *pool, bool (*has_come)(const ps_cpu_pool *))
 {
-    const int64_t until_ns = ps_clock_ns() + POOL_SPIN_NS;
+    const int64_t until_ns = ps_clock_ns() + SPIN_NS;
     do
-        for (int i = 0; i < POOL_PAUSES; i++) {
+        for (int i = 0; i < PAUSES; i++) {
             if (has_come(pool)) return true;
             _mm_pause();
         }
@@ -181,16 +181,16 @@ static bool pool_spin(const ps_cpu_pool *pool, bool (*has_come)(const ps_cpu_poo
 
 /* Returns when there may be something to do. Either this thread sees the items, or who dealt them sees that it sleeps;
  * and a call between the look and the sleep changes the word. */
-static void pool_await_call(ps_cpu_pool *pool)
+static void await_call(ps_cpu_pool *pool)
 {
-    if (pool_spin(pool, pool_is_called)) return;
+    if (spin(pool, is_called)) return;
     atomic_fetch_add(&pool->n_asleep, 1);
     const uint32_t call = atomic_load(&pool->call);
-    if (!pool_is_called(pool)) futex_wait(&pool->call, call);
+    if (!is_called(pool)) futex_wait(&pool->call, call);
     atomic_fetch_sub(&pool->n_asleep, 1);
 }
 
-static void pool_call(ps_cpu_pool *pool, int64_t n)
+static void wake_threads(ps_cpu_pool *pool, int64_t n)
 {
     const int64_t n_asleep = atomic_load(&pool->n_asleep);
     if (n_asleep == 0) return;
@@ -198,9 +198,9 @@ static void pool_call(ps_cpu_pool *pool, int64_t n)
     futex_wake(&pool->call, ps_min_i64(n, n_asleep));
 }
 
-static void pool_await_done(ps_cpu_pool *pool)
+static void await_done(ps_cpu_pool *pool)
 {
-    if (pool_is_done(pool) || pool_spin(pool, pool_is_done)) return;
+    if (is_done(pool) || spin(pool, is_done)) return;
     atomic_store(&pool->caller_sleeps, true);
     for (uint32_t n; (n = atomic_load(&pool->n_undone)) != 0;) futex_wait(&pool->n_undone, n);
     atomic_store(&pool->caller_sleeps, false);
@@ -208,7 +208,7 @@ static void pool_await_done(ps_cpu_pool *pool)
 
 /* ---- runs ---- */
 
-static void pool_deal(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work work, const void *args)
+static void deal_items(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work work, const void *args)
 {
     atomic_store_explicit(&pool->work, work, memory_order_relaxed);
     atomic_store_explicit(&pool->args, args, memory_order_relaxed);
@@ -217,29 +217,30 @@ static void pool_deal(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work w
     atomic_store_explicit(&pool->n_undone, (uint32_t)n, memory_order_relaxed);
     const uint64_t deal = (atomic_load_explicit(&pool->left, memory_order_relaxed) >> 32) + 1;
     atomic_store(&pool->left, deal << 32 | (uint64_t)n);
-    pool_call(pool, n - 1);
-    pool_work(pool, 0);
-    pool_await_done(pool);
+    wake_threads(pool, n - 1);
+    do_items(pool, 0);
+    await_done(pool);
 }
 
-static void pool_run_alone(int64_t n_items, ps_cpu_work work, const void *args)
+static void run_alone(int64_t n_items, ps_cpu_work work, const void *args)
 {
-    pool_note_work(true);
+    note_work(true);
     for (int64_t i = 0; i < n_items; i++) work(args, i, 0);
-    pool_note_work(false);
+    note_work(false);
 }
 
 void ps_cpu_pool_run_if(ps_cpu_pool *pool, bool is_worthwhile, int64_t n_items, ps_cpu_work work, const void *args)
 {
-    pool_check_call(pool);
+    check_call(pool);
     if (pool->n_threads == 1 || n_items <= 1 || !is_worthwhile) {
-        pool_run_alone(n_items, work, args);
+        run_alone(n_items, work, args);
         return;
     }
     pthread_mutex_lock(&pool->turn);
-    pool_note_run(pool, true);
-    for (int64_t i = 0; i < n_items; i += POOL_DEAL) pool_deal(pool, i, ps_min_i64(POOL_DEAL, n_items - i), work, args);
-    pool_note_run(pool, false);
+    note_run(pool, true);
+    for (int64_t i = 0; i < n_items; i += DEAL_ITEMS)
+        deal_items(pool, i, ps_min_i64(DEAL_ITEMS, n_items - i), work, args);
+    note_run(pool, false);
     pthread_mutex_unlock(&pool->turn);
 }
 
@@ -248,15 +249,15 @@ void ps_cpu_pool_run(ps_cpu_pool *pool, int64_t n_items, ps_cpu_work work, const
     ps_cpu_pool_run_if(pool, true, n_items, work, args);
 }
 
-typedef struct pool_range {
+typedef struct range_work {
     ps_cpu_range range;
     const void *args;
     int64_t n, share;
-} pool_range;
+} range_work;
 
-static void pool_range_share(const void *args, int64_t item, int64_t thread)
+static void do_share(const void *args, int64_t item, int64_t thread)
 {
-    const pool_range *const r = args;
+    const range_work *const r = args;
     (void)thread;
     r->range(r->args, item * r->share, ps_min_i64(r->n, (item + 1) * r->share));
 }
@@ -264,17 +265,17 @@ static void pool_range_share(const void *args, int64_t item, int64_t thread)
 void ps_cpu_pool_run_range(ps_cpu_pool *pool, int64_t n, int64_t block, int64_t least, ps_cpu_range range,
                            const void *args)
 {
-    pool_check_call(pool);
+    check_call(pool);
     if (n <= 0) return;
     if (n < least || pool->n_threads == 1) {
-        pool_note_work(true);
+        note_work(true);
         range(args, 0, n);
-        pool_note_work(false);
+        note_work(false);
         return;
     }
-    const int64_t n_blocks = ps_ceil_div(n, block), n_shares = (int64_t)pool->n_threads * POOL_SHARES;
-    const pool_range r = {range, args, n, block * ps_ceil_div(n_blocks, n_shares)};
-    ps_cpu_pool_run(pool, ps_ceil_div(n, r.share), pool_range_share, &r);
+    const int64_t n_blocks = ps_ceil_div(n, block), n_shares = (int64_t)pool->n_threads * SHARES_A_THREAD;
+    const range_work r = {range, args, n, block * ps_ceil_div(n_blocks, n_shares)};
+    ps_cpu_pool_run(pool, ps_ceil_div(n, r.share), do_share, &r);
 }
 
 int ps_cpu_pool_threads(const ps_cpu_pool *pool)
@@ -284,7 +285,7 @@ int ps_cpu_pool_threads(const ps_cpu_pool *pool)
 
 /* ---- threads ---- */
 
-static void *pool_thread_main(void *arg)
+static void *thread_main(void *arg)
 {
     pool_thread *const t = arg;
     char name[16];
@@ -292,20 +293,20 @@ static void *pool_thread_main(void *arg)
     pthread_setname_np(pthread_self(), name);
     _mm_setcsr(PS_CPU_ROUNDING); /* that of who started it until now */
     while (!atomic_load(&t->pool->is_ending)) {
-        pool_work(t->pool, t->number);
-        pool_await_call(t->pool);
+        do_items(t->pool, t->number);
+        await_call(t->pool);
     }
     return NULL;
 }
 
 /* A signal's frame holds all registers, of tiles too. */
-static size_t pool_stack_bytes(void)
+static size_t stack_bytes(void)
 {
-    return POOL_STACK_BYTES + (size_t)ps_round_up((int64_t)getauxval(AT_MINSIGSTKSZ), 4096);
+    return STACK_BYTES + (size_t)ps_round_up((int64_t)getauxval(AT_MINSIGSTKSZ), 4096);
 }
 
 /* Signals that a thread's own doing brings cannot wait; all others are for the program's threads. */
-static void pool_signals(sigset_t *out)
+static void get_blocked_signals(sigset_t *out)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT};
     sigfillset(out);
@@ -313,19 +314,19 @@ static void pool_signals(sigset_t *out)
 }
 
 /* As many as the system gives; the error of the first that it does not give. */
-static int pool_start(ps_cpu_pool *pool)
+static int start_threads(ps_cpu_pool *pool)
 {
     pthread_attr_t attr;
     sigset_t blocked, before;
     int error = pthread_attr_init(&attr);
     if (error != 0) return error;
-    pthread_attr_setstacksize(&attr, pool_stack_bytes());
-    pool_signals(&blocked);
+    pthread_attr_setstacksize(&attr, stack_bytes());
+    get_blocked_signals(&blocked);
     pthread_sigmask(SIG_BLOCK, &blocked, &before); /* threads begin with the mask of who starts them */
     while (error == 0 && pool->n_started < pool->n_threads - 1) {
         pool_thread *const t = &pool->threads[pool->n_started];
         *t = (pool_thread){.pool = pool, .number = pool->n_started + 1};
-        error = pthread_create(&t->id, &attr, pool_thread_main, t);
+        error = pthread_create(&t->id, &attr, thread_main, t);
         if (error == 0) pool->n_started++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -342,7 +343,7 @@ ps_status ps_cpu_pool_create(int n_threads, ps_cpu_pool **out)
     pool->n_threads = n_threads;
     pool->process = getpid();
     pthread_mutex_init(&pool->turn, NULL);
-    const int error = pool_start(pool), n_had = pool->n_started + 1;
+    const int error = start_threads(pool), n_had = pool->n_started + 1;
     if (error != 0) {
         ps_cpu_pool_destroy(pool);
         return PS_FAIL(
@@ -359,7 +360,7 @@ void ps_cpu_pool_destroy(ps_cpu_pool *pool)
 {
     if (pool == NULL) return;
     atomic_store(&pool->is_ending, true);
-    pool_call(pool, pool->n_started);
+    wake_threads(pool, pool->n_started);
     for (int i = 0; i < pool->n_started && pool->process == getpid(); i++) pthread_join(pool->threads[i].id, NULL);
     pthread_mutex_destroy(&pool->turn);
     ps_mem_free(pool);

@@ -13,8 +13,7 @@ const ps_product_block PS_CPU_NAME(product_panel_block) = {PANEL_ROWS, PANEL_COL
 /* ---- what comes next --------------------------------------------------------------------------------------------- */
 
 /* The next panel of b is prefetched while this one is multiplied with: n_lines of memory every so many k, as more at
- * once would hold up what is needed now. It comes from n_pieces pieces of b, each contiguous: its columns, or its rows.
- * */
+ * once would hold up what is needed now. It comes from n_pieces contiguous pieces of b, of its columns or its rows. */
 typedef struct panel_ask {
     const char *at;
     int64_t stride, n_pieces, piece_lines; /* stride: bytes from piece to piece */
