@@ -98,46 +98,63 @@ static ps_status fail_unknown(const char *key)
 }
 
 /* Without what follows from a new model.from_pretrained. */
-static ps_status set_option(ps_config *config, const char *key, const char *word, bool replaces, ps_option_id *id)
+static ps_status set_option(ps_config *config, const char *key, const char *word, bool replaces)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
     const ps_option_alias *alias;
-    *id = ps_option_find(key, &alias);
-    if (*id == PS_OPTION_COUNT) return fail_unknown(key);
-    const ps_option *option = &ps_option_table[*id], under = ps_option_under(option, alias);
+    const ps_option_id id = ps_option_find(key, &alias);
+    if (id == PS_OPTION_COUNT) return fail_unknown(key);
+    const ps_option *option = &ps_option_table[id], under = ps_option_under(option, alias);
     json_t *json = ps_option_json_from_word(&under, word, problem, sizeof problem);
     if (json == NULL) return PS_FAIL(PS_EINVAL, "%s", problem);
     ps_option_value read;
     ps_status st;
     const ps_config_origin origin = {.given = !json_is_null(json), .replaces = replaces, .alias = alias};
     if (ps_option_read_under(option, alias, json, &read, problem, sizeof problem))
-        st = ps_config_put(config, *id, read, origin);
+        st = ps_config_put(config, id, read, origin);
     else
         st = PS_FAIL(PS_EINVAL, "%s", problem);
     json_decref(json);
     return st;
 }
 
+/* model.from_pretrained, and what its folder says; a folder that cannot be read leaves all as it was. */
+static ps_status set_folder(ps_config *config, const char *word)
+{
+    const ps_option_id id = PS_OPTION_model_from_pretrained;
+    ps_config before = *config; /* owns what is taken from config here */
+    config->text[id] = NULL;
+    config->classes = (ps_config_classes){0};
+    ps_status st = set_option(config, ps_option_table[id].key, word, false);
+    if (st == PS_OK) st = ps_config_adopt(config);
+    if (st == PS_OK) {
+        ps_config_settle(config);
+    } else {
+        const ps_config failed = *config;
+        *config = before;
+        before = failed;
+    }
+    ps_config_forget_adopted(&before);
+    ps_mem_free(before.text[id]);
+    return st;
+}
+
 ps_status ps_config_set(ps_config *config, const char *key, const char *value)
 {
-    ps_option_id id;
-    PS_TRY(set_option(config, key, value, false, &id));
-    if (id != PS_OPTION_model_from_pretrained) return PS_OK;
-    const ps_status st = ps_config_adopt(config);
-    ps_config_settle(config);
-    return st;
+    const ps_option_alias *alias;
+    if (ps_option_find(key, &alias) == PS_OPTION_model_from_pretrained) return set_folder(config, value);
+    return set_option(config, key, value, false);
 }
 
 /* "key=value" */
 static ps_status assign(ps_config *config, const char *assignment)
 {
     char key[256];
-    ps_option_id id;
     const char *equals = strchr(assignment, '=');
     if (equals == NULL || equals == assignment || (size_t)(equals - assignment) >= sizeof key)
         return PS_FAIL(PS_EINVAL, "'%s' is not of the form key=value", assignment);
     snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
-    return set_option(config, key, equals + 1, true, &id);
+    return set_option(config, key, equals + 1, true);
 }
 
 ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n, ps_config **out)

@@ -410,6 +410,14 @@ static void set_from_pretrained_later(void **state)
     assert_int_equal(ps_config_options(c)->model_hidden_size, 32);
     assert_int_equal(ps_config_set(c, "model.hidden_size", "null"), PS_OK);
     assert_int_equal(ps_config_options(c)->model_hidden_size, 64);
+    char *before = NULL, *after = NULL;
+    assert_int_equal(ps_config_dump_json(c, &before), PS_OK);
+    assert_int_equal(ps_config_set(c, "model.from_pretrained", "/nowhere"), PS_EIO);
+    assert_int_equal(ps_config_set(c, "train.steps", "100"), PS_OK);
+    assert_int_equal(ps_config_dump_json(c, &after), PS_OK);
+    assert_string_equal(after, before);
+    ps_free(before);
+    ps_free(after);
     assert_int_equal(ps_config_set(c, "model.from_pretrained", ""), PS_OK);
     assert_int_equal(ps_config_options(c)->model_type, PS_CONFIG_MODEL_GPT2);
     assert_int_equal(ps_config_options(c)->model_hidden_size, 768);
