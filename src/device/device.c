@@ -1,3 +1,5 @@
+/* device.c - the budget: what may be drawn on it, which freed pages are kept, which pages of a region are committed. How
+ * memory is had and copied is the backend's (device_cpu.c, device_sim.c). */
 #include "device/device.h"
 #include "base/fault.h"
 #include "base/mem.h"
@@ -19,7 +21,7 @@ struct ps_device {
     char *name;
     int64_t budget_bytes, used_bytes, peak_bytes, kept_bytes; /* used + kept <= budget */
     bool keep;
-    bool can_move; /* pages between blocks and regions */
+    bool can_move; /* pages may go from a block to a region and back */
     bool gave_zeros;
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
@@ -56,7 +58,7 @@ out:
     return st;
 }
 
-static void device_drop_kept(ps_device *d, int i)
+static void drop_kept(ps_device *d, int i)
 {
     const kept_block b = d->kept[i];
     d->n_kept--;
@@ -65,16 +67,16 @@ static void device_drop_kept(ps_device *d, int i)
     d->ops->unmap(d, b.p, b.bytes);
 }
 
-static void device_drop_all_kept(ps_device *d)
+static void drop_all_kept(ps_device *d)
 {
-    while (d->n_kept > 0) device_drop_kept(d, 0);
+    while (d->n_kept > 0) drop_kept(d, 0);
 }
 
 void ps_device_destroy(ps_device *d)
 {
     if (d == NULL) return;
     PS_ASSERT(d->used_bytes == 0);
-    device_drop_all_kept(d);
+    drop_all_kept(d);
     ps_mem_free(d->name);
     ps_mem_free(d);
 }
@@ -105,7 +107,7 @@ void ps_device_reset_peak(ps_device *d)
 void ps_device_set_keep(ps_device *d, bool keep)
 {
     d->keep = keep;
-    if (!keep) device_drop_all_kept(d);
+    if (!keep) drop_all_kept(d);
 }
 
 void ps_device_forbid_moves(ps_device *d)
@@ -120,27 +122,27 @@ int64_t ps_device_free_bytes(const ps_device *d)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static ps_status device_refuse(const ps_device *d, int64_t bytes, const char *why)
+static ps_status refuse(const ps_device *d, int64_t bytes, const char *why)
 {
     return PS_FAIL(PS_ENOMEM_DEV, "%s memory: need %lld bytes, %lld of %lld in use: %s", d->name, (long long)bytes,
                    (long long)d->used_bytes, (long long)d->budget_bytes, why);
 }
 
 /* The one check before bytes are drawn on the budget. Compares before rounding, which could overflow. */
-static ps_status device_admit(const ps_device *d, int64_t bytes)
+static ps_status admit(const ps_device *d, int64_t bytes)
 {
     PS_ASSERT(bytes > 0);
-    if (bytes > ps_device_free_bytes(d)) return device_refuse(d, bytes, "raise the budget or free memory first");
-    if (ps_fault_hit(PS_FAULT_ALLOC)) return device_refuse(d, bytes, "the system refused");
+    if (bytes > ps_device_free_bytes(d)) return refuse(d, bytes, "raise the budget or free memory first");
+    if (ps_fault_hit(PS_FAULT_ALLOC)) return refuse(d, bytes, "the system refused");
     return PS_OK;
 }
 
-static void device_make_room(ps_device *d, int64_t bytes)
+static void make_room(ps_device *d, int64_t bytes)
 {
-    while (d->used_bytes + d->kept_bytes + bytes > d->budget_bytes) device_drop_kept(d, 0);
+    while (d->used_bytes + d->kept_bytes + bytes > d->budget_bytes) drop_kept(d, 0);
 }
 
-static void device_count_used(ps_device *d, int64_t bytes)
+static void count_used(ps_device *d, int64_t bytes)
 {
     d->used_bytes += bytes;
     d->peak_bytes = ps_max_i64(d->peak_bytes, d->used_bytes);
@@ -148,7 +150,7 @@ static void device_count_used(ps_device *d, int64_t bytes)
 }
 
 /* "Content undefined" made visible: NaN in every float format. */
-static void device_poison(ps_device *d, void *p, int64_t bytes)
+static void poison(ps_device *d, void *p, int64_t bytes)
 {
 #if PS_DEBUG >= 3
     if (d->ops == &ps_device_cpu_ops) memset(p, 0xff, (size_t)bytes);
@@ -163,15 +165,15 @@ bool ps_device_gave_zeros(const ps_device *d)
     return d->gave_zeros;
 }
 
-static void device_keep(ps_device *d, void *block, int64_t bytes)
+static void keep_block(ps_device *d, void *block, int64_t bytes)
 {
-    if (d->n_kept == KEPT_MAX) device_drop_kept(d, 0);
+    if (d->n_kept == KEPT_MAX) drop_kept(d, 0);
     d->kept[d->n_kept++] = (kept_block){block, bytes};
     d->kept_bytes += bytes;
 }
 
 /* The most recently freed kept block of just this size (its pages are the likeliest in cache), or NULL. */
-static void *device_reuse(ps_device *d, int64_t bytes)
+static void *reuse_block(ps_device *d, int64_t bytes)
 {
     for (int i = d->n_kept - 1; i >= 0; i--) {
         if (d->kept[i].bytes != bytes) continue;
@@ -185,26 +187,26 @@ static void *device_reuse(ps_device *d, int64_t bytes)
 }
 
 /* Kept blocks hold memory the system may be short of: without them it may say yes. */
-static ps_status device_map(ps_device *d, int64_t bytes, void **out)
+static ps_status map_block(ps_device *d, int64_t bytes, void **out)
 {
-    device_make_room(d, bytes);
+    make_room(d, bytes);
     const ps_status st = d->ops->map(d, bytes, out);
     if (st == PS_OK || d->n_kept == 0) return st;
-    device_drop_all_kept(d);
+    drop_all_kept(d);
     return d->ops->map(d, bytes, out);
 }
 
 ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
 {
     *out = NULL;
-    PS_TRY(device_admit(d, bytes));
+    PS_TRY(admit(d, bytes));
     bytes = ps_round_up(bytes, PS_PAGE_BYTES);
-    *out = device_reuse(d, bytes);
+    *out = reuse_block(d, bytes);
     const bool is_new = *out == NULL;
-    if (is_new) PS_TRY(device_map(d, bytes, out));
+    if (is_new) PS_TRY(map_block(d, bytes, out));
     d->gave_zeros = is_new;
-    device_count_used(d, bytes);
-    device_poison(d, *out, bytes);
+    count_used(d, bytes);
+    poison(d, *out, bytes);
     return PS_OK;
 }
 
@@ -212,24 +214,24 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes)
 {
     if (block == NULL) return;
     bytes = ps_round_up(bytes, PS_PAGE_BYTES);
-    device_count_used(d, -bytes);
+    count_used(d, -bytes);
     if (d->keep)
-        device_keep(d, block, bytes);
+        keep_block(d, block, bytes);
     else
         d->ops->unmap(d, block, bytes);
 }
 
 ps_status ps_device_claim(ps_device *d, int64_t bytes)
 {
-    PS_TRY(device_admit(d, bytes));
-    device_make_room(d, ps_round_up(bytes, PS_PAGE_BYTES));
-    device_count_used(d, ps_round_up(bytes, PS_PAGE_BYTES));
+    PS_TRY(admit(d, bytes));
+    make_room(d, ps_round_up(bytes, PS_PAGE_BYTES));
+    count_used(d, ps_round_up(bytes, PS_PAGE_BYTES));
     return PS_OK;
 }
 
 void ps_device_unclaim(ps_device *d, int64_t bytes)
 {
-    device_count_used(d, -ps_round_up(bytes, PS_PAGE_BYTES));
+    count_used(d, -ps_round_up(bytes, PS_PAGE_BYTES));
 }
 
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
@@ -261,7 +263,7 @@ void ps_region_destroy(ps_region *r)
 {
     if (r == NULL) return;
     r->dev->ops->unreserve(r->dev, r->base, r->reserved_bytes);
-    device_count_used(r->dev, -r->committed_bytes);
+    count_used(r->dev, -r->committed_bytes);
     ps_mem_free(r->committed);
     ps_mem_free(r);
 }
@@ -271,7 +273,7 @@ void *ps_region_base(const ps_region *r)
     return r->base;
 }
 
-/* Turn the bits of pages [offset, offset + bytes) over. True when all of them were `before`. */
+/* Flip the bits of pages [offset, offset + bytes). True when all of them were `before`. */
 static bool region_flip(ps_region *r, int64_t offset, int64_t bytes, bool before)
 {
     bool all = true;
@@ -296,7 +298,7 @@ static void region_check_range(const ps_region *r, int64_t offset, int64_t bytes
 }
 
 /* Are pages of a piece of this size worth keeping? Where sizes differ a kept block seldom finds its size again, and
- * until then takes the place of others that would. */
+ * until then keeps out others that would. */
 static bool region_is_uniform(ps_region *r, int64_t bytes)
 {
     if (r->piece_bytes == 0) r->piece_bytes = bytes;
@@ -309,7 +311,7 @@ static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes)
 {
     ps_device *d = r->dev;
     if (!region_is_uniform(r, bytes) || !d->can_move) return false;
-    void *block = device_reuse(d, bytes);
+    void *block = reuse_block(d, bytes);
     if (block == NULL) return false;
     if (d->ops->move_in(d, r->base, offset, bytes, block) == PS_OK) return true;
     d->ops->unmap(d, block, bytes);
@@ -324,7 +326,7 @@ static bool region_keep(ps_region *r, int64_t offset, int64_t bytes)
     void *block = NULL;
     const ps_status st = d->ops->move_out(d, r->base, offset, bytes, &block);
     if (st == PS_ENOSYS) d->can_move = false;
-    if (st == PS_OK) device_keep(d, block, bytes);
+    if (st == PS_OK) keep_block(d, block, bytes);
     return st == PS_OK;
 }
 
@@ -332,10 +334,10 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
 {
     ps_device *d = r->dev;
     region_check_range(r, offset, bytes);
-    PS_TRY(device_admit(d, bytes));
+    PS_TRY(admit(d, bytes));
     const bool is_new = !region_reuse(r, offset, bytes);
     if (is_new) {
-        device_make_room(d, bytes);
+        make_room(d, bytes);
         PS_TRY(d->ops->commit(d, r->base, offset, bytes));
     }
     d->gave_zeros = is_new;
@@ -343,8 +345,8 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
     PS_ASSERT(was_free);
     (void)was_free;
     r->committed_bytes += bytes;
-    device_count_used(d, bytes);
-    device_poison(d, r->base + offset, bytes);
+    count_used(d, bytes);
+    poison(d, r->base + offset, bytes);
     return PS_OK;
 }
 
@@ -355,13 +357,13 @@ void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes)
     PS_ASSERT(was_committed);
     (void)was_committed;
     r->committed_bytes -= bytes;
-    device_count_used(r->dev, -bytes);
+    count_used(r->dev, -bytes);
     if (!region_keep(r, offset, bytes)) r->dev->ops->decommit(r->dev, r->base, offset, bytes);
 }
 
 ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out)
 {
-    /* More than needed, then both ends are cut off. */
+    /* more than needed, to have an aligned range in it; then both ends are cut off */
     const int64_t slack = align > PS_PAGE_BYTES ? align : 0;
     *out = NULL;
     if (bytes > INT64_MAX - slack) return PS_FAIL(PS_ENOMEM_HOST, "cannot reserve %lld bytes", (long long)bytes);

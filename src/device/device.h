@@ -3,10 +3,10 @@
  * A device is one memory space with a byte budget. It hands out *blocks* (chunk payloads) and *regions*: address ranges
  * reserved once, whose bytes are committed and given back piece by piece. Both draw on the one budget, in pages of
  * PS_PAGE_BYTES. Because pages are mapped, there is no fragmentation: an allocation succeeds whenever
- * bytes_used + the rounded request <= budget (on CUDA the same holds through cuMemMap).
+ * used_bytes + the rounded request <= budget.
  *
  *   budget  |== blocks in use ==|== committed regions ==|-- kept for reuse --|      free      |
- *           '------------- bytes_used ------------------'
+ *           '------------- used_bytes ------------------'
  *
  * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget. What
  * a region gives back is kept as a block, and a kept block can become a piece of a region: where the backend can, by
@@ -27,7 +27,7 @@ typedef struct ps_stream ps_stream; /* an ordered queue of copies or kernels */
 typedef uint64_t ps_ticket;
 
 typedef struct ps_device_ops {
-    const char *name; /* "cpu", "cuda", "sim" */
+    const char *name; /* "cpu", "sim" */
     /* Mapped bytes are a multiple of PS_PAGE_BYTES; content undefined. Budget already checked by the caller. */
     ps_status (*map)(ps_device *dev, int64_t bytes, void **out);
     void (*unmap)(ps_device *dev, void *p, int64_t bytes);
@@ -36,18 +36,18 @@ typedef struct ps_device_ops {
     void (*unreserve)(ps_device *dev, void *base, int64_t bytes);
     ps_status (*commit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
     void (*decommit)(ps_device *dev, void *base, int64_t offset, int64_t bytes);
-    /* In place of decommit: the memory of [offset, offset + bytes), committed, becomes a block as `map` makes them,
+    /* Instead of decommit: the memory of [offset, offset + bytes), committed, becomes a block as `map` makes them,
      * for move_in or unmap. NULL: the backend cannot. On failure (PS_ENOSYS: this system never can) it must be
      * decommitted. */
     ps_status (*move_out)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block);
-    /* In place of commit: the memory of a block of `bytes` becomes that of [offset, offset + bytes), and the block is
+    /* Instead of commit: the memory of a block of `bytes` becomes that of [offset, offset + bytes), and the block is
      * no more. On failure the block is still there to be unmapped, and the range can be committed. NULL when move_out
      * is. */
     ps_status (*move_in)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block);
     ps_status (*stream_create)(ps_device *dev, const char *name, ps_stream **out);
     void (*stream_destroy)(ps_stream *s); /* waits until idle */
     ps_status (*copy)(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);
-    ps_status (*wait)(ps_stream *s, ps_ticket t); /* host waits; returns a failure of any copy up to t */
+    ps_status (*wait)(ps_stream *s, ps_ticket t); /* the caller waits; returns a failure of any copy up to t */
     bool (*is_done)(ps_stream *s, ps_ticket t);
 } ps_device_ops;
 
@@ -77,7 +77,8 @@ void ps_device_set_keep(ps_device *dev, bool keep);
 int64_t ps_device_free_bytes(const ps_device *dev);
 
 /* A block of `bytes` (rounded up to pages), page-aligned, content undefined.
- * PS_ENOMEM_DEV naming device, need, use and budget when it does not fit; nothing changes then. */
+ * PS_ENOMEM_DEV naming device, need, use and budget when it does not fit, PS_ENOMEM_HOST when the system refuses; then
+ * nothing has changed. */
 PS_NODISCARD ps_status ps_device_alloc(ps_device *dev, int64_t bytes, void **out);
 void ps_device_free(ps_device *dev, void *block, int64_t bytes); /* bytes as allocated; NULL is accepted */
 /* What the last success of ps_device_alloc or ps_region_commit gave is zeros: pages that the system has just made. */

@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 
-/* First member of every backend's stream. device.c fills it; backends leave it alone. */
+/* First member of every backend's stream. device.c fills it; backends only read it. */
 struct ps_stream {
     ps_device *dev;
     ps_ticket failed_first, failed_last; /* copies that failed and were not reported yet; first > last: none */

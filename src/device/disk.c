@@ -1,3 +1,4 @@
+/* disk.c - transfers of the disk tier: queued, cut into pieces for a backend's threads, and waited for. */
 #include "device/disk.h"
 #include "base/fault.h"
 #include "base/mem.h"
@@ -22,7 +23,7 @@ struct ps_disk_transfer {
     int64_t offset, bytes;
     int64_t taken_bytes; /* given out in pieces */
     int n_flying;        /* pieces taken and not finished */
-    int error;           /* of the first piece that failed, with its place: */
+    int error;           /* of the first piece that failed, which was: */
     int64_t error_offset, error_wanted, error_got;
     int64_t begin_ns; /* first piece taken; for the profile */
 };
@@ -45,7 +46,7 @@ struct ps_disk {
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
-static ps_status disk_start(ps_disk *d, ps_disk_backend backend, int queue_depth)
+static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_depth)
 {
     if (backend != PS_DISK_THREADS) {
         d->ops = &ps_disk_uring_ops;
@@ -56,7 +57,7 @@ static ps_status disk_start(ps_disk *d, ps_disk_backend backend, int queue_depth
     return d->ops->start(d, d->file.fd, queue_depth, &d->backend);
 }
 
-static void disk_release(ps_disk *d)
+static void release(ps_disk *d)
 {
     ps_disk_file_close(&d->file);
     pthread_cond_destroy(&d->has_progress);
@@ -80,12 +81,12 @@ ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int
     ps_status st = PS_OK;
     if (backend != PS_DISK_SIM) {
         PS_TRY_GOTO(ps_disk_file_open(folder, avoid, &d->file));
-        PS_TRY_GOTO(disk_start(d, backend, queue_depth));
+        PS_TRY_GOTO(start_backend(d, backend, queue_depth));
     }
     *out = d;
     return PS_OK;
 out:
-    disk_release(d);
+    release(d);
     return st;
 }
 
@@ -110,7 +111,7 @@ void ps_disk_close(ps_disk *d)
         d->first = t->next;
         ps_mem_free(t);
     }
-    disk_release(d);
+    release(d);
 }
 
 /* ---- transfers; the lock is held --------------------------------------------------------------------------------- */
@@ -121,7 +122,7 @@ static bool transfer_is_done(const ps_disk_transfer *t)
 }
 
 /* A transfer that is not found was done, and well. */
-static ps_disk_transfer *disk_find(const ps_disk *d, ps_ticket ticket)
+static ps_disk_transfer *find_transfer(const ps_disk *d, ps_ticket ticket)
 {
     PS_ASSERT(ticket <= d->issued);
     for (ps_disk_transfer *t = d->first; t != NULL && t->ticket <= ticket; t = t->next)
@@ -129,7 +130,7 @@ static ps_disk_transfer *disk_find(const ps_disk *d, ps_ticket ticket)
     return NULL;
 }
 
-static void disk_forget(ps_disk *d, ps_disk_transfer *t)
+static void forget_transfer(ps_disk *d, ps_disk_transfer *t)
 {
     ps_disk_transfer *before = NULL;
     for (ps_disk_transfer *i = d->first; i != t; i = i->next) before = i;
@@ -141,17 +142,16 @@ static void disk_forget(ps_disk *d, ps_disk_transfer *t)
     ps_mem_free(t);
 }
 
-static void disk_queue_pop(ps_disk *d)
+static void queue_pop(ps_disk *d)
 {
     d->queue_first = d->queue_first->queue_next;
     if (d->queue_first == NULL) d->queue_last = NULL;
 }
 
-static void disk_record(const ps_disk *d, const ps_disk_transfer *t)
+static void record_transfer(const ps_disk *d, const ps_disk_transfer *t)
 {
     const uint8_t link = t->is_write ? d->write_link : d->read_link;
     const int64_t now_ns = ps_profile_now(d->profile);
-    if (d->ops == NULL) return; /* simulated: who asked for it knows the time */
     ps_profile_add(d->profile, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
                                                     .chunk = -1,
                                                     .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
@@ -160,13 +160,13 @@ static void disk_record(const ps_disk *d, const ps_disk_transfer *t)
 }
 
 /* Nothing flies any more: forget it if it went well, and tell who waits. */
-static void disk_settle(ps_disk *d, ps_disk_transfer *t)
+static void settle_transfer(ps_disk *d, ps_disk_transfer *t)
 {
-    if (d->ops != NULL) disk_record(d, t);
+    if (d->ops != NULL) record_transfer(d, t); /* of a simulated one the time is known to who asked for it */
     if (t->error == 0) {
         _Atomic int64_t *total = t->is_write ? &d->write_bytes : &d->read_bytes;
         *total += t->bytes;
-        disk_forget(d, t);
+        forget_transfer(d, t);
     }
     pthread_cond_broadcast(&d->has_progress);
 }
@@ -188,7 +188,7 @@ ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
         if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->profile);
         t->taken_bytes += out->bytes;
         t->n_flying++;
-        if (t->taken_bytes == t->bytes) disk_queue_pop(d);
+        if (t->taken_bytes == t->bytes) queue_pop(d);
         result = PS_DISK_TAKEN;
     }
     pthread_mutex_unlock(&d->lock);
@@ -211,7 +211,7 @@ bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result)
 }
 
 /* Keep the page cache small where O_DIRECT does not: start writing back what was written, drop what is clean. */
-static void disk_trim_cache(ps_disk *d, const ps_disk_piece *p)
+static void trim_cache(ps_disk *d, const ps_disk_piece *p)
 {
     if (p->is_write) sync_file_range(d->file.fd, p->offset, p->bytes, SYNC_FILE_RANGE_WRITE);
     pthread_mutex_lock(&d->lock);
@@ -224,7 +224,7 @@ static void disk_trim_cache(ps_disk *d, const ps_disk_piece *p)
 
 void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
 {
-    if (!d->file.is_direct) disk_trim_cache(d, p);
+    if (!d->file.is_direct) trim_cache(d, p);
     ps_disk_transfer *t = p->transfer;
     pthread_mutex_lock(&d->lock);
     t->n_flying--;
@@ -234,22 +234,22 @@ void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
         t->error_wanted = p->bytes;
         t->error_got = p->done_bytes;
         /* The rest of it is not tried. Pieces are taken from the head only, so elsewhere in the queue it cannot be. */
-        if (d->queue_first == t) disk_queue_pop(d);
+        if (d->queue_first == t) queue_pop(d);
     }
-    if (transfer_is_done(t)) disk_settle(d, t);
+    if (transfer_is_done(t)) settle_transfer(d, t);
     pthread_mutex_unlock(&d->lock);
 }
 
 /* ---- for the caller ---------------------------------------------------------------------------------------------- */
 
-static void disk_enqueue(ps_disk *d, ps_disk_transfer *t)
+static void enqueue(ps_disk *d, ps_disk_transfer *t)
 {
     pthread_mutex_lock(&d->lock);
     t->ticket = ++d->issued;
     *(d->last != NULL ? &d->last->next : &d->first) = t;
     d->last = t;
     if (transfer_is_done(t)) {
-        disk_settle(d, t);
+        settle_transfer(d, t);
     } else {
         *(d->queue_last != NULL ? &d->queue_last->queue_next : &d->queue_first) = t;
         d->queue_last = t;
@@ -259,8 +259,7 @@ static void disk_enqueue(ps_disk *d, ps_disk_transfer *t)
     if (d->ops != NULL && d->ops->wake != NULL) d->ops->wake(d->backend);
 }
 
-static ps_status disk_issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes,
-                            ps_ticket *out)
+static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out)
 {
     PS_ASSERT(offset >= 0 && offset % PS_PAGE_BYTES == 0 && bytes > 0 && bytes % PS_PAGE_BYTES == 0);
     PS_ASSERT((int64_t)(uintptr_t)buffer % PS_PAGE_BYTES == 0);
@@ -278,29 +277,29 @@ static ps_status disk_issue(ps_disk *d, bool is_write, int64_t offset, const voi
     } else if (d->ops == NULL) {
         t->taken_bytes = bytes;
     }
-    disk_enqueue(d, t);
+    enqueue(d, t);
     *out = d->issued; /* only this thread changes it */
     return PS_OK;
 }
 
 ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_ticket *out)
 {
-    return disk_issue(d, false, offset, buffer, bytes, out);
+    return issue(d, false, offset, buffer, bytes, out);
 }
 
 ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out)
 {
-    return disk_issue(d, true, offset, buffer, bytes, out);
+    return issue(d, true, offset, buffer, bytes, out);
 }
 
 ps_status ps_disk_wait(ps_disk *d, ps_ticket ticket)
 {
     ps_disk_transfer failed = {0};
     pthread_mutex_lock(&d->lock);
-    for (ps_disk_transfer *t; (t = disk_find(d, ticket)) != NULL;) {
+    for (ps_disk_transfer *t; (t = find_transfer(d, ticket)) != NULL;) {
         if (transfer_is_done(t)) {
             failed = *t;
-            disk_forget(d, t);
+            forget_transfer(d, t);
             break;
         }
         pthread_cond_wait(&d->has_progress, &d->lock);
@@ -316,7 +315,7 @@ ps_status ps_disk_wait(ps_disk *d, ps_ticket ticket)
 bool ps_disk_is_done(ps_disk *d, ps_ticket ticket)
 {
     pthread_mutex_lock(&d->lock);
-    const ps_disk_transfer *t = disk_find(d, ticket);
+    const ps_disk_transfer *t = find_transfer(d, ticket);
     const bool done = t == NULL || transfer_is_done(t);
     pthread_mutex_unlock(&d->lock);
     return done;

@@ -1,7 +1,8 @@
 /* disk_backend.h - the seam inside the disk tier: disk.c keeps transfers in order and cuts them into pieces, a
  * backend's threads take pieces, move them and report.
  *
- *   caller --transfer--> queue in disk.c --ps_disk_take--> backend thread: pread/pwrite or io_uring --ps_disk_finish--> done
+ *   caller --transfer--> queue in disk.c --ps_disk_take--> backend's thread: pread, pwrite or io_uring
+ *                                                          --ps_disk_finish--> done
  *
  * Backends have threads of their own, so that long queues keep moving while the caller computes. */
 #ifndef PS_DEVICE_DISK_BACKEND_H

@@ -20,7 +20,7 @@
 #define NAME_PREFIX "patrickstar-"
 #define NAME_SUFFIX ".chunks"
 
-static bool file_is_left(int folder, const char *name)
+static bool is_left(int folder, const char *name)
 {
     const char *rest = ps_leftover_rest(name, NAME_PREFIX);
     int n, end = 0;
@@ -30,12 +30,12 @@ static bool file_is_left(int folder, const char *name)
 
 /* A live process holds the lock of its file too, which other machines see as well, where the file system has such
  * locks. What cannot be opened is left alone. */
-static void folder_remove_leftovers(const char *folder)
+static void remove_leftovers(const char *folder)
 {
     DIR *dir = opendir(folder);
     if (dir == NULL) return;
     for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
-        if (!file_is_left(dirfd(dir), e->d_name)) continue;
+        if (!is_left(dirfd(dir), e->d_name)) continue;
         const int fd = openat(dirfd(dir), e->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) continue;
         struct stat info;
@@ -48,7 +48,7 @@ static void folder_remove_leftovers(const char *folder)
 
 /* Between create and lock another process may take the new file for a leftover: then its name or its lock is gone,
  * and the next name is tried. */
-static ps_status file_create_named(const char *folder, ps_disk_file *f)
+static ps_status create_named(const char *folder, ps_disk_file *f)
 {
     char mark[PS_LEFTOVER_MARK_MAX];
     const size_t path_bytes = strlen(folder) + PS_LEFTOVER_MARK_MAX + 64;
@@ -76,7 +76,7 @@ static ps_status file_create_named(const char *folder, ps_disk_file *f)
     return PS_FAIL(PS_EIO, "cannot create a file in folder %s: %s", folder, strerror(error));
 }
 
-static ps_status file_create_unnamed(const char *folder, ps_disk_file *f)
+static ps_status create_unnamed(const char *folder, ps_disk_file *f)
 {
     const size_t path_bytes = strlen(folder) + 64;
     const int fd = open(folder, O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
@@ -93,7 +93,7 @@ static ps_status file_create_unnamed(const char *folder, ps_disk_file *f)
 
 /* Some file systems accept the flag and refuse the transfers, so one page is written and read back, off the start of
  * the file, where wider alignment would show. */
-static bool file_try_direct(int fd)
+static bool try_direct(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
@@ -113,12 +113,12 @@ static bool file_try_direct(int fd)
 ps_status ps_disk_file_open(const char *folder, unsigned avoid, ps_disk_file *out)
 {
     *out = (ps_disk_file){.fd = -1};
-    folder_remove_leftovers(folder);
+    remove_leftovers(folder);
     ps_status st = PS_ENOSYS;
-    if ((avoid & PS_DISK_NO_TMPFILE) == 0) st = file_create_unnamed(folder, out);
-    if (st == PS_ENOSYS) st = file_create_named(folder, out);
+    if ((avoid & PS_DISK_NO_TMPFILE) == 0) st = create_unnamed(folder, out);
+    if (st == PS_ENOSYS) st = create_named(folder, out);
     if (st != PS_OK) return st;
-    if ((avoid & PS_DISK_NO_DIRECT) == 0) out->is_direct = file_try_direct(out->fd);
+    if ((avoid & PS_DISK_NO_DIRECT) == 0) out->is_direct = try_direct(out->fd);
     return PS_OK;
 }
 

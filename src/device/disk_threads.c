@@ -14,7 +14,7 @@ typedef struct disk_threads {
     pthread_t thread[THREADS_MAX];
 } disk_threads;
 
-static void *threads_main(void *arg)
+static void *thread_main(void *arg)
 {
     const disk_threads *b = arg;
     ps_disk_piece p;
@@ -31,7 +31,7 @@ static void *threads_main(void *arg)
     return NULL;
 }
 
-static void threads_stop(void *backend)
+static void stop(void *backend)
 {
     disk_threads *b = backend;
     for (int i = 0; i < b->n; i++) pthread_join(b->thread[i], NULL);
@@ -39,7 +39,7 @@ static void threads_stop(void *backend)
 }
 
 /* Some threads are enough: fewer than asked for is no failure. They only read b->disk and b->fd. */
-static ps_status threads_start(ps_disk *d, int fd, int queue_depth, void **out)
+static ps_status start(ps_disk *d, int fd, int queue_depth, void **out)
 {
     disk_threads *b = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
@@ -47,7 +47,7 @@ static ps_status threads_start(ps_disk *d, int fd, int queue_depth, void **out)
     b->fd = fd;
     const int wanted = (int)ps_min_i64(queue_depth, THREADS_MAX);
     while (b->n < wanted) {
-        const ps_status st = ps_worker_start("ps-disk", threads_main, b, &b->thread[b->n]);
+        const ps_status st = ps_worker_start("ps-disk", thread_main, b, &b->thread[b->n]);
         if (st == PS_OK) {
             b->n++;
         } else if (b->n > 0) {
@@ -61,4 +61,4 @@ static ps_status threads_start(ps_disk *d, int fd, int queue_depth, void **out)
     return PS_OK;
 }
 
-const ps_disk_backend_ops ps_disk_threads_ops = {.name = "threads", .start = threads_start, .stop = threads_stop};
+const ps_disk_backend_ops ps_disk_threads_ops = {.name = "threads", .start = start, .stop = stop};

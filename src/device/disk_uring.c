@@ -25,23 +25,23 @@ typedef struct disk_uring {
 } disk_uring;
 
 /* The ring has an entry for each piece and the bell, so that one is always free here. */
-static struct io_uring_sqe *uring_entry(disk_uring *b)
+static struct io_uring_sqe *next_entry(disk_uring *b)
 {
     struct io_uring_sqe *e = io_uring_get_sqe(&b->ring);
     PS_ASSERT(e != NULL);
     return e;
 }
 
-static void uring_listen(disk_uring *b)
+static void listen_to_bell(disk_uring *b)
 {
-    struct io_uring_sqe *e = uring_entry(b);
+    struct io_uring_sqe *e = next_entry(b);
     io_uring_prep_read(e, b->bell, &b->bell_count, sizeof b->bell_count, 0);
     io_uring_sqe_set_data(e, NULL);
 }
 
-static void uring_prepare(disk_uring *b, ps_disk_piece *p)
+static void prepare_piece(disk_uring *b, ps_disk_piece *p)
 {
-    struct io_uring_sqe *e = uring_entry(b);
+    struct io_uring_sqe *e = next_entry(b);
     char *from = p->buffer + p->done_bytes;
     const unsigned bytes = (unsigned)(p->bytes - p->done_bytes);
     const uint64_t offset = (uint64_t)(p->offset + p->done_bytes);
@@ -52,7 +52,7 @@ static void uring_prepare(disk_uring *b, ps_disk_piece *p)
     io_uring_sqe_set_data(e, p);
 }
 
-static void uring_fill(disk_uring *b)
+static void take_pieces(disk_uring *b)
 {
     while (b->n_idle > 0 && !b->closed) {
         ps_disk_piece *p = b->idle[b->n_idle - 1];
@@ -60,11 +60,11 @@ static void uring_fill(disk_uring *b)
         if (r == PS_DISK_CLOSED) b->closed = true;
         if (r != PS_DISK_TAKEN) return;
         b->n_idle--;
-        uring_prepare(b, p);
+        prepare_piece(b, p);
     }
 }
 
-static void uring_reap(disk_uring *b)
+static void reap_pieces(disk_uring *b)
 {
     struct io_uring_cqe *c;
     while (io_uring_peek_cqe(&b->ring, &c) == 0) {
@@ -72,9 +72,9 @@ static void uring_reap(disk_uring *b)
         const int result = c->res;
         io_uring_cqe_seen(&b->ring, c);
         if (p == NULL) {
-            if (!b->closed) uring_listen(b);
+            if (!b->closed) listen_to_bell(b);
         } else if (!ps_disk_piece_advance(p, result)) {
-            uring_prepare(b, p);
+            prepare_piece(b, p);
         } else {
             ps_disk_finish(b->disk, p);
             b->idle[b->n_idle++] = p;
@@ -83,20 +83,20 @@ static void uring_reap(disk_uring *b)
 }
 
 /* A submission refused for now (no kernel memory, completions to reap first) stays in the ring for the next round. */
-static void *uring_main(void *arg)
+static void *thread_main(void *arg)
 {
     disk_uring *b = arg;
-    uring_listen(b);
+    listen_to_bell(b);
     for (;;) {
-        uring_fill(b);
+        take_pieces(b);
         if (b->closed && b->n_idle == b->queue_depth) break;
         io_uring_submit_and_wait(&b->ring, 1);
-        uring_reap(b);
+        reap_pieces(b);
     }
     return NULL;
 }
 
-static void uring_release(disk_uring *b)
+static void release(disk_uring *b)
 {
     if (b->ring.ring_fd > 0) io_uring_queue_exit(&b->ring);
     if (b->bell >= 0) close(b->bell);
@@ -105,22 +105,22 @@ static void uring_release(disk_uring *b)
     ps_mem_free(b);
 }
 
-static void uring_wake(void *backend)
+static void wake(void *backend)
 {
     const disk_uring *b = backend;
     const uint64_t one = 1;
     while (write(b->bell, &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
-static void uring_stop(void *backend)
+static void stop(void *backend)
 {
     disk_uring *b = backend;
     pthread_join(b->thread, NULL);
-    uring_release(b);
+    release(b);
 }
 
 /* Containers often forbid the calls; kernels before 5.6 lack plain reads and writes. */
-static ps_status uring_open_ring(disk_uring *b)
+static ps_status open_ring(disk_uring *b)
 {
     const int rc = io_uring_queue_init((unsigned)b->queue_depth + 1, &b->ring, 0);
     if (rc < 0) {
@@ -134,7 +134,7 @@ static ps_status uring_open_ring(disk_uring *b)
     return ok ? PS_OK : PS_FAIL(PS_ENOSYS, "io_uring of this kernel cannot read and write");
 }
 
-static ps_status uring_start(ps_disk *d, int fd, int queue_depth, void **out)
+static ps_status start(ps_disk *d, int fd, int queue_depth, void **out)
 {
     ps_status st;
     disk_uring *b = NULL;
@@ -151,14 +151,13 @@ static ps_status uring_start(ps_disk *d, int fd, int queue_depth, void **out)
         st = PS_FAIL(PS_EIO, "cannot create an eventfd: %s", strerror(errno));
         goto out;
     }
-    PS_TRY_GOTO(uring_open_ring(b));
-    PS_TRY_GOTO(ps_worker_start("ps-disk", uring_main, b, &b->thread));
+    PS_TRY_GOTO(open_ring(b));
+    PS_TRY_GOTO(ps_worker_start("ps-disk", thread_main, b, &b->thread));
     *out = b;
     return PS_OK;
 out:
-    uring_release(b);
+    release(b);
     return st;
 }
 
-const ps_disk_backend_ops ps_disk_uring_ops = {
-    .name = "io_uring", .start = uring_start, .wake = uring_wake, .stop = uring_stop};
+const ps_disk_backend_ops ps_disk_uring_ops = {.name = "io_uring", .start = start, .wake = wake, .stop = stop};
