@@ -1,9 +1,9 @@
 /* collective.c - all-gather, broadcast and reduce-scatter over messages between two ranks.
  *
  * All-gather: the owner of a part sends it to each other rank, which receives it in place. Reduce-scatter: each rank
- * sends its version of a part to the owner, who adds them piece by piece in the order of ranks. Both send (p - 1) / p
- * of the parts' bytes a rank when owners have equal shares. To and from all peers at once, in pieces, beginning with
- * the next rank: so no rank is everybody's first.
+ * sends its version of a part to the owner, who adds them piece by piece in the order of ranks. When owners have equal
+ * shares, a rank sends (p - 1) / p of the parts' bytes in either. Messages to and from all peers are under way at once;
+ * each rank begins with the one after it, so that not all begin with the same.
  *
  * A broadcast would leave all sending to one rank. It goes down a chain, owner, owner + 1, ..., each rank passing on a
  * piece as soon as it has it: the whole passes each link once.
@@ -21,8 +21,8 @@ typedef struct collective {
     const ps_comm_transfer *t;
     int32_t n_lanes;
     int64_t piece_bytes;
-    /* a reduction's next sum */
-    ps_comm_lane sums; /* no messages: where in the own parts, and how many are done */
+    ps_comm_lane
+        sums; /* of a reduction; no messages: where in the own parts the next sum goes, and how many are done */
 } collective;
 
 /* The next piece of a lane: true unless there is none left. Skips what is not its owner's. */

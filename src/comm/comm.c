@@ -24,7 +24,7 @@ typedef struct waiting {
 
 /* Waits for the worker's next word; the lock is held. A worker that no longer looks after the ranks is held for lost
  * itself: its time counts only while the caller runs too. */
-static void comm_await(ps_comm *c, waiting *w)
+static void await_worker(ps_comm *c, waiting *w)
 {
     static const int64_t slice_s = 1;
     struct timespec until;
@@ -42,7 +42,7 @@ static void comm_await(ps_comm *c, waiting *w)
     atomic_store(&c->failed_rank, c->rank);
 }
 
-static ps_status comm_check(const ps_comm *c)
+static ps_status check_failure(const ps_comm *c)
 {
     return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(PS_ECOMM, "%s", c->failure);
 }
@@ -55,7 +55,7 @@ ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket)
         pthread_mutex_lock(&c->lock);
         PS_ASSERT(ticket <= c->issued);
         const int64_t profile_ns = ps_profile_now(c->profile);
-        while (atomic_load(&c->done) < ticket && atomic_load(&c->failed_rank) < 0) comm_await(c, &w);
+        while (atomic_load(&c->done) < ticket && atomic_load(&c->failed_rank) < 0) await_worker(c, &w);
         ps_profile_add(c->profile, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
                                                         .chunk = -1,
                                                         .begin_ns = profile_ns,
@@ -64,7 +64,7 @@ ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket)
         pthread_mutex_unlock(&c->lock);
         atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
     }
-    return comm_check(c);
+    return check_failure(c);
 }
 
 bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket)
@@ -75,17 +75,17 @@ bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket)
 /* ---- open and close ---- */
 
 /* Until the worker has met the others, or failed to. */
-static ps_status comm_await_open(ps_comm *c)
+static ps_status await_open(ps_comm *c)
 {
     waiting w = {0};
     pthread_mutex_lock(&c->lock);
-    while (c->state == PS_COMM_OPENING) comm_await(c, &w);
+    while (c->state == PS_COMM_OPENING) await_worker(c, &w);
     const ps_status st = c->open_status;
     pthread_mutex_unlock(&c->lock);
     return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(st, "%s", c->failure);
 }
 
-static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
+static ps_status open_single(const ps_comm_options *o, ps_comm **out)
 {
     PS_TRY(ps_comm_create(o, out));
     ps_comm *c = *out;
@@ -103,7 +103,7 @@ static ps_status comm_open_single(const ps_comm_options *o, ps_comm **out)
 }
 
 /* A process that MPI takes for alone, though a launcher started several, would train a model of its own. */
-static ps_status comm_check_launched(const ps_comm *c)
+static ps_status check_launched(const ps_comm *c)
 {
     const int32_t n_launched = ps_transport_mpi_launched();
     if (c->size > 1 || n_launched == 1) return PS_OK;
@@ -120,7 +120,7 @@ ps_status ps_comm_open_over(const ps_comm_options *o, const ps_transport *transp
     ps_comm *c = *out;
     c->transport = *transport;
     PS_TRY_GOTO(ps_comm_worker_start(c));
-    PS_TRY_GOTO(comm_await_open(c));
+    PS_TRY_GOTO(await_open(c));
     return PS_OK;
 out:
     ps_comm_close(c);
@@ -128,13 +128,13 @@ out:
     return st;
 }
 
-static ps_status comm_open_mpi(const ps_comm_options *o, ps_comm **out)
+static ps_status open_mpi(const ps_comm_options *o, ps_comm **out)
 {
     ps_transport transport;
     *out = NULL;
     PS_TRY(ps_transport_mpi_load(&transport));
     PS_TRY(ps_comm_open_over(o, &transport, out));
-    const ps_status st = comm_check_launched(*out);
+    const ps_status st = check_launched(*out);
     if (st == PS_OK) return PS_OK;
     ps_comm_close(*out);
     *out = NULL;
@@ -144,7 +144,7 @@ static ps_status comm_open_mpi(const ps_comm_options *o, ps_comm **out)
 ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out)
 {
     const bool is_mpi = o->backend == PS_COMM_MPI || (o->backend == PS_COMM_AUTO && ps_transport_mpi_launched() > 1);
-    return is_mpi ? comm_open_mpi(o, out) : comm_open_single(o, out);
+    return is_mpi ? open_mpi(o, out) : open_single(o, out);
 }
 
 ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out)
@@ -158,7 +158,7 @@ ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **ou
         PS_TRY_GOTO(ps_thread_hub_attach(hub, r, &out[r]->transport));
     }
     for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(ps_comm_worker_start(out[r]));
-    for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(comm_await_open(out[r]));
+    for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(await_open(out[r]));
 out:
     ps_thread_hub_release(hub);
     if (st == PS_OK) return PS_OK;
@@ -178,7 +178,7 @@ void ps_comm_close(ps_comm *c)
         pthread_mutex_lock(&c->lock);
         c->wants_close = true;
         pthread_cond_signal(&c->has_work);
-        while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) comm_await(c, &w);
+        while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) await_worker(c, &w);
         const bool is_abandoned = c->is_abandoned = c->state != PS_COMM_ENDED;
         const pthread_t worker = c->worker;
         pthread_mutex_unlock(&c->lock);
@@ -196,7 +196,7 @@ void ps_comm_close(ps_comm *c)
 /* ---- transfers ---- */
 
 /* Hands the transfer, of which it becomes the owner, to the worker. */
-static ps_comm_ticket comm_queue(ps_comm *c, ps_comm_transfer *t)
+static ps_comm_ticket queue_transfer(ps_comm *c, ps_comm_transfer *t)
 {
     pthread_mutex_lock(&c->lock);
     const ps_comm_ticket ticket = ++c->issued;
@@ -211,10 +211,11 @@ static ps_comm_ticket comm_queue(ps_comm *c, ps_comm_transfer *t)
     return ticket;
 }
 
-static ps_status comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts, ps_comm_ticket *ticket)
+static ps_status begin_transfer(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts,
+                                ps_comm_ticket *ticket)
 {
     *ticket = 0;
-    PS_TRY(comm_check(c));
+    PS_TRY(check_failure(c));
     if (c->size == 1) {
         if (head->is_payload) atomic_fetch_add(&c->n_transfers, 1);
         return PS_OK;
@@ -226,7 +227,7 @@ static ps_status comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_c
     if (parts_bytes > 0) memcpy(t->parts, parts, parts_bytes);
     for (int32_t i = 0; i < t->n_parts; i++)
         PS_ASSERT(parts[i].n >= 0 && parts[i].owner >= 0 && parts[i].owner < c->size);
-    *ticket = comm_queue(c, t);
+    *ticket = queue_transfer(c, t);
     return PS_OK;
 }
 
@@ -240,7 +241,7 @@ ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_
                                    .name = ps_collective_name(is_broadcast ? PS_BROADCAST : PS_ALL_GATHER),
                                    .what = what,
                                    .n_parts = n_parts};
-    return comm_begin(c, &head, parts, ticket);
+    return begin_transfer(c, &head, parts, ticket);
 }
 
 ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
@@ -254,20 +255,20 @@ ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, in
         .name = ps_collective_name(ps_comm_one_owner(parts, n_parts) >= 0 ? PS_REDUCE : PS_REDUCE_SCATTER),
         .what = what,
         .n_parts = n_parts};
-    return comm_begin(c, &head, parts, ticket);
+    return begin_transfer(c, &head, parts, ticket);
 }
 
 /* ---- small things ---- */
 
 /* all[r * bytes], with this rank's in place. */
-static ps_status comm_gather_small(ps_comm *c, char *all, int64_t bytes, const char *name)
+static ps_status gather_small(ps_comm *c, char *all, int64_t bytes, const char *name)
 {
     ps_comm_part *parts = NULL;
     ps_comm_ticket ticket;
     PS_TRY(ps_mem_alloc((size_t)c->size, sizeof *parts, &parts));
     for (int32_t r = 0; r < c->size; r++) parts[r] = (ps_comm_part){.payload = all + r * bytes, .n = bytes, .owner = r};
     const ps_comm_transfer head = {.kind = PS_COMM_KIND_GATHER, .item_bytes = 1, .name = name, .n_parts = c->size};
-    const ps_status st = comm_begin(c, &head, parts, &ticket);
+    const ps_status st = begin_transfer(c, &head, parts, &ticket);
     ps_mem_free(parts);
     return st != PS_OK ? st : ps_comm_wait(c, ticket);
 }
@@ -275,14 +276,14 @@ static ps_status comm_gather_small(ps_comm *c, char *all, int64_t bytes, const c
 ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all)
 {
     if (bytes > 0) memmove((char *)all + c->rank * bytes, mine, (size_t)bytes);
-    return comm_gather_small(c, all, bytes, "all-gather");
+    return gather_small(c, all, bytes, "all-gather");
 }
 
 ps_status ps_comm_barrier(ps_comm *c)
 {
     char *all = NULL;
     PS_TRY(ps_mem_alloc((size_t)c->size, 1, &all));
-    const ps_status st = comm_gather_small(c, all, 1, "barrier");
+    const ps_status st = gather_small(c, all, 1, "barrier");
     ps_mem_free(all);
     return st;
 }
@@ -292,7 +293,7 @@ ps_status ps_comm_broadcast(ps_comm *c, void *data, int64_t bytes, int32_t root)
     const ps_comm_part part = {.payload = data, .n = bytes, .owner = root};
     const ps_comm_transfer head = {.kind = PS_COMM_KIND_BROADCAST, .item_bytes = 1, .name = "broadcast", .n_parts = 1};
     ps_comm_ticket ticket;
-    PS_TRY(comm_begin(c, &head, &part, &ticket));
+    PS_TRY(begin_transfer(c, &head, &part, &ticket));
     return ps_comm_wait(c, ticket);
 }
 
@@ -312,7 +313,7 @@ ps_status ps_comm_all_reduce(ps_comm *c, double *values, int64_t n, ps_comm_op o
     const int64_t bytes = n * (int64_t)sizeof *all;
     PS_TRY(ps_mem_alloc((size_t)(c->size * n), sizeof *all, &all));
     if (n > 0) memcpy(all + c->rank * n, values, (size_t)bytes);
-    const ps_status st = comm_gather_small(c, (char *)all, bytes, "all-reduce");
+    const ps_status st = gather_small(c, (char *)all, bytes, "all-reduce");
     for (int64_t i = 0; st == PS_OK && i < n; i++) {
         values[i] = all[i];
         for (int32_t r = 1; r < c->size; r++) values[i] = op_apply(op, values[i], all[r * n + i]);
@@ -335,7 +336,7 @@ void ps_comm_fail(ps_comm *c, const char *text)
         snprintf(c->own_text, sizeof c->own_text, "%s", text);
         atomic_store(&c->wants_failure, true);
         pthread_cond_signal(&c->has_work);
-        while (atomic_load(&c->failed_rank) < 0) comm_await(c, &w);
+        while (atomic_load(&c->failed_rank) < 0) await_worker(c, &w);
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -352,7 +353,7 @@ void ps_comm_vanish(ps_comm *c)
     pthread_mutex_lock(&c->lock);
     atomic_store(&c->wants_vanish, true);
     pthread_cond_signal(&c->has_work);
-    while (atomic_load(&c->failed_rank) < 0) comm_await(c, &w);
+    while (atomic_load(&c->failed_rank) < 0) await_worker(c, &w);
     pthread_mutex_unlock(&c->lock);
 }
 

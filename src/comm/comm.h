@@ -1,4 +1,4 @@
-/* comm.h - what ranks tell each other: the fifth seam's face.
+/* comm.h - what ranks tell each other. Messages go by one of several back ends (transport.h).
  *
  * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and
  * debuggers). Every rank makes the same calls in the same order. Chunk payloads go by calls that return at once; a
@@ -36,8 +36,10 @@ typedef enum ps_comm_backend {
 
 typedef struct ps_comm_options {
     ps_comm_backend backend;
-    double timeout_s;      /* a rank of which nothing is heard for so long is lost; > 0 */
-    int64_t staging_bytes; /* of memory for parts under way, taken at once; >= 4096 times the ranks; the least counts */
+    double timeout_s; /* a rank of which nothing is heard for so long is lost; > 0 */
+    /* memory for pieces of others while they are added up, taken at open: at least 4096 for each rank. All ranks use the
+     * least that one of them gives. */
+    int64_t staging_bytes;
 } ps_comm_options;
 
 /* Meets the other ranks: returns when all are there. With MPI once in a process. PS_ENOSYS when the plug-in for the
@@ -55,7 +57,7 @@ int32_t ps_comm_rank(const ps_comm *c);
 int32_t ps_comm_size(const ps_comm *c);
 int32_t ps_comm_local_rank(const ps_comm *c); /* among the ranks of this machine */
 int32_t ps_comm_local_size(const ps_comm *c);
-int64_t ps_comm_staging_bytes(const ps_comm *c);          /* as it was opened with */
+int64_t ps_comm_staging_bytes(const ps_comm *c);          /* that it uses: the least of all ranks */
 const char *ps_comm_host(const ps_comm *c, int32_t rank); /* name of the machine it runs on */
 const char *ps_comm_describe(const ps_comm *c);           /* "single", "thread", "mpi (Open MPI v4.1.4)" */
 
@@ -78,8 +80,8 @@ PS_NODISCARD ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_pa
                                                     ps_dtype dtype, const char *what, ps_comm_ticket *ticket);
 /* The one rank that all parts with elements belong to, or -1: a group of one owner is broadcast or reduced. */
 int32_t ps_comm_one_owner(const ps_comm_part *parts, int32_t n_parts);
-/* Elements that a rank sends: its own to each of the others, or, of a group of one owner, the whole to the next rank,
- * until all have it; in a reduce-scatter those of others to their owners. */
+/* Elements that a rank sends. Gathering: its own to each of the others; in a group of one owner, all of them to the next
+ * rank, unless that is the owner. Reduction: those of others to their owners. */
 int64_t ps_comm_gathering_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank, int32_t size);
 int64_t ps_comm_reduction_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank);
 /* Waits until a transfer, and all before it, are done. */
@@ -99,8 +101,8 @@ PS_NODISCARD ps_status ps_comm_barrier(ps_comm *c);
 
 /* ---- failure ---- */
 
-/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
- * they can be reached within a second, and so do its own later calls. */
+/* This rank cannot go on. The others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
+ * they can be reached within a second; its own later calls get it too. */
 void ps_comm_fail(ps_comm *c, const char *text);
 /* Did this rank or another one fail? The first failure's rank; -1: none. */
 int32_t ps_comm_failed_rank(const ps_comm *c);

@@ -20,7 +20,7 @@
 
 enum {
     PS_COMM_DEPTH = 4,          /* messages under way to, and from, a peer */
-    PS_COMM_BUFFERS = 2,        /* of those of a reduce-scatter: one is added while the other arrives */
+    PS_COMM_BUFFERS = 2,        /* pieces of a reduce-scatter for each peer: one is added while the other arrives */
     PS_COMM_HOST_MAX = 64,      /* of a host's name, with the terminator */
     PS_COMM_STAGING_MIN = 4096, /* bytes for each rank */
 };
@@ -31,7 +31,7 @@ enum {
 
 typedef enum ps_comm_kind {
     PS_COMM_KIND_GATHER,    /* all parts to all */
-    PS_COMM_KIND_BROADCAST, /* the same, and only one rank has anything to tell */
+    PS_COMM_KIND_BROADCAST, /* the same, when all belong to one rank */
     PS_COMM_KIND_REDUCE,    /* sums to the owners */
 } ps_comm_kind;
 
@@ -52,8 +52,8 @@ typedef struct ps_comm_transfer {
 typedef struct ps_comm_lane {
     int32_t peer, owner;
     bool is_send;
-    int32_t part; /* of the next message, and where in it */
-    int64_t offset_bytes;
+    int32_t part;         /* that the next message is of */
+    int64_t offset_bytes; /* of that message in the part */
     int64_t n_begun, n_done;
     ps_request request[PS_COMM_DEPTH]; /* of messages n_done .. n_begun - 1, at their number modulo the depth */
     int64_t bytes[PS_COMM_DEPTH];
@@ -71,7 +71,7 @@ typedef struct ps_comm_notice {
 
 typedef struct ps_comm_peer {
     int64_t heard_ns;
-    int64_t n_calls; /* it left after these; -1: it is there */
+    int64_t n_calls; /* transfers after which it left; -1: it is there */
     bool is_receiving, is_sending, is_told;
     ps_request receiving, sending;
     ps_comm_notice in, out;
@@ -113,7 +113,7 @@ struct ps_comm {
     atomic_int failed_rank; /* -1: none */
     atomic_bool wants_failure, wants_vanish;
     atomic_bool is_stuck; /* the worker does not come back from the transport; callers no longer count on it */
-    atomic_llong done;    /* ticket */
+    atomic_llong done;    /* the last ticket that is done */
     atomic_llong n_looks;
     atomic_llong sent_bytes, n_transfers, busy_ns, wait_ns;
 

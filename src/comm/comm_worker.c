@@ -12,7 +12,7 @@
 
 #define IDLE_NS ((int64_t)10000000) /* between looks at the other ranks when no transfer is under way */
 
-static ps_status worker_alloc(ps_comm *c)
+static ps_status alloc_arrays(ps_comm *c)
 {
     const size_t p = (size_t)c->size;
     PS_TRY(ps_mem_alloc(p, sizeof *c->peers, &c->peers));
@@ -21,7 +21,7 @@ static ps_status worker_alloc(ps_comm *c)
     return ps_mem_alloc(p, sizeof *c->values, &c->values);
 }
 
-static bool worker_meet(ps_comm *c)
+static bool meet_others(ps_comm *c)
 {
     ps_comm_hello *mine = &c->hello[c->rank];
     if (gethostname(mine->host, sizeof mine->host - 1) != 0) snprintf(mine->host, sizeof mine->host, "unknown");
@@ -51,7 +51,7 @@ static bool worker_meet(ps_comm *c)
 }
 
 /* Before ranks have met there is nobody to be told of a failure. */
-static bool worker_cannot_open(ps_comm *c, ps_status st, const char *text)
+static bool cannot_open(ps_comm *c, ps_status st, const char *text)
 {
     pthread_mutex_lock(&c->lock);
     c->open_status = st;
@@ -61,26 +61,26 @@ static bool worker_cannot_open(ps_comm *c, ps_status st, const char *text)
     return false;
 }
 
-static bool worker_open(ps_comm *c)
+static bool open_transport(ps_comm *c)
 {
     ps_transport *t = &c->transport;
-    if (!t->ops->open(t)) return worker_cannot_open(c, PS_ECOMM, t->error);
+    if (!t->ops->open(t)) return cannot_open(c, PS_ECOMM, t->error);
     c->rank = t->rank;
     c->size = t->size;
-    ps_status st = worker_alloc(c);
+    ps_status st = alloc_arrays(c);
     if (st == PS_OK && c->staging_bytes < PS_COMM_STAGING_MIN * c->size)
         st = PS_FAIL(PS_EINVAL, "%lld bytes of staging memory: %d ranks need at least %lld",
                      (long long)c->staging_bytes, c->size, (long long)(PS_COMM_STAGING_MIN * c->size));
     if (st != PS_OK) {
         t->ops->close(t, false);
-        return worker_cannot_open(c, st, ps_last_error());
+        return cannot_open(c, st, ps_last_error());
     }
     ps_comm_life_begin(c);
-    return worker_meet(c);
+    return meet_others(c);
 }
 
 /* True when nobody waits for it any more. */
-static bool worker_set_state(ps_comm *c, ps_comm_state state)
+static bool set_state(ps_comm *c, ps_comm_state state)
 {
     pthread_mutex_lock(&c->lock);
     c->state = state;
@@ -91,7 +91,7 @@ static bool worker_set_state(ps_comm *c, ps_comm_state state)
 }
 
 /* The next transfer; NULL: the caller closes. False: it is over. */
-static bool worker_next(ps_comm *c, ps_comm_transfer **out)
+static bool next_transfer(ps_comm *c, ps_comm_transfer **out)
 {
     bool goes_on = true;
     pthread_mutex_lock(&c->lock);
@@ -111,20 +111,20 @@ static bool worker_next(ps_comm *c, ps_comm_transfer **out)
 }
 
 /* When it began, by the two clocks, and what had been sent by then. */
-typedef struct worker_mark {
+typedef struct mark {
     int64_t begin_ns, profile_ns, sent_bytes;
-} worker_mark;
+} mark;
 
-static worker_mark worker_begin(ps_comm *c)
+static mark mark_begin(ps_comm *c)
 {
     pthread_mutex_lock(&c->lock);
     const int64_t profile_ns = ps_profile_now(c->profile);
     pthread_mutex_unlock(&c->lock);
-    return (worker_mark){ps_clock_ns(), profile_ns, atomic_load(&c->sent_bytes)};
+    return (mark){ps_clock_ns(), profile_ns, atomic_load(&c->sent_bytes)};
 }
 
 /* The lock is held: whoever takes the recorder away finds the worker at the next transfer. */
-static void worker_count(ps_comm *c, const ps_comm_transfer *t, const worker_mark *m)
+static void count_transfer(ps_comm *c, const ps_comm_transfer *t, const mark *m)
 {
     if (!t->is_payload) return;
     atomic_fetch_add(&c->n_transfers, 1);
@@ -140,10 +140,10 @@ static void worker_count(ps_comm *c, const ps_comm_transfer *t, const worker_mar
             .collective = {.name = t->name, .group = "world", .bytes = atomic_load(&c->sent_bytes) - m->sent_bytes}});
 }
 
-static void worker_finish(ps_comm *c, ps_comm_transfer *t, const worker_mark *m)
+static void finish_transfer(ps_comm *c, ps_comm_transfer *t, const mark *m)
 {
     pthread_mutex_lock(&c->lock);
-    worker_count(c, t, m);
+    count_transfer(c, t, m);
     c->first = t->next;
     if (c->first == NULL) c->last = NULL;
     atomic_store(&c->done, t->ticket);
@@ -152,33 +152,33 @@ static void worker_finish(ps_comm *c, ps_comm_transfer *t, const worker_mark *m)
     ps_mem_free(t);
 }
 
-static bool worker_run(ps_comm *c)
+static bool run_transfers(ps_comm *c)
 {
     ps_comm_transfer *t;
-    while (worker_next(c, &t)) {
+    while (next_transfer(c, &t)) {
         if (t == NULL) return ps_comm_life_leave(c);
-        const worker_mark begin = worker_begin(c);
+        const mark begin = mark_begin(c);
         if (!ps_comm_collective_run(c, t)) return false;
-        worker_finish(c, t, &begin);
+        finish_transfer(c, t, &begin);
     }
     return false;
 }
 
-static void *worker_main(void *arg)
+static void *thread_main(void *arg)
 {
     ps_comm *c = arg;
     prctl(PR_SET_TIMERSLACK, 1000UL); /* a rest of 20 us shall not be one of 70 */
-    if (worker_open(c)) {
-        worker_set_state(c, PS_COMM_OPEN);
-        if (worker_run(c)) c->transport.ops->close(&c->transport, true);
+    if (open_transport(c)) {
+        set_state(c, PS_COMM_OPEN);
+        if (run_transfers(c)) c->transport.ops->close(&c->transport, true);
     }
-    if (worker_set_state(c, PS_COMM_ENDED)) ps_comm_destroy(c);
+    if (set_state(c, PS_COMM_ENDED)) ps_comm_destroy(c);
     return NULL;
 }
 
 ps_status ps_comm_worker_start(ps_comm *c)
 {
-    PS_TRY(ps_worker_start("ps-comm", worker_main, c, &c->worker));
+    PS_TRY(ps_worker_start("ps-comm", thread_main, c, &c->worker));
     c->has_worker = true;
     return PS_OK;
 }

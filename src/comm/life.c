@@ -20,7 +20,7 @@ static ps_comm_peer *peer_of(ps_comm *c, int32_t rank)
 }
 
 /* From here on nothing more is done than to tell callers. Always false. */
-static bool life_end(ps_comm *c, int32_t rank, const char *text)
+static bool end_with(ps_comm *c, int32_t rank, const char *text)
 {
     c->transport.ops->close(&c->transport, false);
     pthread_mutex_lock(&c->lock);
@@ -34,7 +34,7 @@ static bool life_end(ps_comm *c, int32_t rank, const char *text)
 }
 
 /* ", while waiting for the all-gather of group 7", or nothing. */
-static void life_add_wait(const ps_comm *c, char *text, size_t text_bytes)
+static void add_wait(const ps_comm *c, char *text, size_t text_bytes)
 {
     const ps_comm_transfer *t = c->current;
     const size_t length = strlen(text);
@@ -45,7 +45,7 @@ static void life_add_wait(const ps_comm *c, char *text, size_t text_bytes)
 
 /* The last word to the others. A lost rank is not told; the transport is moved on a little after the last
  * message was accepted, because some only put it in a buffer. */
-static void life_tell_failure(ps_comm *c, ps_comm_word word, int32_t rank, const char *text)
+static void tell_failure(ps_comm *c, ps_comm_word word, int32_t rank, const char *text)
 {
     static const int64_t linger_ns = 20000000;
     ps_transport *t = &c->transport;
@@ -81,22 +81,22 @@ static void life_tell_failure(ps_comm *c, ps_comm_word word, int32_t rank, const
     }
 }
 
-static bool life_lost(ps_comm *c, int32_t rank)
+static bool end_lost(ps_comm *c, int32_t rank)
 {
     char text[TEXT_MAX];
     snprintf(text, sizeof text, "rank %d (%s) has not been heard of for %g s", rank, ps_comm_host(c, rank),
              (double)c->timeout_ns * 1e-9);
-    life_tell_failure(c, PS_COMM_LOST, rank, text);
-    life_add_wait(c, text, sizeof text);
-    return life_end(c, rank, text);
+    tell_failure(c, PS_COMM_LOST, rank, text);
+    add_wait(c, text, sizeof text);
+    return end_with(c, rank, text);
 }
 
 bool ps_comm_life_fail(ps_comm *c, const char *reason)
 {
     char text[TEXT_MAX];
-    life_tell_failure(c, PS_COMM_FAILED, c->rank, reason);
+    tell_failure(c, PS_COMM_FAILED, c->rank, reason);
     snprintf(text, sizeof text, "rank %d (%s) failed: %s", c->rank, ps_comm_host(c, c->rank), reason);
-    return life_end(c, c->rank, text);
+    return end_with(c, c->rank, text);
 }
 
 bool ps_comm_life_broken(ps_comm *c)
@@ -107,21 +107,21 @@ bool ps_comm_life_broken(ps_comm *c)
 }
 
 /* Has the peer left without taking part in what is waited for? */
-static bool life_is_short(const ps_comm *c, const ps_comm_peer *p)
+static bool has_deserted(const ps_comm *c, const ps_comm_peer *p)
 {
     return p->n_calls >= 0 && c->current != NULL && c->current->ticket > p->n_calls;
 }
 
-static bool life_deserted(ps_comm *c, int32_t rank)
+static bool end_deserted(ps_comm *c, int32_t rank)
 {
     char text[TEXT_MAX];
     snprintf(text, sizeof text, "rank %d (%s) failed: it left before the others", rank, ps_comm_host(c, rank));
-    life_tell_failure(c, PS_COMM_FAILED, rank, "it left before the others");
-    life_add_wait(c, text, sizeof text);
-    return life_end(c, rank, text);
+    tell_failure(c, PS_COMM_FAILED, rank, "it left before the others");
+    add_wait(c, text, sizeof text);
+    return end_with(c, rank, text);
 }
 
-static bool life_hear(ps_comm *c, int32_t from, const ps_comm_notice *n)
+static bool hear_notice(ps_comm *c, int32_t from, const ps_comm_notice *n)
 {
     char text[TEXT_MAX];
     const int32_t rank = n->rank >= 0 && n->rank < c->size ? n->rank : from;
@@ -131,17 +131,17 @@ static bool life_hear(ps_comm *c, int32_t from, const ps_comm_notice *n)
     case PS_COMM_FAILED:
         snprintf(text, sizeof text, "rank %d (%s) failed: %.*s", rank, ps_comm_host(c, rank), (int)sizeof n->text - 1,
                  n->text);
-        return life_end(c, rank, text);
+        return end_with(c, rank, text);
     case PS_COMM_LOST:
         snprintf(text, sizeof text, "%.*s, says rank %d (%s)", (int)sizeof n->text - 1, n->text, from,
                  ps_comm_host(c, from));
-        life_add_wait(c, text, sizeof text);
-        return life_end(c, rank, text);
+        add_wait(c, text, sizeof text);
+        return end_with(c, rank, text);
     }
     return true;
 }
 
-static bool life_listen(ps_comm *c, int32_t from)
+static bool listen_to(ps_comm *c, int32_t from)
 {
     ps_transport *t = &c->transport;
     ps_comm_peer *p = peer_of(c, from);
@@ -157,13 +157,13 @@ static bool life_listen(ps_comm *c, int32_t from)
         p->is_receiving = false;
         p->heard_ns = ps_clock_ns();
         const ps_comm_notice notice = p->in;
-        if (!life_hear(c, from, &notice)) return false;
+        if (!hear_notice(c, from, &notice)) return false;
     }
     return true;
 }
 
 /* Begins a message unless the one before is still under way; *is_begun tells. */
-static bool life_tell(ps_comm *c, int32_t to, ps_comm_word word, bool *is_begun)
+static bool tell_peer(ps_comm *c, int32_t to, ps_comm_word word, bool *is_begun)
 {
     ps_transport *t = &c->transport;
     ps_comm_peer *p = peer_of(c, to);
@@ -189,20 +189,20 @@ void ps_comm_life_begin(ps_comm *c)
     }
 }
 
-static bool life_tell_all(ps_comm *c, int64_t now_ns)
+static bool tell_all(ps_comm *c, int64_t now_ns)
 {
     if (now_ns - c->told_ns < c->life_ns) return true;
     c->told_ns = now_ns;
     for (int32_t k = 1; k < c->size; k++) {
         const int32_t r = (c->rank + k) % c->size;
         bool is_begun;
-        if (!c->peers[r].is_told && !life_tell(c, r, PS_COMM_LIVES, &is_begun)) return false;
+        if (!c->peers[r].is_told && !tell_peer(c, r, PS_COMM_LIVES, &is_begun)) return false;
     }
     return true;
 }
 
 /* What the callers of this rank have decided. */
-static bool life_obey(ps_comm *c)
+static bool obey_callers(ps_comm *c)
 {
     if (atomic_load(&c->wants_failure)) {
         char reason[sizeof c->own_text];
@@ -211,8 +211,8 @@ static bool life_obey(ps_comm *c)
         pthread_mutex_unlock(&c->lock);
         return ps_comm_life_fail(c, reason);
     }
-    if (atomic_load(&c->is_stuck)) return life_end(c, c->rank, "this rank was given up");
-    if (atomic_load(&c->wants_vanish)) return life_end(c, c->rank, "this rank has vanished");
+    if (atomic_load(&c->is_stuck)) return end_with(c, c->rank, "this rank was given up");
+    if (atomic_load(&c->wants_vanish)) return end_with(c, c->rank, "this rank has vanished");
     return true;
 }
 
@@ -222,16 +222,16 @@ bool ps_comm_life_look(ps_comm *c)
     if (gap_ns < LOOK_NS) return true;
     atomic_fetch_add(&c->n_looks, 1);
     c->looked_ns = now_ns;
-    if (!life_obey(c)) return false;
+    if (!obey_callers(c)) return false;
     for (int32_t k = 1; k < c->size; k++) {
         const int32_t r = (c->rank + k) % c->size;
         ps_comm_peer *p = peer_of(c, r);
         if (gap_ns > c->life_ns) p->heard_ns += gap_ns;
-        if (!life_listen(c, r)) return false;
-        if (life_is_short(c, p)) return life_deserted(c, r);
-        if (p->n_calls < 0 && now_ns - p->heard_ns > c->timeout_ns) return life_lost(c, r);
+        if (!listen_to(c, r)) return false;
+        if (has_deserted(c, p)) return end_deserted(c, r);
+        if (p->n_calls < 0 && now_ns - p->heard_ns > c->timeout_ns) return end_lost(c, r);
     }
-    return life_tell_all(c, now_ns);
+    return tell_all(c, now_ns);
 }
 
 /* A message takes some 50 us; who slept between its pieces would double that. After it, rests are a share of the time
@@ -267,7 +267,7 @@ bool ps_comm_life_leave(ps_comm *c)
         for (int32_t k = 1; k < c->size; k++) {
             const int32_t r = (c->rank + k) % c->size;
             ps_comm_peer *p = peer_of(c, r);
-            if (!p->is_told && !life_tell(c, r, PS_COMM_LEAVES, &p->is_told)) return false;
+            if (!p->is_told && !tell_peer(c, r, PS_COMM_LEAVES, &p->is_told)) return false;
             bool is_done = !p->is_sending;
             if (p->is_told && p->is_sending) {
                 if (!c->transport.ops->test(&c->transport, &p->sending, &is_done)) return ps_comm_life_broken(c);

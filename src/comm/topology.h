@@ -12,8 +12,7 @@ typedef struct ps_topology {
     int32_t n_ranks, ranks_per_node;
     double node_bytes_per_s; /* of a rank to another of its node, each way; > 0 when there are two on a node */
     int64_t node_latency_ns;
-    double
-        network_bytes_per_s; /* of a node to others, each way, all its ranks together; > 0 when there are two nodes */
+    double network_bytes_per_s; /* of a node to others, each way, for all its ranks; > 0 when there are two nodes */
     int64_t network_latency_ns;
 } ps_topology;
 

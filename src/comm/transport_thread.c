@@ -80,7 +80,7 @@ ps_status ps_thread_hub_attach(ps_thread_hub *hub, int32_t rank, ps_transport *o
     return PS_OK;
 }
 
-static bool thread_open(ps_transport *t)
+static bool open_rank(ps_transport *t)
 {
     (void)t;
     return true;
@@ -149,8 +149,8 @@ static void post_destroy(thread_rank *r, post *p)
     ps_mem_free(p);
 }
 
-static bool thread_send_begin(ps_transport *t, int32_t peer, ps_channel channel, const void *buffer, int64_t bytes,
-                              ps_request *out)
+static bool begin_send(ps_transport *t, int32_t peer, ps_channel channel, const void *buffer, int64_t bytes,
+                       ps_request *out)
 {
     union {
         const void *given;
@@ -160,14 +160,14 @@ static bool thread_send_begin(ps_transport *t, int32_t peer, ps_channel channel,
     return p != NULL && post_begin(t, t->rank, peer, channel, p, out);
 }
 
-static bool thread_recv_begin(ps_transport *t, int32_t peer, ps_channel channel, void *buffer, int64_t bytes,
-                              ps_request *out)
+static bool begin_receive(ps_transport *t, int32_t peer, ps_channel channel, void *buffer, int64_t bytes,
+                          ps_request *out)
 {
     post *p = post_create(t, buffer, bytes, false);
     return p != NULL && post_begin(t, peer, t->rank, channel, p, out);
 }
 
-static bool thread_test(ps_transport *t, ps_request *request, bool *is_done)
+static bool test_post(ps_transport *t, ps_request *request, bool *is_done)
 {
     post *p = (post *)(uintptr_t)request->mark;
     const int state = atomic_load_explicit(&p->state, memory_order_acquire);
@@ -202,7 +202,7 @@ static void post_withdraw(post *p)
     pthread_mutex_unlock(&box->lock);
 }
 
-static void thread_close(ps_transport *t, bool is_orderly)
+static void close_rank(ps_transport *t, bool is_orderly)
 {
     (void)is_orderly; /* nobody needs to be waited for: what the ranks share stays until the last has closed */
     thread_rank *r = t->self;
@@ -216,8 +216,8 @@ static void thread_close(ps_transport *t, bool is_orderly)
 }
 
 const ps_transport_ops ps_transport_thread_ops = {.abi = PS_TRANSPORT_ABI,
-                                                  .open = thread_open,
-                                                  .send_begin = thread_send_begin,
-                                                  .recv_begin = thread_recv_begin,
-                                                  .test = thread_test,
-                                                  .close = thread_close};
+                                                  .open = open_rank,
+                                                  .send_begin = begin_send,
+                                                  .recv_begin = begin_receive,
+                                                  .test = test_post,
+                                                  .close = close_rank};

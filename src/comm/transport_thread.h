@@ -13,8 +13,8 @@ extern const ps_transport_ops ps_transport_thread_ops;
 PS_NODISCARD ps_status ps_thread_hub_create(int32_t size, ps_thread_hub **out);
 void ps_thread_hub_release(ps_thread_hub *hub);
 
-/* The transport of one rank, to be opened by the thread that uses it. It holds the hub once its close was called, or
- * never opened and detached. PS_ENOMEM_HOST. */
+/* The transport of one rank, to be opened by the thread that uses it. It holds the hub until its close is called, which
+ * must be even if it was never opened. PS_ENOMEM_HOST. */
 PS_NODISCARD ps_status ps_thread_hub_attach(ps_thread_hub *hub, int32_t rank, ps_transport *out);
 
 #endif
