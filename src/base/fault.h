@@ -1,7 +1,7 @@
 /* fault.h - make the n-th fallible call fail, so that tests can walk every error path.
  *
- * Each place that can fail for an outside reason asks ps_fault_hit() once, at the thin wrapper where the outside
- * call is made (mem.c, device.c, disk.c), never in the code above it. Cost when idle: one relaxed load.
+ * What can fail for an outside reason asks ps_fault_hit() once, in the thin wrapper where the outside call is made
+ * (mem.c, file.c, folder.c, device.c, disk.c), never in the code above it. Cost when idle: one relaxed load.
  * Beside them the library has no mutable global state but the last error and memory dump of a thread, and the bytes of
  * base/mem.h. */
 #ifndef PS_BASE_FAULT_H
@@ -12,8 +12,8 @@
 typedef enum ps_fault_kind {
     PS_FAULT_ALLOC, /* ps_mem_alloc, device payload allocation */
     PS_FAULT_COPY,  /* device copy */
-    PS_FAULT_READ,  /* disk read */
-    PS_FAULT_WRITE, /* disk write */
+    PS_FAULT_READ,  /* read of the disk tier or of a file */
+    PS_FAULT_WRITE, /* write of the disk tier, change of a file or folder */
     PS_FAULT_COUNT,
 } ps_fault_kind;
 

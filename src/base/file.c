@@ -35,7 +35,7 @@ struct ps_file_writer {
 };
 
 /* An injected failure looks like a broken disk. */
-static bool file_has_fault(ps_fault_kind kind)
+static bool has_fault(ps_fault_kind kind)
 {
     if (!ps_fault_hit(kind)) return false;
     errno = EIO;
@@ -65,7 +65,7 @@ ps_status ps_file_open(const char *path, ps_file **out)
     PS_TRY(ps_mem_alloc(1, sizeof *f + path_bytes, &f));
     memcpy(f->path, path, path_bytes);
     /* O_NONBLOCK: opening a pipe by mistake must not hang; it changes nothing for regular files */
-    f->fd = file_has_fault(PS_FAULT_READ) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    f->fd = has_fault(PS_FAULT_READ) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     ps_status st = PS_OK;
     if (f->fd < 0 || fstat(f->fd, &info) != 0)
@@ -102,12 +102,12 @@ const char *ps_file_path(const ps_file *f)
     return f->path;
 }
 
-static ps_status file_read(int fd, const char *path, int64_t offset, void *dst, int64_t n_bytes)
+static ps_status read_at(int fd, const char *path, int64_t offset, void *dst, int64_t n_bytes)
 {
     PS_ASSERT(offset >= 0 && n_bytes >= 0);
     for (int64_t done = 0; done < n_bytes;) {
         const size_t want = (size_t)ps_min_i64(n_bytes - done, FILE_IO_BYTES_MAX);
-        const ssize_t got = file_has_fault(PS_FAULT_READ) ? -1 : pread(fd, (char *)dst + done, want, offset + done);
+        const ssize_t got = has_fault(PS_FAULT_READ) ? -1 : pread(fd, (char *)dst + done, want, offset + done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
             return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", path, (long long)n_bytes,
@@ -122,7 +122,7 @@ static ps_status file_read(int fd, const char *path, int64_t offset, void *dst, 
 
 ps_status ps_file_read(const ps_file *f, int64_t offset, void *dst, int64_t n_bytes)
 {
-    return file_read(f->fd, f->path, offset, dst, n_bytes);
+    return read_at(f->fd, f->path, offset, dst, n_bytes);
 }
 
 void ps_file_read_ahead(const ps_file *f, int64_t offset, int64_t n_bytes)
@@ -164,8 +164,7 @@ bool ps_file_exists(const char *path)
 ps_status ps_file_map(ps_file *f)
 {
     PS_ASSERT(f->map == NULL && f->n_bytes > 0);
-    void *map =
-        file_has_fault(PS_FAULT_READ) ? MAP_FAILED : mmap(NULL, (size_t)f->n_bytes, PROT_READ, MAP_SHARED, f->fd, 0);
+    void *map = has_fault(PS_FAULT_READ) ? MAP_FAILED : mmap(NULL, (size_t)f->n_bytes, PROT_READ, MAP_SHARED, f->fd, 0);
     if (map == MAP_FAILED)
         return PS_FAIL(PS_EIO, "%s: cannot map its %lld bytes: %s", f->path, (long long)f->n_bytes, strerror(errno));
     f->map = map;
@@ -176,7 +175,7 @@ ps_status ps_file_begin_view(const ps_file *f, int64_t offset, int64_t n_bytes, 
 {
     PS_ASSERT(f->map != NULL && offset >= 0 && n_bytes >= 0 && offset + n_bytes <= f->n_bytes);
     struct stat info;
-    if (file_has_fault(PS_FAULT_READ) || fstat(f->fd, &info) != 0)
+    if (has_fault(PS_FAULT_READ) || fstat(f->fd, &info) != 0)
         return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", f->path, (long long)n_bytes,
                        (long long)offset, strerror(errno));
     if (info.st_size < offset + n_bytes)
@@ -197,7 +196,7 @@ void ps_file_end_view(const ps_file *f, int64_t offset, int64_t n_bytes)
 
 /* ---- writing ---- */
 
-static void file_writer_free(ps_file_writer *w)
+static void free_writer(ps_file_writer *w)
 {
     if (w->fd >= 0) close(w->fd);
     ps_mem_free(w->temporary);
@@ -221,7 +220,7 @@ ps_status ps_file_writer_open(const char *path, ps_file_writer **out)
     /* another writer of the same file, perhaps in this process, may be under way */
     for (int n = 0; n < TEMPORARY_NAMES_MAX; n++) {
         snprintf(w->temporary, name_bytes, "%s" PS_LEFTOVER_TEMPORARY "%s-%d", path, mark, n);
-        w->fd = file_has_fault(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = has_fault(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->fd >= 0 || errno != EEXIST) break;
     }
     if (w->fd < 0) {
@@ -231,7 +230,7 @@ ps_status ps_file_writer_open(const char *path, ps_file_writer **out)
     *out = w;
     return PS_OK;
 out:
-    file_writer_free(w);
+    free_writer(w);
     return st;
 }
 
@@ -241,7 +240,7 @@ ps_status ps_file_writer_write(ps_file_writer *w, int64_t offset, const void *da
     for (int64_t done = 0; done < n_bytes;) {
         const size_t want = (size_t)ps_min_i64(n_bytes - done, FILE_IO_BYTES_MAX);
         const ssize_t put =
-            file_has_fault(PS_FAULT_WRITE) ? -1 : pwrite(w->fd, (const char *)data + done, want, offset + done);
+            has_fault(PS_FAULT_WRITE) ? -1 : pwrite(w->fd, (const char *)data + done, want, offset + done);
         if (put < 0 && errno == EINTR) continue;
         if (put <= 0)
             return PS_FAIL(PS_EIO, "%s: writing %lld bytes at offset %lld: %s", w->temporary, (long long)n_bytes,
@@ -253,7 +252,7 @@ ps_status ps_file_writer_write(ps_file_writer *w, int64_t offset, const void *da
 
 ps_status ps_file_writer_read(const ps_file_writer *w, int64_t offset, void *dst, int64_t n_bytes)
 {
-    return file_read(w->fd, w->temporary, offset, dst, n_bytes);
+    return read_at(w->fd, w->temporary, offset, dst, n_bytes);
 }
 
 void ps_file_writer_start_sync(const ps_file_writer *w, int64_t offset, int64_t n_bytes)
@@ -267,7 +266,7 @@ ps_status ps_file_sync_folder(const char *folder)
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ps_status st = PS_OK;
     /* EINVAL: this file system has nothing to sync for folders */
-    if (file_has_fault(PS_FAULT_WRITE) || fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+    if (has_fault(PS_FAULT_WRITE) || fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
         st = PS_FAIL(PS_EIO, "%s: the folder could not be synced: %s", folder, strerror(errno));
     if (fd >= 0) close(fd);
     return st;
@@ -286,7 +285,7 @@ ps_status ps_file_sync_folder_of(const char *path)
 ps_status ps_file_writer_commit(ps_file_writer *w)
 {
     ps_status st = PS_OK;
-    if (file_has_fault(PS_FAULT_WRITE) || fsync(w->fd) != 0) {
+    if (has_fault(PS_FAULT_WRITE) || fsync(w->fd) != 0) {
         st = PS_FAIL(PS_EIO, "%s: cannot sync: %s", w->temporary, strerror(errno));
         goto out;
     }
@@ -297,12 +296,12 @@ ps_status ps_file_writer_commit(ps_file_writer *w)
         st = PS_FAIL(PS_EIO, "%s: cannot close: %s", w->temporary, strerror(errno));
         goto out;
     }
-    if (file_has_fault(PS_FAULT_WRITE) || rename(w->temporary, w->path) != 0) {
+    if (has_fault(PS_FAULT_WRITE) || rename(w->temporary, w->path) != 0) {
         st = PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", w->temporary, w->path, strerror(errno));
         goto out;
     }
     st = ps_file_sync_folder_of(w->path);
-    file_writer_free(w);
+    free_writer(w);
     return st;
 out:
     ps_file_writer_cancel(w);
@@ -313,7 +312,7 @@ void ps_file_writer_cancel(ps_file_writer *w)
 {
     if (w == NULL) return;
     unlink(w->temporary);
-    file_writer_free(w);
+    free_writer(w);
 }
 
 ps_status ps_file_write_all(const char *path, const void *data, int64_t n_bytes)

@@ -34,7 +34,7 @@ PS_NODISCARD ps_status ps_file_read_all(const char *path, int64_t max_bytes, cha
 
 bool ps_file_exists(const char *path);
 
-/* ---- mapping: reading at random places without a copy ----
+/* ---- mapping: reading at random offsets without a copy ----
  * A view asks the system for the file's size first, so a file that has shrunk since is PS_EIO. What remains: when it
  * shrinks while a view is in use, the process gets SIGBUS as with any mapping; so views are short, and files which must
  * survive even that are read. Pages are given back at the end of a view: resident memory does not grow with what was

@@ -26,7 +26,7 @@ struct ps_folder_writer {
 };
 
 /* An injected failure looks like a broken disk. */
-static bool folder_has_fault(ps_fault_kind kind)
+static bool has_fault(ps_fault_kind kind)
 {
     if (!ps_fault_hit(kind)) return false;
     errno = EIO;
@@ -41,7 +41,7 @@ bool ps_folder_exists(const char *path)
 
 /* ---- reading ---- */
 
-static int folder_compare(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -50,7 +50,7 @@ ps_status ps_folder_list_read(const char *path, ps_folder_list *out)
 {
     *out = (ps_folder_list){0};
     ps_status st = PS_OK;
-    DIR *folder = folder_has_fault(PS_FAULT_READ) ? NULL : opendir(path);
+    DIR *folder = has_fault(PS_FAULT_READ) ? NULL : opendir(path);
     if (folder == NULL) return PS_FAIL(PS_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
     for (;;) {
         errno = 0;
@@ -65,7 +65,7 @@ ps_status ps_folder_list_read(const char *path, ps_folder_list *out)
         PS_TRY_GOTO(ps_mem_strdup(entry->d_name, &out->names[out->n]));
         out->n++;
     }
-    if (out->n > 0) qsort(out->names, (size_t)out->n, sizeof *out->names, folder_compare);
+    if (out->n > 0) qsort(out->names, (size_t)out->n, sizeof *out->names, compare_names);
 out:
     closedir(folder);
     if (st != PS_OK) ps_folder_list_free(out);
@@ -103,7 +103,7 @@ ps_status ps_folder_of(const char *path, char **out)
 
 ps_status ps_folder_make(const char *path)
 {
-    if (!folder_has_fault(PS_FAULT_WRITE)) {
+    if (!has_fault(PS_FAULT_WRITE)) {
         if (mkdir(path, 0777) == 0) return ps_file_sync_folder_of(path);
         const int error = errno;
         if (ps_folder_exists(path)) return PS_OK;
@@ -125,25 +125,25 @@ bool ps_folder_remove(int parent, const char *name)
     return unlinkat(parent, name, is_other ? 0 : AT_REMOVEDIR) == 0;
 }
 
-static ps_status folder_rename(const char *from, const char *to)
+static ps_status rename_folder(const char *from, const char *to)
 {
-    if (!folder_has_fault(PS_FAULT_WRITE) && rename(from, to) == 0) return PS_OK;
+    if (!has_fault(PS_FAULT_WRITE) && rename(from, to) == 0) return PS_OK;
     return PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
 }
 
 ps_status ps_folder_replace(const char *from, const char *to, const char *aside, bool *has_swapped)
 {
-    *has_swapped = !folder_has_fault(PS_FAULT_WRITE) && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0;
+    *has_swapped = !has_fault(PS_FAULT_WRITE) && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0;
     if (*has_swapped) return PS_OK;
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
-        return PS_FAIL(PS_EIO, "%s: cannot take the place of %s: %s", from, to, strerror(errno));
-    PS_TRY(folder_rename(to, aside));
-    const ps_status st = folder_rename(from, to);
+        return PS_FAIL(PS_EIO, "%s: cannot replace %s: %s", from, to, strerror(errno));
+    PS_TRY(rename_folder(to, aside));
+    const ps_status st = rename_folder(from, to);
     if (st == PS_OK || rename(aside, to) == 0) return st;
-    return PS_FAIL(PS_EIO, "%s: cannot be put in its place; the old folder is now %s", to, aside);
+    return PS_FAIL(PS_EIO, "%s: the new folder cannot get this name; the old one is now %s", to, aside);
 }
 
-static void folder_writer_free(ps_folder_writer *w)
+static void free_writer(ps_folder_writer *w)
 {
     ps_mem_free(w->temporary);
     ps_mem_free(w->path);
@@ -151,7 +151,7 @@ static void folder_writer_free(ps_folder_writer *w)
 }
 
 /* The folder that a link leads to, and a name instead of "." or ".."; else the path, without slashes at its end. */
-static ps_status folder_resolve(const char *path, char **out)
+static ps_status resolve(const char *path, char **out)
 {
     char real[PATH_MAX];
     struct stat info;
@@ -170,8 +170,8 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* A folder that is there must be one whose place another can take. */
-static ps_status folder_check_movable(const char *path)
+/* A folder that is there must be one that another can replace. */
+static ps_status check_movable(const char *path)
 {
     struct stat info, here, parent;
     char *up = NULL;
@@ -187,7 +187,7 @@ static ps_status folder_check_movable(const char *path)
 }
 
 /* May commit put a folder there? */
-static ps_status folder_check_place(const char *path, bool is_replacing)
+static ps_status check_target(const char *path, bool is_replacing)
 {
     struct stat info;
     ps_folder_list l = {0};
@@ -213,7 +213,7 @@ out:
 /* ---- leftovers ---- */
 
 /* The parent of a path without slashes at its end. */
-static ps_status folder_open_parent(const char *path, DIR **out, const char **name)
+static ps_status open_parent(const char *path, DIR **out, const char **name)
 {
     char *parent = NULL;
     const char *slash = strrchr(path, '/');
@@ -225,13 +225,13 @@ static ps_status folder_open_parent(const char *path, DIR **out, const char **na
 }
 
 /* A writer that was killed between the two moves of ps_folder_replace: what it has put aside is the only one. */
-static ps_status folder_put_back(const char *path)
+static ps_status put_back(const char *path)
 {
     DIR *d;
     const char *name;
     char prefix[NAME_MAX + 1];
     if (access(path, F_OK) == 0) return PS_OK;
-    PS_TRY(folder_open_parent(path, &d, &name));
+    PS_TRY(open_parent(path, &d, &name));
     if ((size_t)snprintf(prefix, sizeof prefix, "%s" OLD_SUFFIX, name) < sizeof prefix)
         for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
             if (ps_leftover_is_gone(dirfd(d), e->d_name, prefix, true) &&
@@ -241,16 +241,16 @@ static ps_status folder_put_back(const char *path)
     return PS_OK;
 }
 
-static ps_status folder_clean_beside(const char *path)
+static ps_status clean_beside(const char *path)
 {
-    PS_TRY(folder_put_back(path));
+    PS_TRY(put_back(path));
     ps_leftovers_remove_beside(path, PS_LEFTOVER_TEMPORARY);
     if (access(path, F_OK) == 0) ps_leftovers_remove_beside(path, OLD_SUFFIX);
     return PS_OK;
 }
 
 /* "<path><suffix><mark>-<n>" */
-static ps_status folder_name_beside(const char *path, const char *suffix, int n, char **out)
+static ps_status name_beside(const char *path, const char *suffix, int n, char **out)
 {
     char mark[PS_LEFTOVER_MARK_MAX];
     const size_t n_bytes = strlen(path) + strlen(suffix) + PS_LEFTOVER_MARK_MAX + 8;
@@ -260,11 +260,11 @@ static ps_status folder_name_beside(const char *path, const char *suffix, int n,
 }
 
 /* The first such name that can be made. */
-static ps_status folder_make_beside(const char *path, char **out)
+static ps_status make_beside(const char *path, char **out)
 {
     for (int n = 0; n < TEMPORARY_NAMES_MAX; n++) {
-        PS_TRY(folder_name_beside(path, PS_LEFTOVER_TEMPORARY, n, out));
-        if (!folder_has_fault(PS_FAULT_WRITE) && mkdir(*out, 0777) == 0) return PS_OK;
+        PS_TRY(name_beside(path, PS_LEFTOVER_TEMPORARY, n, out));
+        if (!has_fault(PS_FAULT_WRITE) && mkdir(*out, 0777) == 0) return PS_OK;
         if (errno != EEXIST) break;
         ps_mem_free(*out);
         *out = NULL;
@@ -282,15 +282,15 @@ ps_status ps_folder_writer_open(const char *path, bool is_replacing, ps_folder_w
     ps_folder_writer *w = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
     w->is_replacing = is_replacing;
-    PS_TRY_GOTO(folder_resolve(path, &w->path));
-    PS_TRY_GOTO(folder_check_movable(w->path));
-    PS_TRY_GOTO(folder_clean_beside(w->path));
-    PS_TRY_GOTO(folder_check_place(w->path, is_replacing));
-    PS_TRY_GOTO(folder_make_beside(w->path, &w->temporary));
+    PS_TRY_GOTO(resolve(path, &w->path));
+    PS_TRY_GOTO(check_movable(w->path));
+    PS_TRY_GOTO(clean_beside(w->path));
+    PS_TRY_GOTO(check_target(w->path, is_replacing));
+    PS_TRY_GOTO(make_beside(w->path, &w->temporary));
     *out = w;
     return PS_OK;
 out:
-    folder_writer_free(w);
+    free_writer(w);
     return st;
 }
 
@@ -307,16 +307,16 @@ ps_status ps_folder_writer_commit(ps_folder_writer *w)
     PS_TRY_GOTO(ps_file_sync_folder(w->temporary));
     /* an empty folder is replaced by rename itself */
     if (w->is_replacing && rmdir(w->path) != 0 && errno == ENOTEMPTY) {
-        PS_TRY_GOTO(folder_name_beside(w->path, OLD_SUFFIX, 0, &aside));
+        PS_TRY_GOTO(name_beside(w->path, OLD_SUFFIX, 0, &aside));
         PS_TRY_GOTO(ps_folder_replace(w->temporary, w->path, aside, &has_swapped));
         /* what stays of it is removed by the next writer */
         (void)ps_folder_remove(AT_FDCWD, has_swapped ? w->temporary : aside);
     } else {
-        PS_TRY_GOTO(folder_rename(w->temporary, w->path));
+        PS_TRY_GOTO(rename_folder(w->temporary, w->path));
     }
     st = ps_file_sync_folder_of(w->path);
     ps_mem_free(aside);
-    folder_writer_free(w);
+    free_writer(w);
     return st;
 out:
     ps_mem_free(aside);
@@ -328,5 +328,5 @@ void ps_folder_writer_cancel(ps_folder_writer *w)
 {
     if (w == NULL) return;
     (void)ps_folder_remove(AT_FDCWD, w->temporary);
-    folder_writer_free(w);
+    free_writer(w);
 }

@@ -1,4 +1,4 @@
-/* mem.h - the only malloc in the library: bookkeeping memory (never model data, which lives in device arenas).
+/* mem.h - the only malloc in the library: bookkeeping memory (never model data, which lies in memory of devices).
  *
  * Counts live bytes, so that tests can prove that nothing leaks; each call is a fault point (PS_FAULT_ALLOC). */
 #ifndef PS_BASE_MEM_H
@@ -14,7 +14,7 @@ PS_NODISCARD ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_point
  * times in all. New ones are zero-filled. On failure *pointer is unchanged. */
 PS_NODISCARD ps_status ps_mem_reserve(void *pointer_to_pointer, size_t n, size_t item_bytes);
 
-/* That it has room for; 0 for NULL. */
+/* Bytes that the memory at p, of these calls, has room for; 0 for NULL. */
 size_t ps_mem_bytes(const void *p);
 
 /* A copy of the string. */

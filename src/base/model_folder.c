@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 
-/* One or two parts of letters, digits, '-', '_' and '.', not beginning like a path. */
+/* "NAME" or "NAME/NAME", of letters, digits, '-', '_' and '.', not beginning like a path. */
 static bool is_hub_name(const char *path)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";

@@ -84,9 +84,9 @@ static inline double ps_same_pow(double x, double y)
     return ps_same_exp(y * ps_same_log(x));
 }
 
-/* cos x and sin x for |x| <= 2^26, to 2^-52; farther out still the same everywhere, but less and less exact. x = k pi/2
- * + r,
- * |r| <= pi/4, with pi/2 in three parts, of which k times the first two is exact; then the polynomials of fdlibm's kernel functions. */
+/* cos x and sin x for |x| <= 2^26, to 2^-52; farther out still the same everywhere, but less and less exact.
+ * x = k pi/2 + r, |r| <= pi/4, with pi/2 as a sum of three numbers, of which k times the first two is exact; then the
+ * polynomials of fdlibm's kernel functions. */
 static inline void ps_same_cos_sin(double x, double *cosine, double *sine)
 {
     const double shifted = x * 0x1.45f306dc9c883p-1 + PS_SAME_ROUND, k = shifted - PS_SAME_ROUND;
