@@ -97,7 +97,7 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
         return ps_store_retire(s, id);
     }
     PS_TRY(ps_store_give_payload(s, id, tier, PS_REASON_CREATE));
-    /* pages that are zeros already are not touched here: the threads that write them first share the work of making them */
+    /* zeros already are not touched here: the threads that write these pages first share the work of making them */
     if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]) && !ps_device_gave_zeros(s->d.ram[tier]))
         memset(c->payload[tier], 0, (size_t)c->bytes);
     c->current |= TIER_BIT(tier);
