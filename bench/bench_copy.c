@@ -1,7 +1,7 @@
-/* bench_copy.c - how fast bytes move between the tiers: a copy stream of the cpu device, and the disk tier.
+/* bench_copy.c - how fast bytes move between the tiers: a copy queue of the cpu device, and the disk tier.
  *
  * usage: bench_copy [FOLDER [MIB [QUEUE_DEPTH [uring|threads]]]]      (default: . 1024 8, io_uring if there)
- * Prints GB/s (10^9) for each chunk size: memcpy from block to block on a stream; the first writing of the file, where
+ * Prints GB/s (10^9) for each chunk size: memcpy from block to block on a queue; the first writing of the file, where
  * the file system finds space; writing it again; reading it. Four buffers are in use at a time. Without O_DIRECT the
  * disk columns measure the page cache too. Compare with
  *     dd if=/dev/zero of=FOLDER/x bs=8M count=128 oflag=direct
@@ -17,7 +17,7 @@
 
 typedef struct bench {
     ps_device *host;
-    ps_stream *stream;
+    ps_queue *queue;
     ps_disk *disk;
     int64_t total_bytes;
     char *buffer[N_BUFFERS];
@@ -28,14 +28,13 @@ static double rate(int64_t bytes, int64_t begin_ns)
     return (double)bytes / (double)(ps_clock_ns() - begin_ns);
 }
 
-static ps_status bench_stream(bench *b, int64_t chunk, double *out)
+static ps_status bench_queue(bench *b, int64_t chunk, double *out)
 {
     const int64_t begin = ps_clock_ns();
-    ps_ticket t = 0;
     int64_t done = 0;
     for (int i = 0; done < b->total_bytes; i += 2, done += chunk)
-        PS_TRY(ps_stream_copy(b->stream, b->buffer[i % N_BUFFERS], b->buffer[(i + 1) % N_BUFFERS], chunk, &t));
-    PS_TRY(ps_stream_wait(b->stream, t));
+        PS_TRY(ps_queue_copy(b->queue, b->buffer[i % N_BUFFERS], b->buffer[(i + 1) % N_BUFFERS], chunk));
+    PS_TRY(ps_event_wait(ps_queue_event(b->queue)));
     *out = rate(done, begin);
     return PS_OK;
 }
@@ -43,14 +42,14 @@ static ps_status bench_stream(bench *b, int64_t chunk, double *out)
 static ps_status bench_disk(bench *b, bool is_write, int64_t chunk, double *out)
 {
     const int64_t begin = ps_clock_ns();
-    ps_ticket t[N_BUFFERS] = {0};
+    ps_event t[N_BUFFERS] = {0};
     int64_t done = 0;
     for (int i = 0; done < b->total_bytes; i = (i + 1) % N_BUFFERS, done += chunk) {
-        PS_TRY(ps_disk_wait(b->disk, t[i]));
+        PS_TRY(ps_event_wait(t[i]));
         PS_TRY(is_write ? ps_disk_write(b->disk, done, b->buffer[i], chunk, &t[i])
                         : ps_disk_read(b->disk, done, b->buffer[i], chunk, &t[i]));
     }
-    for (int i = 0; i < N_BUFFERS; i++) PS_TRY(ps_disk_wait(b->disk, t[i]));
+    for (int i = 0; i < N_BUFFERS; i++) PS_TRY(ps_event_wait(t[i]));
     *out = rate(done, begin);
     return PS_OK;
 }
@@ -64,7 +63,7 @@ static ps_status bench_chunk(bench *b, const char *folder, ps_disk_backend backe
         PS_TRY_GOTO(ps_device_alloc(b->host, chunk, (void **)&b->buffer[i]));
         memset(b->buffer[i], i + 1, (size_t)chunk);
     }
-    PS_TRY_GOTO(bench_stream(b, chunk, &copy));
+    PS_TRY_GOTO(bench_queue(b, chunk, &copy));
     PS_TRY_GOTO(bench_disk(b, true, chunk, &first));
     PS_TRY_GOTO(bench_disk(b, true, chunk, &again));
     PS_TRY_GOTO(bench_disk(b, false, chunk, &back));
@@ -91,7 +90,7 @@ int main(int argc, char **argv)
     char cpu[128];
     ps_status st;
     PS_TRY_GOTO(ps_device_create(&ps_device_cpu_ops, "host", N_BUFFERS * 64 * PS_MIB, &b.host));
-    PS_TRY_GOTO(ps_stream_create(b.host, "bench", &b.stream));
+    PS_TRY_GOTO(ps_queue_create(b.host, "bench", PS_QUEUE_COPY, &b.queue));
     ps_machine_cpu_name(NULL, cpu, sizeof cpu);
     printf("%s, %d cores; %lld MiB, queue depth %d; GB/s\n", cpu, ps_machine_cores(NULL), (long long)mib, depth);
     printf("%8s %10s %12s %10s %10s\n", "KiB", "memcpy", "first write", "write", "read");
@@ -99,7 +98,7 @@ int main(int argc, char **argv)
         PS_TRY_GOTO(bench_chunk(&b, folder, backend, depth, chunk));
 out:
     if (st != PS_OK) fprintf(stderr, "bench_copy: %s\n", ps_last_error());
-    ps_stream_destroy(b.stream);
+    ps_queue_destroy(b.queue);
     ps_device_destroy(b.host);
     return st != PS_OK;
 }

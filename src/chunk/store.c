@@ -39,10 +39,11 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
             c->disk_offset = NO_SLOT;
             c->wanted_serial = -1;
         }
-    PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-device", &s->stream[PS_LINK_HOST_TO_DEVICE]));
-    PS_TRY_GOTO(ps_stream_create(desc->ram[PS_TIER_DEVICE], "to-host", &s->stream[PS_LINK_DEVICE_TO_HOST]));
+    for (int link = PS_LINK_HOST_TO_DEVICE; link <= PS_LINK_DEVICE_TO_HOST; link++)
+        PS_TRY_GOTO(ps_queue_create(desc->ram[PS_TIER_DEVICE], link == PS_LINK_HOST_TO_DEVICE ? "to-device" : "to-host",
+                                    PS_QUEUE_COPY, &s->copies[link]));
     for (int link = 0; link < PS_LINK_COUNT; link++)
-        if (s->stream[link] != NULL) ps_stream_set_profile(s->stream[link], desc->profile, link);
+        if (s->copies[link] != NULL) ps_queue_set_profile(s->copies[link], desc->profile, link);
     if (desc->disk != NULL) ps_disk_set_profile(desc->disk, desc->profile, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE);
     *out = s;
     s = NULL;
@@ -68,7 +69,7 @@ void ps_store_destroy(ps_store *s)
     }
     ps_store_decommit_non_model(s);
     ps_region_destroy(s->non_model);
-    for (int l = 0; l < PS_LINK_COUNT; l++) ps_stream_destroy(s->stream[l]);
+    for (int l = 0; l < PS_LINK_COUNT; l++) ps_queue_destroy(s->copies[l]);
     ps_max_tree_deinit(&s->told_bytes);
     ps_mem_free(s->unready);
     ps_mem_free(s->tensor_state);

@@ -21,7 +21,7 @@ typedef struct flight {
     bool active;
     ps_tier src, dst;
     ps_link link;
-    ps_ticket ticket;
+    ps_event done;   /* of the queue that carries it out */
     int64_t done_ns; /* on the timeline */
 } flight;
 
@@ -48,7 +48,7 @@ struct ps_store {
     int32_t n_ids;                       /* chunk ids: d.lists.n * n_chunks */
     chunk *chunks;                       /* [n_ids] */
     ps_region **runs[PS_RAM_TIER_COUNT]; /* [d.lists.n * n_runs], created when first needed */
-    ps_stream *stream[PS_LINK_COUNT];    /* the two copy queues between device and host; NULL for disk */
+    ps_queue *copies[PS_LINK_COUNT];     /* the two between device and host; NULL for disk */
 
     const ps_schedule *schedule;
     int32_t now;           /* moment of the schedule; -1 before the first */
@@ -142,8 +142,6 @@ ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 /* transfer.c */
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */
 ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why);
-/* Has the queue carried out the transfer? */
-bool ps_store_is_carried_out(const ps_store *s, const flight *f);
 /* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the
  * destination's payload is given back and the content stays where it was. */
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id);

@@ -60,7 +60,7 @@ void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, p
                                                       .chunk = id,
                                                       .begin_ns = asked_ns,
                                                       .end_ns = asked_ns,
-                                                      .copy = {.ticket = f->ticket,
+                                                      .copy = {.ticket = f->done.ticket,
                                                                .bytes = s->chunks[id].bytes,
                                                                .link = (uint8_t)f->link,
                                                                .from = (uint8_t)f->src,
@@ -75,7 +75,7 @@ void ps_store_record_moved(const ps_store *s, ps_chunk_id id, int64_t begin_ns)
                                                       .chunk = id,
                                                       .begin_ns = begin_ns,
                                                       .end_ns = f->done_ns,
-                                                      .copy = {.ticket = f->ticket, .link = (uint8_t)f->link}});
+                                                      .copy = {.ticket = f->done.ticket, .link = (uint8_t)f->link}});
 }
 
 void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns)
@@ -98,12 +98,12 @@ void ps_store_profile_start(const ps_store *s)
     for (int t = 0; t < PS_TIER_COUNT; t++) record_memory(s, (ps_tier)t, begin_ns);
 }
 
-/* Looks instead of waiting for the ticket: a wait would be told of a failed copy, and ps_store_retire would not any
+/* Looks instead of waiting for the event: a wait would be told of a failed copy, and ps_store_retire would not any
  * more. */
 void ps_store_profile_settle(const ps_store *s)
 {
     for (int32_t i = 0; i < s->n_flying; i++) {
         const flight *f = &s->chunks[s->flying[i]].flight;
-        while (!ps_store_is_carried_out(s, f)) nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+        while (!ps_event_is_done(f->done)) nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
     }
 }

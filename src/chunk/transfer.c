@@ -15,17 +15,19 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
     PS_ASSERT(!c->flight.active && src != dst && is_current(c, src));
     const ps_link link = link_between(src, dst);
     const int64_t asked_ns = ps_profile_now(s->d.profile);
-    ps_ticket ticket = 0;
+    ps_event done;
     if (link == PS_LINK_DISK_READ)
-        PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, &ticket));
+        PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, &done));
     else if (link == PS_LINK_DISK_WRITE)
-        PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, &ticket));
-    else
-        PS_TRY(ps_stream_copy(s->stream[link], c->payload[dst], c->payload[src], c->bytes, &ticket));
+        PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, &done));
+    else {
+        PS_TRY(ps_queue_copy(s->copies[link], c->payload[dst], c->payload[src], c->bytes));
+        done = ps_queue_event(s->copies[link]);
+    }
 
     int64_t begin_ns;
     const int64_t done_ns = ps_timeline_transfer(&s->time, link, c->bytes, &begin_ns);
-    c->flight = (flight){.active = true, .src = src, .dst = dst, .link = link, .ticket = ticket, .done_ns = done_ns};
+    c->flight = (flight){.active = true, .src = src, .dst = dst, .link = link, .done = done, .done_ns = done_ns};
     ps_store_note_ready(s, id);
     s->flying[s->n_flying++] = id;
     s->stats.moved_bytes[link] += c->bytes;
@@ -42,11 +44,6 @@ void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t 
     if (s->is_simulated && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
 }
 
-static bool is_on_disk(const flight *f)
-{
-    return f->src == PS_TIER_DISK || f->dst == PS_TIER_DISK;
-}
-
 static void forget_flight(ps_store *s, ps_chunk_id id)
 {
     int32_t kept = 0;
@@ -58,20 +55,14 @@ static void forget_flight(ps_store *s, ps_chunk_id id)
     note_free(s, &s->chunks[id]);
 }
 
-bool ps_store_is_carried_out(const ps_store *s, const flight *f)
-{
-    return is_on_disk(f) ? ps_disk_is_done(s->d.disk, f->ticket) : ps_stream_is_done(s->stream[f->link], f->ticket);
-}
-
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
 {
     chunk *c = &s->chunks[id];
     if (!c->flight.active) return PS_OK;
     const flight f = c->flight;
-    const bool done = ps_store_is_carried_out(s, &f);
+    const bool done = ps_event_is_done(f.done);
     const int64_t begin_ns = done ? 0 : ps_clock_ns(), profile_ns = done ? 0 : ps_profile_now(s->d.profile);
-    const ps_status st =
-        is_on_disk(&f) ? ps_disk_wait(s->d.disk, f.ticket) : ps_stream_wait(s->stream[f.link], f.ticket);
+    const ps_status st = ps_event_wait(f.done);
     if (!done) {
         s->stats.wait_ns += ps_clock_ns() - begin_ns;
         ps_store_record_wait(s, id, f.link, profile_ns);

@@ -12,25 +12,25 @@ static ps_status take_pages(ps_view *v, int64_t n)
     return PS_OK;
 }
 
-static ps_status wait_for_disk(ps_store *s, ps_link link, ps_ticket ticket, int64_t bytes)
+static ps_status wait_for_disk(ps_store *s, ps_link link, ps_event e, int64_t bytes)
 {
     s->stats.moved_bytes[link] += bytes;
     s->stats.n_moves[link]++;
-    return ps_disk_wait(s->d.disk, ticket);
+    return ps_event_wait(e);
 }
 
 static ps_status read_pages(ps_store *s, ps_view *v)
 {
-    ps_ticket ticket;
-    PS_TRY(ps_disk_read(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &ticket));
-    return wait_for_disk(s, PS_LINK_DISK_READ, ticket, v->n_bytes);
+    ps_event e;
+    PS_TRY(ps_disk_read(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &e));
+    return wait_for_disk(s, PS_LINK_DISK_READ, e, v->n_bytes);
 }
 
 static ps_status write_pages(ps_store *s, const ps_view *v)
 {
-    ps_ticket ticket;
-    PS_TRY(ps_disk_write(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &ticket));
-    return wait_for_disk(s, PS_LINK_DISK_WRITE, ticket, v->n_bytes);
+    ps_event e;
+    PS_TRY(ps_disk_write(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &e));
+    return wait_for_disk(s, PS_LINK_DISK_WRITE, e, v->n_bytes);
 }
 
 static ps_status open_payload(ps_store *s, ps_tier tier, int64_t offset, ps_access_mode mode, ps_view *v)

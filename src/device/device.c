@@ -86,6 +86,11 @@ const char *ps_device_name(const ps_device *d)
     return d->name;
 }
 
+const ps_device_ops *ps_device_get_ops(const ps_device *d)
+{
+    return d->ops;
+}
+
 bool ps_device_has_memory(const ps_device *d)
 {
     return d->ops != &ps_device_sim_ops;
@@ -374,55 +379,4 @@ ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out)
     if (slack - head > 0) munmap(p + head + bytes, (size_t)(slack - head));
     *out = p + head;
     return PS_OK;
-}
-
-/* ---- streams ----------------------------------------------------------------------------------------------------- */
-
-ps_status ps_stream_create(ps_device *d, const char *name, ps_stream **out)
-{
-    *out = NULL;
-    PS_TRY(d->ops->stream_create(d, name, out));
-    (*out)->dev = d;
-    (*out)->failed_first = 1;
-    (*out)->failed_last = 0;
-    return PS_OK;
-}
-
-void ps_stream_destroy(ps_stream *s)
-{
-    if (s != NULL) s->dev->ops->stream_destroy(s);
-}
-
-/* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. */
-ps_status ps_stream_copy(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out)
-{
-    PS_ASSERT(bytes >= 0);
-    const bool fails = ps_fault_hit(PS_FAULT_COPY);
-    *out = 0;
-    PS_TRY(s->dev->ops->copy(s, dst, src, fails ? 0 : bytes, out));
-    if (fails) {
-        if (s->failed_first > s->failed_last) s->failed_first = *out;
-        s->failed_last = *out;
-    }
-    return PS_OK;
-}
-
-ps_status ps_stream_wait(ps_stream *s, ps_ticket t)
-{
-    PS_TRY(s->dev->ops->wait(s, t));
-    if (s->failed_first > s->failed_last || t < s->failed_first) return PS_OK;
-    const ps_ticket first = s->failed_first;
-    s->failed_first = t + 1;
-    return PS_FAIL(PS_EDEVICE, "%s: copy %llu failed", s->dev->name, (unsigned long long)first);
-}
-
-bool ps_stream_is_done(ps_stream *s, ps_ticket t)
-{
-    return s->dev->ops->is_done(s, t);
-}
-
-void ps_stream_set_profile(ps_stream *s, ps_profile *p, int link)
-{
-    s->profile = p;
-    s->profile_link = (uint8_t)link;
 }

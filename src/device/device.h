@@ -1,4 +1,4 @@
-/* device.h - what the library may ask of a memory space and its copy queues.
+/* device.h - what the library may ask of a memory space; queue.h is about work on it.
  *
  * A device is one memory space with a byte budget. It hands out *blocks* (chunk payloads) and *regions*: address ranges
  * reserved once, whose bytes are committed and given back piece by piece. Both draw on the one budget, in pages of
@@ -10,21 +10,15 @@
  *
  * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget. What
  * a region gives back is kept as a block, and a kept block can become a piece of a region: where the backend can, by
- * moving its pages to other addresses, not its bytes. One thread owns a device; its copy queues run on threads of their
- * own. */
+ * moving its pages to other addresses, not its bytes. One thread owns a device. */
 #ifndef PS_DEVICE_DEVICE_H
 #define PS_DEVICE_DEVICE_H
 
-#include "base/profile.h"
+#include "device/queue.h"
 
 #define PS_PAGE_BYTES ((int64_t)4096)
 
-typedef struct ps_device ps_device;
 typedef struct ps_region ps_region;
-typedef struct ps_stream ps_stream; /* an ordered queue of copies or kernels */
-
-/* A point in a stream: every item enqueued up to it. 0 is "nothing", always complete. */
-typedef uint64_t ps_ticket;
 
 typedef struct ps_device_ops {
     const char *name; /* "cpu", "sim" */
@@ -44,11 +38,7 @@ typedef struct ps_device_ops {
      * no more. On failure the block is still there to be unmapped, and the range can be committed. NULL when move_out
      * is. */
     ps_status (*move_in)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block);
-    ps_status (*stream_create)(ps_device *dev, const char *name, ps_stream **out);
-    void (*stream_destroy)(ps_stream *s); /* waits until idle */
-    ps_status (*copy)(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);
-    ps_status (*wait)(ps_stream *s, ps_ticket t); /* the caller waits; returns a failure of any copy up to t */
-    bool (*is_done)(ps_stream *s, ps_ticket t);
+    ps_status (*queue_create)(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out);
 } ps_device_ops;
 
 /* backend "cpu": RAM. "sim": addresses without memory, copies that move nothing: same accounting, no payloads. */
@@ -66,6 +56,7 @@ PS_NODISCARD ps_status ps_device_create(const ps_device_ops *ops, const char *na
                                         ps_device **out);
 void ps_device_destroy(ps_device *dev); /* all blocks and regions must have been given back */
 const char *ps_device_name(const ps_device *dev);
+const ps_device_ops *ps_device_get_ops(const ps_device *dev);
 bool ps_device_has_memory(const ps_device *dev); /* false for "sim": payload pointers must not be touched */
 ps_device_stats ps_device_get_stats(const ps_device *dev);
 void ps_device_reset_peak(ps_device *dev);
@@ -99,18 +90,5 @@ void *ps_region_base(const ps_region *r);
  * reuse only of a region in which all pieces committed and given back had one size. */
 PS_NODISCARD ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes);
 void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes);
-
-/* Copies run in order within a stream, asynchronously; src and dst must stay valid until the ticket is done. A copy
- * that fails says so at the wait for its ticket or a later one, once; its destination is undefined then. Failures
- * nobody waited for yet are kept as one range of tickets, so a wait for a copy between two failed ones fails too. */
-PS_NODISCARD ps_status ps_stream_create(ps_device *dev, const char *name, ps_stream **out);
-void ps_stream_destroy(ps_stream *s); /* NULL is accepted */
-PS_NODISCARD ps_status ps_stream_copy(ps_stream *s, void *dst, const void *src, int64_t bytes, ps_ticket *out);
-PS_NODISCARD ps_status ps_stream_wait(ps_stream *s, ps_ticket t);
-bool ps_stream_is_done(ps_stream *s, ps_ticket t);
-
-/* Record begin and end of each copy (PS_PROFILE_MOVED) as one of this link. Before the first copy; p must outlive the
- * stream. */
-void ps_stream_set_profile(ps_stream *s, ps_profile *p, int link);
 
 #endif

@@ -1,21 +1,18 @@
-/* device_cpu.c - RAM as a device: anonymous pages, and a thread a stream that copies.
+/* device_cpu.c - RAM as a device: anonymous pages, and a thread a queue that copies.
  *
  * Huge pages must not make memory resident that nobody was given. So blocks and regions begin at a multiple of
  * HUGE_BYTES, and huge pages are advised for just what is committed of a region. The kernel keeps advice by mapping
  * (VMA), and a huge page lies within one mapping: where HUGE_BYTES are half committed, it cannot fill the other half,
  * neither on a touch nor from its background thread. A block, or what is committed at once, is always advised as a whole:
  * it stays one mapping, as mremap moves several only from Linux 6.17 on. */
-#include "base/mem.h"
 #include "device/device_impl.h"
-#include "device/worker.h"
+#include "device/queue_impl.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define HUGE_BYTES (2 * PS_MIB)
-#define RING_LEN 256 /* copies queued in a stream before its user has to wait */
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -136,120 +133,13 @@ static ps_status move_in(ps_device *dev, void *base, int64_t offset, int64_t byt
     return PS_FAIL(PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes, strerror(error));
 }
 
-/* ---- streams ----------------------------------------------------------------------------------------------------- */
+/* ---- queues ------------------------------------------------------------------------------------------------------ */
 
-typedef struct copy_item {
-    void *dst;
-    const void *src;
-    int64_t bytes;
-} copy_item;
-
-/* Copy number t (from 1) is in ring[t % RING_LEN] from its issue until it is done. */
-typedef struct cpu_stream {
-    ps_stream base;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t has_work, has_progress;
-    bool stop;              /* lock */
-    ps_ticket issued;       /* lock to write; only the user's thread writes */
-    _Atomic ps_ticket done; /* lock to write; only the worker writes */
-    copy_item ring[RING_LEN];
-} cpu_stream;
-
-static void record_copy(const cpu_stream *s, ps_ticket ticket, int64_t begin_ns)
-{
-    ps_profile *p = s->base.profile;
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
-                                           .chunk = -1,
-                                           .begin_ns = begin_ns,
-                                           .end_ns = ps_profile_now(p),
-                                           .copy = {.ticket = ticket, .link = s->base.profile_link}});
-}
-
-static void *stream_main(void *arg)
-{
-    cpu_stream *s = arg;
-    pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (s->issued == s->done && !s->stop) pthread_cond_wait(&s->has_work, &s->lock);
-        if (s->issued == s->done) break;
-        const ps_ticket ticket = s->done + 1;
-        const copy_item c = s->ring[ticket % RING_LEN];
-        pthread_mutex_unlock(&s->lock);
-        const int64_t begin_ns = ps_profile_now(s->base.profile);
-        if (c.bytes > 0) memcpy(c.dst, c.src, (size_t)c.bytes);
-        record_copy(s, ticket, begin_ns);
-        pthread_mutex_lock(&s->lock);
-        s->done++;
-        pthread_cond_broadcast(&s->has_progress);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
-}
-
-static void stream_release(cpu_stream *s)
-{
-    pthread_cond_destroy(&s->has_progress);
-    pthread_cond_destroy(&s->has_work);
-    pthread_mutex_destroy(&s->lock);
-    ps_mem_free(s);
-}
-
-static ps_status stream_create(ps_device *dev, const char *name, ps_stream **out)
+/* Kernels have threads of their own, and whoever calls them nothing else to do. */
+static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out)
 {
     (void)dev;
-    cpu_stream *s = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->has_work, NULL);
-    pthread_cond_init(&s->has_progress, NULL);
-    const ps_status st = ps_worker_start(name, stream_main, s, &s->thread);
-    if (st != PS_OK)
-        stream_release(s);
-    else
-        *out = &s->base;
-    return st;
-}
-
-static void stream_destroy(ps_stream *stream)
-{
-    cpu_stream *s = (cpu_stream *)stream;
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_signal(&s->has_work);
-    pthread_mutex_unlock(&s->lock);
-    pthread_join(s->thread, NULL); /* ends when the ring is empty */
-    stream_release(s);
-}
-
-static ps_status stream_copy(ps_stream *stream, void *dst, const void *src, int64_t bytes, ps_ticket *out)
-{
-    cpu_stream *s = (cpu_stream *)stream;
-    pthread_mutex_lock(&s->lock);
-    while (s->issued - s->done == RING_LEN) pthread_cond_wait(&s->has_progress, &s->lock);
-    s->issued++;
-    s->ring[s->issued % RING_LEN] = (copy_item){dst, src, bytes};
-    *out = s->issued;
-    pthread_cond_signal(&s->has_work);
-    pthread_mutex_unlock(&s->lock);
-    return PS_OK;
-}
-
-static bool stream_is_done(ps_stream *stream, ps_ticket t)
-{
-    cpu_stream *s = (cpu_stream *)stream;
-    PS_ASSERT(t <= s->issued);
-    return t <= s->done;
-}
-
-static ps_status stream_wait(ps_stream *stream, ps_ticket t)
-{
-    cpu_stream *s = (cpu_stream *)stream;
-    if (stream_is_done(stream, t)) return PS_OK;
-    pthread_mutex_lock(&s->lock);
-    while (s->done < t) pthread_cond_wait(&s->has_progress, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-    return PS_OK;
+    return kind == PS_QUEUE_COMPUTE ? ps_queue_now_create(false, out) : ps_queue_thread_create(name, out);
 }
 
 const ps_device_ops ps_device_cpu_ops = {
@@ -262,9 +152,5 @@ const ps_device_ops ps_device_cpu_ops = {
     .decommit = decommit_range,
     .move_out = move_out,
     .move_in = move_in,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .copy = stream_copy,
-    .wait = stream_wait,
-    .is_done = stream_is_done,
+    .queue_create = create_queue,
 };

@@ -4,14 +4,6 @@
 
 #include "device/device.h"
 
-/* First member of every backend's stream. device.c fills it; backends only read it. */
-struct ps_stream {
-    ps_device *dev;
-    ps_ticket failed_first, failed_last; /* copies that failed and were not reported yet; first > last: none */
-    ps_profile *profile;                 /* NULL: none */
-    uint8_t profile_link;
-};
-
 /* Fresh addresses that cannot be touched, a multiple of `align` bytes (a power of two >= a page). No memory behind
  * them. `bytes` is a multiple of pages; given back with munmap. PS_ENOMEM_HOST when the system refuses. */
 PS_NODISCARD ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out);

@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "device/disk_backend.h"
+#include "device/queue_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,13 +30,13 @@ struct ps_disk_transfer {
 };
 
 struct ps_disk {
+    ps_queue queue; /* whose events stand for transfers */
     ps_disk_file file;
     const ps_disk_backend_ops *ops; /* NULL: sim */
     void *backend;
     pthread_mutex_t lock; /* all below; error fields and counts of transfers too */
     pthread_cond_t has_work, has_progress;
     bool closing;
-    ps_ticket issued;
     ps_disk_transfer *first, *last;
     ps_disk_transfer *queue_first, *queue_last;
     int64_t untrimmed_bytes;
@@ -43,76 +44,6 @@ struct ps_disk {
     uint8_t read_link, write_link;
     _Atomic int64_t read_bytes, write_bytes;
 };
-
-/* ---- open and close ---------------------------------------------------------------------------------------------- */
-
-static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_depth)
-{
-    if (backend != PS_DISK_THREADS) {
-        d->ops = &ps_disk_uring_ops;
-        const ps_status st = d->ops->start(d, d->file.fd, queue_depth, &d->backend);
-        if (st != PS_ENOSYS || backend == PS_DISK_URING) return st;
-    }
-    d->ops = &ps_disk_threads_ops;
-    return d->ops->start(d, d->file.fd, queue_depth, &d->backend);
-}
-
-static void release(ps_disk *d)
-{
-    ps_disk_file_close(&d->file);
-    pthread_cond_destroy(&d->has_progress);
-    pthread_cond_destroy(&d->has_work);
-    pthread_mutex_destroy(&d->lock);
-    ps_mem_free(d);
-}
-
-ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth, unsigned avoid,
-                                ps_disk **out)
-{
-    ps_disk *d = NULL;
-    *out = NULL;
-    if (queue_depth < 1 || queue_depth > PS_DISK_QUEUE_DEPTH_MAX)
-        return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, PS_DISK_QUEUE_DEPTH_MAX);
-    PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
-    d->file.fd = -1;
-    pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->has_work, NULL);
-    pthread_cond_init(&d->has_progress, NULL);
-    ps_status st = PS_OK;
-    if (backend != PS_DISK_SIM) {
-        PS_TRY_GOTO(ps_disk_file_open(folder, avoid, &d->file));
-        PS_TRY_GOTO(start_backend(d, backend, queue_depth));
-    }
-    *out = d;
-    return PS_OK;
-out:
-    release(d);
-    return st;
-}
-
-ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out)
-{
-    return ps_disk_open_avoiding(folder, backend, queue_depth, 0, out);
-}
-
-void ps_disk_close(ps_disk *d)
-{
-    if (d == NULL) return;
-    if (d->ops != NULL) {
-        pthread_mutex_lock(&d->lock);
-        d->closing = true;
-        pthread_cond_broadcast(&d->has_work);
-        pthread_mutex_unlock(&d->lock);
-        if (d->ops->wake != NULL) d->ops->wake(d->backend);
-        d->ops->stop(d->backend);
-    }
-    while (d->first != NULL) { /* failures nobody asked for */
-        ps_disk_transfer *t = d->first;
-        d->first = t->next;
-        ps_mem_free(t);
-    }
-    release(d);
-}
 
 /* ---- transfers; the lock is held --------------------------------------------------------------------------------- */
 
@@ -124,7 +55,7 @@ static bool transfer_is_done(const ps_disk_transfer *t)
 /* A transfer that is not found was done, and well. */
 static ps_disk_transfer *find_transfer(const ps_disk *d, ps_ticket ticket)
 {
-    PS_ASSERT(ticket <= d->issued);
+    PS_ASSERT(ticket <= d->queue.issued);
     for (ps_disk_transfer *t = d->first; t != NULL && t->ticket <= ticket; t = t->next)
         if (t->ticket == ticket) return t;
     return NULL;
@@ -170,6 +101,47 @@ static void settle_transfer(ps_disk *d, ps_disk_transfer *t)
     }
     pthread_cond_broadcast(&d->has_progress);
 }
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket)
+{
+    ps_disk *d = (ps_disk *)q;
+    ps_disk_transfer failed = {0};
+    pthread_mutex_lock(&d->lock);
+    for (ps_disk_transfer *t; (t = find_transfer(d, ticket)) != NULL;) {
+        if (transfer_is_done(t)) {
+            failed = *t;
+            forget_transfer(d, t);
+            break;
+        }
+        pthread_cond_wait(&d->has_progress, &d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (failed.error == 0) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", ps_disk_path(d),
+                   failed.is_write ? "write" : "read", (long long)failed.error_offset, (long long)failed.error_wanted,
+                   (long long)failed.error_got,
+                   failed.error == PS_DISK_END ? "the file ends there" : strerror(failed.error));
+}
+
+static bool transfer_is_over(ps_queue *q, ps_ticket ticket)
+{
+    ps_disk *d = (ps_disk *)q;
+    pthread_mutex_lock(&d->lock);
+    const ps_disk_transfer *t = find_transfer(d, ticket);
+    const bool done = t == NULL || transfer_is_done(t);
+    pthread_mutex_unlock(&d->lock);
+    return done;
+}
+
+static ps_status refuse_item(ps_queue *q, const ps_item *item, ps_ticket *out)
+{
+    (void)item, (void)out;
+    return PS_FAIL(PS_EINVAL, "%s: the disk takes transfers only", q->name);
+}
+
+static const ps_queue_ops disk_queue_ops = {refuse_item, wait_for_transfer, transfer_is_over, NULL};
 
 /* ---- for the backends' threads ----------------------------------------------------------------------------------- */
 
@@ -245,7 +217,7 @@ void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
 static void enqueue(ps_disk *d, ps_disk_transfer *t)
 {
     pthread_mutex_lock(&d->lock);
-    t->ticket = ++d->issued;
+    t->ticket = ++d->queue.issued;
     *(d->last != NULL ? &d->last->next : &d->first) = t;
     d->last = t;
     if (transfer_is_done(t)) {
@@ -259,12 +231,12 @@ static void enqueue(ps_disk *d, ps_disk_transfer *t)
     if (d->ops != NULL && d->ops->wake != NULL) d->ops->wake(d->backend);
 }
 
-static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out)
+static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes, ps_event *out)
 {
     PS_ASSERT(offset >= 0 && offset % PS_PAGE_BYTES == 0 && bytes > 0 && bytes % PS_PAGE_BYTES == 0);
     PS_ASSERT((int64_t)(uintptr_t)buffer % PS_PAGE_BYTES == 0);
     ps_disk_transfer *t = NULL;
-    *out = 0;
+    *out = (ps_event){NULL, 0};
     PS_TRY(ps_mem_alloc(1, sizeof *t, &t));
     t->is_write = is_write;
     t->buffer = (char *)(uintptr_t)buffer; /* of a write only read */
@@ -278,48 +250,21 @@ static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *bu
         t->taken_bytes = bytes;
     }
     enqueue(d, t);
-    *out = d->issued; /* only this thread changes it */
+    *out = ps_queue_event(&d->queue); /* only this thread issues */
     return PS_OK;
 }
 
-ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_ticket *out)
+ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_event *out)
 {
     return issue(d, false, offset, buffer, bytes, out);
 }
 
-ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out)
+ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_event *out)
 {
     return issue(d, true, offset, buffer, bytes, out);
 }
 
-ps_status ps_disk_wait(ps_disk *d, ps_ticket ticket)
-{
-    ps_disk_transfer failed = {0};
-    pthread_mutex_lock(&d->lock);
-    for (ps_disk_transfer *t; (t = find_transfer(d, ticket)) != NULL;) {
-        if (transfer_is_done(t)) {
-            failed = *t;
-            forget_transfer(d, t);
-            break;
-        }
-        pthread_cond_wait(&d->has_progress, &d->lock);
-    }
-    pthread_mutex_unlock(&d->lock);
-    if (failed.error == 0) return PS_OK;
-    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", ps_disk_path(d),
-                   failed.is_write ? "write" : "read", (long long)failed.error_offset, (long long)failed.error_wanted,
-                   (long long)failed.error_got,
-                   failed.error == PS_DISK_END ? "the file ends there" : strerror(failed.error));
-}
-
-bool ps_disk_is_done(ps_disk *d, ps_ticket ticket)
-{
-    pthread_mutex_lock(&d->lock);
-    const ps_disk_transfer *t = find_transfer(d, ticket);
-    const bool done = t == NULL || transfer_is_done(t);
-    pthread_mutex_unlock(&d->lock);
-    return done;
-}
+/* ---- what it says of itself --------------------------------------------------------------------------------------- */
 
 void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_link)
 {
@@ -341,4 +286,75 @@ ps_disk_stats ps_disk_get_stats(const ps_disk *d)
 const char *ps_disk_path(const ps_disk *d)
 {
     return d->file.path != NULL ? d->file.path : "(simulated disk)";
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_depth)
+{
+    if (backend != PS_DISK_THREADS) {
+        d->ops = &ps_disk_uring_ops;
+        const ps_status st = d->ops->start(d, d->file.fd, queue_depth, &d->backend);
+        if (st != PS_ENOSYS || backend == PS_DISK_URING) return st;
+    }
+    d->ops = &ps_disk_threads_ops;
+    return d->ops->start(d, d->file.fd, queue_depth, &d->backend);
+}
+
+static void release(ps_disk *d)
+{
+    ps_disk_file_close(&d->file);
+    pthread_cond_destroy(&d->has_progress);
+    pthread_cond_destroy(&d->has_work);
+    pthread_mutex_destroy(&d->lock);
+    ps_mem_free(d);
+}
+
+ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth, unsigned avoid,
+                                ps_disk **out)
+{
+    ps_disk *d = NULL;
+    *out = NULL;
+    if (queue_depth < 1 || queue_depth > PS_DISK_QUEUE_DEPTH_MAX)
+        return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, PS_DISK_QUEUE_DEPTH_MAX);
+    PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
+    d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk", .failed_first = 1};
+    d->file.fd = -1;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->has_work, NULL);
+    pthread_cond_init(&d->has_progress, NULL);
+    ps_status st = PS_OK;
+    if (backend != PS_DISK_SIM) {
+        PS_TRY_GOTO(ps_disk_file_open(folder, avoid, &d->file));
+        PS_TRY_GOTO(start_backend(d, backend, queue_depth));
+    }
+    *out = d;
+    return PS_OK;
+out:
+    release(d);
+    return st;
+}
+
+ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out)
+{
+    return ps_disk_open_avoiding(folder, backend, queue_depth, 0, out);
+}
+
+void ps_disk_close(ps_disk *d)
+{
+    if (d == NULL) return;
+    if (d->ops != NULL) {
+        pthread_mutex_lock(&d->lock);
+        d->closing = true;
+        pthread_cond_broadcast(&d->has_work);
+        pthread_mutex_unlock(&d->lock);
+        if (d->ops->wake != NULL) d->ops->wake(d->backend);
+        d->ops->stop(d->backend);
+    }
+    while (d->first != NULL) { /* failures nobody asked for */
+        ps_disk_transfer *t = d->first;
+        d->first = t->next;
+        ps_mem_free(t);
+    }
+    release(d);
 }

@@ -32,15 +32,12 @@ PS_NODISCARD ps_status ps_disk_open(const char *folder, ps_disk_backend backend,
 void ps_disk_close(ps_disk *d); /* waits for requests in flight; NULL is accepted */
 
 /* Start a transfer of `bytes` at `offset` (multiples of PS_PAGE_BYTES; buffer page-aligned and valid until done).
- * Large transfers are split into pieces internally; a ticket is done when all its pieces are.
+ * Large transfers are split into pieces internally. The event stands for this transfer alone, and is done when all its
+ * pieces are: transfers end in any order. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted and
+ * got, told by the first wait for the event, once.
  * The file grows as written. Requests on overlapping ranges are the caller's to order. */
-PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_ticket *out);
-PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_ticket *out);
-
-/* Wait until the ticket's transfer is done. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted
- * and got; the failure of a transfer is reported by the wait for its ticket, once. */
-PS_NODISCARD ps_status ps_disk_wait(ps_disk *d, ps_ticket t);
-bool ps_disk_is_done(ps_disk *d, ps_ticket t); /* true also for a failed one: wait tells */
+PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_event *out);
+PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_event *out);
 
 /* Record begin and end of each transfer (PS_PROFILE_MOVED) as one of these links. Before the first one; p must outlive
  * the disk. */

@@ -36,7 +36,7 @@ typedef enum ps_run_mode {
 typedef struct ps_node_run {
     ps_run_mode mode;
     ps_backend *backend;
-    ps_stream *queue;
+    ps_queue *queue;
     ps_dtype dtype; /* of activations and parameters */
     int64_t B, T;
     const ps_node *node;

@@ -48,7 +48,7 @@ ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *args, size_t *w
     return st;
 }
 
-ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *args, size_t workspace_bytes)
+ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_kernel *k = ps_kernel_find(b, op);
     const int64_t before = begin(b);

@@ -24,7 +24,7 @@ typedef struct ps_backend ps_backend;
 typedef struct ps_kernel {
     /* Compute. `queue` orders the work on devices with queues; the cpu has computed when it returns. workspace_bytes:
      * the size of args' workspace, never less than the call needs. */
-    ps_status (*run)(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes);
+    ps_status (*run)(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes);
     /* *out: bytes of scratch that run needs with these args; pointers in them are not looked at. NULL: it needs none. A
      * failure leaves *out alone. */
     ps_status (*workspace_bytes)(ps_backend *self, const void *args, size_t *out);
@@ -109,7 +109,7 @@ PS_NODISCARD ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *ar
 
 /* PS_EINVAL, naming operator, need and what was given, when workspace_bytes is too little: nothing was computed
  * then. */
-PS_NODISCARD ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_stream *queue, const void *args,
+PS_NODISCARD ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args,
                                      size_t workspace_bytes);
 
 /* Arithmetic and memory traffic of the operator, whoever computes it. Pointers in args are not looked at. */
@@ -117,7 +117,7 @@ ps_cost ps_op_cost(ps_op op, const void *args);
 
 /* ps_run_linear_fwd(b, queue, &args, bytes) and so on: ps_kernel_run with the operator's own type of arguments. */
 #define XX(op)                                                                                                         \
-    PS_NODISCARD static inline ps_status ps_run_##op(ps_backend *b, ps_stream *queue, const ps_##op##_args *args,      \
+    PS_NODISCARD static inline ps_status ps_run_##op(ps_backend *b, ps_queue *queue, const ps_##op##_args *args,       \
                                                      size_t workspace_bytes)                                           \
     {                                                                                                                  \
         return ps_kernel_run(b, PS_OP_##op, queue, args, workspace_bytes);                                             \

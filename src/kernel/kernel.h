@@ -26,7 +26,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
-#include "device/device.h"
+#include "device/queue.h"
 #include "tensor/dtype.h"
 
 /* Storage of a linear layer's weight. */

@@ -8,7 +8,7 @@ typedef struct sim_backend {
     ps_backend *portable;
 } sim_backend;
 
-static ps_status sim_run(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status sim_run(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     (void)self, (void)queue, (void)args, (void)workspace_bytes;
     return PS_OK;

@@ -34,33 +34,27 @@ static double between_0_and_1(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/* ---- a way to move bytes: a stream, or the disk ------------------------------------------------------------------ */
+/* ---- a way to move bytes: a queue, or the disk ------------------------------------------------------------------- */
 
 typedef struct mover {
-    ps_stream *stream; /* NULL: the disk */
+    ps_queue *queue; /* NULL: the disk */
     ps_disk *disk;
     int n; /* transfers under way at once */
     int64_t bytes;
     char *src[N_BUSY], *dst[N_BUSY];
-    ps_ticket ticket[N_BUSY];
+    ps_event done[N_BUSY];
 } mover;
 
 /* Begin transfer i; a disk writes even ones and reads odd ones. */
 static ps_status begin_transfer(mover *v, int i)
 {
-    if (v->stream != NULL) return ps_stream_copy(v->stream, v->dst[i], v->src[i], v->bytes, &v->ticket[i]);
-    if (i % 2 == 0) return ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, &v->ticket[i]);
-    return ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, &v->ticket[i]);
-}
-
-static bool is_done(const mover *v, int i)
-{
-    return v->stream != NULL ? ps_stream_is_done(v->stream, v->ticket[i]) : ps_disk_is_done(v->disk, v->ticket[i]);
-}
-
-static ps_status wait_for(const mover *v, int i)
-{
-    return v->stream != NULL ? ps_stream_wait(v->stream, v->ticket[i]) : ps_disk_wait(v->disk, v->ticket[i]);
+    if (v->queue != NULL) {
+        PS_TRY(ps_queue_copy(v->queue, v->dst[i], v->src[i], v->bytes));
+        v->done[i] = ps_queue_event(v->queue);
+        return PS_OK;
+    }
+    if (i % 2 == 0) return ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, &v->done[i]);
+    return ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, &v->done[i]);
 }
 
 /* ---- computing meanwhile ----------------------------------------------------------------------------------------- */
@@ -102,15 +96,15 @@ static ps_status compute(ps_measuring *m, const product *p, mover *v, double sec
         PS_TRY(ps_run_linear_fwd(m->backend, NULL, &p->args, p->workspace_bytes));
         n_products++;
         for (int i = 0; v != NULL && i < v->n; i++) {
-            if (!is_done(v, i)) continue;
-            PS_TRY(wait_for(v, i));
+            if (!ps_event_is_done(v->done[i])) continue;
+            PS_TRY(ps_event_wait(v->done[i]));
             PS_TRY(begin_transfer(v, i));
             (*n_moved)++;
         }
         *elapsed_s = ps_seconds_since(begin);
     } while (*elapsed_s < seconds);
     *product_s = *elapsed_s / (double)n_products;
-    for (int i = 0; v != NULL && i < v->n; i++) PS_TRY(wait_for(v, i));
+    for (int i = 0; v != NULL && i < v->n; i++) PS_TRY(ps_event_wait(v->done[i]));
     return PS_OK;
 }
 
@@ -140,23 +134,22 @@ static ps_status measure_interference(ps_measuring *m, mover *v, double transfer
 /* ---- link -------------------------------------------------------------------------------------------------------- */
 
 typedef struct link {
-    ps_device *device; /* whose streams they are */
-    ps_stream *to_device, *to_host;
+    ps_device *device; /* whose queues they are */
+    ps_queue *to_device, *to_host;
     char *host, *dev; /* [2 N_BLOCKS BLOCK_BYTES]: one half for each way */
 } link;
 
 /* A pass over the blocks, one way or both at once. */
 static ps_status copy_pass(const link *l, bool to_device, bool to_host, double *seconds)
 {
-    ps_ticket down = 0, up = 0;
     char *const up_src = l->dev + N_BLOCKS * BLOCK_BYTES, *const up_dst = l->host + N_BLOCKS * BLOCK_BYTES;
     const int64_t begin = ps_clock_ns();
     for (int64_t at = 0; at < N_BLOCKS * BLOCK_BYTES; at += BLOCK_BYTES) {
-        if (to_device) PS_TRY(ps_stream_copy(l->to_device, l->dev + at, l->host + at, BLOCK_BYTES, &down));
-        if (to_host) PS_TRY(ps_stream_copy(l->to_host, up_dst + at, up_src + at, BLOCK_BYTES, &up));
+        if (to_device) PS_TRY(ps_queue_copy(l->to_device, l->dev + at, l->host + at, BLOCK_BYTES));
+        if (to_host) PS_TRY(ps_queue_copy(l->to_host, up_dst + at, up_src + at, BLOCK_BYTES));
     }
-    PS_TRY(ps_stream_wait(l->to_device, down));
-    PS_TRY(ps_stream_wait(l->to_host, up));
+    PS_TRY(ps_event_wait(ps_queue_event(l->to_device)));
+    PS_TRY(ps_event_wait(ps_queue_event(l->to_host)));
     *seconds = ps_seconds_since(begin);
     return PS_OK;
 }
@@ -182,19 +175,18 @@ static ps_status measure_pass(ps_measuring *m, const link *l, bool to_device, bo
 static ps_status measure_copy_latency(ps_measuring *m, const link *l, double *seconds)
 {
     ps_samples s;
-    ps_ticket t;
     ps_samples_begin(m, 0.2, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        PS_TRY(ps_stream_copy(l->to_device, l->dev, l->host, PS_PAGE_BYTES, &t));
-        PS_TRY(ps_stream_wait(l->to_device, t));
+        PS_TRY(ps_queue_copy(l->to_device, l->dev, l->host, PS_PAGE_BYTES));
+        PS_TRY(ps_event_wait(ps_queue_event(l->to_device)));
         ps_samples_add(&s, ps_seconds_since(begin) * 1e6);
     }
     *seconds = 1e-6 * ps_measuring_report(m, &s, "us", "copy: one page, and waiting for it");
     return PS_OK;
 }
 
-static ps_status measure_streams(ps_measuring *m, link *l)
+static ps_status measure_queues(ps_measuring *m, link *l)
 {
     ps_hardware_link *out = &m->report->hardware.link;
     double down, up, both, latency;
@@ -209,7 +201,7 @@ static ps_status measure_streams(ps_measuring *m, link *l)
     out->latency_ns = (int64_t)(latency * 1e9);
     out->full_duplex = is_full_duplex(both, down, up);
     out->shared_by = 1;
-    mover v = {.stream = l->to_device, .n = N_BUSY, .bytes = BUSY_BYTES};
+    mover v = {.queue = l->to_device, .n = N_BUSY, .bytes = BUSY_BYTES};
     for (int i = 0; i < N_BUSY; i++) v.src[i] = l->host + i * BUSY_BYTES, v.dst[i] = l->dev + i * BUSY_BYTES;
     return measure_interference(m, &v, down * (double)BUSY_BYTES / (double)(N_BLOCKS * BLOCK_BYTES), "copy",
                                 &out->compute_interference);
@@ -219,12 +211,12 @@ ps_status ps_measure_link(ps_measuring *m)
 {
     ps_status st = PS_OK;
     link l = {.device = m->ram};
-    PS_TRY_GOTO(ps_stream_create(l.device, "to-device", &l.to_device));
-    PS_TRY_GOTO(ps_stream_create(l.device, "to-host", &l.to_host));
-    PS_TRY_GOTO(measure_streams(m, &l));
+    PS_TRY_GOTO(ps_queue_create(l.device, "to-device", PS_QUEUE_COPY, &l.to_device));
+    PS_TRY_GOTO(ps_queue_create(l.device, "to-host", PS_QUEUE_COPY, &l.to_host));
+    PS_TRY_GOTO(measure_queues(m, &l));
 out:
-    ps_stream_destroy(l.to_device); /* waits for copies under way */
-    ps_stream_destroy(l.to_host);
+    ps_queue_destroy(l.to_device); /* waits for copies under way */
+    ps_queue_destroy(l.to_host);
     ps_measuring_release(m);
     return st;
 }
@@ -236,13 +228,13 @@ typedef enum way { WAY_READ = 1, WAY_WRITE = 2, WAY_BOTH = 3 } way;
 /* A pass over the payloads; with both ways the even ones are written and the odd ones read. */
 static ps_status disk_pass(const mover *v, way which, double *seconds)
 {
-    ps_ticket t[N_IN_FLIGHT] = {0};
+    ps_event t[N_IN_FLIGHT] = {0};
     ps_status st = PS_OK;
     const int64_t begin = ps_clock_ns();
     for (int i = 0; i < N_PAYLOADS + N_IN_FLIGHT && st == PS_OK; i++) {
-        ps_ticket *slot = &t[i % N_IN_FLIGHT];
-        st = ps_disk_wait(v->disk, *slot);
-        *slot = 0;
+        ps_event *slot = &t[i % N_IN_FLIGHT];
+        st = ps_event_wait(*slot);
+        *slot = (ps_event){NULL, 0};
         if (i >= N_PAYLOADS || st != PS_OK) continue;
         const bool is_write = which == WAY_WRITE || (which == WAY_BOTH && i % 2 == 0);
         st = is_write ? ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, slot)
@@ -271,13 +263,13 @@ static ps_status measure_disk_pass(ps_measuring *m, const mover *v, way which, d
 static ps_status measure_disk_latency(ps_measuring *m, const mover *v, double *seconds)
 {
     ps_samples s;
-    ps_ticket t;
+    ps_event t;
     int i = 0;
     ps_samples_begin(m, 0.2, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
         PS_TRY(ps_disk_read(v->disk, i++ % N_PAYLOADS * v->bytes, v->dst[0], PS_PAGE_BYTES, &t));
-        PS_TRY(ps_disk_wait(v->disk, t));
+        PS_TRY(ps_event_wait(t));
         ps_samples_add(&s, ps_seconds_since(begin) * 1e6);
     }
     *seconds = 1e-6 * ps_measuring_report(m, &s, "us", "disk: reading one page");

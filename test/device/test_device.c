@@ -1,4 +1,4 @@
-/* test_device.c - budgets, reuse, regions, streams and their faults, on the cpu and sim devices. */
+/* test_device.c - budgets, reuse, regions, copies and their faults, on the cpu and sim devices. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -576,24 +576,23 @@ static void test_copies_run_in_order(void **state)
     (void)state;
     enum { N = 1500 };
     int *cell = calloc(N + 1, sizeof *cell);
-    ps_ticket last = 0;
+    ps_event last = {NULL, 0};
     ps_device *d = device_new(&ps_device_cpu_ops, PAGE);
-    ps_stream *s = NULL;
+    ps_queue *s = NULL;
     assert_non_null(cell);
-    assert_int_equal(ps_stream_create(d, "to-host", &s), PS_OK);
-    assert_true(ps_stream_is_done(s, 0));
-    assert_int_equal(ps_stream_wait(s, 0), PS_OK);
+    assert_int_equal(ps_queue_create(d, "to-host", PS_QUEUE_COPY, &s), PS_OK);
+    assert_true(ps_event_is_done(ps_queue_event(s)));
+    assert_int_equal(ps_event_wait(ps_queue_event(s)), PS_OK);
     cell[0] = 42;
     for (int i = 0; i < N; i++) {
-        ps_ticket t;
-        assert_int_equal(ps_stream_copy(s, &cell[i + 1], &cell[i], sizeof cell[0], &t), PS_OK);
-        assert_true(t > last);
-        last = t;
+        assert_int_equal(ps_queue_copy(s, &cell[i + 1], &cell[i], sizeof cell[0]), PS_OK);
+        assert_true(ps_queue_event(s).ticket > last.ticket);
+        last = ps_queue_event(s);
     }
-    assert_int_equal(ps_stream_wait(s, last), PS_OK);
-    assert_true(ps_stream_is_done(s, last));
+    assert_int_equal(ps_event_wait(last), PS_OK);
+    assert_true(ps_event_is_done(last));
     assert_int_equal(cell[N], 42);
-    ps_stream_destroy(s);
+    ps_queue_destroy(s);
     ps_device_destroy(d);
     free(cell);
 }
@@ -604,16 +603,15 @@ static void test_destroy_drains(void **state)
     const size_t bytes = 4 * (size_t)PS_MIB;
     char *a = malloc(bytes), *b = calloc(1, bytes);
     ps_device *d = device_new(&ps_device_cpu_ops, PAGE);
-    ps_stream *s = NULL;
-    ps_ticket t;
+    ps_queue *s = NULL;
     assert_non_null(a), assert_non_null(b);
     memset(a, 3, bytes);
-    assert_int_equal(ps_stream_create(d, "a name longer than the system's fifteen", &s), PS_OK);
+    assert_int_equal(ps_queue_create(d, "a name longer than the system's fifteen", PS_QUEUE_COPY, &s), PS_OK);
     for (size_t i = 0; i < bytes; i += bytes / 64)
-        assert_int_equal(ps_stream_copy(s, b + i, a + i, (int64_t)bytes / 64, &t), PS_OK);
-    ps_stream_destroy(s);
+        assert_int_equal(ps_queue_copy(s, b + i, a + i, (int64_t)bytes / 64), PS_OK);
+    ps_queue_destroy(s);
     assert_memory_equal(a, b, bytes);
-    ps_stream_destroy(NULL);
+    ps_queue_destroy(NULL);
     ps_device_destroy(d);
     free(a);
     free(b);
@@ -623,18 +621,26 @@ static void test_sim_copies_touch_nothing(void **state)
 {
     (void)state;
     ps_device *d = device_new(&ps_device_sim_ops, 4 * PAGE);
-    ps_stream *s = NULL;
-    ps_ticket t;
+    ps_queue *s = NULL;
     void *a = block_new(d, PAGE), *b = block_new(d, PAGE);
     assert_ptr_not_equal(a, b);
-    assert_int_equal(ps_stream_create(d, "s", &s), PS_OK);
-    assert_int_equal(ps_stream_copy(s, a, b, PAGE, &t), PS_OK);
-    assert_true(t > 0 && ps_stream_is_done(s, t));
-    assert_int_equal(ps_stream_wait(s, t), PS_OK);
-    ps_stream_destroy(s);
+    assert_int_equal(ps_queue_create(d, "s", PS_QUEUE_COPY, &s), PS_OK);
+    assert_int_equal(ps_queue_copy(s, a, b, PAGE), PS_OK);
+    assert_true(ps_event_is_done(ps_queue_event(s)));
+    assert_int_equal(ps_event_wait(ps_queue_event(s)), PS_OK);
+    ps_queue_destroy(s);
     ps_device_free(d, a, PAGE);
     ps_device_free(d, b, PAGE);
     ps_device_destroy(d);
+}
+
+/* Cell by cell, each with its event. */
+static void copy_cells(ps_queue *s, const char *from, char *to, int n, ps_event *done)
+{
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(ps_queue_copy(s, &to[i], &from[i], 1), PS_OK);
+        done[i] = ps_queue_event(s);
+    }
 }
 
 static void test_failed_copy_is_told_once_at_its_wait(void **state)
@@ -642,26 +648,26 @@ static void test_failed_copy_is_told_once_at_its_wait(void **state)
     (void)state;
     for (size_t o = 0; o < PS_ARRAY_LEN(all_ops); o++) {
         ps_device *d = device_new(all_ops[o], PAGE);
-        ps_stream *s = NULL;
-        ps_ticket t[4];
+        ps_queue *s = NULL;
+        ps_event t[4];
         char from[4] = "abc", to[4] = "xyz";
-        assert_int_equal(ps_stream_create(d, "s", &s), PS_OK);
+        assert_int_equal(ps_queue_create(d, "s", PS_QUEUE_COPY, &s), PS_OK);
         ps_fault_arm(PS_FAULT_COPY, 1, false);
-        for (int i = 0; i < 4; i++) assert_int_equal(ps_stream_copy(s, &to[i], &from[i], 1, &t[i]), PS_OK);
-        assert_int_equal(ps_stream_wait(s, t[0]), PS_OK);
-        assert_int_equal(ps_stream_wait(s, t[2]), PS_EDEVICE);
-        assert_true(ps_stream_is_done(s, t[1]));
-        assert_int_equal(ps_stream_wait(s, t[1]), PS_OK);
-        assert_int_equal(ps_stream_wait(s, t[3]), PS_OK);
+        copy_cells(s, from, to, 4, t);
+        assert_int_equal(ps_event_wait(t[0]), PS_OK);
+        assert_int_equal(ps_event_wait(t[2]), PS_EDEVICE);
+        assert_true(ps_event_is_done(t[1]));
+        assert_int_equal(ps_event_wait(t[1]), PS_OK);
+        assert_int_equal(ps_event_wait(t[3]), PS_OK);
         if (all_ops[o] == &ps_device_cpu_ops) assert_string_equal(to, "ayc"); /* what failed moved nothing */
         ps_fault_arm(PS_FAULT_COPY, 0, true);
-        for (int i = 0; i < 3; i++) assert_int_equal(ps_stream_copy(s, &to[i], &from[i], 1, &t[i]), PS_OK);
+        copy_cells(s, from, to, 3, t);
         ps_fault_arm(PS_FAULT_COPY, -1, false);
-        assert_int_equal(ps_stream_wait(s, t[1]), PS_EDEVICE);
-        assert_int_equal(ps_stream_wait(s, t[1]), PS_OK);
-        assert_int_equal(ps_stream_wait(s, t[2]), PS_EDEVICE);
-        assert_int_equal(ps_stream_wait(s, t[2]), PS_OK);
-        ps_stream_destroy(s);
+        assert_int_equal(ps_event_wait(t[1]), PS_EDEVICE);
+        assert_int_equal(ps_event_wait(t[1]), PS_OK);
+        assert_int_equal(ps_event_wait(t[2]), PS_EDEVICE);
+        assert_int_equal(ps_event_wait(t[2]), PS_OK);
+        ps_queue_destroy(s);
         ps_device_destroy(d);
     }
 }
@@ -674,9 +680,8 @@ static ps_status use_device(const ps_device_ops *ops)
     ps_status st;
     ps_device *d = NULL;
     ps_region *r = NULL;
-    ps_stream *s = NULL;
+    ps_queue *s = NULL;
     void *a = NULL, *b = NULL;
-    ps_ticket t;
     PS_TRY_GOTO(ps_device_create(ops, "device", 64 * PAGE, &d));
     PS_TRY_GOTO(ps_device_alloc(d, 4 * PAGE, &a));
     ps_device_free(d, a, 4 * PAGE);
@@ -687,13 +692,13 @@ static ps_status use_device(const ps_device_ops *ops)
     PS_TRY_GOTO(ps_region_commit(r, 0, 10 * PAGE));
     PS_TRY_GOTO(ps_region_commit(r, 10 * PAGE, 46 * PAGE));
     ps_region_decommit(r, 5 * PAGE, 10 * PAGE);
-    PS_TRY_GOTO(ps_stream_create(d, "s", &s));
+    PS_TRY_GOTO(ps_queue_create(d, "s", PS_QUEUE_COPY, &s));
     for (int i = 0; i < 3; i++) {
-        PS_TRY_GOTO(ps_stream_copy(s, a, b, 4 * PAGE, &t));
-        PS_TRY_GOTO(ps_stream_wait(s, t));
+        PS_TRY_GOTO(ps_queue_copy(s, a, b, 4 * PAGE));
+        PS_TRY_GOTO(ps_event_wait(ps_queue_event(s)));
     }
 out:
-    ps_stream_destroy(s);
+    ps_queue_destroy(s);
     ps_region_destroy(r);
     if (d != NULL) {
         ps_device_free(d, a, 4 * PAGE);

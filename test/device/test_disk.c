@@ -102,20 +102,20 @@ static void test_what_is_written_is_read(void **state)
         const int depths[] = {1, 2, 40};
         ps_disk *d = disk_new(&variants[k / 3], depths[k % 3]);
         if (d == NULL) continue;
-        ps_ticket t[PS_ARRAY_LEN(sizes)];
+        ps_event t[PS_ARRAY_LEN(sizes)];
         int64_t at = 0, moved = 0;
         pages_fill(out, total, k + 1);
         memset(in, 0, (size_t)total);
         for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap)
             assert_int_equal(ps_disk_write(d, at, out + at, sizes[i], &t[i]), PS_OK);
-        for (size_t i = PS_ARRAY_LEN(sizes); i-- > 0;) assert_int_equal(ps_disk_wait(d, t[i]), PS_OK);
+        for (size_t i = PS_ARRAY_LEN(sizes); i-- > 0;) assert_int_equal(ps_event_wait(t[i]), PS_OK);
         at = 0;
         for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap)
             assert_int_equal(ps_disk_read(d, at, in + at, sizes[i], &t[i]), PS_OK);
         at = 0;
         for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap) {
-            while (!ps_disk_is_done(d, t[i])) usleep(100); /* moves on by itself */
-            assert_int_equal(ps_disk_wait(d, t[i]), PS_OK);
+            while (!ps_event_is_done(t[i])) usleep(100); /* moves on by itself */
+            assert_int_equal(ps_event_wait(t[i]), PS_OK);
             assert_memory_equal(in + at, out + at, (size_t)sizes[i]);
             assert_int_equal(in[at + sizes[i]], 0);
             moved += sizes[i];
@@ -141,14 +141,14 @@ static void test_long_queues(void **state)
     for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
         ps_disk *d = disk_new(&variants[k], 3);
         if (d == NULL) continue;
-        ps_ticket w[N], r[N];
+        ps_event w[N], r[N];
         for (int i = 0; i < N; i++) assert_int_equal(ps_disk_write(d, i * PAGE, out + i * PAGE, PAGE, &w[i]), PS_OK);
-        for (int i = N; i-- > 0;) assert_int_equal(ps_disk_wait(d, w[i]), PS_OK);
+        for (int i = N; i-- > 0;) assert_int_equal(ps_event_wait(w[i]), PS_OK);
         memset(in, 0, (size_t)bytes);
         for (int i = 0; i < N; i++) assert_int_equal(ps_disk_read(d, i * PAGE, in + i * PAGE, PAGE, &r[i]), PS_OK);
-        assert_true(r[0] > w[N - 1]);
+        assert_true(r[0].ticket > w[N - 1].ticket);
         for (int i = N; i-- > 0;)
-            if (i % 3 == 0) assert_int_equal(ps_disk_wait(d, r[i]), PS_OK);
+            if (i % 3 == 0) assert_int_equal(ps_event_wait(r[i]), PS_OK);
         ps_disk_close(d); /* finishes the rest */
         assert_memory_equal(in, out, (size_t)bytes);
     }
@@ -167,9 +167,9 @@ static void test_close_finishes_a_large_read(void **state)
     for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
         ps_disk *d = disk_new(&variants[k], 16);
         if (d == NULL) continue;
-        ps_ticket t;
+        ps_event t;
         assert_int_equal(ps_disk_write(d, 0, out, bytes, &t), PS_OK);
-        assert_int_equal(ps_disk_wait(d, t), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_OK);
         memset(in, 0, (size_t)bytes);
         assert_int_equal(ps_disk_read(d, 0, in, bytes, &t), PS_OK);
         ps_disk_close(d);
@@ -186,25 +186,25 @@ static void test_end_of_file_is_an_error_told_once(void **state)
     for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
         ps_disk *d = disk_new(&variants[k], 2);
         if (d == NULL) continue;
-        ps_ticket t, later;
+        ps_event t, later;
         assert_int_equal(ps_disk_read(d, 0, p, PAGE, &t), PS_OK); /* empty as yet */
-        assert_int_equal(ps_disk_wait(d, t), PS_EIO);
+        assert_int_equal(ps_event_wait(t), PS_EIO);
         assert_int_equal(ps_disk_write(d, 0, p, 2 * PAGE, &t), PS_OK);
-        assert_int_equal(ps_disk_wait(d, t), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_OK);
         assert_int_equal(ps_disk_read(d, PAGE, p, 4 * PAGE, &t), PS_OK);
         assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, &later), PS_OK);
-        assert_int_equal(ps_disk_wait(d, later), PS_OK);
-        while (!ps_disk_is_done(d, t)) usleep(100);
-        assert_int_equal(ps_disk_wait(d, t), PS_EIO);
+        assert_int_equal(ps_event_wait(later), PS_OK);
+        while (!ps_event_is_done(t)) usleep(100);
+        assert_int_equal(ps_event_wait(t), PS_EIO);
         snprintf(text, sizeof text, "%s: read at offset 4096: wanted 16384 bytes, got 4096: the file ends there",
                  ps_disk_path(d));
         assert_non_null(strstr(ps_last_error(), text));
-        assert_int_equal(ps_disk_wait(d, t), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_OK);
         /* many pieces, all past the end: the rest of the transfer is not tried */
         assert_int_equal(ps_disk_read(d, PS_MIB, p, 16 * PS_MIB, &t), PS_OK);
         assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, &later), PS_OK);
-        assert_int_equal(ps_disk_wait(d, t), PS_EIO);
-        assert_int_equal(ps_disk_wait(d, later), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_EIO);
+        assert_int_equal(ps_event_wait(later), PS_OK);
         assert_int_equal(ps_disk_get_stats(d).read_bytes, 4 * PAGE);
         assert_int_equal(ps_disk_read(d, PS_GIB, p, PAGE, &t), PS_OK); /* nobody waits for this one */
         ps_disk_close(d);
@@ -226,16 +226,16 @@ static void test_file_size_limit(void **state)
     for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
         ps_disk *d = disk_new(&variants[k], 2);
         if (d == NULL) continue;
-        ps_ticket t;
+        ps_event t;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
         assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, &t), PS_OK);
-        const ps_status st = ps_disk_wait(d, t);
+        const ps_status st = ps_event_wait(t);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(st, PS_EIO);
         assert_non_null(strstr(ps_last_error(), "write at offset"));
         assert_int_equal(ps_disk_get_stats(d).write_bytes, 0);
         assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, &t), PS_OK); /* still of use */
-        assert_int_equal(ps_disk_wait(d, t), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_OK);
         ps_disk_close(d);
     }
     munmap(p, 16 * (size_t)PS_MIB);
@@ -251,14 +251,14 @@ static void test_full_disk(void **state)
             skip();
         }
         ps_disk *d = NULL;
-        ps_ticket t;
+        ps_event t;
         const ps_status st = ps_disk_open_avoiding(folder, variants[k].backend, 2, variants[k].avoid, &d);
         umount2(folder, MNT_DETACH); /* it goes when the file does, however this test ends */
         if (st == PS_ENOSYS) continue;
         assert_int_equal(st, PS_OK);
         disk_check(&variants[k], d);
         assert_int_equal(ps_disk_write(d, 0, p, 4 * PS_MIB, &t), PS_OK);
-        assert_int_equal(ps_disk_wait(d, t), PS_EIO);
+        assert_int_equal(ps_event_wait(t), PS_EIO);
         assert_non_null(strstr(ps_last_error(), strerror(ENOSPC)));
         ps_disk_close(d);
     }
@@ -375,14 +375,14 @@ static void test_simulated_disk_only_counts(void **state)
 {
     (void)state;
     ps_disk *d = NULL;
-    ps_ticket t;
+    ps_event t;
     void *nowhere = (void *)(uintptr_t)PAGE;
     assert_int_equal(ps_disk_open("/no/such/folder", PS_DISK_SIM, 4, &d), PS_OK);
     assert_int_equal(ps_disk_write(d, 0, nowhere, PS_GIB, &t), PS_OK);
-    assert_true(ps_disk_is_done(d, t));
-    assert_int_equal(ps_disk_wait(d, t), PS_OK);
+    assert_true(ps_event_is_done(t));
+    assert_int_equal(ps_event_wait(t), PS_OK);
     assert_int_equal(ps_disk_read(d, PAGE, nowhere, PAGE, &t), PS_OK);
-    assert_int_equal(ps_disk_wait(d, t), PS_OK);
+    assert_int_equal(ps_event_wait(t), PS_OK);
     assert_int_equal(ps_disk_get_stats(d).write_bytes, PS_GIB);
     assert_int_equal(ps_disk_get_stats(d).read_bytes, PAGE);
     assert_string_equal(ps_disk_get_stats(d).backend, "sim");
@@ -396,15 +396,15 @@ static ps_status use_disk(const variant *v, char *p)
 {
     ps_status st;
     ps_disk *d = NULL;
-    ps_ticket t, u;
+    ps_event t, u;
     PS_TRY_GOTO(ps_disk_open_avoiding(folder, v->backend, 4, v->avoid, &d));
     PS_TRY_GOTO(ps_disk_write(d, 0, p, 4 * PAGE, &t));
     PS_TRY_GOTO(ps_disk_write(d, 4 * PAGE, p, 4 * PAGE, &u));
-    PS_TRY_GOTO(ps_disk_wait(d, t));
-    PS_TRY_GOTO(ps_disk_wait(d, u));
+    PS_TRY_GOTO(ps_event_wait(t));
+    PS_TRY_GOTO(ps_event_wait(u));
     for (int i = 0; i < 3; i++) {
         PS_TRY_GOTO(ps_disk_read(d, i * PAGE, p, 2 * PAGE, &t));
-        PS_TRY_GOTO(ps_disk_wait(d, t));
+        PS_TRY_GOTO(ps_event_wait(t));
     }
 out:
     ps_disk_close(d);

@@ -50,7 +50,7 @@ static void test_every_entry_is_filled(void **state)
 
 static int n_add_runs;
 
-static ps_status own_add(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status own_add(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     (void)self, (void)queue, (void)args;
     n_add_runs++;

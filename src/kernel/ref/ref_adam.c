@@ -8,7 +8,7 @@
  *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay, c1 = 1 - beta1, c2 = 1 - beta2  once;
  * then per element, left to right as bracketed. Folding the bias corrections into step and shrink saves two divisions
  * per element (so does torch.optim.Adam). */
-static ps_status adam(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_adam_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -95,7 +95,7 @@ static void attention_fwd_row(const head_view *v, int64_t i, void *y, float *lse
         .threshold = ps_dropout_threshold((a)->dropout_p), .key = (a)->dropout_key, .causal = (a)->causal              \
     }
 
-static ps_status attention_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -166,7 +166,7 @@ static void attention_bwd_row(const head_view *v, int64_t i, const ps_attention_
 }
 
 /* The query heads of one key and value head come one after the other, so that dk and dv are sums over all of them. */
-static ps_status attention_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

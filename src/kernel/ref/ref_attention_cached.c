@@ -56,7 +56,7 @@ static void attend(const ps_attention_cached_args *a, int64_t t, int64_t h, doub
     }
 }
 
-static ps_status attention_cached(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_cached(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_cached_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -1,7 +1,7 @@
 #include "kernel/ref/ref.h"
 
 /* Every 16-bit value is exact in float, so this rounds once at most. */
-static ps_status cast(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status cast(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_cast_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

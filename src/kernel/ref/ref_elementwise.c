@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static ps_status add(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status add(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_add_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -19,7 +19,7 @@ static ps_cost add_cost(const void *args)
 
 const ps_operator ps_operator_add = {.reference = {.run = add}, .cost = add_cost};
 
-static ps_status dropout(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status dropout(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_dropout_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -41,7 +41,7 @@ static ps_cost dropout_cost(const void *args)
 
 const ps_operator ps_operator_dropout = {.reference = {.run = dropout}, .cost = dropout_cost};
 
-static ps_status tanh_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status tanh_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -57,7 +57,7 @@ static ps_cost tanh_fwd_cost(const void *args)
 
 const ps_operator ps_operator_tanh_fwd = {.reference = {.run = tanh_fwd}, .cost = tanh_fwd_cost};
 
-static ps_status tanh_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status tanh_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -76,7 +76,7 @@ static ps_cost tanh_bwd_cost(const void *args)
 
 const ps_operator ps_operator_tanh_bwd = {.reference = {.run = tanh_bwd}, .cost = tanh_bwd_cost};
 
-static ps_status relu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status relu_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_relu_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -95,7 +95,7 @@ static ps_cost relu_fwd_cost(const void *args)
 
 const ps_operator ps_operator_relu_fwd = {.reference = {.run = relu_fwd}, .cost = relu_fwd_cost};
 
-static ps_status relu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status relu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_relu_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -1,7 +1,7 @@
 /* Token and position embeddings. */
 #include "kernel/ref/ref.h"
 
-static ps_status embedding_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -37,7 +37,7 @@ static ps_status embedding_bwd_bytes(ps_backend *self, const void *args, size_t 
 }
 
 /* Sums in float and in the order of rows, as the contract says: any backend can match it bit for bit. */
-static ps_status embedding_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -65,7 +65,7 @@ static ps_cost embedding_bwd_cost(const void *args)
 const ps_operator ps_operator_embedding_bwd = {
     .reference = {.run = embedding_bwd, .workspace_bytes = embedding_bwd_bytes}, .cost = embedding_bwd_cost};
 
-static ps_status position_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status position_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -86,7 +86,7 @@ static ps_cost position_fwd_cost(const void *args)
 
 const ps_operator ps_operator_position_fwd = {.reference = {.run = position_fwd}, .cost = position_fwd_cost};
 
-static ps_status position_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status position_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -12,7 +12,7 @@ static double normal_at(ps_rng_key key, uint64_t index)
     return sqrt(-2.0 * log(u)) * (index % 2 == 0 ? cos(angle) : sin(angle));
 }
 
-static ps_status fill(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status fill(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_fill_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

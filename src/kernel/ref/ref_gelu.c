@@ -21,7 +21,7 @@ double ps_ref_gelu_derivative(ps_gelu_kind kind, double x)
     return 0.5 * (1.0 + erf(x * M_SQRT1_2)) + 0.5 * x * sqrt_2_over_pi * exp(-0.5 * x * x);
 }
 
-static ps_status gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status gelu_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -38,7 +38,7 @@ static ps_cost gelu_fwd_cost(const void *args)
 
 const ps_operator ps_operator_gelu_fwd = {.reference = {.run = gelu_fwd}, .cost = gelu_fwd_cost};
 
-static ps_status gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status gelu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

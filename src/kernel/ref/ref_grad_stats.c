@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* The squares of floats are exact in double and the largest is far from overflow. */
-static ps_status grad_stats(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status grad_stats(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_grad_stats_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-static ps_status layernorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -43,7 +43,7 @@ static ps_status layernorm_bwd_bytes(ps_backend *self, const void *args, size_t 
 
 /* dw and db are summed in the workspace and stored at the end: dw may lie over w, which every row reads, and dx over
  * dy, which the sums read. */
-static ps_status layernorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

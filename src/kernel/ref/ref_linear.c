@@ -23,7 +23,7 @@ void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, 
     }
 }
 
-static ps_status linear_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -58,7 +58,7 @@ static ps_cost linear_fwd_cost(const void *args)
 
 const ps_operator ps_operator_linear_fwd = {.reference = {.run = linear_fwd}, .cost = linear_fwd_cost};
 
-static ps_status linear_bwd_input(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_bwd_input(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_input_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -85,7 +85,7 @@ const ps_operator ps_operator_linear_bwd_input = {.reference = {.run = linear_bw
                                                   .cost = linear_bwd_input_cost};
 
 /* Reads neither w nor b, so both gradients may lie over them. */
-static ps_status linear_bwd_weight(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_weight_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

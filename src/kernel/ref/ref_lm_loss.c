@@ -14,7 +14,7 @@ static float logit(ps_dtype dtype, const void *x, const void *w, const void *b, 
 
 /* A slice of the vocabulary is one token here. The running maximum keeps exp in range: sum counts in units of
  * exp(max) (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
-static ps_status lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -66,7 +66,7 @@ static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *o
 }
 
 /* Token by token: all uses of row `token` of w come before the same row of dw is written, which may lie over it. */
-static ps_status lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -9,7 +9,7 @@ static int64_t pool_position(ps_pool_kind kind, const int32_t *mask, int64_t b, 
     return t;
 }
 
-static ps_status pool_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status pool_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -29,7 +29,7 @@ static ps_cost pool_fwd_cost(const void *args)
 
 const ps_operator ps_operator_pool_fwd = {.reference = {.run = pool_fwd}, .cost = pool_fwd_cost};
 
-static ps_status pool_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status pool_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

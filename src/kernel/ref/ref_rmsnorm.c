@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-static ps_status rmsnorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -38,7 +38,7 @@ static ps_status rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *o
 
 /* dw is summed in the workspace and stored at the end: it may lie over w, which every row reads; the sums of a row come
  * before its dx, which may lie over dy. */
-static ps_status rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

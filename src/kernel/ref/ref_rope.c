@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static ps_status rope(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rope(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rope_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -1,7 +1,7 @@
 #include "kernel/ref/ref.h"
 
 /* In float and in a fixed sequence, each operation rounded and nothing fused, for the reason that ref_adam.c gives. */
-static ps_status sgd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status sgd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_sgd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

@@ -7,7 +7,7 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-static ps_status swiglu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status swiglu_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -26,7 +26,7 @@ static ps_cost swiglu_fwd_cost(const void *args)
 
 const ps_operator ps_operator_swiglu_fwd = {.reference = {.run = swiglu_fwd}, .cost = swiglu_fwd_cost};
 
-static ps_status swiglu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status swiglu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;

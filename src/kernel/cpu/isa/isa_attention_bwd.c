@@ -267,7 +267,7 @@ static void attention_bwd_item(const void *args, int64_t item, int64_t thread)
     tile_end(h->kind, before);
 }
 
-static ps_status attention_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     (void)queue, (void)workspace_bytes;
     int64_t bytes;

@@ -145,7 +145,7 @@ static void cached_item(const void *args, int64_t item, int64_t thread)
 #undef CALL
 }
 
-static ps_status attention_cached(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_cached(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_cached_args *const a = args;
     (void)queue, (void)workspace_bytes;

@@ -202,7 +202,7 @@ static void attention_fwd_item(const void *args, int64_t item, int64_t thread)
     tile_end(h->kind, before);
 }
 
-static ps_status attention_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status attention_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;

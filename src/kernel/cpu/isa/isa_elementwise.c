@@ -16,7 +16,7 @@ static void add_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status add(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status add(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_add_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -52,7 +52,7 @@ static void dropout_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status dropout(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status dropout(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_dropout_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -87,7 +87,7 @@ static void cast_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status cast(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status cast(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_cast_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -110,7 +110,7 @@ static void tanh_fwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status tanh_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status tanh_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -139,7 +139,7 @@ static void tanh_bwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status tanh_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status tanh_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_tanh_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -165,7 +165,7 @@ static void relu_fwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status relu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status relu_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_relu_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -193,7 +193,7 @@ static void relu_bwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status relu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status relu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_relu_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;

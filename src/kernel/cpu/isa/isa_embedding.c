@@ -9,7 +9,7 @@ static void embedding_fwd_rows(const void *args, int64_t lo, int64_t hi)
         memcpy((char *)a->y + r * row_bytes, (const char *)a->w + a->ids[r] * row_bytes, (size_t)row_bytes);
 }
 
-static ps_status embedding_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -89,7 +89,7 @@ static ps_status embedding_bwd_bytes(ps_backend *self, const void *args, size_t 
     return PS_OK;
 }
 
-static ps_status embedding_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status embedding_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -129,7 +129,7 @@ static void position_fwd_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status position_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status position_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -157,7 +157,7 @@ static void position_bwd_rows(const void *args, int64_t lo, int64_t hi)
     for (int64_t row = lo; row < hi; row++) position_bwd_row(a->dtype, a->grad_dtype, a, row);
 }
 
-static ps_status position_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status position_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_position_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -180,7 +180,7 @@ static int64_t pool_row(ps_pool_kind kind, const int32_t *mask, int64_t b, int64
     return b * T + t;
 }
 
-static ps_status pool_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status pool_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
@@ -204,7 +204,7 @@ PS_CPU_INLINE void pool_bwd_row(ps_dtype t, const ps_pool_bwd_args *a, int64_t b
     }
 }
 
-static ps_status pool_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status pool_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_pool_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;

@@ -50,7 +50,7 @@ static void fill_constant(const void *args, int64_t lo, int64_t hi)
     for (int64_t i = lo; i < hi; i++) a->dst[i] = a->mean;
 }
 
-static ps_status fill(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status fill(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_fill_args *const a = args;
     (void)queue, (void)workspace_bytes;

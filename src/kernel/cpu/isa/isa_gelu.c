@@ -33,7 +33,7 @@ static void gelu_fwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status gelu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status gelu_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -63,7 +63,7 @@ static void gelu_bwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status gelu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status gelu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_gelu_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;

@@ -45,7 +45,7 @@ static ps_status linear_fwd_bytes(ps_backend *self, const void *args, size_t *ou
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-static ps_status linear_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_fwd_args *const a = args;
     (void)queue;
@@ -82,7 +82,7 @@ static ps_status linear_bwd_input_bytes(ps_backend *self, const void *args, size
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-static ps_status linear_bwd_input(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_bwd_input(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_input_args *const a = args;
     (void)queue;
@@ -118,7 +118,7 @@ static ps_status linear_bwd_weight_bytes(ps_backend *self, const void *args, siz
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
-static ps_status linear_bwd_weight(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_weight_args *const a = args;
     (void)queue;

@@ -186,7 +186,7 @@ static void lm_fold_rows(const void *args, int64_t lo, int64_t hi)
     }
 }
 
-static ps_status lm_loss_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_fwd_args *const a = args;
     (void)queue;
@@ -273,7 +273,7 @@ static void lm_dlogits_rows(const void *args, int64_t lo, int64_t hi)
     }
 }
 
-static ps_status lm_loss_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)queue;

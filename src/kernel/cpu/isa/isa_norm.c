@@ -83,7 +83,7 @@ static void layernorm_fwd_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status layernorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -148,7 +148,7 @@ static void layernorm_bwd_piece(const void *args, int64_t piece, int64_t thread)
 #undef CALL
 }
 
-static ps_status layernorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status layernorm_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -201,7 +201,7 @@ static void rmsnorm_fwd_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status rmsnorm_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -263,7 +263,7 @@ static void rmsnorm_bwd_piece(const void *args, int64_t piece, int64_t thread)
 #undef CALL
 }
 
-static ps_status rmsnorm_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rmsnorm_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;

@@ -117,7 +117,7 @@ static void rope_rows(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status rope(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status rope(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rope_args *const a = args;
     (void)queue, (void)workspace_bytes;

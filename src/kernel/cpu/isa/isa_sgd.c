@@ -36,7 +36,7 @@ static void sgd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status sgd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status sgd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_sgd_args *const a = args;
     (void)queue, (void)workspace_bytes;

@@ -98,7 +98,7 @@ static void stats_blocks(const void *args, int64_t lo, int64_t hi)
     if (n_nonfinite > 0) atomic_fetch_add(&w->n_nonfinite, n_nonfinite);
 }
 
-static ps_status grad_stats(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status grad_stats(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     stats_work work = {.a = args}, *const at = &work;
     (void)queue, (void)workspace_bytes;

@@ -23,7 +23,7 @@ static void swiglu_fwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status swiglu_fwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status swiglu_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_fwd_args *const a = args;
     (void)queue, (void)workspace_bytes;
@@ -54,7 +54,7 @@ static void swiglu_bwd_block(const void *args, int64_t lo, int64_t hi)
 #undef CALL
 }
 
-static ps_status swiglu_bwd(ps_backend *self, ps_stream *queue, const void *args, size_t workspace_bytes)
+static ps_status swiglu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_swiglu_bwd_args *const a = args;
     (void)queue, (void)workspace_bytes;

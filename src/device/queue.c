@@ -1,0 +1,133 @@
+#include "device/queue.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "device/device.h"
+#include "device/queue_impl.h"
+
+static void fill_in(ps_queue *q, ps_device *dev, const char *name)
+{
+    q->dev = dev;
+    snprintf(q->name, sizeof q->name, "%s", name);
+    q->failed_first = 1;
+    q->failed_last = 0;
+}
+
+ps_status ps_queue_create(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out)
+{
+    *out = NULL;
+    PS_TRY(ps_device_get_ops(dev)->queue_create(dev, name, kind, out));
+    fill_in(*out, dev, name);
+    return PS_OK;
+}
+
+void ps_queue_destroy(ps_queue *q)
+{
+    if (q != NULL) q->ops->destroy(q);
+}
+
+const char *ps_queue_name(const ps_queue *q)
+{
+    return q->name;
+}
+
+/* ---- items ---- */
+
+static ps_status submit(ps_queue *q, const ps_item *item)
+{
+    ps_ticket t = 0;
+    PS_TRY(q->ops->submit(q, item, &t));
+    PS_ASSERT(t == q->issued + 1);
+    q->issued = t;
+    return PS_OK;
+}
+
+/* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. */
+static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put)
+{
+    PS_ASSERT(bytes >= 0);
+    const bool fails = ps_fault_hit(PS_FAULT_COPY);
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put}}));
+    if (fails) {
+        if (q->failed_first > q->failed_last) q->failed_first = q->issued;
+        q->failed_last = q->issued;
+    }
+    return PS_OK;
+}
+
+ps_status ps_queue_copy(ps_queue *q, void *dst, const void *src, int64_t bytes)
+{
+    return submit_copy(q, dst, src, bytes, false);
+}
+
+ps_status ps_queue_put(ps_queue *q, void *dst, const void *src, int64_t bytes)
+{
+    return submit_copy(q, dst, src, bytes, true);
+}
+
+ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
+{
+    PS_ASSERT(bytes >= 0);
+    return submit(q, &(ps_item){.kind = PS_ITEM_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}});
+}
+
+ps_status ps_queue_call(ps_queue *q, const ps_call *call)
+{
+    PS_ASSERT(call->args_bytes <= PS_CALL_ARGS_BYTES_MAX);
+    return submit(q, &(ps_item){.kind = PS_ITEM_CALL, .call = *call});
+}
+
+/* ---- events ---- */
+
+ps_event ps_queue_event(const ps_queue *q)
+{
+    return (ps_event){(ps_queue *)(uintptr_t)q, q->issued};
+}
+
+/* A copy that failed is told to who waits, whichever thread or queue that is. */
+static ps_status tell_failed_copy(ps_event e)
+{
+    ps_queue *q = e.queue;
+    if (q->failed_first > q->failed_last || e.ticket < q->failed_first) return PS_OK;
+    const ps_ticket first = q->failed_first;
+    q->failed_first = e.ticket + 1;
+    return PS_FAIL(PS_EDEVICE, "%s: copy %llu failed", q->name, (unsigned long long)first);
+}
+
+ps_status ps_queue_wait(ps_queue *q, ps_event e)
+{
+    if (e.queue == NULL || e.ticket == 0 || e.queue == q) return PS_OK;
+    PS_TRY(tell_failed_copy(e));
+    return submit(q, &(ps_item){.kind = PS_ITEM_WAIT, .wait = e});
+}
+
+ps_status ps_event_wait(ps_event e)
+{
+    if (e.queue == NULL || e.ticket == 0) return PS_OK;
+    PS_TRY(e.queue->ops->wait(e.queue, e.ticket));
+    return tell_failed_copy(e);
+}
+
+bool ps_event_is_done(ps_event e)
+{
+    return e.queue == NULL || e.ticket == 0 || e.queue->ops->is_done(e.queue, e.ticket);
+}
+
+/* ---- looking on ---- */
+
+void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link)
+{
+    q->profile = p;
+    q->profile_link = (uint8_t)link;
+}
+
+void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns)
+{
+    ps_profile_add(q->profile, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
+                                                    .chunk = -1,
+                                                    .begin_ns = begin_ns,
+                                                    .end_ns = ps_profile_now(q->profile),
+                                                    .copy = {.ticket = t, .link = q->profile_link}});
+}

@@ -1,0 +1,98 @@
+/* queue.h - work in order: copies, fills and calls of kernels that are issued now and done later.
+ *
+ * A queue does its items one after the other. Different queues know nothing of each other but through events: an event
+ * is a point of a queue, everything that had been issued to it, and another queue, or the host, may wait for it.
+ *
+ *     host       call A   copy B   wait(copies, A)   copy C   ...                        ps_event_wait(C)
+ *     compute    |====== A ======|
+ *     copies              |== B ==|..................|=== C ===|
+ *
+ * When an item is done is the device's affair (ps_device_ops):
+ *   RAM        computes within the call that issues (a wait for an event blocks there), and copies on a thread a queue
+ *   sim        nothing is done, and at once
+ *   cpu_async  a process of its own, late and in any order that events allow; CUDA: a stream
+ * Host queues belong to no device. They have no items, but host code says how far it has come: the disk, messages
+ * between ranks, an optimizer on threads.
+ *
+ * Host memory that an item names must stay valid, and unchanged, until the item is done; what is passed by value, the
+ * arguments of a call and the source of ps_queue_put, is the caller's again at once.
+ *
+ * Failure. What cannot be issued is an error of the call. An item that fails later fails its event: who waits for it is
+ * told. Of a copy once, and the queue goes on; of a call for good: what comes behind is not done, on this queue or on
+ * those that wait for it.
+ *
+ * One thread issues to the queues of a device; any thread may wait for an event. */
+#ifndef PS_DEVICE_QUEUE_H
+#define PS_DEVICE_QUEUE_H
+
+#include "base/profile.h"
+
+typedef struct ps_device ps_device;
+typedef struct ps_queue ps_queue;
+
+/* A point of a queue: every item issued up to it. 0 is "nothing", always done. */
+typedef uint64_t ps_ticket;
+
+typedef struct ps_event {
+    ps_queue *queue; /* NULL: nothing, always done */
+    ps_ticket ticket;
+} ps_event;
+
+typedef enum ps_queue_kind {
+    PS_QUEUE_COMPUTE, /* calls, and what has to stand between them in order */
+    PS_QUEUE_COPY,    /* copies and fills */
+} ps_queue_kind;
+
+/* name: for messages and profiles, and of the thread where there is one; copied. */
+PS_NODISCARD ps_status ps_queue_create(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out);
+void ps_queue_destroy(ps_queue *q); /* waits until it is idle; NULL is accepted */
+const char *ps_queue_name(const ps_queue *q);
+
+/* ---- items ---- */
+
+/* Memory of any kind, to memory of any kind: the device knows its own. */
+PS_NODISCARD ps_status ps_queue_copy(ps_queue *q, void *dst, const void *src, int64_t bytes);
+/* Every byte of dst becomes `byte`. */
+PS_NODISCARD ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes);
+/* A copy of host memory that is the caller's again at once: batches, numbers. May block while earlier ones are under
+ * way. */
+PS_NODISCARD ps_status ps_queue_put(ps_queue *q, void *dst, const void *src, int64_t bytes);
+
+#define PS_CALL_ARGS_BYTES_MAX 512
+
+/* Work done by a function: run(self, args). */
+typedef struct ps_call {
+    const char *name; /* must outlive the queue */
+    ps_status (*run)(void *self, const void *args);
+    void *self;       /* must outlive the item */
+    const void *args; /* copied: values and addresses of memory that the queue may touch */
+    size_t args_bytes;
+} ps_call;
+
+PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);
+
+/* ---- events ---- */
+
+/* Everything issued to the queue so far. */
+ps_event ps_queue_event(const ps_queue *q);
+/* What is issued to the queue from now on is done after the event. */
+PS_NODISCARD ps_status ps_queue_wait(ps_queue *q, ps_event e);
+/* The host waits. What failed up to the event, and was not told yet, is the result. */
+PS_NODISCARD ps_status ps_event_wait(ps_event e);
+bool ps_event_is_done(ps_event e); /* also of what failed */
+
+/* ---- host queues ---- */
+
+PS_NODISCARD ps_status ps_host_queue_create(const char *name, ps_queue **out);
+/* Host code begins something that it will be done with later, on any thread. Tickets count up by one. */
+ps_event ps_host_queue_begin(ps_queue *q);
+/* All up to the event are done; each later one comes after those before it. st: of what the event stands for. */
+void ps_host_queue_end(ps_queue *q, ps_ticket t, ps_status st);
+
+/* ---- looking on ---- */
+
+/* Record begin and end of each copy (PS_PROFILE_MOVED) as one of this link. Before the first copy; p must outlive the
+ * queue. */
+void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link);
+
+#endif

@@ -1,0 +1,56 @@
+/* queue_impl.h - the seam inside queues: queue.c is what callers see, a table of ps_queue_ops does the work. */
+#ifndef PS_DEVICE_QUEUE_IMPL_H
+#define PS_DEVICE_QUEUE_IMPL_H
+
+#include "device/queue.h"
+
+typedef enum ps_item_kind { PS_ITEM_COPY, PS_ITEM_FILL, PS_ITEM_CALL, PS_ITEM_WAIT } ps_item_kind;
+
+/* What is issued: valid during `submit`, which copies what it keeps. */
+typedef struct ps_item {
+    ps_item_kind kind;
+    union {
+        struct {
+            void *dst;
+            const void *src;
+            int64_t bytes; /* 0: a copy that a test makes fail; it still takes a ticket */
+            bool is_put;   /* src is the caller's again when submit returns */
+        } copy;
+        struct {
+            void *dst;
+            int64_t bytes;
+            uint8_t byte;
+        } fill;
+        ps_call call;
+        ps_event wait; /* of another queue */
+    };
+} ps_item;
+
+typedef struct ps_queue_ops {
+    /* The next item; *out: its ticket, one more than the last one's. Thread-safe is not asked for. */
+    ps_status (*submit)(ps_queue *q, const ps_item *item, ps_ticket *out);
+    ps_status (*wait)(ps_queue *q, ps_ticket t); /* any thread; the failure of a call up to t */
+    bool (*is_done)(ps_queue *q, ps_ticket t);   /* any thread */
+    void (*destroy)(ps_queue *q);                /* waits until idle */
+} ps_queue_ops;
+
+/* First member of every queue. queue.c fills it, but for ops, which create does. */
+struct ps_queue {
+    const ps_queue_ops *ops;
+    ps_device *dev;                      /* NULL: of no device */
+    char name[32];                       /* cut */
+    ps_ticket issued;                    /* the last ticket */
+    ps_ticket failed_first, failed_last; /* copies that a test made fail and were not told yet; first > last: none */
+    ps_profile *profile;                 /* NULL: none */
+    uint8_t profile_link;
+};
+
+/* Begin and end of the copy with this ticket, for a profile. */
+void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns);
+
+/* queue_now.c: everything is done within the call that issues it; or nothing is, where addresses have no memory. */
+PS_NODISCARD ps_status ps_queue_now_create(bool does_nothing, ps_queue **out);
+/* queue_thread.c: a thread does one item after the other. */
+PS_NODISCARD ps_status ps_queue_thread_create(const char *name, ps_queue **out);
+
+#endif
