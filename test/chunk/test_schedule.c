@@ -18,13 +18,13 @@ static ps_trace *random_trace(dice *d, int32_t n_moments, int32_t n_chunks)
     return t;
 }
 
-static int32_t walk(const ps_trace *t, ps_chunk_id chunk, ps_tier tier, int32_t now)
+static int32_t walk(const ps_trace *t, ps_chunk_id id, ps_tier tier, int32_t now)
 {
     for (int32_t k = 1; k <= t->n_moments + (now < 0); k++) {
         const ps_moment *m = &t->moments[(now + k) % t->n_moments];
         for (int32_t i = 0; i < m->n_accesses; i++) {
             const ps_access *a = &t->accesses[m->first_access + i];
-            if (a->chunk == chunk && a->tier == tier) return k;
+            if (a->chunk == id && a->tier == tier) return k;
         }
     }
     return PS_NEVER;
