@@ -9,7 +9,8 @@
 #: make demo-finetune          fine-tune a published model as a classifier in little memory, and export it
 #: make test                   build and run all tests; the last line counts them
 #: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
-#: make check                  all that must pass before a change goes in (layers ... sanitizers, fuzz corpora)
+#: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (25 minutes)
+#: make check-long             and what takes an hour: all tests under sanitizers
 #: make format                 clang-format over all sources
 #: make fuzz NAME=config SECONDS=60
 #:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
@@ -84,7 +85,11 @@ ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 
 OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
 CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
-TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c) test/comm/mpi_ranks.c test/engine/train_ranks.c))
+# ONLY, LEAVE: files that list tests, see test/run.sh.
+test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
+TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
+TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
+TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks)
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
@@ -202,7 +207,7 @@ test-data: build/minilm/config.json
 tests: $(TESTS)
 
 test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS)
-	@sh test/run.sh $B
+	@PS_TEST_ONLY=$(ONLY) PS_TEST_LEAVE=$(LEAVE) sh test/run.sh $B
 
 bench: $(BENCHES)
 	@$(if $(BENCH),$(foreach b,$^,$b &&) true,sh bench/run.sh $B)
@@ -241,15 +246,24 @@ check: build/.deps-check
 	@sh tool/check_exports.sh build/gcc-d0-werror/libpatrickstar.so
 	$(announce) format
 	@sh tool/check_format.sh
-	$(announce) 'gcc without a warning'
-	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 all tests
+	$(announce) 'tests; gcc without a warning'
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 test
 	$(announce) 'clang without a warning'
-	@$(MAKE) CC=clang DEBUG=0 SAN= WERROR=1 all tests
+	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 all tests
 	$(announce) 'tests under AddressSanitizer and UndefinedBehaviorSanitizer, DEBUG=3'
-	@$(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 test
+	@$(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 LEAVE=test/long_address.txt test
 	$(announce) 'fuzz corpora'
 	@$(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 replay
+	$(announce) 'threads under ThreadSanitizer'
+	@$(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/threads.txt test
 	$(announce) 'all checks passed'
+
+check-long: check
+	$(announce) 'all tests under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 ONLY=test/long_address.txt test
+	$(announce) 'ranks under ThreadSanitizer'
+	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
+	$(announce) 'all long checks passed'
 
 # ---- install --------------------------------------------------------------------------------------------------------
 VERSION = $(shell sed -n 's/^\#define PS_VERSION_[A-Z]* //p' include/patrickstar.h | paste -sd.)
@@ -292,6 +306,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all help deps deps-check demo demo-finetune test-data tests test bench bench-peers torch-peer replay fuzz format check install uninstall clean
+.PHONY: all help deps deps-check demo demo-finetune test-data tests test bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
 .SECONDARY:
 -include $(OBJ:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

@@ -4,39 +4,78 @@
 # usage: test/run.sh BUILD_FOLDER [NAME_PATTERN]
 # Test programs are cmocka mains (BUILD/test/*/test_*); test/cli/*.sh are scripts that get the build folder as $1 and
 # succeed with 0, are skipped with 77. Each has a process and a time limit of its own.
+#   PS_TEST_JOBS     how many run at once; one a processor, four at most
+#   PS_TEST_LIMIT_S  a test that takes longer has failed
+#   PS_TEST_ONLY, PS_TEST_LEAVE  files with a test a line ("comm/test_comm", "cli/%"; # begins a comment): only these;
+#                    all but these, each line of which counts as skipped
 set -u
-build=$1
-pattern=${2:-}
-limit_s=${PS_TEST_LIMIT_S:-600}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-passed=0 failed=0 skipped=0
+cd "$(dirname "$0")/.." || exit 2
 
-count() { sed -n "s/^\[  $1 *\] \([0-9]*\) test(s).*/\1/p" "$log" | head -n 1; }
+count() { sed -n "s/^\[  $2 *\] \([0-9]*\) test(s).*/\1/p" "$1" | head -n 1; }
 
-for t in $(ls "$build"/test/*/test_* 2>/dev/null | grep -v '\.[a-z]*$') $(ls test/cli/test_*.sh 2>/dev/null); do
-    case $t in *"$pattern"*) ;; *) continue ;; esac
+# One test, with its output in one piece and its counts in a file of $results.
+run_one() {
+    log=$results/$(echo "$2" | tr / _)
     begin=$(date +%s)
-    case $t in
-    *.sh) timeout "$limit_s" sh "$t" "$build" >"$log" 2>&1; rc=$? ;;
-    *)    timeout "$limit_s" "$t" >"$log" 2>&1; rc=$? ;;
+    case $2 in
+    *.sh) timeout "$limit_s" sh "$2" "$1" >"$log" 2>&1; rc=$? ;;
+    *)    timeout "$limit_s" "$2" >"$log" 2>&1; rc=$? ;;
     esac
     seconds=$(($(date +%s) - begin))
-    p=$(count PASSED) s=$(count SKIPPED) f=$(count FAILED)
+    p=$(count "$log" PASSED) s=$(count "$log" SKIPPED) f=$(count "$log" FAILED)
     p=${p:-0} s=${s:-0} f=${f:-0}
-    case $t in
+    case $2 in
     *.sh) case $rc in 0) p=1 ;; 77) s=1 rc=0 ;; *) f=1 ;; esac ;;
     *)    p=$((p > s ? p - s : 0)) ;; # cmocka 1.1 counts skipped tests as passed
     esac
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi # crash, time limit, sanitizer report
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    echo "$p $f $s" >"$log.counts"
     if [ "$f" -ne 0 ]; then
-        printf 'FAIL  %s (%s s, status %s)\n' "$t" "$seconds" "$rc"
-        tail -n 60 "$log" | sed 's/^/      /'
+        printf 'FAIL  %s (%s s, status %s)\n%s\n' "$2" "$seconds" "$rc" "$(tail -n 60 "$log" | sed 's/^/      /')"
     else
-        printf 'ok    %s (%s s%s)\n' "$t" "$seconds" "$([ "$s" -ne 0 ] && echo ", $s skipped")"
-        grep -E '^(skipped|not tried): ' "$log" | sed 's/^/      /'
+        remarks=$(grep -E '^(skipped|not tried): ' "$log" | sed 's/^/\n      /' | tr -d '\000')
+        printf 'ok    %s (%s s%s)%s\n' "$2" "$seconds" "$([ "$s" -ne 0 ] && echo ", $s skipped")" "$remarks"
     fi
-done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+}
+
+if [ "${1:-}" = --one ]; then
+    run_one "$2" "$3"
+    exit 0
+fi
+
+build=$1
+pattern=${2:-}
+limit_s=${PS_TEST_LIMIT_S:-600}
+jobs=${PS_TEST_JOBS:-$(n=$(nproc); echo $((n < 4 ? n : 4)))}
+results=$(mktemp -d)
+export limit_s results
+trap 'rm -rf "$results"' EXIT
+
+# The short name of each test, as the lists have it, before its path.
+all_tests() {
+    ls "$build"/test/*/test_* 2>/dev/null | grep -v '\.[a-z]*$' | sed "s|^$build/test/\(.*\)|\1 &|"
+    ls test/cli/test_*.sh 2>/dev/null | sed 's|^test/\(.*\)|\1 &|'
+}
+lines() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$1"; }
+# Does a line of list $1 mean test $2?
+in_list() {
+    lines "$1" | { while read -r line; do case $2 in $(echo "$line" | tr % '*')) exit 0 ;; esac; done; exit 1; }
+}
+
+if [ -n "${PS_TEST_LEAVE:-}" ]; then
+    lines "$PS_TEST_LEAVE" | while read -r line; do
+        case $line in *"$pattern"*) ;; *) continue ;; esac
+        echo "skip  $line ($PS_TEST_LEAVE)"
+        echo "0 0 1" >"$results/left_$(echo "$line" | tr / _).counts"
+    done
+fi
+all_tests | while read -r name path; do
+    case $name in *"$pattern"*) ;; *) continue ;; esac
+    if [ -n "${PS_TEST_ONLY:-}" ] && ! in_list "$PS_TEST_ONLY" "$name"; then continue; fi
+    if [ -n "${PS_TEST_LEAVE:-}" ] && in_list "$PS_TEST_LEAVE" "$name"; then continue; fi
+    echo "$path"
+done | xargs -r -n 1 -P "$jobs" sh test/run.sh --one "$build"
+
+cat "$results"/*.counts 2>/dev/null | awk '
+    { p += $1; f += $2; s += $3 }
+    END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit !(f == 0 && p > 0) }'
