@@ -136,10 +136,10 @@ static void measure(ps_backend *k, ps_device *dev, int64_t n, int rounds)
     print_row("stream 4", elements * ADAM_BYTES, &stream_4);
     print_row("stream 1", elements * STREAM_1_BYTES, &stream_1);
     printf("adam runs at %.3f of stream 4\n\n", bench_median(&ratio));
-    ps_device_free(dev, x.grad, n * 2);
-    ps_device_free(dev, x.master, n * 4);
-    ps_device_free(dev, x.m, n * 4);
-    ps_device_free(dev, x.v, n * 4);
+    ps_device_free(dev, x.grad, n * 2, NULL);
+    ps_device_free(dev, x.master, n * 4, NULL);
+    ps_device_free(dev, x.m, n * 4, NULL);
+    ps_device_free(dev, x.v, n * 4, NULL);
 }
 
 int main(int argc, char **argv)

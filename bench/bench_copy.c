@@ -73,7 +73,7 @@ static ps_status bench_chunk(bench *b, const char *folder, ps_disk_backend backe
 out:
     ps_disk_close(b->disk); /* before the buffers go */
     for (int i = 0; i < N_BUFFERS; i++) {
-        ps_device_free(b->host, b->buffer[i], chunk);
+        ps_device_free(b->host, b->buffer[i], chunk, NULL);
         b->buffer[i] = NULL;
     }
     return st;

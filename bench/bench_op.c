@@ -491,8 +491,8 @@ int main(int argc, char **argv)
     bench_other_models(&b);
     print_head("model data");
     bench_model_data(&b);
-    ps_device_free(dev, b.arena, ARENA_BYTES);
-    ps_device_free(dev, b.pattern, PATTERN_BYTES);
+    ps_device_free(dev, b.arena, ARENA_BYTES, NULL);
+    ps_device_free(dev, b.pattern, PATTERN_BYTES, NULL);
     ps_device_destroy(dev);
     ps_backend_destroy(b.k);
     return 0;

@@ -92,9 +92,9 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
     int64_t offset = 0;
     ps_region **run = run_region(s, id, tier, &offset);
     if (run != NULL)
-        ps_region_decommit(*run, offset, c->bytes);
+        ps_region_decommit(*run, offset, c->bytes, NULL);
     else
-        ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes);
+        ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes, NULL);
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
     ps_store_note_ready(s, id);

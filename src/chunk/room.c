@@ -16,7 +16,7 @@ static bool shrink_non_model(ps_store *s, int32_t n_ahead)
     if (knows_need) keep = ps_max_i64(keep, ps_store_non_model_ahead(s, n_ahead));
     const int64_t have = s->non_model_committed_bytes;
     if (keep >= have) return false;
-    ps_region_decommit(s->non_model, keep, have - keep);
+    ps_region_decommit(s->non_model, keep, have - keep, NULL);
     s->non_model_committed_bytes = keep;
     ps_store_record_memory(s, PS_TIER_DEVICE);
     return true;

@@ -40,7 +40,7 @@ void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)
 
 void ps_store_decommit_non_model(ps_store *s)
 {
-    if (s->non_model_committed_bytes > 0) ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes);
+    if (s->non_model_committed_bytes > 0) ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes, NULL);
     s->non_model_committed_bytes = s->non_model_needed_bytes = 0;
 }
 

@@ -18,11 +18,14 @@ typedef struct kept_block {
 
 struct ps_device {
     const ps_device_ops *ops;
+    void *driver;
+    int64_t page_bytes;
     char *name;
     int64_t budget_bytes, used_bytes, peak_bytes, kept_bytes; /* used + kept <= budget */
     bool keep;
     bool can_move; /* pages may go from a block to a region and back */
     bool gave_zeros;
+    ps_event released; /* after it all that was freed so far may be used for something else */
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
 };
@@ -41,14 +44,23 @@ struct ps_region {
 
 ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes, ps_device **out)
 {
+    return ps_device_create_on(ops, NULL, PS_PAGE_BYTES, name, budget_bytes, out);
+}
+
+ps_status ps_device_create_on(const ps_device_ops *ops, void *driver, int64_t page_bytes, const char *name,
+                              int64_t budget_bytes, ps_device **out)
+{
     *out = NULL;
+    PS_ASSERT(page_bytes >= PS_PAGE_BYTES && page_bytes % PS_PAGE_BYTES == 0);
     if (budget_bytes < 0) return PS_FAIL(PS_EINVAL, "%s: budget of %lld bytes", name, (long long)budget_bytes);
     ps_device *d = NULL;
     ps_status st;
     PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
     PS_TRY_GOTO(ps_mem_strdup(name, &d->name));
     d->ops = ops;
-    d->budget_bytes = budget_bytes / PS_PAGE_BYTES * PS_PAGE_BYTES;
+    d->driver = driver;
+    d->page_bytes = page_bytes;
+    d->budget_bytes = budget_bytes / page_bytes * page_bytes;
     d->keep = true;
     d->can_move = ops->move_out != NULL;
     *out = d;
@@ -93,7 +105,27 @@ const ps_device_ops *ps_device_get_ops(const ps_device *d)
 
 bool ps_device_has_memory(const ps_device *d)
 {
-    return d->ops != &ps_device_sim_ops;
+    return !d->ops->is_simulated;
+}
+
+bool ps_device_host_can_touch(const ps_device *d)
+{
+    return d->ops->host_can_touch;
+}
+
+bool ps_device_works_later(const ps_device *d)
+{
+    return d->ops->works_later;
+}
+
+int64_t ps_device_page_bytes(const ps_device *d)
+{
+    return d->page_bytes;
+}
+
+void *ps_device_driver(const ps_device *d)
+{
+    return d->driver;
 }
 
 ps_device_stats ps_device_get_stats(const ps_device *d)
@@ -127,6 +159,11 @@ int64_t ps_device_free_bytes(const ps_device *d)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
+static int64_t round_to_pages(const ps_device *d, int64_t bytes)
+{
+    return ps_round_up(bytes, d->page_bytes);
+}
+
 static ps_status refuse(const ps_device *d, int64_t bytes, const char *why)
 {
     return PS_FAIL(PS_ENOMEM_DEV, "%s memory: need %lld bytes, %lld of %lld in use: %s", d->name, (long long)bytes,
@@ -158,7 +195,7 @@ static void count_used(ps_device *d, int64_t bytes)
 static void poison(ps_device *d, void *p, int64_t bytes)
 {
 #if PS_DEBUG >= 3
-    if (d->ops == &ps_device_cpu_ops) memset(p, 0xff, (size_t)bytes);
+    if (d->ops->host_can_touch) memset(p, 0xff, (size_t)bytes);
     d->gave_zeros = false;
 #else
     (void)d, (void)p, (void)bytes;
@@ -205,7 +242,7 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
 {
     *out = NULL;
     PS_TRY(admit(d, bytes));
-    bytes = ps_round_up(bytes, PS_PAGE_BYTES);
+    bytes = round_to_pages(d, bytes);
     *out = reuse_block(d, bytes);
     const bool is_new = *out == NULL;
     if (is_new) PS_TRY(map_block(d, bytes, out));
@@ -215,10 +252,26 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     return PS_OK;
 }
 
-void ps_device_free(ps_device *d, void *block, int64_t bytes)
+/* Where the device cannot wait by itself, the host does. */
+static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
+{
+    if (after == NULL || after->n == 0) return;
+    if (d->ops->release != NULL)
+        d->released = d->ops->release(d, p, bytes, after);
+    else
+        (void)ps_events_wait(after); /* failures are told to who wants what they are about */
+}
+
+ps_event ps_device_gave_after(const ps_device *d)
+{
+    return d->released;
+}
+
+void ps_device_free(ps_device *d, void *block, int64_t bytes, const ps_events *after)
 {
     if (block == NULL) return;
-    bytes = ps_round_up(bytes, PS_PAGE_BYTES);
+    release_after(d, block, bytes, after);
+    bytes = round_to_pages(d, bytes);
     count_used(d, -bytes);
     if (d->keep)
         keep_block(d, block, bytes);
@@ -229,14 +282,14 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes)
 ps_status ps_device_claim(ps_device *d, int64_t bytes)
 {
     PS_TRY(admit(d, bytes));
-    make_room(d, ps_round_up(bytes, PS_PAGE_BYTES));
-    count_used(d, ps_round_up(bytes, PS_PAGE_BYTES));
+    make_room(d, round_to_pages(d, bytes));
+    count_used(d, round_to_pages(d, bytes));
     return PS_OK;
 }
 
 void ps_device_unclaim(ps_device *d, int64_t bytes)
 {
-    count_used(d, -ps_round_up(bytes, PS_PAGE_BYTES));
+    count_used(d, -round_to_pages(d, bytes));
 }
 
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
@@ -251,10 +304,10 @@ ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out
     ps_status st;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->dev = d;
-    r->reserved_bytes = ps_round_up(reserved_bytes, PS_PAGE_BYTES);
+    r->reserved_bytes = round_to_pages(d, reserved_bytes);
     PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &base));
     r->base = base;
-    const int64_t n_words = ps_ceil_div(r->reserved_bytes, PS_PAGE_BYTES * 64);
+    const int64_t n_words = ps_ceil_div(r->reserved_bytes, d->page_bytes * 64);
     PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
     *out = r;
     return PS_OK;
@@ -282,8 +335,8 @@ void *ps_region_base(const ps_region *r)
 static bool region_flip(ps_region *r, int64_t offset, int64_t bytes, bool before)
 {
     bool all = true;
-    const int64_t end = (offset + bytes) / PS_PAGE_BYTES;
-    for (int64_t page = offset / PS_PAGE_BYTES; page < end;) {
+    const int64_t page_bytes = r->dev->page_bytes, end = (offset + bytes) / page_bytes;
+    for (int64_t page = offset / page_bytes; page < end;) {
         const int64_t bit = page % 64, n = ps_min_i64(64 - bit, end - page);
         const uint64_t mask = (n == 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1) << bit;
         uint64_t *word = &r->committed[page / 64];
@@ -296,8 +349,8 @@ static bool region_flip(ps_region *r, int64_t offset, int64_t bytes, bool before
 
 static void region_check_range(const ps_region *r, int64_t offset, int64_t bytes)
 {
-    PS_ASSERT(offset >= 0 && offset % PS_PAGE_BYTES == 0);
-    PS_ASSERT(bytes > 0 && bytes % PS_PAGE_BYTES == 0);
+    PS_ASSERT(offset >= 0 && offset % r->dev->page_bytes == 0);
+    PS_ASSERT(bytes > 0 && bytes % r->dev->page_bytes == 0);
     PS_ASSERT(offset <= r->reserved_bytes - bytes);
     (void)r, (void)offset, (void)bytes;
 }
@@ -355,9 +408,10 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
     return PS_OK;
 }
 
-void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes)
+void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes, const ps_events *after)
 {
     region_check_range(r, offset, bytes);
+    release_after(r->dev, r->base + offset, bytes, after);
     const bool was_committed = region_flip(r, offset, bytes, true);
     PS_ASSERT(was_committed);
     (void)was_committed;

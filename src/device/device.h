@@ -2,7 +2,7 @@
  *
  * A device is one memory space with a byte budget. It hands out *blocks* (chunk payloads) and *regions*: address ranges
  * reserved once, whose bytes are committed and given back piece by piece. Both draw on the one budget, in pages of
- * PS_PAGE_BYTES. Because pages are mapped, there is no fragmentation: an allocation succeeds whenever
+ * the device's size (4 KiB of RAM, 2 MiB of a GPU). Because pages are mapped, there is no fragmentation: an allocation succeeds whenever
  * used_bytes + the rounded request <= budget.
  *
  *   budget  |== blocks in use ==|== committed regions ==|-- kept for reuse --|      free      |
@@ -10,7 +10,11 @@
  *
  * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget. What
  * a region gives back is kept as a block, and a kept block can become a piece of a region: where the backend can, by
- * moving its pages to other addresses, not its bytes. One thread owns a device. */
+ * moving its pages to other addresses, not its bytes. One thread owns a device.
+ *
+ * Memory may be given back while items of queues still use it: whoever frees it says after which events it is unused,
+ * and whoever gets it is told after which it may be touched. RAM lets the host wait; a device that works later, and
+ * whose memory the host cannot touch, waits by itself. */
 #ifndef PS_DEVICE_DEVICE_H
 #define PS_DEVICE_DEVICE_H
 
@@ -21,7 +25,13 @@
 typedef struct ps_region ps_region;
 
 typedef struct ps_device_ops {
-    const char *name; /* "cpu", "sim" */
+    const char *name;    /* "cpu", "sim" */
+    bool is_simulated;   /* addresses without memory */
+    bool host_can_touch; /* the host may read and write what it is given, when nothing is under way there */
+    bool works_later;    /* items of its queues are done after the call that issues them: order needs events */
+    /* What is freed while items that name it are under way: returns the event after which its bytes may be used for
+     * something else. NULL: the host waits. */
+    ps_event (*release)(ps_device *dev, void *p, int64_t bytes, const ps_events *after);
     /* Mapped bytes are a multiple of PS_PAGE_BYTES; content undefined. Budget already checked by the caller. */
     ps_status (*map)(ps_device *dev, int64_t bytes, void **out);
     void (*unmap)(ps_device *dev, void *p, int64_t bytes);
@@ -54,10 +64,18 @@ typedef struct ps_device_stats {
 /* name: "device" or "host", for messages. budget_bytes is rounded down to pages. */
 PS_NODISCARD ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes,
                                         ps_device **out);
+/* The same on a device of which there can be several: `driver` is what its functions ask for (ps_device_driver), and must
+ * outlive it. page_bytes: its granularity, a multiple of PS_PAGE_BYTES. */
+PS_NODISCARD ps_status ps_device_create_on(const ps_device_ops *ops, void *driver, int64_t page_bytes, const char *name,
+                                           int64_t budget_bytes, ps_device **out);
+void *ps_device_driver(const ps_device *dev);
 void ps_device_destroy(ps_device *dev); /* all blocks and regions must have been given back */
 const char *ps_device_name(const ps_device *dev);
 const ps_device_ops *ps_device_get_ops(const ps_device *dev);
 bool ps_device_has_memory(const ps_device *dev); /* false for "sim": payload pointers must not be touched */
+bool ps_device_host_can_touch(const ps_device *dev);
+bool ps_device_works_later(const ps_device *dev);
+int64_t ps_device_page_bytes(const ps_device *dev); /* its granularity: of blocks, commits and the budget */
 ps_device_stats ps_device_get_stats(const ps_device *dev);
 void ps_device_reset_peak(ps_device *dev);
 
@@ -71,7 +89,10 @@ int64_t ps_device_free_bytes(const ps_device *dev);
  * PS_ENOMEM_DEV naming device, need, use and budget when it does not fit, PS_ENOMEM_HOST when the system refuses; then
  * nothing has changed. */
 PS_NODISCARD ps_status ps_device_alloc(ps_device *dev, int64_t bytes, void **out);
-void ps_device_free(ps_device *dev, void *block, int64_t bytes); /* bytes as allocated; NULL is accepted */
+/* bytes as allocated; a block NULL is accepted. after: what still uses it; NULL: nothing does. */
+void ps_device_free(ps_device *dev, void *block, int64_t bytes, const ps_events *after);
+/* What the last success of ps_device_alloc or ps_region_commit gave may be touched after this event. */
+ps_event ps_device_gave_after(const ps_device *dev);
 /* What the last success of ps_device_alloc or ps_region_commit gave is zeros: pages that the system has just made. */
 bool ps_device_gave_zeros(const ps_device *dev);
 
@@ -89,6 +110,6 @@ void *ps_region_base(const ps_region *r);
  * is not, is a programmer's mistake. Content after a commit is undefined. Errors as ps_device_alloc. Pages are kept for
  * reuse only of a region in which all pieces committed and given back had one size. */
 PS_NODISCARD ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes);
-void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes);
+void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes, const ps_events *after); /* as ps_device_free */
 
 #endif

@@ -115,6 +115,39 @@ bool ps_event_is_done(ps_event e)
     return e.queue == NULL || e.ticket == 0 || e.queue->ops->is_done(e.queue, e.ticket);
 }
 
+void ps_events_add(ps_events *all, ps_event e)
+{
+    if (e.queue == NULL || e.ticket == 0) return;
+    int i = 0;
+    while (i < all->n && all->event[i].queue != e.queue) i++;
+    PS_ASSERT(i < PS_EVENTS_MAX);
+    if (i == all->n)
+        all->event[all->n++] = e;
+    else if (e.ticket > all->event[i].ticket)
+        all->event[i] = e;
+}
+
+void ps_events_add_all(ps_events *all, const ps_events *more)
+{
+    for (int i = 0; i < more->n; i++) ps_events_add(all, more->event[i]);
+}
+
+ps_status ps_queue_wait_all(ps_queue *q, const ps_events *all)
+{
+    for (int i = 0; i < all->n; i++) PS_TRY(ps_queue_wait(q, all->event[i]));
+    return PS_OK;
+}
+
+ps_status ps_events_wait(const ps_events *all)
+{
+    ps_status first = PS_OK;
+    for (int i = 0; i < all->n; i++) {
+        const ps_status st = ps_event_wait(all->event[i]);
+        if (first == PS_OK) first = st;
+    }
+    return first;
+}
+
 /* ---- looking on ---- */
 
 void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link)

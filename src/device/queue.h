@@ -38,6 +38,14 @@ typedef struct ps_event {
     ps_ticket ticket;
 } ps_event;
 
+/* Several: of each queue the latest. */
+#define PS_EVENTS_MAX 8
+
+typedef struct ps_events {
+    int n;
+    ps_event event[PS_EVENTS_MAX];
+} ps_events;
+
 typedef enum ps_queue_kind {
     PS_QUEUE_COMPUTE, /* calls, and what has to stand between them in order */
     PS_QUEUE_COPY,    /* copies and fills */
@@ -80,6 +88,13 @@ PS_NODISCARD ps_status ps_queue_wait(ps_queue *q, ps_event e);
 /* The host waits. What failed up to the event, and was not told yet, is the result. */
 PS_NODISCARD ps_status ps_event_wait(ps_event e);
 bool ps_event_is_done(ps_event e); /* also of what failed */
+
+/* No more than PS_EVENTS_MAX queues. */
+void ps_events_add(ps_events *all, ps_event e);
+void ps_events_add_all(ps_events *all, const ps_events *more);
+/* ps_queue_wait, ps_event_wait for each; the first failure. */
+PS_NODISCARD ps_status ps_queue_wait_all(ps_queue *q, const ps_events *all);
+PS_NODISCARD ps_status ps_events_wait(const ps_events *all);
 
 /* ---- host queues ---- */
 

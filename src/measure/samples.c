@@ -81,6 +81,6 @@ void ps_measuring_release(ps_measuring *m)
 {
     while (m->n_blocks > 0) {
         m->n_blocks--;
-        ps_device_free(m->ram, m->blocks[m->n_blocks].p, m->blocks[m->n_blocks].bytes);
+        ps_device_free(m->ram, m->blocks[m->n_blocks].p, m->blocks[m->n_blocks].bytes, NULL);
     }
 }

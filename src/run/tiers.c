@@ -83,8 +83,8 @@ void ps_tiers_close(ps_tiers *t)
 {
     ps_store_destroy(t->store);
     ps_disk_close(t->disk);
-    if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes);
-    if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes);
+    if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes, NULL);
+    if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);
     if (t->comm_staging_bytes > 0) ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
     *t = (ps_tiers){0};

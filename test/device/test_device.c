@@ -89,12 +89,12 @@ static void test_budget_is_exact(void **state)
         assert_non_null(strstr(ps_last_error(), "host memory: need 1 bytes, 40960 of 40960 in use"));
         assert_int_equal(ps_device_alloc(d, INT64_MAX, &p), PS_ENOMEM_DEV);
         check_stats(d, 10 * PAGE, 0, 10 * PAGE);
-        ps_device_free(d, a, 1);
-        ps_device_free(d, NULL, 1);
+        ps_device_free(d, a, 1, NULL);
+        ps_device_free(d, NULL, 1, NULL);
         check_stats(d, 9 * PAGE, PAGE, 10 * PAGE);
         ps_device_reset_peak(d);
         check_stats(d, 9 * PAGE, PAGE, 9 * PAGE);
-        ps_device_free(d, b, 9 * PAGE);
+        ps_device_free(d, b, 9 * PAGE, NULL);
         ps_device_destroy(d);
     }
     assert_int_equal(ps_mem_live_bytes(), 0);
@@ -121,19 +121,19 @@ static void test_freed_blocks_are_reused(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(all_ops); i++) {
         ps_device *d = device_new(all_ops[i], 100 * PAGE);
         void *a = block_new(d, 3 * PAGE), *b = block_new(d, 3 * PAGE), *c = block_new(d, 5 * PAGE);
-        ps_device_free(d, a, 3 * PAGE);
-        ps_device_free(d, b, 3 * PAGE);
-        ps_device_free(d, c, 5 * PAGE);
+        ps_device_free(d, a, 3 * PAGE, NULL);
+        ps_device_free(d, b, 3 * PAGE, NULL);
+        ps_device_free(d, c, 5 * PAGE, NULL);
         check_stats(d, 0, 11 * PAGE, 11 * PAGE);
         assert_ptr_equal(block_new(d, 3 * PAGE), b); /* the last one of the size */
         assert_ptr_equal(block_new(d, 5 * PAGE), c);
         assert_ptr_equal(block_new(d, 3 * PAGE - 1), a);
         check_stats(d, 11 * PAGE, 0, 11 * PAGE);
-        ps_device_free(d, a, 3 * PAGE);
+        ps_device_free(d, a, 3 * PAGE, NULL);
         ps_device_set_keep(d, false);
         check_stats(d, 8 * PAGE, 0, 11 * PAGE);
-        ps_device_free(d, b, 3 * PAGE);
-        ps_device_free(d, c, 5 * PAGE);
+        ps_device_free(d, b, 3 * PAGE, NULL);
+        ps_device_free(d, c, 5 * PAGE, NULL);
         check_stats(d, 0, 0, 11 * PAGE);
         ps_device_destroy(d);
     }
@@ -146,9 +146,9 @@ static void test_kept_blocks_make_room_oldest_first(void **state)
         ps_device *d = device_new(all_ops[i], 10 * PAGE);
         void *a = block_new(d, 4 * PAGE), *b = block_new(d, 3 * PAGE), *c = block_new(d, 2 * PAGE), *e;
         ps_region *r = NULL;
-        ps_device_free(d, b, 3 * PAGE);
-        ps_device_free(d, a, 4 * PAGE);
-        ps_device_free(d, c, 2 * PAGE);
+        ps_device_free(d, b, 3 * PAGE, NULL);
+        ps_device_free(d, a, 4 * PAGE, NULL);
+        ps_device_free(d, c, 2 * PAGE, NULL);
         e = block_new(d, PAGE); /* fits beside all that is kept */
         check_stats(d, PAGE, 9 * PAGE, 9 * PAGE);
         assert_int_equal(ps_region_create(d, 10 * PAGE, &r), PS_OK);
@@ -160,9 +160,9 @@ static void test_kept_blocks_make_room_oldest_first(void **state)
         check_stats(d, 9 * PAGE, 0, 9 * PAGE);
         ps_region_destroy(r);
         check_stats(d, 8 * PAGE, 0, 9 * PAGE);
-        ps_device_free(d, e, PAGE);
-        ps_device_free(d, f, 5 * PAGE);
-        ps_device_free(d, c, 2 * PAGE);
+        ps_device_free(d, e, PAGE, NULL);
+        ps_device_free(d, f, 5 * PAGE, NULL);
+        ps_device_free(d, c, 2 * PAGE, NULL);
         ps_device_destroy(d);
     }
 }
@@ -175,12 +175,12 @@ static void test_many_kept_blocks(void **state)
     void *p[N];
     ps_device *d = device_new(&ps_device_sim_ops, N * PAGE);
     for (int i = 0; i < N; i++) p[i] = block_new(d, PAGE);
-    for (int i = 0; i < N; i++) ps_device_free(d, p[i], PAGE);
+    for (int i = 0; i < N; i++) ps_device_free(d, p[i], PAGE, NULL);
     const int64_t kept = ps_device_get_stats(d).kept_bytes;
     assert_in_range(kept, PAGE, N * PAGE - 1);
     for (int64_t i = N - 1; i >= N - kept / PAGE; i--) assert_ptr_equal(block_new(d, PAGE), p[i]);
     check_stats(d, kept, 0, N * PAGE);
-    for (int64_t i = N - 1; i >= N - kept / PAGE; i--) ps_device_free(d, p[i], PAGE);
+    for (int64_t i = N - 1; i >= N - kept / PAGE; i--) ps_device_free(d, p[i], PAGE, NULL);
     ps_device_destroy(d);
 }
 
@@ -207,18 +207,18 @@ static void test_region_is_resident_as_committed(void **state)
     check_stats(d, 4 * PS_MIB, 0, 4 * PS_MIB);
     memset(p + PS_MIB, 1, 4 * (size_t)PS_MIB);
     assert_int_equal(resident_bytes(p, 64 * PS_MIB), 4 * PS_MIB);
-    ps_region_decommit(r, 3 * PS_MIB, PS_MIB); /* half of a huge page */
+    ps_region_decommit(r, 3 * PS_MIB, PS_MIB, NULL); /* half of a huge page */
     assert_int_equal(resident_bytes(p, 64 * PS_MIB), 3 * PS_MIB);
-    ps_region_decommit(r, 2 * PS_MIB, PS_MIB);
+    ps_region_decommit(r, 2 * PS_MIB, PS_MIB, NULL);
     assert_int_equal(ps_region_commit(r, 2 * PS_MIB, PS_MIB), PS_OK);
     memset(p + 2 * PS_MIB, 2, (size_t)PS_MIB);
     assert_int_equal(resident_bytes(p, 64 * PS_MIB), 3 * PS_MIB);
     assert_int_equal(p[PS_MIB], 1); /* neighbours are untouched */
     assert_int_equal(p[5 * PS_MIB - 1], 1);
-    ps_region_decommit(r, 2 * PS_MIB, PS_MIB);
+    ps_region_decommit(r, 2 * PS_MIB, PS_MIB, NULL);
     assert_int_equal(ps_region_commit(r, 2 * PS_MIB, 2 * PS_MIB), PS_OK);
     memset(p + 2 * PS_MIB, 3, 2 * (size_t)PS_MIB);
-    ps_region_decommit(r, 2 * PS_MIB, 2 * PS_MIB); /* all of a huge page, of which half comes back */
+    ps_region_decommit(r, 2 * PS_MIB, 2 * PS_MIB, NULL); /* all of a huge page, of which half comes back */
     assert_int_equal(ps_region_commit(r, 2 * PS_MIB, PS_MIB), PS_OK);
     memset(p + 2 * PS_MIB, 4, (size_t)PS_MIB);
     assert_int_equal(resident_bytes(p, 64 * PS_MIB), 3 * PS_MIB);
@@ -275,21 +275,21 @@ static void test_pages_of_regions_are_reused(void **state)
             memset(p + k * n, (int)k + 1, (size_t)n);
         }
         for (int round = 0; round < 3; round++) {
-            ps_region_decommit(r, n, n);
+            ps_region_decommit(r, n, n, NULL);
             check_stats(d, 2 * n, n, 3 * n);
             assert_int_equal(resident_bytes(p, 5 * n), 2 * n);
             if (PS_DEBUG >= 2) assert_true(dies(touch, p + n));
             assert_int_equal(ps_region_commit(r, 4 * n, n), PS_OK); /* elsewhere */
             check_stats(d, 3 * n, 0, 3 * n);
             check_pages(p + 4 * n, n, 2);
-            ps_region_decommit(r, 4 * n, n);
+            ps_region_decommit(r, 4 * n, n, NULL);
             assert_int_equal(ps_region_commit(other, n, n), PS_OK); /* in another region */
             check_pages(q + n, n, 2);
-            ps_region_decommit(other, n, n);
+            ps_region_decommit(other, n, n, NULL);
             char *block = block_new(d, n); /* as a block, and back */
             check_stats(d, 3 * n, 0, 3 * n);
             check_pages(block, n, 2);
-            ps_device_free(d, block, n);
+            ps_device_free(d, block, n, NULL);
             assert_int_equal(ps_region_commit(r, n, n), PS_OK);
             check_stats(d, 3 * n, 0, 3 * n);
             check_pages(p + n, n, 2);
@@ -314,29 +314,29 @@ static void test_kept_pages_of_regions_make_room(void **state)
     assert_int_equal(ps_region_commit(r, 0, 4 * PAGE), PS_OK);
     assert_int_equal(ps_region_commit(r, 4 * PAGE, 4 * PAGE), PS_OK);
     memset(p, 5, 8 * (size_t)PAGE);
-    ps_region_decommit(r, 0, 4 * PAGE);
-    ps_region_decommit(r, 4 * PAGE, 4 * PAGE);
+    ps_region_decommit(r, 0, 4 * PAGE, NULL);
+    ps_region_decommit(r, 4 * PAGE, 4 * PAGE, NULL);
     check_stats(d, 0, 8 * PAGE, 8 * PAGE);
     assert_int_equal(ps_region_commit(mixed, 0, 3 * PAGE), PS_OK); /* no such size is kept: one has to go */
     check_stats(d, 3 * PAGE, 4 * PAGE, 8 * PAGE);
     assert_int_equal(ps_region_commit(mixed, 3 * PAGE, PAGE), PS_OK);
-    ps_region_decommit(mixed, 0, 3 * PAGE); /* of differing sizes: not kept */
+    ps_region_decommit(mixed, 0, 3 * PAGE, NULL); /* of differing sizes: not kept */
     check_stats(d, PAGE, 4 * PAGE, 8 * PAGE);
     assert_int_equal(ps_region_commit(r, 8 * PAGE, 4 * PAGE), PS_OK);
     check_stats(d, 5 * PAGE, 0, 8 * PAGE);
     check_pages(p + 8 * PAGE, 4 * PAGE, 5);
-    ps_region_decommit(r, 8 * PAGE, 4 * PAGE);
+    ps_region_decommit(r, 8 * PAGE, 4 * PAGE, NULL);
     check_stats(d, PAGE, 4 * PAGE, 8 * PAGE);
     ps_device_set_keep(d, false);
     check_stats(d, PAGE, 0, 8 * PAGE);
     assert_int_equal(ps_region_commit(r, 0, 4 * PAGE), PS_OK);
     if (PS_DEBUG < 3) assert_int_equal(p[0], 0); /* new pages */
-    ps_region_decommit(r, 0, 4 * PAGE);
+    ps_region_decommit(r, 0, 4 * PAGE, NULL);
     check_stats(d, PAGE, 0, 8 * PAGE);
     assert_int_equal(resident_bytes(p, 20 * PAGE), 0);
     ps_device_set_keep(d, true);
     assert_int_equal(ps_region_commit(r, 0, 4 * PAGE), PS_OK);
-    ps_region_decommit(r, 0, 4 * PAGE); /* kept beyond its region, until the device goes */
+    ps_region_decommit(r, 0, 4 * PAGE, NULL); /* kept beyond its region, until the device goes */
     ps_region_destroy(r);
     ps_region_destroy(mixed);
     check_stats(d, 0, 4 * PAGE, 8 * PAGE);
@@ -380,7 +380,7 @@ static void check_refused(unsigned flags, unsigned error, int64_t kept_before, i
             ok = ok && ps_device_get_stats(d).kept_bytes == kept_before;
             ok = ok && (PS_DEBUG >= 3 || p[4 * PAGE] == 0); /* new pages */
             if (ok) memset(p + 4 * PAGE, 7, 4 * (size_t)PAGE);
-            ps_region_decommit(r, 4 * PAGE, 4 * PAGE);
+            ps_region_decommit(r, 4 * PAGE, 4 * PAGE, NULL);
             ok = ok && ps_device_get_stats(d).used_bytes == 0 && ps_device_get_stats(d).kept_bytes == kept_after;
         }
         ps_region_destroy(r);
@@ -431,7 +431,7 @@ static void test_reserved_is_not_counted(void **state)
         assert_int_equal(ps_region_commit(r, 4 * PAGE, 4 * PAGE), PS_OK);
         assert_int_equal(is_writable(p + 5 * PAGE), 1);
         assert_int_equal(is_writable(p + 9 * PAGE), 0);
-        ps_region_decommit(r, 4 * PAGE, 4 * PAGE);
+        ps_region_decommit(r, 4 * PAGE, 4 * PAGE, NULL);
     }
     ps_region_destroy(r);
     ps_device_destroy(d);
@@ -463,8 +463,8 @@ static void test_block_is_resident_as_allocated(void **state)
     assert_int_equal(resident_bytes(a, bytes), bytes);
     memset(b, 2, (size_t)bytes);
     assert_int_equal(a[bytes - 1], 1);
-    ps_device_free(d, a, bytes);
-    ps_device_free(d, b, bytes);
+    ps_device_free(d, a, bytes, NULL);
+    ps_device_free(d, b, bytes, NULL);
     ps_device_destroy(d);
 }
 
@@ -475,10 +475,10 @@ static void test_what_is_not_there_traps(void **state)
     ps_region *r = NULL;
     void *p = block_new(sim, PAGE);
     assert_true(dies(touch, p));
-    ps_device_free(sim, p, PAGE);
+    ps_device_free(sim, p, PAGE, NULL);
     assert_int_equal(ps_region_create(cpu, PS_MIB, &r), PS_OK);
     assert_int_equal(ps_region_commit(r, 0, 2 * PAGE), PS_OK);
-    ps_region_decommit(r, PAGE, PAGE);
+    ps_region_decommit(r, PAGE, PAGE, NULL);
     char *base = ps_region_base(r);
     assert_false(dies(touch, base));
     if (PS_DEBUG >= 2) {
@@ -497,7 +497,7 @@ static void commit_twice(void *r)
 
 static void decommit_uncommitted(void *r)
 {
-    ps_region_decommit(r, 60 * PAGE, 4 * PAGE);
+    ps_region_decommit(r, 60 * PAGE, 4 * PAGE, NULL);
 }
 
 static void commit_outside(void *r)
@@ -517,7 +517,7 @@ static void test_mistakes_with_regions_assert(void **state)
     assert_true(dies(commit_twice, r));
     assert_true(dies(decommit_uncommitted, r));
     assert_true(dies(commit_outside, r));
-    ps_region_decommit(r, 64 * PAGE, 64 * PAGE);
+    ps_region_decommit(r, 64 * PAGE, 64 * PAGE, NULL);
     assert_false(dies(commit_twice, r));
     ps_region_destroy(r);
     ps_device_destroy(d);
@@ -543,13 +543,13 @@ static void test_random_use_keeps_the_books(void **state)
             if (x & 0x8000) {
                 const bool fits = used + PAGE <= 64 * PAGE;
                 if (committed[u])
-                    ps_region_decommit(r, u * PAGE, PAGE), committed[u] = false, used -= PAGE;
+                    ps_region_decommit(r, u * PAGE, PAGE, NULL), committed[u] = false, used -= PAGE;
                 else if (ps_region_commit(r, u * PAGE, PAGE) == PS_OK)
                     assert_true(fits), committed[u] = true, used += PAGE;
                 else
                     assert_false(fits);
             } else if (block[i] != NULL) {
-                ps_device_free(d, block[i], bytes), block[i] = NULL, used -= bytes;
+                ps_device_free(d, block[i], bytes, NULL), block[i] = NULL, used -= bytes;
             } else if (ps_device_alloc(d, bytes, &block[i]) == PS_OK) {
                 used += bytes;
                 if (ps_device_has_memory(d)) touch(block[i]);
@@ -560,7 +560,7 @@ static void test_random_use_keeps_the_books(void **state)
             assert_int_equal(s.used_bytes, used);
             assert_true(s.kept_bytes >= 0 && s.used_bytes + s.kept_bytes <= s.budget_bytes);
         }
-        for (unsigned i = 0; i < BLOCKS; i++) ps_device_free(d, block[i], (int64_t)(i % 7 + 1) * PAGE);
+        for (unsigned i = 0; i < BLOCKS; i++) ps_device_free(d, block[i], (int64_t)(i % 7 + 1) * PAGE, NULL);
         ps_region_destroy(r);
         assert_int_equal(ps_device_get_stats(d).used_bytes, 0);
         ps_device_destroy(d);
@@ -629,8 +629,8 @@ static void test_sim_copies_touch_nothing(void **state)
     assert_true(ps_event_is_done(ps_queue_event(s)));
     assert_int_equal(ps_event_wait(ps_queue_event(s)), PS_OK);
     ps_queue_destroy(s);
-    ps_device_free(d, a, PAGE);
-    ps_device_free(d, b, PAGE);
+    ps_device_free(d, a, PAGE, NULL);
+    ps_device_free(d, b, PAGE, NULL);
     ps_device_destroy(d);
 }
 
@@ -684,14 +684,14 @@ static ps_status use_device(const ps_device_ops *ops)
     void *a = NULL, *b = NULL;
     PS_TRY_GOTO(ps_device_create(ops, "device", 64 * PAGE, &d));
     PS_TRY_GOTO(ps_device_alloc(d, 4 * PAGE, &a));
-    ps_device_free(d, a, 4 * PAGE);
+    ps_device_free(d, a, 4 * PAGE, NULL);
     a = NULL;
     PS_TRY_GOTO(ps_device_alloc(d, 4 * PAGE, &a));
     PS_TRY_GOTO(ps_device_alloc(d, 4 * PAGE, &b));
     PS_TRY_GOTO(ps_region_create(d, 100 * PAGE, &r));
     PS_TRY_GOTO(ps_region_commit(r, 0, 10 * PAGE));
     PS_TRY_GOTO(ps_region_commit(r, 10 * PAGE, 46 * PAGE));
-    ps_region_decommit(r, 5 * PAGE, 10 * PAGE);
+    ps_region_decommit(r, 5 * PAGE, 10 * PAGE, NULL);
     PS_TRY_GOTO(ps_queue_create(d, "s", PS_QUEUE_COPY, &s));
     for (int i = 0; i < 3; i++) {
         PS_TRY_GOTO(ps_queue_copy(s, a, b, 4 * PAGE));
@@ -701,8 +701,8 @@ out:
     ps_queue_destroy(s);
     ps_region_destroy(r);
     if (d != NULL) {
-        ps_device_free(d, a, 4 * PAGE);
-        ps_device_free(d, b, 4 * PAGE);
+        ps_device_free(d, a, 4 * PAGE, NULL);
+        ps_device_free(d, b, 4 * PAGE, NULL);
         assert_int_equal(ps_device_get_stats(d).used_bytes, 0);
     }
     ps_device_destroy(d);
@@ -749,20 +749,20 @@ static void test_zeros_of_blocks(void **state)
     void *none = NULL;
     char *p = block_new(d, 2 * PAGE);
     check_zeros(d, p, 2 * PAGE, true);
-    ps_device_free(d, p, 2 * PAGE);
+    ps_device_free(d, p, 2 * PAGE, NULL);
     p = block_new(d, 2 * PAGE);
     check_zeros(d, p, 2 * PAGE, false); /* kept */
-    ps_device_free(d, p, 2 * PAGE);
+    ps_device_free(d, p, 2 * PAGE, NULL);
     p = block_new(d, 7 * PAGE);
     check_zeros(d, p, 7 * PAGE, true); /* what was kept made room */
     assert_int_equal(ps_device_alloc(d, 2 * PAGE, &none), PS_ENOMEM_DEV);
     assert_int_equal(ps_device_gave_zeros(d), PS_DEBUG < 3); /* that of the last success */
-    ps_device_free(d, p, 7 * PAGE);
+    ps_device_free(d, p, 7 * PAGE, NULL);
     ps_device_set_keep(d, false);
     for (int round = 0; round < 2; round++) {
         p = block_new(d, 7 * PAGE);
         check_zeros(d, p, 7 * PAGE, true);
-        ps_device_free(d, p, 7 * PAGE);
+        ps_device_free(d, p, 7 * PAGE, NULL);
     }
     ps_device_destroy(d);
 }
@@ -776,12 +776,12 @@ static void test_zeros_of_regions(void **state)
         char *const p = ps_region_base(r);
         assert_int_equal(ps_region_commit(r, 0, n), PS_OK);
         check_zeros(d, p, n, true);
-        ps_region_decommit(r, 0, n);
+        ps_region_decommit(r, 0, n, NULL);
         assert_int_equal(ps_region_commit(r, n, n), PS_OK);
         check_zeros(d, p + n, n, false); /* pages moved */
         assert_int_equal(ps_region_commit(r, 2 * n, n), PS_OK);
         check_zeros(d, p + 2 * n, n, true);
-        ps_region_decommit(r, n, 2 * n); /* from now on pieces differ in size, and pages go back to the system */
+        ps_region_decommit(r, n, 2 * n, NULL); /* from now on pieces differ in size, and pages go back to the system */
         assert_int_equal(ps_region_commit(r, 0, 3 * n), PS_OK);
         check_zeros(d, p, 3 * n, true);
         ps_region_destroy(r);

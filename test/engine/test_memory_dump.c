@@ -140,7 +140,7 @@ static void test_failure_in_a_step(void **state)
     assert_ok(ps_dump_memory_stats(e, &text));
     assert_bytes(text, "  other", taken, 0, 0);
     ps_free(text);
-    ps_device_free(device, block, taken);
+    ps_device_free(device, block, taken, NULL);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);
