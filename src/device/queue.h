@@ -68,6 +68,15 @@ PS_NODISCARD ps_status ps_queue_put(ps_queue *q, void *dst, const void *src, int
 
 #define PS_CALL_ARGS_BYTES_MAX 512
 
+/* Bytes that an item reads, or writes and perhaps reads too: for a device that must know its own addresses, and for who
+ * looks at the order of items. */
+typedef struct ps_use {
+    const void *address;
+    int64_t bytes;
+    bool is_write;
+    const char *name; /* for messages; must outlive the queue */
+} ps_use;
+
 /* Work done by a function: run(self, args). */
 typedef struct ps_call {
     const char *name; /* must outlive the queue */
@@ -75,6 +84,8 @@ typedef struct ps_call {
     void *self;       /* must outlive the item */
     const void *args; /* copied: values and addresses of memory that the queue may touch */
     size_t args_bytes;
+    const ps_use *uses; /* all memory that it touches; the caller's again at once. NULL, 0: not named */
+    int n_uses;
 } ps_call;
 
 PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);

@@ -167,7 +167,10 @@ static void test_a_call_that_fails_at_once(void **state)
     int n = 0;
     ps_queue *q = queue_new(*state, PS_QUEUE_COMPUTE);
     const append a = {text, 'b', 0, PS_EINVAL};
-    assert_int_equal(ps_queue_call(q, &(ps_call){"append", append_run, &n, &a, sizeof a}), PS_EINVAL);
+    assert_int_equal(
+        ps_queue_call(q,
+                      &(ps_call){.name = "append", .run = append_run, .self = &n, .args = &a, .args_bytes = sizeof a}),
+        PS_EINVAL);
     call(q, &n, (append){text, 'a', 0, PS_OK});
     assert_string_equal(text, "a");
     ps_queue_destroy(q);
