@@ -67,7 +67,11 @@ typedef struct ps_store_desc {
     const ps_layout *layout; /* must outlive the store */
     ps_lists lists;
     ps_device *ram[PS_RAM_TIER_COUNT]; /* device, host; the host's budget may be 0. Must outlive the store */
-    ps_disk *disk;                     /* NULL: no disk tier. Must outlive the store */
+    /* What is pinned on the tier is used by items of this queue: they are issued between pin and unpin, and copies wait
+     * for them as they wait for copies. NULL: by the caller's thread, for which ps_store_pin waits. Must outlive the
+     * store */
+    ps_queue *compute[PS_RAM_TIER_COUNT];
+    ps_disk *disk; /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
     bool shares_slots; /* a chunk that finds no room gets the slot of another one, whose content is elsewhere too */
     const ps_policy *policy;

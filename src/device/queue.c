@@ -45,11 +45,11 @@ static ps_status submit(ps_queue *q, const ps_item *item)
 }
 
 /* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. */
-static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put)
+static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put, bool is_get)
 {
     PS_ASSERT(bytes >= 0);
     const bool fails = ps_fault_hit(PS_FAULT_COPY);
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put}}));
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
     if (fails) {
         if (q->failed_first > q->failed_last) q->failed_first = q->issued;
         q->failed_last = q->issued;
@@ -59,12 +59,18 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
 
 ps_status ps_queue_copy(ps_queue *q, void *dst, const void *src, int64_t bytes)
 {
-    return submit_copy(q, dst, src, bytes, false);
+    return submit_copy(q, dst, src, bytes, false, false);
 }
 
 ps_status ps_queue_put(ps_queue *q, void *dst, const void *src, int64_t bytes)
 {
-    return submit_copy(q, dst, src, bytes, true);
+    return submit_copy(q, dst, src, bytes, true, false);
+}
+
+ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int64_t bytes)
+{
+    PS_TRY(submit_copy(q, dst, src, bytes, false, true));
+    return ps_event_wait(ps_queue_event(q));
 }
 
 ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)

@@ -65,6 +65,8 @@ PS_NODISCARD ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64
 /* A copy of host memory that is the caller's again at once: batches, numbers. May block while earlier ones are under
  * way. */
 PS_NODISCARD ps_status ps_queue_put(ps_queue *q, void *dst, const void *src, int64_t bytes);
+/* The other way: dst, host memory of any kind, holds the bytes when the call returns. It blocks until then. */
+PS_NODISCARD ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int64_t bytes);
 
 #define PS_CALL_ARGS_BYTES_MAX 512
 

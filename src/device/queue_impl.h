@@ -15,6 +15,7 @@ typedef struct ps_item {
             const void *src;
             int64_t bytes; /* 0: a copy that a test makes fail; it still takes a ticket */
             bool is_put;   /* src is the caller's again when submit returns */
+            bool is_get;   /* dst is filled when submit returns */
         } copy;
         struct {
             void *dst;

@@ -106,7 +106,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     }
     *out = q->issued;
     pthread_cond_signal(&q->has_work);
-    while (item->kind == PS_ITEM_COPY && item->copy.is_put && q->done < *out)
+    while (item->kind == PS_ITEM_COPY && (item->copy.is_put || item->copy.is_get) && q->done < *out)
         pthread_cond_wait(&q->has_progress, &q->lock);
     pthread_mutex_unlock(&q->lock);
     return PS_OK;

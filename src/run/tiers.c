@@ -53,6 +53,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a
          * given address. */
         if (o->comm_staging_bytes > 0) ps_device_forbid_moves(t->ram[i]);
+        PS_TRY_GOTO(ps_queue_create(t->ram[i], ps_tier_name((ps_tier)i), PS_QUEUE_COMPUTE, &t->compute[i]));
     }
     if (o->budgets.bytes[PS_TIER_DISK] > 0)
         PS_TRY_GOTO(
@@ -61,6 +62,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .layout = o->layout,
         .lists = o->lists,
         .ram = {t->ram[PS_TIER_DEVICE], t->ram[PS_TIER_HOST]},
+        .compute = {t->compute[PS_TIER_DEVICE], t->compute[PS_TIER_HOST]},
         .disk = t->disk,
         .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
         .shares_slots = !o->simulated, /* what a trial can do without is left for calls that it does not try */
@@ -82,6 +84,7 @@ out:
 void ps_tiers_close(ps_tiers *t)
 {
     ps_store_destroy(t->store);
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_queue_destroy(t->compute[i]);
     ps_disk_close(t->disk);
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes, NULL);
     if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);

@@ -8,7 +8,8 @@
 
 typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
-    ps_disk *disk; /* NULL: none */
+    ps_queue *compute[PS_RAM_TIER_COUNT]; /* kernels on what lies on the tier */
+    ps_disk *disk;                        /* NULL: none */
     int64_t disk_budget_bytes;
     ps_store *store;
     ps_profile *profile; /* NULL: none */

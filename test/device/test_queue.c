@@ -80,6 +80,9 @@ static void test_items_are_done_in_order(void **state)
         assert_int_equal(n, N);
         for (int i = 0; i < N; i++) assert_int_equal(copy[i], i < 2 ? 'x' : 'a' + i % 26);
         assert_string_equal(put, "defg");
+        memset(source, 0, sizeof source);
+        assert_ok(ps_queue_get(q, source, put, 4));
+        assert_string_equal(source, "defg");
         ps_queue_destroy(q);
     }
 }
