@@ -104,7 +104,7 @@ static void show_tiers(const ps_simulation *s)
         if (s->budgets.bytes[t] == 0) continue;
         printf("%-8s %10s %10s", ps_tier_name((ps_tier)t), size_text(s->forecast.peak_bytes[t], a),
                size_text(s->budgets.bytes[t], b));
-        const ps_use *u = &s->forecast.peak[t];
+        const ps_tier_use *u = &s->forecast.peak[t];
         if (t < PS_RAM_TIER_COUNT) {
             printf("              ");
             for (ps_list l = 0; l < s->lists.n; l++)

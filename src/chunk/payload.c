@@ -6,7 +6,7 @@
 
 void ps_store_note_use(ps_store *s, ps_tier tier)
 {
-    ps_use *u = &s->use[tier];
+    ps_tier_use *u = &s->use[tier];
     u->non_model_bytes = tier == PS_TIER_DEVICE ? s->non_model_committed_bytes : 0;
     u->other_bytes = s->other_bytes[tier];
     const int64_t bytes = s->stats.chunk_bytes[tier] + u->non_model_bytes + u->other_bytes;

@@ -205,7 +205,7 @@ int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
     return bytes;
 }
 
-ps_use ps_store_peak(const ps_store *s, ps_tier tier)
+ps_tier_use ps_store_peak(const ps_store *s, ps_tier tier)
 {
     return s->peak[tier];
 }

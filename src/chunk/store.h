@@ -182,14 +182,14 @@ typedef struct ps_store_stats {
 ps_store_stats ps_store_get_stats(const ps_store *s); /* sums since create */
 
 /* What the bytes of a tier are. */
-typedef struct ps_use {
+typedef struct ps_tier_use {
     int64_t list_bytes[PS_LISTS_MAX]; /* chunks by list */
     int64_t non_model_bytes;          /* activations and workspace; device only */
     int64_t other_bytes;              /* in use when the store was created: staging */
-} ps_use;
+} ps_tier_use;
 
 /* At the moment at which the tier (device or host) held most. */
-ps_use ps_store_peak(const ps_store *s, ps_tier tier);
+ps_tier_use ps_store_peak(const ps_store *s, ps_tier tier);
 
 typedef struct ps_store_collective {
     const char *name, *group; /* for a profile; must outlive it */

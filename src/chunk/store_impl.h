@@ -58,7 +58,7 @@ struct ps_store {
     ps_timeline time;
     bool is_simulated; /* copies take estimated time only */
     bool owes_moment;  /* the cost of the moment `now` is not on the timeline yet */
-    ps_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];
+    ps_tier_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];
     int64_t peak_bytes[PS_RAM_TIER_COUNT];
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
     int32_t n_flying;

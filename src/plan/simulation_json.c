@@ -5,7 +5,7 @@ static json_t *bytes_json(int64_t bytes)
     return json_integer((json_int_t)bytes);
 }
 
-static json_t *use_json(const ps_lists *lists, const ps_use *u)
+static json_t *use_json(const ps_lists *lists, const ps_tier_use *u)
 {
     json_t *o = json_object();
     for (ps_list l = 0; l < lists->n; l++) json_object_set_new(o, lists->list[l].name, bytes_json(u->list_bytes[l]));

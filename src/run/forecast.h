@@ -20,8 +20,8 @@ typedef struct ps_forecast {
     int64_t peak_bytes[PS_TIER_COUNT];  /* from the creation of parameters through steady steps */
     int64_t moved_bytes[PS_LINK_COUNT]; /* of the last step tried, number `steps` */
     ps_step_time step;                  /* average of the last `cycle` steps tried: from then on it goes on like that */
-    ps_use peak[PS_RAM_TIER_COUNT];     /* what the bytes at the peak were */
-    int64_t steps;                      /* tried; later ones repeat what these did */
+    ps_tier_use peak[PS_RAM_TIER_COUNT]; /* what the bytes at the peak were */
+    int64_t steps;                       /* tried; later ones repeat what these did */
     int64_t cycle; /* so many of the last go round in a circle; half of all when no circle was found */
 } ps_forecast;
 
