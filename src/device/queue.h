@@ -72,12 +72,12 @@ PS_NODISCARD ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int
 
 /* Bytes that an item reads, or writes and perhaps reads too: for a device that must know its own addresses, and for who
  * looks at the order of items. */
-typedef struct ps_memory_use {
+typedef struct ps_use {
     const void *address;
     int64_t bytes;
     bool is_write;
     const char *name; /* for messages; must outlive the queue */
-} ps_memory_use;
+} ps_use;
 
 /* Work done by a function: run(self, args). */
 typedef struct ps_call {
@@ -86,7 +86,7 @@ typedef struct ps_call {
     void *self;       /* must outlive the item */
     const void *args; /* copied: values and addresses of memory that the queue may touch */
     size_t args_bytes;
-    const ps_memory_use *uses; /* all memory that it touches; the caller's again at once. NULL, 0: not named */
+    const ps_use *uses; /* all memory that it touches; the caller's again at once. NULL, 0: not named */
     int n_uses;
 } ps_call;
 
