@@ -78,6 +78,7 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
         PS_TRY(commit_in_run(s, id, tier, run, offset));
     else
         PS_TRY(ps_device_alloc(s->d.ram[tier], c->bytes, &c->payload[tier]));
+    ps_store_note_given(s, id, tier);
     ps_store_note_standing(s, id);
     s->stats.chunk_bytes[tier] += c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
@@ -92,9 +93,9 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
     int64_t offset = 0;
     ps_region **run = run_region(s, id, tier, &offset);
     if (run != NULL)
-        ps_region_decommit(*run, offset, c->bytes, NULL);
+        ps_region_decommit(*run, offset, c->bytes, &c->in_use[tier]);
     else
-        ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes, NULL);
+        ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes, &c->in_use[tier]);
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
     ps_store_note_ready(s, id);

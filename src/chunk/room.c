@@ -4,7 +4,7 @@
 int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead)
 {
     const ps_max_tree *told = s->told_bytes.nodes != NULL ? &s->told_bytes : NULL;
-    return ps_round_up(ps_schedule_non_model_ahead(s->schedule, told, s->now, n_ahead), PS_PAGE_BYTES);
+    return ps_round_up(ps_schedule_non_model_ahead(s->schedule, told, s->now, n_ahead), s->page_bytes);
 }
 
 /* Give back non-model memory beyond what the moments now .. now + n_ahead need; of a store at rest the present one
@@ -16,7 +16,8 @@ static bool shrink_non_model(ps_store *s, int32_t n_ahead)
     if (knows_need) keep = ps_max_i64(keep, ps_store_non_model_ahead(s, n_ahead));
     const int64_t have = s->non_model_committed_bytes;
     if (keep >= have) return false;
-    ps_region_decommit(s->non_model, keep, have - keep, NULL);
+    const ps_events after = ps_store_computed(s);
+    ps_region_decommit(s->non_model, keep, have - keep, &after);
     s->non_model_committed_bytes = keep;
     ps_store_record_memory(s, PS_TIER_DEVICE);
     return true;

@@ -18,7 +18,9 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     s->now = -1;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         s->chunk_limit_bytes[t] = INT64_MAX;
-        if (desc->ram[t] != NULL) s->other_bytes[t] = ps_device_get_stats(desc->ram[t]).used_bytes;
+        if (desc->ram[t] == NULL) continue;
+        s->other_bytes[t] = ps_device_get_stats(desc->ram[t]).used_bytes;
+        s->page_bytes = ps_max_i64(s->page_bytes, ps_device_page_bytes(desc->ram[t]));
     }
     s->is_simulated = !ps_device_has_memory(desc->ram[PS_TIER_DEVICE]);
     s->time.rates = desc->rates != NULL ? *desc->rates : ps_link_rates_default;
@@ -35,7 +37,8 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     for (ps_list list = 0; list < desc->lists.n; list++)
         for (int32_t i = 0; i < l->n_chunks; i++) {
             chunk *c = &s->chunks[ps_store_chunk(l, list, i)];
-            c->bytes = ps_round_up(l->chunk_elements * desc->lists.list[list].item_bytes, PS_PAGE_BYTES);
+            c->bytes = ps_round_up(l->chunk_elements * desc->lists.list[list].item_bytes, s->page_bytes);
+            s->bounce_bytes = ps_max_i64(s->bounce_bytes, c->bytes);
             c->disk_offset = NO_SLOT;
             c->wanted_serial = -1;
         }
@@ -44,6 +47,10 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
                                     PS_QUEUE_COPY, &s->copies[link]));
     for (int link = 0; link < PS_LINK_COUNT; link++)
         if (s->copies[link] != NULL) ps_queue_set_profile(s->copies[link], desc->profile, link);
+    if (desc->works_later && desc->disk != NULL) {
+        PS_TRY_GOTO(ps_device_alloc(desc->ram[PS_TIER_HOST], s->bounce_bytes, &s->bounce));
+        s->other_bytes[PS_TIER_HOST] = ps_device_get_stats(desc->ram[PS_TIER_HOST]).used_bytes;
+    }
     if (desc->disk != NULL) ps_disk_set_profile(desc->disk, desc->profile, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE);
     *out = s;
     s = NULL;
@@ -69,6 +76,10 @@ void ps_store_destroy(ps_store *s)
     }
     ps_store_decommit_non_model(s);
     ps_region_destroy(s->non_model);
+    if (s->bounce != NULL) {
+        (void)ps_event_wait(s->bounce_free);
+        ps_device_free(s->d.ram[PS_TIER_HOST], s->bounce, s->bounce_bytes, NULL);
+    }
     for (int l = 0; l < PS_LINK_COUNT; l++) ps_queue_destroy(s->copies[l]);
     ps_max_tree_deinit(&s->told_bytes);
     ps_mem_free(s->unready);
@@ -85,6 +96,22 @@ void ps_store_destroy(ps_store *s)
 
 /* ---- access ---- */
 
+/* Zeros that are new pages are left alone: the threads that write these first share the work of making them. */
+static ps_status clear_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    chunk *c = &s->chunks[id];
+    if (!ps_device_has_memory(s->d.ram[tier]) || ps_device_gave_zeros(s->d.ram[tier])) return PS_OK;
+    ps_queue *q = s->d.compute[tier];
+    PS_TRY(ps_store_await_unused(s, id, tier, q));
+    if (q == NULL) {
+        memset(c->payload[tier], 0, (size_t)c->bytes);
+        return PS_OK;
+    }
+    PS_TRY(ps_queue_fill(q, c->payload[tier], 0, c->bytes));
+    ps_store_note_item(s, id, tier, ps_queue_event(q), true);
+    return PS_OK;
+}
+
 /* Payload on the tier, its content current (or to be overwritten). */
 static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
 {
@@ -98,12 +125,22 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
         return ps_store_retire(s, id);
     }
     PS_TRY(ps_store_give_payload(s, id, tier, PS_REASON_CREATE));
-    /* zeros already are not touched here: the threads that write these pages first share the work of making them */
-    if (mode != PS_ACCESS_OVERWRITE && ps_device_has_memory(s->d.ram[tier]) && !ps_device_gave_zeros(s->d.ram[tier]))
-        memset(c->payload[tier], 0, (size_t)c->bytes);
+    const ps_status st = mode != PS_ACCESS_OVERWRITE ? clear_payload(s, id, tier) : PS_OK;
+    if (st != PS_OK) {
+        ps_store_take_payload(s, id, tier, PS_REASON_DROP);
+        return st;
+    }
     c->current |= TIER_BIT(tier);
     ps_store_note_ready(s, id);
     return PS_OK;
+}
+
+/* Whoever computes there goes on when the content is whole and, before a change, nobody else uses it. */
+static ps_status order_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
+{
+    ps_queue *q = s->d.compute[tier];
+    PS_TRY(ps_store_await_whole(s, id, tier, q));
+    return mode == PS_ACCESS_READ ? PS_OK : ps_store_await_unused(s, id, tier, q);
 }
 
 /* The content on `tier` is about to change, so copies elsewhere become stale and are dropped. A change that the schedule
@@ -130,7 +167,8 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
                        s->d.lists.list[id / s->layout->n_chunks].name, ps_tier_name(c->pin_tier), ps_tier_name(tier));
     c->pins++;
     c->pin_tier = tier;
-    const ps_status st = make_resident(s, id, tier, mode);
+    ps_status st = make_resident(s, id, tier, mode);
+    if (st == PS_OK) st = order_pin(s, id, tier, mode);
     if (st != PS_OK) {
         c->pins--;
         return ps_store_with_moment(s, st);
@@ -138,6 +176,7 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
     c->last_use_tick = ++s->tick;
     ps_store_note_standing(s, id);
     if (mode != PS_ACCESS_READ) make_only_copy(s, id, tier);
+    c->is_changing = c->is_changing || mode != PS_ACCESS_READ;
     if (out != NULL) *out = c->payload[tier];
     STORE_CHECK(s);
     return PS_OK;
@@ -145,9 +184,15 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
 
 void ps_store_unpin(ps_store *s, ps_chunk_id id)
 {
-    PS_ASSERT(s->chunks[id].pins > 0);
-    s->chunks[id].wanted_serial = -1;
-    if (--s->chunks[id].pins == 0) note_free(s, &s->chunks[id]);
+    chunk *c = &s->chunks[id];
+    PS_ASSERT(c->pins > 0);
+    c->wanted_serial = -1;
+    const ps_queue *q = s->d.compute[c->pin_tier];
+    if (q != NULL) ps_store_note_item(s, id, c->pin_tier, ps_queue_event(q), c->is_changing);
+    if (--c->pins == 0) {
+        c->is_changing = false;
+        note_free(s, c);
+    }
     STORE_CHECK(s);
 }
 
@@ -178,7 +223,8 @@ ps_status ps_store_wait_all(ps_store *s)
         const ps_status st = ps_store_retire(s, s->flying[0]);
         if (first == PS_OK) first = st;
     }
-    return first;
+    const ps_status st = s->d.works_later ? ps_store_await_queues(s) : PS_OK;
+    return first == PS_OK ? st : first;
 }
 
 ps_status ps_store_settle(ps_store *s)

@@ -75,7 +75,10 @@ typedef struct ps_store_desc {
     int64_t disk_budget_bytes;
     bool shares_slots; /* a chunk that finds no room gets the slot of another one, whose content is elsewhere too */
     const ps_policy *policy;
-    int32_t prefetch;           /* chunk loads kept under way ahead of use; 0: load when wanted */
+    int32_t prefetch; /* chunk loads kept under way ahead of use; 0: load when wanted */
+    /* The device's memory is apart, and it works later: the host does not wait for copies between device and host, only
+     * queues do. A trial is told so of the device that it stands for */
+    bool works_later;
     bool wait_at_once;          /* copies do not overlap computing (client.opts.with_async_move false) */
     const ps_link_rates *rates; /* estimates; NULL: ps_link_rates_default */
     ps_profile *profile;        /* gets copies, waits, chunks that come and go; must outlive the store. NULL: none */

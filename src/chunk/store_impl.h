@@ -5,6 +5,7 @@
  *   store_state.c    states, invariants                     room.c           room on a full tier
  *   store_profile.c  what a profile gets to know            victim.c         who leaves a tier
  *   view.c           content, read where it lies            look_ahead.c     what is copied ahead of time
+ *   in_use.c         order among queues
  *
  * Nobody else includes it, but tests. */
 #ifndef PS_CHUNK_STORE_IMPL_H
@@ -26,11 +27,14 @@ typedef struct flight {
 } flight;
 
 typedef struct chunk {
-    int64_t bytes;                    /* of the payload, whole pages */
-    void *payload[PS_RAM_TIER_COUNT]; /* NULL: none there */
-    unsigned current;                 /* a TIER_BIT for each tier on which the content is the newest */
+    int64_t bytes;                       /* of the payload, whole pages */
+    void *payload[PS_RAM_TIER_COUNT];    /* NULL: none there */
+    ps_event ready[PS_RAM_TIER_COUNT];   /* the content of the payload is whole after it; in_use.c */
+    ps_events in_use[PS_RAM_TIER_COUNT]; /* nobody uses the payload after these */
+    unsigned current;                    /* a TIER_BIT for each tier on which the content is the newest */
     int32_t pins;
     ps_tier pin_tier;    /* where, while pins > 0 */
+    bool is_changing;    /* a pin is for writing */
     int64_t disk_offset; /* home slot in the file, or NO_SLOT */
     int64_t slot_bytes;  /* of the home slot: more than `bytes` when a larger chunk had it before; 0: none */
     flight flight;
@@ -49,6 +53,10 @@ struct ps_store {
     chunk *chunks;                       /* [n_ids] */
     ps_region **runs[PS_RAM_TIER_COUNT]; /* [d.lists.n * n_runs], created when first needed */
     ps_queue *copies[PS_LINK_COUNT];     /* the two between device and host; NULL for disk */
+    void *bounce;                        /* host memory for a payload between disk and device; NULL: not needed */
+    int64_t bounce_bytes;
+    ps_event bounce_free; /* after it */
+    int64_t page_bytes;   /* of payloads: the largest of the tiers */
 
     const ps_schedule *schedule;
     int32_t now;           /* moment of the schedule; -1 before the first */
@@ -123,6 +131,20 @@ int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
 void ps_store_note_ready(ps_store *s, ps_chunk_id id);
 /* Would an access on the tier have to wait for a copy? The content is on its way there, or only elsewhere. */
 bool ps_store_is_unready(const chunk *c, ps_tier tier);
+
+/* in_use.c: q goes on after that, NULL: the host does */
+ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q);
+ps_status ps_store_await_unused(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q);
+/* An item has been issued that uses the payload until e; writes: the content is whole again only then. */
+void ps_store_note_item(ps_store *s, ps_chunk_id id, ps_tier tier, ps_event e, bool writes);
+/* The payload has just got its memory. */
+void ps_store_note_given(ps_store *s, ps_chunk_id id, ps_tier tier);
+/* The non-model region has just got memory, which whoever had it before may still use. */
+ps_status ps_store_await_non_model(const ps_store *s);
+/* What has been issued so far to compute on the device. */
+ps_events ps_store_computed(const ps_store *s);
+/* The host waits for all that was issued to compute or copy. */
+ps_status ps_store_await_queues(const ps_store *s);
 
 /* store_profile.c: what a profile gets to know, after the fact */
 /* kind: ARRIVE or LEAVE */

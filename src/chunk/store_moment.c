@@ -40,14 +40,15 @@ void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)
 
 void ps_store_decommit_non_model(ps_store *s)
 {
-    if (s->non_model_committed_bytes > 0) ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes, NULL);
+    const ps_events after = ps_store_computed(s);
+    if (s->non_model_committed_bytes > 0) ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes, &after);
     s->non_model_committed_bytes = s->non_model_needed_bytes = 0;
 }
 
 ps_status ps_store_reserve_non_model(ps_store *s, int64_t bytes, void **base)
 {
     *base = NULL;
-    const int64_t reserved = ps_round_up(ps_max_i64(bytes, 1), PS_PAGE_BYTES);
+    const int64_t reserved = ps_round_up(ps_max_i64(bytes, 1), s->page_bytes);
     if (s->non_model == NULL || reserved > s->non_model_reserved_bytes) {
         ps_region *region = NULL;
         PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], reserved, &region));
@@ -117,6 +118,7 @@ static ps_status commit_non_model(ps_store *s)
     PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have, PS_REASON_ACTIVATIONS));
     PS_TRY(ps_region_commit(s->non_model, have, need - have));
     s->non_model_committed_bytes = need;
+    PS_TRY(ps_store_await_non_model(s));
     ps_store_note_use(s, PS_TIER_DEVICE);
     ps_store_record_memory(s, PS_TIER_DEVICE);
     return PS_OK;
@@ -154,7 +156,7 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
     PS_ASSERT(non_model_bytes <= s->non_model_reserved_bytes || s->non_model == NULL);
     s->moment_serial++;
     s->is_resting = false;
-    s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, PS_PAGE_BYTES);
+    s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, s->page_bytes);
     if (s->schedule == NULL) return commit_non_model(s);
     const ps_trace *t = ps_schedule_trace(s->schedule);
     ps_store_end_moment(s);

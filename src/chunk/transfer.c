@@ -9,6 +9,65 @@ static ps_link link_between(ps_tier src, ps_tier dst)
     return dst == PS_TIER_DEVICE ? PS_LINK_HOST_TO_DEVICE : PS_LINK_DEVICE_TO_HOST;
 }
 
+/* ---- starting ---- */
+
+/* Between device and host, each queue waiting for what it needs. */
+static ps_status copy_payload(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_event *done)
+{
+    chunk *c = &s->chunks[id];
+    ps_queue *q = s->copies[link_between(src, dst)];
+    PS_TRY(ps_store_await_whole(s, id, src, q));
+    PS_TRY(ps_store_await_unused(s, id, dst, q));
+    PS_TRY(ps_queue_copy(q, c->payload[dst], c->payload[src], c->bytes));
+    *done = ps_queue_event(q);
+    ps_store_note_item(s, id, src, *done, false);
+    ps_store_note_item(s, id, dst, *done, true);
+    return PS_OK;
+}
+
+/* A disk cannot reach memory that the host cannot touch. */
+static bool needs_bounce(const ps_store *s, ps_tier ram)
+{
+    return s->d.works_later && ram == PS_TIER_DEVICE;
+}
+
+static ps_status read_payload(ps_store *s, ps_chunk_id id, ps_tier dst, ps_event *done)
+{
+    chunk *c = &s->chunks[id];
+    if (!needs_bounce(s, dst)) {
+        PS_TRY(ps_store_await_unused(s, id, dst, NULL));
+        return ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, done);
+    }
+    ps_queue *q = s->copies[PS_LINK_HOST_TO_DEVICE];
+    PS_TRY(ps_event_wait(s->bounce_free));
+    PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, s->bounce, c->bytes, done));
+    PS_TRY(ps_event_wait(*done));
+    PS_TRY(ps_store_await_unused(s, id, dst, q));
+    PS_TRY(ps_queue_copy(q, c->payload[dst], s->bounce, c->bytes));
+    s->bounce_free = *done = ps_queue_event(q);
+    ps_store_note_item(s, id, dst, *done, true);
+    return PS_OK;
+}
+
+static ps_status write_payload(ps_store *s, ps_chunk_id id, ps_tier src, ps_event *done)
+{
+    chunk *c = &s->chunks[id];
+    if (!needs_bounce(s, src)) {
+        PS_TRY(ps_store_await_whole(s, id, src, NULL));
+        return ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, done);
+    }
+    ps_queue *q = s->copies[PS_LINK_DEVICE_TO_HOST];
+    PS_TRY(ps_event_wait(s->bounce_free));
+    PS_TRY(ps_store_await_whole(s, id, src, q));
+    PS_TRY(ps_queue_copy(q, s->bounce, c->payload[src], c->bytes));
+    *done = ps_queue_event(q);
+    ps_store_note_item(s, id, src, *done, false);
+    PS_TRY(ps_event_wait(*done));
+    PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, s->bounce, c->bytes, done));
+    s->bounce_free = *done;
+    return PS_OK;
+}
+
 ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why)
 {
     chunk *c = &s->chunks[id];
@@ -17,13 +76,11 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
     const int64_t asked_ns = ps_profile_now(s->d.profile);
     ps_event done;
     if (link == PS_LINK_DISK_READ)
-        PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, &done));
+        PS_TRY(read_payload(s, id, dst, &done));
     else if (link == PS_LINK_DISK_WRITE)
-        PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, &done));
-    else {
-        PS_TRY(ps_queue_copy(s->copies[link], c->payload[dst], c->payload[src], c->bytes));
-        done = ps_queue_event(s->copies[link]);
-    }
+        PS_TRY(write_payload(s, id, src, &done));
+    else
+        PS_TRY(copy_payload(s, id, src, dst, &done));
 
     int64_t begin_ns;
     const int64_t done_ns = ps_timeline_transfer(&s->time, link, c->bytes, &begin_ns);
@@ -44,6 +101,8 @@ void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t 
     if (s->is_simulated && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
 }
 
+/* ---- ending ---- */
+
 static void forget_flight(ps_store *s, ps_chunk_id id)
 {
     int32_t kept = 0;
@@ -55,18 +114,26 @@ static void forget_flight(ps_store *s, ps_chunk_id id)
     note_free(s, &s->chunks[id]);
 }
 
+/* The host waits for the transfer. Where a device works later it does not: whoever uses the payload next does, on its
+ * queue. A write to disk is waited for in any case: it may fail, and what it came from is still there then. */
+static ps_status await_flight(ps_store *s, ps_chunk_id id, const flight *f)
+{
+    if (s->d.works_later && f->dst != PS_TIER_DISK && (f->src != PS_TIER_DISK || needs_bounce(s, f->dst))) return PS_OK;
+    const bool done = ps_event_is_done(f->done);
+    const int64_t begin_ns = done ? 0 : ps_clock_ns(), profile_ns = done ? 0 : ps_profile_now(s->d.profile);
+    const ps_status st = ps_event_wait(f->done);
+    if (done) return st;
+    s->stats.wait_ns += ps_clock_ns() - begin_ns;
+    ps_store_record_wait(s, id, f->link, profile_ns);
+    return st;
+}
+
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
 {
     chunk *c = &s->chunks[id];
     if (!c->flight.active) return PS_OK;
     const flight f = c->flight;
-    const bool done = ps_event_is_done(f.done);
-    const int64_t begin_ns = done ? 0 : ps_clock_ns(), profile_ns = done ? 0 : ps_profile_now(s->d.profile);
-    const ps_status st = ps_event_wait(f.done);
-    if (!done) {
-        s->stats.wait_ns += ps_clock_ns() - begin_ns;
-        ps_store_record_wait(s, id, f.link, profile_ns);
-    }
+    const ps_status st = await_flight(s, id, &f);
     ps_store_wait_estimated(s, id, f.link, f.done_ns);
     forget_flight(s, id);
     if (st != PS_OK) {

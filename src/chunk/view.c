@@ -33,13 +33,35 @@ static ps_status write_pages(ps_store *s, const ps_view *v)
     return wait_for_disk(s, PS_LINK_DISK_WRITE, e, v->n_bytes);
 }
 
-static ps_status open_payload(ps_store *s, ps_tier tier, int64_t offset, ps_access_mode mode, ps_view *v)
+static bool is_out_of_reach(const ps_store *s, ps_tier tier)
+{
+    return ps_device_has_memory(s->d.ram[tier]) && !ps_device_host_can_touch(s->d.ram[tier]);
+}
+
+/* A payload that the host cannot touch is looked at in pages of its own, on the way through the queue that computes. */
+static ps_status open_copy(ps_store *s, ps_tier tier, int64_t bytes, ps_view *v)
+{
+    PS_TRY(take_pages(v, bytes));
+    PS_TRY(ps_queue_get(s->d.compute[tier], v->pages, v->payload, bytes)); /* the pin has made the queue wait */
+    v->bytes = v->pages;
+    return PS_OK;
+}
+
+static ps_status open_payload(ps_store *s, ps_tier tier, int64_t offset, int64_t bytes, ps_access_mode mode, ps_view *v)
 {
     char *payload = NULL;
     PS_TRY(ps_store_pin(s, v->chunk, tier, mode, (void *)&payload));
     v->is_pinned = true;
-    v->bytes = payload + offset;
-    return PS_OK;
+    v->bytes = v->payload = payload + offset;
+    ps_status st = PS_OK;
+    if (is_out_of_reach(s, tier)) {
+        st = open_copy(s, tier, bytes, v);
+    } else {
+        st = ps_store_await_whole(s, v->chunk, tier, NULL);
+        if (st == PS_OK && v->is_changed) st = ps_store_await_unused(s, v->chunk, tier, NULL);
+    }
+    if (st != PS_OK) ps_store_unpin(s, v->chunk);
+    return st;
 }
 
 static ps_status open_slot(ps_store *s, int64_t offset, int64_t bytes, ps_view *v)
@@ -57,9 +79,9 @@ static ps_status open_view(ps_store *s, ps_tier tier, int64_t offset, int64_t by
     /* what is on its way up will be there; what is about to change may not be copied meanwhile */
     if (mode != PS_ACCESS_READ || c->current == TIER_BIT(PS_TIER_DISK)) PS_TRY(ps_store_retire(s, v->chunk));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (is_current(c, (ps_tier)t)) return open_payload(s, (ps_tier)t, offset, mode, v);
+        if (is_current(c, (ps_tier)t)) return open_payload(s, (ps_tier)t, offset, bytes, mode, v);
     if (is_current(c, PS_TIER_DISK)) return open_slot(s, offset, bytes, v);
-    if (mode != PS_ACCESS_READ) return open_payload(s, tier, offset, mode, v);
+    if (mode != PS_ACCESS_READ) return open_payload(s, tier, offset, bytes, mode, v);
     PS_TRY(take_pages(v, bytes)); /* zeros */
     v->bytes = v->pages;
     return PS_OK;
@@ -80,9 +102,11 @@ ps_status ps_view_open(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t offset
 ps_status ps_view_close(ps_store *s, ps_view *v)
 {
     ps_status st = PS_OK;
-    if (v->is_pinned)
+    if (v->is_pinned) {
+        if (v->is_changed && v->bytes != v->payload)
+            st = ps_queue_put(s->d.compute[s->chunks[v->chunk].pin_tier], v->payload, v->bytes, v->n_bytes);
         ps_store_unpin(s, v->chunk);
-    else if (v->is_changed)
+    } else if (v->is_changed)
         st = write_pages(s, v);
     ps_mem_free(v->memory);
     *v = (ps_view){0};

@@ -1,8 +1,8 @@
 /* view.h - content of a chunk, read or replaced where it lies. Between moments, for who looks at parameters from
  * outside: no chunk moves for it, so it needs no room, and whoever comes next finds everything where it was.
  *
- * In RAM a view is the payload itself. Of a chunk that is on disk only it is a copy of a range of its slot, in memory
- * beside the budgets; hence the limit. */
+ * In RAM a view is the payload itself. Of a chunk that is on disk only, or in memory that the host cannot touch, it is
+ * a copy of that range, in memory beside the budgets; hence the limit. */
 #ifndef PS_CHUNK_VIEW_H
 #define PS_CHUNK_VIEW_H
 
@@ -15,8 +15,9 @@ typedef struct ps_view {
     void *bytes; /* from the offset asked for */
     ps_chunk_id chunk;
     bool is_pinned, is_changed;
-    void *memory, *pages;         /* of a range read from disk: what is to be freed, and the first whole page in it */
-    int64_t disk_offset, n_bytes; /* that range, in whole pages */
+    void *payload;        /* of a pinned one, at the offset asked for; `bytes` itself where the host reaches it */
+    void *memory, *pages; /* of a copy: what is to be freed, and the first whole page in it */
+    int64_t disk_offset, n_bytes; /* of a range read from disk, in whole pages; of a copy its bytes */
 } ps_view;
 
 /* Show [offset, offset + bytes) of a chunk's content; mode READ or WRITE. A chunk without content reads as zeros;

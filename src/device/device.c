@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "device/device_impl.h"
+#include "device/queue_impl.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -252,14 +253,16 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     return PS_OK;
 }
 
-/* Where the device cannot wait by itself, the host does. */
+/* Where the device cannot wait by itself, the host does; and is told of no failure, which are for who wanted what they are
+ * about. */
 static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
 {
     if (after == NULL || after->n == 0) return;
     if (d->ops->release != NULL)
         d->released = d->ops->release(d, p, bytes, after);
     else
-        (void)ps_events_wait(after); /* failures are told to who wants what they are about */
+        for (int i = 0; i < after->n; i++)
+            (void)after->event[i].queue->ops->wait(after->event[i].queue, after->event[i].ticket);
 }
 
 ps_event ps_device_gave_after(const ps_device *d)

@@ -155,3 +155,5 @@ const ps_device_ops ps_device_cpu_ops = {
     .move_in = move_in,
     .queue_create = create_queue,
 };
+
+const ps_space ps_space_ram = {.device = &ps_device_cpu_ops, .host = &ps_device_cpu_ops, .page_bytes = PS_PAGE_BYTES};

@@ -12,6 +12,11 @@ const char *ps_backend_name(const ps_backend *b)
     return b->ops->name;
 }
 
+const ps_space *ps_backend_space(const ps_backend *b)
+{
+    return b->ops->space != NULL ? b->ops->space(b) : &ps_space_ram;
+}
+
 bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind)
 {
     return kind == PS_EPILOGUE_NONE || b->ops->epilogues >> kind & 1;

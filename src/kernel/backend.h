@@ -15,6 +15,7 @@
 #ifndef PS_KERNEL_BACKEND_H
 #define PS_KERNEL_BACKEND_H
 
+#include "device/device.h"
 #include "kernel/cost.h"
 #include "kernel/kernel.h"
 
@@ -39,6 +40,7 @@ typedef struct ps_backend_ops {
     int64_t (*begin)(ps_backend *self);
     void (*end)(ps_backend *self, int64_t before);
     void (*destroy)(ps_backend *self);
+    const ps_space *(*space)(const ps_backend *self); /* where its kernels' arrays must lie; NULL: in RAM */
 } ps_backend_ops;
 
 /* First member of every backend's state. */
@@ -94,6 +96,7 @@ PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
 void ps_backend_destroy(ps_backend *b); /* NULL is accepted */
 
 const char *ps_backend_name(const ps_backend *b);
+const ps_space *ps_backend_space(const ps_backend *b);
 
 /* For ps_backend_ops.epilogues: every one of kernel.h. */
 #define PS_EPILOGUES_ALL ((1u << PS_EPILOGUE_COUNT) - 1)

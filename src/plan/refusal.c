@@ -21,7 +21,7 @@ static int64_t most_pages(const ps_settings *s, const ps_program *program, const
     for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
     const double bytes = MOST_WASTE * elements * ps_lists_of(s).n * sizeof(float) + 2 * (double)code->non_model_bytes +
                          (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
-    return (int64_t)(bytes / PS_PAGE_BYTES) + 1;
+    return (int64_t)(bytes / (double)ps_settings_page_bytes(s)) + 1;
 }
 
 /* The smallest budget of a tier with which the model fits, the other budgets as they are; 0: none. When time is up it
@@ -31,27 +31,28 @@ static ps_status smallest_budget(const ps_settings *s, const ps_program *program
 {
     *bytes = 0;
     ps_budgets trial = s->budgets;
-    int64_t low = s->budgets.bytes[tier] / PS_PAGE_BYTES; /* does not fit; in pages */
+    const int64_t page_bytes = ps_settings_page_bytes(s);
+    int64_t low = s->budgets.bytes[tier] / page_bytes; /* does not fit; in pages */
     int64_t high = ps_max_i64(1, low);
     const int64_t most = most_pages(s, program, code);
     bool yes = false;
     while (!yes && high < most && ps_clock_ns() < deadline_ns) {
         high *= 2;
-        trial.bytes[tier] = high * PS_PAGE_BYTES;
+        trial.bytes[tier] = high * page_bytes;
         PS_TRY(ps_search_fits(s, program, code, &trial, &yes));
         if (!yes) low = high;
     }
     if (!yes) return PS_OK;
     while (high - low > 1 && ps_clock_ns() < deadline_ns) {
         const int64_t middle = low + (high - low) / 2;
-        trial.bytes[tier] = middle * PS_PAGE_BYTES;
+        trial.bytes[tier] = middle * page_bytes;
         PS_TRY(ps_search_fits(s, program, code, &trial, &yes));
         if (yes)
             high = middle;
         else
             low = middle;
     }
-    *bytes = high * PS_PAGE_BYTES;
+    *bytes = high * page_bytes;
     return PS_OK;
 }
 

@@ -16,7 +16,7 @@ static int64_t saved_bytes(const ps_settings *s, const ps_program *program)
     int64_t n = 0;
     for (int32_t t = 0; t < program->n_params; t++) n += program->params[t].elements;
     const int64_t bytes = n * ps_optimizer_bytes(&s->optimizer);
-    return ps_round_up(bytes + bytes / 64 + RECORDS_BYTES, PS_PAGE_BYTES);
+    return ps_round_up(bytes + bytes / 64 + RECORDS_BYTES, ps_settings_page_bytes(s));
 }
 
 static int64_t moved_bytes(const ps_forecast *f)
@@ -35,7 +35,8 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_cod
     const ps_tier tier = ps_tiers_staging_tier(&s->budgets);
     const int64_t least = s->staging_bytes;
     const int64_t unused = s->budgets.bytes[tier] - forecast->peak_bytes[tier];
-    const int64_t wanted = ps_min_i64(most, least + unused / PS_PAGE_BYTES * PS_PAGE_BYTES);
+    const int64_t page_bytes = ps_settings_page_bytes(s);
+    const int64_t wanted = ps_min_i64(most, least + unused / page_bytes * page_bytes);
     if (wanted <= least) return PS_OK;
     ps_blueprint *larger = NULL;
     ps_forecast f;

@@ -228,8 +228,7 @@ static void put_chunks(writer *w)
     for (ps_list list = 0; list < b->lists.n; list++)
         for (int32_t i = 0; i < b->layout->n_chunks; i++) {
             if (!ps_blueprint_has_chunk(b, list, i)) continue;
-            const int64_t bytes =
-                ps_round_up(b->layout->chunk_elements * b->lists.list[list].item_bytes, PS_PAGE_BYTES);
+            const int64_t bytes = ps_blueprint_chunk_bytes(b, list);
             ps_text_out_format(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[",
                                separator, ps_store_chunk(b->layout, list, i), b->lists.list[list].name, i,
                                (long long)bytes);

@@ -50,9 +50,9 @@ static int64_t item_bytes(const ps_blueprint *b, ps_list list)
     return b->lists.list[list].item_bytes;
 }
 
-static int64_t chunk_bytes(const ps_blueprint *b, ps_list list)
+int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list)
 {
-    return ps_round_up(b->layout->chunk_elements * item_bytes(b, list), PS_PAGE_BYTES);
+    return ps_round_up(b->layout->chunk_elements * item_bytes(b, list), ps_settings_page_bytes(b->settings));
 }
 
 /* Device memory of a span's group: of its chunks of all ranks, or of other ranks only. */
@@ -61,10 +61,10 @@ static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool other
     int64_t bytes = 0;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         if (others_only && ps_blueprint_owns(b, c)) continue;
-        bytes += chunk_bytes(b, PS_LIST_PARAM16);
+        bytes += ps_blueprint_chunk_bytes(b, PS_LIST_PARAM16);
         if (!span->reduces || !b->uses_grad_list[c]) continue;
-        bytes += chunk_bytes(b, ps_lists_grad(&b->lists));
-        if (ps_blueprint_owns(b, c)) bytes += chunk_bytes(b, ps_lists_grad_sum(&b->lists));
+        bytes += ps_blueprint_chunk_bytes(b, ps_lists_grad(&b->lists));
+        if (ps_blueprint_owns(b, c)) bytes += ps_blueprint_chunk_bytes(b, ps_lists_grad_sum(&b->lists));
     }
     return bytes;
 }
@@ -384,7 +384,7 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
         const ps_access *a = &b->trace->accesses[m->first_access + i];
         const ps_list list = a->chunk / b->layout->n_chunks;
         const bool counted = a->tier == tier && !is_gathered(b, a->chunk, moment);
-        if (counted) bytes += chunk_bytes(b, list);
+        if (counted) bytes += ps_blueprint_chunk_bytes(b, list);
     }
     return tier == PS_TIER_DEVICE ? bytes + gathered_bytes(b, moment) : bytes;
 }
@@ -481,7 +481,7 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
     const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->code->non_model_bytes +
                            b->code->cache_bytes;
     int64_t chunks = 0;
-    for (ps_list list = 0; list < b->lists.n; list++) chunks += b->layout->n_chunks * chunk_bytes(b, list);
+    for (ps_list list = 0; list < b->lists.n; list++) chunks += b->layout->n_chunks * ps_blueprint_chunk_bytes(b, list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
 }
@@ -489,7 +489,8 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
 ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
-    return (ps_tiers_options){.budgets = *budgets,
+    return (ps_tiers_options){.space = ps_backend_space(s->backend),
+                              .budgets = *budgets,
                               .disk_folder = s->disk_folder,
                               .disk_backend = s->disk_backend,
                               .queue_depth = s->queue_depth,

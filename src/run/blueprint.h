@@ -124,6 +124,9 @@ static inline ps_list ps_blueprint_sum_list(const ps_blueprint *b, int32_t tenso
     return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : ps_blueprint_sums(b);
 }
 
+/* Bytes of a payload, in whole pages of the device's. */
+int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list);
+
 /* Bytes of the chunks that a moment wants on a tier; on the device with the groups that are gathered then. */
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier);
 

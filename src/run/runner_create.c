@@ -86,8 +86,7 @@ static int64_t unscheduled_limit(const ps_runner *r, ps_list n_lists)
     const ps_blueprint *b = r->bp;
     const int64_t budget = ps_device_get_stats(r->tiers->ram[PS_TIER_DEVICE]).budget_bytes;
     int64_t working_set = 0;
-    for (ps_list list = 0; list < n_lists; list++)
-        working_set += ps_round_up(b->layout->chunk_elements * b->lists.list[list].item_bytes, PS_PAGE_BYTES);
+    for (ps_list list = 0; list < n_lists; list++) working_set += ps_blueprint_chunk_bytes(b, list);
     return ps_max_i64(working_set, (int64_t)((double)budget * b->settings->unscheduled_share));
 }
 

@@ -22,10 +22,26 @@ ps_status ps_snapshot_begin(ps_runner *r, const ps_snapshot_sink *sink)
     return PS_OK;
 }
 
-static void hand_out(const ps_runner *r, int32_t chunk, const ps_piece *piece, ps_list list)
+/* Of a pinned chunk. Memory that the host cannot touch is read by the queue that computes there, some at a time. */
+static ps_status hand_out(const ps_runner *r, int32_t chunk, const ps_piece *piece, ps_list list)
 {
+    enum { AT_ONCE = 16384 };
+    const ps_snapshot_sink *sink = &r->snapshot.sink;
+    const ps_tier tier = r->bp->update_tier[chunk];
+    ps_queue *q = r->tiers->compute[tier];
     const float *values = (const float *)(const void *)ps_moment_element(r, list, chunk, piece->chunk_offset);
-    r->snapshot.sink.take(r->snapshot.sink.user, list, piece->tensor, piece->tensor_offset, values, piece->n);
+    if (ps_device_host_can_touch(r->tiers->ram[tier])) {
+        PS_TRY(ps_event_wait(ps_queue_event(q)));
+        sink->take(sink->user, list, piece->tensor, piece->tensor_offset, values, piece->n);
+        return PS_OK;
+    }
+    float values_now[AT_ONCE];
+    for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
+        const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
+        PS_TRY(ps_queue_get(q, values_now, values + done, n * (int64_t)sizeof *values_now));
+        sink->take(sink->user, list, piece->tensor, piece->tensor_offset + done, values_now, n);
+    }
+    return PS_OK;
 }
 
 static void end_snapshot(ps_runner *r)
@@ -40,14 +56,15 @@ static void finish_chunk(ps_runner *r, int32_t chunk)
     if (--r->snapshot.n_left == 0) end_snapshot(r);
 }
 
-void ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
+ps_status ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
 {
     const ps_blueprint *b = r->bp;
-    if (r->snapshot.when == NULL || r->snapshot.when[chunk] != when) return;
+    if (r->snapshot.when == NULL || r->snapshot.when[chunk] != when) return PS_OK;
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
         for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
-            hand_out(r, chunk, &b->pieces[i], list);
+            PS_TRY(hand_out(r, chunk, &b->pieces[i], list));
     finish_chunk(r, chunk);
+    return PS_OK;
 }
 
 /* Of a piece as much as a view shows. */

@@ -38,8 +38,8 @@ bool ps_snapshot_is_under_way(const struct ps_runner *r);
 /* Between steps; none may be under way. */
 PS_NODISCARD ps_status ps_snapshot_begin(struct ps_runner *r, const ps_snapshot_sink *sink);
 /* Called by the update of a chunk, its lists pinned: with PS_SNAPSHOT_BEFORE ahead of the arithmetic, with
- * PS_SNAPSHOT_AFTER behind it. */
-void ps_snapshot_visit(struct ps_runner *r, int32_t chunk, ps_snapshot_when when);
+ * PS_SNAPSHOT_AFTER behind it. Fails only where the values must be copied off a device. */
+PS_NODISCARD ps_status ps_snapshot_visit(struct ps_runner *r, int32_t chunk, ps_snapshot_when when);
 /* Between steps: carry out pending updates, read what is left, call the sink's end. Nothing to do when none is under
  * way. After a failure of a tier the snapshot is still under way. */
 PS_NODISCARD ps_status ps_snapshot_finish(struct ps_runner *r);

@@ -9,7 +9,7 @@ ps_tier ps_tiers_staging_tier(const ps_budgets *budgets)
 
 static ps_status expect_room(const ps_device *ram, const char *option, int64_t bytes)
 {
-    if (ps_device_free_bytes(ram) >= ps_round_up(bytes, PS_PAGE_BYTES)) return PS_OK;
+    if (ps_device_free_bytes(ram) >= ps_round_up(bytes, ps_device_page_bytes(ram))) return PS_OK;
     return PS_FAIL(PS_EBUDGET, "%s: %s takes %lld bytes, of a budget of %lld", ps_device_name(ram), option,
                    (long long)bytes, (long long)ps_device_get_stats(ram).budget_bytes);
 }
@@ -46,9 +46,11 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
 {
     *t = (ps_tiers){.profile = o->profile, .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK]};
     ps_status st = PS_OK;
-    const ps_device_ops *ops = o->simulated ? &ps_device_sim_ops : &ps_device_cpu_ops;
+    const ps_space *space = o->space;
+    const ps_device_ops *const real[] = {[PS_TIER_DEVICE] = space->device, [PS_TIER_HOST] = space->host};
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
-        PS_TRY_GOTO(ps_device_create(ops, ps_tier_name((ps_tier)i), o->budgets.bytes[i], &t->ram[i]));
+        PS_TRY_GOTO(ps_device_create_on(o->simulated ? &ps_device_sim_ops : real[i], space->driver, space->page_bytes,
+                                        ps_tier_name((ps_tier)i), o->budgets.bytes[i], &t->ram[i]));
         ps_device_set_keep(t->ram[i], o->keep_freed_memory);
         /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a
          * given address. */
@@ -68,6 +70,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .shares_slots = !o->simulated, /* what a trial can do without is left for calls that it does not try */
         .policy = o->policy,
         .prefetch = o->prefetch,
+        .works_later = space->device->works_later,
         .wait_at_once = o->wait_at_once,
         .rates = o->rates,
         .profile = o->profile,

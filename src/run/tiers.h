@@ -21,7 +21,8 @@ typedef struct ps_tiers {
 } ps_tiers;
 
 typedef struct ps_tiers_options {
-    bool simulated;
+    bool simulated; /* no memory, but what is asked of it is as on: */
+    const ps_space *space;
     ps_budgets budgets;
     const char *disk_folder;
     ps_disk_backend disk_backend;

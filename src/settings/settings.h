@@ -105,6 +105,11 @@ PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config 
  * when the system starts fewer. */
 PS_NODISCARD ps_status ps_settings_open_backend(ps_settings *s);
 void ps_settings_close_backend(ps_settings *s); /* none open is accepted */
+/* Granularity of the memory that it computes in: of payloads, activations and budgets. */
+static inline int64_t ps_settings_page_bytes(const ps_settings *s)
+{
+    return ps_backend_space(s->backend)->page_bytes;
+}
 
 /* Memory of ps_tiers_staging_tier that the communicator holds. */
 static inline int64_t ps_settings_comm_bytes(const ps_settings *s)

@@ -1,0 +1,67 @@
+/* in_use.c - order among queues: after which events a payload's content is whole, and its memory unused.
+ *
+ *     to device    |== copy in ==|            ready = this event
+ *     compute                     |== reads ==|== writes ==|       in_use += each; ready = the last that writes
+ *     to host                                               |== copy out ==|        in_use += this one
+ *
+ * Who reads waits for `ready`; who writes, and who gets the memory next, for all of `in_use` too. The store issues these
+ * waits on the queue that goes on, so that the host need not. On devices that compute within a call, and have waited for
+ * their copies, they find everything done. */
+#include "chunk/store_impl.h"
+
+static ps_status wait_for(ps_queue *q, ps_event e)
+{
+    return q != NULL ? ps_queue_wait(q, e) : ps_event_wait(e);
+}
+
+static ps_status wait_for_all(ps_queue *q, const ps_events *all)
+{
+    return q != NULL ? ps_queue_wait_all(q, all) : ps_events_wait(all);
+}
+
+ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q)
+{
+    return wait_for(q, s->chunks[id].ready[tier]);
+}
+
+ps_status ps_store_await_unused(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q)
+{
+    return wait_for_all(q, &s->chunks[id].in_use[tier]);
+}
+
+void ps_store_note_item(ps_store *s, ps_chunk_id id, ps_tier tier, ps_event e, bool writes)
+{
+    chunk *c = &s->chunks[id];
+    ps_events_add(&c->in_use[tier], e);
+    if (writes) c->ready[tier] = e;
+}
+
+void ps_store_note_given(ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    chunk *c = &s->chunks[id];
+    c->ready[tier] = (ps_event){NULL, 0};
+    c->in_use[tier] = (ps_events){.n = 0};
+    ps_events_add(&c->in_use[tier], ps_device_gave_after(s->d.ram[tier]));
+}
+
+ps_status ps_store_await_non_model(const ps_store *s)
+{
+    return wait_for(s->d.compute[PS_TIER_DEVICE], ps_device_gave_after(s->d.ram[PS_TIER_DEVICE]));
+}
+
+ps_events ps_store_computed(const ps_store *s)
+{
+    ps_events all = {.n = 0};
+    if (s->d.compute[PS_TIER_DEVICE] != NULL) ps_events_add(&all, ps_queue_event(s->d.compute[PS_TIER_DEVICE]));
+    return all;
+}
+
+ps_status ps_store_await_queues(const ps_store *s)
+{
+    ps_events all = {.n = 0};
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (s->d.compute[t] != NULL) ps_events_add(&all, ps_queue_event(s->d.compute[t]));
+    for (int l = 0; l < PS_LINK_COUNT; l++)
+        if (s->copies[l] != NULL) ps_events_add(&all, ps_queue_event(s->copies[l]));
+    return ps_events_wait(&all);
+}
