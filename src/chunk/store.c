@@ -76,11 +76,8 @@ void ps_store_destroy(ps_store *s)
     }
     ps_store_decommit_non_model(s);
     ps_region_destroy(s->non_model);
-    if (s->bounce != NULL) {
-        (void)ps_event_wait(s->bounce_free);
-        ps_device_free(s->d.ram[PS_TIER_HOST], s->bounce, s->bounce_bytes, NULL);
-    }
     for (int l = 0; l < PS_LINK_COUNT; l++) ps_queue_destroy(s->copies[l]);
+    if (s->bounce != NULL) ps_device_free(s->d.ram[PS_TIER_HOST], s->bounce, s->bounce_bytes, NULL);
     ps_max_tree_deinit(&s->told_bytes);
     ps_mem_free(s->unready);
     ps_mem_free(s->tensor_state);

@@ -2,6 +2,7 @@
  * computing, and calls that may run late. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,7 +14,7 @@
 /* An item in the ring, with the arguments of its call. */
 typedef struct slot {
     ps_item item;
-    _Alignas(64) char args[PS_CALL_ARGS_BYTES_MAX];
+    _Alignas(max_align_t) char args[PS_CALL_ARGS_BYTES_MAX];
 } slot;
 
 /* Item number t (from 1) is in ring[t % RING_LEN] from its issue until it is done. */
