@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "device/device_impl.h"
+#include "device/order.h"
 #include "device/queue_impl.h"
 
 #include <string.h>
@@ -26,6 +27,7 @@ struct ps_device {
     bool keep;
     bool can_move; /* pages may go from a block to a region and back */
     bool gave_zeros;
+    ps_order *order;   /* NULL: nobody looks at the order of what is done here */
     ps_event released; /* after it all that was freed so far may be used for something else */
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
@@ -127,6 +129,16 @@ int64_t ps_device_page_bytes(const ps_device *d)
 void *ps_device_driver(const ps_device *d)
 {
     return d->driver;
+}
+
+void ps_device_set_order(ps_device *d, ps_order *o)
+{
+    d->order = o;
+}
+
+ps_order *ps_device_order(const ps_device *d)
+{
+    return d->order;
 }
 
 ps_device_stats ps_device_get_stats(const ps_device *d)
@@ -257,12 +269,13 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
  * about. */
 static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
 {
-    if (after == NULL || after->n == 0) return;
-    if (d->ops->release != NULL)
-        d->released = d->ops->release(d, p, bytes, after);
-    else
-        for (int i = 0; i < after->n; i++)
-            (void)after->event[i].queue->ops->wait(after->event[i].queue, after->event[i].ticket);
+    const int n = after != NULL ? after->n : 0;
+    if (d->ops->release != NULL) {
+        if (n > 0) d->released = d->ops->release(d, p, bytes, after);
+        return;
+    }
+    for (int i = 0; i < n; i++) ps_event_outlast_at(after->event[i], PS_WAIT_FREE);
+    ps_order_touch(d->order, "free", p, bytes, true);
 }
 
 ps_event ps_device_gave_after(const ps_device *d)

@@ -231,6 +231,16 @@ static void enqueue(ps_disk *d, ps_disk_transfer *t)
     if (d->ops != NULL && d->ops->wake != NULL) d->ops->wake(d->backend);
 }
 
+/* Of the transfer issued last. */
+static void tell_order(const ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes)
+{
+    const ps_queue *q = &d->queue;
+    if (q->order == NULL) return;
+    const void *place = (const void *)(uintptr_t)(PS_ORDER_IN_FILE | (uint64_t)offset);
+    const ps_use uses[] = {{buffer, bytes, !is_write, NULL}, {place, bytes, is_write, NULL}};
+    ps_order_issue(q->order, q->order_id, q->issued, is_write ? "write" : "read", uses, 2);
+}
+
 static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes, ps_event *out)
 {
     PS_ASSERT(offset >= 0 && offset % PS_PAGE_BYTES == 0 && bytes > 0 && bytes % PS_PAGE_BYTES == 0);
@@ -251,6 +261,7 @@ static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *bu
     }
     enqueue(d, t);
     *out = ps_queue_event(&d->queue); /* only this thread issues */
+    tell_order(d, is_write, offset, buffer, bytes);
     return PS_OK;
 }
 
@@ -273,6 +284,14 @@ void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_lin
     d->read_link = (uint8_t)read_link;
     d->write_link = (uint8_t)write_link;
     pthread_mutex_unlock(&d->lock);
+}
+
+void ps_disk_set_order(ps_disk *d, ps_order *o)
+{
+    ps_queue *q = &d->queue;
+    if (q->order != NULL) ps_order_remove_queue(q->order, q->order_id);
+    q->order = o;
+    if (o != NULL) q->order_id = ps_order_add_queue(o, q->name, PS_ORDER_ANY_ORDER);
 }
 
 ps_disk_stats ps_disk_get_stats(const ps_disk *d)
@@ -343,6 +362,7 @@ ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_de
 void ps_disk_close(ps_disk *d)
 {
     if (d == NULL) return;
+    ps_disk_set_order(d, NULL); /* it will be idle */
     if (d->ops != NULL) {
         pthread_mutex_lock(&d->lock);
         d->closing = true;

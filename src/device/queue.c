@@ -13,6 +13,7 @@ static void fill_in(ps_queue *q, ps_device *dev, const char *name)
     snprintf(q->name, sizeof q->name, "%s", name);
     q->failed_first = 1;
     q->failed_last = 0;
+    ps_queue_set_order(q, ps_device_order(dev));
 }
 
 ps_status ps_queue_create(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out)
@@ -25,7 +26,9 @@ ps_status ps_queue_create(ps_device *dev, const char *name, ps_queue_kind kind, 
 
 void ps_queue_destroy(ps_queue *q)
 {
-    if (q != NULL) q->ops->destroy(q);
+    if (q == NULL) return;
+    ps_queue_set_order(q, NULL); /* it will be idle */
+    q->ops->destroy(q);
 }
 
 const char *ps_queue_name(const ps_queue *q)
@@ -44,6 +47,12 @@ static ps_status submit(ps_queue *q, const ps_item *item)
     return PS_OK;
 }
 
+/* The item issued last, to who looks at the order. */
+static void tell_item(const ps_queue *q, const char *name, const ps_use *uses, int n_uses)
+{
+    if (q->order != NULL) ps_order_issue(q->order, q->order_id, q->issued, name, uses, n_uses);
+}
+
 /* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. */
 static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put, bool is_get)
 {
@@ -54,6 +63,9 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
         if (q->failed_first > q->failed_last) q->failed_first = q->issued;
         q->failed_last = q->issued;
     }
+    const ps_use uses[] = {{src, bytes, false, NULL}, {dst, bytes, true, NULL}};
+    if (is_put) ps_order_touch(q->order, "put", src, bytes, false);
+    tell_item(q, is_put ? "put" : is_get ? "get" : "copy", uses + is_put, 2 - is_put);
     return PS_OK;
 }
 
@@ -76,13 +88,17 @@ ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int64_t bytes)
 ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
 {
     PS_ASSERT(bytes >= 0);
-    return submit(q, &(ps_item){.kind = PS_ITEM_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}});
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}}));
+    tell_item(q, "fill", &(ps_use){dst, bytes, true, NULL}, 1);
+    return PS_OK;
 }
 
 ps_status ps_queue_call(ps_queue *q, const ps_call *call)
 {
     PS_ASSERT(call->args_bytes <= PS_CALL_ARGS_BYTES_MAX);
-    return submit(q, &(ps_item){.kind = PS_ITEM_CALL, .call = *call});
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_CALL, .call = *call}));
+    tell_item(q, call->name, call->uses, call->n_uses);
+    return PS_OK;
 }
 
 /* ---- events ---- */
@@ -102,28 +118,50 @@ static ps_status tell_failed_copy(ps_event e)
     return PS_FAIL(PS_EDEVICE, "%s: copy %llu failed", q->name, (unsigned long long)first);
 }
 
+/* Item t of the queue, and all behind it, come after the event. */
+static void tell_wait(const ps_queue *q, ps_ticket t, ps_event e)
+{
+    if (q->order != NULL && e.queue->order == q->order)
+        ps_order_queue_wait(q->order, q->order_id, t, e.queue->order_id, e.ticket);
+}
+
+static bool is_nothing(ps_event e)
+{
+    return e.queue == NULL || e.ticket == 0;
+}
+
 ps_status ps_queue_wait(ps_queue *q, ps_event e)
 {
-    if (e.queue == NULL || e.ticket == 0 || e.queue == q) return PS_OK;
+    if (is_nothing(e) || e.queue == q) return PS_OK;
     PS_TRY(tell_failed_copy(e));
-    return submit(q, &(ps_item){.kind = PS_ITEM_WAIT, .wait = e});
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_WAIT, .wait = e}));
+    tell_wait(q, q->issued, e);
+    return PS_OK;
+}
+
+/* Until it is done, well or not. */
+static ps_status outlast(ps_event e)
+{
+    const ps_status st = e.queue->ops->wait(e.queue, e.ticket);
+    if (e.queue->order != NULL) ps_order_host_wait(e.queue->order, e.queue->order_id, e.ticket);
+    return st;
 }
 
 ps_status ps_event_wait(ps_event e)
 {
-    if (e.queue == NULL || e.ticket == 0) return PS_OK;
-    PS_TRY(e.queue->ops->wait(e.queue, e.ticket));
+    if (is_nothing(e)) return PS_OK;
+    PS_TRY(outlast(e));
     return tell_failed_copy(e);
 }
 
 bool ps_event_is_done(ps_event e)
 {
-    return e.queue == NULL || e.ticket == 0 || e.queue->ops->is_done(e.queue, e.ticket);
+    return is_nothing(e) || e.queue->ops->is_done(e.queue, e.ticket);
 }
 
 void ps_events_add(ps_events *all, ps_event e)
 {
-    if (e.queue == NULL || e.ticket == 0) return;
+    if (is_nothing(e)) return;
     int i = 0;
     while (i < all->n && all->event[i].queue != e.queue) i++;
     PS_ASSERT(i < PS_EVENTS_MAX);
@@ -154,7 +192,57 @@ ps_status ps_events_wait(const ps_events *all)
     return first;
 }
 
+/* ---- waits that a test can switch off ---- */
+
+ps_status ps_queue_wait_at(ps_queue *q, ps_event e, ps_wait_site site)
+{
+    if (is_nothing(e) || e.queue == q || ps_order_skips(q->order, site)) return PS_OK;
+    return ps_queue_wait(q, e);
+}
+
+ps_status ps_queue_wait_all_at(ps_queue *q, const ps_events *all, ps_wait_site site)
+{
+    for (int i = 0; i < all->n; i++) PS_TRY(ps_queue_wait_at(q, all->event[i], site));
+    return PS_OK;
+}
+
+ps_status ps_event_wait_at(ps_event e, ps_wait_site site)
+{
+    if (is_nothing(e) || ps_order_skips(e.queue->order, site)) return PS_OK;
+    return ps_event_wait(e);
+}
+
+ps_status ps_events_wait_at(const ps_events *all, ps_wait_site site)
+{
+    ps_status first = PS_OK;
+    for (int i = 0; i < all->n; i++) {
+        const ps_status st = ps_event_wait_at(all->event[i], site);
+        if (first == PS_OK) first = st;
+    }
+    return first;
+}
+
+void ps_event_outlast_at(ps_event e, ps_wait_site site)
+{
+    if (!is_nothing(e) && !ps_order_skips(e.queue->order, site)) (void)outlast(e);
+}
+
 /* ---- looking on ---- */
+
+void ps_queue_set_order(ps_queue *q, ps_order *o)
+{
+    if (q->order != NULL) ps_order_remove_queue(q->order, q->order_id);
+    q->order = o;
+    if (o != NULL) q->order_id = ps_order_add_queue(o, q->name, q->is_at_once ? PS_ORDER_AT_ONCE : PS_ORDER_IN_ORDER);
+}
+
+ps_event ps_host_queue_begin_item(ps_queue *q, const char *name, const ps_events *after, const ps_use *uses, int n_uses)
+{
+    const ps_event e = ps_host_queue_begin(q);
+    for (int i = 0; i < after->n; i++) tell_wait(q, e.ticket, after->event[i]);
+    tell_item(q, name, uses, n_uses);
+    return e;
+}
 
 void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link)
 {

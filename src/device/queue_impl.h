@@ -2,7 +2,7 @@
 #ifndef PS_DEVICE_QUEUE_IMPL_H
 #define PS_DEVICE_QUEUE_IMPL_H
 
-#include "device/queue.h"
+#include "device/order.h"
 
 typedef enum ps_item_kind { PS_ITEM_COPY, PS_ITEM_FILL, PS_ITEM_CALL, PS_ITEM_WAIT } ps_item_kind;
 
@@ -44,6 +44,9 @@ struct ps_queue {
     ps_ticket failed_first, failed_last; /* copies that a test made fail and were not told yet; first > last: none */
     ps_profile *profile;                 /* NULL: none */
     uint8_t profile_link;
+    bool is_at_once; /* set by create: what it is given is done when submit returns */
+    int order_id;    /* of the checker's */
+    ps_order *order; /* NULL: nobody looks at the order of items */
 };
 
 /* Begin and end of the copy with this ticket, for a profile. */

@@ -20,7 +20,7 @@ static ps_status carry_out(const ps_item *item)
         if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
         return PS_OK;
     case PS_ITEM_CALL: return item->call.run(item->call.self, item->call.args);
-    case PS_ITEM_WAIT: return ps_event_wait(item->wait);
+    case PS_ITEM_WAIT: return item->wait.queue->ops->wait(item->wait.queue, item->wait.ticket);
     }
     return PS_OK;
 }
@@ -60,6 +60,7 @@ ps_status ps_queue_now_create(bool does_nothing, ps_queue **out)
     now_queue *n = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *n, &n));
     n->base.ops = &ops;
+    n->base.is_at_once = true;
     n->does_nothing = does_nothing;
     *out = &n->base;
     return PS_OK;

@@ -1,0 +1,495 @@
+/* order.c - vector clocks of queues and of the host.
+ *
+ * A *lane* is what is in order by itself: a queue; of a queue in any order an item, as long as the host does not know of
+ * it. A clock has a number a lane: up to this one its items are before. The host has one, and each queue one for each
+ * time that it has waited; what an item knows is the host's and its queue's together. Who knows an item knows what that
+ * knew. What the host knows all items know that are still to come: so it is forgotten, and its lane is free. */
+#include "device/order.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "device/order_ranges.h"
+
+typedef struct lane {
+    int32_t queue;         /* -1: nobody's */
+    uint64_t last;         /* of its items, and of what was waited for */
+    ps_ticket ticket;      /* of a queue in any order: of its one item, */
+    ps_vector_clock after; /* and what that waited for */
+} lane;
+
+/* What a queue knows from an item on. */
+typedef struct known_from {
+    ps_ticket ticket;
+    ps_vector_clock clock;
+} known_from;
+
+typedef struct watched_queue {
+    const char *name; /* NULL: removed */
+    ps_order_kind kind;
+    int32_t lane;      /* in order; else -1 */
+    uint64_t base;     /* number in its lane of ticket 0 */
+    known_from *known; /* by ticket; what the host knows anyway may be missing in front */
+    int32_t n_known;
+    ps_vector_clock next_after; /* in any order: what its next item waits for */
+} watched_queue;
+
+typedef struct kept_text {
+    char names[256]; /* by which it differs from others */
+    char line[512];
+} kept_text;
+
+struct ps_order {
+    pthread_mutex_t lock; /* all of it */
+    pthread_t host_thread;
+    bool as_if_later, gave_up;
+    ps_vector_clock host;
+    lane *lanes;
+    int32_t n_lanes;
+    watched_queue *queues;
+    int32_t n_queues;
+    ps_order_ranges ranges;
+    bool is_skipped[PS_WAIT_SITE_COUNT];
+    int64_t n_waits[PS_WAIT_SITE_COUNT];
+    ps_order_stats stats;
+    ps_order_listener *listener;
+    void *listener_user;
+    kept_text *texts; /* PS_ORDER_TEXTS_MAX */
+    int n_texts;
+};
+
+/* ---- clocks ---- */
+
+static int32_t n_lanes_of(ps_vector_clock c)
+{
+    return (int32_t)(ps_mem_bytes(c) / sizeof *c);
+}
+
+static ps_status learn(ps_vector_clock *c, int32_t l, uint64_t seq)
+{
+    PS_TRY(ps_mem_reserve(c, (size_t)l + 1, sizeof **c));
+    if ((*c)[l] < seq) (*c)[l] = seq;
+    return PS_OK;
+}
+
+static ps_status learn_all(ps_vector_clock *c, ps_vector_clock from)
+{
+    const int32_t n = n_lanes_of(from);
+    PS_TRY(ps_mem_reserve(c, (size_t)n, sizeof **c));
+    for (int32_t l = 0; l < n; l++)
+        if ((*c)[l] < from[l]) (*c)[l] = from[l];
+    return PS_OK;
+}
+
+static void forget(ps_vector_clock *c)
+{
+    ps_mem_free(*c);
+    *c = NULL;
+}
+
+static bool host_knows(const ps_order *o, int32_t l, uint64_t seq)
+{
+    return ps_clock_knows(o->host, l, seq);
+}
+
+/* ---- reports ---- */
+
+static void keep_text(ps_order *o, const kept_text *t)
+{
+    for (int i = 0; i < o->n_texts; i++)
+        if (strcmp(o->texts[i].names, t->names) == 0) return;
+    if (o->n_texts < PS_ORDER_TEXTS_MAX) o->texts[o->n_texts++] = *t;
+}
+
+static void write_bytes(char *out, size_t n, const ps_order_access *a)
+{
+    const char *use = a->use != NULL ? a->use : "", *comma = a->use != NULL ? ", " : "";
+    const unsigned long long bytes = a->end - a->begin, begin = a->begin & ~PS_ORDER_IN_FILE;
+    if ((a->begin & PS_ORDER_IN_FILE) != 0)
+        snprintf(out, n, "%s%s%llu bytes at %llu of a file", use, comma, bytes, begin);
+    else
+        snprintf(out, n, "%s%s%llu bytes at 0x%llx", use, comma, bytes, begin);
+}
+
+static void write_item(char *out, size_t n, const ps_order_access *a)
+{
+    if (a->ticket == 0)
+        snprintf(out, n, "%s: %s", a->queue, a->item);
+    else
+        snprintf(out, n, "%s: %s %llu", a->queue, a->item, (unsigned long long)a->ticket);
+}
+
+static void report(void *user, const ps_touch *first, const ps_touch *second)
+{
+    ps_order *o = user;
+    const ps_order_access *a = &first->access, *b = &second->access;
+    o->stats.n_reports++;
+    if (o->listener != NULL) o->listener(o->listener_user, a, b);
+    kept_text t;
+    char item_a[96], item_b[96], bytes_a[96], bytes_b[96];
+    write_item(item_a, sizeof item_a, a);
+    write_item(item_b, sizeof item_b, b);
+    write_bytes(bytes_a, sizeof bytes_a, a);
+    write_bytes(bytes_b, sizeof bytes_b, b);
+    snprintf(t.names, sizeof t.names, "%s\n%s\n%d\n%s\n%s\n%d", a->queue, a->item, a->is_write, b->queue, b->item,
+             b->is_write);
+    snprintf(t.line, sizeof t.line, "%s %s %s: nothing orders it after %s, which %s %s", item_b,
+             b->is_write ? "writes" : "reads", bytes_b, item_a, a->is_write ? "writes" : "reads", bytes_a);
+    keep_text(o, &t);
+}
+
+/* Not of a pair of accesses, but of why pairs may not be found. */
+static void report_line(ps_order *o, const char *names, const char *line)
+{
+    kept_text t;
+    snprintf(t.names, sizeof t.names, "%s", names);
+    snprintf(t.line, sizeof t.line, "%s", line);
+    o->stats.n_reports++;
+    keep_text(o, &t);
+}
+
+static void give_up_if(ps_order *o, ps_status st)
+{
+    if (st == PS_OK || o->gave_up) return;
+    o->gave_up = true;
+    report_line(o, "gave up", "the checker of order ran out of memory, and looks no further");
+}
+
+static ps_order_view view_of(ps_order *o, ps_vector_clock item)
+{
+    return (ps_order_view){.host = o->host, .item = item, .report = report, .user = o};
+}
+
+/* ---- queues and lanes ---- */
+
+/* One whose items the host knows, of the queue or nobody's. */
+static ps_status take_lane(ps_order *o, int32_t queue, int32_t *out)
+{
+    int32_t i = 0;
+    while (i < o->n_lanes && !((o->lanes[i].queue == queue || o->lanes[i].queue < 0) &&
+                               (o->lanes[i].last == 0 || host_knows(o, i, o->lanes[i].last))))
+        i++;
+    if (i == o->n_lanes) {
+        PS_TRY(ps_mem_reserve(&o->lanes, (size_t)i + 1, sizeof *o->lanes));
+        o->lanes[i] = (lane){0};
+        o->n_lanes++;
+    }
+    forget(&o->lanes[i].after);
+    o->lanes[i].queue = queue;
+    *out = i;
+    return PS_OK;
+}
+
+static ps_status add_queue(ps_order *o, const char *name, ps_order_kind kind, int *out)
+{
+    int32_t i = 0, l = -1;
+    while (i < o->n_queues && o->queues[i].name != NULL) i++;
+    PS_TRY(ps_mem_reserve(&o->queues, (size_t)i + 1, sizeof *o->queues));
+    if (kind == PS_ORDER_IN_ORDER) PS_TRY(take_lane(o, i, &l));
+    o->queues[i] = (watched_queue){.name = name, .kind = kind, .lane = l, .base = l >= 0 ? o->lanes[l].last : 0};
+    if (i == o->n_queues) o->n_queues++;
+    *out = i;
+    return PS_OK;
+}
+
+int ps_order_add_queue(ps_order *o, const char *name, ps_order_kind kind)
+{
+    int id = -1;
+    pthread_mutex_lock(&o->lock);
+    if (o->as_if_later && kind == PS_ORDER_AT_ONCE) kind = PS_ORDER_IN_ORDER;
+    if (!o->gave_up) give_up_if(o, add_queue(o, name, kind, &id));
+    pthread_mutex_unlock(&o->lock);
+    return id;
+}
+
+/* Nothing is under way there: the host knows all of it. */
+static ps_status release_lanes(ps_order *o, int32_t queue)
+{
+    const watched_queue *q = &o->queues[queue];
+    if (q->n_known > 0) PS_TRY(learn_all(&o->host, q->known[q->n_known - 1].clock));
+    for (int32_t l = 0; l < o->n_lanes; l++) {
+        if (o->lanes[l].queue != queue) continue;
+        PS_TRY(learn_all(&o->host, o->lanes[l].after));
+        PS_TRY(learn(&o->host, l, o->lanes[l].last));
+        o->lanes[l].queue = -1;
+    }
+    return PS_OK;
+}
+
+static void release_queue(watched_queue *q)
+{
+    for (int32_t i = 0; i < q->n_known; i++) forget(&q->known[i].clock);
+    ps_mem_free(q->known);
+    forget(&q->next_after);
+    *q = (watched_queue){0};
+}
+
+void ps_order_remove_queue(ps_order *o, int queue)
+{
+    if (queue < 0) return;
+    pthread_mutex_lock(&o->lock);
+    if (!o->gave_up) give_up_if(o, release_lanes(o, queue));
+    release_queue(&o->queues[queue]);
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* ---- events ---- */
+
+typedef struct watched_event {
+    int32_t lane;
+    uint64_t seq;
+    ps_vector_clock clock; /* what is known after it, besides */
+} watched_event;
+
+static ps_vector_clock known_at(const watched_queue *q, ps_ticket t)
+{
+    int32_t low = 0, high = q->n_known; /* the last that begins at t or before */
+    while (low < high) {
+        const int32_t mid = low + (high - low) / 2;
+        if (q->known[mid].ticket <= t)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 ? q->known[low - 1].clock : NULL;
+}
+
+/* False: who waits for it learns nothing that the host does not know. A ticket may be one of which nothing was told. */
+static bool find_event(ps_order *o, int32_t queue, ps_ticket t, watched_event *out)
+{
+    const watched_queue *q = &o->queues[queue];
+    if (q->kind == PS_ORDER_IN_ORDER) {
+        *out = (watched_event){q->lane, q->base + t, known_at(q, t)};
+        if (o->lanes[q->lane].last < out->seq) o->lanes[q->lane].last = out->seq;
+        return !host_knows(o, out->lane, out->seq);
+    }
+    for (int32_t l = 0; l < o->n_lanes; l++) {
+        const lane *i = &o->lanes[l];
+        if (i->queue != queue || i->ticket != t) continue;
+        *out = (watched_event){l, i->last, i->after};
+        return !host_knows(o, l, i->last);
+    }
+    return false;
+}
+
+static ps_status learn_event(ps_vector_clock *c, const watched_event *e)
+{
+    PS_TRY(learn_all(c, e->clock));
+    return learn(c, e->lane, e->seq);
+}
+
+/* What the queue knew up to an item that the host knows, that knows too. */
+static void forget_old(const ps_order *o, watched_queue *q)
+{
+    int32_t n = 0;
+    while (n + 1 < q->n_known && host_knows(o, q->lane, q->base + q->known[n + 1].ticket - 1)) n++;
+    for (int32_t i = 0; i < n; i++) forget(&q->known[i].clock);
+    q->n_known -= n;
+    if (n > 0) memmove(q->known, q->known + n, (size_t)q->n_known * sizeof *q->known);
+}
+
+static ps_status know_from(ps_order *o, watched_queue *q, ps_ticket t, const watched_event *e)
+{
+    ps_vector_clock before = q->n_known > 0 ? q->known[q->n_known - 1].clock : NULL, after = NULL;
+    ps_status st;
+    if (ps_clock_knows(before, e->lane, e->seq)) return PS_OK;
+    PS_TRY_GOTO(learn_all(&after, before));
+    PS_TRY_GOTO(learn_event(&after, e));
+    forget_old(o, q);
+    PS_TRY_GOTO(ps_mem_reserve(&q->known, (size_t)q->n_known + 1, sizeof *q->known));
+    q->known[q->n_known++] = (known_from){t, after};
+    return PS_OK;
+out:
+    forget(&after);
+    return st;
+}
+
+static ps_status host_learns(ps_order *o, const watched_event *e)
+{
+    PS_TRY(learn_event(&o->host, e));
+    const ps_order_view v = view_of(o, NULL);
+    ps_order_ranges_sweep(&o->ranges, &v);
+    return PS_OK;
+}
+
+static ps_status queue_waits(ps_order *o, int queue, ps_ticket t, const watched_event *e)
+{
+    watched_queue *q = &o->queues[queue];
+    if (q->kind == PS_ORDER_AT_ONCE) return host_learns(o, e);
+    if (q->kind == PS_ORDER_ANY_ORDER) return learn_event(&q->next_after, e);
+    return know_from(o, q, t, e);
+}
+
+/* Takes the lock. True: the calling thread is the host, and there is something to be done. */
+static bool begin(ps_order *o)
+{
+    pthread_mutex_lock(&o->lock);
+    return !o->gave_up && pthread_equal(o->host_thread, pthread_self());
+}
+
+void ps_order_queue_wait(ps_order *o, int queue, ps_ticket t, int from, ps_ticket from_ticket)
+{
+    watched_event e;
+    if (queue < 0 || from < 0 || queue == from) return;
+    if (begin(o) && find_event(o, from, from_ticket, &e)) give_up_if(o, queue_waits(o, queue, t, &e));
+    pthread_mutex_unlock(&o->lock);
+}
+
+void ps_order_host_wait(ps_order *o, int from, ps_ticket from_ticket)
+{
+    watched_event e;
+    if (from < 0) return;
+    if (begin(o) && find_event(o, from, from_ticket, &e)) give_up_if(o, host_learns(o, &e));
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* ---- items ---- */
+
+static ps_status add_uses(ps_order *o, ps_vector_clock known, ps_touch t, const ps_use *uses, int n_uses)
+{
+    const ps_order_view v = view_of(o, known);
+    for (int i = 0; i < n_uses; i++) {
+        t.access.use = uses[i].name;
+        t.access.is_write = uses[i].is_write;
+        t.access.begin = (uint64_t)(uintptr_t)uses[i].address;
+        t.access.end = t.access.begin + (uint64_t)uses[i].bytes;
+        PS_TRY(ps_order_ranges_add(&o->ranges, &v, &t));
+    }
+    return PS_OK;
+}
+
+static ps_status add_item(ps_order *o, int queue, ps_ticket ticket, const char *item, const ps_use *uses, int n_uses)
+{
+    watched_queue *q = &o->queues[queue];
+    ps_touch t = {.access = {.queue = q->name, .item = item, .ticket = ticket}, .lane = q->lane};
+    ps_vector_clock known = q->n_known > 0 ? q->known[q->n_known - 1].clock : NULL;
+    if (q->kind == PS_ORDER_ANY_ORDER) {
+        PS_TRY(take_lane(o, queue, &t.lane));
+        lane *l = &o->lanes[t.lane];
+        l->last++;
+        l->ticket = ticket;
+        l->after = q->next_after;
+        q->next_after = NULL;
+        known = l->after;
+    } else if (t.lane >= 0) {
+        o->lanes[t.lane].last = q->base + ticket;
+    }
+    if (t.lane >= 0) t.seq = o->lanes[t.lane].last;
+    o->stats.n_items++;
+    o->stats.n_unnamed += n_uses == 0;
+    return add_uses(o, known, t, uses, n_uses);
+}
+
+void ps_order_issue(ps_order *o, int queue, ps_ticket t, const char *item, const ps_use *uses, int n_uses)
+{
+    if (queue < 0) return;
+    if (begin(o)) {
+        give_up_if(o, add_item(o, queue, t, item, uses, n_uses));
+    } else if (!o->gave_up) {
+        char line[192];
+        snprintf(line, sizeof line, "%s: %s is issued by another thread than the checker's", o->queues[queue].name,
+                 item);
+        report_line(o, line, line);
+    }
+    pthread_mutex_unlock(&o->lock);
+}
+
+void ps_order_touch(ps_order *o, const char *name, const void *address, int64_t bytes, bool is_write)
+{
+    if (o == NULL) return;
+    const ps_touch t = {.access = {.queue = "host", .item = name}, .lane = -1};
+    if (begin(o)) {
+        o->stats.n_touches++;
+        give_up_if(o, add_uses(o, NULL, t, &(ps_use){.address = address, .bytes = bytes, .is_write = is_write}, 1));
+    }
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* ---- the checker ---- */
+
+ps_status ps_order_create(bool as_if_later, ps_order **out)
+{
+    ps_order *o = NULL;
+    *out = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *o, &o));
+    const ps_status st = ps_mem_alloc(PS_ORDER_TEXTS_MAX, sizeof *o->texts, &o->texts);
+    if (st != PS_OK) {
+        ps_mem_free(o);
+        return st;
+    }
+    pthread_mutex_init(&o->lock, NULL);
+    o->host_thread = pthread_self();
+    o->as_if_later = as_if_later;
+    ps_order_ranges_init(&o->ranges);
+    *out = o;
+    return PS_OK;
+}
+
+void ps_order_destroy(ps_order *o)
+{
+    if (o == NULL) return;
+    for (int32_t i = 0; i < o->n_queues; i++) release_queue(&o->queues[i]);
+    for (int32_t i = 0; i < o->n_lanes; i++) forget(&o->lanes[i].after);
+    ps_order_ranges_deinit(&o->ranges);
+    ps_mem_free(o->queues);
+    ps_mem_free(o->lanes);
+    ps_mem_free(o->host);
+    ps_mem_free(o->texts);
+    pthread_mutex_destroy(&o->lock);
+    ps_mem_free(o);
+}
+
+ps_order_stats ps_order_get_stats(const ps_order *o)
+{
+    return o->stats;
+}
+
+const char *ps_order_text(const ps_order *o, int i)
+{
+    return i >= 0 && i < o->n_texts ? o->texts[i].line : NULL;
+}
+
+void ps_order_set_listener(ps_order *o, ps_order_listener *listener, void *user)
+{
+    o->listener = listener;
+    o->listener_user = user;
+}
+
+/* ---- places that wait ---- */
+
+const char *ps_wait_site_name(ps_wait_site site)
+{
+#define XX(site, name, text) [PS_WAIT_##site] = name,
+    static const char *const names[] = {PS_WAIT_SITES(XX)};
+#undef XX
+    return names[site];
+}
+
+const char *ps_wait_site_text(ps_wait_site site)
+{
+#define XX(site, name, text) [PS_WAIT_##site] = text,
+    static const char *const texts[] = {PS_WAIT_SITES(XX)};
+#undef XX
+    return texts[site];
+}
+
+void ps_order_skip(ps_order *o, ps_wait_site site)
+{
+    o->is_skipped[site] = true;
+}
+
+int64_t ps_order_n_waits(const ps_order *o, ps_wait_site site)
+{
+    return o->n_waits[site];
+}
+
+bool ps_order_skips(ps_order *o, ps_wait_site site)
+{
+    if (o == NULL) return false;
+    pthread_mutex_lock(&o->lock);
+    o->n_waits[site]++;
+    const bool skips = o->is_skipped[site];
+    pthread_mutex_unlock(&o->lock);
+    return skips;
+}
