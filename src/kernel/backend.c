@@ -1,5 +1,8 @@
 #include "kernel/backend.h"
 
+#include <stddef.h>
+#include <string.h>
+
 #include "kernel/ref/ref.h"
 
 void ps_backend_destroy(ps_backend *b)
@@ -53,20 +56,68 @@ ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *args, size_t *w
     return st;
 }
 
-ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
+/* ---- running ---- */
+
+/* A call as an item of a queue. */
+typedef struct kernel_call {
+    ps_op op;
+    size_t workspace_bytes;
+    _Alignas(max_align_t) char args[PS_CALL_ARGS_BYTES_MAX - 32];
+} kernel_call;
+
+_Static_assert(sizeof(kernel_call) <= PS_CALL_ARGS_BYTES_MAX, "a call must fit an item");
+
+static size_t args_bytes(ps_op op)
 {
-    const ps_kernel *k = ps_kernel_find(b, op);
+    static const size_t bytes[PS_OP_COUNT] = {
+#define XX(op) sizeof(ps_##op##_args),
+        PS_OPS(XX)
+#undef XX
+    };
+#define XX(op) _Static_assert(sizeof(ps_##op##_args) <= sizeof(((kernel_call *)0)->args), #op);
+    PS_OPS(XX)
+#undef XX
+    return bytes[op];
+}
+
+static ps_status run_now(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
     const int64_t before = begin(b);
-    size_t need;
-    ps_status st = measure(b, k, args, &need);
-    if (st == PS_OK && need > workspace_bytes)
-        st = PS_FAIL(PS_EINVAL,
-                     "%s of %s needs a workspace of %zu bytes, but was given %zu: it was measured with other "
-                     "arguments than these",
-                     ps_op_name(op), b->ops->name, need, workspace_bytes);
-    if (st == PS_OK) st = k->run(b, queue, args, workspace_bytes);
+    const ps_status st = ps_kernel_find(b, op)->run(b, queue, args, workspace_bytes);
     end(b, before);
     return st;
+}
+
+static ps_status run_call(void *self, const void *args)
+{
+    const kernel_call *c = args;
+    return run_now(self, c->op, NULL, c->args, c->workspace_bytes);
+}
+
+/* What computes in the thread that calls it is called by the queue, in the thread that does its items. */
+static ps_status issue_call(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
+    kernel_call c = {.op = op, .workspace_bytes = workspace_bytes};
+    const size_t n = args_bytes(op);
+    memcpy(c.args, args, n);
+    return ps_queue_call(queue, &(ps_call){.name = ps_op_name(op),
+                                           .run = run_call,
+                                           .self = b,
+                                           .args = &c,
+                                           .args_bytes = offsetof(kernel_call, args) + n});
+}
+
+ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
+    size_t need;
+    PS_TRY(ps_kernel_measure(b, op, args, &need));
+    if (need > workspace_bytes)
+        return PS_FAIL(PS_EINVAL,
+                       "%s of %s needs a workspace of %zu bytes, but was given %zu: it was measured with other "
+                       "arguments than these",
+                       ps_op_name(op), b->ops->name, need, workspace_bytes);
+    if (queue == NULL || b->ops->issues) return run_now(b, op, queue, args, workspace_bytes);
+    return issue_call(b, op, queue, args, workspace_bytes);
 }
 
 ps_cost ps_op_cost(ps_op op, const void *args)

@@ -23,8 +23,8 @@ typedef struct ps_backend ps_backend;
 
 /* How a backend computes one operator; args points to the struct that belongs to it. */
 typedef struct ps_kernel {
-    /* Compute. `queue` orders the work on devices with queues; the cpu has computed when it returns. workspace_bytes:
-     * the size of args' workspace, never less than the call needs. */
+    /* Compute, in the calling thread; of a backend that `issues`, give the work to `queue`. workspace_bytes: the size of
+     * args' workspace, never less than the call needs. */
     ps_status (*run)(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes);
     /* *out: bytes of scratch that run needs with these args; pointers in them are not looked at. NULL: it needs none. A
      * failure leaves *out alone. */
@@ -41,6 +41,7 @@ typedef struct ps_backend_ops {
     void (*end)(ps_backend *self, int64_t before);
     void (*destroy)(ps_backend *self);
     const ps_space *(*space)(const ps_backend *self); /* where its kernels' arrays must lie; NULL: in RAM */
+    bool issues; /* run issues to the queue and returns; else it computes in the thread that calls it */
 } ps_backend_ops;
 
 /* First member of every backend's state. */
@@ -110,8 +111,9 @@ const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op);
 /* *workspace_bytes: what ps_kernel_run needs for args (pointers in them are not looked at). On failure it is 0. */
 PS_NODISCARD ps_status ps_kernel_measure(ps_backend *b, ps_op op, const void *args, size_t *workspace_bytes);
 
-/* PS_EINVAL, naming operator, need and what was given, when workspace_bytes is too little: nothing was computed
- * then. */
+/* An item of the queue: done when the queue comes to it, with the arguments of now; backend and arrays must last until
+ * then. queue NULL: done when the call returns. PS_EINVAL, naming operator, need and what was given, when
+ * workspace_bytes is too little: nothing is computed then. */
 PS_NODISCARD ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args,
                                      size_t workspace_bytes);
 

