@@ -147,18 +147,23 @@ static void raw_once(raw_kind kind, ps_comm *comm, char *payloads, char *copy)
 {
     const int32_t n = ps_comm_size(comm);
     ps_comm_part parts[64];
-    ps_comm_ticket ticket = 0;
+    ps_event done = {.queue = NULL};
     const int64_t elements = RAW_BYTES / (int64_t)ps_dtype_bytes(PS_DTYPE_BF16);
     for (int32_t r = 0; r < n; r++)
         parts[r] = (ps_comm_part){.payload = payloads + (int64_t)r * RAW_BYTES, .n = elements, .owner = r};
+    ps_collectives *x = ps_comm_collectives(comm);
+    ps_transfer t = {.parts = parts, .n_parts = n, .dtype = PS_DTYPE_BF16, .what = "bench"};
     switch (kind) {
     case RAW_COPY: memcpy(copy, payloads, RAW_BYTES); break;
-    case RAW_GATHER: bench_check(ps_comm_begin_all_gather(comm, parts, n, PS_DTYPE_BF16, "bench", &ticket)); break;
-    case RAW_REDUCE: bench_check(ps_comm_begin_reduce_scatter(comm, parts, n, PS_DTYPE_BF16, "bench", &ticket)); break;
-    case RAW_BROADCAST: bench_check(ps_comm_begin_all_gather(comm, parts, 1, PS_DTYPE_BF16, "bench", &ticket)); break;
+    case RAW_GATHER: bench_check(ps_collectives_gather(x, &t, &done)); break;
+    case RAW_REDUCE: bench_check(ps_collectives_reduce(x, &t, &done)); break;
+    case RAW_BROADCAST:
+        t.n_parts = 1;
+        bench_check(ps_collectives_gather(x, &t, &done));
+        break;
     case RAW_KINDS: break;
     }
-    bench_check(ps_comm_wait(comm, ticket));
+    bench_check(ps_collectives_wait(x, done));
 }
 
 static void raw(ps_comm *comm)

@@ -164,6 +164,7 @@ static int64_t piece_bytes_of(const ps_comm *c, ps_comm_kind kind)
 
 bool ps_comm_collective_run(ps_comm *c, const ps_comm_transfer *t)
 {
+    if (c->size == 1) return true; /* a launcher may start one: what it has is what it gets */
     collective x = {.c = c, .t = t, .piece_bytes = piece_bytes_of(c, t->kind), .sums.owner = c->rank};
     c->current = t;
     c->moved_ns = ps_clock_ns();

@@ -1,4 +1,4 @@
-/* comm.c - the callers' side: opens, queues transfers for the worker, waits for it. */
+/* comm.c - a communicator opened and closed, and small things, which are transfers that the caller waits for. */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -9,77 +9,17 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "comm/comm_impl.h"
-#include "comm/topology.h"
 #include "comm/transport_mpi.h"
 #include "comm/transport_thread.h"
-
-/* ---- waiting ---- */
-
-/* How long the worker may be away in the transport, beyond the time in which ranks must be heard of. */
-#define STUCK_NS ((int64_t)5000000000)
-
-typedef struct waiting {
-    int64_t n_looks, still_ns;
-} waiting;
-
-/* Waits for the worker's next word; the lock is held. A worker that no longer looks after the ranks is held for lost
- * itself: its time counts only while the caller runs too. */
-static void await_worker(ps_comm *c, waiting *w)
-{
-    static const int64_t slice_s = 1;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += slice_s;
-    if (pthread_cond_timedwait(&c->has_progress, &c->lock, &until) == 0) return;
-    const int64_t n_looks = atomic_load(&c->n_looks);
-    w->still_ns = n_looks == w->n_looks ? w->still_ns + slice_s * 1000000000 : 0;
-    w->n_looks = n_looks;
-    if (c->state == PS_COMM_OPENING || w->still_ns <= c->timeout_ns + STUCK_NS) return;
-    atomic_store(&c->is_stuck, true);
-    if (atomic_load(&c->failed_rank) >= 0) return;
-    snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s has not returned for %g s", c->rank,
-             ps_comm_host(c, c->rank), c->transport.name, (double)w->still_ns * 1e-9);
-    atomic_store(&c->failed_rank, c->rank);
-}
-
-static ps_status check_failure(const ps_comm *c)
-{
-    return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(PS_ECOMM, "%s", c->failure);
-}
-
-ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket)
-{
-    const int64_t begin_ns = ps_clock_ns();
-    if (!ps_comm_is_done(c, ticket)) {
-        waiting w = {0};
-        pthread_mutex_lock(&c->lock);
-        PS_ASSERT(ticket <= c->issued);
-        const int64_t profile_ns = ps_profile_now(c->profile);
-        while (atomic_load(&c->done) < ticket && atomic_load(&c->failed_rank) < 0) await_worker(c, &w);
-        ps_profile_add(c->profile, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
-                                                        .chunk = -1,
-                                                        .begin_ns = profile_ns,
-                                                        .end_ns = ps_profile_now(c->profile),
-                                                        .copy = {.link = c->profile_link}});
-        pthread_mutex_unlock(&c->lock);
-        atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
-    }
-    return check_failure(c);
-}
-
-bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket)
-{
-    return atomic_load(&c->done) >= ticket || atomic_load(&c->failed_rank) >= 0;
-}
 
 /* ---- open and close ---- */
 
 /* Until the worker has met the others, or failed to. */
 static ps_status await_open(ps_comm *c)
 {
-    waiting w = {0};
+    ps_comm_waiting w = {0};
     pthread_mutex_lock(&c->lock);
-    while (c->state == PS_COMM_OPENING) await_worker(c, &w);
+    while (c->state == PS_COMM_OPENING) ps_comm_await_worker(c, &w);
     const ps_status st = c->open_status;
     pthread_mutex_unlock(&c->lock);
     return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(st, "%s", c->failure);
@@ -87,7 +27,7 @@ static ps_status await_open(ps_comm *c)
 
 static ps_status open_single(const ps_comm_options *o, ps_comm **out)
 {
-    PS_TRY(ps_comm_create(o, out));
+    PS_TRY(ps_comm_create(o, &ps_comm_alone_ops, out));
     ps_comm *c = *out;
     const ps_status st = ps_mem_alloc(1, sizeof *c->hello, &c->hello);
     if (st != PS_OK) {
@@ -116,7 +56,7 @@ static ps_status check_launched(const ps_comm *c)
 ps_status ps_comm_open_over(const ps_comm_options *o, const ps_transport *transport, ps_comm **out)
 {
     ps_status st;
-    PS_TRY(ps_comm_create(o, out));
+    PS_TRY(ps_comm_create(o, &ps_comm_messages_ops, out));
     ps_comm *c = *out;
     c->transport = *transport;
     PS_TRY_GOTO(ps_comm_worker_start(c));
@@ -154,7 +94,7 @@ ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **ou
     for (int32_t r = 0; r < n; r++) out[r] = NULL;
     PS_TRY_GOTO(ps_thread_hub_create(n, &hub));
     for (int32_t r = 0; r < n; r++) {
-        PS_TRY_GOTO(ps_comm_create(o, &out[r]));
+        PS_TRY_GOTO(ps_comm_create(o, &ps_comm_messages_ops, &out[r]));
         PS_TRY_GOTO(ps_thread_hub_attach(hub, r, &out[r]->transport));
     }
     for (int32_t r = 0; r < n; r++) PS_TRY_GOTO(ps_comm_worker_start(out[r]));
@@ -173,104 +113,41 @@ out:
 void ps_comm_close(ps_comm *c)
 {
     if (c == NULL) return;
-    if (c->has_worker) {
-        waiting w = {0};
-        pthread_mutex_lock(&c->lock);
-        c->wants_close = true;
-        pthread_cond_signal(&c->has_work);
-        while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) await_worker(c, &w);
-        const bool is_abandoned = c->is_abandoned = c->state != PS_COMM_ENDED;
-        const pthread_t worker = c->worker;
-        pthread_mutex_unlock(&c->lock);
-        if (is_abandoned) {
-            pthread_detach(worker);
-            return;
-        }
-        pthread_join(c->worker, NULL);
-    } else if (c->transport.self != NULL) {
-        c->transport.ops->close(&c->transport, false);
-    }
-    ps_comm_destroy(c);
+    if (c->chunks != &c->own) c->chunks->ops->destroy(c->chunks);
+    c->own.ops->destroy(&c->own);
 }
 
-/* ---- transfers ---- */
-
-/* Hands the transfer, of which it becomes the owner, to the worker. */
-static ps_comm_ticket queue_transfer(ps_comm *c, ps_comm_transfer *t)
+ps_collectives *ps_comm_collectives(ps_comm *c)
 {
-    pthread_mutex_lock(&c->lock);
-    const ps_comm_ticket ticket = ++c->issued;
-    t->ticket = ticket;
-    if (c->last != NULL)
-        c->last->next = t;
-    else
-        c->first = t;
-    c->last = t;
-    pthread_cond_signal(&c->has_work);
-    pthread_mutex_unlock(&c->lock);
-    return ticket;
+    return c->chunks;
 }
 
-static ps_status begin_transfer(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts,
-                                ps_comm_ticket *ticket)
+void ps_comm_set_collectives(ps_comm *c, ps_collectives *x)
 {
-    *ticket = 0;
-    PS_TRY(check_failure(c));
-    if (c->size == 1) {
-        if (head->is_payload) atomic_fetch_add(&c->n_transfers, 1);
-        return PS_OK;
-    }
-    const size_t parts_bytes = (size_t)head->n_parts * sizeof parts[0];
-    ps_comm_transfer *t = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *t + parts_bytes, &t));
-    *t = *head;
-    if (parts_bytes > 0) memcpy(t->parts, parts, parts_bytes);
-    for (int32_t i = 0; i < t->n_parts; i++)
-        PS_ASSERT(parts[i].n >= 0 && parts[i].owner >= 0 && parts[i].owner < c->size);
-    *ticket = queue_transfer(c, t);
-    return PS_OK;
-}
-
-ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
-                                   const char *what, ps_comm_ticket *ticket)
-{
-    const bool is_broadcast = ps_comm_one_owner(parts, n_parts) >= 0;
-    const ps_comm_transfer head = {.kind = is_broadcast ? PS_COMM_KIND_BROADCAST : PS_COMM_KIND_GATHER,
-                                   .item_bytes = (int64_t)ps_dtype_bytes(dtype),
-                                   .is_payload = true,
-                                   .name = ps_collective_name(is_broadcast ? PS_BROADCAST : PS_ALL_GATHER),
-                                   .what = what,
-                                   .n_parts = n_parts};
-    return begin_transfer(c, &head, parts, ticket);
-}
-
-ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
-                                       const char *what, ps_comm_ticket *ticket)
-{
-    const ps_comm_transfer head = {
-        .kind = PS_COMM_KIND_REDUCE,
-        .dtype = dtype,
-        .item_bytes = (int64_t)ps_dtype_bytes(dtype),
-        .is_payload = true,
-        .name = ps_collective_name(ps_comm_one_owner(parts, n_parts) >= 0 ? PS_REDUCE : PS_REDUCE_SCATTER),
-        .what = what,
-        .n_parts = n_parts};
-    return begin_transfer(c, &head, parts, ticket);
+    PS_ASSERT(c->chunks == &c->own);
+    c->chunks = x;
 }
 
 /* ---- small things ---- */
+
+static ps_status run_small(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts)
+{
+    ps_event done;
+    if (c->size == 1) return ps_comm_check_failure(c);
+    PS_TRY(ps_comm_begin(c, head, parts, &done));
+    return c->own.ops->wait(&c->own, done);
+}
 
 /* all[r * bytes], with this rank's in place. */
 static ps_status gather_small(ps_comm *c, char *all, int64_t bytes, const char *name)
 {
     ps_comm_part *parts = NULL;
-    ps_comm_ticket ticket;
     PS_TRY(ps_mem_alloc((size_t)c->size, sizeof *parts, &parts));
     for (int32_t r = 0; r < c->size; r++) parts[r] = (ps_comm_part){.payload = all + r * bytes, .n = bytes, .owner = r};
     const ps_comm_transfer head = {.kind = PS_COMM_KIND_GATHER, .item_bytes = 1, .name = name, .n_parts = c->size};
-    const ps_status st = begin_transfer(c, &head, parts, &ticket);
+    const ps_status st = run_small(c, &head, parts);
     ps_mem_free(parts);
-    return st != PS_OK ? st : ps_comm_wait(c, ticket);
+    return st;
 }
 
 ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all)
@@ -292,9 +169,7 @@ ps_status ps_comm_broadcast(ps_comm *c, void *data, int64_t bytes, int32_t root)
 {
     const ps_comm_part part = {.payload = data, .n = bytes, .owner = root};
     const ps_comm_transfer head = {.kind = PS_COMM_KIND_BROADCAST, .item_bytes = 1, .name = "broadcast", .n_parts = 1};
-    ps_comm_ticket ticket;
-    PS_TRY(begin_transfer(c, &head, &part, &ticket));
-    return ps_comm_wait(c, ticket);
+    return run_small(c, &head, &part);
 }
 
 static double op_apply(ps_comm_op op, double a, double b)
@@ -326,19 +201,8 @@ ps_status ps_comm_all_reduce(ps_comm *c, double *values, int64_t n, ps_comm_op o
 
 void ps_comm_fail(ps_comm *c, const char *text)
 {
-    if (atomic_load(&c->failed_rank) >= 0) return;
-    pthread_mutex_lock(&c->lock);
-    if (!c->has_worker) {
-        snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s", c->rank, ps_comm_host(c, c->rank), text);
-        atomic_store(&c->failed_rank, c->rank);
-    } else {
-        waiting w = {0};
-        snprintf(c->own_text, sizeof c->own_text, "%s", text);
-        atomic_store(&c->wants_failure, true);
-        pthread_cond_signal(&c->has_work);
-        while (atomic_load(&c->failed_rank) < 0) await_worker(c, &w);
-    }
-    pthread_mutex_unlock(&c->lock);
+    if (c->chunks != &c->own) c->chunks->ops->fail(c->chunks, text);
+    c->own.ops->fail(&c->own, text);
 }
 
 int32_t ps_comm_failed_rank(const ps_comm *c)
@@ -349,11 +213,11 @@ int32_t ps_comm_failed_rank(const ps_comm *c)
 void ps_comm_vanish(ps_comm *c)
 {
     if (!c->has_worker) return;
-    waiting w = {0};
+    ps_comm_waiting w = {0};
     pthread_mutex_lock(&c->lock);
     atomic_store(&c->wants_vanish, true);
     pthread_cond_signal(&c->has_work);
-    while (atomic_load(&c->failed_rank) < 0) await_worker(c, &w);
+    while (atomic_load(&c->failed_rank) < 0) ps_comm_await_worker(c, &w);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -1,14 +1,8 @@
 /* comm.h - what ranks tell each other. Messages go by one of several back ends (transport.h).
  *
  * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and
- * debuggers). Every rank makes the same calls in the same order. Chunk payloads go by calls that return at once; a
- * thread of the communicator's own moves them while operators run:
- *
- *     computing      |== op ==|== op ==|== op ==|.wait.|== op ==|
- *     communicator   |== all-gather 3 ===|== reduce-scatter 1 =====|
- *
- * Sums do not depend on timing or back end: 16-bit and fp32 values of ranks 0, 1, ... p - 1 are added in this order in
- * fp32 and rounded once. Nothing is limited to 2^31 elements.
+ * debuggers). Every rank makes the same calls in the same order. Chunks go by transfers of collectives.h, which a thread
+ * of the communicator's own carries out while operators run.
  *
  * A rank that dies, fails, leaves, or cannot be reached for timeout_s makes each call of the others fail with PS_ECOMM
  * naming it. From then on the communicator is of no use: all that can be done is to close it. Payloads of transfers
@@ -19,14 +13,9 @@
 #ifndef PS_COMM_COMM_H
 #define PS_COMM_COMM_H
 
-#include <stdbool.h>
-
-#include "base/profile.h"
-#include "base/status.h"
-#include "tensor/dtype.h"
+#include "comm/collectives.h"
 
 typedef struct ps_comm ps_comm;
-typedef int64_t ps_comm_ticket; /* of a transfer; 0: none, always done */
 
 typedef enum ps_comm_backend {
     PS_COMM_AUTO,   /* mpi when a launcher started this process as one of several (mpirun, srun), else single */
@@ -61,32 +50,14 @@ int64_t ps_comm_staging_bytes(const ps_comm *c);          /* that it uses: the l
 const char *ps_comm_host(const ps_comm *c, int32_t rank); /* name of the machine it runs on */
 const char *ps_comm_describe(const ps_comm *c);           /* "single", "thread", "mpi (Open MPI v4.1.4)" */
 
-/* ---- chunks: return at once ---- */
+/* ---- chunks: collectives.h ---- */
 
-/* Part of a group: a payload that has room for n elements on every rank, and belongs to one. */
-typedef struct ps_comm_part {
-    void *payload; /* n elements; must stay until the transfer is done */
-    int64_t n;     /* >= 0, equal on all ranks */
-    int32_t owner;
-} ps_comm_part;
-
-/* Every rank gets every part as its owner has it. One part, or parts of one owner: a broadcast, passed on from rank to
- * rank. `what` names it in errors and must outlive the transfer. */
-PS_NODISCARD ps_status ps_comm_begin_all_gather(ps_comm *c, const ps_comm_part *parts, int32_t n_parts, ps_dtype dtype,
-                                                const char *what, ps_comm_ticket *ticket);
-/* The owner of each part gets its sum over all ranks; what others have is undefined afterwards. One part: a
- * reduction. */
-PS_NODISCARD ps_status ps_comm_begin_reduce_scatter(ps_comm *c, const ps_comm_part *parts, int32_t n_parts,
-                                                    ps_dtype dtype, const char *what, ps_comm_ticket *ticket);
-/* The one rank that all parts with elements belong to, or -1: a group of one owner is broadcast or reduced. */
-int32_t ps_comm_one_owner(const ps_comm_part *parts, int32_t n_parts);
-/* Elements that a rank sends. Gathering: its own to each of the others; in a group of one owner, all of them to the next
- * rank, unless that is the owner. Reduction: those of others to their owners. */
-int64_t ps_comm_gathering_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank, int32_t size);
-int64_t ps_comm_reduction_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank);
-/* Waits until a transfer, and all before it, are done. */
-PS_NODISCARD ps_status ps_comm_wait(ps_comm *c, ps_comm_ticket ticket);
-bool ps_comm_is_done(const ps_comm *c, ps_comm_ticket ticket);
+/* Who carries them: messages of this communicator's, unless it was given another. */
+ps_collectives *ps_comm_collectives(ps_comm *c);
+/* From now on x does (GPUs have networks of their own, a calling program ranks of its own); small things still go by
+ * messages. Before the first transfer, on all ranks. x becomes the communicator's. When another rank is lost x is not
+ * told: it has to look at ps_comm_failed_rank while it waits. */
+void ps_comm_set_collectives(ps_comm *c, ps_collectives *x);
 
 /* ---- small things: return when done ---- */
 
@@ -101,8 +72,8 @@ PS_NODISCARD ps_status ps_comm_barrier(ps_comm *c);
 
 /* ---- failure ---- */
 
-/* This rank cannot go on. The others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
- * they can be reached within a second; its own later calls get it too. */
+/* This rank cannot go on, and its transfers end. The others get PS_ECOMM with this rank, its host and the text (cut at
+ * 495 bytes), as far as they can be reached within a second; its own later calls get it too. */
 void ps_comm_fail(ps_comm *c, const char *text);
 /* Did this rank or another one fail? The first failure's rank; -1: none. */
 int32_t ps_comm_failed_rank(const ps_comm *c);
@@ -111,9 +82,9 @@ int32_t ps_comm_failed_rank(const ps_comm *c);
 
 typedef struct ps_comm_stats {
     int64_t sent_bytes; /* of chunk payloads, to other ranks; without messages' heads, signs of life and small things */
-    int64_t n_transfers;
-    int64_t busy_ns; /* chunk transfers were under way */
-    int64_t wait_ns; /* callers stood still for them, and for small things */
+    int64_t n_transfers; /* an all-reduce is two */
+    int64_t busy_ns;     /* chunk transfers were under way */
+    int64_t wait_ns;     /* callers stood still for them, and for small things */
 } ps_comm_stats;
 
 ps_comm_stats ps_comm_get_stats(const ps_comm *c); /* sums since open */

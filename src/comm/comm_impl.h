@@ -1,13 +1,15 @@
 /* comm_impl.h - the communicator inside: what the callers' thread and the worker share, and what is the worker's alone.
  *
  *     caller                          worker (the only one to call the transport)
- *     begin_*: queue a transfer  -->  runs the transfers in order, one at a time (collective.c)
- *     wait                       <--  done, or failure
+ *     begin: queue a transfer    -->  runs the transfers in order, one at a time (collective.c)
+ *     wait, events               <--  done, or failure
  *     fail, close                -->  watches over the ranks beside it (life.c)
  *
  * Every rank tells every other that it lives, each life_ns. The worker's end is one of three: `failed` (a failure here
  * or elsewhere; notices were sent), `closed` (in order), or `vanished` (without a word, for tests). In each the
- * transport is closed before callers hear of it, so that no buffer of theirs is touched any more. */
+ * transport is closed before callers hear of it, so that no buffer of theirs is touched any more.
+ *
+ * A transfer has one number, its ticket: here, and on the host queue whose events stand for transfers. */
 #ifndef PS_COMM_COMM_IMPL_H
 #define PS_COMM_COMM_IMPL_H
 
@@ -35,15 +37,18 @@ typedef enum ps_comm_kind {
     PS_COMM_KIND_REDUCE,    /* sums to the owners */
 } ps_comm_kind;
 
+typedef int64_t ps_comm_ticket;
+
 typedef struct ps_comm_transfer {
     struct ps_comm_transfer *next;
     ps_comm_ticket ticket;
     ps_comm_kind kind;
     ps_dtype dtype;     /* of a reduction */
     int64_t item_bytes; /* n of the parts counts these */
-    bool is_payload;    /* counted in the statistics */
-    const char *name;   /* "all-gather" */
-    const char *what;   /* of the caller; NULL: nothing to add */
+    ps_events after;
+    bool is_payload;  /* counted in the statistics */
+    const char *name; /* "all-gather" */
+    const char *what; /* of the caller; NULL: nothing to add */
     int32_t n_parts;
     ps_comm_part parts[];
 } ps_comm_transfer;
@@ -86,6 +91,8 @@ typedef struct ps_comm_hello {
 } ps_comm_hello;
 
 struct ps_comm {
+    ps_collectives own;     /* messages.c, or of a rank alone: alone.c */
+    ps_collectives *chunks; /* who carries them: own, or another's */
     ps_transport transport; /* the worker's */
     int32_t rank, size, local_rank, local_size;
     int64_t timeout_ns, life_ns; /* life_ns: between signs of life, at most */
@@ -101,6 +108,7 @@ struct ps_comm {
     /* under the lock */
     ps_comm_state state;
     ps_comm_transfer *first, *last;
+    ps_queue *transfers; /* a host queue; NULL without a worker */
     ps_comm_ticket issued;
     bool wants_close;
     bool is_abandoned; /* closed while the worker was stuck: it frees all should it come back */
@@ -125,6 +133,29 @@ struct ps_comm {
     int64_t looked_ns, told_ns, moved_ns;
 };
 
+/* ---- messages.c: the callers' side of a communicator with a worker ---- */
+
+extern const ps_collectives_ops ps_comm_messages_ops;
+
+typedef struct ps_comm_waiting {
+    int64_t n_looks, still_ns;
+} ps_comm_waiting;
+
+/* Waits for the worker's next word, with *w {0} before the first; the lock is held. A worker that no longer looks after
+ * the ranks is held for lost itself: its time counts only while the caller runs too. */
+void ps_comm_await_worker(ps_comm *c, ps_comm_waiting *w);
+/* The failure, if there was one. */
+PS_NODISCARD ps_status ps_comm_check_failure(const ps_comm *c);
+/* This is the first failure: c->failure says which. Callers and events hear of it; the lock is held. */
+void ps_comm_set_failed(ps_comm *c, int32_t rank);
+/* Queues a transfer with the head of *head. */
+PS_NODISCARD ps_status ps_comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts,
+                                     ps_event *done);
+
+/* ---- alone.c ---- */
+
+extern const ps_collectives_ops ps_comm_alone_ops;
+
 /* ---- comm_worker.c ---- */
 
 /* Starts it; it opens the transport, meets the others and sets state. */
@@ -136,7 +167,7 @@ PS_NODISCARD ps_status ps_comm_worker_start(ps_comm *c);
 PS_NODISCARD ps_status ps_comm_open_over(const ps_comm_options *o, const ps_transport *transport, ps_comm **out);
 
 /* comm_state.c: without a transport and a worker; no longer with them. */
-PS_NODISCARD ps_status ps_comm_create(const ps_comm_options *o, ps_comm **out);
+PS_NODISCARD ps_status ps_comm_create(const ps_comm_options *o, const ps_collectives_ops *own, ps_comm **out);
 void ps_comm_destroy(ps_comm *c);
 
 /* ---- life.c ---- */

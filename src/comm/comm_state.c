@@ -2,13 +2,15 @@
 #include "base/mem.h"
 #include "comm/comm_impl.h"
 
-ps_status ps_comm_create(const ps_comm_options *o, ps_comm **out)
+ps_status ps_comm_create(const ps_comm_options *o, const ps_collectives_ops *ops, ps_comm **out)
 {
     static const double timeout_max_s = 1e6;
     *out = NULL;
     if (!(o->timeout_s > 0)) return PS_FAIL(PS_EINVAL, "a rank's time-out of %g s must be > 0", o->timeout_s);
     ps_comm *c = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *c, &c));
+    c->own.ops = ops;
+    c->chunks = &c->own;
     c->size = 1;
     c->timeout_ns = (int64_t)((o->timeout_s < timeout_max_s ? o->timeout_s : timeout_max_s) * 1e9);
     c->life_ns = ps_min_i64(2000000000, c->timeout_ns / 5);
@@ -33,6 +35,7 @@ void ps_comm_destroy(ps_comm *c)
         next = t->next;
         ps_mem_free(t);
     }
+    ps_queue_destroy(c->transfers);
     pthread_cond_destroy(&c->has_work);
     pthread_cond_destroy(&c->has_progress);
     pthread_mutex_destroy(&c->lock);

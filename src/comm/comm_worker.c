@@ -56,7 +56,7 @@ static bool cannot_open(ps_comm *c, ps_status st, const char *text)
     pthread_mutex_lock(&c->lock);
     c->open_status = st;
     snprintf(c->failure, sizeof c->failure, "%s", text);
-    atomic_store(&c->failed_rank, c->rank);
+    ps_comm_set_failed(c, c->rank);
     pthread_mutex_unlock(&c->lock);
     return false;
 }
@@ -146,10 +146,25 @@ static void finish_transfer(ps_comm *c, ps_comm_transfer *t, const mark *m)
     count_transfer(c, t, m);
     c->first = t->next;
     if (c->first == NULL) c->last = NULL;
+    ps_host_queue_end(c->transfers, (ps_ticket)t->ticket, PS_OK);
     atomic_store(&c->done, t->ticket);
     pthread_cond_broadcast(&c->has_progress);
     pthread_mutex_unlock(&c->lock);
     ps_mem_free(t);
+}
+
+/* Until the transfer's payloads may be touched. A device may take its time: the other ranks hear meanwhile that this one
+ * lives. False: it is over. */
+static bool await_events(ps_comm *c, const ps_comm_transfer *t)
+{
+    c->current = t;
+    c->moved_ns = ps_clock_ns();
+    for (int i = 0; i < t->after.n; i++) {
+        while (!ps_event_is_done(t->after.event[i]))
+            if (!ps_comm_life_turn(c, false)) return false;
+        if (ps_event_wait(t->after.event[i]) != PS_OK) return ps_comm_life_fail(c, ps_last_error());
+    }
+    return true;
 }
 
 static bool run_transfers(ps_comm *c)
@@ -157,6 +172,7 @@ static bool run_transfers(ps_comm *c)
     ps_comm_transfer *t;
     while (next_transfer(c, &t)) {
         if (t == NULL) return ps_comm_life_leave(c);
+        if (!await_events(c, t)) return false;
         const mark begin = mark_begin(c);
         if (!ps_comm_collective_run(c, t)) return false;
         finish_transfer(c, t, &begin);
@@ -178,6 +194,7 @@ static void *thread_main(void *arg)
 
 ps_status ps_comm_worker_start(ps_comm *c)
 {
+    PS_TRY(ps_host_queue_create("messages", &c->transfers));
     PS_TRY(ps_worker_start("ps-comm", thread_main, c, &c->worker));
     c->has_worker = true;
     return PS_OK;

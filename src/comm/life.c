@@ -26,9 +26,8 @@ static bool end_with(ps_comm *c, int32_t rank, const char *text)
     pthread_mutex_lock(&c->lock);
     if (atomic_load(&c->failed_rank) < 0) { /* a caller may have given this thread up */
         snprintf(c->failure, sizeof c->failure, "%s", text);
-        atomic_store(&c->failed_rank, rank);
+        ps_comm_set_failed(c, rank);
     }
-    pthread_cond_broadcast(&c->has_progress);
     pthread_mutex_unlock(&c->lock);
     return false;
 }

@@ -1,5 +1,32 @@
-/* part.c - who sends how much of a group of parts. */
-#include "comm/comm.h"
+/* part.c - groups of parts: by which transfer they go, and who sends how much. */
+#include "comm/collectives.h"
+
+ps_status ps_collectives_gather(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    const bool has_one_owner = ps_comm_one_owner(t->parts, t->n_parts) >= 0;
+    *done = (ps_event){.queue = NULL};
+    return has_one_owner ? x->ops->broadcast(x, t, done) : x->ops->all_gather(x, t, done);
+}
+
+ps_status ps_collectives_reduce(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    const bool has_one_owner = ps_comm_one_owner(t->parts, t->n_parts) >= 0;
+    *done = (ps_event){.queue = NULL};
+    return has_one_owner ? x->ops->reduce(x, t, done) : x->ops->reduce_scatter(x, t, done);
+}
+
+ps_status ps_collectives_all_reduce(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    *done = (ps_event){.queue = NULL};
+    return x->ops->all_reduce(x, t, done);
+}
+
+ps_status ps_collectives_wait(ps_collectives *x, ps_event done)
+{
+    return x->ops->wait(x, done);
+}
+
+/* ---- who sends how much ---- */
 
 int32_t ps_comm_one_owner(const ps_comm_part *parts, int32_t n_parts)
 {

@@ -7,7 +7,8 @@ const char *ps_collective_name(ps_collective c)
     static const char *const names[PS_COLLECTIVE_COUNT] = {[PS_ALL_GATHER] = "all-gather",
                                                            [PS_REDUCE_SCATTER] = "reduce-scatter",
                                                            [PS_BROADCAST] = "broadcast",
-                                                           [PS_REDUCE] = "reduction"};
+                                                           [PS_REDUCE] = "reduction",
+                                                           [PS_ALL_REDUCE] = "all-reduce"};
     return c < PS_COLLECTIVE_COUNT ? names[c] : "?";
 }
 
@@ -27,6 +28,7 @@ int64_t ps_collective_ns(const ps_topology *t, ps_collective c, int64_t n_bytes)
     /* in pieces, one behind the other: the whole passes each link once */
     case PS_BROADCAST:
     case PS_REDUCE: return (p - 1) * latency_ns + (int64_t)part_ns;
+    case PS_ALL_REDUCE: return 2 * (p - 1) * (latency_ns + (int64_t)part_ns); /* reduce-scatter, all-gather */
     case PS_COLLECTIVE_COUNT: break;
     }
     return 0;

@@ -21,6 +21,7 @@ typedef enum ps_collective {
     PS_REDUCE_SCATTER, /* sums of n bytes to each rank */
     PS_BROADCAST,      /* n bytes of one rank to all */
     PS_REDUCE,         /* sums of n bytes to one rank */
+    PS_ALL_REDUCE,     /* sums of n bytes of each rank's share to all */
     PS_COLLECTIVE_COUNT,
 } ps_collective;
 

@@ -143,9 +143,11 @@ static ps_status share_piece(sharing *h, const piece *p, void *own, int64_t firs
 {
     const ps_comm_part part = {
         .payload = own != NULL ? own : h->room, .n = p->n, .owner = p->chunk % h->e->settings.ranks.n};
-    ps_comm_ticket ticket;
-    PS_TRY(ps_comm_begin_all_gather(h->e->settings.ranks.comm, &part, 1, h->dtype, "tensors", &ticket));
-    PS_TRY(ps_comm_wait(h->e->settings.ranks.comm, ticket));
+    ps_collectives *carrier = ps_comm_collectives(h->e->settings.ranks.comm);
+    ps_event done;
+    PS_TRY(ps_collectives_gather(
+        carrier, &(ps_transfer){.parts = &part, .n_parts = 1, .dtype = h->dtype, .what = "tensors"}, &done));
+    PS_TRY(ps_collectives_wait(carrier, done));
     use_shared(h, part.payload, first, p->n);
     return PS_OK;
 }

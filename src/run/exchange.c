@@ -3,6 +3,11 @@
 #include "base/mem.h"
 #include "run/moment.h"
 
+static ps_collectives *carrier(const ps_runner *r)
+{
+    return ps_comm_collectives(r->bp->settings->ranks.comm);
+}
+
 static int64_t most_parts(const ps_blueprint *b)
 {
     int64_t most = 0;
@@ -44,7 +49,7 @@ void ps_exchange_finish(ps_runner *r)
     if (!r->o.compute || r->exchanges == NULL) return;
     ps_status st = PS_OK;
     for (int32_t i = 0; i < r->bp->spans.n && st == PS_OK; i++)
-        if (r->exchanges[i].ticket != 0) st = ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket);
+        if (r->exchanges[i].done.queue != NULL) st = ps_collectives_wait(carrier(r), r->exchanges[i].done);
 }
 
 int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
@@ -125,8 +130,8 @@ ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
     const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
     estimate(r, i, n, PS_LIST_PARAM16, &gathering);
     if (!r->o.compute) return PS_OK;
-    return ps_comm_begin_all_gather(s->ranks.comm, r->parts, n, s->dtype, "gathering of parameters",
-                                    &r->exchanges[i].ticket);
+    const ps_transfer t = {.parts = r->parts, .n_parts = n, .dtype = s->dtype, .what = "gathering of parameters"};
+    return ps_collectives_gather(carrier(r), &t, &r->exchanges[i].done);
 }
 
 ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
@@ -137,17 +142,18 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
         const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
         if (n == 0) continue;
         estimate(r, i, n, lists[k], &reduction);
-        const ps_dtype dtype = lists[k] == PS_LIST_PARAM16 ? s->dtype : PS_DTYPE_F32;
-        if (r->o.compute)
-            PS_TRY(ps_comm_begin_reduce_scatter(s->ranks.comm, r->parts, n, dtype, "reduction of gradients",
-                                                &r->exchanges[i].ticket));
+        const ps_transfer t = {.parts = r->parts,
+                               .n_parts = n,
+                               .dtype = lists[k] == PS_LIST_PARAM16 ? s->dtype : PS_DTYPE_F32,
+                               .what = "reduction of gradients"};
+        if (r->o.compute) PS_TRY(ps_collectives_reduce(carrier(r), &t, &r->exchanges[i].done));
     }
     return PS_OK;
 }
 
 ps_status ps_exchange_await(ps_runner *r, int32_t i)
 {
-    if (r->o.compute) PS_TRY(ps_comm_wait(r->bp->settings->ranks.comm, r->exchanges[i].ticket));
+    if (r->o.compute) PS_TRY(ps_collectives_wait(carrier(r), r->exchanges[i].done));
     ps_store_end_collective(r->tiers->store, r->exchanges[i].done_ns);
     return PS_OK;
 }

@@ -8,7 +8,7 @@
 /* The latest exchange of a span: its gathering, then its reduction. */
 typedef struct ps_exchange {
     int64_t done_ns; /* on the timeline */
-    ps_comm_ticket ticket;
+    ps_event done;
 } ps_exchange;
 
 struct ps_runner {

@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/rng.h"
 #include "comm/comm_impl.h"
+#include "device/device.h"
 
 #define CHECK(rank, condition)                                                                                         \
     do {                                                                                                               \
@@ -126,6 +128,17 @@ static bool payloads_free(payloads *x, ps_dtype dtype)
     return is_intact;
 }
 
+static ps_transfer transfer_of(const payloads *x, ps_dtype dtype, const char *what)
+{
+    return (ps_transfer){.parts = x->part, .n_parts = x->n, .dtype = dtype, .what = what};
+}
+
+/* Are chunks carried by messages, or by nobody, which counts what is sent? */
+static bool counts(const ps_comm *c)
+{
+    return c->chunks == &c->own;
+}
+
 static int64_t bytes_of_owner(const layout *l, ps_dtype dtype, int32_t owner) /* -1: of all */
 {
     int64_t n = 0;
@@ -176,12 +189,14 @@ static int check_gather(ps_comm *c, const layout *l, ps_dtype dtype, int64_t see
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
     const ps_comm_stats before = ps_comm_get_stats(c);
     payloads x = payloads_new(l, dtype);
-    ps_comm_ticket ticket;
+    const ps_transfer t = transfer_of(&x, dtype, "a test");
+    ps_event done;
     gather_fill(&x, dtype, rank, seed);
-    CHECK(rank, ps_comm_begin_all_gather(c, x.part, x.n, dtype, "a test", &ticket) == PS_OK);
-    CHECK(rank, ps_comm_wait(c, ticket) == PS_OK && ps_comm_is_done(c, ticket));
+    CHECK(rank, ps_collectives_gather(ps_comm_collectives(c), &t, &done) == PS_OK);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done) == PS_OK && ps_event_is_done(done));
     CHECK(rank, gather_is_right(&x, dtype, seed));
     CHECK(rank, payloads_free(&x, dtype));
+    if (!counts(c)) return 0;
     const ps_comm_stats after = ps_comm_get_stats(c);
     CHECK(rank, after.n_transfers == before.n_transfers + 1);
     const int64_t all_bytes = bytes_of_owner(l, dtype, -1), own_bytes = bytes_of_owner(l, dtype, rank);
@@ -197,15 +212,113 @@ static int check_reduce(ps_comm *c, const layout *l, ps_dtype dtype, int64_t see
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
     const ps_comm_stats before = ps_comm_get_stats(c);
     payloads x = payloads_new(l, dtype);
-    ps_comm_ticket ticket;
+    const ps_transfer t = transfer_of(&x, dtype, "a test");
+    ps_event done;
     reduce_fill(&x, dtype, rank, seed);
-    CHECK(rank, ps_comm_begin_reduce_scatter(c, x.part, x.n, dtype, "a test", &ticket) == PS_OK);
-    CHECK(rank, ps_comm_wait(c, ticket) == PS_OK);
+    CHECK(rank, ps_collectives_reduce(ps_comm_collectives(c), &t, &done) == PS_OK);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done) == PS_OK && ps_event_is_done(done));
     CHECK(rank, reduce_is_right(&x, dtype, rank, p, seed));
     CHECK(rank, payloads_free(&x, dtype));
+    if (!counts(c)) return 0;
     const ps_comm_stats after = ps_comm_get_stats(c);
     CHECK(rank, after.sent_bytes - before.sent_bytes == bytes_of_owner(l, dtype, -1) - bytes_of_owner(l, dtype, rank));
     return 0;
+}
+
+static int check_all_reduce(ps_comm *c, const layout *l, ps_dtype dtype, int64_t seed)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    payloads x = payloads_new(l, dtype);
+    const ps_transfer t = transfer_of(&x, dtype, "a test");
+    ps_event done;
+    reduce_fill(&x, dtype, rank, seed);
+    CHECK(rank, ps_collectives_all_reduce(ps_comm_collectives(c), &t, &done) == PS_OK);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done) == PS_OK && ps_event_is_done(done));
+    for (int32_t r = 0; r < p; r++) CHECK(rank, reduce_is_right(&x, dtype, r, p, seed));
+    CHECK(rank, payloads_free(&x, dtype));
+    return 0;
+}
+
+/* ---- events ---- */
+
+typedef struct late_fill {
+    payloads *x;
+    int32_t rank;
+    int64_t seed;
+    int after_us;
+    ps_status st;
+} late_fill;
+
+static ps_status late_fill_run(void *self, const void *args)
+{
+    const late_fill *f = args;
+    (void)self;
+    usleep((unsigned)f->after_us);
+    if (f->st != PS_OK) return PS_FAIL(f->st, "the device is lost");
+    reduce_fill(f->x, PS_DTYPE_BF16, f->rank, f->seed);
+    return PS_OK;
+}
+
+typedef struct late_copy {
+    const payloads *x;
+    void *to;
+} late_copy;
+
+static ps_status late_copy_run(void *self, const void *args)
+{
+    const late_copy *f = args;
+    (void)self;
+    memcpy(f->to, f->x->part[0].payload, (size_t)f->x->part[0].n * 2);
+    return PS_OK;
+}
+
+static ps_status queue_late(ps_queue *q, ps_status (*run)(void *, const void *), const void *args, size_t args_bytes)
+{
+    return ps_queue_call(q, &(ps_call){.name = "late", .run = run, .args = args, .args_bytes = args_bytes});
+}
+
+/* Sums of what devices have written late, on two queues, each rank at another time; and a queue that reads them. */
+static int check_events(ps_comm *c, ps_queue *before[2], ps_queue *behind)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const layout l = layout_make(6, p);
+    payloads x[2] = {payloads_new(&l, PS_DTYPE_BF16), payloads_new(&l, PS_DTYPE_BF16)}, nothing = {.n = 0};
+    uint16_t copy[2][5000];
+    ps_event done[2];
+    CHECK(rank, l.n[0] == 5000);
+    for (int i = 0; i < 2; i++) {
+        const late_fill fill = {.x = &x[i], .rank = rank, .seed = 40 + 10 * i, .after_us = 3000 * (p - rank)};
+        ps_transfer t = transfer_of(&x[i], PS_DTYPE_BF16, "late payloads");
+        ps_events after = {.n = 0};
+        CHECK(rank, queue_late(before[1 - i], late_fill_run, &(late_fill){.x = &nothing}, sizeof fill) == PS_OK);
+        ps_events_add(&after, ps_queue_event(before[1 - i]));
+        CHECK(rank, queue_late(before[i], late_fill_run, &fill, sizeof fill) == PS_OK);
+        ps_events_add(&after, ps_queue_event(before[i]));
+        t.after = &after;
+        CHECK(rank, ps_collectives_all_reduce(ps_comm_collectives(c), &t, &done[i]) == PS_OK);
+        CHECK(rank, ps_queue_wait(behind, done[i]) == PS_OK);
+        CHECK(rank, queue_late(behind, late_copy_run, &(late_copy){&x[i], copy[i]}, sizeof(late_copy)) == PS_OK);
+    }
+    CHECK(rank, ps_event_wait(ps_queue_event(behind)) == PS_OK && ps_event_is_done(done[1]));
+    for (int i = 0; i < 2; i++) {
+        CHECK(rank, memcmp(copy[i], x[i].part[0].payload, sizeof copy[i]) == 0);
+        for (int32_t r = 0; r < p; r++) CHECK(rank, reduce_is_right(&x[i], PS_DTYPE_BF16, r, p, 40 + 10 * i));
+        CHECK(rank, payloads_free(&x[i], PS_DTYPE_BF16));
+    }
+    return 0;
+}
+
+/* Queues with a thread each: RAM's queues of copies. */
+static int with_queues(ps_comm *c, int (*run)(ps_comm *c, ps_queue *before[2], ps_queue *behind))
+{
+    ps_device *ram = NULL;
+    ps_queue *q[3] = {NULL};
+    CHECK(ps_comm_rank(c), ps_device_create(&ps_device_cpu_ops, "device", 0, &ram) == PS_OK);
+    for (int i = 0; i < 3; i++) CHECK(ps_comm_rank(c), ps_queue_create(ram, "late", PS_QUEUE_COPY, &q[i]) == PS_OK);
+    const int rc = run(c, q, q[2]);
+    for (int i = 2; i >= 0; i--) ps_queue_destroy(q[i]);
+    ps_device_destroy(ram);
+    return rc;
 }
 
 /* Gathers and reductions of several layouts, all begun before any is waited for. */
@@ -214,24 +327,26 @@ static int check_many(ps_comm *c)
     enum { MANY = 24 };
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
     payloads x[MANY];
-    ps_comm_ticket ticket[MANY];
+    ps_event done[MANY];
     for (int32_t i = 0; i < MANY; i++) {
         const layout l = layout_make(i % N_LAYOUTS, p);
         const ps_dtype dtype = (ps_dtype)(i % PS_DTYPE_COUNT);
         x[i] = payloads_new(&l, dtype);
         if (i % 2 == 0) {
             gather_fill(&x[i], dtype, rank, 100 * i);
-            CHECK(rank, ps_comm_begin_all_gather(c, x[i].part, x[i].n, dtype, "many", &ticket[i]) == PS_OK);
+            const ps_transfer t = transfer_of(&x[i], dtype, "many");
+            CHECK(rank, ps_collectives_gather(ps_comm_collectives(c), &t, &done[i]) == PS_OK);
         } else {
             reduce_fill(&x[i], dtype, rank, 100 * i);
-            CHECK(rank, ps_comm_begin_reduce_scatter(c, x[i].part, x[i].n, dtype, "many", &ticket[i]) == PS_OK);
+            const ps_transfer t = transfer_of(&x[i], dtype, "many");
+            CHECK(rank, ps_collectives_reduce(ps_comm_collectives(c), &t, &done[i]) == PS_OK);
         }
-        CHECK(rank, p == 1 || ticket[i] > 0);
+        CHECK(rank, p == 1 || done[i].ticket > 0);
     }
-    CHECK(rank, ps_comm_wait(c, ticket[MANY - 1]) == PS_OK);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done[MANY - 1]) == PS_OK);
     for (int32_t i = 0; i < MANY; i++) {
         const ps_dtype dtype = (ps_dtype)(i % PS_DTYPE_COUNT);
-        CHECK(rank, ps_comm_is_done(c, ticket[i]));
+        CHECK(rank, ps_event_is_done(done[i]));
         CHECK(rank,
               i % 2 == 0 ? gather_is_right(&x[i], dtype, 100 * i) : reduce_is_right(&x[i], dtype, rank, p, 100 * i));
         CHECK(rank, payloads_free(&x[i], dtype));
@@ -300,12 +415,13 @@ static int conformance_run(ps_comm *c, int32_t p, const char *describe)
         for (int32_t i = 0; i < N_LAYOUTS; i++) {
             const layout l = layout_make(i, p);
             for (int d = 0; d < PS_DTYPE_COUNT; d++)
-                if (check_gather(c, &l, (ps_dtype)d, 10 + i) != 0 || check_reduce(c, &l, (ps_dtype)d, 20 + i) != 0)
+                if (check_gather(c, &l, (ps_dtype)d, 10 + i) != 0 || check_reduce(c, &l, (ps_dtype)d, 20 + i) != 0 ||
+                    check_all_reduce(c, &l, (ps_dtype)d, 30 + i) != 0)
                     return 1;
         }
     }
     ps_comm_set_message_bytes(c, PS_COMM_MESSAGE_BYTES);
-    return check_many(c) != 0 || check_small(c) != 0;
+    return check_many(c) != 0 || with_queues(c, check_events) != 0 || check_small(c) != 0;
 }
 
 #endif

@@ -29,9 +29,10 @@ static int rank_waits(ps_comm *c)
     ps_status st = PS_OK;
     while (st == PS_OK) {
         const ps_comm_part parts[] = {{payload, N / 2, 0}, {payload + N / 2, N / 2, 1}};
-        ps_comm_ticket ticket;
-        st = ps_comm_begin_all_gather(c, parts, 2, PS_DTYPE_BF16, "group 7", &ticket);
-        if (st == PS_OK) st = ps_comm_wait(c, ticket);
+        const ps_transfer t = {.parts = parts, .n_parts = 2, .dtype = PS_DTYPE_BF16, .what = "group 7"};
+        ps_event done;
+        st = ps_collectives_gather(ps_comm_collectives(c), &t, &done);
+        if (st == PS_OK) st = ps_collectives_wait(ps_comm_collectives(c), done);
     }
     free(payload);
     printf("rank %d heard: %s\n", ps_comm_rank(c), ps_last_error());
@@ -97,10 +98,11 @@ static int rank_big(ps_comm *c)
     for (int64_t i = 0; rank == 0 && i < WINDOW; i++) base[i] = (char)ps_rng_u32(key, (uint64_t)i / 4096);
     for (int64_t i = 0; rank == 0 && i < tail_bytes; i++) tail[i] = (char)ps_rng_u32(key, (uint64_t)(bytes + i));
     const ps_comm_part part = {.payload = base, .n = bytes / 2, .owner = 0};
-    ps_comm_ticket ticket;
+    const ps_transfer t = {.parts = &part, .n_parts = 1, .dtype = PS_DTYPE_F16, .what = "big"};
+    ps_event done;
     CHECK(rank, part.n > (int64_t)1 << 31);
-    CHECK(rank, ps_comm_begin_all_gather(c, &part, 1, PS_DTYPE_F16, "big", &ticket) == PS_OK);
-    CHECK(rank, ps_comm_wait(c, ticket) == PS_OK);
+    CHECK(rank, ps_collectives_gather(ps_comm_collectives(c), &t, &done) == PS_OK);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done) == PS_OK);
     for (int64_t i = 0; i < WINDOW; i++) CHECK(rank, base[i] == (char)ps_rng_u32(key, (uint64_t)i / 4096));
     for (int64_t i = 0; i < tail_bytes; i++) CHECK(rank, tail[i] == (char)ps_rng_u32(key, (uint64_t)(bytes + i)));
     munmap(base, (size_t)WINDOW * (N_WINDOWS + 1));
@@ -118,12 +120,13 @@ static int measure(ps_comm *c, const char *name, bool is_gather, ps_dtype dtype,
     for (int32_t r = 0; r < p; r++) parts[r] = (ps_comm_part){.payload = payload + r * part_bytes, .n = n, .owner = r};
     int64_t best_ns = INT64_MAX;
     for (int i = 0; i < ROUNDS; i++) {
-        ps_comm_ticket ticket;
+        const ps_transfer t = {.parts = parts, .n_parts = p, .dtype = dtype, .what = name};
+        ps_collectives *x = ps_comm_collectives(c);
+        ps_event done;
         CHECK(rank, ps_comm_barrier(c) == PS_OK);
         const int64_t begin_ns = ps_clock_ns();
-        CHECK(rank, (is_gather ? ps_comm_begin_all_gather(c, parts, p, dtype, name, &ticket)
-                               : ps_comm_begin_reduce_scatter(c, parts, p, dtype, name, &ticket)) == PS_OK);
-        CHECK(rank, ps_comm_wait(c, ticket) == PS_OK);
+        CHECK(rank, (is_gather ? ps_collectives_gather(x, &t, &done) : ps_collectives_reduce(x, &t, &done)) == PS_OK);
+        CHECK(rank, ps_collectives_wait(x, done) == PS_OK);
         best_ns = ps_min_i64(best_ns, ps_clock_ns() - begin_ns);
     }
     if (rank == 0)

@@ -161,15 +161,19 @@ static void sums_are_those_of_fp32_rounded_once(void **state)
 /* ---- failure ---- */
 
 /* Waits in an all-gather that cannot end; the message must have all of the words. */
-static int expect_failure(ps_comm *c, int32_t failed, const char *word, const char *more)
+static int expect_failure_after(ps_comm *c, const ps_events *after, int32_t failed, const char *word, const char *more)
 {
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
     const layout l = layout_make(6, p);
     payloads x = payloads_new(&l, PS_DTYPE_BF16);
-    ps_comm_ticket ticket;
-    ps_status st = ps_comm_begin_all_gather(c, x.part, x.n, PS_DTYPE_BF16, "group 7", &ticket);
-    if (st == PS_OK) st = ps_comm_wait(c, ticket);
+    ps_transfer t = transfer_of(&x, PS_DTYPE_BF16, "group 7");
+    t.after = after;
+    ps_event done;
+    ps_status st = ps_collectives_gather(ps_comm_collectives(c), &t, &done);
+    const bool is_begun = st == PS_OK;
+    if (is_begun) st = ps_collectives_wait(ps_comm_collectives(c), done);
     CHECK(rank, st == PS_ECOMM);
+    CHECK(rank, !is_begun || (ps_event_is_done(done) && ps_event_wait(done) == PS_ECOMM));
     CHECK(rank, payloads_free(&x, PS_DTYPE_BF16));
     CHECK(rank, ps_comm_failed_rank(c) == failed);
     char who[32];
@@ -179,7 +183,7 @@ static int expect_failure(ps_comm *c, int32_t failed, const char *word, const ch
     CHECK(rank, strstr(ps_last_error(), word) != NULL);
     CHECK(rank, strstr(ps_last_error(), more) != NULL);
     CHECK(rank, ps_comm_barrier(c) == PS_ECOMM);
-    CHECK(rank, ps_comm_wait(c, 0) == PS_ECOMM);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), (ps_event){.queue = NULL}) == PS_ECOMM);
     return 0;
 }
 
@@ -188,6 +192,11 @@ static bool meets_whom_one_leaves(ps_comm *c)
 {
     const ps_status st = ps_comm_barrier(c);
     return st == PS_OK || st == PS_ECOMM;
+}
+
+static int expect_failure(ps_comm *c, int32_t failed, const char *word, const char *more)
+{
+    return expect_failure_after(c, NULL, failed, word, more);
 }
 
 static int fails_itself(ps_comm *c)
@@ -202,6 +211,62 @@ static void all_hear_of_a_failure(void **state)
 {
     (void)state;
     for (int32_t p = 2; p <= 4; p++) run_ranks(&usual, p, fails_itself, false);
+}
+
+/* What a transfer comes after fails, at once or while the others wait. */
+static int loses_a_device(ps_comm *c, ps_queue *before[2], ps_queue *behind)
+{
+    const int32_t rank = ps_comm_rank(c);
+    payloads nothing = {.n = 0};
+    ps_events after = {.n = 0};
+    const late_fill fill = {.x = &nothing, .after_us = rank == 1 ? 200000 : 0, .st = rank == 1 ? PS_EDEVICE : PS_OK};
+    (void)behind;
+    CHECK(rank, queue_late(before[0], late_fill_run, &fill, sizeof fill) == PS_OK);
+    ps_events_add(&after, ps_queue_event(before[0]));
+    return expect_failure_after(c, &after, 1, "failed: the device is lost", "");
+}
+
+static int loses_a_device_later(ps_comm *c)
+{
+    return with_queues(c, loses_a_device);
+}
+
+static void a_lost_device_fails_its_rank(void **state)
+{
+    (void)state;
+    run_ranks(&usual, 3, loses_a_device_later, false);
+}
+
+static int has_a_slow_device(ps_comm *c, ps_queue *before[2], ps_queue *behind)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const layout l = layout_make(6, p);
+    payloads x = payloads_new(&l, PS_DTYPE_BF16);
+    ps_transfer t = transfer_of(&x, PS_DTYPE_BF16, "slow payloads");
+    ps_events after = {.n = 0};
+    ps_event done;
+    const late_fill fill = {.x = &x, .rank = rank, .seed = 3, .after_us = rank == 1 ? 1500000 : 0};
+    (void)behind;
+    CHECK(rank, queue_late(before[0], late_fill_run, &fill, sizeof fill) == PS_OK);
+    ps_events_add(&after, ps_queue_event(before[0]));
+    t.after = &after;
+    CHECK(rank, ps_collectives_reduce(ps_comm_collectives(c), &t, &done) == PS_OK);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done) == PS_OK);
+    CHECK(rank, reduce_is_right(&x, PS_DTYPE_BF16, rank, p, 3));
+    CHECK(rank, payloads_free(&x, PS_DTYPE_BF16));
+    return 0;
+}
+
+static int is_slow(ps_comm *c)
+{
+    return with_queues(c, has_a_slow_device);
+}
+
+/* A device that takes longer than the time-out: its rank says meanwhile that it lives. */
+static void a_rank_with_a_slow_device_is_not_lost(void **state)
+{
+    (void)state;
+    run_ranks(&hasty, 3, is_slow, false);
 }
 
 static int vanishes(ps_comm *c)
@@ -362,6 +427,8 @@ int main(void)
         cmocka_unit_test(opening_survives_lack_of_memory),
         cmocka_unit_test(sums_are_those_of_fp32_rounded_once),
         cmocka_unit_test(all_hear_of_a_failure),
+        cmocka_unit_test(a_lost_device_fails_its_rank),
+        cmocka_unit_test(a_rank_with_a_slow_device_is_not_lost),
         cmocka_unit_test(a_vanished_rank_is_noticed),
         cmocka_unit_test(closing_does_not_wait_for_a_vanished_rank),
         cmocka_unit_test(who_leaves_early_is_named),

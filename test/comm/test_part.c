@@ -66,16 +66,17 @@ static ps_status sender_run(sender *s)
 {
     float payloads[PARTS_MAX][ELEMENTS_MAX] = {{0}};
     ps_comm_part parts[PARTS_MAX];
-    ps_comm_ticket ticket;
+    const ps_transfer t = {.parts = parts, .n_parts = s->n_parts, .dtype = PS_DTYPE_F32, .what = "parts"};
+    ps_event done;
     for (int32_t i = 0; i < s->n_parts; i++) {
         parts[i] = s->parts[i];
         parts[i].payload = payloads[i];
     }
-    PS_TRY(ps_comm_begin_all_gather(s->comm, parts, s->n_parts, PS_DTYPE_F32, "parts", &ticket));
-    PS_TRY(ps_comm_wait(s->comm, ticket));
+    PS_TRY(ps_collectives_gather(ps_comm_collectives(s->comm), &t, &done));
+    PS_TRY(ps_collectives_wait(ps_comm_collectives(s->comm), done));
     s->gathering_bytes = sent_bytes(s);
-    PS_TRY(ps_comm_begin_reduce_scatter(s->comm, parts, s->n_parts, PS_DTYPE_F32, "parts", &ticket));
-    PS_TRY(ps_comm_wait(s->comm, ticket));
+    PS_TRY(ps_collectives_reduce(ps_comm_collectives(s->comm), &t, &done));
+    PS_TRY(ps_collectives_wait(ps_comm_collectives(s->comm), done));
     s->reduction_bytes = sent_bytes(s) - s->gathering_bytes;
     return PS_OK;
 }

@@ -2,6 +2,7 @@
  * bytes and peaks as planned. */
 #include <math.h>
 
+#include "comm/shared_collectives.h"
 #include "engine/profile_fixture.h"
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
@@ -199,6 +200,33 @@ static void test_profiles(void **state)
     temp_folder_remove(&f);
 }
 
+/* ---- who carries chunks ------------------------------------------------------------------------------------------- */
+
+static shared_hub hub;
+
+static ps_status train_by_another(ps_engine *e, ps_config *c, rank_task *t)
+{
+    ps_comm_set_collectives(t->comm, shared_create(&hub, ps_comm_rank(t->comm)));
+    return rank_train(e, c, t);
+}
+
+/* The same bits without a chunk in any message. */
+static void test_another_carrier(void **state)
+{
+    (void)state;
+    static const char *const groups[] = {NOTHING, MSC};
+    for (int i = 0; i < 2; i++) {
+        const rank_task *t = RANKS(3, 3, "bf16.enabled=true", "gradient_accumulation_steps=2", groups[i]);
+        const uint64_t want = t[0].result.hash;
+        assert_true(t[0].result.sent_bytes > 0);
+        shared_hub_init(&hub, 3);
+        t = run_ranks(3, 3, train_by_another, CHANGES("bf16.enabled=true", "gradient_accumulation_steps=2", groups[i]));
+        shared_hub_deinit(&hub);
+        assert_true(t[0].result.hash == want);
+        assert_int_equal(t[0].result.sent_bytes, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_losses_bf16),     cmocka_unit_test(test_one_micro_batch),
         cmocka_unit_test(test_same_bits_sgd),   cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_bytes_and_peaks), cmocka_unit_test(test_profiles),
+        cmocka_unit_test(test_another_carrier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

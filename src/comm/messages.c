@@ -1,0 +1,246 @@
+/* messages.c - transfers of chunks by messages, as callers see them: queued for the worker, waited for, ended by a
+ * failure. What the worker does with them is in collective.c. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/machine.h"
+#include "base/mem.h"
+#include "comm/comm_impl.h"
+#include "comm/topology.h"
+
+/* How long the worker may be away in the transport, beyond the time in which ranks must be heard of. */
+#define STUCK_NS ((int64_t)5000000000)
+
+static ps_comm *comm_of(ps_collectives *x)
+{
+    return (ps_comm *)x;
+}
+
+/* ---- waiting and failing ---- */
+
+void ps_comm_await_worker(ps_comm *c, ps_comm_waiting *w)
+{
+    static const int64_t slice_s = 1;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += slice_s;
+    if (pthread_cond_timedwait(&c->has_progress, &c->lock, &until) == 0) return;
+    const int64_t n_looks = atomic_load(&c->n_looks);
+    w->still_ns = n_looks == w->n_looks ? w->still_ns + slice_s * 1000000000 : 0;
+    w->n_looks = n_looks;
+    if (c->state == PS_COMM_OPENING || w->still_ns <= c->timeout_ns + STUCK_NS) return;
+    atomic_store(&c->is_stuck, true);
+    if (atomic_load(&c->failed_rank) >= 0) return;
+    snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s has not returned for %g s", c->rank,
+             ps_comm_host(c, c->rank), c->transport.name, (double)w->still_ns * 1e-9);
+    ps_comm_set_failed(c, c->rank);
+}
+
+ps_status ps_comm_check_failure(const ps_comm *c)
+{
+    return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(PS_ECOMM, "%s", c->failure);
+}
+
+void ps_comm_set_failed(ps_comm *c, int32_t rank)
+{
+    const ps_comm_ticket done = atomic_load(&c->done);
+    if (done < c->issued) {
+        const ps_status st = PS_FAIL(PS_ECOMM, "%s", c->failure);
+        ps_host_queue_end(c->transfers, (ps_ticket)done + 1, st); /* the first that fails; those behind it do so too */
+        ps_host_queue_end(c->transfers, (ps_ticket)c->issued, st);
+    }
+    atomic_store(&c->failed_rank, rank);
+    pthread_cond_broadcast(&c->has_progress);
+}
+
+static bool is_over(const ps_comm *c, ps_comm_ticket ticket)
+{
+    return atomic_load(&c->done) >= ticket || atomic_load(&c->failed_rank) >= 0;
+}
+
+static ps_status wait_for(ps_collectives *x, ps_event done)
+{
+    ps_comm *c = comm_of(x);
+    const ps_comm_ticket ticket = (ps_comm_ticket)done.ticket;
+    const int64_t begin_ns = ps_clock_ns();
+    if (!is_over(c, ticket)) {
+        ps_comm_waiting w = {0};
+        pthread_mutex_lock(&c->lock);
+        PS_ASSERT(done.queue == c->transfers && ticket <= c->issued);
+        const int64_t profile_ns = ps_profile_now(c->profile);
+        while (!is_over(c, ticket)) ps_comm_await_worker(c, &w);
+        ps_profile_add(c->profile, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
+                                                        .chunk = -1,
+                                                        .begin_ns = profile_ns,
+                                                        .end_ns = ps_profile_now(c->profile),
+                                                        .copy = {.link = c->profile_link}});
+        pthread_mutex_unlock(&c->lock);
+        atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
+    }
+    return ps_comm_check_failure(c);
+}
+
+static void fail(ps_collectives *x, const char *text)
+{
+    ps_comm *c = comm_of(x);
+    ps_comm_waiting w = {0};
+    pthread_mutex_lock(&c->lock);
+    if (atomic_load(&c->failed_rank) < 0) {
+        snprintf(c->own_text, sizeof c->own_text, "%s", text);
+        atomic_store(&c->wants_failure, true);
+        pthread_cond_signal(&c->has_work);
+    }
+    while (atomic_load(&c->failed_rank) < 0) ps_comm_await_worker(c, &w);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* False: the worker does not come back, and frees all should it do so one day. */
+static bool end_worker(ps_comm *c)
+{
+    ps_comm_waiting w = {0};
+    pthread_mutex_lock(&c->lock);
+    c->wants_close = true;
+    pthread_cond_signal(&c->has_work);
+    while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) ps_comm_await_worker(c, &w);
+    const bool has_ended = c->state == PS_COMM_ENDED;
+    const pthread_t worker = c->worker;
+    c->is_abandoned = !has_ended;
+    pthread_mutex_unlock(&c->lock);
+    if (has_ended)
+        pthread_join(worker, NULL);
+    else
+        pthread_detach(worker);
+    return has_ended;
+}
+
+static void destroy(ps_collectives *x)
+{
+    ps_comm *c = comm_of(x);
+    if (c->has_worker && !end_worker(c)) return;
+    if (!c->has_worker && c->transport.self != NULL) c->transport.ops->close(&c->transport, false);
+    ps_comm_destroy(c);
+}
+
+/* ---- transfers ---- */
+
+static ps_status make_transfer(const ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts,
+                               ps_comm_transfer **out)
+{
+    const size_t parts_bytes = (size_t)head->n_parts * sizeof parts[0];
+    PS_TRY(ps_mem_alloc(1, sizeof **out + parts_bytes, out));
+    **out = *head;
+    if (parts_bytes > 0) memcpy((*out)->parts, parts, parts_bytes);
+    for (int32_t i = 0; i < head->n_parts; i++)
+        PS_ASSERT(parts[i].n >= 0 && parts[i].owner >= 0 && parts[i].owner < c->size);
+    return PS_OK;
+}
+
+/* Hands a list of transfers, of which it becomes the owner, to the worker. After a failure nobody would end them. */
+static ps_status queue_transfers(ps_comm *c, ps_comm_transfer *list, ps_event *done)
+{
+    pthread_mutex_lock(&c->lock);
+    const ps_status st = ps_comm_check_failure(c);
+    for (ps_comm_transfer *t = list, *next; t != NULL; t = next) {
+        next = t->next;
+        t->next = NULL;
+        if (st != PS_OK) {
+            ps_mem_free(t);
+            continue;
+        }
+        *done = ps_host_queue_begin(c->transfers);
+        t->ticket = ++c->issued;
+        PS_ASSERT((ps_ticket)t->ticket == done->ticket);
+        if (c->last != NULL)
+            c->last->next = t;
+        else
+            c->first = t;
+        c->last = t;
+    }
+    pthread_cond_signal(&c->has_work);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+ps_status ps_comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts, ps_event *done)
+{
+    ps_comm_transfer *t = NULL;
+    PS_TRY(make_transfer(c, head, parts, &t));
+    return queue_transfers(c, t, done);
+}
+
+/* Those of the events that are still to come. A failure of another is this rank's. */
+static ps_status take_events(const ps_events *after, ps_events *out)
+{
+    for (int i = 0; after != NULL && i < after->n; i++) {
+        if (ps_event_is_done(after->event[i]))
+            PS_TRY(ps_event_wait(after->event[i]));
+        else
+            ps_events_add(out, after->event[i]);
+    }
+    return PS_OK;
+}
+
+static ps_comm_transfer head_of(const ps_transfer *t, ps_comm_kind kind, ps_collective name)
+{
+    return (ps_comm_transfer){.kind = kind,
+                              .dtype = t->dtype,
+                              .item_bytes = (int64_t)ps_dtype_bytes(t->dtype),
+                              .is_payload = true,
+                              .name = ps_collective_name(name),
+                              .what = t->what,
+                              .n_parts = t->n_parts};
+}
+
+static ps_status begin_one(ps_collectives *x, const ps_transfer *t, ps_comm_kind kind, ps_collective name,
+                           ps_event *done)
+{
+    ps_comm_transfer head = head_of(t, kind, name);
+    PS_TRY(take_events(t->after, &head.after));
+    return ps_comm_begin(comm_of(x), &head, t->parts, done);
+}
+
+static ps_status all_gather(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    return begin_one(x, t, PS_COMM_KIND_GATHER, PS_ALL_GATHER, done);
+}
+
+static ps_status broadcast(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    return begin_one(x, t, PS_COMM_KIND_BROADCAST, PS_BROADCAST, done);
+}
+
+static ps_status reduce_scatter(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    return begin_one(x, t, PS_COMM_KIND_REDUCE, PS_REDUCE_SCATTER, done);
+}
+
+static ps_status reduce(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    return begin_one(x, t, PS_COMM_KIND_REDUCE, PS_REDUCE, done);
+}
+
+/* Sums at the owners, which then go to all: each element is rounded once, and is the same everywhere. */
+static ps_status all_reduce(ps_collectives *x, const ps_transfer *t, ps_event *done)
+{
+    const bool has_one_owner = ps_comm_one_owner(t->parts, t->n_parts) >= 0;
+    ps_comm_transfer sums = head_of(t, PS_COMM_KIND_REDUCE, PS_ALL_REDUCE);
+    const ps_comm_transfer share =
+        head_of(t, has_one_owner ? PS_COMM_KIND_BROADCAST : PS_COMM_KIND_GATHER, PS_ALL_REDUCE);
+    ps_comm_transfer *list = NULL;
+    PS_TRY(take_events(t->after, &sums.after));
+    PS_TRY(make_transfer(comm_of(x), &sums, t->parts, &list));
+    const ps_status st = make_transfer(comm_of(x), &share, t->parts, &list->next);
+    if (st == PS_OK) return queue_transfers(comm_of(x), list, done);
+    ps_mem_free(list);
+    return st;
+}
+
+const ps_collectives_ops ps_comm_messages_ops = {.all_gather = all_gather,
+                                                 .broadcast = broadcast,
+                                                 .reduce_scatter = reduce_scatter,
+                                                 .reduce = reduce,
+                                                 .all_reduce = all_reduce,
+                                                 .wait = wait_for,
+                                                 .fail = fail,
+                                                 .destroy = destroy};
