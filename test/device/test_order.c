@@ -577,6 +577,26 @@ static void test_queues_come_and_go(void **state)
     assert_int_equal(ps_mem_live_bytes(), early_bytes);
 }
 
+/* Of a queue in any order the lanes of its items are left for others. */
+static void test_lanes_are_used_again(void **state)
+{
+    bench *b = *state;
+    int64_t early_bytes = 0;
+    int old = -1;
+    for (int i = 0; i < 10; i++) {
+        const int disk = ps_order_add_queue(b->o, "disk", PS_ORDER_ANY_ORDER);
+        ps_order_remove_queue(b->o, old); /* so that the next one has another place */
+        for (ps_ticket t = 1; t <= 50; t++) ps_order_issue(b->o, disk, t, "read", &(ps_use){at(t), 1, true, NULL}, 1);
+        for (ps_ticket t = 1; t <= 50; t++) ps_order_host_wait(b->o, disk, t);
+        ps_order_touch(b->o, "look", at(0), 64, true); /* none of them is remembered */
+        ps_order_remove_queue(b->o, disk);
+        old = ps_order_add_queue(b->o, "new", PS_ORDER_IN_ORDER);
+        if (i == 0) early_bytes = ps_mem_live_bytes();
+    }
+    assert_int_equal(ps_mem_live_bytes(), early_bytes);
+    ps_order_remove_queue(b->o, old);
+}
+
 /* ---- what queues, devices and the disk tell ---- */
 
 typedef struct tiers {
@@ -599,10 +619,12 @@ static void open_tiers(tiers *t, const ps_device_ops *ops, bool as_if_later)
 
 static void close_tiers(tiers *t)
 {
+    const int64_t n_reports_before = ps_order_get_stats(t->o).n_reports;
     ps_queue_destroy(t->copies);
     ps_queue_destroy(t->compute);
-    ps_device_free(t->dev, t->block, PS_PAGE_BYTES, NULL);
+    ps_device_free(t->dev, t->block, PS_PAGE_BYTES, NULL); /* after all that the queues did */
     ps_device_free(t->dev, t->host, PS_PAGE_BYTES, NULL);
+    assert_int_equal(ps_order_get_stats(t->o).n_reports, n_reports_before);
     ps_device_destroy(t->dev);
     ps_order_destroy(t->o);
     assert_int_equal(ps_mem_live_bytes(), 0);
@@ -644,12 +666,14 @@ static void test_queues_tell(void **state)
         const bool copies_later = later || i / 2 == 1; /* those of RAM have a thread */
         assert_ok(ps_queue_copy(t.copies, t.block, t.host, 64));
         assert_ok(ps_queue_wait(t.compute, ps_queue_event(t.copies)));
+        int64_t n = later; /* else the host has waited too */
+        ps_order_touch(t.o, "look", t.block, 64, false);
+        expect(&t, n, later ? "copies: copy 1, which writes 64 bytes" : NULL, "host: look reads 64 bytes");
         call(&t, true);
-        expect(&t, 0, NULL, NULL);
+        expect(&t, n, NULL, NULL);
         assert_ok(ps_queue_fill(t.copies, t.block + 32, 1, 1)); /* has not waited for the call */
-        if (later) expect(&t, 1, "compute: gelu 2, which writes x, 64 bytes", "copies: fill 2 writes 1 bytes");
-        int64_t n = later;
-        if (!later) expect(&t, 0, NULL, NULL);
+        n += later;
+        expect(&t, n, later ? "compute: gelu 2, which writes x, 64 bytes" : NULL, "copies: fill 2 writes 1 bytes");
         assert_ok(ps_event_wait(ps_queue_event(t.compute)));
         assert_ok(ps_queue_copy(t.copies, t.block, t.host, 64));
         expect(&t, n, NULL, NULL);
@@ -661,6 +685,11 @@ static void test_queues_tell(void **state)
         ps_order_touch(t.o, "fill in", t.host, 64, true);
         n += copies_later; /* the copies before it read it */
         expect(&t, n, copies_later ? "copies: copy 3, which reads" : NULL, "host: fill in writes");
+        if (i == 1) { /* where nothing is done: it would be wrong */
+            assert_ok(ps_queue_copy(t.copies, t.host + 1024, t.block, 64));
+            assert_ok(ps_queue_put(t.compute, t.block + 1024, t.host + 1024, 64)); /* of what is still to come */
+            expect(&t, ++n, "copies: copy", "host: put reads 64 bytes");
+        }
         assert_ok(ps_queue_get(t.copies, t.host, t.block, 64));
         ps_order_touch(t.o, "look", t.host, 64, false);
         expect(&t, n, NULL, NULL);
@@ -758,6 +787,9 @@ static void test_the_disk_tells(void **state)
         assert_ok(ps_disk_write(disk, 0, t.block + 0, PS_PAGE_BYTES, &write)); /* the gelu, and what reads the file */
         expect(&t, 4, "which reads 4096 bytes at 0 of a file", "disk: write 3 writes 4096 bytes at 0 of a file");
         ps_disk_close(disk);
+        assert_ok(ps_event_wait(ps_queue_event(t.compute)));
+        ps_order_touch(t.o, "look", t.block, 64, true); /* the last write read it */
+        expect(&t, 4, NULL, NULL);
         close_tiers(&t);
     }
 }
@@ -836,6 +868,7 @@ int main(void)
         cmocka_unit_test(test_against_brute_force),
         cmocka_unit_test_setup_teardown(test_memory_is_bounded, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_queues_come_and_go, open_bench, close_bench),
+        cmocka_unit_test_setup_teardown(test_lanes_are_used_again, open_bench, close_bench),
         cmocka_unit_test(test_queues_tell),
         cmocka_unit_test(test_a_free_tells),
         cmocka_unit_test(test_waits_are_switched_off),
