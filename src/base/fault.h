@@ -1,7 +1,7 @@
 /* fault.h - make the n-th fallible call fail, so that tests can walk every error path.
  *
  * What can fail for an outside reason asks ps_fault_hit() once, in the thin wrapper where the outside call is made
- * (mem.c, file.c, folder.c, device.c, disk.c), never in the code above it. Cost when idle: one relaxed load.
+ * (mem.c, file.c, folder.c, device*.c, disk.c), never in the code above it. Cost when idle: one relaxed load.
  * Beside them the library has no mutable global state but the last error and memory dump of a thread, and the bytes of
  * base/mem.h. */
 #ifndef PS_BASE_FAULT_H
@@ -10,10 +10,12 @@
 #include <stdbool.h>
 
 typedef enum ps_fault_kind {
-    PS_FAULT_ALLOC, /* ps_mem_alloc, device payload allocation */
-    PS_FAULT_COPY,  /* device copy */
-    PS_FAULT_READ,  /* read of the disk tier or of a file */
-    PS_FAULT_WRITE, /* write of the disk tier, change of a file or folder */
+    PS_FAULT_ALLOC,  /* ps_mem_alloc, device payload allocation */
+    PS_FAULT_COPY,   /* device copy */
+    PS_FAULT_READ,   /* read of the disk tier or of a file */
+    PS_FAULT_WRITE,  /* write of the disk tier, change of a file or folder */
+    PS_FAULT_DEVICE, /* call into a device that works later: memory, queues, items, waits */
+    PS_FAULT_LOST,   /* item of such a device, at which it is lost */
     PS_FAULT_COUNT,
 } ps_fault_kind;
 

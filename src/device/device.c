@@ -92,6 +92,8 @@ void ps_device_destroy(ps_device *d)
     if (d == NULL) return;
     PS_ASSERT(d->used_bytes == 0);
     drop_all_kept(d);
+    /* whoever is given these addresses next knows nothing of it */
+    if (d->released.queue != NULL) (void)d->released.queue->ops->wait(d->released.queue, d->released.ticket);
     ps_mem_free(d->name);
     ps_mem_free(d);
 }
@@ -204,11 +206,11 @@ static void count_used(ps_device *d, int64_t bytes)
     PS_ASSERT(d->used_bytes >= 0 && d->used_bytes + d->kept_bytes <= d->budget_bytes);
 }
 
-/* "Content undefined" made visible: NaN in every float format. */
+/* "Content undefined" made visible: NaN in every float format. Who has `release` does so by itself. */
 static void poison(ps_device *d, void *p, int64_t bytes)
 {
 #if PS_DEBUG >= 3
-    if (d->ops->host_can_touch) memset(p, 0xff, (size_t)bytes);
+    if (d->ops->host_can_touch && d->ops->release == NULL) memset(p, 0xff, (size_t)bytes);
     d->gave_zeros = false;
 #else
     (void)d, (void)p, (void)bytes;
@@ -259,7 +261,7 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     *out = reuse_block(d, bytes);
     const bool is_new = *out == NULL;
     if (is_new) PS_TRY(map_block(d, bytes, out));
-    d->gave_zeros = is_new;
+    d->gave_zeros = is_new && d->ops->gives_zeros;
     count_used(d, bytes);
     poison(d, *out, bytes);
     return PS_OK;
@@ -269,12 +271,11 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
  * about. */
 static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
 {
-    const int n = after != NULL ? after->n : 0;
     if (d->ops->release != NULL) {
-        if (n > 0) d->released = d->ops->release(d, p, bytes, after);
+        d->released = d->ops->release(d, p, bytes, after);
         return;
     }
-    for (int i = 0; i < n; i++) ps_event_outlast_at(after->event[i], PS_WAIT_FREE);
+    for (int i = 0; after != NULL && i < after->n; i++) ps_event_outlast_at(after->event[i], PS_WAIT_FREE);
     ps_order_touch(d->order, "free", p, bytes, true);
 }
 
@@ -414,7 +415,7 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
         make_room(d, bytes);
         PS_TRY(d->ops->commit(d, r->base, offset, bytes));
     }
-    d->gave_zeros = is_new;
+    d->gave_zeros = is_new && d->ops->gives_zeros;
     const bool was_free = region_flip(r, offset, bytes, false);
     PS_ASSERT(was_free);
     (void)was_free;

@@ -29,8 +29,9 @@ typedef struct ps_device_ops {
     bool is_simulated;   /* addresses without memory */
     bool host_can_touch; /* the host may read and write what it is given, when nothing is under way there */
     bool works_later;    /* items of its queues are done after the call that issues them: order needs events */
-    /* What is freed while items that name it are under way: returns the event after which its bytes may be used for
-     * something else. NULL: the host waits. */
+    bool gives_zeros;    /* map and commit do, else anything */
+    /* All that is freed, perhaps while items that name it are under way: returns the event after which its bytes may be
+     * used for something else. NULL: the host waits. */
     ps_event (*release)(ps_device *dev, void *p, int64_t bytes, const ps_events *after);
     /* Mapped bytes are a multiple of PS_PAGE_BYTES; content undefined. Budget already checked by the caller. */
     ps_status (*map)(ps_device *dev, int64_t bytes, void **out);

@@ -145,6 +145,7 @@ static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind ki
 const ps_device_ops ps_device_cpu_ops = {
     .name = "cpu",
     .host_can_touch = true,
+    .gives_zeros = true,
     .map = map_block,
     .unmap = unmap_block,
     .reserve = reserve_region,

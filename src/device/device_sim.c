@@ -36,6 +36,7 @@ static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind ki
 const ps_device_ops ps_device_sim_ops = {
     .name = "sim",
     .is_simulated = true,
+    .gives_zeros = true,
     .map = take_addresses,
     .unmap = give_addresses,
     .reserve = take_addresses,

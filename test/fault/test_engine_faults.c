@@ -90,6 +90,8 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     case PS_FAULT_COPY: return st == PS_EDEVICE || st == PS_EIO;
     case PS_FAULT_READ:
     case PS_FAULT_WRITE: return st == PS_EIO;
+    case PS_FAULT_DEVICE:
+    case PS_FAULT_LOST:
     case PS_FAULT_COUNT: break;
     }
     return false;
