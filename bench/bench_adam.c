@@ -10,6 +10,7 @@
  * so that all three see the same neighbours. GB/s (10^9) of the median and of the best round; "of stream 4" is the
  * median of the rounds' ratios. */
 #include "bench.h"
+#include "device/device.h"
 #include "kernel/cpu/cpu_backend.h"
 
 #define DEFAULT_ROUNDS 15

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "device/device.h"
 
 #define DEFAULT_ROUNDS 15
 #define ARENA_BYTES (512 * PS_MIB)
@@ -57,11 +58,6 @@ static void *take_bf16(bench *b, int64_t n)
 static float *take_f32(bench *b, int64_t n)
 {
     return take(b, n, PS_DTYPE_F32);
-}
-
-static double *take_f64(bench *b, int64_t n)
-{
-    return take(b, 2 * n, PS_DTYPE_F32);
 }
 
 static int32_t *take_ids(bench *b, int64_t n, int64_t n_classes)
@@ -404,12 +400,8 @@ static void bench_model_data(bench *b)
                                    .param_dtype = PS_DTYPE_BF16,
                                    .grad_dtype = PS_DTYPE_BF16}};
     run(b, PS_OP_adam, "8 Mi", 0, &adam);
-    int64_t n_nonfinite;
-    const op_args stats = {.grad_stats = {.sum_squares = take_f64(b, ps_ceil_div(n, PS_GRAD_STATS_BLOCK)),
-                                          .n_nonfinite = &n_nonfinite,
-                                          .x = take_bf16(b, n),
-                                          .n = n,
-                                          .dtype = PS_DTYPE_BF16}};
+    ps_grad_sums sums = {0};
+    const op_args stats = {.grad_stats = {.sums = &sums, .x = take_bf16(b, n), .n = n, .dtype = PS_DTYPE_BF16}};
     run(b, PS_OP_grad_stats, "8 Mi", 0, &stats);
     const op_args cast = {.cast = {.dst = take_bf16(b, n),
                                    .src = take_f32(b, n),

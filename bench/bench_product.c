@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "device/device.h"
 #include "kernel/cpu/cpu_amx.h"
 #include "kernel/cpu/cpu_matmul.h"
 #include "kernel/cpu/cpu_pool.h"

@@ -53,11 +53,13 @@ static void tell_item(const ps_queue *q, const char *name, const ps_use *uses, i
     if (q->order != NULL) ps_order_issue(q->order, q->order_id, q->issued, name, uses, n_uses);
 }
 
-/* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. */
+/* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. What is put may
+ * be ids, which kernels use unseen: its failure is that of the call. */
 static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put, bool is_get)
 {
     PS_ASSERT(bytes >= 0);
     const bool fails = ps_fault_hit(PS_FAULT_COPY);
+    if (fails && is_put) return PS_FAIL(PS_EDEVICE, "%s: a copy to it failed", q->name);
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
     if (fails) {
         if (q->failed_first > q->failed_last) q->failed_first = q->issued;

@@ -44,7 +44,7 @@ struct ps_engine {
     ps_loss_scaler scaler;
     double loss_scale; /* of the step under way, or the last one */
     double step_loss;  /* of the step's first micro-batch with a loss that was not finite, else of the last one */
-    double loss_sum;   /* of the micro-batches of the step under way; after it of all ranks */
+    double loss_sum;   /* of the micro-batches of the last step, of all ranks */
     int64_t n_updates; /* updates made; skipped ones are not */
     int64_t n_decoded; /* tokens whose keys and values are kept */
     ps_step_info last_step;

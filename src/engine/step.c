@@ -44,16 +44,16 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     const bool begins = ps_runner_micro(e->runner) == 0;
     if (begins) {
         e->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
-        e->loss_sum = 0;
         ps_profiling_begin_step(e, ps_runner_steps(e->runner) + 1);
     }
     const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = *batch, .loss_scale = e->loss_scale};
     PS_TRY(ps_engine_check(e, ps_runner_forward(e->runner, &pass)));
+    if (loss != NULL) {
+        ps_eval_info seen;
+        PS_TRY(ps_engine_check(e, ps_runner_eval(e->runner, &seen)));
+        *loss = (float)seen.loss;
+    }
     e->state = PS_ENGINE_FORWARD;
-    const double seen = ps_runner_eval(e->runner).loss;
-    if (begins || isfinite(e->step_loss)) e->step_loss = seen;
-    e->loss_sum += (double)(float)seen; /* as the caller gets it */
-    if (loss != NULL) *loss = (float)seen;
     return PS_OK;
 }
 
@@ -63,6 +63,20 @@ ps_status ps_backward(ps_engine *e)
     PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner)));
     ps_store_rest(e->tiers.store);
     e->state = PS_ENGINE_BACKWARD;
+    return PS_OK;
+}
+
+/* What the step's micro-batches and gradients amount to, on this rank. */
+static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
+{
+    PS_TRY(ps_runner_grad_sums(e->runner, sums));
+    e->loss_sum = 0;
+    for (int64_t m = 0; m < e->settings.accumulation; m++) {
+        ps_eval_info seen;
+        PS_TRY(ps_runner_eval_micro(e->runner, m, &seen));
+        if (m == 0 || isfinite(e->step_loss)) e->step_loss = seen.loss;
+        e->loss_sum += (double)(float)seen.loss; /* as ps_forward gives it */
+    }
     return PS_OK;
 }
 
@@ -129,7 +143,9 @@ ps_status ps_step(ps_engine *e)
     if (!ps_runner_end_micro(e->runner)) return PS_OK;
 
     const ps_settings *s = &e->settings;
-    ps_grad_sums sums = ps_runner_grad_sums(e->runner);
+    ps_grad_sums sums;
+    PS_TRY(ps_engine_check(e, take_results(e, &sums)));
+    const int32_t first_nonfinite = sums.n_nonfinite > 0 ? sums.first_nonfinite : -1; /* on this rank */
     PS_TRY(ps_engine_check(e, share_sums(e, &sums)));
     const double scale = e->loss_scale * s->ranks.n; /* gradients are sums over the ranks */
     const double norm = ps_grad_norm(&sums.sum_squares, scale);
@@ -149,7 +165,7 @@ ps_status ps_step(ps_engine *e)
                                   .loss_scale = e->loss_scale * s->gradient_predivide,
                                   .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
-    count_nonfinite(e, skip, sums.first_nonfinite);
+    count_nonfinite(e, skip, first_nonfinite);
     return check_nonfinite(e);
 }
 
@@ -177,7 +193,9 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
     PS_TRY(check_batch(e, batch, true));
     PS_TRY(ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch, .loss_scale = 1}));
-    if (loss != NULL) *loss = (float)ps_runner_eval(e->runner).loss;
+    ps_eval_info seen;
+    PS_TRY(ps_engine_check(e, ps_runner_eval(e->runner, &seen)));
+    if (loss != NULL) *loss = (float)seen.loss;
     return PS_OK;
 }
 
@@ -207,5 +225,5 @@ ps_status ps_infer(ps_engine *e, const ps_batch *batch, float *output)
 
 void ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)
 {
-    *out = ps_runner_eval(e->runner);
+    if (ps_runner_eval(e->runner, out) != PS_OK) *out = (ps_eval_info){0};
 }

@@ -59,6 +59,7 @@ typedef struct ps_node_run {
     const int32_t *batch[PS_BATCH_ARRAY_COUNT]; /* the mask may be NULL: no padding */
     bool training;                              /* dropout acts */
     ps_rng_key dropout_key;                     /* of this node in this micro-batch */
+    int64_t n_targets;                          /* of the batch, those that count */
     float loss_scale;                           /* d loss: scale of the gradient that backward starts from */
     /* 0: none. Else a text grows: B is 1, T any number up to the program's, attention keeps keys and values */
     int64_t cache_positions;

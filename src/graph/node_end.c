@@ -20,10 +20,7 @@ static const void *output_input(const ps_node_run *r)
 /* Rows that count; at least 1, so that a batch without targets has loss and gradients zero. */
 static int64_t counted_rows(const ps_node_run *r)
 {
-    if (r->mode == PS_RUN_MEASURE) return r->node->rows;
-    int64_t n = 0;
-    for (int64_t i = 0; i < r->node->rows; i++) n += r->batch[PS_BATCH_TARGETS][i] != PS_IGNORE_INDEX;
-    return n > 0 ? n : 1;
+    return r->n_targets > 0 ? r->n_targets : 1;
 }
 
 /* Logits as a result of inference, or for its scratch to be measured. */

@@ -67,18 +67,9 @@ typedef struct kernel_call {
 
 _Static_assert(sizeof(kernel_call) <= PS_CALL_ARGS_BYTES_MAX, "a call must fit an item");
 
-static size_t args_bytes(ps_op op)
-{
-    static const size_t bytes[PS_OP_COUNT] = {
-#define XX(op) sizeof(ps_##op##_args),
-        PS_OPS(XX)
-#undef XX
-    };
 #define XX(op) _Static_assert(sizeof(ps_##op##_args) <= sizeof(((kernel_call *)0)->args), #op);
-    PS_OPS(XX)
+PS_OPS(XX)
 #undef XX
-    return bytes[op];
-}
 
 static ps_status run_now(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -98,13 +89,17 @@ static ps_status run_call(void *self, const void *args)
 static ps_status issue_call(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     kernel_call c = {.op = op, .workspace_bytes = workspace_bytes};
-    const size_t n = args_bytes(op);
+    const size_t n = ps_op_args_bytes(op);
+    ps_uses uses;
+    ps_op_uses(op, args, workspace_bytes, &uses);
     memcpy(c.args, args, n);
     return ps_queue_call(queue, &(ps_call){.name = ps_op_name(op),
                                            .run = run_call,
                                            .self = b,
                                            .args = &c,
-                                           .args_bytes = offsetof(kernel_call, args) + n});
+                                           .args_bytes = offsetof(kernel_call, args) + n,
+                                           .uses = uses.use,
+                                           .n_uses = uses.n});
 }
 
 ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -118,6 +113,15 @@ ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *ar
                        ps_op_name(op), b->ops->name, need, workspace_bytes);
     if (queue == NULL || b->ops->issues) return run_now(b, op, queue, args, workspace_bytes);
     return issue_call(b, op, queue, args, workspace_bytes);
+}
+
+/* ---- what an operator is ---- */
+
+void ps_op_uses(ps_op op, const void *args, size_t workspace_bytes, ps_uses *out)
+{
+    out->n = 0;
+    out->workspace_bytes = (int64_t)workspace_bytes;
+    ps_operators[op]->uses(args, out);
 }
 
 ps_cost ps_op_cost(ps_op op, const void *args)

@@ -120,6 +120,18 @@ PS_NODISCARD ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, c
 /* Arithmetic and memory traffic of the operator, whoever computes it. Pointers in args are not looked at. */
 ps_cost ps_op_cost(ps_op op, const void *args);
 
+/* All memory that a call touches, whoever computes it, its workspace included: addresses may lie in each other, where
+ * the contract allows it. */
+#define PS_USES_MAX 12
+
+typedef struct ps_uses {
+    ps_use use[PS_USES_MAX];
+    int n;
+    int64_t workspace_bytes; /* that the call has */
+} ps_uses;
+
+void ps_op_uses(ps_op op, const void *args, size_t workspace_bytes, ps_uses *out);
+
 /* ps_run_linear_fwd(b, queue, &args, bytes) and so on: ps_kernel_run with the operator's own type of arguments. */
 #define XX(op)                                                                                                         \
     PS_NODISCARD static inline ps_status ps_run_##op(ps_backend *b, ps_queue *queue, const ps_##op##_args *args,       \

@@ -17,6 +17,9 @@
  *    (dw == w, db == b) when dtype == grad_dtype and !accumulate_grad: gradients overwrite parameters
  *    (PatrickStar's chunk reuse). The kernel reads what it needs of w before it writes there.
  *  - Shapes with rows == 0 are legal and do nothing (parameter gradients not accumulated become zero).
+ *  - Arguments are values and addresses of memory that the backend computes on, at most PS_CALL_ARGS_BYTES_MAX bytes of
+ *    them: what is copied into a queue needs nothing else. No status depends on the content of arrays: who brings ids
+ *    and targets has checked them.
  *
  * Also compiles as C++17, for nvcc. */
 #ifndef PS_KERNEL_KERNEL_H
@@ -24,6 +27,7 @@
 
 #include <stdbool.h>
 
+#include "base/exact_sum.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "device/queue.h"
@@ -302,11 +306,11 @@ typedef struct ps_rope_args {
     void *workspace;
 } ps_rope_args;
 
-/* y[r] = w[ids[r]]. An id outside [0, V) is PS_EINVAL. */
+/* y[r] = w[ids[r]] */
 typedef struct ps_embedding_fwd_args {
     void *y;            /* out [rows, cols] */
     const void *w;      /* in  [V, cols] */
-    const int32_t *ids; /* in  [rows] */
+    const int32_t *ids; /* in  [rows], of [0, V) */
     int64_t rows, cols, V;
     ps_dtype dtype;
 } ps_embedding_fwd_args;
@@ -314,9 +318,9 @@ typedef struct ps_embedding_fwd_args {
 /* dw[ids[r]] += dy[r]; without accumulate_grad dw is zeroed first. The rows of one id are summed in float, in order
  * of r, and added with one rounding. Never reads w. */
 typedef struct ps_embedding_bwd_args {
-    void *dw;       /* out [V, cols] of grad_dtype */
-    const void *dy; /* in  [rows, cols] */
-    const int32_t *ids;
+    void *dw;           /* out [V, cols] of grad_dtype */
+    const void *dy;     /* in  [rows, cols] */
+    const int32_t *ids; /* in  [rows], of [0, V) */
     int64_t rows, cols, V;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad;
@@ -334,7 +338,7 @@ typedef struct ps_position_fwd_args {
 
 /* dw[t] (+)= sum_b dy[b, t]; rows from T on get zero when not accumulated. dx is dy: nothing to do. Never reads w. */
 typedef struct ps_position_bwd_args {
-    void *dw;       /* out [n_positions, cols] of grad_dtype */
+    void *dw;       /* out [n_positions, cols] of grad_dtype, n_positions >= T */
     const void *dy; /* in  [B, T, cols] */
     int64_t B, T, cols, n_positions;
     ps_dtype dtype, grad_dtype;
@@ -406,8 +410,8 @@ static inline int64_t ps_lm_logits_count(int64_t rows, int64_t V)
 /* Language-model head or classifier fused with cross-entropy: logits = x w^T + b, per row lse = log sum exp(logits),
  * row_loss = lse - logits[target], 0 for ignored rows; predicted = the largest logit's index, the lowest of equal ones.
  * Logits are computed a slice of the vocabulary at a time, whose width is a function of the shape alone, and kept for
- * backward or not: then backward computes them again, with the same bits. A target outside [0, V) other than
- * PS_IGNORE_INDEX is PS_EINVAL. Logits are in float, never rounded to 16 bits. */
+ * backward or not: then backward computes them again, with the same bits. Logits are in float, never rounded to 16
+ * bits. */
 typedef struct ps_lm_loss_fwd_args {
     float *row_loss;        /* out [rows] */
     float *lse;             /* out [rows] */
@@ -416,7 +420,7 @@ typedef struct ps_lm_loss_fwd_args {
     const void *x;          /* in  [rows, C] */
     const void *w;          /* in  [V, C] */
     const void *b;          /* in  [V], or NULL */
-    const int32_t *targets; /* in  [rows] */
+    const int32_t *targets; /* in  [rows], of [0, V) or PS_IGNORE_INDEX */
     int64_t rows, C, V;
     ps_dtype dtype;
     bool keeps_logits;
@@ -436,13 +440,27 @@ typedef struct ps_lm_loss_bwd_args {
     const void *b;          /* in  [V], or NULL */
     const float *lse;       /* in  [rows] from forward */
     const float *logits;    /* in  [ps_lm_logits_count] from forward, when keeps_logits: else they are computed again */
-    const int32_t *targets; /* in  [rows] */
+    const int32_t *targets; /* in  [rows], as in forward */
     int64_t rows, C, V;
     float scale; /* loss scale / number of rows that count */
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad, keeps_logits;
     void *workspace;
 } ps_lm_loss_bwd_args;
+
+/* The losses of a micro-batch together. */
+typedef struct ps_loss_sums {
+    double loss; /* in the order of rows */
+    int64_t n_targets, n_correct;
+} ps_loss_sums;
+
+/* *sums = that of the rows whose target is not PS_IGNORE_INDEX. */
+typedef struct ps_loss_sums_args {
+    ps_loss_sums *sums;                 /* out [1] */
+    const float *row_loss;              /* in  [rows] of lm_loss_fwd, as the others */
+    const int32_t *targets, *predicted; /* in  [rows] */
+    int64_t rows;
+} ps_loss_sums_args;
 
 /* Adam (Kingma, Ba 2015) and AdamW (Loshchilov, Hutter 2019), one pass: reads grad, master, m, v once and writes
  * master, m, v and the new parameter over the gradient: 28 bytes moved per parameter with 16-bit parameters.
@@ -488,16 +506,28 @@ typedef struct ps_cast_args {
     ps_dtype dst_dtype, src_dtype;
 } ps_cast_args;
 
-/* sum_squares[b] = sum x^2 in double over block b of PS_GRAD_STATS_BLOCK elements; *n_nonfinite counts infinities and
- * NaNs (then the sums are of the finite ones). Called on a gradient right after it is made. Sums are by block, so that
- * who adds them exactly (optim/exact_sum.h) gets the same bits however a tensor is cut into chunks, whose sizes are
- * multiples of a block. */
+/* What the gradients of a step amount to. All bytes 0: those of none. */
+typedef struct ps_grad_sums {
+    ps_exact_sum sum_squares; /* of the finite elements */
+    int64_t n_nonfinite;      /* infinities and NaNs */
+    int32_t first_nonfinite;  /* the tensor that had the first of them; nothing where there are none */
+} ps_grad_sums;
+
+static inline void ps_grad_sums_count(ps_grad_sums *s, int64_t n_nonfinite, int32_t tensor)
+{
+    if (s->n_nonfinite == 0) s->first_nonfinite = tensor;
+    s->n_nonfinite += n_nonfinite;
+}
+
+/* *sums += those of x. Squares are summed in double over each block of PS_GRAD_STATS_BLOCK elements, and these sums are
+ * added exactly: so the bits are the same however a tensor is cut into chunks, whose sizes are multiples of a block. At
+ * most 2^30 blocks in all. Called on a gradient right after it is made. */
 #define PS_GRAD_STATS_BLOCK 2048
 typedef struct ps_grad_stats_args {
-    double *sum_squares;  /* out [ceil(n / PS_GRAD_STATS_BLOCK)] */
-    int64_t *n_nonfinite; /* out [1] */
-    const void *x;        /* in  [n] */
+    ps_grad_sums *sums; /* in-out [1] */
+    const void *x;      /* in  [n] */
     int64_t n;
+    int32_t tensor; /* that x belongs to */
     ps_dtype dtype;
 } ps_grad_stats_args;
 
@@ -541,6 +571,7 @@ typedef struct ps_fill_args {
     XX(dropout)                                                                                                        \
     XX(lm_loss_fwd)                                                                                                    \
     XX(lm_loss_bwd)                                                                                                    \
+    XX(loss_sums)                                                                                                      \
     XX(adam)                                                                                                           \
     XX(sgd)                                                                                                            \
     XX(cast)                                                                                                           \
@@ -553,12 +584,7 @@ typedef enum ps_op {
 #undef XX
 } ps_op;
 
-const char *ps_op_name(ps_op op); /* "linear_fwd" */
-
-/* What kernels of all backends ask before they write anything. PS_EINVAL names the first row whose id is not in [0, V);
- * whose target is neither that nor PS_IGNORE_INDEX; or `end`, when it is beyond the positions that there are. */
-PS_NODISCARD ps_status ps_ids_check(const int32_t *ids, int64_t rows, int64_t V);
-PS_NODISCARD ps_status ps_targets_check(const int32_t *targets, int64_t rows, int64_t V);
-PS_NODISCARD ps_status ps_positions_check(int64_t end, int64_t n_positions);
+const char *ps_op_name(ps_op op);  /* "linear_fwd" */
+size_t ps_op_args_bytes(ps_op op); /* sizeof(ps_linear_fwd_args) */
 
 #endif

@@ -3,7 +3,7 @@
 #define PS_OPTIM_GRAD_CLIP_H
 
 #include "base/base.h"
-#include "optim/exact_sum.h"
+#include "base/exact_sum.h"
 
 /* sqrt(sum_squares) / loss_scale: the norm of all gradients as one vector, as if the loss had not been scaled. The sum
  * is that of gradients that carry loss_scale (> 0; 1 when there is none); it is carried. */

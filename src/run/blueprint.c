@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "optim/grad_clip.h"
+#include "run/results.h"
 
 static bool overwrites(const ps_blueprint *b, int32_t tensor)
 {
@@ -94,6 +95,13 @@ static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n
     return i < n_resident;
 }
 
+/* Of the device: for what kernels sum up, where the host cannot touch that. */
+static int64_t results_bytes(const ps_settings *s)
+{
+    if (ps_backend_space(s->backend)->device->host_can_touch) return 0;
+    return ps_round_up(ps_results_bytes(s->accumulation), ps_settings_page_bytes(s));
+}
+
 /* How many chunks' optimizer data each tier has room for. On the device that is the margin (PatrickStar's word): what
  * is left beside activations and 16-bit chunks. */
 static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
@@ -104,7 +112,8 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     const int64_t param_bytes = n_local * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes + ps_settings_comm_bytes(s);
-    const int64_t margin = free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - param_bytes;
+    const int64_t margin =
+        free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - results_bytes(s) - param_bytes;
     n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
     const int64_t guest_bytes = cs * (item_bytes(b, PS_LIST_PARAM16) + item_bytes(b, ps_lists_grad(&b->lists)) +
@@ -479,7 +488,7 @@ void ps_blueprint_destroy(ps_blueprint *b)
 bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *budgets)
 {
     const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->code->non_model_bytes +
-                           b->code->cache_bytes;
+                           b->code->cache_bytes + results_bytes(b->settings);
     int64_t chunks = 0;
     for (ps_list list = 0; list < b->lists.n; list++) chunks += b->layout->n_chunks * ps_blueprint_chunk_bytes(b, list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
@@ -503,5 +512,6 @@ ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *bud
                               .rates = &s->rates.links,
                               .staging_bytes = s->staging_bytes,
                               .comm_staging_bytes = ps_settings_comm_bytes(s),
-                              .cache_bytes = b->code->cache_bytes};
+                              .cache_bytes = b->code->cache_bytes,
+                              .results_bytes = results_bytes(s)};
 }

@@ -2,8 +2,6 @@
  * runner_create.c, updates are in runner_update.c. */
 #include "run/runner.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "run/exchange.h"
 #include "run/moment.h"
@@ -21,6 +19,7 @@ ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_run
     PS_TRY_GOTO(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
     PS_TRY_GOTO(ps_exchange_fit(r, bp));
     PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model));
+    if (o->compute) PS_TRY_GOTO(ps_results_init(&r->results, tiers, bp->settings->accumulation));
     *out = r;
     r = NULL;
 out:
@@ -34,6 +33,7 @@ void ps_runner_destroy(ps_runner *r)
     ps_exchange_finish(r);
     ps_snapshot_drop(r);
     ps_mem_free(r->chunk_pending);
+    ps_results_deinit(&r->results);
     ps_exchange_deinit(r);
     ps_mem_free(r);
 }
@@ -60,14 +60,35 @@ void ps_runner_resume(ps_runner *r, int64_t steps)
     r->step = steps;
 }
 
-ps_eval_info ps_runner_eval(const ps_runner *r)
+static ps_status read_losses(ps_runner *r, int64_t index, ps_eval_info *out)
 {
-    return r->eval;
+    const ps_step_sums *sums;
+    *out = (ps_eval_info){0};
+    PS_TRY(ps_results_read(&r->results, &sums));
+    const ps_loss_sums *l = &sums->losses[index];
+    out->n_targets = l->n_targets;
+    out->n_correct = l->n_correct;
+    if (l->n_targets > 0) out->loss = l->loss / (double)l->n_targets;
+    return PS_OK;
 }
 
-ps_grad_sums ps_runner_grad_sums(const ps_runner *r)
+ps_status ps_runner_eval(ps_runner *r, ps_eval_info *out)
 {
-    return r->sums;
+    return read_losses(r, r->last_losses, out);
+}
+
+ps_status ps_runner_eval_micro(ps_runner *r, int64_t micro, ps_eval_info *out)
+{
+    return read_losses(r, micro, out);
+}
+
+ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out)
+{
+    const ps_step_sums *sums;
+    *out = (ps_grad_sums){0};
+    PS_TRY(ps_results_read(&r->results, &sums));
+    *out = sums->grads;
+    return PS_OK;
 }
 
 /* ---- states of the 16-bit tensors ---- */
@@ -105,6 +126,11 @@ static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
 
 /* ---- computing one instruction ---- */
 
+static ps_queue *device_queue(const ps_runner *r)
+{
+    return r->tiers->compute[PS_TIER_DEVICE];
+}
+
 static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
 {
     const ps_place *p = &r->bp->layout->places[tensor];
@@ -139,38 +165,28 @@ static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *
 
 /* Operators that add to gradients find zeros where these begin: in the step's first micro-batch, or in each one when
  * sums lie apart. */
-static void clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node_run *run)
+static ps_status clear_grads(const ps_runner *r, const ps_instr *instr, const ps_node_run *run)
 {
-    if (r->micro > 0 && !ps_blueprint_sums_apart(r->bp)) return;
-    for (int k = 0; k < PS_NODE_PARAMS; k++)
-        if (instr->clears_grad[k])
-            memset(run->dw[k], 0,
-                   (size_t)r->bp->program->params[run->node->params[k]].elements * ps_dtype_bytes(run->grad_dtype));
+    if (r->micro > 0 && !ps_blueprint_sums_apart(r->bp)) return PS_OK;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        if (!instr->clears_grad[k]) continue;
+        const int64_t elements = r->bp->program->params[run->node->params[k]].elements;
+        PS_TRY(ps_queue_fill(run->queue, run->dw[k], 0, elements * (int64_t)ps_dtype_bytes(run->grad_dtype)));
+    }
+    return PS_OK;
 }
 
 /* Adds x[n], gradients of the tensor as they are, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK
  * elements of its tensor. */
 static ps_status add_grad_stats(ps_runner *r, int32_t tensor, const char *x, int64_t n)
 {
-    const ps_dtype dtype = grad_dtype(r, tensor);
-    enum { N_BLOCKS = 512, AT_ONCE = N_BLOCKS * PS_GRAD_STATS_BLOCK };
-    double sums[N_BLOCKS];
-    for (int64_t done = 0; done < n; done += AT_ONCE) {
-        const int64_t n_now = ps_min_i64(n - done, AT_ONCE);
-        int64_t nonfinite = 0;
-        PS_TRY(ps_run_grad_stats(r->bp->settings->backend, NULL,
-                                 &(ps_grad_stats_args){.sum_squares = sums,
-                                                       .n_nonfinite = &nonfinite,
-                                                       .x = x + done * (int64_t)ps_dtype_bytes(dtype),
-                                                       .n = n_now,
-                                                       .dtype = dtype},
-                                 0));
-        for (int64_t b = 0; b < ps_ceil_div(n_now, PS_GRAD_STATS_BLOCK); b++)
-            ps_exact_sum_add(&r->sums.sum_squares, sums[b]);
-        if (nonfinite > 0 && r->sums.first_nonfinite < 0) r->sums.first_nonfinite = tensor;
-        r->sums.n_nonfinite += nonfinite;
-    }
-    return PS_OK;
+    return ps_run_grad_stats(r->bp->settings->backend, device_queue(r),
+                             &(ps_grad_stats_args){.sums = &ps_results_write(&r->results)->grads,
+                                                   .x = x,
+                                                   .n = n,
+                                                   .tensor = tensor,
+                                                   .dtype = grad_dtype(r, tensor)},
+                             0);
 }
 
 static bool is_last_micro(const ps_runner *r)
@@ -193,18 +209,17 @@ static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
 }
 
 /* From what the loss operator saves (node_end.c): a loss and a predicted class for each row. */
-static void take_loss(ps_runner *r, const ps_node_run *run)
+static ps_status take_loss(ps_runner *r, const ps_node_run *run)
 {
-    const int32_t *targets = run->batch[PS_BATCH_TARGETS], *predicted = (const int32_t *)(const void *)run->saved[2];
-    double sum = 0;
-    r->eval = (ps_eval_info){0};
-    for (int64_t i = 0; i < run->node->rows; i++) {
-        if (targets[i] == PS_IGNORE_INDEX) continue;
-        sum += (double)run->saved[1][i];
-        r->eval.n_targets++;
-        r->eval.n_correct += predicted[i] == targets[i];
-    }
-    if (r->eval.n_targets > 0) r->eval.loss = sum / (double)r->eval.n_targets;
+    const bool training = r->pass.kind == PS_PASS_TRAIN;
+    r->last_losses = training ? r->micro : r->bp->settings->accumulation;
+    return ps_run_loss_sums(run->backend, run->queue,
+                            &(ps_loss_sums_args){.sums = &ps_results_write(&r->results)->losses[r->last_losses],
+                                                 .row_loss = run->saved[1],
+                                                 .targets = run->batch[PS_BATCH_TARGETS],
+                                                 .predicted = (const int32_t *)(const void *)run->saved[2],
+                                                 .rows = run->node->rows},
+                            0);
 }
 
 /* What the instruction is run with: numbers and addresses. */
@@ -213,11 +228,13 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
     const ps_settings *s = r->bp->settings;
     ps_node_run run = {.mode = PS_RUN_COMPUTE,
                        .backend = s->backend,
+                       .queue = device_queue(r),
                        .dtype = s->dtype,
                        .B = r->bp->program->B,
                        .T = r->bp->program->T,
                        .node = &r->bp->program->nodes[instr->node],
                        .training = r->pass.kind == PS_PASS_TRAIN,
+                       .n_targets = r->n_targets,
                        .loss_scale = (float)(r->pass.loss_scale / (double)s->accumulation),
                        .output = r->pass.kind == PS_PASS_INFER ? r->pass.output : NULL,
                        .output_row = r->pass.output_row};
@@ -245,15 +262,14 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
     case PS_INSTR_FORWARD:
     case PS_INSTR_RECOMPUTE:
         PS_TRY(n->type->forward(&run));
-        if (n->output < 0 && r->pass.kind != PS_PASS_INFER) take_loss(r, &run);
-        return PS_OK;
+        return n->output < 0 && r->pass.kind != PS_PASS_INFER ? take_loss(r, &run) : PS_OK;
     case PS_INSTR_BACKWARD:
-        clear_grads(r, instr, &run);
+        PS_TRY(clear_grads(r, instr, &run));
         PS_TRY(n->type->backward(&run));
         return take_grad_stats(r, instr);
     case PS_INSTR_JOIN:
         return ps_run_add(
-            s->backend, NULL,
+            run.backend, run.queue,
             &(ps_add_args){.y = run.y, .a = run.x[0], .b = run.x[1], .n = instr->join_elements, .dtype = s->dtype}, 0);
     }
     return PS_OK;
@@ -269,7 +285,7 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
 }
 
 /* The batch has buffers from the first moment on. Token types that are not given are all 0. */
-static void put_batch(ps_runner *r)
+static ps_status put_batch(ps_runner *r)
 {
     const ps_code *p = r->bp->code;
     const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->pass.batch.tokens,
@@ -281,10 +297,11 @@ static void put_batch(ps_runner *r)
         const ps_buffer *b = &p->buffers[p->batch[i]];
         char *dst = (char *)r->non_model + b->offset;
         if (given[i] != NULL)
-            memcpy(dst, given[i], (size_t)b->bytes);
+            PS_TRY(ps_queue_put(device_queue(r), dst, given[i], b->bytes));
         else
-            memset(dst, 0, (size_t)b->bytes);
+            PS_TRY(ps_queue_fill(device_queue(r), dst, 0, b->bytes));
     }
+    return PS_OK;
 }
 
 static ps_status run_instr(ps_runner *r, int32_t index)
@@ -293,8 +310,8 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->code->n_instrs + index];
     PS_TRY(ps_moment_begin(r, moment));
     const int64_t begin_ns = ps_profile_now(r->tiers->profile);
-    if (index == 0 && r->o.compute) put_batch(r);
     ps_status st = begin_tensors(r, instr);
+    if (st == PS_OK && index == 0 && r->o.compute) st = put_batch(r);
     if (st == PS_OK && r->o.compute) st = compute(r, instr);
     if (st == PS_OK) st = end_tensors(r, instr);
     ps_moment_record(r, moment, -1, begin_ns);
@@ -326,7 +343,7 @@ static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
     const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
     char *x = ps_moment_element(r, sum, chunk, p->chunk_offset);
     if (sum != fresh)
-        PS_TRY(ps_run_add(r->bp->settings->backend, NULL,
+        PS_TRY(ps_run_add(r->bp->settings->backend, device_queue(r),
                           &(ps_add_args){.y = x,
                                          .a = x,
                                          .b = ps_moment_element(r, fresh, chunk, p->chunk_offset),
@@ -392,11 +409,20 @@ static ps_status run_with_groups(ps_runner *r, int32_t m)
     return run_events(r, m, PS_SPAN_RELEASE);
 }
 
+static int64_t count_targets(const ps_runner *r)
+{
+    const int32_t *targets = r->pass.batch.targets;
+    int64_t n = 0;
+    for (int64_t i = 0; targets != NULL && i < r->bp->program->n_targets; i++) n += targets[i] != PS_IGNORE_INDEX;
+    return n;
+}
+
 ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
 {
     const ps_code *p = r->bp->code;
     r->pass = *pass;
-    if (pass->kind == PS_PASS_TRAIN && r->micro == 0) r->sums = (ps_grad_sums){.first_nonfinite = -1};
+    r->n_targets = count_targets(r);
+    if (r->o.compute && pass->kind == PS_PASS_TRAIN && r->micro == 0) PS_TRY(ps_results_clear_grads(&r->results));
     int32_t next_update = 0;
     r->next_event = 0;
     for (int32_t m = 0; m < p->n_forward; m++) {

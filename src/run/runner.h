@@ -5,7 +5,7 @@
 #ifndef PS_RUN_RUNNER_H
 #define PS_RUN_RUNNER_H
 
-#include "optim/exact_sum.h"
+#include "kernel/kernel.h"
 #include "run/blueprint.h"
 #include "run/tiers.h"
 
@@ -73,21 +73,17 @@ typedef struct ps_pass {
 } ps_pass;
 
 PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass);
-/* Of the last forward pass with targets. */
-ps_eval_info ps_runner_eval(const ps_runner *r);
+/* Of the last forward pass with targets; or of micro-batch `micro` of the step under way, or of the last one. Both wait
+ * until it is computed; its failure is theirs. */
+PS_NODISCARD ps_status ps_runner_eval(ps_runner *r, ps_eval_info *out);
+PS_NODISCARD ps_status ps_runner_eval_micro(ps_runner *r, int64_t micro, ps_eval_info *out);
 PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);
 /* After the backward pass. True: the micro-batch was the step's last, and ps_runner_update is next. */
 bool ps_runner_end_micro(ps_runner *r);
 
-/* Of a step's gradients as they are, times the loss scale, and of this rank's chunks only. */
-typedef struct ps_grad_sums {
-    ps_exact_sum sum_squares;
-    int64_t n_nonfinite;     /* infinities and NaNs */
-    int32_t first_nonfinite; /* the tensor whose gradient had the first of them; -1: none */
-} ps_grad_sums;
-
-/* After the last backward pass of a step. */
-ps_grad_sums ps_runner_grad_sums(const ps_runner *r);
+/* After the last backward pass of a step: of its gradients as they are, times the loss scale, and of this rank's chunks
+ * only. Waits likewise. */
+PS_NODISCARD ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out);
 
 /* What an update computes with; the same for all chunks. */
 typedef struct ps_update {

@@ -2,6 +2,7 @@
 #ifndef PS_RUN_RUNNER_IMPL_H
 #define PS_RUN_RUNNER_IMPL_H
 
+#include "run/results.h"
 #include "run/runner.h"
 #include "run/snapshot.h"
 
@@ -20,8 +21,9 @@ struct ps_runner {
     /* of the step under way */
     int64_t step, micro; /* steps made before it, micro-batch of this one */
     ps_pass pass;        /* its pointers are valid during ps_runner_forward */
-    ps_eval_info eval;
-    ps_grad_sums sums;
+    int64_t n_targets;   /* of its batch, those that count */
+    ps_results results;
+    int64_t last_losses;    /* index in the results' losses: of the last forward pass with targets */
     int32_t next_event;     /* index into the events of the blueprint's spans */
     ps_exchange *exchanges; /* [spans.n] with other ranks, under way or done */
     ps_comm_part *parts;    /* scratch: those of one exchange */

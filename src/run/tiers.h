@@ -18,6 +18,8 @@ typedef struct ps_tiers {
     void *staging;                             /* a block for pieces on their way into a checkpoint; NULL: none */
     void *cache;                               /* a block of the device for keys and values of a text; NULL: none */
     int64_t cache_bytes;
+    void *results; /* a block of the device for what kernels sum up (results.h); NULL: none */
+    int64_t results_bytes;
 } ps_tiers;
 
 typedef struct ps_tiers_options {
@@ -37,6 +39,7 @@ typedef struct ps_tiers_options {
     int64_t staging_bytes;      /* 0: none */
     int64_t comm_staging_bytes; /* that a communicator holds; 0: none */
     int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
+    int64_t results_bytes;      /* of what kernels sum up, where the host cannot touch the device; 0: none */
     ps_profile *profile;        /* must outlive the tiers; NULL: none */
 } ps_tiers_options;
 

@@ -192,6 +192,19 @@ static void test_a_failed_copy_is_told_to_a_queue(void **state)
     ps_queue_destroy(copies);
 }
 
+/* What is put is there, or the call fails: nobody computes with what is not. */
+static void test_a_failed_put(void **state)
+{
+    char from[2] = "a", to[2] = "b";
+    ps_queue *q = queue_new(*state, PS_QUEUE_COMPUTE);
+    ps_fault_arm(PS_FAULT_COPY, 0, false);
+    assert_int_equal(ps_queue_put(q, to, from, 1), PS_EDEVICE);
+    assert_ok(ps_queue_put(q, to, from, 1));
+    assert_ok(ps_event_wait(ps_queue_event(q)));
+    assert_string_equal(to, "a");
+    ps_queue_destroy(q);
+}
+
 static void test_a_host_queue(void **state)
 {
     char text[4] = "";
@@ -245,6 +258,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_failed_call_stops_what_is_behind, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_call_that_fails_at_once, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_failed_copy_is_told_to_a_queue, open_device, close_device),
+        cmocka_unit_test_setup_teardown(test_a_failed_put, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_host_queue, open_device, close_device),
         cmocka_unit_test(test_a_simulated_queue),
     };

@@ -243,12 +243,74 @@ static void test_two_engines(void **state)
     assert_true(norm[0] == norm[2] && norm[1] == norm[3]);
 }
 
+/* Refused before anything is touched: the engine gives what it gives without them. */
+static void test_bad_token_types(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("model.type=bert", "model.head=masked_lm", "model.hidden_act=gelu", "model.type_vocab_size=2");
+    ps_engine *e = engine_of(c);
+    int32_t types[B * T] = {0};
+    float loss, before;
+    fill_batch(tokens, targets, B, T, V, 0);
+    const ps_batch typed = {.tokens = tokens, .targets = targets, .token_type_ids = types};
+    assert_ok(ps_evaluate(e, &typed, &before));
+    for (int bad = 0; bad < 2; bad++) {
+        types[9] = bad ? 2 : -1;
+        assert_int_equal(ps_forward(e, &typed, &loss), PS_EINVAL);
+        const char *says = bad ? "token type 9 of the batch is 2, the model has 2" : "token type 9 of the batch is -1";
+        if (strstr(ps_last_error(), says) == NULL) fail_msg("%s", ps_last_error());
+        assert_int_equal(ps_evaluate(e, &typed, &loss), PS_EINVAL);
+    }
+    types[9] = 0;
+    assert_ok(ps_forward(e, &typed, &loss));
+    assert_true(loss == before);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+/* What a step says of its micro-batches is the same, whether anybody asked for their losses or not. */
+static void test_losses_that_nobody_asks_for(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", "gradient_accumulation_steps=3");
+    ps_engine *e[2] = {engine_of(c), engine_of(c)};
+    double sum = 0;
+    for (int k = 0; k < 3; k++) {
+        float loss, aside;
+        ps_eval_info asked, unasked;
+        fill_batch(tokens, targets, B, T, V, k);
+        assert_ok(ps_evaluate(e[0], &batch, &aside)); /* leaves the step's losses alone */
+        assert_ok(ps_forward(e[0], &batch, &loss));
+        assert_ok(ps_forward(e[1], &batch, NULL));
+        assert_true(loss == aside);
+        ps_engine_get_eval_info(e[0], &asked);
+        if (k == 1) {
+            ps_engine_get_eval_info(e[1], &unasked);
+            assert_true(unasked.loss == asked.loss && unasked.n_targets == asked.n_targets);
+        }
+        sum += (double)loss;
+        for (int i = 0; i < 2; i++) assert_ok(ps_backward(e[i]));
+        for (int i = 0; i < 2; i++) assert_ok(ps_step(e[i]));
+    }
+    for (int i = 0; i < 2; i++) {
+        ps_step_info info;
+        ps_engine_get_step_info(e[i], &info);
+        assert_true(info.loss == sum / 3);
+        ps_engine_destroy(e[i]);
+    }
+    ps_config_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_of_calls),        cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_tensors_across_chunks), cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_order_of_calls),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_tensors_across_chunks),
+        cmocka_unit_test(test_inference),
         cmocka_unit_test(test_two_engines),
+        cmocka_unit_test(test_bad_token_types),
+        cmocka_unit_test(test_losses_that_nobody_asks_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

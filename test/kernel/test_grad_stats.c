@@ -1,36 +1,54 @@
 #include "kernel/op_check.h"
 
-/* Squares and sums are in double: 1e-12 leaves room for the order of summation, not for sums in float. */
+#define TENSOR 3 /* that the elements belong to */
+
+/* Blocks begin at multiples of PS_GRAD_STATS_BLOCK from x on: as tensors are cut into chunks. */
+static void add_piece(ps_backend *k, ps_grad_sums *sums, const void *x, int64_t first, int64_t n, ps_dtype t)
+{
+    const ps_grad_stats_args a = {
+        .sums = sums, .x = (const char *)x + first * (int64_t)ps_dtype_bytes(t), .n = n, .tensor = TENSOR, .dtype = t};
+    op_expect_ok(ps_run_grad_stats(k, NULL, &a, 0));
+}
+
+static ps_grad_sums *no_sums(void)
+{
+    ps_grad_sums *sums = op_alloc(sizeof *sums);
+    memset(sums, 0, sizeof *sums);
+    return sums;
+}
+
+/* Squares and sums are in double: 1e-12 leaves room for the order of summation, not for sums in float. Adding the same
+ * again doubles; and pieces in any order, with the array elsewhere, are the whole to the bit. */
 static void check_stats(ps_backend *k, const void *x, int64_t n, ps_dtype t)
 {
-    const size_t n_blocks = (size_t)ps_ceil_div(n, PS_GRAD_STATS_BLOCK), bytes = n_blocks * sizeof(double);
-    double *sum = op_alloc(bytes + 1), *want = op_alloc(bytes + 1), *again = op_alloc(bytes + 1);
-    int64_t *bad = op_alloc(sizeof *bad), want_bad = 0;
-    memset(want, 0, bytes);
+    ps_grad_sums *whole = no_sums(), *pieces = no_sums(), *twice = no_sums();
+    double want = 0.0;
+    int64_t want_bad = 0;
     for (int64_t i = 0; i < n; i++) {
         const double v = (double)ps_dtype_load(t, x, i);
-        want[i / PS_GRAD_STATS_BLOCK] += isfinite(v) ? v * v : 0.0;
+        want += isfinite(v) ? v * v : 0.0;
         want_bad += !isfinite(v);
     }
-    const ps_grad_stats_args a = {.sum_squares = sum, .n_nonfinite = bad, .x = x, .n = n, .dtype = t};
-    op_expect_ok(ps_run_grad_stats(k, NULL, &a, 0));
-    for (size_t b = 0; b < n_blocks; b++)
-        if (!(fabs(sum[b] - want[b]) <= 1e-12 * want[b]))
-            fail_msg("%s: sum of block %zu is %.17g, expected %.17g", op_now.label, b, sum[b], want[b]);
-    assert_true(*bad == want_bad);
-    memcpy(again, sum, bytes);
-    void *moved = op_alloc(64 + (size_t)n * ps_dtype_bytes(t));
-    memcpy((char *)moved + 64, x, (size_t)n * ps_dtype_bytes(t));
-    ps_grad_stats_args b = a;
-    b.x = (char *)moved + 64;
-    op_expect_ok(ps_run_grad_stats(k, NULL, &b, 0));
-    assert_memory_equal(again, sum, bytes);
+    add_piece(k, whole, x, 0, n, t);
+    for (int time = 0; time < 2; time++) add_piece(k, twice, x, 0, n, t);
+    const double sum = ps_exact_sum_value(&whole->sum_squares);
+    if (!(fabs(sum - want) <= 1e-12 * want)) fail_msg("%s: sum is %.17g, expected %.17g", op_now.label, sum, want);
+    assert_true(ps_exact_sum_value(&twice->sum_squares) == 2 * sum);
+    assert_true(whole->n_nonfinite == want_bad && twice->n_nonfinite == 2 * want_bad);
+    assert_int_equal(whole->first_nonfinite, want_bad > 0 ? TENSOR : 0);
+    char *moved = op_alloc(64 + (size_t)n * ps_dtype_bytes(t));
+    if (n > 0) memcpy(moved + 64, x, (size_t)n * ps_dtype_bytes(t));
+    const int64_t half = n / 2 / PS_GRAD_STATS_BLOCK * PS_GRAD_STATS_BLOCK;
+    add_piece(k, pieces, moved + 64, half, n - half, t);
+    add_piece(k, pieces, moved + 64, 0, half, t);
+    ps_exact_sum_carry(&pieces->sum_squares);
+    assert_memory_equal(pieces, whole, sizeof *whole);
 }
 
 static void test_backends(void **state)
 {
     (void)state;
-    const int64_t sizes[] = {0, 1, 3, 7, 33, 65, 1000, 2048, 2049, 256 * 192 + 5};
+    const int64_t sizes[] = {0, 1, 3, 7, 33, 65, 1000, 2048, 2049, 256 * 192 + 5, 513 * 2048 + 1};
     ps_backend *k;
     char name[64];
     for (int i = 0; op_backend(i, &k, name); i++)
@@ -62,11 +80,34 @@ static void test_extremes(void **state)
     }
 }
 
+/* Of several tensors the first one is named that had an element which is not finite. */
+static void test_first_nonfinite(void **state)
+{
+    (void)state;
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("first, %s", name);
+        float *fine = op_random(PS_DTYPE_F32, 9, 0.0, 1.0, 1), *bad = op_random(PS_DTYPE_F32, 9, 0.0, 1.0, 2);
+        bad[4] = NAN, bad[5] = INFINITY;
+        ps_grad_sums *sums = no_sums();
+        const float *const tensors[] = {fine, fine, bad, fine, bad};
+        for (int t = 0; t < (int)PS_ARRAY_LEN(tensors); t++) {
+            const ps_grad_stats_args a = {.sums = sums, .x = tensors[t], .n = 9, .tensor = t};
+            op_expect_ok(ps_run_grad_stats(k, NULL, &a, 0));
+        }
+        assert_int_equal(sums->n_nonfinite, 4);
+        assert_int_equal(sums->first_nonfinite, 2);
+        op_release();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_first_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* ref.h - what each operator is on every backend: its cost, its reference kernel, and that kernel's scratch.
+/* ref.h - what each operator is on every backend: its cost, the memory that it uses, its reference kernel, and that
+ * kernel's scratch.
  *
  * A reference is one plain loop nest per formula of kernel.h, with sums in double, in one thread. It is what every
  * other kernel is measured against, so it prefers being obviously right to being fast. ref_*.c defines a ps_operator_X
@@ -35,10 +36,37 @@ double ps_ref_gelu_derivative(ps_gelu_kind kind, double x);
 /* Store element i of a product as y[i], after the epilogue e if it has one; `accumulate` only without. */
 void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, double value, bool accumulate);
 
+/* ---- the memory that a call uses ---- */
+
+static inline int64_t ps_ref_bytes(ps_dtype t, int64_t n)
+{
+    return n * (int64_t)ps_dtype_bytes(t);
+}
+
+/* From the first element to the last of rows that lie `stride` elements apart. */
+static inline int64_t ps_ref_rows_bytes(ps_dtype t, int64_t rows, int64_t stride, int64_t cols)
+{
+    return rows > 0 ? ps_ref_bytes(t, (rows - 1) * stride + cols) : 0;
+}
+
+/* Nothing is added for NULL, or for no bytes. */
+static inline void ps_ref_use(ps_uses *u, const char *name, const void *p, int64_t bytes, bool is_write)
+{
+    if (p == NULL || bytes == 0) return;
+    PS_ASSERT(u->n < PS_USES_MAX);
+    u->use[u->n++] = (ps_use){.address = p, .bytes = bytes, .is_write = is_write, .name = name};
+}
+
+/* The array `member` of the arguments `a`, for `out`. */
+#define PS_REF_READS(member, bytes) ps_ref_use(out, #member, a->member, (bytes), false)
+#define PS_REF_WRITES(member, bytes) ps_ref_use(out, #member, a->member, (bytes), true)
+
 typedef struct ps_operator {
     ps_kernel reference; /* ignores self and queue */
     /* Arithmetic and memory traffic of a call. Pointers are not looked at. */
     ps_cost (*cost)(const void *args);
+    /* Adds to *out what the call uses; out->workspace_bytes is the size of its scratch. */
+    void (*uses)(const void *args, ps_uses *out);
 } ps_operator;
 
 #define XX(op) extern const ps_operator ps_operator_##op;

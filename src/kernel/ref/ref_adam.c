@@ -40,4 +40,14 @@ static ps_cost adam_cost(const void *args)
                               (24 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype)))};
 }
 
-const ps_operator ps_operator_adam = {.reference = {.run = adam}, .cost = adam_cost};
+static void adam_uses(const void *args, ps_uses *out)
+{
+    const ps_adam_args *const a = args;
+    PS_REF_WRITES(param, ps_ref_bytes(a->param_dtype, a->n));
+    PS_REF_READS(grad, ps_ref_bytes(a->grad_dtype, a->n));
+    PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    PS_REF_WRITES(m, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    PS_REF_WRITES(v, ps_ref_bytes(PS_DTYPE_F32, a->n));
+}
+
+const ps_operator ps_operator_adam = {.reference = {.run = adam}, .cost = adam_cost, .uses = adam_uses};

@@ -126,8 +126,24 @@ static ps_cost attention_fwd_cost(const void *args)
     return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 2, a->dtype);
 }
 
+static void attention_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_attention_fwd_args *const a = args;
+    const int64_t q = ps_ref_rows_bytes(a->dtype, a->B * a->T, a->q_stride, a->H * a->D);
+    const int64_t kv = ps_ref_rows_bytes(a->dtype, a->B * a->T, a->kv_stride, a->KV * a->D);
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->B * a->T * a->H * a->D));
+    PS_REF_WRITES(lse, ps_ref_bytes(PS_DTYPE_F32, a->B * a->H * a->T));
+    PS_REF_READS(q, q);
+    PS_REF_READS(k, kv);
+    PS_REF_READS(v, kv);
+    PS_REF_READS(mask, ps_ref_bytes(PS_DTYPE_F32, a->B * a->T));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
 const ps_operator ps_operator_attention_fwd = {
-    .reference = {.run = attention_fwd, .workspace_bytes = attention_fwd_bytes}, .cost = attention_fwd_cost};
+    .reference = {.run = attention_fwd, .workspace_bytes = attention_fwd_bytes},
+    .cost = attention_fwd_cost,
+    .uses = attention_fwd_uses};
 
 /* Gradients of one query head and of its key and value head, [T, D] each. */
 static ps_status attention_bwd_bytes(ps_backend *self, const void *args, size_t *out)
@@ -196,5 +212,26 @@ static ps_cost attention_bwd_cost(const void *args)
     return attention(a->B, attention_pairs(a->T, a->window, a->causal), a->T, a->H * a->D, 5, a->dtype);
 }
 
+static void attention_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_attention_bwd_args *const a = args;
+    const int64_t q = ps_ref_rows_bytes(a->dtype, a->B * a->T, a->q_stride, a->H * a->D);
+    const int64_t kv = ps_ref_rows_bytes(a->dtype, a->B * a->T, a->kv_stride, a->KV * a->D);
+    const int64_t y = ps_ref_bytes(a->dtype, a->B * a->T * a->H * a->D);
+    PS_REF_WRITES(dq, q);
+    PS_REF_WRITES(dk, kv);
+    PS_REF_WRITES(dv, kv);
+    PS_REF_READS(dy, y);
+    PS_REF_READS(y, y);
+    PS_REF_READS(q, q);
+    PS_REF_READS(k, kv);
+    PS_REF_READS(v, kv);
+    PS_REF_READS(lse, ps_ref_bytes(PS_DTYPE_F32, a->B * a->H * a->T));
+    PS_REF_READS(mask, ps_ref_bytes(PS_DTYPE_F32, a->B * a->T));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
 const ps_operator ps_operator_attention_bwd = {
-    .reference = {.run = attention_bwd, .workspace_bytes = attention_bwd_bytes}, .cost = attention_bwd_cost};
+    .reference = {.run = attention_bwd, .workspace_bytes = attention_bwd_bytes},
+    .cost = attention_bwd_cost,
+    .uses = attention_bwd_uses};

@@ -76,5 +76,21 @@ static ps_cost attention_cached_cost(const void *args)
                      .bytes = 2 * (double)(a->KV * a->D) * seen * (double)ps_dtype_bytes(a->dtype)};
 }
 
+static void attention_cached_uses(const void *args, ps_uses *out)
+{
+    const ps_attention_cached_args *const a = args;
+    const int64_t cache = ps_ref_bytes(a->dtype, a->KV * a->n_positions * a->D);
+    const int64_t kv = ps_ref_rows_bytes(a->dtype, a->T, a->kv_stride, a->KV * a->D);
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->T * a->H * a->D));
+    PS_REF_WRITES(k_cache, cache);
+    PS_REF_WRITES(v_cache, cache);
+    PS_REF_READS(q, ps_ref_rows_bytes(a->dtype, a->T, a->q_stride, a->H * a->D));
+    PS_REF_READS(k, kv);
+    PS_REF_READS(v, kv);
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
 const ps_operator ps_operator_attention_cached = {
-    .reference = {.run = attention_cached, .workspace_bytes = attention_cached_bytes}, .cost = attention_cached_cost};
+    .reference = {.run = attention_cached, .workspace_bytes = attention_cached_bytes},
+    .cost = attention_cached_cost,
+    .uses = attention_cached_uses};

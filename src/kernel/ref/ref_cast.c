@@ -15,4 +15,11 @@ static ps_cost cast_cost(const void *args)
     return (ps_cost){.bytes = (double)a->n * (double)(ps_dtype_bytes(a->dst_dtype) + ps_dtype_bytes(a->src_dtype))};
 }
 
-const ps_operator ps_operator_cast = {.reference = {.run = cast}, .cost = cast_cost};
+static void cast_uses(const void *args, ps_uses *out)
+{
+    const ps_cast_args *const a = args;
+    PS_REF_WRITES(dst, ps_ref_bytes(a->dst_dtype, a->n));
+    PS_REF_READS(src, ps_ref_bytes(a->src_dtype, a->n));
+}
+
+const ps_operator ps_operator_cast = {.reference = {.run = cast}, .cost = cast_cost, .uses = cast_uses};

@@ -17,7 +17,15 @@ static ps_cost add_cost(const void *args)
     return ps_cost_of_stream(a->n, 3, 1, a->dtype);
 }
 
-const ps_operator ps_operator_add = {.reference = {.run = add}, .cost = add_cost};
+static void add_uses(const void *args, ps_uses *out)
+{
+    const ps_add_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(a, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(b, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_add = {.reference = {.run = add}, .cost = add_cost, .uses = add_uses};
 
 static ps_status dropout(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -39,7 +47,14 @@ static ps_cost dropout_cost(const void *args)
     return ps_cost_of_stream(a->n, 2, 25, a->dtype);
 }
 
-const ps_operator ps_operator_dropout = {.reference = {.run = dropout}, .cost = dropout_cost};
+static void dropout_uses(const void *args, ps_uses *out)
+{
+    const ps_dropout_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_dropout = {.reference = {.run = dropout}, .cost = dropout_cost, .uses = dropout_uses};
 
 static ps_status tanh_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -55,7 +70,14 @@ static ps_cost tanh_fwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 2, 15, a->dtype);
 }
 
-const ps_operator ps_operator_tanh_fwd = {.reference = {.run = tanh_fwd}, .cost = tanh_fwd_cost};
+static void tanh_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_tanh_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_tanh_fwd = {.reference = {.run = tanh_fwd}, .cost = tanh_fwd_cost, .uses = tanh_fwd_uses};
 
 static ps_status tanh_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -74,7 +96,15 @@ static ps_cost tanh_bwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 3, 3, a->dtype);
 }
 
-const ps_operator ps_operator_tanh_bwd = {.reference = {.run = tanh_bwd}, .cost = tanh_bwd_cost};
+static void tanh_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_tanh_bwd_args *const a = args;
+    PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(y, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_tanh_bwd = {.reference = {.run = tanh_bwd}, .cost = tanh_bwd_cost, .uses = tanh_bwd_uses};
 
 static ps_status relu_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -93,7 +123,14 @@ static ps_cost relu_fwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 2, 1, a->dtype);
 }
 
-const ps_operator ps_operator_relu_fwd = {.reference = {.run = relu_fwd}, .cost = relu_fwd_cost};
+static void relu_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_relu_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_relu_fwd = {.reference = {.run = relu_fwd}, .cost = relu_fwd_cost, .uses = relu_fwd_uses};
 
 static ps_status relu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -112,4 +149,12 @@ static ps_cost relu_bwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 3, 1, a->dtype);
 }
 
-const ps_operator ps_operator_relu_bwd = {.reference = {.run = relu_bwd}, .cost = relu_bwd_cost};
+static void relu_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_relu_bwd_args *const a = args;
+    PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(y, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_relu_bwd = {.reference = {.run = relu_bwd}, .cost = relu_bwd_cost, .uses = relu_bwd_uses};

@@ -29,4 +29,10 @@ static ps_cost fill_cost(const void *args)
     return (ps_cost){.flops = (double)a->n * 40, .bytes = (double)a->n * 4};
 }
 
-const ps_operator ps_operator_fill = {.reference = {.run = fill}, .cost = fill_cost};
+static void fill_uses(const void *args, ps_uses *out)
+{
+    const ps_fill_args *const a = args;
+    PS_REF_WRITES(dst, ps_ref_bytes(PS_DTYPE_F32, a->n));
+}
+
+const ps_operator ps_operator_fill = {.reference = {.run = fill}, .cost = fill_cost, .uses = fill_uses};

@@ -36,7 +36,14 @@ static ps_cost gelu_fwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 2, 20, a->dtype);
 }
 
-const ps_operator ps_operator_gelu_fwd = {.reference = {.run = gelu_fwd}, .cost = gelu_fwd_cost};
+static void gelu_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_gelu_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_gelu_fwd = {.reference = {.run = gelu_fwd}, .cost = gelu_fwd_cost, .uses = gelu_fwd_uses};
 
 static ps_status gelu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -55,4 +62,12 @@ static ps_cost gelu_bwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 3, 30, a->dtype);
 }
 
-const ps_operator ps_operator_gelu_bwd = {.reference = {.run = gelu_bwd}, .cost = gelu_bwd_cost};
+static void gelu_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_gelu_bwd_args *const a = args;
+    PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_gelu_bwd = {.reference = {.run = gelu_bwd}, .cost = gelu_bwd_cost, .uses = gelu_bwd_uses};

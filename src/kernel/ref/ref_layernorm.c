@@ -31,7 +31,19 @@ static ps_cost layernorm_fwd_cost(const void *args)
     return ps_cost_of_stream(a->rows * a->cols, 2, 8, a->dtype);
 }
 
-const ps_operator ps_operator_layernorm_fwd = {.reference = {.run = layernorm_fwd}, .cost = layernorm_fwd_cost};
+static void layernorm_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_layernorm_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->rows * a->cols));
+    PS_REF_WRITES(mean, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_WRITES(rstd, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->cols));
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->cols));
+    PS_REF_READS(b, ps_ref_bytes(a->dtype, a->cols));
+}
+
+const ps_operator ps_operator_layernorm_fwd = {
+    .reference = {.run = layernorm_fwd}, .cost = layernorm_fwd_cost, .uses = layernorm_fwd_uses};
 
 static ps_status layernorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
@@ -82,5 +94,22 @@ static ps_cost layernorm_bwd_cost(const void *args)
     return ps_cost_of_stream(a->rows * a->cols, 3, 14, a->dtype);
 }
 
+static void layernorm_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_layernorm_bwd_args *const a = args;
+    const int64_t bytes = ps_ref_bytes(a->dtype, a->rows * a->cols);
+    PS_REF_WRITES(dx, bytes);
+    PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->cols));
+    PS_REF_WRITES(db, ps_ref_bytes(a->grad_dtype, a->cols));
+    PS_REF_READS(dy, bytes);
+    PS_REF_READS(x, bytes);
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->cols));
+    PS_REF_READS(mean, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_READS(rstd, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
 const ps_operator ps_operator_layernorm_bwd = {
-    .reference = {.run = layernorm_bwd, .workspace_bytes = layernorm_bwd_bytes}, .cost = layernorm_bwd_cost};
+    .reference = {.run = layernorm_bwd, .workspace_bytes = layernorm_bwd_bytes},
+    .cost = layernorm_bwd_cost,
+    .uses = layernorm_bwd_uses};

@@ -56,7 +56,24 @@ static ps_cost linear_fwd_cost(const void *args)
                          a->dtype);
 }
 
-const ps_operator ps_operator_linear_fwd = {.reference = {.run = linear_fwd}, .cost = linear_fwd_cost};
+static void epilogue_uses(const ps_linear_epilogue *e, int64_t bytes, ps_uses *out)
+{
+    if (e->kind != PS_EPILOGUE_NONE) ps_ref_use(out, "epilogue.other", e->other, bytes, e->kind == PS_EPILOGUE_GELU);
+}
+
+static void linear_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_linear_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->y_dtype, a->rows * a->n_out));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->n_in));
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->n_in * a->n_out));
+    PS_REF_READS(b, ps_ref_bytes(a->dtype, a->n_out));
+    epilogue_uses(&a->epilogue, ps_ref_bytes(a->dtype, a->rows * a->n_out), out);
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
+const ps_operator ps_operator_linear_fwd = {
+    .reference = {.run = linear_fwd}, .cost = linear_fwd_cost, .uses = linear_fwd_uses};
 
 static ps_status linear_bwd_input(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -81,8 +98,18 @@ static ps_cost linear_bwd_input_cost(const void *args)
                          a->dtype);
 }
 
-const ps_operator ps_operator_linear_bwd_input = {.reference = {.run = linear_bwd_input},
-                                                  .cost = linear_bwd_input_cost};
+static void linear_bwd_input_uses(const void *args, ps_uses *out)
+{
+    const ps_linear_bwd_input_args *const a = args;
+    PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->rows * a->n_in));
+    PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->rows * a->n_out));
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->n_in * a->n_out));
+    epilogue_uses(&a->epilogue, ps_ref_bytes(a->dtype, a->rows * a->n_in), out);
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
+const ps_operator ps_operator_linear_bwd_input = {
+    .reference = {.run = linear_bwd_input}, .cost = linear_bwd_input_cost, .uses = linear_bwd_input_uses};
 
 /* Reads neither w nor b, so both gradients may lie over them. */
 static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -112,5 +139,15 @@ static ps_cost linear_bwd_weight_cost(const void *args)
     return ps_cost_of_product(a->n_out, a->n_in, a->rows, a->dtype);
 }
 
-const ps_operator ps_operator_linear_bwd_weight = {.reference = {.run = linear_bwd_weight},
-                                                   .cost = linear_bwd_weight_cost};
+static void linear_bwd_weight_uses(const void *args, ps_uses *out)
+{
+    const ps_linear_bwd_weight_args *const a = args;
+    PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->n_in * a->n_out));
+    PS_REF_WRITES(db, ps_ref_bytes(a->grad_dtype, a->n_out));
+    PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->rows * a->n_out));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->n_in));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
+const ps_operator ps_operator_linear_bwd_weight = {
+    .reference = {.run = linear_bwd_weight}, .cost = linear_bwd_weight_cost, .uses = linear_bwd_weight_uses};

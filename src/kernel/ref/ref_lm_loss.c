@@ -18,7 +18,6 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args
 {
     const ps_lm_loss_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_TRY(ps_targets_check(a->targets, a->rows, a->V));
     for (int64_t r = 0; r < a->rows; r++) {
         double max = -INFINITY, sum = 0.0, at_target = 0.0;
         int64_t best = 0;
@@ -54,7 +53,55 @@ static ps_cost lm_loss_fwd_cost(const void *args)
     return c;
 }
 
-const ps_operator ps_operator_lm_loss_fwd = {.reference = {.run = lm_loss_fwd}, .cost = lm_loss_fwd_cost};
+static void lm_loss_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_lm_loss_fwd_args *const a = args;
+    PS_REF_WRITES(row_loss, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_WRITES(lse, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_WRITES(predicted, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    if (a->keeps_logits) PS_REF_WRITES(logits, ps_ref_bytes(PS_DTYPE_F32, ps_lm_logits_count(a->rows, a->V)));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->C));
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->V * a->C));
+    PS_REF_READS(b, ps_ref_bytes(a->dtype, a->V));
+    PS_REF_READS(targets, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
+const ps_operator ps_operator_lm_loss_fwd = {
+    .reference = {.run = lm_loss_fwd}, .cost = lm_loss_fwd_cost, .uses = lm_loss_fwd_uses};
+
+static ps_status loss_sums(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_loss_sums_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
+    ps_loss_sums s = {0};
+    for (int64_t r = 0; r < a->rows; r++) {
+        if (a->targets[r] == PS_IGNORE_INDEX) continue;
+        s.loss += (double)a->row_loss[r];
+        s.n_targets++;
+        s.n_correct += a->predicted[r] == a->targets[r];
+    }
+    *a->sums = s;
+    return PS_OK;
+}
+
+static ps_cost loss_sums_cost(const void *args)
+{
+    const ps_loss_sums_args *const a = args;
+    return ps_cost_of_stream(a->rows, 3, 3, PS_DTYPE_F32);
+}
+
+static void loss_sums_uses(const void *args, ps_uses *out)
+{
+    const ps_loss_sums_args *const a = args;
+    PS_REF_WRITES(sums, sizeof *a->sums);
+    PS_REF_READS(row_loss, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_READS(targets, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_READS(predicted, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+}
+
+const ps_operator ps_operator_loss_sums = {
+    .reference = {.run = loss_sums}, .cost = loss_sums_cost, .uses = loss_sums_uses};
 
 /* dx of all rows, and the gradient of one column of logits. */
 static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out)
@@ -70,7 +117,6 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
 {
     const ps_lm_loss_bwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_TRY(ps_targets_check(a->targets, a->rows, a->V));
     double *dx = a->workspace, *dlogit = dx + a->rows * a->C;
     memset(dx, 0, (size_t)(a->rows * a->C) * sizeof *dx);
     for (int64_t token = 0; token < a->V; token++) {
@@ -107,5 +153,21 @@ static ps_cost lm_loss_bwd_cost(const void *args)
     return c;
 }
 
+static void lm_loss_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_lm_loss_bwd_args *const a = args;
+    PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->rows * a->C));
+    PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->V * a->C));
+    PS_REF_WRITES(db, ps_ref_bytes(a->grad_dtype, a->V));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->C));
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->V * a->C));
+    PS_REF_READS(b, ps_ref_bytes(a->dtype, a->V));
+    PS_REF_READS(lse, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    if (a->keeps_logits) PS_REF_READS(logits, ps_ref_bytes(PS_DTYPE_F32, ps_lm_logits_count(a->rows, a->V)));
+    PS_REF_READS(targets, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
 const ps_operator ps_operator_lm_loss_bwd = {.reference = {.run = lm_loss_bwd, .workspace_bytes = lm_loss_bwd_bytes},
-                                             .cost = lm_loss_bwd_cost};
+                                             .cost = lm_loss_bwd_cost,
+                                             .uses = lm_loss_bwd_uses};

@@ -27,7 +27,15 @@ static ps_cost pool_fwd_cost(const void *args)
     return ps_cost_of_stream(a->B * a->cols, 2, 0, a->dtype);
 }
 
-const ps_operator ps_operator_pool_fwd = {.reference = {.run = pool_fwd}, .cost = pool_fwd_cost};
+static void pool_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_pool_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->B * a->cols));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->B * a->T * a->cols));
+    PS_REF_READS(mask, ps_ref_bytes(PS_DTYPE_F32, a->B * a->T));
+}
+
+const ps_operator ps_operator_pool_fwd = {.reference = {.run = pool_fwd}, .cost = pool_fwd_cost, .uses = pool_fwd_uses};
 
 static ps_status pool_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -49,4 +57,12 @@ static ps_cost pool_bwd_cost(const void *args)
     return ps_cost_of_stream(a->B * a->T * a->cols, 1, 0, a->dtype);
 }
 
-const ps_operator ps_operator_pool_bwd = {.reference = {.run = pool_bwd}, .cost = pool_bwd_cost};
+static void pool_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_pool_bwd_args *const a = args;
+    PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->B * a->T * a->cols));
+    PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->B * a->cols));
+    PS_REF_READS(mask, ps_ref_bytes(PS_DTYPE_F32, a->B * a->T));
+}
+
+const ps_operator ps_operator_pool_bwd = {.reference = {.run = pool_bwd}, .cost = pool_bwd_cost, .uses = pool_bwd_uses};

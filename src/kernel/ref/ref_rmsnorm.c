@@ -26,7 +26,17 @@ static ps_cost rmsnorm_fwd_cost(const void *args)
     return ps_cost_of_stream(a->rows * a->cols, 2, 4, a->dtype);
 }
 
-const ps_operator ps_operator_rmsnorm_fwd = {.reference = {.run = rmsnorm_fwd}, .cost = rmsnorm_fwd_cost};
+static void rmsnorm_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_rmsnorm_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->rows * a->cols));
+    PS_REF_WRITES(rstd, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->cols));
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->cols));
+}
+
+const ps_operator ps_operator_rmsnorm_fwd = {
+    .reference = {.run = rmsnorm_fwd}, .cost = rmsnorm_fwd_cost, .uses = rmsnorm_fwd_uses};
 
 static ps_status rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
@@ -70,5 +80,19 @@ static ps_cost rmsnorm_bwd_cost(const void *args)
     return ps_cost_of_stream(a->rows * a->cols, 3, 10, a->dtype);
 }
 
+static void rmsnorm_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_rmsnorm_bwd_args *const a = args;
+    const int64_t bytes = ps_ref_bytes(a->dtype, a->rows * a->cols);
+    PS_REF_WRITES(dx, bytes);
+    PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->cols));
+    PS_REF_READS(dy, bytes);
+    PS_REF_READS(x, bytes);
+    PS_REF_READS(w, ps_ref_bytes(a->dtype, a->cols));
+    PS_REF_READS(rstd, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
 const ps_operator ps_operator_rmsnorm_bwd = {.reference = {.run = rmsnorm_bwd, .workspace_bytes = rmsnorm_bwd_bytes},
-                                             .cost = rmsnorm_bwd_cost};
+                                             .cost = rmsnorm_bwd_cost,
+                                             .uses = rmsnorm_bwd_uses};

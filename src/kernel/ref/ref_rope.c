@@ -27,4 +27,14 @@ static ps_cost rope_cost(const void *args)
     return ps_cost_of_stream(a->B * a->T * a->H * a->D, 2, 3, a->dtype);
 }
 
-const ps_operator ps_operator_rope = {.reference = {.run = rope}, .cost = rope_cost};
+static void rope_uses(const void *args, ps_uses *out)
+{
+    const ps_rope_args *const a = args;
+    const int64_t bytes = ps_ref_bytes(a->dtype, a->B * a->T * a->H * a->D);
+    PS_REF_WRITES(y, bytes);
+    PS_REF_READS(x, bytes);
+    PS_REF_READS(inv_freq, ps_ref_bytes(PS_DTYPE_F32, a->D / 2));
+    PS_REF_WRITES(workspace, out->workspace_bytes);
+}
+
+const ps_operator ps_operator_rope = {.reference = {.run = rope}, .cost = rope_cost, .uses = rope_uses};

@@ -30,4 +30,13 @@ static ps_cost sgd_cost(const void *args)
                                                                                       ps_dtype_bytes(a->grad_dtype)))};
 }
 
-const ps_operator ps_operator_sgd = {.reference = {.run = sgd}, .cost = sgd_cost};
+static void sgd_uses(const void *args, ps_uses *out)
+{
+    const ps_sgd_args *const a = args;
+    PS_REF_WRITES(param, ps_ref_bytes(a->param_dtype, a->n));
+    PS_REF_READS(grad, ps_ref_bytes(a->grad_dtype, a->n));
+    PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    PS_REF_WRITES(buffer, ps_ref_bytes(PS_DTYPE_F32, a->n));
+}
+
+const ps_operator ps_operator_sgd = {.reference = {.run = sgd}, .cost = sgd_cost, .uses = sgd_uses};

@@ -24,7 +24,16 @@ static ps_cost swiglu_fwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 3, 15, a->dtype);
 }
 
-const ps_operator ps_operator_swiglu_fwd = {.reference = {.run = swiglu_fwd}, .cost = swiglu_fwd_cost};
+static void swiglu_fwd_uses(const void *args, ps_uses *out)
+{
+    const ps_swiglu_fwd_args *const a = args;
+    PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(gate, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(up, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_swiglu_fwd = {
+    .reference = {.run = swiglu_fwd}, .cost = swiglu_fwd_cost, .uses = swiglu_fwd_uses};
 
 static ps_status swiglu_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
@@ -45,4 +54,15 @@ static ps_cost swiglu_bwd_cost(const void *args)
     return ps_cost_of_stream(a->n, 5, 20, a->dtype);
 }
 
-const ps_operator ps_operator_swiglu_bwd = {.reference = {.run = swiglu_bwd}, .cost = swiglu_bwd_cost};
+static void swiglu_bwd_uses(const void *args, ps_uses *out)
+{
+    const ps_swiglu_bwd_args *const a = args;
+    PS_REF_WRITES(dgate, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_WRITES(dup, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(gate, ps_ref_bytes(a->dtype, a->n));
+    PS_REF_READS(up, ps_ref_bytes(a->dtype, a->n));
+}
+
+const ps_operator ps_operator_swiglu_bwd = {
+    .reference = {.run = swiglu_bwd}, .cost = swiglu_bwd_cost, .uses = swiglu_bwd_uses};

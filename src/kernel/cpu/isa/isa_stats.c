@@ -79,19 +79,25 @@ PS_CPU_INLINE int64_t stats_range(ps_dtype t, const ps_grad_stats_args *a, int64
     return isfinite(*out) ? 0 : stats_nonfinite(t, a->x, lo, hi, out);
 }
 
+#define STATS_BLOCKS 512 /* whose sums are kept at once */
+
 typedef struct stats_work {
     const ps_grad_stats_args *a;
+    int64_t first; /* block */
+    double sums[STATS_BLOCKS];
     _Atomic int64_t n_nonfinite;
 } stats_work;
 
+/* Blocks from first + lo on. */
 static void stats_blocks(const void *args, int64_t lo, int64_t hi)
 {
     stats_work *const w = *(stats_work *const *)args;
     const ps_grad_stats_args *const a = w->a;
     int64_t n_nonfinite = 0;
     for (int64_t b = lo; b < hi; b++) {
-        const int64_t begin = b * PS_GRAD_STATS_BLOCK, end = ps_min_i64(a->n, begin + PS_GRAD_STATS_BLOCK);
-#define CALL(t) n_nonfinite += stats_range(t, a, begin, end, &a->sum_squares[b])
+        const int64_t begin = (w->first + b) * PS_GRAD_STATS_BLOCK;
+        const int64_t end = ps_min_i64(a->n, begin + PS_GRAD_STATS_BLOCK);
+#define CALL(t) n_nonfinite += stats_range(t, a, begin, end, &w->sums[b])
         PS_CPU_BY_DTYPE(a->dtype, CALL);
 #undef CALL
     }
@@ -100,10 +106,16 @@ static void stats_blocks(const void *args, int64_t lo, int64_t hi)
 
 static ps_status grad_stats(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
-    stats_work work = {.a = args}, *const at = &work;
+    const ps_grad_stats_args *const a = args;
+    stats_work work = {.a = a}, *const at = &work;
+    const int64_t n_blocks = ps_ceil_div(a->n, PS_GRAD_STATS_BLOCK);
     (void)queue, (void)workspace_bytes;
-    ps_cpu_for_rows(self, ps_ceil_div(work.a->n, PS_GRAD_STATS_BLOCK), PS_GRAD_STATS_BLOCK, stats_blocks, &at);
-    *work.a->n_nonfinite = work.n_nonfinite;
+    for (; work.first < n_blocks; work.first += STATS_BLOCKS) {
+        const int64_t n_now = ps_min_i64(n_blocks - work.first, STATS_BLOCKS);
+        ps_cpu_for_rows(self, n_now, PS_GRAD_STATS_BLOCK, stats_blocks, &at);
+        for (int64_t b = 0; b < n_now; b++) ps_exact_sum_add(&a->sums->sum_squares, work.sums[b]);
+    }
+    if (work.n_nonfinite > 0) ps_grad_sums_count(a->sums, work.n_nonfinite, a->tensor);
     return PS_OK;
 }
 

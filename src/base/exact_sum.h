@@ -3,8 +3,8 @@
  * A fixed-point number of many 32-bit digits, wide enough for sums of squares of fp32 values (Kulisch's long
  * accumulator, "Computer Arithmetic and Validity", 2008, cut to that range). So a norm has the same bits wherever
  * tensors lie, and on however many ranks. */
-#ifndef PS_OPTIM_EXACT_SUM_H
-#define PS_OPTIM_EXACT_SUM_H
+#ifndef PS_BASE_EXACT_SUM_H
+#define PS_BASE_EXACT_SUM_H
 
 #include <stdint.h>
 

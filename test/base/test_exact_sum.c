@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "optim/exact_sum.h"
+#include "base/exact_sum.h"
 
 static double sum_of(const double *x, int n)
 {

@@ -1,4 +1,4 @@
-#include "optim/exact_sum.h"
+#include "base/exact_sum.h"
 
 #include <math.h>
 
