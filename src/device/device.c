@@ -27,8 +27,9 @@ struct ps_device {
     bool keep;
     bool can_move; /* pages may go from a block to a region and back */
     bool gave_zeros;
-    ps_order *order;   /* NULL: nobody looks at the order of what is done here */
-    ps_event released; /* after it all that was freed so far may be used for something else */
+    ps_order *order;    /* NULL: nobody looks at the order of what is done here */
+    ps_queue *releases; /* of a simulated device that is looked at as one that works later; else NULL */
+    ps_event released;  /* after it all that was freed so far may be used for something else */
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
 };
@@ -87,6 +88,17 @@ static void drop_all_kept(ps_device *d)
     while (d->n_kept > 0) drop_kept(d, 0);
 }
 
+/* Frees are told of no longer; all of them so far are over. */
+static void stop_looking(ps_device *d)
+{
+    ps_queue *q = d->released.queue;
+    if (d->order != NULL && q != NULL) ps_queue_set_order(q, NULL);
+    if (d->releases != NULL) d->released = (ps_event){NULL, 0};
+    ps_queue_destroy(d->releases);
+    d->releases = NULL;
+    d->order = NULL;
+}
+
 void ps_device_destroy(ps_device *d)
 {
     if (d == NULL) return;
@@ -94,6 +106,7 @@ void ps_device_destroy(ps_device *d)
     drop_all_kept(d);
     /* whoever is given these addresses next knows nothing of it */
     if (d->released.queue != NULL) (void)d->released.queue->ops->wait(d->released.queue, d->released.ticket);
+    stop_looking(d);
     ps_mem_free(d->name);
     ps_mem_free(d);
 }
@@ -133,9 +146,13 @@ void *ps_device_driver(const ps_device *d)
     return d->driver;
 }
 
-void ps_device_set_order(ps_device *d, ps_order *o)
+ps_status ps_device_set_order(ps_device *d, ps_order *o)
 {
+    stop_looking(d);
+    if (o != NULL && d->ops->is_simulated && ps_order_is_as_if_later(o))
+        PS_TRY(ps_host_queue_create("releases", &d->releases));
     d->order = o;
+    return PS_OK;
 }
 
 ps_order *ps_device_order(const ps_device *d)
@@ -267,16 +284,34 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     return PS_OK;
 }
 
+/* The device waits, and may write, on a queue of its own. */
+static void tell_release(ps_device *d, const void *p, int64_t bytes, const ps_events *after)
+{
+    ps_queue *q = d->released.queue;
+    if (q == NULL || d->order == NULL) return;
+    if (q->order == NULL) ps_queue_set_order(q, d->order);
+    for (int i = 0; i < after->n; i++) ps_queue_tell_wait(q, q->issued, after->event[i]);
+    ps_queue_tell_item(q, "release", &(ps_use){p, bytes, true, NULL}, 1);
+}
+
 /* Where the device cannot wait by itself, the host does; and is told of no failure, which are for who wanted what they are
  * about. */
 static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
 {
+    ps_events waits_for = {.n = 0};
+    for (int i = 0; after != NULL && i < after->n; i++)
+        if (!ps_order_skips(d->order, PS_WAIT_FREE)) ps_events_add(&waits_for, after->event[i]);
     if (d->ops->release != NULL) {
-        d->released = d->ops->release(d, p, bytes, after);
+        d->released = d->ops->release(d, p, bytes, &waits_for);
+    } else if (d->releases != NULL) {
+        d->released = ps_host_queue_begin(d->releases);
+        ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
+    } else {
+        for (int i = 0; i < waits_for.n; i++) ps_event_outlast(waits_for.event[i]);
+        ps_order_touch(d->order, "free", p, bytes, true);
         return;
     }
-    for (int i = 0; after != NULL && i < after->n; i++) ps_event_outlast_at(after->event[i], PS_WAIT_FREE);
-    ps_order_touch(d->order, "free", p, bytes, true);
+    tell_release(d, p, bytes, &waits_for);
 }
 
 ps_event ps_device_gave_after(const ps_device *d)

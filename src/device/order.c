@@ -426,6 +426,11 @@ ps_status ps_order_create(bool as_if_later, ps_order **out)
     return PS_OK;
 }
 
+bool ps_order_is_as_if_later(const ps_order *o)
+{
+    return o->as_if_later;
+}
+
 void ps_order_destroy(ps_order *o)
 {
     if (o == NULL) return;

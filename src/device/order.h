@@ -54,19 +54,19 @@ PS_NODISCARD ps_status ps_queue_wait_at(ps_queue *q, ps_event e, ps_wait_site si
 PS_NODISCARD ps_status ps_queue_wait_all_at(ps_queue *q, const ps_events *all, ps_wait_site site);
 PS_NODISCARD ps_status ps_event_wait_at(ps_event e, ps_wait_site site);
 PS_NODISCARD ps_status ps_events_wait_at(const ps_events *all, ps_wait_site site);
-/* The host waits, and what failed is still to be told to who wants what it is about. */
-void ps_event_outlast_at(ps_event e, ps_wait_site site);
 
 /* ---- a checker ---- */
 
 /* as_if_later: what is done within the call that issues it (queues of RAM for computing, all of sim) is taken as done
  * later, as a GPU does. */
 PS_NODISCARD ps_status ps_order_create(bool as_if_later, ps_order **out);
+bool ps_order_is_as_if_later(const ps_order *o);
 void ps_order_destroy(ps_order *o); /* after all that it looks at; NULL is accepted */
 
-/* Look at what is issued from now on: to all queues that will be made on the device, and to what is given back there;
- * to one queue; to the disk. NULL: no longer, or not at all. */
-void ps_device_set_order(ps_device *dev, ps_order *o);
+/* Look at what is issued from now on: to all queues that will be made on the device, and at what is given back there;
+ * to one queue; to the disk. NULL: no longer, and nothing may be under way. A simulated device gives memory as one that
+ * works later when the checker takes it so: who gets it must wait for ps_device_gave_after. PS_ENOMEM_HOST. */
+PS_NODISCARD ps_status ps_device_set_order(ps_device *dev, ps_order *o);
 ps_order *ps_device_order(const ps_device *dev);
 void ps_queue_set_order(ps_queue *q, ps_order *o);
 void ps_disk_set_order(ps_disk *d, ps_order *o);

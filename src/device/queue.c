@@ -47,8 +47,7 @@ static ps_status submit(ps_queue *q, const ps_item *item)
     return PS_OK;
 }
 
-/* The item issued last, to who looks at the order. */
-static void tell_item(const ps_queue *q, const char *name, const ps_use *uses, int n_uses)
+void ps_queue_tell_item(const ps_queue *q, const char *name, const ps_use *uses, int n_uses)
 {
     if (q->order != NULL) ps_order_issue(q->order, q->order_id, q->issued, name, uses, n_uses);
 }
@@ -67,7 +66,7 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
     }
     const ps_use uses[] = {{src, bytes, false, NULL}, {dst, bytes, true, NULL}};
     if (is_put) ps_order_touch(q->order, "put", src, bytes, false);
-    tell_item(q, is_put ? "put" : is_get ? "get" : "copy", uses + is_put, 2 - is_put);
+    ps_queue_tell_item(q, is_put ? "put" : is_get ? "get" : "copy", uses + is_put, 2 - is_put);
     return PS_OK;
 }
 
@@ -91,7 +90,7 @@ ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
 {
     PS_ASSERT(bytes >= 0);
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}}));
-    tell_item(q, "fill", &(ps_use){dst, bytes, true, NULL}, 1);
+    ps_queue_tell_item(q, "fill", &(ps_use){dst, bytes, true, NULL}, 1);
     return PS_OK;
 }
 
@@ -99,7 +98,7 @@ ps_status ps_queue_call(ps_queue *q, const ps_call *call)
 {
     PS_ASSERT(call->args_bytes <= PS_CALL_ARGS_BYTES_MAX);
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_CALL, .call = *call}));
-    tell_item(q, call->name, call->uses, call->n_uses);
+    ps_queue_tell_item(q, call->name, call->uses, call->n_uses);
     return PS_OK;
 }
 
@@ -120,8 +119,7 @@ static ps_status tell_failed_copy(ps_event e)
     return PS_FAIL(PS_EDEVICE, "%s: copy %llu failed", q->name, (unsigned long long)first);
 }
 
-/* Item t of the queue, and all behind it, come after the event. */
-static void tell_wait(const ps_queue *q, ps_ticket t, ps_event e)
+void ps_queue_tell_wait(const ps_queue *q, ps_ticket t, ps_event e)
 {
     if (q->order != NULL && e.queue->order == q->order)
         ps_order_queue_wait(q->order, q->order_id, t, e.queue->order_id, e.ticket);
@@ -137,7 +135,7 @@ ps_status ps_queue_wait(ps_queue *q, ps_event e)
     if (is_nothing(e) || e.queue == q) return PS_OK;
     PS_TRY(tell_failed_copy(e));
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_WAIT, .wait = e}));
-    tell_wait(q, q->issued, e);
+    ps_queue_tell_wait(q, q->issued, e);
     return PS_OK;
 }
 
@@ -147,6 +145,11 @@ static ps_status outlast(ps_event e)
     const ps_status st = e.queue->ops->wait(e.queue, e.ticket);
     if (e.queue->order != NULL) ps_order_host_wait(e.queue->order, e.queue->order_id, e.ticket);
     return st;
+}
+
+void ps_event_outlast(ps_event e)
+{
+    if (!is_nothing(e)) (void)outlast(e);
 }
 
 ps_status ps_event_wait(ps_event e)
@@ -224,11 +227,6 @@ ps_status ps_events_wait_at(const ps_events *all, ps_wait_site site)
     return first;
 }
 
-void ps_event_outlast_at(ps_event e, ps_wait_site site)
-{
-    if (!is_nothing(e) && !ps_order_skips(e.queue->order, site)) (void)outlast(e);
-}
-
 /* ---- looking on ---- */
 
 void ps_queue_set_order(ps_queue *q, ps_order *o)
@@ -241,8 +239,8 @@ void ps_queue_set_order(ps_queue *q, ps_order *o)
 ps_event ps_host_queue_begin_item(ps_queue *q, const char *name, const ps_events *after, const ps_use *uses, int n_uses)
 {
     const ps_event e = ps_host_queue_begin(q);
-    for (int i = 0; i < after->n; i++) tell_wait(q, e.ticket, after->event[i]);
-    tell_item(q, name, uses, n_uses);
+    for (int i = 0; i < after->n; i++) ps_queue_tell_wait(q, e.ticket, after->event[i]);
+    ps_queue_tell_item(q, name, uses, n_uses);
     return e;
 }
 

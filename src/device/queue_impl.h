@@ -52,6 +52,12 @@ struct ps_queue {
 /* Begin and end of the copy with this ticket, for a profile. */
 void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns);
 
+/* To who looks at the order: the item issued last; that item t of the queue and all behind it come after an event. */
+void ps_queue_tell_item(const ps_queue *q, const char *name, const ps_use *uses, int n_uses);
+void ps_queue_tell_wait(const ps_queue *q, ps_ticket t, ps_event e);
+/* The host waits, and what failed is still to be told to who wants what it is about. */
+void ps_event_outlast(ps_event e);
+
 /* queue_now.c: everything is done within the call that issues it; or nothing is, where addresses have no memory. */
 PS_NODISCARD ps_status ps_queue_now_create(bool does_nothing, ps_queue **out);
 /* queue_thread.c: a thread does one item after the other. */

@@ -610,7 +610,7 @@ static void open_tiers(tiers *t, const ps_device_ops *ops, bool as_if_later)
 {
     assert_ok(ps_order_create(as_if_later, &t->o));
     assert_ok(ps_device_create(ops, "device", 64 * PS_PAGE_BYTES, &t->dev));
-    ps_device_set_order(t->dev, t->o);
+    assert_ok(ps_device_set_order(t->dev, t->o));
     assert_ok(ps_queue_create(t->dev, "compute", PS_QUEUE_COMPUTE, &t->compute));
     assert_ok(ps_queue_create(t->dev, "copies", PS_QUEUE_COPY, &t->copies));
     assert_ok(ps_device_alloc(t->dev, PS_PAGE_BYTES, (void *)&t->block));
@@ -636,11 +636,16 @@ static ps_status do_nothing(void *self, const void *args)
     return PS_OK;
 }
 
-static void call(const tiers *t, bool is_write)
+static void call_of(const tiers *t, const void *p, bool is_write)
 {
-    const ps_use use = {t->block, 64, is_write, "x"};
+    const ps_use use = {p, 64, is_write, "x"};
     const ps_call c = {.name = "gelu", .run = do_nothing, .uses = &use, .n_uses = 1};
     assert_ok(ps_queue_call(t->compute, &c));
+}
+
+static void call(const tiers *t, const void *p)
+{
+    call_of(t, p, true);
 }
 
 static void expect(const tiers *t, int64_t n, const char *first, const char *second)
@@ -669,7 +674,7 @@ static void test_queues_tell(void **state)
         int64_t n = later; /* else the host has waited too */
         ps_order_touch(t.o, "look", t.block, 64, false);
         expect(&t, n, later ? "copies: copy 1, which writes 64 bytes" : NULL, "host: look reads 64 bytes");
-        call(&t, true);
+        call(&t, t.block);
         expect(&t, n, NULL, NULL);
         assert_ok(ps_queue_fill(t.copies, t.block + 32, 1, 1)); /* has not waited for the call */
         n += later;
@@ -677,7 +682,7 @@ static void test_queues_tell(void **state)
         assert_ok(ps_event_wait(ps_queue_event(t.compute)));
         assert_ok(ps_queue_copy(t.copies, t.block, t.host, 64));
         expect(&t, n, NULL, NULL);
-        call(&t, false);
+        call_of(&t, t.block, false);
         n += copies_later;
         if (copies_later) expect(&t, n, "copies: copy 3, which writes 64 bytes", "compute: gelu 3 reads x, 64 bytes");
         assert_ok(ps_queue_wait(t.copies, ps_queue_event(t.compute)));
@@ -698,27 +703,61 @@ static void test_queues_tell(void **state)
     }
 }
 
-/* What is given back must be unused; who gives it back says after what. */
+/* What is given back must be unused; who gives it back says after what. Here the host waits. */
 static void test_a_free_tells(void **state)
 {
     (void)state;
     tiers t;
-    open_tiers(&t, &ps_device_sim_ops, true);
     ps_region *r = NULL;
-    assert_ok(ps_region_create(t.dev, 4 * PS_PAGE_BYTES, &r));
+    open_tiers(&t, &ps_device_cpu_ops, true);
     for (int good = 1; good >= 0; good--) {
         ps_events after = {.n = 0};
-        call(&t, true);
+        call(&t, t.block);
         if (good) ps_events_add(&after, ps_queue_event(t.compute));
         ps_device_free(t.dev, t.block, PS_PAGE_BYTES, &after);
         expect(&t, !good, good ? NULL : "compute: gelu", "host: free writes 4096 bytes");
         assert_ok(ps_device_alloc(t.dev, PS_PAGE_BYTES, (void *)&t.block));
     }
+    assert_ok(ps_region_create(t.dev, 4 * PS_PAGE_BYTES, &r));
     assert_ok(ps_region_commit(r, 0, PS_PAGE_BYTES));
-    assert_ok(ps_queue_fill(t.copies, ps_region_base(r), 0, 1));
+    call(&t, ps_region_base(r));
     ps_region_decommit(r, 0, PS_PAGE_BYTES, NULL);
-    expect(&t, 2, "copies: fill", "host: free writes 4096 bytes");
+    expect(&t, 2, "compute: gelu", "host: free writes 4096 bytes");
     ps_region_destroy(r);
+    close_tiers(&t);
+}
+
+/* A trial of a device that works later: nobody waits but who is given the memory next. */
+static void test_a_release_tells(void **state)
+{
+    (void)state;
+    enum { GOOD, SAYS_NOT_AFTER_WHAT, NEXT_WAITS_NOT, SKIPPED, CASES };
+    tiers t;
+    int64_t n = 0;
+    open_tiers(&t, &ps_device_sim_ops, true);
+    for (int i = 0; i < CASES; i++) {
+        const bool is_early = i == SAYS_NOT_AFTER_WHAT || i == SKIPPED;
+        const char *block = t.block;
+        ps_events after = {.n = 0};
+        call(&t, t.block);
+        if (i == SKIPPED) ps_order_skip(t.o, PS_WAIT_FREE);
+        if (i != SAYS_NOT_AFTER_WHAT) ps_events_add(&after, ps_queue_event(t.compute));
+        ps_device_free(t.dev, t.block, PS_PAGE_BYTES, &after);
+        n += is_early;
+        expect(&t, n, i == SAYS_NOT_AFTER_WHAT ? "compute: gelu" : NULL, "releases: release");
+        assert_ok(ps_device_alloc(t.dev, PS_PAGE_BYTES, (void *)&t.block));
+        assert_ptr_equal(t.block, block);
+        if (i != NEXT_WAITS_NOT) assert_ok(ps_queue_wait(t.copies, ps_device_gave_after(t.dev)));
+        assert_ok(ps_queue_copy(t.copies, t.block, t.host, 64));
+        n += i != GOOD; /* after gelu, or after the release */
+        expect(&t, n, NULL, NULL);
+        assert_ok(ps_event_wait(ps_queue_event(t.copies)));
+        assert_ok(ps_event_wait(ps_queue_event(t.compute)));
+        assert_ok(ps_event_wait(ps_device_gave_after(t.dev)));
+    }
+    assert_int_equal(ps_order_n_waits(t.o, PS_WAIT_FREE), 3);
+    assert_ok(ps_device_set_order(t.dev, NULL)); /* no longer */
+    assert_null(ps_device_gave_after(t.dev).queue);
     close_tiers(&t);
 }
 
@@ -733,7 +772,7 @@ static void test_waits_are_switched_off(void **state)
         int64_t expected = 0;
         for (ps_wait_site site = 0; site < PS_WAIT_SITE_COUNT; site++)
             for (int kind = 0; kind < 4; kind++) {
-                call(&t, true);
+                call(&t, t.block);
                 const ps_event e = ps_queue_event(t.compute);
                 ps_events all = {.n = 0};
                 ps_events_add(&all, e);
@@ -769,12 +808,12 @@ static void test_the_disk_tells(void **state)
         open_tiers(&t, i == 0 ? &ps_device_sim_ops : &ps_device_cpu_ops, true);
         assert_ok(ps_disk_open("/tmp", backends[i], 2, &disk));
         ps_disk_set_order(disk, t.o);
-        call(&t, true);
+        call(&t, t.block);
         assert_ok(ps_event_wait(ps_queue_event(t.compute)));
         assert_ok(ps_disk_write(disk, 0, t.block, PS_PAGE_BYTES, &write));
-        call(&t, false);
+        call_of(&t, t.block, false);
         expect(&t, 0, NULL, NULL);
-        call(&t, true); /* while it is written out */
+        call(&t, t.block); /* while it is written out */
         expect(&t, 1, "disk: write 1, which reads 4096 bytes", "compute: gelu");
         assert_ok(ps_event_wait(write));
         assert_ok(ps_disk_read(disk, 0, t.host, PS_PAGE_BYTES, &read));
@@ -804,14 +843,14 @@ static void test_a_host_queue_tells(void **state)
     assert_ok(ps_host_queue_create("adam", &adam));
     ps_queue_set_order(adam, t.o);
     const ps_use use = {t.block, 64, true, "w"};
-    call(&t, true);
+    call(&t, t.block);
     ps_events after = {.n = 0};
     ps_events_add(&after, ps_queue_event(t.compute));
     const ps_event first = ps_host_queue_begin_item(adam, "update", &after, &use, 1);
     assert_ok(ps_queue_wait(t.copies, first));
     assert_ok(ps_queue_copy(t.copies, t.host, t.block, 64));
     assert_ok(ps_queue_wait(t.compute, ps_queue_event(t.copies)));
-    call(&t, true);
+    call(&t, t.block);
     expect(&t, 0, NULL, NULL);
     const ps_event second = ps_host_queue_begin_item(adam, "update", &(ps_events){.n = 0}, &use, 1);
     assert_int_equal(second.ticket, 2);
@@ -836,7 +875,7 @@ static void test_real_threads(void **state)
     ps_disk_set_order(disk, t.o);
     for (int i = 0; i < 100; i++) {
         ps_event write, read;
-        call(&t, true);
+        call(&t, t.block);
         assert_ok(ps_queue_copy(t.copies, t.host, t.block, PS_PAGE_BYTES));
         assert_ok(ps_event_wait(ps_queue_event(t.copies)));
         assert_ok(ps_disk_write(disk, 0, t.host, PS_PAGE_BYTES, &write));
@@ -871,6 +910,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lanes_are_used_again, open_bench, close_bench),
         cmocka_unit_test(test_queues_tell),
         cmocka_unit_test(test_a_free_tells),
+        cmocka_unit_test(test_a_release_tells),
         cmocka_unit_test(test_waits_are_switched_off),
         cmocka_unit_test(test_the_disk_tells),
         cmocka_unit_test(test_a_host_queue_tells),
