@@ -8,8 +8,12 @@
  * A broadcast would leave all sending to one rank. It goes down a chain, owner, owner + 1, ..., each rank passing on a
  * piece as soon as it has it: the whole passes each link once.
  *
- * Pieces of a reduction arrive in the staging memory, PS_COMM_BUFFERS for each peer: one is added while the next
- * arrives. */
+ * Pieces of a reduction arrive in the staging memory, PS_COMM_BUFFERS for each peer. What has arrived from all is added
+ * by another thread, while the next pieces arrive here:
+ *
+ *     messages   |== 0 ==|== 1 ==|........|== 2 ==|== 3 ==|
+ *     sums               |=== 0 ===|=== 1 ===|....|== 2 ==|
+ */
 #include <string.h>
 
 #include "base/machine.h"
@@ -21,8 +25,8 @@ typedef struct collective {
     const ps_comm_transfer *t;
     int32_t n_lanes;
     int64_t piece_bytes;
-    ps_comm_lane
-        sums; /* of a reduction; no messages: where in the own parts the next sum goes, and how many are done */
+    ps_comm_lane sums;                   /* of a reduction, no messages: where in the own parts the next sum goes */
+    ps_event sum_event[PS_COMM_BUFFERS]; /* of sums n_done .. n_begun - 1, at their number modulo the buffers */
 } collective;
 
 /* The next piece of a lane: true unless there is none left. Skips what is not its owner's. */
@@ -130,27 +134,67 @@ static int64_t lane_limit(const collective *x, const ps_comm_lane *l)
     return INT64_MAX;
 }
 
-/* Adds the pieces that all have arrived. */
-static bool sum_move(collective *x)
+typedef struct sum_args {
+    const void *const *values; /* [n_values] */
+    void *out;
+    int64_t n;
+    int32_t n_values;
+    ps_dtype dtype;
+} sum_args;
+
+static ps_status add_values(void *self, const void *args)
+{
+    const sum_args *a = args;
+    (void)self;
+    ps_comm_sum(a->dtype, a->values, a->n_values, a->n, a->out);
+    return PS_OK;
+}
+
+/* Hands a piece on to be added, if it has arrived from all; *is_begun tells. False: it is over. */
+static bool sum_begin(collective *x, char *piece, int64_t bytes, bool *is_begun)
 {
     ps_comm *c = x->c;
-    bool has_moved = false;
+    const int64_t i = x->sums.n_begun, buffer = i % PS_COMM_BUFFERS;
+    const void **values = c->values + buffer * c->size;
+    *is_begun = false;
+    for (int32_t k = 0; k < x->n_lanes; k++) {
+        const ps_comm_lane *l = &c->lanes[k];
+        if (l->is_send) continue;
+        if (l->n_done <= i) return true;
+        values[l->peer] = staging_of(x, l, i);
+    }
+    values[c->rank] = piece;
+    if (atomic_load(&c->is_stuck)) return ps_comm_life_fail(c, "it was given up"); /* payloads may be gone */
+    const sum_args args = {
+        .values = values, .out = piece, .n = bytes / x->t->item_bytes, .n_values = c->size, .dtype = x->t->dtype};
+    const ps_call call = {.name = "sum over ranks", .run = add_values, .args = &args, .args_bytes = sizeof args};
+    if (ps_queue_call(c->sums, &call) != PS_OK) return ps_comm_life_fail(c, ps_last_error());
+    x->sum_event[buffer] = ps_queue_event(c->sums);
+    x->sums.offset_bytes += bytes;
+    x->sums.n_begun++;
+    *is_begun = true;
+    return true;
+}
+
+/* Sums that are done make room for messages; others begin. False: it is over. */
+static bool sums_move(collective *x, bool *has_moved)
+{
+    ps_comm_lane *s = &x->sums;
+    for (; s->n_done < s->n_begun && ps_event_is_done(x->sum_event[s->n_done % PS_COMM_BUFFERS]); s->n_done++)
+        *has_moved = true;
     char *piece;
     int64_t bytes;
-    while (lane_next(x, &x->sums, &piece, &bytes)) {
-        for (int32_t i = 0; i < x->n_lanes; i++) {
-            const ps_comm_lane *l = &c->lanes[i];
-            if (l->is_send) continue;
-            if (l->n_done <= x->sums.n_done) return has_moved;
-            c->values[l->peer] = staging_of(x, l, x->sums.n_done);
-        }
-        c->values[c->rank] = piece;
-        ps_comm_sum(x->t->dtype, c->values, c->size, bytes / x->t->item_bytes, piece);
-        x->sums.offset_bytes += bytes;
-        x->sums.n_done++;
-        has_moved = true;
+    bool is_begun = true;
+    while (is_begun && lane_next(x, s, &piece, &bytes)) {
+        if (!sum_begin(x, piece, bytes, &is_begun)) return false;
+        *has_moved = *has_moved || is_begun;
     }
-    return has_moved;
+    return true;
+}
+
+void ps_comm_finish_sums(ps_comm *c)
+{
+    if (c->sums != NULL) (void)!ps_event_wait(ps_queue_event(c->sums));
 }
 
 /* A reduction's pieces are as many as fit the staging memory, whole elements and cache lines. */
@@ -178,10 +222,8 @@ bool ps_comm_collective_run(ps_comm *c, const ps_comm_transfer *t)
             all_done = all_done && lane_is_done(&x, l);
         }
         if (t->kind == PS_COMM_KIND_REDUCE) {
-            has_moved = sum_move(&x) || has_moved;
-            char *piece;
-            int64_t bytes;
-            all_done = all_done && !lane_next(&x, &x.sums, &piece, &bytes);
+            if (!sums_move(&x, &has_moved)) return false;
+            all_done = all_done && lane_is_done(&x, &x.sums);
         }
         if (!ps_comm_life_turn(c, has_moved)) return false;
     }

@@ -1,8 +1,8 @@
 /* comm.h - what ranks tell each other. Messages go by one of several back ends (transport.h).
  *
  * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and
- * debuggers). Every rank makes the same calls in the same order. Chunks go by transfers of collectives.h, which a thread
- * of the communicator's own carries out while operators run.
+ * debuggers). Every rank makes the same calls in the same order. Chunks go by transfers of collectives.h, which threads
+ * of the communicator's own carry out while operators run: one moves messages, one adds up what has arrived.
  *
  * A rank that dies, fails, leaves, or cannot be reached for timeout_s makes each call of the others fail with PS_ECOMM
  * naming it. From then on the communicator is of no use: all that can be done is to close it. Payloads of transfers

@@ -1,13 +1,14 @@
 /* comm_impl.h - the communicator inside: what the callers' thread and the worker share, and what is the worker's alone.
  *
- *     caller                          worker (the only one to call the transport)
- *     begin: queue a transfer    -->  runs the transfers in order, one at a time (collective.c)
- *     wait, events               <--  done, or failure
+ *     caller                          worker (the only one to call the transport)            summing thread
+ *     begin: queue a transfer    -->  runs the transfers in order, one at a time
+ *                                     (collective.c); pieces that have arrived from all  -->  adds them
+ *     wait, events               <--  done, or failure                                   <--  done
  *     fail, close                -->  watches over the ranks beside it (life.c)
  *
  * Every rank tells every other that it lives, each life_ns. The worker's end is one of three: `failed` (a failure here
  * or elsewhere; notices were sent), `closed` (in order), or `vanished` (without a word, for tests). In each the
- * transport is closed before callers hear of it, so that no buffer of theirs is touched any more.
+ * transport is closed and sums are finished before callers hear of it, so that no buffer of theirs is touched any more.
  *
  * A transfer has one number, its ticket: here, and on the host queue whose events stand for transfers. */
 #ifndef PS_COMM_COMM_IMPL_H
@@ -100,6 +101,8 @@ struct ps_comm {
     int64_t message_bytes;       /* before the first transfer, and on all ranks, tests may change it */
     ps_comm_hello *hello;        /* [size] */
     char *staging;
+    ps_device *ram; /* that the summing thread belongs to; nothing is drawn on it */
+    ps_queue *sums; /* with a thread of its own: sums of pieces; NULL before the ranks have met */
     bool has_worker;
     pthread_t worker;
 
@@ -129,7 +132,7 @@ struct ps_comm {
     const ps_comm_transfer *current;
     ps_comm_peer *peers; /* [size]; the own one is not used */
     ps_comm_lane *lanes; /* [2 (size - 1)] */
-    const void **values; /* [size] */
+    const void **values; /* [PS_COMM_BUFFERS][size]: of each sum under way */
     int64_t looked_ns, told_ns, moved_ns;
 };
 
@@ -186,6 +189,8 @@ bool ps_comm_life_broken(ps_comm *c);
 
 /* ---- collective.c ---- */
 
+/* Waits until no sum touches a payload. */
+void ps_comm_finish_sums(ps_comm *c);
 /* Carries out a transfer. False: it is over. */
 bool ps_comm_collective_run(ps_comm *c, const ps_comm_transfer *t);
 

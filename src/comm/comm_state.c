@@ -1,6 +1,7 @@
 /* comm_state.c - what a communicator is made of, and what it says of itself. */
 #include "base/mem.h"
 #include "comm/comm_impl.h"
+#include "device/device.h"
 
 ps_status ps_comm_create(const ps_comm_options *o, const ps_collectives_ops *ops, ps_comm **out)
 {
@@ -35,6 +36,8 @@ void ps_comm_destroy(ps_comm *c)
         next = t->next;
         ps_mem_free(t);
     }
+    ps_queue_destroy(c->sums);
+    ps_device_destroy(c->ram);
     ps_queue_destroy(c->transfers);
     pthread_cond_destroy(&c->has_work);
     pthread_cond_destroy(&c->has_progress);

@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "comm/comm_impl.h"
+#include "device/device.h"
 #include "device/worker.h"
 
 #define IDLE_NS ((int64_t)10000000) /* between looks at the other ranks when no transfer is under way */
@@ -18,7 +19,15 @@ static ps_status alloc_arrays(ps_comm *c)
     PS_TRY(ps_mem_alloc(p, sizeof *c->peers, &c->peers));
     PS_TRY(ps_mem_alloc(p, sizeof *c->hello, &c->hello));
     PS_TRY(ps_mem_alloc(2 * p, sizeof *c->lanes, &c->lanes));
-    return ps_mem_alloc(p, sizeof *c->values, &c->values);
+    return ps_mem_alloc(PS_COMM_BUFFERS * p, sizeof *c->values, &c->values);
+}
+
+/* Memory for pieces on their way, and a thread that adds them: RAM's queues of copies have one. */
+static ps_status prepare_sums(ps_comm *c)
+{
+    PS_TRY(ps_mem_alloc((size_t)c->staging_bytes, 1, &c->staging));
+    PS_TRY(ps_device_create(&ps_device_cpu_ops, "sums", 0, &c->ram));
+    return ps_queue_create(c->ram, "ps-sum", PS_QUEUE_COPY, &c->sums);
 }
 
 static bool meet_others(ps_comm *c)
@@ -46,8 +55,7 @@ static bool meet_others(ps_comm *c)
         c->local_rank += r < c->rank;
         c->local_size++;
     }
-    if (ps_mem_alloc((size_t)c->staging_bytes, 1, &c->staging) != PS_OK) return ps_comm_life_fail(c, ps_last_error());
-    return true;
+    return prepare_sums(c) == PS_OK || ps_comm_life_fail(c, ps_last_error());
 }
 
 /* Before ranks have met there is nobody to be told of a failure. */
