@@ -94,6 +94,15 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
 
 /* ---- exchanges ---- */
 
+/* Pins have let the queue of kernels wait until payloads are there and unused, and kernels of it write gradients: what
+ * has been issued to it so far comes before a transfer. */
+static ps_events issued_so_far(const ps_runner *r)
+{
+    ps_events all = {.n = 0};
+    ps_events_add(&all, ps_queue_event(r->tiers->compute[PS_TIER_DEVICE]));
+    return all;
+}
+
 static int64_t largest_part(const ps_runner *r, int32_t n_parts)
 {
     int64_t n = 0;
@@ -130,7 +139,9 @@ ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
     const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
     estimate(r, i, n, PS_LIST_PARAM16, &gathering);
     if (!r->o.compute) return PS_OK;
-    const ps_transfer t = {.parts = r->parts, .n_parts = n, .dtype = s->dtype, .what = "gathering of parameters"};
+    const ps_events after = issued_so_far(r);
+    const ps_transfer t = {
+        .parts = r->parts, .n_parts = n, .dtype = s->dtype, .what = "gathering of parameters", .after = &after};
     return ps_collectives_gather(carrier(r), &t, &r->exchanges[i].done);
 }
 
@@ -142,11 +153,14 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
         const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
         if (n == 0) continue;
         estimate(r, i, n, lists[k], &reduction);
+        if (!r->o.compute) continue;
+        const ps_events after = issued_so_far(r);
         const ps_transfer t = {.parts = r->parts,
                                .n_parts = n,
                                .dtype = lists[k] == PS_LIST_PARAM16 ? s->dtype : PS_DTYPE_F32,
-                               .what = "reduction of gradients"};
-        if (r->o.compute) PS_TRY(ps_collectives_reduce(carrier(r), &t, &r->exchanges[i].done));
+                               .what = "reduction of gradients",
+                               .after = &after};
+        PS_TRY(ps_collectives_reduce(carrier(r), &t, &r->exchanges[i].done));
     }
     return PS_OK;
 }

@@ -36,7 +36,8 @@ typedef struct shared_rank {
     shared_hub *hub;
     int32_t rank;
     ps_device *ram;
-    ps_queue *queue; /* a thread: one job after the other */
+    ps_queue *queue;          /* a thread: one job after the other */
+    int64_t n_begun, n_after; /* of these, after an event */
 } shared_rank;
 
 static inline void shared_hub_init(shared_hub *h, int32_t size)
@@ -113,6 +114,8 @@ static inline ps_status shared_begin(ps_collectives *x, const ps_transfer *t, bo
     if (job == NULL) abort();
     *job = (shared_job){.sums = sums, .shares = shares, .dtype = t->dtype, .n_parts = t->n_parts};
     if (parts_bytes > 0) memcpy(job->parts, t->parts, parts_bytes);
+    r->n_begun++;
+    r->n_after += t->after != NULL && t->after->n > 0;
     if (t->after != NULL) PS_TRY(ps_queue_wait_all(r->queue, t->after));
     PS_TRY(ps_queue_call(
         r->queue,
