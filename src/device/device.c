@@ -74,13 +74,19 @@ out:
     return st;
 }
 
+static void unmap(ps_device *d, void *block, int64_t bytes)
+{
+    if (d->ops->is_simulated) ps_order_forget(d->order, block, bytes);
+    d->ops->unmap(d, block, bytes);
+}
+
 static void drop_kept(ps_device *d, int i)
 {
     const kept_block b = d->kept[i];
     d->n_kept--;
     memmove(&d->kept[i], &d->kept[i + 1], (size_t)(d->n_kept - i) * sizeof d->kept[0]);
     d->kept_bytes -= b.bytes;
-    d->ops->unmap(d, b.p, b.bytes);
+    unmap(d, b.p, b.bytes);
 }
 
 static void drop_all_kept(ps_device *d)
@@ -328,7 +334,7 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes, const ps_events *a
     if (d->keep)
         keep_block(d, block, bytes);
     else
-        d->ops->unmap(d, block, bytes);
+        unmap(d, block, bytes);
 }
 
 ps_status ps_device_claim(ps_device *d, int64_t bytes)
@@ -372,6 +378,7 @@ out:
 void ps_region_destroy(ps_region *r)
 {
     if (r == NULL) return;
+    if (r->dev->ops->is_simulated) ps_order_forget(r->dev->order, r->base, r->reserved_bytes);
     r->dev->ops->unreserve(r->dev, r->base, r->reserved_bytes);
     count_used(r->dev, -r->committed_bytes);
     ps_mem_free(r->committed);

@@ -406,6 +406,14 @@ void ps_order_touch(ps_order *o, const char *name, const void *address, int64_t 
     pthread_mutex_unlock(&o->lock);
 }
 
+void ps_order_forget(ps_order *o, const void *address, int64_t bytes)
+{
+    if (o == NULL) return;
+    const uint64_t at = (uint64_t)(uintptr_t)address;
+    if (begin(o)) give_up_if(o, ps_order_ranges_forget(&o->ranges, at, at + (uint64_t)bytes));
+    pthread_mutex_unlock(&o->lock);
+}
+
 /* ---- the checker ---- */
 
 ps_status ps_order_create(bool as_if_later, ps_order **out)

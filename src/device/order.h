@@ -13,7 +13,8 @@
  * or of what is after a; when the host had done so as it issued b. What the host touches is before all that it issues
  * later, and after what it has waited for. To ask whether an event is done orders nothing.
  *
- * Memory that is given back is forgotten by nobody: who gets it next must come after whoever had it, by release events.
+ * What is given back is not forgotten: who gets it next must come after whoever had it, by release events. Only addresses
+ * that a simulated device gives back to the system are, which may be of another one next.
  *
  * The host is the thread that made the checker. It issues, waits and touches; waits of other threads order nothing, and
  * what they issue is reported. Work of other threads is an item of a queue: of one with a thread, or of a host queue
@@ -132,6 +133,8 @@ void ps_order_issue(ps_order *o, int queue, ps_ticket t, const char *item, const
 /* Item t of the queue and those behind it wait for an event; in any order, the item issued next alone does. */
 void ps_order_queue_wait(ps_order *o, int queue, ps_ticket t, int from, ps_ticket from_ticket);
 void ps_order_host_wait(ps_order *o, int from, ps_ticket from_ticket);
+/* These addresses are no more. o may be NULL. */
+void ps_order_forget(ps_order *o, const void *address, int64_t bytes);
 /* Whether a wait here is to be skipped; counts it. */
 bool ps_order_skips(ps_order *o, ps_wait_site site);
 

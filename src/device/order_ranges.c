@@ -163,15 +163,20 @@ static void tidy(ps_order_ranges *r, int32_t from, int32_t to)
     r->n -= to - out;
 }
 
+/* Two cuts copy a list each; an access stands in each range that it meets, and in the gaps between them. */
+static ps_status reserve_for(ps_order_ranges *r, uint64_t begin, uint64_t end)
+{
+    int32_t n_met = 0, n_touches = 0;
+    for (int32_t i = find(r, begin); i < r->n && r->range[i].begin < end; i++, n_met++)
+        n_touches += list_len(r, r->range[i].first);
+    return reserve(r, n_met + 3, 2 * n_touches + 2 * n_met + 3);
+}
+
 ps_status ps_order_ranges_add(ps_order_ranges *r, const ps_order_view *v, const ps_touch *b)
 {
     const uint64_t begin = b->access.begin, end = b->access.end;
     if (begin >= end) return PS_OK;
-    int32_t n_met = 0, n_touches = 0;
-    for (int32_t i = find(r, begin); i < r->n && r->range[i].begin < end; i++, n_met++)
-        n_touches += list_len(r, r->range[i].first);
-    /* two cuts copy a list each; b stands in each range that it meets, and in the gaps between them */
-    PS_TRY(reserve(r, n_met + 3, 2 * n_touches + 2 * n_met + 3));
+    PS_TRY(reserve_for(r, begin, end));
     const int32_t first = cut(r, begin);
     (void)cut(r, end);
     int32_t i = first;
@@ -181,6 +186,18 @@ ps_status ps_order_ranges_add(ps_order_ranges *r, const ps_order_view *v, const 
         r->range[i].first = meet(r, v, r->range[i].first, b);
     }
     tidy(r, first > 0 ? first - 1 : 0, i < r->n ? i + 1 : i);
+    return PS_OK;
+}
+
+ps_status ps_order_ranges_forget(ps_order_ranges *r, uint64_t begin, uint64_t end)
+{
+    PS_TRY(reserve_for(r, begin, end));
+    const int32_t first = cut(r, begin);
+    (void)cut(r, end);
+    int32_t i = first;
+    for (; i < r->n && r->range[i].begin < end; i++)
+        while (r->range[i].first >= 0) r->range[i].first = drop_first(r, r->range[i].first);
+    tidy(r, first, i);
     return PS_OK;
 }
 

@@ -52,6 +52,8 @@ void ps_order_ranges_init(ps_order_ranges *r);
 void ps_order_ranges_deinit(ps_order_ranges *r);
 /* b happens now. On failure nothing has changed. */
 PS_NODISCARD ps_status ps_order_ranges_add(ps_order_ranges *r, const ps_order_view *v, const ps_touch *b);
+/* These bytes are no more, whoever touched them. On failure nothing has changed. */
+PS_NODISCARD ps_status ps_order_ranges_forget(ps_order_ranges *r, uint64_t begin, uint64_t end);
 /* Forget what the host knows, when that may be worth the while. */
 void ps_order_ranges_sweep(ps_order_ranges *r, const ps_order_view *v);
 

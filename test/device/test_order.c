@@ -166,6 +166,21 @@ static void test_ranges_are_split(void **state)
     assert_int_equal(n_reports(b), 6);
 }
 
+static void test_addresses_are_forgotten(void **state)
+{
+    bench *b = *state;
+    item(b, 0, "write", WRITE, 100, 200);
+    item(b, 0, "write", WRITE, 300, 400);
+    ps_order_forget(b->o, at(120), 230); /* to 350 */
+    ps_order_forget(b->o, at(1000), 10);
+    ps_order_forget(NULL, at(0), 10);
+    item(b, 1, "read", READ, 120, 350);
+    assert_int_equal(n_reports(b), 0);
+    item(b, 1, "read", READ, 119, 120);
+    item(b, 1, "read", READ, 350, 351);
+    assert_int_equal(n_reports(b), 2);
+}
+
 /* Readers of several queues: the writer must know each of them. */
 static void test_a_write_after_several_reads(void **state)
 {
@@ -756,6 +771,11 @@ static void test_a_release_tells(void **state)
         assert_ok(ps_event_wait(ps_device_gave_after(t.dev)));
     }
     assert_int_equal(ps_order_n_waits(t.o, PS_WAIT_FREE), 3);
+    ps_device_set_keep(t.dev, false); /* what is given back is no more, and the same addresses other memory */
+    ps_device_free(t.dev, t.block, PS_PAGE_BYTES, NULL);
+    ps_order_touch(t.o, "look", t.block, 64, false);
+    expect(&t, n, NULL, NULL);
+    assert_ok(ps_device_alloc(t.dev, PS_PAGE_BYTES, (void *)&t.block));
     assert_ok(ps_device_set_order(t.dev, NULL)); /* no longer */
     assert_null(ps_device_gave_after(t.dev).queue);
     close_tiers(&t);
@@ -897,6 +917,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_host_touches, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_overlaps, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_ranges_are_split, open_bench, close_bench),
+        cmocka_unit_test_setup_teardown(test_addresses_are_forgotten, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_a_write_after_several_reads, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_an_item_is_no_pair, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_any_order, open_bench, close_bench),
