@@ -25,6 +25,8 @@ void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_r
     run->between = ADDRESS(instr->between);
     run->keeps_logits = instr->logits >= 0;
     run->logits = ADDRESS(instr->logits);
+    run->constants = instr->constants < 0 ? p->program->nodes[instr->node].constants : ADDRESS(instr->constants);
+    run->output = ADDRESS(instr->output);
     run->y = ADDRESS(instr->y);
     run->dy = ADDRESS(instr->dy);
     run->workspace = ADDRESS(instr->workspace);
@@ -58,6 +60,7 @@ void ps_code_destroy(ps_code *p)
     for (int32_t m = 0; m < p->n_instrs; m++) ps_mem_free(p->instrs[m].label);
     ps_mem_free(p->instrs);
     ps_mem_free(p->buffers);
+    ps_mem_free(p->constants);
     ps_mem_free(p->grad_overwrites_param);
     ps_mem_free(p->cache_offset);
     ps_mem_free(p);

@@ -3,7 +3,8 @@
  * Forward instructions come first, in the program's order; then backward, in reverse. A checkpoint segment keeps only
  * what enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their
  * gradients, row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers
- * share addresses only when their lives are apart.
+ * share addresses only when their lives are apart. Where the host cannot touch what the backend computes in, constants
+ * of operators and the output of inference are buffers too.
  *
  * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the
  * other `fused`.
@@ -31,8 +32,10 @@ typedef struct ps_instr {
     int32_t node, fused;       /* fused: -1, or the other node that it runs */
     int32_t x[PS_NODE_INPUTS]; /* fused: x[1] is the residual of forward, the input of gelu for backward */
     int32_t y, saved[PS_NODE_SAVED];
-    int32_t logits;  /* of the loss, kept for its backward */
-    int32_t between; /* fused, forward: the node's own output, where backward reads it */
+    int32_t logits;    /* of the loss, kept for its backward */
+    int32_t constants; /* of the node */
+    int32_t output;    /* of the program's end, for inference */
+    int32_t between;   /* fused, forward: the node's own output, where backward reads it */
     int32_t dx[PS_NODE_INPUTS], dy;
     bool accumulate_dx[PS_NODE_INPUTS];
     bool accumulate_dw;                  /* within the micro-batch: an earlier instruction wrote one of its gradients */
@@ -45,6 +48,12 @@ typedef struct ps_instr {
     int64_t cost_ns;         /* estimate */
     double flops;
 } ps_instr;
+
+/* Numbers of a node that the host puts into a buffer before the first instruction. */
+typedef struct ps_constants {
+    int32_t buffer;
+    const float *values;
+} ps_constants;
 
 typedef struct ps_buffer {
     int64_t bytes, offset;
@@ -69,8 +78,10 @@ typedef struct ps_code {
     ps_buffer *buffers;
     int32_t n_buffers;
     int32_t batch[PS_BATCH_ARRAY_COUNT]; /* its buffers; -1: no operator reads it */
-    int64_t non_model_bytes;             /* largest over the instructions */
-    bool *grad_overwrites_param;         /* [n_params] */
+    ps_constants *constants; /* where the host cannot touch the device; else operators read those of the program */
+    int32_t n_constants;
+    int64_t non_model_bytes;     /* largest over the instructions */
+    bool *grad_overwrites_param; /* [n_params] */
     bool keeps_logits;
     struct ps_code *keeping; /* the same instructions with buffers for logits; owned. NULL: there is no choice */
 

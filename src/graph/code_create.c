@@ -43,7 +43,10 @@ static ps_status create_once(const ps_program *program, const ps_code_options *o
 {
     *out = NULL;
     ps_status st = PS_OK;
-    ps_code_writer g = {.program = program, .o = *options, .logits = -1};
+    ps_code_writer g = {.program = program,
+                        .o = *options,
+                        .logits = -1,
+                        .is_apart = !ps_backend_space(options->backend)->device->host_can_touch};
     const size_t n_values = (size_t)program->n_values, n_nodes = (size_t)program->n_nodes;
     PS_TRY(ps_mem_alloc(1, sizeof *g.code, &g.code));
     ps_code *p = g.code;

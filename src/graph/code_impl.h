@@ -23,6 +23,7 @@ typedef struct ps_code_writer {
     int32_t logits;        /* of the loss, where they are kept; -1 */
     int32_t *segment;      /* [n_nodes] after merging; -1: none */
     bool *again;           /* [n_nodes] runs again in the recomputation under way */
+    bool is_apart;         /* the host cannot touch what the backend computes in */
 } ps_code_writer;
 
 /* Choose where keys and values of so many tokens lie. PS_EINVAL when a text cannot grow through the program token by

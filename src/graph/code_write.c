@@ -17,16 +17,46 @@ static const ps_instr no_buffers = {.fused = -1,
                                     .y = -1,
                                     .saved = {-1, -1, -1},
                                     .logits = -1,
+                                    .constants = -1,
+                                    .output = -1,
                                     .between = -1,
                                     .dx = {-1, -1, -1},
                                     .dy = -1,
                                     .workspace = -1};
+
+/* One buffer for all nodes with the same constants, as the layers of a model have. */
+static ps_status place_constants(ps_code_writer *g, const ps_node *n, int32_t *buffer)
+{
+    ps_code *p = g->code;
+    const int64_t bytes = n->n_constants * (int64_t)sizeof *n->constants;
+    if (!g->is_apart || bytes == 0) return PS_OK;
+    for (int32_t i = 0; i < p->n_constants; i++) {
+        const ps_constants *c = &p->constants[i];
+        if (p->buffers[c->buffer].bytes != bytes || memcmp(c->values, n->constants, (size_t)bytes) != 0) continue;
+        *buffer = c->buffer;
+        return PS_OK;
+    }
+    PS_TRY(ps_mem_reserve(&p->constants, (size_t)p->n_constants + 1, sizeof *p->constants));
+    PS_TRY(ps_code_new_buffer(g, bytes, buffer));
+    p->constants[p->n_constants++] = (ps_constants){.buffer = *buffer, .values = n->constants};
+    return PS_OK;
+}
+
+/* Of a text that grows, one row at a time is wanted. */
+static ps_status place_output(ps_code_writer *g, const ps_node *n, int32_t *buffer)
+{
+    if (!g->is_apart || g->o.training || n->output >= 0) return PS_OK;
+    const int64_t rows = g->code->cache_positions > 0 ? 1 : n->rows;
+    return ps_code_new_buffer(g, rows * g->program->n_outputs * (int64_t)sizeof(float), buffer);
+}
 
 static ps_status append(ps_code_writer *g, ps_instr instr)
 {
     ps_code *p = g->code;
     PS_TRY(ps_mem_reserve(&p->instrs, (size_t)p->n_instrs + 1, sizeof *p->instrs));
     const ps_node *nodes = g->program->nodes;
+    if (instr.kind != PS_INSTR_JOIN) PS_TRY(place_constants(g, &nodes[instr.node], &instr.constants));
+    if (instr.kind == PS_INSTR_FORWARD) PS_TRY(place_output(g, &nodes[instr.node], &instr.output));
     const char *name = nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
     const char *plus = instr.fused >= 0 ? "+" : "", *fused = instr.fused >= 0 ? nodes[instr.fused].type->name : "";
     const size_t bytes = strlen(name) + strlen(plus) + strlen(fused) + strlen(kind) + 2;

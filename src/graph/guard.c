@@ -20,6 +20,8 @@ static const char *role_of(const ps_code *p, const ps_instr *instr, int32_t buff
     for (int i = 0; i < PS_NODE_SAVED; i++)
         if (instr->saved[i] == buffer) return "row statistics";
     if (instr->logits == buffer) return "logits";
+    if (instr->constants == buffer) return "constants";
+    if (instr->output == buffer) return "output of inference";
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
         if (p->batch[i] == buffer) return "batch";
     return NULL;

@@ -33,6 +33,8 @@ static void find_lives(ps_code *p)
         for (int i = 0; i < PS_NODE_INPUTS; i++) use(p, instr->x[i], m), use(p, instr->dx[i], m);
         for (int i = 0; i < PS_NODE_SAVED; i++) use(p, instr->saved[i], m);
         use(p, instr->logits, m);
+        use(p, instr->constants, m);
+        use(p, instr->output, m);
         use(p, instr->y, m);
         use(p, instr->between, m);
         use(p, instr->dy, m);
@@ -40,9 +42,10 @@ static void find_lives(ps_code *p)
         for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
             if (node->reads_batch >> i & 1) use(p, p->batch[i], m);
     }
-    /* the batch is copied in before the first instruction */
+    /* batch and constants are copied in before the first instruction */
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
         if (p->batch[i] >= 0) p->buffers[p->batch[i]].first = 0;
+    for (int32_t i = 0; i < p->n_constants; i++) p->buffers[p->constants[i].buffer].first = 0;
 }
 
 /* ---- offsets ---- */

@@ -53,6 +53,7 @@ typedef struct ps_node_run {
     void *dw[PS_NODE_PARAMS]; /* their gradients */
     bool accumulate_dw;
     ps_dtype grad_dtype;
+    const float *constants; /* those of the node, where kernels can read them */
     void *workspace;
     size_t workspace_bytes; /* COMPUTE: what it has. MEASURE: out, the largest that is wanted */
 

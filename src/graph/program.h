@@ -33,6 +33,7 @@ struct ps_node {
     int64_t n_in, n_out;            /* columns */
     unsigned reads_batch;           /* 1 << ps_batch_array, of all it may read */
     float *constants;               /* owned; frequencies of a rope, else NULL */
+    int64_t n_constants;
     union {
         struct {
             ps_weight_layout layout;

@@ -13,11 +13,11 @@ static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
     return PS_OK;
 }
 
-static ps_status update_piece(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                               const ps_optimizer_piece *p)
 {
     const double beta1 = o->number[BETA1], beta2 = o->number[BETA2], t = (double)s->t;
-    return ps_run_adam(b, NULL,
+    return ps_run_adam(b, queue,
                        &(ps_adam_args){.param = p->param,
                                        .grad = p->grad,
                                        .master = p->master,

@@ -12,10 +12,10 @@ ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
     return out->optimizer->read(o, out);
 }
 
-ps_status ps_optimizer_update(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+ps_status ps_optimizer_update(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                               const ps_optimizer_piece *p)
 {
-    return o->optimizer->update(b, o, s, p);
+    return o->optimizer->update(b, queue, o, s, p);
 }
 
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o)

@@ -58,7 +58,7 @@ struct ps_optimizer {
      * together. */
     ps_status (*read)(const ps_options *o, ps_optimizer_setup *out);
     /* Element by element: the same bits however a parameter is cut into pieces. */
-    ps_status (*update)(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+    ps_status (*update)(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                         const ps_optimizer_piece *p);
 };
 
@@ -69,8 +69,8 @@ PS_CONFIG_OPTIMIZER_MAP(XX)
 /* The optimizer that the options ask for. */
 PS_NODISCARD ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out);
 
-PS_NODISCARD ps_status ps_optimizer_update(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
-                                           const ps_optimizer_piece *p);
+PS_NODISCARD ps_status ps_optimizer_update(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o,
+                                           const ps_optimizer_step *s, const ps_optimizer_piece *p);
 
 /* Bytes that are kept of an element: its master and its states. */
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o);

@@ -22,10 +22,10 @@ static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
 }
 
 /* The first gradient is the first momentum: it is not dampened. */
-static ps_status update_piece(ps_backend *b, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                               const ps_optimizer_piece *p)
 {
-    return ps_run_sgd(b, NULL,
+    return ps_run_sgd(b, queue,
                       &(ps_sgd_args){.param = p->param,
                                      .grad = p->grad,
                                      .master = p->master,

@@ -236,13 +236,16 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
                        .training = r->pass.kind == PS_PASS_TRAIN,
                        .n_targets = r->n_targets,
                        .loss_scale = (float)(r->pass.loss_scale / (double)s->accumulation),
-                       .output = r->pass.kind == PS_PASS_INFER ? r->pass.output : NULL,
                        .output_row = r->pass.output_row};
     /* as if one rank had all micro-batches, this rank's one after those of the ranks before it */
     const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
     run.dropout_key.seed = s->seed;
     run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->bp->program->n_nodes + (uint64_t)instr->node;
     ps_code_bind(r->bp->code, instr, r->non_model, &run);
+    if (r->pass.kind != PS_PASS_INFER)
+        run.output = NULL;
+    else if (run.output == NULL)
+        run.output = r->pass.output;
     if (r->bp->code->cache_positions > 0) {
         ps_code_bind_cache(r->bp->code, instr, r->tiers->cache, &run);
         run.first = r->pass.first;
@@ -253,6 +256,17 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
     return run;
 }
 
+/* What the program's end gives the host: sums of its losses, or the output where that is not written in place. */
+static ps_status take_end(ps_runner *r, const ps_instr *instr, const ps_node_run *run)
+{
+    if (run->node->output >= 0) return PS_OK;
+    if (r->pass.kind != PS_PASS_INFER) return take_loss(r, run);
+    if (instr->output < 0) return PS_OK;
+    const int64_t rows = run->output_row < 0 ? run->node->rows : 1;
+    return ps_queue_get(run->queue, r->pass.output, run->output,
+                        rows * r->bp->program->n_outputs * (int64_t)sizeof *run->output);
+}
+
 static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
 {
     const ps_settings *s = r->bp->settings;
@@ -260,9 +274,7 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
     ps_node_run run = bind_instr(r, instr);
     switch (instr->kind) {
     case PS_INSTR_FORWARD:
-    case PS_INSTR_RECOMPUTE:
-        PS_TRY(n->type->forward(&run));
-        return n->output < 0 && r->pass.kind != PS_PASS_INFER ? take_loss(r, &run) : PS_OK;
+    case PS_INSTR_RECOMPUTE: PS_TRY(n->type->forward(&run)); return take_end(r, instr, &run);
     case PS_INSTR_BACKWARD:
         PS_TRY(clear_grads(r, instr, &run));
         PS_TRY(n->type->backward(&run));
@@ -275,16 +287,19 @@ static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
     return PS_OK;
 }
 
-/* compute_bare, and in debug builds (PS_CODE_GUARD_BYTES) the canaries behind its buffers are looked at. */
+/* compute_bare, and in debug builds (PS_CODE_GUARD_BYTES) the canaries behind its buffers are looked at, where the host
+ * can and it has been computed. */
 static ps_status compute(ps_runner *r, const ps_instr *instr)
 {
-    if (PS_CODE_GUARD_BYTES == 0) return compute_bare(r, instr);
+    const ps_device *dev = r->tiers->ram[PS_TIER_DEVICE];
+    const bool can_look = ps_device_host_can_touch(dev) && !ps_device_works_later(dev);
+    if (PS_CODE_GUARD_BYTES == 0 || !can_look) return compute_bare(r, instr);
     ps_code_guard_set(r->bp->code, instr, r->non_model);
     PS_TRY(compute_bare(r, instr));
     return ps_code_guard_check(r->bp->code, instr, r->non_model);
 }
 
-/* The batch has buffers from the first moment on. Token types that are not given are all 0. */
+/* Batch and constants have buffers from the first moment on. Token types that are not given are all 0. */
 static ps_status put_batch(ps_runner *r)
 {
     const ps_code *p = r->bp->code;
@@ -300,6 +315,10 @@ static ps_status put_batch(ps_runner *r)
             PS_TRY(ps_queue_put(device_queue(r), dst, given[i], b->bytes));
         else
             PS_TRY(ps_queue_fill(device_queue(r), dst, 0, b->bytes));
+    }
+    for (int32_t i = 0; i < p->n_constants; i++) {
+        const ps_buffer *b = &p->buffers[p->constants[i].buffer];
+        PS_TRY(ps_queue_put(device_queue(r), (char *)r->non_model + b->offset, p->constants[i].values, b->bytes));
     }
     return PS_OK;
 }
@@ -430,7 +449,8 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
         PS_TRY(run_with_groups(r, m));
     }
     if (r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
-    return PS_OK;
+    /* the caller has its output when this returns */
+    return r->o.compute && r->pass.kind == PS_PASS_INFER ? ps_event_wait(ps_queue_event(device_queue(r))) : PS_OK;
 }
 
 ps_status ps_runner_backward(ps_runner *r)
