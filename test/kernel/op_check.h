@@ -269,13 +269,16 @@ static inline ps_backend *op_threaded_backend(int i)
     return made[i] != NULL ? made[i] : k;
 }
 
+static inline ps_backend *op_async(void);
+
 /* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere and another number
- * of threads. From avx2 on all have the same bits, but where the test defines OP_HAS_OWN_BITS. */
+ * of threads. From avx2 on all have the same bits, but where the test defines OP_HAS_OWN_BITS. The fake GPU has those of
+ * the highest instruction set. */
 static inline void op_check_backends(op_case_fn run, const void *c)
 {
     ps_backend *k;
     char name[64];
-    op_result want = {.n = 0};
+    op_result want = {.n = 0}, highest = {.n = 0}, async = {.n = 0};
 #ifndef OP_HAS_OWN_BITS
     op_result avx2 = {.n = 0};
 #endif
@@ -294,7 +297,10 @@ static inline void op_check_backends(op_case_fn run, const void *c)
         if (strcmp(name, "cpu avx2") == 0) avx2 = got;
         for (int o = 0; o < avx2.n; o++) op_compare_bits(&got.out[o], &avx2.out[o], "not as with avx2");
 #endif
+        highest = got;
     }
+    run(op_async(), c, &async);
+    for (int o = 0; o < want.n; o++) op_compare_bits(&async.out[o], &highest.out[o], "cpu_async");
     op_release();
 }
 
@@ -311,5 +317,7 @@ static inline void op_check_same_bits(op_case_fn run, const void *c, const void 
     }
     op_release();
 }
+
+#include "kernel/op_async.h" /* which needs all of the above */
 
 #endif
