@@ -14,12 +14,16 @@ typedef struct async_backend {
     pid_t host;
 } async_backend;
 
-/* In the helper, called by its queue. */
-static ps_status run_in_helper(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
+/* In the helper, called by its queue; or here, on memory of the host tier, or of whoever has arrays of his own. */
+static ps_status run_here(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
 {
     const async_backend *b = (const async_backend *)self;
-    if (getpid() == b->host)
-        return PS_FAIL(PS_EINVAL, "%s of cpu_async needs a queue: the host cannot touch its memory", ps_op_name(op));
+    ps_uses uses = {.n = 0};
+    if (getpid() == b->host) ps_op_uses(op, args, workspace_bytes, &uses);
+    for (int i = 0; i < uses.n; i++)
+        if (ps_async_is_device_memory(b->device, uses.use[i].address, 1))
+            return PS_FAIL(PS_EINVAL, "%s of cpu_async needs a queue of the device, in whose memory %s lies",
+                           ps_op_name(op), uses.use[i].name);
     return ps_kernel_run(b->cpu, op, NULL, args, workspace_bytes);
 }
 
@@ -27,7 +31,7 @@ static ps_status run_in_helper(ps_backend *self, ps_op op, const void *args, siz
     static ps_status async_##op##_run(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)     \
     {                                                                                                                  \
         (void)queue;                                                                                                   \
-        return run_in_helper(self, PS_OP_##op, args, workspace_bytes);                                                 \
+        return run_here(self, PS_OP_##op, args, workspace_bytes);                                                      \
     }                                                                                                                  \
     static ps_status async_##op##_bytes(ps_backend *self, const void *args, size_t *out)                               \
     {                                                                                                                  \

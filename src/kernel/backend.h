@@ -97,9 +97,10 @@ PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
 struct ps_async_options;
 
 /* The fake GPU of device/async.h, which it opens, and owns: its ps_backend_space has the ps_async as driver. Computes
- * with the cpu's kernels (`same`: of ps_backend_create_cpu_same) in one thread of another process, and needs a queue of
- * that space's device. Bits, scratch and epilogues are those of the cpu in one thread. Devices and queues must be gone
- * before it is destroyed. Errors as of ps_backend_create_cpu and ps_async_open. */
+ * with the cpu's kernels (`same`: of ps_backend_create_cpu_same) in one thread of another process, on queues of that
+ * space's device; without a queue or on one of the space's host tier in the thread that calls, on memory that the host can
+ * touch. Bits, scratch and epilogues are those of the cpu in one thread. Devices and queues must be gone before it is
+ * destroyed. Errors as of ps_backend_create_cpu and ps_async_open. */
 PS_NODISCARD ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same,
                                                ps_backend **out);
 

@@ -56,7 +56,7 @@ static void test_what_is_refused(void **state)
     op_expect_ok(ps_queue_create(d, "kernels", PS_QUEUE_COMPUTE, &q));
     op_expect_ok(ps_device_alloc(d, 4096, &block));
     const ps_add_args a = {.y = block, .a = block, .b = local, .n = 64, .dtype = PS_DTYPE_F32};
-    expect(ps_run_add(b, NULL, &a, 0), "add of cpu_async needs a queue");
+    expect(ps_run_add(b, NULL, &a, 0), "add of cpu_async needs a queue of the device, in whose memory y lies");
     expect(ps_run_add(b, q, &a, 0), "queue kernels: add reads b: 256 bytes");
     ps_linear_fwd_args l = {.y = block, .x = block, .w = block, .rows = 8, .n_in = 64, .n_out = 64};
     l.dtype = l.y_dtype = PS_DTYPE_BF16;
@@ -64,6 +64,9 @@ static void test_what_is_refused(void **state)
     if (bytes > 0) expect(ps_run_linear_fwd(b, q, &l, bytes - 1), "linear_fwd of cpu_async");
     op_expect_ok(ps_event_wait(ps_queue_event(q)));
     assert_int_equal(ps_queue_event(q).ticket, 0);
+    const ps_cast_args c = {.dst = local, .src = (float[]){1, 2}, .n = 2};
+    op_expect_ok(ps_run_cast(b, NULL, &c, 0)); /* by the host */
+    assert_true(local[1] == 2);
     ps_queue_destroy(q);
     ps_device_free(d, block, 4096, NULL);
     ps_device_destroy(d);
