@@ -9,24 +9,16 @@
  * their copies, they find everything done. */
 #include "chunk/store_impl.h"
 
-static ps_status wait_for(ps_queue *q, ps_event e)
+ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q, ps_wait_site site)
 {
-    return q != NULL ? ps_queue_wait(q, e) : ps_event_wait(e);
+    const ps_event e = s->chunks[id].ready[tier];
+    return q != NULL ? ps_queue_wait_at(q, e, site) : ps_event_wait_at(e, site);
 }
 
-static ps_status wait_for_all(ps_queue *q, const ps_events *all)
+ps_status ps_store_await_unused(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q, ps_wait_site site)
 {
-    return q != NULL ? ps_queue_wait_all(q, all) : ps_events_wait(all);
-}
-
-ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q)
-{
-    return wait_for(q, s->chunks[id].ready[tier]);
-}
-
-ps_status ps_store_await_unused(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q)
-{
-    return wait_for_all(q, &s->chunks[id].in_use[tier]);
+    const ps_events *all = &s->chunks[id].in_use[tier];
+    return q != NULL ? ps_queue_wait_all_at(q, all, site) : ps_events_wait_at(all, site);
 }
 
 void ps_store_note_item(ps_store *s, ps_chunk_id id, ps_tier tier, ps_event e, bool writes)
@@ -46,7 +38,9 @@ void ps_store_note_given(ps_store *s, ps_chunk_id id, ps_tier tier)
 
 ps_status ps_store_await_non_model(const ps_store *s)
 {
-    return wait_for(s->d.compute[PS_TIER_DEVICE], ps_device_gave_after(s->d.ram[PS_TIER_DEVICE]));
+    ps_queue *q = s->d.compute[PS_TIER_DEVICE];
+    const ps_event e = ps_device_gave_after(s->d.ram[PS_TIER_DEVICE]);
+    return q != NULL ? ps_queue_wait_at(q, e, PS_WAIT_ACTIVATIONS) : ps_event_wait_at(e, PS_WAIT_ACTIVATIONS);
 }
 
 ps_events ps_store_computed(const ps_store *s)

@@ -99,7 +99,7 @@ static ps_status clear_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
     chunk *c = &s->chunks[id];
     if (!ps_device_has_memory(s->d.ram[tier]) || ps_device_gave_zeros(s->d.ram[tier])) return PS_OK;
     ps_queue *q = s->d.compute[tier];
-    PS_TRY(ps_store_await_unused(s, id, tier, q));
+    PS_TRY(ps_store_await_unused(s, id, tier, q, PS_WAIT_ROOM));
     if (q == NULL) {
         memset(c->payload[tier], 0, (size_t)c->bytes);
         return PS_OK;
@@ -136,8 +136,8 @@ static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_acc
 static ps_status order_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
 {
     ps_queue *q = s->d.compute[tier];
-    PS_TRY(ps_store_await_whole(s, id, tier, q));
-    return mode == PS_ACCESS_READ ? PS_OK : ps_store_await_unused(s, id, tier, q);
+    PS_TRY(ps_store_await_whole(s, id, tier, q, PS_WAIT_ARRIVAL));
+    return mode == PS_ACCESS_READ ? PS_OK : ps_store_await_unused(s, id, tier, q, PS_WAIT_CHANGE);
 }
 
 /* The content on `tier` is about to change, so copies elsewhere become stale and are dropped. A change that the schedule

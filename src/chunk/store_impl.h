@@ -13,6 +13,7 @@
 
 #include "chunk/max_tree.h"
 #include "chunk/store.h"
+#include "device/order.h"
 
 #define TIER_BIT(tier) (1u << (tier))
 #define NO_SLOT ((int64_t)-1)
@@ -133,8 +134,8 @@ void ps_store_note_ready(ps_store *s, ps_chunk_id id);
 bool ps_store_is_unready(const chunk *c, ps_tier tier);
 
 /* in_use.c: q goes on after that, NULL: the host does */
-ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q);
-ps_status ps_store_await_unused(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q);
+ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q, ps_wait_site site);
+ps_status ps_store_await_unused(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q, ps_wait_site site);
 /* An item has been issued that uses the payload until e; writes: the content is whole again only then. */
 void ps_store_note_item(ps_store *s, ps_chunk_id id, ps_tier tier, ps_event e, bool writes);
 /* The payload has just got its memory. */

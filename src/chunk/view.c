@@ -57,8 +57,8 @@ static ps_status open_payload(ps_store *s, ps_tier tier, int64_t offset, int64_t
     if (is_out_of_reach(s, tier)) {
         st = open_copy(s, tier, bytes, v);
     } else {
-        st = ps_store_await_whole(s, v->chunk, tier, NULL);
-        if (st == PS_OK && v->is_changed) st = ps_store_await_unused(s, v->chunk, tier, NULL);
+        st = ps_store_await_whole(s, v->chunk, tier, NULL, PS_WAIT_ARRIVAL);
+        if (st == PS_OK && v->is_changed) st = ps_store_await_unused(s, v->chunk, tier, NULL, PS_WAIT_CHANGE);
     }
     if (st != PS_OK) ps_store_unpin(s, v->chunk);
     return st;

@@ -276,6 +276,26 @@ static ps_status map_block(ps_device *d, int64_t bytes, void **out)
     return d->ops->map(d, bytes, out);
 }
 
+/* The device waits, and may write, on a queue of its own. */
+static void tell_release(ps_device *d, const void *p, int64_t bytes, const ps_events *after)
+{
+    ps_queue *q = d->released.queue;
+    if (q == NULL || d->order == NULL) return;
+    if (q->order == NULL) ps_queue_set_order(q, d->order);
+    for (int i = 0; i < after->n; i++) ps_queue_tell_wait(q, q->issued, after->event[i]);
+    ps_queue_tell_item(q, "release", &(ps_use){p, bytes, true, NULL}, 1);
+}
+
+/* Pages of a simulated device stand for some that another range had before: what is given counts as written when that
+ * has been given back. */
+static void tell_given(ps_device *d, const void *p, int64_t bytes)
+{
+    if (d->releases == NULL) return;
+    d->released = ps_host_queue_begin(d->releases);
+    ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
+    tell_release(d, p, bytes, &(ps_events){.n = 0});
+}
+
 ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
 {
     *out = NULL;
@@ -287,17 +307,8 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     d->gave_zeros = is_new && d->ops->gives_zeros;
     count_used(d, bytes);
     poison(d, *out, bytes);
+    tell_given(d, *out, bytes);
     return PS_OK;
-}
-
-/* The device waits, and may write, on a queue of its own. */
-static void tell_release(ps_device *d, const void *p, int64_t bytes, const ps_events *after)
-{
-    ps_queue *q = d->released.queue;
-    if (q == NULL || d->order == NULL) return;
-    if (q->order == NULL) ps_queue_set_order(q, d->order);
-    for (int i = 0; i < after->n; i++) ps_queue_tell_wait(q, q->issued, after->event[i]);
-    ps_queue_tell_item(q, "release", &(ps_use){p, bytes, true, NULL}, 1);
 }
 
 /* Where the device cannot wait by itself, the host does; and is told of no failure, which are for who wanted what they are
@@ -464,6 +475,7 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
     r->committed_bytes += bytes;
     count_used(d, bytes);
     poison(d, r->base + offset, bytes);
+    tell_given(d, r->base + offset, bytes);
     return PS_OK;
 }
 

@@ -57,11 +57,12 @@ extern const ps_device_ops ps_device_cpu_ops;
 extern const ps_device_ops ps_device_sim_ops;
 
 /* Where a kind of kernels computes. */
-typedef struct ps_space {
+typedef struct ps_space ps_space;
+struct ps_space {
     const ps_device_ops *device, *host; /* the memory they compute in; that of the host beside it */
     void *driver;                       /* of both; NULL: none */
     int64_t page_bytes;
-} ps_space;
+};
 
 extern const ps_space ps_space_ram; /* both are RAM */
 

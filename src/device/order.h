@@ -36,8 +36,10 @@ typedef struct ps_order ps_order;
  * a report: a wait that nobody misses is not needed. */
 #define PS_WAIT_SITES(XX)                                                                                              \
     XX(ARRIVAL, "arrival", "a moment computes after its chunks have arrived")                                          \
-    XX(WRITE_BACK, "write-back", "a chunk is copied away after what changes it")                                       \
-    XX(ROOM, "room", "memory is used again after what used it before")                                                 \
+    XX(CHANGE, "change", "a chunk is changed, or begins, after what used its memory before")                           \
+    XX(WRITE_BACK, "write-back", "a chunk is copied on after what changes it")                                         \
+    XX(ROOM, "room", "a chunk's memory is filled after what used it before")                                           \
+    XX(ACTIVATIONS, "activations", "memory of activations is used after what used it before")                          \
     XX(FREE, "free", "the host takes memory back after what used it")
 
 typedef enum ps_wait_site {

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "kernel/ref/ref.h"
 
 void ps_backend_destroy(ps_backend *b)

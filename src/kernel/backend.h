@@ -15,11 +15,11 @@
 #ifndef PS_KERNEL_BACKEND_H
 #define PS_KERNEL_BACKEND_H
 
-#include "device/device.h"
 #include "kernel/cost.h"
 #include "kernel/kernel.h"
 
 typedef struct ps_backend ps_backend;
+typedef struct ps_space ps_space; /* device/device.h */
 
 /* How a backend computes one operator; args points to the struct that belongs to it. */
 typedef struct ps_kernel {

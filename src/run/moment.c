@@ -27,6 +27,48 @@ ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st)
     return st;
 }
 
+/* ---- for who looks at the order of a trial ---- */
+
+static ps_status compute_nothing(void *self, const void *args)
+{
+    (void)self, (void)args;
+    return PS_OK;
+}
+
+static ps_use use_of(const ps_runner *r, const ps_access *a)
+{
+    const ps_blueprint *b = r->bp;
+    const ps_list list = a->chunk / b->layout->n_chunks;
+    return (ps_use){.address = ps_store_payload(r->tiers->store, a->chunk),
+                    .bytes = ps_blueprint_chunk_bytes(b, list),
+                    .is_write = a->mode != PS_ACCESS_READ,
+                    .name = b->lists.list[list].name};
+}
+
+static ps_status issue_use(const ps_runner *r, int32_t moment, ps_tier tier, const ps_use *use)
+{
+    return ps_queue_call(
+        r->tiers->compute[tier],
+        &(ps_call){.name = r->bp->trace->moments[moment].label, .run = compute_nothing, .uses = use, .n_uses = 1});
+}
+
+/* In a trial nothing computes; what would be touched is issued all the same, as if kernels did. */
+static ps_status issue_uses(const ps_runner *r, int32_t moment)
+{
+    const int64_t non_model = r->bp->trace->moments[moment].non_model_bytes;
+    int32_t n;
+    const ps_access *a = accesses_of(r->bp, moment, &n);
+    for (int32_t i = 0; i < n; i++) {
+        const ps_use use = use_of(r, &a[i]);
+        PS_TRY(issue_use(r, moment, a[i].tier, &use));
+    }
+    if (non_model == 0) return PS_OK;
+    return issue_use(r, moment, PS_TIER_DEVICE,
+                     &(ps_use){.address = r->non_model, .bytes = non_model, .is_write = true, .name = "activations"});
+}
+
+/* ---- moments ---- */
+
 ps_status ps_moment_begin(ps_runner *r, int32_t moment)
 {
     ps_store_go_to(r->tiers->store, moment);
@@ -41,7 +83,10 @@ ps_status ps_moment_begin(ps_runner *r, int32_t moment)
         unpin_first(r, moment, i);
         return st;
     }
-    return PS_OK;
+    if (r->o.compute || ps_device_order(r->tiers->ram[PS_TIER_DEVICE]) == NULL) return PS_OK;
+    st = issue_uses(r, moment);
+    if (st != PS_OK) unpin_first(r, moment, n);
+    return st;
 }
 
 void ps_moment_end(ps_runner *r, int32_t moment)

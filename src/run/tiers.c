@@ -62,6 +62,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         PS_TRY_GOTO(ps_device_create_on(o->simulated ? &ps_device_sim_ops : real[i], space->driver, space->page_bytes,
                                         ps_tier_name((ps_tier)i), o->budgets.bytes[i], &t->ram[i]));
         ps_device_set_keep(t->ram[i], o->keep_freed_memory);
+        PS_TRY_GOTO(ps_device_set_order(t->ram[i], o->order));
         /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a
          * given address. */
         if (o->comm_staging_bytes > 0) ps_device_forbid_moves(t->ram[i]);
@@ -70,6 +71,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
     if (o->budgets.bytes[PS_TIER_DISK] > 0)
         PS_TRY_GOTO(
             ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
+    if (t->disk != NULL && o->order != NULL) ps_disk_set_order(t->disk, o->order);
     ps_store_desc desc = {
         .layout = o->layout,
         .lists = o->lists,

@@ -5,6 +5,7 @@
 #define PS_RUN_TIERS_H
 
 #include "chunk/store.h"
+#include "device/order.h"
 
 typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
@@ -41,6 +42,7 @@ typedef struct ps_tiers_options {
     int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
     int64_t results_bytes;      /* of what kernels sum up, where the host cannot touch the device; 0: none */
     ps_profile *profile;        /* must outlive the tiers; NULL: none */
+    ps_order *order; /* looks at the order of all that is issued here; must outlive the tiers. NULL: nobody */
 } ps_tiers_options;
 
 /* The tier that holds the staging block: the host, or the device where there is no host tier. */
