@@ -1,5 +1,6 @@
 /* code_create.c - from a program to its code: the steps of code_impl.h in their order, and what they share. */
 #include "base/mem.h"
+#include "device/device.h"
 #include "graph/code_impl.h"
 
 static ps_status make_batch_buffers(ps_code_writer *g)
