@@ -235,13 +235,14 @@ static void run_freely(uint64_t seed, char order[FREE_QUEUES * FREE_CALLS], uint
     rig r = rig_open(seed);
     notes *n = notes_new(&r);
     uint64_t *cells = block_new(r.device, FREE_QUEUES * sizeof *cells);
-    ps_queue *gate = NULL, *q[FREE_QUEUES];
+    ps_queue *gate = NULL, *opener = queue_new(&r), *q[FREE_QUEUES];
     assert_ok(ps_host_queue_create("gate", &gate));
     const ps_event opened = ps_host_queue_begin(gate);
+    assert_ok(ps_queue_wait(opener, opened));
     for (int k = 0; k < FREE_QUEUES; k++) {
         q[k] = queue_new(&r);
         assert_ok(ps_queue_fill(q[k], &cells[k], 0, sizeof *cells));
-        assert_ok(ps_queue_wait(q[k], opened));
+        assert_ok(ps_queue_wait(q[k], ps_queue_event(opener))); /* of all at the same time */
     }
     for (int i = 0; i < FREE_CALLS; i++)
         for (int k = 0; k < FREE_QUEUES; k++) {
@@ -256,6 +257,7 @@ static void run_freely(uint64_t seed, char order[FREE_QUEUES * FREE_CALLS], uint
     assert_int_equal(n->n, FREE_QUEUES * FREE_CALLS);
     memcpy(order, n->text, FREE_QUEUES * FREE_CALLS);
     for (int k = 0; k < FREE_QUEUES; k++) ps_queue_destroy(q[k]);
+    ps_queue_destroy(opener);
     ps_queue_destroy(gate);
     ps_device_free(r.device, cells, FREE_QUEUES * sizeof *cells, NULL);
     notes_free(&r, n);
@@ -276,7 +278,7 @@ static void test_seeds_change_the_order_and_nothing_else(void **state)
         run_freely((uint64_t)s, order[s], results);
         assert_memory_equal(results, want, sizeof want);
         for (int i = 1; i < FREE_QUEUES * FREE_CALLS; i++) n_turns += order[s][i] != order[s][i - 1];
-        assert_true(n_turns > 2 * FREE_QUEUES); /* queues were mixed */
+        assert_true(n_turns > 48); /* of 160: each choice was drawn; always the first queue that is ready makes 30 */
         for (int other = 0; other < s; other++) assert_memory_not_equal(order[s], order[other], sizeof order[s]);
     }
 }
