@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "device/async.h"
 #include "device/order.h"
 
 #define assert_ok(expr) assert_int_equal((expr), PS_OK)
@@ -846,8 +847,9 @@ static void test_the_disk_tells(void **state)
         expect(&t, 1, NULL, NULL);
         ps_order_touch(t.o, "look", t.host, 64, false);
         expect(&t, 2, "disk: read 2, which writes", "host: look");
-        assert_ok(ps_disk_write(disk, 0, t.block + 0, PS_PAGE_BYTES, &write)); /* the gelu, and what reads the file */
+        assert_ok(ps_disk_write(disk, 0, t.block, PS_PAGE_BYTES, &write)); /* the gelu, and what reads the file */
         expect(&t, 4, "which reads 4096 bytes at 0 of a file", "disk: write 3 writes 4096 bytes at 0 of a file");
+        assert_ok(ps_event_wait(ps_queue_event(t.copies))); /* it waits for the disk */
         ps_disk_close(disk);
         assert_ok(ps_event_wait(ps_queue_event(t.compute)));
         ps_order_touch(t.o, "look", t.block, 64, true); /* the last write read it */
@@ -887,6 +889,45 @@ static void test_a_host_queue_tells(void **state)
     close_tiers(&t);
 }
 
+/* A device that really works later, and waits before it takes memory back: the same is found, whatever it does when. */
+static void test_the_fake_gpu_tells(void **state)
+{
+    (void)state;
+    enum { BLOCK_BYTES = 1 << 16 };
+    ps_async *async = NULL;
+    tiers t = {.o = NULL};
+    const ps_async_options options = {.seed = 1, .page_bytes = BLOCK_BYTES, .device_bytes = 64 * PS_MIB};
+    assert_ok(ps_async_open(&options, &async));
+    const ps_space *space = ps_async_space(async);
+    assert_ok(ps_order_create(false, &t.o));
+    assert_ok(ps_device_create_on(space->device, space->driver, space->page_bytes, "device", PS_MIB, &t.dev));
+    assert_ok(ps_device_set_order(t.dev, t.o));
+    assert_ok(ps_queue_create(t.dev, "compute", PS_QUEUE_COMPUTE, &t.compute));
+    assert_ok(ps_queue_create(t.dev, "copies", PS_QUEUE_COPY, &t.copies));
+    assert_ok(ps_device_alloc(t.dev, BLOCK_BYTES, (void *)&t.block));
+    for (int waits = 1; waits >= 0; waits--) {
+        const char *block = t.block;
+        ps_events after = {.n = 0};
+        assert_ok(ps_queue_fill(t.compute, t.block, 1, BLOCK_BYTES));
+        ps_events_add(&after, ps_queue_event(t.compute));
+        ps_device_free(t.dev, t.block, BLOCK_BYTES, &after);
+        assert_ok(ps_device_alloc(t.dev, BLOCK_BYTES, (void *)&t.block));
+        assert_ptr_equal(t.block, block);
+        if (waits) assert_ok(ps_queue_wait(t.copies, ps_device_gave_after(t.dev)));
+        assert_ok(ps_queue_fill(t.copies, t.block, 2, BLOCK_BYTES));
+        expect(&t, !waits, waits ? NULL : "releases: release", "copies: fill");
+        assert_ok(ps_queue_wait(t.compute, ps_queue_event(t.copies)));
+    }
+    ps_queue_destroy(t.compute);
+    ps_queue_destroy(t.copies);
+    ps_device_free(t.dev, t.block, BLOCK_BYTES, NULL);
+    expect(&t, 1, NULL, NULL); /* queues that are gone have been waited for */
+    ps_device_destroy(t.dev);
+    ps_async_close(async);
+    ps_order_destroy(t.o);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 /* Threads of the disk and of copies work while the host tells: nothing of the checker is theirs. */
 static void test_real_threads(void **state)
 {
@@ -909,6 +950,7 @@ static void test_real_threads(void **state)
         assert_ok(ps_queue_wait(t.compute, ps_queue_event(t.copies)));
     }
     expect(&t, 0, NULL, NULL);
+    assert_ok(ps_event_wait(ps_queue_event(t.copies)));
     ps_disk_close(disk);
     close_tiers(&t);
 }
@@ -938,6 +980,7 @@ int main(void)
         cmocka_unit_test(test_waits_are_switched_off),
         cmocka_unit_test(test_the_disk_tells),
         cmocka_unit_test(test_a_host_queue_tells),
+        cmocka_unit_test(test_the_fake_gpu_tells),
         cmocka_unit_test(test_real_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
