@@ -64,7 +64,7 @@ static void describe_loss(ps_async *a, const siginfo_t *end)
     if (busy_with != NULL) {
         ps_async_line *l = &a->shared->lines[atomic_load(&a->shared->busy_line)];
         (void)atomic_load(&l->put); /* its name was written before: who checks threads sees nothing of the helper */
-        snprintf(what, sizeof what, "it was at \"%.32s\" of queue %s", busy_with, l->name);
+        snprintf(what, sizeof what, "it was at \"%.24s\" of queue %.31s", busy_with, l->name);
     }
     snprintf(a->how_lost, sizeof a->how_lost, "cpu_async: the device is lost: its process %s; %s", how, what);
 }
