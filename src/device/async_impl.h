@@ -113,7 +113,7 @@ struct ps_async {
     ps_queue *releases; /* poisons what is freed */
     pthread_t watcher;
     bool is_watched;
-    char how_lost[160]; /* before is_lost */
+    char how_lost[256]; /* before is_lost */
 };
 
 /* ---- device_async.c ---- */
