@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "device/device.h"
 #include "kernel/backend.h"
 
 static void test_names(void **state)
