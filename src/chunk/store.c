@@ -5,6 +5,21 @@
 
 #include "base/mem.h"
 
+/* Between the disk and memory that the host cannot touch a payload goes through the host's. */
+static ps_status take_bounce(ps_store *s)
+{
+    ps_device *host = s->d.ram[PS_TIER_HOST];
+    if (ps_device_free_bytes(host) < s->bounce_bytes)
+        return PS_FAIL(
+            PS_EBUDGET,
+            "host: chunks go to and from the disk through %lld bytes of host memory, of which %lld are free: "
+            "raise memory.host, or make chunks smaller",
+            (long long)s->bounce_bytes, (long long)ps_device_free_bytes(host));
+    PS_TRY(ps_device_alloc(host, s->bounce_bytes, &s->bounce));
+    s->other_bytes[PS_TIER_HOST] = ps_device_get_stats(host).used_bytes;
+    return PS_OK;
+}
+
 ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
 {
     *out = NULL;
@@ -47,10 +62,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
                                     PS_QUEUE_COPY, &s->copies[link]));
     for (int link = 0; link < PS_LINK_COUNT; link++)
         if (s->copies[link] != NULL) ps_queue_set_profile(s->copies[link], desc->profile, link);
-    if (desc->works_later && desc->disk != NULL) {
-        PS_TRY_GOTO(ps_device_alloc(desc->ram[PS_TIER_HOST], s->bounce_bytes, &s->bounce));
-        s->other_bytes[PS_TIER_HOST] = ps_device_get_stats(desc->ram[PS_TIER_HOST]).used_bytes;
-    }
+    if (desc->works_later && desc->disk != NULL) PS_TRY_GOTO(take_bounce(s));
     if (desc->disk != NULL) ps_disk_set_profile(desc->disk, desc->profile, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE);
     *out = s;
     s = NULL;
