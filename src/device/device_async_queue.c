@@ -144,22 +144,29 @@ static ps_status take_staging(async_queue *q, int64_t bytes, char **out, int64_t
     return PS_OK;
 }
 
+/* A piece of a put or get, whose staging has just been taken. */
+static ps_status issue_staged(async_queue *q, char *dst, const char *src, int64_t n, bool is_last)
+{
+    ps_async_command *c;
+    PS_TRY(next_command(q, PS_ASYNC_COPY, &c));
+    c->copy.dst = dst;
+    c->copy.src = src;
+    c->copy.bytes = n;
+    c->staged = q->staged;
+    if (is_last)
+        issue_last(q, c);
+    else
+        issue(q);
+    return PS_OK;
+}
+
 static ps_status submit_put(async_queue *q, char *dst, const char *src, int64_t bytes)
 {
     for (int64_t n; bytes > 0; dst += n, src += n, bytes -= n) {
-        ps_async_command *c;
         char *staging;
         PS_TRY(take_staging(q, bytes, &staging, &n));
         memcpy(staging, src, (size_t)n);
-        PS_TRY(next_command(q, PS_ASYNC_COPY, &c));
-        c->copy.dst = dst;
-        c->copy.src = staging;
-        c->copy.bytes = n;
-        c->staged = q->staged;
-        if (n == bytes)
-            issue_last(q, c);
-        else
-            issue(q);
+        PS_TRY(issue_staged(q, dst, staging, n, n == bytes));
     }
     return PS_OK;
 }
@@ -167,18 +174,9 @@ static ps_status submit_put(async_queue *q, char *dst, const char *src, int64_t 
 static ps_status submit_get(async_queue *q, char *dst, const char *src, int64_t bytes)
 {
     for (int64_t n; bytes > 0; dst += n, src += n, bytes -= n) {
-        ps_async_command *c;
         char *staging;
         PS_TRY(take_staging(q, bytes, &staging, &n));
-        PS_TRY(next_command(q, PS_ASYNC_COPY, &c));
-        c->copy.dst = staging;
-        c->copy.src = src;
-        c->copy.bytes = n;
-        c->staged = q->staged;
-        if (n == bytes)
-            issue_last(q, c);
-        else
-            issue(q);
+        PS_TRY(issue_staged(q, staging, src, n, n == bytes));
         PS_TRY(wait_until(q->device, &q->line->taken, atomic_load(&q->line->put)));
         memcpy(dst, staging, (size_t)n);
     }

@@ -337,7 +337,7 @@ ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int
     if (queue_depth < 1 || queue_depth > PS_DISK_QUEUE_DEPTH_MAX)
         return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, PS_DISK_QUEUE_DEPTH_MAX);
     PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
-    d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk", .failed_first = 1};
+    d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk"};
     d->file.fd = -1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->has_work, NULL);

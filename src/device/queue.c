@@ -11,8 +11,6 @@ static void fill_in(ps_queue *q, ps_device *dev, const char *name)
 {
     q->dev = dev;
     snprintf(q->name, sizeof q->name, "%s", name);
-    q->failed_first = 1;
-    q->failed_last = 0;
     ps_queue_set_order(q, ps_device_order(dev));
 }
 
@@ -52,6 +50,11 @@ void ps_queue_tell_item(const ps_queue *q, const char *name, const ps_use *uses,
     if (q->order != NULL) ps_order_issue(q->order, q->order_id, q->issued, name, uses, n_uses);
 }
 
+static bool has_untold_failure(const ps_queue *q)
+{
+    return q->failed_last != 0 && q->failed_first <= q->failed_last;
+}
+
 /* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. What is put may
  * be ids, which kernels use unseen: its failure is that of the call. */
 static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put, bool is_get)
@@ -61,7 +64,7 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
     if (fails && is_put) return PS_FAIL(PS_EDEVICE, "%s: a copy to it failed", q->name);
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
     if (fails) {
-        if (q->failed_first > q->failed_last) q->failed_first = q->issued;
+        if (!has_untold_failure(q)) q->failed_first = q->issued;
         q->failed_last = q->issued;
     }
     const ps_use uses[] = {{src, bytes, false, NULL}, {dst, bytes, true, NULL}};
@@ -113,7 +116,7 @@ ps_event ps_queue_event(const ps_queue *q)
 static ps_status tell_failed_copy(ps_event e)
 {
     ps_queue *q = e.queue;
-    if (q->failed_first > q->failed_last || e.ticket < q->failed_first) return PS_OK;
+    if (!has_untold_failure(q) || e.ticket < q->failed_first) return PS_OK;
     const ps_ticket first = q->failed_first;
     q->failed_first = e.ticket + 1;
     return PS_FAIL(PS_EDEVICE, "%s: copy %llu failed", q->name, (unsigned long long)first);
@@ -248,6 +251,23 @@ void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link)
 {
     q->profile = p;
     q->profile_link = (uint8_t)link;
+}
+
+ps_status ps_queue_carry_out(const ps_queue *q, const ps_item *item, ps_ticket t)
+{
+    const int64_t begin_ns = ps_profile_now(q->profile);
+    switch (item->kind) {
+    case PS_ITEM_COPY:
+        if (item->copy.bytes > 0) memcpy(item->copy.dst, item->copy.src, (size_t)item->copy.bytes);
+        ps_queue_record_copy(q, t, begin_ns);
+        return PS_OK;
+    case PS_ITEM_FILL:
+        if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
+        return PS_OK;
+    case PS_ITEM_CALL: return item->call.run(item->call.self, item->call.args);
+    case PS_ITEM_WAIT: return item->wait.queue->ops->wait(item->wait.queue, item->wait.ticket);
+    }
+    return PS_OK;
 }
 
 void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns)

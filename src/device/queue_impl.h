@@ -38,17 +38,20 @@ typedef struct ps_queue_ops {
 /* First member of every queue. queue.c fills it, but for ops, which create does. */
 struct ps_queue {
     const ps_queue_ops *ops;
-    ps_device *dev;                      /* NULL: of no device */
-    char name[32];                       /* cut */
-    ps_ticket issued;                    /* the last ticket */
-    ps_ticket failed_first, failed_last; /* copies that a test made fail and were not told yet; first > last: none */
-    ps_profile *profile;                 /* NULL: none */
+    ps_device *dev;   /* NULL: of no device */
+    char name[32];    /* cut */
+    ps_ticket issued; /* the last ticket */
+    ps_ticket failed_first,
+        failed_last;     /* copies that a test made fail and were not told yet; last 0, or before first: none */
+    ps_profile *profile; /* NULL: none */
     uint8_t profile_link;
     bool is_at_once; /* set by create: what it is given is done when submit returns */
     int order_id;    /* of the checker's */
     ps_order *order; /* NULL: nobody looks at the order of items */
 };
 
+/* Do item t now, on this thread. */
+PS_NODISCARD ps_status ps_queue_carry_out(const ps_queue *q, const ps_item *item, ps_ticket t);
 /* Begin and end of the copy with this ticket, for a profile. */
 void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns);
 

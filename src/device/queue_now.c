@@ -1,7 +1,5 @@
 /* queue_now.c - a queue without delay: an item is done when the call that issues it returns, on the caller's thread; or
  * nothing is done at all, for devices of addresses without memory. */
-#include <string.h>
-
 #include "base/mem.h"
 #include "device/queue_impl.h"
 
@@ -10,28 +8,11 @@ typedef struct now_queue {
     bool does_nothing;
 } now_queue;
 
-static ps_status carry_out(const ps_item *item)
-{
-    switch (item->kind) {
-    case PS_ITEM_COPY:
-        if (item->copy.bytes > 0) memcpy(item->copy.dst, item->copy.src, (size_t)item->copy.bytes);
-        return PS_OK;
-    case PS_ITEM_FILL:
-        if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
-        return PS_OK;
-    case PS_ITEM_CALL: return item->call.run(item->call.self, item->call.args);
-    case PS_ITEM_WAIT: return item->wait.queue->ops->wait(item->wait.queue, item->wait.ticket);
-    }
-    return PS_OK;
-}
-
 static ps_status submit(ps_queue *q, const ps_item *item, ps_ticket *out)
 {
     const now_queue *n = (const now_queue *)q;
-    const int64_t begin_ns = ps_profile_now(q->profile);
-    if (!n->does_nothing) PS_TRY(carry_out(item));
+    if (!n->does_nothing) PS_TRY(ps_queue_carry_out(q, item, q->issued + 1));
     *out = q->issued + 1;
-    if (!n->does_nothing && item->kind == PS_ITEM_COPY) ps_queue_record_copy(q, *out, begin_ns);
     return PS_OK;
 }
 
