@@ -455,7 +455,7 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_comm_agree(comm, open_checkpoint(&l, folder)));
     PS_TRY_GOTO(check_same_step(&l, comm));
-    PS_TRY_GOTO(ps_engine_check(e, ps_comm_agree(comm, load_all(&l))));
+    PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(&l))));
     if (caller_json != NULL) {
         *caller_json = l.state.caller_json;
         l.state.caller_json = NULL;

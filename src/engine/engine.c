@@ -101,10 +101,15 @@ ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const cha
     return PS_FAIL(PS_ESTATE, "%s is not allowed after %s; it follows %s", call, after[e->state], after[wanted]);
 }
 
+ps_status ps_engine_check_agreed(ps_engine *e, ps_status st)
+{
+    if (st != PS_OK) e->state = PS_ENGINE_FAILED;
+    return st;
+}
+
 ps_status ps_engine_check(ps_engine *e, ps_status st)
 {
-    if (st == PS_OK) return st;
-    e->state = PS_ENGINE_FAILED;
+    if (ps_engine_check_agreed(e, st) == PS_OK) return st;
     if (e->settings.ranks.comm != NULL && st != PS_ECOMM) ps_comm_fail(e->settings.ranks.comm, ps_last_error());
     return st;
 }

@@ -99,4 +99,8 @@ PS_NODISCARD ps_status ps_engine_run_aside(ps_engine *e, const ps_pass *pass);
 /* Gives st. Unless that is PS_OK the engine is failed from now on, and the other ranks are told. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);
 
+/* The same for what all ranks have come to together (ps_comm_agree): nobody is told. Who is told while he still hears
+ * of the agreement would take the telling for the failure. */
+ps_status ps_engine_check_agreed(ps_engine *e, ps_status st);
+
 #endif
