@@ -17,7 +17,7 @@
  * Failure. A call into the device can be made to fail, and the device to be lost at an item (base/fault.h). When the
  * helper dies, whatever of, the device is lost: every later call and wait says so, and none hangs.
  *
- * For debug builds: it is slow, and takes a process and three threads. */
+ * It is slow, and takes a process and three threads: users can choose it in debug builds only. */
 #ifndef PS_DEVICE_ASYNC_H
 #define PS_DEVICE_ASYNC_H
 
@@ -43,6 +43,11 @@ void ps_async_close(ps_async *a); /* its devices, queues and backends must be go
  * beside the first, of page-locked memory, which computes within the call. */
 extern const ps_device_ops ps_device_async_ops;
 extern const ps_device_ops ps_device_pinned_ops;
+
+/* May train.backend = cpu_async be chosen? In debug builds, and after ps_async_permit, which the tests of other builds
+ * call. */
+bool ps_async_is_permitted(void);
+void ps_async_permit(void);
 
 const ps_space *ps_async_space(const ps_async *a); /* both of them */
 pid_t ps_async_process(const ps_async *a);         /* the helper */

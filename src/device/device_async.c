@@ -21,6 +21,18 @@
 #define PINNED_BYTES (16 * PS_GIB)
 #define DEVICE_PAGE_BYTES (2 * PS_MIB)
 
+static atomic_bool is_permitted = PS_DEBUG >= 1;
+
+bool ps_async_is_permitted(void)
+{
+    return atomic_load(&is_permitted);
+}
+
+void ps_async_permit(void)
+{
+    atomic_store(&is_permitted, true);
+}
+
 /* ---- waiting for the other process ---- */
 
 void ps_async_wake(_Atomic uint32_t *futex)

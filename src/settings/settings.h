@@ -6,6 +6,7 @@
 #include "chunk/store.h"
 #include "comm/chunk_ranks.h"
 #include "config/config.h"
+#include "device/async.h"
 #include "graph/code.h"
 #include "kernel/backend.h"
 #include "optim/loss_scaler.h"
@@ -16,7 +17,8 @@
 typedef enum ps_backend_kind {
     PS_BACKEND_CPU,
     PS_BACKEND_REF,
-    PS_BACKEND_SIM, /* plans for devices that are not here */
+    PS_BACKEND_CPU_ASYNC, /* debug builds */
+    PS_BACKEND_SIM,       /* plans for devices that are not here */
 } ps_backend_kind;
 
 typedef struct ps_settings {
@@ -26,11 +28,12 @@ typedef struct ps_settings {
     ps_dtype dtype;
     uint64_t seed;
     ps_backend_kind backend_kind;
-    ps_cpu_isa isa;      /* of PS_BACKEND_CPU */
-    bool same_bits;      /* on every processor from AVX2 on */
-    bool plans_only;     /* nothing will be computed: no threads are started */
-    int threads;         /* >= 1 */
-    ps_backend *backend; /* NULL until ps_settings_open_backend; copies of the settings borrow it */
+    ps_async_options async; /* of PS_BACKEND_CPU_ASYNC */
+    ps_cpu_isa isa;         /* of PS_BACKEND_CPU and PS_BACKEND_CPU_ASYNC */
+    bool same_bits;         /* on every processor from AVX2 on */
+    bool plans_only;        /* nothing will be computed: no threads are started */
+    int threads;            /* >= 1 */
+    ps_backend *backend;    /* NULL until ps_settings_open_backend; copies of the settings borrow it */
     ps_ranks ranks;
     ps_rates rates;
 

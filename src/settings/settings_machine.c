@@ -15,10 +15,27 @@ ps_cpu_isa ps_settings_isa(const ps_options *o)
     return ps_cpu_isa_detect();
 }
 
+static ps_status read_async(const ps_options *o, ps_async_options *out)
+{
+    if (!ps_async_is_permitted())
+        return PS_FAIL(PS_EINVAL,
+                       "train.backend = cpu_async is there in debug builds only: build with make DEBUG=1, or "
+                       "set train.backend = cpu");
+    if ((o->cpu_async_page_size & (o->cpu_async_page_size - 1)) != 0)
+        return PS_FAIL(PS_EINVAL, "cpu_async.page_size = %lld, expected a power of two",
+                       (long long)o->cpu_async_page_size);
+    *out = (ps_async_options){.seed = (uint64_t)o->cpu_async_seed, .page_bytes = o->cpu_async_page_size};
+    return PS_OK;
+}
+
 ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
 {
+    static const ps_backend_kind kinds[] = {[PS_CONFIG_BACKEND_CPU] = PS_BACKEND_CPU,
+                                            [PS_CONFIG_BACKEND_REF] = PS_BACKEND_REF,
+                                            [PS_CONFIG_BACKEND_CPU_ASYNC] = PS_BACKEND_CPU_ASYNC};
     const ps_cpu_isa best = ps_cpu_isa_detect();
-    s->backend_kind = o->train_backend == PS_CONFIG_BACKEND_REF ? PS_BACKEND_REF : PS_BACKEND_CPU;
+    s->backend_kind = kinds[o->train_backend];
+    if (s->backend_kind == PS_BACKEND_CPU_ASYNC) PS_TRY(read_async(o, &s->async));
     s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
     if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
         return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "
@@ -43,6 +60,12 @@ ps_status ps_settings_open_backend(ps_settings *s)
     switch (s->backend_kind) {
     case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
     case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
+    case PS_BACKEND_CPU_ASYNC:
+        if (s->ranks.n > 1)
+            return PS_FAIL(PS_ENOSYS,
+                           "train.backend = cpu_async: ranks cannot send from memory that the host cannot touch; "
+                           "run one rank, or set train.backend = cpu");
+        return ps_backend_create_async(&s->async, s->isa, s->same_bits, &s->backend);
     case PS_BACKEND_CPU: break;
     }
     const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend)

@@ -146,6 +146,32 @@ static void shares_of_the_machine_arrive(void **state)
     if (!(device > 1.5 && device < 2.7 && host > 3 && host < 5.3)) fail_msg("device %g, host %g", device, host);
 }
 
+static void fake_gpu_arrives(void **state)
+{
+    (void)state;
+    ps_settings s;
+    ps_config *c = TINY("train.backend=cpu_async");
+    if (PS_DEBUG < 1) {
+        assert_int_equal(ps_settings_read(c, true, &s), PS_EINVAL);
+        assert_non_null(strstr(ps_last_error(), "debug builds only"));
+    }
+    ps_async_permit();
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_true(s.backend_kind == PS_BACKEND_CPU_ASYNC && s.async.seed == 0 && s.async.page_bytes == 2 * PS_MIB);
+    ps_config_destroy(c);
+    c = TINY("train.backend=cpu_async", "cpu_async.seed=3", "cpu_async.page_size=4KiB");
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_true(s.async.seed == 3 && s.async.page_bytes == 4096);
+    s.ranks = (ps_ranks){.n = 2};
+    assert_int_equal(ps_settings_open_backend(&s), PS_ENOSYS);
+    assert_non_null(strstr(ps_last_error(), "run one rank"));
+    ps_config_destroy(c);
+    c = TINY("train.backend=cpu_async", "cpu_async.page_size=5000");
+    assert_int_equal(ps_settings_read(c, true, &s), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "expected a power of two"));
+    ps_config_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +181,7 @@ int main(void)
         cmocka_unit_test(loss_scale_arrives),
         cmocka_unit_test(schedule_arrives),
         cmocka_unit_test(communication_arrives),
+        cmocka_unit_test(fake_gpu_arrives),
         cmocka_unit_test(shares_of_the_machine_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
