@@ -88,6 +88,9 @@ CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
 # ONLY, LEAVE: files that list tests, see test/run.sh.
 test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
+# Programs of tests that are there a second time, as test/async/NAME: on the fake GPU (test/engine/backends.h).
+ASYNC_TESTS := engine/test_promises
+TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
 TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks)
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
@@ -169,6 +172,13 @@ $B/test/fuzz/fuzz_%: test/fuzz/fuzz_%.c $B/libpatrickstar.a Makefile
 	$(compile_program) -fsanitize=fuzzer $(LDLIBS)
 # A program with an OpenMP of its own around the library.
 $B/test/engine/test_openmp: private PROGRAM_FLAGS := -fopenmp
+define async_rule
+$B/test/async/$(notdir $1): private PROGRAM_FLAGS := -DTEST_OVER_ASYNC
+$B/test/async/$(notdir $1): test/$1.c $B/libpatrickstar.a Makefile
+	@mkdir -p $$(@D)
+	$$(compile_program) -lcmocka $$(LDLIBS)
+endef
+$(foreach t,$(ASYNC_TESTS),$(eval $(call async_rule,$t)))
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -lcmocka $(LDLIBS)
@@ -263,6 +273,8 @@ check-long: check
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 ONLY=test/long_address.txt test
 	$(announce) 'ranks under ThreadSanitizer'
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
+	$(announce) 'the fake GPU: 20 seeds'
+	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
 	$(announce) 'all long checks passed'
 
 # ---- install --------------------------------------------------------------------------------------------------------

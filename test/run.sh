@@ -11,7 +11,8 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
-count() { sed -n "s/^\[  $2 *\] \([0-9]*\) test(s).*/\1/p" "$1" | head -n 1; }
+# Of all groups of tests in a log together; nothing where there is none.
+count() { sed -n "s/^\[  $2 *\] \([0-9]*\) test(s).*/\1/p" "$1" | awk '{ n += $1 } END { if (NR) print n }'; }
 
 # One test, with its output in one piece and its counts in a file of $results.
 run_one() {

@@ -8,6 +8,8 @@ static ps_status open_tiers(ps_engine *e, bool draws)
 {
     ps_tiers_options o = ps_blueprint_tiers(e->blueprint, &e->settings.budgets);
     o.profile = e->profiling.recorder;
+    if (e->settings.checks_order) PS_TRY(ps_order_create(false, &e->order));
+    o.order = e->order;
     PS_TRY(ps_tiers_open(&o, &e->tiers));
     const ps_runner_options runs = {.compute = true, .keeps_dump = true};
     PS_TRY(ps_runner_create(e->blueprint, &e->tiers, &runs, &e->runner));
@@ -84,6 +86,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_profiling_finish(e);
     ps_free(e->config_json);
     ps_tiers_close(&e->tiers);
+    ps_order_destroy(e->order);
     ps_profiling_close(e);
     ps_shapes_close(&e->shapes);
     ps_settings_close_backend(&e->settings);
@@ -107,8 +110,15 @@ ps_status ps_engine_check_agreed(ps_engine *e, ps_status st)
     return st;
 }
 
+static ps_status expect_order(const ps_order *o)
+{
+    if (o == NULL || ps_order_get_stats(o).n_reports == 0) return PS_OK;
+    return PS_FAIL(PS_EDEVICE, "cpu_async.check_order: %s", ps_order_text(o, 0));
+}
+
 ps_status ps_engine_check(ps_engine *e, ps_status st)
 {
+    if (st == PS_OK) st = expect_order(e->order);
     if (ps_engine_check_agreed(e, st) == PS_OK) return st;
     if (e->settings.ranks.comm != NULL && st != PS_ECOMM) ps_comm_fail(e->settings.ranks.comm, ps_last_error());
     return st;

@@ -38,6 +38,7 @@ struct ps_engine {
     const ps_shape *shape;         /* in use; what depends on B and T is in its program, code and blueprint */
     const ps_program *program;     /* of the configured shape: parameters and their names */
     const ps_blueprint *blueprint; /* of the shape in use */
+    ps_order *order;               /* looks at all that the tiers issue; NULL: nobody does */
     ps_tiers tiers;
     ps_runner *runner;
     ps_engine_state state;
@@ -96,7 +97,8 @@ PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t 
 /* A forward pass outside training, after pending updates. A failure turns the engine failed. */
 PS_NODISCARD ps_status ps_engine_run_aside(ps_engine *e, const ps_pass *pass);
 
-/* Gives st. Unless that is PS_OK the engine is failed from now on, and the other ranks are told. */
+/* Gives st; in place of PS_OK PS_EDEVICE when the checker of order has found something. Unless that is PS_OK the engine
+ * is failed from now on, and the other ranks are told. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);
 
 /* The same for what all ranks have come to together (ps_comm_agree): nobody is told. Who is told while he still hears

@@ -29,6 +29,7 @@ typedef struct ps_settings {
     uint64_t seed;
     ps_backend_kind backend_kind;
     ps_async_options async; /* of PS_BACKEND_CPU_ASYNC */
+    bool checks_order;      /* of PS_BACKEND_CPU_ASYNC: what is issued goes by a checker (device/order.h) */
     ps_cpu_isa isa;         /* of PS_BACKEND_CPU and PS_BACKEND_CPU_ASYNC */
     bool same_bits;         /* on every processor from AVX2 on */
     bool plans_only;        /* nothing will be computed: no threads are started */

@@ -36,6 +36,7 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
     const ps_cpu_isa best = ps_cpu_isa_detect();
     s->backend_kind = kinds[o->train_backend];
     if (s->backend_kind == PS_BACKEND_CPU_ASYNC) PS_TRY(read_async(o, &s->async));
+    s->checks_order = s->backend_kind == PS_BACKEND_CPU_ASYNC && o->cpu_async_check_order;
     s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
     if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
         return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "

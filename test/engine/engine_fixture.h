@@ -2,19 +2,11 @@
 #ifndef ENGINE_FIXTURE_H
 #define ENGINE_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "base/base.h"
 #include "base/mem.h"
-#include "patrickstar.h"
+#include "engine/backends.h"
+#include "engine/engine.h"
 
 /* Fail with the library's message. */
 #define assert_ok(expr)                                                                                                \
@@ -36,7 +28,7 @@ static const char tiny_config[] =
     " \"memory\": {\"device\": \"64MB\", \"host\": 0, \"disk\": 0},"
     " \"train\": {\"seed\": 7, \"threads\": 2}}";
 
-/* A configuration with changes: "key=value" strings up to NULL. */
+/* A configuration with changes: "key=value" strings up to NULL; over the backend that is tested. */
 static inline ps_config *tiny_with(const char *const *changes)
 {
     ps_config *c = NULL;
@@ -47,6 +39,7 @@ static inline ps_config *tiny_with(const char *const *changes)
         snprintf(key, sizeof key, "%.*s", (int)(equals - *changes), *changes);
         assert_ok(ps_config_set(c, key, equals + 1));
     }
+    over_backend(c);
     assert_ok(ps_config_validate(c));
     return c;
 }
@@ -85,6 +78,17 @@ typedef struct run_result {
     ps_memory_info memory;
 } run_result;
 
+/* The checker of order, where there is one, has looked at what was done, has been told of all bytes, and found
+ * nothing. */
+static inline void assert_ordered(const ps_engine *e)
+{
+    if (e->order == NULL) return;
+    const ps_order_stats s = ps_order_get_stats(e->order);
+    if (s.n_reports > 0) fail_msg("%s", ps_order_text(e->order, 0));
+    assert_int_equal(s.n_unnamed, 0);
+    assert_true(s.n_items > 0);
+}
+
 /* Train n_steps (at most MAX_STEPS) steps; the engine and the configuration are given up. */
 static inline run_result train(ps_config *c, int n_steps)
 {
@@ -115,6 +119,7 @@ static inline run_result train(ps_config *c, int n_steps)
     assert_ok(ps_engine_weights_xxh3(e, &r.hash));
     free(tokens);
     free(targets);
+    assert_ordered(e);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     return r;

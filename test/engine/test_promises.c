@@ -43,10 +43,11 @@ static run_result train_at(const char *const *changes, int64_t device_bytes)
 /* One list of variations, run for a number format; all must give the bits of the first. */
 static void vary_memory(const char *format, const char *more)
 {
-    const run_result base = train(TINY(format, more, DROPOUT), STEPS);
+    const run_result base = train(on_cpu(TINY(format, more, DROPOUT)), STEPS);
     assert_true(base.losses[STEPS - 1] < base.losses[0] + 0.5f && base.losses[0] > 1);
 #define SAME(what, ...)                                                                                                \
     do {                                                                                                               \
+        if (!is_my_share()) break;                                                                                     \
         const run_result r_ = train(TINY(format, more, DROPOUT, __VA_ARGS__), STEPS);                                  \
         assert_same(what, &base, &r_);                                                                                 \
     } while (0)
@@ -77,6 +78,7 @@ static void vary_memory(const char *format, const char *more)
                                            {"memory.disk=20MB", "activation_checkpointing.enabled=true"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
         const char *const *changes = CHANGES(format, more, DROPOUT, tiers[i][0], tiers[i][1]);
+        if (!is_my_share()) continue;
         const int64_t least = smallest_device(changes);
         const run_result r = train_at(changes, least);
         assert_same("smallest budget", &base, &r);
@@ -109,7 +111,7 @@ static void test_same_bits_sgd(void **state)
 #define SGD "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "optimizer.params.lr=0.05"
     static const char *const options[] = {"optimizer.params.momentum=0.9", "optimizer.params.momentum=0"};
     for (size_t i = 0; i < PS_ARRAY_LEN(options); i++) {
-        const run_result base = train(TINY(BF16, DROPOUT, SGD, options[i]), STEPS);
+        const run_result base = train(on_cpu(TINY(BF16, DROPOUT, SGD, options[i])), STEPS);
         assert_true(base.losses[STEPS - 1] < base.losses[0] + 0.5f && base.losses[0] > 1);
         static const char *const small[][3] = {
             {"memory.device=700KB", "memory.host=300KB", "memory.disk=20MB"},
@@ -134,7 +136,7 @@ static void test_same_bits_sgd(void **state)
 static void test_same_bits_untied_fp16(void **state)
 {
     (void)state;
-    const run_result base = train(TINY("fp16.enabled=true", "model.tie_word_embeddings=false"), STEPS);
+    const run_result base = train(on_cpu(TINY("fp16.enabled=true", "model.tie_word_embeddings=false")), STEPS);
     const run_result small = train(TINY("fp16.enabled=true", "model.tie_word_embeddings=false", "memory.device=900KB",
                                         "memory.host=200KB", "memory.disk=20MB", "default_chunk_size=4096"),
                                    STEPS);
@@ -156,7 +158,7 @@ static void test_same_bits_families(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(families); i++) {
         const char *const *f = families[i];
 #define FAMILY(...) CHANGES(BF16, DROPOUT, f[0], f[1], f[2], f[3], "model.intermediate_size=100", __VA_ARGS__)
-        const run_result base = train(tiny_with(FAMILY("train.seed=7")), STEPS);
+        const run_result base = train(on_cpu(tiny_with(FAMILY("train.seed=7"))), STEPS);
         const char *const *small[] = {
             FAMILY("memory.device=900KB", "memory.host=300KB", "memory.disk=30MB", "default_chunk_size=4096"),
             FAMILY("activation_checkpointing.enabled=true", "memory.device=900KB", "memory.disk=30MB"),
@@ -271,5 +273,5 @@ int main(void)
         cmocka_unit_test(test_forecast),
         cmocka_unit_test(test_evaluation_disturbs_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

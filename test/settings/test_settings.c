@@ -161,7 +161,15 @@ static void fake_gpu_arrives(void **state)
     ps_config_destroy(c);
     c = TINY("train.backend=cpu_async", "cpu_async.seed=3", "cpu_async.page_size=4KiB");
     assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.async.seed == 3 && s.async.page_bytes == 4096);
+    assert_true(s.async.seed == 3 && s.async.page_bytes == 4096 && !s.checks_order);
+    assert_ok(ps_config_set(c, "cpu_async.check_order", "true"));
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_true(s.checks_order);
+    assert_ok(ps_config_set(c, "train.backend", "cpu"));
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_false(s.checks_order);
+    assert_ok(ps_config_set(c, "train.backend", "cpu_async"));
+    assert_ok(ps_settings_read(c, true, &s));
     s.ranks = (ps_ranks){.n = 2};
     assert_int_equal(ps_settings_open_backend(&s), PS_ENOSYS);
     assert_non_null(strstr(ps_last_error(), "run one rank"));

@@ -1,0 +1,98 @@
+/* backends.h - what the tests of the engine compute on. The Makefile builds each program of ASYNC_TESTS a second time, as
+ * test/async/NAME with TEST_OVER_ASYNC: the same tests, on the fake GPU (train.backend = cpu_async), which finds each
+ * miss of order or touch of foreign memory, once for each seed. Configurations differ in what over_backend() makes of
+ * them; what a test compares with comes from on_cpu().
+ *
+ *   PS_TEST_SEEDS  how many seeds, from 1 on; 3 */
+#ifndef TEST_BACKENDS_H
+#define TEST_BACKENDS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "config/config.h"
+#include "device/async.h"
+#include "patrickstar.h"
+
+#ifdef TEST_OVER_ASYNC
+enum { OVER_ASYNC = 1 };
+#else
+enum { OVER_ASYNC = 0 };
+#endif
+
+enum {
+    N_SHARES = 3,
+    ASYNC_PAGE_BYTES = 4096,        /* so that budgets of tiny models are counted as on RAM */
+    ASYNC_DISK_HOST_BYTES = 300000, /* host memory for what goes between disk and device */
+};
+
+/* Of the tests that run now. */
+static struct {
+    int64_t seed, n_asked;
+    bool checks_order;
+} over = {.seed = 1, .checks_order = true};
+
+/* Must the next of a list of variations be tried? With the fake GPU each seed has its share of the list. */
+static inline bool is_my_share(void)
+{
+    return !OVER_ASYNC || over.n_asked++ % N_SHARES == over.seed % N_SHARES;
+}
+
+static inline void over_set(ps_config *c, const char *key, const char *value)
+{
+    if (ps_config_set(c, key, value) != PS_OK) fail_msg("%s", ps_last_error());
+}
+
+static inline void over_set_number(ps_config *c, const char *key, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    over_set(c, key, text);
+}
+
+static inline void over_backend(ps_config *c)
+{
+    const ps_options *o = ps_config_options(c);
+    if (!OVER_ASYNC || o->train_backend != PS_CONFIG_BACKEND_CPU) return;
+    over_set(c, "train.backend", "cpu_async");
+    over_set_number(c, "cpu_async.seed", over.seed);
+    over_set_number(c, "cpu_async.page_size", ASYNC_PAGE_BYTES);
+    over_set(c, "cpu_async.check_order", over.checks_order ? "true" : "false");
+    if (o->use_cpu_embedding) over_set(c, "use_cpu_embedding", "false"); /* not there yet */
+    if (o->memory_disk > 0 && o->memory_host < ASYNC_DISK_HOST_BYTES)
+        over_set_number(c, "memory.host", ASYNC_DISK_HOST_BYTES);
+}
+
+/* The same configuration on the cpu. */
+static inline ps_config *on_cpu(ps_config *c)
+{
+    if (OVER_ASYNC) over_set(c, "train.backend", "cpu");
+    return c;
+}
+
+/* In place of cmocka_run_group_tests. */
+#define RUN_ON_BACKENDS(tests) run_on_backends(tests, PS_ARRAY_LEN(tests))
+
+static inline int run_on_backends(const struct CMUnitTest *tests, size_t n)
+{
+    if (!OVER_ASYNC) return _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+    const char *seeds = getenv("PS_TEST_SEEDS");
+    const int64_t last = seeds != NULL ? strtoll(seeds, NULL, 10) : 3;
+    int n_failed = 0;
+    ps_async_permit();
+    for (over.seed = 1; over.seed <= last; over.seed++) {
+        printf("seed %lld\n", (long long)over.seed);
+        over.n_asked = 0;
+        n_failed += _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+    }
+    return n_failed;
+}
+
+#endif
