@@ -36,6 +36,26 @@ void ps_store_note_given(ps_store *s, ps_chunk_id id, ps_tier tier)
     ps_events_add(&c->in_use[tier], ps_device_gave_after(s->d.ram[tier]));
 }
 
+ps_events ps_store_usable(const ps_store *s, ps_chunk_id id)
+{
+    const chunk *c = &s->chunks[id];
+    PS_ASSERT(c->pins > 0);
+    ps_events all = {.n = 0};
+    ps_events_add(&all, c->ready[c->pin_tier]);
+    if (c->is_changing) ps_events_add_all(&all, &c->in_use[c->pin_tier]);
+    return all;
+}
+
+ps_status ps_store_use_until(ps_store *s, ps_chunk_id id, ps_event e)
+{
+    const chunk *c = &s->chunks[id];
+    ps_queue *q = s->d.compute[c->pin_tier];
+    PS_ASSERT(c->pins > 0);
+    ps_store_note_item(s, id, c->pin_tier, e, c->is_changing);
+    if (!c->is_changing) return PS_OK;
+    return q != NULL ? ps_queue_wait(q, e) : PS_OK; /* unpin makes its latest item the one to wait for */
+}
+
 ps_status ps_store_await_non_model(const ps_store *s)
 {
     ps_queue *q = s->d.compute[PS_TIER_DEVICE];

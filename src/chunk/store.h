@@ -135,6 +135,13 @@ void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes);
 PS_NODISCARD ps_status ps_store_pin(ps_store *s, ps_chunk_id chunk, ps_tier tier, ps_access_mode mode, void **out);
 void ps_store_unpin(ps_store *s, ps_chunk_id chunk);
 
+/* Of a pinned chunk, for items of other queues than the tier's compute: the event after which its content is there
+ * and, for who writes (the chunk is pinned so), its memory unused; that these items, all up to e, use it too; what is
+ * issued to the tier's compute from then on comes after them if they may write. Tensors of a foreign framework are views
+ * of payloads in this way. */
+ps_events ps_store_usable(const ps_store *s, ps_chunk_id chunk);
+PS_NODISCARD ps_status ps_store_use_until(ps_store *s, ps_chunk_id chunk, ps_event e);
+
 /* Address of a pinned chunk. Pinned chunks of a run lie one after the other. */
 void *ps_store_payload(const ps_store *s, ps_chunk_id chunk);
 

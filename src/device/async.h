@@ -50,7 +50,11 @@ bool ps_async_is_permitted(void);
 void ps_async_permit(void);
 
 const ps_space *ps_async_space(const ps_async *a); /* both of them */
-pid_t ps_async_process(const ps_async *a);         /* the helper */
+
+/* A queue that belongs to no ps_device: of a program with work of its own on the fake GPU. With `computes` it is the
+ * ps_space.foreign of ps_async_space from then on. To be destroyed after all that use it, before ps_async_close. */
+PS_NODISCARD ps_status ps_async_open_foreign(ps_async *a, const char *name, bool computes, ps_queue **out);
+pid_t ps_async_process(const ps_async *a); /* the helper */
 
 /* Is [p, p + bytes) device memory? */
 bool ps_async_is_device_memory(const ps_async *a, const void *p, int64_t bytes);

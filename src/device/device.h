@@ -62,6 +62,7 @@ struct ps_space {
     const ps_device_ops *device, *host; /* the memory they compute in; that of the host beside it */
     void *driver;                       /* of both; NULL: none */
     int64_t page_bytes;
+    ps_queue *foreign; /* of the device: a caller's own, on which kernels shall be issued; NULL: none */
 };
 
 extern const ps_space ps_space_ram; /* both are RAM */

@@ -164,7 +164,10 @@ ps_status ps_async_open(const ps_async_options *o, ps_async **out)
     if (a->options.page_bytes == 0) a->options.page_bytes = DEVICE_PAGE_BYTES;
     if (a->options.device_bytes == 0) a->options.device_bytes = DEVICE_BYTES;
     if (a->options.pinned_bytes == 0) a->options.pinned_bytes = PINNED_BYTES;
-    a->space = (ps_space){&ps_device_async_ops, &ps_device_pinned_ops, a, a->options.page_bytes};
+    a->space = (ps_space){.device = &ps_device_async_ops,
+                          .host = &ps_device_pinned_ops,
+                          .driver = a,
+                          .page_bytes = a->options.page_bytes};
     a->host = getpid();
     a->device.file = a->pinned.file = -1;
     pthread_mutex_init(&a->lock, NULL);
@@ -180,6 +183,13 @@ ps_status ps_async_open(const ps_async_options *o, ps_async **out)
 out:
     ps_async_close(a);
     return st;
+}
+
+ps_status ps_async_open_foreign(ps_async *a, const char *name, bool computes, ps_queue **out)
+{
+    PS_TRY(ps_async_queue_create(a, name, out));
+    if (computes) a->space.foreign = *out;
+    return PS_OK;
 }
 
 const ps_space *ps_async_space(const ps_async *a)

@@ -105,6 +105,13 @@ ps_status ps_queue_call(ps_queue *q, const ps_call *call)
     return PS_OK;
 }
 
+ps_status ps_queue_mark(ps_queue *q, ps_event *out)
+{
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_FILL}));
+    *out = ps_queue_event(q);
+    return PS_OK;
+}
+
 /* ---- events ---- */
 
 ps_event ps_queue_event(const ps_queue *q)

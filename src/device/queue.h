@@ -92,6 +92,10 @@ typedef struct ps_call {
 
 PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);
 
+/* An item that does nothing. A caller's own queue (ps_space.foreign) may have work that was not issued here: what
+ * waits for the mark waits for that too. */
+PS_NODISCARD ps_status ps_queue_mark(ps_queue *q, ps_event *out);
+
 /* ---- events ---- */
 
 /* Everything issued to the queue so far. */

@@ -52,6 +52,29 @@ static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
     return PS_OK;
 }
 
+/* On the device that a trial stands for nothing of the caller's is at work. */
+static ps_status open_compute(const ps_tiers_options *o, ps_tiers *t, ps_tier tier)
+{
+    t->computes_on_foreign = o->space->foreign != NULL && !o->simulated;
+    if (tier == PS_TIER_DEVICE && t->computes_on_foreign) {
+        t->compute[tier] = o->space->foreign;
+        ps_queue_set_order(t->compute[tier], o->order);
+        return PS_OK;
+    }
+    return ps_queue_create(t->ram[tier], ps_tier_name(tier), PS_QUEUE_COMPUTE, &t->compute[tier]);
+}
+
+static void close_compute(ps_tiers *t, ps_tier tier)
+{
+    if (tier != PS_TIER_DEVICE || !t->computes_on_foreign || t->compute[tier] == NULL) {
+        ps_queue_destroy(t->compute[tier]);
+        return;
+    }
+    const ps_status st = ps_event_wait(ps_queue_event(t->compute[tier])); /* its items use memory that is about to go */
+    (void)st; /* has been told to who issued, or is the caller's */
+    ps_queue_set_order(t->compute[tier], NULL);
+}
+
 ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
 {
     *t = (ps_tiers){.profile = o->profile, .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK]};
@@ -66,7 +89,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a
          * given address. */
         if (o->comm_staging_bytes > 0) ps_device_forbid_moves(t->ram[i]);
-        PS_TRY_GOTO(ps_queue_create(t->ram[i], ps_tier_name((ps_tier)i), PS_QUEUE_COMPUTE, &t->compute[i]));
+        PS_TRY_GOTO(open_compute(o, t, (ps_tier)i));
     }
     if (o->budgets.bytes[PS_TIER_DISK] > 0)
         PS_TRY_GOTO(
@@ -100,7 +123,7 @@ out:
 void ps_tiers_close(ps_tiers *t)
 {
     ps_store_destroy(t->store);
-    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_queue_destroy(t->compute[i]);
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) close_compute(t, (ps_tier)i);
     ps_disk_close(t->disk);
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes, NULL);
     if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);

@@ -10,6 +10,7 @@
 typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
     ps_queue *compute[PS_RAM_TIER_COUNT]; /* kernels on what lies on the tier */
+    bool computes_on_foreign;             /* compute[PS_TIER_DEVICE] is the space's, and stays */
     ps_disk *disk;                        /* NULL: none */
     int64_t disk_budget_bytes;
     ps_store *store;
