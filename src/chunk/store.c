@@ -74,6 +74,8 @@ out:
 void ps_store_destroy(ps_store *s)
 {
     if (s == NULL) return;
+    /* queues wait for each other: none goes before all are idle */
+    if (s->d.works_later) (void)ps_store_await_queues(s);
     if (s->chunks != NULL && s->flying != NULL) {
         while (s->n_flying > 0)
             (void)ps_store_retire(s, s->flying[0]); /* content is given up: failures do not matter */

@@ -197,7 +197,7 @@ typedef struct array {
 static ps_status read_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
 {
     const array *a = user;
-    return ps_run_cast(e->settings.backend, NULL,
+    return ps_run_cast(ps_backend_host(e->settings.backend), NULL,
                        &(ps_cast_args){.dst = a->out + (first - a->first),
                                        .src = values,
                                        .n = n,
@@ -218,7 +218,7 @@ static ps_status cast(const ps_engine *e, void *dst, ps_dtype to, const void *sr
                                 .n = ps_min_i64(CAST_ELEMENTS, n - done),
                                 .dst_dtype = to,
                                 .src_dtype = from};
-        PS_TRY(ps_run_cast(e->settings.backend, NULL, &a, 0));
+        PS_TRY(ps_run_cast(ps_backend_host(e->settings.backend), NULL, &a, 0));
     }
     return PS_OK;
 }

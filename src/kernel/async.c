@@ -9,21 +9,19 @@
 
 typedef struct async_backend {
     ps_backend base;
-    ps_backend *cpu;
+    ps_backend *cpu;  /* there */
+    ps_backend *here; /* beside it, on memory of this process */
     ps_async *device; /* not in the helper */
     pid_t host;
 } async_backend;
 
-/* In the helper, called by its queue; or here, on memory of the host tier, or of whoever has arrays of his own. */
-static ps_status run_here(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
+/* In the helper, called by its queue. */
+static ps_status run_there(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
 {
     const async_backend *b = (const async_backend *)self;
-    ps_uses uses = {.n = 0};
-    if (getpid() == b->host) ps_op_uses(op, args, workspace_bytes, &uses);
-    for (int i = 0; i < uses.n; i++)
-        if (ps_async_is_device_memory(b->device, uses.use[i].address, 1))
-            return PS_FAIL(PS_EINVAL, "%s of cpu_async needs a queue of the device, in whose memory %s lies",
-                           ps_op_name(op), uses.use[i].name);
+    if (getpid() == b->host)
+        return PS_FAIL(PS_EINVAL, "%s of cpu_async needs a queue of the device; ps_backend_host computes without",
+                       ps_op_name(op));
     return ps_kernel_run(b->cpu, op, NULL, args, workspace_bytes);
 }
 
@@ -31,7 +29,7 @@ static ps_status run_here(ps_backend *self, ps_op op, const void *args, size_t w
     static ps_status async_##op##_run(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)     \
     {                                                                                                                  \
         (void)queue;                                                                                                   \
-        return run_here(self, PS_OP_##op, args, workspace_bytes);                                                      \
+        return run_there(self, PS_OP_##op, args, workspace_bytes);                                                     \
     }                                                                                                                  \
     static ps_status async_##op##_bytes(ps_backend *self, const void *args, size_t *out)                               \
     {                                                                                                                  \
@@ -52,28 +50,42 @@ static const ps_space *space(const ps_backend *self)
     return ps_async_space(((const async_backend *)self)->device);
 }
 
+static ps_backend *host(ps_backend *self)
+{
+    return ((const async_backend *)self)->here;
+}
+
 static void destroy(ps_backend *self)
 {
     async_backend *b = (async_backend *)self;
     ps_async_close(b->device);
+    ps_backend_destroy(b->here);
     ps_backend_destroy(b->cpu);
     ps_mem_free(b);
 }
 
-ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same, ps_backend **out)
+static ps_status create_cpu(ps_cpu_isa isa, bool same, int n_threads, ps_backend **out)
+{
+    return same ? ps_backend_create_cpu_same(isa, n_threads, false, out) : ps_backend_create_cpu(isa, n_threads, out);
+}
+
+ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same, int host_threads,
+                                  ps_backend **out)
 {
     static const ps_backend_ops ops = {.name = "cpu_async",
                                        .kernels = async_kernels,
                                        .epilogues = PS_EPILOGUES_ALL,
                                        .destroy = destroy,
-                                       .space = space};
+                                       .space = space,
+                                       .host = host};
     async_backend *b = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->base.ops = &ops;
     b->host = getpid();
-    ps_status st = same ? ps_backend_create_cpu_same(isa, 1, false, &b->cpu) : ps_backend_create_cpu(isa, 1, &b->cpu);
+    ps_status st = create_cpu(isa, same, 1, &b->cpu);
     if (st == PS_OK) st = ps_async_open(o, &b->device);
+    if (st == PS_OK) st = create_cpu(isa, same, host_threads, &b->here); /* its threads are not for the helper */
     if (st == PS_OK)
         *out = &b->base;
     else

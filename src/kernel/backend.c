@@ -21,6 +21,11 @@ const ps_space *ps_backend_space(const ps_backend *b)
     return b->ops->space != NULL ? b->ops->space(b) : &ps_space_ram;
 }
 
+ps_backend *ps_backend_host(ps_backend *b)
+{
+    return b->ops->host != NULL ? b->ops->host(b) : b;
+}
+
 bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind)
 {
     return kind == PS_EPILOGUE_NONE || b->ops->epilogues >> kind & 1;

@@ -41,6 +41,7 @@ typedef struct ps_backend_ops {
     void (*end)(ps_backend *self, int64_t before);
     void (*destroy)(ps_backend *self);
     const ps_space *(*space)(const ps_backend *self); /* where its kernels' arrays must lie; NULL: in RAM */
+    ps_backend *(*host)(ps_backend *self);            /* ps_backend_host; NULL: itself */
     bool issues; /* run issues to the queue and returns; else it computes in the thread that calls it */
 } ps_backend_ops;
 
@@ -98,16 +99,20 @@ struct ps_async_options;
 
 /* The fake GPU of device/async.h, which it opens, and owns: its ps_backend_space has the ps_async as driver. Computes
  * with the cpu's kernels (`same`: of ps_backend_create_cpu_same) in one thread of another process, on queues of that
- * space's device; without a queue or on one of the space's host tier in the thread that calls, on memory that the host can
- * touch. Bits, scratch and epilogues are those of the cpu in one thread. Devices and queues must be gone before it is
- * destroyed. Errors as of ps_backend_create_cpu and ps_async_open. */
+ * space's device, and nowhere else. Bits, scratch and epilogues are those of the cpu in one thread. Its ps_backend_host is
+ * the cpu in this process, with host_threads. Devices and queues must be gone before it is destroyed. Errors as of
+ * ps_backend_create_cpu and ps_async_open. */
 PS_NODISCARD ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same,
-                                               ps_backend **out);
+                                               int host_threads, ps_backend **out);
 
 void ps_backend_destroy(ps_backend *b); /* NULL is accepted */
 
 const char *ps_backend_name(const ps_backend *b);
 const ps_space *ps_backend_space(const ps_backend *b);
+
+/* What computes beside it on memory that the host can touch, that of the space's host tier included: with the same bits.
+ * It belongs to b, and may be b itself. */
+ps_backend *ps_backend_host(ps_backend *b);
 
 /* For ps_backend_ops.epilogues: every one of kernel.h. */
 #define PS_EPILOGUES_ALL ((1u << PS_EPILOGUE_COUNT) - 1)

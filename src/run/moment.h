@@ -14,6 +14,9 @@ void ps_moment_record(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int
  * st. */
 ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st);
 
+/* What computes on a tier; its queue there is that of the tiers. */
+ps_backend *ps_moment_backend(const ps_runner *r, ps_tier tier);
+
 /* Address of an element of a chunk that is pinned. */
 char *ps_moment_element(const ps_runner *r, ps_list list, int32_t chunk, int64_t offset);
 

@@ -7,11 +7,12 @@
 #include "run/moment.h"
 
 /* A function of seed, name and position alone. */
-static ps_status draw(const ps_runner *r, ps_queue *queue, int32_t tensor, int64_t first, int64_t n, float *out)
+static ps_status draw(const ps_runner *r, ps_backend *backend, ps_queue *queue, int32_t tensor, int64_t first,
+                      int64_t n, float *out)
 {
     const ps_param *p = &r->bp->program->params[tensor];
     const ps_rng_key key = {.seed = r->bp->settings->seed, .stream = XXH3_64bits(p->name, strlen(p->name)) >> 1};
-    return ps_run_fill(r->bp->settings->backend, queue,
+    return ps_run_fill(backend, queue,
                        &(ps_fill_args){.dst = out,
                                        .n = n,
                                        .first_index = first,
@@ -23,7 +24,7 @@ static ps_status draw(const ps_runner *r, ps_queue *queue, int32_t tensor, int64
 
 ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_t first, int64_t n, float *out)
 {
-    return draw(r, NULL, tensor, first, n, out);
+    return draw(r, ps_backend_host(r->bp->settings->backend), NULL, tensor, first, n, out);
 }
 
 /* Inference has no masters: a small buffer of the host's stands in, so that both draw the same numbers. */
@@ -38,7 +39,7 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
         const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
         PS_TRY(ps_runner_draw(r, piece->tensor, piece->tensor_offset + done, n, values));
         PS_TRY(ps_run_cast(
-            s->backend, NULL,
+            ps_backend_host(s->backend), NULL,
             &(ps_cast_args){.dst = rounded, .src = values, .n = n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
             0));
         PS_TRY(ps_queue_put(queue, ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done), rounded,
@@ -52,9 +53,11 @@ static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece
     const ps_settings *s = r->bp->settings;
     if (!s->training) return create_without_master(r, chunk, piece);
     float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
-    ps_queue *queue = r->tiers->compute[r->bp->update_tier[chunk]];
-    PS_TRY(draw(r, queue, piece->tensor, piece->tensor_offset, piece->n, master));
-    return ps_run_cast(s->backend, queue,
+    const ps_tier tier = r->bp->update_tier[chunk];
+    ps_backend *backend = ps_moment_backend(r, tier);
+    ps_queue *queue = r->tiers->compute[tier];
+    PS_TRY(draw(r, backend, queue, piece->tensor, piece->tensor_offset, piece->n, master));
+    return ps_run_cast(backend, queue,
                        &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset),
                                        .src = master,
                                        .n = piece->n,

@@ -5,13 +5,15 @@
 static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
 {
     const ps_settings *s = r->bp->settings;
-    ps_queue *queue = r->tiers->compute[r->bp->update_tier[chunk]];
+    const ps_tier tier = r->bp->update_tier[chunk];
+    ps_backend *backend = ps_moment_backend(r, tier);
+    ps_queue *queue = r->tiers->compute[tier];
     const bool over = r->bp->code->grad_overwrites_param[piece->tensor];
     void *param = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
     float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
     if (u->skip)
         return ps_run_cast(
-            s->backend, queue,
+            backend, queue,
             &(ps_cast_args){
                 .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
             0);
@@ -25,7 +27,7 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
         .grad_dtype = over ? s->dtype : PS_DTYPE_F32};
     for (int32_t i = 0; i < s->optimizer.n_states; i++)
         p.state[i] = (float *)(void *)ps_moment_element(r, PS_LIST_STATES + i, chunk, piece->chunk_offset);
-    return ps_optimizer_update(s->backend, queue, &s->optimizer, &u->step, &p);
+    return ps_optimizer_update(backend, queue, &s->optimizer, &u->step, &p);
 }
 
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)

@@ -66,7 +66,7 @@ ps_status ps_settings_open_backend(ps_settings *s)
             return PS_FAIL(PS_ENOSYS,
                            "train.backend = cpu_async: ranks cannot send from memory that the host cannot touch; "
                            "run one rank, or set train.backend = cpu");
-        return ps_backend_create_async(&s->async, s->isa, s->same_bits, &s->backend);
+        return ps_backend_create_async(&s->async, s->isa, s->same_bits, s->threads, &s->backend);
     case PS_BACKEND_CPU: break;
     }
     const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend)

@@ -102,7 +102,7 @@ static inline ps_backend *op_async(void)
     if (b.async != NULL) return &b.base;
     const ps_async_options o = {.seed = 1, .page_bytes = PS_PAGE_BYTES};
     b.base.ops = &ops;
-    op_expect_ok(ps_backend_create_async(&o, ps_cpu_isa_detect(), false, &b.async));
+    op_expect_ok(ps_backend_create_async(&o, ps_cpu_isa_detect(), false, 1, &b.async));
     const ps_space *space = ps_backend_space(b.async);
     op_expect_ok(
         ps_device_create_on(space->device, space->driver, space->page_bytes, "device", OP_ASYNC_BYTES, &b.device));

@@ -5,7 +5,7 @@
 static ps_backend *backend_new(void)
 {
     ps_backend *b = NULL;
-    op_expect_ok(ps_backend_create_async(&(struct ps_async_options){.seed = 3}, ps_cpu_isa_detect(), false, &b));
+    op_expect_ok(ps_backend_create_async(&(struct ps_async_options){.seed = 3}, ps_cpu_isa_detect(), false, 1, &b));
     return b;
 }
 
@@ -29,10 +29,10 @@ static void test_create(void **state)
     ps_backend_destroy(cpu);
     ps_backend_destroy(b);
     if (ps_cpu_isa_detect() >= PS_CPU_AVX2) {
-        op_expect_ok(ps_backend_create_async(&(struct ps_async_options){0}, PS_CPU_AVX2, true, &b));
+        op_expect_ok(ps_backend_create_async(&(struct ps_async_options){0}, PS_CPU_AVX2, true, 1, &b));
         ps_backend_destroy(b);
     }
-    assert_int_equal(ps_backend_create_async(&(struct ps_async_options){0}, PS_CPU_PORTABLE, true, &b), PS_ENOSYS);
+    assert_int_equal(ps_backend_create_async(&(struct ps_async_options){0}, PS_CPU_PORTABLE, true, 1, &b), PS_ENOSYS);
     assert_null(b);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
@@ -56,7 +56,7 @@ static void test_what_is_refused(void **state)
     op_expect_ok(ps_queue_create(d, "kernels", PS_QUEUE_COMPUTE, &q));
     op_expect_ok(ps_device_alloc(d, 4096, &block));
     const ps_add_args a = {.y = block, .a = block, .b = local, .n = 64, .dtype = PS_DTYPE_F32};
-    expect(ps_run_add(b, NULL, &a, 0), "add of cpu_async needs a queue of the device, in whose memory y lies");
+    expect(ps_run_add(b, NULL, &a, 0), "add of cpu_async needs a queue of the device");
     expect(ps_run_add(b, q, &a, 0), "queue kernels: add reads b: 256 bytes");
     ps_linear_fwd_args l = {.y = block, .x = block, .w = block, .rows = 8, .n_in = 64, .n_out = 64};
     l.dtype = l.y_dtype = PS_DTYPE_BF16;
@@ -65,7 +65,8 @@ static void test_what_is_refused(void **state)
     op_expect_ok(ps_event_wait(ps_queue_event(q)));
     assert_int_equal(ps_queue_event(q).ticket, 0);
     const ps_cast_args c = {.dst = local, .src = (float[]){1, 2}, .n = 2};
-    op_expect_ok(ps_run_cast(b, NULL, &c, 0)); /* by the host */
+    expect(ps_run_cast(b, NULL, &c, 0), "cast of cpu_async needs a queue of the device");
+    op_expect_ok(ps_run_cast(ps_backend_host(b), NULL, &c, 0));
     assert_true(local[1] == 2);
     ps_queue_destroy(q);
     ps_device_free(d, block, 4096, NULL);
