@@ -582,12 +582,15 @@ static void test_the_host_tier(void **state)
     assert_true(ps_device_has_memory(r.host) && ps_device_has_memory(r.device));
     assert_ok(ps_queue_create(r.host, "here", PS_QUEUE_COMPUTE, &here));
     assert_ok(ps_queue_create(r.host, "copies", PS_QUEUE_COPY, &copies));
-    call(here, n, 'a'); /* by the host, at once */
-    assert_string_equal(n->text, "a");
+    call(here, n, 'a'); /* by a thread of the host */
+    assert_ok(ps_queue_wait(copies, ps_queue_event(here)));
     assert_ok(ps_queue_copy(copies, d, n->text, 2));
     assert_ok(ps_queue_copy(copies, h, d, 2));
-    assert_ok(ps_queue_wait(here, ps_queue_event(copies))); /* blocks */
+    assert_ok(ps_queue_wait(here, ps_queue_event(copies)));
+    call(here, n, 'b');
+    assert_ok(ps_event_wait(ps_queue_event(here)));
     assert_string_equal(h, "a");
+    assert_string_equal(n->text, "ab");
     ps_queue_destroy(copies);
     ps_queue_destroy(here);
     ps_device_free(r.device, d, PAGE, NULL);
