@@ -39,6 +39,7 @@ typedef struct ps_order ps_order;
     XX(CHANGE, "change", "a chunk is changed, or begins, after what used its memory before")                           \
     XX(WRITE_BACK, "write-back", "a chunk is copied on after what changes it")                                         \
     XX(ROOM, "room", "a chunk's memory is filled after what used it before")                                           \
+    XX(EXCHANGE, "exchange", "operators use chunks after other ranks' parts have arrived")                             \
     XX(ACTIVATIONS, "activations", "memory of activations is used after what used it before")                          \
     XX(FREE, "free", "the host takes memory back after what used it")
 

@@ -21,7 +21,7 @@
  * told. Of a copy once, and the queue goes on; of a call for good: what comes behind is not done, on this queue or on
  * those that wait for it.
  *
- * One thread issues to the queues of a device; any thread may wait for an event. */
+ * One thread issues to a queue, another may to another one; any thread may wait for an event. */
 #ifndef PS_DEVICE_QUEUE_H
 #define PS_DEVICE_QUEUE_H
 
@@ -120,6 +120,9 @@ PS_NODISCARD ps_status ps_host_queue_create(const char *name, ps_queue **out);
 ps_event ps_host_queue_begin(ps_queue *q);
 /* All up to the event are done; each later one comes after those before it. st: of what the event stands for. */
 void ps_host_queue_end(ps_queue *q, ps_ticket t, ps_status st);
+/* Whoever waits for an event of the queue, a queue of a device too, calls watch(user) each second meanwhile: it may find
+ * that the host code has gone astray, and end the event. Before the first wait. */
+void ps_host_queue_set_watch(ps_queue *q, void (*watch)(void *user), void *user);
 
 /* ---- looking on ---- */
 

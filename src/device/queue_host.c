@@ -7,6 +7,8 @@
 typedef struct host_queue {
     ps_queue base;
     ps_queue_progress progress;
+    void (*watch)(void *user); /* NULL: nobody looks on */
+    void *user;
 } host_queue;
 
 static ps_status submit(ps_queue *q, const ps_item *item, ps_ticket *out)
@@ -22,7 +24,10 @@ static bool is_done(ps_queue *q, ps_ticket t)
 
 static ps_status wait_for(ps_queue *queue, ps_ticket t)
 {
-    return ps_queue_progress_wait(&((host_queue *)queue)->progress, t);
+    static const int64_t slice_ns = 1000000000;
+    host_queue *q = (host_queue *)queue;
+    while (q->watch != NULL && !ps_queue_progress_reaches(&q->progress, t, slice_ns)) q->watch(q->user);
+    return ps_queue_progress_wait(&q->progress, t);
 }
 
 static void destroy(ps_queue *queue)
@@ -53,6 +58,13 @@ ps_event ps_host_queue_begin(ps_queue *q)
 {
     q->issued++;
     return ps_queue_event(q);
+}
+
+void ps_host_queue_set_watch(ps_queue *queue, void (*watch)(void *user), void *user)
+{
+    host_queue *q = (host_queue *)queue;
+    q->watch = watch;
+    q->user = user;
 }
 
 void ps_host_queue_end(ps_queue *queue, ps_ticket t, ps_status st)

@@ -1,11 +1,16 @@
 #include "device/queue_progress.h"
 
 #include <string.h>
+#include <time.h>
 
 void ps_queue_progress_init(ps_queue_progress *p)
 {
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->has_changed, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->has_changed, &clock);
+    pthread_condattr_destroy(&clock);
 }
 
 void ps_queue_progress_deinit(ps_queue_progress *p)
@@ -23,6 +28,19 @@ void ps_queue_progress_reach(ps_queue_progress *p, ps_ticket t, ps_status st)
     }
     if (t > p->done) p->done = t;
     pthread_cond_broadcast(&p->has_changed);
+}
+
+bool ps_queue_progress_reaches(ps_queue_progress *p, ps_ticket t, int64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    ns += until.tv_nsec;
+    until = (struct timespec){.tv_sec = until.tv_sec + ns / 1000000000, .tv_nsec = ns % 1000000000};
+    pthread_mutex_lock(&p->lock);
+    while (p->done < t && pthread_cond_timedwait(&p->has_changed, &p->lock, &until) == 0) continue;
+    const bool is_done = p->done >= t;
+    pthread_mutex_unlock(&p->lock);
+    return is_done;
 }
 
 ps_status ps_queue_progress_wait(ps_queue_progress *p, ps_ticket t)

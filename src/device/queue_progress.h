@@ -21,6 +21,8 @@ void ps_queue_progress_deinit(ps_queue_progress *p);
 
 /* All up to t are done. st: of t; the message of its failure is the calling thread's last error. The lock is held. */
 void ps_queue_progress_reach(ps_queue_progress *p, ps_ticket t, ps_status st);
+/* False: t is not done within ns. The lock is not held. */
+bool ps_queue_progress_reaches(ps_queue_progress *p, ps_ticket t, int64_t ns);
 /* Wait until t is done; the first failure up to t, for good. The lock is not held. */
 PS_NODISCARD ps_status ps_queue_progress_wait(ps_queue_progress *p, ps_ticket t);
 

@@ -1,11 +1,17 @@
 #include "run/exchange.h"
 
 #include "base/mem.h"
+#include "device/order.h"
 #include "run/moment.h"
 
 static ps_collectives *carrier(const ps_runner *r)
 {
     return ps_comm_collectives(r->bp->settings->ranks.comm);
+}
+
+static ps_queue *device_queue(const ps_runner *r)
+{
+    return r->tiers->compute[PS_TIER_DEVICE];
 }
 
 static int64_t most_parts(const ps_blueprint *b)
@@ -30,26 +36,42 @@ ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp)
         ps_mem_free(exchanges);
         return st;
     }
-    ps_exchange_deinit(r);
+    ps_mem_free(r->exchanges);
+    ps_mem_free(r->parts);
     r->exchanges = exchanges;
     r->parts = parts;
     return PS_OK;
 }
 
-void ps_exchange_deinit(ps_runner *r)
+/* To who looks at the order of a trial, in which nothing is sent, exchanges are items of a queue. */
+static ps_status open_stand_in(ps_runner *r)
 {
-    ps_mem_free(r->exchanges);
-    ps_mem_free(r->parts);
-    r->exchanges = NULL;
-    r->parts = NULL;
+    ps_device *dev = r->tiers->ram[PS_TIER_DEVICE];
+    if (r->o.compute || r->bp->settings->ranks.n == 1 || ps_device_order(dev) == NULL) return PS_OK;
+    return ps_queue_create(dev, "exchanges", PS_QUEUE_COPY, &r->stand_in);
 }
 
-void ps_exchange_finish(ps_runner *r)
+ps_status ps_exchange_open(ps_runner *r)
+{
+    PS_TRY(ps_exchange_fit(r, r->bp));
+    return open_stand_in(r);
+}
+
+/* Until the communicator touches no payload any more; after a failure it does not from then on. */
+static void finish(ps_runner *r)
 {
     if (!r->o.compute || r->exchanges == NULL) return;
     ps_status st = PS_OK;
     for (int32_t i = 0; i < r->bp->spans.n && st == PS_OK; i++)
         if (r->exchanges[i].done.queue != NULL) st = ps_collectives_wait(carrier(r), r->exchanges[i].done);
+}
+
+void ps_exchange_close(ps_runner *r)
+{
+    finish(r);
+    ps_queue_destroy(r->stand_in);
+    ps_mem_free(r->exchanges);
+    ps_mem_free(r->parts);
 }
 
 int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
@@ -59,6 +81,11 @@ int32_t ps_exchange_moment(const ps_runner *r, int32_t i)
 
 /* ---- parts ---- */
 
+static bool has_payloads(const ps_runner *r)
+{
+    return r->o.compute || r->stand_in != NULL;
+}
+
 /* Fills r->parts for a gathering: one a chunk, all that is used of it. Their number. */
 static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
 {
@@ -66,7 +93,7 @@ static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
     int32_t n = 0;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         const int64_t used = b->layout->used_elements[c];
-        void *data = r->o.compute ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
+        void *data = has_payloads(r) ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
         r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = c % b->settings->ranks.n};
     }
     return n;
@@ -85,7 +112,7 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
             const int64_t begin = b->pieces[k].chunk_offset;
             while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces[k + 1].tensor) == list) k++;
             const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
-            char *data = r->o.compute ? ps_moment_element(r, list, c, begin) : NULL;
+            char *data = has_payloads(r) ? ps_moment_element(r, list, c, begin) : NULL;
             r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = c % b->settings->ranks.n};
         }
     }
@@ -99,7 +126,7 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
 static ps_events issued_so_far(const ps_runner *r)
 {
     ps_events all = {.n = 0};
-    ps_events_add(&all, ps_queue_event(r->tiers->compute[PS_TIER_DEVICE]));
+    ps_events_add(&all, ps_queue_event(device_queue(r)));
     return all;
 }
 
@@ -133,12 +160,39 @@ static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, con
     r->exchanges[i].done_ns = ps_store_begin_collective(r->tiers->store, &c);
 }
 
+static ps_status send_nothing(void *self, const void *args)
+{
+    (void)self, (void)args;
+    return PS_OK;
+}
+
+/* In a trial: what an exchange of r->parts would touch. */
+static ps_status imagine(ps_runner *r, int32_t n_parts, ps_list list, bool is_reduction, ps_event *done)
+{
+    const ps_blueprint *b = r->bp;
+    if (r->stand_in == NULL) return PS_OK;
+    PS_TRY(ps_queue_wait(r->stand_in, ps_queue_event(device_queue(r))));
+    for (int32_t i = 0; i < n_parts; i++) {
+        const ps_comm_part *p = &r->parts[i];
+        const bool is_own = p->owner == b->settings->ranks.rank;
+        const ps_use use = {.address = p->payload,
+                            .bytes = p->n * b->lists.list[list].item_bytes,
+                            .is_write = is_own == is_reduction,
+                            .name = b->lists.list[list].name};
+        const ps_call call = {
+            .name = is_reduction ? "reduction" : "gathering", .run = send_nothing, .uses = &use, .n_uses = 1};
+        PS_TRY(ps_queue_call(r->stand_in, &call));
+    }
+    *done = ps_queue_event(r->stand_in);
+    return PS_OK;
+}
+
 ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
 {
     const ps_settings *s = r->bp->settings;
     const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
     estimate(r, i, n, PS_LIST_PARAM16, &gathering);
-    if (!r->o.compute) return PS_OK;
+    if (!r->o.compute) return imagine(r, n, PS_LIST_PARAM16, false, &r->exchanges[i].done);
     const ps_events after = issued_so_far(r);
     const ps_transfer t = {
         .parts = r->parts, .n_parts = n, .dtype = s->dtype, .what = "gathering of parameters", .after = &after};
@@ -153,7 +207,10 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
         const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
         if (n == 0) continue;
         estimate(r, i, n, lists[k], &reduction);
-        if (!r->o.compute) continue;
+        if (!r->o.compute) {
+            PS_TRY(imagine(r, n, lists[k], true, &r->exchanges[i].done));
+            continue;
+        }
         const ps_events after = issued_so_far(r);
         const ps_transfer t = {.parts = r->parts,
                                .n_parts = n,
@@ -165,9 +222,17 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
     return PS_OK;
 }
 
+/* A device that works later waits by itself. */
+static ps_status await(ps_runner *r, ps_event done)
+{
+    const bool host_waits = r->o.compute && !ps_device_works_later(r->tiers->ram[PS_TIER_DEVICE]);
+    if (host_waits) return ps_collectives_wait(carrier(r), done);
+    return ps_queue_wait_at(device_queue(r), done, PS_WAIT_EXCHANGE);
+}
+
 ps_status ps_exchange_await(ps_runner *r, int32_t i)
 {
-    if (r->o.compute) PS_TRY(ps_collectives_wait(carrier(r), r->exchanges[i].done));
+    PS_TRY(await(r, r->exchanges[i].done));
     ps_store_end_collective(r->tiers->store, r->exchanges[i].done_ns);
     return PS_OK;
 }

@@ -7,12 +7,13 @@
 
 #include "run/runner_impl.h"
 
+/* For the runner's blueprint. On failure it is to be closed. */
+PS_NODISCARD ps_status ps_exchange_open(ps_runner *r);
+/* Waits until the communicator touches no payload any more. */
+void ps_exchange_close(ps_runner *r);
 /* Between steps: room for the exchanges of bp, and of the runner's own blueprint, should it stay with that one. On
  * failure all is as it was. */
 PS_NODISCARD ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp);
-void ps_exchange_deinit(ps_runner *r);
-/* Wait until the communicator touches no payload any more; after a failure it does not from then on. */
-void ps_exchange_finish(ps_runner *r);
 
 /* The moment at which span i gets its memory in the micro-batch under way. */
 int32_t ps_exchange_moment(const ps_runner *r, int32_t i);
@@ -21,7 +22,8 @@ int32_t ps_exchange_moment(const ps_runner *r, int32_t i);
 PS_NODISCARD ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i);
 /* Begin: each owner gets the sum of all ranks' gradients. */
 PS_NODISCARD ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i);
-/* Wait for the exchanges begun for this span. */
+/* What is computed from now on comes after the exchanges begun for this span. The host waits, unless the device works
+ * later. */
 PS_NODISCARD ps_status ps_exchange_await(ps_runner *r, int32_t i);
 
 #endif

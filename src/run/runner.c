@@ -17,7 +17,7 @@ ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_run
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     *r = (ps_runner){.bp = bp, .tiers = tiers, .o = *o};
     PS_TRY_GOTO(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
-    PS_TRY_GOTO(ps_exchange_fit(r, bp));
+    PS_TRY_GOTO(ps_exchange_open(r));
     PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model));
     if (o->compute) PS_TRY_GOTO(ps_results_init(&r->results, tiers, bp->settings->accumulation));
     *out = r;
@@ -30,11 +30,10 @@ out:
 void ps_runner_destroy(ps_runner *r)
 {
     if (r == NULL) return;
-    ps_exchange_finish(r);
+    ps_exchange_close(r);
     ps_snapshot_drop(r);
     ps_mem_free(r->chunk_pending);
     ps_results_deinit(&r->results);
-    ps_exchange_deinit(r);
     ps_mem_free(r);
 }
 

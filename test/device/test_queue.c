@@ -231,6 +231,27 @@ static void test_a_host_queue(void **state)
     ps_queue_destroy(host);
 }
 
+static void end_it(void *user)
+{
+    ps_host_queue_end(user, 1, PS_FAIL(PS_ECOMM, "nobody comes"));
+}
+
+/* Who waits finds that nobody is going to end it: the host, or a queue. */
+static void test_a_watched_host_queue(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        ps_queue *host = NULL, *q = queue_new(*state, PS_QUEUE_COPY);
+        assert_ok(ps_host_queue_create("messages", &host));
+        ps_host_queue_set_watch(host, end_it, host);
+        const ps_event e = ps_host_queue_begin(host);
+        if (i == 1) assert_ok(ps_queue_wait(q, e));
+        assert_int_equal(ps_event_wait(i == 1 ? ps_queue_event(q) : e), PS_ECOMM);
+        assert_non_null(strstr(ps_last_error(), "nobody comes"));
+        ps_queue_destroy(q);
+        ps_queue_destroy(host);
+    }
+}
+
 /* Addresses without memory: everything is done at once, and nothing is. */
 static void test_a_simulated_queue(void **state)
 {
@@ -260,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_failed_copy_is_told_to_a_queue, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_failed_put, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_host_queue, open_device, close_device),
+        cmocka_unit_test_setup_teardown(test_a_watched_host_queue, open_device, close_device),
         cmocka_unit_test(test_a_simulated_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,11 @@
 
 #define N_STEPS 4
 
+typedef struct planned_run {
+    int32_t rank, n_ranks;
+    const char *const *changes;
+} planned_run;
+
 typedef struct planned {
     ps_config *config;
     ps_settings settings;
@@ -17,11 +22,12 @@ typedef struct planned {
     ps_blueprint *blueprint;
 } planned;
 
-static void begin(planned *p, const char *const *changes)
+static void begin(planned *p, const planned_run *run)
 {
     ps_forecast f;
-    *p = (planned){.config = tiny_with(changes)};
+    *p = (planned){.config = tiny_with(run->changes)};
     assert_ok(ps_settings_read(p->config, true, &p->settings));
+    assert_ok(ps_settings_imagine(&p->settings, p->config, run->rank, run->n_ranks));
     assert_ok(ps_settings_open_backend(&p->settings));
     const ps_code_options o = ps_settings_code_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
@@ -98,14 +104,25 @@ static const char *const accumulating[] = {"bf16.enabled=true",
                                            "memory.prefetch=8",
                                            "memory.defer_updates=false",
                                            NULL};
-static const char *const *const runs[] = {tight, with_disk, accumulating};
+static const char *const saving[] = {"bf16.enabled=true",
+                                     "memory.device=600KB",
+                                     "memory.host=4MB",
+                                     "comm.staging=65536",
+                                     "gradient_accumulation_steps=2",
+                                     "default_chunk_size=4096",
+                                     "client.opts.with_mem_saving_comm=true",
+                                     NULL};
+static const char *const dealt_out[] = {"bf16.enabled=true",  "memory.device=450KB",     "memory.host=1MB",
+                                        "comm.staging=65536", "default_chunk_size=4096", NULL};
+static const planned_run runs[] = {
+    {0, 1, tight}, {0, 1, with_disk}, {0, 1, accumulating}, {1, 2, saving}, {0, 3, dealt_out}};
 
 static void test_a_step_is_ordered(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PS_ARRAY_LEN(runs); i++) {
         planned p;
-        begin(&p, runs[i]);
+        begin(&p, &runs[i]);
         const outcome o = look_at(&p, PS_WAIT_SITE_COUNT);
         if (o.stats.n_reports > 0) print_message("%s\n", o.text);
         assert_int_equal(o.stats.n_reports, 0);
@@ -123,7 +140,7 @@ static void test_each_wait_is_needed(void **state)
     char text[PS_WAIT_SITE_COUNT][sizeof((outcome *)0)->text] = {""};
     for (size_t i = 0; i < PS_ARRAY_LEN(runs); i++) {
         planned p;
-        begin(&p, runs[i]);
+        begin(&p, &runs[i]);
         for (ps_wait_site site = 0; site < PS_WAIT_SITE_COUNT; site++) {
             const outcome o = look_at(&p, site);
             n_waits[site] += o.n_waits[site];
