@@ -38,8 +38,10 @@ typedef struct ps_hardware_matrix {
 typedef struct ps_hardware_device {
     ps_hardware_source source;
     int64_t bytes, reserved_bytes; /* reserved: of bytes, not usable (driver, context) */
-    double memory_bytes_per_s;     /* read and written together */
-    int64_t op_latency_ns;         /* of one operator, on top of its work */
+    /* of a GPU: what its memory is given out in; workspace of its matrix products */
+    int64_t page_bytes, product_workspace_bytes;
+    double memory_bytes_per_s; /* read and written together */
+    int64_t op_latency_ns;     /* of one operator, on top of its work */
     ps_hardware_matrix f32, bf16, fp16;
 } ps_hardware_device;
 

@@ -135,6 +135,8 @@ const char *ps_hardware_conflict(const ps_hardware *hw, char *problem, size_t pr
     if (d->reserved_bytes >= d->bytes)
         CONFLICT("device.reserved_bytes", "device.reserved_bytes = %lld leaves nothing of device.bytes = %lld",
                  (long long)d->reserved_bytes, (long long)d->bytes);
+    if ((d->page_bytes & (d->page_bytes - 1)) != 0)
+        CONFLICT("device.page_bytes", "device.page_bytes = %lld is no power of two", (long long)d->page_bytes);
     if (hw->host.reserved_bytes >= hw->host.bytes)
         CONFLICT("host.reserved_bytes", "host.reserved_bytes = %lld leaves nothing of host.bytes = %lld",
                  (long long)hw->host.reserved_bytes, (long long)hw->host.bytes);

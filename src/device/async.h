@@ -50,6 +50,8 @@ bool ps_async_is_permitted(void);
 void ps_async_permit(void);
 
 const ps_space *ps_async_space(const ps_async *a); /* both of them */
+/* What ps_async_open would give, without a driver: to plan with. */
+ps_space ps_async_plan_space(const ps_async_options *o);
 
 /* A queue that belongs to no ps_device: of a program with work of its own on the fake GPU. With `computes` it is the
  * ps_space.foreign of ps_async_space from then on. To be destroyed after all that use it, before ps_async_close. */

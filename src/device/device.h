@@ -55,6 +55,8 @@ typedef struct ps_device_ops {
 /* backend "cpu": RAM. "sim": addresses without memory, copies that move nothing: same accounting, no payloads. */
 extern const ps_device_ops ps_device_cpu_ops;
 extern const ps_device_ops ps_device_sim_ops;
+/* The same for one that works later, in memory that the host cannot touch, and for page-locked memory beside it. */
+extern const ps_device_ops ps_device_sim_later_ops;
 
 /* Where a kind of kernels computes. */
 typedef struct ps_space ps_space;

@@ -154,6 +154,13 @@ void ps_async_close(ps_async *a)
     ps_mem_free(a);
 }
 
+ps_space ps_async_plan_space(const ps_async_options *o)
+{
+    return (ps_space){.device = &ps_device_async_ops,
+                      .host = &ps_device_pinned_ops,
+                      .page_bytes = o->page_bytes > 0 ? o->page_bytes : DEVICE_PAGE_BYTES};
+}
+
 ps_status ps_async_open(const ps_async_options *o, ps_async **out)
 {
     *out = NULL;
@@ -161,13 +168,11 @@ ps_status ps_async_open(const ps_async_options *o, ps_async **out)
     ps_status st;
     PS_TRY(ps_mem_alloc(1, sizeof *a, &a));
     a->options = *o;
-    if (a->options.page_bytes == 0) a->options.page_bytes = DEVICE_PAGE_BYTES;
+    a->space = ps_async_plan_space(o);
+    a->space.driver = a;
+    a->options.page_bytes = a->space.page_bytes;
     if (a->options.device_bytes == 0) a->options.device_bytes = DEVICE_BYTES;
     if (a->options.pinned_bytes == 0) a->options.pinned_bytes = PINNED_BYTES;
-    a->space = (ps_space){.device = &ps_device_async_ops,
-                          .host = &ps_device_pinned_ops,
-                          .driver = a,
-                          .page_bytes = a->options.page_bytes};
     a->host = getpid();
     a->device.file = a->pinned.file = -1;
     pthread_mutex_init(&a->lock, NULL);

@@ -33,15 +33,10 @@ static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind ki
     return ps_queue_now_create(true, out);
 }
 
-const ps_device_ops ps_device_sim_ops = {
-    .name = "sim",
-    .is_simulated = true,
-    .gives_zeros = true,
-    .map = take_addresses,
-    .unmap = give_addresses,
-    .reserve = take_addresses,
-    .unreserve = give_addresses,
-    .commit = commit_range,
-    .decommit = decommit_range,
-    .queue_create = create_queue,
-};
+#define SIMULATED                                                                                                      \
+    .is_simulated = true, .gives_zeros = true, .map = take_addresses, .unmap = give_addresses,                         \
+    .reserve = take_addresses, .unreserve = give_addresses, .commit = commit_range, .decommit = decommit_range,        \
+    .queue_create = create_queue
+
+const ps_device_ops ps_device_sim_ops = {.name = "sim", SIMULATED};
+const ps_device_ops ps_device_sim_later_ops = {.name = "sim later", .works_later = true, SIMULATED};

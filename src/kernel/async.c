@@ -11,7 +11,8 @@ typedef struct async_backend {
     ps_backend base;
     ps_backend *cpu;  /* there */
     ps_backend *here; /* beside it, on memory of this process */
-    ps_async *device; /* not in the helper */
+    ps_async *device; /* not in the helper; NULL: for plans */
+    ps_space plan_space;
     pid_t host;
 } async_backend;
 
@@ -47,7 +48,8 @@ static const ps_kernel *const async_kernels[PS_OP_COUNT] = {
 
 static const ps_space *space(const ps_backend *self)
 {
-    return ps_async_space(((const async_backend *)self)->device);
+    const async_backend *b = (const async_backend *)self;
+    return b->device != NULL ? ps_async_space(b->device) : &b->plan_space;
 }
 
 static ps_backend *host(ps_backend *self)
@@ -64,13 +66,15 @@ static void destroy(ps_backend *self)
     ps_mem_free(b);
 }
 
-static ps_status create_cpu(ps_cpu_isa isa, bool same, int n_threads, ps_backend **out)
+static ps_status create_cpu(ps_cpu_isa isa, bool same, bool plans_only, int n_threads, ps_backend **out)
 {
-    return same ? ps_backend_create_cpu_same(isa, n_threads, false, out) : ps_backend_create_cpu(isa, n_threads, out);
+    if (same) return ps_backend_create_cpu_same(isa, n_threads, plans_only, out);
+    return plans_only ? ps_backend_create_cpu_for_plans(isa, n_threads, out)
+                      : ps_backend_create_cpu(isa, n_threads, out);
 }
 
-ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same, int host_threads,
-                                  ps_backend **out)
+static ps_status create(const ps_async_options *o, ps_cpu_isa isa, bool same, bool plans_only, int host_threads,
+                        ps_backend **out)
 {
     static const ps_backend_ops ops = {.name = "cpu_async",
                                        .kernels = async_kernels,
@@ -83,12 +87,26 @@ ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa i
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->base.ops = &ops;
     b->host = getpid();
-    ps_status st = create_cpu(isa, same, 1, &b->cpu);
-    if (st == PS_OK) st = ps_async_open(o, &b->device);
-    if (st == PS_OK) st = create_cpu(isa, same, host_threads, &b->here); /* its threads are not for the helper */
+    b->plan_space = ps_async_plan_space(o);
+    ps_status st = create_cpu(isa, same, plans_only, 1, &b->cpu);
+    if (st == PS_OK && !plans_only) st = ps_async_open(o, &b->device);
+    /* its threads are not for the helper */
+    if (st == PS_OK) st = create_cpu(isa, same, plans_only, host_threads, &b->here);
     if (st == PS_OK)
         *out = &b->base;
     else
         destroy(&b->base);
     return st;
+}
+
+ps_status ps_backend_create_async(const ps_async_options *o, ps_cpu_isa isa, bool same, int host_threads,
+                                  ps_backend **out)
+{
+    return create(o, isa, same, false, host_threads, out);
+}
+
+ps_status ps_backend_create_async_for_plans(const ps_async_options *o, ps_cpu_isa isa, bool same, int host_threads,
+                                            ps_backend **out)
+{
+    return create(o, isa, same, true, host_threads, out);
 }

@@ -91,9 +91,14 @@ PS_NODISCARD ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_thr
  * (vdpbf16ps). PS_ENOSYS for PS_CPU_PORTABLE. */
 PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out);
 
-/* Stands for a device that is not here, in plans: nothing is computed. Scratch is that of the portable kernels in one
- * thread, which go through attention and the head in tiles as kernels of GPUs do. */
-PS_NODISCARD ps_status ps_backend_create_sim(ps_backend **out);
+/* Stands for a GPU that is not here, in plans: nothing is computed. Its memory is apart from the host's, and works later;
+ * its scratch is what gpu_scratch.h says. */
+typedef struct ps_sim_options {
+    int64_t page_bytes;    /* granularity of its memory: a multiple of PS_PAGE_BYTES */
+    int64_t product_bytes; /* workspace that each matrix product is given */
+} ps_sim_options;
+
+PS_NODISCARD ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out);
 
 struct ps_async_options;
 
@@ -104,6 +109,10 @@ struct ps_async_options;
  * ps_backend_create_cpu and ps_async_open. */
 PS_NODISCARD ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same,
                                                int host_threads, ps_backend **out);
+
+/* The same to measure with, and not to run: nothing is opened, and the space has no driver. */
+PS_NODISCARD ps_status ps_backend_create_async_for_plans(const struct ps_async_options *o, ps_cpu_isa isa, bool same,
+                                                         int host_threads, ps_backend **out);
 
 void ps_backend_destroy(ps_backend *b); /* NULL is accepted */
 

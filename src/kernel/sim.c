@@ -1,11 +1,13 @@
-/* sim.c - the backend of a device that is not here: its operators compute nothing, and ask for the scratch of the
- * portable kernels. */
+/* sim.c - the backend of a GPU that is not here: its operators compute nothing, in memory that is not there. */
 #include "base/mem.h"
+#include "device/device.h"
 #include "kernel/backend.h"
+#include "kernel/gpu_scratch.h"
 
 typedef struct sim_backend {
     ps_backend base;
-    ps_backend *portable;
+    ps_space space;
+    int64_t product_bytes;
 } sim_backend;
 
 static ps_status sim_run(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -17,7 +19,8 @@ static ps_status sim_run(ps_backend *self, ps_queue *queue, const void *args, si
 #define XX(op)                                                                                                         \
     static ps_status sim_##op##_bytes(ps_backend *self, const void *args, size_t *out)                                 \
     {                                                                                                                  \
-        return ps_kernel_measure(((sim_backend *)self)->portable, PS_OP_##op, args, out);                              \
+        *out = (size_t)ps_gpu_scratch_bytes(PS_OP_##op, args, ((sim_backend *)self)->product_bytes);                   \
+        return PS_OK;                                                                                                  \
     }                                                                                                                  \
     static const ps_kernel sim_##op = {.run = sim_run, .workspace_bytes = sim_##op##_bytes};
 PS_OPS(XX)
@@ -29,25 +32,30 @@ static const ps_kernel *const sim_kernels[PS_OP_COUNT] = {
 #undef XX
 };
 
+static const ps_space *sim_space(const ps_backend *self)
+{
+    return &((const sim_backend *)self)->space;
+}
+
 static void sim_destroy(ps_backend *self)
 {
-    ps_backend_destroy(((sim_backend *)self)->portable);
     ps_mem_free(self);
 }
 
-ps_status ps_backend_create_sim(ps_backend **out)
+ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out)
 {
-    static const ps_backend_ops ops = {
-        .name = "sim", .kernels = sim_kernels, .epilogues = PS_EPILOGUES_ALL, .destroy = sim_destroy};
+    static const ps_backend_ops ops = {.name = "sim",
+                                       .kernels = sim_kernels,
+                                       .epilogues = PS_EPILOGUES_ALL,
+                                       .destroy = sim_destroy,
+                                       .space = sim_space};
     sim_backend *b = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
-    const ps_status st = ps_backend_create_cpu_for_plans(PS_CPU_PORTABLE, 1, &b->portable);
-    if (st != PS_OK) {
-        ps_mem_free(b);
-        return st;
-    }
     b->base.ops = &ops;
+    b->space =
+        (ps_space){.device = &ps_device_sim_later_ops, .host = &ps_device_sim_later_ops, .page_bytes = o->page_bytes};
+    b->product_bytes = o->product_bytes;
     *out = &b->base;
     return PS_OK;
 }

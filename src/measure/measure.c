@@ -23,6 +23,7 @@ static ps_status describe(ps_measuring *m)
     snprintf(hw->name, sizeof hw->name, "%.70s", cpu);
     hw->n_nodes = 1;
     hw->gpus_per_node = 0;
+    hw->device.page_bytes = PS_PAGE_BYTES;
     hw->host.bytes = hw->device.bytes = memory.total_bytes;
     hw->host.reserved_bytes = hw->device.reserved_bytes = memory.total_bytes - memory.available_bytes;
     strcpy(hw->device.source, m->origin);

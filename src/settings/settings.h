@@ -30,6 +30,7 @@ typedef struct ps_settings {
     ps_backend_kind backend_kind;
     ps_async_options async; /* of PS_BACKEND_CPU_ASYNC */
     bool checks_order;      /* of PS_BACKEND_CPU_ASYNC: what is issued goes by a checker (device/order.h) */
+    ps_sim_options sim;     /* of PS_BACKEND_SIM */
     ps_cpu_isa isa;         /* of PS_BACKEND_CPU and PS_BACKEND_CPU_ASYNC */
     bool same_bits;         /* on every processor from AVX2 on */
     bool plans_only;        /* nothing will be computed: no threads are started */

@@ -60,13 +60,15 @@ ps_status ps_settings_open_backend(ps_settings *s)
 {
     switch (s->backend_kind) {
     case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
-    case PS_BACKEND_SIM: return ps_backend_create_sim(&s->backend);
+    case PS_BACKEND_SIM: return ps_backend_create_sim(&s->sim, &s->backend);
     case PS_BACKEND_CPU_ASYNC:
         if (s->ranks.n > 1)
             return PS_FAIL(PS_ENOSYS,
                            "train.backend = cpu_async: ranks cannot send from memory that the host cannot touch; "
                            "run one rank, or set train.backend = cpu");
-        return ps_backend_create_async(&s->async, s->isa, s->same_bits, s->threads, &s->backend);
+        return s->plans_only
+                   ? ps_backend_create_async_for_plans(&s->async, s->isa, s->same_bits, s->threads, &s->backend)
+                   : ps_backend_create_async(&s->async, s->isa, s->same_bits, s->threads, &s->backend);
     case PS_BACKEND_CPU: break;
     }
     const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend)
@@ -96,7 +98,10 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
 {
     PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
     s->ranks.n = s->rates.topology.n_ranks;
-    if (hw->gpus_per_node > 0) s->backend_kind = PS_BACKEND_SIM;
+    if (hw->gpus_per_node > 0) {
+        s->backend_kind = PS_BACKEND_SIM;
+        s->sim = (ps_sim_options){hw->device.page_bytes, hw->device.product_workspace_bytes};
+    }
     ps_settings_use_memory(s, ps_config_options(config), hw);
     return PS_OK;
 }

@@ -36,7 +36,7 @@ static void test_every_entry_is_filled(void **state)
     check_full(b);
     assert_string_equal(ps_backend_name(b), "ref");
     ps_backend_destroy(b);
-    assert_int_equal(ps_backend_create_sim(&b), PS_OK);
+    assert_int_equal(ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB}, &b), PS_OK);
     check_full(b);
     ps_backend_destroy(b);
     for (int isa = 0; isa <= (int)ps_cpu_isa_detect(); isa++) {

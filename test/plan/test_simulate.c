@@ -17,7 +17,8 @@
 /* Two GPUs of 8 MB in each of two nodes. */
 static const char hardware_text[] =
     "{\"name\": \"test bed\", \"n_nodes\": 2, \"gpus_per_node\": 2,"
-    " \"device\": {\"bytes\": \"8MB\", \"memory_bytes_per_s\": 1e11, \"op_latency_ns\": 1000,"
+    " \"device\": {\"bytes\": \"8MB\", \"page_bytes\": 4096, \"product_workspace_bytes\": 0,"
+    "              \"memory_bytes_per_s\": 1e11, \"op_latency_ns\": 1000,"
     "              \"bf16\": {\"flop_per_s\": 1e12, \"achievable_fraction\": 0.5}},"
     " \"host\": {\"bytes\": \"64MB\", \"memory_bytes_per_s\": 2e10, \"adam_fraction\": 0.8},"
     " \"link\": {\"to_device_bytes_per_s\": 1e10, \"to_host_bytes_per_s\": 1e10, \"latency_ns\": 1000, "
