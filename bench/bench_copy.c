@@ -46,8 +46,8 @@ static ps_status bench_disk(bench *b, bool is_write, int64_t chunk, double *out)
     int64_t done = 0;
     for (int i = 0; done < b->total_bytes; i = (i + 1) % N_BUFFERS, done += chunk) {
         PS_TRY(ps_event_wait(t[i]));
-        PS_TRY(is_write ? ps_disk_write(b->disk, done, b->buffer[i], chunk, &t[i])
-                        : ps_disk_read(b->disk, done, b->buffer[i], chunk, &t[i]));
+        PS_TRY(is_write ? ps_disk_write(b->disk, done, b->buffer[i], chunk, NULL, &t[i])
+                        : ps_disk_read(b->disk, done, b->buffer[i], chunk, NULL, &t[i]));
     }
     for (int i = 0; i < N_BUFFERS; i++) PS_TRY(ps_event_wait(t[i]));
     *out = rate(done, begin);

@@ -36,12 +36,12 @@ static ps_status read_payload(ps_store *s, ps_chunk_id id, ps_tier dst, ps_event
     chunk *c = &s->chunks[id];
     if (!needs_bounce(s, dst)) {
         PS_TRY(ps_store_await_unused(s, id, dst, NULL, PS_WAIT_ROOM));
-        return ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, done);
+        return ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, NULL, done);
     }
     ps_queue *q = s->copies[PS_LINK_HOST_TO_DEVICE];
-    PS_TRY(ps_event_wait(s->bounce_free));
-    PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, s->bounce, c->bytes, done));
-    PS_TRY(ps_event_wait(*done));
+    PS_TRY(ps_event_wait_at(s->bounce_free, PS_WAIT_BOUNCE));
+    PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, s->bounce, c->bytes, NULL, done));
+    PS_TRY(ps_event_wait_at(*done, PS_WAIT_BOUNCED));
     PS_TRY(ps_store_await_unused(s, id, dst, q, PS_WAIT_ROOM));
     PS_TRY(ps_queue_copy(q, c->payload[dst], s->bounce, c->bytes));
     s->bounce_free = *done = ps_queue_event(q);
@@ -54,16 +54,16 @@ static ps_status write_payload(ps_store *s, ps_chunk_id id, ps_tier src, ps_even
     chunk *c = &s->chunks[id];
     if (!needs_bounce(s, src)) {
         PS_TRY(ps_store_await_whole(s, id, src, NULL, PS_WAIT_WRITE_BACK));
-        return ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, done);
+        return ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, NULL, done);
     }
     ps_queue *q = s->copies[PS_LINK_DEVICE_TO_HOST];
-    PS_TRY(ps_event_wait(s->bounce_free));
+    PS_TRY(ps_event_wait_at(s->bounce_free, PS_WAIT_BOUNCE));
     PS_TRY(ps_store_await_whole(s, id, src, q, PS_WAIT_WRITE_BACK));
     PS_TRY(ps_queue_copy(q, s->bounce, c->payload[src], c->bytes));
     *done = ps_queue_event(q);
     ps_store_note_item(s, id, src, *done, false);
-    PS_TRY(ps_event_wait(*done));
-    PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, s->bounce, c->bytes, done));
+    PS_TRY(ps_event_wait_at(*done, PS_WAIT_BOUNCED));
+    PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, s->bounce, c->bytes, NULL, done));
     s->bounce_free = *done;
     return PS_OK;
 }

@@ -22,14 +22,14 @@ static ps_status wait_for_disk(ps_store *s, ps_link link, ps_event e, int64_t by
 static ps_status read_pages(ps_store *s, ps_view *v)
 {
     ps_event e;
-    PS_TRY(ps_disk_read(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &e));
+    PS_TRY(ps_disk_read(s->d.disk, v->disk_offset, v->pages, v->n_bytes, NULL, &e));
     return wait_for_disk(s, PS_LINK_DISK_READ, e, v->n_bytes);
 }
 
 static ps_status write_pages(ps_store *s, const ps_view *v)
 {
     ps_event e;
-    PS_TRY(ps_disk_write(s->d.disk, v->disk_offset, v->pages, v->n_bytes, &e));
+    PS_TRY(ps_disk_write(s->d.disk, v->disk_offset, v->pages, v->n_bytes, NULL, &e));
     return wait_for_disk(s, PS_LINK_DISK_WRITE, e, v->n_bytes);
 }
 

@@ -17,8 +17,9 @@
 #include "device/queue_impl.h"
 
 #define PS_ASYNC_LINES 32
-#define PS_ASYNC_RING 256
-#define PS_ASYNC_STAGING_BYTES (256 * PS_KIB)
+/* So many items, and bytes of puts, the host may be ahead: more than a step has. */
+#define PS_ASYNC_RING 4096
+#define PS_ASYNC_STAGING_BYTES (4 * PS_MIB)
 
 typedef enum ps_async_kind {
     PS_ASYNC_COPY,
@@ -100,6 +101,7 @@ typedef struct ps_async_memory {
     bool host_can_touch;
     uint64_t *given;    /* a bit a page: in a block or region */
     uint64_t *poisoned; /* a bit a page: freed since it was given, and full of poison after the last release */
+    ps_queue *releases; /* poisons what is freed */
 } ps_async_memory;
 
 struct ps_async {
@@ -108,9 +110,8 @@ struct ps_async {
     ps_async_shared *shared;
     ps_async_memory device, pinned;
     ps_space space;
-    pthread_mutex_t lock; /* lines given, what is issued to `releases` */
+    pthread_mutex_t lock; /* lines given, what is issued to queues of releases */
     bool line_given[PS_ASYNC_LINES];
-    ps_queue *releases; /* poisons what is freed */
     pthread_t watcher;
     bool is_watched;
     char how_lost[256]; /* before is_lost */

@@ -111,7 +111,7 @@ void ps_device_destroy(ps_device *d)
     PS_ASSERT(d->used_bytes == 0);
     drop_all_kept(d);
     /* whoever is given these addresses next knows nothing of it */
-    if (d->released.queue != NULL) (void)d->released.queue->ops->wait(d->released.queue, d->released.ticket);
+    ps_event_outlast(d->released, PS_BLOCK_FREE);
     stop_looking(d);
     ps_mem_free(d->name);
     ps_mem_free(d);
@@ -324,7 +324,7 @@ static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events 
         d->released = ps_host_queue_begin(d->releases);
         ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
     } else {
-        for (int i = 0; i < waits_for.n; i++) ps_event_outlast(waits_for.event[i]);
+        for (int i = 0; i < waits_for.n; i++) ps_event_outlast(waits_for.event[i], PS_BLOCK_FREE);
         ps_order_touch(d->order, "free", p, bytes, true);
         return;
     }

@@ -13,8 +13,8 @@
  * moving its pages to other addresses, not its bytes. One thread owns a device.
  *
  * Memory may be given back while items of queues still use it: whoever frees it says after which events it is unused,
- * and whoever gets it is told after which it may be touched. RAM lets the host wait; a device that works later, and
- * whose memory the host cannot touch, waits by itself. */
+ * and whoever gets it is told after which it may be touched. RAM lets the host wait; a device that works later waits by
+ * itself, for its own memory and for page-locked memory beside it. */
 #ifndef PS_DEVICE_DEVICE_H
 #define PS_DEVICE_DEVICE_H
 

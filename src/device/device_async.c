@@ -144,7 +144,8 @@ static void keep_from_children(ps_async *a)
 void ps_async_close(ps_async *a)
 {
     if (a == NULL) return;
-    ps_queue_destroy(a->releases);
+    ps_queue_destroy(a->device.releases);
+    ps_queue_destroy(a->pinned.releases);
     ps_async_forget_touches(a);
     stop_helper(a);
     ps_async_memory_deinit(&a->pinned);
@@ -182,7 +183,8 @@ ps_status ps_async_open(const ps_async_options *o, ps_async **out)
     PS_TRY_GOTO(start_helper(a));
     keep_from_children(a);
     ps_async_tell_touches(a);
-    PS_TRY_GOTO(ps_async_queue_create(a, "releases", &a->releases));
+    PS_TRY_GOTO(ps_async_queue_create(a, "releases", &a->device.releases));
+    PS_TRY_GOTO(ps_async_queue_create(a, "pinned releases", &a->pinned.releases));
     *out = a;
     return PS_OK;
 out:

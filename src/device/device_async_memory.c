@@ -187,7 +187,7 @@ static ps_event release(ps_device *dev, void *p, int64_t bytes, const ps_events 
     ps_event e = {0};
     bytes = ps_round_up(bytes, s->page_bytes);
     pthread_mutex_lock(&a->lock);
-    const ps_status st = ps_async_queue_poison(a->releases, p, bytes, after != NULL ? after : &none, &e);
+    const ps_status st = ps_async_queue_poison(s->releases, p, bytes, after != NULL ? after : &none, &e);
     pthread_mutex_unlock(&a->lock);
     set_bits(s->poisoned, page_of(s, p), bytes / s->page_bytes, st == PS_OK);
     return e;
@@ -217,6 +217,7 @@ const ps_device_ops ps_device_async_ops = {
 const ps_device_ops ps_device_pinned_ops = {
     .name = "pinned",
     .host_can_touch = true,
+    .release = release,
     .map = map_block,
     .unmap = unmap_block,
     .reserve = reserve_region,

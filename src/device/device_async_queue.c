@@ -54,8 +54,15 @@ static ps_status wait_until(const ps_async *a, const _Atomic uint64_t *counter, 
     return ps_async_check(a);
 }
 
-static ps_status wait_for(ps_queue *queue, ps_ticket t)
+static ps_status wait_for_room(const async_queue *q, const _Atomic uint64_t *counter, uint64_t least)
 {
+    if (atomic_load(counter) < least) ps_block_note(PS_BLOCK_FULL);
+    return wait_until(q->device, counter, least);
+}
+
+static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
+{
+    (void)tells;
     const async_queue *q = (const async_queue *)queue;
     const ps_ticket ticket = q->first + t;
     PS_TRY(ps_async_admit(q->device));
@@ -94,7 +101,7 @@ static void record_copies(async_queue *q)
 static ps_status next_command(async_queue *q, ps_async_kind kind, ps_async_command **out)
 {
     const uint64_t put = atomic_load(&q->line->put);
-    if (put >= PS_ASYNC_RING) PS_TRY(wait_until(q->device, &q->line->taken, put - PS_ASYNC_RING + 1));
+    if (put >= PS_ASYNC_RING) PS_TRY(wait_for_room(q, &q->line->taken, put - PS_ASYNC_RING + 1));
     PS_TRY(ps_async_check(q->device));
     record_copies(q);
     ps_async_command *c = &q->line->ring[put % PS_ASYNC_RING];
@@ -139,7 +146,7 @@ static ps_status take_staging(async_queue *q, int64_t bytes, char **out, int64_t
     *n = ps_min_i64(bytes, ps_min_i64(PS_ASYNC_STAGING_BYTES / 4, PS_ASYNC_STAGING_BYTES - at));
     q->staged += (uint64_t)*n;
     if (q->staged > PS_ASYNC_STAGING_BYTES)
-        PS_TRY(wait_until(q->device, &q->line->staging_taken, q->staged - PS_ASYNC_STAGING_BYTES));
+        PS_TRY(wait_for_room(q, &q->line->staging_taken, q->staged - PS_ASYNC_STAGING_BYTES));
     *out = q->line->staging + at;
     return PS_OK;
 }
@@ -196,7 +203,7 @@ static void *wait_for_others(void *arg)
         if (n > q->n_foreign || (q->stops && atomic_load(&q->device->shared->is_lost))) break;
         const foreign f = q->ring[n % PS_ASYNC_RING];
         pthread_mutex_unlock(&q->lock);
-        const ps_status st = f.event.queue->ops->wait(f.event.queue, f.event.ticket);
+        const ps_status st = f.event.queue->ops->wait(f.event.queue, f.event.ticket, !f.ignores_failure);
         if (st != PS_OK && !f.ignores_failure && l->foreign_failed_at == 0) {
             l->foreign_failure.st = st;
             snprintf(l->foreign_failure.why, sizeof l->foreign_failure.why, "%s", ps_last_error());
@@ -230,7 +237,7 @@ static ps_status submit_foreign(async_queue *q, ps_event e, bool ignores_failure
 
 static bool has_gone_well(ps_event e)
 {
-    return ps_event_is_done(e) && e.queue->ops->wait(e.queue, e.ticket) == PS_OK;
+    return ps_event_is_done(e) && e.queue->ops->wait(e.queue, e.ticket, false) == PS_OK;
 }
 
 static ps_status submit_wait(async_queue *q, ps_event e, bool ignores_failure)
@@ -318,7 +325,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     case PS_ITEM_COPY: PS_TRY(submit_any_copy(q, item)); break;
     case PS_ITEM_FILL: PS_TRY(submit_fill(q, item->fill.dst, item->fill.byte, item->fill.bytes)); break;
     case PS_ITEM_CALL: PS_TRY(submit_call(q, &item->call)); break;
-    case PS_ITEM_WAIT: PS_TRY(submit_wait(q, item->wait, false)); break;
+    case PS_ITEM_WAIT: PS_TRY(submit_wait(q, item->wait.event, item->wait.ignores_failure)); break;
     }
     *out = queue->issued + 1;
     return PS_OK;
@@ -390,7 +397,7 @@ ps_status ps_async_queue_create(ps_async *a, const char *name, ps_queue **out)
         return PS_FAIL(PS_EDEVICE, "cpu_async: more than %d queues", PS_ASYNC_LINES);
     }
     q->base.ops = &ops;
-    q->base.failed_first = 1;
+    q->base.needs_uses = true;
     snprintf(q->base.name, sizeof q->base.name, "%s", name);
     q->device = a;
     q->line = &a->shared->lines[q->index];

@@ -1,8 +1,10 @@
-/* disk.c - transfers of the disk tier: queued, cut into pieces for a backend's threads, and waited for. */
+/* disk.c - transfers of the disk tier: queued when what they come after is done, cut into pieces for a backend's
+ * threads, and waited for. */
 #include "device/disk.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "device/disk_backend.h"
+#include "device/disk_gate.h"
 #include "device/queue_impl.h"
 
 #include <errno.h>
@@ -26,6 +28,8 @@ struct ps_disk_transfer {
     int n_flying;        /* pieces taken and not finished */
     int error;           /* of the first piece that failed, which was: */
     int64_t error_offset, error_wanted, error_got;
+    ps_status cause; /* of what it came after, which failed; and why: */
+    char why[512];
     int64_t begin_ns; /* first piece taken; for the profile */
 };
 
@@ -34,7 +38,8 @@ struct ps_disk {
     ps_disk_file file;
     const ps_disk_backend_ops *ops; /* NULL: sim */
     void *backend;
-    pthread_mutex_t lock; /* all below; error fields and counts of transfers too */
+    ps_disk_gate gates[2]; /* of reads, of writes: these wait for other things */
+    pthread_mutex_t lock;  /* all below; error fields and counts of transfers too */
     pthread_cond_t has_work, has_progress;
     bool closing;
     ps_disk_transfer *first, *last;
@@ -104,7 +109,16 @@ static void settle_transfer(ps_disk *d, ps_disk_transfer *t)
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket)
+static ps_status tell_failure(const ps_disk *d, const ps_disk_transfer *t)
+{
+    if (t->error == 0) return PS_OK;
+    if (t->cause != PS_OK) return PS_FAIL(t->cause, "%s", t->why);
+    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", ps_disk_path(d),
+                   t->is_write ? "write" : "read", (long long)t->error_offset, (long long)t->error_wanted,
+                   (long long)t->error_got, t->error == PS_DISK_END ? "the file ends there" : strerror(t->error));
+}
+
+static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket, bool tells)
 {
     ps_disk *d = (ps_disk *)q;
     ps_disk_transfer failed = {0};
@@ -112,17 +126,13 @@ static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket)
     for (ps_disk_transfer *t; (t = find_transfer(d, ticket)) != NULL;) {
         if (transfer_is_done(t)) {
             failed = *t;
-            forget_transfer(d, t);
+            if (tells) forget_transfer(d, t);
             break;
         }
         pthread_cond_wait(&d->has_progress, &d->lock);
     }
     pthread_mutex_unlock(&d->lock);
-    if (failed.error == 0) return PS_OK;
-    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", ps_disk_path(d),
-                   failed.is_write ? "write" : "read", (long long)failed.error_offset, (long long)failed.error_wanted,
-                   (long long)failed.error_got,
-                   failed.error == PS_DISK_END ? "the file ends there" : strerror(failed.error));
+    return tell_failure(d, &failed);
 }
 
 static bool transfer_is_over(ps_queue *q, ps_ticket ticket)
@@ -214,12 +224,23 @@ void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
 
 /* ---- for the caller ---------------------------------------------------------------------------------------------- */
 
-static void enqueue(ps_disk *d, ps_disk_transfer *t)
+static void number(ps_disk *d, ps_disk_transfer *t)
 {
     pthread_mutex_lock(&d->lock);
     t->ticket = ++d->queue.issued;
     *(d->last != NULL ? &d->last->next : &d->first) = t;
     d->last = t;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void ps_disk_admit(ps_disk *d, ps_disk_transfer *t, ps_status st)
+{
+    pthread_mutex_lock(&d->lock);
+    if (st != PS_OK) {
+        t->error = ECANCELED;
+        t->cause = st;
+        strncpy(t->why, ps_last_error(), sizeof t->why - 1);
+    }
     if (transfer_is_done(t)) {
         settle_transfer(d, t);
     } else {
@@ -232,21 +253,31 @@ static void enqueue(ps_disk *d, ps_disk_transfer *t)
 }
 
 /* Of the transfer issued last. */
-static void tell_order(const ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes)
+static void tell_order(const ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes,
+                       const ps_events *after)
 {
     const ps_queue *q = &d->queue;
     if (q->order == NULL) return;
+    for (int i = 0; after != NULL && i < after->n; i++) ps_queue_tell_wait(q, q->issued, after->event[i]);
     const void *place = (const void *)(uintptr_t)(PS_ORDER_IN_FILE | (uint64_t)offset);
     const ps_use uses[] = {{buffer, bytes, !is_write, NULL}, {place, bytes, is_write, NULL}};
     ps_order_issue(q->order, q->order_id, q->issued, is_write ? "write" : "read", uses, 2);
 }
 
-static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes, ps_event *out)
+static ps_status tell_failed_copies(const ps_events *after)
+{
+    for (int i = 0; after != NULL && i < after->n; i++) PS_TRY(ps_event_tell_failed_copy(after->event[i]));
+    return PS_OK;
+}
+
+static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes,
+                       const ps_events *after, ps_event *out)
 {
     PS_ASSERT(offset >= 0 && offset % PS_PAGE_BYTES == 0 && bytes > 0 && bytes % PS_PAGE_BYTES == 0);
     PS_ASSERT((int64_t)(uintptr_t)buffer % PS_PAGE_BYTES == 0);
     ps_disk_transfer *t = NULL;
     *out = (ps_event){NULL, 0};
+    PS_TRY(tell_failed_copies(after));
     PS_TRY(ps_mem_alloc(1, sizeof *t, &t));
     t->is_write = is_write;
     t->buffer = (char *)(uintptr_t)buffer; /* of a write only read */
@@ -259,20 +290,28 @@ static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *bu
     } else if (d->ops == NULL) {
         t->taken_bytes = bytes;
     }
-    enqueue(d, t);
+    number(d, t);
+    const ps_status st = ps_disk_gate_pass(&d->gates[is_write], t, after);
+    if (st != PS_OK) {
+        pthread_mutex_lock(&d->lock);
+        forget_transfer(d, t);
+        pthread_mutex_unlock(&d->lock);
+        return st;
+    }
     *out = ps_queue_event(&d->queue); /* only this thread issues */
-    tell_order(d, is_write, offset, buffer, bytes);
+    tell_order(d, is_write, offset, buffer, bytes, after);
     return PS_OK;
 }
 
-ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_event *out)
+ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, const ps_events *after, ps_event *out)
 {
-    return issue(d, false, offset, buffer, bytes, out);
+    return issue(d, false, offset, buffer, bytes, after, out);
 }
 
-ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_event *out)
+ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, const ps_events *after,
+                        ps_event *out)
 {
-    return issue(d, true, offset, buffer, bytes, out);
+    return issue(d, true, offset, buffer, bytes, after, out);
 }
 
 /* ---- what it says of itself --------------------------------------------------------------------------------------- */
@@ -322,6 +361,7 @@ static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_de
 
 static void release(ps_disk *d)
 {
+    for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_deinit(&d->gates[i]);
     ps_disk_file_close(&d->file);
     pthread_cond_destroy(&d->has_progress);
     pthread_cond_destroy(&d->has_work);
@@ -337,11 +377,12 @@ ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int
     if (queue_depth < 1 || queue_depth > PS_DISK_QUEUE_DEPTH_MAX)
         return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, PS_DISK_QUEUE_DEPTH_MAX);
     PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
-    d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk"};
+    d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk", .block = PS_BLOCK_DISK};
     d->file.fd = -1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->has_work, NULL);
     pthread_cond_init(&d->has_progress, NULL);
+    for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_init(&d->gates[i], d);
     ps_status st = PS_OK;
     if (backend != PS_DISK_SIM) {
         PS_TRY_GOTO(ps_disk_file_open(folder, avoid, &d->file));
@@ -363,6 +404,7 @@ void ps_disk_close(ps_disk *d)
 {
     if (d == NULL) return;
     ps_disk_set_order(d, NULL); /* it will be idle */
+    for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_drain(&d->gates[i]);
     if (d->ops != NULL) {
         pthread_mutex_lock(&d->lock);
         d->closing = true;

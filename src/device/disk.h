@@ -29,15 +29,20 @@ typedef struct ps_disk_stats {
 /* folder must exist and be writable. queue_depth (1 .. PS_DISK_QUEUE_DEPTH_MAX) requests at most are in flight (more
  * wait in issue order). PS_EIO naming the folder and the reason. */
 PS_NODISCARD ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out);
-void ps_disk_close(ps_disk *d); /* waits for requests in flight; NULL is accepted */
+/* Waits for requests in flight, and for what they come after: the queues of that must be there still. NULL is
+ * accepted. */
+void ps_disk_close(ps_disk *d);
 
 /* Start a transfer of `bytes` at `offset` (multiples of PS_PAGE_BYTES; buffer page-aligned and valid until done).
  * Large transfers are split into pieces internally. The event stands for this transfer alone, and is done when all its
  * pieces are: transfers end in any order. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted and
- * got, told by the first wait for the event, once.
+ * got, told by the first wait for the event, once. It begins when the events `after` (NULL: none) are done, which a
+ * thread of the disk waits for, and is not tried when one of them failed: that failure is its own then.
  * The file grows as written. Requests on overlapping ranges are the caller's to order. */
-PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, ps_event *out);
-PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes, ps_event *out);
+PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, const ps_events *after,
+                                    ps_event *out);
+PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes,
+                                     const ps_events *after, ps_event *out);
 
 /* Record begin and end of each transfer (PS_PROFILE_MOVED) as one of these links. Before the first one; p must outlive
  * the disk. */

@@ -1,14 +1,16 @@
 /* disk_backend.h - the seam inside the disk tier: disk.c keeps transfers in order and cuts them into pieces, a
  * backend's threads take pieces, move them and report.
  *
- *   caller --transfer--> queue in disk.c --ps_disk_take--> backend's thread: pread, pwrite or io_uring
- *                                                          --ps_disk_finish--> done
+ *   caller --transfer--> gate: after events --> queue in disk.c --ps_disk_take--> backend's thread: pread, pwrite or
+ *                                                                                io_uring --ps_disk_finish--> done
  *
  * Backends have threads of their own, so that long queues keep moving while the caller computes. */
 #ifndef PS_DEVICE_DISK_BACKEND_H
 #define PS_DEVICE_DISK_BACKEND_H
 
 #include "device/disk.h"
+
+typedef struct ps_disk_transfer ps_disk_transfer;
 
 /* ---- the file (disk_file.c) -------------------------------------------------------------------------------------- */
 
@@ -29,9 +31,13 @@ void ps_disk_file_close(ps_disk_file *f); /* a named file is removed */
 PS_NODISCARD ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth,
                                              unsigned avoid, ps_disk **out);
 
-/* ---- for the backends' threads (disk.c) -------------------------------------------------------------------------- */
+/* ---- for the gate (disk_gate.h) ---------------------------------------------------------------------------------- */
 
-typedef struct ps_disk_transfer ps_disk_transfer;
+/* What the transfer comes after is done; or has failed (st, and the last error of the calling thread), and it is not
+ * tried. */
+void ps_disk_admit(ps_disk *d, ps_disk_transfer *t, ps_status st);
+
+/* ---- for the backends' threads (disk.c) -------------------------------------------------------------------------- */
 
 typedef struct ps_disk_piece {
     ps_disk_transfer *transfer;

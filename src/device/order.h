@@ -40,6 +40,8 @@ typedef struct ps_order ps_order;
     XX(WRITE_BACK, "write-back", "a chunk is copied on after what changes it")                                         \
     XX(ROOM, "room", "a chunk's memory is filled after what used it before")                                           \
     XX(EXCHANGE, "exchange", "operators use chunks after other ranks' parts have arrived")                             \
+    XX(BOUNCE, "bounce", "a piece between disk and device is filled after what it held before has left")               \
+    XX(BOUNCED, "bounced", "what such a piece holds goes on when all of it is there")                                  \
     XX(ACTIVATIONS, "activations", "memory of activations is used after what used it before")                          \
     XX(FREE, "free", "the host takes memory back after what used it")
 
@@ -56,6 +58,11 @@ const char *ps_wait_site_text(ps_wait_site site);
 /* As their namesakes of queue.h, unless the checker of the queue, or for the host of the event's, skips the site. */
 PS_NODISCARD ps_status ps_queue_wait_at(ps_queue *q, ps_event e, ps_wait_site site);
 PS_NODISCARD ps_status ps_queue_wait_all_at(ps_queue *q, const ps_events *all, ps_wait_site site);
+/* The queue goes on when the event is done, well or not: who waits for it too is told of a failure. */
+PS_NODISCARD ps_status ps_queue_outlast_at(ps_queue *q, ps_event e, ps_wait_site site);
+/* ps_events_add, for what is handed to somebody who waits for all of them. */
+void ps_events_add_at(ps_events *all, ps_event e, ps_wait_site site);
+void ps_events_add_all_at(ps_events *all, const ps_events *more, ps_wait_site site);
 PS_NODISCARD ps_status ps_event_wait_at(ps_event e, ps_wait_site site);
 PS_NODISCARD ps_status ps_events_wait_at(const ps_events *all, ps_wait_site site);
 

@@ -1,5 +1,6 @@
 #include "device/queue.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ ps_status ps_queue_create(ps_device *dev, const char *name, ps_queue_kind kind, 
 void ps_queue_destroy(ps_queue *q)
 {
     if (q == NULL) return;
+    if (!q->is_at_once) ps_block_note(q->block);
     ps_queue_set_order(q, NULL); /* it will be idle */
     q->ops->destroy(q);
 }
@@ -32,6 +34,14 @@ void ps_queue_destroy(ps_queue *q)
 const char *ps_queue_name(const ps_queue *q)
 {
     return q->name;
+}
+
+/* Until it is done, well or not. */
+static ps_status outlast(ps_event e, bool tells)
+{
+    const ps_status st = e.queue->ops->wait(e.queue, e.ticket, tells);
+    if (e.queue->order != NULL) ps_order_host_wait(e.queue->order, e.queue->order_id, e.ticket);
+    return st;
 }
 
 /* ---- items ---- */
@@ -52,7 +62,8 @@ void ps_queue_tell_item(const ps_queue *q, const char *name, const ps_use *uses,
 
 static bool has_untold_failure(const ps_queue *q)
 {
-    return q->failed_last != 0 && q->failed_first <= q->failed_last;
+    const ps_ticket last = q->failed_last;
+    return last != 0 && q->failed_first <= last;
 }
 
 /* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. What is put may
@@ -85,8 +96,11 @@ ps_status ps_queue_put(ps_queue *q, void *dst, const void *src, int64_t bytes)
 
 ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int64_t bytes)
 {
+    if (!q->is_at_once) ps_block_note(PS_BLOCK_READ);
     PS_TRY(submit_copy(q, dst, src, bytes, false, true));
-    return ps_event_wait(ps_queue_event(q));
+    const ps_event e = ps_queue_event(q);
+    PS_TRY(outlast(e, true));
+    return ps_event_tell_failed_copy(e);
 }
 
 ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
@@ -95,6 +109,11 @@ ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}}));
     ps_queue_tell_item(q, "fill", &(ps_use){dst, bytes, true, NULL}, 1);
     return PS_OK;
+}
+
+bool ps_queue_wants_uses(const ps_queue *q)
+{
+    return q->needs_uses || q->order != NULL;
 }
 
 ps_status ps_queue_call(ps_queue *q, const ps_call *call)
@@ -119,13 +138,14 @@ ps_event ps_queue_event(const ps_queue *q)
     return (ps_event){(ps_queue *)(uintptr_t)q, q->issued};
 }
 
-/* A copy that failed is told to who waits, whichever thread or queue that is. */
-static ps_status tell_failed_copy(ps_event e)
+/* To who waits, whichever thread or queue that is: of several one. */
+ps_status ps_event_tell_failed_copy(ps_event e)
 {
     ps_queue *q = e.queue;
-    if (!has_untold_failure(q) || e.ticket < q->failed_first) return PS_OK;
-    const ps_ticket first = q->failed_first;
-    q->failed_first = e.ticket + 1;
+    ps_ticket first = q->failed_first;
+    do {
+        if (!has_untold_failure(q) || e.ticket < first) return PS_OK;
+    } while (!atomic_compare_exchange_weak(&q->failed_first, &first, e.ticket + 1));
     return PS_FAIL(PS_EDEVICE, "%s: copy %llu failed", q->name, (unsigned long long)first);
 }
 
@@ -140,33 +160,33 @@ static bool is_nothing(ps_event e)
     return e.queue == NULL || e.ticket == 0;
 }
 
-ps_status ps_queue_wait(ps_queue *q, ps_event e)
+static ps_status wait_on(ps_queue *q, ps_event e, bool ignores_failure)
 {
-    if (is_nothing(e) || e.queue == q) return PS_OK;
-    PS_TRY(tell_failed_copy(e));
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_WAIT, .wait = e}));
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_WAIT, .wait = {e, ignores_failure}}));
     ps_queue_tell_wait(q, q->issued, e);
     return PS_OK;
 }
 
-/* Until it is done, well or not. */
-static ps_status outlast(ps_event e)
+ps_status ps_queue_wait(ps_queue *q, ps_event e)
 {
-    const ps_status st = e.queue->ops->wait(e.queue, e.ticket);
-    if (e.queue->order != NULL) ps_order_host_wait(e.queue->order, e.queue->order_id, e.ticket);
-    return st;
+    if (is_nothing(e) || e.queue == q) return PS_OK;
+    PS_TRY(ps_event_tell_failed_copy(e));
+    return wait_on(q, e, false);
 }
 
-void ps_event_outlast(ps_event e)
+void ps_event_outlast(ps_event e, ps_block why)
 {
-    if (!is_nothing(e)) (void)outlast(e);
+    if (is_nothing(e)) return;
+    if (!e.queue->is_at_once) ps_block_note(why);
+    (void)outlast(e, false);
 }
 
 ps_status ps_event_wait(ps_event e)
 {
     if (is_nothing(e)) return PS_OK;
-    PS_TRY(outlast(e));
-    return tell_failed_copy(e);
+    if (!e.queue->is_at_once) ps_block_note(e.queue->block);
+    PS_TRY(outlast(e, true));
+    return ps_event_tell_failed_copy(e);
 }
 
 bool ps_event_is_done(ps_event e)
@@ -221,6 +241,22 @@ ps_status ps_queue_wait_all_at(ps_queue *q, const ps_events *all, ps_wait_site s
     return PS_OK;
 }
 
+ps_status ps_queue_outlast_at(ps_queue *q, ps_event e, ps_wait_site site)
+{
+    if (is_nothing(e) || e.queue == q || ps_order_skips(q->order, site)) return PS_OK;
+    return wait_on(q, e, true);
+}
+
+void ps_events_add_at(ps_events *all, ps_event e, ps_wait_site site)
+{
+    if (!is_nothing(e) && !ps_order_skips(e.queue->order, site)) ps_events_add(all, e);
+}
+
+void ps_events_add_all_at(ps_events *all, const ps_events *more, ps_wait_site site)
+{
+    for (int i = 0; i < more->n; i++) ps_events_add_at(all, more->event[i], site);
+}
+
 ps_status ps_event_wait_at(ps_event e, ps_wait_site site)
 {
     if (is_nothing(e) || ps_order_skips(e.queue->order, site)) return PS_OK;
@@ -260,6 +296,14 @@ void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link)
     q->profile_link = (uint8_t)link;
 }
 
+/* On the thread that does the queue's items: the host's where these are done within the call. */
+static ps_status wait_here(const ps_event *e, bool ignores_failure)
+{
+    if (!e->queue->is_at_once) ps_block_note(e->queue->block);
+    const ps_status st = e->queue->ops->wait(e->queue, e->ticket, !ignores_failure);
+    return ignores_failure ? PS_OK : st;
+}
+
 ps_status ps_queue_carry_out(const ps_queue *q, const ps_item *item, ps_ticket t)
 {
     const int64_t begin_ns = ps_profile_now(q->profile);
@@ -272,7 +316,7 @@ ps_status ps_queue_carry_out(const ps_queue *q, const ps_item *item, ps_ticket t
         if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
         return PS_OK;
     case PS_ITEM_CALL: return item->call.run(item->call.self, item->call.args);
-    case PS_ITEM_WAIT: return item->wait.queue->ops->wait(item->wait.queue, item->wait.ticket);
+    case PS_ITEM_WAIT: return wait_here(&item->wait.event, item->wait.ignores_failure);
     }
     return PS_OK;
 }

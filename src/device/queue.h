@@ -21,7 +21,8 @@
  * told. Of a copy once, and the queue goes on; of a call for good: what comes behind is not done, on this queue or on
  * those that wait for it.
  *
- * One thread issues to a queue, another may to another one; any thread may wait for an event. */
+ * One thread issues to a queue, another may to another one; any thread may wait for an event. Calls here that may stand
+ * still are counted (device/blocking.h). */
 #ifndef PS_DEVICE_QUEUE_H
 #define PS_DEVICE_QUEUE_H
 
@@ -91,6 +92,8 @@ typedef struct ps_call {
 } ps_call;
 
 PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);
+/* Does anybody look at the uses of its calls? Else they need not be named. */
+bool ps_queue_wants_uses(const ps_queue *q);
 
 /* An item that does nothing. A caller's own queue (ps_space.foreign) may have work that was not issued here: what
  * waits for the mark waits for that too. */

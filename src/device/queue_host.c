@@ -22,9 +22,10 @@ static bool is_done(ps_queue *q, ps_ticket t)
     return t <= ((const host_queue *)q)->progress.done;
 }
 
-static ps_status wait_for(ps_queue *queue, ps_ticket t)
+static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
 {
     static const int64_t slice_ns = 1000000000;
+    (void)tells;
     host_queue *q = (host_queue *)queue;
     while (q->watch != NULL && !ps_queue_progress_reaches(&q->progress, t, slice_ns)) q->watch(q->user);
     return ps_queue_progress_wait(&q->progress, t);

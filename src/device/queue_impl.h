@@ -2,6 +2,7 @@
 #ifndef PS_DEVICE_QUEUE_IMPL_H
 #define PS_DEVICE_QUEUE_IMPL_H
 
+#include "device/blocking.h"
 #include "device/order.h"
 
 typedef enum ps_item_kind { PS_ITEM_COPY, PS_ITEM_FILL, PS_ITEM_CALL, PS_ITEM_WAIT } ps_item_kind;
@@ -23,16 +24,20 @@ typedef struct ps_item {
             uint8_t byte;
         } fill;
         ps_call call;
-        ps_event wait; /* of another queue */
+        struct {
+            ps_event event; /* of another queue */
+            bool ignores_failure;
+        } wait;
     };
 } ps_item;
 
 typedef struct ps_queue_ops {
     /* The next item; *out: its ticket, one more than the last one's. Thread-safe is not asked for. */
     ps_status (*submit)(ps_queue *q, const ps_item *item, ps_ticket *out);
-    ps_status (*wait)(ps_queue *q, ps_ticket t); /* any thread; the failure of a call up to t */
-    bool (*is_done)(ps_queue *q, ps_ticket t);   /* any thread */
-    void (*destroy)(ps_queue *q);                /* waits until idle */
+    /* Any thread. The failure of a call up to t; what is told once, only when `tells`. */
+    ps_status (*wait)(ps_queue *q, ps_ticket t, bool tells);
+    bool (*is_done)(ps_queue *q, ps_ticket t); /* any thread */
+    void (*destroy)(ps_queue *q);              /* waits until idle */
 } ps_queue_ops;
 
 /* First member of every queue. queue.c fills it, but for ops, which create does. */
@@ -41,11 +46,13 @@ struct ps_queue {
     ps_device *dev;   /* NULL: of no device */
     char name[32];    /* cut */
     ps_ticket issued; /* the last ticket */
-    ps_ticket failed_first,
+    _Atomic ps_ticket failed_first,
         failed_last;     /* copies that a test made fail and were not told yet; last 0, or before first: none */
     ps_profile *profile; /* NULL: none */
     uint8_t profile_link;
-    bool is_at_once; /* set by create: what it is given is done when submit returns */
+    bool is_at_once; /* set by create, as the two below: what it is given is done when submit returns */
+    bool needs_uses; /* of each call: it must know its addresses */
+    ps_block block;  /* what the host waits for when it waits for it */
     int order_id;    /* of the checker's */
     ps_order *order; /* NULL: nobody looks at the order of items */
 };
@@ -58,8 +65,10 @@ void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns);
 /* To who looks at the order: the item issued last; that item t of the queue and all behind it come after an event. */
 void ps_queue_tell_item(const ps_queue *q, const char *name, const ps_use *uses, int n_uses);
 void ps_queue_tell_wait(const ps_queue *q, ps_ticket t, ps_event e);
-/* The host waits, and what failed is still to be told to who wants what it is about. */
-void ps_event_outlast(ps_event e);
+/* The caller waits, and what failed is still to be told to who wants what it is about. */
+void ps_event_outlast(ps_event e, ps_block why);
+/* The failure of a copy up to the event that nobody was told of yet. */
+PS_NODISCARD ps_status ps_event_tell_failed_copy(ps_event e);
 
 /* queue_now.c: everything is done within the call that issues it; or nothing is, where addresses have no memory. */
 PS_NODISCARD ps_status ps_queue_now_create(bool does_nothing, ps_queue **out);

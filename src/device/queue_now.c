@@ -16,10 +16,10 @@ static ps_status submit(ps_queue *q, const ps_item *item, ps_ticket *out)
     return PS_OK;
 }
 
-static ps_status wait_for(ps_queue *q, ps_ticket t)
+static ps_status wait_for(ps_queue *q, ps_ticket t, bool tells)
 {
     PS_ASSERT(t <= q->issued);
-    (void)q, (void)t;
+    (void)q, (void)t, (void)tells;
     return PS_OK;
 }
 

@@ -69,6 +69,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     thread_queue *q = (thread_queue *)queue;
     ps_queue_progress *p = &q->progress;
     pthread_mutex_lock(&p->lock);
+    if (q->issued - p->done == RING_LEN) ps_block_note(PS_BLOCK_FULL);
     while (q->issued - p->done == RING_LEN) pthread_cond_wait(&p->has_changed, &p->lock);
     q->issued++;
     slot *s = &q->ring[q->issued % RING_LEN];
@@ -79,6 +80,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     }
     *out = q->issued;
     pthread_cond_signal(&q->has_work);
+    if (item->kind == PS_ITEM_COPY && item->copy.is_put) ps_block_note(PS_BLOCK_FULL); /* nowhere to put it aside */
     while (item->kind == PS_ITEM_COPY && (item->copy.is_put || item->copy.is_get) && p->done < *out)
         pthread_cond_wait(&p->has_changed, &p->lock);
     pthread_mutex_unlock(&p->lock);
@@ -91,8 +93,9 @@ static bool is_done(ps_queue *queue, ps_ticket t)
     return t <= q->progress.done;
 }
 
-static ps_status wait_for(ps_queue *queue, ps_ticket t)
+static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
 {
+    (void)tells;
     return ps_queue_progress_wait(&((thread_queue *)queue)->progress, t);
 }
 

@@ -77,18 +77,14 @@ _Static_assert(sizeof(kernel_call) <= PS_CALL_ARGS_BYTES_MAX, "a call must fit a
 PS_OPS(XX)
 #undef XX
 
-static ps_status run_now(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
-{
-    const int64_t before = begin(b);
-    const ps_status st = ps_kernel_find(b, op)->run(b, queue, args, workspace_bytes);
-    end(b, before);
-    return st;
-}
-
 static ps_status run_call(void *self, const void *args)
 {
+    ps_backend *b = self;
     const kernel_call *c = args;
-    return run_now(self, c->op, NULL, c->args, c->workspace_bytes);
+    const int64_t before = begin(b);
+    const ps_status st = ps_kernel_find(b, c->op)->run(b, NULL, c->args, c->workspace_bytes);
+    end(b, before);
+    return st;
 }
 
 /* What computes in the thread that calls it is called by the queue, in the thread that does its items. */
@@ -97,7 +93,8 @@ static ps_status issue_call(ps_backend *b, ps_op op, ps_queue *queue, const void
     kernel_call c = {.op = op, .workspace_bytes = workspace_bytes};
     const size_t n = ps_op_args_bytes(op);
     ps_uses uses;
-    ps_op_uses(op, args, workspace_bytes, &uses);
+    uses.n = 0;
+    if (ps_queue_wants_uses(queue)) ps_op_uses(op, args, workspace_bytes, &uses);
     memcpy(c.args, args, n);
     return ps_queue_call(queue, &(ps_call){.name = ps_op_name(op),
                                            .run = run_call,
@@ -108,17 +105,26 @@ static ps_status issue_call(ps_backend *b, ps_op op, ps_queue *queue, const void
                                            .n_uses = uses.n});
 }
 
-ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
+/* Between begin and end. */
+static ps_status check_workspace(ps_backend *b, ps_op op, const void *args, size_t workspace_bytes)
 {
     size_t need;
-    PS_TRY(ps_kernel_measure(b, op, args, &need));
-    if (need > workspace_bytes)
-        return PS_FAIL(PS_EINVAL,
-                       "%s of %s needs a workspace of %zu bytes, but was given %zu: it was measured with other "
-                       "arguments than these",
-                       ps_op_name(op), b->ops->name, need, workspace_bytes);
-    if (queue == NULL || b->ops->issues) return run_now(b, op, queue, args, workspace_bytes);
-    return issue_call(b, op, queue, args, workspace_bytes);
+    PS_TRY(measure(b, ps_kernel_find(b, op), args, &need));
+    if (need <= workspace_bytes) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "%s of %s needs a workspace of %zu bytes, but was given %zu: it was measured with other arguments "
+                   "than these",
+                   ps_op_name(op), b->ops->name, need, workspace_bytes);
+}
+
+ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
+    const bool runs_here = queue == NULL || b->ops->issues;
+    const int64_t before = begin(b);
+    ps_status st = check_workspace(b, op, args, workspace_bytes);
+    if (st == PS_OK && runs_here) st = ps_kernel_find(b, op)->run(b, queue, args, workspace_bytes);
+    end(b, before);
+    return st != PS_OK || runs_here ? st : issue_call(b, op, queue, args, workspace_bytes);
 }
 
 /* ---- what an operator is ---- */

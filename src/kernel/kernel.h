@@ -456,7 +456,7 @@ typedef struct ps_loss_sums {
 
 /* *sums = that of the rows whose target is not PS_IGNORE_INDEX. */
 typedef struct ps_loss_sums_args {
-    ps_loss_sums *sums;                 /* out [1] */
+    ps_loss_sums *sums;                 /* out [1]; aligned as its type */
     const float *row_loss;              /* in  [rows] of lm_loss_fwd, as the others */
     const int32_t *targets, *predicted; /* in  [rows] */
     int64_t rows;
@@ -524,7 +524,7 @@ static inline void ps_grad_sums_count(ps_grad_sums *s, int64_t n_nonfinite, int3
  * most 2^30 blocks in all. Called on a gradient right after it is made. */
 #define PS_GRAD_STATS_BLOCK 2048
 typedef struct ps_grad_stats_args {
-    ps_grad_sums *sums; /* in-out [1] */
+    ps_grad_sums *sums; /* in-out [1]; aligned as its type */
     const void *x;      /* in  [n] */
     int64_t n;
     int32_t tensor; /* that x belongs to */

@@ -53,8 +53,8 @@ static ps_status begin_transfer(mover *v, int i)
         v->done[i] = ps_queue_event(v->queue);
         return PS_OK;
     }
-    if (i % 2 == 0) return ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, &v->done[i]);
-    return ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, &v->done[i]);
+    if (i % 2 == 0) return ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, NULL, &v->done[i]);
+    return ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, NULL, &v->done[i]);
 }
 
 /* ---- computing meanwhile ----------------------------------------------------------------------------------------- */
@@ -237,8 +237,8 @@ static ps_status disk_pass(const mover *v, way which, double *seconds)
         *slot = (ps_event){NULL, 0};
         if (i >= N_PAYLOADS || st != PS_OK) continue;
         const bool is_write = which == WAY_WRITE || (which == WAY_BOTH && i % 2 == 0);
-        st = is_write ? ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, slot)
-                      : ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, slot);
+        st = is_write ? ps_disk_write(v->disk, i * v->bytes, v->src[i], v->bytes, NULL, slot)
+                      : ps_disk_read(v->disk, i * v->bytes, v->dst[i], v->bytes, NULL, slot);
     }
     *seconds = ps_seconds_since(begin);
     return st;
@@ -268,7 +268,7 @@ static ps_status measure_disk_latency(ps_measuring *m, const mover *v, double *s
     ps_samples_begin(m, 0.2, &s);
     while (ps_samples_want(&s)) {
         const int64_t begin = ps_clock_ns();
-        PS_TRY(ps_disk_read(v->disk, i++ % N_PAYLOADS * v->bytes, v->dst[0], PS_PAGE_BYTES, &t));
+        PS_TRY(ps_disk_read(v->disk, i++ % N_PAYLOADS * v->bytes, v->dst[0], PS_PAGE_BYTES, NULL, &t));
         PS_TRY(ps_event_wait(t));
         ps_samples_add(&s, ps_seconds_since(begin) * 1e6);
     }

@@ -107,11 +107,11 @@ static void test_what_is_written_is_read(void **state)
         pages_fill(out, total, k + 1);
         memset(in, 0, (size_t)total);
         for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap)
-            assert_int_equal(ps_disk_write(d, at, out + at, sizes[i], &t[i]), PS_OK);
+            assert_int_equal(ps_disk_write(d, at, out + at, sizes[i], NULL, &t[i]), PS_OK);
         for (size_t i = PS_ARRAY_LEN(sizes); i-- > 0;) assert_int_equal(ps_event_wait(t[i]), PS_OK);
         at = 0;
         for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap)
-            assert_int_equal(ps_disk_read(d, at, in + at, sizes[i], &t[i]), PS_OK);
+            assert_int_equal(ps_disk_read(d, at, in + at, sizes[i], NULL, &t[i]), PS_OK);
         at = 0;
         for (size_t i = 0; i < PS_ARRAY_LEN(sizes); at += sizes[i++] + gap) {
             while (!ps_event_is_done(t[i])) usleep(100); /* moves on by itself */
@@ -142,10 +142,12 @@ static void test_long_queues(void **state)
         ps_disk *d = disk_new(&variants[k], 3);
         if (d == NULL) continue;
         ps_event w[N], r[N];
-        for (int i = 0; i < N; i++) assert_int_equal(ps_disk_write(d, i * PAGE, out + i * PAGE, PAGE, &w[i]), PS_OK);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(ps_disk_write(d, i * PAGE, out + i * PAGE, PAGE, NULL, &w[i]), PS_OK);
         for (int i = N; i-- > 0;) assert_int_equal(ps_event_wait(w[i]), PS_OK);
         memset(in, 0, (size_t)bytes);
-        for (int i = 0; i < N; i++) assert_int_equal(ps_disk_read(d, i * PAGE, in + i * PAGE, PAGE, &r[i]), PS_OK);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(ps_disk_read(d, i * PAGE, in + i * PAGE, PAGE, NULL, &r[i]), PS_OK);
         assert_true(r[0].ticket > w[N - 1].ticket);
         for (int i = N; i-- > 0;)
             if (i % 3 == 0) assert_int_equal(ps_event_wait(r[i]), PS_OK);
@@ -168,10 +170,10 @@ static void test_close_finishes_a_large_read(void **state)
         ps_disk *d = disk_new(&variants[k], 16);
         if (d == NULL) continue;
         ps_event t;
-        assert_int_equal(ps_disk_write(d, 0, out, bytes, &t), PS_OK);
+        assert_int_equal(ps_disk_write(d, 0, out, bytes, NULL, &t), PS_OK);
         assert_int_equal(ps_event_wait(t), PS_OK);
         memset(in, 0, (size_t)bytes);
-        assert_int_equal(ps_disk_read(d, 0, in, bytes, &t), PS_OK);
+        assert_int_equal(ps_disk_read(d, 0, in, bytes, NULL, &t), PS_OK);
         ps_disk_close(d);
         assert_memory_equal(in, out, (size_t)bytes);
     }
@@ -187,12 +189,12 @@ static void test_end_of_file_is_an_error_told_once(void **state)
         ps_disk *d = disk_new(&variants[k], 2);
         if (d == NULL) continue;
         ps_event t, later;
-        assert_int_equal(ps_disk_read(d, 0, p, PAGE, &t), PS_OK); /* empty as yet */
+        assert_int_equal(ps_disk_read(d, 0, p, PAGE, NULL, &t), PS_OK); /* empty as yet */
         assert_int_equal(ps_event_wait(t), PS_EIO);
-        assert_int_equal(ps_disk_write(d, 0, p, 2 * PAGE, &t), PS_OK);
+        assert_int_equal(ps_disk_write(d, 0, p, 2 * PAGE, NULL, &t), PS_OK);
         assert_int_equal(ps_event_wait(t), PS_OK);
-        assert_int_equal(ps_disk_read(d, PAGE, p, 4 * PAGE, &t), PS_OK);
-        assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, &later), PS_OK);
+        assert_int_equal(ps_disk_read(d, PAGE, p, 4 * PAGE, NULL, &t), PS_OK);
+        assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, NULL, &later), PS_OK);
         assert_int_equal(ps_event_wait(later), PS_OK);
         while (!ps_event_is_done(t)) usleep(100);
         assert_int_equal(ps_event_wait(t), PS_EIO);
@@ -201,12 +203,12 @@ static void test_end_of_file_is_an_error_told_once(void **state)
         assert_non_null(strstr(ps_last_error(), text));
         assert_int_equal(ps_event_wait(t), PS_OK);
         /* many pieces, all past the end: the rest of the transfer is not tried */
-        assert_int_equal(ps_disk_read(d, PS_MIB, p, 16 * PS_MIB, &t), PS_OK);
-        assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, &later), PS_OK);
+        assert_int_equal(ps_disk_read(d, PS_MIB, p, 16 * PS_MIB, NULL, &t), PS_OK);
+        assert_int_equal(ps_disk_read(d, 0, q, 2 * PAGE, NULL, &later), PS_OK);
         assert_int_equal(ps_event_wait(t), PS_EIO);
         assert_int_equal(ps_event_wait(later), PS_OK);
         assert_int_equal(ps_disk_get_stats(d).read_bytes, 4 * PAGE);
-        assert_int_equal(ps_disk_read(d, PS_GIB, p, PAGE, &t), PS_OK); /* nobody waits for this one */
+        assert_int_equal(ps_disk_read(d, PS_GIB, p, PAGE, NULL, &t), PS_OK); /* nobody waits for this one */
         ps_disk_close(d);
     }
     assert_int_equal(ps_mem_live_bytes(), 0);
@@ -228,13 +230,13 @@ static void test_file_size_limit(void **state)
         if (d == NULL) continue;
         ps_event t;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
-        assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, &t), PS_OK);
+        assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, NULL, &t), PS_OK);
         const ps_status st = ps_event_wait(t);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(st, PS_EIO);
         assert_non_null(strstr(ps_last_error(), "write at offset"));
         assert_int_equal(ps_disk_get_stats(d).write_bytes, 0);
-        assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, &t), PS_OK); /* still of use */
+        assert_int_equal(ps_disk_write(d, 0, p, 16 * PS_MIB, NULL, &t), PS_OK); /* still of use */
         assert_int_equal(ps_event_wait(t), PS_OK);
         ps_disk_close(d);
     }
@@ -257,7 +259,7 @@ static void test_full_disk(void **state)
         if (st == PS_ENOSYS) continue;
         assert_int_equal(st, PS_OK);
         disk_check(&variants[k], d);
-        assert_int_equal(ps_disk_write(d, 0, p, 4 * PS_MIB, &t), PS_OK);
+        assert_int_equal(ps_disk_write(d, 0, p, 4 * PS_MIB, NULL, &t), PS_OK);
         assert_int_equal(ps_event_wait(t), PS_EIO);
         assert_non_null(strstr(ps_last_error(), strerror(ENOSPC)));
         ps_disk_close(d);
@@ -378,10 +380,10 @@ static void test_simulated_disk_only_counts(void **state)
     ps_event t;
     void *nowhere = (void *)(uintptr_t)PAGE;
     assert_int_equal(ps_disk_open("/no/such/folder", PS_DISK_SIM, 4, &d), PS_OK);
-    assert_int_equal(ps_disk_write(d, 0, nowhere, PS_GIB, &t), PS_OK);
+    assert_int_equal(ps_disk_write(d, 0, nowhere, PS_GIB, NULL, &t), PS_OK);
     assert_true(ps_event_is_done(t));
     assert_int_equal(ps_event_wait(t), PS_OK);
-    assert_int_equal(ps_disk_read(d, PAGE, nowhere, PAGE, &t), PS_OK);
+    assert_int_equal(ps_disk_read(d, PAGE, nowhere, PAGE, NULL, &t), PS_OK);
     assert_int_equal(ps_event_wait(t), PS_OK);
     assert_int_equal(ps_disk_get_stats(d).write_bytes, PS_GIB);
     assert_int_equal(ps_disk_get_stats(d).read_bytes, PAGE);
@@ -398,12 +400,12 @@ static ps_status use_disk(const variant *v, char *p)
     ps_disk *d = NULL;
     ps_event t, u;
     PS_TRY_GOTO(ps_disk_open_avoiding(folder, v->backend, 4, v->avoid, &d));
-    PS_TRY_GOTO(ps_disk_write(d, 0, p, 4 * PAGE, &t));
-    PS_TRY_GOTO(ps_disk_write(d, 4 * PAGE, p, 4 * PAGE, &u));
+    PS_TRY_GOTO(ps_disk_write(d, 0, p, 4 * PAGE, NULL, &t));
+    PS_TRY_GOTO(ps_disk_write(d, 4 * PAGE, p, 4 * PAGE, NULL, &u));
     PS_TRY_GOTO(ps_event_wait(t));
     PS_TRY_GOTO(ps_event_wait(u));
     for (int i = 0; i < 3; i++) {
-        PS_TRY_GOTO(ps_disk_read(d, i * PAGE, p, 2 * PAGE, &t));
+        PS_TRY_GOTO(ps_disk_read(d, i * PAGE, p, 2 * PAGE, NULL, &t));
         PS_TRY_GOTO(ps_event_wait(t));
     }
 out:

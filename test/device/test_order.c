@@ -834,20 +834,20 @@ static void test_the_disk_tells(void **state)
         ps_disk_set_order(disk, t.o);
         call(&t, t.block);
         assert_ok(ps_event_wait(ps_queue_event(t.compute)));
-        assert_ok(ps_disk_write(disk, 0, t.block, PS_PAGE_BYTES, &write));
+        assert_ok(ps_disk_write(disk, 0, t.block, PS_PAGE_BYTES, NULL, &write));
         call_of(&t, t.block, false);
         expect(&t, 0, NULL, NULL);
         call(&t, t.block); /* while it is written out */
         expect(&t, 1, "disk: write 1, which reads 4096 bytes", "compute: gelu");
         assert_ok(ps_event_wait(write));
-        assert_ok(ps_disk_read(disk, 0, t.host, PS_PAGE_BYTES, &read));
+        assert_ok(ps_disk_read(disk, 0, t.host, PS_PAGE_BYTES, NULL, &read));
         expect(&t, 1, NULL, NULL);
         assert_ok(ps_queue_wait(t.copies, read));
         assert_ok(ps_queue_copy(t.copies, t.host + 64, t.host, 64));
         expect(&t, 1, NULL, NULL);
         ps_order_touch(t.o, "look", t.host, 64, false);
         expect(&t, 2, "disk: read 2, which writes", "host: look");
-        assert_ok(ps_disk_write(disk, 0, t.block, PS_PAGE_BYTES, &write)); /* the gelu, and what reads the file */
+        assert_ok(ps_disk_write(disk, 0, t.block, PS_PAGE_BYTES, NULL, &write)); /* the gelu, and what reads the file */
         expect(&t, 4, "which reads 4096 bytes at 0 of a file", "disk: write 3 writes 4096 bytes at 0 of a file");
         assert_ok(ps_event_wait(ps_queue_event(t.copies))); /* it waits for the disk */
         ps_disk_close(disk);
@@ -942,9 +942,9 @@ static void test_real_threads(void **state)
         call(&t, t.block);
         assert_ok(ps_queue_copy(t.copies, t.host, t.block, PS_PAGE_BYTES));
         assert_ok(ps_event_wait(ps_queue_event(t.copies)));
-        assert_ok(ps_disk_write(disk, 0, t.host, PS_PAGE_BYTES, &write));
+        assert_ok(ps_disk_write(disk, 0, t.host, PS_PAGE_BYTES, NULL, &write));
         assert_ok(ps_event_wait(write));
-        assert_ok(ps_disk_read(disk, 0, t.host, PS_PAGE_BYTES, &read));
+        assert_ok(ps_disk_read(disk, 0, t.host, PS_PAGE_BYTES, NULL, &read));
         assert_ok(ps_queue_wait(t.copies, read));
         assert_ok(ps_queue_copy(t.copies, t.block, t.host, PS_PAGE_BYTES));
         assert_ok(ps_queue_wait(t.compute, ps_queue_event(t.copies)));
