@@ -43,6 +43,9 @@ typedef struct ps_order ps_order;
     XX(BOUNCE, "bounce", "a piece between disk and device is filled after what it held before has left")               \
     XX(BOUNCED, "bounced", "what such a piece holds goes on when all of it is there")                                  \
     XX(ACTIVATIONS, "activations", "memory of activations is used after what used it before")                          \
+    XX(BLOCK, "block", "what the host computes next is brought after what it computed before")                         \
+    XX(BROUGHT, "brought", "the host computes after the device has brought what it needs")                             \
+    XX(RESULT, "result", "the device goes on after what the host has computed for it")                                 \
     XX(FREE, "free", "the host takes memory back after what used it")
 
 typedef enum ps_wait_site {

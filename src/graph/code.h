@@ -4,7 +4,8 @@
  * what enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their
  * gradients, row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers
  * share addresses only when their lives are apart. Where the host cannot touch what the backend computes in, constants
- * of operators and the output of inference are buffers too.
+ * of operators and the output of inference are buffers too; there embeddings can be computed by the host, in a block of
+ * its memory that all such instructions use in turn, with copies before and after.
  *
  * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the
  * other `fused`.
@@ -42,6 +43,8 @@ typedef struct ps_instr {
     bool clears_grad[PS_NODE_PARAMS];    /* it adds to this gradient too, but nobody wrote it before: zeros first */
     bool completes_grad[PS_NODE_PARAMS]; /* the last contribution to the parameter's gradient */
     int32_t workspace;
+    bool on_host; /* the host's kernels compute it, in a block of the host's memory; its scratch is there: */
+    int64_t host_workspace_bytes;
     int64_t join_elements;
     char *label;             /* "h.0.mlp.c_fc backward", "h.0.mlp.c_fc+gelu forward" */
     int64_t non_model_bytes; /* end of the last live buffer */
@@ -82,6 +85,7 @@ typedef struct ps_code {
     int32_t n_constants;
     int64_t non_model_bytes;     /* largest over the instructions */
     bool *grad_overwrites_param; /* [n_params] */
+    int64_t host_bytes;          /* the block that instructions on the host need; 0: there are none */
     bool keeps_logits;
     struct ps_code *keeping; /* the same instructions with buffers for logits; owned. NULL: there is no choice */
 
@@ -95,6 +99,7 @@ typedef struct ps_code {
 typedef struct ps_code_options {
     ps_backend *backend;
     const ps_compute_rates *rates;           /* for estimates; NULL: ps_compute_rates_default */
+    ps_backend *embedding_backend;           /* computes embeddings, on host memory; NULL: as all else is */
     const ps_compute_rates *embedding_rates; /* of embeddings, where they run elsewhere; NULL: as the others */
     ps_dtype dtype;
     bool training; /* false: forward only */
@@ -116,6 +121,22 @@ int64_t ps_code_kept_logits_bytes(const ps_code *p);
 /* Addresses of an instruction's buffers in the region that starts at base, all NULL when that is; batch arrays among
  * them. The caller adds parameters and their gradients. */
 void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_run *run);
+
+/* A copy between a buffer of the device and the block of the host's memory. bytes 0: none. */
+typedef struct ps_host_copy {
+    void *device, *host;
+    int64_t bytes;
+} ps_host_copy;
+
+typedef struct ps_host_copies {
+    ps_host_copy in[PS_NODE_INPUTS + PS_BATCH_ARRAY_COUNT]; /* to the host, before it computes */
+    int n_in;
+    ps_host_copy out; /* to the device, afterwards */
+} ps_host_copies;
+
+/* code_on_host.c: run, which has the addresses of an instruction on the host that ps_code_bind gave, gets those in the
+ * block in their place. Bytes are those of the rows that it computes. */
+void ps_code_bind_host(const ps_code *p, const ps_instr *instr, void *block, ps_node_run *run, ps_host_copies *out);
 
 /* Bytes behind each buffer that no operator may touch: from DEBUG=2 on there is room for them, and guard.c looks. */
 #define PS_CODE_GUARD_BYTES (PS_DEBUG >= 2 ? 64 : 0)

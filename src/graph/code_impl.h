@@ -5,6 +5,7 @@
  *     code_write.c      instructions and the buffers between them
  *     code_gradients.c  which gradient is complete when, and which may overwrite its parameter
  *     code_measure.c    scratch and cost
+ *     code_on_host.c    what the host computes, and in which memory
  *     memory.c          where buffers lie */
 #ifndef PS_GRAPH_CODE_IMPL_H
 #define PS_GRAPH_CODE_IMPL_H
@@ -40,6 +41,9 @@ PS_NODISCARD ps_status ps_code_place_gradients(ps_code_writer *g);
 
 /* A buffer for the scratch of each instruction that wants some; its cost. */
 PS_NODISCARD ps_status ps_code_measure(ps_code_writer *g);
+
+/* Bytes of the block that an instruction on the host needs; dtype: of values. */
+int64_t ps_code_host_bytes(const ps_code *p, const ps_instr *instr, ps_dtype dtype);
 
 /* Give every buffer an offset, every instruction its non_model_bytes. */
 PS_NODISCARD ps_status ps_code_place_buffers(ps_code *p);

@@ -55,14 +55,23 @@ static ps_status measure_rows(const ps_code *p, const ps_instr *instr, ps_node_r
     return PS_OK;
 }
 
+static ps_status place_workspace(ps_code_writer *g, ps_instr *instr, int64_t bytes)
+{
+    if (!instr->on_host) return bytes > 0 ? ps_code_new_buffer(g, bytes, &instr->workspace) : PS_OK;
+    instr->host_workspace_bytes = bytes;
+    g->code->host_bytes = ps_max_i64(g->code->host_bytes, ps_code_host_bytes(g->code, instr, g->o.dtype));
+    return PS_OK;
+}
+
 ps_status ps_code_measure(ps_code_writer *g)
 {
     ps_code *p = g->code;
     for (int32_t m = 0; m < p->n_instrs; m++) {
         ps_instr *instr = &p->instrs[m];
         const ps_node *n = &g->program->nodes[instr->node];
+        instr->on_host = g->o.embedding_backend != NULL && n->type->is_embedding && instr->kind != PS_INSTR_JOIN;
         ps_node_run r = {.mode = PS_RUN_MEASURE,
-                         .backend = g->o.backend,
+                         .backend = instr->on_host ? g->o.embedding_backend : g->o.backend,
                          .rates = rates_of(g, n),
                          .dtype = g->o.dtype,
                          .B = g->program->B,
@@ -81,7 +90,7 @@ ps_status ps_code_measure(ps_code_writer *g)
             PS_TRY(measure_once(instr, &r));
             PS_TRY(measure_other_ways(g, instr, &r));
         }
-        if (r.workspace_bytes > 0) PS_TRY(ps_code_new_buffer(g, (int64_t)r.workspace_bytes, &instr->workspace));
+        PS_TRY(place_workspace(g, instr, (int64_t)r.workspace_bytes));
         PS_TRY(measure_grad_stats(g, instr, &r));
         instr->cost_ns = r.cost_ns;
         instr->flops = r.flops;

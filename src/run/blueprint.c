@@ -112,6 +112,7 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     const int64_t param_bytes = n_local * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes + ps_settings_comm_bytes(s);
+    free_bytes[PS_TIER_HOST] -= b->code->host_bytes;
     const int64_t margin =
         free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - results_bytes(s) - param_bytes;
     n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
@@ -491,7 +492,7 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
                            b->code->cache_bytes + results_bytes(b->settings);
     int64_t chunks = 0;
     for (ps_list list = 0; list < b->lists.n; list++) chunks += b->layout->n_chunks * ps_blueprint_chunk_bytes(b, list);
-    return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] >= chunks ||
+    return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] - b->code->host_bytes >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
 }
 
@@ -513,5 +514,6 @@ ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *bud
                               .staging_bytes = s->staging_bytes,
                               .comm_staging_bytes = ps_settings_comm_bytes(s),
                               .cache_bytes = b->code->cache_bytes,
+                              .host_block_bytes = b->code->host_bytes,
                               .results_bytes = results_bytes(s)};
 }

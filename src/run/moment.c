@@ -51,7 +51,7 @@ static ps_use use_of(const ps_runner *r, const ps_access *a)
                     .name = b->lists.list[list].name};
 }
 
-static ps_status issue_use(const ps_runner *r, int32_t moment, ps_tier tier, const ps_use *use)
+ps_status ps_moment_issue_use(const ps_runner *r, int32_t moment, ps_tier tier, const ps_use *use)
 {
     return ps_queue_call(
         r->tiers->compute[tier],
@@ -66,11 +66,12 @@ static ps_status issue_uses(const ps_runner *r, int32_t moment)
     const ps_access *a = accesses_of(r->bp, moment, &n);
     for (int32_t i = 0; i < n; i++) {
         const ps_use use = use_of(r, &a[i]);
-        PS_TRY(issue_use(r, moment, a[i].tier, &use));
+        PS_TRY(ps_moment_issue_use(r, moment, a[i].tier, &use));
     }
     if (non_model == 0) return PS_OK;
-    return issue_use(r, moment, PS_TIER_DEVICE,
-                     &(ps_use){.address = r->non_model, .bytes = non_model, .is_write = true, .name = "activations"});
+    return ps_moment_issue_use(
+        r, moment, PS_TIER_DEVICE,
+        &(ps_use){.address = r->non_model, .bytes = non_model, .is_write = true, .name = "activations"});
 }
 
 /* ---- moments ---- */

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "run/exchange.h"
 #include "run/moment.h"
+#include "run/on_host.h"
 
 /* Streams of random numbers: parameters have those below 2^63 (runner_create.c), dropout those above. */
 #define DROPOUT_STREAMS ((uint64_t)1 << 63)
@@ -130,6 +131,12 @@ static ps_queue *device_queue(const ps_runner *r)
     return r->tiers->compute[PS_TIER_DEVICE];
 }
 
+/* Whose kernels compute it. */
+static ps_tier computing_tier(const ps_instr *instr)
+{
+    return instr->on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+}
+
 static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
 {
     const ps_place *p = &r->bp->layout->places[tensor];
@@ -175,17 +182,18 @@ static ps_status clear_grads(const ps_runner *r, const ps_instr *instr, const ps
     return PS_OK;
 }
 
-/* Adds x[n], gradients of the tensor as they are, to the step's sums. x begins at a multiple of PS_GRAD_STATS_BLOCK
- * elements of its tensor. */
-static ps_status add_grad_stats(ps_runner *r, int32_t tensor, const char *x, int64_t n)
+/* Adds x[n], gradients of the tensor as they are on a tier, to the step's sums. x begins at a multiple of
+ * PS_GRAD_STATS_BLOCK elements of its tensor. */
+static ps_status add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, const char *x, int64_t n)
 {
-    return ps_run_grad_stats(r->bp->settings->backend, device_queue(r),
-                             &(ps_grad_stats_args){.sums = &ps_results_write(&r->results)->grads,
-                                                   .x = x,
-                                                   .n = n,
-                                                   .tensor = tensor,
-                                                   .dtype = grad_dtype(r, tensor)},
-                             0);
+    const ps_grad_stats_args a = {.sums = ps_results_write_grads(&r->results, tier),
+                                  .x = x,
+                                  .n = n,
+                                  .tensor = tensor,
+                                  .dtype = grad_dtype(r, tensor)};
+    PS_TRY(ps_run_grad_stats(ps_moment_backend(r, tier), r->tiers->compute[tier], &a, 0));
+    ps_results_note_grads(&r->results, tier);
+    return PS_OK;
 }
 
 static bool is_last_micro(const ps_runner *r)
@@ -202,7 +210,7 @@ static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (instr->completes_grad[k])
-            PS_TRY(add_grad_stats(r, w, grad_address(r, w), r->bp->program->params[w].elements));
+            PS_TRY(add_grad_stats(r, computing_tier(instr), w, grad_address(r, w), r->bp->program->params[w].elements));
     }
     return PS_OK;
 }
@@ -226,8 +234,8 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
 {
     const ps_settings *s = r->bp->settings;
     ps_node_run run = {.mode = PS_RUN_COMPUTE,
-                       .backend = s->backend,
-                       .queue = device_queue(r),
+                       .backend = ps_moment_backend(r, computing_tier(instr)),
+                       .queue = r->tiers->compute[computing_tier(instr)],
                        .dtype = s->dtype,
                        .B = r->bp->program->B,
                        .T = r->bp->program->T,
@@ -266,24 +274,46 @@ static ps_status take_end(ps_runner *r, const ps_instr *instr, const ps_node_run
                         rows * r->bp->program->n_outputs * (int64_t)sizeof *run->output);
 }
 
-static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
+static ps_status compute_bound(ps_runner *r, const ps_instr *instr, ps_node_run *run)
 {
-    const ps_settings *s = r->bp->settings;
-    const ps_node *n = &r->bp->program->nodes[instr->node];
-    ps_node_run run = bind_instr(r, instr);
     switch (instr->kind) {
     case PS_INSTR_FORWARD:
-    case PS_INSTR_RECOMPUTE: PS_TRY(n->type->forward(&run)); return take_end(r, instr, &run);
+    case PS_INSTR_RECOMPUTE: PS_TRY(run->node->type->forward(run)); return take_end(r, instr, run);
     case PS_INSTR_BACKWARD:
-        PS_TRY(clear_grads(r, instr, &run));
-        PS_TRY(n->type->backward(&run));
+        PS_TRY(clear_grads(r, instr, run));
+        PS_TRY(run->node->type->backward(run));
         return take_grad_stats(r, instr);
     case PS_INSTR_JOIN:
         return ps_run_add(
-            run.backend, run.queue,
-            &(ps_add_args){.y = run.y, .a = run.x[0], .b = run.x[1], .n = instr->join_elements, .dtype = s->dtype}, 0);
+            run->backend, run->queue,
+            &(ps_add_args){.y = run->y, .a = run->x[0], .b = run->x[1], .n = instr->join_elements, .dtype = run->dtype},
+            0);
     }
     return PS_OK;
+}
+
+static ps_status compute_bare(ps_runner *r, const ps_instr *instr)
+{
+    ps_node_run run = bind_instr(r, instr);
+    ps_host_copies copies;
+    if (!instr->on_host) return compute_bound(r, instr, &run);
+    PS_TRY(ps_on_host_begin(r, instr, &run, &copies));
+    PS_TRY(compute_bound(r, instr, &run));
+    return ps_on_host_end(r, &copies);
+}
+
+/* In a trial that somebody looks at: what an instruction on the host issues, but its kernels. Those of others come with
+ * their moment. */
+static ps_status imitate_on_host(ps_runner *r, const ps_instr *instr, int32_t moment)
+{
+    const ps_use block = {
+        .address = r->tiers->host_block, .bytes = r->bp->code->host_bytes, .is_write = true, .name = "block"};
+    ps_host_copies copies;
+    if (!instr->on_host || ps_device_order(r->tiers->ram[PS_TIER_DEVICE]) == NULL) return PS_OK;
+    ps_node_run run = bind_instr(r, instr);
+    PS_TRY(ps_on_host_begin(r, instr, &run, &copies));
+    PS_TRY(ps_moment_issue_use(r, moment, PS_TIER_HOST, &block));
+    return ps_on_host_end(r, &copies);
 }
 
 /* compute_bare, and in debug builds (PS_CODE_GUARD_BYTES) the canaries behind its buffers are looked at, where the host
@@ -330,7 +360,7 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const int64_t begin_ns = ps_profile_now(r->tiers->profile);
     ps_status st = begin_tensors(r, instr);
     if (st == PS_OK && index == 0 && r->o.compute) st = put_batch(r);
-    if (st == PS_OK && r->o.compute) st = compute(r, instr);
+    if (st == PS_OK) st = r->o.compute ? compute(r, instr) : imitate_on_host(r, instr, moment);
     if (st == PS_OK) st = end_tensors(r, instr);
     ps_moment_record(r, moment, -1, begin_ns);
     ps_moment_end(r, moment);
@@ -368,7 +398,7 @@ static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
                                          .n = p->n,
                                          .dtype = PS_DTYPE_F32},
                           0));
-    return is_last_micro(r) ? add_grad_stats(r, p->tensor, x, p->n) : PS_OK;
+    return is_last_micro(r) ? add_grad_stats(r, PS_TIER_DEVICE, p->tensor, x, p->n) : PS_OK;
 }
 
 static ps_status take_all_reduced(ps_runner *r, const ps_span *span)

@@ -23,12 +23,13 @@ struct ps_runner {
     ps_pass pass;        /* its pointers are valid during ps_runner_forward */
     int64_t n_targets;   /* of its batch, those that count */
     ps_results results;
-    int64_t last_losses;    /* index in the results' losses: of the last forward pass with targets */
-    int32_t next_event;     /* index into the events of the blueprint's spans */
-    ps_exchange *exchanges; /* [spans.n] with other ranks, under way or done */
-    ps_comm_part *parts;    /* scratch: those of one exchange */
-    ps_queue *stand_in;     /* for who carries exchanges, of a trial that is looked at; else NULL */
-    bool update_pending;    /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
+    ps_event host_block_free; /* after what the host's kernels compute in the tiers' block for activations */
+    int64_t last_losses;      /* index in the results' losses: of the last forward pass with targets */
+    int32_t next_event;       /* index into the events of the blueprint's spans */
+    ps_exchange *exchanges;   /* [spans.n] with other ranks, under way or done */
+    ps_comm_part *parts;      /* scratch: those of one exchange */
+    ps_queue *stand_in;       /* for who carries exchanges, of a trial that is looked at; else NULL */
+    bool update_pending;      /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
     bool *chunk_pending;  /* [n_chunks] */
     ps_snapshot snapshot; /* under way, or empty */

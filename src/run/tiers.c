@@ -14,7 +14,7 @@ static ps_status expect_room(const ps_device *ram, const char *option, int64_t b
                    (long long)bytes, (long long)ps_device_get_stats(ram).budget_bytes);
 }
 
-/* Cache, results and staging are taken once and kept, so that the budget counts them and the forecast knows them. */
+/* Staging, cache, results and the host's block are taken once and kept, so that the budget counts them and the forecast knows them. */
 static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
 {
     ps_device *ram = t->ram[PS_TIER_DEVICE];
@@ -23,6 +23,16 @@ static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
     PS_TRY(ps_device_alloc(ram, o->cache_bytes, &t->cache));
     t->cache_bytes = o->cache_bytes;
     return PS_OK;
+}
+
+static ps_status take_host_block(const ps_tiers_options *o, ps_tiers *t)
+{
+    ps_device *ram = t->ram[PS_TIER_HOST];
+    if (o->host_block_bytes == 0) return PS_OK;
+    PS_TRY(expect_room(ram, "use_cpu_embedding", o->host_block_bytes));
+    PS_TRY(ps_device_alloc(ram, o->host_block_bytes, &t->host_block));
+    t->host_block_bytes = o->host_block_bytes;
+    return ps_queue_wait(t->compute[PS_TIER_DEVICE], ps_device_gave_after(ram)); /* copies there come first */
 }
 
 static ps_status take_results(const ps_tiers_options *o, ps_tiers *t)
@@ -112,6 +122,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
     };
     PS_TRY_GOTO(take_staging(o, t));
     PS_TRY_GOTO(take_cache(o, t));
+    PS_TRY_GOTO(take_host_block(o, t));
     PS_TRY_GOTO(take_results(o, t));
     PS_TRY_GOTO(ps_store_create(&desc, &t->store));
     return PS_OK;
@@ -127,6 +138,7 @@ void ps_tiers_close(ps_tiers *t)
     ps_disk_close(t->disk);
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes, NULL);
     if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);
+    if (t->host_block != NULL) ps_device_free(t->ram[PS_TIER_HOST], t->host_block, t->host_block_bytes, NULL);
     if (t->results != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->results, t->results_bytes, NULL);
     if (t->comm_staging_bytes > 0) ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);

@@ -20,6 +20,8 @@ typedef struct ps_tiers {
     void *staging;                             /* a block for pieces on their way into a checkpoint; NULL: none */
     void *cache;                               /* a block of the device for keys and values of a text; NULL: none */
     int64_t cache_bytes;
+    void *host_block; /* of the host tier: in which the host's kernels compute what activations need; NULL: none */
+    int64_t host_block_bytes;
     void *results; /* a block of the device for what kernels sum up (results.h); NULL: none */
     int64_t results_bytes;
 } ps_tiers;
@@ -41,6 +43,7 @@ typedef struct ps_tiers_options {
     int64_t staging_bytes;      /* 0: none */
     int64_t comm_staging_bytes; /* that a communicator holds; 0: none */
     int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
+    int64_t host_block_bytes;   /* of instructions that the host computes (ps_code.host_bytes); 0: none */
     int64_t results_bytes;      /* of what kernels sum up, where the host cannot touch the device; 0: none */
     ps_profile *profile;        /* must outlive the tiers; NULL: none */
     ps_order *order; /* looks at the order of all that is issued here; must outlive the tiers. NULL: nobody */
@@ -49,8 +52,7 @@ typedef struct ps_tiers_options {
 /* The tier that holds the staging block: the host, or the device where there is no host tier. */
 ps_tier ps_tiers_staging_tier(const ps_budgets *budgets);
 
-/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold the staging block or the
- * cache. */
+/* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold one of its blocks. */
 PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);
 void ps_tiers_close(ps_tiers *t); /* an empty one is accepted */
 

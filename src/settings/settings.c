@@ -87,8 +87,10 @@ static ps_status read_profile(const ps_config *config, ps_settings *s)
 
 ps_code_options ps_settings_code_options(const ps_settings *s)
 {
+    const bool is_apart = !ps_backend_space(s->backend)->device->host_can_touch;
     return (ps_code_options){.backend = s->backend,
                              .rates = &s->rates.compute,
+                             .embedding_backend = s->embedding_on_host && is_apart ? ps_backend_host(s->backend) : NULL,
                              .embedding_rates = s->embedding_on_host ? &s->rates.host : NULL,
                              .dtype = s->dtype,
                              .training = s->training,

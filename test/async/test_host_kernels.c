@@ -24,6 +24,11 @@ static void vary(const char *format, const char *more)
 {
     const run_result base = train(on_cpu(TINY(format, more, DROPOUT)), STEPS);
 #define SAME(what, ...) expect_same(what, &base, CHANGES(format, more, DROPOUT, __VA_ARGS__))
+    SAME("embedding on host", "memory.host=4MB", "use_cpu_embedding=true");
+    SAME("embedding on host, tight", "memory.device=700KB", "memory.host=3MB", "use_cpu_embedding=true",
+         "default_chunk_size=2048");
+    SAME("all on host", "memory.host=4MB", "use_cpu_embedding=true", "optimizer.params.use_hybrid_adam=false",
+         "activation_checkpointing.enabled=true", "default_chunk_size=2048");
     SAME("Adam on host", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=2048");
     SAME("Adam on host at once", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=2048",
          "memory.defer_updates=false");

@@ -65,7 +65,6 @@ static inline void over_backend(ps_config *c)
     over_set_number(c, "cpu_async.seed", over.seed);
     over_set_number(c, "cpu_async.page_size", ASYNC_PAGE_BYTES);
     over_set(c, "cpu_async.check_order", over.checks_order ? "true" : "false");
-    if (o->use_cpu_embedding) over_set(c, "use_cpu_embedding", "false"); /* not there yet */
     if (o->memory_disk > 0 && o->memory_host < ASYNC_DISK_HOST_BYTES)
         over_set_number(c, "memory.host", ASYNC_DISK_HOST_BYTES);
 }

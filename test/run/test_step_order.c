@@ -114,8 +114,12 @@ static const char *const saving[] = {"bf16.enabled=true",
                                      NULL};
 static const char *const dealt_out[] = {"bf16.enabled=true",  "memory.device=450KB",     "memory.host=1MB",
                                         "comm.staging=65536", "default_chunk_size=4096", NULL};
-static const planned_run runs[] = {
-    {0, 1, tight}, {0, 1, with_disk}, {0, 1, accumulating}, {1, 2, saving}, {0, 3, dealt_out}};
+/* Embeddings by the host's kernels, beside a device that they cannot reach. */
+static const char *const on_host[] = {
+    "bf16.enabled=true",       "memory.device=400KB",      "memory.host=2MB",        "default_chunk_size=4096",
+    "train.backend=cpu_async", "cpu_async.page_size=4KiB", "use_cpu_embedding=true", NULL};
+static const planned_run runs[] = {{0, 1, tight},  {0, 1, with_disk}, {0, 1, accumulating},
+                                   {1, 2, saving}, {0, 3, dealt_out}, {0, 1, on_host}};
 
 static void test_a_step_is_ordered(void **state)
 {
@@ -165,5 +169,6 @@ int main(void)
         cmocka_unit_test(test_a_step_is_ordered),
         cmocka_unit_test(test_each_wait_is_needed),
     };
+    ps_async_permit();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
