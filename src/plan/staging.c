@@ -32,7 +32,7 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_cod
                          ps_blueprint **blueprint, ps_forecast *forecast)
 {
     const ps_blueprint *now = *blueprint;
-    const ps_tier tier = ps_tiers_staging_tier(&s->budgets);
+    const ps_tier tier = ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets);
     const int64_t least = s->staging_bytes;
     const int64_t unused = s->budgets.bytes[tier] - forecast->peak_bytes[tier];
     const int64_t page_bytes = ps_settings_page_bytes(s);

@@ -111,7 +111,8 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     /* beside the chunks of this rank, those of the others while they are gathered */
     const int64_t param_bytes = n_local * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
-    free_bytes[ps_tiers_staging_tier(budgets)] -= s->staging_bytes + ps_settings_comm_bytes(s);
+    free_bytes[ps_tiers_staging_tier(ps_backend_space(s->backend), budgets)] -=
+        s->staging_bytes + ps_settings_comm_bytes(s);
     free_bytes[PS_TIER_HOST] -= b->code->host_bytes;
     const int64_t margin =
         free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - results_bytes(s) - param_bytes;

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-ps_tier ps_tiers_staging_tier(const ps_budgets *budgets)
+ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets)
 {
-    return budgets->bytes[PS_TIER_HOST] > 0 ? PS_TIER_HOST : PS_TIER_DEVICE;
+    return budgets->bytes[PS_TIER_HOST] > 0 || !space->device->host_can_touch ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
 static ps_status expect_room(const ps_device *ram, const char *option, int64_t bytes)
@@ -47,7 +47,7 @@ static ps_status take_results(const ps_tiers_options *o, ps_tiers *t)
 
 static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
 {
-    t->staging_tier = ps_tiers_staging_tier(&o->budgets);
+    t->staging_tier = ps_tiers_staging_tier(o->space, &o->budgets);
     ps_device *ram = t->ram[t->staging_tier];
     if (o->staging_bytes > 0) {
         PS_TRY(expect_room(ram, "memory.save_buffer", o->staging_bytes));

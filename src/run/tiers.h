@@ -49,8 +49,8 @@ typedef struct ps_tiers_options {
     ps_order *order; /* looks at the order of all that is issued here; must outlive the tiers. NULL: nobody */
 } ps_tiers_options;
 
-/* The tier that holds the staging block: the host, or the device where there is no host tier. */
-ps_tier ps_tiers_staging_tier(const ps_budgets *budgets);
+/* The tier that holds the staging block: the host, or the device where there is no host tier and the host can touch it. */
+ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets);
 
 /* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold one of its blocks. */
 PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);

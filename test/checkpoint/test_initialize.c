@@ -236,5 +236,5 @@ int main(void)
         cmocka_unit_test(test_more_tokens),
         cmocka_unit_test(test_more_tokens_on_ranks),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);
 }

@@ -39,10 +39,15 @@ static struct {
     bool checks_order;
 } over = {.seed = 1, .checks_order = true};
 
-/* Must the next of a list of variations be tried? With the fake GPU each seed has its share of the list. */
+/* Must the next of a list of variations be tried? With the fake GPU each seed has its share of the list, one in n. */
+static inline bool is_my_share_of(int64_t n)
+{
+    return !OVER_ASYNC || over.n_asked++ % n == over.seed % n;
+}
+
 static inline bool is_my_share(void)
 {
-    return !OVER_ASYNC || over.n_asked++ % N_SHARES == over.seed % N_SHARES;
+    return is_my_share_of(N_SHARES);
 }
 
 static inline void over_set(ps_config *c, const char *key, const char *value)
@@ -57,6 +62,15 @@ static inline void over_set_number(ps_config *c, const char *key, int64_t value)
     over_set(c, key, text);
 }
 
+/* What the fake GPU has on the host where the cpu needs no host tier: what goes to and from the disk, and into
+ * checkpoints. */
+static inline int64_t over_host_bytes(const ps_options *o)
+{
+    int64_t bytes = o->memory_disk > 0 ? ps_max_i64(o->memory_host, ASYNC_DISK_HOST_BYTES) : o->memory_host;
+    if (o->memory_host == 0 && o->memory_save_buffer > 0 && o->train_save_interval > 0) bytes += o->memory_save_buffer;
+    return bytes;
+}
+
 static inline void over_backend(ps_config *c)
 {
     const ps_options *o = ps_config_options(c);
@@ -65,23 +79,25 @@ static inline void over_backend(ps_config *c)
     over_set_number(c, "cpu_async.seed", over.seed);
     over_set_number(c, "cpu_async.page_size", ASYNC_PAGE_BYTES);
     over_set(c, "cpu_async.check_order", over.checks_order ? "true" : "false");
-    if (o->memory_disk > 0 && o->memory_host < ASYNC_DISK_HOST_BYTES)
-        over_set_number(c, "memory.host", ASYNC_DISK_HOST_BYTES);
+    if (o->memory_host != PS_BYTES_AUTO && over_host_bytes(o) > o->memory_host)
+        over_set_number(c, "memory.host", over_host_bytes(o));
 }
 
 /* The same configuration on the cpu. */
 static inline ps_config *on_cpu(ps_config *c)
 {
-    if (OVER_ASYNC) over_set(c, "train.backend", "cpu");
+    if (ps_config_options(c)->train_backend == PS_CONFIG_BACKEND_CPU_ASYNC) over_set(c, "train.backend", "cpu");
     return c;
 }
 
 /* In place of cmocka_run_group_tests. */
-#define RUN_ON_BACKENDS(tests) run_on_backends(tests, PS_ARRAY_LEN(tests))
+#define RUN_ON_BACKENDS(tests) RUN_ON_BACKENDS_IN(tests, NULL, NULL)
+#define RUN_ON_BACKENDS_IN(tests, set_up, tear_down) run_on_backends(tests, PS_ARRAY_LEN(tests), set_up, tear_down)
 
-static inline int run_on_backends(const struct CMUnitTest *tests, size_t n)
+static inline int run_on_backends(const struct CMUnitTest *tests, size_t n, CMFixtureFunction set_up,
+                                  CMFixtureFunction tear_down)
 {
-    if (!OVER_ASYNC) return _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+    if (!OVER_ASYNC) return _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
     const char *seeds = getenv("PS_TEST_SEEDS");
     const int64_t last = seeds != NULL ? strtoll(seeds, NULL, 10) : 3;
     int n_failed = 0;
@@ -89,7 +105,7 @@ static inline int run_on_backends(const struct CMUnitTest *tests, size_t n)
     for (over.seed = 1; over.seed <= last; over.seed++) {
         printf("seed %lld\n", (long long)over.seed);
         over.n_asked = 0;
-        n_failed += _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+        n_failed += _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
     }
     return n_failed;
 }

@@ -30,6 +30,7 @@ static run run_step(int64_t B_, int64_t T_, int accumulation, int threads, const
     run r;
     ps_step_info info;
     assert_ok(ps_config_parse(text, "accumulation", &c));
+    over_backend(c);
     assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
     for (int i = 0; i < accumulation; i++) {
         assert_ok(ps_forward(e, &batch, &r.loss));
@@ -80,5 +81,5 @@ int main(void)
         cmocka_unit_test(a_thousand_rows_f32),
         cmocka_unit_test(a_thousand_rows_bf16),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

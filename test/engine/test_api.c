@@ -312,5 +312,5 @@ int main(void)
         cmocka_unit_test(test_bad_token_types),
         cmocka_unit_test(test_losses_that_nobody_asks_for),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

@@ -138,5 +138,5 @@ int main(void)
         cmocka_unit_test(test_advice_names_host), cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_ends_of_ranges),    cmocka_unit_test(test_models_too_large),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

@@ -34,13 +34,17 @@ static ps_config *config_of(const char *const *family, const char *const *change
     return tiny_with(all);
 }
 
-static ps_engine *generation_engine(const char *const *family, const char *const *changes)
+static ps_engine *generation_engine_of(ps_config *c)
 {
-    ps_config *c = config_of(family, changes);
     ps_engine *e = NULL;
     assert_ok(ps_initialize_generation_engine(ps_model_from_config, c, 0, c, &e));
     ps_config_destroy(c);
     return e;
+}
+
+static ps_engine *generation_engine(const char *const *family, const char *const *changes)
+{
+    return generation_engine_of(config_of(family, changes));
 }
 
 static ps_engine *plain_engine(const char *const *family, const char *const *changes)
@@ -154,7 +158,7 @@ static void test_same_bits_in_any_budget(void **state)
     static const char *const types[] = {"bf16.enabled=false", "bf16.enabled=true"};
     for (size_t f = 0; f < PS_ARRAY_LEN(families); f++) {
 #define WITH(...) ((const char *const[]){types[f % 2], "default_chunk_size=12576", __VA_ARGS__, NULL})
-        ps_engine *e = generation_engine(families[f], WITH("memory.device=64MB"));
+        ps_engine *e = generation_engine_of(on_cpu(config_of(families[f], WITH("memory.device=64MB"))));
         generate(e, SHORT, want);
         ps_engine_destroy(e);
         char device[64];
@@ -319,5 +323,5 @@ int main(void)
         cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_models_that_cannot),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

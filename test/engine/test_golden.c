@@ -336,7 +336,7 @@ int main(void)
         HF(gpt2_cls),
     };
     work = temp_folder_make();
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = RUN_ON_BACKENDS(tests);
     temp_folder_remove(&work);
     return failed;
 }

@@ -97,7 +97,7 @@ static void test_same_bits(void **state)
         CHANGES(WIDE, "train.backend=ref", "model.vocab_size=301"),
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(families); i++) {
-        const run_result again = train(with(families[i], "memory.keep_logits", "never"), STEPS);
+        const run_result again = train(on_cpu(with(families[i], "memory.keep_logits", "never")), STEPS);
         const run_result kept = train(with(families[i], "memory.keep_logits", "always"), STEPS);
         const run_result chosen = train(with(families[i], "memory.keep_logits", "auto"), STEPS);
         assert_same(&again, &kept);
@@ -105,6 +105,7 @@ static void test_same_bits(void **state)
         assert_exact(&again), assert_exact(&kept), assert_exact(&chosen);
         /* with memory for everything what is estimated to be faster: in narrow models, too little is saved */
         const run_result *fast = i == 0 ? &kept : &again;
+        if (OVER_ASYNC && fast == &again) continue; /* whose buffers are others */
         if (i <= 1) assert_int_equal(chosen.memory.non_model_peak_bytes, fast->memory.non_model_peak_bytes);
     }
 }
@@ -120,7 +121,7 @@ static void test_threshold(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
         bool keeps;
         int64_t low = 4096, high = 64 * 1024 * 4096;
-        const run_result base = train(with_device(tiers[i], high), STEPS);
+        const run_result base = train(on_cpu(with_device(tiers[i], high)), STEPS);
         assert_true(keeps_at(tiers[i], high));
         while (high - low > 4096) {
             const int64_t middle = (low + high) / 2 / 4096 * 4096;
@@ -228,8 +229,9 @@ static void test_shapes(void **state)
 {
     (void)state;
     bool keeps[2], keeps_all[2];
-    const char *const *tight = CHANGES(WIDE, "memory.disk=200MB", "default_chunk_size=262144");
-    const run_result base = train_shapes(with_device(tight, 64 * 1000 * 1000), keeps_all);
+    const char *const *tight = CHANGES(WIDE, "memory.disk=200MB", "default_chunk_size=262144",
+                                       OVER_ASYNC ? "memory.host=2MB" : "memory.host=0");
+    const run_result base = train_shapes(on_cpu(with_device(tight, 64 * 1000 * 1000)), keeps_all);
     assert_true(keeps_all[0] && keeps_all[1]);
     const run_result small = train_shapes(with_device(tight, 11300 * 1000), keeps);
     assert_true(keeps[0] && !keeps[1]);
@@ -255,5 +257,5 @@ int main(void)
         cmocka_unit_test(test_refusal),   cmocka_unit_test(test_least_of_both),
         cmocka_unit_test(test_shapes),    cmocka_unit_test(test_evaluation_keeps_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

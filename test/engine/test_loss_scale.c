@@ -278,5 +278,5 @@ int main(void)
         cmocka_unit_test(test_clipping),      cmocka_unit_test(test_weight_decay),
         cmocka_unit_test(test_dropout),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

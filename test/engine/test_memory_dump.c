@@ -168,5 +168,5 @@ int main(void)
         cmocka_unit_test(test_failure_in_a_step),
         cmocka_unit_test(test_length),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

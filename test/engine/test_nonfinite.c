@@ -115,5 +115,5 @@ int main(void)
         cmocka_unit_test(test_other_numbers),
         cmocka_unit_test(test_falling_scale),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

@@ -385,5 +385,5 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_simulated_records),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

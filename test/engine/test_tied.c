@@ -123,5 +123,5 @@ int main(void)
         cmocka_unit_test(test_weight_of_a_biased_layer),
         cmocka_unit_test(test_bias_of_a_normalisation),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

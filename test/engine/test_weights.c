@@ -262,7 +262,7 @@ int main(void)
         cmocka_unit_test(test_wrong_files),   cmocka_unit_test(test_faults), cmocka_unit_test(test_empty),
     };
     folder = temp_folder_make();
-    const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int n_failed = RUN_ON_BACKENDS(tests);
     temp_folder_remove(&folder);
     return n_failed;
 }

@@ -182,5 +182,5 @@ int main(void)
         cmocka_unit_test(test_batch_of_ranks),
         cmocka_unit_test(test_profile_path),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

@@ -224,5 +224,5 @@ int main(void)
         cmocka_unit_test(test_growing_shape), cmocka_unit_test(test_disk_threads), cmocka_unit_test(test_disk_uring),
         cmocka_unit_test(test_profile),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }
