@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "plan/shape.h"
+#include "run/results.h"
 #include "run/runner.h"
 
 enum { B = 2, T = 16, V = TINY_VOCABULARY, K = 2 };
@@ -178,6 +179,60 @@ static void test_inference(void **state)
     ps_config_destroy(c);
 }
 
+/* ---- sums of the host's kernels ---- */
+
+static void add(ps_results *r, ps_tier tier, double x, int64_t n_nonfinite, int32_t tensor)
+{
+    ps_grad_sums *s = ps_results_write_grads(r, tier);
+    ps_exact_sum_add(&s->sum_squares, x);
+    if (n_nonfinite > 0) ps_grad_sums_count(s, n_nonfinite, tensor);
+    ps_results_note_grads(r, tier);
+}
+
+static ps_grad_sums read_grads(ps_results *r)
+{
+    const ps_step_sums *all;
+    assert_ok(ps_results_read(r, &all));
+    return all->grads;
+}
+
+/* Beside a block of the device the host has sums of its own, which make no difference to who reads. */
+static void test_two_places(void **state)
+{
+    (void)state;
+    ps_tiers tiers = {.results_bytes = ps_results_bytes(1)};
+    ps_results r;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        assert_ok(ps_device_create(&ps_device_cpu_ops, "ram", PS_MIB, &tiers.ram[t]));
+        assert_ok(ps_queue_create(tiers.ram[t], "kernels", PS_QUEUE_COMPUTE, &tiers.compute[t]));
+    }
+    assert_ok(ps_device_alloc(tiers.ram[PS_TIER_DEVICE], tiers.results_bytes, &tiers.results));
+    assert_ok(ps_results_init(&r, &tiers, 1));
+    assert_ptr_not_equal(ps_results_write_grads(&r, PS_TIER_DEVICE), ps_results_write_grads(&r, PS_TIER_HOST));
+    add(&r, PS_TIER_HOST, 0x1p-300, 2, 7);
+    add(&r, PS_TIER_DEVICE, 0x1p300, 0, 3);
+    ps_grad_sums got = read_grads(&r), want = {.n_nonfinite = 2, .first_nonfinite = 7};
+    ps_exact_sum_add(&want.sum_squares, 0x1p300);
+    ps_exact_sum_add(&want.sum_squares, 0x1p-300);
+    ps_exact_sum_carry(&want.sum_squares);
+    assert_memory_equal(&got, &want, sizeof got);
+    add(&r, PS_TIER_DEVICE, 0x1p-300, 5, 3); /* the device's are those before */
+    got = read_grads(&r);
+    assert_int_equal(got.n_nonfinite, 7);
+    assert_int_equal(got.first_nonfinite, 3);
+    assert_true(got.sum_squares.digit[1] == 2 * want.sum_squares.digit[1] && want.sum_squares.digit[1] != 0);
+    assert_ok(ps_results_clear_grads(&r));
+    got = read_grads(&r);
+    assert_int_equal(got.n_nonfinite, 0);
+    assert_true(ps_exact_sum_value(&got.sum_squares) == 0);
+    ps_results_deinit(&r);
+    ps_device_free(tiers.ram[PS_TIER_DEVICE], tiers.results, tiers.results_bytes, NULL);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        ps_queue_destroy(tiers.compute[t]);
+        ps_device_destroy(tiers.ram[t]);
+    }
+}
+
 int main(void)
 {
     assert_ok(ps_backend_create_cpu(ps_cpu_isa_detect(), 2, &cpu));
@@ -188,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training),
         cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_two_places),
     };
     const int rc = cmocka_run_group_tests(tests, NULL, NULL);
     ps_backend_destroy(cpu);
