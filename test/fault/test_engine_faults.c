@@ -91,21 +91,25 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     case PS_FAULT_READ:
     case PS_FAULT_WRITE: return st == PS_EIO;
     case PS_FAULT_DEVICE:
-    case PS_FAULT_LOST:
+    case PS_FAULT_LOST: return st == PS_EDEVICE;
     case PS_FAULT_COUNT: break;
     }
     return false;
 }
 
-static const char *const names[] = {"alloc", "copy", "read", "write"};
+static const char *const names[] = {"alloc", "copy", "read", "write", "device", "lost"};
 
+/* Each call below all_below, then one in `stride`; over the fake GPU fewer, of which each seed has its own. */
 static void walk_faults(ps_fault_kind kind, engine_run *run, const char *disk_backend, const char *profile_path,
                         long all_below, long stride)
 {
+    if (OVER_ASYNC) all_below /= 15, stride = 2 * stride + (long)over.seed;
     for (int persistent = 0; persistent < 2; persistent++) {
+        if (!is_my_share_of(6)) continue;
         ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=450KB", "memory.host=128KB",
                             "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=2", "train.threads=1");
         assert_ok(ps_config_set(c, "memory.disk_backend", disk_backend));
+        if (OVER_ASYNC) assert_ok(ps_config_set(c, "memory.host", "150KB")); /* as little, beside what the disk needs */
         if (run == two_shapes) { /* no room for all chunks anywhere: changes are tried first */
             assert_ok(ps_config_set(c, "memory.host", "700KB"));
             assert_ok(ps_config_set(c, "memory.disk", "0"));
@@ -217,12 +221,25 @@ static void test_profile(void **state)
     temp_folder_remove(&f);
 }
 
+/* Calls into the device fail, or it is lost: at a copy, a kernel, what is put there or got, memory given back. */
+static void test_device(void **state)
+{
+    (void)state;
+    if (!OVER_ASYNC) skip();
+    for (ps_fault_kind kind = PS_FAULT_DEVICE; kind <= PS_FAULT_LOST; kind++) {
+        walk_faults(kind, two_steps, "threads", "", 300, 7);
+        walk_faults(kind, two_steps, "io_uring", "", 300, 7);
+        walk_faults(kind, two_shapes, "threads", "", 300, 7);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc),         cmocka_unit_test(test_copy),         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_growing_shape), cmocka_unit_test(test_disk_threads), cmocka_unit_test(test_disk_uring),
-        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile),       cmocka_unit_test(test_device),
     };
+    over.checks_order = false; /* without memory it gives up, and says so */
     return RUN_ON_BACKENDS(tests);
 }
