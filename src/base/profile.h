@@ -8,7 +8,8 @@
  * chunk/store.h, moments of the trace); text is a pointer that must outlive the recorder.
  *
  * A copy is two records, because two parties know about it: COPY by who asked for it (chunk, bytes, reason), MOVED by
- * the queue that carried it out (begin, end); queue and ticket join them.
+ * the queue that carried it out (begin, end); queue and ticket join them. An operator that is issued and computed later
+ * has its times from two MARKs of its queue in the same way.
  *
  * Every function accepts NULL, no recorder, and does nothing then. Any thread may add records while it is on; all else
  * is for the thread that owns it. */
@@ -26,16 +27,24 @@ typedef enum ps_profile_kind {
     PS_PROFILE_WAIT, /* the computing thread stands still for a copy */
     PS_PROFILE_COPY, /* asked for at begin_ns */
     PS_PROFILE_MOVED,
+    PS_PROFILE_MARK, /* a queue has reached it at begin_ns */
     PS_PROFILE_COLLECTIVE,
     PS_PROFILE_ARRIVE, /* from begin_ns on the chunk is on the tier */
     PS_PROFILE_LEAVE,  /* from begin_ns on it is not */
     PS_PROFILE_MEMORY, /* from begin_ns on the tier holds so many bytes */
 } ps_profile_kind;
 
+/* The MARKs of a queue between which something was computed; both 0: when it was issued. */
+typedef struct ps_profile_marks {
+    uint64_t first, last; /* tickets */
+    uint8_t link;
+} ps_profile_marks;
+
 typedef struct ps_profile_record {
     ps_profile_kind kind;
     int32_t chunk;            /* -1: none */
     int64_t begin_ns, end_ns; /* ps_profile_now; end_ns only where something lasts */
+    ps_profile_marks marks;   /* STEP, OP */
     union {
         int64_t step; /* STEP: counted from 1 */
         struct {
@@ -47,7 +56,7 @@ typedef struct ps_profile_record {
             uint64_t ticket;
             int64_t bytes;
             uint8_t link, from, to, reason;
-        } copy; /* WAIT: link; COPY: all; MOVED: ticket and link */
+        } copy; /* WAIT: link; COPY: all; MOVED, MARK: ticket and link */
         struct {
             const char *name, *group;
             int64_t bytes;

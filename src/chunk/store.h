@@ -237,7 +237,7 @@ const char *ps_reason_name(ps_reason r); /* "wanted", "write back" */
 
 /* Record where every chunk is, and what each tier holds; to be called when the recorder has just been switched on. */
 void ps_store_profile_start(const ps_store *s);
-/* Wait until the queues have carried out the copies under way, so that their times are on record. For the store they are
+/* Wait until the queues have carried out what is under way, so that its times are on record. For the store they are
  * still under way: what is moved when stays as it is. */
 void ps_store_profile_settle(const ps_store *s);
 

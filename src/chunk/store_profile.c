@@ -100,10 +100,16 @@ void ps_store_profile_start(const ps_store *s)
 
 /* Looks instead of waiting for the event: a wait would be told of a failed copy, and ps_store_retire would not any
  * more. */
+static void look_until_done(ps_event e)
+{
+    while (!ps_event_is_done(e)) nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+}
+
 void ps_store_profile_settle(const ps_store *s)
 {
-    for (int32_t i = 0; i < s->n_flying; i++) {
-        const flight *f = &s->chunks[s->flying[i]].flight;
-        while (!ps_event_is_done(f->done)) nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
-    }
+    for (int32_t i = 0; i < s->n_flying; i++) look_until_done(s->chunks[s->flying[i]].flight.done);
+    for (int l = 0; l < PS_LINK_COUNT; l++)
+        if (s->copies[l] != NULL) look_until_done(ps_queue_event(s->copies[l]));
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (s->d.compute[t] != NULL) look_until_done(ps_queue_event(s->d.compute[t]));
 }

@@ -25,6 +25,7 @@ typedef enum ps_async_kind {
     PS_ASYNC_COPY,
     PS_ASYNC_FILL,
     PS_ASYNC_CALL,
+    PS_ASYNC_MARK,
     PS_ASYNC_WAIT,        /* for another line */
     PS_ASYNC_WAIT_FOREIGN /* for something that a thread of the host waits for */
 } ps_async_kind;

@@ -115,11 +115,12 @@ static int choose(helper *h, int64_t *next_ns)
 
 static void finish(helper *h, ps_async_line *l, ps_async_command *c)
 {
+    const ps_ticket ticket = c->ticket;
     c->end_ns = ps_clock_ns();
     if (c->staged != 0) atomic_store(&l->staging_taken, c->staged);
-    atomic_store(&l->done, c->ticket);
     atomic_store(&h->shared->busy_with, NULL);
     atomic_fetch_add(&l->taken, 1); /* the host may write over *c from here on */
+    atomic_store(&l->done, ticket);
     if (atomic_load(&h->shared->n_waiting) > 0) ps_async_wake(&h->shared->progress);
 }
 
@@ -165,6 +166,7 @@ static bool go_on(helper *h, ps_async_line *l, head *first, const ps_async_comma
         st = c->call.run(c->call.self, c->args);
         if (st != PS_OK) fail(l, c, st, ps_last_error());
         return true;
+    case PS_ASYNC_MARK: return true;
     case PS_ASYNC_WAIT:
     case PS_ASYNC_WAIT_FOREIGN: take_failure(h, l, c); return true;
     }
@@ -173,11 +175,9 @@ static bool go_on(helper *h, ps_async_line *l, head *first, const ps_async_comma
 
 static void carry_out(helper *h, int i)
 {
-    static const char *const names[] = {[PS_ASYNC_COPY] = "copy",
-                                        [PS_ASYNC_FILL] = "fill",
-                                        [PS_ASYNC_CALL] = "call",
-                                        [PS_ASYNC_WAIT] = "wait",
-                                        [PS_ASYNC_WAIT_FOREIGN] = "wait"};
+    static const char *const names[] = {
+        [PS_ASYNC_COPY] = "copy", [PS_ASYNC_FILL] = "fill", [PS_ASYNC_CALL] = "call",
+        [PS_ASYNC_MARK] = "mark", [PS_ASYNC_WAIT] = "wait", [PS_ASYNC_WAIT_FOREIGN] = "wait"};
     ps_async_line *l = &h->shared->lines[i];
     ps_async_command *c = &l->ring[atomic_load(&l->taken) % PS_ASYNC_RING];
     atomic_store(&h->shared->busy_line, i);

@@ -25,7 +25,7 @@ typedef struct async_queue {
     int index;         /* of the line */
     ps_ticket first;   /* what the line had done when the queue was created: ticket t is the line's first + t */
     uint64_t staged;   /* bytes put into the staging ring so far */
-    uint64_t recorded; /* commands that the profile knows of */
+    uint64_t recorded; /* lock: commands that the profile knows of */
     pthread_t waiter;
     bool has_waiter;
     pthread_mutex_t lock;
@@ -36,6 +36,23 @@ typedef struct async_queue {
 } async_queue;
 
 static const ps_queue_ops ops;
+
+/* ---- looking on ---- */
+
+/* Copies and marks that the helper has come past since: it cannot write into a profile. */
+static void record_done(async_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    const uint64_t taken = atomic_load(&q->line->taken);
+    if (q->base.profile == NULL) q->recorded = taken;
+    for (; q->recorded < taken; q->recorded++) {
+        const ps_async_command *c = &q->line->ring[q->recorded % PS_ASYNC_RING];
+        const ps_ticket t = c->ticket - q->first;
+        if (c->kind == PS_ASYNC_MARK) ps_queue_record_mark(&q->base, t, c->begin_ns);
+        if (c->kind == PS_ASYNC_COPY && c->is_last) ps_queue_record_copy(&q->base, t, c->begin_ns, c->end_ns);
+    }
+    pthread_mutex_unlock(&q->lock);
+}
 
 /* ---- waiting ---- */
 
@@ -63,10 +80,11 @@ static ps_status wait_for_room(const async_queue *q, const _Atomic uint64_t *cou
 static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
 {
     (void)tells;
-    const async_queue *q = (const async_queue *)queue;
+    async_queue *q = (async_queue *)queue;
     const ps_ticket ticket = q->first + t;
     PS_TRY(ps_async_admit(q->device));
     PS_TRY(wait_until(q->device, &q->line->done, ticket));
+    record_done(q);
     const ps_ticket failed_at = atomic_load(&q->line->failed_at);
     if (failed_at == 0 || failed_at > ticket) return PS_OK;
     return PS_FAIL(q->line->failure.st, "%s", q->line->failure.why);
@@ -74,28 +92,13 @@ static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
 
 static bool is_done(ps_queue *queue, ps_ticket t)
 {
-    const async_queue *q = (const async_queue *)queue;
-    return atomic_load(&q->line->done) >= q->first + t || atomic_load(&q->device->shared->is_lost);
+    async_queue *q = (async_queue *)queue;
+    if (atomic_load(&q->line->done) < q->first + t) return atomic_load(&q->device->shared->is_lost);
+    record_done(q);
+    return true;
 }
 
 /* ---- commands ---- */
-
-/* Copies that the helper has done since: it cannot write into a profile. */
-static void record_copies(async_queue *q)
-{
-    const uint64_t taken = atomic_load(&q->line->taken);
-    if (q->base.profile == NULL) q->recorded = taken;
-    for (; q->recorded < taken; q->recorded++) {
-        const ps_async_command *c = &q->line->ring[q->recorded % PS_ASYNC_RING];
-        if (c->kind != PS_ASYNC_COPY || !c->is_last) continue;
-        ps_profile_add(q->base.profile,
-                       &(ps_profile_record){.kind = PS_PROFILE_MOVED,
-                                            .chunk = -1,
-                                            .begin_ns = c->begin_ns,
-                                            .end_ns = c->end_ns,
-                                            .copy = {.ticket = c->ticket - q->first, .link = q->base.profile_link}});
-    }
-}
 
 /* The next command, to be filled in; nothing of it counts until `issue`. */
 static ps_status next_command(async_queue *q, ps_async_kind kind, ps_async_command **out)
@@ -103,7 +106,7 @@ static ps_status next_command(async_queue *q, ps_async_kind kind, ps_async_comma
     const uint64_t put = atomic_load(&q->line->put);
     if (put >= PS_ASYNC_RING) PS_TRY(wait_for_room(q, &q->line->taken, put - PS_ASYNC_RING + 1));
     PS_TRY(ps_async_check(q->device));
-    record_copies(q);
+    record_done(q);
     ps_async_command *c = &q->line->ring[put % PS_ASYNC_RING];
     c->kind = kind;
     c->is_last = c->is_lost = c->ignores_failure = false;
@@ -317,6 +320,14 @@ static ps_status submit_call(async_queue *q, const ps_call *call)
     return PS_OK;
 }
 
+static ps_status submit_mark(async_queue *q)
+{
+    ps_async_command *c;
+    PS_TRY(next_command(q, PS_ASYNC_MARK, &c));
+    issue_last(q, c);
+    return PS_OK;
+}
+
 static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
 {
     async_queue *q = (async_queue *)queue;
@@ -326,6 +337,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     case PS_ITEM_FILL: PS_TRY(submit_fill(q, item->fill.dst, item->fill.byte, item->fill.bytes)); break;
     case PS_ITEM_CALL: PS_TRY(submit_call(q, &item->call)); break;
     case PS_ITEM_WAIT: PS_TRY(submit_wait(q, item->wait.event, item->wait.ignores_failure)); break;
+    case PS_ITEM_MARK: PS_TRY(submit_mark(q)); break;
     }
     *out = queue->issued + 1;
     return PS_OK;
@@ -367,7 +379,7 @@ static void destroy(ps_queue *queue)
     async_queue *q = (async_queue *)queue;
     ps_async *a = q->device;
     (void)wait_until(a, &q->line->taken, atomic_load(&q->line->put));
-    record_copies(q);
+    record_done(q);
     pthread_mutex_lock(&a->lock);
     a->line_given[q->index] = atomic_load(&q->line->failed_at) != 0;
     pthread_mutex_unlock(&a->lock);

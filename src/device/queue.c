@@ -126,7 +126,7 @@ ps_status ps_queue_call(ps_queue *q, const ps_call *call)
 
 ps_status ps_queue_mark(ps_queue *q, ps_event *out)
 {
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_FILL}));
+    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_MARK}));
     *out = ps_queue_event(q);
     return PS_OK;
 }
@@ -310,22 +310,33 @@ ps_status ps_queue_carry_out(const ps_queue *q, const ps_item *item, ps_ticket t
     switch (item->kind) {
     case PS_ITEM_COPY:
         if (item->copy.bytes > 0) memcpy(item->copy.dst, item->copy.src, (size_t)item->copy.bytes);
-        ps_queue_record_copy(q, t, begin_ns);
+        ps_queue_record_copy(q, t, begin_ns, ps_profile_now(q->profile));
         return PS_OK;
     case PS_ITEM_FILL:
         if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
         return PS_OK;
     case PS_ITEM_CALL: return item->call.run(item->call.self, item->call.args);
     case PS_ITEM_WAIT: return wait_here(&item->wait.event, item->wait.ignores_failure);
+    case PS_ITEM_MARK: ps_queue_record_mark(q, t, begin_ns); return PS_OK;
     }
     return PS_OK;
 }
 
-void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns)
+static void record(const ps_queue *q, ps_profile_kind kind, ps_ticket t, int64_t begin_ns, int64_t end_ns)
 {
-    ps_profile_add(q->profile, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
+    ps_profile_add(q->profile, &(ps_profile_record){.kind = kind,
                                                     .chunk = -1,
                                                     .begin_ns = begin_ns,
-                                                    .end_ns = ps_profile_now(q->profile),
+                                                    .end_ns = end_ns,
                                                     .copy = {.ticket = t, .link = q->profile_link}});
+}
+
+void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns, int64_t end_ns)
+{
+    record(q, PS_PROFILE_MOVED, t, begin_ns, end_ns);
+}
+
+void ps_queue_record_mark(const ps_queue *q, ps_ticket t, int64_t at_ns)
+{
+    record(q, PS_PROFILE_MARK, t, at_ns, at_ns);
 }

@@ -95,7 +95,7 @@ PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);
 /* Does anybody look at the uses of its calls? Else they need not be named. */
 bool ps_queue_wants_uses(const ps_queue *q);
 
-/* An item that does nothing. A caller's own queue (ps_space.foreign) may have work that was not issued here: what
+/* An item that does nothing, but a profile is told when the queue got there. A caller's own queue (ps_space.foreign) may have work that was not issued here: what
  * waits for the mark waits for that too. */
 PS_NODISCARD ps_status ps_queue_mark(ps_queue *q, ps_event *out);
 
@@ -129,8 +129,8 @@ void ps_host_queue_set_watch(ps_queue *q, void (*watch)(void *user), void *user)
 
 /* ---- looking on ---- */
 
-/* Record begin and end of each copy (PS_PROFILE_MOVED) as one of this link. Before the first copy; p must outlive the
- * queue. */
+/* Record begin and end of each copy (PS_PROFILE_MOVED), and each mark (PS_PROFILE_MARK), as of this link. Before the first of
+ * them; p must outlive the queue. */
 void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link);
 
 #endif

@@ -5,7 +5,7 @@
 #include "device/blocking.h"
 #include "device/order.h"
 
-typedef enum ps_item_kind { PS_ITEM_COPY, PS_ITEM_FILL, PS_ITEM_CALL, PS_ITEM_WAIT } ps_item_kind;
+typedef enum ps_item_kind { PS_ITEM_COPY, PS_ITEM_FILL, PS_ITEM_CALL, PS_ITEM_WAIT, PS_ITEM_MARK } ps_item_kind;
 
 /* What is issued: valid during `submit`, which copies what it keeps. */
 typedef struct ps_item {
@@ -59,8 +59,9 @@ struct ps_queue {
 
 /* Do item t now, on this thread. */
 PS_NODISCARD ps_status ps_queue_carry_out(const ps_queue *q, const ps_item *item, ps_ticket t);
-/* Begin and end of the copy with this ticket, for a profile. */
-void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns);
+/* For a profile: begin and end of the copy with this ticket; when the mark with this ticket was reached. */
+void ps_queue_record_copy(const ps_queue *q, ps_ticket t, int64_t begin_ns, int64_t end_ns);
+void ps_queue_record_mark(const ps_queue *q, ps_ticket t, int64_t at_ns);
 
 /* To who looks at the order: the item issued last; that item t of the queue and all behind it come after an event. */
 void ps_queue_tell_item(const ps_queue *q, const char *name, const ps_use *uses, int n_uses);

@@ -55,16 +55,14 @@ void ps_profiling_begin_step(ps_engine *e, int64_t step)
         ps_store_profile_start(e->tiers.store);
     }
     p->step = step;
-    p->begin_ns = ps_profile_now(p->recorder);
+    p->begin = ps_work_now(&e->tiers, PS_TIER_DEVICE);
 }
 
-static void record_step(ps_profiling *p)
+static void record_step(ps_engine *e)
 {
-    ps_profile_add(p->recorder, &(ps_profile_record){.kind = PS_PROFILE_STEP,
-                                                     .chunk = -1,
-                                                     .begin_ns = p->begin_ns,
-                                                     .end_ns = ps_profile_now(p->recorder),
-                                                     .step = p->step});
+    ps_profiling *p = &e->profiling;
+    ps_work_record(&e->tiers, PS_TIER_DEVICE, &p->begin,
+                   &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = -1, .step = p->step});
     p->last = p->step;
     if (p->first == 0) p->first = p->step;
     p->step = 0;
@@ -74,7 +72,7 @@ void ps_profiling_end_step(ps_engine *e)
 {
     ps_profiling *p = &e->profiling;
     if (p->step == 0) return;
-    record_step(p);
+    record_step(e);
     if (p->last >= e->settings.profile_steps[1] || ps_profile_is_full(p->recorder)) end_recording(e);
 }
 
@@ -82,7 +80,7 @@ void ps_profiling_finish(ps_engine *e)
 {
     ps_profiling *p = &e->profiling;
     if (!ps_profile_is_on(p->recorder)) return;
-    if (p->step != 0) record_step(p); /* as far as it came */
+    if (p->step != 0) record_step(e); /* as far as it came */
     end_recording(e);
 }
 

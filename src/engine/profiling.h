@@ -2,16 +2,17 @@
 #ifndef PS_ENGINE_PROFILING_H
 #define PS_ENGINE_PROFILING_H
 
-#include "base/profile.h"
 #include "patrickstar.h"
+#include "run/work_time.h"
 
 typedef struct ps_profiling {
-    ps_profile *recorder;   /* NULL: no profile is wanted */
-    int64_t step, begin_ns; /* of the step under way, when it is recorded; 0: none */
-    int64_t first, last;    /* steps that are recorded and complete; 0: none */
-    bool has_ended;         /* nothing more is recorded */
-    bool is_written;        /* profile.path holds all that was recorded */
-    char error[512];        /* why not */
+    ps_profile *recorder; /* NULL: no profile is wanted */
+    int64_t step;         /* under way, when it is recorded; 0: none */
+    ps_work_time begin;   /* of that step */
+    int64_t first, last;  /* steps that are recorded and complete; 0: none */
+    bool has_ended;       /* nothing more is recorded */
+    bool is_written;      /* profile.path holds all that was recorded */
+    char error[512];      /* why not */
 } ps_profiling;
 
 /* Make the recorder, and try whether profile.path can be written: PS_EIO before the first step rather than after the

@@ -12,6 +12,7 @@ const char *ps_profile_lane_name(int lane)
 
 /* ---- copies and steps ---- */
 
+/* By link and ticket, of MOVED and MARK. */
 static int compare_moved(const void *a, const void *b)
 {
     const ps_profile_record *x = *(const ps_profile_record *const *)a, *y = *(const ps_profile_record *const *)b;
@@ -27,11 +28,26 @@ ps_profile_span ps_profile_copy_span(const ps_profile_sum *s, const ps_profile_r
     return (ps_profile_span){r->begin_ns, r->end_ns};
 }
 
+static int64_t mark_ns(const ps_profile_sum *s, uint8_t link, uint64_t ticket, int64_t otherwise_ns)
+{
+    const ps_profile_record wanted = {.copy = {.ticket = ticket, .link = link}}, *key = &wanted;
+    if (ticket == 0) return otherwise_ns;
+    const ps_profile_record **found =
+        bsearch(&key, s->marks, (size_t)s->n_marks, sizeof(ps_profile_record *), compare_moved);
+    return found != NULL ? (*found)->begin_ns : otherwise_ns;
+}
+
+ps_profile_span ps_profile_work_span(const ps_profile_sum *s, const ps_profile_record *r)
+{
+    return (ps_profile_span){mark_ns(s, r->marks.link, r->marks.first, r->begin_ns),
+                             mark_ns(s, r->marks.link, r->marks.last, r->end_ns)};
+}
+
 int64_t ps_profile_step_at(const ps_profile_sum *s, int64_t from, int64_t time_ns)
 {
     int64_t i = from;
-    while (i < s->n_steps && s->steps[i]->end_ns < time_ns) i++;
-    return i < s->n_steps && s->steps[i]->begin_ns <= time_ns ? i : s->n_steps;
+    while (i < s->n_steps && s->step_spans[i].end_ns < time_ns) i++;
+    return i < s->n_steps && s->step_spans[i].begin_ns <= time_ns ? i : s->n_steps;
 }
 
 static ps_status find_kind(const ps_profile *p, ps_profile_kind kind, const ps_profile_record ***out, int64_t *n)
@@ -59,8 +75,8 @@ static int64_t covered_ns(const ps_profile_sum *s, ps_profile_span *spans, int64
     int64_t sum = 0, i = 0;
     qsort(spans, (size_t)n, sizeof *spans, compare_spans);
     for (int64_t k = 0, at = 0; k < s->n_steps; k++) {
-        const int64_t step_end = s->steps[k]->end_ns;
-        at = ps_max_i64(at, s->steps[k]->begin_ns);
+        const int64_t step_end = s->step_spans[k].end_ns;
+        at = ps_max_i64(at, s->step_spans[k].begin_ns);
         for (; i < n && spans[i].begin_ns < step_end; i++) {
             const int64_t begin = ps_max_i64(at, spans[i].begin_ns), end = ps_min_i64(step_end, spans[i].end_ns);
             if (end > begin) sum += end - begin, at = end;
@@ -74,7 +90,10 @@ static int64_t covered_ns(const ps_profile_sum *s, ps_profile_span *spans, int64
 static int lane_of(const ps_profile_sum *s, const ps_profile_record *r, ps_profile_span *span)
 {
     *span = (ps_profile_span){r->begin_ns, r->end_ns};
-    if (r->kind == PS_PROFILE_OP) return PS_LANE_COMPUTE;
+    if (r->kind == PS_PROFILE_OP) {
+        *span = ps_profile_work_span(s, r);
+        return PS_LANE_COMPUTE;
+    }
     if (r->kind == PS_PROFILE_COLLECTIVE) return PS_LANE_LINKS + PS_LINK_COLLECTIVES;
     if (r->kind != PS_PROFILE_COPY) return -1;
     *span = ps_profile_copy_span(s, r);
@@ -96,6 +115,14 @@ static ps_status sum_busy(ps_profile_sum *s)
     return PS_OK;
 }
 
+/* As ps_profile_step_at, by the times of issue: a copy belongs to the step that asked for it. */
+static int64_t step_issued_at(const ps_profile_sum *s, int64_t from, int64_t time_ns)
+{
+    int64_t i = from;
+    while (i < s->n_steps && s->steps[i]->end_ns < time_ns) i++;
+    return i < s->n_steps && s->steps[i]->begin_ns <= time_ns ? i : s->n_steps;
+}
+
 static void sum_bytes(ps_profile_sum *s)
 {
     for (int64_t i = 0, step = 0; i < ps_profile_count(s->profile); i++) {
@@ -104,7 +131,7 @@ static void sum_bytes(ps_profile_sum *s)
             int64_t *peak = &s->peak_bytes[r->memory.tier];
             *peak = ps_max_i64(*peak, r->memory.chunk_bytes + r->memory.non_model_bytes + r->memory.other_bytes);
         } else if (r->kind == PS_PROFILE_COPY || r->kind == PS_PROFILE_COLLECTIVE) { /* in order of begin_ns */
-            const int64_t at = ps_profile_step_at(s, step, r->begin_ns);
+            const int64_t at = step_issued_at(s, step, r->begin_ns);
             if (at == s->n_steps) continue;
             step = at;
             if (r->kind == PS_PROFILE_COPY)
@@ -122,11 +149,15 @@ ps_status ps_profile_sum_init(ps_profile_sum *s, const ps_profile *profile)
     *s = (ps_profile_sum){.profile = profile};
     PS_TRY_GOTO(ps_profile_check(profile));
     PS_TRY_GOTO(find_kind(profile, PS_PROFILE_MOVED, &s->moved, &s->n_moved));
+    PS_TRY_GOTO(find_kind(profile, PS_PROFILE_MARK, &s->marks, &s->n_marks));
     PS_TRY_GOTO(find_kind(profile, PS_PROFILE_STEP, &s->steps, &s->n_steps));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_steps, sizeof *s->step_spans, &s->step_spans));
+    qsort(s->marks, (size_t)s->n_marks, sizeof(ps_profile_record *), compare_moved);
     qsort(s->moved, (size_t)s->n_moved, sizeof(ps_profile_record *), compare_moved);
+    for (int64_t i = 0; i < s->n_steps; i++) s->step_spans[i] = ps_profile_work_span(s, s->steps[i]);
     sum_bytes(s);
     if (s->n_steps == 0) return PS_OK;
-    for (int64_t i = 0; i < s->n_steps; i++) s->step_ns += s->steps[i]->end_ns - s->steps[i]->begin_ns;
+    for (int64_t i = 0; i < s->n_steps; i++) s->step_ns += s->step_spans[i].end_ns - s->step_spans[i].begin_ns;
     s->step_ns /= s->n_steps;
     PS_TRY_GOTO(sum_busy(s));
     return PS_OK;
@@ -138,6 +169,8 @@ out:
 void ps_profile_sum_deinit(ps_profile_sum *s)
 {
     ps_mem_free(s->moved);
+    ps_mem_free(s->marks);
     ps_mem_free(s->steps);
+    ps_mem_free(s->step_spans);
     *s = (ps_profile_sum){0};
 }

@@ -22,7 +22,10 @@ typedef struct ps_profile_sum {
     const ps_profile *profile;
     const ps_profile_record **moved; /* [n_moved] records of kind MOVED, by link, then ticket */
     int64_t n_moved;
+    const ps_profile_record **marks; /* [n_marks] records of kind MARK, likewise */
+    int64_t n_marks;
     const ps_profile_record **steps; /* [n_steps] records of kind STEP */
+    ps_profile_span *step_spans;     /* [n_steps] */
     int64_t n_steps;
     int64_t peak_bytes[PS_TIER_COUNT]; /* largest of all recorded */
     /* averages over the steps, of the records inside of them; 0 without a step */
@@ -37,8 +40,10 @@ void ps_profile_sum_deinit(ps_profile_sum *s);
 
 /* When a COPY was carried out. Simulated queues may not tell: then it was done when it was asked for. */
 ps_profile_span ps_profile_copy_span(const ps_profile_sum *s, const ps_profile_record *copy);
+/* When an OP, or the operators of a STEP, were computed. */
+ps_profile_span ps_profile_work_span(const ps_profile_sum *s, const ps_profile_record *r);
 
-/* Index in s->steps, `from` or above, of the step that this time lies in; n_steps when there is none. */
+/* Index in s->steps, `from` or above, of the step in whose span this time lies; n_steps when there is none. */
 int64_t ps_profile_step_at(const ps_profile_sum *s, int64_t from, int64_t time_ns);
 
 #endif

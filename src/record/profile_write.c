@@ -11,7 +11,9 @@ enum {
     TID_WAITS,
     TID_LINKS,
     TID_COLLECTIVES = TID_LINKS + PS_LINK_COLLECTIVES,
-    TID_CHUNKS = TID_LINKS + PS_LINK_COUNT
+    TID_CHUNKS = TID_LINKS + PS_LINK_COUNT,
+    TID_HOST, /* what the host computes beside a device that works later */
+    TID_COUNT
 };
 
 typedef struct writer {
@@ -63,14 +65,22 @@ static int index_of(const writer *w, int32_t chunk)
 
 static void put_step(writer *w, const ps_profile_record *r)
 {
-    begin_span(w, TID_STEPS, "step", r->begin_ns, r->end_ns);
+    const ps_profile_span span = ps_profile_work_span(&w->sum, r);
+    begin_span(w, TID_STEPS, "step", span.begin_ns, span.end_ns);
     ps_text_out_format(w->j, ",\"name\":\"step %lld\",\"args\":{\"step\":%lld}}", (long long)r->step,
                        (long long)r->step);
 }
 
+/* Computed by the host while the device computes on. */
+static bool is_beside(const ps_profile_record *r)
+{
+    return r->marks.link == ps_work_link(PS_TIER_HOST) && r->marks.last != 0;
+}
+
 static void put_op(writer *w, const ps_profile_record *r)
 {
-    begin_span(w, TID_COMPUTE, "op", r->begin_ns, r->end_ns);
+    const ps_profile_span span = ps_profile_work_span(&w->sum, r);
+    begin_span(w, is_beside(r) ? TID_HOST : TID_COMPUTE, "op", span.begin_ns, span.end_ns);
     ps_text_out_format(w->j, ",\"name\":");
     ps_text_out_json(w->j, r->op.label);
     ps_text_out_format(w->j, ",\"args\":{\"moment\":%d,\"phase\":\"%s\",\"step\":%lld,\"non_model_bytes\":%lld",
@@ -139,7 +149,8 @@ static void put_record(writer *w, const ps_profile_record *r)
     case PS_PROFILE_OP: put_op(w, r); break;
     case PS_PROFILE_WAIT: put_wait(w, r); break;
     case PS_PROFILE_COPY: put_copy(w, r); break;
-    case PS_PROFILE_MOVED: break; /* told with its COPY */
+    case PS_PROFILE_MOVED:
+    case PS_PROFILE_MARK: break; /* told with its COPY, its OP */
     case PS_PROFILE_COLLECTIVE: put_collective(w, r); break;
     case PS_PROFILE_ARRIVE:
     case PS_PROFILE_LEAVE: put_place(w, r); break;
@@ -152,12 +163,10 @@ static void put_metadata(writer *w)
     const int rank = w->facts->rank;
     ps_text_out_format(w->j, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
                        rank, rank);
-    for (int tid = TID_STEPS; tid <= TID_CHUNKS; tid++) {
-        static const char *const names[] = {[TID_STEPS] = "steps",
-                                            [TID_PHASES] = "phases",
-                                            [TID_COMPUTE] = "compute",
-                                            [TID_WAITS] = "waits",
-                                            [TID_CHUNKS] = "chunks"};
+    for (int tid = TID_STEPS; tid < TID_COUNT; tid++) {
+        static const char *const names[] = {
+            [TID_STEPS] = "steps", [TID_PHASES] = "phases", [TID_COMPUTE] = "compute",
+            [TID_WAITS] = "waits", [TID_CHUNKS] = "chunks", [TID_HOST] = "host compute"};
         const char *name = names[tid] != NULL ? names[tid] : ps_link_name((ps_link)(tid - TID_LINKS));
         ps_text_out_format(
             w->j, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", rank,
@@ -190,23 +199,24 @@ static void put_phases(writer *w)
     phase_span now = {.phase = -1};
     for (int64_t i = 0, from = 0; i < ps_profile_count(w->p); i++) {
         const ps_profile_record *r = ps_profile_at(w->p, i);
-        if (r->kind != PS_PROFILE_OP) continue;
-        const int64_t step = ps_profile_step_at(sum, from, r->begin_ns);
+        if (r->kind != PS_PROFILE_OP || is_beside(r)) continue;
+        const ps_profile_span span = ps_profile_work_span(sum, r);
+        const int64_t step = ps_profile_step_at(sum, from, span.begin_ns);
         if (step < sum->n_steps) from = step;
         if (now.phase < 0 || step != now.step) {
-            if (now.phase >= 0 && now.step < sum->n_steps) now.end_ns = sum->steps[now.step]->end_ns;
+            if (now.phase >= 0 && now.step < sum->n_steps) now.end_ns = sum->step_spans[now.step].end_ns;
             put_phase(w, &now);
             now = (phase_span){.phase = r->op.phase,
                                .step = step,
-                               .begin_ns = step < sum->n_steps ? sum->steps[step]->begin_ns : r->begin_ns};
+                               .begin_ns = step < sum->n_steps ? sum->step_spans[step].begin_ns : span.begin_ns};
         } else if (r->op.phase != now.phase) {
             put_phase(w, &now);
             now.phase = r->op.phase;
             now.begin_ns = now.end_ns;
         }
-        now.end_ns = r->end_ns;
+        now.end_ns = span.end_ns;
     }
-    if (now.phase >= 0 && now.step < sum->n_steps) now.end_ns = sum->steps[now.step]->end_ns;
+    if (now.phase >= 0 && now.step < sum->n_steps) now.end_ns = sum->step_spans[now.step].end_ns;
     put_phase(w, &now);
 }
 

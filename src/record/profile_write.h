@@ -6,6 +6,7 @@
 
 #include "run/blueprint.h"
 #include "run/forecast.h"
+#include "run/work_time.h"
 
 /* What the file says beside the records. */
 typedef struct ps_profile_facts {

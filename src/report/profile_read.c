@@ -345,7 +345,7 @@ static ps_status read_span_args(const reader *r, const json_t *event, ps_report_
 }
 
 /* A span's row follows from its category; a copy's is one of four, by its tid. False: other tools' spans. */
-static bool find_lane(const char *category, int tid, ps_report_profile_lane *out)
+static bool find_lane(const char *category, json_int_t tid, ps_report_profile_lane *out)
 {
     static const ps_report_profile_lane lanes[] = {PS_REPORT_STEPS, PS_REPORT_PHASES,         PS_REPORT_COMPUTE,
                                                    PS_REPORT_WAITS, PS_REPORT_HOST_TO_DEVICE, PS_REPORT_COLLECTIVES};
@@ -365,7 +365,7 @@ static ps_status read_span(const reader *r, const json_t *event, int order)
     const json_int_t tid = json_integer_value(json_object_get(event, "tid"));
     ps_report_profile_lane lane;
     int64_t duration_ns;
-    if (category == NULL || tid < 0 || tid >= PS_REPORT_N_LANES || !find_lane(category, (int)tid, &lane)) return PS_OK;
+    if (category == NULL || !find_lane(category, tid, &lane)) return PS_OK;
     ps_report_profile_span *s = &r->p->spans[r->p->n_spans];
     *s = (ps_report_profile_span){.lane = lane, .chunk = -1, .link = lane, .order = order};
     PS_TRY(read_string(r, event, "name", &name));

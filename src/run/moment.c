@@ -103,18 +103,16 @@ void ps_moment_end(ps_runner *r, int32_t moment)
     unpin_first(r, moment, n);
 }
 
-void ps_moment_record(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int64_t begin_ns)
+void ps_moment_record(const ps_runner *r, int32_t moment, ps_tier tier, ps_chunk_id chunk, const ps_work_time *begin)
 {
-    ps_profile *p = r->tiers->profile;
     const ps_moment *m = &r->bp->trace->moments[moment];
     ps_store_end_moment(r->tiers->store);
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_OP,
-                                           .chunk = chunk,
-                                           .begin_ns = begin_ns,
-                                           .end_ns = ps_profile_now(p),
-                                           .op = {.label = m->label,
-                                                  .step = r->step + 1,
-                                                  .non_model_bytes = m->non_model_bytes,
-                                                  .moment = moment,
-                                                  .phase = (int32_t)m->phase}});
+    ps_work_record(r->tiers, tier, begin,
+                   &(ps_profile_record){.kind = PS_PROFILE_OP,
+                                        .chunk = chunk,
+                                        .op = {.label = m->label,
+                                               .step = r->step + 1,
+                                               .non_model_bytes = m->non_model_bytes,
+                                               .moment = moment,
+                                               .phase = (int32_t)m->phase}});
 }

@@ -3,12 +3,14 @@
 #define PS_RUN_MOMENT_H
 
 #include "run/runner_impl.h"
+#include "run/work_time.h"
 
 /* Pins what the moment accesses, and makes room for its activations. On failure nothing is pinned. */
 PS_NODISCARD ps_status ps_moment_begin(ps_runner *r, int32_t moment);
 void ps_moment_end(ps_runner *r, int32_t moment);
-/* Record the moment as computed from begin_ns, by the profile's clock, until now. chunk: the one updated, or -1. */
-void ps_moment_record(const ps_runner *r, int32_t moment, ps_chunk_id chunk, int64_t begin_ns);
+
+/* Record the moment as computed on the tier from `begin` until now. chunk: the one updated, or -1. */
+void ps_moment_record(const ps_runner *r, int32_t moment, ps_tier tier, ps_chunk_id chunk, const ps_work_time *begin);
 
 /* Keeps ps_last_memory_dump when a moment (-1: before the first) fails with st, before anything is given back. Gives
  * st. */

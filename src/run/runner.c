@@ -357,12 +357,12 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const ps_instr *instr = &r->bp->code->instrs[index];
     const int32_t moment = r->bp->instr_moment[(int32_t)r->micro * r->bp->code->n_instrs + index];
     PS_TRY(ps_moment_begin(r, moment));
-    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
+    const ps_work_time begin = ps_work_now(r->tiers, PS_TIER_DEVICE);
     ps_status st = begin_tensors(r, instr);
     if (st == PS_OK && index == 0 && r->o.compute) st = put_batch(r);
     if (st == PS_OK) st = r->o.compute ? compute(r, instr) : imitate_on_host(r, instr, moment);
     if (st == PS_OK) st = end_tensors(r, instr);
-    ps_moment_record(r, moment, -1, begin_ns);
+    ps_moment_record(r, moment, PS_TIER_DEVICE, -1, &begin);
     ps_moment_end(r, moment);
     return st;
 }

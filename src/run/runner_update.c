@@ -36,7 +36,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     const int32_t moment = b->update_moment[chunk];
     ps_status st = PS_OK;
     PS_TRY(ps_moment_begin(r, moment));
-    const int64_t begin_ns = ps_profile_now(r->tiers->profile);
+    const ps_work_time begin = ps_work_now(r->tiers, b->update_tier[chunk]);
     st = ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
     for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces[i];
@@ -47,7 +47,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
     }
     if (st == PS_OK) st = ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
-    ps_moment_record(r, moment, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), begin_ns);
+    ps_moment_record(r, moment, b->update_tier[chunk], ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), &begin);
     ps_moment_end(r, moment);
     if (b->uses_grad_list[chunk])
         ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, ps_blueprint_sums(b), chunk));

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "run/work_time.h"
+
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets)
 {
     return budgets->bytes[PS_TIER_HOST] > 0 || !space->device->host_can_touch ? PS_TIER_HOST : PS_TIER_DEVICE;
@@ -65,13 +67,15 @@ static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
 /* On the device that a trial stands for nothing of the caller's is at work. */
 static ps_status open_compute(const ps_tiers_options *o, ps_tiers *t, ps_tier tier)
 {
-    t->computes_on_foreign = o->space->foreign != NULL && !o->simulated;
-    if (tier == PS_TIER_DEVICE && t->computes_on_foreign) {
-        t->compute[tier] = o->space->foreign;
-        ps_queue_set_order(t->compute[tier], o->order);
-        return PS_OK;
-    }
-    return ps_queue_create(t->ram[tier], ps_tier_name(tier), PS_QUEUE_COMPUTE, &t->compute[tier]);
+    ps_queue *foreign = o->simulated || tier != PS_TIER_DEVICE ? NULL : o->space->foreign;
+    t->compute[tier] = foreign;
+    t->computes_on_foreign = t->computes_on_foreign || foreign != NULL;
+    if (foreign != NULL)
+        ps_queue_set_order(foreign, o->order);
+    else
+        PS_TRY(ps_queue_create(t->ram[tier], ps_tier_name(tier), PS_QUEUE_COMPUTE, &t->compute[tier]));
+    if (o->space->device->works_later) ps_queue_set_profile(t->compute[tier], o->profile, ps_work_link(tier));
+    return PS_OK;
 }
 
 static void close_compute(ps_tiers *t, ps_tier tier)
@@ -83,6 +87,7 @@ static void close_compute(ps_tiers *t, ps_tier tier)
     const ps_status st = ps_event_wait(ps_queue_event(t->compute[tier])); /* its items use memory that is about to go */
     (void)st; /* has been told to who issued, or is the caller's */
     ps_queue_set_order(t->compute[tier], NULL);
+    ps_queue_set_profile(t->compute[tier], NULL, 0);
 }
 
 ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)

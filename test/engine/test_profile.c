@@ -2,8 +2,10 @@
  * records. */
 #include "engine/profile_fixture.h"
 
+#include "device/async.h"
 #include "device/disk.h"
 #include "engine/engine.h"
+#include "record/profile_sum.h"
 #include "record/profile_write.h"
 #include "temp_folder.h"
 
@@ -101,7 +103,7 @@ static void check_moments(const profile *p, int32_t n_moments)
         const json_t *args = json_object_get(e, "args");
         if (is_category(e, "wait")) assert_true(step_of(p, span_of(e)) > 0);
         if (!is_category(e, "op")) continue;
-        assert_int_equal(step_of(p, span_of(e)), int_at(args, "step"));
+        if (!is_beside(e)) assert_int_equal(step_of(p, span_of(e)), int_at(args, "step"));
         seen[int_at(args, "step")][int_at(args, "moment")]++;
         assert_true((json_object_get(args, "chunk") != NULL) == (strcmp(text_at(args, "phase"), "adam") == 0));
     }
@@ -194,6 +196,85 @@ static void test_other_orders(void **state)
               true);
     check_run(CHANGES("memory.device=750KB", "memory.disk=20MB", "client.opts.with_async_move=false"), true);
     check_run(CHANGES("memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=0"), true);
+}
+
+/* All operators are after their issue, where the device's marks say. */
+static void check_marks(ps_config *c)
+{
+    const temp_folder f = temp_folder_make();
+    ps_profile_sum s;
+    int64_t n = 0;
+    assert_ok(ps_config_set(c, "profile.path", temp_folder_file(&f, "profile.json").text));
+    set(c, STEPS_KEY);
+    ps_engine *e = engine_of(c);
+    for (int step = 1; step <= LAST; step++) {
+        float loss;
+        one_step(e, step, &loss);
+    }
+    assert_ok(ps_profile_sum_init(&s, e->profiling.recorder));
+    for (int64_t i = 0; i < ps_profile_count(s.profile); i++) {
+        const ps_profile_record *r = ps_profile_at(s.profile, i);
+        const ps_profile_span when = ps_profile_work_span(&s, r);
+        if (r->kind != PS_PROFILE_OP) continue;
+        assert_true(r->marks.first > 0 && r->marks.last > r->marks.first);
+        assert_true(when.begin_ns > r->begin_ns && when.end_ns > when.begin_ns);
+        n++;
+    }
+    assert_true(n > 0);
+    ps_profile_sum_deinit(&s);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    temp_folder_remove(&f);
+}
+
+/* Operators of a device that computes later have its times: one after the other, inside of their steps. */
+static void test_computed_later(void **state)
+{
+    (void)state;
+    ps_async_permit();
+    check_marks(TINY("memory.device=700KB", "memory.host=4MB", "train.backend=cpu_async", "cpu_async.page_size=4KiB"));
+    check_run(CHANGES("memory.device=700KB", "memory.host=4MB", "train.backend=cpu_async", "cpu_async.page_size=4KiB"),
+              true);
+    check_run(CHANGES("memory.device=700KB", "memory.host=4MB", "train.backend=cpu_async", "cpu_async.page_size=4KiB",
+                      "memory.defer_updates=false", "cpu_async.seed=2"),
+              true);
+}
+
+static void add_later(ps_profile *r, ps_profile_kind kind, int64_t ns, uint64_t ticket, int64_t moment)
+{
+    if (kind == PS_PROFILE_MARK) {
+        ps_profile_add(
+            r, &(ps_profile_record){.kind = kind, .chunk = -1, .begin_ns = ns, .copy = {.ticket = ticket, .link = 9}});
+        return;
+    }
+    ps_profile_add(r, &(ps_profile_record){.kind = kind,
+                                           .chunk = -1,
+                                           .begin_ns = ns,
+                                           .end_ns = ns + 1,
+                                           .marks = {.first = ticket, .last = ticket + 1, .link = 9},
+                                           .op = {.label = "later", .step = 1, .moment = (int32_t)moment}});
+}
+
+/* The marks may come in any order, and a mark that was never reached leaves the time of issue. */
+static void test_marks(void **state)
+{
+    (void)state;
+    ps_profile *r = NULL;
+    ps_profile_sum s;
+    assert_ok(ps_profile_create(NULL, &r));
+    ps_profile_start(r);
+    add_later(r, PS_PROFILE_OP, 1000, 3, 0);
+    add_later(r, PS_PROFILE_OP, 1001, 5, 1);
+    for (uint64_t ticket = 5; ticket >= 3; ticket--) add_later(r, PS_PROFILE_MARK, 5000 + (int64_t)ticket, ticket, 0);
+    assert_ok(ps_profile_sum_init(&s, r));
+    const ps_profile_span a = ps_profile_work_span(&s, ps_profile_at(r, 0)),
+                          b = ps_profile_work_span(&s, ps_profile_at(r, 1));
+    assert_int_equal(a.begin_ns, 5003);
+    assert_int_equal(a.end_ns, 5004);
+    assert_int_equal(b.begin_ns, 5005);
+    assert_int_equal(b.end_ns, 1002);
+    ps_profile_sum_deinit(&s);
+    ps_profile_destroy(r);
 }
 
 /* ---- what lies between steps ---- */
@@ -380,6 +461,8 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_uring),
         cmocka_unit_test(test_other_orders),
+        cmocka_unit_test(test_computed_later),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test(test_evaluation_is_outside),
         cmocka_unit_test(test_written_at_the_end),
         cmocka_unit_test(test_refusals),
