@@ -66,9 +66,22 @@ static int32_t n_lanes_of(ps_vector_clock c)
     return (int32_t)(ps_mem_bytes(c) / sizeof *c);
 }
 
+/* By no more than is asked for: who learns from a clock gets as large as that, and others learn from it in turn. */
+static ps_status make_room(ps_vector_clock *c, int32_t n)
+{
+    enum { STEP = 16 };
+    ps_vector_clock larger = NULL;
+    if (n <= n_lanes_of(*c)) return PS_OK;
+    PS_TRY(ps_mem_alloc((size_t)ps_round_up(n, STEP), sizeof *larger, &larger));
+    if (*c != NULL) memcpy(larger, *c, ps_mem_bytes(*c));
+    ps_mem_free(*c);
+    *c = larger;
+    return PS_OK;
+}
+
 static ps_status learn(ps_vector_clock *c, int32_t l, uint64_t seq)
 {
-    PS_TRY(ps_mem_reserve(c, (size_t)l + 1, sizeof **c));
+    PS_TRY(make_room(c, l + 1));
     if ((*c)[l] < seq) (*c)[l] = seq;
     return PS_OK;
 }
@@ -76,7 +89,7 @@ static ps_status learn(ps_vector_clock *c, int32_t l, uint64_t seq)
 static ps_status learn_all(ps_vector_clock *c, ps_vector_clock from)
 {
     const int32_t n = n_lanes_of(from);
-    PS_TRY(ps_mem_reserve(c, (size_t)n, sizeof **c));
+    PS_TRY(make_room(c, n));
     for (int32_t l = 0; l < n; l++)
         if ((*c)[l] < from[l]) (*c)[l] = from[l];
     return PS_OK;
