@@ -98,7 +98,7 @@ static void *thread_main(void *arg)
 
 static void release(disk_uring *b)
 {
-    if (b->ring.ring_fd > 0) io_uring_queue_exit(&b->ring);
+    if (b->ring.ring_fd >= 0) io_uring_queue_exit(&b->ring);
     if (b->bell >= 0) close(b->bell);
     ps_mem_free(b->idle);
     ps_mem_free(b->pieces);
@@ -141,7 +141,7 @@ static ps_status start(ps_disk *d, int fd, int queue_depth, void **out)
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->disk = d;
     b->fd = fd;
-    b->bell = -1;
+    b->bell = b->ring.ring_fd = -1;
     b->queue_depth = queue_depth;
     PS_TRY_GOTO(ps_mem_alloc((size_t)queue_depth, sizeof b->pieces[0], &b->pieces));
     PS_TRY_GOTO(ps_mem_alloc((size_t)queue_depth, sizeof b->idle[0], &b->idle));
