@@ -5,21 +5,6 @@
 
 #include "base/mem.h"
 
-/* Between the disk and memory that the host cannot touch a payload goes through the host's. */
-static ps_status take_bounce(ps_store *s)
-{
-    ps_device *host = s->d.ram[PS_TIER_HOST];
-    if (ps_device_free_bytes(host) < s->bounce_bytes)
-        return PS_FAIL(
-            PS_EBUDGET,
-            "host: chunks go to and from the disk through %lld bytes of host memory, of which %lld are free: "
-            "raise memory.host, or make chunks smaller",
-            (long long)s->bounce_bytes, (long long)ps_device_free_bytes(host));
-    PS_TRY(ps_device_alloc(host, s->bounce_bytes, &s->bounce));
-    s->other_bytes[PS_TIER_HOST] = ps_device_get_stats(host).used_bytes;
-    return PS_OK;
-}
-
 ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
 {
     *out = NULL;
@@ -38,7 +23,6 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         s->page_bytes = ps_max_i64(s->page_bytes, ps_device_page_bytes(desc->ram[t]));
     }
     s->is_simulated = !ps_device_has_memory(desc->ram[PS_TIER_DEVICE]);
-    s->is_timed = ps_sim_time_of(desc->ram[PS_TIER_DEVICE]) != NULL;
     s->time.rates = desc->rates != NULL ? *desc->rates : ps_link_rates_default;
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->chunks, &s->chunks));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
@@ -54,19 +38,15 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         for (int32_t i = 0; i < l->n_chunks; i++) {
             chunk *c = &s->chunks[ps_store_chunk(l, list, i)];
             c->bytes = ps_round_up(l->chunk_elements * desc->lists.list[list].item_bytes, s->page_bytes);
-            s->bounce_bytes = ps_max_i64(s->bounce_bytes, c->bytes);
             c->disk_offset = NO_SLOT;
             c->wanted_serial = -1;
         }
     for (int link = PS_LINK_HOST_TO_DEVICE; link <= PS_LINK_DEVICE_TO_HOST; link++)
         PS_TRY_GOTO(ps_queue_create(desc->ram[PS_TIER_DEVICE], link == PS_LINK_HOST_TO_DEVICE ? "to-device" : "to-host",
                                     PS_QUEUE_COPY, &s->copies[link]));
-    for (int link = 0; link < PS_LINK_COUNT; link++) {
-        if (s->copies[link] == NULL) continue;
-        ps_queue_set_profile(s->copies[link], desc->profile, link);
-        ps_sim_queue_join(s->copies[link], link);
-    }
-    if (desc->works_later && desc->disk != NULL) PS_TRY_GOTO(take_bounce(s));
+    for (int link = 0; link < PS_LINK_COUNT; link++)
+        if (s->copies[link] != NULL) ps_queue_set_profile(s->copies[link], desc->profile, link);
+    PS_TRY_GOTO(ps_store_take_bounce(s));
     if (desc->disk != NULL) ps_disk_set_profile(desc->disk, desc->profile, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE);
     *out = s;
     s = NULL;
@@ -95,7 +75,7 @@ void ps_store_destroy(ps_store *s)
     ps_store_decommit_non_model(s);
     ps_region_destroy(s->non_model);
     for (int l = 0; l < PS_LINK_COUNT; l++) ps_queue_destroy(s->copies[l]);
-    if (s->bounce != NULL) ps_device_free(s->d.ram[PS_TIER_HOST], s->bounce, s->bounce_bytes, NULL);
+    ps_store_give_bounce(s);
     ps_max_tree_deinit(&s->told_bytes);
     ps_mem_free(s->unready);
     ps_mem_free(s->tensor_state);
@@ -290,7 +270,7 @@ int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c)
     const int64_t end_ns = ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, c->ns, &begin_ns);
     s->stats.moved_bytes[PS_LINK_COLLECTIVES] += c->sent_bytes;
     s->stats.n_moves[PS_LINK_COLLECTIVES]++;
-    if (s->is_simulated && !s->is_timed)
+    if (s->is_simulated)
         ps_profile_add(s->d.profile, &(ps_profile_record){
                                          .kind = PS_PROFILE_COLLECTIVE,
                                          .chunk = c->chunk,

@@ -5,28 +5,45 @@
  *   store_state.c    states, invariants                     room.c           room on a full tier
  *   store_profile.c  what a profile gets to know            victim.c         who leaves a tier
  *   view.c           content, read where it lies            look_ahead.c     what is copied ahead of time
- *   in_use.c         order among queues
+ *   in_use.c         order among queues                     bounce.c         between disk and device
  *
  * Nobody else includes it, but tests. */
 #ifndef PS_CHUNK_STORE_IMPL_H
 #define PS_CHUNK_STORE_IMPL_H
 
 #include "chunk/max_tree.h"
-#include "chunk/sim_lanes.h"
 #include "chunk/store.h"
 #include "device/order.h"
 
 #define TIER_BIT(tier) (1u << (tier))
 #define NO_SLOT ((int64_t)-1)
 
+/* Transfers of the disk that were issued one after the other: so their tickets follow each other. */
+typedef struct ps_disk_parts {
+    ps_event first;
+    int32_t n;
+} ps_disk_parts;
+
 /* A transfer under way. Both ends keep their payload until it is retired. */
 typedef struct flight {
     bool active;
     ps_tier src, dst;
     ps_link link;
-    ps_event done;   /* of the queue that carries it out */
-    int64_t done_ns; /* on the timeline */
+    ps_event done;       /* of the queue that carries it out; of the disk's the last part */
+    ps_disk_parts parts; /* what the disk does of it; none: nothing */
+    int64_t done_ns;     /* on the timeline */
 } flight;
+
+/* Host memory in which payloads are on their way between disk and device, where the disk cannot reach these. */
+#define PS_BOUNCES 4
+
+typedef struct ps_bounce {
+    char *memory; /* NULL: there is none */
+    int n;        /* pieces, one after the other */
+    int64_t piece_bytes;
+    ps_event after[PS_BOUNCES]; /* the piece is unused after that */
+    uint64_t n_used[2];         /* pieces used so far by reads, by writes */
+} ps_bounce;
 
 typedef struct chunk {
     int64_t bytes;                       /* of the payload, whole pages */
@@ -55,10 +72,8 @@ struct ps_store {
     chunk *chunks;                       /* [n_ids] */
     ps_region **runs[PS_RAM_TIER_COUNT]; /* [d.lists.n * n_runs], created when first needed */
     ps_queue *copies[PS_LINK_COUNT];     /* the two between device and host; NULL for disk */
-    void *bounce;                        /* host memory for a payload between disk and device; NULL: not needed */
-    int64_t bounce_bytes;
-    ps_event bounce_free; /* after it */
-    int64_t page_bytes;   /* of payloads: the largest of the tiers */
+    ps_bounce bounce;
+    int64_t page_bytes; /* of payloads: the largest of the tiers */
 
     const ps_schedule *schedule;
     int32_t now;           /* moment of the schedule; -1 before the first */
@@ -66,7 +81,6 @@ struct ps_store {
     int64_t moment_serial; /* counts begun moments */
     uint64_t tick;         /* counts pins */
     ps_timeline time;
-    bool is_timed;     /* simulated, and its queues have time of their own (device/sim_time.h) */
     bool is_simulated; /* copies take estimated time only */
     bool owes_moment;  /* the cost of the moment `now` is not on the timeline yet */
     ps_tier_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];
@@ -164,7 +178,20 @@ void ps_store_decommit_non_model(ps_store *s);
 /* Returns st. When that is PS_EBUDGET, the message gets the moment under way and what it needs at once. */
 ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 
+/* bounce.c */
+/* Can the disk not reach payloads there? */
+bool ps_store_bounces(const ps_store *s, ps_tier ram);
+/* Where it is needed; PS_EBUDGET when the host has no room for any. */
+ps_status ps_store_take_bounce(ps_store *s);
+void ps_store_give_bounce(ps_store *s);
+/* Issue the transfer between the chunk's payload on the device and its slot. *parts, also on failure: what was issued to
+ * the disk. */
+ps_status ps_store_bounce(ps_store *s, ps_chunk_id id, bool is_write, ps_disk_parts *parts);
+
 /* transfer.c */
+void ps_disk_parts_add(ps_disk_parts *p, ps_event e);
+/* Has it come to its end, well or not? */
+bool ps_store_has_landed(const flight *f);
 /* Start copying the content to dst, whose payload (or disk slot) is there already. No transfer may be under way. */
 ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why);
 /* Wait for the chunk's transfer and take it into account; nothing to do when there is none. On failure the

@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "chunk/store_impl.h"
+#include "device/blocking.h"
 
 /* Between two looks at a copy that is waited for. */
 #define LOOK_AGAIN_NS 50000
@@ -53,19 +54,29 @@ void ps_store_record_residency(const ps_store *s, ps_chunk_id id, ps_tier tier, 
     if (tier != PS_TIER_DISK) record_memory(s, tier, now_ns); /* slots are kept */
 }
 
+/* Of n parts through pieces of the same size. */
+static int64_t part_bytes(const ps_store *s, ps_chunk_id id, int32_t i, int32_t n)
+{
+    const int64_t bytes = s->chunks[id].bytes, piece_bytes = s->bounce.piece_bytes;
+    return n == 1 ? bytes : ps_min_i64(piece_bytes, bytes - i * piece_bytes);
+}
+
 void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, ps_reason why)
 {
     const flight *f = &s->chunks[id].flight;
-    ps_profile_add(s->d.profile, &(ps_profile_record){.kind = PS_PROFILE_COPY,
-                                                      .chunk = id,
-                                                      .begin_ns = asked_ns,
-                                                      .end_ns = asked_ns,
-                                                      .copy = {.ticket = f->done.ticket,
-                                                               .bytes = s->chunks[id].bytes,
-                                                               .link = (uint8_t)f->link,
-                                                               .from = (uint8_t)f->src,
-                                                               .to = (uint8_t)f->dst,
-                                                               .reason = (uint8_t)why}});
+    const bool is_cut = f->parts.n > 1 && !s->is_simulated; /* a trial records its estimate as one */
+    const int32_t n = is_cut ? f->parts.n : 1;
+    for (int32_t i = 0; i < n; i++)
+        ps_profile_add(s->d.profile, &(ps_profile_record){.kind = PS_PROFILE_COPY,
+                                                          .chunk = id,
+                                                          .begin_ns = asked_ns,
+                                                          .end_ns = asked_ns,
+                                                          .copy = {.ticket = f->done.ticket - (ps_ticket)(n - 1 - i),
+                                                                   .bytes = part_bytes(s, id, i, n),
+                                                                   .link = (uint8_t)f->link,
+                                                                   .from = (uint8_t)f->src,
+                                                                   .to = (uint8_t)f->dst,
+                                                                   .reason = (uint8_t)why}});
 }
 
 void ps_store_record_moved(const ps_store *s, ps_chunk_id id, int64_t begin_ns)
@@ -100,14 +111,21 @@ void ps_store_profile_start(const ps_store *s)
 
 /* Looks instead of waiting for the event: a wait would be told of a failed copy, and ps_store_retire would not any
  * more. */
+static void look_again_later(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+}
+
 static void look_until_done(ps_event e)
 {
-    while (!ps_event_is_done(e)) nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+    while (!ps_event_is_done(e)) look_again_later();
 }
 
 void ps_store_profile_settle(const ps_store *s)
 {
-    for (int32_t i = 0; i < s->n_flying; i++) look_until_done(s->chunks[s->flying[i]].flight.done);
+    ps_block_note(PS_BLOCK_EVENT);
+    for (int32_t i = 0; i < s->n_flying; i++)
+        while (!ps_store_has_landed(&s->chunks[s->flying[i]].flight)) look_again_later();
     for (int l = 0; l < PS_LINK_COUNT; l++)
         if (s->copies[l] != NULL) look_until_done(ps_queue_event(s->copies[l]));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)

@@ -25,47 +25,70 @@ static ps_status copy_payload(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier 
     return PS_OK;
 }
 
-/* A disk cannot reach memory that the host cannot touch. */
-static bool needs_bounce(const ps_store *s, ps_tier ram)
+/* The disk begins when the memory is unused, or its content whole. */
+static ps_status read_payload(ps_store *s, ps_chunk_id id, ps_tier dst, ps_disk_parts *parts)
 {
-    return s->d.works_later && ram == PS_TIER_DEVICE;
-}
-
-static ps_status read_payload(ps_store *s, ps_chunk_id id, ps_tier dst, ps_event *done)
-{
-    chunk *c = &s->chunks[id];
-    if (!needs_bounce(s, dst)) {
-        PS_TRY(ps_store_await_unused(s, id, dst, NULL, PS_WAIT_ROOM));
-        return ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, NULL, done);
-    }
-    ps_queue *q = s->copies[PS_LINK_HOST_TO_DEVICE];
-    PS_TRY(ps_event_wait_at(s->bounce_free, PS_WAIT_BOUNCE));
-    PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, s->bounce, c->bytes, NULL, done));
-    PS_TRY(ps_event_wait_at(*done, PS_WAIT_BOUNCED));
-    PS_TRY(ps_store_await_unused(s, id, dst, q, PS_WAIT_ROOM));
-    PS_TRY(ps_queue_copy(q, c->payload[dst], s->bounce, c->bytes));
-    s->bounce_free = *done = ps_queue_event(q);
-    ps_store_note_item(s, id, dst, *done, true);
+    const chunk *c = &s->chunks[id];
+    ps_events unused = {.n = 0};
+    ps_event done;
+    if (ps_store_bounces(s, dst)) return ps_store_bounce(s, id, false, parts);
+    ps_events_add_all_at(&unused, &c->in_use[dst], PS_WAIT_ROOM);
+    PS_TRY(ps_disk_read(s->d.disk, c->disk_offset, c->payload[dst], c->bytes, &unused, &done));
+    ps_disk_parts_add(parts, done);
     return PS_OK;
 }
 
-static ps_status write_payload(ps_store *s, ps_chunk_id id, ps_tier src, ps_event *done)
+static ps_status write_payload(ps_store *s, ps_chunk_id id, ps_tier src, ps_disk_parts *parts)
 {
-    chunk *c = &s->chunks[id];
-    if (!needs_bounce(s, src)) {
-        PS_TRY(ps_store_await_whole(s, id, src, NULL, PS_WAIT_WRITE_BACK));
-        return ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, NULL, done);
-    }
-    ps_queue *q = s->copies[PS_LINK_DEVICE_TO_HOST];
-    PS_TRY(ps_event_wait_at(s->bounce_free, PS_WAIT_BOUNCE));
-    PS_TRY(ps_store_await_whole(s, id, src, q, PS_WAIT_WRITE_BACK));
-    PS_TRY(ps_queue_copy(q, s->bounce, c->payload[src], c->bytes));
-    *done = ps_queue_event(q);
-    ps_store_note_item(s, id, src, *done, false);
-    PS_TRY(ps_event_wait_at(*done, PS_WAIT_BOUNCED));
-    PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, s->bounce, c->bytes, NULL, done));
-    s->bounce_free = *done;
+    const chunk *c = &s->chunks[id];
+    ps_events whole = {.n = 0};
+    ps_event done;
+    if (ps_store_bounces(s, src)) return ps_store_bounce(s, id, true, parts);
+    ps_events_add_at(&whole, c->ready[src], PS_WAIT_WRITE_BACK);
+    PS_TRY(ps_disk_write(s->d.disk, c->disk_offset, c->payload[src], c->bytes, &whole, &done));
+    ps_disk_parts_add(parts, done);
     return PS_OK;
+}
+
+void ps_disk_parts_add(ps_disk_parts *p, ps_event e)
+{
+    if (e.queue == NULL) return;
+    if (p->n == 0) p->first = e;
+    PS_ASSERT(e.queue == p->first.queue && e.ticket == p->first.ticket + (ps_ticket)p->n);
+    p->n++;
+}
+
+static ps_event part(const ps_disk_parts *p, int32_t i)
+{
+    return (ps_event){p->first.queue, p->first.ticket + (ps_ticket)i};
+}
+
+/* The host waits for all of them; the first failure. */
+static ps_status await_parts(const ps_disk_parts *p)
+{
+    ps_status first = PS_OK;
+    for (int32_t i = 0; i < p->n; i++) {
+        const ps_status st = ps_event_wait(part(p, i));
+        if (first == PS_OK) first = st;
+    }
+    return first;
+}
+
+/* When it cannot be issued as a whole, nothing of it is under way. */
+static ps_status issue(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, flight *f)
+{
+    ps_status st;
+    if (f->link == PS_LINK_DISK_READ)
+        st = read_payload(s, id, dst, &f->parts);
+    else if (f->link == PS_LINK_DISK_WRITE)
+        st = write_payload(s, id, src, &f->parts);
+    else
+        return copy_payload(s, id, src, dst, &f->done);
+    if (st != PS_OK)
+        (void)await_parts(&f->parts);
+    else
+        f->done = part(&f->parts, f->parts.n - 1);
+    return st;
 }
 
 ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_tier dst, ps_reason why)
@@ -74,23 +97,18 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
     PS_ASSERT(!c->flight.active && src != dst && is_current(c, src));
     const ps_link link = link_between(src, dst);
     const int64_t asked_ns = ps_profile_now(s->d.profile);
-    ps_event done;
-    if (link == PS_LINK_DISK_READ)
-        PS_TRY(read_payload(s, id, dst, &done));
-    else if (link == PS_LINK_DISK_WRITE)
-        PS_TRY(write_payload(s, id, src, &done));
-    else
-        PS_TRY(copy_payload(s, id, src, dst, &done));
+    flight f = {.active = true, .src = src, .dst = dst, .link = link};
+    PS_TRY(issue(s, id, src, dst, &f));
 
     int64_t begin_ns;
-    const int64_t done_ns = ps_timeline_transfer(&s->time, link, c->bytes, &begin_ns);
-    c->flight = (flight){.active = true, .src = src, .dst = dst, .link = link, .done = done, .done_ns = done_ns};
+    f.done_ns = ps_timeline_transfer(&s->time, link, c->bytes, &begin_ns);
+    c->flight = f;
     ps_store_note_ready(s, id);
     s->flying[s->n_flying++] = id;
     s->stats.moved_bytes[link] += c->bytes;
     s->stats.n_moves[link]++;
     ps_store_record_copy(s, id, asked_ns, why);
-    if (s->is_simulated && !s->is_timed) ps_store_record_moved(s, id, begin_ns);
+    if (s->is_simulated) ps_store_record_moved(s, id, begin_ns);
     return s->d.wait_at_once ? ps_store_retire(s, id) : PS_OK;
 }
 
@@ -98,7 +116,7 @@ void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t 
 {
     const int64_t begin_ns = s->time.now_ns;
     ps_timeline_wait(&s->time, link, done_ns);
-    if (s->is_simulated && !s->is_timed && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
+    if (s->is_simulated && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
 }
 
 /* ---- ending ---- */
@@ -114,18 +132,25 @@ static void forget_flight(ps_store *s, ps_chunk_id id)
     note_free(s, &s->chunks[id]);
 }
 
-/* The host waits for the transfer. Where a device works later it does not: whoever uses the payload next does, on its
- * queue. A write to disk is waited for in any case: it may fail, and what it came from is still there then. */
+/* The host waits for what the disk does: it may fail, and what it came from is still there then. For other copies it waits
+ * where the device does not work later; else whoever uses the payload next does, on its queue. */
 static ps_status await_flight(ps_store *s, ps_chunk_id id, const flight *f)
 {
-    if (s->d.works_later && f->dst != PS_TIER_DISK && (f->src != PS_TIER_DISK || needs_bounce(s, f->dst))) return PS_OK;
-    const bool done = ps_event_is_done(f->done);
+    if (s->d.works_later && f->parts.n == 0) return PS_OK;
+    const bool done = ps_store_has_landed(f);
     const int64_t begin_ns = done ? 0 : ps_clock_ns(), profile_ns = done ? 0 : ps_profile_now(s->d.profile);
-    const ps_status st = ps_event_wait(f->done);
+    const ps_status st = f->parts.n > 0 ? await_parts(&f->parts) : ps_event_wait(f->done);
     if (done) return st;
     s->stats.wait_ns += ps_clock_ns() - begin_ns;
     ps_store_record_wait(s, id, f->link, profile_ns);
     return st;
+}
+
+bool ps_store_has_landed(const flight *f)
+{
+    for (int32_t i = 0; i < f->parts.n; i++)
+        if (!ps_event_is_done(part(&f->parts, i))) return false;
+    return ps_event_is_done(f->done);
 }
 
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id)

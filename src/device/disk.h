@@ -36,8 +36,8 @@ void ps_disk_close(ps_disk *d);
 /* Start a transfer of `bytes` at `offset` (multiples of PS_PAGE_BYTES; buffer page-aligned and valid until done).
  * Large transfers are split into pieces internally. The event stands for this transfer alone, and is done when all its
  * pieces are: transfers end in any order. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted and
- * got, told by the first wait for the event, once. It begins when the events `after` (NULL: none) are done, which a
- * thread of the disk waits for, and is not tried when one of them failed: that failure is its own then.
+ * got, told by the first wait for the event, once. It begins when the events `after` (NULL: none) are done, for which a
+ * thread of the disk waits. When one of another queue failed it is not tried, and that failure is its own.
  * The file grows as written. Requests on overlapping ranges are the caller's to order. */
 PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, const ps_events *after,
                                     ps_event *out);

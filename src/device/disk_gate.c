@@ -17,13 +17,15 @@ static bool are_done(const ps_events *all)
     return true;
 }
 
-/* A failure is told to whoever waits for the transfer, and still to others. */
-static ps_status outlast(const ps_events *all)
+/* A queue that has failed has not done what the transfer was to find; of a transfer before it the failure is told to who
+ * waits for that one. */
+static ps_status outlast(const ps_disk_gate *g, const ps_events *all)
 {
     ps_status first = PS_OK;
     for (int i = 0; i < all->n && first == PS_OK; i++) {
         const ps_event e = all->event[i];
-        first = e.queue->ops->wait(e.queue, e.ticket, false);
+        const ps_status st = e.queue->ops->wait(e.queue, e.ticket, false);
+        if (e.queue != (const ps_queue *)g->disk) first = st;
     }
     return first;
 }
@@ -48,7 +50,7 @@ static void *let_go(void *arg)
         if (g->first == NULL) break;
         ps_disk_gated *one = take(g);
         pthread_mutex_unlock(&g->lock);
-        ps_disk_admit(g->disk, one->transfer, outlast(&one->after));
+        ps_disk_admit(g->disk, one->transfer, outlast(g, &one->after));
         ps_mem_free(one);
         pthread_mutex_lock(&g->lock);
     }
@@ -68,7 +70,7 @@ ps_status ps_disk_gate_pass(ps_disk_gate *g, ps_disk_transfer *t, const ps_event
     static const ps_events none;
     if (after == NULL) after = &none;
     if (are_done(after)) {
-        ps_disk_admit(g->disk, t, outlast(after));
+        ps_disk_admit(g->disk, t, outlast(g, after));
         return PS_OK;
     }
     ps_disk_gated *one = NULL;

@@ -1,0 +1,154 @@
+/* test_blocking.c - where the host stands still in a step, over the fake GPU. Without a disk nowhere but where it reads
+ * what the step amounts to, once, however little memory there is; with one, where the disk's transfers are due. */
+#include "engine/engine_fixture.h"
+
+#include "device/blocking.h"
+
+#define FORMAT "bf16.enabled=true"
+#define SMALL_CHUNKS "default_chunk_size=2048"
+
+enum { WARM_STEPS = 2, STEPS = 3 };
+
+static ps_blocked waits_since(const ps_blocked *before)
+{
+    ps_blocked n = ps_blocked_so_far();
+    for (int why = 0; why < PS_BLOCK_COUNT; why++) n.n[why] -= before->n[why];
+    return n;
+}
+
+typedef struct stops {
+    ps_blocked before_end; /* in forward, backward and what a step of not the last micro-batch does */
+    ps_blocked end;        /* in the ps_step that ends a step */
+    int64_t moved_bytes[PS_LINK_COUNT];
+} stops;
+
+static void add(ps_blocked *sum, const ps_blocked *n)
+{
+    for (int why = 0; why < PS_BLOCK_COUNT; why++) sum->n[why] += n->n[why];
+}
+
+static stops count_stops(const char *const *changes, uint64_t seed, int64_t device_bytes)
+{
+    stops sum = {0};
+    char text[32];
+    ps_config *c = tiny_with(changes);
+    assert_ok(ps_config_set(c, "train.backend", "cpu_async"));
+    assert_ok(ps_config_set(c, "cpu_async.page_size", "4096"));
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
+    assert_ok(ps_config_set(c, "cpu_async.seed", text));
+    snprintf(text, sizeof text, "%lld", (long long)device_bytes);
+    assert_ok(ps_config_set(c, "memory.device", text));
+    ps_engine *e = engine_of(c);
+    int64_t B, T, K, V;
+    ps_engine_get_shape(e, &B, &T, &K, &V);
+    int32_t tokens[2 * 16], targets[2 * 16];
+    assert_int_equal(B * T, 2 * 16);
+    ps_store_stats before_all = {0};
+    for (int step = 0; step < WARM_STEPS + STEPS; step++) {
+        if (step == WARM_STEPS) before_all = ps_store_get_stats(e->tiers.store);
+        for (int64_t k = 0; k < K; k++) {
+            fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step * K + k);
+            const ps_blocked begin = ps_blocked_so_far();
+            assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+            assert_ok(ps_backward(e));
+            if (k + 1 < K) assert_ok(ps_step(e));
+            const ps_blocked before_end = waits_since(&begin), middle = ps_blocked_so_far();
+            if (k + 1 == K) assert_ok(ps_step(e));
+            const ps_blocked end = waits_since(&middle);
+            if (step >= WARM_STEPS) add(&sum.before_end, &before_end);
+            if (step >= WARM_STEPS) add(&sum.end, &end);
+        }
+    }
+    const ps_store_stats s = ps_store_get_stats(e->tiers.store);
+    for (int l = 0; l < PS_LINK_COUNT; l++) sum.moved_bytes[l] = s.moved_bytes[l] - before_all.moved_bytes[l];
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return sum;
+}
+
+/* The number after "memory.device = " in the refusal. */
+static int64_t least_device(const char *const *changes)
+{
+    ps_config *c = tiny_with(changes);
+    ps_engine *e = NULL;
+    assert_ok(ps_config_set(c, "train.backend", "cpu_async"));
+    assert_ok(ps_config_set(c, "cpu_async.page_size", "4096"));
+    assert_ok(ps_config_set(c, "memory.device", "4096"));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    ps_config_destroy(c);
+    const char *number = strstr(ps_last_error(), "memory.device = ");
+    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
+    return strtoll(number + strlen("memory.device = "), NULL, 10);
+}
+
+/* None but these reasons, of which a bit each. */
+static void expect_only(const char *what, const char *when, const ps_blocked *n, unsigned reasons)
+{
+    for (int why = 0; why < PS_BLOCK_COUNT; why++)
+        if (n->n[why] > 0 && (reasons >> why & 1) == 0)
+            fail_msg("%s: %s, the host waits %lld times for %s", what, when, (long long)n->n[why],
+                     ps_block_name((ps_block)why));
+}
+
+#define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define SGD "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "optimizer.params.momentum=0.9"
+
+/* A variation; in much memory and in the least, for each seed. */
+static void expect_no_stops(const char *what, const char *const *changes)
+{
+    const int64_t least = least_device(changes), budgets[] = {least, least + 100000};
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+            const stops s = count_stops(changes, seed, budgets[i]);
+            expect_only(what, "before a step ends", &s.before_end, 0);
+            expect_only(what, "when a step ends", &s.end, 1u << PS_BLOCK_READ);
+            assert_int_equal(s.end.n[PS_BLOCK_READ], STEPS);
+            assert_true(s.moved_bytes[PS_LINK_HOST_TO_DEVICE] > 0);
+            assert_true(s.moved_bytes[PS_LINK_DEVICE_TO_HOST] > 0);
+        }
+}
+
+static void test_a_step_without_a_disk_waits_for_nothing(void **state)
+{
+    (void)state;
+    expect_no_stops("Adam", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB"));
+    expect_no_stops("large chunks", CHANGES(FORMAT, "memory.host=8MB"));
+    expect_no_stops("SGD", CHANGES(FORMAT, SMALL_CHUNKS, SGD, "memory.host=4MB"));
+    expect_no_stops("updates at once", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "memory.defer_updates=false"));
+    expect_no_stops("no prefetch", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "memory.prefetch=0"));
+    expect_no_stops("far prefetch", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "memory.prefetch=16"));
+    expect_no_stops("nothing kept",
+                    CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "client.opts.with_mem_cache=false"));
+    expect_no_stops("accumulation", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "gradient_accumulation_steps=3"));
+    expect_no_stops("checkpointing",
+                    CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "activation_checkpointing.enabled=true"));
+    expect_no_stops("f32", CHANGES(SMALL_CHUNKS, "memory.host=4MB"));
+    expect_no_stops("Adam on the host",
+                    CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=8MB", "optimizer.params.use_hybrid_adam=false"));
+}
+
+static void test_with_a_disk_it_waits_for_that(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = {"memory.host=4096", "memory.host=40KB", "memory.host=300KB"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(hosts); i++) {
+        const char *const *changes = CHANGES(FORMAT, SMALL_CHUNKS, hosts[i], "memory.disk=20MB");
+        const int64_t least = least_device(changes);
+        const stops s = count_stops(changes, i + 1, least);
+        expect_only(hosts[i], "before a step ends", &s.before_end, 1u << PS_BLOCK_DISK);
+        expect_only(hosts[i], "when a step ends", &s.end, 1u << PS_BLOCK_READ | 1u << PS_BLOCK_DISK);
+        assert_int_equal(s.end.n[PS_BLOCK_READ], STEPS);
+        assert_true(s.before_end.n[PS_BLOCK_DISK] > 0);
+        assert_true(s.moved_bytes[PS_LINK_DISK_READ] > 0 && s.moved_bytes[PS_LINK_DISK_WRITE] > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_step_without_a_disk_waits_for_nothing),
+        cmocka_unit_test(test_with_a_disk_it_waits_for_that),
+    };
+    ps_async_permit();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
