@@ -27,9 +27,10 @@ struct ps_device {
     bool keep;
     bool can_move; /* pages may go from a block to a region and back */
     bool gave_zeros;
-    ps_order *order;    /* NULL: nobody looks at the order of what is done here */
-    ps_queue *releases; /* of a simulated device that is looked at as one that works later; else NULL */
-    ps_event released;  /* after it all that was freed so far may be used for something else */
+    ps_order *order;     /* NULL: nobody looks at the order of what is done here */
+    ps_queue *releases;  /* of a simulated device that is looked at as one that works later; else NULL */
+    ps_queue *looked_at; /* the queue of releases that the order has been told of; NULL: none */
+    ps_event released;   /* after it all that was freed so far may be used for something else */
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
 };
@@ -97,8 +98,8 @@ static void drop_all_kept(ps_device *d)
 /* Frees are told of no longer; all of them so far are over. */
 static void stop_looking(ps_device *d)
 {
-    ps_queue *q = d->released.queue;
-    if (d->order != NULL && q != NULL) ps_queue_set_order(q, NULL);
+    if (d->looked_at != NULL) ps_queue_set_order(d->looked_at, NULL);
+    d->looked_at = NULL;
     if (d->releases != NULL) d->released = (ps_event){NULL, 0};
     ps_queue_destroy(d->releases);
     d->releases = NULL;
@@ -282,6 +283,7 @@ static void tell_release(ps_device *d, const void *p, int64_t bytes, const ps_ev
     ps_queue *q = d->released.queue;
     if (q == NULL || d->order == NULL) return;
     if (q->order == NULL) ps_queue_set_order(q, d->order);
+    d->looked_at = q;
     for (int i = 0; i < after->n; i++) ps_queue_tell_wait(q, q->issued, after->event[i]);
     ps_queue_tell_item(q, "release", &(ps_use){p, bytes, true, NULL}, 1);
 }
