@@ -131,7 +131,7 @@ double ps_layout_waste(const ps_layout *l)
 typedef struct search_state {
     const int64_t *elements;
     int32_t n;
-    int64_t total, min, max;
+    int64_t total, unit, min, max;
     int64_t best_size;
     double best_waste;
     int64_t best_whole; /* the largest size of whole huge pages that wastes little; 0: none */
@@ -139,7 +139,7 @@ typedef struct search_state {
 
 static void try_size(search_state *s, int64_t size)
 {
-    size = ps_round_up(size, PS_CHUNK_UNIT_ELEMENTS);
+    size = ps_round_up(size, s->unit);
     if (size < s->min || size > s->max) return;
     const int64_t n_chunks = place_all(s->elements, s->n, size, NULL);
     const double waste = 1.0 - (double)s->total / ((double)n_chunks * (double)size);
@@ -149,12 +149,12 @@ static void try_size(search_state *s, int64_t size)
     if (size % WHOLE_ELEMENTS == 0 && waste <= WHOLE_WASTE_TARGET) s->best_whole = ps_max_i64(s->best_whole, size);
 }
 
-ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t min_elements,
-                           int64_t max_elements, int64_t *chunk_elements)
+ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t unit_elements,
+                           int64_t min_elements, int64_t max_elements, int64_t *chunk_elements)
 {
     *chunk_elements = 0;
-    search_state s = {.elements = tensor_elements, .n = n_tensors, .best_waste = 1};
-    s.min = ps_round_up(ps_min_i64(ps_max_i64(min_elements, 1), MAX_ELEMENTS), PS_CHUNK_UNIT_ELEMENTS);
+    search_state s = {.elements = tensor_elements, .n = n_tensors, .unit = unit_elements, .best_waste = 1};
+    s.min = ps_round_up(ps_min_i64(ps_max_i64(min_elements, 1), MAX_ELEMENTS), unit_elements);
     s.max = ps_max_i64(s.min, max_elements);
     PS_TRY(check_sizes(tensor_elements, n_tensors, &s.total));
     /* Equal divisions: no waste but for the ends. Where there are many, every n_step-th: about a hundred. */

@@ -52,8 +52,10 @@ double ps_layout_waste(const ps_layout *l);
 /* The chunk size to use when none is given: the largest in [min, max] with waste of at most 1 %, else the one that
  * wastes least. Tries the sizes at which groups of whole tensors end and equal divisions of the total; takes
  * milliseconds. Instead of a small chunk (below 16 MiB of 16-bit elements) it gives one of whole huge pages that wastes
- * at most 1.5 %, when that is no less than half as large. PS_EINVAL as ps_layout_create. */
-PS_NODISCARD ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t min_elements,
-                                        int64_t max_elements, int64_t *chunk_elements);
+ * at most 1.5 %, when that is no less than half as large. All are multiples of unit_elements, itself one of
+ * PS_CHUNK_UNIT_ELEMENTS; max is raised to the least of them that is no smaller than min. PS_EINVAL as
+ * ps_layout_create. */
+PS_NODISCARD ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t unit_elements,
+                                        int64_t min_elements, int64_t max_elements, int64_t *chunk_elements);
 
 #endif

@@ -53,6 +53,8 @@ static ps_region **run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t
     const ps_layout *l = s->layout;
     const int32_t index = id % l->n_chunks, list = id / l->n_chunks, run = l->run_of_chunk[index];
     if (run < 0) return NULL;
+    /* side by side: what a tensor has in one chunk goes on in the next one */
+    PS_ASSERT(s->chunks[id].bytes == l->chunk_elements * s->d.lists.list[list].item_bytes);
     *offset = (index - l->runs[run].first) * s->chunks[id].bytes;
     return &s->runs[tier][list * l->n_runs + run];
 }

@@ -412,6 +412,11 @@ int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
     return bytes;
 }
 
+int64_t ps_blueprint_chunk_unit_elements(const ps_settings *s)
+{
+    return ps_max_i64(PS_CHUNK_UNIT_ELEMENTS, ps_settings_page_bytes(s) / (int64_t)ps_dtype_bytes(s->dtype));
+}
+
 int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program)
 {
     int64_t total = 0;
@@ -452,6 +457,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->lists = ps_lists_of(settings);
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
     for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
+    chunk_elements = ps_round_up(chunk_elements, ps_blueprint_chunk_unit_elements(settings));
     PS_TRY_GOTO(ps_layout_create(sizes, program->n_params, chunk_elements, &b->layout));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));

@@ -126,7 +126,7 @@ static void check_search(int64_t V, int64_t T, int64_t C, int32_t layers, int64_
     int64_t total = 0, size = 0;
     for (int32_t i = 0; i < n; i++) total += e[i];
     if (parameters > 0) assert_int_equal(total, parameters);
-    assert_ok(ps_layout_search(e, n, min, max, &size));
+    assert_ok(ps_layout_search(e, n, PS_CHUNK_UNIT_ELEMENTS, min, max, &size));
     assert_true(size >= min && size <= max && size % PS_CHUNK_UNIT_ELEMENTS == 0);
     ps_layout *l = NULL;
     assert_ok(ps_layout_create(e, n, size, &l));
@@ -159,15 +159,16 @@ static void test_search_range(void **state)
         const int32_t n = 1 + roll(&d, 64);
         for (int32_t t = 0; t < n; t++) e[t] = 1 + roll(&d, 1 << (1 + roll(&d, 20)));
         const int64_t min = roll(&d, 100000), max = roll(&d, 1000000);
-        assert_ok(ps_layout_search(e, n, min, max, &size));
-        const int64_t lo = ps_round_up(ps_max_i64(min, 1), PS_CHUNK_UNIT_ELEMENTS);
-        assert_int_equal(size % PS_CHUNK_UNIT_ELEMENTS, 0);
+        const int64_t unit = PS_CHUNK_UNIT_ELEMENTS << roll(&d, 8);
+        assert_ok(ps_layout_search(e, n, unit, min, max, &size));
+        const int64_t lo = ps_round_up(ps_max_i64(min, 1), unit);
+        assert_int_equal(size % unit, 0);
         assert_in_range(size, lo, ps_max_i64(lo, max));
     }
     /* a range of one size */
     const int64_t one = 100;
     int64_t size = 0;
-    assert_ok(ps_layout_search(&one, 1, 4096, 4096, &size));
+    assert_ok(ps_layout_search(&one, 1, PS_CHUNK_UNIT_ELEMENTS, 4096, 4096, &size));
     assert_int_equal(size, 4096);
 }
 
@@ -190,9 +191,9 @@ static void test_bad_input(void **state)
     assert_int_equal(ps_layout_create(many, 1, 2048, &l), PS_EINVAL); /* too many chunks */
     assert_non_null(strstr(ps_last_error(), "default_chunk_size"));
     assert_null(l);
-    assert_int_equal(ps_layout_search(zero, 2, 2048, 4096, &size), PS_EINVAL);
-    assert_int_equal(ps_layout_search(&good, 0, 2048, 4096, &size), PS_EINVAL);
-    assert_int_equal(ps_layout_search(huge, 3, 2048, 4096, &size), PS_EINVAL);
+    assert_int_equal(ps_layout_search(zero, 2, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
+    assert_int_equal(ps_layout_search(&good, 0, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
+    assert_int_equal(ps_layout_search(huge, 3, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
     assert_int_equal(size, 0);
     ps_layout_destroy(NULL);
     assert_int_equal(ps_mem_live_bytes(), 0);

@@ -241,7 +241,7 @@ static void saving_memory_holds_less_at_once(void **state)
     assert_true(chunks.forecast.peak_bytes[PS_TIER_DEVICE] < groups.forecast.peak_bytes[PS_TIER_DEVICE]);
     ps_config_destroy(c);
     /* gradients summed over micro-batches are sent after each of them */
-    c = TINY(BF16, "gradient_accumulation_steps=2");
+    c = TINY(BF16, "gradient_accumulation_steps=2", "memory.host=8MB");
     assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &chunks));
     assert_true(chunks.fits);
     assert_true(chunks.forecast.moved_bytes[PS_LINK_COLLECTIVES] >
