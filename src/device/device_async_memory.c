@@ -198,7 +198,7 @@ static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind ki
     ps_async *a = ps_device_driver(dev);
     const bool computes_here = ps_device_host_can_touch(dev) && kind == PS_QUEUE_COMPUTE;
     PS_TRY(ps_async_admit(a));
-    return computes_here ? ps_queue_thread_create(name, out) : ps_async_queue_create(a, name, out);
+    return computes_here ? ps_queue_thread_create(name, PS_ASYNC_RING, out) : ps_async_queue_create(a, name, out);
 }
 
 const ps_device_ops ps_device_async_ops = {

@@ -135,11 +135,13 @@ static ps_status move_in(ps_device *dev, void *base, int64_t offset, int64_t byt
 
 /* ---- queues ------------------------------------------------------------------------------------------------------ */
 
+#define COPIES_MAX 256 /* under way on a queue */
+
 /* Kernels have threads of their own, and whoever calls them nothing else to do. */
 static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out)
 {
     (void)dev;
-    return kind == PS_QUEUE_COMPUTE ? ps_queue_now_create(false, out) : ps_queue_thread_create(name, out);
+    return kind == PS_QUEUE_COMPUTE ? ps_queue_now_create(false, out) : ps_queue_thread_create(name, COPIES_MAX, out);
 }
 
 const ps_device_ops ps_device_cpu_ops = {

@@ -73,7 +73,7 @@ PS_NODISCARD ps_status ps_event_tell_failed_copy(ps_event e);
 
 /* queue_now.c: everything is done within the call that issues it; or nothing is, where addresses have no memory. */
 PS_NODISCARD ps_status ps_queue_now_create(bool does_nothing, ps_queue **out);
-/* queue_thread.c: a thread does one item after the other. */
-PS_NODISCARD ps_status ps_queue_thread_create(const char *name, ps_queue **out);
+/* queue_thread.c: a thread does one item after the other; when n_items are under way, who issues another waits. */
+PS_NODISCARD ps_status ps_queue_thread_create(const char *name, int n_items, ps_queue **out);
 
 #endif

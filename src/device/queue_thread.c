@@ -7,23 +7,22 @@
 #include "device/queue_progress.h"
 #include "device/worker.h"
 
-#define RING_LEN 256 /* items issued before the user has to wait */
-
 /* An item in the ring, with the arguments of its call. */
 typedef struct slot {
     ps_item item;
     _Alignas(max_align_t) char args[PS_CALL_ARGS_BYTES_MAX];
 } slot;
 
-/* Item number t (from 1) is in ring[t % RING_LEN] from its issue until it is done. */
+/* Item number t (from 1) is in ring[t % n_items] from its issue until it is done. */
 typedef struct thread_queue {
     ps_queue base;
     pthread_t thread;
     ps_queue_progress progress; /* the thread says how far; nothing behind a call that failed is done */
     pthread_cond_t has_work;    /* of its lock, which is that of what follows: */
     bool stop;
-    ps_ticket issued; /* only the user's thread writes */
-    slot ring[RING_LEN];
+    ps_ticket issued;  /* only the user's thread writes */
+    ps_ticket n_items; /* that may be under way */
+    slot ring[];       /* [n_items] */
 } thread_queue;
 
 static void *run_thread(void *arg)
@@ -35,7 +34,7 @@ static void *run_thread(void *arg)
         while (q->issued == p->done && !q->stop) pthread_cond_wait(&q->has_work, &p->lock);
         if (q->issued == p->done) break;
         const ps_ticket ticket = p->done + 1;
-        const ps_item *item = &q->ring[ticket % RING_LEN].item; /* stays while it is not done */
+        const ps_item *item = &q->ring[ticket % q->n_items].item; /* stays while it is not done */
         const bool is_dead = p->failed_at != 0;
         pthread_mutex_unlock(&p->lock);
         const ps_status st = is_dead ? PS_OK : ps_queue_carry_out(&q->base, item, ticket);
@@ -69,10 +68,10 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     thread_queue *q = (thread_queue *)queue;
     ps_queue_progress *p = &q->progress;
     pthread_mutex_lock(&p->lock);
-    if (q->issued - p->done == RING_LEN) ps_block_note(PS_BLOCK_FULL);
-    while (q->issued - p->done == RING_LEN) pthread_cond_wait(&p->has_changed, &p->lock);
+    if (q->issued - p->done == q->n_items) ps_block_note(PS_BLOCK_FULL);
+    while (q->issued - p->done == q->n_items) pthread_cond_wait(&p->has_changed, &p->lock);
     q->issued++;
-    slot *s = &q->ring[q->issued % RING_LEN];
+    slot *s = &q->ring[q->issued % q->n_items];
     s->item = *item;
     if (item->kind == PS_ITEM_CALL) {
         memcpy(s->args, item->call.args, item->call.args_bytes);
@@ -101,11 +100,12 @@ static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
 
 static const ps_queue_ops ops = {submit, wait_for, is_done, destroy};
 
-ps_status ps_queue_thread_create(const char *name, ps_queue **out)
+ps_status ps_queue_thread_create(const char *name, int n_items, ps_queue **out)
 {
     thread_queue *q = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *q, &q));
+    PS_TRY(ps_mem_alloc(1, sizeof *q + (size_t)n_items * sizeof q->ring[0], &q));
     q->base.ops = &ops;
+    q->n_items = (ps_ticket)n_items;
     ps_queue_progress_init(&q->progress);
     pthread_cond_init(&q->has_work, NULL);
     const ps_status st = ps_worker_start(name, run_thread, q, &q->thread);
