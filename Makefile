@@ -96,7 +96,7 @@ ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_decode engin
                checkpoint/test_checkpoint_damage checkpoint/test_initialize fault/test_engine_faults
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
-TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks)
+TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks $B/test/async/pstar)
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
@@ -183,6 +183,9 @@ $B/test/async/$(notdir $1): test/$1.c $B/libpatrickstar.a Makefile
 	$$(compile_program) -lcmocka $$(LDLIBS)
 endef
 $(foreach t,$(ASYNC_TESTS),$(eval $(call async_rule,$t)))
+$B/test/async/pstar: test/async/pstar_async.c $(CLI) $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) $(CLI) $B/libpatrickstar.a $(LDLIBS)
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -lcmocka $(LDLIBS)
