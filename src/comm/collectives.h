@@ -32,6 +32,7 @@ typedef struct ps_transfer {
     const ps_comm_part *parts; /* [n_parts]; copied */
     int32_t n_parts;
     ps_dtype dtype;
+    bool on_device;         /* payloads lie where those who compute have them (ps_comm_set_device), else the host's */
     const char *what;       /* names it in errors; must outlive the transfer */
     const ps_events *after; /* copied; their queues must outlive the transfer. NULL: nothing */
 } ps_transfer;

@@ -17,9 +17,8 @@
 /* Until the worker has met the others, or failed to. */
 static ps_status await_open(ps_comm *c)
 {
-    ps_comm_waiting w = {0};
     pthread_mutex_lock(&c->lock);
-    while (c->state == PS_COMM_OPENING) ps_comm_await_worker(c, &w);
+    while (c->state == PS_COMM_OPENING) ps_comm_await_worker(c);
     const ps_status st = c->open_status;
     pthread_mutex_unlock(&c->lock);
     return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(st, "%s", c->failure);
@@ -128,6 +127,25 @@ void ps_comm_set_collectives(ps_comm *c, ps_collectives *x)
     c->chunks = x;
 }
 
+void ps_comm_set_device(ps_comm *c, const ps_comm_device *d)
+{
+    pthread_mutex_lock(&c->lock);
+    c->has_device = d != NULL;
+    if (d != NULL) {
+        c->device = *d;
+        ps_mem_free(c->staging);
+        c->staging = NULL;
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void ps_comm_set_order(ps_comm *c, ps_order *o)
+{
+    if (c->transfers == NULL) return;
+    c->order = o;
+    ps_queue_set_order(c->transfers, o);
+}
+
 /* ---- small things ---- */
 
 static ps_status run_small(ps_comm *c, const ps_comm_transfer *head, const ps_comm_part *parts)
@@ -213,11 +231,10 @@ int32_t ps_comm_failed_rank(const ps_comm *c)
 void ps_comm_vanish(ps_comm *c)
 {
     if (!c->has_worker) return;
-    ps_comm_waiting w = {0};
     pthread_mutex_lock(&c->lock);
     atomic_store(&c->wants_vanish, true);
     pthread_cond_signal(&c->has_work);
-    while (atomic_load(&c->failed_rank) < 0) ps_comm_await_worker(c, &w);
+    while (atomic_load(&c->failed_rank) < 0) ps_comm_await_worker(c);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -14,6 +14,7 @@
 #define PS_COMM_COMM_H
 
 #include "comm/collectives.h"
+#include "device/order.h"
 
 typedef struct ps_comm ps_comm;
 
@@ -58,6 +59,19 @@ ps_collectives *ps_comm_collectives(ps_comm *c);
  * messages. Before the first transfer, on all ranks. x becomes the communicator's. When another rank is lost x is not
  * told: it has to look at ps_comm_failed_rank while it waits. */
 void ps_comm_set_collectives(ps_comm *c, ps_collectives *x);
+
+/* Messages go from and to memory of the host. Payloads that it cannot touch are copied to staging memory before they are
+ * sent, and from there when they have arrived. */
+typedef struct ps_comm_device {
+    ps_queue *in, *out; /* to the device, and off it; only the communicator issues to them */
+    char *staging;      /* ps_comm_staging_bytes that both reach, in place of the communicator's own */
+} ps_comm_device;
+
+/* From now on transfers marked on_device are of such payloads: on all ranks, or on none; while no transfer is under way.
+ * *d is copied; NULL: no longer. */
+void ps_comm_set_device(ps_comm *c, const ps_comm_device *d);
+/* o is told of all transfers, and of those that the caller waits for; as ps_queue_set_order. */
+void ps_comm_set_order(ps_comm *c, ps_order *o);
 
 /* ---- small things: return when done ---- */
 

@@ -3,12 +3,14 @@
  *     caller                          worker (the only one to call the transport)            summing thread
  *     begin: queue a transfer    -->  runs the transfers in order, one at a time
  *                                     (collective.c); pieces that have arrived from all  -->  adds them
+ *                                     pieces of a device  -->  its queues copy them to staging memory, and from there
  *     wait, events               <--  done, or failure                                   <--  done
  *     fail, close                -->  watches over the ranks beside it (life.c)
  *
  * Every rank tells every other that it lives, each life_ns. The worker's end is one of three: `failed` (a failure here
  * or elsewhere; notices were sent), `closed` (in order), or `vanished` (without a word, for tests). In each the
- * transport is closed and sums are finished before callers hear of it, so that no buffer of theirs is touched any more.
+ * transport is closed, sums and copies are finished before callers hear of it, so that no buffer of theirs is touched any
+ * more.
  *
  * A transfer has one number, its ticket: here, and on the host queue whose events stand for transfers. */
 #ifndef PS_COMM_COMM_IMPL_H
@@ -23,7 +25,7 @@
 
 enum {
     PS_COMM_DEPTH = 4,          /* messages under way to, and from, a peer */
-    PS_COMM_BUFFERS = 2,        /* pieces of a reduce-scatter for each peer: one is added while the other arrives */
+    PS_COMM_BUFFERS = 2,        /* pieces of a ring of staging memory: one is used while the other arrives */
     PS_COMM_HOST_MAX = 64,      /* of a host's name, with the terminator */
     PS_COMM_STAGING_MIN = 4096, /* bytes for each rank */
 };
@@ -47,20 +49,30 @@ typedef struct ps_comm_transfer {
     ps_dtype dtype;     /* of a reduction */
     int64_t item_bytes; /* n of the parts counts these */
     ps_events after;
-    bool is_payload;  /* counted in the statistics */
+    bool is_payload; /* counted in the statistics */
+    bool on_device;
     const char *name; /* "all-gather" */
     const char *what; /* of the caller; NULL: nothing to add */
     int32_t n_parts;
     ps_comm_part parts[];
 } ps_comm_transfer;
 
-/* Messages of one direction to or from a peer during a transfer: all parts of `owner`, in order, cut into pieces. */
-typedef struct ps_comm_lane {
-    int32_t peer, owner;
-    bool is_send;
-    int32_t part;         /* that the next message is of */
-    int64_t offset_bytes; /* of that message in the part */
+/* All parts of `owner`, in order, cut into pieces: how far something has come with them. */
+typedef struct ps_comm_stream {
+    int32_t owner;
+    int32_t part;         /* that the next piece is of */
+    int64_t offset_bytes; /* of that piece in the part */
     int64_t n_begun, n_done;
+    /* of sums and copies n_done .. n_begun - 1, at their number modulo the buffers */
+    ps_event event[PS_COMM_BUFFERS];
+} ps_comm_stream;
+
+/* Messages of one direction to or from a peer during a transfer. */
+typedef struct ps_comm_lane {
+    int32_t peer;
+    bool is_send;
+    ps_comm_stream messages;
+    ps_comm_stream copies;             /* of a device: off it before pieces are sent, to it after they have come */
     ps_request request[PS_COMM_DEPTH]; /* of messages n_done .. n_begun - 1, at their number modulo the depth */
     int64_t bytes[PS_COMM_DEPTH];
 } ps_comm_lane;
@@ -100,7 +112,9 @@ struct ps_comm {
     int64_t staging_bytes;       /* the least that any rank has */
     int64_t message_bytes;       /* before the first transfer, and on all ranks, tests may change it */
     ps_comm_hello *hello;        /* [size] */
-    char *staging;
+    char *staging;               /* NULL: it is taken when it is needed */
+    bool has_device;             /* this and the next between transfers */
+    ps_comm_device device;
     ps_device *ram; /* that the summing thread belongs to; nothing is drawn on it */
     ps_queue *sums; /* with a thread of its own: sums of pieces; NULL before the ranks have met */
     bool has_worker;
@@ -112,8 +126,10 @@ struct ps_comm {
     ps_comm_state state;
     ps_comm_transfer *first, *last;
     ps_queue *transfers; /* a host queue; NULL without a worker */
+    ps_order *order;     /* NULL: nobody looks at the order of transfers */
     ps_comm_ticket issued;
     bool wants_close;
+    int64_t watched_ns, watched_looks, still_ns; /* of a worker that may have gone astray */
     bool is_abandoned; /* closed while the worker was stuck: it frees all should it come back */
     ps_status open_status;
     char failure[640]; /* once failed_rank is set: constant */
@@ -130,9 +146,10 @@ struct ps_comm {
 
     /* the worker's alone */
     const ps_comm_transfer *current;
-    ps_comm_peer *peers; /* [size]; the own one is not used */
-    ps_comm_lane *lanes; /* [2 (size - 1)] */
-    const void **values; /* [PS_COMM_BUFFERS][size]: of each sum under way */
+    const ps_comm_device *copying; /* of the transfer under way; NULL: payloads are the host's */
+    ps_comm_peer *peers;           /* [size]; the own one is not used */
+    ps_comm_lane *lanes;           /* [2 (size - 1)] */
+    const void **values;           /* [PS_COMM_BUFFERS][size]: of each sum under way */
     int64_t looked_ns, told_ns, moved_ns;
 };
 
@@ -140,13 +157,11 @@ struct ps_comm {
 
 extern const ps_collectives_ops ps_comm_messages_ops;
 
-typedef struct ps_comm_waiting {
-    int64_t n_looks, still_ns;
-} ps_comm_waiting;
-
-/* Waits for the worker's next word, with *w {0} before the first; the lock is held. A worker that no longer looks after
- * the ranks is held for lost itself: its time counts only while the caller runs too. */
-void ps_comm_await_worker(ps_comm *c, ps_comm_waiting *w);
+/* Waits for the worker's next word; the lock is held. A worker that no longer looks after the ranks is held for lost
+ * itself: its time counts only while callers run too. */
+void ps_comm_await_worker(ps_comm *c);
+/* The same for who waits by other means: ps_host_queue_set_watch. */
+void ps_comm_watch_worker(void *comm);
 /* The failure, if there was one. */
 PS_NODISCARD ps_status ps_comm_check_failure(const ps_comm *c);
 /* This is the first failure: c->failure says which. Callers and events hear of it; the lock is held. */
@@ -189,8 +204,8 @@ bool ps_comm_life_broken(ps_comm *c);
 
 /* ---- collective.c ---- */
 
-/* Waits until no sum touches a payload. */
-void ps_comm_finish_sums(ps_comm *c);
+/* Waits until no sum and no copy touches a payload. */
+void ps_comm_finish_payloads(ps_comm *c);
 /* Carries out a transfer. False: it is over. */
 bool ps_comm_collective_run(ps_comm *c, const ps_comm_transfer *t);
 

@@ -23,7 +23,7 @@ static ps_comm_peer *peer_of(ps_comm *c, int32_t rank)
 static bool end_with(ps_comm *c, int32_t rank, const char *text)
 {
     c->transport.ops->close(&c->transport, false);
-    ps_comm_finish_sums(c);
+    ps_comm_finish_payloads(c);
     pthread_mutex_lock(&c->lock);
     if (atomic_load(&c->failed_rank) < 0) { /* a caller may have given this thread up */
         snprintf(c->failure, sizeof c->failure, "%s", text);

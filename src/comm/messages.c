@@ -11,6 +11,8 @@
 
 /* How long the worker may be away in the transport, beyond the time in which ranks must be heard of. */
 #define STUCK_NS ((int64_t)5000000000)
+/* How often who waits looks after it. */
+#define SLICE_NS ((int64_t)1000000000)
 
 static ps_comm *comm_of(ps_collectives *x)
 {
@@ -19,22 +21,36 @@ static ps_comm *comm_of(ps_collectives *x)
 
 /* ---- waiting and failing ---- */
 
-void ps_comm_await_worker(ps_comm *c, ps_comm_waiting *w)
+/* The lock is held. */
+static void watch_worker(ps_comm *c)
 {
-    static const int64_t slice_s = 1;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += slice_s;
-    if (pthread_cond_timedwait(&c->has_progress, &c->lock, &until) == 0) return;
-    const int64_t n_looks = atomic_load(&c->n_looks);
-    w->still_ns = n_looks == w->n_looks ? w->still_ns + slice_s * 1000000000 : 0;
-    w->n_looks = n_looks;
-    if (c->state == PS_COMM_OPENING || w->still_ns <= c->timeout_ns + STUCK_NS) return;
+    const int64_t now_ns = ps_clock_ns(), n_looks = atomic_load(&c->n_looks);
+    const int64_t gap_ns = ps_min_i64(now_ns - c->watched_ns, SLICE_NS); /* nobody may have waited for long */
+    c->still_ns = n_looks == c->watched_looks ? c->still_ns + gap_ns : 0;
+    c->watched_looks = n_looks;
+    c->watched_ns = now_ns;
+    if (c->state == PS_COMM_OPENING || c->still_ns <= c->timeout_ns + STUCK_NS) return;
     atomic_store(&c->is_stuck, true);
     if (atomic_load(&c->failed_rank) >= 0) return;
     snprintf(c->failure, sizeof c->failure, "rank %d (%s) failed: %s has not returned for %g s", c->rank,
-             ps_comm_host(c, c->rank), c->transport.name, (double)w->still_ns * 1e-9);
+             ps_comm_host(c, c->rank), c->transport.name, (double)c->still_ns * 1e-9);
     ps_comm_set_failed(c, c->rank);
+}
+
+void ps_comm_watch_worker(void *comm)
+{
+    ps_comm *c = comm;
+    pthread_mutex_lock(&c->lock);
+    watch_worker(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void ps_comm_await_worker(ps_comm *c)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += SLICE_NS / 1000000000;
+    if (pthread_cond_timedwait(&c->has_progress, &c->lock, &until) != 0) watch_worker(c);
 }
 
 ps_status ps_comm_check_failure(const ps_comm *c)
@@ -65,11 +81,10 @@ static ps_status wait_for(ps_collectives *x, ps_event done)
     const ps_comm_ticket ticket = (ps_comm_ticket)done.ticket;
     const int64_t begin_ns = ps_clock_ns();
     if (!is_over(c, ticket)) {
-        ps_comm_waiting w = {0};
         pthread_mutex_lock(&c->lock);
         PS_ASSERT(done.queue == c->transfers && ticket <= c->issued);
         const int64_t profile_ns = ps_profile_now(c->profile);
-        while (!is_over(c, ticket)) ps_comm_await_worker(c, &w);
+        while (!is_over(c, ticket)) ps_comm_await_worker(c);
         ps_profile_add(c->profile, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
                                                         .chunk = -1,
                                                         .begin_ns = profile_ns,
@@ -78,31 +93,30 @@ static ps_status wait_for(ps_collectives *x, ps_event done)
         pthread_mutex_unlock(&c->lock);
         atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
     }
-    return ps_comm_check_failure(c);
+    PS_TRY(ps_comm_check_failure(c));
+    return ps_event_wait(done); /* at once, but who looks at the order hears of it */
 }
 
 static void fail(ps_collectives *x, const char *text)
 {
     ps_comm *c = comm_of(x);
-    ps_comm_waiting w = {0};
     pthread_mutex_lock(&c->lock);
     if (atomic_load(&c->failed_rank) < 0) {
         snprintf(c->own_text, sizeof c->own_text, "%s", text);
         atomic_store(&c->wants_failure, true);
         pthread_cond_signal(&c->has_work);
     }
-    while (atomic_load(&c->failed_rank) < 0) ps_comm_await_worker(c, &w);
+    while (atomic_load(&c->failed_rank) < 0) ps_comm_await_worker(c);
     pthread_mutex_unlock(&c->lock);
 }
 
 /* False: the worker does not come back, and frees all should it do so one day. */
 static bool end_worker(ps_comm *c)
 {
-    ps_comm_waiting w = {0};
     pthread_mutex_lock(&c->lock);
     c->wants_close = true;
     pthread_cond_signal(&c->has_work);
-    while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) ps_comm_await_worker(c, &w);
+    while (c->state != PS_COMM_ENDED && !atomic_load(&c->is_stuck)) ps_comm_await_worker(c);
     const bool has_ended = c->state == PS_COMM_ENDED;
     const pthread_t worker = c->worker;
     c->is_abandoned = !has_ended;
@@ -136,19 +150,44 @@ static ps_status make_transfer(const ps_comm *c, const ps_comm_transfer *head, c
     return PS_OK;
 }
 
-/* Hands a list of transfers, of which it becomes the owner, to the worker. After a failure nobody would end them. */
-static ps_status queue_transfers(ps_comm *c, ps_comm_transfer *list, ps_event *done)
+static void free_all(ps_comm_transfer *list)
 {
-    pthread_mutex_lock(&c->lock);
-    const ps_status st = ps_comm_check_failure(c);
     for (ps_comm_transfer *t = list, *next; t != NULL; t = next) {
         next = t->next;
+        ps_mem_free(t);
+    }
+}
+
+/* To who looks at the order, a transfer is an item of the queue that stands for them. */
+static ps_status begin_item(ps_comm *c, const ps_comm_transfer *t, ps_event *out)
+{
+    ps_use *uses = NULL;
+    if (c->order == NULL) {
+        *out = ps_host_queue_begin(c->transfers);
+        return PS_OK;
+    }
+    PS_TRY(ps_mem_alloc((size_t)t->n_parts, sizeof *uses, &uses));
+    for (int32_t i = 0; i < t->n_parts; i++) {
+        const ps_comm_part *p = &t->parts[i];
+        const bool is_own = p->owner == c->rank;
+        uses[i] = (ps_use){.address = p->payload,
+                           .bytes = p->n * t->item_bytes,
+                           .is_write = is_own == (t->kind == PS_COMM_KIND_REDUCE),
+                           .name = t->what};
+    }
+    *out = ps_host_queue_begin_item(c->transfers, t->name, &t->after, uses, t->n_parts);
+    ps_mem_free(uses);
+    return PS_OK;
+}
+
+static ps_status begin_all(ps_comm *c, ps_comm_transfer **list, ps_event *done)
+{
+    PS_TRY(ps_comm_check_failure(c)); /* after a failure nobody would end them */
+    while (*list != NULL) {
+        ps_comm_transfer *t = *list;
+        PS_TRY(begin_item(c, t, done));
+        *list = t->next;
         t->next = NULL;
-        if (st != PS_OK) {
-            ps_mem_free(t);
-            continue;
-        }
-        *done = ps_host_queue_begin(c->transfers);
         t->ticket = ++c->issued;
         PS_ASSERT((ps_ticket)t->ticket == done->ticket);
         if (c->last != NULL)
@@ -157,8 +196,17 @@ static ps_status queue_transfers(ps_comm *c, ps_comm_transfer *list, ps_event *d
             c->first = t;
         c->last = t;
     }
+    return PS_OK;
+}
+
+/* Hands a list of transfers, of which it becomes the owner, to the worker. */
+static ps_status queue_transfers(ps_comm *c, ps_comm_transfer *list, ps_event *done)
+{
+    pthread_mutex_lock(&c->lock);
+    const ps_status st = begin_all(c, &list, done);
     pthread_cond_signal(&c->has_work);
     pthread_mutex_unlock(&c->lock);
+    free_all(list);
     return st;
 }
 
@@ -169,24 +217,14 @@ ps_status ps_comm_begin(ps_comm *c, const ps_comm_transfer *head, const ps_comm_
     return queue_transfers(c, t, done);
 }
 
-/* Those of the events that are still to come. A failure of another is this rank's. */
-static ps_status take_events(const ps_events *after, ps_events *out)
-{
-    for (int i = 0; after != NULL && i < after->n; i++) {
-        if (ps_event_is_done(after->event[i]))
-            PS_TRY(ps_event_wait(after->event[i]));
-        else
-            ps_events_add(out, after->event[i]);
-    }
-    return PS_OK;
-}
-
 static ps_comm_transfer head_of(const ps_transfer *t, ps_comm_kind kind, ps_collective name)
 {
     return (ps_comm_transfer){.kind = kind,
                               .dtype = t->dtype,
                               .item_bytes = (int64_t)ps_dtype_bytes(t->dtype),
+                              .after = t->after != NULL ? *t->after : (ps_events){.n = 0},
                               .is_payload = true,
+                              .on_device = t->on_device,
                               .name = ps_collective_name(name),
                               .what = t->what,
                               .n_parts = t->n_parts};
@@ -195,8 +233,7 @@ static ps_comm_transfer head_of(const ps_transfer *t, ps_comm_kind kind, ps_coll
 static ps_status begin_one(ps_collectives *x, const ps_transfer *t, ps_comm_kind kind, ps_collective name,
                            ps_event *done)
 {
-    ps_comm_transfer head = head_of(t, kind, name);
-    PS_TRY(take_events(t->after, &head.after));
+    const ps_comm_transfer head = head_of(t, kind, name);
     return ps_comm_begin(comm_of(x), &head, t->parts, done);
 }
 
@@ -224,11 +261,10 @@ static ps_status reduce(ps_collectives *x, const ps_transfer *t, ps_event *done)
 static ps_status all_reduce(ps_collectives *x, const ps_transfer *t, ps_event *done)
 {
     const bool has_one_owner = ps_comm_one_owner(t->parts, t->n_parts) >= 0;
-    ps_comm_transfer sums = head_of(t, PS_COMM_KIND_REDUCE, PS_ALL_REDUCE);
+    const ps_comm_transfer sums = head_of(t, PS_COMM_KIND_REDUCE, PS_ALL_REDUCE);
     const ps_comm_transfer share =
         head_of(t, has_one_owner ? PS_COMM_KIND_BROADCAST : PS_COMM_KIND_GATHER, PS_ALL_REDUCE);
     ps_comm_transfer *list = NULL;
-    PS_TRY(take_events(t->after, &sums.after));
     PS_TRY(make_transfer(comm_of(x), &sums, t->parts, &list));
     const ps_status st = make_transfer(comm_of(x), &share, t->parts, &list->next);
     if (st == PS_OK) return queue_transfers(comm_of(x), list, done);

@@ -51,9 +51,41 @@ static ps_status open_stand_in(ps_runner *r)
     return ps_queue_create(dev, "exchanges", PS_QUEUE_COPY, &r->stand_in);
 }
 
+static ps_status create_copies(ps_runner *r, const char *name, ps_queue **out)
+{
+    PS_TRY(ps_queue_create(r->tiers->ram[PS_TIER_DEVICE], name, PS_QUEUE_COPY, out));
+    ps_queue_set_order(*out, NULL); /* what is looked at is the transfer that they are part of */
+    return PS_OK;
+}
+
+/* The communicator's, for payloads that the host cannot touch. */
+static ps_status open_copies(ps_runner *r)
+{
+    ps_comm *comm = r->bp->settings->ranks.comm;
+    if (!r->o.compute || comm == NULL) return PS_OK;
+    ps_comm_set_order(comm, ps_device_order(r->tiers->ram[PS_TIER_DEVICE]));
+    if (r->tiers->comm_staging == NULL) return PS_OK;
+    PS_TRY(create_copies(r, "messages-out", &r->copies.out));
+    PS_TRY(create_copies(r, "messages-in", &r->copies.in));
+    r->copies.staging = r->tiers->comm_staging;
+    ps_comm_set_device(comm, &r->copies);
+    return PS_OK;
+}
+
+static void close_copies(ps_runner *r)
+{
+    ps_comm *comm = r->bp->settings->ranks.comm;
+    if (!r->o.compute || comm == NULL) return;
+    ps_comm_set_device(comm, NULL);
+    ps_comm_set_order(comm, NULL);
+    ps_queue_destroy(r->copies.out);
+    ps_queue_destroy(r->copies.in);
+}
+
 ps_status ps_exchange_open(ps_runner *r)
 {
     PS_TRY(ps_exchange_fit(r, r->bp));
+    PS_TRY(open_copies(r));
     return open_stand_in(r);
 }
 
@@ -69,6 +101,7 @@ static void finish(ps_runner *r)
 void ps_exchange_close(ps_runner *r)
 {
     finish(r);
+    close_copies(r);
     ps_queue_destroy(r->stand_in);
     ps_mem_free(r->exchanges);
     ps_mem_free(r->parts);
@@ -194,8 +227,12 @@ ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
     estimate(r, i, n, PS_LIST_PARAM16, &gathering);
     if (!r->o.compute) return imagine(r, n, PS_LIST_PARAM16, false, &r->exchanges[i].done);
     const ps_events after = issued_so_far(r);
-    const ps_transfer t = {
-        .parts = r->parts, .n_parts = n, .dtype = s->dtype, .what = "gathering of parameters", .after = &after};
+    const ps_transfer t = {.parts = r->parts,
+                           .n_parts = n,
+                           .dtype = s->dtype,
+                           .on_device = true,
+                           .what = "gathering of parameters",
+                           .after = &after};
     return ps_collectives_gather(carrier(r), &t, &r->exchanges[i].done);
 }
 
@@ -215,6 +252,7 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
         const ps_transfer t = {.parts = r->parts,
                                .n_parts = n,
                                .dtype = lists[k] == PS_LIST_PARAM16 ? s->dtype : PS_DTYPE_F32,
+                               .on_device = true,
                                .what = "reduction of gradients",
                                .after = &after};
         PS_TRY(ps_collectives_reduce(carrier(r), &t, &r->exchanges[i].done));

@@ -58,9 +58,11 @@ static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
     }
     if (o->comm_staging_bytes > 0) {
         PS_TRY(expect_room(ram, "comm.staging", o->comm_staging_bytes));
-        PS_TRY(ps_device_claim(ram, o->comm_staging_bytes));
+        PS_TRY(o->space->device->host_can_touch ? ps_device_claim(ram, o->comm_staging_bytes)
+                                                : ps_device_alloc(ram, o->comm_staging_bytes, &t->comm_staging));
         t->comm_staging_bytes = o->comm_staging_bytes;
     }
+    if (t->comm_staging != NULL) PS_TRY(ps_event_wait(ps_device_gave_after(ram)));
     return PS_OK;
 }
 
@@ -145,7 +147,10 @@ void ps_tiers_close(ps_tiers *t)
     if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);
     if (t->host_block != NULL) ps_device_free(t->ram[PS_TIER_HOST], t->host_block, t->host_block_bytes, NULL);
     if (t->results != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->results, t->results_bytes, NULL);
-    if (t->comm_staging_bytes > 0) ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
+    if (t->comm_staging != NULL)
+        ps_device_free(t->ram[t->staging_tier], t->comm_staging, t->comm_staging_bytes, NULL);
+    else if (t->comm_staging_bytes > 0)
+        ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
     *t = (ps_tiers){0};
 }

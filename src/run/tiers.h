@@ -16,9 +16,12 @@ typedef struct ps_tiers {
     ps_store *store;
     ps_profile *profile; /* NULL: none */
     ps_tier staging_tier;
-    int64_t staging_bytes, comm_staging_bytes; /* of the latter a communicator has the memory; here it is counted */
-    void *staging;                             /* a block for pieces on their way into a checkpoint; NULL: none */
-    void *cache;                               /* a block of the device for keys and values of a text; NULL: none */
+    int64_t staging_bytes, comm_staging_bytes;
+    void *staging; /* a block for pieces on their way into a checkpoint; NULL: none */
+    void *
+        comm_staging; /* a block for pieces on their way to and from ranks, where the host cannot touch the device; NULL:
+                           the communicator has its own, which is counted here */
+    void *cache;      /* a block of the device for keys and values of a text; NULL: none */
     int64_t cache_bytes;
     void *host_block; /* of the host tier: in which the host's kernels compute what activations need; NULL: none */
     int64_t host_block_bytes;
@@ -49,7 +52,7 @@ typedef struct ps_tiers_options {
     ps_order *order; /* looks at the order of all that is issued here; must outlive the tiers. NULL: nobody */
 } ps_tiers_options;
 
-/* The tier that holds the staging block: the host, or the device where there is no host tier and the host can touch it. */
+/* The tier that holds the staging blocks: the host, or the device where there is no host tier and the host can touch it. */
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets);
 
 /* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold one of its blocks. */

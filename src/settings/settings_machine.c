@@ -62,10 +62,6 @@ ps_status ps_settings_open_backend(ps_settings *s)
     case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
     case PS_BACKEND_SIM: return ps_backend_create_sim(&s->sim, &s->backend);
     case PS_BACKEND_CPU_ASYNC:
-        if (s->ranks.n > 1)
-            return PS_FAIL(PS_ENOSYS,
-                           "train.backend = cpu_async: ranks cannot send from memory that the host cannot touch; "
-                           "run one rank, or set train.backend = cpu");
         return s->plans_only
                    ? ps_backend_create_async_for_plans(&s->async, s->isa, s->same_bits, s->threads, &s->backend)
                    : ps_backend_create_async(&s->async, s->isa, s->same_bits, s->threads, &s->backend);

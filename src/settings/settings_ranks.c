@@ -76,9 +76,13 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
 {
     int64_t *b = s->budgets.bytes;
     share_machine(s, ps_config_options(config), ps_comm_local_size(comm));
-    double least[PS_TIER_COUNT];
+    enum { HERE = PS_TIER_COUNT, THERE, N_VALUES }; /* ranks whose device the host can touch, and cannot */
+    const bool is_apart = s->backend_kind == PS_BACKEND_CPU_ASYNC;
+    double least[N_VALUES] = {[HERE] = is_apart ? 1 : 0, [THERE] = is_apart ? 0 : 1};
     for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
-    PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
+    PS_TRY(ps_comm_all_reduce(comm, least, N_VALUES, PS_COMM_MIN));
+    if (least[HERE] == 0 && least[THERE] == 0)
+        return PS_FAIL(PS_EINVAL, "train.backend is cpu_async on some ranks and not on others: set the same on all");
     for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
     if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
     s->comm_staging_bytes = ps_comm_staging_bytes(comm);

@@ -128,9 +128,10 @@ static bool payloads_free(payloads *x, ps_dtype dtype)
     return is_intact;
 }
 
+/* Which changes nothing unless the communicator has been given a device. */
 static ps_transfer transfer_of(const payloads *x, ps_dtype dtype, const char *what)
 {
-    return (ps_transfer){.parts = x->part, .n_parts = x->n, .dtype = dtype, .what = what};
+    return (ps_transfer){.parts = x->part, .n_parts = x->n, .dtype = dtype, .on_device = true, .what = what};
 }
 
 /* Are chunks carried by messages, or by nobody, which counts what is sent? */

@@ -93,6 +93,83 @@ static void the_least_staging_memory_is_enough(void **state)
     run_ranks(&o, 3, run_conformance, false);
 }
 
+/* ---- payloads that go through staging memory ---- */
+
+/* Calls run(c) with a device whose payloads are copied by threads, and memory behind its staging that must stay. */
+static int on_device(ps_comm *c, rank_function *run)
+{
+    const int32_t rank = ps_comm_rank(c);
+    const size_t bytes = (size_t)ps_comm_staging_bytes(c);
+    ps_device *ram = NULL;
+    ps_comm_device d = {.staging = malloc(bytes + 1)};
+    memset(d.staging, 0x55, bytes + 1);
+    CHECK(rank, ps_device_create(&ps_device_cpu_ops, "device", 0, &ram) == PS_OK);
+    CHECK(rank, ps_queue_create(ram, "in", PS_QUEUE_COPY, &d.in) == PS_OK);
+    CHECK(rank, ps_queue_create(ram, "out", PS_QUEUE_COPY, &d.out) == PS_OK);
+    ps_comm_set_device(c, &d);
+    const int n_failures = run(c);
+    ps_comm_set_device(c, NULL);
+    const bool has_copied = ps_queue_event(d.in).ticket > 0 && ps_queue_event(d.out).ticket > 0;
+    ps_queue_destroy(d.in);
+    ps_queue_destroy(d.out);
+    ps_device_destroy(ram);
+    CHECK(rank, d.staging[bytes] == 0x55);
+    free(d.staging);
+    CHECK(rank, has_copied || ps_comm_failed_rank(c) >= 0);
+    return n_failures;
+}
+
+static int conforms_on_device(ps_comm *c)
+{
+    const int n_failures = on_device(c, run_conformance);
+    return n_failures > 0 ? n_failures : run_conformance(c); /* and again without */
+}
+
+static void threads_conform_on_a_device(void **state)
+{
+    (void)state;
+    ps_comm_options least = usual;
+    for (int32_t p = 2; p <= 4; p++) {
+        least.staging_bytes = p * 4096;
+        run_ranks(&usual, p, conforms_on_device, false);
+        run_ranks(&least, p, conforms_on_device, false);
+    }
+}
+
+static int reduces(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const layout l = layout_make(6, p);
+    payloads x = payloads_new(&l, PS_DTYPE_F32);
+    const ps_transfer t = transfer_of(&x, PS_DTYPE_F32, "gradients");
+    ps_event done;
+    for (int32_t k = 0; k < x.n; k++) payload_fill(PS_DTYPE_F32, x.part[k].payload, x.part[k].n, rank, 5 + k);
+    ps_status st = ps_collectives_all_reduce(ps_comm_collectives(c), &t, &done);
+    if (st == PS_OK) st = ps_collectives_wait(ps_comm_collectives(c), done);
+    CHECK(rank, st == PS_OK || (st == PS_ECOMM && strstr(ps_last_error(), "copy ") != NULL));
+    CHECK(rank, payloads_free(&x, PS_DTYPE_F32));
+    return 0;
+}
+
+static int reduces_on_device(ps_comm *c)
+{
+    return on_device(c, reduces);
+}
+
+/* Each copy in turn: a wrong piece is sent to nobody, and taken by nobody. */
+static void a_failed_copy_fails_its_rank(void **state)
+{
+    (void)state;
+    int n_struck = 0;
+    for (bool has_struck = true; has_struck; n_struck += has_struck) {
+        ps_fault_arm(PS_FAULT_COPY, n_struck, false);
+        run_ranks(&usual, 3, reduces_on_device, false);
+        has_struck = ps_fault_has_struck(PS_FAULT_COPY);
+        ps_fault_arm(PS_FAULT_COPY, -1, false);
+    }
+    assert_true(n_struck >= 12);
+}
+
 static void options_are_checked(void **state)
 {
     (void)state;
@@ -368,6 +445,18 @@ static void ranks_that_all_stood_still_go_on(void **state)
 /* ---- a transport that does not come back ---- */
 
 static atomic_bool holds_rank_1;
+static bool waits_for_events; /* of transfers, as a device does, which knows nothing of communicators */
+
+static ps_status meet(ps_comm *c)
+{
+    float values[2] = {0};
+    const ps_comm_part parts[] = {{&values[0], 1, 0}, {&values[1], 1, 1}};
+    const ps_transfer t = {.parts = parts, .n_parts = 2, .dtype = PS_DTYPE_F32, .what = "two numbers"};
+    ps_event done;
+    if (!waits_for_events) return ps_comm_barrier(c);
+    PS_TRY(ps_collectives_gather(ps_comm_collectives(c), &t, &done));
+    return ps_event_wait(done);
+}
 
 static bool holding_test(ps_transport *t, ps_request *request, bool *is_done)
 {
@@ -383,16 +472,16 @@ static void *held_main(void *arg)
     if (ps_comm_open_over(&o, t, &c) != PS_OK) return arg;
     ps_status st = ps_comm_barrier(c);
     if (st == PS_OK && t->rank == 1) atomic_store(&holds_rank_1, true);
-    while (st == PS_OK) st = ps_comm_barrier(c);
+    while (st == PS_OK) st = meet(c);
     const char *want = t->rank == 1 ? "thread has not returned for" : "rank 1 (";
     const bool is_right = st == PS_ECOMM && ps_comm_failed_rank(c) == 1 && strstr(ps_last_error(), want) != NULL;
     ps_comm_close(c); /* does not wait */
     return is_right ? NULL : arg;
 }
 
-static void nobody_waits_for_a_transport_that_hangs(void **state)
+static void hold_rank_1(bool by_events)
 {
-    (void)state;
+    waits_for_events = by_events;
     const int64_t live_bytes = ps_mem_live_bytes();
     ps_thread_hub *hub = NULL;
     ps_transport transports[2];
@@ -417,12 +506,21 @@ static void nobody_waits_for_a_transport_that_hangs(void **state)
     assert_int_equal(ps_mem_live_bytes(), live_bytes);
 }
 
+static void nobody_waits_for_a_transport_that_hangs(void **state)
+{
+    (void)state;
+    hold_rank_1(false);
+    hold_rank_1(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_conforms),
         cmocka_unit_test(threads_conform),
         cmocka_unit_test(the_least_staging_memory_is_enough),
+        cmocka_unit_test(threads_conform_on_a_device),
+        cmocka_unit_test(a_failed_copy_fails_its_rank),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(opening_survives_lack_of_memory),
         cmocka_unit_test(sums_are_those_of_fp32_rounded_once),
