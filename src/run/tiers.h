@@ -18,10 +18,10 @@ typedef struct ps_tiers {
     ps_tier staging_tier;
     int64_t staging_bytes, comm_staging_bytes;
     void *staging; /* a block for pieces on their way into a checkpoint; NULL: none */
-    void *
-        comm_staging; /* a block for pieces on their way to and from ranks, where the host cannot touch the device; NULL:
-                           the communicator has its own, which is counted here */
-    void *cache;      /* a block of the device for keys and values of a text; NULL: none */
+    /* A block for pieces on their way from rank to rank, where the host cannot touch the device; NULL: the communicator
+     * has its own, which is counted here. */
+    void *comm_staging;
+    void *cache; /* a block of the device for keys and values of a text; NULL: none */
     int64_t cache_bytes;
     void *host_block; /* of the host tier: in which the host's kernels compute what activations need; NULL: none */
     int64_t host_block_bytes;

@@ -8,7 +8,7 @@
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
 
-enum { RANKS_MAX = 4 };
+enum { RANKS_MAX = 4, RANKS_STAGING_BYTES = 1 << 16 };
 
 typedef struct rank_result {
     ps_status st;
@@ -75,15 +75,25 @@ static inline ps_status rank_train(ps_engine *e, ps_config *c, rank_task *t)
     return PS_OK;
 }
 
+#define ON_CPU "train.backend=cpu"
+
+/* Over the fake GPU, unless a change says that it is for the cpu; and then with memory through which ranks send. */
 static inline ps_status rank_config(const char *const *changes, ps_config **out)
 {
+    bool on_cpu = false;
     PS_TRY(ps_config_parse(tiny_config, "tiny", out));
     for (const char *const *change = changes; *change != NULL; change++) {
         char key[128];
         const char *equals = strchr(*change, '=');
         snprintf(key, sizeof key, "%.*s", (int)(equals - *change), *change);
         PS_TRY(ps_config_set(*out, key, equals + 1));
+        on_cpu = on_cpu || strcmp(*change, ON_CPU) == 0;
     }
+    if (on_cpu || !OVER_ASYNC) return PS_OK;
+    over_backend(*out);
+    const ps_options *o = ps_config_options(*out);
+    const int64_t least = RANKS_STAGING_BYTES + (o->memory_disk > 0 ? ASYNC_DISK_HOST_BYTES : 0);
+    if (o->memory_host < least) over_set_number(*out, "memory.host", least);
     return PS_OK;
 }
 
@@ -115,6 +125,8 @@ static inline void *rank_main(void *arg)
     return NULL;
 }
 
+static double rank_timeout_s = 20;
+
 /* The results of n ranks, which may have failed; they are valid until the next call. */
 static inline const rank_task *try_ranks(ps_model_func model, int32_t n, int n_steps, rank_run *run,
                                          const char *const *changes)
@@ -122,7 +134,8 @@ static inline const rank_task *try_ranks(ps_model_func model, int32_t n, int n_s
     static rank_task tasks[RANKS_MAX];
     ps_comm *comms[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
-    assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 1 << 16}, n, comms));
+    assert_ok(ps_comm_open_threads(
+        &(ps_comm_options){.timeout_s = rank_timeout_s, .staging_bytes = RANKS_STAGING_BYTES}, n, comms));
     for (int32_t i = 0; i < n; i++) {
         tasks[i] = (rank_task){.comm = comms[i], .model = model, .run = run, .changes = changes, .n_steps = n_steps};
         assert_int_equal(pthread_create(&threads[i], NULL, rank_main, &tasks[i]), 0);
