@@ -61,12 +61,12 @@ ps_status ps_comm_check_failure(const ps_comm *c)
 void ps_comm_set_failed(ps_comm *c, int32_t rank)
 {
     const ps_comm_ticket done = atomic_load(&c->done);
+    atomic_store(&c->failed_rank, rank); /* who hears of an event may ask */
     if (done < c->issued) {
         const ps_status st = PS_FAIL(PS_ECOMM, "%s", c->failure);
         ps_host_queue_end(c->transfers, (ps_ticket)done + 1, st); /* the first that fails; those behind it do so too */
         ps_host_queue_end(c->transfers, (ps_ticket)c->issued, st);
     }
-    atomic_store(&c->failed_rank, rank);
     pthread_cond_broadcast(&c->has_progress);
 }
 
@@ -93,8 +93,9 @@ static ps_status wait_for(ps_collectives *x, ps_event done)
         pthread_mutex_unlock(&c->lock);
         atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
     }
+    const ps_status st = ps_event_wait(done); /* at once, but who looks at the order hears of it */
     PS_TRY(ps_comm_check_failure(c));
-    return ps_event_wait(done); /* at once, but who looks at the order hears of it */
+    return st;
 }
 
 static void fail(ps_collectives *x, const char *text)
