@@ -123,6 +123,10 @@ static void show_links(const ps_simulation *s)
     printf("\n%-14s %10s %10s %10s\n", "a step", "moved", "busy s", "waiting s");
     printf("%-14s %10s %10.4f %10s\n", "compute", "", (double)t->compute_ns * 1e-9, "");
     if (t->lost_ns > 0) printf("%-14s %10s %10.4f %10s\n", "  lost to it", "", (double)t->lost_ns * 1e-9, "");
+    if (t->host_ns > 0)
+        printf("%-14s %10s %10.4f %10.4f\n", "host updates", "", (double)t->host_ns * 1e-9,
+               (double)t->host_wait_ns * 1e-9);
+    if (t->idle_ns > 0) printf("%-14s %10s %10s %10.4f\n", "host", "", "", (double)t->idle_ns * 1e-9);
     for (int l = 0; l < PS_LINK_COUNT; l++) {
         if (s->forecast.moved_bytes[l] == 0) continue;
         printf("%-14s %10s %10.4f %10.4f\n", ps_link_name((ps_link)l), size_text(s->forecast.moved_bytes[l], bytes),

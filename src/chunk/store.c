@@ -23,6 +23,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         s->page_bytes = ps_max_i64(s->page_bytes, ps_device_page_bytes(desc->ram[t]));
     }
     s->is_simulated = !ps_device_has_memory(desc->ram[PS_TIER_DEVICE]);
+    s->is_timed = ps_sim_time_of(desc->ram[PS_TIER_DEVICE]) != NULL;
     s->time.rates = desc->rates != NULL ? *desc->rates : ps_link_rates_default;
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->chunks, &s->chunks));
     PS_TRY_GOTO(ps_mem_alloc((size_t)s->n_ids, sizeof *s->flying, &s->flying));
@@ -44,8 +45,11 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     for (int link = PS_LINK_HOST_TO_DEVICE; link <= PS_LINK_DEVICE_TO_HOST; link++)
         PS_TRY_GOTO(ps_queue_create(desc->ram[PS_TIER_DEVICE], link == PS_LINK_HOST_TO_DEVICE ? "to-device" : "to-host",
                                     PS_QUEUE_COPY, &s->copies[link]));
-    for (int link = 0; link < PS_LINK_COUNT; link++)
-        if (s->copies[link] != NULL) ps_queue_set_profile(s->copies[link], desc->profile, link);
+    for (int link = 0; link < PS_LINK_COUNT; link++) {
+        if (s->copies[link] == NULL) continue;
+        ps_queue_set_profile(s->copies[link], desc->profile, link);
+        ps_sim_queue_join(s->copies[link], link);
+    }
     PS_TRY_GOTO(ps_store_take_bounce(s));
     if (desc->disk != NULL) ps_disk_set_profile(desc->disk, desc->profile, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE);
     *out = s;
@@ -270,7 +274,7 @@ int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c)
     const int64_t end_ns = ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, c->ns, &begin_ns);
     s->stats.moved_bytes[PS_LINK_COLLECTIVES] += c->sent_bytes;
     s->stats.n_moves[PS_LINK_COLLECTIVES]++;
-    if (s->is_simulated)
+    if (s->is_simulated && !s->is_timed)
         ps_profile_add(s->d.profile, &(ps_profile_record){
                                          .kind = PS_PROFILE_COLLECTIVE,
                                          .chunk = c->chunk,

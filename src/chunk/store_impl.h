@@ -12,6 +12,7 @@
 #define PS_CHUNK_STORE_IMPL_H
 
 #include "chunk/max_tree.h"
+#include "chunk/sim_lanes.h"
 #include "chunk/store.h"
 #include "device/order.h"
 
@@ -81,6 +82,7 @@ struct ps_store {
     int64_t moment_serial; /* counts begun moments */
     uint64_t tick;         /* counts pins */
     ps_timeline time;
+    bool is_timed;     /* simulated, and its queues have time of their own (device/sim_time.h) */
     bool is_simulated; /* copies take estimated time only */
     bool owes_moment;  /* the cost of the moment `now` is not on the timeline yet */
     ps_tier_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];

@@ -145,9 +145,24 @@ static ps_status start_wanted(ps_store *s, const ps_moment *m)
     return PS_OK;
 }
 
+/* Computing it, as an item of the queue that would. What embeddings compute on the host the device reads, and the other
+ * way round. */
+static void spend_moment(ps_store *s, const ps_moment *m)
+{
+    ps_queue *device = s->d.compute[PS_TIER_DEVICE], *host = s->d.compute[PS_TIER_HOST];
+    const ps_access *a = &ps_schedule_trace(s->schedule)->accesses[m->first_access];
+    const bool on_host = m->n_accesses > 0 && a->tier == PS_TIER_HOST;
+    if (on_host && m->phase == PS_PHASE_BACKWARD) ps_sim_queue_come_after(host, device);
+    ps_sim_queue_spend(on_host ? host : device, m->cost_ns, !on_host);
+    if (on_host && m->phase == PS_PHASE_FORWARD) ps_sim_queue_come_after(device, host);
+}
+
 void ps_store_end_moment(ps_store *s)
 {
-    if (s->owes_moment) ps_timeline_compute(&s->time, ps_schedule_trace(s->schedule)->moments[s->now].cost_ns);
+    if (!s->owes_moment) return;
+    const ps_moment *m = &ps_schedule_trace(s->schedule)->moments[s->now];
+    ps_timeline_compute(&s->time, m->cost_ns);
+    if (s->is_timed) spend_moment(s, m);
     s->owes_moment = false;
 }
 

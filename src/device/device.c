@@ -6,6 +6,7 @@
 #include "device/device_impl.h"
 #include "device/order.h"
 #include "device/queue_impl.h"
+#include "device/sim_time_impl.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -28,7 +29,7 @@ struct ps_device {
     bool can_move; /* pages may go from a block to a region and back */
     bool gave_zeros;
     ps_order *order;     /* NULL: nobody looks at the order of what is done here */
-    ps_queue *releases;  /* of a simulated device that is looked at as one that works later; else NULL */
+    ps_queue *releases;  /* of a simulated device that is looked at as one that works later, or has time; else NULL */
     ps_queue *looked_at; /* the queue of releases that the order has been told of; NULL: none */
     ps_event released;   /* after it all that was freed so far may be used for something else */
     int n_kept;
@@ -46,6 +47,16 @@ struct ps_region {
 #define MIXED_PIECES ((int64_t)-1)
 
 /* ---- device ------------------------------------------------------------------------------------------------------ */
+
+/* A simulated device gives memory back on a queue, for who looks at order or time. */
+static ps_status open_releases(ps_device *d)
+{
+    const bool is_looked_at = d->ops->is_simulated && d->order != NULL && ps_order_is_as_if_later(d->order);
+    ps_sim_time *time = ps_sim_time_of(d);
+    if (!is_looked_at && time == NULL) return PS_OK;
+    PS_TRY(ps_host_queue_create("releases", &d->releases));
+    return time != NULL ? ps_sim_clock_create(time, &d->releases->clock) : PS_OK;
+}
 
 ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes, ps_device **out)
 {
@@ -68,9 +79,12 @@ ps_status ps_device_create_on(const ps_device_ops *ops, void *driver, int64_t pa
     d->budget_bytes = budget_bytes / page_bytes * page_bytes;
     d->keep = true;
     d->can_move = ops->move_out != NULL;
+    PS_TRY_GOTO(open_releases(d));
     *out = d;
     return PS_OK;
 out:
+    ps_queue_destroy(d->releases);
+    ps_mem_free(d->name);
     ps_mem_free(d);
     return st;
 }
@@ -156,10 +170,8 @@ void *ps_device_driver(const ps_device *d)
 ps_status ps_device_set_order(ps_device *d, ps_order *o)
 {
     stop_looking(d);
-    if (o != NULL && d->ops->is_simulated && ps_order_is_as_if_later(o))
-        PS_TRY(ps_host_queue_create("releases", &d->releases));
     d->order = o;
-    return PS_OK;
+    return open_releases(d);
 }
 
 ps_order *ps_device_order(const ps_device *d)
@@ -288,13 +300,22 @@ static void tell_release(ps_device *d, const void *p, int64_t bytes, const ps_ev
     ps_queue_tell_item(q, "release", &(ps_use){p, bytes, true, NULL}, 1);
 }
 
+/* The next item of a simulated device's releases. */
+static void note_release(ps_device *d, const ps_events *after)
+{
+    d->released = ps_host_queue_begin(d->releases);
+    ps_sim_clock *c = d->releases->clock;
+    for (int i = 0; c != NULL && i < after->n; i++) ps_sim_clock_wait(c, after->event[i]);
+    if (c != NULL) ps_sim_clock_mark(c, d->released.ticket);
+    ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
+}
+
 /* Pages of a simulated device stand for some that another range had before: what is given counts as written when that
  * has been given back. */
 static void tell_given(ps_device *d, const void *p, int64_t bytes)
 {
     if (d->releases == NULL) return;
-    d->released = ps_host_queue_begin(d->releases);
-    ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
+    note_release(d, &(ps_events){.n = 0});
     tell_release(d, p, bytes, &(ps_events){.n = 0});
 }
 
@@ -323,8 +344,7 @@ static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events 
     if (d->ops->release != NULL) {
         d->released = d->ops->release(d, p, bytes, &waits_for);
     } else if (d->releases != NULL) {
-        d->released = ps_host_queue_begin(d->releases);
-        ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
+        note_release(d, &waits_for);
     } else {
         for (int i = 0; i < waits_for.n; i++) ps_event_outlast(waits_for.event[i], PS_BLOCK_FREE);
         ps_order_touch(d->order, "free", p, bytes, true);

@@ -1,6 +1,8 @@
-/* device_sim.c - a device of addresses without memory: touching one traps. Queues do nothing. */
+/* device_sim.c - a device of addresses without memory: touching one traps. Queues do nothing, and may
+ * keep estimated time. */
 #include "device/device_impl.h"
 #include "device/queue_impl.h"
+#include "device/sim_time_impl.h"
 
 #include <sys/mman.h>
 
@@ -29,8 +31,14 @@ static void decommit_range(ps_device *dev, void *base, int64_t offset, int64_t b
 
 static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out)
 {
-    (void)dev, (void)name, (void)kind;
-    return ps_queue_now_create(true, out);
+    (void)name, (void)kind;
+    ps_sim_time *time = ps_sim_time_of(dev);
+    PS_TRY(ps_queue_now_create(true, out));
+    const ps_status st = time != NULL ? ps_sim_clock_create(time, &(*out)->clock) : PS_OK;
+    if (st == PS_OK) return PS_OK;
+    ps_queue_destroy(*out);
+    *out = NULL;
+    return st;
 }
 
 #define SIMULATED                                                                                                      \

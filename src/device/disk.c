@@ -6,6 +6,7 @@
 #include "device/disk_backend.h"
 #include "device/disk_gate.h"
 #include "device/queue_impl.h"
+#include "device/sim_time_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,6 +49,7 @@ struct ps_disk {
     int64_t untrimmed_bytes;
     ps_profile *profile; /* NULL: none */
     uint8_t read_link, write_link;
+    int read_lane, write_lane; /* of a simulated disk that has time */
     _Atomic int64_t read_bytes, write_bytes;
 };
 
@@ -133,6 +135,7 @@ static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket, bool tells)
         pthread_cond_wait(&d->has_progress, &d->lock);
     }
     pthread_mutex_unlock(&d->lock);
+    if (q->clock != NULL) ps_sim_clock_host_wait(q->clock, ticket);
     return tell_failure(d, &failed);
 }
 
@@ -225,10 +228,18 @@ void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
 
 /* ---- for the caller ---------------------------------------------------------------------------------------------- */
 
-static void number(ps_disk *d, ps_disk_transfer *t)
+static void keep_time(const ps_disk *d, const ps_disk_transfer *t, const ps_events *after)
+{
+    ps_sim_clock *c = d->queue.clock;
+    for (int i = 0; after != NULL && i < after->n; i++) ps_sim_clock_wait(c, after->event[i]);
+    ps_sim_clock_transfer(c, t->ticket, t->is_write ? d->write_lane : d->read_lane, t->bytes);
+}
+
+static void number(ps_disk *d, ps_disk_transfer *t, const ps_events *after)
 {
     pthread_mutex_lock(&d->lock);
     t->ticket = ++d->queue.issued;
+    if (d->queue.clock != NULL) keep_time(d, t, after);
     *(d->last != NULL ? &d->last->next : &d->first) = t;
     d->last = t;
     pthread_mutex_unlock(&d->lock);
@@ -292,7 +303,7 @@ static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *bu
     } else if (d->ops == NULL) {
         t->taken_bytes = bytes;
     }
-    number(d, t);
+    number(d, t, after);
     const ps_status st = ps_disk_gate_pass(&d->gates[is_write], t, after);
     if (st != PS_OK) {
         pthread_mutex_lock(&d->lock);
@@ -325,6 +336,14 @@ void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_lin
     d->read_link = (uint8_t)read_link;
     d->write_link = (uint8_t)write_link;
     pthread_mutex_unlock(&d->lock);
+}
+
+ps_status ps_sim_disk_join(ps_disk *d, ps_sim_time *t, int read_lane, int write_lane)
+{
+    PS_ASSERT(d->ops == NULL && d->queue.issued == 0);
+    d->read_lane = read_lane;
+    d->write_lane = write_lane;
+    return ps_sim_clock_create(t, &d->queue.clock);
 }
 
 void ps_disk_set_order(ps_disk *d, ps_order *o)
@@ -363,6 +382,7 @@ static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_de
 
 static void release(ps_disk *d)
 {
+    ps_sim_clock_destroy(d->queue.clock);
     for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_deinit(&d->gates[i]);
     ps_disk_file_close(&d->file);
     pthread_cond_destroy(&d->has_progress);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "device/queue_progress.h"
+#include "device/sim_time_impl.h"
 
 typedef struct host_queue {
     ps_queue base;
@@ -38,6 +39,7 @@ static void destroy(ps_queue *queue)
     while (q->progress.done < q->base.issued) pthread_cond_wait(&q->progress.has_changed, &q->progress.lock);
     pthread_mutex_unlock(&q->progress.lock);
     ps_queue_progress_deinit(&q->progress);
+    ps_sim_clock_destroy(queue->clock);
     ps_mem_free(q);
 }
 

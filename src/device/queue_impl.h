@@ -50,11 +50,12 @@ struct ps_queue {
         failed_last;     /* copies that a test made fail and were not told yet; last 0, or before first: none */
     ps_profile *profile; /* NULL: none */
     uint8_t profile_link;
-    bool is_at_once; /* set by create, as the two below: what it is given is done when submit returns */
-    bool needs_uses; /* of each call: it must know its addresses */
-    ps_block block;  /* what the host waits for when it waits for it */
-    int order_id;    /* of the checker's */
-    ps_order *order; /* NULL: nobody looks at the order of items */
+    bool is_at_once;            /* set by create, as the two below: what it is given is done when submit returns */
+    bool needs_uses;            /* of each call: it must know its addresses */
+    ps_block block;             /* what the host waits for when it waits for it */
+    struct ps_sim_clock *clock; /* of a simulated queue that has time (sim_time_impl.h), its own; NULL: none */
+    int order_id;               /* of the checker's */
+    ps_order *order;            /* NULL: nobody looks at the order of items */
 };
 
 /* Do item t now, on this thread. */

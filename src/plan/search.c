@@ -102,12 +102,17 @@ static bool is_faster(const ps_forecast *f, const ps_blueprint *b, const search 
     return b->n_resident_updates > x->best->n_resident_updates;
 }
 
-/* The least that a step can take: computing alone, which updates on a slower tier lengthen. */
+/* The least that a step can take: computing alone, which updates on a slower tier lengthen; where that tier has a queue of its
+ * own, the longer of both. */
 static int64_t compute_ns(const ps_blueprint *b)
 {
-    int64_t sum = 0;
-    for (int32_t m = 0; m < b->trace->n_moments; m++) sum += b->trace->moments[m].cost_ns;
-    return sum;
+    int64_t sum[PS_RAM_TIER_COUNT] = {0};
+    for (int32_t m = 0; m < b->trace->n_moments; m++) {
+        const ps_moment *moment = &b->trace->moments[m];
+        sum[moment->n_accesses > 0 ? b->trace->accesses[moment->first_access].tier : PS_TIER_DEVICE] += moment->cost_ns;
+    }
+    const bool apart = ps_backend_space(b->settings->backend)->device->works_later;
+    return apart ? ps_max_i64(sum[PS_TIER_DEVICE], sum[PS_TIER_HOST]) : sum[PS_TIER_DEVICE] + sum[PS_TIER_HOST];
 }
 
 /* Keep it if it is faster than the best so far. *tried: it was run. */

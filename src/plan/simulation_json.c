@@ -48,12 +48,14 @@ static void add_step(json_t *o, const ps_simulation *s)
                                   s->n_chunks, "waste", s->chunk_waste, "of_a_rank", s->n_local_chunks,
                                   "updated_on_host", s->n_host_updates, "resident_on_device", s->n_resident_updates));
     json_object_set_new(o, "step",
-                        json_pack("{s:f, s:f, s:f, s:s, s:f, s:f, s:f}", "seconds", ps_simulation_step_s(s),
-                                  "compute_seconds", (double)t->compute_ns * 1e-9, "lost_to_copies_seconds",
-                                  (double)t->lost_ns * 1e-9, "critical", ps_step_time_critical(&s->forecast.step),
-                                  "tokens_per_second", ps_simulation_tokens_per_s(s), "flops_6N_per_second",
-                                  ps_simulation_flops_per_s(s, 6), "flops_8N_per_second",
-                                  ps_simulation_flops_per_s(s, 8)));
+                        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f}", "seconds",
+                                  ps_simulation_step_s(s), "compute_seconds", (double)t->compute_ns * 1e-9,
+                                  "lost_to_copies_seconds", (double)t->lost_ns * 1e-9, "host_updates_seconds",
+                                  (double)t->host_ns * 1e-9, "waiting_for_host_updates_seconds",
+                                  (double)t->host_wait_ns * 1e-9, "waiting_for_host_seconds", (double)t->idle_ns * 1e-9,
+                                  "critical", ps_step_time_critical(&s->forecast.step), "tokens_per_second",
+                                  ps_simulation_tokens_per_s(s), "flops_6N_per_second", ps_simulation_flops_per_s(s, 6),
+                                  "flops_8N_per_second", ps_simulation_flops_per_s(s, 8)));
     json_object_set_new(o, "moved", links_json(s));
     json_object_set_new(o, "simulated_steps", json_integer((json_int_t)s->forecast.steps));
     json_object_set_new(o, "updates_deferred", json_boolean(s->variant.deferred));

@@ -1,5 +1,7 @@
 #include "plan/trial.h"
 
+#include "chunk/sim_lanes.h"
+
 /* Steps until all is known: the state after a step is one that was there before, so from then on the steps go round in
  * a circle; or this many, for runs that settle late. */
 #define TRIAL_STEPS_MAX 16
@@ -29,43 +31,74 @@ static ps_status set_up(const ps_blueprint *b, const ps_budgets *budgets, bool k
     return st;
 }
 
-static ps_status run_step(ps_runner *r)
+/* Before updates the host reads back norm and overflow. */
+static ps_status run_step(const trial *t)
 {
-    const bool training = ps_runner_blueprint(r)->settings->training;
+    ps_runner *r = t->runner;
+    const ps_settings *s = ps_runner_blueprint(r)->settings;
     do {
         PS_TRY(ps_runner_forward(r, &(ps_pass){.kind = PS_PASS_TRAIN}));
-        if (training) PS_TRY(ps_runner_backward(r));
+        if (s->training) PS_TRY(ps_runner_backward(r));
     } while (!ps_runner_end_micro(r));
-    return training ? ps_runner_update(r, &(ps_update){0}) : PS_OK;
+    if (!s->training) return PS_OK;
+    ps_sim_queue_read_back(t->tiers.compute[PS_TIER_DEVICE], s->rates.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns);
+    return ps_runner_update(r, &(ps_update){0});
 }
 
-static ps_step_time time_between(const ps_timeline *a, const ps_timeline *b)
+/* ---- time ---- */
+
+/* All that has been so far: of the store's timeline, or of the queues that the trial has. */
+static ps_step_time time_so_far(const trial *t)
 {
-    ps_step_time t = {.all_ns = b->now_ns - a->now_ns,
-                      .compute_ns = b->compute_ns - a->compute_ns,
-                      .lost_ns = b->lost_ns - a->lost_ns};
-    for (int l = 0; l < PS_LINK_COUNT; l++) {
-        t.busy_ns[l] = b->busy_ns[l] - a->busy_ns[l];
-        t.wait_ns[l] = b->wait_ns[l] - a->wait_ns[l];
+    const ps_timeline *line = ps_store_timeline(t->tiers.store);
+    ps_step_time so_far = {.all_ns = line->now_ns, .compute_ns = line->compute_ns, .lost_ns = line->lost_ns};
+    if (t->tiers.time == NULL) {
+        for (int l = 0; l < PS_LINK_COUNT; l++) {
+            so_far.busy_ns[l] = line->busy_ns[l];
+            so_far.wait_ns[l] = line->wait_ns[l];
+        }
+        return so_far;
     }
-    return t;
+    const ps_sim_sums sums = ps_sim_time_sums(t->tiers.time);
+    so_far.all_ns = *ps_sim_queue_clock(t->tiers.compute[PS_TIER_DEVICE]);
+    so_far.compute_ns = sums.compute_ns;
+    so_far.lost_ns = sums.lost_ns;
+    for (int l = 0; l < PS_LINK_COUNT; l++) {
+        so_far.busy_ns[l] = sums.busy_ns[l];
+        so_far.wait_ns[l] = sums.waits_ns[l];
+    }
+    so_far.host_ns = sums.busy_ns[PS_SIM_HOST];
+    so_far.host_wait_ns = sums.waits_ns[PS_SIM_HOST];
+    so_far.idle_ns = sums.host_waits_ns;
+    return so_far;
 }
 
-static void add_time(ps_step_time *sum, const ps_step_time *t)
+/* *sum += factor t */
+static void add_time(ps_step_time *sum, const ps_step_time *t, int64_t factor)
 {
-    sum->all_ns += t->all_ns;
-    sum->compute_ns += t->compute_ns;
-    sum->lost_ns += t->lost_ns;
+    sum->all_ns += factor * t->all_ns;
+    sum->compute_ns += factor * t->compute_ns;
+    sum->lost_ns += factor * t->lost_ns;
     for (int l = 0; l < PS_LINK_COUNT; l++) {
-        sum->busy_ns[l] += t->busy_ns[l];
-        sum->wait_ns[l] += t->wait_ns[l];
+        sum->busy_ns[l] += factor * t->busy_ns[l];
+        sum->wait_ns[l] += factor * t->wait_ns[l];
     }
+    sum->host_ns += factor * t->host_ns;
+    sum->host_wait_ns += factor * t->host_wait_ns;
+    sum->idle_ns += factor * t->idle_ns;
+}
+
+static ps_step_time time_since(const trial *t, const ps_step_time *begin)
+{
+    ps_step_time now = time_so_far(t);
+    add_time(&now, begin, -1);
+    return now;
 }
 
 static ps_step_time average_time(const ps_step_time *steps, int64_t n)
 {
     ps_step_time t = {0};
-    for (int64_t i = 0; i < n; i++) add_time(&t, &steps[i]);
+    for (int64_t i = 0; i < n; i++) add_time(&t, &steps[i], 1);
     t.all_ns /= n;
     t.compute_ns /= n;
     t.lost_ns /= n;
@@ -73,6 +106,9 @@ static ps_step_time average_time(const ps_step_time *steps, int64_t n)
         t.busy_ns[l] /= n;
         t.wait_ns[l] /= n;
     }
+    t.host_ns /= n;
+    t.host_wait_ns /= n;
+    t.idle_ns /= n;
     return t;
 }
 
@@ -98,11 +134,11 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     ps_step_time times[TRIAL_STEPS_MAX];
     for (; f->cycle == 0 && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_store_stats before = after;
-        const ps_timeline begin = *ps_store_timeline(store);
-        PS_TRY_GOTO(run_step(t.runner));
+        const ps_step_time begin = time_so_far(&t);
+        PS_TRY_GOTO(run_step(&t));
         after = ps_store_get_stats(store);
         for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
-        times[f->steps] = time_between(&begin, ps_store_timeline(store));
+        times[f->steps] = time_since(&t, &begin);
         seen[f->steps] = ps_store_residency(store);
         f->cycle = steps_since(seen, f->steps);
     }
@@ -123,7 +159,7 @@ static ps_status change_and_step(const trial *t, const ps_blueprint *b)
     if (!ps_runner_carries(t->runner, b)) PS_TRY(ps_runner_flush(t->runner));
     PS_TRY(ps_runner_change(t->runner, b));
     for (int steps = 0; steps < TRIAL_STEPS_MAX; steps++) {
-        PS_TRY(run_step(t->runner));
+        PS_TRY(run_step(t));
         seen[steps] = ps_store_residency(t->tiers.store);
         for (int step = 0; step < steps; step++)
             if (seen[step] == seen[steps]) return PS_OK;
@@ -149,7 +185,8 @@ ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int6
     ps_status st = PS_OK;
     trial t;
     PS_TRY(set_up(b, budgets, false, profile, &t));
-    const int64_t *now_ns = &ps_store_timeline(t.tiers.store)->now_ns;
+    const int64_t *now_ns = ps_sim_queue_clock(t.tiers.compute[PS_TIER_DEVICE]);
+    if (now_ns == NULL) now_ns = &ps_store_timeline(t.tiers.store)->now_ns;
     ps_profile_use_clock(profile, now_ns);
     PS_TRY_GOTO(ps_runner_create_params(t.runner, false));
     for (int64_t step = 1; step <= last; step++) {
@@ -158,7 +195,7 @@ ps_status ps_trial_record(const ps_blueprint *b, const ps_budgets *budgets, int6
             ps_profile_start(profile);
             ps_store_profile_start(t.tiers.store);
         }
-        PS_TRY_GOTO(run_step(t.runner));
+        PS_TRY_GOTO(run_step(&t));
         ps_profile_add(
             profile, &(ps_profile_record){
                          .kind = PS_PROFILE_STEP, .chunk = -1, .begin_ns = begin_ns, .end_ns = *now_ns, .step = step});

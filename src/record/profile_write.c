@@ -1,6 +1,7 @@
 #include "record/profile_write.h"
 
 #include "base/text_out.h"
+#include "chunk/sim_lanes.h"
 #include "record/profile_sum.h"
 
 /* Rows of the picture ("threads" of the format). */
@@ -93,7 +94,7 @@ static void put_op(writer *w, const ps_profile_record *r)
 static void put_wait(writer *w, const ps_profile_record *r)
 {
     begin_span(w, TID_WAITS, "wait", r->begin_ns, r->end_ns);
-    const char *link = ps_link_name((ps_link)r->copy.link);
+    const char *link = ps_sim_lane_name(r->copy.link);
     if (r->chunk < 0) {
         ps_text_out_format(w->j, ",\"name\":\"wait for %s\",\"args\":{\"link\":\"%s\"}}", link, link);
         return;

@@ -219,6 +219,7 @@ enum { LANE_HEIGHT = 34, LANE_GAP = 10 };
 static const char *span_color(const ps_report_profile_span *s)
 {
     switch (s->lane) {
+    case PS_REPORT_HOST_COMPUTE:
     case PS_REPORT_COMPUTE: return ps_figure_phase_names[s->phase];
     case PS_REPORT_WAITS: return "hatch";
     case PS_REPORT_HOST_TO_DEVICE:
@@ -228,6 +229,7 @@ static const char *span_color(const ps_report_profile_span *s)
     case PS_REPORT_STEPS:
     case PS_REPORT_PHASES:
     case PS_REPORT_COLLECTIVES:
+    case PS_REPORT_CHUNKS:
     case PS_REPORT_N_LANES: return "collective";
     }
     return "collective";
@@ -260,7 +262,7 @@ static void lane_spans(ps_text_out *o, const ps_figures *f, const ps_svg_scale *
 static void lane_row(ps_text_out *o, const ps_figures *f, const ps_svg_scale *x, int lane, double top)
 {
     phase_bands(o, f, x, top, top + LANE_HEIGHT);
-    for (int i = 0; i < PS_REPORT_N_PHASES && lane == PS_REPORT_COMPUTE; i++)
+    for (int i = 0; i < PS_REPORT_N_PHASES && (lane == PS_REPORT_COMPUTE || lane == PS_REPORT_HOST_COMPUTE); i++)
         lane_spans(o, f, x, lane, top, ps_figure_phase_names[i]);
     for (int i = 0; i < PS_REPORT_N_REASONS && lane >= PS_REPORT_HOST_TO_DEVICE && lane < PS_REPORT_COLLECTIVES; i++)
         lane_spans(o, f, x, lane, top, reason_colors[i]);
@@ -276,13 +278,14 @@ void ps_figure_timeline(ps_text_out *o, const ps_figures *f, bool is_alone)
         {"forward", "forward"},        {"backward", "backward"}, {"update", "update"},        {"hatch", "wait"},
         {"wanted", "copy wanted now"}, {"prefetch", "prefetch"}, {"write-back", "write back"}};
     const ps_svg_scale x = time_scale(f);
-    int n_lanes = 0;
+    int n_lanes = 0, lanes[PS_REPORT_N_LANES];
     for (int lane = PS_REPORT_COMPUTE; lane < PS_REPORT_N_LANES; lane++)
-        n_lanes += lane != PS_REPORT_COLLECTIVES || lane_is_used(f->profile, PS_REPORT_COLLECTIVES);
+        if (lane < PS_REPORT_COLLECTIVES || lane_is_used(f->profile, (ps_report_profile_lane)lane))
+            lanes[n_lanes++] = lane;
     const double bottom = 24 + n_lanes * (LANE_HEIGHT + LANE_GAP);
     ps_svg_begin(o, (int)bottom + 66, "Computing, copies and waits over time", is_alone);
     step_names(o, f, &x, 16);
-    for (int i = 0; i < n_lanes; i++) lane_row(o, f, &x, PS_REPORT_COMPUTE + i, 24 + i * (LANE_HEIGHT + LANE_GAP));
+    for (int i = 0; i < n_lanes; i++) lane_row(o, f, &x, lanes[i], 24 + i * (LANE_HEIGHT + LANE_GAP));
     ps_svg_time_axis(o, &x, bottom - 6, bottom - 2);
     ps_svg_legend(o, bottom + 52, keys, (int)PS_ARRAY_LEN(keys));
     ps_svg_end(o);

@@ -21,7 +21,8 @@
 
 const char *const ps_report_profile_tier_names[PS_REPORT_N_TIERS] = {"device", "host", "disk"};
 const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES] = {
-    "steps", "phases", "compute", "waits", "host->device", "device->host", "disk read", "disk write", "collectives"};
+    "steps",     "phases",     "compute",     "waits",  "host->device", "device->host",
+    "disk read", "disk write", "collectives", "chunks", "host compute"};
 const char *const ps_report_profile_phase_names[PS_REPORT_N_PHASES] = {"forward", "backward", "adam"};
 const char *const ps_report_profile_reason_names[PS_REPORT_N_REASONS] = {"wanted", "prefetch", "write back"};
 
@@ -322,7 +323,7 @@ static ps_status read_span_args(const reader *r, const json_t *event, ps_report_
     }
     if (s->lane == PS_REPORT_STEPS) return PS_OK;
     PS_TRY(read_object(r, event, "args", &args));
-    if (s->lane == PS_REPORT_COMPUTE) {
+    if (s->lane == PS_REPORT_COMPUTE || s->lane == PS_REPORT_HOST_COMPUTE) {
         PS_TRY(read_name(r, args, "phase", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
         s->phase = (ps_report_profile_phase)name;
         return is_given(json_object_get(args, "chunk")) ? read_chunk_id(r, args, &s->chunk) : PS_OK;
@@ -344,7 +345,8 @@ static ps_status read_span_args(const reader *r, const json_t *event, ps_report_
     return PS_OK;
 }
 
-/* A span's row follows from its category; a copy's is one of four, by its tid. False: other tools' spans. */
+/* A span's row follows from its category; a copy's is one of four, and an operator's one of two, by
+ * its tid. False: other tools' spans. */
 static bool find_lane(const char *category, json_int_t tid, ps_report_profile_lane *out)
 {
     static const ps_report_profile_lane lanes[] = {PS_REPORT_STEPS, PS_REPORT_PHASES,         PS_REPORT_COMPUTE,
@@ -352,6 +354,7 @@ static bool find_lane(const char *category, json_int_t tid, ps_report_profile_la
     for (size_t i = 0; i < PS_ARRAY_LEN(lanes); i++) {
         if (strcmp(category, category_names[i]) != 0) continue;
         *out = lanes[i];
+        if (lanes[i] == PS_REPORT_COMPUTE && tid == PS_REPORT_HOST_COMPUTE) *out = PS_REPORT_HOST_COMPUTE;
         if (lanes[i] != PS_REPORT_HOST_TO_DEVICE) return true;
         *out = (ps_report_profile_lane)tid;
         return tid >= PS_REPORT_HOST_TO_DEVICE && tid <= PS_REPORT_DISK_WRITE;

@@ -26,6 +26,8 @@ typedef enum ps_report_profile_lane {
     PS_REPORT_DISK_READ,
     PS_REPORT_DISK_WRITE,
     PS_REPORT_COLLECTIVES,
+    PS_REPORT_CHUNKS,       /* has no spans */
+    PS_REPORT_HOST_COMPUTE, /* beside a device that works later */
     PS_REPORT_N_LANES
 } ps_report_profile_lane;
 

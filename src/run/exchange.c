@@ -43,12 +43,15 @@ ps_status ps_exchange_fit(ps_runner *r, const ps_blueprint *bp)
     return PS_OK;
 }
 
-/* To who looks at the order of a trial, in which nothing is sent, exchanges are items of a queue. */
+/* To who looks at order or time of a trial, in which nothing is sent, exchanges are items of a queue. */
 static ps_status open_stand_in(ps_runner *r)
 {
     ps_device *dev = r->tiers->ram[PS_TIER_DEVICE];
-    if (r->o.compute || r->bp->settings->ranks.n == 1 || ps_device_order(dev) == NULL) return PS_OK;
-    return ps_queue_create(dev, "exchanges", PS_QUEUE_COPY, &r->stand_in);
+    const bool is_looked_at = ps_device_order(dev) != NULL || r->tiers->time != NULL;
+    if (r->o.compute || r->bp->settings->ranks.n == 1 || !is_looked_at) return PS_OK;
+    PS_TRY(ps_queue_create(dev, "exchanges", PS_QUEUE_COPY, &r->stand_in));
+    ps_sim_queue_join(r->stand_in, PS_LINK_COLLECTIVES);
+    return PS_OK;
 }
 
 static ps_status create_copies(ps_runner *r, const char *name, ps_queue **out)
@@ -176,8 +179,8 @@ typedef struct exchange_kind {
 
 static const exchange_kind gathering = {PS_ALL_GATHER, PS_BROADCAST}, reduction = {PS_REDUCE_SCATTER, PS_REDUCE};
 
-/* Puts the exchange of span i on the store's timeline. */
-static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, const exchange_kind *k)
+/* Puts the exchange of span i on the store's timeline; what it is. */
+static ps_store_collective estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, const exchange_kind *k)
 {
     const ps_blueprint *b = r->bp;
     const ps_ranks *ranks = &b->settings->ranks;
@@ -191,6 +194,7 @@ static void estimate(ps_runner *r, int32_t i, int32_t n_parts, ps_list list, con
                                    .ns = ps_collective_ns(&b->settings->rates.topology, kind, bytes),
                                    .sent_bytes = sends * b->lists.list[list].item_bytes};
     r->exchanges[i].done_ns = ps_store_begin_collective(r->tiers->store, &c);
+    return c;
 }
 
 static ps_status send_nothing(void *self, const void *args)
@@ -199,8 +203,23 @@ static ps_status send_nothing(void *self, const void *args)
     return PS_OK;
 }
 
+/* How long it takes. */
+static void spend(const ps_runner *r, const ps_store_collective *c)
+{
+    if (r->tiers->time == NULL) return;
+    ps_sim_queue_spend(r->stand_in, c->ns, false);
+    const ps_sim_item item = ps_sim_queue_last(r->stand_in);
+    ps_profile_add(r->tiers->profile,
+                   &(ps_profile_record){.kind = PS_PROFILE_COLLECTIVE,
+                                        .chunk = c->chunk,
+                                        .begin_ns = item.begin_ns,
+                                        .end_ns = item.end_ns,
+                                        .collective = {.name = c->name, .group = c->group, .bytes = c->sent_bytes}});
+}
+
 /* In a trial: what an exchange of r->parts would touch. */
-static ps_status imagine(ps_runner *r, int32_t n_parts, ps_list list, bool is_reduction, ps_event *done)
+static ps_status imagine(ps_runner *r, const ps_store_collective *c, int32_t n_parts, ps_list list, bool is_reduction,
+                         ps_event *done)
 {
     const ps_blueprint *b = r->bp;
     if (r->stand_in == NULL) return PS_OK;
@@ -216,6 +235,7 @@ static ps_status imagine(ps_runner *r, int32_t n_parts, ps_list list, bool is_re
             .name = is_reduction ? "reduction" : "gathering", .run = send_nothing, .uses = &use, .n_uses = 1};
         PS_TRY(ps_queue_call(r->stand_in, &call));
     }
+    spend(r, c);
     *done = ps_queue_event(r->stand_in);
     return PS_OK;
 }
@@ -224,8 +244,8 @@ ps_status ps_exchange_begin_gather(ps_runner *r, int32_t i)
 {
     const ps_settings *s = r->bp->settings;
     const int32_t n = gathered_parts(r, &r->bp->spans.spans[i]);
-    estimate(r, i, n, PS_LIST_PARAM16, &gathering);
-    if (!r->o.compute) return imagine(r, n, PS_LIST_PARAM16, false, &r->exchanges[i].done);
+    const ps_store_collective c = estimate(r, i, n, PS_LIST_PARAM16, &gathering);
+    if (!r->o.compute) return imagine(r, &c, n, PS_LIST_PARAM16, false, &r->exchanges[i].done);
     const ps_events after = issued_so_far(r);
     const ps_transfer t = {.parts = r->parts,
                            .n_parts = n,
@@ -243,9 +263,9 @@ ps_status ps_exchange_begin_reduction(ps_runner *r, int32_t i)
     for (size_t k = 0; k < PS_ARRAY_LEN(lists); k++) {
         const int32_t n = reduced_parts(r, &r->bp->spans.spans[i], lists[k]);
         if (n == 0) continue;
-        estimate(r, i, n, lists[k], &reduction);
+        const ps_store_collective c = estimate(r, i, n, lists[k], &reduction);
         if (!r->o.compute) {
-            PS_TRY(imagine(r, n, lists[k], true, &r->exchanges[i].done));
+            PS_TRY(imagine(r, &c, n, lists[k], true, &r->exchanges[i].done));
             continue;
         }
         const ps_events after = issued_so_far(r);

@@ -5,11 +5,14 @@
 
 const char *ps_step_time_critical(const ps_step_time *t)
 {
-    int longest = 0;
-    int64_t waits = 0;
+    const char *name = "host updates";
+    int64_t longest = t->host_wait_ns, waits = t->host_wait_ns + t->idle_ns;
     for (int l = 0; l < PS_LINK_COUNT; l++) {
         waits += t->wait_ns[l];
-        if (t->wait_ns[l] > t->wait_ns[longest]) longest = l;
+        if (t->wait_ns[l] <= longest) continue;
+        longest = t->wait_ns[l];
+        name = ps_link_name((ps_link)l);
     }
-    return (double)waits > CRITICAL_WAIT_SHARE * (double)t->all_ns ? ps_link_name((ps_link)longest) : "compute";
+    if (t->idle_ns > longest) name = "host";
+    return (double)waits > CRITICAL_WAIT_SHARE * (double)t->all_ns ? name : "compute";
 }

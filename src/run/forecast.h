@@ -4,12 +4,15 @@
 
 #include "chunk/store.h"
 
-/* Estimated time of one step: all = compute + lost + waits. */
+/* Estimated time of one step: all = compute + lost + waits. On a device that works later updates on the host have a queue of
+ * their own; else they are computing, and what is said of the host is 0. */
 typedef struct ps_step_time {
     int64_t all_ns, compute_ns;
     int64_t lost_ns;                /* computing was slower while copies ran */
     int64_t busy_ns[PS_LINK_COUNT]; /* it copied */
     int64_t wait_ns[PS_LINK_COUNT]; /* computing stood still for it */
+    int64_t host_ns, host_wait_ns;  /* updates on the host; computing stood still for them */
+    int64_t idle_ns;                /* nothing had been issued: the host reads back, or waits for the disk */
 } ps_step_time;
 
 /* The resource that bounds the step: "compute", or the link that computing waits for longest, when waits are more than

@@ -1,5 +1,6 @@
 #include "run/moment.h"
 
+#include "chunk/sim_lanes.h"
 #include "run/memory_dump.h"
 
 ps_backend *ps_moment_backend(const ps_runner *r, ps_tier tier)
@@ -103,10 +104,24 @@ void ps_moment_end(ps_runner *r, int32_t moment)
     unpin_first(r, moment, n);
 }
 
+/* As the queues of a trial have it: what the moment had to wait for. */
+static void record_wait(const ps_runner *r)
+{
+    const ps_sim_item item = ps_sim_queue_last(r->tiers->compute[PS_TIER_DEVICE]);
+    const int cause = item.cause >= 0 ? item.cause : PS_SIM_HOST;
+    if (item.begin_ns > item.free_ns)
+        ps_profile_add(r->tiers->profile, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
+                                                               .chunk = -1,
+                                                               .begin_ns = item.free_ns,
+                                                               .end_ns = item.begin_ns,
+                                                               .copy = {.link = (uint8_t)cause}});
+}
+
 void ps_moment_record(const ps_runner *r, int32_t moment, ps_tier tier, ps_chunk_id chunk, const ps_work_time *begin)
 {
     const ps_moment *m = &r->bp->trace->moments[moment];
     ps_store_end_moment(r->tiers->store);
+    if (r->tiers->time != NULL && tier == PS_TIER_DEVICE) record_wait(r);
     ps_work_record(r->tiers, tier, begin,
                    &(ps_profile_record){.kind = PS_PROFILE_OP,
                                         .chunk = chunk,

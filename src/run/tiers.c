@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "chunk/sim_lanes.h"
 #include "run/work_time.h"
 
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets)
@@ -77,6 +78,7 @@ static ps_status open_compute(const ps_tiers_options *o, ps_tiers *t, ps_tier ti
     else
         PS_TRY(ps_queue_create(t->ram[tier], ps_tier_name(tier), PS_QUEUE_COMPUTE, &t->compute[tier]));
     if (o->space->device->works_later) ps_queue_set_profile(t->compute[tier], o->profile, ps_work_link(tier));
+    ps_sim_queue_join(t->compute[tier], tier == PS_TIER_HOST ? PS_SIM_HOST : PS_SIM_COMPUTE);
     return PS_OK;
 }
 
@@ -92,26 +94,36 @@ static void close_compute(ps_tiers *t, ps_tier tier)
     ps_queue_set_profile(t->compute[tier], NULL, 0);
 }
 
+static ps_status open_ram(const ps_tiers_options *o, ps_tiers *t, ps_tier tier)
+{
+    const ps_space *space = o->space;
+    const ps_device_ops *real = tier == PS_TIER_HOST ? space->host : space->device;
+    const ps_device_ops *sim = space->device->works_later ? &ps_device_sim_later_ops : &ps_device_sim_ops;
+    PS_TRY(ps_device_create_on(o->simulated ? sim : real, o->simulated ? t->time : space->driver, space->page_bytes,
+                               ps_tier_name(tier), o->budgets.bytes[tier], &t->ram[tier]));
+    ps_device_set_keep(t->ram[tier], o->keep_freed_memory);
+    PS_TRY(ps_device_set_order(t->ram[tier], o->order));
+    /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a
+     * given address. */
+    if (o->comm_staging_bytes > 0) ps_device_forbid_moves(t->ram[tier]);
+    return open_compute(o, t, tier);
+}
+
+static ps_status open_disk(const ps_tiers_options *o, ps_tiers *t)
+{
+    if (o->budgets.bytes[PS_TIER_DISK] == 0) return PS_OK;
+    PS_TRY(ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
+    if (o->order != NULL) ps_disk_set_order(t->disk, o->order);
+    return t->time != NULL ? ps_sim_disk_join(t->disk, t->time, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE) : PS_OK;
+}
+
 ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
 {
     *t = (ps_tiers){.profile = o->profile, .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK]};
     ps_status st = PS_OK;
-    const ps_space *space = o->space;
-    const ps_device_ops *const real[] = {[PS_TIER_DEVICE] = space->device, [PS_TIER_HOST] = space->host};
-    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
-        PS_TRY_GOTO(ps_device_create_on(o->simulated ? &ps_device_sim_ops : real[i], space->driver, space->page_bytes,
-                                        ps_tier_name((ps_tier)i), o->budgets.bytes[i], &t->ram[i]));
-        ps_device_set_keep(t->ram[i], o->keep_freed_memory);
-        PS_TRY_GOTO(ps_device_set_order(t->ram[i], o->order));
-        /* Message libraries watch which pages lie where, to send from them, and some (UCX) know nothing of mremap to a
-         * given address. */
-        if (o->comm_staging_bytes > 0) ps_device_forbid_moves(t->ram[i]);
-        PS_TRY_GOTO(open_compute(o, t, (ps_tier)i));
-    }
-    if (o->budgets.bytes[PS_TIER_DISK] > 0)
-        PS_TRY_GOTO(
-            ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
-    if (t->disk != NULL && o->order != NULL) ps_disk_set_order(t->disk, o->order);
+    if (o->simulated && o->space->device->works_later) PS_TRY_GOTO(ps_sim_lanes_create(o->rates, &t->time));
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) PS_TRY_GOTO(open_ram(o, t, (ps_tier)i));
+    PS_TRY_GOTO(open_disk(o, t));
     ps_store_desc desc = {
         .layout = o->layout,
         .lists = o->lists,
@@ -122,7 +134,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .shares_slots = !o->simulated, /* what a trial can do without is left for calls that it does not try */
         .policy = o->policy,
         .prefetch = o->prefetch,
-        .works_later = space->device->works_later,
+        .works_later = o->space->device->works_later,
         .wait_at_once = o->wait_at_once,
         .rates = o->rates,
         .profile = o->profile,
@@ -152,5 +164,6 @@ void ps_tiers_close(ps_tiers *t)
     else if (t->comm_staging_bytes > 0)
         ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
+    ps_sim_time_destroy(t->time);
     *t = (ps_tiers){0};
 }

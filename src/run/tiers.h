@@ -6,6 +6,7 @@
 
 #include "chunk/store.h"
 #include "device/order.h"
+#include "device/sim_time.h"
 
 typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
@@ -15,6 +16,7 @@ typedef struct ps_tiers {
     int64_t disk_budget_bytes;
     ps_store *store;
     ps_profile *profile; /* NULL: none */
+    ps_sim_time *time;   /* of a trial on a device that works later: what its queues would take; NULL: none */
     ps_tier staging_tier;
     int64_t staging_bytes, comm_staging_bytes;
     void *staging; /* a block for pieces on their way into a checkpoint; NULL: none */

@@ -26,7 +26,7 @@ names = {e["name"] for e in events if e.get("cat") == "op"}
 assert "update" in names and "transformer.h.0.attn.c_attn backward" in names
 rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
 assert rows == dict(enumerate(["steps", "phases", "compute", "waits", "host->device", "device->host", "disk read",
-                               "disk write", "collectives", "chunks"]))
+                               "disk write", "collectives", "chunks", "host compute"]))
 EOT
 
 # a run that ends before the last of the steps

@@ -146,6 +146,7 @@ static void a_step_is_computing_and_waiting(void **state)
     assert_true(s.fits);
     int64_t sum = s.forecast.step.compute_ns + s.forecast.step.lost_ns;
     for (int l = 0; l < PS_LINK_COUNT; l++) sum += s.forecast.step.wait_ns[l];
+    sum += s.forecast.step.host_wait_ns + s.forecast.step.idle_ns;
     assert_int_equal(sum, s.forecast.step.all_ns);
     assert_true(s.forecast.step.lost_ns > 0);
     assert_true(s.forecast.step.wait_ns[PS_LINK_HOST_TO_DEVICE] > 0);
@@ -154,6 +155,10 @@ static void a_step_is_computing_and_waiting(void **state)
     hw.link.to_host_bytes_per_s = 1e12;
     hw.link.latency_ns = 0;
     hw.link.compute_interference = 0;
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &faster));
+    assert_string_equal(ps_step_time_critical(&faster.forecast.step), "host updates");
+    assert_true(faster.forecast.step.host_wait_ns < faster.forecast.step.host_ns); /* while the device computes */
+    hw.host.memory_bytes_per_s = 1e13;
     assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &faster));
     assert_int_equal(faster.forecast.step.lost_ns, 0);
     assert_true(faster.forecast.step.all_ns < s.forecast.step.all_ns);
