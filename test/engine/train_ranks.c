@@ -14,6 +14,7 @@ static void show(const rank_result *r, int n_steps)
 int main(int argc, char **argv)
 {
     enum { STEPS = 8 };
+    ps_async_permit();
     const int n = argc > 1 ? atoi(argv[1]) : -1;
     if (n < 0 || n > RANKS_MAX) return fprintf(stderr, "usage: train_ranks THREADS [KEY=VALUE ...]\n"), 2;
     const char *const *changes = (const char *const *)(void *)(argv + 2);

@@ -5,7 +5,9 @@
 
 enum { N_RANKS = 2 };
 
-static const char *const names[] = {"alloc", "copy", "read", "write"};
+static const char *const names[PS_FAULT_COUNT] = {
+    [PS_FAULT_ALLOC] = "alloc", [PS_FAULT_COPY] = "copy",     [PS_FAULT_READ] = "read",
+    [PS_FAULT_WRITE] = "write", [PS_FAULT_DEVICE] = "device", [PS_FAULT_LOST] = "lost"};
 
 /* What a rank did, for what the others are told of it. */
 typedef struct faulty_rank {
@@ -82,7 +84,7 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     case PS_FAULT_READ:
     case PS_FAULT_WRITE: return st == PS_EIO;
     case PS_FAULT_DEVICE:
-    case PS_FAULT_LOST:
+    case PS_FAULT_LOST: return st == PS_EDEVICE;
     case PS_FAULT_COUNT: break;
     }
     return false;
@@ -111,27 +113,32 @@ static bool check_ranks(const faulty_rank ranks[N_RANKS], ps_fault_kind kind, bo
 }
 
 /* Every stride-th call, over a whole run; their number differs a little from run to run: signs of life. */
+static void walk_faults_of(ps_fault_kind kind, long first, long stride, bool persistent, ps_config *c)
+{
+    const int64_t live = ps_mem_live_bytes();
+    int n_failed[2] = {0}; /* in creation, later */
+    bool is_done = false;
+    for (long nth = first; !is_done; nth += stride) {
+        faulty_rank ranks[N_RANKS];
+        run_ranks_of_fault(c, kind, nth, persistent, ranks);
+        const bool has_struck = ps_fault_has_struck(kind);
+        ps_fault_arm(kind, -1, false);
+        is_done = check_ranks(ranks, kind, persistent, nth) && !has_struck;
+        if (!is_done) n_failed[ranks[0].is_created && ranks[1].is_created]++;
+        if (ps_mem_live_bytes() != live)
+            fail_msg("%s %ld: %lld bytes leak", names[kind], nth, (long long)(ps_mem_live_bytes() - live));
+    }
+    printf("%s, %s: %d failures in creation, %d later\n", names[kind], persistent ? "from then on" : "once",
+           n_failed[0], n_failed[1]);
+    assert_true(n_failed[0] > 0 && n_failed[1] > 0);
+}
+
 static void walk_faults(ps_fault_kind kind, long first, long stride, const char *more)
 {
     for (int persistent = 0; persistent < 2; persistent++) {
         ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=330KB", "memory.host=128KB",
                             "memory.disk=20MB", "default_chunk_size=4096", "train.threads=1", more);
-        const int64_t live = ps_mem_live_bytes();
-        int n_failed[2] = {0}; /* in creation, later */
-        bool is_done = false;
-        for (long nth = first; !is_done; nth += stride) {
-            faulty_rank ranks[N_RANKS];
-            run_ranks_of_fault(c, kind, nth, persistent, ranks);
-            const bool has_struck = ps_fault_has_struck(kind);
-            ps_fault_arm(kind, -1, false);
-            is_done = check_ranks(ranks, kind, persistent, nth) && !has_struck;
-            if (!is_done) n_failed[ranks[0].is_created && ranks[1].is_created]++;
-            if (ps_mem_live_bytes() != live)
-                fail_msg("%s %ld: %lld bytes leak", names[kind], nth, (long long)(ps_mem_live_bytes() - live));
-        }
-        printf("%s, %s: %d failures in creation, %d later\n", names[kind], persistent ? "from then on" : "once",
-               n_failed[0], n_failed[1]);
-        assert_true(n_failed[0] > 0 && n_failed[1] > 0);
+        walk_faults_of(kind, first, stride, persistent, c);
         ps_config_destroy(c);
     }
 }
@@ -156,12 +163,37 @@ static void test_disk(void **state)
     walk_faults(PS_FAULT_WRITE, 0, 29, NOTHING);
 }
 
+/* Devices that the host cannot touch: a call into one of them fails, a copy to or from staging memory does, or one is
+ * lost. All hear of it, those too whose devices wait for what was to come. */
+static void walk_faults_over_async(ps_fault_kind kind, long stride, bool persistent, const char *more)
+{
+    ps_async_permit();
+    ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=400KB", "memory.host=400KB",
+                        "default_chunk_size=4096", "train.threads=1", "comm.staging=65536", "train.backend=cpu_async",
+                        "cpu_async.page_size=4096", more);
+    walk_faults_of(kind, 0, stride, persistent, c);
+    ps_config_destroy(c);
+}
+
+static void test_device(void **state)
+{
+    (void)state;
+    walk_faults_over_async(PS_FAULT_DEVICE, 47, false, NOTHING);
+    walk_faults_over_async(PS_FAULT_DEVICE, 83, true, MSC);
+    walk_faults_over_async(PS_FAULT_COPY, 37, false, MSC);
+}
+
+static void test_lost(void **state)
+{
+    (void)state;
+    walk_faults_over_async(PS_FAULT_LOST, 31, false, NOTHING);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_alloc),  cmocka_unit_test(test_copy), cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_device), cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
