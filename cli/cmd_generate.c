@@ -15,6 +15,7 @@
 #include "config_arguments.h"
 #include "data/tokenizer.h"
 #include "engine/engine.h"
+#include "known_machine.h"
 #include "sampler.h"
 #include "text_stream.h"
 
@@ -200,6 +201,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     PS_TRY(ps_config_set(g->config, "train_batch_size", "0"));
     PS_TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
     PS_TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
+    PS_TRY(known_machine_tell(g->config, NULL));
     const ps_options *o = ps_config_options(g->config);
     if (o->model_head != PS_CONFIG_HEAD_CAUSAL_LM)
         return PS_FAIL(PS_EINVAL, "model.head = %s does not continue texts", ps_config_head_names[o->model_head]);

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
+#include "known_machine.h"
 #include "plan/simulation_json.h"
 
 enum {
@@ -41,11 +42,11 @@ typedef struct plan_input {
 
 static ps_status read_hardware(const plan_arguments *a, plan_input *in)
 {
-    const char *option = ps_config_options(in->config)->hardware;
-    const char *path = a->hardware_path != NULL ? a->hardware_path : option;
-    if (path[0] != '\0') {
-        PS_TRY(ps_hardware_load(path, &in->hardware_value));
+    if (a->hardware_path != NULL) {
+        PS_TRY(ps_hardware_load(a->hardware_path, &in->hardware_value));
         in->site.hardware = &in->hardware_value;
+    } else if (strcmp(ps_config_options(in->config)->hardware, "auto") != 0) {
+        PS_TRY(ps_config_hardware(in->config, &in->hardware_value, &in->site.hardware));
     }
     for (int i = 0; i < a->n_changes; i++) {
         char key[KEY_MAX];
@@ -67,7 +68,8 @@ static ps_status read_input(const plan_arguments *a, plan_input *in)
     for (int i = 0; i < a->n_changes; i++)
         if (strncmp(a->changes[i], HARDWARE_PREFIX, strlen(HARDWARE_PREFIX)) != 0) options[n++] = a->changes[i];
     PS_TRY(cli_load_config(a->config_path, options, n, &in->config));
-    return read_hardware(a, in);
+    PS_TRY(read_hardware(a, in));
+    return in->site.hardware == NULL ? known_machine_tell(in->config, NULL) : PS_OK;
 }
 
 /* ---- text ---- */
@@ -77,13 +79,22 @@ static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
     return ps_bytes_format(bytes, text);
 }
 
+static bool knows_machine(const ps_config *config)
+{
+    ps_hardware room;
+    const ps_hardware *known;
+    return ps_config_hardware(config, &room, &known) == PS_OK && known != NULL;
+}
+
 static void show_request(const plan_input *in, const ps_simulation *s)
 {
     char bytes[PS_BYTES_TEXT_MAX];
     if (in->site.hardware != NULL)
         printf("hardware  %s: %d rank%s", in->site.hardware->name, s->ranks.n, s->ranks.n == 1 ? "" : "s");
     else
-        printf("hardware  this machine, rates of no particular PC (pstar info --measure FILE, then --hardware FILE)");
+        printf("hardware  %s", knows_machine(in->config)
+                                   ? "this machine, as measured"
+                                   : "this machine, rates of no particular PC (hardware = auto measures it)");
     if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
     printf("\n");
     printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,

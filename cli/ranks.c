@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli.h"
+#include "known_machine.h"
 #include "settings/settings.h"
 
 #define PROGRAM_BYTES_MAX (1024 * PS_MIB)
@@ -44,7 +45,8 @@ ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, 
     if (st != PS_OK) return refuse(st, comm);
     PS_TRY(meet(*config, comm));
     PS_TRY(ps_comm_agree(*comm, PS_OK));
-    return ranks_check_program(*comm, *config);
+    PS_TRY(ranks_check_program(*comm, *config));
+    return known_machine_tell(*config, *comm);
 }
 
 /* Do all ranks know of the failure that this one stopped for? */

@@ -50,6 +50,8 @@ limit_s=${PS_TEST_LIMIT_S:-600}
 jobs=${PS_TEST_JOBS:-$(n=$(nproc); echo $((n < 4 ? n : 4)))}
 results=$(mktemp -d)
 export limit_s results
+# Rates of no particular PC, whatever this machine is and does meanwhile; what is kept is not the user's.
+export PSTAR_HARDWARE=none XDG_CACHE_HOME="$results/cache"
 trap 'rm -rf "$results"' EXIT
 
 # The short name of each test, as the lists have it, before its path.

@@ -25,6 +25,30 @@ void ps_config_destroy(ps_config *config)
     ps_mem_free(config);
 }
 
+/* ---- the machine ---- */
+
+void ps_config_know_machine(ps_config *config, const ps_hardware *machine)
+{
+    config->knows_machine = true;
+    config->machine = *machine;
+}
+
+ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const ps_hardware **out)
+{
+    const char *said = config->options.hardware;
+    *out = NULL;
+    if (strcmp(said, "auto") == 0) {
+        if (config->knows_machine) *out = &config->machine;
+        return PS_OK;
+    }
+    if (said[0] == '\0' || strcmp(said, "none") == 0) return PS_OK;
+    PS_TRY(ps_hardware_load(said, room));
+    *out = room;
+    return PS_OK;
+}
+
+/* ---- reading ---- */
+
 /* *config has what is to win over the text; destroyed, and NULL, on failure. */
 static ps_status read_into(ps_config **config, const char *text, size_t n_bytes, const char *name)
 {

@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "base/status.h"
+#include "config/hardware.h"
 #include "option/options.h"
 
 #include <stdio.h>
@@ -30,6 +31,13 @@ const ps_options *ps_config_options(const ps_config *config);
  * what weights begin with may differ; an option that a text lacks has its default. PS_EINVAL with `name` and the option
  * that differs. */
 PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now, const char *name);
+
+/* What hardware = auto is from now on; copied. */
+void ps_config_know_machine(ps_config *config, const ps_hardware *machine);
+
+/* What the option `hardware` means: the description that was told for auto, NULL for none and where none was told; a
+ * file's is read into *room. PS_EIO, PS_EFORMAT, PS_EINVAL of ps_hardware_load. */
+PS_NODISCARD ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const ps_hardware **out);
 
 /* Name of the file, or of the text, that it was read from; "" when it was not. */
 const char *ps_config_name(const ps_config *config);

@@ -35,6 +35,8 @@ struct ps_config {
     ps_config_classes classes;
     char *text[PS_OPTION_COUNT]; /* owned copies of STRING values that were given, else NULL */
     char *name;                  /* of the file, for messages */
+    bool knows_machine;          /* which is: */
+    ps_hardware machine;
 };
 
 /* Give every option that was not given its value: its default, or what preset, type and config.json say. */

@@ -7,11 +7,14 @@
 #define PS_MEASURE_MEASURE_H
 
 #include "config/hardware.h"
+#include "tensor/dtype.h"
 
 typedef struct ps_measure_options {
     const char *disk_folder; /* where to try the disk tier; NULL: the description gets no disk */
     double seconds;          /* about how long in all, > 0 */
     int n_samples_least;     /* of each figure, >= 1, however long they take */
+    bool one_format;         /* products of `format` only: the description offers no other */
+    ps_dtype format;
 } ps_measure_options;
 
 /* One measured quantity, of n samples. */

@@ -139,6 +139,7 @@ ps_status ps_measure_products(ps_measuring *m)
         [PS_DTYPE_F32] = &d->f32, [PS_DTYPE_BF16] = &d->bf16, [PS_DTYPE_F16] = &d->fp16};
     for (ps_dtype t = 0; t < PS_DTYPE_COUNT; t++) {
         double best = 0, reached = 0;
+        if (m->options->one_format && t != m->options->format) continue;
         for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++) {
             double rate = 0;
             PS_TRY(measure_product(m, t, shapes[i][0], shapes[i][1], shapes[i][2], &rate));

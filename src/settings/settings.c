@@ -58,10 +58,15 @@ static void read_scaler(const ps_options *o, ps_loss_scaler_options *s)
                                   .max_loss_scale = (float)o->fp16_max_loss_scale};
 }
 
-static ps_status read_disk(const ps_options *o, ps_settings *s)
+const char *ps_settings_disk_folder(const ps_options *o)
 {
     const char *tmp = getenv("TMPDIR");
-    const char *folder = o->memory_disk_path[0] ? o->memory_disk_path : tmp != NULL && tmp[0] ? tmp : "/tmp";
+    return o->memory_disk_path[0] ? o->memory_disk_path : tmp != NULL && tmp[0] ? tmp : "/tmp";
+}
+
+static ps_status read_disk(const ps_options *o, ps_settings *s)
+{
+    const char *folder = ps_settings_disk_folder(o);
     if (strlen(folder) >= sizeof s->disk_folder)
         return PS_FAIL(PS_EINVAL, "memory.disk_path is longer than %zu characters", sizeof s->disk_folder - 1);
     strcpy(s->disk_folder, folder);
@@ -168,7 +173,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     PS_TRY(read_lr(o, &out->lr));
     PS_TRY(ps_settings_read_backend(o, out));
     PS_TRY(read_disk(o, out));
-    PS_TRY(ps_settings_read_rates(o, out));
+    PS_TRY(ps_settings_read_rates(config, out));
     PS_TRY(read_profile(config, out));
     return ps_settings_read_budgets(o, out);
 }

@@ -6,7 +6,7 @@
 
 /* settings_machine.c */
 PS_NODISCARD ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s);
-PS_NODISCARD ps_status ps_settings_read_rates(const ps_options *o, ps_settings *s);
+PS_NODISCARD ps_status ps_settings_read_rates(const ps_config *config, ps_settings *s);
 
 /* settings_memory.c; called last, when s says which tiers are needed. */
 PS_NODISCARD ps_status ps_settings_read_budgets(const ps_options *o, ps_settings *s);

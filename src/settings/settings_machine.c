@@ -80,12 +80,13 @@ void ps_settings_close_backend(ps_settings *s)
 }
 
 /* Of this process, which is alone: a description of many devices gives the rates of one. */
-ps_status ps_settings_read_rates(const ps_options *o, ps_settings *s)
+ps_status ps_settings_read_rates(const ps_config *config, ps_settings *s)
 {
-    ps_hardware hw;
-    if (o->hardware[0] == '\0') return PS_OK;
-    PS_TRY(ps_hardware_load(o->hardware, &hw));
-    PS_TRY(ps_rates_of(&hw, s->dtype, &s->rates));
+    ps_hardware room;
+    const ps_hardware *hw;
+    PS_TRY(ps_config_hardware(config, &room, &hw));
+    if (hw == NULL) return PS_OK;
+    PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
     s->rates.topology.n_ranks = s->rates.topology.ranks_per_node = 1;
     return PS_OK;
 }

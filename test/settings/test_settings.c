@@ -1,6 +1,7 @@
 /* What a configuration says arrives in the settings; what it does there is tested where it acts. */
 #include "engine/engine_fixture.h"
 
+#include "config/config.h"
 #include "settings/settings.h"
 
 static ps_settings settings_of(const char *change)
@@ -177,6 +178,30 @@ static void fake_gpu_arrives(void **state)
     ps_config_destroy(c);
 }
 
+/* auto is what a program has told of the machine; nobody's rates where it has told nothing. */
+static void hardware_arrives(void **state)
+{
+    (void)state;
+    ps_settings s;
+    ps_hardware hw;
+    const ps_rates nobody = ps_rates_default();
+    assert_ok(ps_hardware_load("examples/hardware/laptop.json", &hw));
+    hw.link.to_device_bytes_per_s = 123e9;
+    ps_config *c = TINY("memory.host=0");
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_memory_equal(&s.rates, &nobody, sizeof nobody);
+    ps_config_know_machine(c, &hw);
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_true(s.rates.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s == 123e9);
+    assert_ok(ps_config_set(c, "hardware", "none"));
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_memory_equal(&s.rates, &nobody, sizeof nobody);
+    assert_ok(ps_config_set(c, "hardware", "examples/hardware/laptop.json"));
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_true(s.rates.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s != 123e9);
+    ps_config_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +212,7 @@ int main(void)
         cmocka_unit_test(schedule_arrives),
         cmocka_unit_test(communication_arrives),
         cmocka_unit_test(fake_gpu_arrives),
+        cmocka_unit_test(hardware_arrives),
         cmocka_unit_test(shares_of_the_machine_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
