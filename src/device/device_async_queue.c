@@ -212,6 +212,7 @@ static void *wait_for_others(void *arg)
             snprintf(l->foreign_failure.why, sizeof l->foreign_failure.why, "%s", ps_last_error());
             l->foreign_failed_at = n;
         }
+        ps_event_unwatch(f.event);
         atomic_store(&l->foreign_done, n);
         ps_async_wake(&q->device->shared->wake);
         pthread_mutex_lock(&q->lock);
@@ -231,6 +232,7 @@ static ps_status submit_foreign(async_queue *q, ps_event e, bool ignores_failure
     pthread_mutex_lock(&q->lock);
     q->n_foreign++;
     q->ring[q->n_foreign % PS_ASYNC_RING] = (foreign){e, ignores_failure};
+    ps_event_watch(e);
     c->foreign = q->n_foreign;
     pthread_cond_signal(&q->has_work);
     pthread_mutex_unlock(&q->lock);
@@ -367,6 +369,8 @@ static void release(async_queue *q)
         pthread_cond_signal(&q->has_work);
         pthread_mutex_unlock(&q->lock);
         pthread_join(q->waiter, NULL);
+        for (uint64_t n = atomic_load(&q->line->foreign_done) + 1; n <= q->n_foreign; n++)
+            ps_event_unwatch(q->ring[n % PS_ASYNC_RING].event); /* the device is lost */
     }
     pthread_cond_destroy(&q->has_work);
     pthread_mutex_destroy(&q->lock);

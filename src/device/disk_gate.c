@@ -50,7 +50,9 @@ static void *let_go(void *arg)
         if (g->first == NULL) break;
         ps_disk_gated *one = take(g);
         pthread_mutex_unlock(&g->lock);
-        ps_disk_admit(g->disk, one->transfer, outlast(g, &one->after));
+        const ps_status st = outlast(g, &one->after);
+        for (int i = 0; i < one->after.n; i++) ps_event_unwatch(one->after.event[i]);
+        ps_disk_admit(g->disk, one->transfer, st);
         ps_mem_free(one);
         pthread_mutex_lock(&g->lock);
     }
@@ -78,6 +80,7 @@ ps_status ps_disk_gate_pass(ps_disk_gate *g, ps_disk_transfer *t, const ps_event
     g->is_open = true;
     PS_TRY(ps_mem_alloc(1, sizeof *one, &one));
     *one = (ps_disk_gated){.transfer = t, .after = *after};
+    for (int i = 0; i < after->n; i++) ps_event_watch(after->event[i]);
     pthread_mutex_lock(&g->lock);
     *(g->last != NULL ? &g->last->next : &g->first) = one;
     g->last = one;

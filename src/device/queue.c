@@ -3,10 +3,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fault.h"
 #include "device/device.h"
 #include "device/queue_impl.h"
+
+#define LOOK_AGAIN_NS 20000
 
 static void fill_in(ps_queue *q, ps_device *dev, const char *name)
 {
@@ -23,10 +26,27 @@ ps_status ps_queue_create(ps_device *dev, const char *name, ps_queue_kind kind, 
     return PS_OK;
 }
 
+void ps_event_watch(ps_event e)
+{
+    atomic_fetch_add(&e.queue->n_watchers, 1);
+}
+
+void ps_event_unwatch(ps_event e)
+{
+    atomic_fetch_sub(&e.queue->n_watchers, 1);
+}
+
+/* Who waits is done soon after the queue is: it need not be waited for but here. */
+static void outlast_watchers(const ps_queue *q)
+{
+    while (atomic_load(&q->n_watchers) > 0) nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+}
+
 void ps_queue_destroy(ps_queue *q)
 {
     if (q == NULL) return;
     if (!q->is_at_once) ps_block_note(q->block);
+    outlast_watchers(q);
     ps_queue_set_order(q, NULL); /* it will be idle */
     q->ops->destroy(q);
 }

@@ -3,6 +3,8 @@
 #define PS_DEVICE_QUEUE_IMPL_H
 
 #include "device/blocking.h"
+#include <stdatomic.h>
+
 #include "device/order.h"
 
 typedef enum ps_item_kind { PS_ITEM_COPY, PS_ITEM_FILL, PS_ITEM_CALL, PS_ITEM_WAIT, PS_ITEM_MARK } ps_item_kind;
@@ -46,6 +48,8 @@ struct ps_queue {
     ps_device *dev;   /* NULL: of no device */
     char name[32];    /* cut */
     ps_ticket issued; /* the last ticket */
+    atomic_int
+        n_watchers; /* waits for its events that other threads were given, and are not done with: it outlives them */
     _Atomic ps_ticket failed_first,
         failed_last;     /* copies that a test made fail and were not told yet; last 0, or before first: none */
     ps_profile *profile; /* NULL: none */
@@ -67,6 +71,9 @@ void ps_queue_record_mark(const ps_queue *q, ps_ticket t, int64_t at_ns);
 /* To who looks at the order: the item issued last; that item t of the queue and all behind it come after an event. */
 void ps_queue_tell_item(const ps_queue *q, const char *name, const ps_use *uses, int n_uses);
 void ps_queue_tell_wait(const ps_queue *q, ps_ticket t, ps_event e);
+/* Another thread is given a wait for the event; and it is done with that, or gives it up. */
+void ps_event_watch(ps_event e);
+void ps_event_unwatch(ps_event e);
 /* The caller waits, and what failed is still to be told to who wants what it is about. */
 void ps_event_outlast(ps_event e, ps_block why);
 /* The failure of a copy up to the event that nobody was told of yet. */

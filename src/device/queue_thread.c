@@ -38,6 +38,7 @@ static void *run_thread(void *arg)
         const bool is_dead = p->failed_at != 0;
         pthread_mutex_unlock(&p->lock);
         const ps_status st = is_dead ? PS_OK : ps_queue_carry_out(&q->base, item, ticket);
+        if (item->kind == PS_ITEM_WAIT) ps_event_unwatch(item->wait.event);
         pthread_mutex_lock(&p->lock);
         ps_queue_progress_reach(p, ticket, st);
     }
@@ -77,6 +78,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
         memcpy(s->args, item->call.args, item->call.args_bytes);
         s->item.call.args = s->args;
     }
+    if (item->kind == PS_ITEM_WAIT) ps_event_watch(item->wait.event);
     *out = q->issued;
     pthread_cond_signal(&q->has_work);
     if (item->kind == PS_ITEM_COPY && item->copy.is_put) ps_block_note(PS_BLOCK_FULL); /* nowhere to put it aside */
