@@ -86,13 +86,19 @@ static bool has_untold_failure(const ps_queue *q)
     return last != 0 && q->failed_first <= last;
 }
 
+static bool works_later(const ps_queue *q)
+{
+    return q->dev != NULL && ps_device_works_later(q->dev);
+}
+
 /* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. What is put may
- * be ids, which kernels use unseen: its failure is that of the call. */
+ * be ids, which kernels use unseen: its failure is that of the call. So it is where devices work later: there nobody looks
+ * at a copy before its bytes are used, and what fails by itself is lost for good. */
 static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put, bool is_get)
 {
     PS_ASSERT(bytes >= 0);
     const bool fails = ps_fault_hit(PS_FAULT_COPY);
-    if (fails && is_put) return PS_FAIL(PS_EDEVICE, "%s: a copy to it failed", q->name);
+    if (fails && (is_put || works_later(q))) return PS_FAIL(PS_EDEVICE, "%s: a copy to it failed", q->name);
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
     if (fails) {
         if (!has_untold_failure(q)) q->failed_first = q->issued;

@@ -18,7 +18,7 @@
  * arguments of a call and the source of ps_queue_put, is the caller's again at once.
  *
  * Failure. What cannot be issued is an error of the call. An item that fails later fails its event: who waits for it is
- * told. Of a copy once, and the queue goes on; of a call for good: what comes behind is not done, on this queue or on
+ * told. Of a copy in RAM once, and the queue goes on; else for good: what comes behind is not done, on this queue or on
  * those that wait for it.
  *
  * One thread issues to a queue, another may to another one; any thread may wait for an event. Calls here that may stand

@@ -225,6 +225,35 @@ static void test_what_cannot_be_issued(void **state)
     assert_true(n_failed > 5);
 }
 
+/* A copy fails: what was copied is whole where it came from. */
+static void test_copies_that_fail(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        world w;
+        int64_t n_failed = 0;
+        open_world(&w, seed, host_bytes[seed % 4], PS_DISK_AUTO, true);
+        for (int i = 0; i < OPERATIONS; i++) {
+            void *payload;
+            const ps_chunk_id id = roll(&w.d, CHUNKS);
+            ps_fault_arm(PS_FAULT_COPY, roll(&w.d, 12), false);
+            const ps_status st = ps_store_pin(w.tiers.store, id, PS_TIER_DEVICE, PS_ACCESS_WRITE, &payload);
+            ps_fault_arm(PS_FAULT_COPY, -1, false);
+            if (st != PS_OK) {
+                assert_int_equal(st, PS_EDEVICE);
+                n_failed++;
+                continue;
+            }
+            expect_content(&w, id, payload);
+            make_content(&w, id, payload);
+            ps_store_unpin(w.tiers.store, id);
+        }
+        assert_true(n_failed > 5);
+        expect_all(&w);
+        close_world(&w);
+    }
+}
+
 static void test_no_room_for_a_piece(void **state)
 {
     (void)state;
@@ -262,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_what_fails_is_not_lost),
         cmocka_unit_test(test_a_full_disk),
         cmocka_unit_test(test_what_cannot_be_issued),
+        cmocka_unit_test(test_copies_that_fail),
         cmocka_unit_test(test_no_room_for_a_piece),
     };
     ps_async_permit();
