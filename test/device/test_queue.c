@@ -1,4 +1,5 @@
 /* test_queue.c - items in order, events between queues and with the host, and what becomes of failures. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "device/blocking.h"
 #include "device/device.h"
 
 #define assert_ok(expr) assert_int_equal((expr), PS_OK)
@@ -192,6 +194,74 @@ static void test_a_failed_copy_is_told_to_a_queue(void **state)
     ps_queue_destroy(copies);
 }
 
+/* However many wait at once. */
+static void *wait_for_it(void *event)
+{
+    return (void *)(intptr_t)(ps_event_wait(*(const ps_event *)event) == PS_OK);
+}
+
+static void test_a_failed_copy_is_told_to_one(void **state)
+{
+    enum { ROUNDS = 200, WAITERS = 4 };
+    char from[2] = "a", to[2] = "b";
+    ps_queue *copies = queue_new(*state, PS_QUEUE_COPY);
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_t threads[WAITERS];
+        int n_told = 0;
+        ps_fault_arm(PS_FAULT_COPY, 0, false);
+        assert_ok(ps_queue_copy(copies, to, from, 1));
+        ps_event e = ps_queue_event(copies);
+        for (int k = 0; k < WAITERS; k++) assert_int_equal(pthread_create(&threads[k], NULL, wait_for_it, &e), 0);
+        for (int k = 0; k < WAITERS; k++) {
+            void *ok = NULL;
+            pthread_join(threads[k], &ok);
+            n_told += ok == NULL;
+        }
+        assert_int_equal(n_told, 1);
+    }
+    ps_queue_destroy(copies);
+}
+
+/* Calls of this thread that may stand still are counted, by what they wait for; what is done at once is not waited for. */
+static void test_waits_are_counted(void **state)
+{
+    char from[2] = "a", to[2] = "b";
+    ps_queue *now = queue_new(*state, PS_QUEUE_COMPUTE), *later = queue_new(*state, PS_QUEUE_COPY);
+    const ps_blocked before = ps_blocked_so_far();
+    ps_blocked want = before;
+    assert_ok(ps_queue_put(now, to, from, 1));
+    assert_ok(ps_queue_get(now, to, from, 1));
+    assert_ok(ps_event_wait(ps_queue_event(now)));
+    assert_ok(ps_queue_copy(later, to, from, 1));
+    assert_ok(ps_event_wait((ps_event){NULL, 0}));
+    (void)ps_event_is_done(ps_queue_event(later));
+    assert_ok(ps_queue_wait(later, ps_queue_event(now)));
+    ps_blocked got = ps_blocked_so_far();
+    assert_memory_equal(&got, &want, sizeof want);
+
+    assert_ok(ps_event_wait(ps_queue_event(later)));
+    assert_ok(ps_event_wait(ps_queue_event(later))); /* done or not */
+    want.n[PS_BLOCK_EVENT] += 2;
+    assert_ok(
+        ps_queue_wait(now, ps_queue_event(later))); /* a wait of what computes within the call is one of the caller */
+    want.n[PS_BLOCK_EVENT]++;
+    assert_ok(ps_queue_get(later, to, from, 1));
+    want.n[PS_BLOCK_READ]++;
+    assert_ok(ps_queue_put(later, to, from, 1)); /* has nowhere to put it aside */
+    want.n[PS_BLOCK_FULL]++;
+    void *block = NULL;
+    ps_events after = {.n = 0};
+    ps_events_add(&after, ps_queue_event(later));
+    assert_ok(ps_device_alloc(*state, PS_PAGE_BYTES, &block));
+    ps_device_free(*state, block, PS_PAGE_BYTES, &after);
+    want.n[PS_BLOCK_FREE]++;
+    got = ps_blocked_so_far();
+    assert_memory_equal(&got, &want, sizeof want);
+    for (int why = 0; why < PS_BLOCK_COUNT; why++) assert_true(strlen(ps_block_name((ps_block)why)) > 0);
+    ps_queue_destroy(now);
+    ps_queue_destroy(later);
+}
+
 /* What is put is there, or the call fails: nobody computes with what is not. */
 static void test_a_failed_put(void **state)
 {
@@ -279,6 +349,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_failed_call_stops_what_is_behind, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_call_that_fails_at_once, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_failed_copy_is_told_to_a_queue, open_device, close_device),
+        cmocka_unit_test_setup_teardown(test_a_failed_copy_is_told_to_one, open_device, close_device),
+        cmocka_unit_test_setup_teardown(test_waits_are_counted, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_failed_put, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_host_queue, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_watched_host_queue, open_device, close_device),
