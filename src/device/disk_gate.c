@@ -30,17 +30,6 @@ static ps_status outlast(const ps_disk_gate *g, const ps_events *all)
     return first;
 }
 
-/* Takes one off the list; the lock is held. */
-static ps_disk_gated *take(ps_disk_gate *g)
-{
-    ps_disk_gated *before = NULL, *one = g->first;
-    while (one != NULL && !are_done(&one->after)) before = one, one = one->next;
-    if (one == NULL) before = NULL, one = g->first;
-    *(before != NULL ? &before->next : &g->first) = one->next;
-    if (g->last == one) g->last = before;
-    return one;
-}
-
 static void *let_go(void *arg)
 {
     ps_disk_gate *g = arg;
@@ -48,7 +37,9 @@ static void *let_go(void *arg)
     for (;;) {
         while (g->first == NULL && !g->stops) pthread_cond_wait(&g->has_work, &g->lock);
         if (g->first == NULL) break;
-        ps_disk_gated *one = take(g);
+        ps_disk_gated *one = g->first;
+        g->first = one->next;
+        if (g->first == NULL) g->last = NULL;
         pthread_mutex_unlock(&g->lock);
         const ps_status st = outlast(g, &one->after);
         for (int i = 0; i < one->after.n; i++) ps_event_unwatch(one->after.event[i]);

@@ -1,8 +1,7 @@
-/* disk_gate.h - transfers of the disk that are to begin after events: a thread waits for these, and lets go whoever has no
- * more to wait for. Where several have, in the order in which they came.
+/* disk_gate.h - transfers of the disk that are to begin after events: a thread waits for these, and lets one go after the
+ * other, in the order in which they came. Who has nothing to wait for passes by.
  *
- * It waits for the events of one of them at a time, the one that came first: all that these depend on was issued before
- * it, so each wait ends. */
+ * All that the first of them waits for was issued before it, so each wait ends. */
 #ifndef PS_DEVICE_DISK_GATE_H
 #define PS_DEVICE_DISK_GATE_H
 
