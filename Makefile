@@ -93,7 +93,7 @@ ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_decode engin
                engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
-               checkpoint/test_checkpoint_damage checkpoint/test_checkpoint_ranks checkpoint/test_initialize \
+               checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                fault/test_engine_faults
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
