@@ -6,7 +6,8 @@ set -u
 build=$1
 . test/cli/cli_lib.sh
 ln -s "$root/data" "$root/examples" "$root/test" "$work/"
-sed "s,\"$work/run\",\"runs/tiny\"," "$work/tiny.json" >"$work/config.json"
+# A host budget: between GPUs messages go through host memory.
+sed "s,\"$work/run\",\"runs/tiny\",; s,\"host\": 0,\"host\": \"100MB\"," "$work/tiny.json" >"$work/config.json"
 
 # The commands of a page, without prompt and comment; a line that only looks like one has a colon.
 commands() {
