@@ -273,7 +273,7 @@ static ps_status finish_snapshot(saver *s, ps_engine *e)
 {
     if (!ps_snapshot_is_under_way(e->runner)) return PS_OK;
     ps_status st = expect_between_steps(e, "ps_engine_finish_checkpoint");
-    if (st == PS_OK) st = ps_snapshot_finish(e->runner);
+    if (st == PS_OK) st = ps_engine_check_device(e, ps_snapshot_finish(e->runner));
     if (st != PS_OK) {
         ps_snapshot_drop(e->runner);
         ps_piece_ring_close(s->ring);

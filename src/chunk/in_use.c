@@ -46,11 +46,26 @@ ps_events ps_store_usable(const ps_store *s, ps_chunk_id id)
     return all;
 }
 
+/* That the store itself makes items of a payload on: compute, two for copies, and what gave the memory. */
+enum { OWN_QUEUES = 4 };
+
+static void drop_done(ps_events *all)
+{
+    int n = 0;
+    for (int i = 0; i < all->n; i++)
+        if (!ps_event_is_done(all->event[i])) all->event[n++] = all->event[i];
+    all->n = n;
+}
+
 ps_status ps_store_use_until(ps_store *s, ps_chunk_id id, ps_event e)
 {
     const chunk *c = &s->chunks[id];
     ps_queue *q = s->d.compute[c->pin_tier];
     PS_ASSERT(c->pins > 0);
+    drop_done(&s->chunks[id].in_use[c->pin_tier]);
+    if (c->in_use[c->pin_tier].n + OWN_QUEUES > PS_EVENTS_MAX)
+        return PS_FAIL(PS_EINVAL, "chunk id %d is used by items of more than %d queues of the caller's at once", id,
+                       PS_EVENTS_MAX - OWN_QUEUES);
     ps_store_note_item(s, id, c->pin_tier, e, c->is_changing);
     if (!c->is_changing) return PS_OK;
     return q != NULL ? ps_queue_wait(q, e) : PS_OK; /* unpin makes its latest item the one to wait for */

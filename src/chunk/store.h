@@ -138,7 +138,8 @@ void ps_store_unpin(ps_store *s, ps_chunk_id chunk);
 /* Of a pinned chunk, for items of other queues than the tier's compute: the event after which its content is there
  * and, for who writes (the chunk is pinned so), its memory unused; that these items, all up to e, use it too; what is
  * issued to the tier's compute from then on comes after them if they may write. Tensors of a foreign framework are views
- * of payloads in this way. */
+ * of payloads in this way. e's queue must outlive the chunk's payload there. PS_EINVAL: more than four queues of the
+ * caller's use the chunk at once. */
 ps_events ps_store_usable(const ps_store *s, ps_chunk_id chunk);
 PS_NODISCARD ps_status ps_store_use_until(ps_store *s, ps_chunk_id chunk, ps_event e);
 

@@ -258,6 +258,7 @@ static int64_t n_used_up(const collective *x)
 /* False: it is over. */
 static bool all_copies_move(collective *x, bool *has_moved)
 {
+    if (is_given_up(x)) return false; /* the queues of copies may be gone */
     const bool is_reduction = x->t->kind == PS_COMM_KIND_REDUCE;
     const int32_t own = own_ring(x);
     for (int32_t i = 0; i < x->n_lanes; i++) {

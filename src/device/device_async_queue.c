@@ -240,9 +240,10 @@ static ps_status submit_foreign(async_queue *q, ps_event e, bool ignores_failure
     return PS_OK;
 }
 
-static bool has_gone_well(ps_event e)
+/* Nothing is left to wait for, or to be told: the queue of the event may be gone soon. */
+static bool is_settled(ps_event e, bool ignores_failure)
 {
-    return ps_event_is_done(e) && e.queue->ops->wait(e.queue, e.ticket, false) == PS_OK;
+    return ps_event_is_done(e) && (ignores_failure || e.queue->ops->wait(e.queue, e.ticket, false) == PS_OK);
 }
 
 static ps_status submit_wait(async_queue *q, ps_event e, bool ignores_failure)
@@ -250,7 +251,7 @@ static ps_status submit_wait(async_queue *q, ps_event e, bool ignores_failure)
     const async_queue *other = (const async_queue *)e.queue;
     const bool is_foreign = e.queue->ops != &ops || other->device != q->device;
     ps_async_command *c;
-    if (is_foreign && !has_gone_well(e)) return submit_foreign(q, e, ignores_failure);
+    if (is_foreign && !is_settled(e, ignores_failure)) return submit_foreign(q, e, ignores_failure);
     PS_TRY(next_command(q, PS_ASYNC_WAIT, &c));
     c->ignores_failure = ignores_failure;
     c->wait.line = is_foreign ? q->index : other->index;
@@ -383,7 +384,9 @@ static void destroy(ps_queue *queue)
     async_queue *q = (async_queue *)queue;
     ps_async *a = q->device;
     (void)wait_until(a, &q->line->taken, atomic_load(&q->line->put));
+    (void)wait_until(a, &q->line->done, q->first + queue->issued); /* which the next to have the line begins with */
     record_done(q);
+    if (a->space.foreign == queue) a->space.foreign = NULL;
     pthread_mutex_lock(&a->lock);
     a->line_given[q->index] = atomic_load(&q->line->failed_at) != 0;
     pthread_mutex_unlock(&a->lock);

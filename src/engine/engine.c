@@ -116,6 +116,12 @@ static ps_status expect_order(const ps_order *o)
     return PS_FAIL(PS_EDEVICE, "cpu_async.check_order: %s", ps_order_text(o, 0));
 }
 
+ps_status ps_engine_check_device(ps_engine *e, ps_status st)
+{
+    const bool works_later = ps_device_works_later(e->tiers.ram[PS_TIER_DEVICE]);
+    return st == PS_EDEVICE && works_later ? ps_engine_check(e, st) : st;
+}
+
 ps_status ps_engine_check(ps_engine *e, ps_status st)
 {
     if (st == PS_OK) st = expect_order(e->order);

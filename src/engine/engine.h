@@ -105,4 +105,8 @@ ps_status ps_engine_check(ps_engine *e, ps_status st);
  * of the agreement would take the telling for the failure. */
 ps_status ps_engine_check_agreed(ps_engine *e, ps_status st);
 
+/* The same for what is done between steps, where PS_EDEVICE alone does harm, of a device that works later: content may be
+ * lost that nobody asks for before the next step, or a part be carried out of what would be tried again. */
+ps_status ps_engine_check_device(ps_engine *e, ps_status st);
+
 #endif

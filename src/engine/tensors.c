@@ -110,8 +110,8 @@ static ps_status for_pieces(ps_engine *e, ps_list list, int32_t tensor, int64_t 
         const piece p = piece_at(e, tensor, first + done, n - done);
         if (ps_blueprint_owns(e->blueprint, p.chunk)) {
             ps_view v;
-            PS_TRY(view_piece(e, list, &p, mode, &v));
-            PS_TRY(end_view(e, &v, use(e, user, list, v.bytes, first + done, p.n)));
+            PS_TRY(ps_engine_check_device(e, view_piece(e, list, &p, mode, &v)));
+            PS_TRY(ps_engine_check_device(e, end_view(e, &v, use(e, user, list, v.bytes, first + done, p.n))));
         }
         done += p.n;
     }
@@ -178,7 +178,7 @@ static ps_status for_all_pieces(ps_engine *e, ps_list list, int32_t tensor, int6
 {
     if (e->settings.ranks.n == 1) return for_pieces(e, list, tensor, first, n, PS_ACCESS_READ, use, user);
     sharing h = {.e = e, .list = list, .dtype = list_dtype(e, list), .use = use, .user = user};
-    const ps_status st = share_all(&h, tensor, first, n);
+    const ps_status st = ps_engine_check_device(e, share_all(&h, tensor, first, n));
     ps_mem_free(h.room);
     if (st != PS_OK) ps_comm_fail(e->settings.ranks.comm, ps_last_error());
     PS_TRY(st);
@@ -258,7 +258,8 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
-    PS_TRY(ps_snapshot_finish(e->runner)); /* a checkpoint under way has the values of before */
+    PS_TRY(
+        ps_engine_check_device(e, ps_snapshot_finish(e->runner))); /* a checkpoint under way has the values of before */
     return ps_engine_put_values(e, value_list(e), tensor, first, n, in);
 }
 

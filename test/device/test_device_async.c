@@ -803,6 +803,47 @@ static int count_mappings(void)
     return n;
 }
 
+static ps_status sleep_a_while(void *self, const void *args)
+{
+    (void)self, (void)args;
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    return PS_OK;
+}
+
+static ps_status fail_at_once(void *self, const void *args)
+{
+    (void)self, (void)args;
+    return PS_FAIL(PS_EDEVICE, "no");
+}
+
+/* Memory is freed after a queue of the host that has failed, and is gone when the free's turn comes. */
+static void test_a_free_after_a_queue_that_has_gone(void **state)
+{
+    (void)state;
+    ps_async *a = NULL;
+    ps_device *host = NULL;
+    ps_queue *slow = NULL, *failing = NULL;
+    void *first = NULL, *second = NULL;
+    ps_events after_slow = {.n = 0}, after_failing = {.n = 0};
+    assert_ok(ps_async_open(&(ps_async_options){.seed = 1, .page_bytes = PAGE}, &a));
+    assert_ok(ps_device_create_on(&ps_device_pinned_ops, a, PAGE, "host", 4 * PAGE, &host));
+    assert_ok(ps_device_alloc(host, PAGE, &first));
+    assert_ok(ps_device_alloc(host, PAGE, &second));
+    assert_ok(ps_queue_create(host, "slow", PS_QUEUE_COMPUTE, &slow));
+    assert_ok(ps_queue_create(host, "failing", PS_QUEUE_COMPUTE, &failing));
+    assert_ok(ps_queue_call(slow, &(ps_call){.name = "sleep", .run = sleep_a_while}));
+    assert_ok(ps_queue_call(failing, &(ps_call){.name = "fail", .run = fail_at_once}));
+    ps_events_add(&after_slow, ps_queue_event(slow));
+    ps_events_add(&after_failing, ps_queue_event(failing));
+    assert_int_equal(ps_event_wait(ps_queue_event(failing)), PS_EDEVICE);
+    ps_device_free(host, first, PAGE, &after_slow);
+    ps_device_free(host, second, PAGE, &after_failing);
+    ps_queue_destroy(failing);
+    ps_queue_destroy(slow);
+    ps_device_destroy(host);
+    ps_async_close(a);
+}
+
 static void test_many_opens_leave_nothing(void **state)
 {
     (void)state;
@@ -956,6 +997,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_failures_at_every_call),
         cmocka_unit_test(test_a_killed_device_is_told_to_all),
         cmocka_unit_test(test_a_call_that_ends_the_device),
+        cmocka_unit_test(test_a_free_after_a_queue_that_has_gone),
         cmocka_unit_test(test_many_opens_leave_nothing),
         cmocka_unit_test(test_a_queue_after_another),
         cmocka_unit_test(test_the_helper_dies_with_its_process),
