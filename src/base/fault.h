@@ -2,8 +2,7 @@
  *
  * What can fail for an outside reason asks ps_fault_hit() once, in the thin wrapper where the outside call is made
  * (mem.c, file.c, folder.c, device*.c, disk.c), never in the code above it. Cost when idle: one relaxed load.
- * Beside them the library has no mutable global state but the last error, the memory dump and the waits (device/blocking.h)
- * of a thread, and the bytes of base/mem.h. */
+ * What else is global: CONTRIBUTING.md, Errors. */
 #ifndef PS_BASE_FAULT_H
 #define PS_BASE_FAULT_H
 

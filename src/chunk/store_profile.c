@@ -109,13 +109,13 @@ void ps_store_profile_start(const ps_store *s)
     for (int t = 0; t < PS_TIER_COUNT; t++) record_memory(s, (ps_tier)t, begin_ns);
 }
 
-/* Looks instead of waiting for the event: a wait would be told of a failed copy, and ps_store_retire would not any
- * more. */
 static void look_again_later(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
 }
 
+/* Looks instead of waiting for the event: a wait would be told of a failed copy, and ps_store_retire would not any
+ * more. */
 static void look_until_done(ps_event e)
 {
     while (!ps_event_is_done(e)) look_again_later();

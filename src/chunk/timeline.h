@@ -5,7 +5,8 @@
  *
  * The store moves chunks by it: a copy counts as finished when the timeline says so, or when it is waited for. So what
  * is moved when depends on these estimates and never on how fast a copy really was. With rates that are the machine's
- * it is also the prediction of a step's duration: simulating is running without payloads and reading this clock. */
+ * it is also the prediction of a step's duration: simulating is running without payloads and reading this clock. On a
+ * device that works later, whose queues wait for each other, the prediction is that of device/sim_time.h. */
 #ifndef PS_CHUNK_TIMELINE_H
 #define PS_CHUNK_TIMELINE_H
 

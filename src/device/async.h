@@ -40,7 +40,7 @@ PS_NODISCARD ps_status ps_async_open(const ps_async_options *o, ps_async **out);
 void ps_async_close(ps_async *a); /* its devices, queues and backends must be gone; NULL is accepted */
 
 /* For ps_device_create_on, with the ps_async as driver; of each at most one device at a time. The second is the host tier
- * beside the first, of page-locked memory, which computes within the call. */
+ * beside the first, of page-locked memory: a queue of it that computes has a thread of the host. */
 extern const ps_device_ops ps_device_async_ops;
 extern const ps_device_ops ps_device_pinned_ops;
 

@@ -25,7 +25,7 @@
 typedef struct ps_region ps_region;
 
 typedef struct ps_device_ops {
-    const char *name;    /* "cpu", "sim" */
+    const char *name;    /* "cpu", "sim", "cpu_async", "pinned" */
     bool is_simulated;   /* addresses without memory */
     bool host_can_touch; /* the host may read and write what it is given, when nothing is under way there */
     bool works_later;    /* items of its queues are done after the call that issues them: order needs events */
@@ -49,6 +49,7 @@ typedef struct ps_device_ops {
      * no more. On failure the block is still there to be unmapped, and the range can be committed. NULL when move_out
      * is. */
     ps_status (*move_in)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block);
+    /* As ps_queue_create, which fills in what is not the ops' own. */
     ps_status (*queue_create)(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out);
 } ps_device_ops;
 

@@ -9,8 +9,9 @@
  *
  * When an item is done is the device's affair (ps_device_ops):
  *   RAM        computes within the call that issues (a wait for an event blocks there), and copies on a thread a queue
- *   sim        nothing is done, and at once
+ *   sim        nothing is done, and at once; where it stands for a device that works later, in estimated time (sim_time.h)
  *   cpu_async  a process of its own, late and in any order that events allow; CUDA: a stream
+ *   pinned     beside these: a thread of the host a queue
  * Host queues belong to no device. They have no items, but host code says how far it has come: the disk, messages
  * between ranks, an optimizer on threads.
  *

@@ -7,7 +7,7 @@
  *     update n still pending    apply update n, then hand out
  *     update n done             hand out, then apply update n + 1
  *
- * What no update has visited when the snapshot must end is pinned and read. Knows nothing of files: see the sink. */
+ * What no update has visited when the snapshot must end is read where it lies. Knows nothing of files: see the sink. */
 #ifndef PS_RUN_SNAPSHOT_H
 #define PS_RUN_SNAPSHOT_H
 

@@ -10,6 +10,8 @@ ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets)
     return budgets->bytes[PS_TIER_HOST] > 0 || !space->device->host_can_touch ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
+/* Staging, cache, results and the host's block are taken once and kept, so that the budget counts them and the forecast
+ * knows them. */
 static ps_status expect_room(const ps_device *ram, const char *option, int64_t bytes)
 {
     if (ps_device_free_bytes(ram) >= ps_round_up(bytes, ps_device_page_bytes(ram))) return PS_OK;
@@ -17,7 +19,6 @@ static ps_status expect_room(const ps_device *ram, const char *option, int64_t b
                    (long long)bytes, (long long)ps_device_get_stats(ram).budget_bytes);
 }
 
-/* Staging, cache, results and the host's block are taken once and kept, so that the budget counts them and the forecast knows them. */
 static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
 {
     ps_device *ram = t->ram[PS_TIER_DEVICE];

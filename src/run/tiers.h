@@ -1,6 +1,6 @@
 /* tiers.h - the memory that training may use: device, host and disk with their budgets, and the store over them.
  *
- * For training they are RAM and a file; for a trial they are simulated: the same accounting, no payloads. */
+ * For training they are those of the space, and a file; for a trial they are simulated: the same accounting, no payloads. */
 #ifndef PS_RUN_TIERS_H
 #define PS_RUN_TIERS_H
 
