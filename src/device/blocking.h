@@ -6,7 +6,7 @@
 #ifndef PS_DEVICE_BLOCKING_H
 #define PS_DEVICE_BLOCKING_H
 
-#include "base/status.h"
+#include "device/queue.h"
 
 #define PS_BLOCKS(XX)                                                                                                  \
     XX(EVENT, "event", "whatever an event stands for")                                                                 \
@@ -33,5 +33,8 @@ ps_blocked ps_blocked_so_far(void);
 
 /* The calling thread is about to wait. */
 void ps_block_note(ps_block why);
+
+/* ps_event_wait, counted as that. */
+PS_NODISCARD ps_status ps_event_wait_as(ps_event e, ps_block why);
 
 #endif

@@ -207,12 +207,17 @@ void ps_event_outlast(ps_event e, ps_block why)
     (void)outlast(e, false);
 }
 
-ps_status ps_event_wait(ps_event e)
+ps_status ps_event_wait_as(ps_event e, ps_block why)
 {
     if (is_nothing(e)) return PS_OK;
-    if (!e.queue->is_at_once) ps_block_note(e.queue->block);
+    if (!e.queue->is_at_once) ps_block_note(why);
     PS_TRY(outlast(e, true));
     return ps_event_tell_failed_copy(e);
+}
+
+ps_status ps_event_wait(ps_event e)
+{
+    return is_nothing(e) ? PS_OK : ps_event_wait_as(e, e.queue->block);
 }
 
 bool ps_event_is_done(ps_event e)

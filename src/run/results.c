@@ -1,6 +1,7 @@
 #include "run/results.h"
 
 #include "base/mem.h"
+#include "device/blocking.h"
 
 int64_t ps_results_bytes(int64_t n_micro)
 {
@@ -70,7 +71,7 @@ static ps_status add_host_grads(ps_results *r)
 {
     ps_grad_sums *all = &r->read->grads;
     if (r->host_done.queue == NULL) return PS_OK;
-    PS_TRY(ps_event_wait(r->host_done));
+    PS_TRY(ps_event_wait_as(r->host_done, PS_BLOCK_READ));
     ps_grad_sums host = *r->host_grads;
     ps_exact_sum_carry(&host.sum_squares);
     ps_exact_sum_carry(&all->sum_squares);
@@ -84,7 +85,7 @@ ps_status ps_results_read(ps_results *r, const ps_step_sums **out)
     *out = r->read;
     if (r->is_read) return PS_OK;
     if (r->sums == r->read)
-        PS_TRY(ps_event_wait(ps_queue_event(r->queue)));
+        PS_TRY(ps_event_wait_as(ps_queue_event(r->queue), PS_BLOCK_READ));
     else
         PS_TRY(ps_queue_get(r->queue, r->read, r->sums, r->bytes));
     PS_TRY(add_host_grads(r));

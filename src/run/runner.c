@@ -3,6 +3,7 @@
 #include "run/runner.h"
 
 #include "base/mem.h"
+#include "device/blocking.h"
 #include "run/exchange.h"
 #include "run/moment.h"
 #include "run/on_host.h"
@@ -478,8 +479,8 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
         PS_TRY(run_with_groups(r, m));
     }
     if (r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
-    /* the caller has its output when this returns */
-    return r->o.compute && r->pass.kind == PS_PASS_INFER ? ps_event_wait(ps_queue_event(device_queue(r))) : PS_OK;
+    if (!r->o.compute || r->pass.kind != PS_PASS_INFER) return PS_OK;
+    return ps_event_wait_as(ps_queue_event(device_queue(r)), PS_BLOCK_READ); /* the caller has its output */
 }
 
 ps_status ps_runner_backward(ps_runner *r)

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "chunk/view.h"
+#include "device/blocking.h"
 #include "run/moment.h"
 
 bool ps_snapshot_is_under_way(const ps_runner *r)
@@ -31,7 +32,7 @@ static ps_status hand_out(const ps_runner *r, int32_t chunk, const ps_piece *pie
     ps_queue *q = r->tiers->compute[tier];
     const float *values = (const float *)(const void *)ps_moment_element(r, list, chunk, piece->chunk_offset);
     if (ps_device_host_can_touch(r->tiers->ram[tier])) {
-        PS_TRY(ps_event_wait(ps_queue_event(q)));
+        PS_TRY(ps_event_wait_as(ps_queue_event(q), PS_BLOCK_READ));
         sink->take(sink->user, list, piece->tensor, piece->tensor_offset, values, piece->n);
         return PS_OK;
     }

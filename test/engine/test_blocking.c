@@ -1,6 +1,6 @@
 /* test_blocking.c - where the host stands still in a step, over the fake GPU. Without a disk nowhere but where it reads
  * what the step amounts to, once, however little memory there is; with one, where the disk's transfers are due. */
-#include "engine/engine_fixture.h"
+#include "engine/ranks_fixture.h"
 
 #include "device/blocking.h"
 
@@ -94,7 +94,7 @@ static void expect_only(const char *what, const char *when, const ps_blocked *n,
 #define SGD "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "optimizer.params.momentum=0.9"
 
 /* A variation; in much memory and in the least, for each seed. */
-static void expect_no_stops(const char *what, const char *const *changes)
+static void expect_reads(const char *what, const char *const *changes, int n_reads)
 {
     const int64_t least = least_device(changes), budgets[] = {least, least + 100000};
     for (uint64_t seed = 1; seed <= 3; seed++)
@@ -102,10 +102,15 @@ static void expect_no_stops(const char *what, const char *const *changes)
             const stops s = count_stops(changes, seed, budgets[i]);
             expect_only(what, "before a step ends", &s.before_end, 0);
             expect_only(what, "when a step ends", &s.end, 1u << PS_BLOCK_READ);
-            assert_int_equal(s.end.n[PS_BLOCK_READ], STEPS);
+            assert_int_equal(s.end.n[PS_BLOCK_READ], STEPS * n_reads);
             assert_true(s.moved_bytes[PS_LINK_HOST_TO_DEVICE] > 0);
             assert_true(s.moved_bytes[PS_LINK_DEVICE_TO_HOST] > 0);
         }
+}
+
+static void expect_no_stops(const char *what, const char *const *changes)
+{
+    expect_reads(what, changes, 1);
 }
 
 static void test_a_step_without_a_disk_waits_for_nothing(void **state)
@@ -125,6 +130,50 @@ static void test_a_step_without_a_disk_waits_for_nothing(void **state)
     expect_no_stops("f32", CHANGES(SMALL_CHUNKS, "memory.host=4MB"));
     expect_no_stops("Adam on the host",
                     CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=8MB", "optimizer.params.use_hybrid_adam=false"));
+}
+
+/* Gradients of embeddings are summed up on the host, others on the device: it reads both. */
+static void test_embeddings_on_the_host(void **state)
+{
+    (void)state;
+    expect_reads("embeddings", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "use_cpu_embedding=true"), 2);
+}
+
+/* Several ranks agree once a step on what it amounts to. */
+static ps_status rank_counts(ps_engine *e, ps_config *c, rank_task *t)
+{
+    (void)c;
+    int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
+    for (int step = 0; step < WARM_STEPS + STEPS; step++) {
+        fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
+        const ps_blocked begin = ps_blocked_so_far();
+        PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        PS_TRY(ps_backward(e));
+        ps_blocked want = {.n = {0}}, n = waits_since(&begin);
+        if (step >= WARM_STEPS && memcmp(&n, &want, sizeof n) != 0) return PS_FAIL(PS_ESTATE, "it waits in a pass");
+        PS_TRY(ps_step(e));
+        n = waits_since(&begin);
+        want.n[PS_BLOCK_READ] = want.n[PS_BLOCK_EVENT] = 1;
+        if (step >= WARM_STEPS && memcmp(&n, &want, sizeof n) != 0)
+            return PS_FAIL(PS_ESTATE, "a step ends with %lld readings, %lld agreements, %lld others",
+                           (long long)n.n[PS_BLOCK_READ], (long long)n.n[PS_BLOCK_EVENT],
+                           (long long)(n.n[PS_BLOCK_DISK] + n.n[PS_BLOCK_FREE] + n.n[PS_BLOCK_FULL]));
+        rank_take(e, &t->result, step);
+    }
+    return PS_OK;
+}
+
+static void test_ranks_wait_to_agree(void **state)
+{
+    (void)state;
+    static const char *const more[][2] = {{"memory.defer_updates=true", "memory.prefetch=4"},
+                                          {"memory.defer_updates=false", "memory.prefetch=4"},
+                                          {"client.opts.with_mem_saving_comm=true", "memory.prefetch=0"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(more); i++)
+        for (int32_t n = 2; n <= 3; n++)
+            (void)run_ranks_of(ps_model_from_config, n, 1, rank_counts,
+                               CHANGES("train.backend=cpu_async", "cpu_async.page_size=4096", FORMAT, SMALL_CHUNKS,
+                                       "memory.device=700KB", "memory.host=4MB", more[i][0], more[i][1]));
 }
 
 static void test_with_a_disk_it_waits_for_that(void **state)
@@ -147,6 +196,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_without_a_disk_waits_for_nothing),
+        cmocka_unit_test(test_embeddings_on_the_host),
+        cmocka_unit_test(test_ranks_wait_to_agree),
         cmocka_unit_test(test_with_a_disk_it_waits_for_that),
     };
     ps_async_permit();
