@@ -75,7 +75,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     slot *s = &q->ring[q->issued % q->n_items];
     s->item = *item;
     if (item->kind == PS_ITEM_CALL) {
-        memcpy(s->args, item->call.args, item->call.args_bytes);
+        if (item->call.args_bytes > 0) memcpy(s->args, item->call.args, item->call.args_bytes);
         s->item.call.args = s->args;
     }
     if (item->kind == PS_ITEM_WAIT) ps_event_watch(item->wait.event);
