@@ -195,11 +195,14 @@ void ps_sim_clock_mark(ps_sim_clock *c, ps_ticket ticket)
     put_point(c, ticket, c->ready.end_ns > c->last.end_ns ? c->ready : last_point(c));
 }
 
+/* The latency keeps the wire from nobody. */
 static span_ns copy_over(ps_sim_time *t, int lane, int64_t ready_ns, int64_t bytes)
 {
     const ps_sim_lane *l = &t->lanes[lane];
-    const int64_t ns = l->latency_ns + (int64_t)((double)bytes * 1e9 / l->bytes_per_s);
-    return take_wire(&t->wires[l->wire], ready_ns, ns, l->share);
+    const int64_t ns = (int64_t)((double)bytes * 1e9 / l->bytes_per_s);
+    span_ns span = take_wire(&t->wires[l->wire], ready_ns, ns, l->share);
+    span.end_ns += l->latency_ns;
+    return span;
 }
 
 void ps_sim_clock_copy(ps_sim_clock *c, ps_ticket ticket, int64_t bytes)

@@ -43,6 +43,27 @@ static void expect(ps_status st, const char *text)
     if (strstr(ps_last_error(), text) == NULL) fail_msg("%s", ps_last_error());
 }
 
+static void test_for_plans(void **state)
+{
+    (void)state;
+    ps_backend *b = NULL, *real = backend_new();
+    size_t bytes, want;
+    float x[2] = {1, 2};
+    const ps_linear_fwd_args a = {.rows = 100, .n_in = 70, .n_out = 90, .dtype = PS_DTYPE_BF16};
+    const ps_async_options o = {.page_bytes = 8192};
+    op_expect_ok(ps_backend_create_async_for_plans(&o, ps_cpu_isa_detect(), false, 1000, &b)); /* starts no threads */
+    assert_ptr_equal(ps_backend_space(b)->device, ps_backend_space(real)->device);
+    assert_ptr_equal(ps_backend_space(b)->host, ps_backend_space(real)->host);
+    assert_int_equal(ps_backend_space(b)->page_bytes, 8192);
+    assert_null(ps_backend_space(b)->driver);
+    op_expect_ok(ps_kernel_measure(b, PS_OP_linear_fwd, &a, &bytes));
+    op_expect_ok(ps_kernel_measure(real, PS_OP_linear_fwd, &a, &want));
+    assert_int_equal(bytes, want);
+    expect(ps_run_add(b, NULL, &(ps_add_args){.y = x, .a = x, .b = x, .n = 2}, 0), "needs a queue of the device");
+    ps_backend_destroy(b);
+    ps_backend_destroy(real);
+}
+
 static void test_what_is_refused(void **state)
 {
     (void)state;
@@ -129,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_create),
+        cmocka_unit_test(test_for_plans),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_other_operators),
     };

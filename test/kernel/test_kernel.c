@@ -49,6 +49,50 @@ static void test_every_entry_is_filled(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+static size_t scratch(ps_backend *b, ps_op op, const void *args)
+{
+    size_t bytes = 1;
+    assert_int_equal(ps_kernel_measure(b, op, args, &bytes), PS_OK);
+    return bytes;
+}
+
+/* What plans for GPUs reckon with: worked out by hand. */
+static void test_scratch_of_gpus(void **state)
+{
+    (void)state;
+    enum { PRODUCT = 4096, ROWS = 130, BIG_V = 100000 };
+    ps_backend *b;
+    assert_int_equal(ps_backend_create_sim(&(ps_sim_options){2 * PS_MIB, PRODUCT}, &b), PS_OK);
+    assert_int_equal(ps_backend_space(b)->page_bytes, 2 * PS_MIB);
+    assert_true(ps_backend_space(b)->device->works_later && !ps_backend_space(b)->device->host_can_touch);
+    const ps_linear_fwd_args f = {.rows = ROWS, .n_in = 20, .n_out = 10};
+    const ps_linear_bwd_weight_args w = {.rows = ROWS, .n_in = 20, .n_out = 10};
+    assert_int_equal(scratch(b, PS_OP_linear_fwd, &f), PRODUCT);
+    assert_int_equal(scratch(b, PS_OP_linear_bwd_weight, &w), PRODUCT + 256); /* 3 blocks of 10 sums, to 256 bytes */
+    const ps_layernorm_bwd_args n = {.rows = 1000, .cols = 64};
+    assert_int_equal(scratch(b, PS_OP_layernorm_bwd, &n), 2 * 16 * 64 * 4);
+    ps_attention_fwd_args y = {.B = 2, .T = 100, .H = 3, .KV = 3, .D = 40};
+    ps_attention_bwd_args d = {.B = 2, .T = 100, .H = 3, .KV = 3, .D = 40};
+    assert_int_equal(scratch(b, PS_OP_attention_fwd, &y), 0);
+    assert_int_equal(scratch(b, PS_OP_attention_bwd, &d), 2 * 3 * 128 * (1 + 64) * 4);
+    d.T = 1024;
+    const size_t once = scratch(b, PS_OP_attention_bwd, &d);
+    d.T = 2048; /* nothing is T x T */
+    assert_int_equal(scratch(b, PS_OP_attention_bwd, &d), 2 * once);
+    const ps_embedding_bwd_args e = {.rows = 100, .cols = 8, .V = 50};
+    assert_int_equal(scratch(b, PS_OP_embedding_bwd, &e), 2 * 1024 + 65536);
+    ps_lm_loss_fwd_args l = {.rows = 64, .C = 32, .V = BIG_V};
+    ps_lm_loss_bwd_args g = {.rows = 64, .C = 32, .V = BIG_V, .dtype = PS_DTYPE_BF16};
+    assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), PRODUCT + 64 * 4096 * 4 + 3 * 256);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * (4 + 2) + 64 * 32 * 4 + 4096 * 4);
+    l.keeps_logits = g.keeps_logits = true;
+    assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), PRODUCT + 3 * 256);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * 2 + 64 * 32 * 4 + 4096 * 4);
+    assert_int_equal(scratch(b, PS_OP_adam, &(ps_adam_args){.n = 100}), 0);
+    ps_backend_destroy(b);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static int n_add_runs;
 
 static ps_status own_add(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -173,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_every_entry_is_filled),
+        cmocka_unit_test(test_scratch_of_gpus),
         cmocka_unit_test(test_a_missing_entry_is_the_references),
         cmocka_unit_test(test_too_little_workspace_is_refused),
         cmocka_unit_test(test_a_queue_calls_kernels),

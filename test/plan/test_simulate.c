@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "config/config.h"
+#include "device/async.h"
 #include "plan/advise.h"
 #include "plan/largest.h"
 #include "plan/variation.h"
@@ -107,6 +108,23 @@ static void a_plan_is_what_happens(void **state)
     COMPARE("lru", BF16, "memory.policy=lru", "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
     COMPARE("no prefetch", BF16, "memory.prefetch=0", "memory.device=500KB", "memory.host=4MB");
     COMPARE("llama", BF16, "model.type=llama", "model.intermediate_size=96", "memory.device=500KB", "memory.host=4MB");
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+#define LATER BF16, "train.backend=cpu_async", "cpu_async.page_size=4KiB", "default_chunk_size=2048"
+
+/* On a device that works later: results lie there, what goes to the disk goes through host memory, updates on the host
+ * have a queue of their own. */
+static void a_plan_is_what_happens_later(void **state)
+{
+    (void)state;
+    ps_async_permit();
+    COMPARE("in memory, later", LATER);
+    COMPARE("host, later", LATER, "memory.device=400KB", "memory.host=4MB");
+    COMPARE("three tiers, later", LATER, "memory.device=400KB", "memory.host=700KB", "memory.disk=20MB");
+    COMPARE("accumulation, later", LATER, "memory.device=600KB", "memory.host=4MB", "gradient_accumulation_steps=2");
+    COMPARE("updates at once, later", LATER, "memory.defer_updates=false", "memory.device=500KB", "memory.host=4MB");
+    COMPARE("large pages", BF16, "train.backend=cpu_async", "memory.device=80MB", "memory.host=80MB");
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -422,6 +440,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_is_what_happens),
+        cmocka_unit_test(a_plan_is_what_happens_later),
         cmocka_unit_test(hardware_changes_the_plan_and_the_run_alike),
         cmocka_unit_test(a_step_is_computing_and_waiting),
         cmocka_unit_test(ranks_send_six_bytes_a_parameter),
