@@ -56,8 +56,8 @@ void ps_store_give_bounce(ps_store *s)
 /* The next piece of a direction: of one alone both have it. */
 static int next_piece(ps_bounce *b, bool is_write)
 {
-    const int n_out = b->n / 2, first = is_write ? 0 : n_out, n = is_write ? ps_max_i64(n_out, 1) : b->n - n_out;
-    return first + (int)(b->n_used[is_write]++ % n);
+    const int n_out = b->n / 2, first = is_write ? 0 : n_out, n = !is_write ? b->n - n_out : n_out > 0 ? n_out : 1;
+    return first + (int)(b->n_used[is_write]++ % (uint64_t)n);
 }
 
 /* Bytes [at, at + n) of the payload to their place in the file. */
