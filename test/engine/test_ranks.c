@@ -100,6 +100,7 @@ static const char *const variations[][3] = {
     VARIATION("memory.device=500KB", "memory.host=2MB", "default_chunk_size=4096"),
     VARIATION("memory.device=500KB", "memory.disk=4MB", "default_chunk_size=4096"),
     VARIATION("activation_checkpointing.enabled=true", "memory.defer_updates=false", "memory.policy=lru"),
+    VARIATION("memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=4096"),
 };
 
 #define SUMMED "gradient_accumulation_steps=3"
@@ -108,6 +109,7 @@ static const char *const summed_variations[][3] = {
     VARIATION(SUMMED, NOTHING, NOTHING),
     VARIATION(SUMMED, "default_chunk_size=4096", NOTHING),
     VARIATION(SUMMED, "default_chunk_size=10240", "memory.defer_updates=false"),
+    VARIATION(SUMMED, "memory.host=4MB", "optimizer.params.use_hybrid_adam=false"),
 };
 
 static void check_same_bits(int32_t n, const char *how, const char *const variation[3], uint64_t want)
