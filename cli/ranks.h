@@ -7,9 +7,9 @@
 #include "data/feed.h"
 
 /* Loads the configuration as cli_load_config, meets the other ranks as its section comm says, and makes sure that all
- * have the same program and configuration (ranks_check_program) and plan for rank 0's machine (known_machine.h). From here on only rank 0 prints: stdout of the others
- * goes nowhere. What one rank cannot read, all refuse; *comm is then there to be reported and closed, unless meeting
- * failed. */
+ * have the same program and configuration (ranks_check_program) and plan for rank 0's machine (known_machine.h). From
+ * here on only rank 0 prints: stdout of the others goes nowhere. What one rank cannot read, all refuse; *comm is then
+ * there to be reported and closed, unless meeting failed. */
 PS_NODISCARD ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, ps_config **config,
                                   ps_comm **comm);
 /* Tells the others of a failure that they do not know of, before this rank closes. After one that all have agreed on

@@ -277,9 +277,9 @@ PS_API PS_NODISCARD ps_status ps_initialize_generation_engine(ps_model_func mode
                                                               const ps_config *config, ps_engine **engine);
 PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
 
-/* Forward pass of a micro-batch; *loss gets its mean cross-entropy. With loss NULL nothing is waited for that the device
- * computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A failure
- * inside a step leaves the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
+/* Forward pass of a micro-batch; *loss gets its mean cross-entropy. With loss NULL nothing is waited for that the
+ * device computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A
+ * failure inside a step leaves the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
 PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);

@@ -1,7 +1,7 @@
 /* machine.h - what this machine offers the process: memory, cores, a clock.
  *
- * Asked of /proc and of the cgroups (v1 and v2, the whole way up), which bound a container; libraries such as hwloc tell
- * of the whole host. `root` is put before /proc and the cgroup mount points, for tests; NULL is the real machine.
+ * Asked of /proc and of the cgroups (v1 and v2, the whole way up), which bound a container; libraries such as hwloc
+ * tell of the whole host. `root` is put before /proc and the cgroup mount points, for tests; NULL is the real machine.
  * What these files hold is not trusted: a line that makes no sense is skipped. */
 #ifndef PS_BASE_MACHINE_H
 #define PS_BASE_MACHINE_H

@@ -1,13 +1,13 @@
-/* bounce.c - payloads between the disk and memory that the host cannot touch. They go through pieces of host memory, and
- * several of these are under way:
+/* bounce.c - payloads between the disk and memory that the host cannot touch. They go through pieces of host memory,
+ * and several of these are under way:
  *
  *     off the device    to-host    | copy 0 | copy 1 |        | copy 2 |               into a piece when the write that
  *                       disk                |== write 0 ==|== write 1 ==|== write 2    had it before has ended
  *     onto it           disk       |== read 0 ==|== read 1 ==|        |== read 2 ==|   into a piece when the copy that
  *                       to-device               | copy 0 |   | copy 1 |                had it before has ended
  *
- * Each direction has its own pieces, as copies off the device may wait long for what is computed there. Nothing here waits
- * on the host: it learns from the disk's events whether all went well (ps_store_retire). */
+ * Each direction has its own pieces, as copies off the device may wait long for what is computed there. Nothing here
+ * waits on the host: it learns from the disk's events whether all went well (ps_store_retire). */
 #include "chunk/store_impl.h"
 
 #define PIECE_BYTES_MAX (4 * PS_MIB) /* the disk itself takes no more at once */
@@ -99,8 +99,8 @@ static ps_status read_piece(ps_store *s, ps_chunk_id id, int64_t at, int64_t n, 
     return PS_OK;
 }
 
-/* What goes at once. In a trial that nobody looks at, pieces of a large payload are larger than there is memory for: time
- * is as good by them, and small ones would be most of what the trial does. */
+/* What goes at once. In a trial that nobody looks at, pieces of a large payload are larger than there is memory for:
+ * time is as good by them, and small ones would be most of what the trial does. */
 static int64_t bytes_at_once(const ps_store *s, int64_t bytes)
 {
     const int64_t least = s->bounce.piece_bytes;

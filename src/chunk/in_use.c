@@ -4,9 +4,9 @@
  *     compute                     |== reads ==|== writes ==|       in_use += each; ready = the last that writes
  *     to host                                               |== copy out ==|        in_use += this one
  *
- * Who reads waits for `ready`; who writes, and who gets the memory next, for all of `in_use` too. The store issues these
- * waits on the queue that goes on, so that the host need not. On devices that compute within a call, and have waited for
- * their copies, they find everything done. */
+ * Who reads waits for `ready`; who writes, and who gets the memory next, for all of `in_use` too. The store issues
+ * these waits on the queue that goes on, so that the host need not. On devices that compute within a call, and have
+ * waited for their copies, they find everything done. */
 #include "chunk/store_impl.h"
 
 ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q, ps_wait_site site)

@@ -1,4 +1,5 @@
-/* sim_lanes.h - the lanes of device/sim_time.h that a trial's queues have: the links, by their numbers, and who computes. */
+/* sim_lanes.h - the lanes of device/sim_time.h that a trial's queues have: the links, by their numbers, and who
+ * computes. */
 #ifndef PS_CHUNK_SIM_LANES_H
 #define PS_CHUNK_SIM_LANES_H
 

@@ -142,8 +142,8 @@ static ps_status order_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_
     return mode == PS_ACCESS_READ ? PS_OK : ps_store_await_unused(s, id, tier, q, PS_WAIT_CHANGE);
 }
 
-/* The content on `tier` is about to change, so copies elsewhere become stale and are dropped. A change that the schedule
- * foretells is no news to the look-ahead: quiet_until stays. */
+/* The content on `tier` is about to change, so copies elsewhere become stale and are dropped. A change that the
+ * schedule foretells is no news to the look-ahead: quiet_until stays. */
 static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
 {
     chunk *c = &s->chunks[id];

@@ -48,7 +48,8 @@
 #include "device/disk.h"
 
 /* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. The store knows them by number
- * only; list 0 is the one whose tensors have states. What each holds is the business of who makes them (run/lists.h). */
+ * only; list 0 is the one whose tensors have states. What each holds is the business of who makes them
+ * (run/lists.h). */
 typedef int32_t ps_list;
 
 #define PS_LISTS_MAX 8
@@ -101,9 +102,9 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
 
 /* The next moment begins; after the schedule's last one its first follows. The first non_model_bytes of the non-model
  * region have memory until the next call (chunks leave for it), and copies for this moment and for those to come are
- * started. When the bytes differ from the trace's, the store expects the new number of this moment from now on: the step
- * in which it changed may wait for room, later ones prepare it as if it had been traced. PS_EBUDGET when the device
- * cannot hold what this moment needs at once; the message has the bytes. */
+ * started. When the bytes differ from the trace's, the store expects the new number of this moment from now on: the
+ * step in which it changed may wait for room, later ones prepare it as if it had been traced. PS_EBUDGET when the
+ * device cannot hold what this moment needs at once; the message has the bytes. */
 PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
 
 /* The moment under way has been computed: its estimated time goes on the timeline. The next ps_store_begin_moment calls
@@ -137,9 +138,9 @@ void ps_store_unpin(ps_store *s, ps_chunk_id chunk);
 
 /* Of a pinned chunk, for items of other queues than the tier's compute: the event after which its content is there
  * and, for who writes (the chunk is pinned so), its memory unused; that these items, all up to e, use it too; what is
- * issued to the tier's compute from then on comes after them if they may write. Tensors of a foreign framework are views
- * of payloads in this way. e's queue must outlive the chunk's payload there. PS_EINVAL: more than four queues of the
- * caller's use the chunk at once. */
+ * issued to the tier's compute from then on comes after them if they may write. Tensors of a foreign framework are
+ * views of payloads in this way. e's queue must outlive the chunk's payload there. PS_EINVAL: more than four queues of
+ * the caller's use the chunk at once. */
 ps_events ps_store_usable(const ps_store *s, ps_chunk_id chunk);
 PS_NODISCARD ps_status ps_store_use_until(ps_store *s, ps_chunk_id chunk, ps_event e);
 
@@ -168,8 +169,8 @@ typedef enum ps_state {
 
 const char *ps_state_name(ps_state st); /* "HOLD_AFTER_FWD" */
 
-/* tensor: its number in the layout. Begins nest, and each needs an end; the last one's state is the tensor's. PS_ESTATE,
- * naming both states, for an end without a begin, or with COMPUTE or RELEASED. */
+/* tensor: its number in the layout. Begins nest, and each needs an end; the last one's state is the tensor's.
+ * PS_ESTATE, naming both states, for an end without a begin, or with COMPUTE or RELEASED. */
 PS_NODISCARD ps_status ps_store_tensor_begin(ps_store *s, int32_t tensor);
 PS_NODISCARD ps_status ps_store_tensor_end(ps_store *s, int32_t tensor, ps_state state);
 ps_state ps_store_tensor_state(const ps_store *s, int32_t tensor);

@@ -186,8 +186,8 @@ bool ps_store_bounces(const ps_store *s, ps_tier ram);
 /* Where it is needed; PS_EBUDGET when the host has no room for any. */
 ps_status ps_store_take_bounce(ps_store *s);
 void ps_store_give_bounce(ps_store *s);
-/* Issue the transfer between the chunk's payload on the device and its slot. *parts, also on failure: what was issued to
- * the disk. */
+/* Issue the transfer between the chunk's payload on the device and its slot. *parts, also on failure: what was issued
+ * to the disk. */
 ps_status ps_store_bounce(ps_store *s, ps_chunk_id id, bool is_write, ps_disk_parts *parts);
 
 /* transfer.c */

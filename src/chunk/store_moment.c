@@ -73,7 +73,8 @@ static int64_t wanted_bytes(const ps_store *s, const ps_moment *m, ps_tier tier)
     return bytes;
 }
 
-/* What the caller has last told of the present moment's non-model bytes; the trace's as long as it told nothing else. */
+/* What the caller has last told of the present moment's non-model bytes; the trace's as long as it told nothing
+ * else. */
 static int64_t told_now(const ps_store *s)
 {
     return s->told_bytes.nodes != NULL ? ps_max_tree_get(&s->told_bytes, s->now)

@@ -132,8 +132,8 @@ static void forget_flight(ps_store *s, ps_chunk_id id)
     note_free(s, &s->chunks[id]);
 }
 
-/* The host waits for what the disk does: it may fail, and what it came from is still there then. For other copies it waits
- * where the device does not work later; else whoever uses the payload next does, on its queue. */
+/* The host waits for what the disk does: it may fail, and what it came from is still there then. For other copies it
+ * waits where the device does not work later; else whoever uses the payload next does, on its queue. */
 static ps_status await_flight(ps_store *s, ps_chunk_id id, const flight *f)
 {
     if (s->d.works_later && f->parts.n == 0) return PS_OK;

@@ -1,9 +1,9 @@
 /* victim.c - who leaves a tier.
  *
- * There are three trees of maxima (max_tree.h) over chunk ids. One for each RAM tier has the chunks with a payload there,
- * and tells who leaves first (leaving_value). The third has host payloads that another tier has too, and tells whose
- * next use is farthest (spare_value). When all fits, these numbers change often and are seldom asked for: so it is only
- * noted which chunks may have changed, and their numbers are brought up to date when a victim is wanted.
+ * There are three trees of maxima (max_tree.h) over chunk ids. One for each RAM tier has the chunks with a payload
+ * there, and tells who leaves first (leaving_value). The third has host payloads that another tier has too, and tells
+ * whose next use is farthest (spare_value). When all fits, these numbers change often and are seldom asked for: so it
+ * is only noted which chunks may have changed, and their numbers are brought up to date when a victim is wanted.
  *
  * Chunks that may not leave now (pinned, wanted, or on their way) stay in the trees and are passed over: they are
  * few. */

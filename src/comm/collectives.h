@@ -1,12 +1,12 @@
-/* collectives.h - the seam between a step and who carries its chunks from rank to rank: transfers of groups of payloads,
- * issued now and done later.
+/* collectives.h - the seam between a step and who carries its chunks from rank to rank: transfers of groups of
+ * payloads, issued now and done later.
  *
  *     computing      |== op ==|== op ==|== op ==|.wait.|== op ==|
  *     transfers      |== all-gather 3 ===|== reduce-scatter 1 =====|
  *
- * Every rank issues the same transfers in the same order, and in this order they are carried out. A transfer touches its
- * payloads from when the events are done that it comes after, until its own event is done, which other queues and the
- * host may wait for. Payloads must stay until then; what is not written on this rank may be read by others.
+ * Every rank issues the same transfers in the same order, and in this order they are carried out. A transfer touches
+ * its payloads from when the events are done that it comes after, until its own event is done, which other queues and
+ * the host may wait for. Payloads must stay until then; what is not written on this rank may be read by others.
  *
  * Sums do not depend on timing or on who carries: values of ranks 0, 1, ... p - 1 are added in this order in fp32 and
  * rounded once. Nothing is limited to 2^31 elements.
@@ -69,8 +69,8 @@ PS_NODISCARD ps_status ps_collectives_wait(ps_collectives *x, ps_event done);
 
 /* The one rank that all parts with elements belong to, or -1. */
 int32_t ps_comm_one_owner(const ps_comm_part *parts, int32_t n_parts);
-/* Elements that a rank sends. Gathering: its own to each of the others; in a group of one owner, all of them to the next
- * rank, unless that is the owner. Reduction: those of others to their owners. */
+/* Elements that a rank sends. Gathering: its own to each of the others; in a group of one owner, all of them to the
+ * next rank, unless that is the owner. Reduction: those of others to their owners. */
 int64_t ps_comm_gathering_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank, int32_t size);
 int64_t ps_comm_reduction_sends(const ps_comm_part *parts, int32_t n_parts, int32_t rank);
 

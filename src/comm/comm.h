@@ -27,8 +27,8 @@ typedef enum ps_comm_backend {
 typedef struct ps_comm_options {
     ps_comm_backend backend;
     double timeout_s; /* a rank of which nothing is heard for so long is lost; > 0 */
-    /* memory for pieces of others while they are added up, taken at open: at least 4096 for each rank. All ranks use the
-     * least that one of them gives. */
+    /* memory for pieces of others while they are added up, taken at open: at least 4096 for each rank. All ranks use
+     * the least that one of them gives. */
     int64_t staging_bytes;
 } ps_comm_options;
 
@@ -60,15 +60,15 @@ ps_collectives *ps_comm_collectives(ps_comm *c);
  * told: it has to look at ps_comm_failed_rank while it waits. */
 void ps_comm_set_collectives(ps_comm *c, ps_collectives *x);
 
-/* Messages go from and to memory of the host. Payloads that it cannot touch are copied to staging memory before they are
- * sent, and from there when they have arrived. */
+/* Messages go from and to memory of the host. Payloads that it cannot touch are copied to staging memory before they
+ * are sent, and from there when they have arrived. */
 typedef struct ps_comm_device {
     ps_queue *in, *out; /* to the device, and off it; only the communicator issues to them */
     char *staging;      /* ps_comm_staging_bytes that both reach, in place of the communicator's own */
 } ps_comm_device;
 
-/* From now on transfers marked on_device are of such payloads: on all ranks, or on none; while no transfer is under way.
- * *d is copied; NULL: no longer. */
+/* From now on transfers marked on_device are of such payloads: on all ranks, or on none; while no transfer is under
+ * way. *d is copied; NULL: no longer. */
 void ps_comm_set_device(ps_comm *c, const ps_comm_device *d);
 /* o is told of all transfers, and of those that the caller waits for; as ps_queue_set_order. */
 void ps_comm_set_order(ps_comm *c, ps_order *o);

@@ -9,8 +9,8 @@
  *
  * Every rank tells every other that it lives, each life_ns. The worker's end is one of three: `failed` (a failure here
  * or elsewhere; notices were sent), `closed` (in order), or `vanished` (without a word, for tests). In each the
- * transport is closed, sums and copies are finished before callers hear of it, so that no buffer of theirs is touched any
- * more.
+ * transport is closed, sums and copies are finished before callers hear of it, so that no buffer of theirs is touched
+ * any more.
  *
  * A transfer has one number, its ticket: here, and on the host queue whose events stand for transfers. */
 #ifndef PS_COMM_COMM_IMPL_H

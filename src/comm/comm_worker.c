@@ -161,8 +161,8 @@ static void finish_transfer(ps_comm *c, ps_comm_transfer *t, const mark *m)
     ps_mem_free(t);
 }
 
-/* Until the transfer's payloads may be touched. A device may take its time: the other ranks hear meanwhile that this one
- * lives. False: it is over. */
+/* Until the transfer's payloads may be touched. A device may take its time: the other ranks hear meanwhile that this
+ * one lives. False: it is over. */
 static bool await_events(ps_comm *c, const ps_comm_transfer *t)
 {
     c->current = t;

@@ -25,8 +25,8 @@ int32_t ps_label_list_find(const ps_label_list *l, const char *name, int64_t n_b
 /* A further class. */
 PS_NODISCARD ps_status ps_label_list_add(ps_label_list *l, const char *name, int64_t n_bytes);
 
-/* Classes by name, for many look-ups: an object of integers, for json_decref. A name that comes twice is in it once, and
- * *a and *b are then the first two classes of one name; else -1. */
+/* Classes by name, for many look-ups: an object of integers, for json_decref. A name that comes twice is in it once,
+ * and *a and *b are then the first two classes of one name; else -1. */
 PS_NODISCARD ps_status ps_label_list_index(const ps_label_list *l, json_t **index, int32_t *a, int32_t *b);
 
 /* The text, for ps_free. */

@@ -1,5 +1,5 @@
-/* async.h - the fake GPU: a device that works late, in a process of its own, on memory that the host cannot touch. It is
- * there to find, without a GPU, code that relies on order that no event makes, or on memory that is not the host's.
+/* async.h - the fake GPU: a device that works late, in a process of its own, on memory that the host cannot touch. It
+ * is there to find, without a GPU, code that relies on order that no event makes, or on memory that is not the host's.
  *
  *     memory at the same addresses     host process             helper process, forked by ps_async_open
  *     device                           a touch is a fault       read, write
@@ -7,9 +7,9 @@
  *     anything else                    as ever                  not there, or old: never named in a command
  *
  * Queues are rings of commands in shared memory: values, and addresses of the two kinds above. The helper carries out
- * the first command of any queue that events let go on; which one is drawn from a seed, and some are put off, half done,
- * or kept until the host waits for something. So each order that events allow shows up sooner or later, and results must
- * be the same for every seed.
+ * the first command of any queue that events let go on; which one is drawn from a seed, and some are put off, half
+ * done, or kept until the host waits for something. So each order that events allow shows up sooner or later, and
+ * results must be the same for every seed.
  *
  * What is given is 0xff throughout (NaN in every float format), and so is what was freed, from when the items that used
  * it are done.
@@ -34,13 +34,13 @@ typedef struct ps_async_options {
     int64_t in_bytes_per_s, out_bytes_per_s; /* rates of the copy engines, pinned to device and back; 0: none */
 } ps_async_options;
 
-/* PS_ENOMEM_HOST when the system has no process, memory or addresses left. Signals are left alone, but with PS_DEBUG >= 1
- * SIGSEGV: a touch of device memory by the host is told on stderr, then goes the way that it would have gone. */
+/* PS_ENOMEM_HOST when the system has no process, memory or addresses left. Signals are left alone, but with PS_DEBUG >=
+ * 1 SIGSEGV: a touch of device memory by the host is told on stderr, then goes the way that it would have gone. */
 PS_NODISCARD ps_status ps_async_open(const ps_async_options *o, ps_async **out);
 void ps_async_close(ps_async *a); /* its devices, queues and backends must be gone; NULL is accepted */
 
-/* For ps_device_create_on, with the ps_async as driver; of each at most one device at a time. The second is the host tier
- * beside the first, of page-locked memory: a queue of it that computes has a thread of the host. */
+/* For ps_device_create_on, with the ps_async as driver; of each at most one device at a time. The second is the host
+ * tier beside the first, of page-locked memory: a queue of it that computes has a thread of the host. */
 extern const ps_device_ops ps_device_async_ops;
 extern const ps_device_ops ps_device_pinned_ops;
 

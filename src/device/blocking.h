@@ -1,8 +1,8 @@
-/* blocking.h - calls in which a thread stands still, or would if what it waits for were not done yet: each is counted, by
- * what it waits for. So a test can tell that a step is issued without one.
+/* blocking.h - calls in which a thread stands still, or would if what it waits for were not done yet: each is counted,
+ * by what it waits for. So a test can tell that a step is issued without one.
  *
- * What is done within the call that issues it is not waited for; nor does it count whether a wait found everything done:
- * numbers follow from the calls, but for PS_BLOCK_FULL, which is counted when there was no room. */
+ * What is done within the call that issues it is not waited for; nor does it count whether a wait found everything
+ * done: numbers follow from the calls, but for PS_BLOCK_FULL, which is counted when there was no room. */
 #ifndef PS_DEVICE_BLOCKING_H
 #define PS_DEVICE_BLOCKING_H
 

@@ -1,5 +1,5 @@
-/* device.c - the budget: what may be drawn on it, which freed pages are kept, which pages of a region are committed. How
- * memory is had and copied is the backend's (device_cpu.c, device_sim.c). */
+/* device.c - the budget: what may be drawn on it, which freed pages are kept, which pages of a region are committed.
+ * How memory is had and copied is the backend's (device_cpu.c, device_sim.c). */
 #include "device/device.h"
 #include "base/fault.h"
 #include "base/mem.h"
@@ -334,8 +334,8 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     return PS_OK;
 }
 
-/* Where the device cannot wait by itself, the host does; and is told of no failure, which are for who wanted what they are
- * about. */
+/* Where the device cannot wait by itself, the host does; and is told of no failure, which are for who wanted what they
+ * are about. */
 static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
 {
     ps_events waits_for = {.n = 0};

@@ -2,8 +2,8 @@
  *
  * A device is one memory space with a byte budget. It hands out *blocks* (chunk payloads) and *regions*: address ranges
  * reserved once, whose bytes are committed and given back piece by piece. Both draw on the one budget, in pages of
- * the device's size (4 KiB of RAM, 2 MiB of a GPU). Because pages are mapped, there is no fragmentation: an allocation succeeds whenever
- * used_bytes + the rounded request <= budget.
+ * the device's size (4 KiB of RAM, 2 MiB of a GPU). Because pages are mapped, there is no fragmentation: an allocation
+ * succeeds whenever used_bytes + the rounded request <= budget.
  *
  *   budget  |== blocks in use ==|== committed regions ==|-- kept for reuse --|      free      |
  *           '------------- used_bytes ------------------'
@@ -79,8 +79,8 @@ typedef struct ps_device_stats {
 /* name: "device" or "host", for messages. budget_bytes is rounded down to pages. */
 PS_NODISCARD ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes,
                                         ps_device **out);
-/* The same on a device of which there can be several: `driver` is what its functions ask for (ps_device_driver), and must
- * outlive it. page_bytes: its granularity, a multiple of PS_PAGE_BYTES. */
+/* The same on a device of which there can be several: `driver` is what its functions ask for (ps_device_driver), and
+ * must outlive it. page_bytes: its granularity, a multiple of PS_PAGE_BYTES. */
 PS_NODISCARD ps_status ps_device_create_on(const ps_device_ops *ops, void *driver, int64_t page_bytes, const char *name,
                                            int64_t budget_bytes, ps_device **out);
 void *ps_device_driver(const ps_device *dev);

@@ -1,5 +1,5 @@
-/* device_async_helper.c - the helper process of the fake GPU: one thread, which takes the first command of any line that
- * may be carried out, does it or a part of it, and looks again.
+/* device_async_helper.c - the helper process of the fake GPU: one thread, which takes the first command of any line
+ * that may be carried out, does it or a part of it, and looks again.
  *
  * Which one, and whether it is put off before, are numbers of the seed: the delays are those of line and command, the
  * choice is that of the turn. So the delays are the same in each run, whatever the host's speed. */

@@ -1,5 +1,5 @@
-/* device_async_touch.c - who touches memory of the fake GPU from the host gets a fault; this says so before it takes its
- * way. A handler has no arguments, so the open devices stand in a table of the process: in debug builds only. */
+/* device_async_touch.c - who touches memory of the fake GPU from the host gets a fault; this says so before it takes
+ * its way. A handler has no arguments, so the open devices stand in a table of the process: in debug builds only. */
 #include "device/async_impl.h"
 
 #if PS_DEBUG >= 1

@@ -3,8 +3,8 @@
  * Huge pages must not make memory resident that nobody was given. So blocks and regions begin at a multiple of
  * HUGE_BYTES, and huge pages are advised for just what is committed of a region. The kernel keeps advice by mapping
  * (VMA), and a huge page lies within one mapping: where HUGE_BYTES are half committed, it cannot fill the other half,
- * neither on a touch nor from its background thread. A block, or what is committed at once, is always advised as a whole:
- * it stays one mapping, as mremap moves several only from Linux 6.17 on. */
+ * neither on a touch nor from its background thread. A block, or what is committed at once, is always advised as a
+ * whole: it stays one mapping, as mremap moves several only from Linux 6.17 on. */
 #include "device/device_impl.h"
 #include "device/queue_impl.h"
 

@@ -331,7 +331,8 @@ ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t 
     return issue(d, true, offset, buffer, bytes, after, out);
 }
 
-/* ---- what it says of itself --------------------------------------------------------------------------------------- */
+/* ---- what it says of itself
+ * --------------------------------------------------------------------------------------- */
 
 void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_link)
 {

@@ -1,5 +1,5 @@
-/* disk_gate.h - transfers of the disk that are to begin after events: a thread waits for these, and lets one go after the
- * other, in the order in which they came. Who has nothing to wait for passes by.
+/* disk_gate.h - transfers of the disk that are to begin after events: a thread waits for these, and lets one go after
+ * the other, in the order in which they came. Who has nothing to wait for passes by.
  *
  * All that the first of them waits for was issued before it, so each wait ends. */
 #ifndef PS_DEVICE_DISK_GATE_H

@@ -1,9 +1,9 @@
 /* order.c - vector clocks of queues and of the host.
  *
- * A *lane* is what is in order by itself: a queue; of a queue in any order an item, as long as the host does not know of
- * it. A clock has a number a lane: up to this one its items are before. The host has one, and each queue one for each
- * time that it has waited; what an item knows is the host's and its queue's together. Who knows an item knows what that
- * knew. What the host knows all items know that are still to come: so it is forgotten, and its lane is free. */
+ * A *lane* is what is in order by itself: a queue; of a queue in any order an item, as long as the host does not know
+ * of it. A clock has a number a lane: up to this one its items are before. The host has one, and each queue one for
+ * each time that it has waited; what an item knows is the host's and its queue's together. Who knows an item knows what
+ * that knew. What the host knows all items know that are still to come: so it is forgotten, and its lane is free. */
 #include "device/order.h"
 
 #include <pthread.h>

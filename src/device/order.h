@@ -9,12 +9,12 @@
  *     compute                  '------------------------> |=== gelu ===|             A before gelu: the wait
  *                                                                   '..?..'          gelu and free: a report
  *
- * Item a is before item b when they are of one queue and a was issued first; when b's queue has waited for an event of a
- * or of what is after a; when the host had done so as it issued b. What the host touches is before all that it issues
+ * Item a is before item b when they are of one queue and a was issued first; when b's queue has waited for an event of
+ * a or of what is after a; when the host had done so as it issued b. What the host touches is before all that it issues
  * later, and after what it has waited for. To ask whether an event is done orders nothing.
  *
- * What is given back is not forgotten: who gets it next must come after whoever had it, by release events. Only addresses
- * that a simulated device gives back to the system are, which may be of another one next.
+ * What is given back is not forgotten: who gets it next must come after whoever had it, by release events. Only
+ * addresses that a simulated device gives back to the system are, which may be of another one next.
  *
  * The host is the thread that made the checker. It issues, waits and touches; waits of other threads order nothing, and
  * what they issue is reported. Work of other threads is an item of a queue: of one with a thread, or of a host queue

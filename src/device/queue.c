@@ -92,8 +92,8 @@ static bool works_later(const ps_queue *q)
 }
 
 /* A copy made to fail moves nothing, as a real one might: code that misses the error reads wrong bytes. What is put may
- * be ids, which kernels use unseen: its failure is that of the call. So it is where devices work later: there nobody looks
- * at a copy before its bytes are used, and what fails by itself is lost for good. */
+ * be ids, which kernels use unseen: its failure is that of the call. So it is where devices work later: there nobody
+ * looks at a copy before its bytes are used, and what fails by itself is lost for good. */
 static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t bytes, bool is_put, bool is_get)
 {
     PS_ASSERT(bytes >= 0);

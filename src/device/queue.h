@@ -9,7 +9,7 @@
  *
  * When an item is done is the device's affair (ps_device_ops):
  *   RAM        computes within the call that issues (a wait for an event blocks there), and copies on a thread a queue
- *   sim        nothing is done, and at once; where it stands for a device that works later, in estimated time (sim_time.h)
+ * sim nothing is done, and at once; where it stands for a device that works later, in estimated time (sim_time.h)
  *   cpu_async  a process of its own, late and in any order that events allow; CUDA: a stream
  *   pinned     beside these: a thread of the host a queue
  * Host queues belong to no device. They have no items, but host code says how far it has come: the disk, messages
@@ -96,8 +96,8 @@ PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);
 /* Does anybody look at the uses of its calls? Else they need not be named. */
 bool ps_queue_wants_uses(const ps_queue *q);
 
-/* An item that does nothing, but a profile is told when the queue got there. A caller's own queue (ps_space.foreign) may have work that was not issued here: what
- * waits for the mark waits for that too. */
+/* An item that does nothing, but a profile is told when the queue got there. A caller's own queue (ps_space.foreign)
+ * may have work that was not issued here: what waits for the mark waits for that too. */
 PS_NODISCARD ps_status ps_queue_mark(ps_queue *q, ps_event *out);
 
 /* ---- events ---- */
@@ -124,14 +124,14 @@ PS_NODISCARD ps_status ps_host_queue_create(const char *name, ps_queue **out);
 ps_event ps_host_queue_begin(ps_queue *q);
 /* All up to the event are done; each later one comes after those before it. st: of what the event stands for. */
 void ps_host_queue_end(ps_queue *q, ps_ticket t, ps_status st);
-/* Whoever waits for an event of the queue, a queue of a device too, calls watch(user) each second meanwhile: it may find
- * that the host code has gone astray, and end the event. Before the first wait. */
+/* Whoever waits for an event of the queue, a queue of a device too, calls watch(user) each second meanwhile: it may
+ * find that the host code has gone astray, and end the event. Before the first wait. */
 void ps_host_queue_set_watch(ps_queue *q, void (*watch)(void *user), void *user);
 
 /* ---- looking on ---- */
 
-/* Record begin and end of each copy (PS_PROFILE_MOVED), and each mark (PS_PROFILE_MARK), as of this link. Before the first of
- * them; p must outlive the queue. */
+/* Record begin and end of each copy (PS_PROFILE_MOVED), and each mark (PS_PROFILE_MARK), as of this link. Before the
+ * first of them; p must outlive the queue. */
 void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link);
 
 #endif

@@ -1,13 +1,13 @@
-/* sim_time.h - estimated time of queues that do nothing: when each item would begin and end, by the very events that the
- * items wait for.
+/* sim_time.h - estimated time of queues that do nothing: when each item would begin and end, by the very events that
+ * the items wait for.
  *
  *     host        issues at once; stands still where it waits                         host_ns
  *     compute     |== op ==|...|== op ==|== op ==|        an item begins when the one before it has ended, and all that
  *     to device   |== copy ==|== copy ==|                 its queue waits for
  *     releases    memory that is given back may be used for something else after this
  *
- * A *lane* is what the time of one or more queues is counted as. Copies of a lane that has a rate go over a wire, one at
- * a time: in the first gap that is long enough, whichever was issued first. Two lanes with one wire take turns.
+ * A *lane* is what the time of one or more queues is counted as. Copies of a lane that has a rate go over a wire, one
+ * at a time: in the first gap that is long enough, whichever was issued first. Two lanes with one wire take turns.
  *
  * Nothing follows from these times but predictions: what is issued does not depend on them. One thread. */
 #ifndef PS_DEVICE_SIM_TIME_H
@@ -55,8 +55,8 @@ void ps_sim_queue_come_after(ps_queue *q, const ps_queue *other);
 /* The host goes on latency_ns after all of q so far. */
 void ps_sim_queue_read_back(const ps_queue *q, int64_t latency_ns);
 
-/* The queue's last item: since when the queue had stood still for it, and the lane that it waited for last; -1: the host
- * had not issued it. Before the first, and without time: zeros. */
+/* The queue's last item: since when the queue had stood still for it, and the lane that it waited for last; -1: the
+ * host had not issued it. Before the first, and without time: zeros. */
 typedef struct ps_sim_item {
     int64_t free_ns, begin_ns, end_ns;
     int cause;

@@ -7,8 +7,8 @@
 /* Of so many tickets the end is known; of older ones, that of the oldest of these. */
 #define PS_SIM_TICKETS 2048
 
-/* Of what something waits for: the span of time, the lane that it is of, and the lane that it waited for before; -1: the
- * host. */
+/* Of what something waits for: the span of time, the lane that it is of, and the lane that it waited for before; -1:
+ * the host. */
 typedef struct ps_sim_point {
     int64_t begin_ns, end_ns;
     int lane, before;

@@ -101,12 +101,13 @@ PS_NODISCARD ps_status ps_engine_run_aside(ps_engine *e, const ps_pass *pass);
  * is failed from now on, and the other ranks are told. */
 ps_status ps_engine_check(ps_engine *e, ps_status st);
 
-/* For what all ranks have come to together (ps_comm_agree): the engine is failed, and nobody is told. Who is told while he still hears
- * of the agreement would take the telling for the failure. */
+/* For what all ranks have come to together (ps_comm_agree): the engine is failed, and nobody is told. Who is told while
+ * he still hears of the agreement would take the telling for the failure. */
 ps_status ps_engine_check_agreed(ps_engine *e, ps_status st);
 
-/* ps_engine_check for what is done between steps, where PS_EDEVICE alone does harm, of a device that works later: content may be
- * lost that nobody asks for before the next step, or a part be carried out of what would be tried again. */
+/* ps_engine_check for what is done between steps, where PS_EDEVICE alone does harm, of a device that works later:
+ * content may be lost that nobody asks for before the next step, or a part be carried out of what would be tried
+ * again. */
 ps_status ps_engine_check_device(ps_engine *e, ps_status st);
 
 #endif

@@ -1,5 +1,5 @@
-/* code_on_host.c - instructions of embeddings whose parameters stay on the host, where the device's kernels do not reach
- * them: the host's kernels compute them, in a block of host memory.
+/* code_on_host.c - instructions of embeddings whose parameters stay on the host, where the device's kernels do not
+ * reach them: the host's kernels compute them, in a block of host memory.
  *
  *     forward     |= input, then output over it =|= token numbers =|            one block for all of them in turn
  *     backward    |= gradient of the output =====|= token numbers =|= scratch =|

@@ -1,6 +1,6 @@
 /* async.c - the backend of the fake GPU (device/async.h): the cpu's kernels in one thread, in the process that has the
- * device's memory. Everything that a kernel needs there is made before that process is forked from this one, so calls name
- * it by addresses of here. */
+ * device's memory. Everything that a kernel needs there is made before that process is forked from this one, so calls
+ * name it by addresses of here. */
 #include <unistd.h>
 
 #include "base/mem.h"

@@ -23,8 +23,8 @@ typedef struct ps_space ps_space; /* device/device.h */
 
 /* How a backend computes one operator; args points to the struct that belongs to it. */
 typedef struct ps_kernel {
-    /* Compute, in the calling thread; of a backend that `issues`, give the work to `queue`. workspace_bytes: the size of
-     * args' workspace, never less than the call needs. */
+    /* Compute, in the calling thread; of a backend that `issues`, give the work to `queue`. workspace_bytes: the size
+     * of args' workspace, never less than the call needs. */
     ps_status (*run)(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes);
     /* *out: bytes of scratch that run needs with these args; pointers in them are not looked at. NULL: it needs none. A
      * failure leaves *out alone. */
@@ -91,8 +91,8 @@ PS_NODISCARD ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_thr
  * (vdpbf16ps). PS_ENOSYS for PS_CPU_PORTABLE. */
 PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out);
 
-/* Stands for a GPU that is not here, in plans: nothing is computed. Its memory is apart from the host's, and works later;
- * its scratch is what gpu_scratch.h says. */
+/* Stands for a GPU that is not here, in plans: nothing is computed. Its memory is apart from the host's, and works
+ * later; its scratch is what gpu_scratch.h says. */
 typedef struct ps_sim_options {
     int64_t page_bytes;    /* granularity of its memory: a multiple of PS_PAGE_BYTES */
     int64_t product_bytes; /* workspace that each matrix product is given */
@@ -104,8 +104,8 @@ struct ps_async_options;
 
 /* The fake GPU of device/async.h, which it opens, and owns: its ps_backend_space has the ps_async as driver. Computes
  * with the cpu's kernels (`same`: of ps_backend_create_cpu_same) in one thread of another process, on queues of that
- * space's device, and nowhere else. Bits, scratch and epilogues are those of the cpu in one thread. Its ps_backend_host is
- * the cpu in this process, with host_threads. Devices and queues must be gone before it is destroyed. Errors as of
+ * space's device, and nowhere else. Bits, scratch and epilogues are those of the cpu in one thread. Its ps_backend_host
+ * is the cpu in this process, with host_threads. Devices and queues must be gone before it is destroyed. Errors as of
  * ps_backend_create_cpu and ps_async_open. */
 PS_NODISCARD ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same,
                                                int host_threads, ps_backend **out);
@@ -119,8 +119,8 @@ void ps_backend_destroy(ps_backend *b); /* NULL is accepted */
 const char *ps_backend_name(const ps_backend *b);
 const ps_space *ps_backend_space(const ps_backend *b);
 
-/* What computes beside it on memory that the host can touch, that of the space's host tier included: with the same bits.
- * It belongs to b, and may be b itself. */
+/* What computes beside it on memory that the host can touch, that of the space's host tier included: with the same
+ * bits. It belongs to b, and may be b itself. */
 ps_backend *ps_backend_host(ps_backend *b);
 
 /* For ps_backend_ops.epilogues: every one of kernel.h. */

@@ -3,12 +3,12 @@
  *   products        the workspace of the library: cuBLASLt picks its algorithms by it. "cuBLAS API Reference",
  *                   cublasSetWorkspace: 32 MiB for Hopper, 4 MiB for others
  *   sums over rows  (gradients of biases and norms) one partial sum a block of rows, added in a second kernel
- *   attention       no [T, T] array: forward has its tile and the running sums in registers (Dao et al., "FlashAttention",
- *                   2022). Backward goes over keys, and adds up dq in f32; and has D = rowsum(dy y) (Dao, "FlashAttention-2",
+ * attention no [T, T] array: forward has its tile and the running sums in registers (Dao et al., "FlashAttention",
+ * 2022). Backward goes over keys, and adds up dq in f32; and has D = rowsum(dy y) (Dao, "FlashAttention-2",
  *                   2023). Rows are rounded up to tiles
- *   decoding        keys are divided among blocks, each with a partial result and its sum (Dao et al., "Flash-Decoding", 2023)
+ * decoding keys are divided among blocks, each with a partial result and its sum (Dao et al., "Flash-Decoding", 2023)
  *   embeddings      ids are sorted by radix, with their rows, from one array into another, so that sums have an order
- *   head and loss   a slice of the vocabulary at a time, as the contract says; its logits in f32, of backward also rounded
+ * head and loss a slice of the vocabulary at a time, as the contract says; its logits in f32, of backward also rounded
  *
  * Operators that are not listed need none. */
 #include "kernel/gpu_scratch.h"

@@ -1,5 +1,5 @@
-/* gpu_scratch.h - scratch that kernels of a GPU will need, for plans of GPUs that are not here. A backend for one says itself what
- * its kernels need; where it is built in, plans ask it instead. */
+/* gpu_scratch.h - scratch that kernels of a GPU will need, for plans of GPUs that are not here. A backend for one says
+ * itself what its kernels need; where it is built in, plans ask it instead. */
 #ifndef PS_KERNEL_GPU_SCRATCH_H
 #define PS_KERNEL_GPU_SCRATCH_H
 

@@ -102,8 +102,8 @@ static bool is_faster(const ps_forecast *f, const ps_blueprint *b, const search 
     return b->n_resident_updates > x->best->n_resident_updates;
 }
 
-/* The least that a step can take: computing alone, which updates on a slower tier lengthen; where that tier has a queue of its
- * own, the longer of both. */
+/* The least that a step can take: computing alone, which updates on a slower tier lengthen; where that tier has a queue
+ * of its own, the longer of both. */
 static int64_t compute_ns(const ps_blueprint *b)
 {
     int64_t sum[PS_RAM_TIER_COUNT] = {0};

@@ -4,8 +4,8 @@
 
 #include "chunk/store.h"
 
-/* Estimated time of one step: all = compute + lost + waits. On a device that works later updates on the host have a queue of
- * their own; else they are computing, and what is said of the host is 0. */
+/* Estimated time of one step: all = compute + lost + waits. On a device that works later updates on the host have a
+ * queue of their own; else they are computing, and what is said of the host is 0. */
 typedef struct ps_step_time {
     int64_t all_ns, compute_ns;
     int64_t lost_ns;                /* computing was slower while copies ran */

@@ -1,8 +1,8 @@
 /* results.h - what kernels sum up for the host. It lies where they can write, and the host reads it when it wants it.
  *
- * Where the host can touch the device that is bookkeeping memory, and reading waits for the queue; else it is a block of
- * the tiers (ps_tiers_options.results_bytes), and reading is a copy. There the gradients that the host's kernels make have
- * sums of their own, which reading adds. */
+ * Where the host can touch the device that is bookkeeping memory, and reading waits for the queue; else it is a block
+ * of the tiers (ps_tiers_options.results_bytes), and reading is a copy. There the gradients that the host's kernels
+ * make have sums of their own, which reading adds. */
 #ifndef PS_RUN_RESULTS_H
 #define PS_RUN_RESULTS_H
 

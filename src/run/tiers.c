@@ -19,45 +19,31 @@ static ps_status expect_room(const ps_device *ram, const char *option, int64_t b
                    (long long)bytes, (long long)ps_device_get_stats(ram).budget_bytes);
 }
 
-static ps_status take_cache(const ps_tiers_options *o, ps_tiers *t)
+static ps_status take_block(const ps_tiers *t, ps_tier tier, const char *option, int64_t bytes, void **block,
+                            int64_t *taken_bytes)
 {
-    ps_device *ram = t->ram[PS_TIER_DEVICE];
-    if (o->cache_bytes == 0) return PS_OK;
-    PS_TRY(expect_room(ram, "generation.max_length", o->cache_bytes));
-    PS_TRY(ps_device_alloc(ram, o->cache_bytes, &t->cache));
-    t->cache_bytes = o->cache_bytes;
+    ps_device *ram = t->ram[tier];
+    if (bytes == 0) return PS_OK;
+    PS_TRY(expect_room(ram, option, bytes));
+    PS_TRY(ps_device_alloc(ram, bytes, block));
+    *taken_bytes = bytes;
     return PS_OK;
 }
 
-static ps_status take_host_block(const ps_tiers_options *o, ps_tiers *t)
+static ps_status take_blocks(const ps_tiers_options *o, ps_tiers *t)
 {
-    ps_device *ram = t->ram[PS_TIER_HOST];
-    if (o->host_block_bytes == 0) return PS_OK;
-    PS_TRY(expect_room(ram, "use_cpu_embedding", o->host_block_bytes));
-    PS_TRY(ps_device_alloc(ram, o->host_block_bytes, &t->host_block));
-    t->host_block_bytes = o->host_block_bytes;
-    return ps_queue_wait(t->compute[PS_TIER_DEVICE], ps_device_gave_after(ram)); /* copies there come first */
-}
-
-static ps_status take_results(const ps_tiers_options *o, ps_tiers *t)
-{
-    ps_device *ram = t->ram[PS_TIER_DEVICE];
-    if (o->results_bytes == 0) return PS_OK;
-    PS_TRY(expect_room(ram, "what a step sums up", o->results_bytes));
-    PS_TRY(ps_device_alloc(ram, o->results_bytes, &t->results));
-    t->results_bytes = o->results_bytes;
-    return PS_OK;
+    PS_TRY(take_block(t, PS_TIER_DEVICE, "generation.max_length", o->cache_bytes, &t->cache, &t->cache_bytes));
+    PS_TRY(take_block(t, PS_TIER_DEVICE, "what a step sums up", o->results_bytes, &t->results, &t->results_bytes));
+    PS_TRY(take_block(t, PS_TIER_HOST, "use_cpu_embedding", o->host_block_bytes, &t->host_block, &t->host_block_bytes));
+    if (t->host_block == NULL) return PS_OK; /* copies there come after what had its memory before */
+    return ps_queue_wait(t->compute[PS_TIER_DEVICE], ps_device_gave_after(t->ram[PS_TIER_HOST]));
 }
 
 static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
 {
     t->staging_tier = ps_tiers_staging_tier(o->space, &o->budgets);
     ps_device *ram = t->ram[t->staging_tier];
-    if (o->staging_bytes > 0) {
-        PS_TRY(expect_room(ram, "memory.save_buffer", o->staging_bytes));
-        PS_TRY(ps_device_alloc(ram, o->staging_bytes, &t->staging));
-        t->staging_bytes = o->staging_bytes;
-    }
+    PS_TRY(take_block(t, t->staging_tier, "memory.save_buffer", o->staging_bytes, &t->staging, &t->staging_bytes));
     if (o->comm_staging_bytes > 0) {
         PS_TRY(expect_room(ram, "comm.staging", o->comm_staging_bytes));
         PS_TRY(o->space->device->host_can_touch ? ps_device_claim(ram, o->comm_staging_bytes)
@@ -141,9 +127,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .profile = o->profile,
     };
     PS_TRY_GOTO(take_staging(o, t));
-    PS_TRY_GOTO(take_cache(o, t));
-    PS_TRY_GOTO(take_host_block(o, t));
-    PS_TRY_GOTO(take_results(o, t));
+    PS_TRY_GOTO(take_blocks(o, t));
     PS_TRY_GOTO(ps_store_create(&desc, &t->store));
     return PS_OK;
 out:

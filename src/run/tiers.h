@@ -1,6 +1,7 @@
 /* tiers.h - the memory that training may use: device, host and disk with their budgets, and the store over them.
  *
- * For training they are those of the space, and a file; for a trial they are simulated: the same accounting, no payloads. */
+ * For training they are those of the space, and a file; for a trial they are simulated: the same accounting, no
+ * payloads. */
 #ifndef PS_RUN_TIERS_H
 #define PS_RUN_TIERS_H
 
@@ -54,7 +55,8 @@ typedef struct ps_tiers_options {
     ps_order *order; /* looks at the order of all that is issued here; must outlive the tiers. NULL: nobody */
 } ps_tiers_options;
 
-/* The tier that holds the staging blocks: the host, or the device where there is no host tier and the host can touch it. */
+/* The tier that holds the staging blocks: the host, or the device where there is no host tier and the host can touch
+ * it. */
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets);
 
 /* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold one of its blocks. */

@@ -1,5 +1,5 @@
-/* work_time.h - when something was computed, for a profile: by the host's clock, and where queues work later by marks of
- * the queue that computed it too. */
+/* work_time.h - when something was computed, for a profile: by the host's clock, and where queues work later by marks
+ * of the queue that computed it too. */
 #ifndef PS_RUN_WORK_TIME_H
 #define PS_RUN_WORK_TIME_H
 

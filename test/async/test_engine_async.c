@@ -1,5 +1,5 @@
-/* What there is only over the fake GPU: a wait that is missing, or a device that dies, ends a step with an error that says
- * so. */
+/* What there is only over the fake GPU: a wait that is missing, or a device that dies, ends a step with an error that
+ * says so. */
 #define TEST_OVER_ASYNC
 #include "engine/engine_fixture.h"
 

@@ -1,6 +1,6 @@
-/* What the host's kernels compute beside a device whose memory they have no part in (the fake GPU): Adam on the host, on
- * a thread of its own while the device computes on, and embeddings. Whatever the order that events allow, the bits are the
- * cpu's. */
+/* What the host's kernels compute beside a device whose memory they have no part in (the fake GPU): Adam on the host,
+ * on a thread of its own while the device computes on, and embeddings. Whatever the order that events allow, the bits
+ * are the cpu's. */
 #define TEST_OVER_ASYNC
 #include "engine/engine_fixture.h"
 
@@ -190,8 +190,8 @@ static ps_status pass_gate(void *self, const void *args)
     return PS_OK;
 }
 
-/* Weights after two steps. While a gate on the host's queue keeps it from beginning what comes behind, the second step is
- * issued: the device has its items, and nobody stands still. *n_behind: items of the host behind the gate. */
+/* Weights after two steps. While a gate on the host's queue keeps it from beginning what comes behind, the second step
+ * is issued: the device has its items, and nobody stands still. *n_behind: items of the host behind the gate. */
 static uint64_t train_with_gate(ps_config *c, int64_t *n_behind)
 {
     gate g = {.gave_up = false};

@@ -1,5 +1,5 @@
-/* test_device_async.c - the fake GPU: order and nothing but the order that events make, memory that the host cannot touch,
- * and what becomes of those who wait when the device is lost. */
+/* test_device_async.c - the fake GPU: order and nothing but the order that events make, memory that the host cannot
+ * touch, and what becomes of those who wait when the device is lost. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>

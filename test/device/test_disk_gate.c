@@ -85,8 +85,8 @@ static void end(const rig *r, ps_event e, ps_status st)
     ps_host_queue_end(r->host, e.ticket, st);
 }
 
-/* What is written is what lies there when the event is done, and what is read what was written before; the caller goes on
- * meanwhile. Others overtake what waits. */
+/* What is written is what lies there when the event is done, and what is read what was written before; the caller goes
+ * on meanwhile. Others overtake what waits. */
 static void test_it_begins_after_its_events(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_order.c - the checker of order: which pairs it reports, against all that can be ordered worked out by hand and by
- * brute force; what queues, the disk and devices tell it; and that it forgets. */
+/* test_order.c - the checker of order: which pairs it reports, against all that can be ordered worked out by hand and
+ * by brute force; what queues, the disk and devices tell it; and that it forgets. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

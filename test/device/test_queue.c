@@ -222,7 +222,8 @@ static void test_a_failed_copy_is_told_to_one(void **state)
     ps_queue_destroy(copies);
 }
 
-/* Calls of this thread that may stand still are counted, by what they wait for; what is done at once is not waited for. */
+/* Calls of this thread that may stand still are counted, by what they wait for; what is done at once is not waited
+ * for. */
 static void test_waits_are_counted(void **state)
 {
     char from[2] = "a", to[2] = "b";

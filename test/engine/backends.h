@@ -1,7 +1,7 @@
-/* backends.h - what the tests of the engine compute on. The Makefile builds each program of ASYNC_TESTS a second time, as
- * test/async/NAME with TEST_OVER_ASYNC: the same tests, on the fake GPU (train.backend = cpu_async), which finds each
- * miss of order or touch of foreign memory, once for each seed. Configurations differ in what over_backend() makes of
- * them; what a test compares with comes from on_cpu().
+/* backends.h - what the tests of the engine compute on. The Makefile builds each program of ASYNC_TESTS a second time,
+ * as test/async/NAME with TEST_OVER_ASYNC: the same tests, on the fake GPU (train.backend = cpu_async), which finds
+ * each miss of order or touch of foreign memory, once for each seed. Configurations differ in what over_backend() makes
+ * of them; what a test compares with comes from on_cpu().
  *
  *   PS_TEST_SEEDS  how many seeds, from 1 on; 3 */
 #ifndef TEST_BACKENDS_H

@@ -1,6 +1,6 @@
-/* op_async.h - a backend for operator tests that computes on the fake GPU (device/async.h): brings the arrays of a case to
- * device memory, with their guards, runs the operator there, and brings them back. Tests see arrays of their own only, and
- * that a call has computed when it returns. */
+/* op_async.h - a backend for operator tests that computes on the fake GPU (device/async.h): brings the arrays of a case
+ * to device memory, with their guards, runs the operator there, and brings them back. Tests see arrays of their own
+ * only, and that a call has computed when it returns. */
 #ifndef TEST_KERNEL_OP_ASYNC_H
 #define TEST_KERNEL_OP_ASYNC_H
 

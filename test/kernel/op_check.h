@@ -272,8 +272,8 @@ static inline ps_backend *op_threaded_backend(int i)
 static inline ps_backend *op_async(void);
 
 /* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere and another number
- * of threads. From avx2 on all have the same bits, but where the test defines OP_HAS_OWN_BITS. The fake GPU has those of
- * the highest instruction set. */
+ * of threads. From avx2 on all have the same bits, but where the test defines OP_HAS_OWN_BITS. The fake GPU has those
+ * of the highest instruction set. */
 static inline void op_check_backends(op_case_fn run, const void *c)
 {
     ps_backend *k;

@@ -1,4 +1,5 @@
-/* test_async.c - the backend of the fake GPU: what it refuses, and operators that the other tests do not bring there. */
+/* test_async.c - the backend of the fake GPU: what it refuses, and operators that the other tests do not bring
+ * there. */
 #include "base/mem.h"
 #include "kernel/op_check.h"
 

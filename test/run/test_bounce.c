@@ -1,6 +1,6 @@
 /* test_bounce.c - chunks between the disk and a device that the host cannot touch, by way of pieces of host memory: no
- * content is lost or mixed up, whatever fails at the disk, and the host waits for the disk alone. Over the fake GPU, with
- * the checker of order looking on. */
+ * content is lost or mixed up, whatever fails at the disk, and the host waits for the disk alone. Over the fake GPU,
+ * with the checker of order looking on. */
 #include "chunk/chunk_fixture.h"
 
 #include <signal.h>
@@ -124,7 +124,8 @@ static void expect_all(world *w)
 
 /* ---- tests ---- */
 
-/* Host memory for one piece, for one each way and one more, for four, and for payloads too; then they go by the host. */
+/* Host memory for one piece, for one each way and one more, for four, and for payloads too; then they go by the
+ * host. */
 static const int64_t host_bytes[] = {PS_PAGE_BYTES, 3 * PS_PAGE_BYTES, PAYLOAD, 3 * PAYLOAD};
 
 static void test_content_goes_through_pieces(void **state)

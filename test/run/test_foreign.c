@@ -1,6 +1,6 @@
-/* test_foreign.c - a foreign framework on the device: its tensors are views of payloads, and it computes on queues of its
- * own, one of them the one that kernels are issued to. What it computes is the same whatever moves. Over the fake GPU,
- * with the checker of order looking on. */
+/* test_foreign.c - a foreign framework on the device: its tensors are views of payloads, and it computes on queues of
+ * its own, one of them the one that kernels are issued to. What it computes is the same whatever moves. Over the fake
+ * GPU, with the checker of order looking on. */
 #include "chunk/chunk_fixture.h"
 
 #include "chunk/view.h"
