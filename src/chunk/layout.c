@@ -134,8 +134,17 @@ typedef struct search_state {
     int64_t total, unit, min, max;
     int64_t best_size;
     double best_waste;
+    bool best_is_good;
     int64_t best_whole; /* the largest size of whole huge pages that wastes little; 0: none */
 } search_state;
+
+/* What a size may waste: where units are large, a group that ends in the middle of one would else rule out all but small
+ * chunks, of which no group is whole. */
+static double waste_target(const search_state *s, int64_t size)
+{
+    const double rounding = (double)(s->unit - PS_CHUNK_UNIT_ELEMENTS) / (double)size;
+    return WASTE_TARGET + (rounding < WASTE_TARGET ? rounding : WASTE_TARGET);
+}
 
 static void try_size(search_state *s, int64_t size)
 {
@@ -143,9 +152,10 @@ static void try_size(search_state *s, int64_t size)
     if (size < s->min || size > s->max) return;
     const int64_t n_chunks = place_all(s->elements, s->n, size, NULL);
     const double waste = 1.0 - (double)s->total / ((double)n_chunks * (double)size);
-    const bool good = waste <= WASTE_TARGET, best_is_good = s->best_waste <= WASTE_TARGET;
-    const bool better = good && best_is_good ? size > s->best_size : waste < s->best_waste;
-    if (s->best_size == 0 || better) s->best_size = size, s->best_waste = waste;
+    const bool good = waste <= waste_target(s, size);
+    const bool better =
+        good && s->best_is_good ? size > s->best_size : good || (!s->best_is_good && waste < s->best_waste);
+    if (s->best_size == 0 || better) s->best_size = size, s->best_waste = waste, s->best_is_good = good;
     if (size % WHOLE_ELEMENTS == 0 && waste <= WHOLE_WASTE_TARGET) s->best_whole = ps_max_i64(s->best_whole, size);
 }
 

@@ -49,8 +49,8 @@ void ps_layout_destroy(ps_layout *l); /* NULL is accepted */
 /* Share of chunk memory that holds no tensor: 1 - tensor_elements / (n_chunks chunk_elements). */
 double ps_layout_waste(const ps_layout *l);
 
-/* The chunk size to use when none is given: the largest in [min, max] with waste of at most 1 %, else the one that
- * wastes least. Tries the sizes at which groups of whole tensors end and equal divisions of the total; takes
+/* The chunk size to use when none is given: the largest in [min, max] with waste of at most 1 % (2 %, as far as that
+ * is for unit_elements being large), else the one that wastes least. Tries the sizes at which groups of whole tensors end and equal divisions of the total; takes
  * milliseconds. Instead of a small chunk (below 16 MiB of 16-bit elements) it gives one of whole huge pages that wastes
  * at most 1.5 %, when that is no less than half as large. All are multiples of unit_elements, itself one of
  * PS_CHUNK_UNIT_ELEMENTS; max is raised to the least of them that is no smaller than min. PS_EINVAL as
