@@ -42,7 +42,10 @@ typedef struct plan_input {
 
 static ps_status read_hardware(const plan_arguments *a, plan_input *in)
 {
-    if (a->hardware_path != NULL) {
+    const bool names_file =
+        a->hardware_path != NULL && strcmp(a->hardware_path, "none") != 0 && strcmp(a->hardware_path, "auto") != 0;
+    if (a->hardware_path != NULL && !names_file) PS_TRY(ps_config_set(in->config, "hardware", a->hardware_path));
+    if (names_file) {
         PS_TRY(ps_hardware_load(a->hardware_path, &in->hardware_value));
         in->site.hardware = &in->hardware_value;
     } else if (strcmp(ps_config_options(in->config)->hardware, "auto") != 0) {
@@ -79,22 +82,18 @@ static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
     return ps_bytes_format(bytes, text);
 }
 
-static bool knows_machine(const ps_config *config)
-{
-    ps_hardware room;
-    const ps_hardware *known;
-    return ps_config_hardware(config, &room, &known) == PS_OK && known != NULL;
-}
-
 static void show_request(const plan_input *in, const ps_simulation *s)
 {
     char bytes[PS_BYTES_TEXT_MAX];
+    ps_hardware room;
+    const ps_hardware *known = NULL;
+    if (ps_config_hardware(in->config, &room, &known) != PS_OK) known = NULL; /* has been read before */
     if (in->site.hardware != NULL)
         printf("hardware  %s: %d rank%s", in->site.hardware->name, s->ranks.n, s->ranks.n == 1 ? "" : "s");
+    else if (known != NULL)
+        printf("hardware  this machine, rates of %s", known->name);
     else
-        printf("hardware  %s", knows_machine(in->config)
-                                   ? "this machine, as measured"
-                                   : "this machine, rates of no particular PC (hardware = auto measures it)");
+        printf("hardware  this machine, rates of no particular PC (hardware = auto measures it)");
     if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
     printf("\n");
     printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,

@@ -115,13 +115,12 @@ static void find(const ps_options *o, known *k)
 static ps_status know(const ps_config *config, known *k)
 {
     const char *said = getenv("PSTAR_HARDWARE");
-    if (ps_config_is_given(config, PS_OPTION_hardware) || said == NULL || said[0] == '\0') said = "auto";
-    if (strcmp(said, "none") == 0) return PS_OK;
-    if (strcmp(said, "auto") == 0) {
-        find(ps_config_options(config), k);
-        return PS_OK;
-    }
-    PS_TRY(ps_hardware_load(said, &k->machine));
+    const bool is_said = said != NULL && said[0] != '\0' && !ps_config_is_given(config, PS_OPTION_hardware);
+    if (!is_said) said = ps_config_options(config)->hardware;
+    if (strcmp(said, "auto") == 0) find(ps_config_options(config), k);
+    if (!is_said || strcmp(said, "auto") == 0 || strcmp(said, "none") == 0) return PS_OK;
+    const ps_status st = ps_hardware_load(said, &k->machine);
+    if (st != PS_OK) return PS_FAIL(st, "PSTAR_HARDWARE (a file, auto or none): %s", ps_last_error());
     k->is_known = true;
     return PS_OK;
 }
@@ -129,7 +128,6 @@ static ps_status know(const ps_config *config, known *k)
 ps_status known_machine_tell(ps_config *config, ps_comm *comm)
 {
     known k = {.is_known = false};
-    if (strcmp(ps_config_options(config)->hardware, "auto") != 0) return PS_OK;
     const bool is_first = comm == NULL || ps_comm_rank(comm) == 0;
     PS_TRY(ps_comm_agree(comm, is_first ? know(config, &k) : PS_OK));
     if (comm != NULL && ps_comm_size(comm) > 1) PS_TRY(ps_comm_broadcast(comm, &k, sizeof k, 0));

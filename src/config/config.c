@@ -37,7 +37,7 @@ ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const p
 {
     const char *said = config->options.hardware;
     *out = NULL;
-    if (strcmp(said, "auto") == 0) {
+    if (strcmp(said, "auto") == 0 || !ps_config_is_given(config, PS_OPTION_hardware)) {
         if (config->knows_machine) *out = &config->machine;
         return PS_OK;
     }

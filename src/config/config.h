@@ -32,10 +32,10 @@ const ps_options *ps_config_options(const ps_config *config);
  * that differs. */
 PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now, const char *name);
 
-/* What hardware = auto is from now on; copied. */
+/* What hardware = auto is from now on, and what counts where the option is not given; copied. */
 void ps_config_know_machine(ps_config *config, const ps_hardware *machine);
 
-/* What the option `hardware` means: the description that was told for auto, NULL for none and where none was told; a
+/* What the option `hardware` means: the description that was told, NULL for none and where none was told; a
  * file's is read into *room. PS_EIO, PS_EFORMAT, PS_EINVAL of ps_hardware_load. */
 PS_NODISCARD ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const ps_hardware **out);
 

@@ -4,9 +4,10 @@ pstar=$1/pstar
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset PSTAR_HARDWARE
+ask=hardware=auto
 export XDG_CACHE_HOME="$work/a/cache"
 fail() { echo "$*"; cat "$work/out" "$work/err"; exit 1; }
-plan() { "$pstar" plan "$work/tiny.json" --no-advice "$@" >"$work/out" 2>"$work/err" || fail "plan $*"; }
+plan() { "$pstar" plan "$work/tiny.json" --no-advice ${ask:+"$ask"} "$@" >"$work/out" 2>"$work/err" || fail "plan $*"; }
 kept() { ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json 2>/dev/null | wc -l; }
 cat >"$work/tiny.json" <<'END'
 {"model": {"vocab_size": 64, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 2},
@@ -15,7 +16,7 @@ END
 
 plan
 grep -q "^measured this machine for .* s, to plan with from now on: $XDG_CACHE_HOME/patrickstar/machine-" "$work/err" || fail "not measured"
-grep -q "^hardware  this machine, as measured" "$work/out" || fail "not planned with"
+grep -q "^hardware  this machine, rates of " "$work/out" && ! grep -q "no particular" "$work/out" || fail "not planned with"
 [ "$(kept)" = 1 ] || fail "not kept"
 first=$(cat "$XDG_CACHE_HOME"/patrickstar/machine-*.json)
 plan
@@ -39,17 +40,24 @@ XDG_CACHE_HOME=/proc/nowhere plan
 grep -q "for this run only" "$work/err" || fail "kept in /proc"
 (unset XDG_CACHE_HOME HOME; plan; grep -q "neither XDG_CACHE_HOME nor HOME" "$work/err") || fail "kept without a home"
 
-# who asks for no measuring, or for another description, gets that
-plan hardware=none
-[ -s "$work/err" ] && fail "measured in spite of none"
-grep -q "rates of no particular PC" "$work/out" || fail "none has rates"
-XDG_CACHE_HOME=$work/b PSTAR_HARDWARE=none plan
-[ -d "$work/b" ] && fail "measured in spite of PSTAR_HARDWARE"
+# who does not ask is not measured; PSTAR_HARDWARE asks for who says nothing
 described=$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json | head -n 1)
-XDG_CACHE_HOME=$work/b PSTAR_HARDWARE=$described plan
-[ -s "$work/err" ] && fail "measured in spite of a description"
-grep -q "as measured" "$work/out" || fail "PSTAR_HARDWARE names a description"
+ask=
+export XDG_CACHE_HOME="$work/b"
+plan
+grep -q "rates of no particular PC" "$work/out" || fail "measured unasked"
+plan --hardware none
+PSTAR_HARDWARE=none plan
+[ -d "$work/b" ] && fail "measured in spite of none"
+PSTAR_HARDWARE=$described plan
+grep -q "rates of no particular PC" "$work/out" && fail "PSTAR_HARDWARE names a description"
+PSTAR_HARDWARE=$described plan hardware=none # the configuration comes first
+grep -q "rates of no particular PC" "$work/out" || fail "the configuration does not come first"
+[ -d "$work/b" ] && fail "measured in spite of a description"
 if PSTAR_HARDWARE=$work/absent.json "$pstar" plan "$work/tiny.json" >"$work/out" 2>"$work/err"; then fail "a missing description"; fi
-grep -q absent.json "$work/err" || fail "the missing description is not named"
-XDG_CACHE_HOME=$work/b PSTAR_HARDWARE=$work/absent.json plan hardware=none # the configuration comes first
+grep -q "PSTAR_HARDWARE (a file, auto or none).*absent.json" "$work/err" || fail "the missing description is not named"
+PSTAR_HARDWARE=auto plan
+[ "$(kept)" = 1 ] || fail "PSTAR_HARDWARE=auto measures nothing"
+plan --hardware auto
+[ -s "$work/err" ] && fail "--hardware auto measures again"
 exit 0

@@ -193,6 +193,9 @@ static void hardware_arrives(void **state)
     ps_config_know_machine(c, &hw);
     assert_ok(ps_settings_read(c, true, &s));
     assert_true(s.rates.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s == 123e9);
+    assert_ok(ps_config_set(c, "hardware", "auto"));
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_true(s.rates.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s == 123e9);
     assert_ok(ps_config_set(c, "hardware", "none"));
     assert_ok(ps_settings_read(c, true, &s));
     assert_memory_equal(&s.rates, &nobody, sizeof nobody);
