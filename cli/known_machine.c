@@ -99,7 +99,7 @@ static void measure_and_keep(const ps_options *o, ps_dtype format, const char *f
 
 static void find(const ps_options *o, known *k)
 {
-    const ps_dtype format = o->bf16_enabled ? PS_DTYPE_BF16 : o->fp16_enabled ? PS_DTYPE_F16 : PS_DTYPE_F32;
+    const ps_dtype format = ps_settings_dtype(o);
     char folder[PATH_BYTES] = "", path[PATH_BYTES + 64] = "";
     if (cache_folder(folder))
         snprintf(path, sizeof path, "%s/machine-%016" PRIx64 ".json", folder, machine_key(o, format));

@@ -274,7 +274,7 @@ int64_t ps_store_begin_collective(ps_store *s, const ps_store_collective *c)
     const int64_t end_ns = ps_timeline_occupy(&s->time, PS_LINK_COLLECTIVES, c->ns, &begin_ns);
     s->stats.moved_bytes[PS_LINK_COLLECTIVES] += c->sent_bytes;
     s->stats.n_moves[PS_LINK_COLLECTIVES]++;
-    if (s->is_simulated && !s->is_timed)
+    if (tells_times(s))
         ps_profile_add(s->d.profile, &(ps_profile_record){
                                          .kind = PS_PROFILE_COLLECTIVE,
                                          .chunk = c->chunk,

@@ -116,6 +116,12 @@ static inline bool has_payload(const chunk *c, ps_tier tier)
     return tier < PS_RAM_TIER_COUNT && c->payload[tier] != NULL;
 }
 
+/* Of a trial whose queues have no time of their own: the timeline's is what a profile is told. */
+static inline bool tells_times(const ps_store *s)
+{
+    return s->is_simulated && !s->is_timed;
+}
+
 static inline bool is_current(const chunk *c, ps_tier tier)
 {
     return (c->current & TIER_BIT(tier)) != 0;

@@ -151,8 +151,7 @@ static ps_status start_wanted(ps_store *s, const ps_moment *m)
 static void spend_moment(ps_store *s, const ps_moment *m)
 {
     ps_queue *device = s->d.compute[PS_TIER_DEVICE], *host = s->d.compute[PS_TIER_HOST];
-    const ps_access *a = &ps_schedule_trace(s->schedule)->accesses[m->first_access];
-    const bool on_host = m->n_accesses > 0 && a->tier == PS_TIER_HOST;
+    const bool on_host = ps_trace_tier_of(ps_schedule_trace(s->schedule), m) == PS_TIER_HOST;
     if (on_host && m->phase == PS_PHASE_BACKWARD) ps_sim_queue_come_after(host, device);
     ps_sim_queue_spend(on_host ? host : device, m->cost_ns, !on_host);
     if (on_host && m->phase == PS_PHASE_FORWARD) ps_sim_queue_come_after(device, host);

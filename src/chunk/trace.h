@@ -61,6 +61,12 @@ typedef struct ps_trace {
     ps_access *accesses;
 } ps_trace;
 
+/* Where a moment is computed: where it accesses chunks first; the device, where it accesses none. */
+static inline ps_tier ps_trace_tier_of(const ps_trace *t, const ps_moment *m)
+{
+    return m->n_accesses > 0 ? t->accesses[m->first_access].tier : PS_TIER_DEVICE;
+}
+
 PS_NODISCARD ps_status ps_trace_create(ps_trace **out);
 void ps_trace_destroy(ps_trace *t); /* NULL is accepted */
 

@@ -108,7 +108,7 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
     s->stats.moved_bytes[link] += c->bytes;
     s->stats.n_moves[link]++;
     ps_store_record_copy(s, id, asked_ns, why);
-    if (s->is_simulated && !s->is_timed) ps_store_record_moved(s, id, begin_ns);
+    if (tells_times(s)) ps_store_record_moved(s, id, begin_ns);
     return s->d.wait_at_once ? ps_store_retire(s, id) : PS_OK;
 }
 
@@ -116,7 +116,7 @@ void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t 
 {
     const int64_t begin_ns = s->time.now_ns;
     ps_timeline_wait(&s->time, link, done_ns);
-    if (s->is_simulated && !s->is_timed && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
+    if (tells_times(s) && s->time.now_ns > begin_ns) ps_store_record_wait(s, id, link, begin_ns);
 }
 
 /* ---- ending ---- */

@@ -201,28 +201,9 @@ static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind ki
     return computes_here ? ps_queue_thread_create(name, PS_ASYNC_RING, out) : ps_async_queue_create(a, name, out);
 }
 
-const ps_device_ops ps_device_async_ops = {
-    .name = "cpu_async",
-    .works_later = true,
-    .release = release,
-    .map = map_block,
-    .unmap = unmap_block,
-    .reserve = reserve_region,
-    .unreserve = unreserve_region,
-    .commit = commit_range,
-    .decommit = decommit_range,
-    .queue_create = create_queue,
-};
+#define MEMORY_OPS                                                                                                     \
+    .release = release, .map = map_block, .unmap = unmap_block, .reserve = reserve_region,                             \
+    .unreserve = unreserve_region, .commit = commit_range, .decommit = decommit_range, .queue_create = create_queue
 
-const ps_device_ops ps_device_pinned_ops = {
-    .name = "pinned",
-    .host_can_touch = true,
-    .release = release,
-    .map = map_block,
-    .unmap = unmap_block,
-    .reserve = reserve_region,
-    .unreserve = unreserve_region,
-    .commit = commit_range,
-    .decommit = decommit_range,
-    .queue_create = create_queue,
-};
+const ps_device_ops ps_device_async_ops = {.name = "cpu_async", .works_later = true, MEMORY_OPS};
+const ps_device_ops ps_device_pinned_ops = {.name = "pinned", .host_can_touch = true, MEMORY_OPS};

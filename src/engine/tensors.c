@@ -258,8 +258,8 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
-    PS_TRY(
-        ps_engine_check_device(e, ps_snapshot_finish(e->runner))); /* a checkpoint under way has the values of before */
+    /* a checkpoint under way has the values of before */
+    PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
     return ps_engine_put_values(e, value_list(e), tensor, first, n, in);
 }
 

@@ -109,7 +109,7 @@ static int64_t compute_ns(const ps_blueprint *b)
     int64_t sum[PS_RAM_TIER_COUNT] = {0};
     for (int32_t m = 0; m < b->trace->n_moments; m++) {
         const ps_moment *moment = &b->trace->moments[m];
-        sum[moment->n_accesses > 0 ? b->trace->accesses[moment->first_access].tier : PS_TIER_DEVICE] += moment->cost_ns;
+        sum[ps_trace_tier_of(b->trace, moment)] += moment->cost_ns;
     }
     const bool apart = ps_backend_space(b->settings->backend)->device->works_later;
     return apart ? ps_max_i64(sum[PS_TIER_DEVICE], sum[PS_TIER_HOST]) : sum[PS_TIER_DEVICE] + sum[PS_TIER_HOST];

@@ -9,11 +9,6 @@ static ps_collectives *carrier(const ps_runner *r)
     return ps_comm_collectives(r->bp->settings->ranks.comm);
 }
 
-static ps_queue *device_queue(const ps_runner *r)
-{
-    return r->tiers->compute[PS_TIER_DEVICE];
-}
-
 static int64_t most_parts(const ps_blueprint *b)
 {
     int64_t most = 0;
@@ -162,7 +157,7 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
 static ps_events issued_so_far(const ps_runner *r)
 {
     ps_events all = {.n = 0};
-    ps_events_add(&all, ps_queue_event(device_queue(r)));
+    ps_events_add(&all, ps_queue_event(ps_runner_device_queue(r)));
     return all;
 }
 
@@ -197,12 +192,6 @@ static ps_store_collective estimate(ps_runner *r, int32_t i, int32_t n_parts, ps
     return c;
 }
 
-static ps_status send_nothing(void *self, const void *args)
-{
-    (void)self, (void)args;
-    return PS_OK;
-}
-
 /* How long it takes. */
 static void spend(const ps_runner *r, const ps_store_collective *c)
 {
@@ -223,7 +212,7 @@ static ps_status imagine(ps_runner *r, const ps_store_collective *c, int32_t n_p
 {
     const ps_blueprint *b = r->bp;
     if (r->stand_in == NULL) return PS_OK;
-    PS_TRY(ps_queue_wait(r->stand_in, ps_queue_event(device_queue(r))));
+    PS_TRY(ps_queue_wait(r->stand_in, ps_queue_event(ps_runner_device_queue(r))));
     for (int32_t i = 0; i < n_parts; i++) {
         const ps_comm_part *p = &r->parts[i];
         const bool is_own = p->owner == b->settings->ranks.rank;
@@ -231,9 +220,7 @@ static ps_status imagine(ps_runner *r, const ps_store_collective *c, int32_t n_p
                             .bytes = p->n * b->lists.list[list].item_bytes,
                             .is_write = is_own == is_reduction,
                             .name = b->lists.list[list].name};
-        const ps_call call = {
-            .name = is_reduction ? "reduction" : "gathering", .run = send_nothing, .uses = &use, .n_uses = 1};
-        PS_TRY(ps_queue_call(r->stand_in, &call));
+        PS_TRY(ps_moment_issue_use(r->stand_in, is_reduction ? "reduction" : "gathering", &use));
     }
     spend(r, c);
     *done = ps_queue_event(r->stand_in);
@@ -285,7 +272,7 @@ static ps_status await(ps_runner *r, ps_event done)
 {
     const bool host_waits = r->o.compute && !ps_device_works_later(r->tiers->ram[PS_TIER_DEVICE]);
     if (host_waits) return ps_collectives_wait(carrier(r), done);
-    return ps_queue_wait_at(device_queue(r), done, PS_WAIT_EXCHANGE);
+    return ps_queue_wait_at(ps_runner_device_queue(r), done, PS_WAIT_EXCHANGE);
 }
 
 ps_status ps_exchange_await(ps_runner *r, int32_t i)

@@ -52,26 +52,25 @@ static ps_use use_of(const ps_runner *r, const ps_access *a)
                     .name = b->lists.list[list].name};
 }
 
-ps_status ps_moment_issue_use(const ps_runner *r, int32_t moment, ps_tier tier, const ps_use *use)
+ps_status ps_moment_issue_use(ps_queue *q, const char *name, const ps_use *use)
 {
-    return ps_queue_call(
-        r->tiers->compute[tier],
-        &(ps_call){.name = r->bp->trace->moments[moment].label, .run = compute_nothing, .uses = use, .n_uses = 1});
+    return ps_queue_call(q, &(ps_call){.name = name, .run = compute_nothing, .uses = use, .n_uses = 1});
 }
 
 /* In a trial nothing computes; what would be touched is issued all the same, as if kernels did. */
 static ps_status issue_uses(const ps_runner *r, int32_t moment)
 {
+    const char *name = r->bp->trace->moments[moment].label;
     const int64_t non_model = r->bp->trace->moments[moment].non_model_bytes;
     int32_t n;
     const ps_access *a = accesses_of(r->bp, moment, &n);
     for (int32_t i = 0; i < n; i++) {
         const ps_use use = use_of(r, &a[i]);
-        PS_TRY(ps_moment_issue_use(r, moment, a[i].tier, &use));
+        PS_TRY(ps_moment_issue_use(r->tiers->compute[a[i].tier], name, &use));
     }
     if (non_model == 0) return PS_OK;
     return ps_moment_issue_use(
-        r, moment, PS_TIER_DEVICE,
+        ps_runner_device_queue(r), name,
         &(ps_use){.address = r->non_model, .bytes = non_model, .is_write = true, .name = "activations"});
 }
 

@@ -18,7 +18,7 @@ ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st);
 
 /* A call that does nothing, but counts as touching this: in place of a kernel where nothing is computed, for who looks
  * at the order of a trial. */
-PS_NODISCARD ps_status ps_moment_issue_use(const ps_runner *r, int32_t moment, ps_tier tier, const ps_use *use);
+PS_NODISCARD ps_status ps_moment_issue_use(ps_queue *q, const char *name, const ps_use *use);
 
 /* What computes on a tier; its queue there is that of the tiers. */
 ps_backend *ps_moment_backend(const ps_runner *r, ps_tier tier);

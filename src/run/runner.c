@@ -127,11 +127,6 @@ static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
 
 /* ---- computing one instruction ---- */
 
-static ps_queue *device_queue(const ps_runner *r)
-{
-    return r->tiers->compute[PS_TIER_DEVICE];
-}
-
 /* Whose kernels compute it. */
 static ps_tier computing_tier(const ps_instr *instr)
 {
@@ -313,7 +308,7 @@ static ps_status imitate_on_host(ps_runner *r, const ps_instr *instr, int32_t mo
     if (!instr->on_host || ps_device_order(r->tiers->ram[PS_TIER_DEVICE]) == NULL) return PS_OK;
     ps_node_run run = bind_instr(r, instr);
     PS_TRY(ps_on_host_begin(r, instr, &run, &copies));
-    PS_TRY(ps_moment_issue_use(r, moment, PS_TIER_HOST, &block));
+    PS_TRY(ps_moment_issue_use(r->tiers->compute[PS_TIER_HOST], r->bp->trace->moments[moment].label, &block));
     return ps_on_host_end(r, &copies);
 }
 
@@ -342,13 +337,14 @@ static ps_status put_batch(ps_runner *r)
         const ps_buffer *b = &p->buffers[p->batch[i]];
         char *dst = (char *)r->non_model + b->offset;
         if (given[i] != NULL)
-            PS_TRY(ps_queue_put(device_queue(r), dst, given[i], b->bytes));
+            PS_TRY(ps_queue_put(ps_runner_device_queue(r), dst, given[i], b->bytes));
         else
-            PS_TRY(ps_queue_fill(device_queue(r), dst, 0, b->bytes));
+            PS_TRY(ps_queue_fill(ps_runner_device_queue(r), dst, 0, b->bytes));
     }
     for (int32_t i = 0; i < p->n_constants; i++) {
         const ps_buffer *b = &p->buffers[p->constants[i].buffer];
-        PS_TRY(ps_queue_put(device_queue(r), (char *)r->non_model + b->offset, p->constants[i].values, b->bytes));
+        PS_TRY(ps_queue_put(ps_runner_device_queue(r), (char *)r->non_model + b->offset, p->constants[i].values,
+                            b->bytes));
     }
     return PS_OK;
 }
@@ -392,7 +388,7 @@ static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
     const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
     char *x = ps_moment_element(r, sum, chunk, p->chunk_offset);
     if (sum != fresh)
-        PS_TRY(ps_run_add(r->bp->settings->backend, device_queue(r),
+        PS_TRY(ps_run_add(r->bp->settings->backend, ps_runner_device_queue(r),
                           &(ps_add_args){.y = x,
                                          .a = x,
                                          .b = ps_moment_element(r, fresh, chunk, p->chunk_offset),
@@ -480,7 +476,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
     }
     if (r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* chunks that no forward operator uses */
     if (!r->o.compute || r->pass.kind != PS_PASS_INFER) return PS_OK;
-    return ps_event_wait_as(ps_queue_event(device_queue(r)), PS_BLOCK_READ); /* the caller has its output */
+    return ps_event_wait_as(ps_queue_event(ps_runner_device_queue(r)), PS_BLOCK_READ); /* the caller has its output */
 }
 
 ps_status ps_runner_backward(ps_runner *r)

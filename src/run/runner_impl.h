@@ -36,6 +36,12 @@ struct ps_runner {
     ps_snapshot snapshot; /* under way, or empty */
 };
 
+/* Where kernels of the device are issued. */
+static inline ps_queue *ps_runner_device_queue(const ps_runner *r)
+{
+    return r->tiers->compute[PS_TIER_DEVICE];
+}
+
 /* runner_update.c: the deferred updates that the trace has before instruction `index` of the forward pass. *next, 0
  * when the pass begins, is the index in update_order at which the next call goes on. */
 PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);

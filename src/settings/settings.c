@@ -58,6 +58,11 @@ static void read_scaler(const ps_options *o, ps_loss_scaler_options *s)
                                   .max_loss_scale = (float)o->fp16_max_loss_scale};
 }
 
+ps_dtype ps_settings_dtype(const ps_options *o)
+{
+    return o->bf16_enabled ? PS_DTYPE_BF16 : o->fp16_enabled ? PS_DTYPE_F16 : PS_DTYPE_F32;
+}
+
 const char *ps_settings_disk_folder(const ps_options *o)
 {
     const char *tmp = getenv("TMPDIR");
@@ -136,9 +141,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .B = o->train_micro_batch_size_per_gpu,
         .T = ps_config_sequence_length(o),
         .accumulation = training ? o->gradient_accumulation_steps : 1,
-        .dtype = o->bf16_enabled   ? PS_DTYPE_BF16
-                 : o->fp16_enabled ? PS_DTYPE_F16
-                                   : PS_DTYPE_F32,
+        .dtype = ps_settings_dtype(o),
         .seed = (uint64_t)o->train_seed,
         .threads = o->train_threads > 0 ? (int)o->train_threads : ps_cpu_threads(),
         .ranks = {.n = 1, .saves_memory = o->client_opts_with_mem_saving_comm},

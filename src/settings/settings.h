@@ -84,6 +84,9 @@ PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, 
 /* What train.isa asks for, which may be more than the processor has; with "auto" the best that it has. */
 ps_cpu_isa ps_settings_isa(const ps_options *o);
 
+/* What is computed in. */
+ps_dtype ps_settings_dtype(const ps_options *o);
+
 /* Where the disk tier has its file: memory.disk_path, or what its "" stands for. */
 const char *ps_settings_disk_folder(const ps_options *o);
 
