@@ -269,18 +269,20 @@ static void test_seeds_change_the_order_and_nothing_else(void **state)
     (void)state;
     enum { SEEDS = 5 };
     char order[SEEDS][FREE_QUEUES * FREE_CALLS];
+    int n_turns = 0;
     uint64_t want[FREE_QUEUES] = {0};
     for (int k = 0; k < FREE_QUEUES; k++)
         for (int i = 0; i < FREE_CALLS; i++) want[k] = want[k] * 31 + (uint64_t)(i * FREE_QUEUES + k);
     for (int s = 0; s < SEEDS; s++) {
         uint64_t results[FREE_QUEUES];
-        int n_turns = 0;
         run_freely((uint64_t)s, order[s], results);
         assert_memory_equal(results, want, sizeof want);
         for (int i = 1; i < FREE_QUEUES * FREE_CALLS; i++) n_turns += order[s][i] != order[s][i - 1];
-        assert_true(n_turns > 48); /* of 160: each choice was drawn; always the first queue that is ready makes 30 */
         for (int other = 0; other < s; other++) assert_memory_not_equal(order[s], order[other], sizeof order[s]);
     }
+    /* Of SEEDS * 160: each choice was drawn. Always the first queue that is ready makes 133, the drawn ones above 340;
+     * of a single seed the delays decide too much. */
+    assert_true(n_turns > 220);
 }
 
 /* ---- events of others ---- */
