@@ -36,28 +36,47 @@ void ps_timeline_compute(ps_timeline *t, int64_t ns)
     t->now_ns += ns + (int64_t)lost;
 }
 
-/* The link that cannot work while this one does; the link itself when there is none. */
-static ps_link opposite(const ps_timeline *t, ps_link link)
+ps_link ps_link_opposite(ps_link l)
 {
-    switch (link) {
-    case PS_LINK_HOST_TO_DEVICE: return t->rates.ram_is_half_duplex ? PS_LINK_DEVICE_TO_HOST : link;
-    case PS_LINK_DEVICE_TO_HOST: return t->rates.ram_is_half_duplex ? PS_LINK_HOST_TO_DEVICE : link;
-    case PS_LINK_DISK_READ: return t->rates.disk_is_half_duplex ? PS_LINK_DISK_WRITE : link;
-    case PS_LINK_DISK_WRITE: return t->rates.disk_is_half_duplex ? PS_LINK_DISK_READ : link;
+    static const ps_link opposite[PS_LINK_COUNT] = {[PS_LINK_HOST_TO_DEVICE] = PS_LINK_DEVICE_TO_HOST,
+                                                    [PS_LINK_DEVICE_TO_HOST] = PS_LINK_HOST_TO_DEVICE,
+                                                    [PS_LINK_DISK_READ] = PS_LINK_DISK_WRITE,
+                                                    [PS_LINK_DISK_WRITE] = PS_LINK_DISK_READ,
+                                                    [PS_LINK_COLLECTIVES] = PS_LINK_COLLECTIVES};
+    return opposite[l];
+}
+
+double ps_link_contention(const ps_link_rates *r, ps_link l)
+{
+    switch (l) {
+    case PS_LINK_HOST_TO_DEVICE:
+    case PS_LINK_DEVICE_TO_HOST: return r->ram_contention;
+    case PS_LINK_DISK_READ:
+    case PS_LINK_DISK_WRITE: return r->disk_contention;
     case PS_LINK_COLLECTIVES:
     case PS_LINK_COUNT: break;
     }
-    return link;
+    return 0;
 }
 
+/* What was issued before keeps the time that it was told, and the later transfer bears all that the two cost each
+ * other. So while both ways are busy, as much is moved as was measured, in whichever order it was issued. */
 int64_t ps_timeline_occupy(ps_timeline *t, ps_link link, int64_t ns, int64_t *begin_ns)
 {
-    const ps_link other = opposite(t, link);
-    const int64_t begin = ps_max_i64(t->now_ns, ps_max_i64(t->free_ns[link], t->free_ns[other]));
+    const double moves = 1 - ps_link_contention(&t->rates, link); /* of its rate, beside the other way */
+    int64_t begin = ps_max_i64(t->now_ns, t->free_ns[link]), end = begin + ns;
+    const int64_t beside = ps_max_i64(0, t->free_ns[ps_link_opposite(link)] - begin); /* the other way is busy */
+    if (moves <= 0) {
+        begin += beside;
+        end = begin + ns;
+    } else if (moves < 1) {
+        const double moved = moves * (double)beside;
+        end = begin + ((double)ns > moved ? beside + ns - (int64_t)moved : (int64_t)((double)ns / moves));
+    }
     if (begin_ns != NULL) *begin_ns = begin;
-    t->free_ns[link] = begin + ns;
-    t->busy_ns[link] += ns;
-    return begin + ns;
+    t->free_ns[link] = end;
+    t->busy_ns[link] += end - begin;
+    return end;
 }
 
 int64_t ps_timeline_transfer(ps_timeline *t, ps_link link, int64_t bytes, int64_t *begin_ns)

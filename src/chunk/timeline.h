@@ -34,8 +34,15 @@ typedef struct ps_link_rate {
 
 typedef struct ps_link_rates {
     ps_link_rate link[PS_LINK_COUNT];
-    bool ram_is_half_duplex, disk_is_half_duplex; /* one way at a time */
+    /* [0, 1]: the part of its rate that one way loses while the other is busy. 0: neither notices the other; 1: one way
+     * at a time. */
+    double ram_contention, disk_contention;
 } ps_link_rates;
+
+/* The other way of the same wires; of collectives themselves. */
+ps_link ps_link_opposite(ps_link l);
+/* ram_contention or disk_contention; of collectives 0. */
+double ps_link_contention(const ps_link_rates *r, ps_link l);
 
 /* What a PC's memory and NVMe disk do. Wrong estimates cost time, never correctness. */
 extern const ps_link_rates ps_link_rates_default;

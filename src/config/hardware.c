@@ -228,3 +228,11 @@ ps_status ps_hardware_check(const ps_hardware *hw)
     char problem[PROBLEM_MAX];
     return ps_hardware_conflict(hw, problem, sizeof problem) == NULL ? PS_OK : PS_FAIL(PS_EINVAL, "%s", problem);
 }
+
+/* While both go on, a second moves what would take at_once / alone seconds of each way alone: 2 - contention in all. */
+double ps_hardware_contention(const double alone[2], const double at_once[2], bool full_duplex)
+{
+    if (at_once[0] <= 0 || at_once[1] <= 0) return full_duplex ? 0 : 1;
+    const double contention = 2 - at_once[0] / alone[0] - at_once[1] / alone[1];
+    return contention < 0 ? 0 : contention > 1 ? 1 : contention;
+}

@@ -59,7 +59,9 @@ typedef struct ps_hardware_link {
     ps_hardware_source source;
     double to_device_bytes_per_s, to_host_bytes_per_s; /* of one device alone, one way at a time */
     int64_t latency_ns;                                /* of one copy */
-    bool full_duplex;            /* both ways at once at full rate each; else the two ways take turns */
+    bool full_duplex; /* both ways at once at full rate each; else the two ways take turns */
+    /* each way while the other goes on too; both 0: as full_duplex says */
+    double to_device_both_ways_bytes_per_s, to_host_both_ways_bytes_per_s;
     int64_t shared_by;           /* devices that share these rates when they copy together */
     double compute_interference; /* [0, 1]: seconds of computing lost for each second of copying alone */
 } ps_hardware_link;
@@ -72,6 +74,7 @@ typedef struct ps_hardware_disk {
     double read_bytes_per_s, write_bytes_per_s;
     int64_t latency_ns;
     bool full_duplex;
+    double read_both_ways_bytes_per_s, write_both_ways_bytes_per_s; /* as those of the link */
     double compute_interference;
 } ps_hardware_disk;
 
@@ -100,6 +103,10 @@ static inline int64_t ps_hardware_devices_per_node(const ps_hardware *hw)
 {
     return hw->gpus_per_node > 0 ? hw->gpus_per_node : 1;
 }
+
+/* Of two ways with these rates alone and at once (0: not measured): the part of its rate that one loses beside the
+ * other. 0: neither notices the other; 1: they take turns. */
+double ps_hardware_contention(const double alone[2], const double at_once[2], bool full_duplex);
 
 /* Read a file, or text with a name for messages, and check it. PS_EFORMAT (no JSON) and PS_EINVAL (an unknown key, a
  * missing one, a wrong or absurd value, keys that contradict each other) name file, line, column and key, what is

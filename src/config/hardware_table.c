@@ -128,6 +128,37 @@ ps_option_value ps_hardware_value(const ps_hardware_key *key, const ps_hardware 
         return key_;                                                                                                   \
     } while (0)
 
+/* Measured at once means both of them, and nothing is faster for it. */
+static const char *both_ways_conflict(const ps_hardware *hw, char *problem, size_t problem_bytes)
+{
+    const struct {
+        const char *alone_key, *key, *other_key;
+        double alone, at_once, other;
+    } ways[] = {
+#define WAY(section, way, other_)                                                                                      \
+    {#section "." #way "_bytes_per_s",                                                                                 \
+     #section "." #way "_both_ways_bytes_per_s",                                                                       \
+     #section "." #other_ "_both_ways_bytes_per_s",                                                                    \
+     hw->section.way##_bytes_per_s,                                                                                    \
+     hw->section.way##_both_ways_bytes_per_s,                                                                          \
+     hw->section.other_##_both_ways_bytes_per_s}
+        WAY(link, to_device, to_host),
+        WAY(link, to_host, to_device),
+        WAY(disk, read, write),
+        WAY(disk, write, read),
+#undef WAY
+    };
+    for (size_t i = 0; i < (hw->disk.present ? PS_ARRAY_LEN(ways) : PS_ARRAY_LEN(ways) / 2); i++) {
+        if (ways[i].at_once > ways[i].alone)
+            CONFLICT(ways[i].key, "%s = %g is more than %s = %g, the rate of that way alone", ways[i].key,
+                     ways[i].at_once, ways[i].alone_key, ways[i].alone);
+        if (ways[i].at_once > 0 && ways[i].other == 0)
+            CONFLICT(ways[i].key, "%s = %g needs %s too: both or none", ways[i].key, ways[i].at_once,
+                     ways[i].other_key);
+    }
+    return NULL;
+}
+
 const char *ps_hardware_conflict(const ps_hardware *hw, char *problem, size_t problem_bytes)
 {
     const ps_hardware_device *d = &hw->device;
@@ -153,5 +184,5 @@ const char *ps_hardware_conflict(const ps_hardware *hw, char *problem, size_t pr
     if (gpus > 1 && !hw->interconnect.present)
         CONFLICT("gpus_per_node", "gpus_per_node = %lld needs interconnect, which is missing", gpus);
     if (nodes > 1 && !hw->network.present) CONFLICT("n_nodes", "n_nodes = %lld needs network, which is missing", nodes);
-    return NULL;
+    return both_ways_conflict(hw, problem, problem_bytes);
 }

@@ -108,8 +108,8 @@ ps_status ps_hardware_write_doc(FILE *out)
         "How the numbers are used: each operator takes the longer of its arithmetic (its FLOP over rate times\n"
         "achievable fraction) and its memory traffic (its bytes over the memory rate), and a latency. A copy or a\n"
         "transfer takes its latency, and its bytes over the rate of the way it goes. Rates are those of one part\n"
-        "working alone; what parts cost each other is said by `full_duplex`, `shared_by` and\n"
-        "`compute_interference`.\n",
+        "working alone; what parts cost each other is said by `full_duplex`, or more exactly by the two rates\n"
+        "`..._both_ways_bytes_per_s`, by `shared_by` and by `compute_interference`.\n",
         out);
     for (int section = 0; section < ps_hardware_n_sections; section++) write_doc_section(section, out);
     return stream_status(out);

@@ -69,18 +69,35 @@ static void forget_oldest(wire *w)
     w->busy[0].begin_ns = 0;
 }
 
-/* The first gap of ns from ready_ns on is taken. */
-static span_ns take_wire(wire *w, int64_t ready_ns, int64_t ns, double share)
+/* When a copy that takes ns alone has ended if it begins at begin_ns, beside copies that are slowed no more. */
+static int64_t end_beside(const wire *other, double contention, int64_t begin_ns, int64_t ns)
 {
-    int64_t begin = ready_ns;
+    const double moves = 1 - contention; /* of its rate */
+    int64_t at_ns = begin_ns, rest_ns = ns;
+    for (int i = 0; i < other->n && contention > 0 && at_ns + rest_ns > other->busy[i].begin_ns; i++) {
+        const int64_t since = ps_max_i64(at_ns, other->busy[i].begin_ns), until = other->busy[i].end_ns;
+        if (until <= since) continue;
+        rest_ns -= since - at_ns;
+        if ((double)rest_ns <= moves * (double)(until - since)) return since + (int64_t)((double)rest_ns / moves);
+        rest_ns -= (int64_t)(moves * (double)(until - since));
+        at_ns = until;
+    }
+    return at_ns + rest_ns;
+}
+
+/* The first gap from ready_ns on that holds the copy is taken. */
+static span_ns take_wire(wire *w, const wire *other, const ps_sim_lane *lane, int64_t ready_ns, int64_t ns)
+{
+    const double share = lane->share;
+    span_ns span = {ready_ns, end_beside(other, lane->contention, ready_ns, ns)};
     int at = 0;
-    while (at < w->n && begin + ns > w->busy[at].begin_ns) {
-        begin = ps_max_i64(begin, w->busy[at].end_ns);
+    while (at < w->n && span.end_ns > w->busy[at].begin_ns) {
+        span.begin_ns = ps_max_i64(span.begin_ns, w->busy[at].end_ns);
+        span.end_ns = end_beside(other, lane->contention, span.begin_ns, ns);
         at++;
     }
-    const span_ns span = {begin, begin + ns};
     if (ns == 0) return span;
-    if (at > 0 && w->busy[at - 1].end_ns == begin && w->share[at - 1] == share) {
+    if (at > 0 && w->busy[at - 1].end_ns == span.begin_ns && w->share[at - 1] == share) {
         w->busy[at - 1].end_ns = span.end_ns;
         return span;
     }
@@ -200,7 +217,7 @@ static span_ns copy_over(ps_sim_time *t, int lane, int64_t ready_ns, int64_t byt
 {
     const ps_sim_lane *l = &t->lanes[lane];
     const int64_t ns = (int64_t)((double)bytes * 1e9 / l->bytes_per_s);
-    span_ns span = take_wire(&t->wires[l->wire], ready_ns, ns, l->share);
+    span_ns span = take_wire(&t->wires[l->wire], &t->wires[l->beside], l, ready_ns, ns);
     span.end_ns += l->latency_ns;
     return span;
 }

@@ -7,7 +7,8 @@
  *     releases    memory that is given back may be used for something else after this
  *
  * A *lane* is what the time of one or more queues is counted as. Copies of a lane that has a rate go over a wire, one
- * at a time: in the first gap that is long enough, whichever was issued first. Two lanes with one wire take turns.
+ * at a time: in the first gap that is long enough, whichever was issued first. Two lanes with one wire take turns; beside
+ * copies of another wire a lane may be slower.
  *
  * Nothing follows from these times but predictions: what is issued does not depend on them. One thread. */
 #ifndef PS_DEVICE_SIM_TIME_H
@@ -22,6 +23,8 @@ typedef struct ps_sim_lane {
     int64_t latency_ns; /* of each copy */
     double share;       /* of a copy's time, in [0, 1), that computing loses meanwhile */
     int wire;           /* [0, PS_SIM_LANES_MAX) */
+    int beside;         /* another wire: while that is busy a copy loses this part of its rate */
+    double contention;  /* [0, 1) */
 } ps_sim_lane;
 
 typedef struct ps_sim_sums {

@@ -29,6 +29,12 @@ static bool is_full_duplex(double both, double a, double b)
     return both < 0.5 * (longer + a + b);
 }
 
+/* What a way that moves `bytes` alone in alone_s moves while both ways take both_s for as much each. */
+static double rate_at_once(double bytes, double both_s, double alone_s)
+{
+    return ps_measured(bytes / (both_s > alone_s ? both_s : alone_s));
+}
+
 static double between_0_and_1(double x)
 {
     return x < 0 ? 0 : x > 1 ? 1 : x;
@@ -200,6 +206,8 @@ static ps_status measure_queues(ps_measuring *m, link *l)
     out->to_host_bytes_per_s = ps_measured((double)(N_BLOCKS * BLOCK_BYTES) / up);
     out->latency_ns = (int64_t)(latency * 1e9);
     out->full_duplex = is_full_duplex(both, down, up);
+    out->to_device_both_ways_bytes_per_s = rate_at_once((double)(N_BLOCKS * BLOCK_BYTES), both, down);
+    out->to_host_both_ways_bytes_per_s = rate_at_once((double)(N_BLOCKS * BLOCK_BYTES), both, up);
     out->shared_by = 1;
     mover v = {.queue = l->to_device, .n = N_BUSY, .bytes = BUSY_BYTES};
     for (int i = 0; i < N_BUSY; i++) v.src[i] = l->host + i * BUSY_BYTES, v.dst[i] = l->dev + i * BUSY_BYTES;
@@ -293,6 +301,8 @@ static ps_status measure_transfers(ps_measuring *m, mover *v)
     out->write_bytes_per_s = ps_measured((double)(N_PAYLOADS * PAYLOAD_BYTES) / written);
     out->latency_ns = (int64_t)(latency * 1e9);
     out->full_duplex = is_full_duplex(both, 0.5 * read, 0.5 * written);
+    out->read_both_ways_bytes_per_s = rate_at_once(0.5 * (double)(N_PAYLOADS * PAYLOAD_BYTES), both, 0.5 * read);
+    out->write_both_ways_bytes_per_s = rate_at_once(0.5 * (double)(N_PAYLOADS * PAYLOAD_BYTES), both, 0.5 * written);
     return measure_interference(m, v, 0.5 * (read + written) / N_PAYLOADS, "disk", &out->compute_interference);
 }
 

@@ -71,11 +71,15 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
         link_rate(l->to_device_bytes_per_s, (double)l->shared_by, l->latency_ns, l->compute_interference);
     r[PS_LINK_DEVICE_TO_HOST] =
         link_rate(l->to_host_bytes_per_s, (double)l->shared_by, l->latency_ns, l->compute_interference);
-    out->links.ram_is_half_duplex = !l->full_duplex;
+    out->links.ram_contention = ps_hardware_contention(
+        (const double[]){l->to_device_bytes_per_s, l->to_host_bytes_per_s},
+        (const double[]){l->to_device_both_ways_bytes_per_s, l->to_host_both_ways_bytes_per_s}, l->full_duplex);
     if (d->present) {
         r[PS_LINK_DISK_READ] = link_rate(d->read_bytes_per_s, n, d->latency_ns, d->compute_interference);
         r[PS_LINK_DISK_WRITE] = link_rate(d->write_bytes_per_s, n, d->latency_ns, d->compute_interference);
-        out->links.disk_is_half_duplex = !d->full_duplex;
+        out->links.disk_contention = ps_hardware_contention(
+            (const double[]){d->read_bytes_per_s, d->write_bytes_per_s},
+            (const double[]){d->read_both_ways_bytes_per_s, d->write_both_ways_bytes_per_s}, d->full_duplex);
     }
     out->topology = (ps_topology){.n_ranks = (int32_t)(hw->n_nodes * per_node),
                                   .ranks_per_node = (int32_t)per_node,

@@ -55,7 +55,7 @@ static void half_duplex_links_take_turns(void **state)
     (void)state;
     ps_timeline t = timeline();
     int64_t begin;
-    t.rates.ram_is_half_duplex = true;
+    t.rates.ram_contention = 1;
     (void)ps_timeline_transfer(&t, PS_LINK_HOST_TO_DEVICE, 990, NULL);
     assert_int_equal(ps_timeline_transfer(&t, PS_LINK_DEVICE_TO_HOST, 190, &begin), 1200);
     assert_int_equal(begin, 1000);
@@ -64,9 +64,33 @@ static void half_duplex_links_take_turns(void **state)
     /* the disk is another wire */
     (void)ps_timeline_transfer(&t, PS_LINK_DISK_READ, 90, &begin);
     assert_int_equal(begin, 0);
-    t.rates.disk_is_half_duplex = true;
+    t.rates.disk_contention = 1;
     (void)ps_timeline_transfer(&t, PS_LINK_DISK_WRITE, 90, &begin);
     assert_int_equal(begin, 100);
+}
+
+/* Reading and writing at once move three quarters of each alone: the later one bears it. */
+static void ways_slow_each_other_as_measured(void **state)
+{
+    (void)state;
+    ps_timeline t = timeline();
+    int64_t begin;
+    t.rates.disk_contention = 0.5;
+    (void)ps_timeline_transfer(&t, PS_LINK_DISK_READ, 990, NULL);
+    /* half of it while the read goes on, and whole beside nothing */
+    assert_int_equal(ps_timeline_transfer(&t, PS_LINK_DISK_WRITE, 390, &begin), 800);
+    assert_int_equal(begin, 0);
+    assert_int_equal(ps_timeline_transfer(&t, PS_LINK_DISK_WRITE, 390, &begin), 1300); /* 100 moved until 1000 */
+    assert_int_equal(begin, 800);
+    assert_int_equal(ps_timeline_transfer(&t, PS_LINK_DISK_READ, 990, &begin), 2150); /* 150 moved until 1300 */
+    assert_int_equal(begin, 1000);
+    assert_int_equal(t.busy_ns[PS_LINK_DISK_READ], 2150);
+    /* host and device are other wires */
+    assert_int_equal(ps_timeline_transfer(&t, PS_LINK_HOST_TO_DEVICE, 990, NULL), 1000);
+    assert_int_equal(ps_timeline_transfer(&t, PS_LINK_DEVICE_TO_HOST, 990, NULL), 1000);
+    t.rates.ram_contention = 0.75;
+    assert_int_equal(ps_timeline_transfer(&t, PS_LINK_DEVICE_TO_HOST, 990, NULL), 2000);
+    assert_int_equal(ps_timeline_transfer(&t, PS_LINK_HOST_TO_DEVICE, 990, NULL), 2750);
 }
 
 /* Of a copy's time computing loses its share: of the whole copy when computing outlives it, and never more than that of
@@ -97,6 +121,7 @@ int main(void)
         cmocka_unit_test(transfers_of_a_link_follow_each_other),
         cmocka_unit_test(computing_waits_for_what_it_needs),
         cmocka_unit_test(half_duplex_links_take_turns),
+        cmocka_unit_test(ways_slow_each_other_as_measured),
         cmocka_unit_test(copies_slow_computing_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,6 +182,12 @@ static void wrong_values_name_line_and_key(void **state)
          "hw.json:27:29: link.compute_interference must be a number in [0, 1], not"},
         {31, "    \"read_bytes_per_s\": 0,", "hw.json:31:25: disk.read_bytes_per_s must be a number"},
         {31, "", "hw.json:29:11: disk.read_bytes_per_s is missing"},
+        {34, "    \"full_duplex\": false, \"read_both_ways_bytes_per_s\": 1e9,",
+         "hw.json:34:57: disk.read_both_ways_bytes_per_s = 1e+09 needs disk.write_both_ways_bytes_per_s too: both or"},
+        {34, "    \"full_duplex\": false, \"read_both_ways_bytes_per_s\": 1, \"write_both_ways_bytes_per_s\": 6e9,",
+         "hw.json:34:91: disk.write_both_ways_bytes_per_s = 6e+09 is more than disk.write_bytes_per_s = 5e+09, the"},
+        {25, "    \"full_duplex\": true, \"to_host_both_ways_bytes_per_s\": -1,",
+         "hw.json:25:59: link.to_host_both_ways_bytes_per_s must be a number in [0, 1e+15), not -1"},
         {38, "    \"bytes_per_s\": 0,", "hw.json:38:20: interconnect.bytes_per_s must be a number"},
         {43, "    \"latency_ns\": \"x\"", "hw.json:43:19: network.latency_ns must be an integer"},
     };
@@ -255,6 +261,10 @@ static void words_of_a_command_line_change_keys(void **state)
     assert_int_equal(ps_hardware_set(&hw, "disk", "null"), PS_OK);
     assert_int_equal(hw.n_nodes, 8);
     assert_int_equal(hw.device.bytes, 80000000000);
+    assert_int_equal(ps_hardware_set(&hw, "link.to_host_both_ways_bytes_per_s", "1e9"), PS_OK);
+    assert_int_equal(ps_hardware_check(&hw), PS_EINVAL); /* both or none */
+    assert_int_equal(ps_hardware_set(&hw, "link.to_device_both_ways_bytes_per_s", "2e9"), PS_OK);
+    assert_true(hw.link.to_device_both_ways_bytes_per_s == 2e9 && hw.link.to_host_both_ways_bytes_per_s == 1e9);
     assert_true(!hw.link.full_duplex && hw.device.bf16.flop_per_s == 1e15 && !hw.disk.present);
     assert_string_equal(hw.name, "another");
     assert_int_equal(ps_hardware_check(&hw), PS_OK);
@@ -322,6 +332,7 @@ static void what_is_written_reads_back_the_same(void **state)
     ps_hardware hw = good_hardware();
     hw.device.memory_bytes_per_s = 1e12 / 3;
     hw.link.compute_interference = 0.1;
+    hw.link.to_device_both_ways_bytes_per_s = hw.link.to_host_both_ways_bytes_per_s = 2e9 / 3;
     strcpy(hw.host.source, "a line\nwith \\ and \"quotes\"");
     assert_round_trip(&hw);
     assert_int_equal(ps_hardware_set(&hw, "disk", "null"), PS_OK);

@@ -28,14 +28,17 @@ static ps_queue *queue(const bed *b, ps_queue_kind kind, int lane)
     return q;
 }
 
-/* 1 GB/s and 10 ns everywhere: a byte takes a nanosecond. out_wire IN: both ways take turns. */
-static bed set_up(int out_wire, double share)
+/* 1 GB/s and 10 ns everywhere: a byte takes a nanosecond. out_wire IN: both ways take turns; contention: of OUT and IN,
+ * on wires of their own. */
+static bed set_up_rates(int out_wire, double share, double contention)
 {
     bed b;
     ps_sim_lane lanes[N_LANES] = {{0}};
     for (int i = IN; i <= WRITE; i++)
         lanes[i] = (ps_sim_lane){.bytes_per_s = 1e9, .latency_ns = 10, .share = share, .wire = i};
     lanes[OUT].wire = out_wire;
+    lanes[IN].beside = OUT, lanes[OUT].beside = IN;
+    lanes[IN].contention = lanes[OUT].contention = contention;
     assert_ok(ps_sim_time_create(lanes, N_LANES, COMPUTE, &b.time));
     assert_ok(ps_device_create_on(&ps_device_sim_later_ops, b.time, PS_PAGE_BYTES, "device", PS_MIB, &b.dev));
     assert_ok(ps_disk_open("/", PS_DISK_SIM, 1, &b.disk));
@@ -45,6 +48,11 @@ static bed set_up(int out_wire, double share)
     b.compute = queue(&b, PS_QUEUE_COMPUTE, COMPUTE);
     b.host = queue(&b, PS_QUEUE_COMPUTE, HOST);
     return b;
+}
+
+static bed set_up(int out_wire, double share)
+{
+    return set_up_rates(out_wire, share, 0);
 }
 
 static void tear_down(bed *b)
@@ -115,6 +123,25 @@ static void copies_take_the_first_gap(void **state)
     (void)copy(b.out, 990);
     (void)copy(b.in, 990);
     expect_last(b.in, 0, 1000);
+    tear_down(&b);
+}
+
+/* Beside each other both ways move three quarters of each alone: what is issued later bears it. */
+static void both_ways_slow_each_other(void **state)
+{
+    (void)state;
+    bed b = set_up_rates(OUT, 0, 0.5);
+    (void)copy(b.in, 1000); /* its wire is free at 1000, 10 ns of latency later it has ended */
+    (void)copy(b.out, 400);
+    expect_last(b.out, 0, 810);
+    (void)copy(b.out, 395); /* from 810 on: 95 beside the copy in, 300 alone */
+    expect_last(b.out, 810, 1310);
+    ps_sim_queue_spend(b.compute, 1400, true);
+    assert_ok(ps_queue_wait(b.out, ps_queue_event(b.compute)));
+    (void)copy(b.out, 100);
+    expect_last(b.out, 1400, 1510);
+    (void)copy(b.in, 495); /* from 1010 on: 145 until 1300, 100 until 1400, 50 until 1500, 200 alone */
+    expect_last(b.in, 1010, 1710);
     tear_down(&b);
 }
 
@@ -271,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_item_waits_for_its_queue_and_its_events),
         cmocka_unit_test(copies_take_the_first_gap),
+        cmocka_unit_test(both_ways_slow_each_other),
         cmocka_unit_test(copies_slow_computing_down),
         cmocka_unit_test(waits_are_those_of_the_cause),
         cmocka_unit_test(the_host_stands_still_where_it_waits),

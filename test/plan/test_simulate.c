@@ -142,6 +142,10 @@ static void hardware_changes_the_plan_and_the_run_alike(void **state)
     hw.link.compute_interference = 0.5;
     assert_ok(ps_hardware_save(&hw, path));
     COMPARE("slow link", BF16, option, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048");
+    hw.link.to_device_both_ways_bytes_per_s = hw.link.to_host_both_ways_bytes_per_s = 8e6;
+    assert_ok(ps_hardware_save(&hw, path));
+    COMPARE("ways that slow each other", BF16, option, "memory.device=400KB", "memory.host=4MB",
+            "default_chunk_size=2048");
     ps_config *c = TINY(option); /* f32 */
     ps_engine *e = NULL;
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EINVAL);
@@ -188,6 +192,33 @@ static void a_step_is_computing_and_waiting(void **state)
     assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
     assert_true(s.forecast.step.compute_ns * 100 < faster.forecast.step.compute_ns);
     ps_config_destroy(c);
+}
+
+/* The more one way loses beside the other the longer a step takes: over the link of a GPU, with the disk of a
+ * processor. */
+static void what_both_ways_cost_each_other_costs_a_step(void **state)
+{
+    (void)state;
+    for (int has_gpu = 0; has_gpu < 2; has_gpu++) {
+        int64_t before_ns = 0;
+        ps_config *c = has_gpu ? TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048")
+                               : TINY(BF16, "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
+        ps_hardware hw = test_bed(1, has_gpu);
+        hw.host.memory_bytes_per_s = 1e13;
+        hw.link.to_device_bytes_per_s = hw.link.to_host_bytes_per_s = 2e7;
+        hw.disk = (ps_hardware_disk){
+            .present = true, .bytes = PS_GIB, .read_bytes_per_s = 1e8, .write_bytes_per_s = 1e8, .full_duplex = true};
+        for (double at_once = 1e8; at_once > 4e7; at_once -= 2.5e7) {
+            ps_simulation s;
+            hw.link.to_device_both_ways_bytes_per_s = hw.link.to_host_both_ways_bytes_per_s = at_once / 5;
+            hw.disk.read_both_ways_bytes_per_s = hw.disk.write_both_ways_bytes_per_s = at_once;
+            assert_ok(ps_hardware_check(&hw));
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
+            assert_true(s.fits && s.forecast.step.all_ns * 100 > before_ns * 102);
+            before_ns = s.forecast.step.all_ns;
+        }
+        ps_config_destroy(c);
+    }
 }
 
 /* ---- ranks ---- */
@@ -443,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_plan_is_what_happens_later),
         cmocka_unit_test(hardware_changes_the_plan_and_the_run_alike),
         cmocka_unit_test(a_step_is_computing_and_waiting),
+        cmocka_unit_test(what_both_ways_cost_each_other_costs_a_step),
         cmocka_unit_test(ranks_send_six_bytes_a_parameter),
         cmocka_unit_test(ranks_of_this_machine),
         cmocka_unit_test(saving_memory_holds_less_at_once),

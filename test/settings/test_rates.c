@@ -72,14 +72,32 @@ static void ranks_share_what_a_node_has(void **state)
     assert_close(r.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s, 6e9);
     assert_close(r.links.link[PS_LINK_DEVICE_TO_HOST].bytes_per_s, 5e9);
     assert_int_equal(r.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns, 7);
-    assert_true(r.links.ram_is_half_duplex);
+    assert_true(r.links.ram_contention == 1);
     assert_close(r.links.link[PS_LINK_DISK_READ].bytes_per_s, 1e9);
     assert_close(r.links.link[PS_LINK_DISK_WRITE].bytes_per_s, 0.5e9);
-    assert_false(r.links.disk_is_half_duplex);
+    assert_true(r.links.disk_contention == 0);
     /* computing never stands still for ever */
     assert_true(r.links.link[PS_LINK_DISK_READ].interference < 1);
     assert_int_equal(r.topology.n_ranks, 8);
     assert_int_equal(r.topology.ranks_per_node, 4);
+}
+
+/* Reading 4 and writing 2 GB/s alone, 3 and 1 GB/s at once: a second of both moves what takes 3/4 + 1/2 s alone. */
+static void what_both_ways_cost_each_other_is_measured(void **state)
+{
+    (void)state;
+    ps_hardware hw = hardware();
+    ps_rates r;
+    hw.disk.read_both_ways_bytes_per_s = 3e9;
+    hw.disk.write_both_ways_bytes_per_s = 1e9;
+    hw.link.to_device_both_ways_bytes_per_s = 12e9;
+    hw.link.to_host_both_ways_bytes_per_s = 9e9;
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
+    assert_close(r.links.disk_contention, 0.75);
+    assert_close(r.links.ram_contention + 1, 1.1);
+    hw.disk.read_both_ways_bytes_per_s = hw.disk.write_both_ways_bytes_per_s = 0.5e9; /* slower than in turns */
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
+    assert_true(r.links.disk_contention == 1);
 }
 
 /* Without GPUs the device is the processor: its updates run at the host's rate. */
@@ -102,6 +120,7 @@ int main(void)
         cmocka_unit_test(the_longer_of_arithmetic_and_traffic_and_the_latency),
         cmocka_unit_test(a_format_that_is_not_offered_is_refused_by_its_key),
         cmocka_unit_test(ranks_share_what_a_node_has),
+        cmocka_unit_test(what_both_ways_cost_each_other_is_measured),
         cmocka_unit_test(a_processor_updates_at_the_rate_of_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
