@@ -54,6 +54,7 @@ section adam 'Adam against memory' "$build/bench/bench_adam"
 section checkpoint 'Checkpoints against plain files' "$build/bench/bench_checkpoint" "$disk"
 section load 'Weights against plain files' "$build/bench/bench_load" "$disk" 5
 section copy 'Copies between tiers' "$build/bench/bench_copy" "$disk"
+section disk 'The disk tier beside fio' "$build/bench/bench_disk" "$disk"
 section op 'Kernels' "$build/bench/bench_op"
 section tokenize 'Text to tokens' "$build/bench/bench_tokenize"
 
@@ -78,6 +79,7 @@ ours=$(field step4 step 2)
     row 'the same, gathered when they are needed' "$(field ranks 'groups, when needed ' 7 | sed 's/$/ s/'), $(field ranks 'groups, when needed ' 9 | sed 's/$/ s/')"
     row 'checkpoint: save / plain write and fsync' "$(field checkpoint 'save ' 8)"
     row 'checkpoint: load / plain read' "$(field checkpoint 'load ' 8)"
+    row 'disk / fio, 4.7 MB, as many reads as writes' "$(field disk '    4.72  both ' 9)"
     cat "$scratch/sections"
 } >"$scratch/report"
 mkdir -p bench/results && cp "$scratch/report" "$result" && cat "$scratch/report"
