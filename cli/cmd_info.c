@@ -1,25 +1,35 @@
 /* cmd_info.c - pstar info: the machine, what this build can use of it, and how fast it is. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/machine.h"
 #include "base/status.h"
 #include "cli.h"
 #include "device/disk.h"
 #include "kernel/backend.h"
+#include "machine_file.h"
 #include "measure/measure.h"
 
 #define MEASURE_SECONDS 12.0
-#define QUICK_SECONDS 0.5
+#define QUICK_SECONDS 0.6
+
+enum { OPTION_FORMAT = 256, OPTION_THREADS, OPTION_ISA, OPTION_FORGET };
 
 typedef struct options {
-    const char *measure;   /* the file to write, or NULL */
+    const char *measure;   /* the file to write, "-" for stdout, or NULL */
     const char *disk_path; /* NULL: the default folder */
-    bool quick;
+    bool quick, forget;
+    bool one_format;
+    ps_dtype format;
+    int n_threads;
+    ps_cpu_isa isa;
 } options;
 
 static const char *disk_folder(void)
@@ -50,6 +60,11 @@ static void show_number(double x)
     printf("  %9.*f", x >= 1000 ? 0 : x >= 100 ? 1 : x >= 10 ? 2 : 3, x);
 }
 
+static void show_reached(const char *format, const ps_hardware_matrix *m)
+{
+    if (m->present) printf(" %.0f%% (%s)", 100 * m->achievable_fraction, format);
+}
+
 static void show_report(const ps_measure_report *r)
 {
     printf("\n%-48s  %9s  %9s  %9s  unit     samples\n", "measured", "median", "least", "most");
@@ -62,24 +77,44 @@ static void show_report(const ps_measure_report *r)
         printf("  %-7s  %d\n", f->unit, f->n);
     }
     const ps_hardware_device *d = &r->hardware.device;
-    printf("\na training step reaches  %.0f%% (f32), %.0f%% (bf16), %.0f%% (fp16) of the fastest product\n",
-           100 * d->f32.achievable_fraction, 100 * d->bf16.achievable_fraction, 100 * d->fp16.achievable_fraction);
+    printf("\na training step reaches ");
+    show_reached("f32", &d->f32);
+    show_reached("bf16", &d->bf16);
+    show_reached("fp16", &d->fp16);
+    printf(" of the fastest product\n");
+}
+
+static ps_status measure_as_asked(const options *o, const char *folder, ps_measure_report *out)
+{
+    const ps_measure_options how = {.disk_folder = folder[0] != '\0' ? folder : NULL,
+                                    .seconds = o->quick ? QUICK_SECONDS : MEASURE_SECONDS,
+                                    .n_samples_least = o->quick ? 1 : 5,
+                                    .one_format = o->one_format,
+                                    .format = o->format,
+                                    .isa = o->isa,
+                                    .n_threads = o->n_threads};
+    return ps_measure_machine(&how, out);
 }
 
 static ps_status measure(const options *o, const char *folder)
 {
     ps_measure_report report;
-    const ps_measure_options how = {.disk_folder = folder[0] != '\0' ? folder : NULL,
-                                    .seconds = o->quick ? QUICK_SECONDS : MEASURE_SECONDS,
-                                    .n_samples_least = o->quick ? 1 : 5};
     ps_file_writer *trial = NULL; /* a file that cannot be written is said before the measuring */
     PS_TRY(ps_file_writer_open(o->measure, &trial));
     ps_file_writer_cancel(trial);
-    PS_TRY(ps_measure_machine(&how, &report));
+    PS_TRY(measure_as_asked(o, folder, &report));
     show_report(&report);
     PS_TRY(ps_hardware_save(&report.hardware, o->measure));
     printf("%s has them for planning\n", o->measure);
     return PS_OK;
+}
+
+/* For programs: the description alone. */
+static ps_status measure_for_stdout(const options *o, const char *folder)
+{
+    ps_measure_report report;
+    PS_TRY(measure_as_asked(o, folder, &report));
+    return ps_hardware_write(&report.hardware, stdout);
 }
 
 static bool has_nvidia_driver(void)
@@ -109,6 +144,91 @@ static ps_status show_machine(const char *folder)
     return PS_OK;
 }
 
+/* ---- what is kept of this machine ---- */
+
+static void show_rates(const ps_hardware *hw)
+{
+    static const char *const names[] = {"f32", "bf16", "fp16"};
+    const ps_hardware_matrix *const products[] = {&hw->device.f32, &hw->device.bf16, &hw->device.fp16};
+    const ps_hardware_disk *d = &hw->disk;
+    printf("                   ");
+    for (size_t i = 0; i < PS_ARRAY_LEN(products); i++)
+        if (products[i]->present)
+            printf(" %s %.0f GFLOP/s in a step,", names[i],
+                   1e-9 * products[i]->flop_per_s * products[i]->achievable_fraction);
+    printf(" memory %.1f GB/s", 1e-9 * hw->host.memory_bytes_per_s);
+    if (d->present)
+        printf(", disk reads %.2f, writes %.2f, at once %.2f + %.2f GB/s", 1e-9 * d->read_bytes_per_s,
+               1e-9 * d->write_bytes_per_s, 1e-9 * d->read_both_ways_bytes_per_s,
+               1e-9 * d->write_both_ways_bytes_per_s);
+    printf("\n");
+}
+
+/* "measured 2026-11-22 18:03 UTC": as far as the file says so. */
+static void show_kept(const char *path)
+{
+    ps_hardware hw;
+    if (ps_hardware_load(path, &hw) != PS_OK) {
+        printf("known machine       %s: cannot be used, and will be measured again: %s\n", path, ps_last_error());
+        return;
+    }
+    const char *by = strstr(hw.device.source, " by pstar");
+    printf("known machine       %s: %.*s\n", path, by != NULL ? (int)(by - hw.device.source) : 0, hw.device.source);
+    show_rates(&hw);
+}
+
+/* Show, or remove, what the user's cache folder has of this machine. */
+static ps_status go_through_kept(bool forget)
+{
+    char folder[MACHINE_FOLDER_BYTES], path[MACHINE_PATH_BYTES];
+    ps_folder_list files;
+    int n = 0;
+    if (!machine_file_folder(folder) || !ps_folder_exists(folder)) folder[0] = '\0';
+    if (folder[0] != '\0') {
+        PS_TRY(ps_folder_list_read(folder, &files));
+        for (int i = 0; i < files.n; i++) {
+            if (!machine_file_is_of_this_machine(files.names[i])) continue;
+            if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, files.names[i]) >= sizeof path) continue;
+            n++;
+            if (!forget)
+                show_kept(path);
+            else if (unlink(path) == 0)
+                printf("forgotten: %s\n", path);
+            else
+                fprintf(stderr, "%s cannot be removed: %s\n", path, strerror(errno));
+        }
+        ps_folder_list_free(&files);
+    }
+    if (n == 0) printf("known machine       not yet: the first plan or run measures it\n");
+    return PS_OK;
+}
+
+/* ---- arguments ---- */
+
+static int read_threads(const char *word, struct argp_state *state)
+{
+    char *end;
+    const long n = strtol(word, &end, 10);
+    if (end == word || *end != '\0' || n < 1 || n > 4096) argp_error(state, "--threads '%s' is not 1 to 4096", word);
+    return (int)n;
+}
+
+static ps_dtype read_format(const char *word, struct argp_state *state)
+{
+    for (ps_dtype t = 0; t < PS_DTYPE_COUNT; t++)
+        if (strcmp(word, ps_dtype_name(t)) == 0) return t;
+    argp_error(state, "--format '%s' is not f32, bf16 or f16", word);
+    return PS_DTYPE_F32;
+}
+
+static ps_cpu_isa read_isa(const char *word, struct argp_state *state)
+{
+    for (ps_cpu_isa isa = 0; isa < PS_CPU_ISA_COUNT; isa++)
+        if (strcmp(word, ps_cpu_isa_name(isa)) == 0) return isa;
+    argp_error(state, "--isa '%s' is no instruction set of pstar's (train.isa in doc/config.md)", word);
+    return PS_CPU_PORTABLE;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     options *o = state->input;
@@ -116,6 +236,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'm': o->measure = arg; return 0;
     case 'd': o->disk_path = arg; return 0;
     case 'q': o->quick = true; return 0;
+    case OPTION_FORMAT: o->one_format = true, o->format = read_format(arg, state); return 0;
+    case OPTION_THREADS: o->n_threads = read_threads(arg, state); return 0;
+    case OPTION_ISA: o->isa = read_isa(arg, state); return 0;
+    case OPTION_FORGET: o->forget = true; return 0;
     case ARGP_KEY_ARG: argp_usage(state); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -124,21 +248,30 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_info(int argc, char **argv)
 {
     static const struct argp_option argp_options[] = {
-        {"measure", 'm', "OUT.json", 0, "measure this machine for some seconds and write a hardware description", 0},
+        {"measure", 'm', "OUT.json", 0,
+         "measure this machine for some seconds and write a hardware description; - is stdout", 0},
         {"disk-path", 'd', "FOLDER", 0, "folder of the disk tier (TMPDIR or /tmp when not given); '' measures no disk",
          0},
-        {"quick", 'q', NULL, 0, "measure each figure as few times as can be: for trying it out", 0},
+        {"format", OPTION_FORMAT, "FORMAT", 0, "measure products of one number format only: f32, bf16 or f16", 0},
+        {"threads", OPTION_THREADS, "N", 0, "measure with N threads (one a core)", 0},
+        {"isa", OPTION_ISA, "NAME", 0, "measure kernels of this instruction set (the highest)", 0},
+        {"quick", 'q', NULL, 0, "measure each figure as few times as can be: some two seconds", 0},
+        {"forget", OPTION_FORGET, NULL, 0,
+         "forget what is kept of this machine: the next plan or run measures it again", 0},
         {0}};
     static const struct argp argp = {
         .options = argp_options,
         .parser = parse,
-        .doc = "Show the machine, what this build can use of it, and its limits.\v"
+        .doc = "Show the machine, what this build can use of it, its limits, and what is kept of its rates.\v"
                "Measuring uses all cores; results hold for a machine that does nothing else meanwhile. doc/hardware.md "
-               "describes the file."};
-    options o = {0};
+               "describes the file, doc/plan.md what pstar keeps."};
+    options o = {.n_threads = ps_cpu_threads(), .isa = ps_cpu_isa_detect()};
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     const char *const folder = o.disk_path != NULL ? o.disk_path : disk_folder();
+    if (o.measure != NULL && strcmp(o.measure, "-") == 0) return cli_report("info", measure_for_stdout(&o, folder));
+    if (o.forget) return cli_report("info", go_through_kept(true));
     ps_status st = show_machine(folder);
+    if (st == PS_OK) st = go_through_kept(false);
     if (st == PS_OK && o.measure != NULL) st = measure(&o, folder);
     return cli_report("info", st);
 }

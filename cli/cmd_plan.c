@@ -93,7 +93,7 @@ static void show_request(const plan_input *in, const ps_simulation *s)
     else if (known != NULL)
         printf("hardware  this machine, rates of %s", known->name);
     else
-        printf("hardware  this machine, rates of no particular PC (hardware = auto measures it)");
+        printf("hardware  this machine, rates of no particular PC (hardware = auto: its own)");
     if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
     printf("\n");
     printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,

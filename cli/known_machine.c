@@ -1,95 +1,56 @@
 #include "known_machine.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/utsname.h>
-#include <xxhash.h>
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/machine.h"
 #include "comm/agree.h"
-#include "kernel/backend.h"
-#include "measure/measure.h"
+#include "measuring.h"
 #include "settings/settings.h"
-
-#define MEASURE_SECONDS 0.6 /* beside what the least number of samples takes */
-#define PATH_BYTES 4096
 
 typedef struct known {
     bool is_known;
     ps_hardware machine;
 } known;
 
-/* ---- where it is kept ---- */
-
-/* What rates depend on; another one of these is another machine. */
-static uint64_t machine_key(const ps_options *o, ps_dtype format)
+/* The folder, or the nearest above it that is there: a run makes what is missing. */
+static void find_folder(const char *path, char out[MACHINE_FOLDER_BYTES])
 {
-    char text[1024], cpu[128];
-    struct utsname kernel = {.release = "?"};
-    struct stat disk = {.st_dev = 0};
-    ps_machine_cpu_name(NULL, cpu, sizeof cpu);
-    (void)uname(&kernel);
-    if (o->memory_disk > 0) (void)stat(ps_settings_disk_folder(o), &disk);
-    const int n = snprintf(text, sizeof text, "%d.%d %s|%s|%d|%s|%s|%llu", PS_VERSION_MAJOR, PS_VERSION_MINOR, cpu,
-                           ps_cpu_isa_name(ps_settings_isa(o)), ps_machine_cores(NULL), kernel.release,
-                           ps_dtype_name(format), (unsigned long long)disk.st_dev);
-    return XXH3_64bits(text, (size_t)ps_min_i64(n, (int64_t)sizeof text - 1));
-}
-
-/* False: the user has no folder for it. */
-static bool cache_folder(char out[PATH_BYTES])
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n = 0;
-    if (cache != NULL && cache[0] == '/')
-        n = snprintf(out, PATH_BYTES, "%s/patrickstar", cache);
-    else if (home != NULL && home[0] == '/')
-        n = snprintf(out, PATH_BYTES, "%s/.cache/patrickstar", home);
-    return n > 0 && n < PATH_BYTES - 64;
-}
-
-/* The folder and those above it, as far as they can be made. */
-static void make_folders(const char *path)
-{
-    char part[PATH_BYTES];
-    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        (void)mkdir(part, 0700);
+    snprintf(out, MACHINE_FOLDER_BYTES, "%s", path[0] != '\0' ? path : ".");
+    while (!ps_folder_exists(out) && strcmp(out, ".") != 0) {
+        char *slash = strrchr(out, '/');
+        if (slash == NULL)
+            strcpy(out, ".");
+        else if (slash == out)
+            strcpy(out, "/");
+        else
+            *slash = '\0';
     }
-    (void)mkdir(path, 0700);
 }
 
-/* ---- measuring ---- */
-
-static ps_status measure(const ps_options *o, ps_dtype format, ps_hardware *out)
+static machine_use use_of(const ps_options *o, const char *disk_folder)
 {
-    const ps_measure_options how = {.disk_folder = o->memory_disk > 0 ? ps_settings_disk_folder(o) : NULL,
-                                    .seconds = MEASURE_SECONDS,
-                                    .n_samples_least = 1,
-                                    .one_format = true,
-                                    .format = format};
-    ps_measure_report report;
-    PS_TRY(ps_measure_machine(&how, &report));
-    *out = report.hardware;
-    return PS_OK;
+    const ps_cpu_isa asked = ps_settings_isa(o), most = ps_cpu_isa_detect();
+    return (machine_use){.isa = asked < most ? asked : most,
+                         .n_threads = o->train_threads > 0 ? (int)o->train_threads : ps_cpu_threads(),
+                         .format = ps_settings_dtype(o),
+                         .disk_folder = o->memory_disk != 0 ? disk_folder : NULL};
 }
 
-static void measure_and_keep(const ps_options *o, ps_dtype format, const char *folder, const char *path, known *k)
+static void measure_and_keep(const machine_use *use, const char *path, known *k)
 {
     const int64_t begin_ns = ps_clock_ns();
-    if (measure(o, format, &k->machine) != PS_OK) {
+    if (measuring_run(use, &k->machine) != PS_OK) {
         fprintf(stderr, "this machine could not be measured, the plan reckons with another one's rates: %s\n",
                 ps_last_error());
         return;
     }
     k->is_known = true;
     const double seconds = (double)(ps_clock_ns() - begin_ns) * 1e-9;
-    if (folder[0] != '\0') make_folders(folder);
     if (path[0] != '\0' && ps_hardware_save(&k->machine, path) == PS_OK)
         fprintf(stderr, "measured this machine for %.1f s, to plan with from now on: %s\n", seconds, path);
     else
@@ -97,28 +58,44 @@ static void measure_and_keep(const ps_options *o, ps_dtype format, const char *f
                 path[0] != '\0' ? ps_last_error() : "neither XDG_CACHE_HOME nor HOME names a folder");
 }
 
-static void find(const ps_options *o, known *k)
+/* True: it is kept, and has been read. */
+static bool load(const machine_use *use, const char *path, bool says_why_not, known *k)
 {
-    const ps_dtype format = ps_settings_dtype(o);
-    char folder[PATH_BYTES] = "", path[PATH_BYTES + 64] = "";
-    if (cache_folder(folder))
-        snprintf(path, sizeof path, "%s/machine-%016" PRIx64 ".json", folder, machine_key(o, format));
-    else
-        folder[0] = '\0';
-    k->is_known = path[0] != '\0' && ps_file_exists(path) && ps_hardware_load(path, &k->machine) == PS_OK;
-    if (!k->is_known) measure_and_keep(o, format, folder, path, k);
+    if (path[0] == '\0' || !ps_file_exists(path)) return false;
+    k->is_known = machine_file_load(path, use, &k->machine) == PS_OK;
+    if (!k->is_known && says_why_not)
+        fprintf(stderr, "what is kept of this machine is measured again: %s\n", ps_last_error());
+    return k->is_known;
 }
 
-/* ---- whole ---- */
+/* While one start measures, others wait for what it finds. */
+static void find(const machine_use *use, known *k)
+{
+    char folder[MACHINE_FOLDER_BYTES], path[MACHINE_PATH_BYTES] = "";
+    if (machine_file_folder(folder)) machine_file_path(folder, use, path);
+    if (load(use, path, true, k)) return;
+    if (folder[0] != '\0') machine_file_make_folder(folder);
+    const int lock = folder[0] != '\0' ? machine_file_lock(folder) : -1;
+    if (!load(use, path, false, k)) measure_and_keep(use, path, k);
+    machine_file_unlock(lock);
+}
 
 /* What a rank by itself, or the first of several, knows. */
 static ps_status know(const ps_config *config, known *k)
 {
-    const char *said = getenv("PSTAR_HARDWARE");
-    const bool is_said = said != NULL && said[0] != '\0' && !ps_config_is_given(config, PS_OPTION_hardware);
-    if (!is_said) said = ps_config_options(config)->hardware;
-    if (strcmp(said, "auto") == 0) find(ps_config_options(config), k);
-    if (!is_said || strcmp(said, "auto") == 0 || strcmp(said, "none") == 0) return PS_OK;
+    const ps_options *o = ps_config_options(config);
+    const bool is_given = ps_config_is_given(config, PS_OPTION_hardware);
+    const char *variable = getenv("PSTAR_HARDWARE");
+    const bool is_variable = !is_given && variable != NULL && variable[0] != '\0';
+    const char *said = is_given ? o->hardware : is_variable ? variable : "auto";
+    if (strcmp(said, "auto") == 0) {
+        char disk_folder[MACHINE_FOLDER_BYTES];
+        find_folder(ps_settings_disk_folder(o), disk_folder);
+        const machine_use use = use_of(o, disk_folder);
+        find(&use, k);
+        return PS_OK;
+    }
+    if (!is_variable || strcmp(said, "none") == 0) return PS_OK;
     const ps_status st = ps_hardware_load(said, &k->machine);
     if (st != PS_OK) return PS_FAIL(st, "PSTAR_HARDWARE (a file, auto or none): %s", ps_last_error());
     k->is_known = true;

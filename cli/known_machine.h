@@ -5,11 +5,10 @@
 #include "comm/comm.h"
 #include "config/config.h"
 
-/* Where the configuration says auto, tells it the description that the user's cache folder has of this machine
- * ($XDG_CACHE_HOME, else ~/.cache, patrickstar/machine-*.json): by processor, cores, kernel, number format and the disk
- * of memory.disk_path. Where there is none yet, or it cannot be read, it measures for some two seconds and keeps what it
- * found; one line on stderr says so. PSTAR_HARDWARE (a file, auto, none) counts where the configuration does not give
- * the option.
+/* Where the configuration says auto, or nothing, tells it the description that the user's cache folder has of this
+ * machine in this use (machine_file.h). Where there is none yet, or it cannot be used, a process of its own measures for
+ * some two seconds, and what it found is kept; one line on stderr says so. Starts at the same time wait for one that
+ * measures. PSTAR_HARDWARE (a file, auto, none) counts where the configuration does not give the option.
  *
  * With several ranks (comm not NULL; all call) it is rank 0's machine. A machine that cannot be measured is not known,
  * which is said, and no failure. PS_EIO, PS_EFORMAT, PS_EINVAL: PSTAR_HARDWARE names no description. PS_ECOMM. */

@@ -2,11 +2,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/machine.h"
 #include "measure/measure_impl.h"
 
-enum { N_SLICES = 26 }; /* of the time; most figures take one, a few of them more or less */
+/* Of the time; most figures take one, a few of them more or less. Products of a format take four. */
+enum { N_SLICES = 14, N_FORMAT_SLICES = 4 };
 
 #define RAM_BYTES (1 * PS_GIB)
 
@@ -15,11 +17,15 @@ static ps_status describe(ps_measuring *m)
 {
     ps_hardware *hw = &m->report->hardware;
     ps_machine_memory_info memory;
-    char cpu[96];
+    char cpu[96], date[32];
     PS_TRY(ps_machine_memory(NULL, &memory));
     ps_machine_cpu_name(NULL, cpu, sizeof cpu);
-    snprintf(m->origin, sizeof m->origin, "Measured by pstar info --measure on %s, %d threads, kernels %s.", cpu,
-             ps_cpu_threads(), ps_backend_name(m->backend));
+    const time_t now = time(NULL);
+    struct tm utc = {0};
+    (void)gmtime_r(&now, &utc);
+    strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
+    snprintf(m->origin, sizeof m->origin, "Measured %s by pstar info --measure on %s, %d threads, kernels %s.", date,
+             cpu, m->options->n_threads, ps_backend_name(m->backend));
     snprintf(hw->name, sizeof hw->name, "%.70s", cpu);
     hw->n_nodes = 1;
     hw->gpus_per_node = 0;
@@ -55,10 +61,12 @@ static ps_status check_disk(const char *folder)
 
 ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_report *out)
 {
-    ps_measuring m = {.options = options, .report = out, .slice_s = options->seconds / N_SLICES};
+    const int n_formats = options->one_format ? 1 : PS_DTYPE_COUNT;
+    ps_measuring m = {
+        .options = options, .report = out, .slice_s = options->seconds / (N_SLICES + n_formats * N_FORMAT_SLICES)};
     *out = (ps_measure_report){0};
     PS_TRY(check_disk(options->disk_folder));
-    ps_status st = ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &m.backend);
+    ps_status st = ps_backend_create_cpu(options->isa, options->n_threads, &m.backend);
     if (st == PS_OK) st = ps_device_create(&ps_device_cpu_ops, "memory for measuring", RAM_BYTES, &m.ram);
     if (st == PS_OK) st = measure_all(&m);
     ps_measuring_release(&m);

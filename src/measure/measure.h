@@ -7,6 +7,7 @@
 #define PS_MEASURE_MEASURE_H
 
 #include "config/hardware.h"
+#include "kernel/backend.h"
 #include "tensor/dtype.h"
 
 typedef struct ps_measure_options {
@@ -15,6 +16,8 @@ typedef struct ps_measure_options {
     int n_samples_least;     /* of each figure, >= 1, however long they take */
     bool one_format;         /* products of `format` only: the description offers no other */
     ps_dtype format;
+    ps_cpu_isa isa; /* of the kernels; at most what the processor has */
+    int n_threads;  /* that compute, >= 1 */
 } ps_measure_options;
 
 /* One measured quantity, of n samples. */
@@ -33,8 +36,9 @@ typedef struct ps_measure_report {
     int n_figures;
 } ps_measure_report;
 
-/* Uses all cores that the process may, some hundred MB of memory and at most 128 MiB of disk. PS_EIO when the disk
- * folder cannot be used, PS_ENOMEM_DEV when memory is short. On failure *out is unspecified. */
+/* Uses n_threads cores, some hundred MB of memory and at most 128 MiB of disk. PS_EIO when the disk
+ * folder cannot be used, PS_ENOMEM_DEV when memory is short;
+ * PS_ENOSYS: isa or n_threads. On failure *out is unspecified. */
 PS_NODISCARD ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_report *out);
 
 #endif

@@ -5,6 +5,7 @@ build=$1
 . test/cli/cli_lib.sh
 
 expect 0 "$pstar" info
+cp "$work/out" "$work/info"
 says out "GPU "
 case $(sed -n 's/^instruction set  *//p' "$work/out") in
 amx) says out "bf16 (multiplied by tiles of AMX)" ;;
@@ -18,10 +19,22 @@ for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768
 done
 says out "$work/me.json has them for planning"
 for key in '"gpus_per_node": 0' '"memory_bytes_per_s": ' '"bf16": {' '"adam_fraction": ' '"to_device_bytes_per_s": ' \
-    '"compute_interference": ' '"disk": {' 'Measured by pstar info --measure on' '"op_latency_ns": '; do
+    '"compute_interference": ' '"disk": {' "Measured $(date -u +%Y)-" '"op_latency_ns": '; do
     grep -qF "$key" "$work/me.json" || fail "not written: $key"
 done
 [ "$(find "$work" -name '*.tmp*' -o -name '*.chunks' | wc -l)" -eq 0 ] || fail "left over: $(ls "$work")"
+
+# one number format, threads, and the description alone on stdout
+expect 0 "$pstar" info --quick --measure - --disk-path "" --format bf16 --threads 1 --isa "$(sed -n 's/^instruction set  *//p' "$work/info")"
+cp "$work/out" "$work/one.json"
+expect 0 "$pstar" plan "$work/tiny.json" --hardware "$work/one.json" --sizes
+cp "$work/one.json" "$work/out"
+grep -q '"f32"\|"disk"' "$work/one.json" && fail "more than was asked for"
+says out ", 1 threads, kernels "
+expect 2 "$pstar" info --measure - --format f64
+says err "--format 'f64' is not f32, bf16 or f16"
+expect 2 "$pstar" info --measure - --isa sse
+expect 2 "$pstar" info --measure - --threads 0
 
 # what cannot be written, or measured, is said at once and leaves an older file as it was
 cp "$work/me.json" "$work/before.json"

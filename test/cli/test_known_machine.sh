@@ -1,50 +1,99 @@
-# pstar measures the machine once, keeps what it found, and plans with it.
+#!/bin/sh
+# pstar measures the machine once, in a process of its own, keeps what it found, and plans with it.
 set -u
 pstar=$1/pstar
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset PSTAR_HARDWARE
-ask=hardware=auto
+ask=
 export XDG_CACHE_HOME="$work/a/cache"
 fail() { echo "$*"; cat "$work/out" "$work/err"; exit 1; }
 plan() { "$pstar" plan "$work/tiny.json" --no-advice ${ask:+"$ask"} "$@" >"$work/out" 2>"$work/err" || fail "plan $*"; }
 kept() { ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json 2>/dev/null | wc -l; }
-cat >"$work/tiny.json" <<'END'
+cat >"$work/tiny.json" <<END
 {"model": {"vocab_size": 64, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 2},
- "memory": {"device": "8MB", "host": 0}, "train_micro_batch_size_per_gpu": 2}
+ "memory": {"device": "8MB", "host": 0}, "train_micro_batch_size_per_gpu": 2,
+ "data": {"train": "$work/tokens.u16"}, "train": {"steps": 3, "output_dir": "$work/run/deep"}}
 END
+LC_ALL=C awk 'BEGIN { for (i = 0; i < 5000; i++) printf "%c%c", i * i % 61 + 1, 0 }' >"$work/tokens.u16"
 
+"$pstar" info >"$work/out" 2>"$work/err"
+grep -q "^known machine  *not yet" "$work/out" || fail "known before it was measured"
 plan
 grep -q "^measured this machine for .* s, to plan with from now on: $XDG_CACHE_HOME/patrickstar/machine-" "$work/err" || fail "not measured"
 grep -q "^hardware  this machine, rates of " "$work/out" && ! grep -q "no particular" "$work/out" || fail "not planned with"
 [ "$(kept)" = 1 ] || fail "not kept"
+case $(ls "$XDG_CACHE_HOME/patrickstar") in
+*"machine-"*"-cores-$(uname -r | tr A-Z a-z | tr -c 'a-z0-9._\n' -)"*"-threads-f32-no-disk.json"*) ;;
+*) fail "the file's name does not say what it is of: $(ls "$XDG_CACHE_HOME/patrickstar")" ;;
+esac
 first=$(cat "$XDG_CACHE_HOME"/patrickstar/machine-*.json)
 plan
 [ -s "$work/err" ] && fail "measured twice"
 [ "$first" = "$(cat "$XDG_CACHE_HOME"/patrickstar/machine-*.json)" ] || fail "the description has changed"
 plan --hardware "$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json)" # it is a description as any other
+case $first in *'"disk"'*) fail "a disk was measured without a disk tier" ;; esac
 
-# another number format, and the disk, are measured apart
-plan bf16.enabled=true
-[ "$(kept)" = 2 ] || fail "bf16 takes the rates of f32"
+# another number format, other threads, and the disk, are measured apart; the disk where a run will make its folder
+plan bf16.enabled=true train.threads=1 memory.disk=20MB
+[ "$(kept)" = 2 ] || fail "bf16 on a disk takes the rates of f32"
+grep -q '"read_both_ways_bytes_per_s"' "$XDG_CACHE_HOME"/patrickstar/machine-*-1-threads-bf16-disk-*.*.json || fail "no rates of reading and writing at once"
+[ -e "$work/run" ] && fail "planning has made the folder of the run"
 
-# what cannot be read is measured again
+# pstar info shows what is kept, with the date, and forgets it when asked
+"$pstar" info >"$work/out" 2>"$work/err"
+[ "$(grep -c "^known machine  *$XDG_CACHE_HOME/.*: Measured $(date -u +%Y)-" "$work/out")" = 2 ] || fail "info does not show what is kept"
+grep -q "disk reads .* writes .* at once" "$work/out" || fail "info does not show the rates of the disk"
+
+# what cannot be read is said, and measured again
 for f in "$XDG_CACHE_HOME"/patrickstar/machine-*.json; do echo '{"name": ' >"$f"; done
+"$pstar" info >"$work/out" 2>"$work/err"
+grep -q "cannot be used, and will be measured again: .*machine-.*json:2:" "$work/out" || fail "info does not say what is broken"
 plan
+grep -q "^what is kept of this machine is measured again: .*machine-.*json:2:" "$work/err" || fail "not said"
 grep -q "^measured" "$work/err" || fail "a broken description was taken"
 plan
 [ -s "$work/err" ] && fail "a broken description was kept"
+cp examples/hardware/h200-128gb.json "$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*-f32-no-disk.json)"
+plan
+grep -q "describes another use of the machine" "$work/err" || fail "a GPU was taken for this machine"
+if [ "$(id -u)" = 0 ]; then
+    chown 12345 "$XDG_CACHE_HOME"/patrickstar/machine-*.json
+    plan
+    grep -q "belongs to another user" "$work/err" || fail "another user's description was taken"
+fi
+"$pstar" info --forget >"$work/out" 2>"$work/err"
+[ "$(kept)" = 0 ] || fail "not forgotten"
+
+# of starts at the same time one measures
+for i in 1 2 3; do "$pstar" plan "$work/tiny.json" --no-advice >"$work/out.$i" 2>"$work/err.$i" & done
+wait
+[ "$(cat "$work"/err.? | grep -c "^measured this machine")" = 1 ] || fail "several have measured: $(cat "$work"/err.?)"
+[ "$(cat "$work"/out.? | grep -c "^hardware  this machine, rates of ")" = 3 ] || fail "some do not know the machine"
+
+# the trainer never has the memory that measuring takes, and the bits are those of any other rates
+described=$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json | head -n 1)
+train() { "$pstar" train "$work/tiny.json" "$@" >"$work/out" 2>"$work/err" || fail "train $*"; sed -n 's/.*"weights_xxh3": //p' "$work/run/deep/summary.json"; }
+resident() { sed -n 's/.*"rss_peak_bytes": \([0-9]*\).*/\1/p' "$work/run/deep/summary.json" | tail -n 1; }
+rm "$described"
+measured=$(train)
+grep -q "^measured this machine" "$work/err" || fail "training does not measure"
+[ "$(resident)" -lt 200000000 ] || fail "training keeps the memory of measuring: $(resident)"
+[ "$measured" = "$(train hardware=none)" ] || fail "other bits by hardware = none"
+sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 1e6,/; s/"to_device_bytes_per_s": .*,/"to_device_bytes_per_s": 1e5,/; /both_ways/d' "$described" >"$work/slow.json"
+[ "$measured" = "$(train hardware="$work/slow.json")" ] || fail "other bits by a slow machine"
 
 # where nothing can be kept it is for this run only
 XDG_CACHE_HOME=/proc/nowhere plan
 grep -q "for this run only" "$work/err" || fail "kept in /proc"
 (unset XDG_CACHE_HOME HOME; plan; grep -q "neither XDG_CACHE_HOME nor HOME" "$work/err") || fail "kept without a home"
 
-# who does not ask is not measured; PSTAR_HARDWARE asks for who says nothing
-described=$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json | head -n 1)
-ask=
+# a machine that cannot be measured is planned for all the same
+(export XDG_CACHE_HOME="$work/c"; ulimit -v 400000; plan; grep -q "^this machine could not be measured, .*: pstar info: " "$work/err") || fail "unmeasured, unsaid"
+
+# who says none is not measured; PSTAR_HARDWARE says it for who says nothing
 export XDG_CACHE_HOME="$work/b"
-plan
+plan hardware=none
 grep -q "rates of no particular PC" "$work/out" || fail "measured unasked"
 plan --hardware none
 PSTAR_HARDWARE=none plan
@@ -56,8 +105,9 @@ grep -q "rates of no particular PC" "$work/out" || fail "the configuration does 
 [ -d "$work/b" ] && fail "measured in spite of a description"
 if PSTAR_HARDWARE=$work/absent.json "$pstar" plan "$work/tiny.json" >"$work/out" 2>"$work/err"; then fail "a missing description"; fi
 grep -q "PSTAR_HARDWARE (a file, auto or none).*absent.json" "$work/err" || fail "the missing description is not named"
-PSTAR_HARDWARE=auto plan
-[ "$(kept)" = 1 ] || fail "PSTAR_HARDWARE=auto measures nothing"
-plan --hardware auto
-[ -s "$work/err" ] && fail "--hardware auto measures again"
+export XDG_CACHE_HOME="$work/a/cache" # where it is kept
+for option in --hardware=auto hardware=auto ""; do
+    PSTAR_HARDWARE=auto plan $option
+    [ ! -s "$work/err" ] && ! grep -q "rates of no particular PC" "$work/out" || fail "auto is not what is kept"
+done
 exit 0

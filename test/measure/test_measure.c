@@ -24,7 +24,11 @@ typedef struct fixture {
 
 static void begin(fixture *f, const char *disk_folder)
 {
-    *f = (fixture){.options = {.disk_folder = disk_folder, .seconds = 1e-3, .n_samples_least = 1}};
+    *f = (fixture){.options = {.disk_folder = disk_folder,
+                               .seconds = 1e-3,
+                               .n_samples_least = 1,
+                               .isa = ps_cpu_isa_detect(),
+                               .n_threads = 2}};
     f->m = (ps_measuring){.options = &f->options, .report = &f->report, .slice_s = 1e-4};
     assert_int_equal(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &f->m.backend), PS_OK);
     assert_int_equal(ps_device_create(&ps_device_cpu_ops, "test", PS_GIB, &f->m.ram), PS_OK);
@@ -160,7 +164,8 @@ static void memory_that_cannot_be_had_is_reported(void **state)
 {
     (void)state;
     const int64_t live = ps_mem_live_bytes();
-    const ps_measure_options options = {.seconds = 1e-3, .n_samples_least = 1};
+    const ps_measure_options options = {
+        .seconds = 1e-3, .n_samples_least = 1, .isa = ps_cpu_isa_detect(), .n_threads = 2};
     for (int nth = 0; nth < 6; nth++) {
         ps_measure_report report;
         ps_fault_arm(PS_FAULT_ALLOC, nth, true);
@@ -170,7 +175,11 @@ static void memory_that_cannot_be_had_is_reported(void **state)
         assert_int_equal(ps_mem_live_bytes(), live);
     }
     ps_measure_report report;
-    const ps_measure_options absent = {.disk_folder = "/nonexistent", .seconds = 1e-3, .n_samples_least = 1};
+    const ps_measure_options absent = {.disk_folder = "/nonexistent",
+                                       .seconds = 1e-3,
+                                       .n_samples_least = 1,
+                                       .isa = ps_cpu_isa_detect(),
+                                       .n_threads = 2};
     assert_int_equal(ps_measure_machine(&absent, &report), PS_EIO);
     assert_int_equal(report.n_figures, 0);
 }

@@ -1,0 +1,140 @@
+#include "machine_file.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/machine.h"
+#include "patrickstar.h"
+
+#define LOCK_SECONDS 20.0
+
+enum { WORD_BYTES = 64 }; /* a part of a name, cut to fit */
+
+bool machine_file_folder(char out[MACHINE_FOLDER_BYTES])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = 0;
+    if (cache != NULL && cache[0] == '/')
+        n = snprintf(out, MACHINE_FOLDER_BYTES, "%s/patrickstar", cache);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(out, MACHINE_FOLDER_BYTES, "%s/.cache/patrickstar", home);
+    const bool has_one = n > 0 && n < MACHINE_FOLDER_BYTES;
+    if (!has_one) out[0] = '\0';
+    return has_one;
+}
+
+void machine_file_make_folder(const char *folder)
+{
+    char part[MACHINE_FOLDER_BYTES];
+    for (const char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(slash - folder), folder);
+        (void)mkdir(part, 0700);
+    }
+    (void)mkdir(folder, 0700);
+}
+
+/* ---- names ---- */
+
+/* "Intel(R) Xeon(R) Gold 6430" becomes "intel-r-xeon-r-gold-6430". */
+static void make_word(const char *text, char out[WORD_BYTES])
+{
+    int n = 0;
+    for (const char *p = text; *p != '\0' && n < WORD_BYTES - 1; p++) {
+        const bool is_kept = isalnum((unsigned char)*p) || *p == '.' || *p == '_';
+        if (is_kept)
+            out[n++] = (char)tolower((unsigned char)*p);
+        else if (n > 0 && out[n - 1] != '-')
+            out[n++] = '-';
+    }
+    while (n > 0 && out[n - 1] == '-') n--;
+    out[n] = '\0';
+}
+
+/* How the names of all files of this machine begin. */
+static void name_machine(char out[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES])
+{
+    char cpu[128], cpu_word[WORD_BYTES], kernel_word[WORD_BYTES];
+    struct utsname kernel = {.release = "?"};
+    ps_machine_cpu_name(NULL, cpu, sizeof cpu);
+    (void)uname(&kernel);
+    make_word(cpu, cpu_word);
+    make_word(kernel.release, kernel_word);
+    snprintf(out, MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES, "machine-%d.%d-%s-%d-cores-%s-", PS_VERSION_MAJOR,
+             PS_VERSION_MINOR, cpu_word, ps_machine_cores(NULL), kernel_word);
+}
+
+void machine_file_path(const char *folder, const machine_use *use, char out[MACHINE_PATH_BYTES])
+{
+    char machine[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES], disk[48] = "no-disk";
+    struct stat of_disk;
+    if (use->disk_folder != NULL && stat(use->disk_folder, &of_disk) == 0)
+        snprintf(disk, sizeof disk, "disk-%u.%u", major(of_disk.st_dev), minor(of_disk.st_dev));
+    name_machine(machine);
+    snprintf(out, MACHINE_PATH_BYTES, "%s/%s%s-%d-threads-%s-%s.json", folder, machine, ps_cpu_isa_name(use->isa),
+             use->n_threads, ps_dtype_name(use->format), disk);
+}
+
+bool machine_file_is_of_this_machine(const char *name)
+{
+    char machine[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES];
+    const size_t n = strlen(name);
+    name_machine(machine);
+    return strncmp(name, machine, strlen(machine)) == 0 && n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
+/* ---- files ---- */
+
+int machine_file_lock(const char *folder)
+{
+    char path[MACHINE_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/measuring.lock", folder);
+    const int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock < 0) return -1;
+    const int64_t begin_ns = ps_clock_ns();
+    while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        if ((double)(ps_clock_ns() - begin_ns) * 1e-9 > LOCK_SECONDS) {
+            close(lock);
+            return -1;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return lock;
+}
+
+void machine_file_unlock(int lock)
+{
+    if (lock >= 0) close(lock);
+}
+
+static bool offers(const ps_hardware *hw, ps_dtype format)
+{
+    switch (format) {
+    case PS_DTYPE_F32: return hw->device.f32.present;
+    case PS_DTYPE_BF16: return hw->device.bf16.present;
+    case PS_DTYPE_F16: return hw->device.fp16.present;
+    case PS_DTYPE_COUNT: break;
+    }
+    return false;
+}
+
+ps_status machine_file_load(const char *path, const machine_use *use, ps_hardware *out)
+{
+    struct stat of_file;
+    if (stat(path, &of_file) == 0 && of_file.st_uid != geteuid())
+        return PS_FAIL(PS_EINVAL, "%s belongs to another user", path);
+    PS_TRY(ps_hardware_load(path, out));
+    if (!offers(out, use->format) || out->disk.present != (use->disk_folder != NULL) || out->gpus_per_node > 0)
+        return PS_FAIL(PS_EINVAL, "%s describes another use of the machine than its name says", path);
+    return PS_OK;
+}

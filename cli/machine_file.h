@@ -1,0 +1,42 @@
+/* machine_file.h - where descriptions of the machine at hand are kept: files of the user's cache folder,
+ * $XDG_CACHE_HOME/patrickstar, else ~/.cache/patrickstar.
+ *
+ * A file's name says what its rates depend on, so that another processor, kernel or disk is another file:
+ *
+ *     machine-0.1-intel-xeon-gold-6430-32-cores-6.1.0-13-amd64-amx-32-threads-bf16-disk-259.2.json */
+#ifndef PSTAR_MACHINE_FILE_H
+#define PSTAR_MACHINE_FILE_H
+
+#include "base/status.h"
+#include "config/hardware.h"
+#include "kernel/backend.h"
+
+enum { MACHINE_FOLDER_BYTES = 4096, MACHINE_PATH_BYTES = MACHINE_FOLDER_BYTES + 256 };
+
+/* What rates depend on, beside the machine. */
+typedef struct machine_use {
+    ps_cpu_isa isa;
+    int n_threads;
+    ps_dtype format;         /* of products */
+    const char *disk_folder; /* whose device counts; NULL: no disk */
+} machine_use;
+
+/* False: the user has no folder for it, and out is "". */
+bool machine_file_folder(char out[MACHINE_FOLDER_BYTES]);
+/* The folder and those above it, as far as they can be made. */
+void machine_file_make_folder(const char *folder);
+/* Where this use of this machine is kept. */
+void machine_file_path(const char *folder, const machine_use *use, char out[MACHINE_PATH_BYTES]);
+
+/* Does the file's name say that it is of this machine, in whatever use? */
+bool machine_file_is_of_this_machine(const char *name);
+
+/* Whoever has the lock measures; others wait for some seconds, as one who measures takes. -1: there is no locking in
+ * this folder, or the other one takes too long. */
+int machine_file_lock(const char *folder);
+void machine_file_unlock(int lock); /* -1 is accepted */
+
+/* The description, if it is the user's own and has what `use` needs. PS_EIO, PS_EFORMAT, PS_EINVAL with the reason. */
+PS_NODISCARD ps_status machine_file_load(const char *path, const machine_use *use, ps_hardware *out);
+
+#endif
