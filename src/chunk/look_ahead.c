@@ -16,9 +16,19 @@ static int64_t non_model_growth(const ps_store *s, int32_t distance)
 
 /* What a look-ahead has found so far. */
 typedef struct look {
-    int32_t n_ahead; /* loads under way, or to come as soon as their chunk is free */
-    bool blocked;    /* no room, so nothing farther may start */
+    int32_t n_ahead; /* loads under way, or to come as soon as their chunk is free, or there is room */
+    bool blocked;    /* no room, so nothing farther may start; from then on: */
+    ps_room wanted;  /* by that load, and by those behind it on its tier */
 } look;
+
+/* A load behind one that waits for room: what leaves for it may begin to. So the way down has work before the way up
+ * has the room. */
+static ps_status prepare_load(ps_store *s, const ps_access *a, int32_t distance, look *l)
+{
+    if (a->tier != l->wanted.tier) return PS_OK;
+    l->wanted.bytes += s->chunks[a->chunk].bytes;
+    return ps_store_prepare_room(s, &l->wanted, distance);
+}
 
 /* One chunk of a moment to come. */
 static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance, look *l)
@@ -30,16 +40,18 @@ static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance,
     }
     if (is_current(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE) return PS_OK;
     l->n_ahead++;
+    if (l->blocked) return prepare_load(s, a, distance, l);
     if (c->flight.active || c->pins > 0) { /* in use, or on its way elsewhere: when that has ended */
         c->is_awaited = true;
         return PS_OK;
     }
-    bool there = false;
     const int64_t growth = a->tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
-    PS_TRY(ps_store_try_room(s, a->tier, c->bytes + growth, distance, PS_REASON_EVICT, &there));
+    ps_room room = {.tier = a->tier, .bytes = c->bytes + growth};
+    PS_TRY(ps_store_try_room(s, &room, distance, PS_REASON_EVICT));
     /* making room may have started a copy of this very chunk to elsewhere, or dropped its source: look again */
-    if (!there || c->flight.active || c->current == 0) {
+    if (!room.is_there || c->flight.active || c->current == 0) {
         l->blocked = true;
+        l->wanted = room;
         return PS_OK;
     }
     PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_PREFETCH));
@@ -75,7 +87,7 @@ static int32_t next_unready(const ps_store *s, int32_t j, int32_t end)
     return (int32_t)ps_min_i64(end, w * 64 + __builtin_ctzll(word));
 }
 
-/* Accesses [begin, end) of the trace, of moments to come; *goes_on false: nothing farther may start. */
+/* Accesses [begin, end) of the trace, of moments to come; *goes_on false: enough is under way or prepared. */
 static ps_status look_at(ps_store *s, int32_t begin, int32_t end, look *l, bool *goes_on)
 {
     const ps_trace *t = ps_schedule_trace(s->schedule);
@@ -84,7 +96,7 @@ static ps_status look_at(ps_store *s, int32_t begin, int32_t end, look *l, bool 
         const int32_t distance = (pasts[j].moment - s->now + t->n_moments) % t->n_moments;
         if (pasts[j].change_elsewhere <= distance) continue; /* a copy made before that would be stale */
         PS_TRY(prefetch_one(s, &t->accesses[j], distance, l));
-        *goes_on = !l->blocked && l->n_ahead < s->d.prefetch;
+        *goes_on = l->n_ahead < s->d.prefetch;
     }
     return PS_OK;
 }
@@ -94,8 +106,8 @@ static ps_status prepare_activations(ps_store *s, int32_t n_moments)
 {
     const int32_t horizon = (int32_t)ps_min_i64((int64_t)ACTIVATION_LOOK_AHEAD * s->d.prefetch, n_moments - 1);
     const int64_t growth = non_model_growth(s, horizon);
-    bool there = true;
-    return growth <= 0 ? PS_OK : ps_store_try_room(s, PS_TIER_DEVICE, growth, horizon, PS_REASON_ACTIVATIONS, &there);
+    ps_room room = {.tier = PS_TIER_DEVICE, .bytes = growth};
+    return growth <= 0 ? PS_OK : ps_store_try_room(s, &room, horizon, PS_REASON_ACTIVATIONS);
 }
 
 ps_status ps_store_look_ahead(ps_store *s)
@@ -110,7 +122,7 @@ ps_status ps_store_look_ahead(ps_store *s)
     const ps_moment *now = &t->moments[s->now];
     PS_TRY(look_at(s, now->first_access + now->n_accesses, t->n_accesses, &l, &goes_on));
     if (goes_on) PS_TRY(look_at(s, 0, now->first_access, &l, &goes_on));
-    if (!goes_on) return PS_OK;
+    if (!goes_on || l.blocked) return PS_OK;
     const int32_t handover = ps_schedule_next_handover(s->schedule, s->now);
     s->quiet_until = handover == PS_NEVER ? INT64_MAX : s->moment_serial + handover;
     return PS_OK;

@@ -100,6 +100,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
         ps_device_free(s->d.ram[tier], c->payload[tier], c->bytes, &c->in_use[tier]);
     c->payload[tier] = NULL;
     c->current &= ~TIER_BIT(tier);
+    c->leaving &= ~TIER_BIT(tier);
     ps_store_note_ready(s, id);
     s->stats.chunk_bytes[tier] -= c->bytes;
     s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;

@@ -50,46 +50,79 @@ static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
                    ps_tier_name(tier), (long long)bytes, (long long)d.used_bytes, (long long)d.budget_bytes);
 }
 
-static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why)
+/* Who leaves for whom. */
+typedef struct leave {
+    int32_t distance; /* only chunks that are used later than so many moments from now; -1: any */
+    bool keeps_clean; /* clean ones stay, as they can go at any time */
+    ps_reason why;
+} leave;
+
+/* Victims leave, or begin to, until the room is there or coming. */
+static ps_status begin_leaving(ps_store *s, ps_room *room, const leave *how)
 {
-    if (s->d.ram[tier] == NULL) return PS_FAIL(PS_EBUDGET, "%s: the tier does not exist", ps_tier_name(tier));
-    ps_store_clear_passed(s);
-    for (;;) {
-        if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
-        if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, s->d.prefetch);
-        if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
+    const ps_tier tier = room->tier;
+    while (ps_store_free_bytes(s, tier) + room->coming_bytes < room->bytes) {
         const ps_chunk_id id = ps_store_pick_victim(s, tier);
-        if (id < 0) {
-            const bool has_shrunk = shrink_non_model(s, 0);
-            if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
-            if (has_shrunk && tier == PS_TIER_HOST) { /* who found no room elsewhere may find it on the device now */
-                ps_store_clear_passed(s);
-                continue;
-            }
-            /* what was fetched too early may leave again once it has arrived; a copy further down makes room there */
-            const ps_chunk_id arriving = first_flight(s, tier);
-            if (arriving >= 0)
-                PS_TRY(ps_store_retire(s, arriving));
-            else if (s->d.shares_slots && !s->is_short_of_slots)
-                s->is_short_of_slots = true;
-            else
-                return no_room(s, tier, bytes);
-            ps_store_clear_passed(s);
+        if (id < 0) break;
+        chunk *c = &s->chunks[id];
+        const bool too_near =
+            how->distance >= 0 && ps_schedule_next_use(s->schedule, id, tier, s->now) <= how->distance;
+        if (too_near && !is_leaving(c, tier)) break; /* all others are nearer */
+        bool comes = true;
+        if (!is_clean_on(c, tier) && !c->flight.active && !too_near)
+            PS_TRY(ps_store_start_write_back(s, id, tier, &comes));
+        if (is_clean_on(c, tier) && !c->flight.active && !too_near && !how->keeps_clean) {
+            drop(s, id, tier, how->why);
             continue;
         }
-        chunk *c = &s->chunks[id];
-        if (!is_clean_on(c, tier)) {
-            if (!c->flight.active) {
-                bool started = false;
-                PS_TRY(ps_store_start_write_back(s, id, tier, &started));
-                ps_store_pass_over(s, id); /* when no other tier has room for it, one that is clean may still leave */
-                if (!started) continue;
-            }
-            PS_TRY(ps_store_retire(s, id));
-        } else if (c->flight.active) {
-            PS_TRY(ps_store_retire(s, id));
+        ps_store_pass_over(s, id);
+        if (comes && !too_near) room->coming_bytes += c->bytes;
+    }
+    room->is_there = ps_store_free_bytes(s, tier) >= room->bytes;
+    return PS_OK;
+}
+
+/* Of the chunks that are about to leave the tier, the one whose copy elsewhere is there first; -1: none is under way.
+ */
+static ps_chunk_id first_to_leave(const ps_store *s, ps_tier tier)
+{
+    ps_chunk_id first = -1;
+    for (int32_t i = 0; i < s->n_flying; i++) {
+        const chunk *c = &s->chunks[s->flying[i]];
+        if (!c->is_passed || c->payload[tier] == NULL || c->flight.dst == tier) continue;
+        if (first < 0 || c->flight.done_ns < s->chunks[first].flight.done_ns) first = s->flying[i];
+    }
+    return first;
+}
+
+static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why)
+{
+    const leave how = {.distance = -1, .why = why};
+    if (s->d.ram[tier] == NULL) return PS_FAIL(PS_EBUDGET, "%s: the tier does not exist", ps_tier_name(tier));
+    for (;;) {
+        ps_room room = {.tier = tier, .bytes = bytes};
+        ps_store_clear_passed(s);
+        if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
+        if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, s->d.prefetch);
+        PS_TRY(begin_leaving(s, &room, &how));
+        if (room.is_there) return PS_OK;
+        const ps_chunk_id leaving = first_to_leave(s, tier);
+        if (leaving >= 0) {
+            PS_TRY(ps_store_retire(s, leaving));
+            continue;
         }
-        drop(s, id, tier, why);
+        const bool has_shrunk = shrink_non_model(s, 0);
+        if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
+        /* who found no room elsewhere may find it on the device now */
+        if (has_shrunk && tier == PS_TIER_HOST) continue;
+        /* what was fetched too early may leave again once it has arrived; a copy further down makes room there */
+        const ps_chunk_id arriving = first_flight(s, tier);
+        if (arriving >= 0)
+            PS_TRY(ps_store_retire(s, arriving));
+        else if (s->d.shares_slots && !s->is_short_of_slots)
+            s->is_short_of_slots = true;
+        else
+            return no_room(s, tier, bytes);
     }
 }
 
@@ -100,30 +133,17 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason
     return st;
 }
 
-ps_status ps_store_try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, ps_reason why, bool *there)
+ps_status ps_store_try_room(ps_store *s, ps_room *room, int32_t distance, ps_reason why)
 {
-    *there = ps_store_free_bytes(s, tier) >= bytes;
-    if (*there) return PS_OK;
-    if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, distance);
+    room->coming_bytes = 0;
+    room->is_there = ps_store_free_bytes(s, room->tier) >= room->bytes;
+    if (room->is_there) return PS_OK;
+    if (room->tier == PS_TIER_DEVICE) (void)shrink_non_model(s, distance);
     ps_store_clear_passed(s);
-    int64_t coming = 0; /* bytes that will be free once the write-backs under way are done */
-    while (ps_store_free_bytes(s, tier) + coming < bytes) {
-        const ps_chunk_id id = ps_store_pick_victim(s, tier);
-        if (id < 0) break;
-        chunk *c = &s->chunks[id];
-        if (ps_schedule_next_use(s->schedule, id, tier, s->now) <= distance) break;
-        ps_store_pass_over(s, id);
-        if (c->flight.active) {
-            coming += c->bytes;
-        } else if (is_clean_on(c, tier)) {
-            drop(s, id, tier, why);
-        } else {
-            bool started = false;
-            PS_TRY(ps_store_start_write_back(s, id, tier, &started));
-            if (!started) continue;
-            coming += c->bytes;
-        }
-    }
-    *there = ps_store_free_bytes(s, tier) >= bytes;
-    return PS_OK;
+    return begin_leaving(s, room, &(leave){.distance = distance, .why = why});
+}
+
+ps_status ps_store_prepare_room(ps_store *s, ps_room *room, int32_t distance)
+{
+    return begin_leaving(s, room, &(leave){.distance = distance, .keeps_clean = true, .why = PS_REASON_EVICT});
 }

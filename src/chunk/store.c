@@ -111,12 +111,35 @@ static ps_status clear_payload(ps_store *s, ps_chunk_id id, ps_tier tier)
     return PS_OK;
 }
 
+/* The one under way that will end first. */
+static ps_chunk_id first_to_land(const ps_store *s)
+{
+    ps_chunk_id first = s->flying[0];
+    for (int32_t i = 1; i < s->n_flying; i++)
+        if (s->chunks[s->flying[i]].flight.done_ns < s->chunks[first].flight.done_ns) first = s->flying[i];
+    return first;
+}
+
+/* Wait for the chunk's transfer. As others end meanwhile, what they make room for begins. */
+static ps_status await_landing(ps_store *s, ps_chunk_id id)
+{
+    const flight f = s->chunks[id].flight;
+    while (s->schedule != NULL && s->now >= 0) {
+        const ps_chunk_id first = first_to_land(s);
+        if (s->chunks[first].flight.done_ns >= f.done_ns) break;
+        ps_store_wait_estimated(s, id, f.link, s->chunks[first].flight.done_ns);
+        PS_TRY(ps_store_retire(s, first));
+        PS_TRY(ps_store_look_ahead(s));
+    }
+    return ps_store_retire(s, id);
+}
+
 /* Payload on the tier, its content current (or to be overwritten). */
 static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
 {
     chunk *c = &s->chunks[id];
     if (c->flight.active && (c->flight.dst == tier || mode != PS_ACCESS_READ || !is_current(c, tier)))
-        PS_TRY(ps_store_retire(s, id));
+        PS_TRY(await_landing(s, id));
     if (is_current(c, tier)) return PS_OK;
     if (!has_payload(c, tier)) PS_TRY(ps_store_make_room(s, tier, c->bytes, PS_REASON_EVICT));
     if (c->current != 0 && mode != PS_ACCESS_OVERWRITE) {
@@ -173,6 +196,7 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
         return ps_store_with_moment(s, st);
     }
     c->last_use_tick = ++s->tick;
+    c->leaving &= ~TIER_BIT(tier);
     ps_store_note_standing(s, id);
     if (mode != PS_ACCESS_READ) make_only_copy(s, id, tier);
     c->is_changing = c->is_changing || mode != PS_ACCESS_READ;

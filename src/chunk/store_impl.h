@@ -61,6 +61,7 @@ typedef struct chunk {
     uint64_t last_use_tick; /* s->tick at the last pin */
     int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
     ps_tier wanted_tier;
+    unsigned leaving; /* a TIER_BIT for each tier that it was chosen to leave, and where it has not been used since */
     bool is_noted, is_passed; /* it is in s->noted, in s->passed */
     bool is_awaited;          /* the look-ahead will copy it as soon as its pins or the transfer under way have ended */
     bool is_unready[PS_RAM_TIER_COUNT]; /* its accesses there are marked in s->unready */
@@ -131,6 +132,11 @@ static inline bool is_current(const chunk *c, ps_tier tier)
 static inline bool is_clean_on(const chunk *c, ps_tier tier)
 {
     return (c->current & ~TIER_BIT(tier)) != 0;
+}
+
+static inline bool is_leaving(const chunk *c, ps_tier tier)
+{
+    return (c->leaving & TIER_BIT(tier)) != 0;
 }
 
 /* A chunk's last pin or its transfer has ended: if the look-ahead waits for that, it looks again. */
@@ -241,9 +247,18 @@ PS_NODISCARD ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id
 ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason why);
 /* Largest non-model bytes of the moments now .. now + n_ahead, as far as known. */
 int64_t ps_store_non_model_ahead(const ps_store *s, int32_t n_ahead);
+typedef struct ps_room {
+    ps_tier tier;
+    int64_t bytes; /* wanted */
+    bool is_there;
+    int64_t coming_bytes; /* once the write-backs of the chunks that leave for it are done */
+} ps_room;
+
 /* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back
- * what is dirty, and touch only chunks used later than that. *there: the room is there already. */
-ps_status ps_store_try_room(ps_store *s, ps_tier tier, int64_t bytes, int32_t distance, ps_reason why, bool *there);
+ * what is dirty, and touch only chunks used later than that. */
+ps_status ps_store_try_room(ps_store *s, ps_room *room, int32_t distance, ps_reason why);
+/* After that, room->bytes has grown by what something used no sooner wants: only write-backs are started. */
+ps_status ps_store_prepare_room(ps_store *s, ps_room *room, int32_t distance);
 
 /* look_ahead.c */
 /* Start the copies of moments to come, as far as room can be had without waiting. */

@@ -71,6 +71,7 @@ uint64_t ps_store_residency(const ps_store *s)
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         const chunk *c = &s->chunks[id];
         hash = mix(hash, c->current);
+        hash = mix(hash, c->leaving);
         hash = mix(hash, (uint64_t)(c->disk_offset != NO_SLOT));
         if (!c->flight.active) continue;
         hash = mix(hash, (uint64_t)c->flight.dst + 1);

@@ -251,6 +251,13 @@ static bool take_disk_slot(ps_store *s, chunk *c)
     return true;
 }
 
+static void note_leaving(ps_store *s, ps_chunk_id id, ps_tier from)
+{
+    s->chunks[id].leaving |= TIER_BIT(from);
+    ps_store_note_standing(s, id);
+    s->stats.n_written_back++;
+}
+
 ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started)
 {
     *started = false;
@@ -262,7 +269,7 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
             const ps_status st = ps_store_start_transfer(s, id, from, PS_TIER_HOST, PS_REASON_WRITE_BACK);
             if (st != PS_OK && has_payload(c, PS_TIER_HOST)) ps_store_take_payload(s, id, PS_TIER_HOST, PS_REASON_DROP);
             *started = st == PS_OK;
-            s->stats.n_written_back += *started;
+            if (*started) note_leaving(s, id, from);
             return st;
         }
     }
@@ -273,6 +280,6 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
         PS_TRY(ps_store_start_load(s, id, PS_TIER_DEVICE, PS_REASON_WRITE_BACK)); /* no disk: up, where there is room */
         *started = true;
     }
-    s->stats.n_written_back += *started;
+    if (*started) note_leaving(s, id, from);
     return PS_OK;
 }

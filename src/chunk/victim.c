@@ -11,6 +11,8 @@
 
 /* Value of a host payload that the device has too: it only saves a copy back, and leaves before all others. */
 #define DUPLICATE INT64_MAX
+/* Value of a payload that was chosen before. */
+#define LEAVING (INT64_MAX - 2)
 
 static bool is_duplicate(const chunk *c)
 {
@@ -23,6 +25,7 @@ static int64_t leaving_value(const ps_store *s, ps_chunk_id id, ps_tier tier)
     const chunk *c = &s->chunks[id];
     if (c->payload[tier] == NULL || c->is_passed) return 0;
     if (tier == PS_TIER_HOST && is_current(c, PS_TIER_DEVICE)) return DUPLICATE;
+    if (is_leaving(c, tier)) return LEAVING + is_clean_on(c, tier);
     const ps_policy_query q = {.schedule = s->schedule,
                                .now = s->now,
                                .turn = s->turn,

@@ -12,6 +12,7 @@ static inline int64_t walk_rank(const ps_store *s, ps_chunk_id id, ps_tier tier)
     const chunk *c = &s->chunks[id];
     const bool is_lru = s->d.policy == &ps_policy_lru || (s->d.policy == &ps_policy_opt && s->schedule == NULL);
     if (tier == PS_TIER_HOST && is_current(c, PS_TIER_DEVICE)) return INT64_MAX; /* it only saves a copy back */
+    if (is_leaving(c, tier)) return INT64_MAX - 1; /* that was decided when it was chosen */
     if (is_lru) return (int64_t)(s->tick - c->last_use_tick);
     if (s->schedule == NULL) return 0;
     const int32_t distance = ps_schedule_next_use(s->schedule, id, tier, s->now);
