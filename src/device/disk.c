@@ -1,64 +1,14 @@
 /* disk.c - transfers of the disk tier: queued when what they come after is done, cut into pieces for a backend's
  * threads, and waited for. */
-#include "device/disk.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "device/disk_backend.h"
-#include "device/disk_gate.h"
-#include "device/queue_impl.h"
+#include "device/disk_impl.h"
 #include "device/sim_time_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
-#define PIECE_BYTES (4 * PS_MIB)
-#define TRIM_BYTES (32 * PS_MIB) /* without O_DIRECT: page cache is given back after this much traffic */
-
-/* From its issue until it is done, or, if it failed, until the failure is reported. */
-struct ps_disk_transfer {
-    ps_disk_transfer *next;       /* all of them, by ticket */
-    ps_disk_transfer *queue_next; /* those with pieces nobody took */
-    ps_ticket ticket;
-    bool is_write;
-    bool is_admitted; /* what it comes after is over */
-    char *buffer;
-    int64_t offset, bytes;
-    int64_t taken_bytes; /* given out in pieces */
-    int n_flying;        /* pieces taken and not finished */
-    int error;           /* of the first piece that failed, which was: */
-    int64_t error_offset, error_wanted, error_got;
-    ps_status cause; /* of what it came after, which failed; and why: */
-    char why[512];
-    int64_t begin_ns; /* first piece taken; for the profile */
-};
-
-struct ps_disk {
-    ps_queue queue; /* whose events stand for transfers */
-    ps_disk_file file;
-    const ps_disk_backend_ops *ops; /* NULL: sim */
-    void *backend;
-    ps_disk_gate gates[2]; /* of reads, of writes: these wait for other things */
-    pthread_mutex_t lock;  /* all below; error fields and counts of transfers too */
-    pthread_cond_t has_work, has_progress;
-    bool closing;
-    ps_disk_transfer *first, *last;
-    ps_disk_transfer *queue_first, *queue_last;
-    int64_t untrimmed_bytes;
-    ps_profile *profile; /* NULL: none */
-    uint8_t read_link, write_link;
-    int read_lane, write_lane; /* of a simulated disk that has time */
-    _Atomic int64_t read_bytes, write_bytes;
-};
-
 /* ---- transfers; the lock is held --------------------------------------------------------------------------------- */
-
-static bool transfer_is_done(const ps_disk_transfer *t)
-{
-    return t->is_admitted && t->n_flying == 0 && (t->error != 0 || t->taken_bytes == t->bytes);
-}
 
 /* A transfer that is not found was done, and well. */
 static ps_disk_transfer *find_transfer(const ps_disk *d, ps_ticket ticket)
@@ -81,12 +31,6 @@ static void forget_transfer(ps_disk *d, ps_disk_transfer *t)
     ps_mem_free(t);
 }
 
-static void queue_pop(ps_disk *d)
-{
-    d->queue_first = d->queue_first->queue_next;
-    if (d->queue_first == NULL) d->queue_last = NULL;
-}
-
 static void record_transfer(const ps_disk *d, const ps_disk_transfer *t)
 {
     const uint8_t link = t->is_write ? d->write_link : d->read_link;
@@ -98,8 +42,7 @@ static void record_transfer(const ps_disk *d, const ps_disk_transfer *t)
                                                     .copy = {.ticket = t->ticket, .link = link}});
 }
 
-/* Nothing flies any more: forget it if it went well, and tell who waits. */
-static void settle_transfer(ps_disk *d, ps_disk_transfer *t)
+void ps_disk_settle(ps_disk *d, ps_disk_transfer *t)
 {
     if (d->ops != NULL) record_transfer(d, t); /* of a simulated one the time is known to who asked for it */
     if (t->error == 0) {
@@ -112,11 +55,16 @@ static void settle_transfer(ps_disk *d, ps_disk_transfer *t)
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
+static const char *path_of(const ps_disk *d, int file)
+{
+    return file < d->n_files ? d->files[file].path : "(simulated disk)";
+}
+
 static ps_status tell_failure(const ps_disk *d, const ps_disk_transfer *t)
 {
     if (t->error == 0) return PS_OK;
     if (t->cause != PS_OK) return PS_FAIL(t->cause, "%s", t->why);
-    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", ps_disk_path(d),
+    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", path_of(d, t->error_file),
                    t->is_write ? "write" : "read", (long long)t->error_offset, (long long)t->error_wanted,
                    (long long)t->error_got, t->error == PS_DISK_END ? "the file ends there" : strerror(t->error));
 }
@@ -127,7 +75,7 @@ static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket, bool tells)
     ps_disk_transfer failed = {0};
     pthread_mutex_lock(&d->lock);
     for (ps_disk_transfer *t; (t = find_transfer(d, ticket)) != NULL;) {
-        if (transfer_is_done(t)) {
+        if (ps_disk_transfer_is_done(t)) {
             failed = *t;
             if (tells) forget_transfer(d, t);
             break;
@@ -144,7 +92,7 @@ static bool transfer_is_over(ps_queue *q, ps_ticket ticket)
     ps_disk *d = (ps_disk *)q;
     pthread_mutex_lock(&d->lock);
     const ps_disk_transfer *t = find_transfer(d, ticket);
-    const bool done = t == NULL || transfer_is_done(t);
+    const bool done = t == NULL || ps_disk_transfer_is_done(t);
     pthread_mutex_unlock(&d->lock);
     return done;
 }
@@ -156,75 +104,6 @@ static ps_status refuse_item(ps_queue *q, const ps_item *item, ps_ticket *out)
 }
 
 static const ps_queue_ops disk_queue_ops = {refuse_item, wait_for_transfer, transfer_is_over, NULL};
-
-/* ---- for the backends' threads ----------------------------------------------------------------------------------- */
-
-ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
-{
-    pthread_mutex_lock(&d->lock);
-    while (block && d->queue_first == NULL && !d->closing) pthread_cond_wait(&d->has_work, &d->lock);
-    ps_disk_transfer *t = d->queue_first;
-    ps_disk_take_result result = d->closing ? PS_DISK_CLOSED : PS_DISK_NOTHING;
-    if (t != NULL) {
-        *out = (ps_disk_piece){.transfer = t,
-                               .is_write = t->is_write,
-                               .buffer = t->buffer + t->taken_bytes,
-                               .offset = t->offset + t->taken_bytes,
-                               .bytes = ps_min_i64(t->bytes - t->taken_bytes, PIECE_BYTES)};
-        if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->profile);
-        t->taken_bytes += out->bytes;
-        t->n_flying++;
-        if (t->taken_bytes == t->bytes) queue_pop(d);
-        result = PS_DISK_TAKEN;
-    }
-    pthread_mutex_unlock(&d->lock);
-    return result;
-}
-
-/* Progress counts in whole pages, because O_DIRECT can only go on from one. Less than a page is a file that ends, or
- * one that cannot grow. */
-bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result)
-{
-    if (result == -EINTR || result == -EAGAIN) return false;
-    const int64_t pages_bytes = result / PS_PAGE_BYTES * PS_PAGE_BYTES;
-    if (result < 0)
-        p->error = (int)-result;
-    else if (pages_bytes == 0)
-        p->error = p->is_write ? EIO : PS_DISK_END;
-    else
-        p->done_bytes += pages_bytes;
-    return p->error != 0 || p->done_bytes == p->bytes;
-}
-
-/* Keep the page cache small where O_DIRECT does not: start writing back what was written, drop what is clean. */
-static void trim_cache(ps_disk *d, const ps_disk_piece *p)
-{
-    if (p->is_write) sync_file_range(d->file.fd, p->offset, p->bytes, SYNC_FILE_RANGE_WRITE);
-    pthread_mutex_lock(&d->lock);
-    d->untrimmed_bytes += p->bytes;
-    const bool is_time = d->untrimmed_bytes >= TRIM_BYTES;
-    if (is_time) d->untrimmed_bytes = 0;
-    pthread_mutex_unlock(&d->lock);
-    if (is_time) posix_fadvise(d->file.fd, 0, 0, POSIX_FADV_DONTNEED);
-}
-
-void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
-{
-    if (!d->file.is_direct) trim_cache(d, p);
-    ps_disk_transfer *t = p->transfer;
-    pthread_mutex_lock(&d->lock);
-    t->n_flying--;
-    if (p->error != 0 && t->error == 0) {
-        t->error = p->error;
-        t->error_offset = p->offset;
-        t->error_wanted = p->bytes;
-        t->error_got = p->done_bytes;
-        /* The rest of it is not tried. Pieces are taken from the head only, so elsewhere in the queue it cannot be. */
-        if (d->queue_first == t) queue_pop(d);
-    }
-    if (transfer_is_done(t)) settle_transfer(d, t);
-    pthread_mutex_unlock(&d->lock);
-}
 
 /* ---- for the caller ---------------------------------------------------------------------------------------------- */
 
@@ -254,12 +133,10 @@ void ps_disk_admit(ps_disk *d, ps_disk_transfer *t, ps_status st)
         t->cause = st;
         strncpy(t->why, ps_last_error(), sizeof t->why - 1);
     }
-    if (transfer_is_done(t)) {
-        settle_transfer(d, t);
+    if (ps_disk_transfer_is_done(t)) {
+        ps_disk_settle(d, t);
     } else {
-        *(d->queue_last != NULL ? &d->queue_last->queue_next : &d->queue_first) = t;
-        d->queue_last = t;
-        pthread_cond_broadcast(&d->has_work);
+        ps_disk_queue_transfer(d, t);
     }
     pthread_mutex_unlock(&d->lock);
     if (d->ops != NULL && d->ops->wake != NULL) d->ops->wake(d->backend);
@@ -361,15 +238,19 @@ void ps_disk_set_order(ps_disk *d, ps_order *o)
 
 ps_disk_stats ps_disk_get_stats(const ps_disk *d)
 {
-    return (ps_disk_stats){.read_bytes = d->read_bytes,
-                           .write_bytes = d->write_bytes,
-                           .backend = d->ops != NULL ? d->ops->name : "sim",
-                           .direct = d->file.is_direct};
+    ps_disk_stats s = {.read_bytes = d->read_bytes,
+                       .write_bytes = d->write_bytes,
+                       .backend = d->ops != NULL ? d->ops->name : "sim",
+                       .n_files = d->n_files,
+                       .direct = d->n_files > 0};
+    for (int i = 0; i < d->n_files; i++) s.direct = s.direct && d->files[i].is_direct;
+    if (d->ops != NULL) d->ops->tell(d->backend, &s);
+    return s;
 }
 
 const char *ps_disk_path(const ps_disk *d)
 {
-    return d->file.path != NULL ? d->file.path : "(simulated disk)";
+    return path_of(d, 0);
 }
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
@@ -378,25 +259,34 @@ static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_de
 {
     if (backend != PS_DISK_THREADS) {
         d->ops = &ps_disk_uring_ops;
-        const ps_status st = d->ops->start(d, d->file.fd, queue_depth, &d->backend);
+        const ps_status st = d->ops->start(d, queue_depth, &d->backend);
         if (st != PS_ENOSYS || backend == PS_DISK_URING) return st;
     }
     d->ops = &ps_disk_threads_ops;
-    return d->ops->start(d, d->file.fd, queue_depth, &d->backend);
+    return d->ops->start(d, queue_depth, &d->backend);
 }
 
 static void release(ps_disk *d)
 {
     ps_sim_clock_destroy(d->queue.clock);
     for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_deinit(&d->gates[i]);
-    ps_disk_file_close(&d->file);
+    for (int i = 0; i < d->n_files; i++) ps_disk_file_close(&d->files[i]);
     pthread_cond_destroy(&d->has_progress);
     pthread_cond_destroy(&d->has_work);
     pthread_mutex_destroy(&d->lock);
     ps_mem_free(d);
 }
 
-ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth, unsigned avoid,
+static ps_status open_files(ps_disk *d, const char *text, unsigned avoid)
+{
+    ps_disk_folders folders;
+    PS_TRY(ps_disk_folders_read(text, &folders));
+    for (; d->n_files < folders.n; d->n_files++)
+        PS_TRY(ps_disk_file_open(folders.name[d->n_files], avoid, &d->files[d->n_files]));
+    return PS_OK;
+}
+
+ps_status ps_disk_open_avoiding(const char *folders, ps_disk_backend backend, int queue_depth, unsigned avoid,
                                 ps_disk **out)
 {
     ps_disk *d = NULL;
@@ -405,14 +295,13 @@ ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int
         return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, PS_DISK_QUEUE_DEPTH_MAX);
     PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
     d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk", .block = PS_BLOCK_DISK};
-    d->file.fd = -1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->has_work, NULL);
     pthread_cond_init(&d->has_progress, NULL);
     for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_init(&d->gates[i], d);
     ps_status st = PS_OK;
     if (backend != PS_DISK_SIM) {
-        PS_TRY_GOTO(ps_disk_file_open(folder, avoid, &d->file));
+        PS_TRY_GOTO(open_files(d, folders, avoid));
         PS_TRY_GOTO(start_backend(d, backend, queue_depth));
     }
     *out = d;
@@ -422,9 +311,9 @@ out:
     return st;
 }
 
-ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out)
+ps_status ps_disk_open(const char *folders, ps_disk_backend backend, int queue_depth, ps_disk **out)
 {
-    return ps_disk_open_avoiding(folder, backend, queue_depth, 0, out);
+    return ps_disk_open_avoiding(folders, backend, queue_depth, 0, out);
 }
 
 void ps_disk_close(ps_disk *d)

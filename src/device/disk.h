@@ -1,7 +1,8 @@
-/* disk.h - the disk tier: one temporary file, read and written asynchronously at page-aligned offsets.
+/* disk.h - the disk tier: a temporary file, or one in each of several folders, read and written asynchronously at
+ * page-aligned offsets. Several files take turns in stripes, so all of them work on any payload that is not small.
  *
  * io_uring where the kernel allows it, a pool of threads with pread/pwrite where not; O_DIRECT where the file system
- * has it. The file carries no name while open where the file system supports O_TMPFILE; otherwise it is named
+ * has it. A file carries no name while open where the file system supports O_TMPFILE; otherwise it is named
  * "patrickstar-<pid>-<n>.chunks", locked with flock, removed at close, and leftovers of dead processes are removed by
  * the next ps_disk_open in the same folder. */
 #ifndef PS_DEVICE_DISK_H
@@ -21,24 +22,28 @@ typedef enum ps_disk_backend {
 typedef struct ps_disk_stats {
     int64_t read_bytes, write_bytes; /* completed since open */
     const char *backend;             /* "io_uring", "threads" or "sim" */
-    bool direct;                     /* O_DIRECT in use */
+    const char *ways;                /* of io_uring that the kernel has: "registered files, ...", or "" */
+    int n_files;                     /* sim: 0 */
+    bool direct;                     /* O_DIRECT in use, in all files */
+    int64_t processor_ns;            /* that the threads which move bytes took */
 } ps_disk_stats;
 
 #define PS_DISK_QUEUE_DEPTH_MAX 4096 /* as memory.queue_depth has it */
 
-/* folder must exist and be writable. queue_depth (1 .. PS_DISK_QUEUE_DEPTH_MAX) requests at most are in flight (more
- * wait in issue order). PS_EIO naming the folder and the reason. */
-PS_NODISCARD ps_status ps_disk_open(const char *folder, ps_disk_backend backend, int queue_depth, ps_disk **out);
+/* folders: one or several with commas between them (disk_folders.h), which must exist and be writable. queue_depth
+ * (1 .. PS_DISK_QUEUE_DEPTH_MAX) requests at most are in flight; more wait, reads in issue order and writes in issue
+ * order. PS_EIO naming the folder and the reason. */
+PS_NODISCARD ps_status ps_disk_open(const char *folders, ps_disk_backend backend, int queue_depth, ps_disk **out);
 /* Waits for requests in flight, and for what they come after: the queues of that must be there still. NULL is
  * accepted. */
 void ps_disk_close(ps_disk *d);
 
 /* Start a transfer of `bytes` at `offset` (multiples of PS_PAGE_BYTES; buffer page-aligned and valid until done).
  * Large transfers are split into pieces internally. The event stands for this transfer alone, and is done when all its
- * pieces are: transfers end in any order. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset, bytes wanted and
- * got, told by the first wait for the event, once. It begins when the events `after` (NULL: none) are done, for which a
+ * pieces are: transfers end in any order. A short read, ENOSPC, EIO, ... is PS_EIO with file, offset there, bytes wanted
+ * and got, told by the first wait for the event, once. It begins when the events `after` (NULL: none) are done, for which a
  * thread of the disk waits. When one of another queue failed it is not tried, and that failure is its own.
- * The file grows as written. Requests on overlapping ranges are the caller's to order. */
+ * Files grow as written. Requests on overlapping ranges are the caller's to order. */
 PS_NODISCARD ps_status ps_disk_read(ps_disk *d, int64_t offset, void *buffer, int64_t bytes, const ps_events *after,
                                     ps_event *out);
 PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t bytes,
@@ -49,6 +54,6 @@ PS_NODISCARD ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buf
 void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_link);
 
 ps_disk_stats ps_disk_get_stats(const ps_disk *d);
-const char *ps_disk_path(const ps_disk *d); /* for messages */
+const char *ps_disk_path(const ps_disk *d); /* of the first file, for messages */
 
 #endif

@@ -1,7 +1,7 @@
-/* disk_backend.h - the seam inside the disk tier: disk.c keeps transfers in order and cuts them into pieces, a
+/* disk_backend.h - the seam inside the disk tier: disk.c keeps transfers, disk_pieces.c cuts them into pieces, a
  * backend's threads take pieces, move them and report.
  *
- *   caller --transfer--> gate: after events --> queue in disk.c --ps_disk_take--> backend's thread: pread, pwrite or
+ *   caller --transfer--> gate: after events --> queues of pieces --ps_disk_take--> backend's thread: pread, pwrite or
  *                                                                                io_uring --ps_disk_finish--> done
  *
  * Backends have threads of their own, so that long queues keep moving while the caller computes. */
@@ -9,6 +9,7 @@
 #define PS_DEVICE_DISK_BACKEND_H
 
 #include "device/disk.h"
+#include "device/disk_folders.h"
 
 typedef struct ps_disk_transfer ps_disk_transfer;
 
@@ -27,8 +28,8 @@ typedef struct ps_disk_file {
 PS_NODISCARD ps_status ps_disk_file_open(const char *folder, unsigned avoid, ps_disk_file *out);
 void ps_disk_file_close(ps_disk_file *f); /* a named file is removed */
 
-/* ps_disk_open on a file system that lacks what `avoid` says. */
-PS_NODISCARD ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend backend, int queue_depth,
+/* ps_disk_open on file systems that lack what `avoid` says. */
+PS_NODISCARD ps_status ps_disk_open_avoiding(const char *folders, ps_disk_backend backend, int queue_depth,
                                              unsigned avoid, ps_disk **out);
 
 /* ---- for the gate (disk_gate.h) ---------------------------------------------------------------------------------- */
@@ -37,22 +38,27 @@ PS_NODISCARD ps_status ps_disk_open_avoiding(const char *folder, ps_disk_backend
  * tried. */
 void ps_disk_admit(ps_disk *d, ps_disk_transfer *t, ps_status st);
 
-/* ---- for the backends' threads (disk.c) -------------------------------------------------------------------------- */
+/* ---- for the backends' threads (disk_pieces.c) -------------------------------------------------------------------------- */
 
 typedef struct ps_disk_piece {
     ps_disk_transfer *transfer;
     bool is_write;
+    int file;
     char *buffer;
-    int64_t offset, bytes;
-    int64_t done_bytes; /* of `bytes`: transfers may come back short and go on from there */
-    int error;          /* errno, or PS_DISK_END */
+    int64_t offset, bytes; /* offset in the file */
+    int64_t done_bytes;    /* of `bytes`: transfers may come back short and go on from there */
+    int error;             /* errno, or PS_DISK_END */
 } ps_disk_piece;
 
 enum { PS_DISK_END = -1 }; /* error of a read past the end of the file */
 
 typedef enum ps_disk_take_result { PS_DISK_TAKEN, PS_DISK_NOTHING, PS_DISK_CLOSED } ps_disk_take_result;
 
-/* The next piece in issue order; waits for one if `block`. CLOSED: no more will come. */
+int ps_disk_file_count(const ps_disk *d);
+int ps_disk_file_fd(const ps_disk *d, int file);
+
+/* The next piece: in issue order of its direction, reads and writes in turns by bytes. NOTHING also when enough is
+ * under way; waits for one if `block`. CLOSED: no more will come. */
 ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out);
 
 /* Account for the result of one system call on p: bytes moved, or -errno. True when the piece is finished, well or not;
@@ -62,9 +68,10 @@ void ps_disk_finish(ps_disk *d, const ps_disk_piece *p);
 
 typedef struct ps_disk_backend_ops {
     const char *name;
-    /* Start threads that move pieces of d to and from fd. PS_ENOSYS when the system has no such thing. */
-    ps_status (*start)(ps_disk *d, int fd, int queue_depth, void **out);
+    /* Start threads that move pieces of d. PS_ENOSYS when the system has no such thing. */
+    ps_status (*start)(ps_disk *d, int queue_depth, void **out);
     void (*wake)(void *backend); /* pieces were queued or the disk closes; NULL: the threads block in ps_disk_take */
+    void (*tell)(const void *backend, ps_disk_stats *s); /* adds ways, processor_ns */
     void (*stop)(void *backend); /* the disk is closing: wait for the threads to run dry, release everything */
 } ps_disk_backend_ops;
 

@@ -10,7 +10,7 @@
 
 typedef struct disk_threads {
     ps_disk *disk;
-    int fd, n;
+    int n;
     pthread_t thread[THREADS_MAX];
 } disk_threads;
 
@@ -22,13 +22,21 @@ static void *thread_main(void *arg)
         ssize_t n;
         do {
             char *from = p.buffer + p.done_bytes;
+            const int fd = ps_disk_file_fd(b->disk, p.file);
             const size_t bytes = (size_t)(p.bytes - p.done_bytes);
             const off_t offset = p.offset + p.done_bytes;
-            n = p.is_write ? pwrite(b->fd, from, bytes, offset) : pread(b->fd, from, bytes, offset);
+            n = p.is_write ? pwrite(fd, from, bytes, offset) : pread(fd, from, bytes, offset);
         } while (!ps_disk_piece_advance(&p, n >= 0 ? n : -errno));
         ps_disk_finish(b->disk, &p);
     }
     return NULL;
+}
+
+static void tell(const void *backend, ps_disk_stats *s)
+{
+    const disk_threads *b = backend;
+    s->ways = "";
+    for (int i = 0; i < b->n; i++) s->processor_ns += ps_worker_processor_ns(b->thread[i]);
 }
 
 static void stop(void *backend)
@@ -38,13 +46,12 @@ static void stop(void *backend)
     ps_mem_free(b);
 }
 
-/* Some threads are enough: fewer than asked for is no failure. They only read b->disk and b->fd. */
-static ps_status start(ps_disk *d, int fd, int queue_depth, void **out)
+/* Some threads are enough: fewer than asked for is no failure. They only read b->disk. */
+static ps_status start(ps_disk *d, int queue_depth, void **out)
 {
     disk_threads *b = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->disk = d;
-    b->fd = fd;
     const int wanted = (int)ps_min_i64(queue_depth, THREADS_MAX);
     while (b->n < wanted) {
         const ps_status st = ps_worker_start("ps-disk", thread_main, b, &b->thread[b->n]);
@@ -61,4 +68,4 @@ static ps_status start(ps_disk *d, int fd, int queue_depth, void **out)
     return PS_OK;
 }
 
-const ps_disk_backend_ops ps_disk_threads_ops = {.name = "threads", .start = start, .stop = stop};
+const ps_disk_backend_ops ps_disk_threads_ops = {.name = "threads", .start = start, .tell = tell, .stop = stop};

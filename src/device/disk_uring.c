@@ -9,14 +9,19 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 typedef struct disk_uring {
     ps_disk *disk;
-    int fd, bell, queue_depth;
+    int bell, queue_depth;
+    bool has_files; /* the ring knows them by number, and need not look them up each time */
+    bool is_lent;   /* the ring works for the thread alone, when it asks */
     pthread_t thread;
+    _Atomic bool sleeps;  /* the thread may wait in the kernel, and misses what is queued unless the bell rings */
     struct io_uring ring; /* all below: the thread's own */
     uint64_t bell_count;
     bool closed;
@@ -45,10 +50,12 @@ static void prepare_piece(disk_uring *b, ps_disk_piece *p)
     char *from = p->buffer + p->done_bytes;
     const unsigned bytes = (unsigned)(p->bytes - p->done_bytes);
     const uint64_t offset = (uint64_t)(p->offset + p->done_bytes);
+    const int fd = b->has_files ? p->file : ps_disk_file_fd(b->disk, p->file);
     if (p->is_write)
-        io_uring_prep_write(e, b->fd, from, bytes, offset);
+        io_uring_prep_write(e, fd, from, bytes, offset);
     else
-        io_uring_prep_read(e, b->fd, from, bytes, offset);
+        io_uring_prep_read(e, fd, from, bytes, offset);
+    if (b->has_files) io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data(e, p);
 }
 
@@ -82,15 +89,27 @@ static void reap_pieces(disk_uring *b)
     }
 }
 
-/* A submission refused for now (no kernel memory, completions to reap first) stays in the ring for the next round. */
+/* io_uring_enable_rings, which Debian 12's liburing declares and lacks. */
+static void enable_ring(const disk_uring *b)
+{
+    const long rc = syscall(__NR_io_uring_register, b->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+    PS_ASSERT(rc == 0);
+    (void)rc;
+}
+
+/* A submission refused for now (no kernel memory, completions to reap first) stays in the ring for the next round.
+ * Who queues a piece after `sleeps` is set rings the bell; what came before is taken here. */
 static void *thread_main(void *arg)
 {
     disk_uring *b = arg;
+    if (b->is_lent) enable_ring(b);
     listen_to_bell(b);
     for (;;) {
+        b->sleeps = true;
         take_pieces(b);
         if (b->closed && b->n_idle == b->queue_depth) break;
         io_uring_submit_and_wait(&b->ring, 1);
+        b->sleeps = false;
         reap_pieces(b);
     }
     return NULL;
@@ -107,9 +126,18 @@ static void release(disk_uring *b)
 
 static void wake(void *backend)
 {
-    const disk_uring *b = backend;
+    disk_uring *b = backend;
     const uint64_t one = 1;
+    if (!atomic_exchange(&b->sleeps, false)) return; /* it has not looked yet, or somebody has rung */
     while (write(b->bell, &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+static void tell(const void *backend, ps_disk_stats *s)
+{
+    static const char *const ways[2][2] = {{"", "one issuer"}, {"registered files", "registered files, one issuer"}};
+    const disk_uring *b = backend;
+    s->ways = ways[b->has_files][b->is_lent];
+    s->processor_ns = ps_worker_processor_ns(b->thread);
 }
 
 static void stop(void *backend)
@@ -119,10 +147,29 @@ static void stop(void *backend)
     release(b);
 }
 
+/* The thread alone issues, and the kernel ends requests when it asks rather than by interrupting it: of Linux 6.1. Such a
+ * ring is the thread's from when it enables it. */
+static int create_ring(disk_uring *b)
+{
+    const unsigned n = (unsigned)b->queue_depth + 1;
+    b->is_lent =
+        io_uring_queue_init(n, &b->ring,
+                            IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED) == 0;
+    return b->is_lent ? 0 : io_uring_queue_init(n, &b->ring, 0);
+}
+
+static bool register_files(disk_uring *b)
+{
+    int fds[PS_DISK_FILES_MAX];
+    const int n = ps_disk_file_count(b->disk);
+    for (int i = 0; i < n; i++) fds[i] = ps_disk_file_fd(b->disk, i);
+    return io_uring_register_files(&b->ring, fds, (unsigned)n) == 0;
+}
+
 /* Containers often forbid the calls; kernels before 5.6 lack plain reads and writes. */
 static ps_status open_ring(disk_uring *b)
 {
-    const int rc = io_uring_queue_init((unsigned)b->queue_depth + 1, &b->ring, 0);
+    const int rc = create_ring(b);
     if (rc < 0) {
         b->ring.ring_fd = -1;
         return PS_FAIL(PS_ENOSYS, "io_uring is not available: %s", strerror(-rc));
@@ -131,16 +178,16 @@ static ps_status open_ring(disk_uring *b)
     const bool ok = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
                     io_uring_opcode_supported(probe, IORING_OP_WRITE);
     if (probe != NULL) io_uring_free_probe(probe);
+    b->has_files = register_files(b);
     return ok ? PS_OK : PS_FAIL(PS_ENOSYS, "io_uring of this kernel cannot read and write");
 }
 
-static ps_status start(ps_disk *d, int fd, int queue_depth, void **out)
+static ps_status start(ps_disk *d, int queue_depth, void **out)
 {
     ps_status st;
     disk_uring *b = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->disk = d;
-    b->fd = fd;
     b->bell = b->ring.ring_fd = -1;
     b->queue_depth = queue_depth;
     PS_TRY_GOTO(ps_mem_alloc((size_t)queue_depth, sizeof b->pieces[0], &b->pieces));
@@ -160,4 +207,5 @@ out:
     return st;
 }
 
-const ps_disk_backend_ops ps_disk_uring_ops = {.name = "io_uring", .start = start, .wake = wake, .stop = stop};
+const ps_disk_backend_ops ps_disk_uring_ops = {
+    .name = "io_uring", .start = start, .wake = wake, .tell = tell, .stop = stop};

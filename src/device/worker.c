@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 ps_status ps_worker_start(const char *name, void *(*main)(void *), void *arg, pthread_t *out)
 {
@@ -16,4 +17,12 @@ ps_status ps_worker_start(const char *name, void *(*main)(void *), void *arg, pt
     snprintf(cut, sizeof cut, "%.15s", name);
     pthread_setname_np(*out, cut);
     return PS_OK;
+}
+
+int64_t ps_worker_processor_ns(pthread_t t)
+{
+    clockid_t clock;
+    struct timespec taken;
+    if (pthread_getcpuclockid(t, &clock) != 0 || clock_gettime(clock, &taken) != 0) return 0;
+    return (int64_t)taken.tv_sec * 1000000000 + taken.tv_nsec;
 }

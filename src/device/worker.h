@@ -3,6 +3,7 @@
 #define PS_DEVICE_WORKER_H
 
 #include <pthread.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -10,5 +11,8 @@
  * and a write past RLIMIT_FSIZE must be an error, not SIGXFSZ. Joined by the caller.
  * PS_ENOMEM_HOST when the system has no thread left. */
 PS_NODISCARD ps_status ps_worker_start(const char *name, void *(*main)(void *), void *arg, pthread_t *out);
+
+/* Processor time that the thread has taken, which is not joined yet. */
+int64_t ps_worker_processor_ns(pthread_t t);
 
 #endif

@@ -267,6 +267,159 @@ static void test_full_disk(void **state)
     munmap(p, 4 * (size_t)PS_MIB);
 }
 
+/* ---- several files ----------------------------------------------------------------------------------------------- */
+
+/* Folders a and b in `folder`; "folder/a,folder/b" in text. */
+static void folders_make(char *text, size_t bytes, char sub[2][300])
+{
+    for (int i = 0; i < 2; i++) {
+        snprintf(sub[i], 300, "%s/%c", folder, "ab"[i]);
+        assert_int_equal(mkdir(sub[i], 0700), 0);
+    }
+    snprintf(text, bytes, "%s,%s", sub[0], sub[1]);
+}
+
+static void folders_remove(char sub[2][300])
+{
+    for (int i = 0; i < 2; i++) assert_int_equal(rmdir(sub[i]), 0); /* empty */
+}
+
+static int64_t bytes_in(const char *path)
+{
+    int64_t bytes = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
+        struct stat info;
+        if (fstatat(dirfd(dir), e->d_name, &info, 0) == 0 && S_ISREG(info.st_mode)) bytes += info.st_size;
+    }
+    closedir(dir);
+    return bytes;
+}
+
+static void test_several_folders_share_what_is_written(void **state)
+{
+    (void)state;
+    const int64_t bytes = 8 * PS_MIB, odd = 3 * PAGE;
+    char text[700], sub[2][300], *out = pages_new(bytes), *in = pages_new(bytes);
+    folders_make(text, sizeof text, sub);
+    pages_fill(out, bytes, 77);
+    for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
+        ps_disk *d = NULL;
+        ps_event t[2];
+        const ps_status st = ps_disk_open_avoiding(text, variants[k].backend, 4, variants[k].avoid, &d);
+        if (st == PS_ENOSYS) continue;
+        assert_int_equal(st, PS_OK);
+        disk_check(&variants[k], d);
+        assert_int_equal(ps_disk_get_stats(d).n_files, 2);
+        /* in two parts that end within a stripe, read in one */
+        assert_int_equal(ps_disk_write(d, 0, out, odd, NULL, &t[0]), PS_OK);
+        assert_int_equal(ps_disk_write(d, odd, out + odd, bytes - odd, NULL, &t[1]), PS_OK);
+        for (int i = 0; i < 2; i++) assert_int_equal(ps_event_wait(t[i]), PS_OK);
+        if (variants[k].avoid & PS_DISK_NO_TMPFILE)
+            for (int i = 0; i < 2; i++) assert_int_equal(bytes_in(sub[i]), bytes / 2);
+        memset(in, 0, (size_t)bytes);
+        assert_int_equal(ps_disk_read(d, 0, in, bytes, NULL, &t[0]), PS_OK);
+        assert_int_equal(ps_event_wait(t[0]), PS_OK);
+        assert_memory_equal(in, out, (size_t)bytes);
+        assert_true(ps_disk_get_stats(d).processor_ns > 0);
+        ps_disk_close(d);
+        for (int i = 0; i < 2; i++) assert_int_equal(bytes_in(sub[i]), 0);
+    }
+    folders_remove(sub);
+    munmap(out, (size_t)bytes);
+    munmap(in, (size_t)bytes);
+}
+
+/* One of two disks is full: the failure names it, what lies on both is still there. */
+static void test_one_full_disk_of_two(void **state)
+{
+    (void)state;
+    char text[700], sub[2][300], *p = pages_new(8 * PS_MIB), *q = pages_new(2 * PS_MIB);
+    folders_make(text, sizeof text, sub);
+    pages_fill(p, 8 * PS_MIB, 3);
+    for (size_t k = 0; k < PS_ARRAY_LEN(variants); k++) {
+        if (mount("none", sub[1], "tmpfs", 0, "size=2m") != 0) {
+            folders_remove(sub);
+            munmap(p, 8 * (size_t)PS_MIB);
+            munmap(q, 2 * (size_t)PS_MIB);
+            skip();
+        }
+        ps_disk *d = NULL;
+        ps_event t;
+        const ps_status st = ps_disk_open_avoiding(text, variants[k].backend, 2, variants[k].avoid, &d);
+        umount2(sub[1], MNT_DETACH); /* it goes when the file does */
+        if (st == PS_ENOSYS) continue;
+        assert_int_equal(st, PS_OK);
+        assert_int_equal(ps_disk_write(d, 0, p, 2 * PS_MIB, NULL, &t), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_OK);
+        assert_int_equal(ps_disk_write(d, 2 * PS_MIB, p, 8 * PS_MIB, NULL, &t), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_EIO);
+        assert_non_null(strstr(ps_last_error(), sub[1]));
+        assert_null(strstr(ps_last_error(), text));
+        assert_non_null(strstr(ps_last_error(), strerror(ENOSPC)));
+        assert_int_equal(ps_event_wait(t), PS_OK); /* told once */
+        assert_int_equal(ps_disk_read(d, 0, q, 2 * PS_MIB, NULL, &t), PS_OK);
+        assert_int_equal(ps_event_wait(t), PS_OK);
+        assert_memory_equal(p, q, 2 * (size_t)PS_MIB);
+        ps_disk_close(d);
+    }
+    folders_remove(sub);
+    munmap(p, 8 * (size_t)PS_MIB);
+    munmap(q, 2 * (size_t)PS_MIB);
+}
+
+static void test_folders_that_cannot_be_used(void **state)
+{
+    (void)state;
+    char text[3000], sub[2][300], comma[300];
+    ps_disk *d = NULL;
+    const int fds = fds_count();
+    folders_make(text, sizeof text, sub);
+    snprintf(text, sizeof text, "%s,/no/such/folder", sub[0]);
+    assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EIO);
+    assert_non_null(strstr(ps_last_error(), "/no/such/folder"));
+    snprintf(text, sizeof text, "%s,,%s", sub[0], sub[1]);
+    assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "empty name"));
+    strcpy(text, "/");
+    for (int i = 0; i < PS_DISK_FILES_MAX; i++) strcat(text, ",/");
+    assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "more than 16"));
+    assert_null(d);
+    assert_int_equal(fds_count(), fds);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+    /* a folder with a comma in its name */
+    snprintf(comma, sizeof comma, "%s/x,y", folder);
+    assert_int_equal(mkdir(comma, 0700), 0);
+    assert_int_equal(ps_disk_open(comma, PS_DISK_AUTO, 4, &d), PS_OK);
+    assert_int_equal(ps_disk_get_stats(d).n_files, 1);
+    ps_disk_close(d);
+    assert_int_equal(rmdir(comma), 0);
+    folders_remove(sub);
+}
+
+static void test_room_of_several_folders(void **state)
+{
+    (void)state;
+    char text[700], sub[2][300];
+    int64_t one, two, less;
+    folders_make(text, sizeof text, sub);
+    assert_int_equal(ps_disk_folders_free_bytes(sub[0], &one), PS_OK);
+    assert_int_equal(ps_disk_folders_free_bytes(text, &two), PS_OK);
+    /* the same file system, counted once; others may write there meanwhile */
+    assert_true(two > one - one / 2 && two < one + one / 2);
+    assert_int_equal(ps_disk_folders_free_bytes("/tmp,/no/such/folder", &less), PS_EIO);
+    assert_non_null(strstr(ps_last_error(), "/no/such/folder"));
+    if (mount("none", sub[1], "tmpfs", 0, "size=1m") == 0) { /* the smaller one bounds both */
+        const ps_status st = ps_disk_folders_free_bytes(text, &less);
+        umount2(sub[1], MNT_DETACH);
+        assert_int_equal(st, PS_OK);
+        assert_int_equal(less, 2 * PS_MIB);
+    }
+    folders_remove(sub);
+}
+
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 static void test_bad_arguments_are_refused(void **state)
@@ -469,6 +622,10 @@ int main(void)
         cmocka_unit_test(test_end_of_file_is_an_error_told_once),
         cmocka_unit_test(test_file_size_limit),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_several_folders_share_what_is_written),
+        cmocka_unit_test(test_one_full_disk_of_two),
+        cmocka_unit_test(test_folders_that_cannot_be_used),
+        cmocka_unit_test(test_room_of_several_folders),
         cmocka_unit_test(test_bad_arguments_are_refused),
         cmocka_unit_test(test_named_files_are_apart_and_go),
         cmocka_unit_test(test_leftovers_of_the_dead_are_removed),
