@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -13,6 +12,7 @@
 #include "base/status.h"
 #include "cli.h"
 #include "device/disk.h"
+#include "device/disk_folders.h"
 #include "kernel/backend.h"
 #include "machine_file.h"
 #include "measure/measure.h"
@@ -41,16 +41,16 @@ static const char *disk_folder(void)
 static void show_disk(const char *folder)
 {
     char free_text[PS_BYTES_TEXT_MAX] = "unknown";
-    struct statvfs fs;
-    if (statvfs(folder, &fs) == 0) (void)ps_bytes_format((int64_t)fs.f_bavail * (int64_t)fs.f_frsize, free_text);
+    int64_t free_bytes;
+    if (ps_disk_folders_free_bytes(folder, &free_bytes) == PS_OK) (void)ps_bytes_format(free_bytes, free_text);
     ps_disk *d = NULL;
     if (ps_disk_open(folder, PS_DISK_AUTO, 4, &d) != PS_OK) {
         printf("disk tier           %s: %s\n", folder, ps_last_error());
         return;
     }
     const ps_disk_stats s = ps_disk_get_stats(d);
-    printf("disk tier           %s: %s, %s, %s free\n", folder, s.backend,
-           s.direct ? "O_DIRECT" : "through the page cache", free_text);
+    printf("disk tier           %s: %s%s%s%s, %s, %s free\n", folder, s.backend, s.ways[0] ? " (" : "", s.ways,
+           s.ways[0] ? ")" : "", s.direct ? "O_DIRECT" : "through the page cache", free_text);
     ps_disk_close(d);
 }
 

@@ -9,6 +9,7 @@
 #include "base/folder.h"
 #include "base/machine.h"
 #include "comm/agree.h"
+#include "device/disk_folders.h"
 #include "measuring.h"
 #include "settings/settings.h"
 
@@ -30,6 +31,21 @@ static void find_folder(const char *path, char out[MACHINE_FOLDER_BYTES])
         else
             *slash = '\0';
     }
+}
+
+/* Of each folder of memory.disk_path. */
+static void find_folders(const char *text, char out[MACHINE_FOLDER_BYTES])
+{
+    ps_disk_folders f;
+    int n = 0;
+    if (ps_disk_folders_read(text, &f) != PS_OK) f = (ps_disk_folders){.n = 0}; /* is told to who trains */
+    out[0] = '\0';
+    for (int i = 0; i < f.n && n < MACHINE_FOLDER_BYTES; i++) {
+        char one[MACHINE_FOLDER_BYTES];
+        find_folder(f.name[i], one);
+        n += snprintf(out + n, (size_t)(MACHINE_FOLDER_BYTES - n), "%s%s", i > 0 ? "," : "", one);
+    }
+    if (f.n == 0) find_folder("", out);
 }
 
 static machine_use use_of(const ps_options *o, const char *disk_folder)
@@ -90,7 +106,7 @@ static ps_status know(const ps_config *config, known *k)
     const char *said = is_given ? o->hardware : is_variable ? variable : "auto";
     if (strcmp(said, "auto") == 0) {
         char disk_folder[MACHINE_FOLDER_BYTES];
-        find_folder(ps_settings_disk_folder(o), disk_folder);
+        find_folders(ps_settings_disk_folders(o), disk_folder);
         const machine_use use = use_of(o, disk_folder);
         find(&use, k);
         return PS_OK;

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,12 @@
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/base.h"
 #include "base/file.h"
 #include "base/machine.h"
+#include "device/disk_folders.h"
 #include "patrickstar.h"
 
 #define LOCK_SECONDS 20.0
@@ -74,12 +77,27 @@ static void name_machine(char out[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES])
              PS_VERSION_MINOR, cpu_word, ps_machine_cores(NULL), kernel_word);
 }
 
+/* By the device; of several folders by a number that all of theirs make. */
+static void name_disk(const char *folders, char *out, size_t bytes)
+{
+    ps_disk_folders f;
+    uint64_t devices[PS_DISK_FILES_MAX] = {0};
+    if (ps_disk_folders_read(folders, &f) != PS_OK) return;
+    for (int i = 0; i < f.n; i++) {
+        struct stat info;
+        if (stat(f.name[i], &info) != 0) return;
+        devices[i] = info.st_dev;
+    }
+    if (f.n == 1)
+        snprintf(out, bytes, "disk-%u.%u", major(devices[0]), minor(devices[0]));
+    else
+        snprintf(out, bytes, "%d-disks-%016" PRIx64, f.n, XXH3_64bits(devices, (size_t)f.n * sizeof devices[0]));
+}
+
 void machine_file_path(const char *folder, const machine_use *use, char out[MACHINE_PATH_BYTES])
 {
     char machine[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES], disk[48] = "no-disk";
-    struct stat of_disk;
-    if (use->disk_folder != NULL && stat(use->disk_folder, &of_disk) == 0)
-        snprintf(disk, sizeof disk, "disk-%u.%u", major(of_disk.st_dev), minor(of_disk.st_dev));
+    if (use->disk_folder != NULL) name_disk(use->disk_folder, disk, sizeof disk);
     name_machine(machine);
     snprintf(out, MACHINE_PATH_BYTES, "%s/%s%s-%d-threads-%s-%s.json", folder, machine, ps_cpu_isa_name(use->isa),
              use->n_threads, ps_dtype_name(use->format), disk);

@@ -18,7 +18,7 @@ typedef struct machine_use {
     ps_cpu_isa isa;
     int n_threads;
     ps_dtype format;         /* of products */
-    const char *disk_folder; /* whose device counts; NULL: no disk */
+    const char *disk_folder; /* or several (device/disk_folders.h), whose devices count; NULL: no disk */
 } machine_use;
 
 /* False: the user has no folder for it, and out is "". */

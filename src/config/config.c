@@ -131,14 +131,17 @@ static ps_status set_option(ps_config *config, const char *key, const char *word
     const ps_option *option = &ps_option_table[id], under = ps_option_under(option, alias);
     json_t *json = ps_option_json_from_word(&under, word, problem, sizeof problem);
     if (json == NULL) return PS_FAIL(PS_EINVAL, "%s", problem);
+    json_t *joined = ps_option_join_names(option, json);
+    json_decref(json);
+    if (joined == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for %s", option->key);
     ps_option_value read;
     ps_status st;
-    const ps_config_origin origin = {.given = !json_is_null(json), .replaces = replaces, .alias = alias};
-    if (ps_option_read_under(option, alias, json, &read, problem, sizeof problem))
+    const ps_config_origin origin = {.given = !json_is_null(joined), .replaces = replaces, .alias = alias};
+    if (ps_option_read_under(option, alias, joined, &read, problem, sizeof problem))
         st = ps_config_put(config, id, read, origin);
     else
         st = PS_FAIL(PS_EINVAL, "%s", problem);
-    json_decref(json);
+    json_decref(joined);
     return st;
 }
 

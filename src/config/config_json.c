@@ -52,8 +52,8 @@ static ps_status read_again(const reader *r, ps_option_id id, const ps_option_al
                    alias != NULL ? alias->key : option->key, ps_config_key(r->config, id), first->line);
 }
 
-static ps_status read_option(const reader *r, ps_option_id id, const ps_option_alias *alias, const ps_json_path *path,
-                             const json_t *json)
+static ps_status read_value(const reader *r, ps_option_id id, const ps_option_alias *alias, const ps_json_path *path,
+                            const json_t *json)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
     ps_option_value value;
@@ -66,6 +66,16 @@ static ps_status read_option(const reader *r, ps_option_id id, const ps_option_a
     ps_config_origin origin = {.given = !json_is_null(json), .alias = alias};
     line_column(r, path, AT_VALUE, &origin.line, &origin.column);
     return ps_config_put(r->config, id, value, origin);
+}
+
+static ps_status read_option(const reader *r, ps_option_id id, const ps_option_alias *alias, const ps_json_path *path,
+                             json_t *json)
+{
+    json_t *joined = ps_option_join_names(&ps_option_table[id], json);
+    if (joined == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for %s", ps_option_table[id].key);
+    const ps_status st = read_value(r, id, alias, path, joined);
+    json_decref(joined);
+    return st;
 }
 
 /* A key that is neither option nor section. */

@@ -11,10 +11,11 @@
 #include "tensor/dtype.h"
 
 typedef struct ps_measure_options {
-    const char *disk_folder; /* where to try the disk tier; NULL: the description gets no disk */
-    double seconds;          /* about how long in all, > 0 */
-    int n_samples_least;     /* of each figure, >= 1, however long they take */
-    bool one_format;         /* products of `format` only: the description offers no other */
+    const char *
+        disk_folder; /* or several, as memory.disk_path has them: where to try the disk tier; NULL: the description gets no disk */
+    double seconds;      /* about how long in all, > 0 */
+    int n_samples_least; /* of each figure, >= 1, however long they take */
+    bool one_format;     /* products of `format` only: the description offers no other */
     ps_dtype format;
     ps_cpu_isa isa; /* of the kernels; at most what the processor has */
     int n_threads;  /* that compute, >= 1 */

@@ -1,9 +1,9 @@
 /* measure_copy.c - rates of copies and of the disk tier: alone, both ways at once, and while all cores compute. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "base/machine.h"
+#include "device/disk_folders.h"
 #include "measure/measure_impl.h"
 
 #define BLOCK_BYTES (8 * PS_MIB)
@@ -310,7 +310,6 @@ ps_status ps_measure_disk(ps_measuring *m)
 {
     const char *folder = m->options->disk_folder;
     ps_hardware_disk *out = &m->report->hardware.disk;
-    struct statvfs fs;
     mover v = {.n = N_PAYLOADS, .bytes = PAYLOAD_BYTES};
     PS_TRY(ps_disk_open(folder, PS_DISK_AUTO, QUEUE_DEPTH, &v.disk));
     const ps_status st = measure_transfers(m, &v);
@@ -318,9 +317,8 @@ ps_status ps_measure_disk(ps_measuring *m)
     ps_disk_close(v.disk); /* waits for transfers under way */
     ps_measuring_release(m);
     PS_TRY(st);
-    if (statvfs(folder, &fs) != 0) return PS_FAIL(PS_EIO, "cannot ask how much room '%s' has", folder);
+    PS_TRY(ps_disk_folders_free_bytes(folder, &out->bytes));
     out->present = true;
-    out->bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
     snprintf(out->source, sizeof out->source, "%s In a folder %.100s, by %s, %s.", m->origin, folder, stats.backend,
              stats.direct ? "O_DIRECT" : "through the page cache");
     return PS_OK;

@@ -41,6 +41,7 @@ typedef struct ps_option {
     const char *const *names; /* ENUM: text of the values */
     int n_names;
     bool auto_allowed; /* BYTES */
+    bool is_names;     /* STRING: several may stand in it, with commas between them */
     const char *unit, *help;
 } ps_option;
 
@@ -94,8 +95,12 @@ bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
 bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value *value, char *problem,
                     size_t problem_bytes);
 
+/* Of an option that is_names, an array of names as one text; else json itself, also where a name is empty or has a comma.
+ * A new reference; NULL: no memory. */
+json_t *ps_option_join_names(const ps_option *option, json_t *json);
+
 /* Text of a command line as JSON: as it stands, or for strings, names, sizes and pairs the bare word (gelu, 64MB;
- * 0.9,0.95). A new reference; NULL with problem set when the text is not UTF-8. */
+ * 0.9,0.95; of names an array, too). A new reference; NULL with problem set when the text is not UTF-8. */
 json_t *ps_option_json_from_word(const ps_option *option, const char *word, char *problem, size_t problem_bytes);
 
 /* fields: the struct that option->offset counts in, ps_options for those of the configuration. */

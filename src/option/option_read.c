@@ -132,6 +132,28 @@ bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value
     return false;
 }
 
+static bool are_names(const json_t *array)
+{
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const char *name = json_string_value(json_array_get(array, i));
+        if (name == NULL || name[0] == '\0' || strchr(name, ',') != NULL) return false;
+    }
+    return json_array_size(array) > 0;
+}
+
+json_t *ps_option_join_names(const ps_option *option, json_t *json)
+{
+    if (!option->is_names || !are_names(json)) return json_incref(json);
+    json_t *text = json_string("");
+    for (size_t i = 0; text != NULL && i < json_array_size(json); i++) {
+        json_t *longer = json_sprintf("%s%s%s", json_string_value(text), i > 0 ? "," : "",
+                                      json_string_value(json_array_get(json, i)));
+        json_decref(text);
+        text = longer;
+    }
+    return text;
+}
+
 json_t *ps_option_json_from_word(const ps_option *option, const char *word, char *problem, size_t problem_bytes)
 {
     const bool is_word =
@@ -141,7 +163,7 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
     if (is_two && word[0] != '[') { /* 0.9,0.95 */
         char array[128];
         if ((size_t)snprintf(array, sizeof array, "[%s]", word) < sizeof array) json = json_loads(array, 0, NULL);
-    } else if (!is_word || word[0] == '"') {
+    } else if (!is_word || word[0] == '"' || (option->is_names && word[0] == '[')) {
         json = json_loads(word, JSON_DECODE_ANY, NULL);
     }
     if (json == NULL) json = json_string(word);

@@ -79,7 +79,8 @@ const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_T
     size_t n;
     switch (option->type) {
     case PS_OPTION_BOOL: return "true or false";
-    case PS_OPTION_STRING: return "a string";
+    case PS_OPTION_STRING:
+        return option->is_names ? "a string, or an array of strings that are not empty and have no commas" : "a string";
     case PS_OPTION_INT:
         if (option->int_max == INT64_MAX)
             snprintf(text, PS_OPTION_TEXT_MAX, "an integer of at least %lld", (long long)option->int_min);

@@ -508,7 +508,7 @@ ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *bud
     const ps_settings *s = b->settings;
     return (ps_tiers_options){.space = ps_backend_space(s->backend),
                               .budgets = *budgets,
-                              .disk_folder = s->disk_folder,
+                              .disk_folders = s->disk_folders,
                               .disk_backend = s->disk_backend,
                               .queue_depth = s->queue_depth,
                               .keep_freed_memory = s->keep_freed_memory,

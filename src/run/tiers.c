@@ -99,7 +99,7 @@ static ps_status open_ram(const ps_tiers_options *o, ps_tiers *t, ps_tier tier)
 static ps_status open_disk(const ps_tiers_options *o, ps_tiers *t)
 {
     if (o->budgets.bytes[PS_TIER_DISK] == 0) return PS_OK;
-    PS_TRY(ps_disk_open(o->disk_folder, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
+    PS_TRY(ps_disk_open(o->disk_folders, o->simulated ? PS_DISK_SIM : o->disk_backend, o->queue_depth, &t->disk));
     if (o->order != NULL) ps_disk_set_order(t->disk, o->order);
     return t->time != NULL ? ps_sim_disk_join(t->disk, t->time, PS_LINK_DISK_READ, PS_LINK_DISK_WRITE) : PS_OK;
 }

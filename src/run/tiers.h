@@ -36,7 +36,7 @@ typedef struct ps_tiers_options {
     bool simulated; /* no memory, but what is asked of it is as on: */
     const ps_space *space;
     ps_budgets budgets;
-    const char *disk_folder;
+    const char *disk_folders;
     ps_disk_backend disk_backend;
     int queue_depth;
     bool keep_freed_memory;

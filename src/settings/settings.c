@@ -63,7 +63,7 @@ ps_dtype ps_settings_dtype(const ps_options *o)
     return o->bf16_enabled ? PS_DTYPE_BF16 : o->fp16_enabled ? PS_DTYPE_F16 : PS_DTYPE_F32;
 }
 
-const char *ps_settings_disk_folder(const ps_options *o)
+const char *ps_settings_disk_folders(const ps_options *o)
 {
     const char *tmp = getenv("TMPDIR");
     return o->memory_disk_path[0] ? o->memory_disk_path : tmp != NULL && tmp[0] ? tmp : "/tmp";
@@ -71,10 +71,10 @@ const char *ps_settings_disk_folder(const ps_options *o)
 
 static ps_status read_disk(const ps_options *o, ps_settings *s)
 {
-    const char *folder = ps_settings_disk_folder(o);
-    if (strlen(folder) >= sizeof s->disk_folder)
-        return PS_FAIL(PS_EINVAL, "memory.disk_path is longer than %zu characters", sizeof s->disk_folder - 1);
-    strcpy(s->disk_folder, folder);
+    const char *text = ps_settings_disk_folders(o);
+    ps_disk_folders folders;
+    PS_TRY(ps_disk_folders_read(text, &folders));
+    strcpy(s->disk_folders, text);
     s->queue_depth = (int)o->memory_queue_depth;
     switch (o->memory_disk_backend) {
     case PS_CONFIG_DISK_BACKEND_AUTO: s->disk_backend = PS_DISK_AUTO; break;

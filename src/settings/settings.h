@@ -7,6 +7,7 @@
 #include "comm/chunk_ranks.h"
 #include "config/config.h"
 #include "device/async.h"
+#include "device/disk_folders.h"
 #include "graph/code.h"
 #include "kernel/backend.h"
 #include "optim/loss_scaler.h"
@@ -45,7 +46,7 @@ typedef struct ps_settings {
     bool wait_at_once, keep_freed_memory;
     ps_disk_backend disk_backend;
     int queue_depth;
-    char disk_folder[1024];
+    char disk_folders[PS_DISK_FOLDERS_BYTES]; /* disk_folders.h */
 
     bool fp32_gradients;        /* never over their parameters */
     double gradient_predivide;  /* > 0: losses are divided by it, sums of gradients by ranks.n / gradient_predivide */
@@ -87,8 +88,8 @@ ps_cpu_isa ps_settings_isa(const ps_options *o);
 /* What is computed in. */
 ps_dtype ps_settings_dtype(const ps_options *o);
 
-/* Where the disk tier has its file: memory.disk_path, or what its "" stands for. */
-const char *ps_settings_disk_folder(const ps_options *o);
+/* Where the disk tier has its files (disk_folders.h): memory.disk_path, or what its "" stands for. */
+const char *ps_settings_disk_folders(const ps_options *o);
 
 /* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
 void ps_settings_use_cache(ps_settings *s, const ps_config *config);

@@ -1,6 +1,4 @@
 /* settings_memory.c - budgets of the tiers, where the configuration leaves them open. */
-#include <sys/statvfs.h>
-
 #include "base/machine.h"
 #include "settings/settings_impl.h"
 
@@ -52,10 +50,9 @@ ps_status ps_settings_read_budgets(const ps_options *o, ps_settings *s)
         if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO) b[PS_TIER_DEVICE] = (int64_t)automatic_device(o, s, available);
     }
     if (b[PS_TIER_DISK] == PS_BYTES_AUTO) {
-        struct statvfs fs;
-        if (statvfs(s->disk_folder, &fs) != 0)
-            return PS_FAIL(PS_EIO, "memory.disk_path: %s is not a folder that can be used", s->disk_folder);
-        b[PS_TIER_DISK] = (int64_t)((double)fs.f_bavail * (double)fs.f_frsize * 0.8);
+        int64_t free_bytes;
+        PS_TRY(ps_disk_folders_free_bytes(s->disk_folders, &free_bytes));
+        b[PS_TIER_DISK] = (int64_t)((double)free_bytes * 0.8);
     }
     return check_host(s);
 }

@@ -188,6 +188,17 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          PS_EINVAL},
         {"{\"train\": {\"seed\": 1e300}}", "c.json:1:20: train.seed must be an integer of at least 0, not 1e+300",
          PS_EINVAL},
+        {"{\"memory\": {\"disk_path\": [\"/a\", \"\"]}}",
+         "c.json:1:26: memory.disk_path must be a string, or an array of strings that are not empty and have no "
+         "commas, "
+         "not an array",
+         PS_EINVAL},
+        {"{\"memory\": {\"disk_path\": [\"/a\", 3]}}",
+         "c.json:1:26: memory.disk_path must be a string, or an array of strings that are not empty and have no "
+         "commas, "
+         "not an array",
+         PS_EINVAL},
+        {"{\"data\": {\"train\": [\"a\"]}}", "c.json:1:20: data.train must be a string, not an array", PS_EINVAL},
         {"{\"data\": {\"train\": {}}}", "c.json:1:20: data.train must be a string, not an object", PS_EINVAL},
         {"{\"memory\": {\"disk\": \"much\"}}",
          "c.json:1:21: memory.disk must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1152921504606846976, "
@@ -392,6 +403,17 @@ static void presets_fill_what_is_open(void **state)
     ps_config_destroy(config);
 }
 
+static void folders_of_a_file_become_one_text(void **state)
+{
+    (void)state;
+    ps_config *config = parse("{\"memory\": {\"disk_path\": [\"/disk1\", \"/disk2\"]}}");
+    assert_string_equal(ps_config_options(config)->memory_disk_path, "/disk1,/disk2");
+    ps_config_destroy(config);
+    config = parse("{\"memory\": {\"disk_path\": null}}");
+    assert_string_equal(ps_config_options(config)->memory_disk_path, "");
+    ps_config_destroy(config);
+}
+
 static void words_of_the_command_line_are_set(void **state)
 {
     (void)state;
@@ -409,6 +431,10 @@ static void words_of_the_command_line_are_set(void **state)
         {"data.train", "true", "\"train\": \"true\""},
         {"data.train", "a b\"c\\", "\"train\": \"a b\\\"c\\\\\""},
         {"data.train", "\"q\\n\"", "\"train\": \"q\\u000a\""},
+        {"memory.disk_path", "/a,/b", "\"disk_path\": \"/a,/b\""},
+        {"memory.disk_path", "[\"/a\", \"/b c\", \"d\"]", "\"disk_path\": \"/a,/b c,d\""},
+        {"memory.disk_path", "[\"/a\"]", "\"disk_path\": \"/a\""},
+        {"data.train", "[\"/a\"]", "\"train\": \"[\\\"/a\\\"]\""},
         {"train.seed", "9223372036854775807", "\"seed\": 9223372036854775807"},
         {"train.save", "false", "\"save\": false"},
         {"default_chunk_size", "1e6", "\"default_chunk_size\": 1000000"},
@@ -445,6 +471,11 @@ static void bad_words_change_nothing(void **state)
          "profile.steps must be two integers from 1 to 1000000000, the first not above the last, not [7]"},
         {"profile.steps", "1,2,3",
          "profile.steps must be two integers from 1 to 1000000000, the first not above the last, not [1,2,3]"},
+        {"memory.disk_path", "[\"/a,\", \"/b\"]",
+         "memory.disk_path must be a string, or an array of strings that are not empty and have no commas, not an "
+         "array"},
+        {"memory.disk_path", "[]",
+         "memory.disk_path must be a string, or an array of strings that are not empty and have no commas, not []"},
         {"data.train", "\xff", "the value of data.train is not valid UTF-8"},
     };
     ps_config *config = parse("{\"data\": {\"train\": \"t.txt\"}, \"train\": {\"steps\": 9}}");
@@ -644,6 +675,7 @@ int main(void)
         cmocka_unit_test(other_names_have_other_units),
         cmocka_unit_test(null_is_the_default),
         cmocka_unit_test(presets_fill_what_is_open),
+        cmocka_unit_test(folders_of_a_file_become_one_text),
         cmocka_unit_test(words_of_the_command_line_are_set),
         cmocka_unit_test(bad_words_change_nothing),
         cmocka_unit_test(assignments_win_over_the_file),

@@ -35,7 +35,7 @@ static void open_world(world *w, uint64_t seed, int64_t host_bytes, ps_disk_back
     assert_ok(ps_layout_create(elements, CHUNKS, WORDS, &w->layout));
     const ps_tiers_options o = {.space = ps_async_space(w->device),
                                 .budgets.bytes = {ON_DEVICE * PAYLOAD, host_bytes, CHUNKS * PAYLOAD},
-                                .disk_folder = "/tmp",
+                                .disk_folders = "/tmp",
                                 .disk_backend = backend,
                                 .queue_depth = 8,
                                 .keep_freed_memory = seed % 2 == 0,
@@ -268,7 +268,7 @@ static void test_no_room_for_a_piece(void **state)
         assert_ok(ps_layout_create(elements, 1, WORDS, &layout));
         ps_tiers_options o = {.space = ps_async_space(device),
                               .budgets.bytes = {2 * PS_MIB, page_bytes - 1, 4 * PS_MIB},
-                              .disk_folder = "/tmp",
+                              .disk_folders = "/tmp",
                               .queue_depth = 8,
                               .layout = layout,
                               .lists = lists,

@@ -47,7 +47,8 @@ static void memory_arrives(void **state)
     SAYS("memory.device=5MB", s.budgets.bytes[PS_TIER_DEVICE] == 5000000);
     SAYS("memory.host=6MB", s.budgets.bytes[PS_TIER_HOST] == 6000000);
     SAYS("memory.disk=7MB", s.budgets.bytes[PS_TIER_DISK] == 7000000);
-    SAYS("memory.disk_path=/somewhere", strcmp(s.disk_folder, "/somewhere") == 0);
+    SAYS("memory.disk_path=/somewhere", strcmp(s.disk_folders, "/somewhere") == 0);
+    SAYS("memory.disk_path=/somewhere,/else", strcmp(s.disk_folders, "/somewhere,/else") == 0);
     SAYS("memory.disk_backend=threads", s.disk_backend == PS_DISK_THREADS);
     SAYS("memory.disk_backend=io_uring", s.disk_backend == PS_DISK_URING);
     SAYS("memory.queue_depth=3", s.queue_depth == 3);
