@@ -152,6 +152,16 @@ static void show_speed(const ps_simulation *s)
            ps_simulation_flops_per_s(s, 6) * 1e-12, ps_simulation_flops_per_s(s, 8) * 1e-12);
 }
 
+static void show_bound(const ps_simulation *s)
+{
+    char text[PS_BOUND_TEXT_MAX];
+    const ps_bound *b = &s->bound;
+    printf("bound     %s\n", ps_bound_text(b, text));
+    printf("          the plan takes %.2f x that long", (double)s->forecast.step.all_ns / (double)ps_bound_ns(b));
+    ps_bound_between(b, &s->forecast.step, text);
+    printf("%s%s\n", text[0] != '\0' ? ": " : "", text);
+}
+
 static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
@@ -166,6 +176,7 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
     show_tiers(s);
     show_links(s);
     show_speed(s);
+    show_bound(s);
 }
 
 static void show_advice(const ps_simulation *s, const ps_advice *advice, int n)

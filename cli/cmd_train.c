@@ -24,6 +24,7 @@
 #include "progress.h"
 #include "ranks.h"
 #include "run_log.h"
+#include "step_bound.h"
 
 typedef struct train_arguments {
     bool help_config;
@@ -48,6 +49,8 @@ typedef struct run {
     int64_t B, T, accumulation; /* T: of the step under way */
     ps_feed_batch batch;
     run_totals totals;
+    step_times times;
+    step_bound bound; /* at the end */
     progress progress;
     checkpoints checkpoints;
     bool resume;
@@ -72,6 +75,7 @@ static void close_run(run *r)
     ps_feed_close(r->feed);
     ps_mem_free(r->ranks);
     ps_mem_free(r->totals_of_ranks);
+    step_times_deinit(&r->times);
     ps_comm_close(r->comm);
     ps_config_destroy(r->config);
 }
@@ -269,6 +273,7 @@ static ps_status one_step(run *r, int64_t step)
     ps_engine_get_step_info(r->engine, &info);
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);
+    PS_TRY(step_times_add(&r->times, s.step_s));
     const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
     PS_TRY(gather_ranks(r, &before, &after, &comm_before, rss));
     if (r->o->train_eval_interval > 0 && step % r->o->train_eval_interval == 0) PS_TRY(evaluate(r, &s.eval_loss));
@@ -320,6 +325,7 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
                      .weights_xxh3 = weights_xxh3,
                      .interrupted = stop_asked,
                      .backend = backend_name(r->o),
+                     .bound = &r->bound,
                      .ranks = r->totals_of_ranks,
                      .n_ranks = r->n_ranks};
     char *config_json = NULL;
@@ -352,6 +358,7 @@ static ps_status finish(run *r)
     PS_TRY(ps_comm_agree(r->comm, ps_machine_rss(NULL, &rss)));
     r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss.peak_bytes;
     PS_TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
+    step_bound_find(r->engine, r->config, &r->times, r->totals.wait_s, &r->bound);
     PS_TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
     if (r->o->train_save) {
         char path[4096];
@@ -365,6 +372,7 @@ static ps_status finish(run *r)
         return PS_OK;
     }
     progress_print_table(&r->totals);
+    step_bound_print(&r->bound);
     if (r->n_ranks > 1) print_ranks(r);
     printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o->train_output_dir,
            r->o->train_save ? " and model.safetensors" : "");

@@ -324,6 +324,8 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     put_memory(o, t);
     put_links(o, &t->before, &t->memory);
     put_ranks(o, s->ranks, s->n_ranks, true);
+    json_t *bound = step_bound_json(s->bound);
+    if (bound != NULL) json_object_set_new(o, "bound", bound);
     json_object_set_new(o, "backend", json_string(s->backend));
     json_object_set_new(o, "config", json_loads(s->config_json, 0, NULL));
     char *text = json_dumps(o, JSON_INDENT(2));

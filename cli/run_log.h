@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "progress.h"
+#include "step_bound.h"
 
 typedef struct run_log run_log;
 
@@ -43,6 +44,7 @@ typedef struct run_summary {
     int interrupted;
     const char *backend;
     const char *config_json;
+    const step_bound *bound;
     const run_rank *ranks; /* [n_ranks] of the whole run */
     int32_t n_ranks;
 } run_summary;

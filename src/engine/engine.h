@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "engine/profiling.h"
 #include "plan/shape.h"
+#include "run/bound.h"
 #include "run/runner.h"
 
 /* What may be called next. */

@@ -9,6 +9,7 @@
 
 #include "config/hardware.h"
 #include "plan/trial.h"
+#include "run/bound.h"
 
 /* Where it would run. */
 typedef struct ps_site {
@@ -50,6 +51,7 @@ typedef struct ps_simulation {
     int64_t staging_bytes;
     ps_tier staging_tier;
     ps_forecast forecast;
+    ps_bound bound;
 } ps_simulation;
 
 /* site NULL: this machine, one rank. A refusal for memory is PS_OK with fits = false; explain says whether changes that

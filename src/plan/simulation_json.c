@@ -40,6 +40,20 @@ static json_t *links_json(const ps_simulation *s)
     return links;
 }
 
+static json_t *bound_json(const ps_simulation *s)
+{
+    const ps_bound *b = &s->bound;
+    char between[PS_BOUND_TEXT_MAX];
+    json_t *parts = json_object();
+    for (ps_bound_part p = 0; p < PS_BOUND_COUNT; p++)
+        if (b->part_ns[p] > 0)
+            json_object_set_new(parts, ps_bound_part_name(p), json_real((double)b->part_ns[p] * 1e-9));
+    return json_pack("{s:f, s:s, s:o, s:f, s:s}", "seconds", (double)ps_bound_ns(b) * 1e-9, "by",
+                     ps_bound_part_name(b->by), "parts", parts, "ratio",
+                     (double)s->forecast.step.all_ns / (double)ps_max_i64(1, ps_bound_ns(b)), "between",
+                     ps_bound_between(b, &s->forecast.step, between));
+}
+
 static void add_step(json_t *o, const ps_simulation *s)
 {
     const ps_step_time *t = &s->forecast.step;
@@ -56,6 +70,7 @@ static void add_step(json_t *o, const ps_simulation *s)
                                   "critical", ps_step_time_critical(&s->forecast.step), "tokens_per_second",
                                   ps_simulation_tokens_per_s(s), "flops_6N_per_second", ps_simulation_flops_per_s(s, 6),
                                   "flops_8N_per_second", ps_simulation_flops_per_s(s, 8)));
+    json_object_set_new(o, "bound", bound_json(s));
     json_object_set_new(o, "moved", links_json(s));
     json_object_set_new(o, "simulated_steps", json_integer((json_int_t)s->forecast.steps));
     json_object_set_new(o, "updates_deferred", json_boolean(s->variant.deferred));

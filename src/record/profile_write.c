@@ -2,7 +2,8 @@
 
 #include "base/text_out.h"
 #include "chunk/sim_lanes.h"
-#include "record/profile_sum.h"
+#include "record/profile_rates.h"
+#include "run/bound.h"
 
 /* Rows of the picture ("threads" of the format). */
 enum {
@@ -22,6 +23,7 @@ typedef struct writer {
     const ps_profile *p;
     const ps_profile_facts *facts;
     ps_profile_sum sum;
+    ps_profile_rate rates[PS_RATE_COUNT];
 } writer;
 
 /* ---- events: each begins with a comma; the metadata come first ---- */
@@ -300,6 +302,35 @@ static void put_measured(writer *w)
     ps_text_out_format(w->j, "}");
 }
 
+static void put_bound(writer *w)
+{
+    const ps_bound b = ps_bound_of(&w->facts->blueprint->settings->rates.links, w->facts->forecast);
+    const char *separator = "";
+    ps_text_out_format(w->j, "\n \"bound\":{\"by\":\"%s\",\"seconds\":{", ps_bound_part_name(b.by));
+    for (ps_bound_part p = 0; p < PS_BOUND_COUNT; p++) {
+        if (b.part_ns[p] == 0) continue;
+        ps_text_out_format(w->j, "%s\"%s\":", separator, ps_bound_part_name(p));
+        ps_text_out_fixed(w->j, b.part_ns[p], 9);
+        separator = ",";
+    }
+    ps_text_out_format(w->j, "}}");
+}
+
+/* Only of what the steps did. */
+static void put_rates(writer *w)
+{
+    const char *separator = "";
+    ps_text_out_format(w->j, "\n \"rates\":[");
+    for (int kind = 0; kind < PS_RATE_COUNT; kind++) {
+        const ps_profile_rate *r = &w->rates[kind];
+        if (r->measured_ns == 0) continue;
+        ps_text_out_format(w->j, "%s\n  {\"of\":\"%s\",\"unit\":\"%s\",\"reckoned\":%.6g,\"seen\":%.6g}", separator,
+                           ps_profile_rate_name(kind), ps_profile_rate_unit(kind), r->reckoned, r->seen);
+        separator = ",";
+    }
+    ps_text_out_format(w->j, "]");
+}
+
 static void put_facts(writer *w)
 {
     const ps_profile_facts *f = w->facts;
@@ -321,6 +352,10 @@ static void put_facts(writer *w)
     put_predicted(w);
     ps_text_out_format(w->j, ",");
     put_measured(w);
+    ps_text_out_format(w->j, ",");
+    put_bound(w);
+    ps_text_out_format(w->j, ",");
+    put_rates(w);
     ps_text_out_format(w->j, "}");
 }
 
@@ -331,6 +366,7 @@ ps_status ps_profile_write(const ps_profile *p, const ps_profile_facts *facts, c
     writer w = {.p = p, .facts = facts, .j = &out};
     if (ps_profile_count(p) == 0) return PS_FAIL(PS_ESTATE, "%s: nothing was recorded", path);
     PS_TRY(ps_profile_sum_init(&w.sum, p));
+    PS_TRY_GOTO(ps_profile_rates_find(&w.sum, facts->blueprint, facts->forecast, w.rates));
     PS_TRY_GOTO(ps_text_out_open(w.j, path));
     ps_text_out_format(w.j, "{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[\n");
     put_metadata(&w);

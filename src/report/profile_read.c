@@ -18,6 +18,7 @@
 #define TIME_US_MAX 8.64e12
 #define BYTES_MAX ((int64_t)1 << 60)
 #define SECONDS_MAX 1e9
+#define RATE_MAX 1e21
 
 const char *const ps_report_profile_tier_names[PS_REPORT_N_TIERS] = {"device", "host", "disk"};
 const char *const ps_report_profile_lane_names[PS_REPORT_N_LANES] = {
@@ -274,6 +275,62 @@ static ps_status read_account(reader *r, const json_t *facts, const char *key, p
     return read_sizes(r, account, "peak_bytes", ps_report_profile_tier_names, PS_REPORT_N_TIERS, a->peak_bytes);
 }
 
+/* A short one, copied. */
+static ps_status read_short(const reader *r, const json_t *parent, const char *key, char out[PS_REPORT_NAME_MAX])
+{
+    const char *name;
+    PS_TRY(read_string(r, parent, key, &name));
+    if (name[0] == '\0' || strlen(name) >= PS_REPORT_NAME_MAX)
+        return unexpected(r, key, "a short name", json_object_get(parent, key));
+    strcpy(out, name);
+    return PS_OK;
+}
+
+static ps_status read_bound(reader *r, const json_t *facts)
+{
+    ps_report_profile_bound *b = &r->p->bound;
+    const json_t *bound, *parts;
+    const char *name;
+    json_t *part;
+    char by[PS_REPORT_NAME_MAX];
+    if (!is_given(json_object_get(facts, "bound"))) return PS_OK;
+    PS_TRY(read_object(r, facts, "bound", &bound));
+    snprintf(r->where, sizeof r->where, "patrickstar.bound");
+    PS_TRY(read_short(r, bound, "by", by));
+    PS_TRY(read_object(r, bound, "seconds", &parts));
+    b->by = -1;
+    json_object_foreach((json_t *)(uintptr_t)parts, name, part)
+    {
+        if (b->n == PS_REPORT_PARTS_MAX || strlen(name) >= PS_REPORT_NAME_MAX)
+            return unexpected(r, "seconds", "a few short names", parts);
+        PS_TRY(read_number(r, parts, name, SECONDS_MAX, &b->seconds[b->n]));
+        strcpy(b->names[b->n], name);
+        if (strcmp(name, by) == 0) b->by = b->n;
+        b->n++;
+    }
+    return b->by >= 0 ? PS_OK : unexpected(r, "by", "a name of the seconds", json_object_get(bound, "by"));
+}
+
+static ps_status read_rates(reader *r, const json_t *facts)
+{
+    const json_t *rates;
+    ps_report_profile *p = r->p;
+    if (!is_given(json_object_get(facts, "rates"))) return PS_OK;
+    snprintf(r->where, sizeof r->where, "patrickstar");
+    PS_TRY(read_array(r, facts, "rates", &rates));
+    if (json_array_size(rates) > PS_REPORT_RATES_MAX) return unexpected(r, "rates", "at most 16 of them", rates);
+    for (size_t i = 0; i < json_array_size(rates); i++) {
+        const json_t *rate = json_array_get(rates, i);
+        snprintf(r->where, sizeof r->where, "patrickstar.rates[%zu]", i);
+        PS_TRY(read_short(r, rate, "of", p->rates[i].of));
+        PS_TRY(read_short(r, rate, "unit", p->rates[i].unit));
+        PS_TRY(read_number(r, rate, "reckoned", RATE_MAX, &p->rates[i].reckoned));
+        PS_TRY(read_number(r, rate, "seen", RATE_MAX, &p->rates[i].seen));
+        p->n_rates = (int)i + 1;
+    }
+    return PS_OK;
+}
+
 static ps_status read_facts(reader *r, const json_t *root)
 {
     const json_t *facts;
@@ -298,7 +355,9 @@ static ps_status read_facts(reader *r, const json_t *root)
     if (is_given(json_object_get(facts, "waste"))) PS_TRY(read_number(r, facts, "waste", 1, &p->waste));
     PS_TRY(read_chunks(r, facts));
     PS_TRY(read_account(r, facts, "predicted", &p->predicted));
-    return read_account(r, facts, "measured", &p->measured);
+    PS_TRY(read_account(r, facts, "measured", &p->measured));
+    PS_TRY(read_bound(r, facts));
+    return read_rates(r, facts);
 }
 
 /* ---- events ---- */

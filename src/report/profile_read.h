@@ -101,6 +101,21 @@ typedef struct ps_report_profile_account {
     char *critical; /* name of the row that bounds a step, or NULL */
 } ps_report_profile_account;
 
+enum { PS_REPORT_PARTS_MAX = 8, PS_REPORT_RATES_MAX = 16, PS_REPORT_NAME_MAX = 48 };
+
+/* The least time of a step, at the rates that the plan reckoned with: that of the part which takes longest. */
+typedef struct ps_report_profile_bound {
+    int n, by; /* by: into the parts; n 0: not known */
+    char names[PS_REPORT_PARTS_MAX][PS_REPORT_NAME_MAX];
+    double seconds[PS_REPORT_PARTS_MAX];
+} ps_report_profile_bound;
+
+/* A rate that the plan reckoned with, and what was seen of it. */
+typedef struct ps_report_profile_rate {
+    char of[PS_REPORT_NAME_MAX], unit[PS_REPORT_NAME_MAX];
+    double reckoned, seen;
+} ps_report_profile_rate;
+
 typedef struct ps_report_profile {
     bool is_simulated;
     int rank, n_ranks;
@@ -117,6 +132,9 @@ typedef struct ps_report_profile {
     ps_report_profile_change *changes; /* by time; in the file's order where that is equal */
     ps_report_profile_sample *samples; /* likewise */
     ps_report_profile_account predicted, measured;
+    ps_report_profile_bound bound;
+    int n_rates;
+    ps_report_profile_rate rates[PS_REPORT_RATES_MAX];
 } ps_report_profile;
 
 /* Read a file of profile.path. PS_EIO; PS_EFORMAT with the file, the index of the event and the key, what was expected

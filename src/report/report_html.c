@@ -244,6 +244,59 @@ static void put_table(ps_text_out *o, const ps_report_profile *p)
     ps_text_out_string(o, "</table>");
 }
 
+/* "Bound: 0.4809 s a step, by computing (the disk 0.2320 s). Measured: 1.27 x that; ..." */
+static void put_bound(ps_text_out *o, const ps_figures *f)
+{
+    const ps_report_profile *p = f->profile;
+    const ps_report_profile_bound *b = &p->bound;
+    const ps_figure_parts *parts = &f->parts;
+    const char *separator = " (";
+    if (b->n == 0 || b->seconds[b->by] <= 0) return;
+    ps_text_out_format(o, "<p class=\"facts\">Bound: %.4f s a step by ", b->seconds[b->by]);
+    ps_text_out_xml(o, b->names[b->by]);
+    for (int i = 0; i < b->n; i++) {
+        if (i == b->by) continue;
+        ps_text_out_string(o, separator);
+        ps_text_out_xml(o, b->names[i]);
+        ps_text_out_format(o, " %.4f s", b->seconds[i]);
+        separator = ", ";
+    }
+    ps_text_out_format(o, "%s, at the rates that were reckoned with.", b->n > 1 ? ")" : "");
+    if (parts->step_seconds > 0) {
+        double computing = 0;
+        for (int i = 0; i < PS_REPORT_N_PHASES; i++) computing += parts->compute_seconds[i];
+        ps_text_out_format(o, " A step took %.2f x that long: computing %.4f s",
+                           parts->step_seconds / b->seconds[b->by], computing);
+        for (int i = 0; i < PS_REPORT_N_LANES; i++)
+            if (parts->wait_seconds[i] > 0)
+                ps_text_out_format(o, ", waiting for %s %.4f s", ps_report_profile_lane_names[i],
+                                   parts->wait_seconds[i]);
+        ps_text_out_format(o, ", the rest %.4f s.", parts->rest_seconds);
+    }
+    ps_text_out_string(o, "</p>\n");
+}
+
+/* Which of the rates that the plan reckoned with was off. */
+static void put_rates(ps_text_out *o, const ps_report_profile *p)
+{
+    if (p->n_rates == 0) return;
+    ps_text_out_string(o, "<table><tr><th>rate</th><th>reckoned with</th><th>seen</th><th>ratio</th></tr>\n");
+    for (int i = 0; i < p->n_rates; i++) {
+        const ps_report_profile_rate *r = &p->rates[i];
+        ps_text_out_string(o, "<tr><td>");
+        ps_text_out_xml(o, r->of);
+        ps_text_out_format(o, "</td><td>%.2f G", r->reckoned * 1e-9);
+        ps_text_out_xml(o, r->unit);
+        ps_text_out_format(o, "</td><td>%.2f G", r->seen * 1e-9);
+        ps_text_out_xml(o, r->unit);
+        if (r->reckoned > 0)
+            ps_text_out_format(o, "</td><td>%.2f</td></tr>\n", r->seen / r->reckoned);
+        else
+            ps_text_out_string(o, "</td><td>–</td></tr>\n");
+    }
+    ps_text_out_string(o, "</table>");
+}
+
 /* ---- the page ---- */
 
 /* What stands for @name@ in the page. */
@@ -263,7 +316,11 @@ static void put_part(ps_text_out *o, const ps_figures *f, const char *name, size
     if (strcmp(key, "title") == 0) put_title(o, f);
     if (strcmp(key, "head") == 0) put_head(o, f);
     if (strcmp(key, "time") == 0) ps_figure_time(o, f, false);
-    if (strcmp(key, "table") == 0) put_table(o, f->profile);
+    if (strcmp(key, "table") == 0) {
+        put_bound(o, f);
+        put_table(o, f->profile);
+        put_rates(o, f->profile);
+    }
     if (strcmp(key, "data") == 0) put_data(o, f);
 }
 

@@ -5,14 +5,17 @@ build=$1
 . test/cli/cli_lib.sh
 
 expect 0 "$pstar" plan "$work/tiny.json"
-for text in "hardware  this machine" " parameters, " "chunks " "device " "time " "tokens/s"; do
+for text in "hardware  this machine" " parameters, " "chunks " "device " "time " "tokens/s" "bound     0." " s a step by " "the plan takes "; do
     says out "$text"
 done
 
-# the numbers of the run
-expect 0 "$pstar" plan "$work/tiny.json" --json memory.device=6MB memory.host=1MB memory.disk=100MB
+# the numbers of the run, its bound too
+set -- hardware="$root/examples/hardware/laptop.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.steps=12
+expect 0 "$pstar" plan "$work/tiny.json" --json "$@"
 cp "$work/out" "$work/plan.json"
-expect 0 "$pstar" train "$work/tiny.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.steps=12
+expect 0 "$pstar" train "$work/tiny.json" "$@"
+says out "bound     "
+says out "x that long; planned were "
 python3 - "$work/plan.json" "$work/run/summary.json" "$work/run/metrics.jsonl" <<'EOT' || fail "the plan is not what happened"
 import json, sys
 plan, run = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
@@ -25,6 +28,14 @@ assert last, plan["simulated_steps"]
 for link, key in (("host->device", "host_to_device"), ("device->host", "device_to_host"), ("disk read", "disk_read"),
                   ("disk write", "disk_write")):
     assert plan["moved"][link]["bytes"] == last[0][key + "_bytes"], link
+bound = plan["bound"]
+assert bound["by"] in bound["parts"] and bound["seconds"] == max(bound["parts"].values()), bound
+assert abs(bound["ratio"] * bound["seconds"] - plan["step"]["seconds"]) < 1e-6 and bound["ratio"] >= 1, bound
+of_run = run["bound"]
+assert of_run["by"] == bound["by"] and abs(of_run["bound_s"] - bound["seconds"]) < 1e-6, of_run
+assert abs(of_run["planned_step_s"] - plan["step"]["seconds"]) < 1e-6, of_run
+median = sorted(s["step_s"] for s in steps[3:] if "step_s" in s)
+assert abs(of_run["step_s"] - median[4]) < 1e-9, (of_run, median)
 EOT
 
 # too little: why, and what fits; every piece of advice can be typed

@@ -9,6 +9,7 @@ expect 0 "$pstar" train "$work/tiny.json" train.eval_interval=2 train.eval_steps
 says out "loss "
 says out "predicted"
 says out "validation loss"
+grep -q "^bound" "$work/out" && fail "a bound by the rates of no particular PC"
 [ "$(wc -l <"$work/run/metrics.jsonl")" -eq 4 ] || fail "metrics.jsonl has not one line a step"
 for key in step loss lr grad_norm loss_scale skipped step_s tokens_per_s device_peak_bytes host_peak_bytes \
     disk_peak_bytes moved_bytes; do

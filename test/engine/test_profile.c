@@ -2,6 +2,8 @@
  * records. */
 #include "engine/profile_fixture.h"
 
+#include <math.h>
+
 #include "device/async.h"
 #include "device/disk.h"
 #include "engine/engine.h"
@@ -395,6 +397,16 @@ static void add_copy(ps_profile *p, uint64_t ticket, int32_t chunk, int64_t aske
                                                     .reason = PS_REASON_PREFETCH}});
 }
 
+static void expect_rate(const json_t *rate, const char *of, double reckoned, double seen)
+{
+    assert_string_equal(text_at(rate, "of"), of);
+    assert_string_equal(text_at(rate, "unit"), "bytes/s");
+    const double r = json_number_value(json_object_get(rate, "reckoned")),
+                 s = json_number_value(json_object_get(rate, "seen"));
+    if (fabs(r - reckoned) > 1e-5 * reckoned || fabs(s - seen) > 1e-5 * seen)
+        fail_msg("%s: %g, seen %g, instead of %g, seen %g", of, r, s, reckoned, seen);
+}
+
 static void test_simulated_records(void **state)
 {
     (void)state;
@@ -445,6 +457,18 @@ static void test_simulated_records(void **state)
     assert_true(json_number_value(json_object_get(busy, "disk read")) == 110e-6);
     assert_true(json_number_value(json_object_get(busy, "collectives")) == 3e-6);
     assert_int_equal(int_at(json_object_get(measured, "moved_bytes"), "disk read"), 3000);
+    /* the rates of no particular PC; moment 0 is an update that was deferred */
+    const double expected_s = (double)e->blueprint->trace->moments[0].cost_ns * 1e-9;
+    const json_t *rates = json_object_get(p.facts, "rates");
+    assert_int_equal(json_array_size(rates), 2);
+    const double update_rate = e->settings.rates.update_bytes_per_s[PS_TIER_DEVICE];
+    assert_true(e->settings.rates.compute.bytes_per_s != update_rate);
+    expect_rate(json_array_get(rates, 0), "updates", update_rate, update_rate * expected_s / 20e-6);
+    expect_rate(json_array_get(rates, 1), "disk read", 1.5e9, 3000 / 110e-6);
+    const json_t *bound = json_object_get(p.facts, "bound");
+    assert_string_equal(text_at(bound, "by"), "computing");
+    assert_int_equal(llround(1e9 * json_number_value(json_object_get(json_object_get(bound, "seconds"), "computing"))),
+                     e->shape->forecast.step.compute_ns);
     json_decref(p.root);
     ps_profile_destroy(r);
     ps_engine_destroy(e);

@@ -19,7 +19,9 @@
     "{\"id\":4,\"list\":\"MOMENTUM\",\"index\":0,\"bytes\":400,\"tensors\":[\"wte\"]},"                                \
     "{\"id\":6,\"list\":\"VARIANCE\",\"index\":0,\"bytes\":400,\"tensors\":[\"wte\"]}],"                               \
     "\"predicted\":{\"step_seconds\":0.0002,\"critical\":null,\"busy_seconds\":{\"compute\":0.0001}},"                 \
-    "\"measured\":{\"step_seconds\":0.0001,\"critical\":\"compute\",\"moved_bytes\":{\"disk read\":400}}"
+    "\"measured\":{\"step_seconds\":0.0001,\"critical\":\"compute\",\"moved_bytes\":{\"disk read\":400}},"             \
+    "\"bound\":{\"by\":\"the <disk>\",\"seconds\":{\"computing\":0.00004,\"the <disk>\":0.00005}},"                    \
+    "\"rates\":[{\"of\":\"disk <read>\",\"unit\":\"bytes/s\",\"reckoned\":2e9,\"seen\":5e8}]"
 
 #define SPAN(tid, cat, ts, dur, name, args)                                                                            \
     "{\"ph\":\"X\",\"pid\":0,\"tid\":" #tid ",\"cat\":\"" cat "\",\"ts\":" #ts ",\"dur\":" #dur ",\"name\":\"" name    \

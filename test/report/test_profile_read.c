@@ -36,6 +36,12 @@ static void test_what_is_read(void **state)
     assert_null(p->predicted.critical);
     assert_int_equal(p->measured.moved_bytes[PS_REPORT_DISK_READ], 400);
     assert_int_equal(p->measured.peak_bytes[0], -1);
+    assert_int_equal(p->bound.n, 2);
+    assert_string_equal(p->bound.names[p->bound.by], "the <disk>");
+    assert_true(p->bound.seconds[p->bound.by] == 0.00005 && p->bound.seconds[1 - p->bound.by] == 0.00004);
+    assert_int_equal(p->n_rates, 1);
+    assert_string_equal(p->rates[0].of, "disk <read>");
+    assert_true(p->rates[0].reckoned == 2e9 && p->rates[0].seen == 5e8);
     assert_int_equal(p->n_spans, 3);
     assert_int_equal(p->spans[0].lane, PS_REPORT_STEPS); /* by begin */
     assert_int_equal(p->spans[1].lane, PS_REPORT_DISK_READ);
@@ -77,6 +83,13 @@ static void test_what_is_refused(void **state)
         {"\"list\":\"VARIANCE\"", "\"list\":7", "\"list\": expected a string, found 7"},
         {"[\"wte\"]", "[7]", "\"tensors\": expected names, found 7"},
         {"\"step_seconds\":0.0002", "\"step_seconds\":-1", "patrickstar.predicted: \"step_seconds\""},
+        {"\"by\":\"the <disk>\"", "\"by\":\"the disk\"",
+         "patrickstar.bound: \"by\": expected a name of the seconds, found 'the disk'"},
+        {"\"computing\":0.00004", "\"computing\":-1", "patrickstar.bound: \"computing\": expected a number from 0"},
+        {"\"computing\":0.00004", "\"a\":1,\"b\":1,\"c\":1,\"d\":1,\"e\":1,\"f\":1,\"g\":1,\"h\":1",
+         "patrickstar.bound: \"seconds\": expected a few short names"},
+        {"\"reckoned\":2e9", "\"reckoned\":\"2e9\"", "patrickstar.rates[0]: \"reckoned\": expected a number"},
+        {"\"of\":\"disk <read>\"", "\"of\":\"\"", "patrickstar.rates[0]: \"of\": expected a short name"},
         {"\"waste\":0.25", "\"waste\":25", "\"waste\": expected a number from 0 to 1, found 25"},
         {"\"ts\":10,", "\"ts\":-10,", "traceEvents[0]: \"ts\": expected a number from 0 to 8.64e+12, found -10"},
         {"\"ts\":10,", "\"ts\":1e300,", "traceEvents[0]: \"ts\""},

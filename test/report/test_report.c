@@ -51,6 +51,11 @@ static void test_names_cannot_break_the_page(void **state)
     assert_int_equal(count(text, "@data@"), 0);
     assert_non_null(strstr(text, "<td>time</td><td>0.0002 s</td><td>0.0001 s</td><td>0.50</td>"));
     assert_non_null(strstr(text, "<td>moved: disk read</td><td>–</td><td>0.0 MB</td><td>–</td>"));
+    /* the step's 200 us: 30.5 computing */
+    assert_non_null(strstr(text, "Bound: 0.0001 s a step by the &lt;disk&gt; (computing 0.0000 s), at the rates that"));
+    assert_non_null(strstr(text, "A step took 4.00 x that long: computing 0.0000 s, the rest 0.0002 s."));
+    assert_non_null(
+        strstr(text, "<td>disk &lt;read&gt;</td><td>2.00 Gbytes/s</td><td>0.50 Gbytes/s</td><td>0.25</td>"));
     ps_mem_free(text);
     ps_figures_destroy(f);
     ps_report_profile_destroy(p);

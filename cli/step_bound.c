@@ -1,0 +1,81 @@
+#include "step_bound.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+
+enum { N_FIRST = 3 };
+
+ps_status step_times_add(step_times *t, double seconds)
+{
+    PS_TRY(ps_mem_reserve(&t->seconds, t->n + 1, sizeof *t->seconds));
+    t->seconds[t->n++] = seconds;
+    return PS_OK;
+}
+
+void step_times_deinit(step_times *t)
+{
+    ps_mem_free(t->seconds);
+    *t = (step_times){0};
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(step_times *t)
+{
+    const size_t skipped = t->n > 2 * N_FIRST ? N_FIRST : 0, n = t->n - skipped;
+    double *const s = t->seconds + skipped;
+    qsort(s, n, sizeof *s, by_size);
+    return n % 2 == 1 ? s[n / 2] : 0.5 * (s[n / 2 - 1] + s[n / 2]);
+}
+
+void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, double wait_s, step_bound *out)
+{
+    ps_hardware room;
+    const ps_hardware *hw = NULL;
+    *out = (step_bound){.planned = e->shape->forecast.step};
+    /* a file has been read before */
+    out->is_known = t->n > 0 && ps_config_hardware(config, &room, &hw) == PS_OK && hw != NULL;
+    if (!out->is_known) return;
+    out->bound = ps_bound_of(&e->settings.rates.links, &e->shape->forecast);
+    out->waiting_s = wait_s / (double)t->n;
+    out->measured_s = median(t);
+}
+
+static double seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+static int64_t planned_waiting_ns(const ps_step_time *t)
+{
+    return t->all_ns - t->compute_ns - t->lost_ns;
+}
+
+void step_bound_print(const step_bound *b)
+{
+    char text[PS_BOUND_TEXT_MAX];
+    if (!b->is_known || ps_bound_ns(&b->bound) == 0) return;
+    printf("bound     %s\n", ps_bound_text(&b->bound, text));
+    printf("          a step took %.4f s, %.2f x that long; planned were %.4f s\n", b->measured_s,
+           b->measured_s / seconds(ps_bound_ns(&b->bound)), seconds(b->planned.all_ns));
+    printf("          of it waiting %.4f s, planned %.4f s; the rest, computing, %.4f s, planned %.4f s\n",
+           b->waiting_s, seconds(planned_waiting_ns(&b->planned)), b->measured_s - b->waiting_s,
+           seconds(b->planned.compute_ns + b->planned.lost_ns));
+    if (ps_bound_between(&b->bound, &b->planned, text)[0] != '\0') printf("          as planned, %s\n", text);
+}
+
+json_t *step_bound_json(const step_bound *b)
+{
+    if (!b->is_known) return NULL;
+    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f}", "bound_s", seconds(ps_bound_ns(&b->bound)), "by",
+                     ps_bound_part_name(b->bound.by), "step_s", b->measured_s, "planned_step_s",
+                     seconds(b->planned.all_ns), "waiting_s", b->waiting_s, "planned_waiting_s",
+                     seconds(planned_waiting_ns(&b->planned)));
+}

@@ -1,0 +1,36 @@
+/* step_bound.h - the steps of a run beside what they could not be faster than (run/bound.h). */
+#ifndef PSTAR_STEP_BOUND_H
+#define PSTAR_STEP_BOUND_H
+
+#include <jansson.h>
+
+#include "config/config.h"
+#include "engine/engine.h"
+
+/* Times of steps as they come; zeros: none yet. */
+typedef struct step_times {
+    double *seconds; /* [n] */
+    size_t n;
+} step_times;
+
+PS_NODISCARD ps_status step_times_add(step_times *t, double seconds);
+void step_times_deinit(step_times *t);
+
+/* What the last plan of the run says of a step, and what it took. */
+typedef struct step_bound {
+    bool is_known; /* else the rates are of no machine in particular, and nothing is said */
+    ps_bound bound;
+    ps_step_time planned;
+    double measured_s; /* the median, without the first steps, which fill the tiers */
+    double waiting_s;  /* of a step on average: computing stood still for copies */
+} step_bound;
+
+/* wait_s: of all the steps in t together. Sorts t. */
+void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, double wait_s, step_bound *out);
+
+/* Some lines of the table at the end of a run; nothing where the machine is not known. */
+void step_bound_print(const step_bound *b);
+/* For summary.json: an object, or NULL. */
+json_t *step_bound_json(const step_bound *b);
+
+#endif

@@ -1,0 +1,121 @@
+#include "run/bound.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Less than this share of a step is not worth a word. */
+#define WORTH_SAYING 0.005
+
+const char *ps_bound_part_name(ps_bound_part p)
+{
+    static const char *const names[PS_BOUND_COUNT] = {[PS_BOUND_COMPUTE] = "computing",
+                                                      [PS_BOUND_HOST] = "host updates",
+                                                      [PS_BOUND_RAM] = "copies between device and host",
+                                                      [PS_BOUND_DISK] = "the disk",
+                                                      [PS_BOUND_COLLECTIVES] = "collectives"};
+    return names[p];
+}
+
+/* ---- the bound ---- */
+
+/* Of a link on which nothing takes time: none. */
+static double alone_ns(const ps_link_rates *rates, const ps_forecast *f, ps_link l)
+{
+    return f->step.busy_ns[l] > 0 ? (double)f->moved_bytes[l] * 1e9 / rates->link[l].bytes_per_s : 0;
+}
+
+/* A second of both ways at once does what takes 2 - contention seconds one after the other; and neither way is faster
+ * than alone. */
+static int64_t both_ways_ns(const ps_link_rates *rates, const ps_forecast *f, ps_link l)
+{
+    const double a = alone_ns(rates, f, l), b = alone_ns(rates, f, ps_link_opposite(l));
+    const double longer = a > b ? a : b, at_once = (a + b) / (2 - ps_link_contention(rates, l));
+    return (int64_t)(longer > at_once ? longer : at_once);
+}
+
+/* How long a collective takes follows from the ranks and their wires: comm/topology.h. */
+ps_bound ps_bound_of(const ps_link_rates *rates, const ps_forecast *f)
+{
+    ps_bound b = {.part_ns = {[PS_BOUND_COMPUTE] = f->step.compute_ns,
+                              [PS_BOUND_HOST] = f->step.host_ns,
+                              [PS_BOUND_RAM] = both_ways_ns(rates, f, PS_LINK_HOST_TO_DEVICE),
+                              [PS_BOUND_DISK] = both_ways_ns(rates, f, PS_LINK_DISK_READ),
+                              [PS_BOUND_COLLECTIVES] = f->step.busy_ns[PS_LINK_COLLECTIVES]}};
+    for (ps_bound_part p = 0; p < PS_BOUND_COUNT; p++)
+        if (b.part_ns[p] > b.part_ns[b.by]) b.by = p;
+    return b;
+}
+
+/* ---- in words ---- */
+
+typedef struct words {
+    char *text;
+    int n;
+} words;
+
+__attribute__((format(printf, 2, 3))) static void say(words *w, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    const int n = vsnprintf(w->text + w->n, (size_t)(PS_BOUND_TEXT_MAX - w->n), format, ap);
+    va_end(ap);
+    w->n = (int)ps_min_i64(w->n + ps_max_i64(0, n), PS_BOUND_TEXT_MAX - 1);
+}
+
+static double seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+const char *ps_bound_text(const ps_bound *b, char text[PS_BOUND_TEXT_MAX])
+{
+    words w = {.text = text};
+    const char *separator = "; ";
+    say(&w, "%.4f s a step by %s", seconds(ps_bound_ns(b)), ps_bound_part_name(b->by));
+    for (ps_bound_part p = 0; p < PS_BOUND_COUNT; p++) {
+        if (p == b->by || b->part_ns[p] == 0) continue;
+        say(&w, "%s%s %.4f s", separator, ps_bound_part_name(p), seconds(b->part_ns[p]));
+        separator = ", ";
+    }
+    return text;
+}
+
+/* The link that is waited for longest, of those that nothing was said of. */
+static ps_link longest_wait(const ps_step_time *t, bool *is_said)
+{
+    ps_link longest = PS_LINK_COUNT;
+    for (ps_link l = 0; l < PS_LINK_COUNT; l++)
+        if (!is_said[l] && (longest == PS_LINK_COUNT || t->wait_ns[l] > t->wait_ns[longest])) longest = l;
+    is_said[longest] = true;
+    return longest;
+}
+
+static void say_waits(words *w, const ps_step_time *t, int64_t least_ns)
+{
+    bool is_said[PS_LINK_COUNT] = {false};
+    const char *begin = "computing waits ";
+    for (int i = 0; i < PS_LINK_COUNT; i++) {
+        const ps_link l = longest_wait(t, is_said);
+        if (t->wait_ns[l] <= least_ns) break;
+        say(w, "%s%.4f s for %s", begin, seconds(t->wait_ns[l]), ps_link_name(l));
+        begin = ", ";
+    }
+    const int64_t host_ns = t->host_wait_ns + t->idle_ns;
+    if (host_ns > least_ns) say(w, "%s%.4f s for the host", begin, seconds(host_ns));
+}
+
+const char *ps_bound_between(const ps_bound *b, const ps_step_time *t, char text[PS_BOUND_TEXT_MAX])
+{
+    words w = {.text = text};
+    const int64_t least_ns = (int64_t)(WORTH_SAYING * (double)t->all_ns), rest_ns = t->all_ns - ps_bound_ns(b);
+    text[0] = '\0';
+    say_waits(&w, t, least_ns);
+    if (t->lost_ns > least_ns)
+        say(&w, "%scopies slow it by %.4f s", w.n > 0 ? "; " : "computing: ", seconds(t->lost_ns));
+    if (b->by != PS_BOUND_COMPUTE && rest_ns > least_ns)
+        say(&w, "%sfor %.4f s %s %s", w.n > 0 ? "; " : "", seconds(rest_ns), ps_bound_part_name(b->by),
+            b->by == PS_BOUND_DISK  ? "stands still, or goes one way only"
+            : b->by == PS_BOUND_RAM ? "stand still, or go one way only"
+                                    : "stand still");
+    return text;
+}
