@@ -35,6 +35,7 @@ MAKEFLAGS += -j$(shell nproc)
 endif
 
 CC      = gcc
+CXX     = $(if $(findstring clang,$(CC)),clang++,g++)
 DEBUG  ?= 0
 SAN    ?=
 WERROR ?=
@@ -54,7 +55,7 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
+DEPS_TEST  := g++ libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
@@ -96,6 +97,10 @@ ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_decode engin
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                fault/test_engine_faults
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
+# Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
+CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats layernorm linear lm_loss pool \
+              relu rmsnorm rope sgd swiglu tanh
+TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
 TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks $B/test/async/pstar)
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
@@ -187,6 +192,20 @@ $(foreach t,$(ASYNC_TESTS),$(eval $(call async_rule,$t)))
 $B/test/async/pstar: test/async/pstar_async.c $(CLI) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(CLI) $B/libpatrickstar.a $(LDLIBS)
+# The kernels for GPUs by a compiler of the host, whose words of CUDA are the emulator's; no library of C++ is needed.
+EMULATED := $(patsubst %.cu,$B/%.emulated.o,$(sort $(wildcard src/kernel/cuda/*.cu))) $B/test/cuda/emulate.o
+EMULATED_CXX = $(CXX) -std=c++17 -g -O2 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno \
+               -Wall -Wextra -Wshadow -Wno-unknown-pragmas $(if $(WERROR),-Werror) \
+               $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+$B/%.emulated.o: %.cu Makefile | build/.deps
+	@mkdir -p $(@D)
+	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -include cuda/emulator.h -MMD -MP -c -o $@ -x c++ $<
+$B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps
+	@mkdir -p $(@D)
+	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -MMD -MP -c -o $@ $<
+$(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $B/libpatrickstar.a -lcmocka $(LDLIBS)
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -lcmocka $(LDLIBS)
@@ -328,4 +347,4 @@ clean:
 
 .PHONY: all help deps deps-check demo demo-finetune test-data tests test bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
 .SECONDARY:
--include $(OBJ:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

@@ -235,10 +235,22 @@ static inline void op_compare_bits(const op_record_entry *got, const op_record_e
     }
 }
 
-/* Backend number `i`: the reference, then the cpu by rising instruction set. False after the last. Made once a
- * program. */
+#ifdef TEST_OVER_CUDA
+static inline ps_backend *op_cuda(int i);
+#endif
+
+/* Backend number `i`: the reference, then the cpu by rising instruction set; with TEST_OVER_CUDA the emulated GPU alone.
+ * False after the last. Made once a program. */
 static inline bool op_backend(int i, ps_backend **k, char name[64])
 {
+#ifdef TEST_OVER_CUDA
+    if (i > 1) return false;
+    if (i == 1) {
+        *k = op_cuda(0);
+        snprintf(name, 64, "%s", ps_backend_name(*k));
+        return true;
+    }
+#endif
     static ps_backend *made[1 + PS_CPU_ISA_COUNT];
     if (i > 0 && i - 1 > (int)ps_cpu_isa_detect()) return false;
     if (made[i] == NULL)
@@ -257,9 +269,12 @@ static inline ps_backend *op_reference(void)
     return k;
 }
 
-/* Backend number `i` with more threads than cores. */
+/* Backend number `i` with more threads than cores; the emulated GPU with its threads in another order. */
 static inline ps_backend *op_threaded_backend(int i)
 {
+#ifdef TEST_OVER_CUDA
+    return i == 0 ? op_reference() : op_cuda(1);
+#endif
     static ps_backend *made[1 + PS_CPU_ISA_COUNT];
     ps_backend *k = NULL;
     char name[64];
@@ -299,8 +314,10 @@ static inline void op_check_backends(op_case_fn run, const void *c)
 #endif
         highest = got;
     }
+#ifndef TEST_OVER_CUDA
     run(op_async(), c, &async);
-    for (int o = 0; o < want.n; o++) op_compare_bits(&async.out[o], &highest.out[o], "cpu_async");
+#endif
+    for (int o = 0; o < async.n; o++) op_compare_bits(&async.out[o], &highest.out[o], "cpu_async");
     op_release();
 }
 
@@ -319,5 +336,8 @@ static inline void op_check_same_bits(op_case_fn run, const void *c, const void 
 }
 
 #include "kernel/op_async.h" /* which needs all of the above */
+#ifdef TEST_OVER_CUDA
+#include "cuda/op_cuda.h"
+#endif
 
 #endif

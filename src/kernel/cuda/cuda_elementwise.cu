@@ -1,0 +1,281 @@
+/* cuda_elementwise.cu - operators that compute each element by itself: one pass, as wide as memory allows. */
+#include "kernel/cuda/cuda_random.cuh"
+
+namespace
+{
+
+/* Of arrays of one element type, which are aligned. */
+template <typename T, class Body> __device__ inline void for_each_of(int64_t n, const Body &body)
+{
+    for_each<ps_vector_of<T>::width>(n, true, body);
+}
+
+template <typename T> struct add_at {
+    const ps_add_args &a;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        float x[W], y[W];
+        load<W>(x, (const T *)a.a + i);
+        load<W>(y, (const T *)a.b + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) y[j] += x[j];
+        store<W>((T *)a.y + i, y);
+    }
+};
+
+template <typename T> __device__ void add(const ps_add_args &a)
+{
+    for_each_of<T>(a.n, add_at<T>{a});
+}
+
+/* ---- y = f(x), dx (+)= dy f'(x or y) ---- */
+
+template <typename T, class F> struct map_at {
+    T *y;
+    const T *x;
+    F f;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        float v[W];
+        load<W>(v, x + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] = f(v[j]);
+        store<W>(y + i, v);
+    }
+};
+
+template <typename T, class F> __device__ inline void map(void *y, const void *x, int64_t n, F f)
+{
+    for_each_of<T>(n, map_at<T, F>{(T *)y, (const T *)x, f});
+}
+
+/* f(dy, v): v is x or y, what backward looks at. */
+template <typename T, class F> struct gradient_at {
+    T *dx;
+    const T *dy, *v;
+    bool accumulate;
+    F f;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        float d[W], u[W];
+        load<W>(d, dy + i);
+        load<W>(u, v + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) d[j] = f(d[j], u[j]);
+        store<W>(dx + i, d, accumulate);
+    }
+};
+
+template <typename T, class F>
+__device__ inline void gradient(void *dx, const void *dy, const void *v, int64_t n, bool accumulate, F f)
+{
+    for_each_of<T>(n, gradient_at<T, F>{(T *)dx, (const T *)dy, (const T *)v, accumulate, f});
+}
+
+constexpr float sqrt_2_over_pi = 0.79788456080286535588f, sqrt_half = 0.70710678118654752440f, cubic = 0.044715f;
+
+struct gelu {
+    ps_gelu_kind kind;
+    __device__ float operator()(float x) const
+    {
+        const float t = kind == PS_GELU_TANH ? tanhf(sqrt_2_over_pi * (x + cubic * x * x * x)) : erff(x * sqrt_half);
+        return 0.5f * x * (1.0f + t);
+    }
+};
+
+/* Beyond 16 the slope is 0 or 1, and powers of what bf16 can hold would overflow. */
+struct gelu_gradient {
+    ps_gelu_kind kind;
+    __device__ float operator()(float dy, float x) const
+    {
+        const float u = fminf(fmaxf(x, -16.0f), 16.0f), square = u * u;
+        float slope;
+        if (kind == PS_GELU_TANH) {
+            const float t = tanhf(sqrt_2_over_pi * (u + cubic * square * u));
+            slope = 0.5f * (1.0f + t) + 0.5f * u * (1.0f - t * t) * sqrt_2_over_pi * (1.0f + 3.0f * cubic * square);
+        } else {
+            slope = 0.5f * (1.0f + erff(u * sqrt_half)) + 0.5f * u * sqrt_2_over_pi * expf(-0.5f * square);
+        }
+        return dy * (x == x ? slope : x);
+    }
+};
+
+template <typename T> __device__ void gelu_fwd(const ps_gelu_fwd_args &a)
+{
+    map<T>(a.y, a.x, a.n, gelu{a.kind});
+}
+
+template <typename T> __device__ void gelu_bwd(const ps_gelu_bwd_args &a)
+{
+    gradient<T>(a.dx, a.dy, a.x, a.n, a.accumulate_dx, gelu_gradient{a.kind});
+}
+
+struct hyperbolic_tangent {
+    __device__ float operator()(float x) const
+    {
+        return tanhf(x);
+    }
+};
+
+struct hyperbolic_tangent_gradient {
+    __device__ float operator()(float dy, float y) const
+    {
+        return dy * (1.0f - y * y);
+    }
+};
+
+template <typename T> __device__ void tanh_fwd(const ps_tanh_fwd_args &a)
+{
+    map<T>(a.y, a.x, a.n, hyperbolic_tangent{});
+}
+
+template <typename T> __device__ void tanh_bwd(const ps_tanh_bwd_args &a)
+{
+    gradient<T>(a.dx, a.dy, a.y, a.n, a.accumulate_dx, hyperbolic_tangent_gradient{});
+}
+
+struct positive {
+    __device__ float operator()(float x) const
+    {
+        return x <= 0.0f ? 0.0f : x;
+    }
+};
+
+struct positive_gradient {
+    __device__ float operator()(float dy, float y) const
+    {
+        return y <= 0.0f ? 0.0f : dy;
+    }
+};
+
+template <typename T> __device__ void relu_fwd(const ps_relu_fwd_args &a)
+{
+    map<T>(a.y, a.x, a.n, positive{});
+}
+
+template <typename T> __device__ void relu_bwd(const ps_relu_bwd_args &a)
+{
+    gradient<T>(a.dx, a.dy, a.y, a.n, a.accumulate_dx, positive_gradient{});
+}
+
+/* ---- SwiGLU ---- */
+
+__device__ inline float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+template <typename T> struct swiglu_at {
+    const ps_swiglu_fwd_args &a;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        float gate[W], up[W];
+        load<W>(gate, (const T *)a.gate + i);
+        load<W>(up, (const T *)a.up + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) up[j] *= gate[j] * sigmoid(gate[j]);
+        store<W>((T *)a.y + i, up);
+    }
+};
+
+template <typename T> __device__ void swiglu_fwd(const ps_swiglu_fwd_args &a)
+{
+    for_each_of<T>(a.n, swiglu_at<T>{a});
+}
+
+template <typename T> struct swiglu_gradient_at {
+    const ps_swiglu_bwd_args &a;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        float dy[W], gate[W], up[W], dgate[W], dup[W];
+        load<W>(dy, (const T *)a.dy + i);
+        load<W>(gate, (const T *)a.gate + i);
+        load<W>(up, (const T *)a.up + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            const float s = sigmoid(gate[j]);
+            dgate[j] = dy[j] * up[j] * s * (1.0f + gate[j] * (1.0f - s));
+            dup[j] = dy[j] * gate[j] * s;
+        }
+        store<W>((T *)a.dgate + i, dgate, a.accumulate_dgate);
+        store<W>((T *)a.dup + i, dup, a.accumulate_dup);
+    }
+};
+
+template <typename T> __device__ void swiglu_bwd(const ps_swiglu_bwd_args &a)
+{
+    for_each_of<T>(a.n, swiglu_gradient_at<T>{a});
+}
+
+/* ---- dropout: a block of random words has four elements ---- */
+
+template <typename T> struct dropout_at {
+    const ps_dropout_args &a;
+    uint32_t threshold;
+    float scale;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        float x[W];
+        load<W>(x, (const T *)a.x + i);
+        uint32_t words[4];
+        random_block(a.key, (uint64_t)i / 4, words);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            const uint32_t word = W == 4 ? words[j] : random_word(a.key, (uint64_t)i);
+            x[j] = word >= threshold ? x[j] * scale : 0.0f;
+        }
+        store<W>((T *)a.y + i, x, a.accumulate);
+    }
+};
+
+template <typename T> __device__ void dropout(const ps_dropout_args &a)
+{
+    for_each<4>(a.n, true, dropout_at<T>{a, dropout_threshold(a.p), (float)(1.0 / (1.0 - (double)a.p))});
+}
+
+/* ---- casts ---- */
+
+template <typename D, typename S> struct cast_at {
+    const ps_cast_args &a;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        float x[W];
+        load<W>(x, (const S *)a.src + i);
+        store<W>((D *)a.dst + i, x);
+    }
+};
+
+template <typename D, typename S> __device__ void cast(const ps_cast_args &a)
+{
+    const bool aligned = is_aligned(a.dst, 4 * sizeof(D)) && is_aligned(a.src, 4 * sizeof(S));
+    for_each<4>(a.n, aligned, cast_at<D, S>{a});
+}
+
+struct zero_at {
+    unsigned char *dst;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        ps_pack<unsigned char, W> none = {};
+        *reinterpret_cast<ps_pack<unsigned char, W> *>(dst + i) = none;
+    }
+};
+
+__device__ inline void zero(const ps_cuda_zero_args &a)
+{
+    for_each<16>(a.bytes, true, zero_at{(unsigned char *)a.dst});
+}
+
+} // namespace
+
+PS_KERNEL_TYPED(add, ps_add_args)
+PS_KERNEL_TYPED(gelu_fwd, ps_gelu_fwd_args)
+PS_KERNEL_TYPED(gelu_bwd, ps_gelu_bwd_args)
+PS_KERNEL_TYPED(tanh_fwd, ps_tanh_fwd_args)
+PS_KERNEL_TYPED(tanh_bwd, ps_tanh_bwd_args)
+PS_KERNEL_TYPED(relu_fwd, ps_relu_fwd_args)
+PS_KERNEL_TYPED(relu_bwd, ps_relu_bwd_args)
+PS_KERNEL_TYPED(swiglu_fwd, ps_swiglu_fwd_args)
+PS_KERNEL_TYPED(swiglu_bwd, ps_swiglu_bwd_args)
+PS_KERNEL_TYPED(dropout, ps_dropout_args)
+PS_KERNEL_PAIRED(cast, ps_cast_args)
+PS_KERNEL(zero, ps_cuda_zero_args)

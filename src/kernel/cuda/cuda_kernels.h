@@ -1,0 +1,207 @@
+/* cuda_kernels.h - the kernels of a GPU by CUDA, by name: what the host launches and the .cu files define.
+ *
+ * A kernel ps_gpu_X has one parameter, a struct of values and device addresses by value: that of the operator whose name it
+ * has (kernel.h), or one of those below. Its grid is a row of blocks, as many as cuda_*.c says, each with a fixed
+ * number of threads. The lists below are all that host, tests and kernels know of each other:
+ *
+ *     PS_CUDA_KERNELS   one kernel                                      ps_gpu_embedding_sort
+ *     PS_CUDA_TYPED     one an element type of its arrays               ps_gpu_add_f32, ps_gpu_add_bf16, ps_gpu_add_f16
+ *     PS_CUDA_PAIRED    one a pair of types, of what is written first   ps_gpu_cast_f32_f32, ps_gpu_cast_f32_bf16, ...
+ *
+ * Every sum has a fixed order and no kernel adds floats by atomics: the same arguments give the same bits.
+ *
+ * Also compiles as C++17, for nvcc. */
+#ifndef PS_KERNEL_CUDA_CUDA_KERNELS_H
+#define PS_KERNEL_CUDA_CUDA_KERNELS_H
+
+#include "kernel/kernel.h"
+
+/* Threads of a warp. */
+#define PS_CUDA_WARP 32
+
+/* ---- arguments that no operator has ---- */
+
+/* Bytes become 0. */
+typedef struct ps_cuda_zero_args {
+    void *dst; /* aligned to 16 bytes */
+    int64_t bytes;
+} ps_cuda_zero_args;
+
+/* Sums down the columns of x [rows, cols] by blocks of rows: partial[p][c] = sum of f(r, c) over the rows r of
+ * block p, [p rows_a_block, (p + 1) rows_a_block), in their order. */
+typedef struct ps_cuda_columns_args {
+    float *partial; /* out [n_partials, cols] */
+    const void *x;  /* in  rows at stride: f = x, or x normal where there are */
+    int64_t rows, cols, stride, rows_a_block;
+    const void *normal; /* in  [rows, cols], or NULL: (normal - mean) rstd is what x is multiplied by */
+    const float *mean;  /* in  [rows], or NULL: 0 */
+    const float *rstd;  /* in  [rows] */
+} ps_cuda_columns_args;
+
+/* y[c] (+)= sum of partial[p][c] over p, in order */
+typedef struct ps_cuda_partials_args {
+    void *y; /* out [cols] of dtype */
+    const float *partial;
+    int64_t n_partials, cols;
+    ps_dtype dtype;
+    bool accumulate;
+} ps_cuda_partials_args;
+
+/* sorted[] = the rows [0, rows) by their ids, those of one id in order. */
+typedef struct ps_cuda_embedding_sort_args {
+    const int32_t *ids;
+    int32_t *sorted, *other; /* out [rows]; scratch [rows] */
+    int32_t *counts;         /* scratch [PS_CUDA_SORT_DIGITS * threads of the kernel] */
+    int64_t rows, V;
+} ps_cuda_embedding_sort_args;
+
+#define PS_CUDA_SORT_BITS 4
+#define PS_CUDA_SORT_DIGITS (1 << PS_CUDA_SORT_BITS)
+
+/* dw[id] += the rows of dy that have it */
+typedef struct ps_cuda_embedding_sum_args {
+    void *dw;       /* in-out [V, cols] of grad_dtype */
+    const void *dy; /* in [rows, cols] */
+    const int32_t *ids, *sorted;
+    int64_t rows, cols;
+    ps_dtype grad_dtype;
+} ps_cuda_embedding_sum_args;
+
+/* Of each row as far as slices of the vocabulary have been seen: its largest logit, the sum of exp(logit - that), and
+ * that logit's token. */
+typedef struct ps_cuda_loss_rows {
+    float *max, *sum; /* [rows] */
+    int32_t *best;    /* [rows] */
+} ps_cuda_loss_rows;
+
+/* Takes up the slice [first, first + cols) of the vocabulary. The logit of the row's target goes to at_target. */
+typedef struct ps_cuda_loss_slice_args {
+    ps_cuda_loss_rows seen; /* out where first is 0, else in-out */
+    float *at_target;       /* out [rows], where the target is of the slice */
+    const float *logits;    /* in  [rows, cols], rows at stride */
+    const int32_t *targets;
+    int64_t rows, cols, stride, first;
+} ps_cuda_loss_slice_args;
+
+typedef struct ps_cuda_loss_finish_args {
+    float *row_loss;    /* in-out [rows]: from at_target of loss_slice */
+    float *lse;         /* out [rows] */
+    int32_t *predicted; /* out [rows], or NULL */
+    ps_cuda_loss_rows seen;
+    const int32_t *targets;
+    int64_t rows;
+} ps_cuda_loss_finish_args;
+
+/* What lm_loss_bwd calls dlogits, of one slice. */
+typedef struct ps_cuda_loss_gradient_args {
+    void *dlogits;       /* out [rows, cols], rows at dlogits_stride */
+    const float *logits; /* in  [rows, cols], rows at stride */
+    const float *lse;
+    const int32_t *targets;
+    int64_t rows, cols, stride, dlogits_stride, first;
+    float scale;
+} ps_cuda_loss_gradient_args;
+
+/* delta[b, h, t] = dy . y of that query */
+typedef struct ps_cuda_attention_delta_args {
+    float *delta;
+    const void *dy, *y; /* in [B, T, H, D] */
+    int64_t B, T, H, D;
+} ps_cuda_attention_delta_args;
+
+/* attention_bwd, either dq or dk and dv; a.workspace holds delta. */
+typedef struct ps_cuda_attention_gradient_args {
+    ps_attention_bwd_args a;
+    const float *delta;
+} ps_cuda_attention_gradient_args;
+
+/* attention_cached on parts of the positions: keys_a_part of them each, the last may have fewer. Of part p, token t and
+ * head h, row (p T + t) H + h of the arrays has the result in units of exp(max), with its sum. */
+typedef struct ps_cuda_attention_part_args {
+    ps_attention_cached_args a;
+    float *y, *max, *sum; /* out [n_parts, T, H, D], [n_parts, T, H] twice */
+    int64_t n_parts, keys_a_part;
+} ps_cuda_attention_part_args;
+
+/* ---- the lists: XX(name, type of the arguments, threads a block) ---- */
+
+#define PS_CUDA_KERNELS(XX)                                                                                            \
+    XX(zero, ps_cuda_zero_args, 256)                                                                                   \
+    XX(partials, ps_cuda_partials_args, 128)                                                                           \
+    XX(embedding_sort, ps_cuda_embedding_sort_args, 1024)                                                              \
+    XX(loss_slice, ps_cuda_loss_slice_args, 128)                                                                       \
+    XX(loss_finish, ps_cuda_loss_finish_args, 128)                                                                     \
+    XX(loss_sums, ps_loss_sums_args, 256)                                                                              \
+    XX(fill, ps_fill_args, 128)
+
+#define PS_CUDA_TYPED(XX)                                                                                              \
+    XX(layernorm_fwd, ps_layernorm_fwd_args, 128)                                                                      \
+    XX(layernorm_bwd, ps_layernorm_bwd_args, 128)                                                                      \
+    XX(rmsnorm_fwd, ps_rmsnorm_fwd_args, 128)                                                                          \
+    XX(rmsnorm_bwd, ps_rmsnorm_bwd_args, 128)                                                                          \
+    XX(columns, ps_cuda_columns_args, 128)                                                                             \
+    XX(gelu_fwd, ps_gelu_fwd_args, 256)                                                                                \
+    XX(gelu_bwd, ps_gelu_bwd_args, 256)                                                                                \
+    XX(swiglu_fwd, ps_swiglu_fwd_args, 256)                                                                            \
+    XX(swiglu_bwd, ps_swiglu_bwd_args, 256)                                                                            \
+    XX(tanh_fwd, ps_tanh_fwd_args, 256)                                                                                \
+    XX(tanh_bwd, ps_tanh_bwd_args, 256)                                                                                \
+    XX(relu_fwd, ps_relu_fwd_args, 256)                                                                                \
+    XX(relu_bwd, ps_relu_bwd_args, 256)                                                                                \
+    XX(add, ps_add_args, 256)                                                                                          \
+    XX(dropout, ps_dropout_args, 256)                                                                                  \
+    XX(rope, ps_rope_args, 128)                                                                                        \
+    XX(embedding_fwd, ps_embedding_fwd_args, 128)                                                                      \
+    XX(embedding_sum, ps_cuda_embedding_sum_args, 128)                                                                 \
+    XX(position_fwd, ps_position_fwd_args, 256)                                                                        \
+    XX(position_bwd, ps_position_bwd_args, 128)                                                                        \
+    XX(pool_fwd, ps_pool_fwd_args, 128)                                                                                \
+    XX(pool_bwd, ps_pool_bwd_args, 128)                                                                                \
+    XX(loss_gradient, ps_cuda_loss_gradient_args, 256)                                                                 \
+    XX(grad_stats, ps_grad_stats_args, 256)                                                                            \
+    XX(attention_fwd_64, ps_attention_fwd_args, 128)                                                                   \
+    XX(attention_fwd_128, ps_attention_fwd_args, 128)                                                                  \
+    XX(attention_fwd_256, ps_attention_fwd_args, 128)                                                                  \
+    XX(attention_delta, ps_cuda_attention_delta_args, 128)                                                             \
+    XX(attention_dq_64, ps_cuda_attention_gradient_args, 128)                                                          \
+    XX(attention_dq_128, ps_cuda_attention_gradient_args, 128)                                                         \
+    XX(attention_dq_256, ps_cuda_attention_gradient_args, 128)                                                         \
+    XX(attention_dkv_64, ps_cuda_attention_gradient_args, 128)                                                         \
+    XX(attention_dkv_128, ps_cuda_attention_gradient_args, 128)                                                        \
+    XX(attention_dkv_256, ps_cuda_attention_gradient_args, 128)                                                        \
+    XX(attention_append, ps_attention_cached_args, 128)                                                                \
+    XX(attention_part_64, ps_cuda_attention_part_args, 128)                                                            \
+    XX(attention_part_128, ps_cuda_attention_part_args, 128)                                                           \
+    XX(attention_part_256, ps_cuda_attention_part_args, 128)                                                           \
+    XX(attention_join, ps_cuda_attention_part_args, 128)
+
+#define PS_CUDA_PAIRED(XX)                                                                                             \
+    XX(cast, ps_cast_args, 256)                                                                                        \
+    XX(adam, ps_adam_args, 256)                                                                                        \
+    XX(sgd, ps_sgd_args, 256)
+
+/* A kernel of a type is that of f32 plus the type; of a pair, that of f32 and f32 plus ps_cuda_pair. */
+typedef enum ps_cuda_kernel {
+#define XX(name, args, threads) PS_CUDA_##name,
+    PS_CUDA_KERNELS(XX)
+#undef XX
+#define XX(name, args, threads) PS_CUDA_##name, PS_CUDA_##name##_bf16, PS_CUDA_##name##_f16,
+        PS_CUDA_TYPED(XX)
+#undef XX
+#define XX(name, args, threads)                                                                                        \
+    PS_CUDA_##name, PS_CUDA_##name##_f32_bf16, PS_CUDA_##name##_f32_f16, PS_CUDA_##name##_bf16_f32,                    \
+        PS_CUDA_##name##_bf16_bf16, PS_CUDA_##name##_bf16_f16, PS_CUDA_##name##_f16_f32, PS_CUDA_##name##_f16_bf16,    \
+        PS_CUDA_##name##_f16_f16,
+            PS_CUDA_PAIRED(XX)
+#undef XX
+                PS_CUDA_KERNEL_COUNT
+} ps_cuda_kernel;
+
+/* Threads a block, by the name without types. */
+enum {
+#define XX(name, args, threads) PS_CUDA_THREADS_##name = threads,
+    PS_CUDA_KERNELS(XX) PS_CUDA_TYPED(XX) PS_CUDA_PAIRED(XX)
+#undef XX
+};
+
+#endif

@@ -1,0 +1,109 @@
+/* Linear layers: a product, then what follows it in a kernel of its own. That is what kernel.h documents of epilogues
+ * (z is rounded to its type before), which those of cuBLASLt are not for 16 bits. */
+#include "kernel/cuda/cuda_operator.h"
+
+static int64_t linear_bytes(const void *args, int64_t product_bytes)
+{
+    (void)args;
+    return product_bytes;
+}
+
+/* w of a product that reads it as [n_in, n_out], or its transpose. */
+static ps_cuda_matrix weight(const void *w, ps_weight_layout layout, int64_t n_in, int64_t n_out, bool is_transposed,
+                             ps_dtype t)
+{
+    const bool is_out_in = layout == PS_WEIGHT_OUT_IN;
+    return (ps_cuda_matrix){
+        .data = w, .stride = is_out_in ? n_in : n_out, .is_transposed = is_out_in != is_transposed, .dtype = t};
+}
+
+/* Of the product z, which lies in y, n elements of type t: y = what the epilogue makes of it. Elements are read before
+ * they are written, by one thread each, so kernels may have y over their input. */
+static ps_status follow(const ps_cuda_stream *s, const ps_linear_epilogue *e, void *y, int64_t n, ps_dtype t)
+{
+    const ps_gelu_fwd_args gelu = {.y = y, .x = e->other != NULL ? e->other : y, .n = n, .kind = e->gelu, .dtype = t};
+    const ps_gelu_bwd_args gradient = {.dx = y, .dy = y, .x = e->other, .n = n, .kind = e->gelu, .dtype = t};
+    const ps_add_args add = {.y = y, .a = y, .b = e->other, .n = n, .dtype = t};
+    switch (e->kind) {
+    case PS_EPILOGUE_GELU: return ps_cuda_gelu_fwd.run(s, &gelu);
+    case PS_EPILOGUE_GELU_BWD: return ps_cuda_gelu_bwd.run(s, &gradient);
+    case PS_EPILOGUE_ADD: return ps_cuda_add.run(s, &add);
+    case PS_EPILOGUE_NONE:
+    case PS_EPILOGUE_COUNT: break;
+    }
+    return PS_OK;
+}
+
+static ps_status linear_fwd(const ps_cuda_stream *s, const void *args)
+{
+    const ps_linear_fwd_args *const a = args;
+    const bool keeps_z = a->epilogue.kind == PS_EPILOGUE_GELU && a->epilogue.other != NULL;
+    const ps_cuda_product p = {.y = keeps_z ? a->epilogue.other : a->y,
+                               .y_stride = a->n_out,
+                               .y_dtype = a->y_dtype,
+                               .a = {.data = a->x, .stride = a->n_in, .dtype = a->dtype},
+                               .b = weight(a->w, a->layout, a->n_in, a->n_out, false, a->dtype),
+                               .bias = a->b,
+                               .m = a->rows,
+                               .n = a->n_out,
+                               .k = a->n_in,
+                               .workspace = a->workspace};
+    PS_TRY(ps_cuda_multiply(s, &p));
+    return follow(s, &a->epilogue, a->y, a->rows * a->n_out, a->dtype);
+}
+
+const ps_cuda_operator ps_cuda_linear_fwd = {.run = linear_fwd, .workspace_bytes = linear_bytes};
+
+static ps_status linear_bwd_input(const ps_cuda_stream *s, const void *args)
+{
+    const ps_linear_bwd_input_args *const a = args;
+    const ps_cuda_product p = {.y = a->dx,
+                               .y_stride = a->n_in,
+                               .y_dtype = a->dtype,
+                               .a = {.data = a->dy, .stride = a->n_out, .dtype = a->dtype},
+                               .b = weight(a->w, a->layout, a->n_in, a->n_out, true, a->dtype),
+                               .m = a->rows,
+                               .n = a->n_in,
+                               .k = a->n_out,
+                               .accumulate = a->accumulate_dx,
+                               .workspace = a->workspace};
+    PS_TRY(ps_cuda_multiply(s, &p));
+    return follow(s, &a->epilogue, a->dx, a->rows * a->n_in, a->dtype);
+}
+
+const ps_cuda_operator ps_cuda_linear_bwd_input = {.run = linear_bwd_input, .workspace_bytes = linear_bytes};
+
+static int64_t linear_bwd_weight_bytes(const void *args, int64_t product_bytes)
+{
+    const ps_linear_bwd_weight_args *const a = args;
+    return product_bytes + ps_cuda_columns_bytes(a->rows, a->n_out);
+}
+
+static ps_status linear_bwd_weight(const ps_cuda_stream *s, const void *args)
+{
+    const ps_linear_bwd_weight_args *const a = args;
+    const bool is_out_in = a->layout == PS_WEIGHT_OUT_IN;
+    const ps_cuda_matrix dy = {.data = a->dy, .stride = a->n_out, .dtype = a->dtype};
+    const ps_cuda_matrix x = {.data = a->x, .stride = a->n_in, .dtype = a->dtype};
+    char *workspace = a->workspace;
+    ps_cuda_product p = {.y = a->dw,
+                         .y_stride = is_out_in ? a->n_in : a->n_out,
+                         .y_dtype = a->grad_dtype,
+                         .a = is_out_in ? dy : x,
+                         .b = is_out_in ? x : dy,
+                         .m = is_out_in ? a->n_out : a->n_in,
+                         .n = is_out_in ? a->n_in : a->n_out,
+                         .k = a->rows,
+                         .accumulate = a->accumulate_grad,
+                         .workspace = ps_cuda_take(&workspace, s->product_bytes)};
+    p.a.is_transposed = true;
+    PS_TRY(ps_cuda_multiply(s, &p));
+    if (a->db == NULL) return PS_OK;
+    const ps_cuda_columns_args c = {.x = a->dy, .rows = a->rows, .cols = a->n_out, .stride = a->n_out};
+    float *const partial = ps_cuda_take(&workspace, ps_cuda_columns_bytes(a->rows, a->n_out));
+    PS_TRY(ps_cuda_column_partials(s, a->dtype, c, partial));
+    return ps_cuda_column_sums(s, partial, a->rows, a->n_out, a->db, a->grad_dtype, a->accumulate_grad);
+}
+
+const ps_cuda_operator ps_cuda_linear_bwd_weight = {.run = linear_bwd_weight,
+                                                    .workspace_bytes = linear_bwd_weight_bytes};

@@ -1,0 +1,231 @@
+/* Head and loss, a slice of the vocabulary at a time: products for the logits of a slice and their gradients, kernels
+ * of cuda_lm_loss.cu between them.
+ *
+ *     forward    for each slice:  logits = x w^T + b;  loss_slice: largest logit and sum of exp so far
+ *                loss_finish
+ *     backward   for each slice:  logits again, if not kept;  loss_gradient: dlogits, rounded
+ *                                 dx' (+)= dlogits w;  dw (+)= dlogits^T x;  db (+)= column sums
+ *                dx = dx' rounded
+ *
+ * Rows of logits lie a multiple of 16 elements apart, so that their products are aligned whatever the vocabulary. Kept
+ * logits are [rows, V] with such rows; else there is room for one slice. */
+#include "kernel/cuda/cuda_operator.h"
+
+/* With the rows of a micro-batch, enough for a whole GPU. */
+#define SLICE 4096
+#define STRIDE_ALIGN 16
+#define ROWS_A_BLOCK (PS_CUDA_THREADS_loss_slice / PS_CUDA_WARP)
+
+static int64_t stride_of(int64_t cols)
+{
+    return ps_round_up(cols, STRIDE_ALIGN);
+}
+
+/* What both passes have of a slice: its logits, as a product. */
+typedef struct slices {
+    const char *x, *w, *b;
+    char *own;     /* room for the logits of one slice; NULL where they are kept */
+    float *kept;   /* those of all */
+    void *product; /* workspace */
+    int64_t rows, C, V;
+    ps_dtype dtype;
+} slices;
+
+static int64_t slice_cols(const slices *l, int64_t first)
+{
+    return ps_min_i64(l->V - first, SLICE);
+}
+
+static int64_t logits_stride(const slices *l)
+{
+    return stride_of(l->own != NULL ? ps_min_i64(l->V, SLICE) : l->V);
+}
+
+static float *logits_of(const slices *l, int64_t first)
+{
+    return l->own != NULL ? (float *)l->own : l->kept + first;
+}
+
+/* Row `token` of an array with C columns, or of one with 1. */
+static const char *rows_from(const slices *l, const char *array, int64_t token, int64_t cols)
+{
+    return array != NULL ? array + token * cols * (int64_t)ps_dtype_bytes(l->dtype) : NULL;
+}
+
+static ps_cuda_matrix weights_of(const slices *l, int64_t first)
+{
+    return (ps_cuda_matrix){.data = rows_from(l, l->w, first, l->C), .stride = l->C, .dtype = l->dtype};
+}
+
+static ps_status compute_logits(const ps_cuda_stream *s, const slices *l, int64_t first)
+{
+    ps_cuda_product p = {.y = logits_of(l, first),
+                         .y_stride = logits_stride(l),
+                         .y_dtype = PS_DTYPE_F32,
+                         .a = {.data = l->x, .stride = l->C, .dtype = l->dtype},
+                         .b = weights_of(l, first),
+                         .bias = rows_from(l, l->b, first, 1),
+                         .m = l->rows,
+                         .n = slice_cols(l, first),
+                         .k = l->C,
+                         .workspace = l->product};
+    p.b.is_transposed = true;
+    return ps_cuda_multiply(s, &p);
+}
+
+static int64_t own_bytes(int64_t rows, int64_t V, bool keeps_logits)
+{
+    return keeps_logits ? 0 : ps_cuda_floats(rows * stride_of(ps_min_i64(V, SLICE)));
+}
+
+static int64_t lm_loss_fwd_bytes(const void *args, int64_t product_bytes)
+{
+    const ps_lm_loss_fwd_args *const a = args;
+    return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + 3 * ps_cuda_floats(a->rows);
+}
+
+static ps_status lm_loss_fwd(const ps_cuda_stream *s, const void *args)
+{
+    const ps_lm_loss_fwd_args *const a = args;
+    char *workspace = a->workspace;
+    slices l = {.x = a->x, .w = a->w, .b = a->b, .kept = a->logits, .rows = a->rows, .C = a->C, .V = a->V};
+    l.dtype = a->dtype, l.product = ps_cuda_take(&workspace, s->product_bytes);
+    if (!a->keeps_logits) l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
+    const ps_cuda_loss_rows seen = {.max = ps_cuda_take(&workspace, ps_cuda_floats(a->rows)),
+                                    .sum = ps_cuda_take(&workspace, ps_cuda_floats(a->rows)),
+                                    .best = ps_cuda_take(&workspace, ps_cuda_floats(a->rows))};
+    for (int64_t first = 0; first < a->V; first += SLICE) {
+        const ps_cuda_loss_slice_args slice = {.seen = seen,
+                                               .at_target = a->row_loss,
+                                               .logits = logits_of(&l, first),
+                                               .targets = a->targets,
+                                               .rows = a->rows,
+                                               .cols = slice_cols(&l, first),
+                                               .stride = logits_stride(&l),
+                                               .first = first};
+        PS_TRY(compute_logits(s, &l, first));
+        PS_TRY(PS_CUDA_LAUNCH(s, PS_CUDA_loss_slice, ps_ceil_div(a->rows, ROWS_A_BLOCK), &slice));
+    }
+    const ps_cuda_loss_finish_args finish = {.row_loss = a->row_loss,
+                                             .lse = a->lse,
+                                             .predicted = a->predicted,
+                                             .seen = seen,
+                                             .targets = a->targets,
+                                             .rows = a->rows};
+    return PS_CUDA_LAUNCH(s, PS_CUDA_loss_finish, ps_cuda_blocks_of(a->rows, 1, PS_CUDA_THREADS_loss_finish), &finish);
+}
+
+const ps_cuda_operator ps_cuda_lm_loss_fwd = {.run = lm_loss_fwd, .workspace_bytes = lm_loss_fwd_bytes};
+
+/* ---- backward ---- */
+
+static int64_t dlogits_bytes(int64_t rows, int64_t V, ps_dtype t)
+{
+    return ps_round_up(rows * stride_of(ps_min_i64(V, SLICE)) * (int64_t)ps_dtype_bytes(t), PS_CUDA_ALIGN);
+}
+
+static int64_t lm_loss_bwd_bytes(const void *args, int64_t product_bytes)
+{
+    const ps_lm_loss_bwd_args *const a = args;
+    return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + dlogits_bytes(a->rows, a->V, a->dtype) +
+           ps_cuda_floats(a->rows * a->C) + ps_cuda_columns_bytes(a->rows, ps_min_i64(a->V, SLICE));
+}
+
+typedef struct gradient {
+    const ps_lm_loss_bwd_args *a;
+    slices l;
+    void *dlogits;
+    float *dx; /* the sum over slices */
+    float *partial;
+} gradient;
+
+static ps_status slice_gradient(const ps_cuda_stream *s, const gradient *g, int64_t first, ps_cuda_matrix *dlogits)
+{
+    const ps_lm_loss_bwd_args *const a = g->a;
+    const int64_t cols = slice_cols(&g->l, first);
+    *dlogits = (ps_cuda_matrix){.data = g->dlogits, .stride = stride_of(ps_min_i64(a->V, SLICE)), .dtype = a->dtype};
+    const ps_cuda_loss_gradient_args d = {.dlogits = g->dlogits,
+                                          .logits = logits_of(&g->l, first),
+                                          .lse = a->lse,
+                                          .targets = a->targets,
+                                          .rows = a->rows,
+                                          .cols = cols,
+                                          .stride = logits_stride(&g->l),
+                                          .dlogits_stride = dlogits->stride,
+                                          .first = first,
+                                          .scale = a->scale};
+    if (!a->keeps_logits) PS_TRY(compute_logits(s, &g->l, first));
+    const int64_t blocks = a->rows * ps_ceil_div(cols, PS_CUDA_THREADS_loss_gradient);
+    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(loss_gradient, a->dtype), blocks, &d);
+}
+
+/* Where token `first` of an array of parameter gradients with `cols` columns lies. */
+static void *gradient_rows(const ps_lm_loss_bwd_args *a, void *array, int64_t first, int64_t cols)
+{
+    return (char *)array + first * cols * (int64_t)ps_dtype_bytes(a->grad_dtype);
+}
+
+/* The slice's part of dx; then dw and db, which may lie over what has been read by now. */
+static ps_status slice_products(const ps_cuda_stream *s, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
+{
+    const ps_lm_loss_bwd_args *const a = g->a;
+    const int64_t cols = slice_cols(&g->l, first);
+    const ps_cuda_product dx = {.y = g->dx,
+                                .y_stride = a->C,
+                                .y_dtype = PS_DTYPE_F32,
+                                .a = dlogits,
+                                .b = weights_of(&g->l, first),
+                                .m = a->rows,
+                                .n = a->C,
+                                .k = cols,
+                                .accumulate = first > 0,
+                                .workspace = g->l.product};
+    PS_TRY(ps_cuda_multiply(s, &dx));
+    ps_cuda_product dw = {.y = gradient_rows(a, a->dw, first, a->C),
+                          .y_stride = a->C,
+                          .y_dtype = a->grad_dtype,
+                          .a = dlogits,
+                          .b = {.data = a->x, .stride = a->C, .dtype = a->dtype},
+                          .m = cols,
+                          .n = a->C,
+                          .k = a->rows,
+                          .accumulate = a->accumulate_grad,
+                          .workspace = g->l.product};
+    dw.a.is_transposed = true;
+    PS_TRY(ps_cuda_multiply(s, &dw));
+    if (a->db == NULL) return PS_OK;
+    const ps_cuda_columns_args c = {.x = dlogits.data, .rows = a->rows, .cols = cols, .stride = dlogits.stride};
+    PS_TRY(ps_cuda_column_partials(s, a->dtype, c, g->partial));
+    return ps_cuda_column_sums(s, g->partial, a->rows, cols, gradient_rows(a, a->db, first, 1), a->grad_dtype,
+                               a->accumulate_grad);
+}
+
+static ps_status lm_loss_bwd(const ps_cuda_stream *s, const void *args)
+{
+    const ps_lm_loss_bwd_args *const a = args;
+    char *workspace = a->workspace;
+    gradient g = {.a = a, .l = {.x = a->x, .w = a->w, .b = a->b, .rows = a->rows, .C = a->C, .V = a->V}};
+    g.l.kept = (float *)(uintptr_t)a->logits; /* only read */
+    g.l.dtype = a->dtype, g.l.product = ps_cuda_take(&workspace, s->product_bytes);
+    if (!a->keeps_logits) g.l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
+    g.dlogits = ps_cuda_take(&workspace, dlogits_bytes(a->rows, a->V, a->dtype));
+    g.dx = ps_cuda_take(&workspace, ps_cuda_floats(a->rows * a->C));
+    g.partial = (float *)(void *)workspace;
+    for (int64_t first = 0; first < a->V; first += SLICE) {
+        ps_cuda_matrix dlogits;
+        PS_TRY(slice_gradient(s, &g, first, &dlogits));
+        PS_TRY(slice_products(s, &g, first, dlogits));
+    }
+    const ps_cast_args dx = {
+        .dst = a->dx, .src = g.dx, .n = a->rows * a->C, .dst_dtype = a->dtype, .src_dtype = PS_DTYPE_F32};
+    return ps_cuda_cast.run(s, &dx);
+}
+
+const ps_cuda_operator ps_cuda_lm_loss_bwd = {.run = lm_loss_bwd, .workspace_bytes = lm_loss_bwd_bytes};
+
+static ps_status loss_sums(const ps_cuda_stream *s, const void *args)
+{
+    return PS_CUDA_LAUNCH(s, PS_CUDA_loss_sums, 1, (const ps_loss_sums_args *)args);
+}
+
+const ps_cuda_operator ps_cuda_loss_sums = {.run = loss_sums};

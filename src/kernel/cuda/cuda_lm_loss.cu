@@ -1,0 +1,97 @@
+/* cuda_lm_loss.cu - softmax and cross-entropy of a slice of the vocabulary: a warp a row, with a running maximum so that
+ * exp stays in range (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
+#include "kernel/cuda/cuda_device.cuh"
+
+namespace
+{
+
+/* Of a part of a row's logits: the largest, its token, and the sum of exp(logit - largest). */
+struct part {
+    float max, sum;
+    int32_t best;
+};
+
+__device__ inline float exp_below(float x, float max)
+{
+    return max == -PS_INFINITY ? 0.0f : expf(x - max);
+}
+
+/* Of two parts; of equal logits the token that is lower. */
+__device__ inline part join(part a, part b)
+{
+    const float max = fmaxf(a.max, b.max);
+    part both;
+    both.best = b.max > a.max || (b.max == a.max && b.best < a.best) ? b.best : a.best;
+    both.max = max;
+    both.sum = a.sum * exp_below(a.max, max) + b.sum * exp_below(b.max, max);
+    return both;
+}
+
+__device__ inline part part_of_lane(const ps_cuda_loss_slice_args &a, const float *logits)
+{
+    part p = {-PS_INFINITY, 0.0f, INT32_MAX};
+    for (int64_t c = lane_of_thread(); c < a.cols; c += PS_CUDA_WARP) {
+        const float z = logits[c];
+        if (z > p.max) {
+            p.sum = p.sum * exp_below(p.max, z) + 1.0f;
+            p.max = z, p.best = (int32_t)(a.first + c);
+        } else {
+            p.sum += expf(z - p.max);
+        }
+    }
+    return p;
+}
+
+__device__ inline void loss_slice(const ps_cuda_loss_slice_args &a)
+{
+    const int64_t r = warp_of_grid();
+    if (r >= a.rows) return;
+    const float *const logits = a.logits + r * a.stride;
+    part p = part_of_lane(a, logits);
+    for (int distance = PS_CUDA_WARP / 2; distance > 0; distance /= 2) {
+        part other;
+        other.max = __shfl_xor_sync(PS_ALL_LANES, p.max, distance);
+        other.sum = __shfl_xor_sync(PS_ALL_LANES, p.sum, distance);
+        other.best = __shfl_xor_sync(PS_ALL_LANES, p.best, distance);
+        p = join(p, other);
+    }
+    if (lane_of_thread() > 0) return;
+    if (a.first > 0) p = join(part{a.seen.max[r], a.seen.sum[r], a.seen.best[r]}, p);
+    a.seen.max[r] = p.max, a.seen.sum[r] = p.sum, a.seen.best[r] = p.best;
+    const int64_t target = a.targets[r] - a.first;
+    if (target >= 0 && target < a.cols) a.at_target[r] = logits[target];
+}
+
+struct finish_at {
+    const ps_cuda_loss_finish_args &a;
+    template <int W> __device__ void at(int64_t r) const
+    {
+        const float lse = a.seen.max[r] + logf(a.seen.sum[r]);
+        a.lse[r] = lse;
+        if (a.predicted != nullptr) a.predicted[r] = a.seen.best[r] == INT32_MAX ? 0 : a.seen.best[r];
+        a.row_loss[r] = a.targets[r] == PS_IGNORE_INDEX ? 0.0f : lse - a.row_loss[r];
+    }
+};
+
+__device__ inline void loss_finish(const ps_cuda_loss_finish_args &a)
+{
+    for_each<1>(a.rows, false, finish_at{a});
+}
+
+/* A thread an element: blocks_a_row blocks next to each other have a row. */
+template <typename T> __device__ void loss_gradient(const ps_cuda_loss_gradient_args &a)
+{
+    const int64_t blocks_a_row = (a.cols + blockDim.x - 1) / blockDim.x, r = blockIdx.x / blocks_a_row;
+    const int64_t c = blockIdx.x % blocks_a_row * blockDim.x + threadIdx.x;
+    if (c >= a.cols) return;
+    const int32_t target = a.targets[r];
+    const float p = expf(a.logits[r * a.stride + c] - a.lse[r]);
+    const float d = (p - (target == a.first + c ? 1.0f : 0.0f)) * a.scale;
+    ((T *)a.dlogits)[r * a.dlogits_stride + c] = from_float<T>(target == PS_IGNORE_INDEX ? 0.0f : d);
+}
+
+} // namespace
+
+PS_KERNEL(loss_slice, ps_cuda_loss_slice_args)
+PS_KERNEL(loss_finish, ps_cuda_loss_finish_args)
+PS_KERNEL_TYPED(loss_gradient, ps_cuda_loss_gradient_args)

@@ -1,0 +1,79 @@
+#include "kernel/cuda/cuda_operator.h"
+
+/* Of sums down columns. The partial sums of more blocks would take longer to add than they save. */
+#define ROWS_A_BLOCK 64
+#define ROW_BLOCKS_MAX 128
+
+static const ps_cuda_operator *const operators[PS_OP_COUNT] = {
+#define XX(op) [PS_OP_##op] = &ps_cuda_##op,
+    PS_OPS(XX)
+#undef XX
+};
+
+int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t product_bytes)
+{
+    return operators[op]->workspace_bytes != NULL ? operators[op]->workspace_bytes(args, product_bytes) : 0;
+}
+
+ps_status ps_cuda_run(const ps_cuda_stream *s, ps_op op, const void *args, size_t workspace_bytes)
+{
+    PS_ASSERT((int64_t)workspace_bytes >= ps_cuda_workspace_bytes(op, args, s->product_bytes));
+    (void)workspace_bytes;
+    return operators[op]->run(s, args);
+}
+
+ps_status ps_cuda_launch_on(const ps_cuda_stream *s, ps_cuda_kernel kernel, int64_t blocks, int64_t shared_bytes,
+                            const void *args, size_t args_bytes)
+{
+    if (blocks == 0) return PS_OK;
+    if (blocks > INT32_MAX)
+        return PS_FAIL(PS_EINVAL, "a kernel of %lld blocks: a GPU takes 2147483647; a smaller micro-batch has fewer",
+                       (long long)blocks);
+    return s->launch(s->self, &(ps_cuda_launch){.kernel = kernel,
+                                                .blocks = (uint32_t)blocks,
+                                                .shared_bytes = (uint32_t)shared_bytes,
+                                                .args = args,
+                                                .args_bytes = args_bytes});
+}
+
+ps_status ps_cuda_zero(const ps_cuda_stream *s, void *y, int64_t bytes)
+{
+    const ps_cuda_zero_args a = {.dst = y, .bytes = bytes};
+    return PS_CUDA_LAUNCH(s, PS_CUDA_zero, ps_cuda_blocks_of(bytes, 16, PS_CUDA_THREADS_zero), &a);
+}
+
+ps_status ps_cuda_multiply(const ps_cuda_stream *s, const ps_cuda_product *p)
+{
+    PS_ASSERT((uintptr_t)p->a.data % PS_CUDA_PRODUCT_ALIGN == 0 && (uintptr_t)p->b.data % PS_CUDA_PRODUCT_ALIGN == 0 &&
+              (uintptr_t)p->y % PS_CUDA_PRODUCT_ALIGN == 0);
+    if (p->m == 0 || p->n == 0) return PS_OK;
+    if (p->k > 0) return s->product(s->self, p);
+    PS_ASSERT(p->y_stride == p->n && p->bias == NULL);
+    return p->accumulate ? PS_OK : ps_cuda_zero(s, p->y, p->m * p->n * (int64_t)ps_dtype_bytes(p->y_dtype));
+}
+
+int64_t ps_cuda_row_blocks(int64_t rows)
+{
+    return ps_min_i64(ps_ceil_div(rows, ROWS_A_BLOCK), ROW_BLOCKS_MAX);
+}
+
+ps_status ps_cuda_column_partials(const ps_cuda_stream *s, ps_dtype dtype, ps_cuda_columns_args c, float *partial)
+{
+    const int64_t n = ps_cuda_row_blocks(c.rows);
+    if (n == 0) return PS_OK;
+    c.partial = partial;
+    c.rows_a_block = ps_ceil_div(c.rows, n);
+    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(columns, dtype), ps_ceil_div(c.cols, PS_CUDA_THREADS_columns) * n, &c);
+}
+
+ps_status ps_cuda_column_sums(const ps_cuda_stream *s, const float *partial, int64_t rows, int64_t cols, void *y,
+                              ps_dtype dtype, bool accumulate)
+{
+    const ps_cuda_partials_args a = {.y = y,
+                                     .partial = partial,
+                                     .n_partials = ps_cuda_row_blocks(rows),
+                                     .cols = cols,
+                                     .dtype = dtype,
+                                     .accumulate = accumulate};
+    return PS_CUDA_LAUNCH(s, PS_CUDA_partials, ps_ceil_div(cols, PS_CUDA_THREADS_partials), &a);
+}

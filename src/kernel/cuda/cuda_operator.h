@@ -1,0 +1,125 @@
+/* cuda_operator.h - how a GPU computes each operator: which kernels and matrix products, in which order, over how many
+ * blocks, with what scratch. Nothing here needs CUDA.
+ *
+ * An operator is carried out on a ps_cuda_stream: what takes kernels and products, one after the other. A backend
+ * over a driver gives its own, and its operators' entries are
+ *
+ *     run               stream over the queue's CUstream: cuLaunchKernel of the function that has the kernel's name, with
+ *                       the one argument; cublasLtMatmul for a product.  ps_cuda_run(&stream, op, args, bytes)
+ *     workspace_bytes   ps_cuda_workspace_bytes(op, args, product_bytes)
+ *
+ * Tests give one over the emulator, whose products are plain loops. */
+#ifndef PS_KERNEL_CUDA_CUDA_OPERATOR_H
+#define PS_KERNEL_CUDA_CUDA_OPERATOR_H
+
+#include "base/base.h"
+#include "kernel/cuda/cuda_kernels.h"
+
+/* One kernel. Where shared_bytes are more than 48 KiB, the function must be allowed them first
+ * (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES). */
+typedef struct ps_cuda_launch {
+    ps_cuda_kernel kernel;
+    uint32_t blocks;       /* at least 1, below 2^31 */
+    uint32_t shared_bytes; /* of PS_SHARED_SIZED */
+    const void *args;      /* the kernel's struct; the caller's again at once */
+    size_t args_bytes;
+} ps_cuda_launch;
+
+/* A matrix whose rows lie `stride` elements apart. */
+typedef struct ps_cuda_matrix {
+    const void *data; /* a multiple of PS_CUDA_PRODUCT_ALIGN: algorithms are chosen by what is known to be aligned */
+    int64_t stride;
+    bool is_transposed; /* the product reads it as if columns were rows */
+    ps_dtype dtype;
+} ps_cuda_matrix;
+
+#define PS_CUDA_PRODUCT_ALIGN 64
+
+/* y (+)= a b + bias: y [m, n], a [m, k], b [k, n], all row-major; m, n, k at least 1. Sums in float, one rounding to
+ * y's type at the end. Of 16 bits, strides that are no multiples of 8 are slow but legal: sizes are the user's. */
+typedef struct ps_cuda_product {
+    void *y;
+    int64_t y_stride;
+    ps_dtype y_dtype;
+    ps_cuda_matrix a, b; /* of one type */
+    const void *bias;    /* [n] of the type of a and b, or NULL */
+    int64_t m, n, k;
+    bool accumulate; /* to y; without bias */
+    void *workspace; /* product_bytes of it */
+} ps_cuda_product;
+
+typedef struct ps_cuda_stream {
+    ps_status (*launch)(void *self, const ps_cuda_launch *l);
+    ps_status (*product)(void *self, const ps_cuda_product *p);
+    void *self;
+    int64_t product_bytes; /* workspace of each product; a multiple of 256, and constant for a run: bits depend on it */
+} ps_cuda_stream;
+
+/* Gives all of the operator to the stream, or, at the first failure, a part. workspace_bytes: the size of args'
+ * workspace. */
+PS_NODISCARD ps_status ps_cuda_run(const ps_cuda_stream *s, ps_op op, const void *args, size_t workspace_bytes);
+
+/* Scratch for these arguments; pointers in them are not looked at. */
+int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t product_bytes);
+
+/* ---- for cuda_*.c: an object for each operator, ps_cuda_X ---- */
+
+typedef struct ps_cuda_operator {
+    ps_status (*run)(const ps_cuda_stream *s, const void *args);
+    int64_t (*workspace_bytes)(const void *args, int64_t product_bytes); /* NULL: none */
+} ps_cuda_operator;
+
+#define XX(op) extern const ps_cuda_operator ps_cuda_##op;
+PS_OPS(XX)
+#undef XX
+
+#define PS_CUDA_ALIGN 256
+
+/* Bytes of n floats as a part of a workspace. */
+static inline int64_t ps_cuda_floats(int64_t n)
+{
+    return ps_round_up(n * (int64_t)sizeof(float), PS_CUDA_ALIGN);
+}
+
+/* The next part of a workspace. */
+static inline void *ps_cuda_take(char **workspace, int64_t bytes)
+{
+    void *const part = *workspace;
+    *workspace += bytes;
+    return part;
+}
+
+/* A grid of no blocks is no launch. */
+PS_NODISCARD ps_status ps_cuda_launch_on(const ps_cuda_stream *s, ps_cuda_kernel kernel, int64_t blocks,
+                                         int64_t shared_bytes, const void *args, size_t args_bytes);
+#define PS_CUDA_LAUNCH(s, kernel, blocks, args) ps_cuda_launch_on((s), (kernel), (blocks), 0, (args), sizeof *(args))
+#define PS_CUDA_OF_TYPE(name, dtype) ((ps_cuda_kernel)(PS_CUDA_##name + (dtype)))
+#define PS_CUDA_OF_PAIR(name, first, second) ((ps_cuda_kernel)(PS_CUDA_##name + (first)*PS_DTYPE_COUNT + (second)))
+
+/* Blocks for n elements, `each` a thread, as many as fill any GPU several times: kernels go on in steps of the grid. */
+static inline int64_t ps_cuda_blocks_of(int64_t n, int64_t each, int64_t threads)
+{
+    return ps_min_i64(ps_ceil_div(n, each * threads), 4096);
+}
+
+/* y becomes 0. */
+PS_NODISCARD ps_status ps_cuda_zero(const ps_cuda_stream *s, void *y, int64_t bytes);
+
+/* The product; where k is 0, y becomes 0 without accumulate. */
+PS_NODISCARD ps_status ps_cuda_multiply(const ps_cuda_stream *s, const ps_cuda_product *p);
+
+/* Partial sums down columns: as many as ps_cuda_row_blocks says, each [cols] floats. */
+int64_t ps_cuda_row_blocks(int64_t rows);
+static inline int64_t ps_cuda_columns_bytes(int64_t rows, int64_t cols)
+{
+    return ps_cuda_floats(ps_cuda_row_blocks(rows) * cols);
+}
+
+/* partial <- sums of x (of dtype) times the normalised c->normal, if any; c->partial and c->rows_a_block are set here. */
+PS_NODISCARD ps_status ps_cuda_column_partials(const ps_cuda_stream *s, ps_dtype dtype, ps_cuda_columns_args c,
+                                               float *partial);
+/* y (+)= their sums, over `rows` rows. */
+PS_NODISCARD ps_status ps_cuda_column_sums(const ps_cuda_stream *s, const float *partial, int64_t rows, int64_t cols,
+                                           void *y, ps_dtype dtype, bool accumulate);
+
+#endif

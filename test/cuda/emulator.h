@@ -1,0 +1,145 @@
+/* emulator.h - CUDA's words for a C++ compiler of the host: included before a .cu file, which then becomes functions that
+ * emulate.cpp runs, one fiber a thread of a block.
+ *
+ * Blocks one after the other, in an order drawn from a seed; warps, and the lanes within, in drawn orders from one
+ * barrier to the next: what one thread reads of another without a barrier between is right in one order and wrong in
+ * another. A thread that misses a barrier which others wait at, or a lane a shuffle, ends the program with a message.
+ * Shared memory is ones (NaN) when a block begins, with guards behind each array.
+ *
+ * Not emulated: the memory model within a barrier's interval, tensor cores, timing; a * b + c is rounded twice. */
+#ifndef TEST_CUDA_EMULATOR_H
+#define TEST_CUDA_EMULATOR_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+extern "C" {
+#include "tensor/dtype.h"
+}
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+typedef struct emu_index {
+    unsigned x;
+} emu_index;
+
+/* Of the thread that runs now. */
+extern "C" emu_index emu_thread_index, emu_block_index, emu_block_dim, emu_grid_dim;
+#define threadIdx emu_thread_index
+#define blockIdx emu_block_index
+#define blockDim emu_block_dim
+#define gridDim emu_grid_dim
+
+/* The next array of shared memory of this block: the same one for every thread that asks in the same order. */
+extern "C" void *emu_shared(size_t bytes);
+extern "C" void *emu_shared_sized(void);
+#define PS_SHARED(type, name) type &name = *static_cast<type *>(emu_shared(sizeof(type)))
+#define PS_SHARED_SIZED(type, name) type *const name = static_cast<type *>(emu_shared_sized())
+#define PS_INFINITY INFINITY
+
+/* ---- barriers and warps ---- */
+
+extern "C" void emu_block_barrier(void);
+/* A meeting of a warp where each lane brings 8 bytes; returns those of all 32. `what` names it, and must be equal. */
+extern "C" const uint64_t *emu_warp_meet(const char *what, unsigned mask, uint64_t mine);
+
+static inline void __syncthreads(void)
+{
+    emu_block_barrier();
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    (void)emu_warp_meet("__syncwarp", mask, 0);
+}
+
+template <typename T> static inline T emu_shuffle(const char *what, unsigned mask, T x, unsigned from)
+{
+    static_assert(sizeof(T) <= sizeof(uint64_t), "");
+    uint64_t word = 0;
+    memcpy(&word, &x, sizeof x);
+    word = emu_warp_meet(what, mask, word)[from % 32];
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+template <typename T> static inline T __shfl_sync(unsigned mask, T x, int lane)
+{
+    return emu_shuffle("__shfl_sync", mask, x, (unsigned)lane);
+}
+
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int bits)
+{
+    return emu_shuffle("__shfl_xor_sync", mask, x, emu_thread_index.x ^ (unsigned)bits);
+}
+
+/* A lane whose source lies below 0 has its own. */
+template <typename T> static inline T __shfl_up_sync(unsigned mask, T x, unsigned distance)
+{
+    const unsigned lane = emu_thread_index.x % 32;
+    return emu_shuffle("__shfl_up_sync", mask, x, lane >= distance ? lane - distance : lane);
+}
+
+static inline unsigned __ballot_sync(unsigned mask, int vote)
+{
+    const uint64_t *const votes = emu_warp_meet("__ballot_sync", mask, vote != 0);
+    unsigned all = 0;
+    for (unsigned i = 0; i < 32; i++) all |= (unsigned)votes[i] << i;
+    return all;
+}
+
+/* ---- arithmetic ---- */
+
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((uint64_t)a * b >> 32);
+}
+
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
+
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+
+static inline float __fsqrt_rn(float a)
+{
+    return sqrtf(a);
+}
+
+/* One thread runs at a time. */
+template <typename T> static inline T atomicAdd(T *p, T x)
+{
+    const T before = *p;
+    *p = before + x;
+    return before;
+}
+
+template <typename T> static inline T atomicMax(T *p, T x)
+{
+    const T before = *p;
+    if (x > before) *p = x;
+    return before;
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* op_cuda.h - a backend for operator tests that computes with the kernels for a GPU, on the host's emulator; matrix
+ * products, which a library of CUDA has, are plain loops. Several of them differ in the order of blocks and threads: bits
+ * must not. */
+#ifndef TEST_CUDA_OP_CUDA_H
+#define TEST_CUDA_OP_CUDA_H
+
+#include "cuda/emulate.h"
+#include "kernel/cuda/cuda_operator.h"
+#include "kernel/op_check.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#endif
+
+#define OP_CUDA_PRODUCT_BYTES 512
+
+typedef struct op_cuda_backend {
+    ps_backend base;
+    unsigned seed;
+} op_cuda_backend;
+
+/* Reading the guards of arrays is an error too, where AddressSanitizer tells. */
+static inline void op_cuda_guard(bool is_on)
+{
+    for (int i = 0; i < op_now.n_arrays; i++) {
+        const op_array *a = &op_now.arrays[i];
+        unsigned char *const guards[] = {a->data - OP_GUARD_BYTES, a->data + a->bytes};
+        for (int g = 0; g < 2; g++)
+            if (is_on)
+                ASAN_POISON_MEMORY_REGION(guards[g], OP_GUARD_BYTES);
+            else
+                ASAN_UNPOISON_MEMORY_REGION(guards[g], OP_GUARD_BYTES);
+    }
+}
+
+static inline ps_status op_cuda_launch(void *self, const ps_cuda_launch *l)
+{
+    op_cuda_backend *b = self;
+    unsigned char args[1024] __attribute__((aligned(64)));
+    assert_true(l->args_bytes <= sizeof args);
+    memcpy(args, l->args, l->args_bytes); /* as a driver would */
+    op_cuda_guard(true);
+    emulate(l->kernel, l->blocks, l->shared_bytes, args, b->seed++);
+    op_cuda_guard(false);
+    return PS_OK;
+}
+
+static inline double op_cuda_element(const ps_cuda_matrix *m, int64_t row, int64_t col)
+{
+    return (double)ps_dtype_load(m->dtype, m->data, m->is_transposed ? col * m->stride + row : row * m->stride + col);
+}
+
+static inline ps_status op_cuda_product(void *self, const ps_cuda_product *p)
+{
+    (void)self;
+    memset(p->workspace, 0xC3, OP_CUDA_PRODUCT_BYTES); /* it is the library's */
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            const int64_t at = i * p->y_stride + j;
+            double sum = p->accumulate ? (double)ps_dtype_load(p->y_dtype, p->y, at) : 0.0;
+            if (p->bias != NULL) sum += (double)ps_dtype_load(p->a.dtype, p->bias, j);
+            for (int64_t l = 0; l < p->k; l++) sum += op_cuda_element(&p->a, i, l) * op_cuda_element(&p->b, l, j);
+            ps_dtype_store(p->y_dtype, p->y, at, (float)sum);
+        }
+    return PS_OK;
+}
+
+static inline ps_status op_cuda_run(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
+{
+    const ps_cuda_stream s = {
+        .launch = op_cuda_launch, .product = op_cuda_product, .self = self, .product_bytes = OP_CUDA_PRODUCT_BYTES};
+    return ps_cuda_run(&s, op, args, workspace_bytes);
+}
+
+#define XX(op)                                                                                                         \
+    static inline ps_status op_cuda_##op(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)  \
+    {                                                                                                                  \
+        (void)queue;                                                                                                   \
+        return op_cuda_run(self, PS_OP_##op, args, workspace_bytes);                                                   \
+    }                                                                                                                  \
+    static inline ps_status op_cuda_##op##_bytes(ps_backend *self, const void *args, size_t *out)                      \
+    {                                                                                                                  \
+        (void)self;                                                                                                    \
+        *out = (size_t)ps_cuda_workspace_bytes(PS_OP_##op, args, OP_CUDA_PRODUCT_BYTES);                               \
+        return PS_OK;                                                                                                  \
+    }                                                                                                                  \
+    static const ps_kernel op_cuda_kernel_##op = {.run = op_cuda_##op, .workspace_bytes = op_cuda_##op##_bytes};
+PS_OPS(XX)
+#undef XX
+
+static const ps_kernel *const op_cuda_kernels[PS_OP_COUNT] = {
+#define XX(op) [PS_OP_##op] = &op_cuda_kernel_##op,
+    PS_OPS(XX)
+#undef XX
+};
+
+/* Number 0 or 1. There until the program ends. */
+static inline ps_backend *op_cuda(int i)
+{
+    static const ps_backend_ops ops = {
+        .name = "emulated GPU", .kernels = op_cuda_kernels, .epilogues = PS_EPILOGUES_ALL};
+    static op_cuda_backend made[2] = {{.base.ops = &ops, .seed = 1}, {.base.ops = &ops, .seed = 1000003}};
+    return &made[i].base;
+}
+
+#endif
