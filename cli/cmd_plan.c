@@ -195,6 +195,18 @@ static void show_advice(const ps_simulation *s, const ps_advice *advice, int n)
     }
 }
 
+static void show_hiding(const ps_hiding *h)
+{
+    if (h->B == 0) return;
+    if (h->fits)
+        printf("\nwith train_micro_batch_size_per_gpu=%" PRId64 " the disk would be hidden: %.0f tokens/s\n", h->B,
+               h->tokens_per_s);
+    else
+        printf("\nwith train_micro_batch_size_per_gpu=%" PRId64
+               " or so the disk would be hidden, but memory holds no more than about %" PRId64 ": %.0f tokens/s\n",
+               h->B, h->largest_B, h->tokens_per_s);
+}
+
 /* ---- what is asked ---- */
 
 static void print_json(json_t *root)
@@ -208,6 +220,7 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
 {
     ps_simulation s;
     ps_advice advice[PS_ADVICE_MAX];
+    ps_hiding hiding = {.B = 0};
     int n = 0;
     PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, &s));
     if (!a->json) show_plan(in, &s);
@@ -217,12 +230,15 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
     if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, advice, &n));
+    if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, &hiding));
     if (!a->json) {
         if (!a->no_advice) show_advice(&s, advice, n);
+        show_hiding(&hiding);
         return s.fits ? PS_OK : PS_EBUDGET;
     }
     json_t *root = ps_simulation_json(&s);
     json_object_set_new(root, "advice", ps_advice_json(advice, n));
+    if (hiding.B > 0) json_object_set_new(root, "hides_disk", ps_hiding_json(&hiding));
     print_json(root);
     return s.fits ? PS_OK : PS_EBUDGET;
 }

@@ -124,6 +124,14 @@ json_t *ps_advice_json(const ps_advice *advice, int n)
     return list;
 }
 
+json_t *ps_hiding_json(const ps_hiding *h)
+{
+    json_t *o = json_pack("{s:I, s:b, s:f}", "micro_batch", (json_int_t)h->B, "fits", h->fits, "tokens_per_second",
+                          h->tokens_per_s);
+    if (o != NULL && !h->fits) json_object_set_new(o, "largest_micro_batch", json_integer(h->largest_B));
+    return o;
+}
+
 json_t *ps_largest_json(const ps_largest *l)
 {
     json_t *o = json_pack("{s:I, s:I, s:I}", "parameters", (json_int_t)l->n_params, "hidden_size",

@@ -38,6 +38,15 @@ median = sorted(s["step_s"] for s in steps[3:] if "step_s" in s)
 assert abs(of_run["step_s"] - median[4]) < 1e-9, (of_run, median)
 EOT
 
+# which batch would hide the disk
+expect 0 "$pstar" plan "$work/tiny.json" memory.device=5MB memory.host=0 memory.disk=100MB
+says out "the disk would be hidden"
+expect 0 "$pstar" plan "$work/tiny.json" --json memory.device=5MB memory.host=0 memory.disk=100MB
+python3 -c 'import json, sys; h = json.load(sys.stdin)["hides_disk"]; assert h["micro_batch"] > 1 and h["tokens_per_second"] > 0' <"$work/out" ||
+    fail "hides_disk"
+expect 0 "$pstar" plan "$work/tiny.json" memory.device=40MB memory.host=0 memory.disk=0
+! grep -q "the disk would be hidden" "$work/out" || fail "there is no disk"
+
 # too little: why, and what fits; every piece of advice can be typed
 expect 2 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0
 says out "it does not fit"

@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "device/async.h"
 #include "plan/advise.h"
+#include "plan/hiding.h"
 #include "plan/largest.h"
 #include "plan/variation.h"
 #include "temp_folder.h"
@@ -395,6 +396,59 @@ static void advice_holds_when_it_is_followed(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* ---- the batch that hides the disk ---- */
+
+static ps_simulation with_batch(int64_t B, const char *device, const ps_site *site, ps_config **config)
+{
+    char batch[64];
+    ps_simulation s;
+    snprintf(batch, sizeof batch, "train_micro_batch_size_per_gpu=%lld", (long long)B);
+    ps_config *c = TINY(BF16, "memory.host=0", "memory.disk=20MB", "default_chunk_size=2048",
+                        "activation_checkpointing.enabled=true", batch, device);
+    assert_ok(ps_simulate(c, site, false, &s));
+    if (config != NULL)
+        *config = c;
+    else
+        ps_config_destroy(c);
+    return s;
+}
+
+static ps_hiding hiding(int64_t B, const char *device, const ps_site *site)
+{
+    ps_hiding h;
+    ps_config *c;
+    const ps_simulation base = with_batch(B, device, site, &c);
+    assert_true(base.fits);
+    assert_ok(ps_find_hiding(c, site, &base, &h));
+    ps_config_destroy(c);
+    return h;
+}
+
+static void the_batch_that_hides_the_disk_does(void **state)
+{
+    (void)state;
+    ps_hardware hw = test_bed(1, 0);
+    const ps_site site = {.hardware = &hw};
+    assert_true(hiding(1, "memory.device=4MB", &site).B == 0); /* all fits the device */
+
+    hw.device.bf16.flop_per_s = 1e12 / 16;
+    const ps_hiding hidden = hiding(1, "memory.device=600KB", &site);
+    assert_true(hidden.fits && hidden.B > 2);
+    const ps_simulation with = with_batch(hidden.B, "memory.device=600KB", &site, NULL);
+    assert_true(with.fits && !ps_simulation_waits_for_disk(&with));
+    assert_true(fabs(ps_simulation_tokens_per_s(&with) - hidden.tokens_per_s) < 1e-6 * hidden.tokens_per_s);
+    const ps_simulation less = with_batch(hidden.B * 7 / 8, "memory.device=600KB", &site, NULL);
+    assert_true(less.fits && ps_simulation_waits_for_disk(&less));
+
+    const ps_hiding larger = hiding(1, "memory.device=400KB", &site);
+    assert_true(!larger.fits && larger.B > larger.largest_B);
+    const ps_simulation most = with_batch(larger.largest_B, "memory.device=400KB", &site, NULL);
+    assert_true(most.fits && ps_simulation_waits_for_disk(&most));
+    const ps_simulation more = with_batch(larger.largest_B + 1, "memory.device=400KB", &site, NULL);
+    assert_true(!more.fits);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 /* ---- options that a plan shows ---- */
 
 #define TIGHT BF16, "memory.device=400KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=2048"
@@ -481,6 +535,7 @@ int main(void)
         cmocka_unit_test(saving_memory_holds_less_at_once),
         cmocka_unit_test(a_simulated_profile_has_every_lane),
         cmocka_unit_test(advice_holds_when_it_is_followed),
+        cmocka_unit_test(the_batch_that_hides_the_disk_does),
         cmocka_unit_test(copies_wait_without_async_move),
         cmocka_unit_test(chunks_come_and_leave_as_asked),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
