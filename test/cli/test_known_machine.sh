@@ -78,7 +78,10 @@ resident() { sed -n 's/.*"rss_peak_bytes": \([0-9]*\).*/\1/p' "$work/run/deep/su
 rm "$described"
 measured=$(train)
 grep -q "^measured this machine" "$work/err" || fail "training does not measure"
-[ "$(resident)" -lt 200000000 ] || fail "training keeps the memory of measuring: $(resident)"
+case $1 in
+*address* | *thread*) ;; # a sanitizer has memory of its own
+*) [ "$(resident)" -lt 200000000 ] || fail "training keeps the memory of measuring: $(resident)" ;;
+esac
 [ "$measured" = "$(train hardware=none)" ] || fail "other bits by hardware = none"
 sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 1e6,/; s/"to_device_bytes_per_s": .*,/"to_device_bytes_per_s": 1e5,/; /both_ways/d' "$described" >"$work/slow.json"
 [ "$measured" = "$(train hardware="$work/slow.json")" ] || fail "other bits by a slow machine"
@@ -86,10 +89,12 @@ sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 1e6,/; s/"to_device_bytes
 # where nothing can be kept it is for this run only
 XDG_CACHE_HOME=/proc/nowhere plan
 grep -q "for this run only" "$work/err" || fail "kept in /proc"
-(unset XDG_CACHE_HOME HOME; plan; grep -q "neither XDG_CACHE_HOME nor HOME" "$work/err") || fail "kept without a home"
+(unset XDG_CACHE_HOME HOME; plan; grep -q "neither XDG_CACHE_HOME nor HOME" "$work/err" || fail "kept without a home") || exit 1
 
 # a machine that cannot be measured is planned for all the same
-(export XDG_CACHE_HOME="$work/c"; ulimit -v 400000; plan; grep -q "^this machine could not be measured, .*: pstar info: " "$work/err") || fail "unmeasured, unsaid"
+case $1 in
+*address* | *thread*) ;;
+*) (export XDG_CACHE_HOME="$work/c"; ulimit -v 400000; plan; grep -q "^this machine could not be measured, .*: pstar info: " "$work/err") || fail "unmeasured, unsaid"
 
 # who says none is not measured; PSTAR_HARDWARE says it for who says nothing
 export XDG_CACHE_HOME="$work/b"
