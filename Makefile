@@ -172,7 +172,7 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$i)))
 
 # program: a source file with a main of its own, the static library, and what else it needs
 # A test may include a file of the program, which then is a prerequisite but no second source.
-program_sources = $(foreach f,$(filter %.c %.a,$^),$(if $(findstring /../,$f),,$f))
+program_sources = $(foreach f,$(filter %.c,$^) $(filter %.a,$^),$(if $(findstring /../,$f),,$f))
 compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(program_sources) $(LDFLAGS)
 $B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
@@ -206,6 +206,7 @@ $B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps
 $(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $B/libpatrickstar.a -lcmocka $(LDLIBS)
+$(patsubst %.c,$B/%,$(wildcard test/cuda/test_cuda_*.c)): $(sort $(wildcard test/cuda/fake_*.c test/cuda/fake_*.h))
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -lcmocka $(LDLIBS)

@@ -1,0 +1,224 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cuda/fake_impl.h"
+
+fake_state fake;
+
+static _Thread_local ps_cu_context current;
+
+static int number_of(const char *name)
+{
+    for (int i = 0; i < fake.n_names; i++)
+        if (strcmp(fake.names[i], name) == 0) return i;
+    fprintf(stderr, "fake_driver: no function %s\n", name);
+    abort();
+}
+
+ps_cu_result fake_enter(const char *name, bool wants_context)
+{
+    pthread_mutex_lock(&fake.lock);
+    const int i = number_of(name);
+    fake.calls[i]++;
+    ps_cu_result r = fake.broken;
+    if (r == PS_CU_SUCCESS && fake.fail_in[i] >= 0 && fake.fail_in[i]-- == 0) r = fake.fail_with[i];
+    if (r == PS_CU_SUCCESS && wants_context && current == NULL) r = PS_CU_INVALID_CONTEXT;
+    if (r != PS_CU_SUCCESS) pthread_mutex_unlock(&fake.lock);
+    return r;
+}
+
+ps_cu_result fake_leave(ps_cu_result r)
+{
+    pthread_mutex_unlock(&fake.lock);
+    return r;
+}
+
+/* ---- the system ---- */
+
+ps_cu_result fake_init(unsigned flags)
+{
+    ENTER(false);
+    return fake_leave(flags != 0 ? PS_CU_INVALID_VALUE : fake.o.n_devices < 0 ? PS_CU_NO_DEVICE : PS_CU_SUCCESS);
+}
+
+ps_cu_result fake_version(int *out)
+{
+    ENTER(false);
+    *out = fake.o.version;
+    return fake_leave(PS_CU_SUCCESS);
+}
+
+ps_cu_result fake_error_name(ps_cu_result r, const char **out)
+{
+    *out = r == PS_CU_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+           : r == PS_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                      : "CUDA_ERROR";
+    return r == 12345 ? PS_CU_INVALID_VALUE : PS_CU_SUCCESS;
+}
+
+ps_cu_result fake_error_text(ps_cu_result r, const char **out)
+{
+    static _Thread_local char text[32];
+    snprintf(text, sizeof text, "result %d", r);
+    *out = text;
+    return PS_CU_SUCCESS;
+}
+
+ps_cu_result fake_device_count(int *out)
+{
+    ENTER(false);
+    *out = fake.o.n_devices < 0 ? 0 : fake.o.n_devices;
+    return fake_leave(PS_CU_SUCCESS);
+}
+
+ps_cu_result fake_device_get(ps_cu_device *out, int ordinal)
+{
+    ENTER(false);
+    *out = ordinal;
+    return fake_leave(ordinal >= 0 && ordinal < fake.o.n_devices ? PS_CU_SUCCESS : PS_CU_INVALID_DEVICE);
+}
+
+ps_cu_result fake_device_name(char *out, int bytes, ps_cu_device dev)
+{
+    ENTER(false);
+    snprintf(out, (size_t)bytes, "Fake %d", dev);
+    return fake_leave(PS_CU_SUCCESS);
+}
+
+ps_cu_result fake_device_attribute(int *out, ps_cu_device_attribute which, ps_cu_device dev)
+{
+    (void)dev;
+    ENTER(false);
+    *out = 1;
+    if (which == PS_CU_DEVICE_COMPUTE_MODE) *out = fake.o.mode;
+    if (which == PS_CU_DEVICE_CAPABILITY_MAJOR) *out = fake.o.capability / 10;
+    if (which == PS_CU_DEVICE_CAPABILITY_MINOR) *out = fake.o.capability % 10;
+    return fake_leave(PS_CU_SUCCESS);
+}
+
+ps_cu_result fake_context_retain(ps_cu_context *out, ps_cu_device dev)
+{
+    (void)dev;
+    ENTER(false);
+    *out = &fake.context;
+    fake.n_contexts++;
+    return fake_leave(PS_CU_SUCCESS);
+}
+
+ps_cu_result fake_context_release(ps_cu_device dev)
+{
+    (void)dev;
+    pthread_mutex_lock(&fake.lock);
+    fake.n_contexts--;
+    return fake_leave(PS_CU_SUCCESS);
+}
+
+ps_cu_result fake_context_set(ps_cu_context context)
+{
+    current = context;
+    return fake.broken;
+}
+
+/* ---- life ---- */
+
+static const ps_cuda_driver table = {
+#define XX(is_needed, name, symbol, params) .name = fake_##name,
+#include "cuda/driver.def"
+#undef XX
+};
+static const ps_cuda_driver table_without_wait_value = {
+#define XX(is_needed, name, symbol, params) .name = (is_needed) ? fake_##name : NULL,
+#include "cuda/driver.def"
+#undef XX
+};
+
+static void *reserve(void)
+{
+    void *p = mmap(NULL, (size_t)FAKE_ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) abort();
+    return p;
+}
+
+const ps_cuda_driver *fake_driver(const fake_options *o)
+{
+    fake = (fake_state){.o = *o, .break_in = -1};
+    if (fake.o.page_bytes == 0) fake.o.page_bytes = 64 * PS_KIB;
+    if (fake.o.total_bytes == 0) fake.o.total_bytes = PS_GIB;
+    if (fake.o.n_devices == 0) fake.o.n_devices = 1;
+    if (fake.o.version == 0) fake.o.version = 13000;
+    if (fake.o.capability == 0) fake.o.capability = 90;
+    pthread_mutex_init(&fake.lock, NULL);
+    pthread_cond_init(&fake.changed, NULL);
+    fake.arena = reserve();
+    fake.shadow = reserve();
+    fake.state = calloc((size_t)(FAKE_ARENA_BYTES / fake.o.page_bytes), 1);
+    fake.file = memfd_create("fake_driver", MFD_CLOEXEC);
+    if (fake.file < 0 || ftruncate(fake.file, 16 * PS_GIB) != 0) abort();
+#define XX(is_needed, name, symbol, params) fake.names[fake.n_names++] = #name;
+#include "cuda/driver.def"
+#undef XX
+    for (int i = 0; i < fake.n_names; i++) fake.fail_in[i] = -1;
+    return o->has_no_wait_value ? &table_without_wait_value : &table;
+}
+
+bool fake_driver_end(void)
+{
+    const struct {
+        const char *what;
+        int n;
+    } left[] = {{"pages", fake.n_pages},    {"ranges of addresses", fake.n_ranges}, {"streams", fake.n_streams},
+                {"events", fake.n_events},  {"page-locked pieces", fake.n_pins},    {"contexts", fake.n_contexts},
+                {"modules", fake.n_modules}};
+    bool is_clean = true;
+    for (size_t i = 0; i < PS_ARRAY_LEN(left); i++) {
+        if (left[i].n == 0) continue;
+        fprintf(stderr, "fake_driver: %d %s are left\n", left[i].n, left[i].what);
+        is_clean = false;
+    }
+    while (fake.streams != NULL) (void)fake_stream_destroy(fake.streams);
+    for (ps_cu_event e = fake.events, next; e != NULL; e = next) {
+        next = e->next;
+        free(e);
+    }
+    munmap(fake.arena, (size_t)FAKE_ARENA_BYTES);
+    munmap(fake.shadow, (size_t)FAKE_ARENA_BYTES);
+    free(fake.state);
+    close(fake.file);
+    pthread_cond_destroy(&fake.changed);
+    pthread_mutex_destroy(&fake.lock);
+    return is_clean;
+}
+
+void fake_fail(const char *function, int nth, ps_cu_result r)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.fail_in[number_of(function)] = nth;
+    fake.fail_with[number_of(function)] = r;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_break(int nth, ps_cu_result r)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.break_in = nth;
+    fake.break_with = r;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_take_memory(int64_t bytes)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.taken_bytes += bytes;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+int fake_calls(const char *function)
+{
+    pthread_mutex_lock(&fake.lock);
+    const int n = fake.calls[number_of(function)];
+    pthread_mutex_unlock(&fake.lock);
+    return n;
+}

@@ -1,0 +1,43 @@
+/* fake_driver.h - NVIDIA's driver without a GPU: a table of functions over RAM. Streams are threads that begin late and
+ * put off what they do, by a seed, so that only order that events make holds.
+ *
+ * Device memory is where the host may not touch it, and is what its pages are mapped to; it can be touched while a
+ * kernel runs. Memory that is neither mapped nor page-locked is refused, or found when an item that names it is done:
+ * then everything fails from there on, as on hardware. What pages have at first is 0xff.
+ *
+ * One at a time in a process. */
+#ifndef TEST_CUDA_FAKE_DRIVER_H
+#define TEST_CUDA_FAKE_DRIVER_H
+
+#include "cuda/driver.h"
+
+typedef struct fake_options {
+    uint64_t seed;
+    int64_t page_bytes;  /* 0: 64 KiB */
+    int64_t total_bytes; /* memory of the GPU; 0: 1 GiB */
+    int n_devices;       /* 0: 1; < 0: none */
+    int version;         /* 0: 13000 */
+    int mode;            /* compute mode */
+    int capability;      /* 0: 90 */
+    bool has_no_wait_value;
+} fake_options;
+
+/* Everything anew. */
+const ps_cuda_driver *fake_driver(const fake_options *o);
+/* Threads end, memory is given back. Each count of what was made and not ended is an error: false, told on stderr. */
+bool fake_driver_end(void);
+
+/* The nth call from now (0: the next) of this function of the table fails so. */
+void fake_fail(const char *function, int nth, ps_cu_result r);
+/* The nth item from now that a stream comes to breaks the context. */
+void fake_break(int nth, ps_cu_result r);
+/* Memory that another process takes; negative: gives back. */
+void fake_take_memory(int64_t bytes);
+/* Calls of a function of the table so far. */
+int fake_calls(const char *function);
+
+/* What ps_cuda_driver.launch finds under this name. run is called on the stream's thread, with the copied arguments. */
+typedef void (*fake_kernel)(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, const void *args);
+void fake_kernel_add(const char *name, fake_kernel run, size_t args_bytes);
+
+#endif

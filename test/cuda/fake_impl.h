@@ -1,0 +1,98 @@
+/* fake_impl.h - what the files of the fake driver share.
+ *
+ *     fake_driver.c    the system, and what a test wants to fail
+ *     fake_memory.c    device memory and page-locked memory
+ *     fake_streams.c   streams, events, kernels */
+#ifndef TEST_CUDA_FAKE_IMPL_H
+#define TEST_CUDA_FAKE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cuda/fake_driver.h"
+
+#define FAKE_ARENA_BYTES (64 * PS_GIB)
+#define FAKE_FUNCTIONS 64
+#define FAKE_KERNELS 64
+
+typedef struct fake_command fake_command;
+typedef struct fake_pin fake_pin;
+
+struct ps_cu_event_state {
+    uint64_t recorded, done;
+    bool has_time, is_destroyed;
+    int64_t at_ns;
+    ps_cu_event next;
+};
+
+/* A registered kernel. */
+struct ps_cu_function_state {
+    const char *name;
+    fake_kernel run;
+    size_t args_bytes;
+};
+
+struct ps_cu_stream_state {
+    pthread_t thread;
+    fake_command *first, *last;
+    bool stops;
+    uint64_t id, n_done;
+    ps_cu_stream next;
+};
+
+struct ps_cu_context_state {
+    int unused;
+};
+
+typedef struct fake_state {
+    fake_options o;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    char *arena, *shadow; /* addresses of the device, and the same memory where streams touch it */
+    int64_t arena_used;
+    unsigned char *state; /* a byte a page of the arena: 0 nothing, 1 mapped, 2 and may be touched */
+    int file;
+    int64_t n_pages_ever;
+    int64_t used_bytes, taken_bytes;
+    int open; /* kernels that run */
+    ps_cu_stream streams;
+    ps_cu_event events;
+    fake_pin *pins;
+    int n_pages, n_ranges, n_streams, n_events, n_pins, n_contexts, n_modules;
+    uint64_t n_streams_ever;
+    ps_cu_result broken;
+    int break_in; /* items; -1: never */
+    ps_cu_result break_with;
+    const char *names[FAKE_FUNCTIONS];
+    int n_names, calls[FAKE_FUNCTIONS], fail_in[FAKE_FUNCTIONS];
+    ps_cu_result fail_with[FAKE_FUNCTIONS];
+    struct ps_cu_function_state kernels[FAKE_KERNELS];
+    int n_kernels;
+    struct ps_cu_context_state context;
+} fake_state;
+
+extern fake_state fake;
+
+/* The lock is held from here on when it is PS_CU_SUCCESS. */
+ps_cu_result fake_enter(const char *name, bool wants_context);
+ps_cu_result fake_leave(ps_cu_result r); /* r */
+
+#define ENTER(wants_context)                                                                                           \
+    do {                                                                                                               \
+        const ps_cu_result r_ = fake_enter(__func__ + 5, wants_context);                                               \
+        if (r_ != PS_CU_SUCCESS) return r_;                                                                            \
+    } while (0)
+
+/* Where a stream touches it; NULL: nowhere. The lock is held for all of these. */
+char *fake_touch(ps_cu_address p, size_t bytes);
+/* It may be named in a copy. */
+bool fake_is_known(ps_cu_address p, size_t bytes);
+bool fake_is_pinned(ps_cu_address p, size_t bytes);
+/* What is mapped may be touched where it is, while kernels run. */
+void fake_open_arena(bool is_open);
+
+#define XX(is_needed, name, symbol, params) ps_cu_result fake_##name params;
+#include "cuda/driver.def"
+#undef XX
+
+#endif
