@@ -118,8 +118,9 @@ ps_cu_result fake_context_release(ps_cu_device dev)
 
 ps_cu_result fake_context_set(ps_cu_context context)
 {
+    pthread_mutex_lock(&fake.lock);
     current = context;
-    return fake.broken;
+    return fake_leave(fake.broken);
 }
 
 /* ---- life ---- */

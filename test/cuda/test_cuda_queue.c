@@ -131,7 +131,7 @@ static void test_who_does_not_wait_is_too_early(void **state)
     int n_late = 0;
     for (int i = 1; i <= 100; i++) {
         assert_ok(ps_queue_fill(q, (void *)(uintptr_t)h, (uint8_t)i, 1));
-        n_late += *h != i;
+        n_late += !ps_event_is_done(ps_queue_event(q)); /* *h may be either, and is not to be looked at */
         finish(q);
         assert_int_equal(*h, i);
     }
