@@ -20,22 +20,6 @@ const char *ps_link_name(ps_link l)
     return l < PS_LINK_COUNT ? names[l] : "?";
 }
 
-/* A link that is busy for `rest` more takes its share of that time from computing; but when computing, as long as it
- * becomes, ends sooner, of that: T = ns + share T, so share T = ns share / (1 - share). */
-void ps_timeline_compute(ps_timeline *t, int64_t ns)
-{
-    double lost = 0;
-    for (int l = 0; l < PS_LINK_COUNT; l++) {
-        const double share = t->rates.link[l].interference, rest = (double)(t->free_ns[l] - t->now_ns);
-        if (share <= 0 || rest <= 0) continue;
-        const double all = (double)ns * share / (1 - share);
-        lost += rest * share < all ? rest * share : all;
-    }
-    t->compute_ns += ns;
-    t->lost_ns += (int64_t)lost;
-    t->now_ns += ns + (int64_t)lost;
-}
-
 ps_link ps_link_opposite(ps_link l)
 {
     static const ps_link opposite[PS_LINK_COUNT] = {[PS_LINK_HOST_TO_DEVICE] = PS_LINK_DEVICE_TO_HOST,
@@ -57,6 +41,31 @@ double ps_link_contention(const ps_link_rates *r, ps_link l)
     case PS_LINK_COUNT: break;
     }
     return 0;
+}
+
+/* How long the link will move something, as seconds of it alone: while both ways are busy they move less than that, and
+ * each is counted half of what is missing. */
+static double rest_ns(const ps_timeline *t, ps_link l)
+{
+    const double own = (double)ps_max_i64(0, t->free_ns[l] - t->now_ns);
+    const double other = (double)ps_max_i64(0, t->free_ns[ps_link_opposite(l)] - t->now_ns);
+    return own - 0.5 * ps_link_contention(&t->rates, l) * (own < other ? own : other);
+}
+
+/* A link that is busy for `rest` more takes its share of that time from computing; but when computing, as long as it
+ * becomes, ends sooner, of that: T = ns + share T, so share T = ns share / (1 - share). */
+void ps_timeline_compute(ps_timeline *t, int64_t ns)
+{
+    double lost = 0;
+    for (ps_link l = 0; l < PS_LINK_COUNT; l++) {
+        const double share = t->rates.link[l].interference, rest = rest_ns(t, l);
+        if (share <= 0 || rest <= 0) continue;
+        const double all = (double)ns * share / (1 - share);
+        lost += rest * share < all ? rest * share : all;
+    }
+    t->compute_ns += ns;
+    t->lost_ns += (int64_t)lost;
+    t->now_ns += ns + (int64_t)lost;
 }
 
 /* What was issued before keeps the time that it was told, and the later transfer bears all that the two cost each

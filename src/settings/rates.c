@@ -54,6 +54,7 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
                        "'%s' offers no matrix products in %s: give device.%s.flop_per_s, or plan another number format",
                        hw->name, ps_dtype_name(dtype), matrix_key(dtype));
     *out = ps_rates_default();
+    out->of_processor = hw->gpus_per_node == 0;
     out->compute = (ps_compute_rates){.flops_per_s = m->flop_per_s * m->achievable_fraction,
                                       .bytes_per_s = hw->device.memory_bytes_per_s,
                                       .latency_ns = hw->device.op_latency_ns};
@@ -88,4 +89,16 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
                                   .network_bytes_per_s = hw->network.bytes_per_s,
                                   .network_latency_ns = hw->network.latency_ns};
     return PS_OK;
+}
+
+void ps_rates_share(ps_rates *r, int32_t n)
+{
+    if (!r->of_processor) return;
+    ps_compute_rates *const computing[] = {&r->compute, &r->host};
+    for (size_t i = 0; i < PS_ARRAY_LEN(computing); i++) {
+        computing[i]->flops_per_s /= n;
+        computing[i]->bytes_per_s /= n;
+    }
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) r->update_bytes_per_s[t] /= n;
+    for (int l = 0; l < PS_LINK_COLLECTIVES; l++) r->links.link[l].bytes_per_s /= n;
 }

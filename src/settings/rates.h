@@ -17,6 +17,7 @@ typedef struct ps_rates {
     int64_t update_latency_ns[PS_RAM_TIER_COUNT];
     ps_link_rates links;
     ps_topology topology;
+    bool of_processor; /* of all that a node without GPUs has: ps_rates_share */
 } ps_rates;
 
 /* A PC without a description: what is planned with when nothing is known. */
@@ -25,5 +26,9 @@ ps_rates ps_rates_default(void);
 /* Of one rank on the hardware described, computing in dtype. What a node's ranks share is divided among them. PS_EINVAL
  * naming the key when the hardware does not offer the number format. */
 PS_NODISCARD ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out);
+
+/* n ranks compute on the processor of one node: each has its part of cores, memory, copies and disk. Rates of GPUs are
+ * one rank's already, and those of no particular PC stay what they are. */
+void ps_rates_share(ps_rates *r, int32_t n);
 
 #endif

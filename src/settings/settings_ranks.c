@@ -62,6 +62,7 @@ static void share_machine(ps_settings *s, const ps_options *o, int32_t here)
     if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
     if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
     s->rates.topology.ranks_per_node = here;
+    ps_rates_share(&s->rates, here);
 }
 
 ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n)

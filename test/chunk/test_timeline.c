@@ -109,6 +109,14 @@ static void copies_slow_computing_down(void **state)
     assert_int_equal(t.now_ns, 12500); /* at half speed */
     assert_int_equal(t.compute_ns, 11000);
     assert_int_equal(t.lost_ns, 1500);
+    /* ways that take turns take what both take alone, not the time for which the later one stands in line too */
+    ps_timeline turns = timeline();
+    turns.rates.disk_contention = 1;
+    turns.rates.link[PS_LINK_DISK_READ].interference = turns.rates.link[PS_LINK_DISK_WRITE].interference = 0.5;
+    (void)ps_timeline_transfer(&turns, PS_LINK_DISK_READ, 990, NULL);
+    (void)ps_timeline_transfer(&turns, PS_LINK_DISK_WRITE, 990, NULL);
+    ps_timeline_compute(&turns, 10000);
+    assert_int_equal(turns.lost_ns, 1000);
     /* one that has ended costs nothing */
     t.now_ns = t.free_ns[PS_LINK_DISK_READ];
     ps_timeline_compute(&t, 100);

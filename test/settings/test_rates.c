@@ -112,6 +112,19 @@ static void a_processor_updates_at_the_rate_of_the_host(void **state)
     assert_close(r.update_bytes_per_s[PS_TIER_DEVICE], 4e10);
     assert_close(r.update_bytes_per_s[PS_TIER_HOST], 4e10);
     assert_int_equal(r.topology.n_ranks, 1);
+    /* four ranks beside each other */
+    const ps_rates whole = r;
+    ps_rates_share(&r, 4);
+    assert_close(r.update_bytes_per_s[PS_TIER_DEVICE], 1e10);
+    assert_close(r.compute.flops_per_s, whole.compute.flops_per_s / 4);
+    assert_close(r.host.bytes_per_s, whole.host.bytes_per_s / 4);
+    assert_close(r.links.link[PS_LINK_DISK_READ].bytes_per_s, 1e9);
+    assert_close(r.links.link[PS_LINK_COLLECTIVES].bytes_per_s, whole.links.link[PS_LINK_COLLECTIVES].bytes_per_s);
+    hw.gpus_per_node = 4; /* a rank has a GPU */
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
+    const double flops_per_s = r.compute.flops_per_s;
+    ps_rates_share(&r, 4);
+    assert_close(r.compute.flops_per_s, flops_per_s);
 }
 
 int main(void)
