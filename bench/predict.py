@@ -1,6 +1,9 @@
 """One row of bench/predict.sh: a plan beside the run of the same configuration.
 
-usage: predict.py NAME PLAN.json RUN_FOLDER
+Below it what of the prediction was off: seconds waiting as planned and as they were, and of the steps that the profile has each rate as
+seen, divided by the rate that was reckoned with.
+
+usage: predict.py NAME PLAN.json RUN_FOLDER PROFILE.json
 """
 import json
 import statistics
@@ -9,7 +12,7 @@ import sys
 WARM_UP = 3
 LINKS = {"host->device": "host_to_device", "device->host": "device_to_host", "disk read": "disk_read", "disk write": "disk_write"}
 
-name, plan_path, run = sys.argv[1:]
+name, plan_path, run, profile = sys.argv[1:]
 plan = json.load(open(plan_path))
 steps = [json.loads(line) for line in open(run + "/metrics.jsonl")]
 steps = [s for s in steps if "step_s" in s]
@@ -28,4 +31,8 @@ for tier in ("device", "host", "disk"):
     if peak != plan["tiers"][tier]["peak_bytes"]:
         wrong.append("%s peak %d, planned %d" % (tier, peak, plan["tiers"][tier]["peak_bytes"]))
 print("%-44s %8.4f s %8.4f s %6.2f  %s" % (name, predicted, measured, predicted / measured, "; ".join(wrong) or "equal"))
+bound = json.load(open(run + "/summary.json"))["bound"]
+rates = json.load(open(profile))["patrickstar"]["rates"]
+print("    bound %.4f s by %s; waiting %.4f s, %.4f s; %s" % (bound["bound_s"], bound["by"], bound["planned_waiting_s"], bound["waiting_s"],
+      ", ".join("%s %.2f" % (r["of"], r["seen"] / r["reckoned"]) for r in rates)))
 sys.exit(1 if wrong else 0)

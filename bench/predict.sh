@@ -4,7 +4,8 @@
 # usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS] [NAME...]
 #        default: measures first; 16 steps; all configurations, else those whose names begin so
 # Prints a row each: seconds a step as predicted and as measured (median, without the first three), their ratio, and whether peak
-# bytes of each tier and bytes moved on each link in the last step are equal. Exit status 1 when they are not.
+# bytes of each tier and bytes moved on each link in the last step are equal; below it, which rate was off (predict.py). Exit status 1
+# when bytes are not equal.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 build=${1:?usage: bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS]}
@@ -39,8 +40,8 @@ row() {
         train.log_interval=1
     rm -rf "$folder/run"
     "$build/pstar" plan examples/demo.json --json "$@" >"$folder/plan.json" || { failed=1; return; }
-    "$build/pstar" train examples/demo.json "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; failed=1; return; }
-    python3 bench/predict.py "$name" "$folder/plan.json" "$folder/run" || failed=1
+    "$build/pstar" train examples/demo.json "$@" profile.path="$folder/profile.json" profile.steps="[$((steps - 3)), $steps]" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; failed=1; return; }
+    python3 bench/predict.py "$name" "$folder/plan.json" "$folder/run" "$folder/profile.json" || failed=1
 }
 
 printf '%-44s %10s %10s %6s  %s\n' configuration 'predicted' 'measured' ratio 'peaks and moved bytes'
