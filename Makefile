@@ -206,6 +206,9 @@ $B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps
 $(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $B/libpatrickstar.a -lcmocka $(LDLIBS)
+# The plug-in's host side over a driver that is not there; its backend with kernels on the emulator.
+$B/test/cuda/test_cuda_backend: private PROGRAM_FLAGS := $(EMULATED)
+$B/test/cuda/test_cuda_backend: $(EMULATED)
 $(patsubst %.c,$B/%,$(wildcard test/cuda/test_cuda_*.c)): $(sort $(wildcard test/cuda/fake_*.c test/cuda/fake_*.h))
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)

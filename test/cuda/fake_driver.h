@@ -36,8 +36,10 @@ void fake_take_memory(int64_t bytes);
 /* Calls of a function of the table so far. */
 int fake_calls(const char *function);
 
-/* What ps_cuda_driver.launch finds under this name. run is called on the stream's thread, with the copied arguments. */
-typedef void (*fake_kernel)(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, const void *args);
-void fake_kernel_add(const char *name, fake_kernel run, size_t args_bytes);
+/* What ps_cuda_driver.launch finds under this name, until the driver is begun anew. run is called on a thread of a stream,
+ * one at a time, with the copied arguments. */
+typedef void (*fake_kernel)(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
+                            const void *args);
+void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes);
 
 #endif

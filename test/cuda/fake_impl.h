@@ -13,7 +13,7 @@
 
 #define FAKE_ARENA_BYTES (64 * PS_GIB)
 #define FAKE_FUNCTIONS 64
-#define FAKE_KERNELS 64
+#define FAKE_KERNELS 256
 
 typedef struct fake_command fake_command;
 typedef struct fake_pin fake_pin;
@@ -29,6 +29,7 @@ struct ps_cu_event_state {
 struct ps_cu_function_state {
     const char *name;
     fake_kernel run;
+    void *user;
     size_t args_bytes;
 };
 

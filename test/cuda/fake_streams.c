@@ -59,9 +59,12 @@ static void move(ps_cu_stream s, const fake_command *c, uint32_t draw)
 
 static void run_kernel(const fake_command *c)
 {
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
     fake_open_arena(true);
     pthread_mutex_unlock(&fake.lock);
-    c->function->run(c->grid, c->block, c->shared_bytes, c->args);
+    pthread_mutex_lock(&one);
+    c->function->run(c->function->user, c->grid, c->block, c->shared_bytes, c->args);
+    pthread_mutex_unlock(&one);
     pthread_mutex_lock(&fake.lock);
     fake_open_arena(false);
 }
@@ -282,8 +285,8 @@ ps_cu_result fake_launch(ps_cu_function function, unsigned grid_x, unsigned grid
     return issue(s, &c, args[0], function->args_bytes);
 }
 
-void fake_kernel_add(const char *name, fake_kernel run, size_t args_bytes)
+void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes)
 {
     if (fake.n_kernels == FAKE_KERNELS) abort();
-    fake.kernels[fake.n_kernels++] = (struct ps_cu_function_state){name, run, args_bytes};
+    fake.kernels[fake.n_kernels++] = (struct ps_cu_function_state){name, run, user, args_bytes};
 }

@@ -23,9 +23,10 @@ typedef struct append_args {
     char letter;
 } append_args;
 
-static void append(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, const void *args)
+static void append(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, const void *args)
 {
     const append_args *a = args;
+    (void)user;
     assert_int_equal(grid[0], 2);
     assert_int_equal(block[0], 32);
     assert_int_equal(shared_bytes, 64);
@@ -63,7 +64,7 @@ typedef struct notes {
 static notes notes_open(fake_options o)
 {
     notes n = {.driver = fake_driver(&o)};
-    fake_kernel_add("append", append, sizeof(append_args));
+    fake_kernel_add("append", append, NULL, sizeof(append_args));
     assert_ok(ps_gpu_open(n.driver, &(ps_gpu_options){.poisons = true}, &n.r.gpu));
     const ps_space *s = ps_gpu_space(n.r.gpu);
     assert_ok(ps_device_create_on(s->device, s->driver, s->page_bytes, "device", DEVICE_BYTES, &n.r.device));

@@ -1,0 +1,216 @@
+#include "cuda/backend_cuda.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cuda/gpu_impl.h"
+
+/* More of a block's shared memory than that must be allowed. */
+#define SHARED_BYTES_FREE (48 * PS_KIB)
+
+typedef struct cuda_backend {
+    ps_backend base;
+    ps_gpu *gpu;
+    ps_cuda_products products;
+    ps_backend *host;
+    ps_cu_module module;
+    ps_cu_function functions[PS_CUDA_KERNEL_COUNT];
+    _Atomic uint32_t shared_bytes[PS_CUDA_KERNEL_COUNT]; /* allowed so far */
+} cuda_backend;
+
+/* ---- kernels by number ---- */
+
+#define FIRST(name, first, threads)                                                                                    \
+    {"ps_gpu_" #name "_" #first "_f32", threads}, {"ps_gpu_" #name "_" #first "_bf16", threads},                       \
+        {"ps_gpu_" #name "_" #first "_f16", threads},
+#define ONE(name, args, threads) {"ps_gpu_" #name, threads},
+#define TYPED(name, args, threads)                                                                                     \
+    {"ps_gpu_" #name "_f32", threads}, {"ps_gpu_" #name "_bf16", threads}, {"ps_gpu_" #name "_f16", threads},
+#define PAIRED(name, args, threads) FIRST(name, f32, threads) FIRST(name, bf16, threads) FIRST(name, f16, threads)
+
+static const struct {
+    const char *name;
+    unsigned threads;
+} kernels[PS_CUDA_KERNEL_COUNT] = {PS_CUDA_KERNELS(ONE) PS_CUDA_TYPED(TYPED) PS_CUDA_PAIRED(PAIRED)};
+
+/* ---- issuing ---- */
+
+/* An operator on its way to a stream. */
+typedef struct issue {
+    cuda_backend *backend;
+    ps_cu_stream stream;
+} issue;
+
+static ps_status allow_shared(cuda_backend *b, const ps_cuda_launch *l)
+{
+    if (l->shared_bytes <= SHARED_BYTES_FREE || l->shared_bytes <= atomic_load(&b->shared_bytes[l->kernel]))
+        return PS_OK;
+    PS_TRY(ps_gpu_check(
+        b->gpu,
+        b->gpu->driver->function_set(b->functions[l->kernel], PS_CU_FUNCTION_SHARED_BYTES, (int)l->shared_bytes),
+        kernels[l->kernel].name));
+    atomic_store(&b->shared_bytes[l->kernel], l->shared_bytes);
+    return PS_OK;
+}
+
+static ps_status launch(void *self, const ps_cuda_launch *l)
+{
+    const issue *to = self;
+    cuda_backend *b = to->backend;
+    void *args[] = {(void *)(uintptr_t)l->args};
+    PS_TRY(allow_shared(b, l));
+    return ps_gpu_check(b->gpu,
+                        b->gpu->driver->launch(b->functions[l->kernel], l->blocks, 1, 1, kernels[l->kernel].threads, 1,
+                                               1, l->shared_bytes, to->stream, args, NULL),
+                        kernels[l->kernel].name);
+}
+
+static ps_status multiply(void *self, const ps_cuda_product *p)
+{
+    const issue *to = self;
+    return to->backend->products.multiply(to->backend->products.self, to->stream, p);
+}
+
+/* A call of the queue: its function runs when it is issued. */
+typedef struct cuda_call {
+    const ps_queue *queue;
+    size_t workspace_bytes;
+    ps_op op;
+    _Alignas(max_align_t) char args[PS_CALL_ARGS_BYTES_MAX - 32];
+} cuda_call;
+
+#define XX(op) _Static_assert(sizeof(ps_##op##_args) <= sizeof(((cuda_call *)0)->args), #op);
+PS_OPS(XX)
+#undef XX
+
+static ps_status run_call(void *self, const void *args)
+{
+    cuda_backend *b = self;
+    const cuda_call *c = args;
+    issue to = {b, ps_gpu_stream(c->queue)};
+    const ps_cuda_stream s = {
+        .launch = launch, .product = multiply, .self = &to, .product_bytes = b->products.workspace_bytes};
+    return ps_cuda_run(&s, c->op, c->args, c->workspace_bytes);
+}
+
+static ps_status run(ps_backend *self, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
+    const cuda_backend *b = (const cuda_backend *)self;
+    if (queue == NULL || ps_gpu_queue_of(queue, b->gpu) == NULL)
+        return PS_FAIL(PS_EINVAL, "%s of cuda needs a queue of the device; ps_backend_host computes without",
+                       ps_op_name(op));
+    cuda_call c = {.queue = queue, .workspace_bytes = workspace_bytes, .op = op};
+    const size_t n = ps_op_args_bytes(op);
+    ps_uses uses;
+    uses.n = 0;
+    if (ps_queue_wants_uses(queue)) ps_op_uses(op, args, workspace_bytes, &uses);
+    memcpy(c.args, args, n);
+    return ps_queue_call(queue, &(ps_call){.name = ps_op_name(op),
+                                           .run = run_call,
+                                           .self = self,
+                                           .args = &c,
+                                           .args_bytes = offsetof(cuda_call, args) + n,
+                                           .uses = uses.use,
+                                           .n_uses = uses.n});
+}
+
+static ps_status measure(const ps_backend *self, ps_op op, const void *args, size_t *out)
+{
+    const cuda_backend *b = (const cuda_backend *)self;
+    *out = (size_t)ps_cuda_workspace_bytes(op, args, b->products.workspace_bytes);
+    return PS_OK;
+}
+
+#define XX(op)                                                                                                         \
+    static ps_status cuda_##op##_run(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)      \
+    {                                                                                                                  \
+        return run(self, PS_OP_##op, queue, args, workspace_bytes);                                                    \
+    }                                                                                                                  \
+    static ps_status cuda_##op##_bytes(ps_backend *self, const void *args, size_t *out)                                \
+    {                                                                                                                  \
+        return measure(self, PS_OP_##op, args, out);                                                                   \
+    }                                                                                                                  \
+    static const ps_kernel cuda_##op = {.run = cuda_##op##_run, .workspace_bytes = cuda_##op##_bytes};
+PS_OPS(XX)
+#undef XX
+
+static const ps_kernel *const operators[PS_OP_COUNT] = {
+#define XX(op) [PS_OP_##op] = &cuda_##op,
+    PS_OPS(XX)
+#undef XX
+};
+
+/* ---- life ---- */
+
+static const ps_space *space(const ps_backend *self)
+{
+    return ps_gpu_space(((const cuda_backend *)self)->gpu);
+}
+
+static ps_backend *host(ps_backend *self)
+{
+    return ((const cuda_backend *)self)->host;
+}
+
+static void end_parts(ps_gpu *gpu, const ps_cuda_products *products, ps_backend *beside)
+{
+    if (products->destroy != NULL) products->destroy(products->self);
+    ps_backend_destroy(beside);
+    ps_gpu_close(gpu);
+}
+
+static void destroy(ps_backend *self)
+{
+    cuda_backend *b = (cuda_backend *)self;
+    if (b->module != NULL && ps_gpu_enter_quietly(b->gpu)) (void)b->gpu->driver->module_unload(b->module);
+    end_parts(b->gpu, &b->products, b->host);
+    ps_mem_free(b);
+}
+
+static ps_status load(cuda_backend *b, const void *image)
+{
+    const ps_cuda_driver *d = b->gpu->driver;
+    PS_TRY(ps_gpu_enter(b->gpu));
+    const ps_cu_result r = d->module_load(&b->module, image);
+    if (r == PS_CU_NO_BINARY_FOR_GPU)
+        return PS_FAIL(PS_ENOSYS,
+                       "the kernels are not compiled for GPU %d (%s): build them with nvcc for its compute "
+                       "capability",
+                       b->gpu->options.ordinal, b->gpu->name);
+    PS_TRY(ps_gpu_check(b->gpu, r, "kernels"));
+    for (int i = 0; i < PS_CUDA_KERNEL_COUNT; i++) {
+        const ps_cu_result found = d->function_get(&b->functions[i], b->module, kernels[i].name);
+        if (found == PS_CU_NOT_FOUND)
+            return PS_FAIL(PS_ENOSYS, "the kernels do not fit this library: %s is missing; build both anew",
+                           kernels[i].name);
+        PS_TRY(ps_gpu_check(b->gpu, found, kernels[i].name));
+    }
+    return PS_OK;
+}
+
+ps_status ps_backend_create_cuda(ps_gpu *gpu, const void *image, const ps_cuda_products *products, ps_backend *beside,
+                                 ps_backend **out)
+{
+    static const ps_backend_ops ops = {.name = "cuda",
+                                       .kernels = operators,
+                                       .epilogues = PS_EPILOGUES_ALL,
+                                       .destroy = destroy,
+                                       .space = space,
+                                       .host = host,
+                                       .issues = true};
+    cuda_backend *b = NULL;
+    *out = NULL;
+    const ps_status st = ps_mem_alloc(1, sizeof *b, &b);
+    if (st != PS_OK) {
+        end_parts(gpu, products, beside);
+        return st;
+    }
+    *b = (cuda_backend){.base.ops = &ops, .gpu = gpu, .products = *products, .host = beside};
+    const ps_status loaded = load(b, image);
+    if (loaded == PS_OK)
+        *out = &b->base;
+    else
+        destroy(&b->base);
+    return loaded;
+}

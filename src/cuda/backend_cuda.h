@@ -1,0 +1,25 @@
+/* backend_cuda.h - the backend of a GPU: its operators are kernels and matrix products (kernel/cuda/cuda_operator.h),
+ * issued to the stream of the queue they are run on. */
+#ifndef PS_CUDA_BACKEND_CUDA_H
+#define PS_CUDA_BACKEND_CUDA_H
+
+#include "cuda/gpu.h"
+#include "kernel/backend.h"
+#include "kernel/cuda/cuda_operator.h"
+
+/* Who multiplies matrices: a library of CUDA, or a test. */
+typedef struct ps_cuda_products {
+    void *self;
+    int64_t workspace_bytes; /* that each product is given: a multiple of 256 */
+    ps_status (*multiply)(void *self, ps_cu_stream stream, const ps_cuda_product *p); /* gives it to the stream */
+    void (*destroy)(void *self);                                                      /* NULL: nothing to do */
+} ps_cuda_products;
+
+/* image: the compiled kernels, for cuModuleLoadData. host: what computes beside it, ps_backend_host. The backend owns
+ * gpu, products and host, on failure too; its ps_backend_space has gpu as driver. Its kernels run on queues of that
+ * space's device, or its foreign one, and nowhere else. PS_ENOSYS when the image has no kernels for this GPU, or not
+ * those of this library. */
+PS_NODISCARD ps_status ps_backend_create_cuda(ps_gpu *gpu, const void *image, const ps_cuda_products *products,
+                                              ps_backend *host, ps_backend **out);
+
+#endif
