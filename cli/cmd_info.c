@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "base/status.h"
 #include "cli.h"
+#include "cuda/look.h"
 #include "device/disk.h"
 #include "device/disk_folders.h"
 #include "kernel/backend.h"
@@ -117,9 +118,12 @@ static ps_status measure_for_stdout(const options *o, const char *folder)
     return ps_hardware_write(&report.hardware, stdout);
 }
 
-static bool has_nvidia_driver(void)
+/* Where one could be used, what uses it is missing still. */
+static void show_gpu(void)
 {
-    return access("/proc/driver/nvidia/version", F_OK) == 0;
+    char text[512];
+    const bool is_usable = ps_cuda_look(NULL, NULL, text, sizeof text);
+    printf("GPU                 %s%s\n", text, is_usable ? "; not used: this version computes on the processor" : "");
 }
 
 static ps_status show_machine(const char *folder)
@@ -134,9 +138,7 @@ static ps_status show_machine(const char *folder)
     printf("memory              %s, %s available (least of the machine and its control groups)\n",
            ps_bytes_format(memory.total_bytes, total), ps_bytes_format(memory.available_bytes, available));
     if (folder[0] != '\0') show_disk(folder);
-    printf("GPU                 %s\n", has_nvidia_driver()
-                                           ? "an NVIDIA driver is there, but this version computes on the processor"
-                                           : "none: no NVIDIA driver");
+    show_gpu();
     printf("kernel backends     cpu %s; ref (plain C, for checking)\n", ps_cpu_isa_name(ps_cpu_isa_detect()));
     printf("number formats      f32, bf16 (multiplied %s), fp16 (multiplied in f32)\n",
            ps_cpu_bf16_products(ps_cpu_isa_detect()));

@@ -2,13 +2,16 @@
  * Where the toolkit lies, its header and its library for linking say whether names and numbers are right. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "cuda/fake_driver.h"
+#include "cuda/look.h"
 
 #define assert_fails(expr, status, text)                                                                               \
     do {                                                                                                               \
@@ -161,6 +164,53 @@ static void test_results(void **state)
     assert_true(fake_driver_end());
 }
 
+/* ---- looking ---- */
+
+static void write_file(const char *root, const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s/%s", root, path);
+    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; *slash++ = '/') {
+        *slash = '\0';
+        (void)mkdir(full, 0777);
+    }
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void looks(const char *root, const ps_cuda_driver *d, bool expected, const char *text)
+{
+    char out[512];
+    assert_int_equal(ps_cuda_look(root, d, out, sizeof out), expected);
+    if (strstr(out, text) == NULL) fail_msg("%s", out);
+}
+
+static void test_looking(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/test_cuda_XXXXXX", remove[64];
+    assert_non_null(mkdtemp(root));
+    const ps_cuda_driver *d = fake_driver(&(fake_options){.n_devices = 2});
+    looks(root, d, false, "none of NVIDIA's");
+    write_file(root, "sys/bus/pci/devices/0000:00:01.0/vendor", "0x10de\n"); /* its sound */
+    write_file(root, "sys/bus/pci/devices/0000:00:01.0/class", "0x040300\n");
+    write_file(root, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
+    write_file(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n");
+    looks(root, d, false, "none of NVIDIA's");
+    write_file(root, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x10de\n");
+    write_file(root, "sys/bus/pci/devices/0000:00:03.0/class", "0x030200\n");
+    looks(root, d, true, "2, Fake 0 (compute capability 9.0), driver for CUDA 13.0");
+    fake_fail("init", 0, PS_CU_DRIVER_MISMATCH);
+    looks(root, d, false, "NVIDIA's, which cannot be used: NVIDIA's driver does not fit");
+    fake_fail("device_name", 0, PS_CU_UNKNOWN);
+    looks(root, d, false, "does not tell what it has");
+    assert_true(fake_driver_end());
+    snprintf(remove, sizeof remove, "rm -r %s", root);
+    assert_int_equal(system(remove), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_no_library),
         cmocka_unit_test(test_unfit_drivers),
         cmocka_unit_test(test_results),
+        cmocka_unit_test(test_looking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
