@@ -357,6 +357,8 @@ static ps_status finish(run *r)
     PS_TRY(ps_engine_weights_xxh3(r->engine, &weights_xxh3));
     PS_TRY(ps_comm_agree(r->comm, ps_machine_rss(NULL, &rss)));
     r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss.peak_bytes;
+    r->totals.has_disk = r->engine->tiers.disk != NULL;
+    if (r->totals.has_disk) r->totals.disk = ps_disk_get_stats(r->engine->tiers.disk);
     PS_TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
     step_bound_find(r->engine, r->config, &r->times, r->totals.wait_s, &r->bound);
     PS_TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));

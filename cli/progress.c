@@ -116,6 +116,17 @@ static void print_logits(const run_totals *t, int64_t steps)
                (long long)steps, ps_bytes_format(t->kept_logits_bytes, bytes));
 }
 
+/* How the disk is driven, and what that takes of the processors. */
+static void print_disk(const run_totals *t)
+{
+    char files[32] = "";
+    if (!t->has_disk) return;
+    if (t->disk.n_files > 1) snprintf(files, sizeof files, ", %d files", t->disk.n_files);
+    printf("transfers %s%s%s%s, %s%s; %.2f s of processor time\n", t->disk.backend, t->disk.ways[0] ? " (" : "",
+           t->disk.ways, t->disk.ways[0] ? ")" : "", t->disk.direct ? "O_DIRECT" : "through the page cache", files,
+           (double)t->disk.processor_ns * 1e-9);
+}
+
 void progress_print_table(const run_totals *t)
 {
     const ps_memory_info *m = &t->memory, *b = &t->before;
@@ -129,6 +140,7 @@ void progress_print_table(const run_totals *t)
     printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);
     printf("waiting   %.1f s for copies, %.1f %% of the time\n", t->wait_s,
            t->seconds > 0 ? t->wait_s / t->seconds * 100 : 0);
+    print_disk(t);
     print_logits(t, steps);
     printf("process   %s resident at most\n", ps_bytes_format(t->rss_peak_bytes, rss));
     printf("chunks    %lld of %lld elements, %.2f %% waste\n\n", (long long)m->n_chunks, (long long)m->chunk_elements,

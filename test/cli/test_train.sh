@@ -53,6 +53,8 @@ cut -d, -f1-5 "$work/small/metrics.jsonl" | cmp -s - "$work/losses" || fail "oth
 [ "$(summary "$work/small" model_data_bytes)" -gt 22000000 ] || fail "model data"
 [ "$(summary "$work/small" device_peak_bytes)" -le 6000000 ] || fail "device budget exceeded"
 [ "$(summary "$work/small" host_peak_bytes)" -le 1000000 ] || fail "host budget exceeded"
+[ "$(grep -c '"disk_processor_s": *0\.0*[1-9]' "$work/small/summary.json")" = 1 ] || fail "the disk's processor time is not counted"
+says out "s of processor time"
 case $build in
 *address*) ;; # a sanitizer has memory of its own
 *) [ "$(summary "$work/small" rss_peak_bytes)" -le 157000000 ] || fail "resident: $(summary "$work/small" rss_peak_bytes)" ;;
