@@ -98,7 +98,8 @@ typedef struct ps_code {
 
 typedef struct ps_code_options {
     ps_backend *backend;
-    const ps_compute_rates *rates;           /* for estimates; NULL: ps_compute_rates_default */
+    const ps_compute_rates *rates; /* for estimates; NULL: ps_compute_rates_default */
+    ps_softmax_rates softmax_rates;
     ps_backend *embedding_backend;           /* computes embeddings, on host memory; NULL: as all else is */
     const ps_compute_rates *embedding_rates; /* of embeddings, where they run elsewhere; NULL: as the others */
     ps_dtype dtype;

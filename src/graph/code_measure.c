@@ -73,6 +73,7 @@ ps_status ps_code_measure(ps_code_writer *g)
         ps_node_run r = {.mode = PS_RUN_MEASURE,
                          .backend = instr->on_host ? g->o.embedding_backend : g->o.backend,
                          .rates = rates_of(g, n),
+                         .softmax_rates = g->o.softmax_rates,
                          .dtype = g->o.dtype,
                          .B = g->program->B,
                          .T = g->program->T,

@@ -14,6 +14,6 @@ ps_status ps_node_measure(ps_node_run *r, ps_op op, const void *args)
     if (bytes > r->workspace_bytes) r->workspace_bytes = bytes;
     const ps_cost c = ps_op_cost(op, args);
     r->flops += c.flops;
-    r->cost_ns += (int64_t)(ps_cost_seconds(&c, r->rates) * 1e9);
+    r->cost_ns += (int64_t)(ps_cost_seconds(&c, r->rates) * 1e9 + ps_softmax_ns(op, args, &r->softmax_rates));
     return PS_OK;
 }

@@ -10,6 +10,7 @@
 #define PS_GRAPH_NODE_H
 
 #include "kernel/backend.h"
+#include "kernel/softmax_cost.h"
 
 typedef struct ps_node ps_node;
 typedef struct ps_program ps_program;
@@ -70,7 +71,8 @@ typedef struct ps_node_run {
     int64_t output_row;      /* the one wanted, -1: all */
 
     const ps_compute_rates *rates; /* MEASURE */
-    double flops;                  /* out, MEASURE: sums over the calls */
+    ps_softmax_rates softmax_rates;
+    double flops; /* out, MEASURE: sums over the calls */
     int64_t cost_ns;
 } ps_node_run;
 

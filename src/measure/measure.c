@@ -7,8 +7,8 @@
 #include "base/machine.h"
 #include "measure/measure_impl.h"
 
-/* Of the time; most figures take one, a few of them more or less. Products of a format take four. */
-enum { N_SLICES = 14, N_FORMAT_SLICES = 4 };
+/* Of the time; most figures take one, a few of them more or less. A format takes seven. */
+enum { N_SLICES = 14, N_FORMAT_SLICES = 7 };
 
 #define RAM_BYTES (1 * PS_GIB)
 

@@ -29,7 +29,7 @@ typedef struct ps_measure_figure {
     int n;
 } ps_measure_figure;
 
-enum { PS_MEASURE_FIGURES_MAX = 32 };
+enum { PS_MEASURE_FIGURES_MAX = 48 };
 
 typedef struct ps_measure_report {
     ps_hardware hardware;

@@ -4,7 +4,11 @@
 #include <stdio.h>
 
 #include "base/machine.h"
+#include "kernel/softmax_cost.h"
 #include "measure/measure_impl.h"
+
+#define BLOCK_SHARE 4              /* of the time: all rates of a step follow from it */
+#define STREAM_FRACTION_LEAST 0.02 /* of a sample that was disturbed */
 
 enum { ROWS = 256, C = 768, H = 12, D = C / H, V = 4096, STEPS_MAX = 32, N_BISECTIONS = 40, RATE_HEADROOM = 4 };
 
@@ -181,25 +185,68 @@ static ps_status prepare(ps_measuring *m, block *b)
     return PS_OK;
 }
 
-static double predicted_seconds(const block *b, const ps_compute_rates *rates)
+/* ---- time by kind ---- */
+
+typedef enum kind {
+    KIND_STREAM, /* norms, gelu, additions: goes through arrays */
+    KIND_PRODUCT,
+    KIND_ATTENTION,
+    KIND_LOSS,
+    N_KINDS,
+} kind;
+
+static kind kind_of(const step *s)
+{
+    if (ps_softmax_scores(s->op, &s->args) > 0) return KIND_ATTENTION;
+    if (ps_softmax_logits(s->op, &s->args) > 0) return KIND_LOSS;
+    const bool is_product =
+        s->op == PS_OP_linear_fwd || s->op == PS_OP_linear_bwd_input || s->op == PS_OP_linear_bwd_weight;
+    return is_product ? KIND_PRODUCT : KIND_STREAM;
+}
+
+/* One pass; what each kind took is added to seconds [N_KINDS]. */
+static ps_status run_steps(ps_measuring *m, const block *b, double *seconds)
+{
+    for (int i = 0; i < b->n_steps; i++) {
+        const int64_t begin = ps_clock_ns();
+        PS_TRY(ps_kernel_run(m->backend, b->steps[i].op, NULL, &b->steps[i].args, b->workspace_bytes));
+        seconds[kind_of(&b->steps[i])] += ps_seconds_since(begin);
+    }
+    return PS_OK;
+}
+
+static double predicted_seconds(const block *b, kind of, const ps_compute_rates *rates)
 {
     double seconds = 0;
     for (int i = 0; i < b->n_steps; i++) {
         const ps_cost c = ps_op_cost(b->steps[i].op, &b->steps[i].args);
-        seconds += ps_cost_seconds(&c, rates);
+        if (kind_of(&b->steps[i]) == of) seconds += ps_cost_seconds(&c, rates);
     }
     return seconds;
 }
 
-/* The rate, at most `most`, with which the predicted time comes nearest to `seconds`: it falls as the rate grows. */
+/* ---- rates that fit ---- */
+
+/* The share of the memory's rate with which operators of arrays would take this long. */
+static double fit_stream_fraction(const ps_measuring *m, const block *b, double flop_per_s, double seconds)
+{
+    const ps_hardware_device *d = &m->report->hardware.device;
+    const ps_compute_rates whole = {.flops_per_s = flop_per_s, .bytes_per_s = d->memory_bytes_per_s};
+    const double fraction = predicted_seconds(b, KIND_STREAM, &whole) / seconds;
+    return fraction > 1 ? 1 : fraction < STREAM_FRACTION_LEAST ? STREAM_FRACTION_LEAST : fraction;
+}
+
+/* The rate, at most `most`, with which the predicted time of products comes nearest to `seconds`: it falls as the rate
+ * grows. */
 static double fit_rate(const ps_measuring *m, const block *b, double most, double seconds)
 {
     const ps_hardware_device *d = &m->report->hardware.device;
-    ps_compute_rates rates = {.bytes_per_s = d->memory_bytes_per_s, .latency_ns = d->op_latency_ns};
+    ps_compute_rates rates = {.bytes_per_s = d->memory_bytes_per_s * d->stream_fraction,
+                              .latency_ns = d->op_latency_ns};
     double low = 0, high = most;
     for (int i = 0; i < N_BISECTIONS; i++) {
         rates.flops_per_s = 0.5 * (low + high);
-        if (predicted_seconds(b, &rates) > seconds)
+        if (predicted_seconds(b, KIND_PRODUCT, &rates) > seconds)
             low = rates.flops_per_s;
         else
             high = rates.flops_per_s;
@@ -207,28 +254,65 @@ static double fit_rate(const ps_measuring *m, const block *b, double most, doubl
     return high;
 }
 
-static ps_status run_steps(ps_measuring *m, const block *b)
+/* What is left of the kind's time beside its products, for each of its scores or logits. */
+static double fit_softmax_ns(const ps_measuring *m, const block *b, kind of, double reached, double seconds)
 {
+    const ps_hardware_device *d = &m->report->hardware.device;
+    const ps_compute_rates rates = {.flops_per_s = reached,
+                                    .bytes_per_s = d->memory_bytes_per_s * d->stream_fraction,
+                                    .latency_ns = d->op_latency_ns};
+    const double left = seconds - predicted_seconds(b, of, &rates);
+    double n = 0;
     for (int i = 0; i < b->n_steps; i++)
-        PS_TRY(ps_kernel_run(m->backend, b->steps[i].op, NULL, &b->steps[i].args, b->workspace_bytes));
+        n += of == KIND_LOSS ? ps_softmax_logits(b->steps[i].op, &b->steps[i].args)
+                             : ps_softmax_scores(b->steps[i].op, &b->steps[i].args);
+    return left > 0 ? left * 1e9 / n : 0;
+}
+
+/* What each kind takes of a pass: a disturbance falls upon one of them, so their parts are those of their least times,
+ * and the whole is the median. */
+static ps_status measure_kinds(ps_measuring *m, const block *b, double seconds[N_KINDS])
+{
+    static const char *const names[N_KINDS] = {[KIND_STREAM] = "norms, gelu",
+                                               [KIND_PRODUCT] = "products",
+                                               [KIND_ATTENTION] = "attention",
+                                               [KIND_LOSS] = "loss"};
+    ps_samples whole, s[N_KINDS];
+    double least = 0;
+    PS_TRY(run_steps(m, b, seconds));
+    ps_samples_begin(m, BLOCK_SHARE, &whole);
+    for (int k = 0; k < N_KINDS; k++) ps_samples_begin(m, 0, &s[k]);
+    while (ps_samples_want(&whole)) {
+        double pass[N_KINDS] = {0}, sum = 0;
+        PS_TRY(run_steps(m, b, pass));
+        for (int k = 0; k < N_KINDS; k++) {
+            ps_samples_add(&s[k], pass[k] * 1e3);
+            sum += pass[k] * 1e3;
+        }
+        ps_samples_add(&whole, sum);
+    }
+    const char *const format = ps_dtype_name(b->t);
+    const double median = ps_measuring_report(m, &whole, "ms", "block %s: forward and backward, %d rows", format, ROWS);
+    for (int k = 0; k < N_KINDS; k++) {
+        (void)ps_measuring_report(m, &s[k], "ms", "block %s: of it %s", format, names[k]);
+        seconds[k] = s[k].value[0];
+        least += seconds[k];
+    }
+    for (int k = 0; k < N_KINDS; k++) seconds[k] *= 1e-3 * median / least;
     return PS_OK;
 }
 
 ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, double *reached)
 {
+    ps_hardware_device *d = &m->report->hardware.device;
     block b = {.t = t};
-    ps_samples s;
+    double seconds[N_KINDS] = {0};
     PS_TRY(prepare(m, &b));
-    PS_TRY(run_steps(m, &b));
-    ps_samples_begin(m, 1, &s);
-    while (ps_samples_want(&s)) {
-        const int64_t begin = ps_clock_ns();
-        PS_TRY(run_steps(m, &b));
-        ps_samples_add(&s, ps_seconds_since(begin) * 1e3);
-    }
-    const double seconds =
-        1e-3 * ps_measuring_report(m, &s, "ms", "block %s: forward and backward, %d rows", ps_dtype_name(t), ROWS);
-    *reached = fit_rate(m, &b, RATE_HEADROOM * flop_per_s, seconds);
+    PS_TRY(measure_kinds(m, &b, seconds));
+    d->stream_fraction = ps_measured(fit_stream_fraction(m, &b, flop_per_s, seconds[KIND_STREAM]));
+    *reached = fit_rate(m, &b, RATE_HEADROOM * flop_per_s, seconds[KIND_PRODUCT]);
+    d->score_ns = ps_measured(fit_softmax_ns(m, &b, KIND_ATTENTION, *reached, seconds[KIND_ATTENTION]));
+    d->logit_ns = ps_measured(fit_softmax_ns(m, &b, KIND_LOSS, *reached, seconds[KIND_LOSS]));
     ps_measuring_release(m);
     return PS_OK;
 }

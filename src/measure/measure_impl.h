@@ -61,9 +61,10 @@ PS_NODISCARD ps_status ps_measure_products(ps_measuring *m);
 
 /* ---- a block of a transformer: measure_block.c ---- */
 
-/* What the products of a training step reach, in FLOP/s: the rate with which the cost model predicts the time that a
- * block of a transformer was measured to take forward and backward; at most a few times flop_per_s, that of large
- * products. Memory and latency of the device must be filled in. */
+/* What the operators of a training step reach, by kind: the rates with which the cost model predicts the times that they
+ * were measured to take in a block of a transformer, forward and backward. *reached: of products, in FLOP/s; at most a
+ * few times flop_per_s, that of large products. The device's share of the memory's rate, and times of scores and logits,
+ * are filled in: those of the format measured last. Memory and latency must be there. */
 PS_NODISCARD ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, double *reached);
 
 /* ---- moving: measure_copy.c ---- */

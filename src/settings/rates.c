@@ -54,9 +54,11 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
                        "'%s' offers no matrix products in %s: give device.%s.flop_per_s, or plan another number format",
                        hw->name, ps_dtype_name(dtype), matrix_key(dtype));
     *out = ps_rates_default();
+    const double stream = hw->device.stream_fraction > 0 ? hw->device.stream_fraction : 1;
+    out->softmax = (ps_softmax_rates){.score_ns = hw->device.score_ns, .logit_ns = hw->device.logit_ns};
     out->of_processor = hw->gpus_per_node == 0;
     out->compute = (ps_compute_rates){.flops_per_s = m->flop_per_s * m->achievable_fraction,
-                                      .bytes_per_s = hw->device.memory_bytes_per_s,
+                                      .bytes_per_s = hw->device.memory_bytes_per_s * stream,
                                       .latency_ns = hw->device.op_latency_ns};
     out->host = (ps_compute_rates){.flops_per_s = out->compute.flops_per_s,
                                    .bytes_per_s = hw->host.memory_bytes_per_s / n,
@@ -99,6 +101,8 @@ void ps_rates_share(ps_rates *r, int32_t n)
         computing[i]->flops_per_s /= n;
         computing[i]->bytes_per_s /= n;
     }
+    r->softmax.score_ns *= n;
+    r->softmax.logit_ns *= n;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) r->update_bytes_per_s[t] /= n;
     for (int l = 0; l < PS_LINK_COLLECTIVES; l++) r->links.link[l].bytes_per_s /= n;
 }

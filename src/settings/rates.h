@@ -8,10 +8,12 @@
 #include "comm/topology.h"
 #include "config/hardware.h"
 #include "kernel/cost.h"
+#include "kernel/softmax_cost.h"
 #include "tensor/dtype.h"
 
 typedef struct ps_rates {
     ps_compute_rates compute;                     /* operators on the device */
+    ps_softmax_rates softmax;                     /* of these, beside products */
     ps_compute_rates host;                        /* on the host: embeddings; no products */
     double update_bytes_per_s[PS_RAM_TIER_COUNT]; /* updates on the device and on the host */
     int64_t update_latency_ns[PS_RAM_TIER_COUNT];

@@ -100,6 +100,7 @@ ps_code_options ps_settings_code_options(const ps_settings *s)
     const bool is_apart = !ps_backend_space(s->backend)->device->host_can_touch;
     return (ps_code_options){.backend = s->backend,
                              .rates = &s->rates.compute,
+                             .softmax_rates = s->rates.softmax,
                              .embedding_backend = s->embedding_on_host && is_apart ? ps_backend_host(s->backend) : NULL,
                              .embedding_rates = s->embedding_on_host ? &s->rates.host : NULL,
                              .dtype = s->dtype,

@@ -75,18 +75,34 @@ static void samples_have_a_median_and_a_spread(void **state)
 
 /* With memory and latency that cost nothing, rate times seconds is the arithmetic of the block: its products are 3 x 2
  * x rows x 12 C^2 and those of the loss 4 x 2 x rows x C V; attention and the rest add a little. */
+static void assert_close(double a, double b)
+{
+    if (fabs(a - b) > 1e-3 * fabs(b)) fail_msg("%g is not %g", a, b);
+}
+
 static void the_block_counts_the_products_of_a_transformer(void **state)
 {
     (void)state;
-    const double rows = 256, C = 768, V = 4096, products = 3 * 2 * rows * 12 * C * C + 4 * 2 * rows * C * V;
+    const double rows = 256, C = 768, V = 4096, products = 3 * 2 * rows * 12 * C * C;
+    const double scores = 3.5 * 12 * rows * rows / 2; /* forward, and five products of scores for two backward */
     for (ps_dtype t = 0; t < PS_DTYPE_F16; t++) {
         fixture f;
         double reached = 0;
         begin(&f, NULL);
         f.report.hardware.device.memory_bytes_per_s = 1e15;
         assert_int_equal(ps_measure_block(&f.m, t, 1e15, &reached), PS_OK);
-        const double flops = reached * f.report.figures[0].median * 1e-3;
-        if (!(flops > products && flops < 1.1 * products)) fail_msg("%g, products %g", flops, products);
+        /* the whole; norms, products, attention, loss, of which the least times count as parts of it */
+        const ps_measure_figure *of = f.report.figures;
+        const double whole_s = of[0].median * 1e-3, least = of[1].least + of[2].least + of[3].least + of[4].least;
+        assert_close(reached * whole_s * of[2].least / least, products);
+        /* what is left of the others' times is of scores and logits */
+        const ps_hardware_device *d = &f.report.hardware.device;
+        if (d->score_ns > 0)
+            assert_close(scores * (d->score_ns * 1e-9 + 4 * 64 / reached), whole_s * of[3].least / least);
+        if (d->logit_ns > 0)
+            assert_close(2 * rows * V * d->logit_ns * 1e-9 + 4 * 2 * rows * C * V / reached,
+                         whole_s * of[4].least / least);
+        assert_true(d->stream_fraction > 0 && d->stream_fraction <= 1);
         f.report.hardware.device.memory_bytes_per_s = 1; /* traffic explains all: no rate is fast enough */
         assert_int_equal(ps_measure_block(&f.m, t, 1e9, &reached), PS_OK);
         assert_true(fabs(reached - 4e9) < 1);

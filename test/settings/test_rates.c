@@ -50,6 +50,20 @@ static void the_longer_of_arithmetic_and_traffic_and_the_latency(void **state)
     assert_close(ps_cost_seconds(&nothing, &r.compute), 5e-6);
     assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
     assert_close(ps_cost_seconds(&arithmetic, &r.compute), 0.8 + 5e-6);
+    assert_true(r.softmax.score_ns == 0 && r.softmax.logit_ns == 0);
+    ps_hardware some = hw;
+    some.device.stream_fraction = 0.25;
+    some.device.score_ns = 2, some.device.logit_ns = 3;
+    assert_int_equal(ps_rates_of(&some, PS_DTYPE_F32, &r), PS_OK);
+    assert_close(ps_cost_seconds(&traffic, &r.compute), 1.2 + 5e-6);
+    /* 3 rows of 5 logits; 2 causal heads of 4 positions have 16 scores, as costs count them */
+    const ps_lm_loss_bwd_args loss = {.rows = 3, .C = 7, .V = 5};
+    const ps_attention_fwd_args attention = {
+        .B = 1, .T = 4, .H = 2, .KV = 2, .D = 8, .q_stride = 16, .kv_stride = 16, .causal = true};
+    assert_close(ps_softmax_ns(PS_OP_lm_loss_bwd, &loss, &r.softmax), 45);
+    assert_close(ps_softmax_ns(PS_OP_attention_fwd, &attention, &r.softmax), 32);
+    assert_true(ps_softmax_ns(PS_OP_linear_fwd, &(ps_linear_fwd_args){.rows = 3, .n_in = 3, .n_out = 3}, &r.softmax) ==
+                0);
 }
 
 static void a_format_that_is_not_offered_is_refused_by_its_key(void **state)

@@ -1,0 +1,27 @@
+#include "kernel/softmax_cost.h"
+
+double ps_softmax_scores(ps_op op, const void *args)
+{
+    const double flops = ps_op_cost(op, args).flops;
+    if (op == PS_OP_attention_fwd) return flops / (4.0 * (double)((const ps_attention_fwd_args *)args)->D);
+    if (op == PS_OP_attention_bwd) return flops / (4.0 * (double)((const ps_attention_bwd_args *)args)->D);
+    return 0;
+}
+
+double ps_softmax_logits(ps_op op, const void *args)
+{
+    if (op == PS_OP_lm_loss_fwd) {
+        const ps_lm_loss_fwd_args *const a = args;
+        return (double)a->rows * (double)a->V;
+    }
+    if (op == PS_OP_lm_loss_bwd) {
+        const ps_lm_loss_bwd_args *const a = args;
+        return (double)a->rows * (double)a->V;
+    }
+    return 0;
+}
+
+double ps_softmax_ns(ps_op op, const void *args, const ps_softmax_rates *r)
+{
+    return r->score_ns * ps_softmax_scores(op, args) + r->logit_ns * ps_softmax_logits(op, args);
+}

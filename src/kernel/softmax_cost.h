@@ -1,0 +1,24 @@
+/* softmax_cost.h - what exponentials take beside products: in attention, and in the loss of a language model.
+ *
+ * Where products run on a matrix unit, a row of scores or logits takes longer to exponentiate than to multiply, and how
+ * much longer depends on how few columns were multiplied. So it is a time for each of them, added to the cost of the
+ * products (cost.h). */
+#ifndef PS_KERNEL_SOFTMAX_COST_H
+#define PS_KERNEL_SOFTMAX_COST_H
+
+#include "kernel/backend.h"
+
+/* Zeros: nothing is added. */
+typedef struct ps_softmax_rates {
+    double score_ns; /* of attention: 4 D FLOP are one score */
+    double logit_ns; /* of the loss: rows x V in each pass */
+} ps_softmax_rates;
+
+/* How many scores, or logits, the call has; 0 of other operators. */
+double ps_softmax_scores(ps_op op, const void *args);
+double ps_softmax_logits(ps_op op, const void *args);
+
+/* Nanoseconds of the call beside its products. */
+double ps_softmax_ns(ps_op op, const void *args, const ps_softmax_rates *r);
+
+#endif
