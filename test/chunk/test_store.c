@@ -448,6 +448,55 @@ static void test_nothing_stale_is_fetched(void **state)
     close_world(&w, &out);
 }
 
+/* What is estimated of a step that changes all chunks, one index after the other, on a device that holds a part of
+ * them: its time over that in which the disk, both ways at once, moves what is moved. */
+static double time_over_disk_time(int64_t device_pages, int32_t prefetch)
+{
+    enum { STEPS = 8 };
+    scenario sc = small;
+    sc.simulated = true;
+    sc.prefetch = prefetch;
+    sc.device_bytes = PAGES(device_pages), sc.host_bytes = 0, sc.disk_bytes = PAGES(200);
+    world w;
+    outcome out;
+    open_world(&w, &sc);
+    assert_ok(ps_trace_create(&w.trace));
+    static const ps_list existing[] = {A, B, D};
+    for (int32_t i = 0; i < w.layout->n_chunks; i++) {
+        assert_ok(ps_trace_add_moment(w.trace, PS_PHASE_UPDATE, "update", 0, 11000));
+        for (int k = 0; k < 3; k++)
+            assert_ok(ps_trace_add_access(w.trace, ps_store_chunk(w.layout, existing[k], i), PS_TIER_DEVICE,
+                                          PS_ACCESS_WRITE));
+        assert_ok(ps_trace_add_moment(w.trace, PS_PHASE_FORWARD, "forward", 0, 1000));
+    }
+    assert_ok(ps_schedule_create(w.trace, lists.n * w.layout->n_chunks, &w.schedule));
+    ps_store_set_schedule(w.store, w.schedule);
+    ps_timeline before = *ps_store_timeline(w.store);
+    for (int step = 0; step < STEPS; step++) {
+        if (step == STEPS / 2) before = *ps_store_timeline(w.store);
+        for (int32_t m = 0; m < w.trace->n_moments; m++) scheduled_moment(&w, m);
+    }
+    const ps_timeline after = *ps_store_timeline(w.store);
+    const int64_t reads = after.busy_ns[PS_LINK_DISK_READ] - before.busy_ns[PS_LINK_DISK_READ];
+    const int64_t writes = after.busy_ns[PS_LINK_DISK_WRITE] - before.busy_ns[PS_LINK_DISK_WRITE];
+    assert_true(reads > 0 && writes > 0);
+    close_world(&w, &out);
+    return (double)(after.now_ns - before.now_ns) / (double)ps_max_i64(reads, writes);
+}
+
+/* Write-backs begin before the room that they make is wanted, and loads as soon as there is room: so both ways of the
+ * disk have work while computing takes nearly as long. One after the other it would be twice the time. */
+static void test_both_ways_of_the_disk_have_work(void **state)
+{
+    (void)state;
+    static const int64_t pages[] = {16, 20, 25};
+    for (size_t i = 0; i < PS_ARRAY_LEN(pages); i++)
+        for (int32_t prefetch = 8; prefetch <= 16; prefetch *= 2) {
+            const double ratio = time_over_disk_time(pages[i], prefetch);
+            if (ratio > 1.1) fail_msg("%lld pages, prefetch %d: %.2f", (long long)pages[i], prefetch, ratio);
+        }
+}
+
 /* Moments are passed over, so the change that the copy waits for comes sooner than the look-ahead had reckoned. */
 static void test_copies_begin_in_time_after_a_jump(void **state)
 {
@@ -761,6 +810,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_begin_in_time_after_a_jump),
+        cmocka_unit_test(test_both_ways_of_the_disk_have_work),
         cmocka_unit_test(test_clean_and_dead),
         cmocka_unit_test(test_nothing_stale_is_fetched),
         cmocka_unit_test(test_refusal),
