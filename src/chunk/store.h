@@ -100,6 +100,9 @@ static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32
  * called between moments: nothing is pinned then. The schedule must outlive its use. */
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
 
+/* From now on so many chunk loads are kept under way, as desc.prefetch says at first. */
+void ps_store_set_prefetch(ps_store *s, int32_t prefetch);
+
 /* The next moment begins; after the schedule's last one its first follows. The first non_model_bytes of the non-model
  * region have memory until the next call (chunks leave for it), and copies for this moment and for those to come are
  * started. When the bytes differ from the trace's, the store expects the new number of this moment from now on: the

@@ -17,6 +17,12 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
     for (ps_chunk_id id = 0; id < s->n_ids; id++) ps_store_note_standing(s, id);
 }
 
+void ps_store_set_prefetch(ps_store *s, int32_t prefetch)
+{
+    s->d.prefetch = prefetch;
+    s->quiet_until = 0;
+}
+
 void ps_store_go_to(ps_store *s, int32_t moment)
 {
     const int32_t n = ps_schedule_trace(s->schedule)->n_moments;

@@ -9,6 +9,9 @@
 /* Of device memory for updates, zero to three quarters of the margin are tried first. */
 #define N_QUARTERS 4
 #define LEAD_MAX 4
+/* Look-ahead of half to eight times the usual depth. */
+#define DEPTH_LEAST (-1)
+#define DEPTH_MOST 3
 /* A plan of so many chunks, times the ranks, is short enough to ask what each rank would come to. */
 #define ASKED_CHUNKS_MAX 4096
 
@@ -163,6 +166,27 @@ static bool is_worth_it(const search *x)
     return (double)(t->all_ns - t->compute_ns) > WORTH_SEARCHING * (double)t->all_ns;
 }
 
+static ps_status consider_depths(search *x, int32_t by)
+{
+    for (const ps_blueprint *before = NULL; before != x->best;) {
+        ps_variant v = x->best->variant;
+        v.depth += by;
+        if (v.depth < DEPTH_LEAST || v.depth > DEPTH_MOST) return PS_OK;
+        before = x->best;
+        PS_TRY(consider(x, v));
+    }
+    return PS_OK;
+}
+
+/* Loads begin sooner, so that both ways of a link have work; or later, which moves less. */
+static ps_status vary_depth(search *x)
+{
+    const ps_blueprint *usual = x->best;
+    if (x->s->prefetch == 0 || x->s->wait_at_once) return PS_OK;
+    PS_TRY(consider_depths(x, 1));
+    return x->best == usual ? consider_depths(x, -1) : PS_OK;
+}
+
 /* Updates sooner than they must be, so that what the host updated is back when it is used; and sooner yet, while that
  * helps. */
 static ps_status vary_lead(search *x)
@@ -238,7 +262,7 @@ static ps_status vary_logits(search *x)
 
 static ps_status find_fastest(search *x)
 {
-    ps_status (*const steps[])(search *) = {vary_lead, vary_choice, vary_residents, vary_way, vary_logits};
+    ps_status (*const steps[])(search *) = {vary_depth, vary_lead, vary_choice, vary_residents, vary_way, vary_logits};
     if (x->s->training) PS_TRY(weigh_logits(x));
     for (size_t i = 0; i < PS_ARRAY_LEN(steps) && x->s->training && is_worth_it(x); i++) PS_TRY(steps[i](x));
     return PS_OK;

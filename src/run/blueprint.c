@@ -503,6 +503,13 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
 }
 
+int32_t ps_blueprint_prefetch(const ps_blueprint *b)
+{
+    const int32_t usual = b->settings->prefetch, depth = b->variant.depth;
+    if (usual == 0 || depth == 0) return usual;
+    return depth > 0 ? usual << depth : (int32_t)ps_max_i64(1, usual >> -depth);
+}
+
 ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
@@ -515,7 +522,7 @@ ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *bud
                               .layout = b->layout,
                               .lists = b->lists,
                               .policy = s->policy,
-                              .prefetch = s->prefetch,
+                              .prefetch = ps_blueprint_prefetch(b),
                               .wait_at_once = s->wait_at_once,
                               .rates = &s->rates.links,
                               .staging_bytes = s->staging_bytes,

@@ -33,6 +33,7 @@ typedef struct ps_variant {
     int32_t ahead;      /* groups gathered ahead of use: ps_spans_find */
     int32_t n_resident; /* chunks that stay in device memory for their updates, at most; fewer where the margin ends */
     ps_resident_choice resident;
+    int32_t depth;     /* doublings of memory.prefetch; negative: halvings */
     bool keeps_logits; /* where the plan leaves the choice (ps_code.keeping) */
 } ps_variant;
 
@@ -136,6 +137,9 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
 
 /* Bytes of all lists together, of all ranks, without chunk padding. */
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b);
+
+/* Chunk loads kept under way ahead of use. */
+int32_t ps_blueprint_prefetch(const ps_blueprint *b);
 
 /* What ps_tiers_open needs to carry the blueprint out within these budgets; the caller adds `simulated` and
  * `profile`. */

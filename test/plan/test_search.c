@@ -102,6 +102,28 @@ static void fewer_device_updates_are_found(void **state)
     assert_true(n_fewer >= 2); /* elsewhere as many, but of other chunks */
 }
 
+/* One chunk ahead is too few where an update wants four from disk: the search looks farther. */
+static void look_ahead_is_as_deep_as_helps(void **state)
+{
+    (void)state;
+    planned p;
+    ps_blueprint *usual, *found;
+    ps_forecast f, g;
+    begin(&p, (const char *const[]){"bf16.enabled=true", "memory.device=400KB", "memory.host=0", "memory.disk=20MB",
+                                    "default_chunk_size=4096", "memory.prefetch=1", NULL});
+    const int32_t trials = p.settings.placement_trials;
+    p.settings.placement_trials = 0;
+    assert_ok(search(&p, &usual, &f));
+    assert_int_equal(ps_blueprint_prefetch(usual), 1);
+    p.settings.placement_trials = trials;
+    assert_ok(search(&p, &found, &g));
+    assert_true(ps_blueprint_prefetch(found) > 1);
+    assert_true(g.step.all_ns < f.step.all_ns);
+    ps_blueprint_destroy(usual);
+    ps_blueprint_destroy(found);
+    end(&p);
+}
+
 /* What waits for little is not searched; else nothing is lost by it. */
 static void the_search_is_never_slower(void **state)
 {
@@ -201,11 +223,9 @@ static void searching_is_deterministic(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fewer_device_updates_are_found),
-        cmocka_unit_test(the_search_is_never_slower),
-        cmocka_unit_test(updates_lead),
-        cmocka_unit_test(the_variant_says_which_chunks),
-        cmocka_unit_test(searching_is_deterministic),
+        cmocka_unit_test(fewer_device_updates_are_found), cmocka_unit_test(look_ahead_is_as_deep_as_helps),
+        cmocka_unit_test(the_search_is_never_slower),     cmocka_unit_test(updates_lead),
+        cmocka_unit_test(the_variant_says_which_chunks),  cmocka_unit_test(searching_is_deterministic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
