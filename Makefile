@@ -11,6 +11,7 @@
 #: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
 #: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (25 minutes)
 #: make check-long             and what takes an hour: all tests under sanitizers
+#: make cuda                   compile the kernels for GPUs by nvcc, to build/cuda, and list their registers
 #: make format                 clang-format over all sources
 #: make fuzz NAME=config SECONDS=60
 #:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
@@ -203,6 +204,30 @@ $B/%.emulated.o: %.cu Makefile | build/.deps
 $B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps
 	@mkdir -p $(@D)
 	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -MMD -MP -c -o $@ $<
+# By nvcc, where there is one, the same for all variants: an image a file and architecture, then all of a file together,
+# with PTX for architectures to come. What ptxas says of a file lies beside it.
+NVCC       := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_ARCHS := 80 90 100 120
+CUDA_PTX   := 120
+CUDA_FILES := $(patsubst src/kernel/cuda/%.cu,build/cuda/%,$(sort $(wildcard src/kernel/cuda/*.cu)))
+# What `make test` compiles.
+CUDA_TEST_ARCH := 90
+CUDA_TEST_IMAGES := $(if $(NVCC),$(CUDA_FILES:%=%.$(CUDA_TEST_ARCH).cubin))
+nvcc = $(NVCC) -std=c++17 -O3 -Werror all-warnings -Iinclude -Isrc -MMD -MP -MF $@.d -MT $@
+define cuda_arch_rule
+build/cuda/%.$1.cubin: src/kernel/cuda/%.cu Makefile
+	@mkdir -p $$(@D)
+	$$(call run,nvcc)$$(nvcc) -Xptxas -v -cubin -gencode arch=compute_$1,code=sm_$1 -o $$@.tmp $$< 2>$$@.ptxas || \
+	    { cat $$@.ptxas; exit 1; }
+	@mv $$@.tmp $$@
+endef
+$(foreach a,$(CUDA_ARCHS),$(eval $(call cuda_arch_rule,$a)))
+build/cuda/%.ptx: src/kernel/cuda/%.cu Makefile
+	@mkdir -p $(@D)
+	$(call run,nvcc)$(nvcc) -ptx -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -o $@ $<
+build/cuda/%.fatbin: $(foreach a,$(CUDA_ARCHS),build/cuda/%.$a.cubin) build/cuda/%.ptx
+	$(call run,fat)$(dir $(NVCC))fatbinary -64 --create=$@ --image3=kind=ptx,sm=$(CUDA_PTX),file=build/cuda/$*.ptx \
+	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$a,file=build/cuda/$*.$a.cubin)
 $(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $B/libpatrickstar.a -lcmocka $(LDLIBS)
@@ -247,7 +272,10 @@ test-data: build/minilm/config.json
 
 tests: $(TESTS)
 
-test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS)
+cuda: $(CUDA_FILES:%=%.fatbin)
+	@sh tool/check_cuda.sh $(CUDA_ARCHS)
+
+test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS) $(CUDA_TEST_IMAGES)
 	@PS_TEST_ONLY=$(ONLY) PS_TEST_LEAVE=$(LEAVE) sh test/run.sh $B
 
 bench: $(BENCHES)
@@ -289,6 +317,8 @@ check: build/.deps-check
 	@sh tool/check_format.sh
 	$(announce) 'tests; gcc without a warning'
 	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 test
+	$(announce) 'kernels for GPUs by nvcc'
+	@$(if $(NVCC),$(MAKE) cuda,echo 'not tried: there is no nvcc')
 	$(announce) 'clang without a warning'
 	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 all tests
 	$(announce) 'tests under AddressSanitizer and UndefinedBehaviorSanitizer, DEBUG=3'
@@ -349,6 +379,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all help deps deps-check demo demo-finetune test-data tests test bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
+.PHONY: all help deps deps-check demo demo-finetune test-data tests test cuda bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
 .SECONDARY:
--include $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(wildcard build/cuda/*.d) $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

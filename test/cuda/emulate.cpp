@@ -94,6 +94,7 @@ struct machine {
     unsigned char *stacks;
     fiber fibers[threads_max];
     unsigned now;                   /* the fiber that runs */
+    unsigned order[warp], n_order;  /* fibers of this warp that are still to run in this turn, the next one last */
     uint64_t words[2][threads_max]; /* of meetings, by turns: the next may begin while this one is still read */
     uint64_t random;
     unsigned char *shared; /* of the block: arrays, each with a guard behind it */
@@ -147,11 +148,20 @@ __asm__(".text\n"
         "    ret\n"
         ".size emu_switch, .-emu_switch\n");
 
+/* The next fiber of the warp's turn; the scheduler after the last. */
+static void *next_stack()
+{
+    if (m.n_order == 0) return m.scheduler;
+    m.now = m.order[--m.n_order];
+    emu_thread_index.x = m.now;
+    return m.fibers[m.now].sp;
+}
+
 static void leave(fiber_state state)
 {
     fiber *const f = &m.fibers[m.now];
     f->state = state;
-    emu_switch(&f->sp, m.scheduler);
+    emu_switch(&f->sp, next_stack());
 }
 
 extern "C" void emu_fiber_main(void)
@@ -171,13 +181,6 @@ static void make_ready(unsigned i)
     *sp-- = reinterpret_cast<void *>(emu_fiber_main);
     for (int r = 0; r < 6; r++) *sp-- = nullptr;
     m.fibers[i] = fiber{sp + 1, READY, 0, nullptr, 0};
-}
-
-static void run_fiber(unsigned i)
-{
-    m.now = i;
-    emu_thread_index.x = i;
-    emu_switch(&m.scheduler, m.fibers[i].sp);
 }
 
 /* ---- what kernels call ---- */
@@ -228,15 +231,17 @@ extern "C" void *emu_shared_sized(void)
 
 /* ---- a block ---- */
 
-/* All lanes of a warp until each waits for the block or is done. */
+/* All lanes of a warp until each waits for the block or is done. A turn brings each that can run to its next meeting. */
 static void run_warp(unsigned first, unsigned n)
 {
     for (;;) {
         const unsigned turn = draw(n), stride = 1 + 2 * draw(16); /* odd: a full warp's lanes in another order */
+        m.n_order = 0;
         for (unsigned i = 0; i < n; i++) {
             const unsigned lane = n == warp ? (turn + i * stride) % warp : (turn + i) % n;
-            if (m.fibers[first + lane].state == READY) run_fiber(first + lane);
+            if (m.fibers[first + lane].state == READY) m.order[m.n_order++] = first + lane;
         }
+        if (m.n_order > 0) emu_switch(&m.scheduler, next_stack());
         unsigned n_meet = 0;
         for (unsigned i = 0; i < n; i++) n_meet += m.fibers[first + i].state == AT_WARP;
         if (n_meet == 0) return;
