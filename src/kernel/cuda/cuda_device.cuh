@@ -23,12 +23,13 @@
 
 /* Define the kernel ps_gpu_X as a call of the function X; X<type>, X<first type, second type>. */
 #define PS_KERNEL(name, args)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(PS_CUDA_THREADS_##name, 1) ps_gpu_##name(const __grid_constant__ args a) \
+    extern "C" __global__ void __launch_bounds__(PS_CUDA_THREADS_##name, 1)                                            \
+        ps_gpu_##name(const __grid_constant__ args a)                                                                  \
     {                                                                                                                  \
         name(a);                                                                                                       \
     }
 #define PS_KERNEL_AS(name, suffix, args, ...)                                                                          \
-    extern "C" __global__ void __launch_bounds__(PS_CUDA_THREADS_##name, 1)                                               \
+    extern "C" __global__ void __launch_bounds__(PS_CUDA_THREADS_##name, 1)                                            \
         ps_gpu_##name##suffix(const __grid_constant__ args a)                                                          \
     {                                                                                                                  \
         __VA_ARGS__(a);                                                                                                \
