@@ -94,7 +94,13 @@ grep -q "for this run only" "$work/err" || fail "kept in /proc"
 # a machine that cannot be measured is planned for all the same
 case $1 in
 *address* | *thread*) ;;
-*) (export XDG_CACHE_HOME="$work/c"; ulimit -v 400000; plan; grep -q "^this machine could not be measured, .*: pstar info: " "$work/err") || fail "unmeasured, unsaid"
+*) (
+    export XDG_CACHE_HOME="$work/c"
+    ulimit -v 400000
+    plan
+    grep -q "^this machine could not be measured, .*: pstar info: " "$work/err" || fail "unmeasured, unsaid"
+) || exit 1 ;;
+esac
 
 # who says none is not measured; PSTAR_HARDWARE says it for who says nothing
 export XDG_CACHE_HOME="$work/b"
