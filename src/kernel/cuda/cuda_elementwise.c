@@ -47,10 +47,11 @@ static ps_status fill(const ps_cuda_stream *s, const void *args)
 
 const ps_cuda_operator ps_cuda_fill = {.run = fill};
 
+/* Several blocks of elements each: all add to one sum at their end. */
 static ps_status grad_stats(const ps_cuda_stream *s, const void *args)
 {
     const ps_grad_stats_args *const a = args;
-    const int64_t n = ps_min_i64(ps_ceil_div(a->n, PS_GRAD_STATS_BLOCK), 1024);
+    const int64_t n = ps_min_i64(ps_ceil_div(a->n, 4 * PS_GRAD_STATS_BLOCK), 1024);
     return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(grad_stats, a->dtype), n, a);
 }
 

@@ -6,7 +6,7 @@
 static ps_status rope(const ps_cuda_stream *s, const void *args)
 {
     const ps_rope_args *const a = args;
-    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(rope, a->dtype), ps_min_i64(a->B * a->T, GRID_MAX), a);
+    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(rope, a->dtype), ps_min_i64(ps_ceil_div(a->B * a->T, 2), GRID_MAX), a);
 }
 
 const ps_cuda_operator ps_cuda_rope = {.run = rope};
