@@ -123,15 +123,19 @@ static ps_status choose(ps_gpu *g)
 
 /* ---- open, close ---- */
 
-/* A moment that both clocks know. */
+/* A moment that both clocks know, as nearly as this thread is not interrupted. */
 static ps_status synchronize_clocks(ps_gpu *g)
 {
     const ps_cuda_driver *d = g->driver;
     const ps_cu_stream stream = ((const ps_gpu_queue *)g->releases[0])->stream;
     PS_TRY(ps_gpu_check(g, d->event_create(&g->base, PS_CU_EVENT_DEFAULT), "event"));
-    PS_TRY(ps_gpu_check(g, d->event_record(g->base, stream), "event"));
-    PS_TRY(ps_gpu_check(g, d->event_wait(g->base), "event"));
-    g->base_ns = ps_clock_ns();
+    for (int64_t i = 0, took_ns = INT64_MAX; i < 10 && took_ns > 100000; i++) {
+        const int64_t begin_ns = ps_clock_ns();
+        PS_TRY(ps_gpu_check(g, d->event_record(g->base, stream), "event"));
+        PS_TRY(ps_gpu_check(g, d->event_wait(g->base), "event"));
+        g->base_ns = ps_clock_ns();
+        took_ns = g->base_ns - begin_ns;
+    }
     return PS_OK;
 }
 

@@ -184,6 +184,7 @@ bool fake_driver_end(void)
         next = e->next;
         free(e);
     }
+    fake_drop_pins();
     munmap(fake.arena, (size_t)FAKE_ARENA_BYTES);
     munmap(fake.shadow, (size_t)FAKE_ARENA_BYTES);
     free(fake.state);

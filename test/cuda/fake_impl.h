@@ -89,6 +89,7 @@ char *fake_touch(ps_cu_address p, size_t bytes);
 /* It may be named in a copy. */
 bool fake_is_known(ps_cu_address p, size_t bytes);
 bool fake_is_pinned(ps_cu_address p, size_t bytes);
+void fake_drop_pins(void); /* that are left at the end */
 /* What is mapped may be touched where it is, while kernels run. */
 void fake_open_arena(bool is_open);
 

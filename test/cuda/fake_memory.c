@@ -216,6 +216,11 @@ ps_cu_result fake_host_address(ps_cu_address *out, void *p, unsigned flags)
     return fake_leave(find_pin(*out, 1) != NULL ? PS_CU_SUCCESS : PS_CU_INVALID_VALUE);
 }
 
+void fake_drop_pins(void)
+{
+    while (fake.pins != NULL) (void)remove_pin(fake.pins->p, fake.pins->is_ours);
+}
+
 bool fake_is_pinned(ps_cu_address p, size_t bytes)
 {
     return find_pin(p, bytes) != NULL;
