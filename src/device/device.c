@@ -1,8 +1,9 @@
-/* device.c - the budget: what may be drawn on it, which freed pages are kept, which pages of a region are committed.
- * How memory is had and copied is the backend's (device_cpu.c, device_sim.c). */
+/* device.c - the budget: what may be drawn on it, and which freed pages are kept. Regions are region.c's; how memory is
+ * had and copied is the backend's (device_cpu.c, device_sim.c). */
 #include "device/device.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "device/device_budget.h"
 #include "device/device_impl.h"
 #include "device/order.h"
 #include "device/queue_impl.h"
@@ -10,41 +11,6 @@
 
 #include <string.h>
 #include <sys/mman.h>
-
-/* Freed blocks remembered; more than these go back to the system, oldest first. */
-#define KEPT_MAX 256
-
-typedef struct kept_block {
-    void *p;
-    int64_t bytes;
-} kept_block;
-
-struct ps_device {
-    const ps_device_ops *ops;
-    void *driver;
-    int64_t page_bytes;
-    char *name;
-    int64_t budget_bytes, used_bytes, peak_bytes, kept_bytes; /* used + kept <= budget */
-    bool keep;
-    bool can_move; /* pages may go from a block to a region and back */
-    bool gave_zeros;
-    ps_order *order;     /* NULL: nobody looks at the order of what is done here */
-    ps_queue *releases;  /* of a simulated device that is looked at as one that works later, or has time; else NULL */
-    ps_queue *looked_at; /* the queue of releases that the order has been told of; NULL: none */
-    ps_event released;   /* after it all that was freed so far may be used for something else */
-    int n_kept;
-    kept_block kept[KEPT_MAX]; /* oldest first */
-};
-
-struct ps_region {
-    ps_device *dev;
-    char *base;
-    int64_t reserved_bytes, committed_bytes;
-    uint64_t *committed; /* one bit a page */
-    int64_t piece_bytes; /* size of all pieces so far; 0: none yet, MIXED_PIECES: they differ */
-};
-
-#define MIXED_PIECES ((int64_t)-1)
 
 /* ---- device ------------------------------------------------------------------------------------------------------ */
 
@@ -210,7 +176,7 @@ int64_t ps_device_free_bytes(const ps_device *d)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static int64_t round_to_pages(const ps_device *d, int64_t bytes)
+int64_t ps_device_round_to_pages(const ps_device *d, int64_t bytes)
 {
     return ps_round_up(bytes, d->page_bytes);
 }
@@ -221,8 +187,8 @@ static ps_status refuse(const ps_device *d, int64_t bytes, const char *why)
                    (long long)d->used_bytes, (long long)d->budget_bytes, why);
 }
 
-/* The one check before bytes are drawn on the budget. Compares before rounding, which could overflow. */
-static ps_status admit(const ps_device *d, int64_t bytes)
+/* Compares before rounding, which could overflow. */
+ps_status ps_device_admit(const ps_device *d, int64_t bytes)
 {
     PS_ASSERT(bytes > 0);
     if (bytes > ps_device_free_bytes(d)) return refuse(d, bytes, "raise the budget or free memory first");
@@ -230,20 +196,19 @@ static ps_status admit(const ps_device *d, int64_t bytes)
     return PS_OK;
 }
 
-static void make_room(ps_device *d, int64_t bytes)
+void ps_device_make_room(ps_device *d, int64_t bytes)
 {
     while (d->used_bytes + d->kept_bytes + bytes > d->budget_bytes) drop_kept(d, 0);
 }
 
-static void count_used(ps_device *d, int64_t bytes)
+void ps_device_count_used(ps_device *d, int64_t bytes)
 {
     d->used_bytes += bytes;
     d->peak_bytes = ps_max_i64(d->peak_bytes, d->used_bytes);
     PS_ASSERT(d->used_bytes >= 0 && d->used_bytes + d->kept_bytes <= d->budget_bytes);
 }
 
-/* "Content undefined" made visible: NaN in every float format. Who has `release` does so by itself. */
-static void poison(ps_device *d, void *p, int64_t bytes)
+void ps_device_poison(ps_device *d, void *p, int64_t bytes)
 {
 #if PS_DEBUG >= 3
     if (d->ops->host_can_touch && d->ops->release == NULL) memset(p, 0xff, (size_t)bytes);
@@ -258,15 +223,14 @@ bool ps_device_gave_zeros(const ps_device *d)
     return d->gave_zeros;
 }
 
-static void keep_block(ps_device *d, void *block, int64_t bytes)
+void ps_device_keep_block(ps_device *d, void *block, int64_t bytes)
 {
     if (d->n_kept == KEPT_MAX) drop_kept(d, 0);
     d->kept[d->n_kept++] = (kept_block){block, bytes};
     d->kept_bytes += bytes;
 }
 
-/* The most recently freed kept block of just this size (its pages are the likeliest in cache), or NULL. */
-static void *reuse_block(ps_device *d, int64_t bytes)
+void *ps_device_reuse_block(ps_device *d, int64_t bytes)
 {
     for (int i = d->n_kept - 1; i >= 0; i--) {
         if (d->kept[i].bytes != bytes) continue;
@@ -282,7 +246,7 @@ static void *reuse_block(ps_device *d, int64_t bytes)
 /* Kept blocks hold memory the system may be short of: without them it may say yes. */
 static ps_status map_block(ps_device *d, int64_t bytes, void **out)
 {
-    make_room(d, bytes);
+    ps_device_make_room(d, bytes);
     const ps_status st = d->ops->map(d, bytes, out);
     if (st == PS_OK || d->n_kept == 0) return st;
     drop_all_kept(d);
@@ -310,9 +274,7 @@ static void note_release(ps_device *d, const ps_events *after)
     ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
 }
 
-/* Pages of a simulated device stand for some that another range had before: what is given counts as written when that
- * has been given back. */
-static void tell_given(ps_device *d, const void *p, int64_t bytes)
+void ps_device_tell_given(ps_device *d, const void *p, int64_t bytes)
 {
     if (d->releases == NULL) return;
     note_release(d, &(ps_events){.n = 0});
@@ -322,21 +284,19 @@ static void tell_given(ps_device *d, const void *p, int64_t bytes)
 ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
 {
     *out = NULL;
-    PS_TRY(admit(d, bytes));
-    bytes = round_to_pages(d, bytes);
-    *out = reuse_block(d, bytes);
+    PS_TRY(ps_device_admit(d, bytes));
+    bytes = ps_device_round_to_pages(d, bytes);
+    *out = ps_device_reuse_block(d, bytes);
     const bool is_new = *out == NULL;
     if (is_new) PS_TRY(map_block(d, bytes, out));
     d->gave_zeros = is_new && d->ops->gives_zeros;
-    count_used(d, bytes);
-    poison(d, *out, bytes);
-    tell_given(d, *out, bytes);
+    ps_device_count_used(d, bytes);
+    ps_device_poison(d, *out, bytes);
+    ps_device_tell_given(d, *out, bytes);
     return PS_OK;
 }
 
-/* Where the device cannot wait by itself, the host does; and is told of no failure, which are for who wanted what they
- * are about. */
-static void release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
+void ps_device_release_after(ps_device *d, void *p, int64_t bytes, const ps_events *after)
 {
     ps_events waits_for = {.n = 0};
     for (int i = 0; after != NULL && i < after->n; i++)
@@ -361,156 +321,53 @@ ps_event ps_device_gave_after(const ps_device *d)
 void ps_device_free(ps_device *d, void *block, int64_t bytes, const ps_events *after)
 {
     if (block == NULL) return;
-    release_after(d, block, bytes, after);
-    bytes = round_to_pages(d, bytes);
-    count_used(d, -bytes);
+    ps_device_release_after(d, block, bytes, after);
+    bytes = ps_device_round_to_pages(d, bytes);
+    ps_device_count_used(d, -bytes);
     if (d->keep)
-        keep_block(d, block, bytes);
+        ps_device_keep_block(d, block, bytes);
     else
         unmap(d, block, bytes);
 }
 
 ps_status ps_device_claim(ps_device *d, int64_t bytes)
 {
-    PS_TRY(admit(d, bytes));
-    make_room(d, round_to_pages(d, bytes));
-    count_used(d, round_to_pages(d, bytes));
+    PS_TRY(ps_device_admit(d, bytes));
+    ps_device_make_room(d, ps_device_round_to_pages(d, bytes));
+    ps_device_count_used(d, ps_device_round_to_pages(d, bytes));
     return PS_OK;
 }
 
 void ps_device_unclaim(ps_device *d, int64_t bytes)
 {
-    count_used(d, -round_to_pages(d, bytes));
+    ps_device_count_used(d, -ps_device_round_to_pages(d, bytes));
 }
 
-/* ---- regions ----------------------------------------------------------------------------------------------------- */
-
-ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out)
+void ps_device_let_go(ps_device *from, int64_t bytes)
 {
-    *out = NULL;
-    if (reserved_bytes <= 0 || reserved_bytes > INT64_MAX / 2)
-        return PS_FAIL(PS_EINVAL, "%s: region of %lld bytes", d->name, (long long)reserved_bytes);
-    ps_region *r = NULL;
-    void *base = NULL;
-    ps_status st;
-    PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
-    r->dev = d;
-    r->reserved_bytes = round_to_pages(d, reserved_bytes);
-    PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &base));
-    r->base = base;
-    const int64_t n_words = ps_ceil_div(r->reserved_bytes, d->page_bytes * 64);
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
-    *out = r;
-    return PS_OK;
-out:
-    if (base != NULL) d->ops->unreserve(d, base, r->reserved_bytes);
-    ps_mem_free(r);
-    return st;
+    ps_device_count_used(from, -ps_device_round_to_pages(from, bytes));
 }
 
-void ps_region_destroy(ps_region *r)
+/* Free memory that changes hands the other way: else one device would have pages made while the other gives some up. */
+static void pass_kept(ps_device *d, ps_device *to)
 {
-    if (r == NULL) return;
-    if (r->dev->ops->is_simulated) ps_order_forget(r->dev->order, r->base, r->reserved_bytes);
-    r->dev->ops->unreserve(r->dev, r->base, r->reserved_bytes);
-    count_used(r->dev, -r->committed_bytes);
-    ps_mem_free(r->committed);
-    ps_mem_free(r);
-}
-
-void *ps_region_base(const ps_region *r)
-{
-    return r->base;
-}
-
-/* Flip the bits of pages [offset, offset + bytes). True when all of them were `before`. */
-static bool region_flip(ps_region *r, int64_t offset, int64_t bytes, bool before)
-{
-    bool all = true;
-    const int64_t page_bytes = r->dev->page_bytes, end = (offset + bytes) / page_bytes;
-    for (int64_t page = offset / page_bytes; page < end;) {
-        const int64_t bit = page % 64, n = ps_min_i64(64 - bit, end - page);
-        const uint64_t mask = (n == 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1) << bit;
-        uint64_t *word = &r->committed[page / 64];
-        all = all && (*word & mask) == (before ? mask : 0);
-        *word ^= mask;
-        page += n;
+    const kept_block b = d->kept[0];
+    if (!to->keep || to->n_kept == KEPT_MAX || to->used_bytes + to->kept_bytes + b.bytes > to->budget_bytes) {
+        drop_kept(d, 0);
+        return;
     }
-    return all;
+    d->n_kept--;
+    memmove(&d->kept[0], &d->kept[1], (size_t)d->n_kept * sizeof d->kept[0]);
+    d->kept_bytes -= b.bytes;
+    ps_device_keep_block(to, b.p, b.bytes);
 }
 
-static void region_check_range(const ps_region *r, int64_t offset, int64_t bytes)
+void ps_device_take_over(ps_device *to, ps_device *from, int64_t bytes)
 {
-    PS_ASSERT(offset >= 0 && offset % r->dev->page_bytes == 0);
-    PS_ASSERT(bytes > 0 && bytes % r->dev->page_bytes == 0);
-    PS_ASSERT(offset <= r->reserved_bytes - bytes);
-    (void)r, (void)offset, (void)bytes;
-}
-
-/* Are pages of a piece of this size worth keeping? Where sizes differ a kept block seldom finds its size again, and
- * until then keeps out others that would. */
-static bool region_is_uniform(ps_region *r, int64_t bytes)
-{
-    if (r->piece_bytes == 0) r->piece_bytes = bytes;
-    if (r->piece_bytes != bytes) r->piece_bytes = MIXED_PIECES;
-    return r->piece_bytes == bytes;
-}
-
-/* Commit by moving a kept block of just this size in. False when there is none, or it would not go. */
-static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes)
-{
-    ps_device *d = r->dev;
-    if (!region_is_uniform(r, bytes) || !d->can_move) return false;
-    void *block = reuse_block(d, bytes);
-    if (block == NULL) return false;
-    if (d->ops->move_in(d, r->base, offset, bytes, block) == PS_OK) return true;
-    d->ops->unmap(d, block, bytes);
-    return false;
-}
-
-/* Decommit by moving the pages out into a kept block. False when they are still there. */
-static bool region_keep(ps_region *r, int64_t offset, int64_t bytes)
-{
-    ps_device *d = r->dev;
-    if (!region_is_uniform(r, bytes) || !d->can_move || !d->keep) return false;
-    void *block = NULL;
-    const ps_status st = d->ops->move_out(d, r->base, offset, bytes, &block);
-    if (st == PS_ENOSYS) d->can_move = false;
-    if (st == PS_OK) keep_block(d, block, bytes);
-    return st == PS_OK;
-}
-
-ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
-{
-    ps_device *d = r->dev;
-    region_check_range(r, offset, bytes);
-    PS_TRY(admit(d, bytes));
-    const bool is_new = !region_reuse(r, offset, bytes);
-    if (is_new) {
-        make_room(d, bytes);
-        PS_TRY(d->ops->commit(d, r->base, offset, bytes));
-    }
-    d->gave_zeros = is_new && d->ops->gives_zeros;
-    const bool was_free = region_flip(r, offset, bytes, false);
-    PS_ASSERT(was_free);
-    (void)was_free;
-    r->committed_bytes += bytes;
-    count_used(d, bytes);
-    poison(d, r->base + offset, bytes);
-    tell_given(d, r->base + offset, bytes);
-    return PS_OK;
-}
-
-void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes, const ps_events *after)
-{
-    region_check_range(r, offset, bytes);
-    release_after(r->dev, r->base + offset, bytes, after);
-    const bool was_committed = region_flip(r, offset, bytes, true);
-    PS_ASSERT(was_committed);
-    (void)was_committed;
-    r->committed_bytes -= bytes;
-    count_used(r->dev, -bytes);
-    if (!region_keep(r, offset, bytes)) r->dev->ops->decommit(r->dev, r->base, offset, bytes);
+    bytes = ps_device_round_to_pages(to, bytes);
+    PS_ASSERT(to->ops == from->ops && !to->ops->works_later && to->page_bytes == from->page_bytes);
+    while (to->n_kept > 0 && to->used_bytes + to->kept_bytes + bytes > to->budget_bytes) pass_kept(to, from);
+    ps_device_count_used(to, bytes);
 }
 
 ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out)

@@ -65,10 +65,11 @@ struct ps_space {
     const ps_device_ops *device, *host; /* the memory they compute in; that of the host beside it */
     void *driver;                       /* of both; NULL: none */
     int64_t page_bytes;
-    ps_queue *foreign; /* of the device: a caller's own, on which kernels shall be issued; NULL: none */
+    bool is_one_memory; /* device and host are one: what one has can be handed to the other, where it lies */
+    ps_queue *foreign;  /* of the device: a caller's own, on which kernels shall be issued; NULL: none */
 };
 
-extern const ps_space ps_space_ram; /* both are RAM */
+extern const ps_space ps_space_ram; /* both are RAM: one memory, two budgets */
 
 typedef struct ps_device_stats {
     int64_t budget_bytes;
@@ -118,7 +119,17 @@ void ps_device_forbid_moves(ps_device *dev);
 PS_NODISCARD ps_status ps_device_claim(ps_device *dev, int64_t bytes);
 void ps_device_unclaim(ps_device *dev, int64_t bytes);
 
+/* Two devices of one memory: a block of `bytes`, as allocated, that `from` has is from now on one of `to`; where it
+ * lies nothing happens. In two halves, so that blocks can change places where neither has room for more: first `from`
+ * lets go of all, then each is taken over; until then nothing else happens on both. There is room for it; kept pages
+ * that go for it are kept by `from`, where these have room. Not for devices that work later. */
+void ps_device_let_go(ps_device *from, int64_t bytes);
+void ps_device_take_over(ps_device *to, ps_device *from, int64_t bytes);
+
 PS_NODISCARD ps_status ps_region_create(ps_device *dev, int64_t reserved_bytes, ps_region **out);
+/* The addresses of `of`, on another device of the same memory: each page is committed in one of the two. `of` must
+ * outlive it. */
+PS_NODISCARD ps_status ps_region_create_beside(ps_device *dev, const ps_region *of, ps_region **out);
 void ps_region_destroy(ps_region *r); /* NULL is accepted */
 void *ps_region_base(const ps_region *r);
 /* Commit or give back [offset, offset + bytes), multiples of pages. Committing what is committed, or giving back what
@@ -126,5 +137,8 @@ void *ps_region_base(const ps_region *r);
  * reuse only of a region in which all pieces committed and given back had one size. */
 PS_NODISCARD ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes);
 void ps_region_decommit(ps_region *r, int64_t offset, int64_t bytes, const ps_events *after); /* as ps_device_free */
+/* As of blocks: committed in `from`, then in `to`, of which one is beside the other. */
+void ps_region_let_go(ps_region *from, int64_t offset, int64_t bytes);
+void ps_region_take_over(ps_region *to, ps_region *from, int64_t offset, int64_t bytes);
 
 #endif

@@ -159,4 +159,5 @@ const ps_device_ops ps_device_cpu_ops = {
     .queue_create = create_queue,
 };
 
-const ps_space ps_space_ram = {.device = &ps_device_cpu_ops, .host = &ps_device_cpu_ops, .page_bytes = PS_PAGE_BYTES};
+const ps_space ps_space_ram = {
+    .device = &ps_device_cpu_ops, .host = &ps_device_cpu_ops, .page_bytes = PS_PAGE_BYTES, .is_one_memory = true};
