@@ -4,9 +4,6 @@
 #include "base/mem.h"
 #include "chunk/store_impl.h"
 
-/* How many moments ahead room for growing activations is prepared, per unit of prefetch depth. */
-#define ACTIVATION_LOOK_AHEAD 8
-
 /* Device bytes that activations will take beyond what they have, up to `distance` moments ahead. */
 static int64_t non_model_growth(const ps_store *s, int32_t distance)
 {
@@ -25,36 +22,45 @@ typedef struct look {
  * has the room. */
 static ps_status prepare_load(ps_store *s, const ps_access *a, int32_t distance, look *l)
 {
-    if (a->tier != l->wanted.tier) return PS_OK;
+    if (a->tier != l->wanted.tier && !s->d.hands_over) return PS_OK;
     l->wanted.bytes += s->chunks[a->chunk].bytes;
     return ps_store_prepare_room(s, &l->wanted, distance);
+}
+
+static ps_room room_for(const ps_store *s, const chunk *c, ps_tier tier, int32_t distance)
+{
+    const int64_t growth = tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
+    return (ps_room){.tier = tier, .bytes = c->bytes + growth};
 }
 
 /* One chunk of a moment to come. */
 static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance, look *l)
 {
     chunk *c = &s->chunks[a->chunk];
-    if (c->flight.active && c->flight.dst == a->tier) {
+    if (c->flight.active && (c->flight.dst == a->tier || (s->d.hands_over && c->flight.dst != PS_TIER_DISK))) {
         l->n_ahead++;
         return PS_OK;
     }
-    if (is_current(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE) return PS_OK;
+    if (is_current(c, a->tier) || is_in_reach(s, c) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE) return PS_OK;
     l->n_ahead++;
     if (l->blocked) return prepare_load(s, a, distance, l);
     if (c->flight.active || c->pins > 0) { /* in use, or on its way elsewhere: when that has ended */
         c->is_awaited = true;
         return PS_OK;
     }
-    const int64_t growth = a->tier == PS_TIER_DEVICE ? non_model_growth(s, distance) : 0;
-    ps_room room = {.tier = a->tier, .bytes = c->bytes + growth};
+    ps_room room = room_for(s, c, a->tier, distance);
     PS_TRY(ps_store_try_room(s, &room, distance, PS_REASON_EVICT));
+    if (!room.is_there && s->d.hands_over) { /* it may wait on the other one */
+        room = room_for(s, c, a->tier == PS_TIER_DEVICE ? PS_TIER_HOST : PS_TIER_DEVICE, distance);
+        PS_TRY(ps_store_try_room(s, &room, distance, PS_REASON_EVICT));
+    }
     /* making room may have started a copy of this very chunk to elsewhere, or dropped its source: look again */
     if (!room.is_there || c->flight.active || c->current == 0) {
         l->blocked = true;
         l->wanted = room;
         return PS_OK;
     }
-    PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_PREFETCH));
+    PS_TRY(ps_store_start_load(s, a->chunk, room.tier, PS_REASON_PREFETCH));
     s->stats.n_prefetched++;
     return PS_OK;
 }
@@ -104,7 +110,7 @@ static ps_status look_at(ps_store *s, int32_t begin, int32_t end, look *l, bool 
 /* Room for activations: they cannot wait. */
 static ps_status prepare_activations(ps_store *s, int32_t n_moments)
 {
-    const int32_t horizon = (int32_t)ps_min_i64((int64_t)ACTIVATION_LOOK_AHEAD * s->d.prefetch, n_moments - 1);
+    const int32_t horizon = (int32_t)ps_min_i64((int64_t)PS_ACTIVATION_LOOK_AHEAD * s->d.prefetch, n_moments - 1);
     const int64_t growth = non_model_growth(s, horizon);
     ps_room room = {.tier = PS_TIER_DEVICE, .bytes = growth};
     return growth <= 0 ? PS_OK : ps_store_try_room(s, &room, horizon, PS_REASON_ACTIVATIONS);

@@ -24,10 +24,10 @@ int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier)
 
 /* ---- accesses that may need something ---- */
 
-bool ps_store_is_unready(const chunk *c, ps_tier tier)
+bool ps_store_is_unready(const ps_store *s, const chunk *c, ps_tier tier)
 {
     if (c->flight.active && c->flight.dst == tier) return true;
-    return c->current != 0 && !is_current(c, tier);
+    return c->current != 0 && !is_current(c, tier) && !is_in_reach(s, c);
 }
 
 void ps_store_note_ready(ps_store *s, ps_chunk_id id)
@@ -36,7 +36,7 @@ void ps_store_note_ready(ps_store *s, ps_chunk_id id)
     ps_store_note_standing(s, id);
     if (s->unready == NULL) return;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
-        const bool is_unready = ps_store_is_unready(c, (ps_tier)t);
+        const bool is_unready = ps_store_is_unready(s, c, (ps_tier)t);
         int32_t n;
         if (is_unready == c->is_unready[t]) continue;
         c->is_unready[t] = is_unready;
@@ -47,8 +47,7 @@ void ps_store_note_ready(ps_store *s, ps_chunk_id id)
 
 /* ---- payloads ---- */
 
-/* The region of a chunk's run, and the chunk's offset in it; NULL for a chunk in none. */
-static ps_region **run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t *offset)
+ps_region **ps_store_run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t *offset)
 {
     const ps_layout *l = s->layout;
     const int32_t index = id % l->n_chunks, list = id / l->n_chunks, run = l->run_of_chunk[index];
@@ -59,12 +58,22 @@ static ps_region **run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t
     return &s->runs[tier][list * l->n_runs + run];
 }
 
+/* Of one memory both tiers have the same addresses. */
+static ps_status create_run(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region)
+{
+    const ps_layout *l = s->layout;
+    const int64_t bytes = l->runs[l->run_of_chunk[id % l->n_chunks]].n_chunks * s->chunks[id].bytes;
+    if (!s->d.hands_over) return ps_region_create(s->d.ram[tier], bytes, region);
+    const ptrdiff_t run = region - s->runs[tier];
+    ps_region **device = &s->runs[PS_TIER_DEVICE][run], **host = &s->runs[PS_TIER_HOST][run];
+    if (*device == NULL) PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], bytes, device));
+    return ps_region_create_beside(s->d.ram[PS_TIER_HOST], *device, host);
+}
+
 static ps_status commit_in_run(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t offset)
 {
     chunk *c = &s->chunks[id];
-    const ps_layout *l = s->layout;
-    const ps_run *run = &l->runs[l->run_of_chunk[id % l->n_chunks]];
-    if (*region == NULL) PS_TRY(ps_region_create(s->d.ram[tier], run->n_chunks * c->bytes, region));
+    if (*region == NULL) PS_TRY(create_run(s, id, tier, region));
     PS_TRY(ps_region_commit(*region, offset, c->bytes));
     c->payload[tier] = (char *)ps_region_base(*region) + offset;
     return PS_OK;
@@ -75,7 +84,7 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
     chunk *c = &s->chunks[id];
     PS_ASSERT(c->payload[tier] == NULL);
     int64_t offset = 0;
-    ps_region **run = run_region(s, id, tier, &offset);
+    ps_region **run = ps_store_run_region(s, id, tier, &offset);
     if (run != NULL)
         PS_TRY(commit_in_run(s, id, tier, run, offset));
     else
@@ -93,7 +102,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
 {
     chunk *c = &s->chunks[id];
     int64_t offset = 0;
-    ps_region **run = run_region(s, id, tier, &offset);
+    ps_region **run = ps_store_run_region(s, id, tier, &offset);
     if (run != NULL)
         ps_region_decommit(*run, offset, c->bytes, &c->in_use[tier]);
     else

@@ -10,7 +10,8 @@ static int64_t lru_order(const ps_policy_query *q)
 static int64_t opt_order(const ps_policy_query *q)
 {
     if (q->schedule == NULL) return lru_order(q);
-    const int32_t distance = ps_schedule_next_use(q->schedule, q->chunk, q->tier, q->now);
+    const int32_t distance = q->is_one_memory ? ps_schedule_next_use_anywhere(q->schedule, q->chunk, q->now)
+                                              : ps_schedule_next_use(q->schedule, q->chunk, q->tier, q->now);
     return distance == PS_NEVER ? PS_ORDER_MOST : q->turn + distance;
 }
 

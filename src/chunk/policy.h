@@ -10,6 +10,7 @@ typedef struct ps_policy_query {
     int64_t turn;                /* moments since the schedule was set: `now`, but going on over the steps' ends */
     ps_chunk_id chunk;
     ps_tier tier;           /* the full one */
+    bool is_one_memory;     /* device and host are: a use on either counts */
     uint64_t last_use_tick; /* the store's count of pins at the chunk's last pin */
 } ps_policy_query;
 
@@ -23,7 +24,7 @@ typedef struct ps_policy {
     int64_t (*order)(const ps_policy_query *q);
 } ps_policy;
 
-/* Farthest next use on the tier (Belady 1966); least recently used while there is no schedule. */
+/* Farthest next use on the tier, of one memory on any (Belady 1966); least recently used while there is no schedule. */
 extern const ps_policy ps_policy_opt;
 /* Least recently used. */
 extern const ps_policy ps_policy_lru;

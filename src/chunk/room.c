@@ -50,6 +50,38 @@ static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
                    ps_tier_name(tier), (long long)bytes, (long long)d.used_bytes, (long long)d.budget_bytes);
 }
 
+/* What the device has free and activations of the coming moments will not take. */
+static int64_t lasting_free_bytes(const ps_store *s)
+{
+    const int64_t free_bytes = ps_store_free_bytes(s, PS_TIER_DEVICE);
+    if (s->schedule == NULL || s->non_model == NULL || s->now < 0) return free_bytes;
+    const int64_t ahead = ps_store_non_model_ahead(s, PS_ACTIVATION_LOOK_AHEAD * s->d.prefetch);
+    return free_bytes - ps_max_i64(0, ahead - s->non_model_committed_bytes);
+}
+
+/* Where device and host are one memory, who leaves one of them goes to the other as long as that has room, clean or
+ * not. */
+static bool hand_aside(ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    const ps_tier to = tier == PS_TIER_DEVICE ? PS_TIER_HOST : PS_TIER_DEVICE;
+    const int64_t bytes = s->chunks[id].bytes;
+    if (!ps_store_can_hand_over(s, id, to)) return false;
+    if (to == PS_TIER_HOST && ps_store_free_bytes(s, to) < bytes) ps_store_drop_spare_host(s, id);
+    if ((to == PS_TIER_HOST ? ps_store_free_bytes(s, to) : lasting_free_bytes(s)) < bytes) return false;
+    ps_store_hand_over(s, id, to, PS_REASON_WRITE_BACK);
+    s->stats.n_written_back++;
+    return true;
+}
+
+/* As many as it takes, and as can. That costs nothing: nothing else shall leave for it. */
+static void hand_some_aside(ps_store *s, ps_tier tier, int64_t bytes)
+{
+    while (s->d.hands_over && ps_store_free_bytes(s, tier) < bytes) {
+        const ps_chunk_id id = ps_store_pick_victim(s, tier);
+        if (id < 0 || !hand_aside(s, id, tier)) return;
+    }
+}
+
 /* Who leaves for whom. */
 typedef struct leave {
     int32_t distance; /* only chunks that are used later than so many moments from now; -1: any */
@@ -62,21 +94,23 @@ static ps_status begin_leaving(ps_store *s, ps_room *room, const leave *how)
 {
     const ps_tier tier = room->tier;
     while (ps_store_free_bytes(s, tier) + room->coming_bytes < room->bytes) {
-        const ps_chunk_id id = ps_store_pick_victim(s, tier);
+        ps_tier from;
+        const ps_chunk_id id = ps_store_pick_victim_for(s, tier, &from);
         if (id < 0) break;
         chunk *c = &s->chunks[id];
-        const bool too_near =
-            how->distance >= 0 && ps_schedule_next_use(s->schedule, id, tier, s->now) <= how->distance;
-        if (too_near && !is_leaving(c, tier)) break; /* all others are nearer */
+        const bool too_near = how->distance >= 0 && ps_store_next_use(s, id, from) <= how->distance;
+        if (too_near && !is_leaving(c, from)) break; /* all others are nearer */
         bool comes = true;
-        if (!is_clean_on(c, tier) && !c->flight.active && !too_near)
-            PS_TRY(ps_store_start_write_back(s, id, tier, &comes));
-        if (is_clean_on(c, tier) && !c->flight.active && !too_near && !how->keeps_clean) {
-            drop(s, id, tier, how->why);
+        if (!is_clean_on(c, from) && !c->flight.active && !too_near)
+            PS_TRY(ps_store_start_write_back(s, id, from, &comes));
+        const bool is_here = has_payload(c, from); /* else it was handed over */
+        if (is_here && is_clean_on(c, from) && !c->flight.active && !too_near && !how->keeps_clean) {
+            drop(s, id, from, how->why);
+            hand_some_aside(s, tier, room->bytes);
             continue;
         }
         ps_store_pass_over(s, id);
-        if (comes && !too_near) room->coming_bytes += c->bytes;
+        if (is_here && comes && !too_near) room->coming_bytes += c->bytes;
     }
     room->is_there = ps_store_free_bytes(s, tier) >= room->bytes;
     return PS_OK;
@@ -89,7 +123,8 @@ static ps_chunk_id first_to_leave(const ps_store *s, ps_tier tier)
     ps_chunk_id first = -1;
     for (int32_t i = 0; i < s->n_flying; i++) {
         const chunk *c = &s->chunks[s->flying[i]];
-        if (!c->is_passed || c->payload[tier] == NULL || c->flight.dst == tier) continue;
+        if (!c->is_passed || c->flight.dst == tier) continue;
+        if (s->d.hands_over ? c->flight.dst != PS_TIER_DISK : c->payload[tier] == NULL) continue;
         if (first < 0 || c->flight.done_ns < s->chunks[first].flight.done_ns) first = s->flying[i];
     }
     return first;
@@ -102,6 +137,7 @@ static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason w
     for (;;) {
         ps_room room = {.tier = tier, .bytes = bytes};
         ps_store_clear_passed(s);
+        hand_some_aside(s, tier, bytes);
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
         if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, s->d.prefetch);
         PS_TRY(begin_leaving(s, &room, &how));
@@ -135,11 +171,12 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason
 
 ps_status ps_store_try_room(ps_store *s, ps_room *room, int32_t distance, ps_reason why)
 {
+    ps_store_clear_passed(s);
+    hand_some_aside(s, room->tier, room->bytes);
     room->coming_bytes = 0;
     room->is_there = ps_store_free_bytes(s, room->tier) >= room->bytes;
     if (room->is_there) return PS_OK;
     if (room->tier == PS_TIER_DEVICE) (void)shrink_non_model(s, distance);
-    ps_store_clear_passed(s);
     return begin_leaving(s, room, &(leave){.distance = distance, .why = why});
 }
 

@@ -42,7 +42,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
             c->disk_offset = NO_SLOT;
             c->wanted_serial = -1;
         }
-    for (int link = PS_LINK_HOST_TO_DEVICE; link <= PS_LINK_DEVICE_TO_HOST; link++)
+    for (int link = PS_LINK_HOST_TO_DEVICE; link <= PS_LINK_DEVICE_TO_HOST && !desc->hands_over; link++)
         PS_TRY_GOTO(ps_queue_create(desc->ram[PS_TIER_DEVICE], link == PS_LINK_HOST_TO_DEVICE ? "to-device" : "to-host",
                                     PS_QUEUE_COPY, &s->copies[link]));
     for (int link = 0; link < PS_LINK_COUNT; link++) {
@@ -138,14 +138,15 @@ static ps_status await_landing(ps_store *s, ps_chunk_id id)
 static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
 {
     chunk *c = &s->chunks[id];
-    if (c->flight.active && (c->flight.dst == tier || mode != PS_ACCESS_READ || !is_current(c, tier)))
+    const bool is_there = is_current(c, tier) || ps_store_can_hand_over(s, id, tier);
+    if (c->flight.active && (c->flight.dst == tier || mode != PS_ACCESS_READ || !is_there))
         PS_TRY(await_landing(s, id));
     if (is_current(c, tier)) return PS_OK;
-    if (!has_payload(c, tier)) PS_TRY(ps_store_make_room(s, tier, c->bytes, PS_REASON_EVICT));
-    if (c->current != 0 && mode != PS_ACCESS_OVERWRITE) {
-        PS_TRY(ps_store_start_load(s, id, tier, PS_REASON_WANTED));
-        return ps_store_retire(s, id);
+    if (c->current != 0 && (mode != PS_ACCESS_OVERWRITE || ps_store_can_hand_over(s, id, tier))) {
+        PS_TRY(ps_store_bring(s, id, tier, PS_REASON_WANTED));
+        return is_current(c, tier) ? PS_OK : ps_store_retire(s, id);
     }
+    PS_TRY(ps_store_make_room(s, tier, c->bytes, PS_REASON_EVICT));
     PS_TRY(ps_store_give_payload(s, id, tier, PS_REASON_CREATE));
     const ps_status st = mode != PS_ACCESS_OVERWRITE ? clear_payload(s, id, tier) : PS_OK;
     if (st != PS_OK) {

@@ -28,6 +28,7 @@
  *   dirty   the only current copy: written back (device -> host while host has room, else disk) before it is dropped
  *   dead    about to be overwritten, or used up (ps_store_discard): dropped, never moved
  * Write-back and drop are apart: victims are written back ahead of time and stay usable until their room is needed.
+ * Where device and host are one memory, a payload is not copied from one to the other but handed over (hand_over.c).
  *
  * Determinism: what is moved when follows from the order of calls and from the schedule alone, never from how fast a
  * copy was; a finished copy counts as finished when the timeline (timeline.h) says so, or when it is waited for.
@@ -80,6 +81,9 @@ typedef struct ps_store_desc {
     /* The device's memory is apart, and it works later: the host does not wait for copies between device and host, only
      * queues do. A trial is told so of the device that it stands for */
     bool works_later;
+    /* Device and host are one memory, of devices that do not work later: what is on one of them is handed to the other
+     * where it lies. A trial is told so of the tiers that it stands for */
+    bool hands_over;
     bool wait_at_once;          /* copies do not overlap computing (client.opts.with_async_move false) */
     const ps_link_rates *rates; /* estimates; NULL: ps_link_rates_default */
     ps_profile *profile;        /* gets copies, waits, chunks that come and go; must outlive the store. NULL: none */

@@ -6,6 +6,7 @@
  *   store_profile.c  what a profile gets to know            victim.c         who leaves a tier
  *   view.c           content, read where it lies            look_ahead.c     what is copied ahead of time
  *   in_use.c         order among queues                     bounce.c         between disk and device
+ *   hand_over.c      between device and host of one memory
  *
  * Nobody else includes it, but tests. */
 #ifndef PS_CHUNK_STORE_IMPL_H
@@ -139,6 +140,12 @@ static inline bool is_leaving(const chunk *c, ps_tier tier)
     return (c->leaving & TIER_BIT(tier)) != 0;
 }
 
+/* The content is in RAM, and RAM is one memory: any of its tiers gets it when that wants it. */
+static inline bool is_in_reach(const ps_store *s, const chunk *c)
+{
+    return s->d.hands_over && (is_current(c, PS_TIER_DEVICE) || is_current(c, PS_TIER_HOST));
+}
+
 /* A chunk's last pin or its transfer has ended: if the look-ahead waits for that, it looks again. */
 static inline void note_free(ps_store *s, chunk *c)
 {
@@ -152,6 +159,9 @@ static inline void note_free(ps_store *s, chunk *c)
 ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* Take that memory back; what was in it is not current any more. */
 void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
+/* The region of a chunk's run on the tier, which may not be made yet, and the chunk's offset in it; NULL for a chunk in
+ * none. */
+ps_region **ps_store_run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t *offset);
 /* The content on disk, if any, is worth nothing any more; the slot stays the chunk's own. */
 void ps_store_forget_disk_content(ps_store *s, ps_chunk_id id, ps_reason why);
 
@@ -161,7 +171,7 @@ int64_t ps_store_free_bytes(const ps_store *s, ps_tier tier);
 /* The chunk's content or transfer has changed: mark its accesses. Whoever writes `current` or `flight` calls it. */
 void ps_store_note_ready(ps_store *s, ps_chunk_id id);
 /* Would an access on the tier have to wait for a copy? The content is on its way there, or only elsewhere. */
-bool ps_store_is_unready(const chunk *c, ps_tier tier);
+bool ps_store_is_unready(const ps_store *s, const chunk *c, ps_tier tier);
 
 /* in_use.c: q goes on after that, NULL: the host does */
 ps_status ps_store_await_whole(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_queue *q, ps_wait_site site);
@@ -184,6 +194,8 @@ void ps_store_record_memory(const ps_store *s, ps_tier tier);
 /* The chunk's flight: that it was asked for; and its times, where they are estimated (a real queue records them). */
 void ps_store_record_copy(const ps_store *s, ps_chunk_id id, int64_t asked_ns, ps_reason why);
 void ps_store_record_moved(const ps_store *s, ps_chunk_id id, int64_t begin_ns);
+/* It was handed from one tier to the other. */
+void ps_store_record_handed(const ps_store *s, ps_chunk_id id, ps_tier from, ps_tier to, ps_link link, ps_reason why);
 void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns);
 
 /* store_moment.c */
@@ -202,6 +214,14 @@ void ps_store_give_bounce(ps_store *s);
  * to the disk. */
 ps_status ps_store_bounce(ps_store *s, ps_chunk_id id, bool is_write, ps_disk_parts *parts);
 
+/* hand_over.c: where device and host are one memory */
+/* Is the content in the payload of the other RAM tier, and may that one become this tier's? */
+bool ps_store_can_hand_over(const ps_store *s, ps_chunk_id id, ps_tier to);
+/* It does; room is there. */
+void ps_store_hand_over(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason why);
+/* It does, and as many others go the other way as it takes. False when that cannot be, and nothing has happened. */
+bool ps_store_trade_places(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason why);
+
 /* transfer.c */
 void ps_disk_parts_add(ps_disk_parts *p, ps_event e);
 /* Has it come to its end, well or not? */
@@ -215,8 +235,13 @@ ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
 void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t done_ns);
 /* Retire what is done on the timeline. */
 ps_status ps_store_retire_due(ps_store *s);
-/* Make the chunk resident on a RAM tier; room is there already. Starts the copy, does not wait. */
+/* Make the chunk resident on a RAM tier; room is there already. Starts the copy, does not wait; what is handed over is
+ * there at once. */
 ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
+/* The same, with room made for it. */
+ps_status ps_store_bring(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
+/* Make room on the host for chunk for_id, which shall leave the device, as far as that takes no copy. */
+void ps_store_drop_spare_host(ps_store *s, ps_chunk_id for_id);
 /* Start copying a dirty chunk off the tier. *started is false when no other tier has room. */
 ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started);
 
@@ -226,8 +251,13 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
 void ps_store_note_standing(ps_store *s, ps_chunk_id id);
 /* `now` goes on by one moment. */
 void ps_store_note_turn(ps_store *s);
+/* Moments until the chunk is used next on the tier; of one memory, on any. A schedule is there. */
+int32_t ps_store_next_use(const ps_store *s, ps_chunk_id id, ps_tier tier);
 /* Who leaves the tier next; -1: nobody can. */
 ps_chunk_id ps_store_pick_victim(ps_store *s, ps_tier tier);
+/* Who leaves RAM so that the tier gets room, and which tier it leaves: of one memory also the other one, as others are
+ * handed there then. */
+ps_chunk_id ps_store_pick_victim_for(ps_store *s, ps_tier tier, ps_tier *from);
 /* A chunk passed over is not picked; from ps_store_clear_passed on all can be again. */
 void ps_store_pass_over(ps_store *s, ps_chunk_id id);
 void ps_store_clear_passed(ps_store *s);
@@ -261,6 +291,8 @@ ps_status ps_store_try_room(ps_store *s, ps_room *room, int32_t distance, ps_rea
 ps_status ps_store_prepare_room(ps_store *s, ps_room *room, int32_t distance);
 
 /* look_ahead.c */
+/* How many moments ahead room for growing activations is prepared, per unit of prefetch depth. */
+#define PS_ACTIVATION_LOOK_AHEAD 8
 /* Start the copies of moments to come, as far as room can be had without waiting. */
 ps_status ps_store_look_ahead(ps_store *s);
 

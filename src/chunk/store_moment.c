@@ -144,10 +144,9 @@ static ps_status start_wanted(ps_store *s, const ps_moment *m)
         const ps_access *a = &accesses[i];
         chunk *c = &s->chunks[a->chunk];
         if (has_payload(c, a->tier) || c->current == 0 || a->mode == PS_ACCESS_OVERWRITE || c->pins > 0) continue;
-        if (c->flight.active) PS_TRY(ps_store_retire(s, a->chunk));
+        if (c->flight.active && !ps_store_can_hand_over(s, a->chunk, a->tier)) PS_TRY(ps_store_retire(s, a->chunk));
         if (has_payload(c, a->tier)) continue;
-        PS_TRY(ps_store_make_room(s, a->tier, c->bytes, PS_REASON_EVICT));
-        PS_TRY(ps_store_start_load(s, a->chunk, a->tier, PS_REASON_WANTED));
+        PS_TRY(ps_store_bring(s, a->chunk, a->tier, PS_REASON_WANTED));
     }
     return PS_OK;
 }

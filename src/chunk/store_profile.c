@@ -89,6 +89,25 @@ void ps_store_record_moved(const ps_store *s, ps_chunk_id id, int64_t begin_ns)
                                                       .copy = {.ticket = f->done.ticket, .link = (uint8_t)f->link}});
 }
 
+void ps_store_record_handed(const ps_store *s, ps_chunk_id id, ps_tier from, ps_tier to, ps_link link, ps_reason why)
+{
+    if (!ps_profile_is_on(s->d.profile)) return;
+    const int64_t now_ns = ps_profile_now(s->d.profile);
+    ps_profile_record r = {.chunk = id,
+                           .begin_ns = now_ns,
+                           .end_ns = now_ns,
+                           .copy = {.ticket = (ps_ticket)s->stats.n_moves[link],
+                                    .bytes = s->chunks[id].bytes,
+                                    .link = (uint8_t)link,
+                                    .from = (uint8_t)from,
+                                    .to = (uint8_t)to,
+                                    .reason = (uint8_t)why}};
+    r.kind = PS_PROFILE_COPY;
+    ps_profile_add(s->d.profile, &r);
+    r.kind = PS_PROFILE_MOVED;
+    ps_profile_add(s->d.profile, &r);
+}
+
 void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64_t begin_ns)
 {
     ps_profile *p = s->d.profile;

@@ -115,12 +115,14 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_fligh
         if (c->payload[t] == NULL && is_current(c, (ps_tier)t))
             return PS_FAIL(PS_ESTATE, "chunk id %d: current on %s without a payload", id, ps_tier_name((ps_tier)t));
     }
+    if (s->d.hands_over && c->payload[PS_TIER_DEVICE] != NULL && c->payload[PS_TIER_HOST] != NULL)
+        return PS_FAIL(PS_ESTATE, "chunk id %d: two payloads in one memory", id);
     if (is_current(c, PS_TIER_DISK) && c->disk_offset == NO_SLOT)
         return PS_FAIL(PS_ESTATE, "chunk id %d: current on disk without a slot", id);
     if (c->disk_offset == NO_SLOT ? c->slot_bytes != 0 : c->slot_bytes < c->bytes)
         return PS_FAIL(PS_ESTATE, "chunk id %d: a slot of %lld bytes", id, (long long)c->slot_bytes);
     for (int t = 0; t < PS_RAM_TIER_COUNT && s->unready != NULL; t++)
-        if (c->is_unready[t] != ps_store_is_unready(c, (ps_tier)t))
+        if (c->is_unready[t] != ps_store_is_unready(s, c, (ps_tier)t))
             return PS_FAIL(PS_ESTATE, "chunk id %d: its accesses on %s are marked wrongly", id,
                            ps_tier_name((ps_tier)t));
     PS_TRY(ps_store_check_standing(s, id));

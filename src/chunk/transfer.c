@@ -187,14 +187,24 @@ ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reas
     chunk *c = &s->chunks[id];
     const ps_tier other = tier == PS_TIER_DEVICE ? PS_TIER_HOST : PS_TIER_DEVICE;
     const ps_tier src = is_current(c, other) ? other : PS_TIER_DISK;
+    if (ps_store_can_hand_over(s, id, tier)) {
+        ps_store_hand_over(s, id, tier, why);
+        return PS_OK;
+    }
     PS_TRY(ps_store_give_payload(s, id, tier, why == PS_REASON_WRITE_BACK ? why : PS_REASON_LOAD));
     const ps_status st = ps_store_start_transfer(s, id, src, tier, why);
     if (st != PS_OK && has_payload(c, tier)) ps_store_take_payload(s, id, tier, PS_REASON_DROP);
     return st;
 }
 
-/* Make room on the host for chunk for_id, which is dirty on the device, as far as that takes no copy. */
-static void drop_spare_host(ps_store *s, ps_chunk_id for_id)
+ps_status ps_store_bring(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
+{
+    if (ps_store_trade_places(s, id, tier, why)) return PS_OK;
+    PS_TRY(ps_store_make_room(s, tier, s->chunks[id].bytes, PS_REASON_EVICT));
+    return ps_store_start_load(s, id, tier, why);
+}
+
+void ps_store_drop_spare_host(ps_store *s, ps_chunk_id for_id)
 {
     const int64_t need = s->chunks[for_id].bytes;
     for (int kind = PS_SPARE_DUPLICATE; kind <= PS_SPARE_USED_LATER; kind++)
@@ -253,7 +263,7 @@ static bool take_disk_slot(ps_store *s, chunk *c)
 
 static void note_leaving(ps_store *s, ps_chunk_id id, ps_tier from)
 {
-    s->chunks[id].leaving |= TIER_BIT(from);
+    if (has_payload(&s->chunks[id], from)) s->chunks[id].leaving |= TIER_BIT(from); /* it was not handed over */
     ps_store_note_standing(s, id);
     s->stats.n_written_back++;
 }
@@ -263,11 +273,9 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
     *started = false;
     chunk *c = &s->chunks[id];
     if (from == PS_TIER_DEVICE) {
-        if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) drop_spare_host(s, id);
+        if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) ps_store_drop_spare_host(s, id);
         if (ps_store_free_bytes(s, PS_TIER_HOST) >= c->bytes) {
-            PS_TRY(ps_store_give_payload(s, id, PS_TIER_HOST, PS_REASON_WRITE_BACK));
-            const ps_status st = ps_store_start_transfer(s, id, from, PS_TIER_HOST, PS_REASON_WRITE_BACK);
-            if (st != PS_OK && has_payload(c, PS_TIER_HOST)) ps_store_take_payload(s, id, PS_TIER_HOST, PS_REASON_DROP);
+            const ps_status st = ps_store_start_load(s, id, PS_TIER_HOST, PS_REASON_WRITE_BACK);
             *started = st == PS_OK;
             if (*started) note_leaving(s, id, from);
             return st;

@@ -31,6 +31,7 @@ static int64_t leaving_value(const ps_store *s, ps_chunk_id id, ps_tier tier)
                                .turn = s->turn,
                                .chunk = id,
                                .tier = tier,
+                               .is_one_memory = s->d.hands_over,
                                .last_use_tick = c->last_use_tick};
     return 2 * s->d.policy->order(&q) + 1 + is_clean_on(c, tier);
 }
@@ -40,6 +41,12 @@ static int64_t next_turn(const ps_store *s, ps_chunk_id id)
 {
     const int32_t distance = ps_schedule_next_use_anywhere(s->schedule, id, s->now);
     return distance == PS_NEVER ? PS_ORDER_MOST : s->turn + distance;
+}
+
+int32_t ps_store_next_use(const ps_store *s, ps_chunk_id id, ps_tier tier)
+{
+    return s->d.hands_over ? ps_schedule_next_use_anywhere(s->schedule, id, s->now)
+                           : ps_schedule_next_use(s->schedule, id, tier, s->now);
 }
 
 /* The higher, the better to do without on the host; 0: not to be dropped without a copy. */
@@ -92,11 +99,11 @@ ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id)
 
 /* ---- choosing ---- */
 
-/* Neither a pin nor the current moment wants it on the tier. */
+/* Neither a pin nor the current moment wants it on the tier; of one memory, on any: from there it will be handed. */
 static bool is_free_on(const ps_store *s, const chunk *c, ps_tier tier)
 {
-    if (c->pins > 0 && c->pin_tier == tier) return false;
-    return c->wanted_serial != s->moment_serial || c->wanted_tier != tier;
+    if (c->pins > 0 && (c->pin_tier == tier || s->d.hands_over)) return false;
+    return c->wanted_serial != s->moment_serial || (c->wanted_tier != tier && !s->d.hands_over);
 }
 
 /* May the payload it has there leave the tier at all (perhaps after a wait)? Not while it is being filled, nor as the
@@ -133,6 +140,20 @@ ps_chunk_id ps_store_pick_victim(ps_store *s, ps_tier tier)
         if (id < 0 || may_leave(s, &s->chunks[id], tier)) return id;
         ps_store_pass_over(s, id);
     }
+}
+
+ps_chunk_id ps_store_pick_victim_for(ps_store *s, ps_tier tier, ps_tier *from)
+{
+    *from = tier;
+    const ps_chunk_id here = ps_store_pick_victim(s, tier);
+    if (!s->d.hands_over) return here;
+    const ps_tier other = tier == PS_TIER_DEVICE ? PS_TIER_HOST : PS_TIER_DEVICE;
+    const ps_chunk_id there = ps_store_pick_victim(s, other);
+    if (there < 0) return here;
+    if (here >= 0 && ps_max_tree_get(&s->leaving[tier], here) >= ps_max_tree_get(&s->leaving[other], there))
+        return here;
+    *from = other;
+    return there;
 }
 
 ps_chunk_id ps_store_next_spare(ps_store *s, ps_chunk_id begin, ps_spare_kind kind, ps_chunk_id for_id)

@@ -52,6 +52,7 @@ static inline ps_status evict_all(ps_store *s, ps_tier tier)
             PS_TRY(ps_store_start_write_back(s, id, tier, &started));
             if (!started) continue; /* no other tier has room: it stays */
             PS_TRY(ps_store_retire(s, id));
+            if (!has_payload(c, tier)) continue; /* handed over */
         }
         ps_store_take_payload(s, id, tier, PS_REASON_EVICT);
     }

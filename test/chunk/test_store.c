@@ -11,7 +11,7 @@
 
 typedef struct scenario {
     uint64_t seed;
-    bool simulated, scheduled, wait_at_once, shares_slots;
+    bool simulated, scheduled, wait_at_once, shares_slots, hands_over;
     int64_t device_bytes, host_bytes, disk_bytes;
     ps_disk_backend backend;
     const ps_policy *policy;
@@ -132,6 +132,7 @@ static void open_world(world *w, const scenario *sc)
                           .shares_slots = sc->shares_slots,
                           .policy = sc->policy,
                           .prefetch = sc->prefetch,
+                          .hands_over = sc->hands_over,
                           .wait_at_once = sc->wait_at_once};
     assert_ok(ps_store_create(&desc, &w->store));
     assert_ok(ps_store_reserve_non_model(w->store, NON_MODEL_BYTES, (void *)&w->non_model));
@@ -307,6 +308,7 @@ static void vary(uint64_t first_seed, int32_t n_seeds, int32_t n_operations)
                            .scheduled = turn % 4 != 0,
                            .wait_at_once = turn % 5 == 0,
                            .shares_slots = turn % 3 != 0,
+                           .hands_over = (turn / 5) % 2 != 0,
                            .device_bytes = PAGES(tiers[i].device_pages),
                            .host_bytes = PAGES(tiers[i].host_pages),
                            .disk_bytes = PAGES(tiers[i].disk_pages),
@@ -739,11 +741,12 @@ static void test_larger_region(void **state)
 static void test_runs_are_contiguous(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 10; seed++) {
+    for (uint64_t seed = 0; seed < 20; seed++) {
         world w;
         outcome out;
         scenario sc = small;
         sc.seed = seed;
+        sc.hands_over = seed >= 10;
         open_world(&w, &sc);
         assert_int_equal(w.layout->n_runs, 1);
         const ps_run run = w.layout->runs[0];

@@ -15,7 +15,9 @@ static inline int64_t walk_rank(const ps_store *s, ps_chunk_id id, ps_tier tier)
     if (is_leaving(c, tier)) return INT64_MAX - 1; /* that was decided when it was chosen */
     if (is_lru) return (int64_t)(s->tick - c->last_use_tick);
     if (s->schedule == NULL) return 0;
-    const int32_t distance = ps_schedule_next_use(s->schedule, id, tier, s->now);
+    const int32_t distance = s->d.hands_over && s->d.policy == &ps_policy_opt
+                                 ? ps_schedule_next_use_anywhere(s->schedule, id, s->now)
+                                 : ps_schedule_next_use(s->schedule, id, tier, s->now);
     if (s->d.policy == &ps_policy_opt || distance == PS_NEVER) return distance;
     const ps_trace *t = ps_schedule_trace(s->schedule);
     int32_t rank = distance;
@@ -26,7 +28,9 @@ static inline int64_t walk_rank(const ps_store *s, ps_chunk_id id, ps_tier tier)
 
 static inline bool walk_wants_to_stay(const ps_store *s, const chunk *c, ps_tier tier)
 {
-    return (c->pins > 0 && c->pin_tier == tier) || (c->wanted_serial == s->moment_serial && c->wanted_tier == tier);
+    const bool any = s->d.hands_over;
+    return (c->pins > 0 && (any || c->pin_tier == tier)) ||
+           (c->wanted_serial == s->moment_serial && (any || c->wanted_tier == tier));
 }
 
 static inline ps_chunk_id walk_victim(const ps_store *s, ps_tier tier, const bool *passed)

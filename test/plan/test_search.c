@@ -1,5 +1,5 @@
 /* The way to run a step: found by trying, never slower than the first that fits, and close to the best of all
- * placements. */
+ * placements. On two memories, between which chunks are copied; of one, where nothing waits, there is nothing to find. */
 #include "engine/engine_fixture.h"
 
 #include "plan/search.h"
@@ -11,7 +11,16 @@ typedef struct planned {
     ps_code *code;
 } planned;
 
-static void begin(planned *p, const char *const *changes)
+static const ps_space *space_of_two(const ps_backend *self)
+{
+    static ps_space two;
+    (void)self;
+    two = ps_space_ram;
+    two.is_one_memory = false;
+    return &two;
+}
+
+static void begin_on_one(planned *p, const char *const *changes)
 {
     *p = (planned){.config = tiny_with(changes)};
     assert_ok(ps_settings_read(p->config, true, &p->settings));
@@ -19,6 +28,15 @@ static void begin(planned *p, const char *const *changes)
     const ps_code_options o = ps_settings_code_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_code_create(p->program, &o, &p->code));
+}
+
+static void begin(planned *p, const char *const *changes)
+{
+    static ps_backend_ops ops;
+    begin_on_one(p, changes);
+    ops = *p->settings.backend->ops;
+    ops.space = space_of_two;
+    p->settings.backend->ops = &ops;
 }
 
 static void end(planned *p)
@@ -167,6 +185,27 @@ static void updates_lead(void **state)
     end(&p);
 }
 
+/* Where device and host are one memory, a chunk goes from one to the other in no time. */
+static void one_memory_waits_for_nothing(void **state)
+{
+    (void)state;
+    for (int defers = 0; defers < 2; defers++) {
+        planned p;
+        ps_blueprint *b;
+        ps_forecast f;
+        begin_on_one(&p,
+                     (const char *const[]){"bf16.enabled=true", "memory.host=2MB", "memory.device=400KB",
+                                           "default_chunk_size=4096", "memory.prefetch=0",
+                                           defers ? "memory.defer_updates=true" : "memory.defer_updates=false", NULL});
+        assert_ok(search(&p, &b, &f));
+        assert_true(f.moved_bytes[PS_LINK_HOST_TO_DEVICE] > 0);
+        assert_int_equal(f.moved_bytes[PS_LINK_DEVICE_TO_HOST], f.moved_bytes[PS_LINK_HOST_TO_DEVICE]);
+        assert_int_equal(f.step.all_ns, f.step.compute_ns);
+        ps_blueprint_destroy(b);
+        end(&p);
+    }
+}
+
 static int32_t n_on_device(const ps_blueprint *b)
 {
     int32_t n = 0;
@@ -227,6 +266,7 @@ int main(void)
         cmocka_unit_test(fewer_device_updates_are_found), cmocka_unit_test(look_ahead_is_as_deep_as_helps),
         cmocka_unit_test(the_search_is_never_slower),     cmocka_unit_test(updates_lead),
         cmocka_unit_test(the_variant_says_which_chunks),  cmocka_unit_test(searching_is_deterministic),
+        cmocka_unit_test(one_memory_waits_for_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,280 @@
+/* Device and host of one memory: payloads are handed over where they lie, within both budgets. */
+#include "chunk/chunk_fixture.h"
+
+#define CHUNK_ELEMENTS 2048
+#define PAGES(n) ((n)*PS_PAGE_BYTES)
+#define N_CHUNKS 8
+
+enum { A, B }; /* lists: a page a chunk, and two */
+
+static const ps_lists lists = {.n = 2, .list = {{"A", 2}, {"B", 4}}};
+
+typedef struct world {
+    ps_layout *layout;
+    ps_device *ram[PS_RAM_TIER_COUNT];
+    ps_disk *disk;
+    ps_store *store;
+    ps_trace *trace;
+    ps_schedule *schedule;
+} world;
+
+static void open_world(world *w, int64_t device_pages, int64_t host_pages, int64_t disk_pages, bool hands_over)
+{
+    int64_t elements[N_CHUNKS];
+    *w = (world){0};
+    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS;
+    assert_ok(ps_layout_create(elements, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
+    assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(device_pages), &w->ram[PS_TIER_DEVICE]));
+    assert_ok(ps_device_create(&ps_device_cpu_ops, "host", PAGES(host_pages), &w->ram[PS_TIER_HOST]));
+    if (disk_pages > 0) assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
+    const ps_store_desc desc = {.layout = w->layout,
+                                .lists = lists,
+                                .ram = {w->ram[PS_TIER_DEVICE], w->ram[PS_TIER_HOST]},
+                                .disk = w->disk,
+                                .disk_budget_bytes = PAGES(disk_pages),
+                                .policy = &ps_policy_opt,
+                                .prefetch = 2,
+                                .hands_over = hands_over};
+    assert_ok(ps_store_create(&desc, &w->store));
+}
+
+static void close_world(world *w)
+{
+    assert_ok(ps_store_check(w->store));
+    ps_store_destroy(w->store);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        const ps_device_stats s = ps_device_get_stats(w->ram[t]);
+        assert_int_equal(s.used_bytes, 0);
+        assert_true(s.peak_bytes <= s.budget_bytes);
+        ps_device_destroy(w->ram[t]);
+    }
+    ps_disk_close(w->disk);
+    ps_schedule_destroy(w->schedule);
+    ps_trace_destroy(w->trace);
+    ps_layout_destroy(w->layout);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static ps_chunk_id chunk_of(const world *w, ps_list list, int32_t i)
+{
+    return ps_store_chunk(w->layout, list, i);
+}
+
+static int64_t words_of(const world *w, ps_chunk_id id)
+{
+    return w->store->chunks[id].bytes / 4;
+}
+
+static void put(world *w, ps_chunk_id id, ps_tier tier)
+{
+    uint32_t *p;
+    assert_ok(ps_store_pin(w->store, id, tier, PS_ACCESS_WRITE, (void *)&p));
+    for (int64_t i = 0; i < words_of(w, id); i++) p[i] = (uint32_t)(id * 100000 + i);
+    ps_store_unpin(w->store, id);
+}
+
+static const void *look(world *w, ps_chunk_id id, ps_tier tier)
+{
+    const uint32_t *p;
+    assert_ok(ps_store_pin(w->store, id, tier, PS_ACCESS_READ, (void *)&p));
+    for (int64_t i = 0; i < words_of(w, id); i++) assert_int_equal(p[i], id * 100000 + i);
+    ps_store_unpin(w->store, id);
+    assert_ok(ps_store_check(w->store));
+    return p;
+}
+
+static int64_t held(const world *w, ps_tier tier)
+{
+    return ps_device_get_stats(w->ram[tier]).used_bytes;
+}
+
+static void a_payload_stays_where_it_lies(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, 4, 4, 0, true);
+    put(&w, 0, PS_TIER_DEVICE);
+    const void *at = look(&w, 0, PS_TIER_DEVICE);
+    assert_ptr_equal(look(&w, 0, PS_TIER_HOST), at);
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1u << PS_TIER_HOST);
+    assert_true(held(&w, PS_TIER_DEVICE) == 0 && held(&w, PS_TIER_HOST) == PAGES(1));
+    assert_ptr_equal(look(&w, 0, PS_TIER_DEVICE), at);
+    assert_true(held(&w, PS_TIER_DEVICE) == PAGES(1) && held(&w, PS_TIER_HOST) == 0);
+    const ps_store_stats s = ps_store_get_stats(w.store);
+    assert_int_equal(s.moved_bytes[PS_LINK_DEVICE_TO_HOST], PAGES(1));
+    assert_int_equal(s.n_moves[PS_LINK_HOST_TO_DEVICE], 1);
+    assert_int_equal(s.wait_ns, 0);
+    const ps_timeline *t = ps_store_timeline(w.store);
+    assert_true(t->now_ns == 0 && t->busy_ns[PS_LINK_HOST_TO_DEVICE] == 0);
+    /* what is to be overwritten too */
+    void *p;
+    assert_ok(ps_store_pin(w.store, 0, PS_TIER_HOST, PS_ACCESS_OVERWRITE, &p));
+    assert_ptr_equal(p, at);
+    ps_store_unpin(w.store, 0);
+    close_world(&w);
+}
+
+/* Both tiers are full to the page, and there is no disk: nothing could be copied. */
+static void full_tiers_trade(void **state)
+{
+    (void)state;
+    for (int hands_over = 0; hands_over < 2; hands_over++) {
+        world w;
+        open_world(&w, 2, 2, 0, hands_over);
+        for (int32_t i = 0; i < 4; i++) put(&w, chunk_of(&w, A, i), i < 2 ? PS_TIER_HOST : PS_TIER_DEVICE);
+        if (hands_over) {
+            for (int32_t turn = 0; turn < 12; turn++) look(&w, chunk_of(&w, A, turn * 3 % 4), (ps_tier)(turn % 2));
+            assert_true(held(&w, PS_TIER_DEVICE) == PAGES(2) && held(&w, PS_TIER_HOST) == PAGES(2));
+        } else {
+            assert_int_equal(ps_store_pin(w.store, 0, PS_TIER_DEVICE, PS_ACCESS_READ, NULL), PS_EBUDGET);
+        }
+        close_world(&w);
+    }
+}
+
+/* Two small ones for a large one; a large one for a small one finds no room, and nothing has happened. */
+static void chunks_of_two_sizes_trade(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, 2, 2, 0, true);
+    const ps_chunk_id a[] = {chunk_of(&w, A, 0), chunk_of(&w, A, 1)}, b = chunk_of(&w, B, 0);
+    put(&w, b, PS_TIER_HOST);
+    for (int i = 0; i < 2; i++) put(&w, a[i], PS_TIER_DEVICE);
+    look(&w, b, PS_TIER_DEVICE);
+    for (int i = 0; i < 2; i++) assert_int_equal(ps_store_chunk_copies(w.store, a[i]), 1u << PS_TIER_HOST);
+    const int64_t before = ps_store_get_stats(w.store).moved_bytes[PS_LINK_DEVICE_TO_HOST];
+    assert_int_equal(ps_store_pin(w.store, a[0], PS_TIER_DEVICE, PS_ACCESS_READ, NULL), PS_EBUDGET);
+    assert_int_equal(ps_store_get_stats(w.store).moved_bytes[PS_LINK_DEVICE_TO_HOST], before);
+    look(&w, a[1], PS_TIER_HOST);
+    look(&w, b, PS_TIER_DEVICE);
+    close_world(&w);
+}
+
+/* What is pinned stays: the trade takes another one. */
+static void pinned_chunks_do_not_trade(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, 2, 2, 0, true);
+    for (int32_t i = 0; i < 4; i++) put(&w, i, i < 2 ? PS_TIER_DEVICE : PS_TIER_HOST);
+    void *at, *p;
+    assert_ok(ps_store_pin(w.store, 0, PS_TIER_DEVICE, PS_ACCESS_READ, &at));
+    look(&w, 2, PS_TIER_DEVICE);
+    assert_int_equal(ps_store_chunk_copies(w.store, 1), 1u << PS_TIER_HOST);
+    assert_int_equal(ps_store_pin(w.store, 0, PS_TIER_HOST, PS_ACCESS_READ, &p), PS_ESTATE);
+    assert_ptr_equal(ps_store_payload(w.store, 0), at);
+    ps_store_unpin(w.store, 0);
+    close_world(&w);
+}
+
+/* The disk writes on from where the payload lies, whoever's it is meanwhile. */
+static void what_is_being_written_may_go(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, 2, 2, 8, true);
+    chunk *c = &w.store->chunks[0];
+    bool started = false;
+    put(&w, 0, PS_TIER_HOST);
+    assert_ok(ps_store_start_write_back(w.store, 0, PS_TIER_HOST, &started));
+    assert_true(started && c->flight.active);
+    look(&w, 0, PS_TIER_DEVICE);
+    assert_true(c->flight.active && c->flight.src == PS_TIER_DEVICE);
+    assert_ok(ps_store_wait_all(w.store));
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1u << PS_TIER_DEVICE | 1u << PS_TIER_DISK);
+    ps_store_take_payload(w.store, 0, PS_TIER_DEVICE, PS_REASON_EVICT);
+    look(&w, 0, PS_TIER_HOST); /* read again */
+    assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_READ], 1);
+    /* a change waits until it is written, and what was written is stale */
+    ps_store_forget_disk_content(w.store, 0, PS_REASON_DROP);
+    assert_ok(ps_store_start_write_back(w.store, 0, PS_TIER_HOST, &started));
+    assert_true(started);
+    put(&w, 0, PS_TIER_DEVICE);
+    assert_false(c->flight.active);
+    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1u << PS_TIER_DEVICE);
+    close_world(&w);
+}
+
+static void run_moment(world *w, int32_t moment)
+{
+    const ps_moment *m = &w->trace->moments[moment];
+    assert_ok(ps_store_begin_moment(w->store, 0));
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &w->trace->accesses[m->first_access + i];
+        look(w, a->chunk, a->tier);
+    }
+}
+
+static void use_in_turn(world *w, const ps_chunk_id *chunks, int32_t n)
+{
+    assert_ok(ps_trace_create(&w->trace));
+    for (int32_t k = 0; k < n; k++) {
+        assert_ok(ps_trace_add_moment(w->trace, PS_PHASE_FORWARD, "moment", 0, 100000000));
+        assert_ok(ps_trace_add_access(w->trace, chunks[k], PS_TIER_DEVICE, PS_ACCESS_READ));
+    }
+    assert_ok(ps_schedule_create(w->trace, lists.n * w->layout->n_chunks, &w->schedule));
+    ps_store_set_schedule(w->store, w->schedule);
+}
+
+/* Nothing goes up before it is wanted, and nothing goes to the disk as long as RAM has room. */
+static void chunks_go_up_when_wanted(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, 4, 4, 16, true);
+    static const ps_chunk_id turns[] = {0, 1, 2, 3, 4, 5, 6};
+    for (int32_t i = 0; i < 7; i++) put(&w, i, PS_TIER_DEVICE);
+    use_in_turn(&w, turns, 7);
+    for (int32_t k = 0; k < 21; k++) {
+        const ps_store_stats s = ps_store_get_stats(w.store);
+        const ps_chunk_id id = turns[k % 7];
+        const bool was_on_host = ps_store_chunk_copies(w.store, id) == 1u << PS_TIER_HOST;
+        run_moment(&w, k % 7);
+        assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_HOST_TO_DEVICE],
+                         s.n_moves[PS_LINK_HOST_TO_DEVICE] + was_on_host);
+    }
+    const ps_store_stats s = ps_store_get_stats(w.store);
+    assert_true(s.n_moves[PS_LINK_HOST_TO_DEVICE] > 0);
+    assert_true(s.n_moves[PS_LINK_DISK_WRITE] == 0 && s.n_prefetched == 0);
+    close_world(&w);
+}
+
+/* A device that is full of what is used sooner: what comes from the disk waits on the host. */
+static void the_disk_reads_to_where_room_is(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, 2, 2, 16, true);
+    static const ps_chunk_id turns[] = {0, 1, 0, 1, 2};
+    bool started = false;
+    put(&w, 2, PS_TIER_HOST);
+    assert_ok(ps_store_start_write_back(w.store, 2, PS_TIER_HOST, &started));
+    assert_ok(ps_store_wait_all(w.store));
+    ps_store_take_payload(w.store, 2, PS_TIER_HOST, PS_REASON_EVICT);
+    for (int32_t i = 0; i < 2; i++) put(&w, i, PS_TIER_DEVICE);
+    void *held_page;
+    assert_ok(ps_device_alloc(w.ram[PS_TIER_HOST], PAGES(1), &held_page)); /* room for just one */
+    w.store->other_bytes[PS_TIER_HOST] = PAGES(1);
+    use_in_turn(&w, turns, 5);
+    run_moment(&w, 0);
+    assert_int_equal(ps_store_get_stats(w.store).n_prefetched, 1);
+    for (int32_t k = 1; k < 5; k++) run_moment(&w, k);
+    const ps_store_stats s = ps_store_get_stats(w.store);
+    assert_int_equal(s.n_moves[PS_LINK_DISK_READ], 1);
+    assert_int_equal(s.n_moves[PS_LINK_DISK_WRITE], 1);
+    ps_device_free(w.ram[PS_TIER_HOST], held_page, PAGES(1), NULL);
+    w.store->other_bytes[PS_TIER_HOST] = 0;
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_payload_stays_where_it_lies),   cmocka_unit_test(full_tiers_trade),
+        cmocka_unit_test(chunks_of_two_sizes_trade),       cmocka_unit_test(pinned_chunks_do_not_trade),
+        cmocka_unit_test(what_is_being_written_may_go),    cmocka_unit_test(chunks_go_up_when_wanted),
+        cmocka_unit_test(the_disk_reads_to_where_room_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
