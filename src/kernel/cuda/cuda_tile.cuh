@@ -95,14 +95,14 @@ template <int R> __device__ inline void dots(float (&score)[R], const float *row
     }
 }
 
-/* Gives weight[r] of this lane to the lanes of the warp: sum[r][slot] += weights of the others times their elements. */
+/* Gives weight[r] of this lane to the lanes of the warp: sum[r][slot] += weights of the others times their
+ * elements. Between two calls with the same array of weights all threads have met. */
 template <int R, int SLOTS>
 __device__ inline void add_weighted(float (&sum)[R][SLOTS], const float (&weight)[R], float *weights,
                                     const float *others, int64_t D)
 {
     float *const mine = weights + warp_of_thread() * R * PS_CUDA_WARP;
     const int lane = lane_of_thread();
-    __syncwarp(); /* weights before have been read */
 #pragma unroll
     for (int r = 0; r < R; r++) mine[r * PS_CUDA_WARP + lane] = weight[r];
     __syncwarp();
