@@ -144,6 +144,16 @@ static void test_same_bits_untied_fp16(void **state)
     assert_same("fp16 in little memory", &base, &small);
 }
 
+/* A plan's peaks are those of all steps until they repeat: they may come later than the run's last one, so then it goes
+ * on. */
+static void assert_peak(const run_result *r, const char *const *changes)
+{
+    run_result longer;
+    if (r->memory.device_peak_bytes == r->memory.planned_device_peak_bytes) return;
+    longer = train(tiny_with(changes), MAX_STEPS);
+    assert_int_equal(longer.memory.device_peak_bytes, longer.memory.planned_device_peak_bytes);
+}
+
 /* Models with values of one row a sequence, three inputs to an operator, groups of heads, windows, tied tables. */
 static void test_same_bits_families(void **state)
 {
@@ -167,7 +177,7 @@ static void test_same_bits_families(void **state)
         for (size_t k = 0; k < PS_ARRAY_LEN(small); k++) {
             const run_result r = train(tiny_with(small[k]), STEPS);
             assert_same(f[0], &base, &r);
-            assert_true(r.memory.device_peak_bytes <= r.memory.planned_device_peak_bytes); /* of more steps */
+            assert_peak(&r, small[k]);
         }
         const char *const *least_changes = FAMILY("memory.disk=30MB");
         const run_result least = train_at(least_changes, smallest_device(least_changes));
