@@ -151,12 +151,6 @@ static void test_alloc(void **state)
     walk_faults(PS_FAULT_ALLOC, 11, 997, MSC);
 }
 
-static void test_copy(void **state)
-{
-    (void)state;
-    walk_faults(PS_FAULT_COPY, 0, 59, NOTHING);
-}
-
 static void test_disk(void **state)
 {
     (void)state;
@@ -181,7 +175,14 @@ static void test_device(void **state)
     (void)state;
     walk_faults_over_async(PS_FAULT_DEVICE, 47, false, NOTHING);
     walk_faults_over_async(PS_FAULT_DEVICE, 83, true, MSC);
+}
+
+/* Between memories that are two. */
+static void test_copy(void **state)
+{
+    (void)state;
     walk_faults_over_async(PS_FAULT_COPY, 37, false, MSC);
+    walk_faults_over_async(PS_FAULT_COPY, 59, true, NOTHING);
 }
 
 static void test_lost(void **state)
@@ -193,8 +194,8 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),  cmocka_unit_test(test_copy), cmocka_unit_test(test_disk),
-        cmocka_unit_test(test_device), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_alloc), cmocka_unit_test(test_disk), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_copy),  cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
