@@ -19,7 +19,7 @@
 #include "measure/measure.h"
 
 #define MEASURE_SECONDS 12.0
-#define QUICK_SECONDS 0.6
+#define QUICK_SECONDS 0.5
 
 enum { OPTION_FORMAT = 256, OPTION_THREADS, OPTION_ISA, OPTION_FORGET };
 
