@@ -273,7 +273,7 @@ static ps_status one_step(run *r, int64_t step)
     ps_engine_get_step_info(r->engine, &info);
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);
-    PS_TRY(step_times_add(&r->times, s.step_s));
+    PS_TRY(step_times_add(&r->times, s.step_s, (double)(after.wait_ns - before.wait_ns) * 1e-9));
     const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
     PS_TRY(gather_ranks(r, &before, &after, &comm_before, rss));
     if (r->o->train_eval_interval > 0 && step % r->o->train_eval_interval == 0) PS_TRY(evaluate(r, &s.eval_loss));
@@ -360,7 +360,7 @@ static ps_status finish(run *r)
     r->totals.has_disk = r->engine->tiers.disk != NULL;
     if (r->totals.has_disk) r->totals.disk = ps_disk_get_stats(r->engine->tiers.disk);
     PS_TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
-    step_bound_find(r->engine, r->config, &r->times, r->totals.wait_s, &r->bound);
+    step_bound_find(r->engine, r->config, &r->times, &r->bound);
     PS_TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
     if (r->o->train_save) {
         char path[4096];

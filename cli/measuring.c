@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +12,18 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/machine.h"
 
-enum { SAID_BYTES = 1 << 15 }; /* a description has some 2 KB */
+enum {
+    SAID_BYTES = 1 << 15, /* a description has some 2 KB */
+    LIMIT_S = 10,         /* it takes two on a machine that has nothing else to do */
+};
 
 typedef struct child {
     pid_t pid;
     int out, err; /* what it prints; -1: closed */
+    int64_t deadline_ns;
+    bool is_late; /* it was ended for that */
 } child;
 
 /* Both ends; closed in the child but for where it is put. */
@@ -69,6 +77,7 @@ static ps_status start(const machine_use *use, child *c)
     close_end(err[1]);
     if (st == PS_OK) {
         c->out = out[0], c->err = err[0];
+        c->deadline_ns = ps_clock_ns() + (int64_t)LIMIT_S * 1000000000;
         return PS_OK;
     }
     close_end(out[0]);
@@ -76,12 +85,29 @@ static ps_status start(const machine_use *use, child *c)
     return st;
 }
 
+/* Until it says more, or has ended; which it must before the deadline. */
+static void await(child *c, int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n = 0;
+    while (!c->is_late && n == 0) {
+        const int64_t left_ns = c->deadline_ns - ps_clock_ns();
+        n = left_ns > 0 ? poll(&p, 1, (int)(left_ns / 1000000 + 1)) : 0;
+        if (n < 0 && errno == EINTR) n = 0;
+        if (n == 0 && left_ns <= 0) {
+            kill(c->pid, SIGKILL);
+            c->is_late = true;
+        }
+    }
+}
+
 /* All of it to the end, as much as fits. */
-static void hear(int fd, char text[SAID_BYTES])
+static void hear(child *c, int fd, char text[SAID_BYTES])
 {
     size_t n = 0;
     for (;;) {
         char more[4096];
+        await(c, fd);
         const ssize_t got = read(fd, more, sizeof more);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
@@ -101,15 +127,16 @@ static int end_of(pid_t pid)
 }
 
 /* It prints errors when it prints no description, so one pipe after the other cannot block it. */
-static ps_status listen_to(const child *c, char said[SAID_BYTES], ps_hardware *out)
+static ps_status listen_to(child *c, char said[SAID_BYTES], ps_hardware *out)
 {
-    hear(c->out, said);
+    hear(c, c->out, said);
     const bool has_ended = said[0] != '\0';
     ps_status st = has_ended ? ps_hardware_parse(said, "the process that measures", out) : PS_OK;
     char why[512];
     if (st != PS_OK) snprintf(why, sizeof why, "%s", ps_last_error());
-    hear(c->err, said);
+    hear(c, c->err, said);
     const int status = end_of(c->pid);
+    if (c->is_late) return PS_FAIL(PS_EIO, "the process that measures took more than %d s, and was ended", LIMIT_S);
     if (st != PS_OK) return PS_FAIL(st, "%s", why);
     if (has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0) return PS_OK;
     said[strcspn(said, "\n")] = '\0';

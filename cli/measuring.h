@@ -5,7 +5,8 @@
 #include "machine_file.h"
 
 /* Runs `pstar info --measure -` for some two seconds, with all cores that this process may use, and takes what it
- * prints. PS_EIO when it cannot be started, or says nothing that can be read; else what it failed with, its words. */
+ * prints. PS_EIO when it cannot be started, takes more than ten, or says nothing that can be read; else what it failed
+ * with, its words. */
 PS_NODISCARD ps_status measuring_run(const machine_use *use, ps_hardware *out);
 
 #endif

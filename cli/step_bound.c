@@ -8,34 +8,39 @@
 
 enum { N_FIRST = 3 };
 
-ps_status step_times_add(step_times *t, double seconds)
+ps_status step_times_add(step_times *t, double seconds, double waiting_s)
 {
-    PS_TRY(ps_mem_reserve(&t->seconds, t->n + 1, sizeof *t->seconds));
-    t->seconds[t->n++] = seconds;
+    PS_TRY(ps_mem_reserve(&t->step, t->n + 1, sizeof *t->step));
+    t->step[t->n++] = (struct step_time){.seconds = seconds, .waiting_s = waiting_s};
     return PS_OK;
 }
 
 void step_times_deinit(step_times *t)
 {
-    ps_mem_free(t->seconds);
+    ps_mem_free(t->step);
     *t = (step_times){0};
 }
 
 static int by_size(const void *a, const void *b)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = ((const struct step_time *)a)->seconds, y = ((const struct step_time *)b)->seconds;
     return (x > y) - (x < y);
 }
 
-static double median(step_times *t)
+/* Without the first steps. */
+static void find_measured(step_times *t, step_bound *out)
 {
     const size_t skipped = t->n > 2 * N_FIRST ? N_FIRST : 0, n = t->n - skipped;
-    double *const s = t->seconds + skipped;
+    struct step_time *const s = t->step + skipped;
+    double seconds = 0, waiting_s = 0;
+    for (size_t i = 0; i < n; i++) seconds += s[i].seconds, waiting_s += s[i].waiting_s;
     qsort(s, n, sizeof *s, by_size);
-    return n % 2 == 1 ? s[n / 2] : 0.5 * (s[n / 2 - 1] + s[n / 2]);
+    out->measured_s = n % 2 == 1 ? s[n / 2].seconds : 0.5 * (s[n / 2 - 1].seconds + s[n / 2].seconds);
+    /* the same part of a step of median length as of all */
+    out->waiting_s = seconds > 0 ? out->measured_s * waiting_s / seconds : 0;
 }
 
-void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, double wait_s, step_bound *out)
+void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, step_bound *out)
 {
     ps_hardware room;
     const ps_hardware *hw = NULL;
@@ -44,8 +49,7 @@ void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t,
     out->is_known = t->n > 0 && ps_config_hardware(config, &room, &hw) == PS_OK && hw != NULL;
     if (!out->is_known) return;
     out->bound = ps_bound_of(&e->settings.rates.links, &e->shape->forecast);
-    out->waiting_s = wait_s / (double)t->n;
-    out->measured_s = median(t);
+    find_measured(t, out);
 }
 
 static double seconds(int64_t ns)

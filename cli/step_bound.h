@@ -9,11 +9,14 @@
 
 /* Times of steps as they come; zeros: none yet. */
 typedef struct step_times {
-    double *seconds; /* [n] */
+    struct step_time {
+        double seconds, waiting_s;
+    } * step; /* [n] */
     size_t n;
 } step_times;
 
-PS_NODISCARD ps_status step_times_add(step_times *t, double seconds);
+/* waiting_s: of these seconds. */
+PS_NODISCARD ps_status step_times_add(step_times *t, double seconds, double waiting_s);
 void step_times_deinit(step_times *t);
 
 /* What the last plan of the run says of a step, and what it took. */
@@ -22,11 +25,11 @@ typedef struct step_bound {
     ps_bound bound;
     ps_step_time planned;
     double measured_s; /* the median, without the first steps, which fill the tiers */
-    double waiting_s;  /* of a step on average: computing stood still for copies */
+    double waiting_s;  /* of these steps on average: computing stood still for copies */
 } step_bound;
 
-/* wait_s: of all the steps in t together. Sorts t. */
-void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, double wait_s, step_bound *out);
+/* Sorts t. */
+void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, step_bound *out);
 
 /* Some lines of the table at the end of a run; nothing where the machine is not known. */
 void step_bound_print(const step_bound *b);

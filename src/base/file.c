@@ -209,6 +209,9 @@ ps_status ps_file_writer_open(const char *path, ps_file_writer **out)
     *out = NULL;
     ps_status st;
     ps_file_writer *w = NULL;
+    struct stat there; /* the rename at the end would put a file in the place of a device, a pipe */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return PS_FAIL(PS_EIO, "%s: not a regular file, and will not be replaced by one", path);
     PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
     w->fd = -1;
     char mark[PS_LEFTOVER_MARK_MAX];

@@ -66,8 +66,12 @@ static ps_status create_run(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region
     if (!s->d.hands_over) return ps_region_create(s->d.ram[tier], bytes, region);
     const ptrdiff_t run = region - s->runs[tier];
     ps_region **device = &s->runs[PS_TIER_DEVICE][run], **host = &s->runs[PS_TIER_HOST][run];
-    if (*device == NULL) PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], bytes, device));
-    return ps_region_create_beside(s->d.ram[PS_TIER_HOST], *device, host);
+    PS_TRY(ps_region_create(s->d.ram[PS_TIER_DEVICE], bytes, device));
+    const ps_status st = ps_region_create_beside(s->d.ram[PS_TIER_HOST], *device, host);
+    if (st == PS_OK) return PS_OK;
+    ps_region_destroy(*device); /* both or none: what is handed over needs both */
+    *device = NULL;
+    return st;
 }
 
 static ps_status commit_in_run(ps_store *s, ps_chunk_id id, ps_tier tier, ps_region **region, int64_t offset)

@@ -102,7 +102,7 @@ static ps_status begin_leaving(ps_store *s, ps_room *room, const leave *how)
         if (too_near && !is_leaving(c, from)) break; /* all others are nearer */
         bool comes = true;
         if (!is_clean_on(c, from) && !c->flight.active && !too_near)
-            PS_TRY(ps_store_start_write_back(s, id, from, &comes));
+            PS_TRY(ps_store_start_write_back(s, id, from, tier, &comes));
         const bool is_here = has_payload(c, from); /* else it was handed over */
         if (is_here && is_clean_on(c, from) && !c->flight.active && !too_near && !how->keeps_clean) {
             drop(s, id, from, how->why);

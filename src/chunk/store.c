@@ -71,7 +71,7 @@ void ps_store_destroy(ps_store *s)
             for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
                 if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
     }
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+    for (int t = PS_RAM_TIER_COUNT - 1; t >= 0; t--) { /* the host's may lie beside the device's */
         for (int32_t r = 0; s->runs[t] != NULL && r < s->d.lists.n * s->layout->n_runs; r++)
             ps_region_destroy(s->runs[t][r]);
         ps_mem_free(s->runs[t]);

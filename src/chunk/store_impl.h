@@ -242,8 +242,9 @@ ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reas
 ps_status ps_store_bring(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* Make room on the host for chunk for_id, which shall leave the device, as far as that takes no copy. */
 void ps_store_drop_spare_host(ps_store *s, ps_chunk_id for_id);
-/* Start copying a dirty chunk off the tier. *started is false when no other tier has room. */
-ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started);
+/* Start copying a dirty chunk off the tier, so that room_on gets room (of one memory that may be the other tier): not
+ * there. *started is false when no other tier has room. */
+ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, ps_tier room_on, bool *started);
 
 /* victim.c */
 /* Something that decides when the chunk leaves has changed (a payload, `current`, its last pin): whoever writes these

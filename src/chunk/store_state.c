@@ -91,6 +91,7 @@ ps_status ps_store_take_residency(ps_store *s, const ps_store *from)
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
             if (c->payload[t] != NULL) PS_TRY(ps_store_give_payload(s, id, (ps_tier)t, PS_REASON_START));
         s->chunks[id].current = c->current;
+        s->chunks[id].leaving = c->leaving;
         s->chunks[id].disk_offset = c->disk_offset;
         s->chunks[id].slot_bytes = c->slot_bytes;
         s->chunks[id].last_use_tick = c->last_use_tick;

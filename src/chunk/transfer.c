@@ -268,11 +268,11 @@ static void note_leaving(ps_store *s, ps_chunk_id id, ps_tier from)
     s->stats.n_written_back++;
 }
 
-ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, bool *started)
+ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, ps_tier room_on, bool *started)
 {
     *started = false;
     chunk *c = &s->chunks[id];
-    if (from == PS_TIER_DEVICE) {
+    if (from == PS_TIER_DEVICE && room_on != PS_TIER_HOST) {
         if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) ps_store_drop_spare_host(s, id);
         if (ps_store_free_bytes(s, PS_TIER_HOST) >= c->bytes) {
             const ps_status st = ps_store_start_load(s, id, PS_TIER_HOST, PS_REASON_WRITE_BACK);
@@ -284,7 +284,8 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, b
     if (take_disk_slot(s, c)) {
         PS_TRY(ps_store_start_transfer(s, id, from, PS_TIER_DISK, PS_REASON_WRITE_BACK));
         *started = true;
-    } else if (from == PS_TIER_HOST && ps_store_free_bytes(s, PS_TIER_DEVICE) >= c->bytes) {
+    } else if (from == PS_TIER_HOST && room_on != PS_TIER_DEVICE &&
+               ps_store_free_bytes(s, PS_TIER_DEVICE) >= c->bytes) {
         PS_TRY(ps_store_start_load(s, id, PS_TIER_DEVICE, PS_REASON_WRITE_BACK)); /* no disk: up, where there is room */
         *started = true;
     }

@@ -99,11 +99,11 @@ ps_status ps_store_check_standing(const ps_store *s, ps_chunk_id id)
 
 /* ---- choosing ---- */
 
-/* Neither a pin nor the current moment wants it on the tier; of one memory, on any: from there it will be handed. */
+/* Neither a pin nor the current moment wants it on the tier; of one memory a pin keeps it from being picked on any. */
 static bool is_free_on(const ps_store *s, const chunk *c, ps_tier tier)
 {
     if (c->pins > 0 && (c->pin_tier == tier || s->d.hands_over)) return false;
-    return c->wanted_serial != s->moment_serial || (c->wanted_tier != tier && !s->d.hands_over);
+    return c->wanted_serial != s->moment_serial || c->wanted_tier != tier;
 }
 
 /* May the payload it has there leave the tier at all (perhaps after a wait)? Not while it is being filled, nor as the

@@ -144,8 +144,14 @@ static ps_status create(ps_gpu_queue *q)
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->has_work, NULL);
     q->herald = h;
-    PS_TRY(ps_worker_start(q->base.name, run, q, &h->thread));
-    h->is_started = true;
+    return PS_OK;
+}
+
+/* Apart from create: when the system has no thread to give now, the next wait tries again. */
+static ps_status start(ps_gpu_queue *q)
+{
+    PS_TRY(ps_worker_start(q->base.name, run, q, &q->herald->thread));
+    q->herald->is_started = true;
     return PS_OK;
 }
 
@@ -211,6 +217,7 @@ ps_status ps_gpu_herald_wait(ps_gpu_queue *q, ps_ticket t, ps_event e, bool igno
     ps_gpu *g = q->gpu;
     if (g->driver->stream_wait_value == NULL) return wait_here(q, t, e, ignores_failure);
     if (q->herald == NULL) PS_TRY(create(q));
+    if (!q->herald->is_started) PS_TRY(start(q));
     ps_gpu_hope *hope = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *hope, &hope));
     *hope = (ps_gpu_hope){.event = e, .ignores_failure = ignores_failure, .number = q->herald->n + 1};

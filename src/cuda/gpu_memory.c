@@ -332,7 +332,8 @@ static ps_status commit(ps_device *dev, void *base, int64_t offset, int64_t byte
     PS_TRY(ps_gpu_enter(m->gpu));
     sweep(m);
     const ps_status st = map_piece(m, r, offset / page_bytes, bytes / page_bytes);
-    if (st != PS_OK) give_up_piece(m, r, offset / page_bytes, bytes / page_bytes, true);
+    /* at home are only pages that may be touched there */
+    if (st != PS_OK) give_up_piece(m, r, offset / page_bytes, bytes / page_bytes, false);
     return st;
 }
 

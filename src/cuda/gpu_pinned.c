@@ -83,7 +83,7 @@ static ps_status pin(ps_gpu *g, char *p, int64_t bytes)
     madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     madvise(p, (size_t)bytes, MADV_DONTFORK); /* a child's copy of a page that is locked here would be another page */
     touch_all(p, bytes);
-    const ps_cu_result r = g->driver->host_register(p, (size_t)bytes, PS_CU_HOST_PORTABLE);
+    const ps_cu_result r = g->driver->host_register(p, (size_t)bytes, PS_CU_HOST_PORTABLE | PS_CU_HOST_MAPPED);
     if (r == PS_CU_SUCCESS) {
         g->pinned->bytes += bytes;
         g->pinned->n_pins++;

@@ -44,6 +44,7 @@ static ps_status try_batch(const ps_config *config, const ps_site *site, int64_t
     snprintf(text, sizeof text, "%lld", (long long)B);
     ps_status st = ps_variation_init(&v, config, site);
     if (st == PS_OK) st = ps_variation_set(&v, "train_micro_batch_size_per_gpu", text);
+    if (st == PS_OK) st = ps_variation_set(&v, "train_batch_size", "0"); /* goes with it */
     if (st == PS_OK) st = ps_variation_simulate(&v, &s);
     ps_variation_deinit(&v);
     *out = found_of(B, &s);

@@ -181,10 +181,10 @@ static ps_status consider_depths(search *x, int32_t by)
 /* Loads begin sooner, so that both ways of a link have work; or later, which moves less. */
 static ps_status vary_depth(search *x)
 {
-    const ps_blueprint *usual = x->best;
+    const int32_t usual = x->best->variant.depth;
     if (x->s->prefetch == 0 || x->s->wait_at_once) return PS_OK;
     PS_TRY(consider_depths(x, 1));
-    return x->best == usual ? consider_depths(x, -1) : PS_OK;
+    return x->best->variant.depth == usual ? consider_depths(x, -1) : PS_OK;
 }
 
 /* Updates sooner than they must be, so that what the host updated is back when it is used; and sooner yet, while that

@@ -4,6 +4,17 @@
 
 #define HARDWARE_PREFIX "hardware."
 
+/* What the text of a configuration does not have: the machine that `hardware = auto` stands for. */
+static ps_status bring_machine(const ps_config *from, ps_config *to)
+{
+    ps_hardware room;
+    const ps_hardware *known;
+    PS_TRY(ps_config_hardware(from, &room, &known));
+    if (known == NULL) return PS_OK;
+    ps_config_know_machine(to, known);
+    return ps_config_set(to, "hardware", "auto");
+}
+
 ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_site *site)
 {
     char *text = NULL;
@@ -13,7 +24,8 @@ ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_s
     PS_TRY(ps_config_dump_json(config, &text));
     const ps_status st = ps_config_parse(text, "configuration", &v->config);
     ps_free(text);
-    return st;
+    PS_TRY(st);
+    return bring_machine(config, v->config);
 }
 
 void ps_variation_deinit(ps_variation *v)

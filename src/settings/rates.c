@@ -84,12 +84,17 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
             (const double[]){d->read_bytes_per_s, d->write_bytes_per_s},
             (const double[]){d->read_both_ways_bytes_per_s, d->write_both_ways_bytes_per_s}, d->full_duplex);
     }
-    out->topology = (ps_topology){.n_ranks = (int32_t)(hw->n_nodes * per_node),
-                                  .ranks_per_node = (int32_t)per_node,
-                                  .node_bytes_per_s = hw->interconnect.bytes_per_s,
-                                  .node_latency_ns = hw->interconnect.latency_ns,
-                                  .network_bytes_per_s = hw->network.bytes_per_s,
-                                  .network_latency_ns = hw->network.latency_ns};
+    ps_topology *const t = &out->topology; /* wires that are not described are those of no particular PC */
+    t->n_ranks = (int32_t)(hw->n_nodes * per_node);
+    t->ranks_per_node = (int32_t)per_node;
+    if (hw->interconnect.present) {
+        t->node_bytes_per_s = hw->interconnect.bytes_per_s;
+        t->node_latency_ns = hw->interconnect.latency_ns;
+    }
+    if (hw->network.present) {
+        t->network_bytes_per_s = hw->network.bytes_per_s;
+        t->network_latency_ns = hw->network.latency_ns;
+    }
     return PS_OK;
 }
 

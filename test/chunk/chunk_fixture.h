@@ -49,7 +49,7 @@ static inline ps_status evict_all(ps_store *s, ps_tier tier)
         PS_TRY(ps_store_retire(s, id));
         if (!is_clean_on(c, tier)) {
             bool started = false;
-            PS_TRY(ps_store_start_write_back(s, id, tier, &started));
+            PS_TRY(ps_store_start_write_back(s, id, tier, tier, &started));
             if (!started) continue; /* no other tier has room: it stays */
             PS_TRY(ps_store_retire(s, id));
             if (!has_payload(c, tier)) continue; /* handed over */

@@ -1,4 +1,5 @@
 /* Device and host of one memory: payloads are handed over where they lie, within both budgets. */
+#include "base/fault.h"
 #include "chunk/chunk_fixture.h"
 
 #define CHUNK_ELEMENTS 2048
@@ -18,12 +19,11 @@ typedef struct world {
     ps_schedule *schedule;
 } world;
 
-static void open_world(world *w, int64_t device_pages, int64_t host_pages, int64_t disk_pages, bool hands_over)
+static void open_world_of(world *w, const int64_t *elements, int32_t n, int64_t device_pages, int64_t host_pages,
+                          int64_t disk_pages, bool hands_over)
 {
-    int64_t elements[N_CHUNKS];
     *w = (world){0};
-    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS;
-    assert_ok(ps_layout_create(elements, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
+    assert_ok(ps_layout_create(elements, n, CHUNK_ELEMENTS, &w->layout));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(device_pages), &w->ram[PS_TIER_DEVICE]));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "host", PAGES(host_pages), &w->ram[PS_TIER_HOST]));
     if (disk_pages > 0) assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
@@ -38,7 +38,14 @@ static void open_world(world *w, int64_t device_pages, int64_t host_pages, int64
     assert_ok(ps_store_create(&desc, &w->store));
 }
 
-static void close_world(world *w)
+static void open_world(world *w, int64_t device_pages, int64_t host_pages, int64_t disk_pages, bool hands_over)
+{
+    int64_t elements[N_CHUNKS];
+    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS;
+    open_world_of(w, elements, N_CHUNKS, device_pages, host_pages, disk_pages, hands_over);
+}
+
+static void close_parts(world *w)
 {
     assert_ok(ps_store_check(w->store));
     ps_store_destroy(w->store);
@@ -52,6 +59,11 @@ static void close_world(world *w)
     ps_schedule_destroy(w->schedule);
     ps_trace_destroy(w->trace);
     ps_layout_destroy(w->layout);
+}
+
+static void close_world(world *w)
+{
+    close_parts(w);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -177,7 +189,7 @@ static void what_is_being_written_may_go(void **state)
     chunk *c = &w.store->chunks[0];
     bool started = false;
     put(&w, 0, PS_TIER_HOST);
-    assert_ok(ps_store_start_write_back(w.store, 0, PS_TIER_HOST, &started));
+    assert_ok(ps_store_start_write_back(w.store, 0, PS_TIER_HOST, PS_TIER_HOST, &started));
     assert_true(started && c->flight.active);
     look(&w, 0, PS_TIER_DEVICE);
     assert_true(c->flight.active && c->flight.src == PS_TIER_DEVICE);
@@ -188,7 +200,7 @@ static void what_is_being_written_may_go(void **state)
     assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_READ], 1);
     /* a change waits until it is written, and what was written is stale */
     ps_store_forget_disk_content(w.store, 0, PS_REASON_DROP);
-    assert_ok(ps_store_start_write_back(w.store, 0, PS_TIER_HOST, &started));
+    assert_ok(ps_store_start_write_back(w.store, 0, PS_TIER_HOST, PS_TIER_HOST, &started));
     assert_true(started);
     put(&w, 0, PS_TIER_DEVICE);
     assert_false(c->flight.active);
@@ -249,7 +261,7 @@ static void the_disk_reads_to_where_room_is(void **state)
     static const ps_chunk_id turns[] = {0, 1, 0, 1, 2};
     bool started = false;
     put(&w, 2, PS_TIER_HOST);
-    assert_ok(ps_store_start_write_back(w.store, 2, PS_TIER_HOST, &started));
+    assert_ok(ps_store_start_write_back(w.store, 2, PS_TIER_HOST, PS_TIER_HOST, &started));
     assert_ok(ps_store_wait_all(w.store));
     ps_store_take_payload(w.store, 2, PS_TIER_HOST, PS_REASON_EVICT);
     for (int32_t i = 0; i < 2; i++) put(&w, i, PS_TIER_DEVICE);
@@ -268,13 +280,55 @@ static void the_disk_reads_to_where_room_is(void **state)
     close_world(&w);
 }
 
+/* A tensor larger than a chunk: whatever allocation fails, the next try has the addresses on both tiers. */
+static void regions_are_made_in_pairs(void **state)
+{
+    (void)state;
+    bool has_struck = true;
+    for (long nth = 0; has_struck; nth++) {
+        const int64_t elements = 4 * CHUNK_ELEMENTS;
+        world w;
+        open_world_of(&w, &elements, 1, 8, 8, 0, true);
+        ps_fault_arm(PS_FAULT_ALLOC, nth, false);
+        const ps_status st = ps_store_pin(w.store, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE, NULL);
+        has_struck = ps_fault_has_struck(PS_FAULT_ALLOC);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        assert_true(has_struck == (st != PS_OK));
+        if (st == PS_OK) ps_store_unpin(w.store, 0);
+        put(&w, 0, PS_TIER_DEVICE);
+        look(&w, 0, PS_TIER_HOST);
+        close_world(&w);
+    }
+}
+
+/* Who was chosen to leave is so in the store that a change of shape is tried on. */
+static void an_imitation_lets_the_same_leave(void **state)
+{
+    (void)state;
+    for (int hands_over = 0; hands_over < 2; hands_over++) {
+        world a, b;
+        bool started = false;
+        open_world(&a, 4, 4, 16, hands_over);
+        open_world(&b, 4, 4, 16, hands_over);
+        for (int32_t i = 0; i < 4; i++) put(&a, i, PS_TIER_HOST);
+        assert_ok(ps_store_start_write_back(a.store, 2, PS_TIER_HOST, PS_TIER_HOST, &started));
+        assert_ok(ps_store_settle(a.store));
+        assert_ok(ps_store_take_residency(b.store, a.store));
+        assert_true(ps_store_residency(a.store) == ps_store_residency(b.store));
+        assert_int_equal(ps_store_pick_victim(b.store, PS_TIER_HOST), 2);
+        close_parts(&b);
+        close_world(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_payload_stays_where_it_lies),   cmocka_unit_test(full_tiers_trade),
-        cmocka_unit_test(chunks_of_two_sizes_trade),       cmocka_unit_test(pinned_chunks_do_not_trade),
-        cmocka_unit_test(what_is_being_written_may_go),    cmocka_unit_test(chunks_go_up_when_wanted),
-        cmocka_unit_test(the_disk_reads_to_where_room_is),
+        cmocka_unit_test(a_payload_stays_where_it_lies),    cmocka_unit_test(full_tiers_trade),
+        cmocka_unit_test(chunks_of_two_sizes_trade),        cmocka_unit_test(pinned_chunks_do_not_trade),
+        cmocka_unit_test(what_is_being_written_may_go),     cmocka_unit_test(chunks_go_up_when_wanted),
+        cmocka_unit_test(the_disk_reads_to_where_room_is),  cmocka_unit_test(regions_are_made_in_pairs),
+        cmocka_unit_test(an_imitation_lets_the_same_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static inline bool walk_wants_to_stay(const ps_store *s, const chunk *c, ps_tier
 {
     const bool any = s->d.hands_over;
     return (c->pins > 0 && (any || c->pin_tier == tier)) ||
-           (c->wanted_serial == s->moment_serial && (any || c->wanted_tier == tier));
+           (c->wanted_serial == s->moment_serial && c->wanted_tier == tier);
 }
 
 static inline ps_chunk_id walk_victim(const ps_store *s, ps_tier tier, const bool *passed)

@@ -102,6 +102,18 @@ case $1 in
 ) || exit 1 ;;
 esac
 
+# nor waits one for a measurement that stands still
+(
+    export XDG_CACHE_HOME="$work/d"
+    "$pstar" plan "$work/tiny.json" --no-advice >"$work/out" 2>"$work/err" &
+    until measures=$(cat /proc/$!/task/$!/children) && grep -qs -- --quick "/proc/${measures% }/cmdline"; do
+        kill -0 $! 2>/dev/null || fail "measured before it could be stopped"
+    done
+    kill -STOP "${measures% }"
+    wait $! || fail "a stopped measurement stops the plan"
+    grep -q "^this machine could not be measured, .* more than 10 s, and was ended" "$work/err" || fail "a stopped measurement, unsaid"
+) || exit 1
+
 # who says none is not measured; PSTAR_HARDWARE says it for who says nothing
 export XDG_CACHE_HOME="$work/b"
 plan hardware=none

@@ -31,6 +31,7 @@ struct ps_cu_function_state {
     fake_kernel run;
     void *user;
     size_t args_bytes;
+    unsigned shared_allowed; /* beyond 48 KiB */
 };
 
 struct ps_cu_stream_state {

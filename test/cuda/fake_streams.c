@@ -264,8 +264,9 @@ ps_cu_result fake_function_get(ps_cu_function *out, ps_cu_module module, const c
 
 ps_cu_result fake_function_set(ps_cu_function function, ps_cu_function_attribute which, int value)
 {
-    (void)function, (void)which, (void)value;
     ENTER(true);
+    if (which != PS_CU_FUNCTION_SHARED_BYTES || value < 0 || value > 99 * 1024) return fake_leave(PS_CU_INVALID_VALUE);
+    function->shared_allowed = (unsigned)value;
     return fake_leave(PS_CU_SUCCESS);
 }
 
@@ -275,7 +276,7 @@ ps_cu_result fake_launch(ps_cu_function function, unsigned grid_x, unsigned grid
 {
     ENTER(true);
     if (extra != NULL || grid_x * block_x == 0 || grid_y > 65535 || grid_z > 65535 ||
-        block_x * block_y * block_z > 1024)
+        block_x * block_y * block_z > 1024 || (shared_bytes > 48 * 1024 && shared_bytes > function->shared_allowed))
         return fake_leave(PS_CU_INVALID_VALUE);
     const fake_command c = {.kind = KERNEL,
                             .function = function,
@@ -288,5 +289,5 @@ ps_cu_result fake_launch(ps_cu_function function, unsigned grid_x, unsigned grid
 void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes)
 {
     if (fake.n_kernels == FAKE_KERNELS) abort();
-    fake.kernels[fake.n_kernels++] = (struct ps_cu_function_state){name, run, user, args_bytes};
+    fake.kernels[fake.n_kernels++] = (struct ps_cu_function_state){name, run, user, args_bytes, 0};
 }

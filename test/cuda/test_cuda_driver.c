@@ -28,6 +28,8 @@
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
 #include "/usr/local/cuda/include/cuda.h"
 #pragma GCC diagnostic pop
+#endif
+#if defined(CUDA_VERSION) && CUDA_VERSION >= PS_CUDA_DRIVER_LEAST
 
 /* The header has a function of this name, version and all. */
 #define XX(is_needed, name, symbol, params) _Static_assert(sizeof(&symbol) == sizeof(void *), #symbol);

@@ -35,7 +35,7 @@ __device__ inline part part_of_lane(const ps_cuda_loss_slice_args &a, const floa
         if (z > p.max) {
             p.sum = p.sum * exp_below(p.max, z) + 1.0f;
             p.max = z, p.best = (int32_t)(a.first + c);
-        } else {
+        } else if (z != -PS_INFINITY) { /* its share is 0; NaN comes here */
             p.sum += expf(z - p.max);
         }
     }
