@@ -90,8 +90,9 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     return false;
 }
 
-/* True when all got through. One rank may tell of its own failure without a name, the others name it. A rank that had
- * only to wait for the others may have been told of nothing. */
+/* True when all got through. One rank may tell of its own failure without a name, the others name it; where each call
+ * from then on fails, who was told may fail itself before it says so. A rank that had only to wait for the others may
+ * have been told of nothing. */
 static bool check_ranks(const faulty_rank ranks[N_RANKS], ps_fault_kind kind, bool persistent, long nth)
 {
     int n_failed = 0, n_unnamed = 0;
@@ -100,7 +101,7 @@ static bool check_ranks(const faulty_rank ranks[N_RANKS], ps_fault_kind kind, bo
         if (r->st == PS_OK) continue;
         n_failed++;
         const bool is_named = strstr(r->error, "rank ") != NULL;
-        if (!right_status(kind, r->st) && !(r->st == PS_ECOMM && is_named))
+        if (!right_status(kind, r->st) && !(r->st == PS_ECOMM && (is_named || persistent)))
             fail_msg("%s %ld, rank %d: %s: %s", names[kind], nth, i, ps_status_name(r->st), r->error);
         n_unnamed += !is_named;
     }
