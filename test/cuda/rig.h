@@ -9,22 +9,13 @@
 
 #include <cmocka.h>
 
+#include "assert_status.h"
 #include "cuda/fake_driver.h"
 #include "cuda/gpu.h"
 #include "device/blocking.h"
 
 #define PAGE (64 * PS_KIB)
 #define DEVICE_BYTES (32 * PS_MIB)
-
-#define assert_ok(expr)                                                                                                \
-    do {                                                                                                               \
-        if ((expr) != PS_OK) fail_msg("%s", ps_last_error());                                                          \
-    } while (0)
-#define assert_fails(expr, status, text)                                                                               \
-    do {                                                                                                               \
-        assert_int_equal((expr), (status));                                                                            \
-        if (strstr(ps_last_error(), (text)) == NULL) fail_msg("%s", ps_last_error());                                  \
-    } while (0)
 
 typedef struct rig {
     ps_gpu *gpu;

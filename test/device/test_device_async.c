@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "assert_status.h"
 #include "base/fault.h"
 #include "base/machine.h"
 #include "base/mem.h"
@@ -23,15 +24,6 @@
 #include "own_process.h"
 
 #define PAGE PS_PAGE_BYTES
-#define assert_ok(expr)                                                                                                \
-    do {                                                                                                               \
-        if ((expr) != PS_OK) fail_msg("%s", ps_last_error());                                                          \
-    } while (0)
-#define assert_fails(expr, status, text)                                                                               \
-    do {                                                                                                               \
-        assert_int_equal((expr), (status));                                                                            \
-        if (strstr(ps_last_error(), (text)) == NULL) fail_msg("%s", ps_last_error());                                  \
-    } while (0)
 
 /* The fake GPU, its device and the host tier beside it. */
 typedef struct rig {

@@ -7,34 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "device/device.h"
-
-#define PAGE PS_PAGE_BYTES
-
-static const ps_device_ops *const all_ops[] = {&ps_device_cpu_ops, &ps_device_sim_ops};
-
-static ps_device *device_new(const ps_device_ops *ops, int64_t budget)
-{
-    ps_device *d = NULL;
-    assert_int_equal(ps_device_create(ops, "host", budget, &d), PS_OK);
-    return d;
-}
-
-static void check_stats(const ps_device *d, int64_t used, int64_t kept, int64_t peak)
-{
-    const ps_device_stats s = ps_device_get_stats(d);
-    assert_int_equal(s.used_bytes, used);
-    assert_int_equal(s.kept_bytes, kept);
-    assert_int_equal(s.peak_bytes, peak);
-    assert_true(s.used_bytes + s.kept_bytes <= s.budget_bytes);
-}
-
-static void *block_new(ps_device *d, int64_t bytes)
-{
-    void *p = NULL;
-    assert_int_equal(ps_device_alloc(d, bytes, &p), PS_OK);
-    return p;
-}
+#include "device_fixture.h"
 
 /* A block goes from budget to budget where it lies; two change places where neither has room for more. */
 static void test_blocks_are_handed_over(void **state)
