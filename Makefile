@@ -12,6 +12,8 @@
 #: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (25 minutes)
 #: make check-long             and what takes an hour: all tests under sanitizers
 #: make cuda                   compile the kernels for GPUs by nvcc, to build/cuda, and list their registers
+#: make gpu-check [FAKE=1]      what a machine with a GPU can tell, in ten minutes (FAKE: over a driver that is not there); needs CUDA=1,
+#:                             or a build made by `make CUDA=1 MINIMAL=1 gpu-tests` elsewhere (doc/gpu.md)
 #: make format                 clang-format over all sources
 #: make fuzz NAME=config SECONDS=60
 #:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
@@ -27,6 +29,9 @@
 #:
 #: variants:  DEBUG=0..3  SAN=address,undefined  CC=clang  WERROR=1  (each in a folder of its own under build/)
 #: MPI=openmpi  the MPIs to build plug-ins for: openmpi, mpich, "openmpi mpich"; empty: none, one process only
+#: CUDA=1  build the plug-in with the kernels for GPUs of NVIDIA's: nvcc of CUDA 13 is needed, in PATH, in /usr/local/cuda/bin,
+#:         or named by NVCC=
+#: MINIMAL=1  for a machine without these libraries: all but libc linked statically; no MPI, no libpatrickstar.so
 #: VERBOSE=1  show whole compiler calls
 #: DEPS=0     do not look for Debian packages (another system, or libraries of your own)
 
@@ -36,12 +41,15 @@ MAKEFLAGS += -j$(shell nproc)
 endif
 
 CC      = gcc
-CXX     = $(if $(findstring clang,$(CC)),clang++,g++)
+# The C++ compiler of the same name and version: gcc-14, g++-14; clang-19, clang++-19.
+CXX     = $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(if $(findstring gcc,$(CC)),$(subst gcc,g++,$(CC)),g++))
 DEBUG  ?= 0
 SAN    ?=
 WERROR ?=
 DEPS   ?= 1
-MPI    ?= openmpi
+MINIMAL ?=
+MPI    ?= $(if $(MINIMAL),,openmpi)
+CUDA   ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
 NAME    = config
@@ -50,7 +58,7 @@ BENCH   =
 ARGS    =
 
 comma := ,
-V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)
+V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)
 B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
 
@@ -72,12 +80,13 @@ ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-e
              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) $(CFLAGS)
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
 LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
-LDLIBS   += -ljansson -lpcre2-8 -luring -lutf8proc -lxxhash -lm -lpthread
+LIBRARIES := jansson pcre2-8 uring utf8proc xxhash
+LDLIBS   += $(if $(MINIMAL),$(LIBRARIES:%=-l:lib%.a) -static-libgcc,$(LIBRARIES:%=-l%)) -lm -lpthread
 
 # ---- files ----------------------------------------------------------------------------------------------------------
 # src/kernel/cpu/isa/*.c are compiled once for each instruction set, with PS_ISA naming it; see cpu_isa.h there.
-# src/comm/mpi/*.c is compiled once for each MPI, into a plug-in.
-SRC     := $(sort $(filter-out $(wildcard src/kernel/cpu/isa/*.c src/comm/mpi/*.c),$(wildcard src/*/*.c src/*/*/*.c)))
+# src/comm/mpi/*.c is compiled once for each MPI, into a plug-in; src/cuda/image/*.c is one too.
+SRC     := $(sort $(filter-out $(wildcard src/kernel/cpu/isa/*.c src/comm/mpi/*.c src/cuda/image/*.c),$(wildcard src/*/*.c src/*/*/*.c)))
 SRC_ISA := $(sort $(wildcard src/kernel/cpu/isa/*.c))
 ISAS    := portable avx2 avx512 avx512_bf16
 ISA_FLAGS_portable    :=
@@ -98,18 +107,26 @@ ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_decode engin
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                fault/test_engine_faults
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
+# Those that are there once more, as test/gpu/NAME: on CUDA, over a driver that is not there and kernels on an emulator.
+GPU_TESTS := engine/test_api engine/test_golden engine/test_nonfinite engine/test_promises engine/test_tied \
+             engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order
+# And those that take longer, for ONLY, which names them.
+GPU_TESTS_LONG := engine/test_decode engine/test_loss_scale engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
+                  fault/test_engine_faults
+TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
 CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats layernorm linear lm_loss pool \
               relu rmsnorm rope sgd swiglu tanh
 TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
-TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks $B/test/async/pstar)
+TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks $B/test/async/pstar $B/test/gpu/pstar)
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
 .DEFAULT_GOAL := all
-PLUGINS  := $(MPI:%=libpatrickstar_%.so)
-PRODUCTS := pstar libpatrickstar.a libpatrickstar.so $(PLUGINS)
+PLUGINS  := $(MPI:%=libpatrickstar_%.so) $(if $(CUDA),libpatrickstar_cuda.so)
+# Debian's jansson for static linking is for programs only.
+PRODUCTS := pstar libpatrickstar.a $(if $(MINIMAL),,libpatrickstar.so) $(PLUGINS)
 # Tests want both.
 TEST_PLUGINS := $(if $(MPI),$B/libpatrickstar_openmpi.so $B/libpatrickstar_mpich.so)
 all: $(PRODUCTS:%=$B/%) $(if $(IS_DEFAULT),$(PRODUCTS:%=build/%))
@@ -161,6 +178,14 @@ $B/%.o: %.c Makefile | build/.deps
 	@mkdir -p $(@D)
 	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
+# The sum by which a library knows its kernels for GPUs: of all that says how they are launched.
+KERNELS_FILES := $(sort $(wildcard src/kernel/cuda/*)) src/kernel/kernel.h src/tensor/dtype.h
+KERNELS_SUM   := $(firstword $(shell cat $(KERNELS_FILES) | sha256sum))
+$B/src/cuda/plugin.o: private CPPFLAGS += -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
+$B/src/cuda/plugin.o: $(KERNELS_FILES)
+
+$B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
+
 # Files that the assembler puts into the library; compilers do not tell of them.
 $B/src/report/assets.o: $(wildcard src/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
 
@@ -170,6 +195,13 @@ $B/%.$1.o: %.c Makefile | build/.deps
 	$$(call run,cc)$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$i)))
+
+# There is no static one: it goes along. Whatever is linked with it waits for the library too.
+CMOCKA := $(if $(MINIMAL),$B/libcmocka.so.0 -Wl$(comma)-rpath$(comma)'$$ORIGIN/../..',-lcmocka)
+$B/libcmocka.so.0: | build/.deps
+	@mkdir -p $(@D)
+	@cp -L "$$($(CC) -print-file-name=libcmocka.so)" $@
+$(if $(MINIMAL),$B/libpatrickstar.a: | $B/libcmocka.so.0)
 
 # program: a source file with a main of its own, the static library, and what else it needs
 # A test may include a file of the program, which then is a prerequisite but no second source.
@@ -187,7 +219,7 @@ define async_rule
 $B/test/async/$(notdir $1): private PROGRAM_FLAGS := -DTEST_OVER_ASYNC
 $B/test/async/$(notdir $1): test/$1.c $B/libpatrickstar.a Makefile
 	@mkdir -p $$(@D)
-	$$(compile_program) -lcmocka $$(LDLIBS)
+	$$(compile_program) $$(CMOCKA) $$(LDLIBS)
 endef
 $(foreach t,$(ASYNC_TESTS),$(eval $(call async_rule,$t)))
 $B/test/async/pstar: test/async/pstar_async.c $(CLI) $B/libpatrickstar.a Makefile
@@ -204,40 +236,73 @@ $B/%.emulated.o: %.cu Makefile | build/.deps
 $B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps
 	@mkdir -p $(@D)
 	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -MMD -MP -c -o $@ $<
-# By nvcc, where there is one, the same for all variants: an image a file and architecture, then all of a file together,
-# with PTX for architectures to come. What ptxas says of a file lies beside it.
-NVCC       := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+# By nvcc of CUDA 13, where there is one (another is none), the same for all variants: an image a file and architecture,
+# then all of a file together, with PTX for those to come and not named. What ptxas says of a file lies beside it.
+NVCC       := $(firstword $(foreach n,$(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc),\
+                $(if $(shell $n --version 2>&1 | grep 'release 13\.'),$n)))
 CUDA_ARCHS := 80 90 100 120
-CUDA_PTX   := 120
+CUDA_PTX   := 80
 CUDA_FILES := $(patsubst src/kernel/cuda/%.cu,build/cuda/%,$(sort $(wildcard src/kernel/cuda/*.cu)))
 # What `make test` compiles.
 CUDA_TEST_ARCH := 90
 CUDA_TEST_IMAGES := $(if $(NVCC),$(CUDA_FILES:%=%.$(CUDA_TEST_ARCH).cubin))
-nvcc = $(NVCC) -std=c++17 -O3 -Werror all-warnings -Iinclude -Isrc -MMD -MP -MF $@.d -MT $@
+NVCC_CALL := $(NVCC) -std=c++17 -O3 -Werror all-warnings -Iinclude -Isrc
+nvcc = $(NVCC_CALL) -MMD -MP -MF $@.d -MT $@
+# Takes minutes, so other changes of the Makefile are no reason.
+build/cuda/.call: FORCE
+	@mkdir -p $(@D)
+	@echo '$(NVCC_CALL) $(CUDA_PTX)' | cmp -s - $@ || echo '$(NVCC_CALL) $(CUDA_PTX)' >$@
 define cuda_arch_rule
-build/cuda/%.$1.cubin: src/kernel/cuda/%.cu Makefile
+build/cuda/%.$1.cubin: src/kernel/cuda/%.cu build/cuda/.call
 	@mkdir -p $$(@D)
 	$$(call run,nvcc)$$(nvcc) -Xptxas -v -cubin -gencode arch=compute_$1,code=sm_$1 -o $$@.tmp $$< 2>$$@.ptxas || \
 	    { cat $$@.ptxas; exit 1; }
 	@mv $$@.tmp $$@
 endef
 $(foreach a,$(CUDA_ARCHS),$(eval $(call cuda_arch_rule,$a)))
-build/cuda/%.ptx: src/kernel/cuda/%.cu Makefile
+build/cuda/%.ptx: src/kernel/cuda/%.cu build/cuda/.call
 	@mkdir -p $(@D)
 	$(call run,nvcc)$(nvcc) -ptx -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -o $@ $<
 build/cuda/%.fatbin: $(foreach a,$(CUDA_ARCHS),build/cuda/%.$a.cubin) build/cuda/%.ptx
 	$(call run,fat)$(dir $(NVCC))fatbinary -64 --create=$@ --image3=kind=ptx,sm=$(CUDA_PTX),file=build/cuda/$*.ptx \
 	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$a,file=build/cuda/$*.$a.cubin)
+ifneq ($(CUDA),)
+ifeq ($(NVCC)$(filter help clean,$(MAKECMDGOALS)),)
+$(error CUDA=1 needs nvcc of CUDA 13: there is none in PATH or /usr/local/cuda/bin, and NVCC= names none)
+endif
+endif
+$B/libpatrickstar_cuda.so: src/cuda/image/cuda_plugin.c src/cuda/plugin.h $(KERNELS_FILES) $(CUDA_FILES:%=%.fatbin) Makefile
+	@mkdir -p $(@D)
+	$(call run,ld)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -DPS_CUDA_SUM='"$(KERNELS_SUM)"' \
+	    '-DPS_CUDA_MODULES=$(foreach f,$(CUDA_FILES),XX($(notdir $f)))' -shared $(LDFLAGS) -o $@ $<
 $(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
-	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $B/libpatrickstar.a -lcmocka $(LDLIBS)
+	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $B/libpatrickstar.a $(CMOCKA) $(LDLIBS)
+$B/test/cuda/test_cuda_plugin: private PROGRAM_FLAGS := -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
 # The plug-in's host side over a driver that is not there; its backend with kernels on the emulator.
-$B/test/cuda/test_cuda_backend: private PROGRAM_FLAGS := $(EMULATED)
-$B/test/cuda/test_cuda_backend: $(EMULATED)
+$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open: private PROGRAM_FLAGS := $(EMULATED)
+$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open: $(EMULATED)
 $(patsubst %.c,$B/%,$(wildcard test/cuda/test_cuda_*.c)): $(sort $(wildcard test/cuda/fake_*.c test/cuda/fake_*.h))
+# Tests of operators once more, through driver and backend: of a GPU, or of the fake driver. tool/gpu_check.sh runs them.
+FAKE_DRIVER := $(sort $(wildcard test/cuda/fake_*.c))
+$(CUDA_TESTS:%=$B/test/gpu/op_%): $B/test/gpu/op_%: test/kernel/test_%.c $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) -DTEST_OVER_GPU $(EMULATED) $B/libpatrickstar.a $(CMOCKA) $(LDLIBS)
+# The engine over that driver: programs of test/gpu itself, and those that are there once more.
+define gpu_rule
+$B/test/gpu/$(notdir $1): private PROGRAM_FLAGS := -DTEST_OVER_GPU $(EMULATED)
+$B/test/gpu/$(notdir $1): test/$1.c $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
+	@mkdir -p $$(@D)
+	$$(compile_program) $$(CMOCKA) $$(LDLIBS)
+endef
+$(foreach t,$(GPU_TESTS) $(GPU_TESTS_LONG),$(eval $(call gpu_rule,$t)))
+$(foreach t,$(wildcard test/gpu/test_*.c),$(eval $(call gpu_rule,$(t:test/%.c=%))))
+$B/test/gpu/pstar: test/gpu/pstar_gpu.c $(FAKE_DRIVER) $(EMULATED) $(CLI) $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) $(EMULATED) $(CLI) $B/libpatrickstar.a $(LDLIBS)
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
-	$(compile_program) -lcmocka $(LDLIBS)
+	$(compile_program) $(CMOCKA) $(LDLIBS)
 $B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
@@ -274,6 +339,13 @@ tests: $(TESTS)
 
 cuda: $(CUDA_FILES:%=%.fatbin)
 	@sh tool/check_cuda.sh $(CUDA_ARCHS)
+
+# What tool/gpu_check.sh runs; with FAKE=1, which is over a driver that is not there, few of the operators.
+FAKE :=
+GPU_CHECKED := $(if $(FAKE),gelu cast fill,$(CUDA_TESTS))
+gpu-tests: $(PRODUCTS:%=$B/%) $B/test/gpu/pstar $(GPU_CHECKED:%=$B/test/gpu/op_%) $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c))
+gpu-check: gpu-tests
+	@FAKE=$(FAKE) sh tool/gpu_check.sh $B
 
 test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS) $(CUDA_TEST_IMAGES)
 	@PS_TEST_ONLY=$(ONLY) PS_TEST_LEAVE=$(LEAVE) sh test/run.sh $B
@@ -316,9 +388,11 @@ check: build/.deps-check
 	$(announce) format
 	@sh tool/check_format.sh
 	$(announce) 'tests; gcc without a warning'
-	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 test
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(if $(NVCC),CUDA=1) test
 	$(announce) 'kernels for GPUs by nvcc'
 	@$(if $(NVCC),$(MAKE) cuda,echo 'not tried: there is no nvcc')
+	$(announce) 'what a GPU is checked by, over a driver that is not there'
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 FAKE=1 gpu-check
 	$(announce) 'clang without a warning'
 	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 all tests
 	$(announce) 'tests under AddressSanitizer and UndefinedBehaviorSanitizer, DEBUG=3'
@@ -336,6 +410,8 @@ check-long: check
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
 	$(announce) 'the fake GPU: 20 seeds'
 	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
+	$(announce) 'CUDA over the fake driver: 3 seeds'
+	@PS_TEST_SEEDS=3 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/long_gpu.txt test
 	$(announce) 'all long checks passed'
 
 # ---- install --------------------------------------------------------------------------------------------------------
@@ -361,9 +437,9 @@ install: $(PRODUCTS:%=$B/%)
 	install -d $D/bin $D/lib/pkgconfig $D/include $D/share/doc/patrickstar
 	install -m 755 $B/pstar $D/bin/
 	install -m 644 $B/libpatrickstar.a $D/lib/
-	install -m 755 $B/libpatrickstar.so $D/lib/libpatrickstar.so.$(VERSION)
-	ln -sf libpatrickstar.so.$(VERSION) $D/lib/libpatrickstar.so.$(SO_VERSION)
-	ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so
+	$(if $(MINIMAL),,install -m 755 $B/libpatrickstar.so $D/lib/libpatrickstar.so.$(VERSION))
+	$(if $(MINIMAL),,ln -sf libpatrickstar.so.$(VERSION) $D/lib/libpatrickstar.so.$(SO_VERSION))
+	$(if $(MINIMAL),,ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so)
 	$(if $(PLUGINS),install -d $D/lib/patrickstar)
 	$(if $(PLUGINS),install -m 755 $(PLUGINS:%=$B/%) $D/lib/patrickstar/)
 	install -m 644 include/patrickstar.h $D/include/
@@ -379,6 +455,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all help deps deps-check demo demo-finetune test-data tests test cuda bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
+.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test gpu-tests gpu-check cuda bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
 .SECONDARY:
 -include $(wildcard build/cuda/*.d) $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

@@ -6,7 +6,7 @@
  * not installed) take turns, with the same size, as many payloads under way, and as many reads as writes; medians of
  * ROUNDS. MB is 10^6 bytes. Processor time is that of the whole process, in ms for a GB. The files are written once before
  * anything is measured. At the end, how long a read takes that is issued behind a long queue of writes: fio has no such
- * thing. fio's memory is in small pages, ours in huge ones where a payload holds some. */
+ * thing. fio's memory is in small pages, ours in huge ones. */
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -49,29 +49,39 @@ static void add(figures *f, double read_bytes, double write_bytes, double second
 
 /* ---- ours ---- */
 
-static void begin_payload(bench *b, bool is_write, int64_t i, ps_event *out)
+/* The payload of `slot` in the file, from or to one of the buffers of its way. */
+static void begin_payload(bench *b, bool is_write, int64_t slot, int buffer, ps_event *out)
 {
-    const int64_t offset = i % (b->file_bytes / b->payload_bytes) * b->payload_bytes;
-    char *buffer = b->buffer[is_write][i % N_WAY];
-    bench_check(is_write ? ps_disk_write(b->disk, offset, buffer, b->payload_bytes, NULL, out)
-                         : ps_disk_read(b->disk, offset, buffer, b->payload_bytes, NULL, out));
+    const int64_t offset = slot % (b->file_bytes / b->payload_bytes) * b->payload_bytes;
+    char *p = b->buffer[is_write][buffer];
+    bench_check(is_write ? ps_disk_write(b->disk, offset, p, b->payload_bytes, NULL, out)
+                         : ps_disk_read(b->disk, offset, p, b->payload_bytes, NULL, out));
 }
 
-/* Reads are half the file ahead of writes, so that they never meet. */
+/* Wait for the one of a way that should end first, and begin others for all that have ended, as fio does. Reads are
+ * half the file ahead of writes. */
+static void refill(bench *b, bool is_write, ps_event *under_way, int first, int64_t *n)
+{
+    const int64_t ahead = is_write ? 0 : b->file_bytes / b->payload_bytes / 2;
+    bench_check(ps_event_wait(under_way[first]));
+    for (int i = 0; i < N_WAY; i++) {
+        const int k = (first + i) % N_WAY;
+        if (!ps_event_is_done(under_way[k])) continue;
+        bench_check(ps_event_wait(under_way[k]));
+        begin_payload(b, is_write, *n + ahead, k, &under_way[k]);
+        ++*n;
+    }
+}
+
 static void run_ours(bench *b, way which, double seconds, figures *f)
 {
-    const int64_t n_slots = b->file_bytes / b->payload_bytes;
     ps_event under_way[2][N_WAY] = {{{0}}};
     int64_t n[2] = {0, 0};
     const double begin = bench_now(), processor = processor_seconds();
-    for (int i = 0; bench_now() - begin < seconds; i++)
-        for (int is_write = 0; is_write < 2; is_write++) {
-            if (!(which & (is_write ? WAY_WRITE : WAY_READ))) continue;
-            ps_event *e = &under_way[is_write][i % N_WAY];
-            bench_check(ps_event_wait(*e));
-            begin_payload(b, is_write, i + (is_write ? 0 : n_slots / 2 / N_WAY * N_WAY), e);
-            n[is_write]++;
-        }
+    for (int i = 0; bench_now() - begin < seconds; i++) {
+        if (which & WAY_READ) refill(b, false, under_way[false], i % N_WAY, &n[false]);
+        if (which & WAY_WRITE) refill(b, true, under_way[true], i % N_WAY, &n[true]);
+    }
     for (int i = 0; i < N_WAY; i++)
         for (int is_write = 0; is_write < 2; is_write++) bench_check(ps_event_wait(under_way[is_write][i]));
     const double bytes = (double)b->payload_bytes;
@@ -148,9 +158,9 @@ static void read_behind_writes(bench *b, int rounds)
     for (int r = 0; r < rounds; r++)
         for (int n_writes = 0; n_writes <= N; n_writes += N) {
             ps_event writes[N], read;
-            for (int i = 0; i < n_writes; i++) begin_payload(b, true, i, &writes[i]);
+            for (int i = 0; i < n_writes; i++) begin_payload(b, true, i, i % N_WAY, &writes[i]);
             const double begin = bench_now();
-            begin_payload(b, false, N + 1, &read);
+            begin_payload(b, false, N + 1, 0, &read);
             bench_check(ps_event_wait(read));
             bench_add(n_writes > 0 ? &behind : &alone, bench_now() - begin);
             for (int i = 0; i < n_writes; i++) bench_check(ps_event_wait(writes[i]));
@@ -224,7 +234,7 @@ int main(int argc, char **argv)
     use_payloads(&b, payloads[2]);
     for (int64_t i = 0; i < b.file_bytes / b.payload_bytes; i++) { /* finds room, which is slower */
         ps_event e;
-        begin_payload(&b, true, i, &e);
+        begin_payload(&b, true, i, 0, &e);
         bench_check(ps_event_wait(e));
     }
     const bool with_fio = run_fio(&b, WAY_WRITE, 2, NULL);

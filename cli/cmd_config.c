@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "config/config.h"
 #include "config_arguments.h"
+#include "known_machine.h"
 
 typedef struct show_arguments {
     config_arguments config;
@@ -18,6 +19,7 @@ static ps_status print(const show_arguments *a)
     char *text = NULL;
     ps_status st = PS_OK;
     PS_TRY_GOTO(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &config));
+    if (!a->given) PS_TRY_GOTO(known_machine_name(config));
     PS_TRY_GOTO(a->given ? ps_config_dump_given_json(config, &text) : ps_config_dump_json(config, &text));
     if (fputs(text, stdout) == EOF || fflush(stdout) != 0) st = PS_FAIL(PS_EIO, "cannot write the configuration");
 out:

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "cli.h"
+#include "cli_device.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
 #include "cli_labels.h"
@@ -48,6 +49,7 @@ static ps_status open_feed(evaluation *e, const eval_arguments *a)
 static ps_status open_engine(evaluation *e)
 {
     PS_TRY(ps_engine_create_empty(ps_model_from_config, e->config, e->config, PS_FOR_INFERENCE, e->comm, &e->engine));
+    if (ps_comm_rank(e->comm) == 0) cli_tell_why_no_gpu("eval", e->engine);
     return ps_feed_batch_init(&e->batch, e->feed, ps_config_options(e->config)->train_micro_batch_size_per_gpu);
 }
 

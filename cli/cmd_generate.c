@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "chat_prompt.h"
 #include "cli.h"
+#include "cli_device.h"
 #include "cli_tokenizer.h"
 #include "cli_weights.h"
 #include "config/config.h"
@@ -191,6 +192,7 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
         ps_engine_get_shape(g->engine, NULL, &g->T, NULL, NULL);
     }
     ps_engine_get_shape(g->engine, NULL, NULL, NULL, &g->V);
+    cli_tell_why_no_gpu("generate", g->engine);
     return PS_OK;
 }
 
@@ -201,7 +203,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     PS_TRY(ps_config_set(g->config, "train_batch_size", "0"));
     PS_TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
     PS_TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
-    PS_TRY(known_machine_tell(g->config, NULL));
+    PS_TRY(known_machine_tell(g->config, NULL, 0));
     const ps_options *o = ps_config_options(g->config);
     if (o->model_head != PS_CONFIG_HEAD_CAUSAL_LM)
         return PS_FAIL(PS_EINVAL, "model.head = %s does not continue texts", ps_config_head_names[o->model_head]);

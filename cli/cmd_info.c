@@ -9,9 +9,10 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/machine.h"
+#include "base/plugin_file.h"
 #include "base/status.h"
 #include "cli.h"
-#include "cuda/look.h"
+#include "cuda/open.h"
 #include "device/disk.h"
 #include "device/disk_folders.h"
 #include "kernel/backend.h"
@@ -21,12 +22,15 @@
 #define MEASURE_SECONDS 12.0
 #define QUICK_SECONDS 0.5
 
-enum { OPTION_FORMAT = 256, OPTION_THREADS, OPTION_ISA, OPTION_FORGET };
+enum { OPTION_FORMAT = 256, OPTION_THREADS, OPTION_ISA, OPTION_FORGET, OPTION_BACKEND };
+
+typedef enum whose { WHOSE_BEST, WHOSE_PROCESSOR, WHOSE_GPU } whose;
 
 typedef struct options {
     const char *measure;   /* the file to write, "-" for stdout, or NULL */
     const char *disk_path; /* NULL: the default folder */
     bool quick, forget;
+    whose computes;
     bool one_format;
     ps_dtype format;
     int n_threads;
@@ -85,16 +89,46 @@ static void show_report(const ps_measure_report *r)
     printf(" of the fastest product\n");
 }
 
+/* gpu->backend NULL: the processor is to be measured. */
+static ps_status open_gpu(const options *o, ps_cuda_found *found, ps_measure_gpu *gpu)
+{
+    ps_backend *host;
+    *gpu = (ps_measure_gpu){.backend = NULL};
+    if (o->computes == WHOSE_PROCESSOR || (o->computes == WHOSE_BEST && !ps_cuda_is_expected())) return PS_OK;
+    const ps_status st = ps_cuda_find(0, found);
+    if (st != PS_OK) return o->computes == WHOSE_GPU ? st : PS_OK;
+    PS_TRY(ps_backend_create_cpu(o->isa, o->n_threads, &host));
+    *gpu = (ps_measure_gpu){.name = found->info.name,
+                            .total_bytes = found->info.total_bytes,
+                            .usable_bytes = found->usable_bytes,
+                            .product_workspace_bytes = ps_cuda_get_parts()->product_bytes};
+    return ps_backend_open_cuda(0, host, &gpu->backend);
+}
+
 static ps_status measure_as_asked(const options *o, const char *folder, ps_measure_report *out)
 {
-    const ps_measure_options how = {.disk_folder = folder[0] != '\0' ? folder : NULL,
+    ps_cuda_found found;
+    ps_measure_gpu gpu;
+    PS_TRY(open_gpu(o, &found, &gpu));
+    const ps_measure_options how = {.gpu = gpu.backend != NULL ? &gpu : NULL,
+                                    .disk_folder = folder[0] != '\0' ? folder : NULL,
                                     .seconds = o->quick ? QUICK_SECONDS : MEASURE_SECONDS,
                                     .n_samples_least = o->quick ? 1 : 5,
                                     .one_format = o->one_format,
                                     .format = o->format,
                                     .isa = o->isa,
                                     .n_threads = o->n_threads};
-    return ps_measure_machine(&how, out);
+    const ps_status st = ps_measure_machine(&how, out);
+    ps_backend_destroy(gpu.backend);
+    return st;
+}
+
+/* On stderr, where who keeps the description looks for it (measuring.c). */
+static void tell_of_others(const ps_measure_report *r)
+{
+    if (r->is_busy)
+        fputs("the machine was busy with other things, or changed its speed: measured again it may be faster\n",
+              stderr);
 }
 
 static ps_status measure(const options *o, const char *folder)
@@ -105,6 +139,7 @@ static ps_status measure(const options *o, const char *folder)
     ps_file_writer_cancel(trial);
     PS_TRY(measure_as_asked(o, folder, &report));
     show_report(&report);
+    tell_of_others(&report);
     PS_TRY(ps_hardware_save(&report.hardware, o->measure));
     printf("%s has them for planning\n", o->measure);
     return PS_OK;
@@ -115,15 +150,41 @@ static ps_status measure_for_stdout(const options *o, const char *folder)
 {
     ps_measure_report report;
     PS_TRY(measure_as_asked(o, folder, &report));
+    tell_of_others(&report);
     return ps_hardware_write(&report.hardware, stdout);
 }
 
-/* Where one could be used, what uses it is missing still. */
+/* What this program was linked with, and what it finds to load. */
+static void show_parts(void)
+{
+    static const char *const plugins[] = {"openmpi", "mpich", "cuda"};
+    char path[4096];
+    int n = 0;
+#ifdef PS_MINIMAL
+    printf("libraries           linked in (MINIMAL=1)\n");
+#endif
+    printf("plug-ins           ");
+    for (size_t i = 0; i < PS_ARRAY_LEN(plugins); i++)
+        if (ps_plugin_find(plugins[i], path, sizeof path)) printf("%s %s", n++ > 0 ? "," : "", plugins[i]);
+    printf("%s\n", n > 0 ? "" : " none");
+}
+
 static void show_gpu(void)
 {
-    char text[512];
-    const bool is_usable = ps_cuda_look(NULL, NULL, text, sizeof text);
-    printf("GPU                 %s%s\n", text, is_usable ? "; not used: this version computes on the processor" : "");
+    char total[PS_BYTES_TEXT_MAX], usable[PS_BYTES_TEXT_MAX];
+    ps_cuda_found f;
+    printf("GPU                 ");
+    if (!ps_cuda_is_expected()) {
+        printf("none of NVIDIA's\n");
+    } else if (ps_cuda_find(0, &f) != PS_OK) {
+        printf("NVIDIA's, which cannot be used, so the processor computes: %s\n", ps_last_error());
+    } else {
+        if (f.n_gpus > 1) printf("%d; number 0: ", f.n_gpus);
+        printf("%s (compute capability %d.%d), %s, of which %s can be used; driver for CUDA %d.%d\n", f.info.name,
+               f.info.capability / 10, f.info.capability % 10, ps_bytes_format(f.info.total_bytes, total),
+               ps_bytes_format(f.usable_bytes, usable), f.info.driver_version / 1000,
+               f.info.driver_version % 1000 / 10);
+    }
 }
 
 static ps_status show_machine(const char *folder)
@@ -139,28 +200,30 @@ static ps_status show_machine(const char *folder)
            ps_bytes_format(memory.total_bytes, total), ps_bytes_format(memory.available_bytes, available));
     if (folder[0] != '\0') show_disk(folder);
     show_gpu();
-    printf("kernel backends     cpu %s; ref (plain C, for checking)\n", ps_cpu_isa_name(ps_cpu_isa_detect()));
+    show_parts();
+    printf("kernel backends     cuda (GPUs of NVIDIA's); cpu %s; ref (plain C, for checking)\n",
+           ps_cpu_isa_name(ps_cpu_isa_detect()));
     printf("number formats      f32, bf16 (multiplied %s), fp16 (multiplied in f32)\n",
            ps_cpu_bf16_products(ps_cpu_isa_detect()));
-    printf("limits              no GPU in this version\n");
     return PS_OK;
 }
 
 /* ---- what is kept of this machine ---- */
 
-static void show_rates(const ps_hardware *hw)
+/* of_disk: the file counts for the disk alone. */
+static void show_rates(const ps_hardware *hw, bool of_disk)
 {
     static const char *const names[] = {"f32", "bf16", "fp16"};
     const ps_hardware_matrix *const products[] = {&hw->device.f32, &hw->device.bf16, &hw->device.fp16};
     const ps_hardware_disk *d = &hw->disk;
     printf("                   ");
     for (size_t i = 0; i < PS_ARRAY_LEN(products); i++)
-        if (products[i]->present)
+        if (products[i]->present && !of_disk)
             printf(" %s %.0f GFLOP/s in a step,", names[i],
                    1e-9 * products[i]->flop_per_s * products[i]->achievable_fraction);
-    printf(" memory %.1f GB/s", 1e-9 * hw->host.memory_bytes_per_s);
-    if (d->present)
-        printf(", disk reads %.2f, writes %.2f, at once %.2f + %.2f GB/s", 1e-9 * d->read_bytes_per_s,
+    if (!of_disk) printf(" memory %.1f GB/s", 1e-9 * hw->host.memory_bytes_per_s);
+    if (of_disk)
+        printf(" disk reads %.2f, writes %.2f, at once %.2f + %.2f GB/s", 1e-9 * d->read_bytes_per_s,
                1e-9 * d->write_bytes_per_s, 1e-9 * d->read_both_ways_bytes_per_s,
                1e-9 * d->write_both_ways_bytes_per_s);
     printf("\n");
@@ -176,7 +239,7 @@ static void show_kept(const char *path)
     }
     const char *by = strstr(hw.device.source, " by pstar");
     printf("known machine       %s: %.*s\n", path, by != NULL ? (int)(by - hw.device.source) : 0, hw.device.source);
-    show_rates(&hw);
+    show_rates(&hw, machine_file_is_of_disk(path));
 }
 
 /* Show, or remove, what the user's cache folder has of this machine. */
@@ -231,6 +294,15 @@ static ps_cpu_isa read_isa(const char *word, struct argp_state *state)
     return PS_CPU_PORTABLE;
 }
 
+static whose read_backend(const char *word, struct argp_state *state)
+{
+    static const char *const words[] = {[WHOSE_BEST] = "auto", [WHOSE_PROCESSOR] = "cpu", [WHOSE_GPU] = "cuda"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+        if (strcmp(word, words[i]) == 0) return (whose)i;
+    argp_error(state, "--backend '%s' is not auto, cpu or cuda", word);
+    return WHOSE_BEST;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     options *o = state->input;
@@ -241,6 +313,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPTION_FORMAT: o->one_format = true, o->format = read_format(arg, state); return 0;
     case OPTION_THREADS: o->n_threads = read_threads(arg, state); return 0;
     case OPTION_ISA: o->isa = read_isa(arg, state); return 0;
+    case OPTION_BACKEND: o->computes = read_backend(arg, state); return 0;
     case OPTION_FORGET: o->forget = true; return 0;
     case ARGP_KEY_ARG: argp_usage(state); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -254,6 +327,8 @@ int cmd_info(int argc, char **argv)
          "measure this machine for some seconds and write a hardware description; - is stdout", 0},
         {"disk-path", 'd', "FOLDER", 0, "folder of the disk tier (TMPDIR or /tmp when not given); '' measures no disk",
          0},
+        {"backend", OPTION_BACKEND, "NAME", 0,
+         "measure what computes with train.backend = NAME: auto (a GPU where one can be used), cpu or cuda", 0},
         {"format", OPTION_FORMAT, "FORMAT", 0, "measure products of one number format only: f32, bf16 or f16", 0},
         {"threads", OPTION_THREADS, "N", 0, "measure with N threads (one a core)", 0},
         {"isa", OPTION_ISA, "NAME", 0, "measure kernels of this instruction set (the highest)", 0},
@@ -264,7 +339,7 @@ int cmd_info(int argc, char **argv)
     static const struct argp argp = {
         .options = argp_options,
         .parser = parse,
-        .doc = "Show the machine, what this build can use of it, its limits, and what is kept of its rates.\v"
+        .doc = "Show the machine, what this build can use of it, and what is kept of its rates.\v"
                "Measuring uses all cores; results hold for a machine that does nothing else meanwhile. doc/hardware.md "
                "describes the file, doc/plan.md what pstar keeps."};
     options o = {.n_threads = ps_cpu_threads(), .isa = ps_cpu_isa_detect()};

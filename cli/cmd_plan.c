@@ -7,11 +7,14 @@
 
 #include "base/base.h"
 #include "base/bytes.h"
+#include "base/folder.h"
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
+#include "device/disk_folders.h"
 #include "known_machine.h"
 #include "plan/simulation_json.h"
+#include "settings/settings.h"
 
 enum {
     CHANGES_MAX = 64,
@@ -72,7 +75,8 @@ static ps_status read_input(const plan_arguments *a, plan_input *in)
         if (strncmp(a->changes[i], HARDWARE_PREFIX, strlen(HARDWARE_PREFIX)) != 0) options[n++] = a->changes[i];
     PS_TRY(cli_load_config(a->config_path, options, n, &in->config));
     PS_TRY(read_hardware(a, in));
-    return in->site.hardware == NULL ? known_machine_tell(in->config, NULL) : PS_OK;
+    if (a->sizes) return known_machine_name(in->config); /* nothing has rates there */
+    return in->site.hardware == NULL ? known_machine_tell(in->config, NULL, a->n_ranks) : PS_OK;
 }
 
 /* ---- text ---- */
@@ -142,12 +146,18 @@ static void show_links(const ps_simulation *s)
         printf("%-14s %10s %10.4f %10.4f\n", ps_link_name((ps_link)l), size_text(s->forecast.moved_bytes[l], bytes),
                (double)t->busy_ns[l] * 1e-9, (double)t->wait_ns[l] * 1e-9);
     }
+    if (!s->forecast.goes_round)
+        printf("%lld steps do not go round: bytes are those of the last one, seconds those of %lld; later ones may "
+               "differ\n",
+               (long long)s->forecast.steps, (long long)s->forecast.cycle);
 }
 
 static void show_speed(const ps_simulation *s)
 {
-    printf("\ntime      %.4f s a step, bound by %s: %.0f tokens/s\n", ps_simulation_step_s(s),
-           ps_step_time_critical(&s->forecast.step), ps_simulation_tokens_per_s(s));
+    const char *critical = ps_step_time_critical(&s->forecast.step);
+    const bool computes = strcmp(critical, "compute") == 0;
+    printf("\ntime      %.4f s a step, %s%s: %.0f tokens/s\n", ps_simulation_step_s(s),
+           computes ? "computing" : "waiting most for ", computes ? "" : critical, ps_simulation_tokens_per_s(s));
     printf("          %.3f TFLOP/s a rank (6 N tokens / time), %.3f counting recomputation (8 N)\n",
            ps_simulation_flops_per_s(s, 6) * 1e-12, ps_simulation_flops_per_s(s, 8) * 1e-12);
 }
@@ -162,17 +172,34 @@ static void show_bound(const ps_simulation *s)
     printf("%s%s\n", text[0] != '\0' ? ": " : "", text);
 }
 
+/* What a run on this machine will ask for: it makes train.output_dir, and no other folder. */
+static void show_missing_folders(const plan_input *in)
+{
+    const ps_options *o = ps_config_options(in->config);
+    ps_disk_folders f;
+    if (in->site.hardware != NULL || o->memory_disk == 0) return;
+    if (ps_disk_folders_read(ps_settings_disk_folders(o), &f) != PS_OK) {
+        printf("disk      %s\n", ps_last_error());
+        return;
+    }
+    for (int i = 0; i < f.n; i++)
+        if (!ps_folder_exists(f.name[i]) && strcmp(f.name[i], o->train_output_dir) != 0)
+            printf("disk      memory.disk_path: '%s' is no folder: make it before training\n", f.name[i]);
+}
+
 static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
+    show_missing_folders(in);
     if (!s->fits) {
         printf("\nit does not fit: %s\n", s->refusal);
         return;
     }
-    printf("chunks    %d of %" PRId64
-           " elements, %.2f %% waste; of %d updates a rank %d in device memory, %d on the host\n",
-           s->n_chunks, s->chunk_elements, 100 * s->chunk_waste, s->n_local_chunks,
-           s->n_local_chunks - s->n_host_updates, s->n_host_updates);
+    const int32_t on_device = s->n_local_chunks - s->n_host_updates, passing = on_device - s->n_resident_updates;
+    printf("chunks    %d of %" PRId64 " elements, %.2f %% waste; of %d updates a rank %d in device memory", s->n_chunks,
+           s->chunk_elements, 100 * s->chunk_waste, s->n_local_chunks, on_device);
+    if (passing > 0) printf(" (%d pass through it)", passing);
+    printf(", %d on the host\n", s->n_host_updates);
     show_tiers(s);
     show_links(s);
     show_speed(s);

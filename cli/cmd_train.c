@@ -13,6 +13,7 @@
 #include "checkpoint/initialize.h"
 #include "checkpoints.h"
 #include "cli.h"
+#include "cli_device.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
 #include "cli_labels.h"
@@ -139,6 +140,8 @@ static ps_status open_engine(run *r)
     const bool is_empty = r->resume || ps_config_names_weights(r->config, r->config);
     PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(ps_model_from_config, r->config, r->config,
                                                                   PS_FOR_TRAINING, r->comm, &r->engine));
+    if (r->rank == 0) cli_tell_why_no_gpu("train", r->engine);
+    if (r->rank == 0) cli_show_gpu(r->engine);
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
     return r->feed != NULL ? ps_feed_batch_init(&r->batch, r->feed, r->B) : PS_OK;
 }
@@ -287,13 +290,6 @@ static ps_status one_step(run *r, int64_t step)
     return PS_OK;
 }
 
-static const char *backend_name(const ps_options *o)
-{
-    if (o->train_backend == PS_CONFIG_BACKEND_REF) return "ref";
-    return o->train_isa == PS_CONFIG_ISA_AUTO ? ps_cpu_isa_name(ps_cpu_isa_detect())
-                                              : ps_config_isa_names[o->train_isa];
-}
-
 /* The engine writes it when the last of its steps has ended. Where that failed, or the run ends before, once more. */
 static ps_status finish_profile(run *r)
 {
@@ -324,7 +320,8 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
     run_summary s = {.totals = &r->totals,
                      .weights_xxh3 = weights_xxh3,
                      .interrupted = stop_asked,
-                     .backend = backend_name(r->o),
+                     .backend = cli_backend_name(r->engine),
+                     .gpu = cli_gpu_name(r->engine),
                      .bound = &r->bound,
                      .ranks = r->totals_of_ranks,
                      .n_ranks = r->n_ranks};

@@ -1,19 +1,25 @@
 #include "known_machine.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/machine.h"
 #include "comm/agree.h"
+#include "cuda/open.h"
 #include "device/disk_folders.h"
 #include "measuring.h"
 #include "settings/settings.h"
 
+enum { N_TRIES = 3 }; /* while the machine is busy; then the best of them is kept */
+
 typedef struct known {
+    char asked_for[MACHINE_FOLDER_BYTES]; /* auto, none, a file */
     bool is_known;
     ps_hardware machine;
 } known;
@@ -48,66 +54,170 @@ static void find_folders(const char *text, char out[MACHINE_FOLDER_BYTES])
     if (f.n == 0) find_folder("", out);
 }
 
-static machine_use use_of(const ps_options *o, const char *disk_folder)
+/* The one that would compute; "" when none would. */
+static void find_gpu(const ps_options *o, char *out, size_t bytes)
+{
+    ps_cuda_found f;
+    const bool is_auto = o->train_backend == PS_CONFIG_BACKEND_AUTO;
+    out[0] = '\0';
+    if (!is_auto && o->train_backend != PS_CONFIG_BACKEND_CUDA) return;
+    /* as ps_settings_find_gpu does */
+    if (is_auto && (o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE || !ps_cuda_is_expected())) return;
+    if (ps_cuda_find(0, &f) == PS_OK) snprintf(out, bytes, "%.*s", (int)bytes - 1, f.info.name);
+}
+
+/* n_ranks share the machine's cores. */
+static machine_use use_of(const ps_options *o, const char *disk_folder, int n_ranks)
 {
     const ps_cpu_isa asked = ps_settings_isa(o), most = ps_cpu_isa_detect();
-    return (machine_use){.isa = asked < most ? asked : most,
-                         .n_threads = o->train_threads > 0 ? (int)o->train_threads : ps_cpu_threads(),
-                         .format = ps_settings_dtype(o),
-                         .disk_folder = o->memory_disk != 0 ? disk_folder : NULL};
+    machine_use use = {.isa = asked < most ? asked : most,
+                       .n_threads = o->train_threads > 0 ? (int)o->train_threads * n_ranks : ps_cpu_threads(),
+                       .format = ps_settings_dtype(o),
+                       .disk_folder = o->memory_disk != 0 ? disk_folder : NULL};
+    find_gpu(o, use.gpu, sizeof use.gpu);
+    return use;
 }
 
-static void measure_and_keep(const machine_use *use, const char *path, known *k)
-{
-    const int64_t begin_ns = ps_clock_ns();
-    if (measuring_run(use, &k->machine) != PS_OK) {
-        fprintf(stderr, "this machine could not be measured, the plan reckons with another one's rates: %s\n",
-                ps_last_error());
-        return;
-    }
-    k->is_known = true;
-    const double seconds = (double)(ps_clock_ns() - begin_ns) * 1e-9;
-    if (path[0] != '\0' && ps_hardware_save(&k->machine, path) == PS_OK)
-        fprintf(stderr, "measured this machine for %.1f s, to plan with from now on: %s\n", seconds, path);
-    else
-        fprintf(stderr, "measured this machine for %.1f s, for this run only: %s\n", seconds,
-                path[0] != '\0' ? ps_last_error() : "neither XDG_CACHE_HOME nor HOME names a folder");
-}
+/* ---- a part: computing, or the disk ---- */
 
-/* True: it is kept, and has been read. */
-static bool load(const machine_use *use, const char *path, bool says_why_not, known *k)
+typedef struct part {
+    machine_part which;
+    bool is_wanted, is_known;
+    int n_busy; /* so often measured while the machine was busy: `seen` has the best of that */
+    ps_hardware seen;
+} part;
+
+static bool load_file(const machine_use *use, const char *path, bool says_why_not, part *p)
 {
     if (path[0] == '\0' || !ps_file_exists(path)) return false;
-    k->is_known = machine_file_load(path, use, &k->machine) == PS_OK;
-    if (!k->is_known && says_why_not)
-        fprintf(stderr, "what is kept of this machine is measured again: %s\n", ps_last_error());
-    return k->is_known;
+    if (machine_file_load(path, use, p->which, &p->seen) == PS_OK) return true;
+    if (says_why_not) fprintf(stderr, "what is kept of this machine is measured again: %s\n", ps_last_error());
+    return false;
+}
+
+static void load(const char *folder, const machine_use *use, bool says_why_not, part *p)
+{
+    char path[MACHINE_PATH_BYTES];
+    machine_file_path(folder, use, p->which, 0, path);
+    p->is_known = !p->is_wanted || load_file(use, path, says_why_not, p);
+    p->n_busy = 0;
+    for (int n = 1; n < N_TRIES && !p->is_known && p->n_busy == 0; n++) {
+        machine_file_path(folder, use, p->which, n, path);
+        if (load_file(use, path, false, p)) p->n_busy = n;
+    }
+}
+
+/* What another start has measured since is good enough, busy or not. */
+static void load_again(const char *folder, const machine_use *use, part *p)
+{
+    const int before = p->n_busy;
+    if (p->is_known) return;
+    load(folder, use, false, p);
+    p->is_known |= p->n_busy != before;
+}
+
+/* In path: where it is now; false: nowhere, for the reason of ps_last_error. */
+static bool keep(const char *folder, const machine_use *use, bool was_busy, part *p, char path[MACHINE_PATH_BYTES])
+{
+    char before[MACHINE_PATH_BYTES] = "";
+    if (p->n_busy > 0) machine_file_path(folder, use, p->which, p->n_busy, before);
+    p->n_busy = was_busy && p->n_busy + 1 < N_TRIES ? p->n_busy + 1 : 0;
+    machine_file_path(folder, use, p->which, p->n_busy, path);
+    if (path[0] == '\0') (void)PS_FAIL(PS_EIO, "neither XDG_CACHE_HOME nor HOME names a folder");
+    if (path[0] == '\0' || ps_hardware_save(&p->seen, path) != PS_OK) return false;
+    if (before[0] != '\0') (void)unlink(before);
+    return true;
+}
+
+/* ---- all of it ---- */
+
+/* The disk alone may be what cannot be used: the rest is measured then, where it is not known. */
+static ps_status measure(const machine_use *use, bool knows_rest, ps_hardware *out, bool *was_busy)
+{
+    ps_status st = measuring_run(use, out, was_busy);
+    if (st == PS_OK || use->disk_folder == NULL) return st;
+    machine_use rest = *use;
+    rest.disk_folder = NULL;
+    fprintf(stderr, "memory.disk_path could not be measured, the plan reckons with another disk's rates: %s\n",
+            ps_last_error());
+    return knows_rest ? st : measuring_run(&rest, out, was_busy);
+}
+
+static void measure_and_keep(const char *folder, const machine_use *use, part parts[MACHINE_PARTS])
+{
+    const int64_t begin_ns = ps_clock_ns();
+    char path[MACHINE_PARTS][MACHINE_PATH_BYTES] = {""};
+    machine_use missing = *use;
+    ps_hardware found;
+    bool was_busy = false, is_kept = true;
+    if (parts[MACHINE_DISK].is_known) missing.disk_folder = NULL;
+    const bool knows_computing = parts[MACHINE_COMPUTING].is_known;
+    if (measure(&missing, knows_computing, &found, &was_busy) != PS_OK) {
+        if (!knows_computing)
+            fprintf(stderr, "this machine could not be measured, the plan reckons with another one's rates: %s\n",
+                    ps_last_error());
+        return;
+    }
+    for (int i = 0; i < MACHINE_PARTS; i++) {
+        part *const p = &parts[i];
+        if (p->is_known || (i == MACHINE_DISK && !found.disk.present)) continue;
+        ps_hardware best = found; /* of this part: what was seen before may have had another disk */
+        if (p->n_busy > 0) machine_file_take_best(&best, &p->seen, use->format);
+        p->seen = best;
+        p->is_known = true;
+        is_kept = keep(folder, use, was_busy, p, path[i]) && is_kept;
+    }
+    const double seconds = (double)(ps_clock_ns() - begin_ns) * 1e-9;
+    if (!is_kept)
+        fprintf(stderr, "measured this machine for %.1f s, for this run only: %s\n", seconds, ps_last_error());
+    else
+        fprintf(stderr, "measured this machine for %.1f s, to plan with %s: %s\n", seconds,
+                parts[MACHINE_COMPUTING].n_busy > 0 || parts[MACHINE_DISK].n_busy > 0
+                    ? "this time, and again at the next start, as it was busy"
+                    : "from now on",
+                path[path[MACHINE_COMPUTING][0] != '\0' ? MACHINE_COMPUTING : MACHINE_DISK]);
 }
 
 /* While one start measures, others wait for what it finds. */
 static void find(const machine_use *use, known *k)
 {
-    char folder[MACHINE_FOLDER_BYTES], path[MACHINE_PATH_BYTES] = "";
-    if (machine_file_folder(folder)) machine_file_path(folder, use, path);
-    if (load(use, path, true, k)) return;
-    if (folder[0] != '\0') machine_file_make_folder(folder);
-    const int lock = folder[0] != '\0' ? machine_file_lock(folder) : -1;
-    if (!load(use, path, false, k)) measure_and_keep(use, path, k);
-    machine_file_unlock(lock);
+    part parts[MACHINE_PARTS] = {{.which = MACHINE_COMPUTING, .is_wanted = true},
+                                 {.which = MACHINE_DISK, .is_wanted = use->disk_folder != NULL}};
+    part *const computing = &parts[MACHINE_COMPUTING], *const disk = &parts[MACHINE_DISK];
+    char folder[MACHINE_FOLDER_BYTES];
+    (void)machine_file_folder(folder);
+    for (int i = 0; i < MACHINE_PARTS; i++) load(folder, use, true, &parts[i]);
+    if (!computing->is_known || !disk->is_known) {
+        if (folder[0] != '\0') machine_file_make_folder(folder);
+        const int lock = folder[0] != '\0' ? machine_file_lock(folder) : -1;
+        for (int i = 0; i < MACHINE_PARTS; i++) load_again(folder, use, &parts[i]);
+        if (!computing->is_known || !disk->is_known) measure_and_keep(folder, use, parts);
+        machine_file_unlock(lock);
+    }
+    k->is_known = computing->is_known;
+    k->machine = computing->seen;
+    k->machine.disk = disk->is_wanted && disk->is_known ? disk->seen.disk : (ps_hardware_disk){.present = false};
+}
+
+static const char *asked_for(const ps_config *config, bool *is_variable)
+{
+    const bool is_given = ps_config_is_given(config, PS_OPTION_hardware);
+    const char *variable = getenv("PSTAR_HARDWARE");
+    *is_variable = !is_given && variable != NULL && variable[0] != '\0';
+    return is_given ? ps_config_options(config)->hardware : *is_variable ? variable : "auto";
 }
 
 /* What a rank by itself, or the first of several, knows. */
-static ps_status know(const ps_config *config, known *k)
+static ps_status know(const ps_config *config, int n_ranks, known *k)
 {
     const ps_options *o = ps_config_options(config);
-    const bool is_given = ps_config_is_given(config, PS_OPTION_hardware);
-    const char *variable = getenv("PSTAR_HARDWARE");
-    const bool is_variable = !is_given && variable != NULL && variable[0] != '\0';
-    const char *said = is_given ? o->hardware : is_variable ? variable : "auto";
+    bool is_variable;
+    const char *said = asked_for(config, &is_variable);
+    snprintf(k->asked_for, sizeof k->asked_for, "%s", said);
     if (strcmp(said, "auto") == 0) {
         char disk_folder[MACHINE_FOLDER_BYTES];
         find_folders(ps_settings_disk_folders(o), disk_folder);
-        const machine_use use = use_of(o, disk_folder);
+        const machine_use use = use_of(o, disk_folder, n_ranks);
         find(&use, k);
         return PS_OK;
     }
@@ -118,12 +228,57 @@ static ps_status know(const ps_config *config, known *k)
     return PS_OK;
 }
 
-ps_status known_machine_tell(ps_config *config, ps_comm *comm)
+/* ---- ranks ---- */
+
+enum { N_CORES = CPU_SETSIZE };
+
+/* The cores that any rank may use: mpirun gives each some of the host's. Nodes are alike. */
+static ps_status join_cores(ps_comm *comm, cpu_set_t *cores)
+{
+    double may_use[N_CORES];
+    for (size_t i = 0; i < N_CORES; i++) may_use[i] = CPU_ISSET(i, cores) ? 1 : 0;
+    PS_TRY(ps_comm_all_reduce(comm, may_use, N_CORES, PS_COMM_MAX));
+    for (size_t i = 0; i < N_CORES; i++)
+        if (may_use[i] > 0) CPU_SET(i, cores);
+    return PS_OK;
+}
+
+/* Rank 0 knows for all, with the cores of all. */
+static ps_status know_for_all(const ps_config *config, ps_comm *comm, known *k)
+{
+    cpu_set_t own, cores;
+    ps_status st = PS_OK;
+    CPU_ZERO(&own);
+    const bool has_mask = sched_getaffinity(0, sizeof own, &own) == 0;
+    cores = own;
+    PS_TRY(join_cores(comm, &cores));
+    if (ps_comm_rank(comm) == 0) {
+        if (has_mask) (void)sched_setaffinity(0, sizeof cores, &cores);
+        st = know(config, ps_comm_local_size(comm), k);
+        if (has_mask) (void)sched_setaffinity(0, sizeof own, &own);
+    }
+    PS_TRY(ps_comm_agree(comm, st));
+    return ps_comm_broadcast(comm, k, sizeof *k, 0);
+}
+
+static ps_status name(ps_config *config, const char *said)
+{
+    return ps_config_is_given(config, PS_OPTION_hardware) ? PS_OK : ps_config_set(config, "hardware", said);
+}
+
+ps_status known_machine_name(ps_config *config)
+{
+    bool is_variable;
+    return name(config, asked_for(config, &is_variable));
+}
+
+ps_status known_machine_tell(ps_config *config, ps_comm *comm, int n_ranks)
 {
     known k = {.is_known = false};
-    const bool is_first = comm == NULL || ps_comm_rank(comm) == 0;
-    PS_TRY(ps_comm_agree(comm, is_first ? know(config, &k) : PS_OK));
-    if (comm != NULL && ps_comm_size(comm) > 1) PS_TRY(ps_comm_broadcast(comm, &k, sizeof k, 0));
+    if (comm != NULL && ps_comm_size(comm) > 1)
+        PS_TRY(know_for_all(config, comm, &k));
+    else
+        PS_TRY(ps_comm_agree(comm, know(config, n_ranks > 0 ? n_ranks : 1, &k)));
     if (k.is_known) ps_config_know_machine(config, &k.machine);
-    return PS_OK;
+    return name(config, k.asked_for);
 }

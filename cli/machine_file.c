@@ -1,6 +1,7 @@
 #include "machine_file.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include "patrickstar.h"
 
 #define LOCK_SECONDS 20.0
+#define TELL_SECONDS 2.0
 
 enum { WORD_BYTES = 64 }; /* a part of a name, cut to fit */
 
@@ -77,30 +79,46 @@ static void name_machine(char out[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES])
              PS_VERSION_MINOR, cpu_word, ps_machine_cores(NULL), kernel_word);
 }
 
-/* By the device; of several folders by a number that all of theirs make. */
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* By the device; of several folders by a number that all of theirs make, in whatever order. */
 static void name_disk(const char *folders, char *out, size_t bytes)
 {
     ps_disk_folders f;
     uint64_t devices[PS_DISK_FILES_MAX] = {0};
-    if (ps_disk_folders_read(folders, &f) != PS_OK) return;
+    snprintf(out, bytes, "no-disk");
+    if (folders == NULL || ps_disk_folders_read(folders, &f) != PS_OK) return;
     for (int i = 0; i < f.n; i++) {
         struct stat info;
         if (stat(f.name[i], &info) != 0) return;
         devices[i] = info.st_dev;
     }
+    qsort(devices, (size_t)f.n, sizeof devices[0], by_number);
     if (f.n == 1)
         snprintf(out, bytes, "disk-%u.%u", major(devices[0]), minor(devices[0]));
     else
         snprintf(out, bytes, "%d-disks-%016" PRIx64, f.n, XXH3_64bits(devices, (size_t)f.n * sizeof devices[0]));
 }
 
-void machine_file_path(const char *folder, const machine_use *use, char out[MACHINE_PATH_BYTES])
+void machine_file_path(const char *folder, const machine_use *use, machine_part part, int n_busy,
+                       char out[MACHINE_PATH_BYTES])
 {
-    char machine[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES], disk[48] = "no-disk";
-    if (use->disk_folder != NULL) name_disk(use->disk_folder, disk, sizeof disk);
+    char machine[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES], of[2 * WORD_BYTES], gpu[WORD_BYTES], busy[32] = "";
+    out[0] = '\0';
+    if (folder[0] == '\0') return;
+    make_word(use->gpu, gpu);
     name_machine(machine);
-    snprintf(out, MACHINE_PATH_BYTES, "%s/%s%s-%d-threads-%s-%s.json", folder, machine, ps_cpu_isa_name(use->isa),
-             use->n_threads, ps_dtype_name(use->format), disk);
+    if (part == MACHINE_DISK)
+        name_disk(use->disk_folder, of, sizeof of);
+    else
+        snprintf(of, sizeof of, "%s%s%s-%d-threads-%s", gpu, gpu[0] != '\0' ? "-" : "", ps_cpu_isa_name(use->isa),
+                 use->n_threads, ps_dtype_name(use->format));
+    if (n_busy > 0) snprintf(busy, sizeof busy, ".busy-%d", n_busy);
+    snprintf(out, MACHINE_PATH_BYTES, "%s/%s%s%s.json", folder, machine, of, busy);
 }
 
 bool machine_file_is_of_this_machine(const char *name)
@@ -109,6 +127,11 @@ bool machine_file_is_of_this_machine(const char *name)
     const size_t n = strlen(name);
     name_machine(machine);
     return strncmp(name, machine, strlen(machine)) == 0 && n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
+bool machine_file_is_of_disk(const char *name)
+{
+    return strstr(name, "-disk-") != NULL || strstr(name, "-disks-") != NULL;
 }
 
 /* ---- files ---- */
@@ -120,10 +143,17 @@ int machine_file_lock(const char *folder)
     const int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (lock < 0) return -1;
     const int64_t begin_ns = ps_clock_ns();
+    bool is_told = false;
     while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-        if ((double)(ps_clock_ns() - begin_ns) * 1e-9 > LOCK_SECONDS) {
+        const bool is_taken = errno == EWOULDBLOCK || errno == EINTR; /* else there is no locking */
+        const double seconds = (double)(ps_clock_ns() - begin_ns) * 1e-9;
+        if (!is_taken || seconds > LOCK_SECONDS) {
             close(lock);
             return -1;
+        }
+        if (!is_told && seconds > TELL_SECONDS) {
+            fprintf(stderr, "waiting for another process that measures this machine, %.0f s at most\n", LOCK_SECONDS);
+            is_told = true;
         }
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
@@ -135,24 +165,42 @@ void machine_file_unlock(int lock)
     if (lock >= 0) close(lock);
 }
 
-static bool offers(const ps_hardware *hw, ps_dtype format)
+static const ps_hardware_matrix *products_of(const ps_hardware *hw, ps_dtype format)
 {
     switch (format) {
-    case PS_DTYPE_F32: return hw->device.f32.present;
-    case PS_DTYPE_BF16: return hw->device.bf16.present;
-    case PS_DTYPE_F16: return hw->device.fp16.present;
+    case PS_DTYPE_BF16: return &hw->device.bf16;
+    case PS_DTYPE_F16: return &hw->device.fp16;
+    case PS_DTYPE_F32:
     case PS_DTYPE_COUNT: break;
     }
-    return false;
+    return &hw->device.f32;
 }
 
-ps_status machine_file_load(const char *path, const machine_use *use, ps_hardware *out)
+ps_status machine_file_load(const char *path, const machine_use *use, machine_part part, ps_hardware *out)
 {
     struct stat of_file;
     if (stat(path, &of_file) == 0 && of_file.st_uid != geteuid())
         return PS_FAIL(PS_EINVAL, "%s belongs to another user", path);
     PS_TRY(ps_hardware_load(path, out));
-    if (!offers(out, use->format) || out->disk.present != (use->disk_folder != NULL) || out->gpus_per_node > 0)
-        return PS_FAIL(PS_EINVAL, "%s describes another use of the machine than its name says", path);
+    const bool has_it = part == MACHINE_DISK ? out->disk.present
+                                             : products_of(out, use->format)->present &&
+                                                   (out->gpus_per_node > 0) == (use->gpu[0] != '\0');
+    if (!has_it) return PS_FAIL(PS_EINVAL, "%s describes another use of the machine than its name says", path);
     return PS_OK;
+}
+
+static double rate_of_products(const ps_hardware *hw, ps_dtype format)
+{
+    const ps_hardware_matrix *m = products_of(hw, format);
+    return m->flop_per_s * m->achievable_fraction;
+}
+
+void machine_file_take_best(ps_hardware *a, const ps_hardware *b, ps_dtype format)
+{
+    if (rate_of_products(b, format) > rate_of_products(a, format)) a->device = b->device;
+    if (b->host.memory_bytes_per_s > a->host.memory_bytes_per_s) a->host = b->host;
+    if (b->link.to_device_bytes_per_s > a->link.to_device_bytes_per_s) a->link = b->link;
+    if (b->disk.present && (!a->disk.present || b->disk.read_bytes_per_s + b->disk.write_bytes_per_s >
+                                                    a->disk.read_bytes_per_s + a->disk.write_bytes_per_s))
+        a->disk = b->disk;
 }

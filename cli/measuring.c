@@ -17,11 +17,13 @@
 enum {
     SAID_BYTES = 1 << 15, /* a description has some 2 KB */
     LIMIT_S = 10,         /* it takes two on a machine that has nothing else to do */
+    LIMIT_GPU_S = 30,     /* whose driver takes its time to begin */
 };
 
 typedef struct child {
     pid_t pid;
     int out, err; /* what it prints; -1: closed */
+    int limit_s;
     int64_t deadline_ns;
     bool is_late; /* it was ended for that */
 } child;
@@ -63,8 +65,11 @@ static ps_status start(const machine_use *use, child *c)
     snprintf(isa, sizeof isa, "%s", ps_cpu_isa_name(use->isa));
     snprintf(disk, sizeof disk, "%s", use->disk_folder != NULL ? use->disk_folder : "");
     /* posix_spawn does not write into them, but its type is older than const */
-    const char *const words[] = {"pstar",     "info",  "--quick", "--measure", "-",           "--format", format,
-                                 "--threads", threads, "--isa",   isa,         "--disk-path", disk,       NULL};
+    const char *const words[] = {
+        "pstar",    "info",        "--quick",   "--measure", "-",
+        "--format", format,        "--threads", threads,     "--isa",
+        isa,        "--disk-path", disk,        "--backend", use->gpu[0] != '\0' ? "cuda" : "cpu",
+        NULL};
     char *argv[PS_ARRAY_LEN(words)];
     memcpy(argv, words, sizeof argv);
     ps_status st = make_pipe(out);
@@ -77,7 +82,8 @@ static ps_status start(const machine_use *use, child *c)
     close_end(err[1]);
     if (st == PS_OK) {
         c->out = out[0], c->err = err[0];
-        c->deadline_ns = ps_clock_ns() + (int64_t)LIMIT_S * 1000000000;
+        c->limit_s = use->gpu[0] != '\0' ? LIMIT_GPU_S : LIMIT_S;
+        c->deadline_ns = ps_clock_ns() + (int64_t)c->limit_s * 1000000000;
         return PS_OK;
     }
     close_end(out[0]);
@@ -126,8 +132,8 @@ static int end_of(pid_t pid)
     return status;
 }
 
-/* It prints errors when it prints no description, so one pipe after the other cannot block it. */
-static ps_status listen_to(child *c, char said[SAID_BYTES], ps_hardware *out)
+/* What it prints besides, errors or that the machine was busy, is short, so one pipe after the other cannot block it. */
+static ps_status listen_to(child *c, char said[SAID_BYTES], ps_hardware *out, bool *was_busy)
 {
     hear(c, c->out, said);
     const bool has_ended = said[0] != '\0';
@@ -136,8 +142,9 @@ static ps_status listen_to(child *c, char said[SAID_BYTES], ps_hardware *out)
     if (st != PS_OK) snprintf(why, sizeof why, "%s", ps_last_error());
     hear(c, c->err, said);
     const int status = end_of(c->pid);
-    if (c->is_late) return PS_FAIL(PS_EIO, "the process that measures took more than %d s, and was ended", LIMIT_S);
+    if (c->is_late) return PS_FAIL(PS_EIO, "the process that measures took more than %d s, and was ended", c->limit_s);
     if (st != PS_OK) return PS_FAIL(st, "%s", why);
+    *was_busy = said[0] != '\0';
     if (has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0) return PS_OK;
     said[strcspn(said, "\n")] = '\0';
     if (WIFSIGNALED(status))
@@ -145,14 +152,14 @@ static ps_status listen_to(child *c, char said[SAID_BYTES], ps_hardware *out)
     return PS_FAIL(PS_EIO, "%.400s", said[0] != '\0' ? said : "the process that measures says nothing");
 }
 
-ps_status measuring_run(const machine_use *use, ps_hardware *out)
+ps_status measuring_run(const machine_use *use, ps_hardware *out, bool *was_busy)
 {
     child c;
     PS_TRY(start(use, &c));
     char *said = malloc(SAID_BYTES);
     ps_status st = PS_OK;
     if (said != NULL) {
-        st = listen_to(&c, said, out);
+        st = listen_to(&c, said, out, was_busy);
     } else {
         (void)end_of(c.pid);
         st = PS_FAIL(PS_ENOMEM_HOST, "no memory for the description of this machine");

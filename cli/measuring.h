@@ -5,8 +5,8 @@
 #include "machine_file.h"
 
 /* Runs `pstar info --measure -` for some two seconds, with all cores that this process may use, and takes what it
- * prints. PS_EIO when it cannot be started, takes more than ten, or says nothing that can be read; else what it failed
- * with, its words. */
-PS_NODISCARD ps_status measuring_run(const machine_use *use, ps_hardware *out);
+ * prints. *was_busy: with other things, so that another time may find better rates. PS_EIO when it cannot be started,
+ * takes more than ten (thirty of a GPU), or says nothing that can be read; else what it failed with, its words. */
+PS_NODISCARD ps_status measuring_run(const machine_use *use, ps_hardware *out, bool *was_busy);
 
 #endif

@@ -46,7 +46,7 @@ ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, 
     PS_TRY(meet(*config, comm));
     PS_TRY(ps_comm_agree(*comm, PS_OK));
     PS_TRY(ranks_check_program(*comm, *config));
-    return known_machine_tell(*config, *comm);
+    return known_machine_tell(*config, *comm, 0);
 }
 
 /* Do all ranks know of the failure that this one stopped for? */

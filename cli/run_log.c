@@ -328,6 +328,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     json_t *bound = step_bound_json(s->bound);
     if (bound != NULL) json_object_set_new(o, "bound", bound);
     json_object_set_new(o, "backend", json_string(s->backend));
+    if (s->gpu != NULL) json_object_set_new(o, "gpu", json_string(s->gpu));
     json_object_set_new(o, "config", json_loads(s->config_json, 0, NULL));
     char *text = json_dumps(o, JSON_INDENT(2));
     json_decref(o);

@@ -42,7 +42,7 @@ typedef struct run_summary {
     const run_totals *totals;
     uint64_t weights_xxh3;
     int interrupted;
-    const char *backend;
+    const char *backend, *gpu; /* NULL: none */
     const char *config_json;
     const step_bound *bound;
     const run_rank *ranks; /* [n_ranks] of the whole run */

@@ -8,6 +8,9 @@
 
 enum { N_FIRST = 3 };
 
+/* A step this much faster than its bound shows that rates are wrong; less may be chance. */
+#define FASTER_THAN_BOUND 0.9
+
 ps_status step_times_add(step_times *t, double seconds, double waiting_s)
 {
     PS_TRY(ps_mem_reserve(&t->step, t->n + 1, sizeof *t->step));
@@ -48,7 +51,7 @@ void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t,
     /* a file has been read before */
     out->is_known = t->n > 0 && ps_config_hardware(config, &room, &hw) == PS_OK && hw != NULL;
     if (!out->is_known) return;
-    out->bound = ps_bound_of(&e->settings.rates.links, &e->shape->forecast);
+    out->bound = ps_bound_of_plan(e->blueprint, &e->shape->forecast);
     find_measured(t, out);
 }
 
@@ -72,14 +75,16 @@ void step_bound_print(const step_bound *b)
     printf("          of it waiting %.4f s, planned %.4f s; the rest, computing, %.4f s, planned %.4f s\n",
            b->waiting_s, seconds(planned_waiting_ns(&b->planned)), b->measured_s - b->waiting_s,
            seconds(b->planned.compute_ns + b->planned.lost_ns));
+    if (b->measured_s < FASTER_THAN_BOUND * seconds(ps_bound_ns(&b->bound)))
+        printf("          which cannot be: the rates kept of this machine are too low (pstar info --forget)\n");
     if (ps_bound_between(&b->bound, &b->planned, text)[0] != '\0') printf("          as planned, %s\n", text);
 }
 
 json_t *step_bound_json(const step_bound *b)
 {
     if (!b->is_known) return NULL;
-    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f}", "bound_s", seconds(ps_bound_ns(&b->bound)), "by",
-                     ps_bound_part_name(b->bound.by), "step_s", b->measured_s, "planned_step_s",
-                     seconds(b->planned.all_ns), "waiting_s", b->waiting_s, "planned_waiting_s",
-                     seconds(planned_waiting_ns(&b->planned)));
+    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:f}", "bound_s", seconds(ps_bound_ns(&b->bound)), "by",
+                     ps_bound_part_name(b->bound.by), "disk_phases_s", seconds(b->bound.phases_ns), "step_s",
+                     b->measured_s, "planned_step_s", seconds(b->planned.all_ns), "waiting_s", b->waiting_s,
+                     "planned_waiting_s", seconds(planned_waiting_ns(&b->planned)));
 }

@@ -12,11 +12,8 @@ trap 'rm -f "$names"' EXIT
 # The lists of the header, by the preprocessor.
 ${CC:-gcc} -E -P -Iinclude -Isrc -x c - <<'EOT' | tr ' ' '\n' | grep '^ps_gpu_' | sort >"$names"
 #include "kernel/cuda/cuda_kernels.h"
-#define ONE(name, args, threads) ps_gpu_##name
-#define TYPED(name, args, threads) ps_gpu_##name##_f32 ps_gpu_##name##_bf16 ps_gpu_##name##_f16
-#define FIRST(name, first) ps_gpu_##name##_##first##_f32 ps_gpu_##name##_##first##_bf16 ps_gpu_##name##_##first##_f16
-#define PAIRED(name, args, threads) FIRST(name, f32) FIRST(name, bf16) FIRST(name, f16)
-PS_CUDA_KERNELS(ONE) PS_CUDA_TYPED(TYPED) PS_CUDA_PAIRED(PAIRED)
+#define XX(symbol, args, threads) symbol
+#include "kernel/cuda/cuda_kernels.def"
 EOT
 
 bad=0

@@ -165,7 +165,7 @@ def largest(pool):
     return (table(["machine"] + heads + ["published"], [row for row, _ in rows])
             + "What ours are, in GB of one rank (model data: of all ranks):\n\n"
             + table(["machine", "width x layers", "model data", "device", "chunks there", "activations", "host", "disk",
-                     "s a step", "bound by"], [reasons for _, reasons in rows]))
+                     "s a step", "waits most for"], [reasons for _, reasons in rows]))
 
 
 SPEED = [  # title, file, changes, [(preset, published total TFLOPS of PatrickStar, of DeepSpeed)]

@@ -7,8 +7,8 @@
  *     device  |=== a ===|= b =|          |=== c ===|= b =|
  *     host    |=== c ===|= d =|   -->    |=== a ===|= d =|       c is wanted on the device, a leaves it
  *
- * What the disk is writing may be handed over meanwhile, as its bytes stay where they are; what it is reading is first
- * waited for. */
+ * What the disk is writing may be handed over meanwhile, as its bytes stay where they are; what it is reading when it
+ * has ended on the timeline. */
 #include "chunk/store_impl.h"
 
 /* Payloads that leave a tier in a trade. */
@@ -70,6 +70,7 @@ static void note_handed(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason why)
     c->leaving = c->leaving != 0 ? TIER_BIT(to) : 0; /* RAM, not just that tier */
     c->current = (c->current & ~TIER_BIT(from)) | TIER_BIT(to);
     if (c->flight.active) c->flight.src = to;
+    if (c->overdue.dst == from) c->overdue.dst = to;
     ps_store_note_ready(s, id);
     s->stats.moved_bytes[link] += c->bytes;
     s->stats.n_moves[link]++;

@@ -50,10 +50,6 @@ static ps_status prefetch_one(ps_store *s, const ps_access *a, int32_t distance,
     }
     ps_room room = room_for(s, c, a->tier, distance);
     PS_TRY(ps_store_try_room(s, &room, distance, PS_REASON_EVICT));
-    if (!room.is_there && s->d.hands_over) { /* it may wait on the other one */
-        room = room_for(s, c, a->tier == PS_TIER_DEVICE ? PS_TIER_HOST : PS_TIER_DEVICE, distance);
-        PS_TRY(ps_store_try_room(s, &room, distance, PS_REASON_EVICT));
-    }
     /* making room may have started a copy of this very chunk to elsewhere, or dropped its source: look again */
     if (!room.is_there || c->flight.active || c->current == 0) {
         l->blocked = true;

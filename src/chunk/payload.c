@@ -105,6 +105,7 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
 void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     chunk *c = &s->chunks[id];
+    PS_ASSERT(!c->overdue.active); /* the disk may be at it, or the only whole content be here */
     int64_t offset = 0;
     ps_region **run = ps_store_run_region(s, id, tier, &offset);
     if (run != NULL)

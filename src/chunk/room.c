@@ -23,11 +23,13 @@ static bool shrink_non_model(ps_store *s, int32_t n_ahead)
     return true;
 }
 
-static void drop(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
+static ps_status drop(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why)
 {
     PS_ASSERT(is_clean_on(&s->chunks[id], tier));
+    PS_TRY(ps_store_land(s, id));
     ps_store_take_payload(s, id, tier, why);
     s->stats.n_dropped++;
+    return PS_OK;
 }
 
 /* The oldest transfer from or to the tier, else the oldest of all, or -1. */
@@ -61,25 +63,30 @@ static int64_t lasting_free_bytes(const ps_store *s)
 
 /* Where device and host are one memory, who leaves one of them goes to the other as long as that has room, clean or
  * not. */
-static bool hand_aside(ps_store *s, ps_chunk_id id, ps_tier tier)
+static ps_status hand_aside(ps_store *s, ps_chunk_id id, ps_tier tier, bool *went)
 {
     const ps_tier to = tier == PS_TIER_DEVICE ? PS_TIER_HOST : PS_TIER_DEVICE;
     const int64_t bytes = s->chunks[id].bytes;
-    if (!ps_store_can_hand_over(s, id, to)) return false;
-    if (to == PS_TIER_HOST && ps_store_free_bytes(s, to) < bytes) ps_store_drop_spare_host(s, id);
-    if ((to == PS_TIER_HOST ? ps_store_free_bytes(s, to) : lasting_free_bytes(s)) < bytes) return false;
+    *went = false;
+    if (!ps_store_can_hand_over(s, id, to)) return PS_OK;
+    if (to == PS_TIER_HOST && ps_store_free_bytes(s, to) < bytes) PS_TRY(ps_store_drop_spare_host(s, id));
+    if ((to == PS_TIER_HOST ? ps_store_free_bytes(s, to) : lasting_free_bytes(s)) < bytes) return PS_OK;
     ps_store_hand_over(s, id, to, PS_REASON_WRITE_BACK);
     s->stats.n_written_back++;
-    return true;
+    *went = true;
+    return PS_OK;
 }
 
 /* As many as it takes, and as can. That costs nothing: nothing else shall leave for it. */
-static void hand_some_aside(ps_store *s, ps_tier tier, int64_t bytes)
+static ps_status hand_some_aside(ps_store *s, ps_tier tier, int64_t bytes)
 {
-    while (s->d.hands_over && ps_store_free_bytes(s, tier) < bytes) {
+    bool went = true;
+    while (went && s->d.hands_over && ps_store_free_bytes(s, tier) < bytes) {
         const ps_chunk_id id = ps_store_pick_victim(s, tier);
-        if (id < 0 || !hand_aside(s, id, tier)) return;
+        if (id < 0) break;
+        PS_TRY(hand_aside(s, id, tier, &went));
     }
+    return PS_OK;
 }
 
 /* Who leaves for whom. */
@@ -88,6 +95,17 @@ typedef struct leave {
     bool keeps_clean; /* clean ones stay, as they can go at any time */
     ps_reason why;
 } leave;
+
+/* A load for the next step could wait: till then others leave for good, and are written once. What would leave for the
+ * disk now would be written and read once more. */
+static bool is_spared(const ps_store *s, ps_chunk_id id, ps_tier from, const leave *how)
+{
+    const chunk *c = &s->chunks[id];
+    if (!s->d.spares_writes || how->distance < 0 || how->why != PS_REASON_EVICT) return false;
+    if (s->d.disk == NULL || is_clean_on(c, from) || is_leaving(c, from)) return false;
+    if (from == PS_TIER_DEVICE && ps_store_free_bytes(s, PS_TIER_HOST) >= c->bytes) return false;
+    return s->now + how->distance >= ps_schedule_trace(s->schedule)->n_moments;
+}
 
 /* Victims leave, or begin to, until the room is there or coming. */
 static ps_status begin_leaving(ps_store *s, ps_room *room, const leave *how)
@@ -100,13 +118,14 @@ static ps_status begin_leaving(ps_store *s, ps_room *room, const leave *how)
         chunk *c = &s->chunks[id];
         const bool too_near = how->distance >= 0 && ps_store_next_use(s, id, from) <= how->distance;
         if (too_near && !is_leaving(c, from)) break; /* all others are nearer */
+        if (is_spared(s, id, from, how)) break;
         bool comes = true;
         if (!is_clean_on(c, from) && !c->flight.active && !too_near)
             PS_TRY(ps_store_start_write_back(s, id, from, tier, &comes));
         const bool is_here = has_payload(c, from); /* else it was handed over */
         if (is_here && is_clean_on(c, from) && !c->flight.active && !too_near && !how->keeps_clean) {
-            drop(s, id, from, how->why);
-            hand_some_aside(s, tier, room->bytes);
+            PS_TRY(drop(s, id, from, how->why));
+            PS_TRY(hand_some_aside(s, tier, room->bytes));
             continue;
         }
         ps_store_pass_over(s, id);
@@ -137,7 +156,7 @@ static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason w
     for (;;) {
         ps_room room = {.tier = tier, .bytes = bytes};
         ps_store_clear_passed(s);
-        hand_some_aside(s, tier, bytes);
+        PS_TRY(hand_some_aside(s, tier, bytes));
         if (ps_store_free_bytes(s, tier) >= bytes) return PS_OK;
         if (tier == PS_TIER_DEVICE) (void)shrink_non_model(s, s->d.prefetch);
         PS_TRY(begin_leaving(s, &room, &how));
@@ -172,7 +191,7 @@ ps_status ps_store_make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason
 ps_status ps_store_try_room(ps_store *s, ps_room *room, int32_t distance, ps_reason why)
 {
     ps_store_clear_passed(s);
-    hand_some_aside(s, room->tier, room->bytes);
+    PS_TRY(hand_some_aside(s, room->tier, room->bytes));
     room->coming_bytes = 0;
     room->is_there = ps_store_free_bytes(s, room->tier) >= room->bytes;
     if (room->is_there) return PS_OK;

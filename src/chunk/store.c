@@ -67,9 +67,11 @@ void ps_store_destroy(ps_store *s)
     if (s->chunks != NULL && s->flying != NULL) {
         while (s->n_flying > 0)
             (void)ps_store_retire(s, s->flying[0]); /* content is given up: failures do not matter */
-        for (ps_chunk_id id = 0; id < s->n_ids; id++)
+        for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+            (void)ps_store_land(s, id);
             for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
                 if (s->chunks[id].payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
+        }
     }
     for (int t = PS_RAM_TIER_COUNT - 1; t >= 0; t--) { /* the host's may lie beside the device's */
         for (int32_t r = 0; s->runs[t] != NULL && r < s->d.lists.n * s->layout->n_runs; r++)
@@ -128,7 +130,7 @@ static ps_status await_landing(ps_store *s, ps_chunk_id id)
         const ps_chunk_id first = first_to_land(s);
         if (s->chunks[first].flight.done_ns >= f.done_ns) break;
         ps_store_wait_estimated(s, id, f.link, s->chunks[first].flight.done_ns);
-        PS_TRY(ps_store_retire(s, first));
+        PS_TRY(ps_store_retire_on_timeline(s, first));
         PS_TRY(ps_store_look_ahead(s));
     }
     return ps_store_retire(s, id);
@@ -138,6 +140,7 @@ static ps_status await_landing(ps_store *s, ps_chunk_id id)
 static ps_status make_resident(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
 {
     chunk *c = &s->chunks[id];
+    if (c->overdue.dst != PS_TIER_DISK || mode != PS_ACCESS_READ) PS_TRY(ps_store_land(s, id));
     const bool is_there = is_current(c, tier) || ps_store_can_hand_over(s, id, tier);
     if (c->flight.active && (c->flight.dst == tier || mode != PS_ACCESS_READ || !is_there))
         PS_TRY(await_landing(s, id));
@@ -164,6 +167,19 @@ static ps_status order_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_
     ps_queue *q = s->d.compute[tier];
     PS_TRY(ps_store_await_whole(s, id, tier, q, PS_WAIT_ARRIVAL));
     return mode == PS_ACCESS_READ ? PS_OK : ps_store_await_unused(s, id, tier, q, PS_WAIT_CHANGE);
+}
+
+/* "To be overwritten" made visible in a payload that has content; new ones have none (ps_device_poison). */
+static void poison_payload(const ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
+{
+#if PS_DEBUG >= 3
+    const chunk *c = &s->chunks[id];
+    const ps_device *dev = s->d.ram[tier];
+    const bool is_ram = ps_device_has_memory(dev) && ps_device_host_can_touch(dev) && !s->d.works_later;
+    if (is_ram && mode == PS_ACCESS_OVERWRITE && c->pins == 1) memset(c->payload[tier], 0xff, (size_t)c->bytes);
+#else
+    (void)s, (void)id, (void)tier, (void)mode;
+#endif
 }
 
 /* The content on `tier` is about to change, so copies elsewhere become stale and are dropped. A change that the
@@ -196,6 +212,7 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
         c->pins--;
         return ps_store_with_moment(s, st);
     }
+    poison_payload(s, id, tier, mode);
     c->last_use_tick = ++s->tick;
     c->leaving &= ~TIER_BIT(tier);
     ps_store_note_standing(s, id);
@@ -231,7 +248,8 @@ void ps_store_discard(ps_store *s, ps_chunk_id id)
 {
     chunk *c = &s->chunks[id];
     PS_ASSERT(c->pins == 0);
-    if (c->flight.active) (void)ps_store_retire(s, id); /* a failed copy of dead content harms nobody */
+    (void)ps_store_retire(s, id); /* a failed copy of dead content harms nobody */
+    (void)ps_store_land(s, id);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         if (c->payload[t] != NULL) ps_store_take_payload(s, id, (ps_tier)t, PS_REASON_DISCARD);
     ps_store_forget_disk_content(s, id, PS_REASON_DISCARD);
@@ -245,6 +263,10 @@ ps_status ps_store_wait_all(ps_store *s)
     ps_status first = PS_OK;
     while (s->n_flying > 0) {
         const ps_status st = ps_store_retire(s, s->flying[0]);
+        if (first == PS_OK) first = st;
+    }
+    for (ps_chunk_id id = 0; s->n_overdue > 0 && id < s->n_ids; id++) {
+        const ps_status st = ps_store_land(s, id);
         if (first == PS_OK) first = st;
     }
     const ps_status st = s->d.works_later ? ps_store_await_queues(s) : PS_OK;

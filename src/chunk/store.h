@@ -77,7 +77,8 @@ typedef struct ps_store_desc {
     int64_t disk_budget_bytes;
     bool shares_slots; /* a chunk that finds no room gets the slot of another one, whose content is elsewhere too */
     const ps_policy *policy;
-    int32_t prefetch; /* chunk loads kept under way ahead of use; 0: load when wanted */
+    int32_t prefetch;   /* chunk loads kept under way ahead of use; 0: load when wanted */
+    bool spares_writes; /* loads for the next step push out nothing that the disk would have to write first */
     /* The device's memory is apart, and it works later: the host does not wait for copies between device and host, only
      * queues do. A trial is told so of the device that it stands for */
     bool works_later;
@@ -104,8 +105,8 @@ static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32
  * called between moments: nothing is pinned then. The schedule must outlive its use. */
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
 
-/* From now on so many chunk loads are kept under way, as desc.prefetch says at first. */
-void ps_store_set_prefetch(ps_store *s, int32_t prefetch);
+/* From now on instead of what desc says of these. */
+void ps_store_set_look_ahead(ps_store *s, int32_t prefetch, bool spares_writes);
 
 /* The next moment begins; after the schedule's last one its first follows. The first non_model_bytes of the non-model
  * region have memory until the next call (chunks leave for it), and copies for this moment and for those to come are

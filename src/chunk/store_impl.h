@@ -56,9 +56,10 @@ typedef struct chunk {
     int32_t pins;
     ps_tier pin_tier;    /* where, while pins > 0 */
     bool is_changing;    /* a pin is for writing */
-    int64_t disk_offset; /* home slot in the file, or NO_SLOT */
-    int64_t slot_bytes;  /* of the home slot: more than `bytes` when a larger chunk had it before; 0: none */
+    int64_t disk_offset; /* slot in the file, or NO_SLOT */
+    int64_t slot_bytes;  /* of that slot: more than `bytes` when a larger chunk had it before; 0: none */
     flight flight;
+    flight overdue;         /* ended on the timeline, and taken into account; the disk may still be at it */
     uint64_t last_use_tick; /* s->tick at the last pin */
     int64_t wanted_serial;  /* s->moment_serial in which the current moment wants it: not a victim then */
     ps_tier wanted_tier;
@@ -90,7 +91,7 @@ struct ps_store {
     ps_tier_use use[PS_RAM_TIER_COUNT], peak[PS_RAM_TIER_COUNT];
     int64_t peak_bytes[PS_RAM_TIER_COUNT];
     ps_chunk_id *flying; /* [n_ids] chunks with a transfer under way, in order of start */
-    int32_t n_flying;
+    int32_t n_flying, n_overdue;
     ps_max_tree leaving[PS_RAM_TIER_COUNT], spare; /* victim.c */
     ps_chunk_id *noted, *passed; /* [n_ids] chunks whose numbers there may be out of date; chunks passed over */
     int32_t n_noted, n_passed;
@@ -222,6 +223,11 @@ void ps_store_hand_over(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason why);
 /* It does, and as many others go the other way as it takes. False when that cannot be, and nothing has happened. */
 bool ps_store_trade_places(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason why);
 
+/* slot.c */
+/* Give the chunk a slot of the file if it has none, and if there is one: not without a disk, or when its budget is
+ * spent. The chunk keeps it, unless slots become short. */
+ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id);
+
 /* transfer.c */
 void ps_disk_parts_add(ps_disk_parts *p, ps_event e);
 /* Has it come to its end, well or not? */
@@ -233,15 +239,21 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id);
 /* Computing stands still until done_ns of the timeline; id: the chunk it waits for, for the profile, or -1. */
 void ps_store_wait_estimated(ps_store *s, ps_chunk_id id, ps_link link, int64_t done_ns);
-/* Retire what is done on the timeline. */
+/* Retire what is done on the timeline. What the disk is still at is overdue from then on: nobody waits for it before
+ * somebody needs it. */
 ps_status ps_store_retire_due(ps_store *s);
+/* As ps_store_retire_due, of one chunk: its transfer is done on the timeline. */
+ps_status ps_store_retire_on_timeline(ps_store *s, ps_chunk_id id);
+/* Wait for what is overdue, before anyone touches its payload or its slot, or gives up where it came from. On failure
+ * it has not been: what was read is given up, what was written is not on the disk. */
+ps_status ps_store_land(ps_store *s, ps_chunk_id id);
 /* Make the chunk resident on a RAM tier; room is there already. Starts the copy, does not wait; what is handed over is
  * there at once. */
 ps_status ps_store_start_load(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* The same, with room made for it. */
 ps_status ps_store_bring(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* Make room on the host for chunk for_id, which shall leave the device, as far as that takes no copy. */
-void ps_store_drop_spare_host(ps_store *s, ps_chunk_id for_id);
+ps_status ps_store_drop_spare_host(ps_store *s, ps_chunk_id for_id);
 /* Start copying a dirty chunk off the tier, so that room_on gets room (of one memory that may be the other tier): not
  * there. *started is false when no other tier has room. */
 ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, ps_tier room_on, bool *started);
@@ -285,8 +297,8 @@ typedef struct ps_room {
     int64_t coming_bytes; /* once the write-backs of the chunks that leave for it are done */
 } ps_room;
 
-/* Prepare room for something used `distance` moments from now, without waiting: drop what is clean, start writing back
- * what is dirty, and touch only chunks used later than that. */
+/* Prepare room for something used `distance` moments from now, without waiting but for what is overdue: drop what is
+ * clean, start writing back what is dirty, and touch only chunks used later than that. */
 ps_status ps_store_try_room(ps_store *s, ps_room *room, int32_t distance, ps_reason why);
 /* After that, room->bytes has grown by what something used no sooner wants: only write-backs are started. */
 ps_status ps_store_prepare_room(ps_store *s, ps_room *room, int32_t distance);

@@ -17,9 +17,10 @@ void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule)
     for (ps_chunk_id id = 0; id < s->n_ids; id++) ps_store_note_standing(s, id);
 }
 
-void ps_store_set_prefetch(ps_store *s, int32_t prefetch)
+void ps_store_set_look_ahead(ps_store *s, int32_t prefetch, bool spares_writes)
 {
     s->d.prefetch = prefetch;
+    s->d.spares_writes = spares_writes;
     s->quiet_until = 0;
 }
 

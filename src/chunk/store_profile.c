@@ -145,6 +145,8 @@ void ps_store_profile_settle(const ps_store *s)
     ps_block_note(PS_BLOCK_EVENT);
     for (int32_t i = 0; i < s->n_flying; i++)
         while (!ps_store_has_landed(&s->chunks[s->flying[i]].flight)) look_again_later();
+    for (ps_chunk_id id = 0; s->n_overdue > 0 && id < s->n_ids; id++)
+        while (s->chunks[id].overdue.active && !ps_store_has_landed(&s->chunks[id].overdue)) look_again_later();
     for (int l = 0; l < PS_LINK_COUNT; l++)
         if (s->copies[l] != NULL) look_until_done(ps_queue_event(s->copies[l]));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)

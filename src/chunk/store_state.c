@@ -84,7 +84,8 @@ uint64_t ps_store_residency(const ps_store *s)
 
 ps_status ps_store_take_residency(ps_store *s, const ps_store *from)
 {
-    PS_ASSERT(s->n_ids == from->n_ids && from->n_flying == 0 && from->non_model_committed_bytes == 0);
+    PS_ASSERT(s->n_ids == from->n_ids && from->n_flying == 0 && from->n_overdue == 0 &&
+              from->non_model_committed_bytes == 0);
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         const chunk *c = &from->chunks[id];
         PS_ASSERT(c->bytes == s->chunks[id].bytes && c->pins == 0);
@@ -127,6 +128,10 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_fligh
             return PS_FAIL(PS_ESTATE, "chunk id %d: its accesses on %s are marked wrongly", id,
                            ps_tier_name((ps_tier)t));
     PS_TRY(ps_store_check_standing(s, id));
+    if (c->overdue.active && (c->flight.active || !is_current(c, c->overdue.dst)))
+        return PS_FAIL(PS_ESTATE, "chunk id %d: overdue on %s, and not there", id, ps_tier_name(c->overdue.dst));
+    if (c->overdue.active && !is_clean_on(c, c->overdue.dst)) /* should it fail, the content is lost */
+        return PS_FAIL(PS_ESTATE, "chunk id %d: overdue on %s, and nowhere else", id, ps_tier_name(c->overdue.dst));
     if (c->flight.active) {
         (*n_flights)++;
         if (!is_current(c, c->flight.src) || is_current(c, c->flight.dst))
@@ -139,15 +144,18 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id, int32_t *n_fligh
 ps_status ps_store_check(const ps_store *s)
 {
     int64_t bytes[PS_RAM_TIER_COUNT];
-    int32_t n_flights = 0;
+    int32_t n_flights = 0, n_overdue = 0;
     int64_t slot_bytes = 0;
     memcpy(bytes, s->other_bytes, sizeof bytes);
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         PS_TRY(check_chunk(s, id, &n_flights));
+        n_overdue += s->chunks[id].overdue.active;
         slot_bytes += s->chunks[id].slot_bytes;
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
             if (s->chunks[id].payload[t] != NULL) bytes[t] += s->chunks[id].bytes;
     }
+    if (n_overdue != s->n_overdue)
+        return PS_FAIL(PS_ESTATE, "%d transfers overdue, %d counted", n_overdue, s->n_overdue);
     if (n_flights != s->n_flying)
         return PS_FAIL(PS_ESTATE, "%d transfers under way, %d on the list", n_flights, s->n_flying);
     bytes[PS_TIER_DEVICE] += s->non_model_committed_bytes;

@@ -95,6 +95,7 @@ ps_status ps_store_start_transfer(ps_store *s, ps_chunk_id id, ps_tier src, ps_t
 {
     chunk *c = &s->chunks[id];
     PS_ASSERT(!c->flight.active && src != dst && is_current(c, src));
+    PS_TRY(ps_store_land(s, id));
     const ps_link link = link_between(src, dst);
     const int64_t asked_ns = ps_profile_now(s->d.profile);
     flight f = {.active = true, .src = src, .dst = dst, .link = link};
@@ -153,29 +154,61 @@ bool ps_store_has_landed(const flight *f)
     return ps_event_is_done(f->done);
 }
 
+static void note_arrived(ps_store *s, ps_chunk_id id, const flight *f)
+{
+    s->chunks[id].current |= TIER_BIT(f->dst);
+    ps_store_note_ready(s, id);
+    if (f->dst == PS_TIER_DISK) ps_store_record_residency(s, id, PS_TIER_DISK, PS_PROFILE_ARRIVE, PS_REASON_WRITE_BACK);
+}
+
 ps_status ps_store_retire(ps_store *s, ps_chunk_id id)
 {
-    chunk *c = &s->chunks[id];
+    const chunk *c = &s->chunks[id];
     if (!c->flight.active) return PS_OK;
     const flight f = c->flight;
     const ps_status st = await_flight(s, id, &f);
     ps_store_wait_estimated(s, id, f.link, f.done_ns);
     forget_flight(s, id);
-    if (st != PS_OK) {
-        if (f.dst != PS_TIER_DISK) ps_store_take_payload(s, id, f.dst, PS_REASON_DROP);
-        return st;
-    }
-    c->current |= TIER_BIT(f.dst);
-    ps_store_note_ready(s, id);
-    if (f.dst == PS_TIER_DISK) ps_store_record_residency(s, id, PS_TIER_DISK, PS_PROFILE_ARRIVE, PS_REASON_WRITE_BACK);
+    if (st == PS_OK)
+        note_arrived(s, id, &f);
+    else if (f.dst != PS_TIER_DISK)
+        ps_store_take_payload(s, id, f.dst, PS_REASON_DROP);
+    return st;
+}
+
+ps_status ps_store_retire_on_timeline(ps_store *s, ps_chunk_id id)
+{
+    chunk *c = &s->chunks[id];
+    if (c->flight.parts.n == 0 || ps_store_has_landed(&c->flight)) return ps_store_retire(s, id);
+    PS_ASSERT(!c->overdue.active && c->flight.done_ns <= s->time.now_ns);
+    c->overdue = c->flight;
+    s->n_overdue++;
+    forget_flight(s, id);
+    note_arrived(s, id, &c->overdue);
     return PS_OK;
+}
+
+ps_status ps_store_land(ps_store *s, ps_chunk_id id)
+{
+    chunk *c = &s->chunks[id];
+    if (!c->overdue.active) return PS_OK;
+    const flight f = c->overdue;
+    c->overdue.active = false;
+    s->n_overdue--;
+    const ps_status st = await_flight(s, id, &f);
+    if (st == PS_OK) return PS_OK;
+    if (f.dst == PS_TIER_DISK)
+        ps_store_forget_disk_content(s, id, PS_REASON_DROP);
+    else
+        ps_store_take_payload(s, id, f.dst, PS_REASON_DROP);
+    return st;
 }
 
 ps_status ps_store_retire_due(ps_store *s)
 {
     for (int32_t i = 0; i < s->n_flying;) {
         if (s->chunks[s->flying[i]].flight.done_ns <= s->time.now_ns)
-            PS_TRY(ps_store_retire(s, s->flying[i])); /* removes entry i */
+            PS_TRY(ps_store_retire_on_timeline(s, s->flying[i])); /* removes entry i */
         else
             i++;
     }
@@ -204,61 +237,18 @@ ps_status ps_store_bring(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason wh
     return ps_store_start_load(s, id, tier, why);
 }
 
-void ps_store_drop_spare_host(ps_store *s, ps_chunk_id for_id)
+ps_status ps_store_drop_spare_host(ps_store *s, ps_chunk_id for_id)
 {
     const int64_t need = s->chunks[for_id].bytes;
     for (int kind = PS_SPARE_DUPLICATE; kind <= PS_SPARE_USED_LATER; kind++)
         for (ps_chunk_id id = 0; ps_store_free_bytes(s, PS_TIER_HOST) < need; id++) {
             id = ps_store_next_spare(s, id, (ps_spare_kind)kind, for_id);
             if (id < 0) break;
+            PS_TRY(ps_store_land(s, id));
             ps_store_take_payload(s, id, PS_TIER_HOST, kind == PS_SPARE_DUPLICATE ? PS_REASON_DROP : PS_REASON_EVICT);
             s->stats.n_dropped++;
         }
-}
-
-/* The chunk whose slot can best be given away, or -1: one whose content in the slot is stale, else one whose content is
- * in RAM too; among such the smallest slot that is large enough. */
-static ps_chunk_id find_spare_slot(const ps_store *s, int64_t bytes)
-{
-    ps_chunk_id best = -1;
-    bool best_stale = false;
-    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
-        const chunk *c = &s->chunks[id];
-        const bool stale = !is_current(c, PS_TIER_DISK);
-        if (c->slot_bytes < bytes || c->flight.active || c->current == TIER_BIT(PS_TIER_DISK)) continue;
-        if (best >= 0 && (best_stale != stale ? best_stale : s->chunks[best].slot_bytes <= c->slot_bytes)) continue;
-        best = id;
-        best_stale = stale;
-    }
-    return best;
-}
-
-static bool take_spare_slot(ps_store *s, chunk *c)
-{
-    const ps_chunk_id id = find_spare_slot(s, c->bytes);
-    if (id < 0) return false;
-    chunk *from = &s->chunks[id];
-    ps_store_forget_disk_content(s, id, PS_REASON_DROP);
-    c->disk_offset = from->disk_offset;
-    c->slot_bytes = from->slot_bytes;
-    from->disk_offset = NO_SLOT;
-    from->slot_bytes = 0;
-    s->quiet_until = 0;
-    return true;
-}
-
-/* Give the chunk a slot of the file if it has none; it keeps it, unless slots become short. False when there is none:
- * no disk, or its budget is spent. */
-static bool take_disk_slot(ps_store *s, chunk *c)
-{
-    if (s->d.disk == NULL) return false;
-    if (c->disk_offset != NO_SLOT) return true;
-    if (c->bytes > s->d.disk_budget_bytes - s->disk_used_bytes) return s->is_short_of_slots && take_spare_slot(s, c);
-    c->disk_offset = s->disk_used_bytes;
-    c->slot_bytes = c->bytes;
-    s->disk_used_bytes += c->bytes;
-    ps_store_record_memory(s, PS_TIER_DISK);
-    return true;
+    return PS_OK;
 }
 
 static void note_leaving(ps_store *s, ps_chunk_id id, ps_tier from)
@@ -273,7 +263,7 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, p
     *started = false;
     chunk *c = &s->chunks[id];
     if (from == PS_TIER_DEVICE && room_on != PS_TIER_HOST) {
-        if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) ps_store_drop_spare_host(s, id);
+        if (ps_store_free_bytes(s, PS_TIER_HOST) < c->bytes) PS_TRY(ps_store_drop_spare_host(s, id));
         if (ps_store_free_bytes(s, PS_TIER_HOST) >= c->bytes) {
             const ps_status st = ps_store_start_load(s, id, PS_TIER_HOST, PS_REASON_WRITE_BACK);
             *started = st == PS_OK;
@@ -281,7 +271,8 @@ ps_status ps_store_start_write_back(ps_store *s, ps_chunk_id id, ps_tier from, p
             return st;
         }
     }
-    if (take_disk_slot(s, c)) {
+    PS_TRY(ps_store_take_slot(s, id));
+    if (c->disk_offset != NO_SLOT) {
         PS_TRY(ps_store_start_transfer(s, id, from, PS_TIER_DISK, PS_REASON_WRITE_BACK));
         *started = true;
     } else if (from == PS_TIER_HOST && room_on != PS_TIER_DEVICE &&

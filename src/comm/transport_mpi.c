@@ -2,13 +2,12 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/base.h"
+#include "base/plugin_file.h"
 
 typedef enum mpi_kind { MPI_OPEN, MPI_MPICH, MPI_KIND_COUNT } mpi_kind;
 
@@ -58,58 +57,6 @@ static ps_status choice_make(mpi_choice *out)
     return PS_OK;
 }
 
-/* ---- where ---- */
-
-enum { FOLDERS_MAX = 6 };
-
-typedef struct folders {
-    char path[FOLDERS_MAX][PATH_MAX];
-    int n;
-} folders;
-
-static void folders_add(folders *f, const char *base, const char *below)
-{
-    if (f->n == FOLDERS_MAX) return;
-    char *path = f->path[f->n];
-    const int length = snprintf(path, PATH_MAX, "%s%s", base, below);
-    for (int i = 0; i < f->n; i++)
-        if (strcmp(f->path[i], path) == 0) return;
-    if (length > 0 && length < PATH_MAX) f->n++;
-}
-
-/* Of a file: as built, beside a library of PREFIX/lib, beside a program of PREFIX/bin. */
-static void folders_add_near(folders *f, char *file)
-{
-    char *slash = strrchr(file, '/');
-    if (slash == NULL) return;
-    *slash = '\0';
-    folders_add(f, file, "");
-    folders_add(f, file, "/patrickstar");
-    folders_add(f, file, "/../lib/patrickstar");
-}
-
-static void folders_find(folders *f)
-{
-    f->n = 0;
-    const char *given = getenv("PATRICKSTAR_PLUGIN_PATH");
-    if (given != NULL && given[0] != '\0') {
-        folders_add(f, given, "");
-        return;
-    }
-    char file[PATH_MAX];
-    Dl_info info;
-    struct link_map *map = NULL;
-    /* The file of the shared library that this is part of; it has no name in a program linked statically. A relative
-     * name would be looked for in whatever folder is the working one now, and what is found is executed. */
-    if (dladdr1(kinds, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map->l_name[0] == '/' &&
-        realpath(map->l_name, file) != NULL)
-        folders_add_near(f, file);
-    const ssize_t length = readlink("/proc/self/exe", file, sizeof file - 1);
-    if (length <= 0) return;
-    file[length] = '\0';
-    folders_add_near(f, file);
-}
-
 /* ---- loading ---- */
 
 static ps_status plugin_open(const char *path, mpi_kind kind, ps_transport *out)
@@ -128,26 +75,20 @@ static ps_status plugin_open(const char *path, mpi_kind kind, ps_transport *out)
     return PS_OK;
 }
 
-static ps_status plugin_find(const folders *f, mpi_kind kind, ps_transport *out, bool *is_there)
+/* False: there is none. */
+static bool plugin_load(mpi_kind kind, ps_transport *out, ps_status *st)
 {
-    *is_there = false;
-    for (int i = 0; i < f->n; i++) {
-        char path[PATH_MAX + 64];
-        snprintf(path, sizeof path, "%s/libpatrickstar_%s.so", f->path[i], kinds[kind].name);
-        if (access(path, F_OK) != 0) continue;
-        *is_there = true;
-        return plugin_open(path, kind, out);
-    }
-    return PS_ENOSYS;
+    char path[PATH_MAX + 64];
+    if (!ps_plugin_find(kinds[kind].name, path, sizeof path)) return false;
+    *st = plugin_open(path, kind, out);
+    return true;
 }
 
-static ps_status plugin_missing(const folders *f, const mpi_choice *choice)
+static ps_status plugin_missing(const mpi_choice *choice)
 {
-    char where[512] = "";
-    size_t length = 0;
-    for (int i = 0; i < f->n && length < sizeof where; i++)
-        length += (size_t)snprintf(where + length, sizeof where - length, "%s%s", i > 0 ? ", " : "", f->path[i]);
+    char where[512];
     const char *name = kinds[choice->first].name;
+    ps_plugin_places(where, sizeof where);
     return PS_FAIL(PS_ENOSYS,
                    "libpatrickstar_%s.so%s is in none of: %s. Build it with `make MPI=%s` (package lib%s-dev) or set "
                    "PATRICKSTAR_PLUGIN_PATH to its folder",
@@ -157,13 +98,9 @@ static ps_status plugin_missing(const folders *f, const mpi_choice *choice)
 ps_status ps_transport_mpi_load(ps_transport *out)
 {
     mpi_choice choice;
-    folders f;
-    bool is_there;
+    ps_status st;
     *out = (ps_transport){0};
     PS_TRY(choice_make(&choice));
-    folders_find(&f);
-    ps_status st = plugin_find(&f, choice.first, out, &is_there);
-    if (is_there || choice.is_only) return is_there ? st : plugin_missing(&f, &choice);
-    st = plugin_find(&f, MPI_MPICH, out, &is_there);
-    return is_there ? st : plugin_missing(&f, &choice);
+    if (plugin_load(choice.first, out, &st) || (!choice.is_only && plugin_load(MPI_MPICH, out, &st))) return st;
+    return plugin_missing(&choice);
 }

@@ -4,7 +4,8 @@
  * libpatrickstar_openmpi.so and libpatrickstar_mpich.so. Environment:
  *
  *     PATRICKSTAR_MPI=openmpi|mpich   which, instead of what the launcher's own variables say
- *     PATRICKSTAR_PLUGIN_PATH         the folder to look in, instead of those of the library and program and near them */
+ *
+ * Where they are looked for: base/plugin_file.h. */
 #ifndef PS_COMM_TRANSPORT_MPI_H
 #define PS_COMM_TRANSPORT_MPI_H
 

@@ -37,6 +37,12 @@ static const char *users(ps_option_id id, char text[USERS_MAX])
     return text;
 }
 
+/* The program has another default than the library, which measures nothing by itself. */
+static const char *default_of_pstar(ps_option_id id)
+{
+    return id == PS_OPTION_hardware ? " (pstar: `\"auto\"`)" : "";
+}
+
 static void write_doc_section(int section, FILE *out)
 {
     const ps_option_section *s = &ps_option_sections[section];
@@ -47,7 +53,7 @@ static void write_doc_section(int section, FILE *out)
         char expectation[PS_OPTION_TEXT_MAX], text[USERS_MAX];
         fprintf(out, "| `%s` | `", option->key);
         ps_option_write_value(option, option->value, out);
-        fprintf(out, "` | %s | %s | %s", option->unit != NULL ? option->unit : "",
+        fprintf(out, "`%s | %s | %s | %s", default_of_pstar(id), option->unit != NULL ? option->unit : "",
                 ps_option_expectation(option, expectation), option->help);
         if (users(id, text)[0] != '\0') fprintf(out, " %s", text);
         if (ps_option_alias_at(id, 0) != NULL) fputc(' ', out);

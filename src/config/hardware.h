@@ -40,10 +40,10 @@ typedef struct ps_hardware_device {
     int64_t bytes, reserved_bytes; /* reserved: of bytes, not usable (driver, context) */
     /* of a GPU: what its memory is given out in; workspace of its matrix products */
     int64_t page_bytes, product_workspace_bytes;
-    double memory_bytes_per_s; /* read and written together */
-    double stream_fraction;    /* (0, 1]: share of it that norms and their like reach; 0 stands for 1 */
-    double score_ns, logit_ns; /* of attention, of the loss, beside their products (kernel/softmax_cost.h) */
-    int64_t op_latency_ns;     /* of one operator, on top of its work */
+    double memory_bytes_per_s;          /* read and written together */
+    double stream_fraction;             /* (0, 1]: share of it that norms and their like reach; 0 stands for 1 */
+    double score_ns, logit_ns, gelu_ns; /* of attention, loss, gelu, beside products (kernel/softmax_cost.h) */
+    int64_t op_latency_ns;              /* of one operator, on top of its work */
     ps_hardware_matrix f32, bf16, fp16;
 } ps_hardware_device;
 

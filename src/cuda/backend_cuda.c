@@ -11,28 +11,15 @@
 
 typedef struct cuda_backend {
     ps_backend base;
-    ps_gpu *gpu;
+    ps_gpu *gpu; /* NULL: for plans */
+    ps_space plan_space;
     ps_cuda_products products;
     ps_backend *host;
-    ps_cu_module module;
+    ps_cu_module *modules;
+    int n_modules;
     ps_cu_function functions[PS_CUDA_KERNEL_COUNT];
     _Atomic uint32_t shared_bytes[PS_CUDA_KERNEL_COUNT]; /* allowed so far */
 } cuda_backend;
-
-/* ---- kernels by number ---- */
-
-#define FIRST(name, first, threads)                                                                                    \
-    {"ps_gpu_" #name "_" #first "_f32", threads}, {"ps_gpu_" #name "_" #first "_bf16", threads},                       \
-        {"ps_gpu_" #name "_" #first "_f16", threads},
-#define ONE(name, args, threads) {"ps_gpu_" #name, threads},
-#define TYPED(name, args, threads)                                                                                     \
-    {"ps_gpu_" #name "_f32", threads}, {"ps_gpu_" #name "_bf16", threads}, {"ps_gpu_" #name "_f16", threads},
-#define PAIRED(name, args, threads) FIRST(name, f32, threads) FIRST(name, bf16, threads) FIRST(name, f16, threads)
-
-static const struct {
-    const char *name;
-    unsigned threads;
-} kernels[PS_CUDA_KERNEL_COUNT] = {PS_CUDA_KERNELS(ONE) PS_CUDA_TYPED(TYPED) PS_CUDA_PAIRED(PAIRED)};
 
 /* ---- issuing ---- */
 
@@ -49,27 +36,28 @@ static ps_status allow_shared(cuda_backend *b, const ps_cuda_launch *l)
     PS_TRY(ps_gpu_check(
         b->gpu,
         b->gpu->driver->function_set(b->functions[l->kernel], PS_CU_FUNCTION_SHARED_BYTES, (int)l->shared_bytes),
-        kernels[l->kernel].name));
+        ps_cuda_kernel_table[l->kernel].name));
     atomic_store(&b->shared_bytes[l->kernel], l->shared_bytes);
     return PS_OK;
 }
 
 static ps_status launch(void *self, const ps_cuda_launch *l)
 {
-    const issue *to = self;
-    cuda_backend *b = to->backend;
+    const issue *on = self;
+    cuda_backend *b = on->backend;
+    const ps_cuda_kernel_entry *kernel = &ps_cuda_kernel_table[l->kernel];
     void *args[] = {(void *)(uintptr_t)l->args};
     PS_TRY(allow_shared(b, l));
     return ps_gpu_check(b->gpu,
-                        b->gpu->driver->launch(b->functions[l->kernel], l->blocks, 1, 1, kernels[l->kernel].threads, 1,
-                                               1, l->shared_bytes, to->stream, args, NULL),
-                        kernels[l->kernel].name);
+                        b->gpu->driver->launch(b->functions[l->kernel], l->blocks, 1, 1, kernel->threads, 1, 1,
+                                               l->shared_bytes, on->stream, args, NULL),
+                        kernel->name);
 }
 
 static ps_status multiply(void *self, const ps_cuda_product *p)
 {
-    const issue *to = self;
-    return to->backend->products.multiply(to->backend->products.self, to->stream, p);
+    const issue *on = self;
+    return on->backend->products.multiply(on->backend->products.self, on->stream, p);
 }
 
 /* A call of the queue: its function runs when it is issued. */
@@ -88,16 +76,16 @@ static ps_status run_call(void *self, const void *args)
 {
     cuda_backend *b = self;
     const cuda_call *c = args;
-    issue to = {b, ps_gpu_stream(c->queue)};
-    const ps_cuda_stream s = {
-        .launch = launch, .product = multiply, .self = &to, .product_bytes = b->products.workspace_bytes};
-    return ps_cuda_run(&s, c->op, c->args, c->workspace_bytes);
+    issue on = {b, ps_gpu_stream(c->queue)};
+    const ps_cuda_issuer to = {
+        .launch = launch, .product = multiply, .self = &on, .product_bytes = b->products.workspace_bytes};
+    return ps_cuda_run(&to, c->op, c->args, c->workspace_bytes);
 }
 
 static ps_status run(ps_backend *self, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const cuda_backend *b = (const cuda_backend *)self;
-    if (queue == NULL || ps_gpu_queue_of(queue, b->gpu) == NULL)
+    if (queue == NULL || b->gpu == NULL || ps_gpu_queue_of(queue, b->gpu) == NULL)
         return PS_FAIL(PS_EINVAL, "%s of cuda needs a queue of the device; ps_backend_host computes without",
                        ps_op_name(op));
     cuda_call c = {.queue = queue, .workspace_bytes = workspace_bytes, .op = op};
@@ -145,7 +133,8 @@ static const ps_kernel *const operators[PS_OP_COUNT] = {
 
 static const ps_space *space(const ps_backend *self)
 {
-    return ps_gpu_space(((const cuda_backend *)self)->gpu);
+    const cuda_backend *b = (const cuda_backend *)self;
+    return b->gpu != NULL ? ps_gpu_space(b->gpu) : &b->plan_space;
 }
 
 static ps_backend *host(ps_backend *self)
@@ -163,42 +152,58 @@ static void end_parts(ps_gpu *gpu, const ps_cuda_products *products, ps_backend 
 static void destroy(ps_backend *self)
 {
     cuda_backend *b = (cuda_backend *)self;
-    if (b->module != NULL && ps_gpu_enter_quietly(b->gpu)) (void)b->gpu->driver->module_unload(b->module);
+    if (b->n_modules > 0) (void)b->gpu->driver->context_set(b->gpu->context); /* lost or not */
+    for (int i = 0; i < b->n_modules; i++) (void)b->gpu->driver->module_unload(b->modules[i]);
+    ps_mem_free(b->modules);
     end_parts(b->gpu, &b->products, b->host);
     ps_mem_free(b);
 }
 
-static ps_status load(cuda_backend *b, const void *image)
+static ps_status load_module(cuda_backend *b, const void *image)
 {
-    const ps_cuda_driver *d = b->gpu->driver;
     PS_TRY(ps_gpu_enter(b->gpu));
-    const ps_cu_result r = d->module_load(&b->module, image);
+    const ps_cu_result r = b->gpu->driver->module_load(&b->modules[b->n_modules], image);
     if (r == PS_CU_NO_BINARY_FOR_GPU)
         return PS_FAIL(PS_ENOSYS,
                        "the kernels are not compiled for GPU %d (%s): build them with nvcc for its compute "
                        "capability",
                        b->gpu->options.ordinal, b->gpu->name);
     PS_TRY(ps_gpu_check(b->gpu, r, "kernels"));
-    for (int i = 0; i < PS_CUDA_KERNEL_COUNT; i++) {
-        const ps_cu_result found = d->function_get(&b->functions[i], b->module, kernels[i].name);
-        if (found == PS_CU_NOT_FOUND)
-            return PS_FAIL(PS_ENOSYS, "the kernels do not fit this library: %s is missing; build both anew",
-                           kernels[i].name);
-        PS_TRY(ps_gpu_check(b->gpu, found, kernels[i].name));
-    }
+    b->n_modules++;
     return PS_OK;
 }
 
-ps_status ps_backend_create_cuda(ps_gpu *gpu, const void *image, const ps_cuda_products *products, ps_backend *beside,
-                                 ps_backend **out)
+/* Which module has it is nvcc's and the Makefile's. */
+static ps_status find_kernel(cuda_backend *b, int kernel)
 {
-    static const ps_backend_ops ops = {.name = "cuda",
-                                       .kernels = operators,
-                                       .epilogues = PS_EPILOGUES_ALL,
-                                       .destroy = destroy,
-                                       .space = space,
-                                       .host = host,
-                                       .issues = true};
+    const char *name = ps_cuda_kernel_table[kernel].name;
+    ps_cu_result r = PS_CU_NOT_FOUND;
+    for (int i = 0; i < b->n_modules && r == PS_CU_NOT_FOUND; i++)
+        r = b->gpu->driver->function_get(&b->functions[kernel], b->modules[i], name);
+    if (r == PS_CU_NOT_FOUND)
+        return PS_FAIL(PS_ENOSYS, "the kernels do not fit this library: %s is missing; build both anew", name);
+    return ps_gpu_check(b->gpu, r, name);
+}
+
+static ps_status load(cuda_backend *b, const ps_cuda_image *image)
+{
+    PS_TRY(ps_mem_alloc((size_t)image->n_modules, sizeof *b->modules, &b->modules));
+    for (int i = 0; i < image->n_modules; i++) PS_TRY(load_module(b, image->modules[i]));
+    for (int k = 0; k < PS_CUDA_KERNEL_COUNT; k++) PS_TRY(find_kernel(b, k));
+    return PS_OK;
+}
+
+static const ps_backend_ops ops = {.name = "cuda",
+                                   .kernels = operators,
+                                   .epilogues = PS_EPILOGUES_ALL,
+                                   .destroy = destroy,
+                                   .space = space,
+                                   .host = host,
+                                   .issues = true};
+
+ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *image, const ps_cuda_products *products,
+                                 ps_backend *beside, ps_backend **out)
+{
     cuda_backend *b = NULL;
     *out = NULL;
     const ps_status st = ps_mem_alloc(1, sizeof *b, &b);
@@ -213,4 +218,23 @@ ps_status ps_backend_create_cuda(ps_gpu *gpu, const void *image, const ps_cuda_p
     else
         destroy(&b->base);
     return loaded;
+}
+
+ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes, ps_backend *beside,
+                                           ps_backend **out)
+{
+    cuda_backend *b = NULL;
+    *out = NULL;
+    const ps_status st = ps_mem_alloc(1, sizeof *b, &b);
+    if (st != PS_OK) {
+        ps_backend_destroy(beside);
+        return st;
+    }
+    *b = (cuda_backend){
+        .base.ops = &ops,
+        .plan_space = {.device = &ps_gpu_device_ops, .host = &ps_gpu_pinned_ops, .page_bytes = page_bytes},
+        .products.workspace_bytes = product_bytes,
+        .host = beside};
+    *out = &b->base;
+    return PS_OK;
 }

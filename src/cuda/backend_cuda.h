@@ -4,6 +4,7 @@
 #define PS_CUDA_BACKEND_CUDA_H
 
 #include "cuda/gpu.h"
+#include "cuda/plugin.h"
 #include "kernel/backend.h"
 #include "kernel/cuda/cuda_operator.h"
 
@@ -15,11 +16,16 @@ typedef struct ps_cuda_products {
     void (*destroy)(void *self);                                                      /* NULL: nothing to do */
 } ps_cuda_products;
 
-/* image: the compiled kernels, for cuModuleLoadData. host: what computes beside it, ps_backend_host. The backend owns
+/* image: the compiled kernels; must outlive it. host: what computes beside it, ps_backend_host. The backend owns
  * gpu, products and host, on failure too; its ps_backend_space has gpu as driver. Its kernels run on queues of that
  * space's device, or its foreign one, and nowhere else. PS_ENOSYS when the image has no kernels for this GPU, or not
  * those of this library. */
-PS_NODISCARD ps_status ps_backend_create_cuda(ps_gpu *gpu, const void *image, const ps_cuda_products *products,
+PS_NODISCARD ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *image, const ps_cuda_products *products,
                                               ps_backend *host, ps_backend **out);
+
+/* The same to measure with, and not to run: nothing is opened, and the space has no driver. page_bytes: of the memory of
+ * the GPU that is meant; product_bytes: the workspace_bytes of its products. It owns host, on failure too. */
+PS_NODISCARD ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes, ps_backend *host,
+                                                        ps_backend **out);
 
 #endif

@@ -11,8 +11,9 @@
 
 /* Kernels are compiled for these and later ones. */
 #define CAPABILITY_LEAST 80
-/* What libraries that compute products and attention take beside the budget, and pages that go to nobody. */
-#define RESERVE_BYTES (768 * PS_MIB)
+/* Of what is free when kernels and libraries are loaded: for those that the libraries load with the first product of
+ * another shape, and for what the driver makes beside streams and launches. */
+#define LATER_BYTES (256 * PS_MIB)
 
 /* ---- errors ---- */
 
@@ -46,7 +47,7 @@ ps_status ps_gpu_check(ps_gpu *g, ps_cu_result r, const char *what)
     }
     char why[256];
     ps_cu_describe(g->driver, r, why, sizeof why);
-    return PS_FAIL(PS_EDEVICE, "cuda: %s: %s", what, why);
+    return PS_FAIL(r == PS_CU_OUT_OF_MEMORY ? PS_ENOMEM_DEV : PS_EDEVICE, "cuda: %s: %s", what, why);
 }
 
 bool ps_gpu_enter_quietly(ps_gpu *g)
@@ -196,7 +197,10 @@ void ps_gpu_close(ps_gpu *g)
     ps_gpu_pinned_destroy(g->pinned);
     if (g->base != NULL) (void)g->driver->event_destroy(g->base);
     if (g->words != NULL) (void)g->driver->host_free((void *)(uintptr_t)g->words);
-    if (g->context != NULL) (void)g->driver->context_release(g->device);
+    if (g->context != NULL) {
+        (void)g->driver->context_set(NULL); /* it is not to stay this thread's */
+        (void)g->driver->context_release(g->device);
+    }
     pthread_mutex_destroy(&g->lock);
     pthread_mutex_destroy(&g->release_lock);
     ps_mem_free(g);
@@ -233,7 +237,7 @@ ps_status ps_gpu_usable_bytes(ps_gpu *g, int64_t *out)
     *out = 0;
     PS_TRY(ps_gpu_get_info(g, &info));
     const ps_gpu_stats s = ps_gpu_get_stats(g);
-    *out = ps_max_i64(0, info.free_bytes + s.page_bytes_made - RESERVE_BYTES) / g->page_bytes * g->page_bytes;
+    *out = ps_max_i64(0, info.free_bytes + s.page_bytes_made - LATER_BYTES) / g->page_bytes * g->page_bytes;
     return PS_OK;
 }
 

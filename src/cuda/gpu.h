@@ -10,7 +10,8 @@
  *                      \______  page 7  _______/          A is unmapped when its release is done
  *
  * Page-locked memory is RAM in huge pages, touched by several threads and registered with the driver when it is first
- * wanted; blocks that are freed stay registered as long as the device keeps them, so that later steps register nothing.
+ * wanted; blocks that are freed, and pieces that regions give back, stay registered as long as the device keeps them, so
+ * that later steps register nothing. Regions there give back the pieces that they committed, no parts of them.
  *
  * A wait for something that host code is to end (the disk, an update on the host) is one for a number in page-locked
  * memory, which a thread of the queue writes when that has ended; so nothing but the stream stands still.
@@ -53,26 +54,29 @@ typedef struct ps_gpu_info {
 } ps_gpu_info;
 
 PS_NODISCARD ps_status ps_gpu_get_info(ps_gpu *g, ps_gpu_info *out);
-/* For a budget `auto`: what is free now, less what the driver and libraries will want. */
+/* For a budget `auto`, when kernels and libraries are loaded: what is free or has become pages, less what they will still
+ * want. */
 PS_NODISCARD ps_status ps_gpu_usable_bytes(ps_gpu *g, int64_t *out);
 
 typedef struct ps_gpu_stats {
     int64_t page_bytes_made; /* device memory taken from the driver so far; never given back before the end */
     int64_t n_maps, n_unmaps;
     int64_t pinned_bytes; /* page-locked now, of the host tier */
-    int64_t n_pins;       /* blocks and pieces page-locked so far */
+    int64_t n_pins;       /* blocks and pieces of regions page-locked so far */
 } ps_gpu_stats;
 
 ps_gpu_stats ps_gpu_get_stats(const ps_gpu *g);
 
 /* A queue on a stream that is the caller's, and belongs to no ps_device: it is the ps_space.foreign of ps_gpu_space from
- * then on. To be destroyed after all that use it, before ps_gpu_close; the stream stays. */
+ * then on. To be destroyed after all that use it, before ps_gpu_close; the stream stays. PS_EINVAL for NULL, the default
+ * stream, with which others that know nothing of it wait for each other. */
 PS_NODISCARD ps_status ps_gpu_open_foreign(ps_gpu *g, const char *name, void *stream, ps_queue **out);
 
 /* The stream of a queue of a device of ps_gpu_device_ops or of ps_gpu_open_foreign: for calls of ps_queue_call, whose
  * function runs when it is issued, and issues work to the stream. */
 ps_cu_stream ps_gpu_stream(const ps_queue *q);
-/* PS_OK, or the error of a call of the driver in words: "cuda: what: why". PS_EDEVICE; the device may be lost then. */
+/* PS_OK, or the error of a call of the driver in words: "cuda: what: why". PS_EDEVICE, and the device may be lost then;
+ * PS_ENOMEM_DEV. */
 PS_NODISCARD ps_status ps_gpu_check(ps_gpu *g, ps_cu_result r, const char *what);
 
 #endif

@@ -1,7 +1,13 @@
 /* gpu_pinned.c - page-locked memory: the host tier beside a GPU.
  *
  * Each block, and each piece that a region commits, is registered by itself, so a copy within it is one for the driver.
- * Nothing is unregistered under a copy: the host waits for its event. */
+ * Registering is dear (the system clears and locks each page) and undoing it has to wait for copies, so it is done once:
+ * blocks are kept when they are freed (device.h), and pieces of regions stay where they are until just that piece is
+ * committed again. Both count as kept memory of the budget, and go when something else wants their room.
+ *
+ * Why not one arena, registered at the start: a tensor larger than a chunk needs neighbouring addresses, and registered
+ * pages cannot be mapped anew elsewhere. An arena would fragment, and what fits its budget would not always be had.
+ * The first step, and the reading of weights before it, pay for what is wanted; later steps find it. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,15 +23,23 @@
 #define TOUCH_BYTES (16 * PS_MIB)
 #define TOUCHERS_MAX 8
 
-/* Memory that the driver allocated: where registering is forbidden. */
-typedef struct from_driver {
-    void *p;
-    struct from_driver *next;
-} from_driver;
+typedef enum pin_kind {
+    REGISTERED,
+    FROM_DRIVER, /* a block, where registering is forbidden */
+    UNLOCKED     /* a piece of a region there, whose address is given: memory as any other, copied more slowly */
+} pin_kind;
+
+typedef struct pin {
+    char *p;
+    int64_t bytes;
+    pin_kind kind;
+    ps_ticket until; /* of the releases: nobody uses what was freed of it any more */
+} pin;
 
 struct ps_gpu_pinned {
     ps_gpu *gpu;
-    from_driver *from_driver;
+    pin *pins; /* by address */
+    int n;
     int64_t bytes, n_pins;
 };
 
@@ -60,6 +74,43 @@ static void touch_all(char *p, int64_t bytes)
     while (n > 0) pthread_join(threads[--n], NULL);
 }
 
+/* ---- which there are ---- */
+
+/* The first that ends behind p. */
+static int find(const ps_gpu_pinned *m, const char *p)
+{
+    int low = 0, high = m->n;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (m->pins[middle].p + m->pins[middle].bytes <= p)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* There is room for one more. */
+static void note(ps_gpu_pinned *m, char *p, int64_t bytes, pin_kind kind)
+{
+    const int i = find(m, p);
+    memmove(&m->pins[i + 1], &m->pins[i], (size_t)(m->n - i) * sizeof m->pins[0]);
+    m->pins[i] = (pin){.p = p, .bytes = bytes, .kind = kind};
+    m->n++;
+    if (kind == UNLOCKED) return;
+    m->bytes += bytes;
+    m->n_pins++;
+}
+
+static pin forget(ps_gpu_pinned *m, int i)
+{
+    const pin gone = m->pins[i];
+    m->n--;
+    memmove(&m->pins[i], &m->pins[i + 1], (size_t)(m->n - i) * sizeof m->pins[0]);
+    if (gone.kind != UNLOCKED) m->bytes -= gone.bytes;
+    return gone;
+}
+
 /* ---- page-locking ---- */
 
 static ps_status refuse(ps_gpu *g, ps_cu_result r, int64_t bytes)
@@ -74,34 +125,55 @@ static ps_status refuse(ps_gpu *g, ps_cu_result r, int64_t bytes)
         (long long)bytes, (long long)g->pinned->bytes, why);
 }
 
-/* Memory at [p, p + bytes), addresses without any. On failure it is as before. */
-static ps_status pin(ps_gpu *g, char *p, int64_t bytes)
+/* It would be refused whatever is free. */
+static bool is_forbidden(ps_cu_result r)
 {
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-    if (mmap(p, (size_t)bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+    return r == PS_CU_NOT_PERMITTED || r == PS_CU_NOT_SUPPORTED;
+}
+
+static ps_status open_pages(char *p, int64_t bytes)
+{
+    if (mmap(p, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
         return PS_FAIL(PS_ENOMEM_HOST, "cannot map %lld bytes: %s", (long long)bytes, strerror(errno));
     madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     madvise(p, (size_t)bytes, MADV_DONTFORK); /* a child's copy of a page that is locked here would be another page */
     touch_all(p, bytes);
+    return PS_OK;
+}
+
+static void close_pages(char *p, int64_t bytes)
+{
+    mmap(p, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+/* Memory at [p, p + bytes), addresses without any. On failure it is as before. */
+static ps_status lock_pages(ps_gpu *g, char *p, int64_t bytes, bool may_be_unlocked)
+{
+    ps_gpu_pinned *m = g->pinned;
+    PS_TRY(ps_mem_reserve(&m->pins, (size_t)m->n + 1, sizeof m->pins[0]));
+    PS_TRY(open_pages(p, bytes));
     const ps_cu_result r = g->driver->host_register(p, (size_t)bytes, PS_CU_HOST_PORTABLE | PS_CU_HOST_MAPPED);
-    if (r == PS_CU_SUCCESS) {
-        g->pinned->bytes += bytes;
-        g->pinned->n_pins++;
+    if (r == PS_CU_SUCCESS || (may_be_unlocked && is_forbidden(r))) {
+        note(m, p, bytes, r == PS_CU_SUCCESS ? REGISTERED : UNLOCKED);
         return PS_OK;
     }
-    mmap(p, (size_t)bytes, PROT_NONE, flags | MAP_NORESERVE, -1, 0);
+    close_pages(p, bytes);
     return refuse(g, r, bytes);
 }
 
-/* What was released is still written to and read until then. */
-static void unpin(ps_gpu *g, char *p, int64_t bytes)
+/* Number i. What was freed of it is still written to and read until then. */
+static pin_kind unlock_pages(ps_gpu *g, int i)
 {
-    const ps_event e = ps_queue_event(g->releases[1]);
+    const pin gone = forget(g->pinned, i);
+    const ps_event e = {g->releases[1], gone.until};
     if (!ps_event_is_done(e)) ps_event_outlast(e, PS_BLOCK_FREE);
     (void)ps_gpu_enter_quietly(g);
-    (void)g->driver->host_unregister(p);
-    mmap(p, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    g->pinned->bytes -= bytes;
+    if (gone.kind == REGISTERED) (void)g->driver->host_unregister(gone.p);
+    if (gone.kind == FROM_DRIVER)
+        (void)g->driver->host_free(gone.p);
+    else
+        close_pages(gone.p, gone.bytes);
+    return gone.kind;
 }
 
 /* ---- the device ---- */
@@ -114,18 +186,13 @@ static ps_gpu *gpu_of(const ps_device *dev)
 /* Whoever runs the system may forbid registering and still allow the driver's own page-locked memory. */
 static ps_status map_from_driver(ps_gpu *g, int64_t bytes, void **out)
 {
-    from_driver *f = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *f, &f));
-    const ps_cu_result r = g->driver->host_alloc(&f->p, (size_t)bytes, PS_CU_HOST_PORTABLE);
+    PS_TRY(ps_mem_reserve(&g->pinned->pins, (size_t)g->pinned->n + 1, sizeof g->pinned->pins[0]));
+    const ps_cu_result r = g->driver->host_alloc(out, (size_t)bytes, PS_CU_HOST_PORTABLE);
     if (r != PS_CU_SUCCESS) {
-        ps_mem_free(f);
+        *out = NULL;
         return refuse(g, r, bytes);
     }
-    f->next = g->pinned->from_driver;
-    g->pinned->from_driver = f;
-    g->pinned->bytes += bytes;
-    g->pinned->n_pins++;
-    *out = f->p;
+    note(g->pinned, *out, bytes, FROM_DRIVER);
     return PS_OK;
 }
 
@@ -136,7 +203,7 @@ static ps_status map_block(ps_device *dev, int64_t bytes, void **out)
     *out = NULL;
     PS_TRY(ps_gpu_enter(g));
     PS_TRY(ps_address_reserve(bytes, HUGE_PAGE_BYTES, &p));
-    if (pin(g, p, bytes) == PS_OK) {
+    if (lock_pages(g, p, bytes, false) == PS_OK) {
         *out = p;
         return PS_OK;
     }
@@ -145,28 +212,10 @@ static ps_status map_block(ps_device *dev, int64_t bytes, void **out)
     return map_from_driver(g, bytes, out);
 }
 
-static bool give_back_to_driver(ps_gpu *g, void *p, int64_t bytes)
-{
-    from_driver **f = &g->pinned->from_driver;
-    while (*f != NULL && (*f)->p != p) f = &(*f)->next;
-    if (*f == NULL) return false;
-    from_driver *gone = *f;
-    const ps_event e = ps_queue_event(g->releases[1]);
-    if (!ps_event_is_done(e)) ps_event_outlast(e, PS_BLOCK_FREE);
-    (void)ps_gpu_enter_quietly(g);
-    (void)g->driver->host_free(p);
-    *f = gone->next;
-    ps_mem_free(gone);
-    g->pinned->bytes -= bytes;
-    return true;
-}
-
 static void unmap_block(ps_device *dev, void *p, int64_t bytes)
 {
     ps_gpu *g = gpu_of(dev);
-    if (give_back_to_driver(g, p, bytes)) return;
-    unpin(g, p, bytes);
-    munmap(p, (size_t)bytes);
+    if (unlock_pages(g, find(g->pinned, p)) != FROM_DRIVER) munmap(p, (size_t)bytes);
 }
 
 static ps_status reserve_region(ps_device *dev, int64_t bytes, void **out)
@@ -176,32 +225,49 @@ static ps_status reserve_region(ps_device *dev, int64_t bytes, void **out)
     return ps_address_reserve(bytes, HUGE_PAGE_BYTES, out);
 }
 
+/* Some of it may be committed still. */
 static void unreserve_region(ps_device *dev, void *base, int64_t bytes)
 {
-    (void)dev;
+    ps_gpu *g = gpu_of(dev);
+    const ps_gpu_pinned *m = g->pinned;
+    for (int i = find(m, base); i < m->n && m->pins[i].p < (char *)base + bytes;) (void)unlock_pages(g, i);
     munmap(base, (size_t)bytes);
 }
 
 static ps_status commit(ps_device *dev, void *base, int64_t offset, int64_t bytes)
 {
     PS_TRY(ps_gpu_enter(gpu_of(dev)));
-    return pin(gpu_of(dev), (char *)base + offset, bytes);
+    return lock_pages(gpu_of(dev), (char *)base + offset, bytes, true);
 }
 
 static void decommit(ps_device *dev, void *base, int64_t offset, int64_t bytes)
 {
-    unpin(gpu_of(dev), (char *)base + offset, bytes);
+    const ps_gpu_pinned *m = gpu_of(dev)->pinned;
+    const int i = find(m, (char *)base + offset);
+    PS_ASSERT(i < m->n && m->pins[i].p == (char *)base + offset && m->pins[i].bytes == bytes);
+    (void)bytes;
+    (void)unlock_pages(gpu_of(dev), i);
+}
+
+static ps_event release(ps_device *dev, void *p, int64_t bytes, const ps_events *after)
+{
+    const ps_gpu_pinned *m = gpu_of(dev)->pinned;
+    pin *x = &m->pins[find(m, p)];
+    const ps_event e = ps_gpu_release(dev, p, x->kind == UNLOCKED ? 0 : bytes, after); /* the GPU cannot write there */
+    x->until = e.ticket;
+    return e;
 }
 
 const ps_device_ops ps_gpu_pinned_ops = {.name = "pinned",
                                          .host_can_touch = true,
-                                         .release = ps_gpu_release,
+                                         .release = release,
                                          .map = map_block,
                                          .unmap = unmap_block,
                                          .reserve = reserve_region,
                                          .unreserve = unreserve_region,
                                          .commit = commit,
                                          .decommit = decommit,
+                                         .pieces_stay = true,
                                          .queue_create = ps_gpu_queue_create_of};
 
 ps_status ps_gpu_pinned_create(ps_gpu *g, ps_gpu_pinned **out)
@@ -213,6 +279,8 @@ ps_status ps_gpu_pinned_create(ps_gpu *g, ps_gpu_pinned **out)
 
 void ps_gpu_pinned_destroy(ps_gpu_pinned *p)
 {
+    if (p == NULL) return;
+    ps_mem_free(p->pins);
     ps_mem_free(p);
 }
 

@@ -120,9 +120,9 @@ static ps_status wait_until(ps_gpu_queue *q, ps_ticket t)
 
 static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
 {
-    (void)tells;
     ps_gpu_queue *q = (ps_gpu_queue *)queue;
-    if (ps_fault_hit(PS_FAULT_DEVICE)) return PS_FAIL(PS_EDEVICE, "cuda: the call failed");
+    /* who outlasts what uses his memory takes it from under the device when it is not waited for */
+    if (tells && ps_fault_hit(PS_FAULT_DEVICE)) return PS_FAIL(PS_EDEVICE, "cuda: the call failed");
     PS_TRY(ps_gpu_check_lost(q->gpu)); /* what was computed before, nobody can tell any more */
     PS_TRY(wait_until(q, t));
     const ps_ticket failed_at = atomic_load(&q->failed_at);
@@ -224,6 +224,18 @@ static ps_status do_item(ps_gpu_queue *q, const ps_item *item)
     return PS_OK;
 }
 
+/* Its event. An item that got only half way, or has no event, has no ticket to be waited for by: what the stream has of
+ * it ends before its failure is told. */
+static ps_status end_item(ps_gpu_queue *q, const ps_gpu_slot *s, ps_status st)
+{
+    const ps_cuda_driver *d = q->gpu->driver;
+    if (st == PS_OK) st = check(q, d->event_record(s->done, q->stream));
+    if (st == PS_OK) return PS_OK;
+    const ps_cu_result r = d->stream_wait(q->stream);
+    if (r != PS_CU_SUCCESS) ps_gpu_lose(q->gpu, r, q->base.name); /* nobody can tell what it still does */
+    return st;
+}
+
 static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
 {
     ps_gpu_queue *q = (ps_gpu_queue *)queue;
@@ -232,15 +244,11 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     const bool is_timed = queue->profile != NULL && ps_profile_is_on(queue->profile) && (is_copy || is_mark);
     ps_gpu_slot *s;
     PS_TRY(ps_gpu_enter(q->gpu));
-    if (ps_fault_hit(PS_FAULT_LOST)) {
-        ps_gpu_lose(q->gpu, PS_CU_LAUNCH_FAILED, queue->name);
-        return ps_gpu_check_lost(q->gpu);
-    }
     PS_TRY(take_slot(q, &s));
     if (is_timed) PS_TRY(record_time(q, &s->begin));
-    if (!is_dead) PS_TRY(do_item(q, item));
-    if (is_timed) PS_TRY(record_time(q, &s->end));
-    PS_TRY(check(q, q->gpu->driver->event_record(s->done, q->stream)));
+    ps_status st = is_dead ? PS_OK : do_item(q, item);
+    if (st == PS_OK && is_timed) st = record_time(q, &s->end);
+    PS_TRY(end_item(q, s, st));
     s->is_copy = is_timed && is_copy;
     s->is_mark = is_timed && is_mark;
     *out = queue->issued + 1;
@@ -254,9 +262,10 @@ ps_status ps_gpu_queue_release(ps_queue *queue, void *p, int64_t bytes, const ps
     PS_TRY(ps_gpu_check_lost(q->gpu));
     PS_TRY(ps_gpu_check(q->gpu, q->gpu->driver->context_set(q->gpu->context), "context"));
     PS_TRY(take_slot(q, &s));
-    for (int i = 0; i < after->n; i++) PS_TRY(wait_for_event(q, queue->issued + 1, after->event[i], true));
-    PS_TRY(do_fill(q, p, 0xff, bytes));
-    PS_TRY(check(q, q->gpu->driver->event_record(s->done, q->stream)));
+    ps_status st = PS_OK;
+    for (int i = 0; st == PS_OK && i < after->n; i++) st = wait_for_event(q, queue->issued + 1, after->event[i], true);
+    if (st == PS_OK) st = do_fill(q, p, 0xff, bytes);
+    PS_TRY(end_item(q, s, st));
     queue->issued++;
     *out = ps_queue_event(queue);
     return PS_OK;
@@ -305,6 +314,7 @@ ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, 
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->has_changed, NULL);
     ps_status st = PS_OK;
+    /* of one priority: it counts for kernels alone, which all run on one stream, and not for copies */
     if (stream == NULL) st = check(q, g->driver->stream_create(&q->stream, PS_CU_STREAM_NON_BLOCKING, 0));
     if (st != PS_OK)
         destroy(&q->base);
@@ -324,7 +334,10 @@ ps_status ps_gpu_queue_create_of(ps_device *dev, const char *name, ps_queue_kind
 
 ps_status ps_gpu_open_foreign(ps_gpu *g, const char *name, void *stream, ps_queue **out)
 {
-    PS_ASSERT(stream != NULL);
+    *out = NULL;
+    if (stream == NULL)
+        return PS_FAIL(PS_EINVAL, "cuda: the default stream (NULL) cannot be shared: make one (in PyTorch: "
+                                  "torch.cuda.Stream()) and work on it");
     PS_TRY(ps_gpu_queue_create(g, name, stream, out));
     g->space.foreign = *out;
     return PS_OK;

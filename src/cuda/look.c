@@ -28,6 +28,12 @@ bool ps_cuda_has_hardware(const char *root)
     if (root == NULL) root = "";
     snprintf(path, sizeof path, "%s/proc/driver/nvidia/version", root);
     if (access(path, F_OK) == 0) return true;
+    /* containers may have its devices and nothing else of it: gVisor's have neither that file nor PCI */
+    snprintf(path, sizeof path, "%s/dev/nvidiactl", root);
+    if (access(path, F_OK) == 0) return true;
+    /* a Linux within Windows has no PCI, but NVIDIA's driver from there, if there is one */
+    snprintf(path, sizeof path, "%s/usr/lib/wsl/lib/libcuda.so.1", root);
+    if (access(path, F_OK) == 0) return true;
     snprintf(path, sizeof path, "%s/sys/bus/pci/devices", root);
     DIR *all = opendir(path);
     bool found = false;

@@ -4,8 +4,8 @@
 
 #include "cuda/driver.h"
 
-/* A display or compute adapter of NVIDIA's, or the module of its driver. root: put before /proc and /sys, for tests; NULL
- * is the real machine. */
+/* A display or compute adapter of NVIDIA's, or its driver: the module, or the device of it that a container was given.
+ * root: put before /proc, /dev and /sys, for tests; NULL is the real machine. */
 bool ps_cuda_has_hardware(const char *root);
 
 /* One line without its end: "none of NVIDIA's"; what there is and why it cannot be used; or its name and driver. driver:

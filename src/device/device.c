@@ -61,13 +61,22 @@ static void unmap(ps_device *d, void *block, int64_t bytes)
     d->ops->unmap(d, block, bytes);
 }
 
-static void drop_kept(ps_device *d, int i)
+static kept_block take_kept(ps_device *d, int i)
 {
     const kept_block b = d->kept[i];
     d->n_kept--;
     memmove(&d->kept[i], &d->kept[i + 1], (size_t)(d->n_kept - i) * sizeof d->kept[0]);
     d->kept_bytes -= b.bytes;
-    unmap(d, b.p, b.bytes);
+    return b;
+}
+
+static void drop_kept(ps_device *d, int i)
+{
+    const kept_block b = take_kept(d, i);
+    if (b.region == NULL)
+        unmap(d, b.p, b.bytes);
+    else
+        d->ops->decommit(d, b.region, (char *)b.p - b.region, b.bytes);
 }
 
 static void drop_all_kept(ps_device *d)
@@ -223,29 +232,77 @@ bool ps_device_gave_zeros(const ps_device *d)
     return d->gave_zeros;
 }
 
-void ps_device_keep_block(ps_device *d, void *block, int64_t bytes)
+static void keep(ps_device *d, kept_block b)
 {
     if (d->n_kept == KEPT_MAX) drop_kept(d, 0);
-    d->kept[d->n_kept++] = (kept_block){block, bytes};
-    d->kept_bytes += bytes;
+    d->kept[d->n_kept++] = b;
+    d->kept_bytes += b.bytes;
 }
 
-void *ps_device_reuse_block(ps_device *d, int64_t bytes)
+void ps_device_keep_block(ps_device *d, void *block, int64_t bytes)
+{
+    keep(d, (kept_block){.p = block, .bytes = bytes});
+}
+
+void ps_device_keep_piece(ps_device *d, char *region, int64_t offset, int64_t bytes)
+{
+    keep(d, (kept_block){.p = region + offset, .bytes = bytes, .region = region});
+}
+
+bool ps_device_reuse_piece(ps_device *d, const char *region, int64_t offset, int64_t bytes)
 {
     for (int i = d->n_kept - 1; i >= 0; i--) {
-        if (d->kept[i].bytes != bytes) continue;
-        void *p = d->kept[i].p;
-        d->n_kept--;
-        memmove(&d->kept[i], &d->kept[i + 1], (size_t)(d->n_kept - i) * sizeof d->kept[0]);
-        d->kept_bytes -= bytes;
-        return p;
+        if (d->kept[i].region != region) continue;
+        const int64_t first = (char *)d->kept[i].p - region, n = d->kept[i].bytes;
+        if (first >= offset + bytes || first + n <= offset) continue;
+        if (first == offset && n == bytes) {
+            (void)take_kept(d, i);
+            return true;
+        }
+        drop_kept(d, i);
+    }
+    return false;
+}
+
+void *ps_device_reuse_block(ps_device *d, int64_t bytes, bool *is_new)
+{
+    for (int i = d->n_kept - 1; i >= 0; i--) {
+        if (d->kept[i].bytes != bytes || d->kept[i].region != NULL) continue;
+        const kept_block b = take_kept(d, i);
+        *is_new = b.is_new;
+        return b.p;
     }
     return NULL;
+}
+
+#define TOGETHER_MAX 16
+#define TOGETHER_BYTES (32 * PS_MIB)
+
+/* How many blocks fill large pages best, where nothing else need go for them. */
+static int blocks_together(const ps_device *d, int64_t bytes)
+{
+    const int64_t large = d->ops->large_page_bytes;
+    const int64_t free_bytes = ps_min_i64(d->budget_bytes - d->used_bytes - d->kept_bytes, TOGETHER_BYTES);
+    int best = 1;
+    if (large == 0 || !d->keep) return best;
+    for (int n = 2; n <= TOGETHER_MAX && n * bytes <= free_bytes; n++)
+        if (n * bytes / large * best > best * bytes / large * n) best = n; /* more large pages a block */
+    return best;
+}
+
+/* Side by side; the others are kept until they are wanted. */
+static ps_status map_together(ps_device *d, int n, int64_t bytes, void **out)
+{
+    PS_TRY(d->ops->map(d, n * bytes, out));
+    while (--n > 0) keep(d, (kept_block){.p = (char *)*out + n * bytes, .bytes = bytes, .is_new = true});
+    return PS_OK;
 }
 
 /* Kept blocks hold memory the system may be short of: without them it may say yes. */
 static ps_status map_block(ps_device *d, int64_t bytes, void **out)
 {
+    const int n = blocks_together(d, bytes);
+    if (n > 1 && map_together(d, n, bytes, out) == PS_OK) return PS_OK;
     ps_device_make_room(d, bytes);
     const ps_status st = d->ops->map(d, bytes, out);
     if (st == PS_OK || d->n_kept == 0) return st;
@@ -286,9 +343,9 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     *out = NULL;
     PS_TRY(ps_device_admit(d, bytes));
     bytes = ps_device_round_to_pages(d, bytes);
-    *out = ps_device_reuse_block(d, bytes);
-    const bool is_new = *out == NULL;
-    if (is_new) PS_TRY(map_block(d, bytes, out));
+    bool is_new = true;
+    *out = ps_device_reuse_block(d, bytes, &is_new);
+    if (*out == NULL) PS_TRY(map_block(d, bytes, out));
     d->gave_zeros = is_new && d->ops->gives_zeros;
     ps_device_count_used(d, bytes);
     ps_device_poison(d, *out, bytes);
@@ -356,10 +413,8 @@ static void pass_kept(ps_device *d, ps_device *to)
         drop_kept(d, 0);
         return;
     }
-    d->n_kept--;
-    memmove(&d->kept[0], &d->kept[1], (size_t)d->n_kept * sizeof d->kept[0]);
-    d->kept_bytes -= b.bytes;
-    ps_device_keep_block(to, b.p, b.bytes);
+    (void)take_kept(d, 0);
+    keep(to, b);
 }
 
 void ps_device_take_over(ps_device *to, ps_device *from, int64_t bytes)

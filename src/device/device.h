@@ -10,7 +10,8 @@
  *
  * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget. What
  * a region gives back is kept as a block, and a kept block can become a piece of a region: where the backend can, by
- * moving its pages to other addresses, not its bytes. One thread owns a device.
+ * moving its pages to other addresses, not its bytes. Where pages cannot move and are dear to make, what a region gives
+ * back is kept as a piece of that region. One thread owns a device.
  *
  * Memory may be given back while items of queues still use it: whoever frees it says after which events it is unused,
  * and whoever gets it is told after which it may be touched. RAM lets the host wait; a device that works later waits by
@@ -30,6 +31,9 @@ typedef struct ps_device_ops {
     bool host_can_touch; /* the host may read and write what it is given, when nothing is under way there */
     bool works_later;    /* items of its queues are done after the call that issues them: order needs events */
     bool gives_zeros;    /* map and commit do, else anything */
+    /* Memory comes in larger pages where a block holds whole ones, and parts of a block can be unmapped: blocks that are
+     * smaller, or no multiple of these, are better mapped several at once. 0: no. */
+    int64_t large_page_bytes;
     /* All that is freed, perhaps while items that name it are under way: returns the event after which its bytes may be
      * used for something else. NULL: the host waits. */
     ps_event (*release)(ps_device *dev, void *p, int64_t bytes, const ps_events *after);
@@ -49,6 +53,9 @@ typedef struct ps_device_ops {
      * no more. On failure the block is still there to be unmapped, and the range can be committed. NULL when move_out
      * is. */
     ps_status (*move_in)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block);
+    /* Instead of all three: what a region gives back stays where it is, as it is, until just that piece is committed
+     * again, or is decommitted because room is wanted. For memory that is dear to make. */
+    bool pieces_stay;
     /* As ps_queue_create, which fills in what is not the ops' own. */
     ps_status (*queue_create)(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out);
 } ps_device_ops;

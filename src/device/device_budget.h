@@ -6,11 +6,13 @@
 #include "device/order.h"
 
 /* Freed blocks remembered; more than these go back to the system, oldest first. */
-#define KEPT_MAX 256
+#define KEPT_MAX 4096
 
 typedef struct kept_block {
     void *p;
     int64_t bytes;
+    bool is_new;  /* nobody had it before */
+    char *region; /* of a piece that stayed (pieces_stay): base of its region; NULL: a block */
 } kept_block;
 
 struct ps_device {
@@ -40,8 +42,13 @@ void ps_device_count_used(ps_device *d, int64_t bytes);
 /* "Content undefined" made visible: NaN in every float format. Who has `release` does so by itself. */
 void ps_device_poison(ps_device *d, void *p, int64_t bytes);
 void ps_device_keep_block(ps_device *d, void *block, int64_t bytes);
-/* The most recently freed kept block of just this size (its pages are the likeliest in cache), or NULL. */
-void *ps_device_reuse_block(ps_device *d, int64_t bytes);
+/* A piece of a region, where it lies. */
+void ps_device_keep_piece(ps_device *d, char *region, int64_t offset, int64_t bytes);
+/* True: just this piece was kept, and is the caller's now. False: of these addresses nothing is kept any more. */
+bool ps_device_reuse_piece(ps_device *d, const char *region, int64_t offset, int64_t bytes);
+/* The most recently freed kept block of just this size (its pages are the likeliest in cache), or NULL. *is_new: it was
+ * mapped and never given. */
+void *ps_device_reuse_block(ps_device *d, int64_t bytes, bool *is_new);
 /* Pages of a simulated device stand for some that another range had before: what is given counts as written when that
  * has been given back. */
 void ps_device_tell_given(ps_device *d, const void *p, int64_t bytes);

@@ -148,6 +148,7 @@ const ps_device_ops ps_device_cpu_ops = {
     .name = "cpu",
     .host_can_touch = true,
     .gives_zeros = true,
+    .large_page_bytes = HUGE_BYTES,
     .map = map_block,
     .unmap = unmap_block,
     .reserve = reserve_region,

@@ -242,6 +242,7 @@ ps_disk_stats ps_disk_get_stats(const ps_disk *d)
                        .write_bytes = d->write_bytes,
                        .backend = d->ops != NULL ? d->ops->name : "sim",
                        .n_files = d->n_files,
+                       .n_requests = d->n_requests,
                        .direct = d->n_files > 0};
     for (int i = 0; i < d->n_files; i++) s.direct = s.direct && d->files[i].is_direct;
     if (d->ops != NULL) d->ops->tell(d->backend, &s);

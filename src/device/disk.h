@@ -26,6 +26,7 @@ typedef struct ps_disk_stats {
     int n_files;                     /* sim: 0 */
     bool direct;                     /* O_DIRECT in use, in all files */
     int64_t processor_ns;            /* that the threads which move bytes took */
+    int64_t n_requests;              /* pieces made of the transfers: parts of large ones, or several small ones */
 } ps_disk_stats;
 
 #define PS_DISK_QUEUE_DEPTH_MAX 4096 /* as memory.queue_depth has it */

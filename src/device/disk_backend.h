@@ -8,6 +8,8 @@
 #ifndef PS_DEVICE_DISK_BACKEND_H
 #define PS_DEVICE_DISK_BACKEND_H
 
+#include <sys/uio.h>
+
 #include "device/disk.h"
 #include "device/disk_folders.h"
 
@@ -40,17 +42,30 @@ void ps_disk_admit(ps_disk *d, ps_disk_transfer *t, ps_status st);
 
 /* ---- for the backends' threads (disk_pieces.c) -------------------------------------------------------------------------- */
 
-typedef struct ps_disk_piece {
+enum { PS_DISK_PARTS_MAX = 16 };
+enum { PS_DISK_END = -1 }; /* error of a read past the end of the file */
+
+/* What of a transfer lies in a piece. */
+typedef struct ps_disk_part {
     ps_disk_transfer *transfer;
+    char *buffer;
+    int64_t bytes;
+    int error;         /* errno, or PS_DISK_END, */
+    int64_t got_bytes; /* after so many */
+} ps_disk_part;
+
+/* A range of a file, of one transfer or of several that follow each other there. */
+typedef struct ps_disk_piece {
     bool is_write;
     int file;
-    char *buffer;
     int64_t offset, bytes; /* offset in the file */
-    int64_t done_bytes;    /* of `bytes`: transfers may come back short and go on from there */
-    int error;             /* errno, or PS_DISK_END */
+    int64_t done_bytes;    /* of `bytes`, moved or given up: transfers may come back short and go on from there */
+    bool is_one_by_one;    /* a request for several parts has failed: whose fault was it? */
+    int n_parts;
+    ps_disk_part part[PS_DISK_PARTS_MAX]; /* in the order of the file */
+    int n_buffers;
+    struct iovec buffer[PS_DISK_PARTS_MAX]; /* what the next system call is for: from offset + done_bytes on */
 } ps_disk_piece;
-
-enum { PS_DISK_END = -1 }; /* error of a read past the end of the file */
 
 typedef enum ps_disk_take_result { PS_DISK_TAKEN, PS_DISK_NOTHING, PS_DISK_CLOSED } ps_disk_take_result;
 
@@ -61,8 +76,8 @@ int ps_disk_file_fd(const ps_disk *d, int file);
  * under way; waits for one if `block`. CLOSED: no more will come. */
 ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out);
 
-/* Account for the result of one system call on p: bytes moved, or -errno. True when the piece is finished, well or not;
- * else the rest of it, from done_bytes, is to be tried again. */
+/* Account for the result of one system call for p->buffer: bytes moved, or -errno. True when the piece is finished, well
+ * or not; else the next call is for what p->buffer has then. */
 bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result);
 void ps_disk_finish(ps_disk *d, const ps_disk_piece *p);
 

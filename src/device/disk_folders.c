@@ -7,6 +7,16 @@
 
 #include "base/base.h"
 
+/* Without blanks before and after it. */
+static char *trim(char *name)
+{
+    name += strspn(name, " \t");
+    size_t n = strlen(name);
+    while (n > 0 && (name[n - 1] == ' ' || name[n - 1] == '\t')) n--;
+    name[n] = '\0';
+    return name;
+}
+
 ps_status ps_disk_folders_read(const char *text, ps_disk_folders *out)
 {
     struct stat info;
@@ -15,14 +25,15 @@ ps_status ps_disk_folders_read(const char *text, ps_disk_folders *out)
     if (n_bytes >= sizeof out->text)
         return PS_FAIL(PS_EINVAL, "memory.disk_path is longer than %zu characters", sizeof out->text - 1);
     memcpy(out->text, text, n_bytes + 1);
-    const bool is_one = stat(text, &info) == 0;
+    const bool is_one = strchr(text, ',') == NULL || stat(text, &info) == 0;
     for (char *at = out->text, *comma = at; comma != NULL; at = comma + 1) {
         comma = is_one ? NULL : strchr(at, ',');
         if (comma != NULL) *comma = '\0';
-        if (at[0] == '\0') return PS_FAIL(PS_EINVAL, "memory.disk_path = \"%.200s\" has an empty name", text);
+        char *const name = is_one ? at : trim(at);
+        if (name[0] == '\0') return PS_FAIL(PS_EINVAL, "memory.disk_path = \"%.200s\" has an empty name", text);
         if (out->n == PS_DISK_FILES_MAX)
             return PS_FAIL(PS_EINVAL, "memory.disk_path has more than %d folders", PS_DISK_FILES_MAX);
-        out->name[out->n++] = at;
+        out->name[out->n++] = name;
     }
     return PS_OK;
 }

@@ -1,5 +1,5 @@
-/* disk_folders.h - the folders of the disk tier as one text, the value of memory.disk_path: "/disk1,/disk2". A text that
- * is the name of a folder is that one, with its commas. */
+/* disk_folders.h - the folders of the disk tier as one text, the value of memory.disk_path: "/disk1,/disk2", or
+ * "/disk1, /disk2". A text that is the name of a folder is that one, with its commas. */
 #ifndef PS_DEVICE_DISK_FOLDERS_H
 #define PS_DEVICE_DISK_FOLDERS_H
 

@@ -56,7 +56,8 @@ struct ps_disk {
     ps_disk_transfer *first, *last;
     ps_disk_direction directions[2];            /* reads, writes */
     int64_t untrimmed_bytes[PS_DISK_FILES_MAX]; /* of each file */
-    ps_profile *profile;                        /* NULL: none */
+    _Atomic int64_t n_requests;
+    ps_profile *profile; /* NULL: none */
     uint8_t read_link, write_link;
     int read_lane, write_lane; /* of a simulated disk that has time */
     _Atomic int64_t read_bytes, write_bytes;

@@ -44,21 +44,76 @@ static bool is_empty(const ps_disk *d)
     return d->directions[false].first == NULL && d->directions[true].first == NULL;
 }
 
-/* What is next of t, up to the end of its stripe. */
-static ps_disk_piece cut_piece(const ps_disk *d, ps_disk_transfer *t)
+/* Where the range of offsets goes on at `at`. */
+static ps_disk_piece begin_piece(const ps_disk *d, bool is_write, int64_t at)
 {
-    ps_disk_piece p = {.transfer = t,
-                       .is_write = t->is_write,
-                       .buffer = t->buffer + t->taken_bytes,
-                       .offset = t->offset + t->taken_bytes,
-                       .bytes = ps_min_i64(t->bytes - t->taken_bytes, PIECE_BYTES)};
+    ps_disk_piece p = {.is_write = is_write, .offset = at};
     if (d->n_files > 1) {
-        const int64_t stripe = p.offset / STRIPE_BYTES, at = p.offset % STRIPE_BYTES;
+        const int64_t stripe = at / STRIPE_BYTES;
         p.file = (int)(stripe % d->n_files);
-        p.offset = stripe / d->n_files * STRIPE_BYTES + at;
-        p.bytes = ps_min_i64(p.bytes, STRIPE_BYTES - at);
+        p.offset = stripe / d->n_files * STRIPE_BYTES + at % STRIPE_BYTES;
     }
     return p;
+}
+
+/* Up to the end of the stripe, too. */
+static int64_t room_in_piece(const ps_disk *d, const ps_disk_piece *p)
+{
+    const int64_t room = PIECE_BYTES - p->bytes, end = p->offset + p->bytes;
+    if (d->n_files == 1) return room;
+    return p->bytes > 0 && end % STRIPE_BYTES == 0 ? 0 : ps_min_i64(room, STRIPE_BYTES - end % STRIPE_BYTES);
+}
+
+/* What is next of the direction's first transfer. */
+static void add_part(ps_disk *d, ps_disk_direction *w, ps_disk_piece *p)
+{
+    ps_disk_transfer *t = w->first;
+    const int64_t bytes = ps_min_i64(t->bytes - t->taken_bytes, room_in_piece(d, p));
+    p->part[p->n_parts++] = (ps_disk_part){.transfer = t, .buffer = t->buffer + t->taken_bytes, .bytes = bytes};
+    p->bytes += bytes;
+    if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->profile);
+    t->taken_bytes += bytes;
+    t->n_flying++;
+    w->flying_bytes += bytes;
+    if (t->taken_bytes == t->bytes) queue_pop(w);
+}
+
+/* The first transfer, and those that follow it in the queue and in the file and fit as a whole: so small ones go as one
+ * request where they wait. `at`: where the piece ends, in the range of offsets. */
+static void fill_piece(ps_disk *d, ps_disk_direction *w, ps_disk_piece *out)
+{
+    int64_t at = w->first->offset + w->first->taken_bytes;
+    *out = begin_piece(d, w->first->is_write, at);
+    do {
+        const int64_t before = out->bytes;
+        add_part(d, w, out);
+        at += out->bytes - before;
+    } while (out->n_parts < PS_DISK_PARTS_MAX && w->first != NULL && w->first->taken_bytes == 0 &&
+             w->first->offset == at && w->first->bytes <= room_in_piece(d, out));
+}
+
+/* False when nothing is left. */
+static bool find_buffers(ps_disk_piece *p)
+{
+    int64_t begin = 0;
+    p->n_buffers = 0;
+    for (int i = 0; i < p->n_parts; i++) {
+        const ps_disk_part *a = &p->part[i];
+        const int64_t done = ps_max_i64(0, p->done_bytes - begin);
+        begin += a->bytes;
+        if (done >= a->bytes) continue;
+        p->buffer[p->n_buffers++] = (struct iovec){.iov_base = a->buffer + done, .iov_len = (size_t)(a->bytes - done)};
+        if (p->is_one_by_one) break;
+    }
+    return p->n_buffers > 0;
+}
+
+/* The part that the next byte is of. */
+static ps_disk_part *part_at(ps_disk_piece *p, int64_t *begin)
+{
+    ps_disk_part *a = p->part;
+    for (*begin = 0; *begin + a->bytes <= p->done_bytes; a++) *begin += a->bytes;
+    return a;
 }
 
 /* ---- for the backends' threads ----------------------------------------------------------------------------------- */
@@ -81,13 +136,9 @@ ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
         pthread_cond_wait(&d->has_work, &d->lock);
     ps_disk_take_result result = d->closing && is_empty(d) ? PS_DISK_CLOSED : PS_DISK_NOTHING;
     if (w != NULL) {
-        ps_disk_transfer *t = w->first;
-        *out = cut_piece(d, t);
-        if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->profile);
-        t->taken_bytes += out->bytes;
-        t->n_flying++;
-        w->flying_bytes += out->bytes;
-        if (t->taken_bytes == t->bytes) queue_pop(w);
+        fill_piece(d, w, out);
+        (void)find_buffers(out);
+        d->n_requests++;
         result = PS_DISK_TAKEN;
     }
     pthread_mutex_unlock(&d->lock);
@@ -100,13 +151,18 @@ bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result)
 {
     if (result == -EINTR || result == -EAGAIN) return false;
     const int64_t pages_bytes = result / PS_PAGE_BYTES * PS_PAGE_BYTES;
-    if (result < 0)
-        p->error = (int)-result;
-    else if (pages_bytes == 0)
-        p->error = p->is_write ? EIO : PS_DISK_END;
-    else
+    if (result > 0 && pages_bytes > 0) {
         p->done_bytes += pages_bytes;
-    return p->error != 0 || p->done_bytes == p->bytes;
+    } else if (p->n_buffers > 1) {
+        p->is_one_by_one = true;
+    } else {
+        int64_t begin;
+        ps_disk_part *bad = part_at(p, &begin);
+        bad->error = result < 0 ? (int)-result : p->is_write ? EIO : PS_DISK_END;
+        bad->got_bytes = p->done_bytes - begin;
+        p->done_bytes = begin + bad->bytes;
+    }
+    return !find_buffers(p);
 }
 
 /* Keep the page cache small where O_DIRECT does not: start writing back what was written, drop what is clean. */
@@ -123,24 +179,31 @@ static void trim_cache(ps_disk *d, const ps_disk_piece *p)
     if (is_time) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
-void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
+/* `offset`: of the part in its file. */
+static void finish_part(ps_disk *d, ps_disk_direction *w, const ps_disk_piece *p, const ps_disk_part *a, int64_t offset)
 {
-    if (!d->files[p->file].is_direct) trim_cache(d, p);
-    ps_disk_transfer *t = p->transfer;
-    ps_disk_direction *w = &d->directions[p->is_write];
-    pthread_mutex_lock(&d->lock);
+    ps_disk_transfer *t = a->transfer;
     t->n_flying--;
-    w->flying_bytes -= p->bytes;
-    if (p->error != 0 && t->error == 0) {
-        t->error = p->error;
+    if (a->error != 0 && t->error == 0) {
+        t->error = a->error;
         t->error_file = p->file;
-        t->error_offset = p->offset;
-        t->error_wanted = p->bytes;
-        t->error_got = p->done_bytes;
+        t->error_offset = offset;
+        t->error_wanted = a->bytes;
+        t->error_got = a->got_bytes;
         /* The rest of it is not tried. Pieces are taken from the head only, so elsewhere in the queue it cannot be. */
         if (w->first == t) queue_pop(w);
     }
     if (ps_disk_transfer_is_done(t)) ps_disk_settle(d, t);
+}
+
+void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
+{
+    if (!d->files[p->file].is_direct) trim_cache(d, p);
+    ps_disk_direction *w = &d->directions[p->is_write];
+    int64_t offset = p->offset;
+    pthread_mutex_lock(&d->lock);
+    w->flying_bytes -= p->bytes;
+    for (int i = 0; i < p->n_parts; offset += p->part[i++].bytes) finish_part(d, w, p, &p->part[i], offset);
     if (!is_empty(d) || d->closing) pthread_cond_broadcast(&d->has_work); /* more may fly now */
     pthread_mutex_unlock(&d->lock);
 }

@@ -1,4 +1,4 @@
-/* disk_threads.c - pread and pwrite on a pool of threads, one request each. */
+/* disk_threads.c - preadv and pwritev on a pool of threads, one request each. */
 #include "base/mem.h"
 #include "device/disk_backend.h"
 #include "device/worker.h"
@@ -21,11 +21,9 @@ static void *thread_main(void *arg)
     while (ps_disk_take(b->disk, true, &p) == PS_DISK_TAKEN) {
         ssize_t n;
         do {
-            char *from = p.buffer + p.done_bytes;
             const int fd = ps_disk_file_fd(b->disk, p.file);
-            const size_t bytes = (size_t)(p.bytes - p.done_bytes);
             const off_t offset = p.offset + p.done_bytes;
-            n = p.is_write ? pwrite(fd, from, bytes, offset) : pread(fd, from, bytes, offset);
+            n = p.is_write ? pwritev(fd, p.buffer, p.n_buffers, offset) : preadv(fd, p.buffer, p.n_buffers, offset);
         } while (!ps_disk_piece_advance(&p, n >= 0 ? n : -errno));
         ps_disk_finish(b->disk, &p);
     }

@@ -47,14 +47,18 @@ static void listen_to_bell(disk_uring *b)
 static void prepare_piece(disk_uring *b, ps_disk_piece *p)
 {
     struct io_uring_sqe *e = next_entry(b);
-    char *from = p->buffer + p->done_bytes;
-    const unsigned bytes = (unsigned)(p->bytes - p->done_bytes);
+    const struct iovec *v = p->buffer;
+    const unsigned n = (unsigned)p->n_buffers;
     const uint64_t offset = (uint64_t)(p->offset + p->done_bytes);
     const int fd = b->has_files ? p->file : ps_disk_file_fd(b->disk, p->file);
-    if (p->is_write)
-        io_uring_prep_write(e, fd, from, bytes, offset);
+    if (n == 1 && p->is_write)
+        io_uring_prep_write(e, fd, v->iov_base, (unsigned)v->iov_len, offset);
+    else if (n == 1)
+        io_uring_prep_read(e, fd, v->iov_base, (unsigned)v->iov_len, offset);
+    else if (p->is_write)
+        io_uring_prep_writev(e, fd, v, n, offset);
     else
-        io_uring_prep_read(e, fd, from, bytes, offset);
+        io_uring_prep_readv(e, fd, v, n, offset);
     if (b->has_files) io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data(e, p);
 }
@@ -90,11 +94,9 @@ static void reap_pieces(disk_uring *b)
 }
 
 /* io_uring_enable_rings, which Debian 12's liburing declares and lacks. */
-static void enable_ring(const disk_uring *b)
+static bool enable_ring(const struct io_uring *ring)
 {
-    const long rc = syscall(__NR_io_uring_register, b->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
-    PS_ASSERT(rc == 0);
-    (void)rc;
+    return syscall(__NR_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) == 0;
 }
 
 /* A submission refused for now (no kernel memory, completions to reap first) stays in the ring for the next round.
@@ -102,7 +104,9 @@ static void enable_ring(const disk_uring *b)
 static void *thread_main(void *arg)
 {
     disk_uring *b = arg;
-    if (b->is_lent) enable_ring(b);
+    const bool is_enabled = !b->is_lent || enable_ring(&b->ring);
+    PS_ASSERT(is_enabled); /* one like it could be */
+    (void)is_enabled;
     listen_to_bell(b);
     for (;;) {
         b->sleeps = true;
@@ -149,12 +153,22 @@ static void stop(void *backend)
 
 /* The thread alone issues, and the kernel ends requests when it asks rather than by interrupting it: of Linux 6.1. Such a
  * ring is the thread's from when it enables it. */
+#define LENT (IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED)
+
+/* Tried on another ring, as the thread, which must be the one to enable its own, could not do without. */
+static bool can_be_lent(void)
+{
+    struct io_uring ring;
+    if (io_uring_queue_init(1, &ring, LENT) != 0) return false;
+    const bool can = enable_ring(&ring);
+    io_uring_queue_exit(&ring);
+    return can;
+}
+
 static int create_ring(disk_uring *b)
 {
     const unsigned n = (unsigned)b->queue_depth + 1;
-    b->is_lent =
-        io_uring_queue_init(n, &b->ring,
-                            IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED) == 0;
+    b->is_lent = can_be_lent() && io_uring_queue_init(n, &b->ring, LENT) == 0;
     return b->is_lent ? 0 : io_uring_queue_init(n, &b->ring, 0);
 }
 

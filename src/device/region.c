@@ -54,6 +54,7 @@ ps_status ps_region_create_beside(ps_device *d, const ps_region *of, ps_region *
 void ps_region_destroy(ps_region *r)
 {
     if (r == NULL) return;
+    if (r->dev->ops->pieces_stay) (void)ps_device_reuse_piece(r->dev, r->base, 0, r->reserved_bytes);
     if (!r->is_beside) {
         if (r->dev->ops->is_simulated) ps_order_forget(r->dev->order, r->base, r->reserved_bytes);
         r->dev->ops->unreserve(r->dev, r->base, r->reserved_bytes);
@@ -117,22 +118,31 @@ static bool region_is_uniform(ps_region *r, int64_t bytes)
     return r->piece_bytes == bytes;
 }
 
-/* Commit by moving a kept block of just this size in. False when there is none, or it would not go. */
-static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes)
+/* Commit by moving a kept block of just this size in, or what stayed there. False when there is none, or it would not
+ * go. */
+static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes, bool *is_new)
 {
     ps_device *d = r->dev;
+    if (d->ops->pieces_stay) {
+        *is_new = false;
+        return ps_device_reuse_piece(d, r->base, offset, bytes);
+    }
     if (!region_is_uniform(r, bytes) || !d->can_move) return false;
-    void *block = ps_device_reuse_block(d, bytes);
+    void *block = ps_device_reuse_block(d, bytes, is_new);
     if (block == NULL) return false;
     if (d->ops->move_in(d, r->base, offset, bytes, block) == PS_OK) return true;
     d->ops->unmap(d, block, bytes);
     return false;
 }
 
-/* Decommit by moving the pages out into a kept block. False when they are still there. */
+/* Decommit by moving the pages out into a kept block, or by leaving them there. False when they are to be decommitted. */
 static bool region_keep(ps_region *r, int64_t offset, int64_t bytes)
 {
     ps_device *d = r->dev;
+    if (d->ops->pieces_stay) {
+        if (d->keep) ps_device_keep_piece(d, r->base, offset, bytes);
+        return d->keep;
+    }
     if (!region_is_uniform(r, bytes) || !d->can_move || !d->keep) return false;
     void *block = NULL;
     const ps_status st = d->ops->move_out(d, r->base, offset, bytes, &block);
@@ -146,8 +156,9 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
     ps_device *d = r->dev;
     region_check_range(r, offset, bytes);
     PS_TRY(ps_device_admit(d, bytes));
-    const bool is_new = !region_reuse(r, offset, bytes);
-    if (is_new) {
+    bool is_new = true;
+    if (!region_reuse(r, offset, bytes, &is_new)) {
+        is_new = true;
         ps_device_make_room(d, bytes);
         PS_TRY(d->ops->commit(d, r->base, offset, bytes));
     }

@@ -110,10 +110,12 @@ ps_status ps_engine_check_agreed(ps_engine *e, ps_status st)
     return st;
 }
 
-static ps_status expect_order(const ps_order *o)
+static ps_status expect_order(const ps_engine *e)
 {
+    const ps_order *o = e->order;
     if (o == NULL || ps_order_get_stats(o).n_reports == 0) return PS_OK;
-    return PS_FAIL(PS_EDEVICE, "cpu_async.check_order: %s", ps_order_text(o, 0));
+    return PS_FAIL(PS_EDEVICE, "%s.check_order: %s", ps_backend_kind_name(e->settings.backend_kind),
+                   ps_order_text(o, 0));
 }
 
 ps_status ps_engine_check_device(ps_engine *e, ps_status st)
@@ -124,7 +126,7 @@ ps_status ps_engine_check_device(ps_engine *e, ps_status st)
 
 ps_status ps_engine_check(ps_engine *e, ps_status st)
 {
-    if (st == PS_OK) st = expect_order(e->order);
+    if (st == PS_OK) st = expect_order(e);
     if (ps_engine_check_agreed(e, st) == PS_OK) return st;
     if (e->settings.ranks.comm != NULL && st != PS_ECOMM) ps_comm_fail(e->settings.ranks.comm, ps_last_error());
     return st;

@@ -92,7 +92,7 @@ PS_NODISCARD ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_thr
 PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out);
 
 /* Stands for a GPU that is not here, in plans: nothing is computed. Its memory is apart from the host's, and works
- * later; its scratch is what gpu_scratch.h says. */
+ * later; its scratch is that of the kernels for GPUs (kernel/cuda). */
 typedef struct ps_sim_options {
     int64_t page_bytes;    /* granularity of its memory: a multiple of PS_PAGE_BYTES */
     int64_t product_bytes; /* workspace that each matrix product is given */

@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "device/device.h"
 #include "kernel/backend.h"
-#include "kernel/gpu_scratch.h"
+#include "kernel/cuda/cuda_operator.h"
 
 typedef struct sim_backend {
     ps_backend base;
@@ -19,7 +19,7 @@ static ps_status sim_run(ps_backend *self, ps_queue *queue, const void *args, si
 #define XX(op)                                                                                                         \
     static ps_status sim_##op##_bytes(ps_backend *self, const void *args, size_t *out)                                 \
     {                                                                                                                  \
-        *out = (size_t)ps_gpu_scratch_bytes(PS_OP_##op, args, ((sim_backend *)self)->product_bytes);                   \
+        *out = (size_t)ps_cuda_workspace_bytes(PS_OP_##op, args, ((sim_backend *)self)->product_bytes);                \
         return PS_OK;                                                                                                  \
     }                                                                                                                  \
     static const ps_kernel sim_##op = {.run = sim_run, .workspace_bytes = sim_##op##_bytes};

@@ -10,7 +10,21 @@
 /* Of the time; most figures take one, a few of them more or less. A format takes seven. */
 enum { N_SLICES = 14, N_FORMAT_SLICES = 7 };
 
-#define RAM_BYTES (1 * PS_GIB)
+static void describe_device(ps_measuring *m, const ps_machine_memory_info *memory)
+{
+    const ps_measure_gpu *gpu = m->options->gpu;
+    ps_hardware_device *d = &m->report->hardware.device;
+    if (gpu != NULL) {
+        d->bytes = gpu->total_bytes;
+        d->reserved_bytes = gpu->total_bytes - gpu->usable_bytes;
+        d->page_bytes = ps_device_page_bytes(m->device.memory);
+        d->product_workspace_bytes = gpu->product_workspace_bytes;
+    } else {
+        d->page_bytes = PS_PAGE_BYTES;
+        d->bytes = memory->total_bytes;
+        d->reserved_bytes = memory->total_bytes - memory->available_bytes;
+    }
+}
 
 /* What can be had without measuring. */
 static ps_status describe(ps_measuring *m)
@@ -24,17 +38,32 @@ static ps_status describe(ps_measuring *m)
     struct tm utc = {0};
     (void)gmtime_r(&now, &utc);
     strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
-    snprintf(m->origin, sizeof m->origin, "Measured %s by pstar info --measure on %s, %d threads, kernels %s.", date,
-             cpu, m->options->n_threads, ps_backend_name(m->backend));
-    snprintf(hw->name, sizeof hw->name, "%.70s", cpu);
+    const ps_measure_gpu *gpu = m->options->gpu;
+    snprintf(m->origin, sizeof m->origin,
+             "Measured %s by pstar info --measure on %.60s%s%.60s, %d threads, kernels %s.", date,
+             gpu != NULL ? gpu->name : "", gpu != NULL ? " beside " : "", cpu, m->options->n_threads,
+             ps_backend_name(m->device.backend));
+    snprintf(hw->name, sizeof hw->name, "%.70s", gpu != NULL ? gpu->name : cpu);
     hw->n_nodes = 1;
-    hw->gpus_per_node = 0;
-    hw->device.page_bytes = PS_PAGE_BYTES;
-    hw->host.bytes = hw->device.bytes = memory.total_bytes;
-    hw->host.reserved_bytes = hw->device.reserved_bytes = memory.total_bytes - memory.available_bytes;
+    hw->gpus_per_node = gpu != NULL ? 1 : 0;
+    hw->host.bytes = memory.total_bytes;
+    hw->host.reserved_bytes = memory.total_bytes - memory.available_bytes;
+    describe_device(m, &memory);
     strcpy(hw->device.source, m->origin);
     strcpy(hw->host.source, m->origin);
     strcpy(hw->link.source, m->origin);
+    return PS_OK;
+}
+
+/* What computes is disturbed most, and keeps all cores: whatever else they did was others'. */
+static ps_status measure_products(ps_measuring *m)
+{
+    const double processor_s = ps_processor_seconds();
+    const int64_t begin = ps_clock_ns();
+    PS_TRY(ps_measure_products(m));
+    const int n_threads = m->options->gpu != NULL ? 0 : m->options->n_threads;
+    m->report->is_busy = ps_measure_is_busy(m->spread, ps_processor_seconds() - processor_s, ps_seconds_since(begin),
+                                            n_threads, ps_machine_cores(NULL));
     return PS_OK;
 }
 
@@ -42,8 +71,9 @@ static ps_status describe(ps_measuring *m)
 static ps_status measure_all(ps_measuring *m)
 {
     PS_TRY(describe(m));
+    if (m->options->gpu != NULL) PS_TRY(ps_measure_taking(m));
     PS_TRY(ps_measure_memory(m));
-    PS_TRY(ps_measure_products(m));
+    PS_TRY(measure_products(m));
     PS_TRY(ps_measure_link(m));
     if (m->options->disk_folder != NULL) PS_TRY(ps_measure_disk(m));
     return ps_hardware_check(&m->report->hardware);
@@ -66,11 +96,8 @@ ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_repor
         .options = options, .report = out, .slice_s = options->seconds / (N_SLICES + n_formats * N_FORMAT_SLICES)};
     *out = (ps_measure_report){0};
     PS_TRY(check_disk(options->disk_folder));
-    ps_status st = ps_backend_create_cpu(options->isa, options->n_threads, &m.backend);
-    if (st == PS_OK) st = ps_device_create(&ps_device_cpu_ops, "memory for measuring", RAM_BYTES, &m.ram);
+    ps_status st = ps_measure_open_places(&m);
     if (st == PS_OK) st = measure_all(&m);
-    ps_measuring_release(&m);
-    ps_device_destroy(m.ram);
-    ps_backend_destroy(m.backend);
+    ps_measure_close_places(&m);
     return st;
 }

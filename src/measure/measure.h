@@ -1,7 +1,7 @@
 /* measure.h - a hardware description of the machine at hand, from short measurements.
  *
- * What is measured is what training does: the kernels of the table that training uses, copies through the streams of
- * the cpu device, transfers through the disk tier. All of it in turn, on a machine that should do nothing else
+ * What is measured is what training does: the kernels of the table that training uses, copies through queues of the
+ * device, transfers through the disk tier. All of it in turn, on a machine that should do nothing else
  * meanwhile; medians are kept, so that a disturbance now and then does no harm. */
 #ifndef PS_MEASURE_MEASURE_H
 #define PS_MEASURE_MEASURE_H
@@ -10,7 +10,16 @@
 #include "kernel/backend.h"
 #include "tensor/dtype.h"
 
+/* A GPU to describe; nothing else uses it meanwhile. */
+typedef struct ps_measure_gpu {
+    ps_backend *backend; /* of it */
+    const char *name;
+    int64_t total_bytes, usable_bytes;
+    int64_t product_workspace_bytes;
+} ps_measure_gpu;
+
 typedef struct ps_measure_options {
+    const ps_measure_gpu *gpu; /* NULL: the processor computes */
     const char *
         disk_folder; /* or several, as memory.disk_path has them: where to try the disk tier; NULL: the description gets no disk */
     double seconds;      /* about how long in all, > 0 */
@@ -33,11 +42,14 @@ enum { PS_MEASURE_FIGURES_MAX = 48 };
 
 typedef struct ps_measure_report {
     ps_hardware hardware;
+    /* Somebody else took processor time, or speeds changed within moments: another measurement may find better rates. */
+    bool is_busy;
     ps_measure_figure figures[PS_MEASURE_FIGURES_MAX];
     int n_figures;
 } ps_measure_report;
 
-/* Uses n_threads cores, some hundred MB of memory and at most 128 MiB of disk. PS_EIO when the disk
+/* Uses n_threads cores, a quarter of the memory that is available but at most 256 MiB (1 GiB beside a GPU, and some GB of
+ * the GPU's), and at most 128 MiB of disk. PS_EIO when the disk
  * folder cannot be used, PS_ENOMEM_DEV when memory is short;
  * PS_ENOSYS: isa or n_threads. On failure *out is unspecified. */
 PS_NODISCARD ps_status ps_measure_machine(const ps_measure_options *options, ps_measure_report *out);

@@ -1,6 +1,7 @@
 /* measure_block.c - one block of a transformer and a share of its loss, forward and backward, timed as a whole.
  *
- * A small GPT-2's shapes: 12 such blocks and 12 times this loss are GPT-2 124M. */
+ * On the processor a width between that of a demo and of GPT-2 124M: narrow layers reach less than wide ones, by some tenth each way.
+ * What follows a product in one call follows it here: training runs them so. */
 #include <stdio.h>
 
 #include "base/machine.h"
@@ -8,9 +9,10 @@
 #include "measure/measure_impl.h"
 
 #define BLOCK_SHARE 4              /* of the time: all rates of a step follow from it */
+#define PASSES_SECONDS 0.5         /* a disturbed pass is not to be the only one where more take no longer */
 #define STREAM_FRACTION_LEAST 0.02 /* of a sample that was disturbed */
 
-enum { ROWS = 256, C = 768, H = 12, D = C / H, V = 4096, STEPS_MAX = 32, N_BISECTIONS = 40, RATE_HEADROOM = 4 };
+enum { STEPS_MAX = 32, N_PASSES = 3, N_BISECTIONS = 40, RATE_HEADROOM = 4 };
 
 typedef union step_args {
 #define XX(op) ps_##op##_args op;
@@ -26,8 +28,9 @@ typedef struct step {
 /* Gradients of activations have the letter d before their names; parameters and their gradients lie apart. */
 typedef struct block {
     ps_dtype t;
-    void *x, *qkv, *attended, *f, *g;                      /* [ROWS, C], 3 C, C, 4 C, 4 C */
-    void *dx, *dy, *dqkv, *df;                             /* [ROWS, C], C, 3 C, 4 C */
+    int64_t B, T, C, H, D, V, rows;                        /* rows: B T */
+    void *x, *qkv, *attended, *f, *g;                      /* [rows, C], 3 C, C, 4 C, 4 C */
+    void *dx, *dy, *dqkv, *df;                             /* [rows, C], C, 3 C, 4 C */
     void *w_qkv, *w_out, *w_up, *w_down, *w_head, *vector; /* vector: [4 C], all biases and norms */
     void *dw, *dgain, *dbias; /* the largest weight's size; gradients of a kind share one array */
     float *mean, *rstd, *lse, *loss_lse, *row_loss;
@@ -40,76 +43,71 @@ typedef struct block {
 
 #define PUT(b_, op_, ...) ((b_)->steps[(b_)->n_steps++] = (step){.op = PS_OP_##op_, .args.op_ = {__VA_ARGS__}})
 
-static void put_linear(block *b, void *y, const void *x, const void *w, int64_t n_in, int64_t n_out)
+static void put_linear(block *b, void *y, const void *x, const void *w, int64_t n_in, int64_t n_out,
+                       ps_linear_epilogue e)
 {
-    PUT(b, linear_fwd, .y = y, .x = x, .w = w, .b = b->vector, .rows = ROWS, .n_in = n_in, .n_out = n_out,
-        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .y_dtype = b->t, .workspace = b->workspace);
+    PUT(b, linear_fwd, .y = y, .x = x, .w = w, .b = b->vector, .rows = b->rows, .n_in = n_in, .n_out = n_out,
+        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .y_dtype = b->t, .epilogue = e, .workspace = b->workspace);
 }
 
 static void put_linear_back(block *b, void *dx, const void *dy, const void *x, const void *w, int64_t n_in,
-                            int64_t n_out)
+                            int64_t n_out, ps_linear_epilogue e)
 {
-    PUT(b, linear_bwd_input, .dx = dx, .dy = dy, .w = w, .rows = ROWS, .n_in = n_in, .n_out = n_out,
-        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .workspace = b->workspace);
-    PUT(b, linear_bwd_weight, .dw = b->dw, .db = b->dbias, .dy = dy, .x = x, .rows = ROWS, .n_in = n_in, .n_out = n_out,
-        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .grad_dtype = b->t, .workspace = b->workspace);
+    PUT(b, linear_bwd_input, .dx = dx, .dy = dy, .w = w, .rows = b->rows, .n_in = n_in, .n_out = n_out,
+        .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .epilogue = e, .workspace = b->workspace);
+    PUT(b, linear_bwd_weight, .dw = b->dw, .db = b->dbias, .dy = dy, .x = x, .rows = b->rows, .n_in = n_in,
+        .n_out = n_out, .layout = PS_WEIGHT_IN_OUT, .dtype = b->t, .grad_dtype = b->t, .workspace = b->workspace);
 }
 
 static void put_norm(block *b)
 {
     PUT(b, layernorm_fwd, .y = b->dx, .mean = b->mean, .rstd = b->rstd, .x = b->x, .w = b->vector, .b = b->vector,
-        .rows = ROWS, .cols = C, .eps = 1e-5F, .dtype = b->t);
+        .rows = b->rows, .cols = b->C, .eps = 1e-5F, .dtype = b->t);
 }
 
 static void put_norm_back(block *b)
 {
     PUT(b, layernorm_bwd, .dx = b->dx, .dw = b->dgain, .db = b->dbias, .dy = b->dy, .x = b->x, .w = b->vector,
-        .mean = b->mean, .rstd = b->rstd, .rows = ROWS, .cols = C, .dtype = b->t, .grad_dtype = b->t,
+        .mean = b->mean, .rstd = b->rstd, .rows = b->rows, .cols = b->C, .dtype = b->t, .grad_dtype = b->t,
         .accumulate_dx = true, .workspace = b->workspace);
-}
-
-static void put_add(block *b)
-{
-    PUT(b, add, .y = b->dy, .a = b->x, .b = b->dx, .n = ROWS * C, .dtype = b->t);
 }
 
 static void put_forward(block *b)
 {
     char *const qkv = b->qkv;
-    const size_t row = C * ps_dtype_bytes(b->t);
+    const size_t row = (size_t)b->C * ps_dtype_bytes(b->t);
+    const ps_linear_epilogue none = {0}, add = {.kind = PS_EPILOGUE_ADD, .other = b->x};
     put_norm(b);
-    put_linear(b, b->qkv, b->x, b->w_qkv, C, 3 * C);
-    PUT(b, attention_fwd, .y = b->attended, .lse = b->lse, .q = qkv, .k = qkv + row, .v = qkv + 2 * row, .B = 1,
-        .T = ROWS, .H = H, .KV = H, .D = D, .q_stride = 3 * C, .kv_stride = 3 * C, .scale = 0.125F, .causal = true,
-        .dtype = b->t, .workspace = b->workspace);
-    put_linear(b, b->dy, b->attended, b->w_out, C, C);
-    put_add(b);
+    put_linear(b, b->qkv, b->x, b->w_qkv, b->C, 3 * b->C, none);
+    PUT(b, attention_fwd, .y = b->attended, .lse = b->lse, .q = qkv, .k = qkv + row, .v = qkv + 2 * row, .B = b->B,
+        .T = b->T, .H = b->H, .KV = b->H, .D = b->D, .q_stride = 3 * b->C, .kv_stride = 3 * b->C, .scale = 0.125F,
+        .causal = true, .dtype = b->t, .workspace = b->workspace);
+    put_linear(b, b->dy, b->attended, b->w_out, b->C, b->C, add);
     put_norm(b);
-    put_linear(b, b->f, b->x, b->w_up, C, 4 * C);
-    PUT(b, gelu_fwd, .y = b->g, .x = b->f, .n = ROWS * 4 * C, .kind = PS_GELU_TANH, .dtype = b->t);
-    put_linear(b, b->dy, b->g, b->w_down, 4 * C, C);
-    put_add(b);
+    put_linear(b, b->g, b->x, b->w_up, b->C, 4 * b->C, (ps_linear_epilogue){PS_EPILOGUE_GELU, PS_GELU_TANH, b->f});
+    put_linear(b, b->dy, b->g, b->w_down, 4 * b->C, b->C, add);
     PUT(b, lm_loss_fwd, .row_loss = b->row_loss, .lse = b->loss_lse, .x = b->x, .w = b->w_head, .targets = b->targets,
-        .rows = ROWS, .C = C, .V = V, .dtype = b->t, .workspace = b->workspace);
+        .rows = b->rows, .C = b->C, .V = b->V, .dtype = b->t, .workspace = b->workspace);
 }
 
 static void put_backward(block *b)
 {
     char *const qkv = b->qkv, *const dqkv = b->dqkv;
-    const size_t row = C * ps_dtype_bytes(b->t);
+    const size_t row = (size_t)b->C * ps_dtype_bytes(b->t);
+    const ps_linear_epilogue none = {0};
     PUT(b, lm_loss_bwd, .dx = b->dy, .dw = b->dw, .x = b->x, .w = b->w_head, .lse = b->loss_lse, .targets = b->targets,
-        .rows = ROWS, .C = C, .V = V, .scale = 1.0F / ROWS, .dtype = b->t, .grad_dtype = b->t,
+        .rows = b->rows, .C = b->C, .V = b->V, .scale = 1.0F / (float)b->rows, .dtype = b->t, .grad_dtype = b->t,
         .workspace = b->workspace);
-    put_linear_back(b, b->df, b->dy, b->g, b->w_down, 4 * C, C);
-    PUT(b, gelu_bwd, .dx = b->df, .dy = b->df, .x = b->f, .n = ROWS * 4 * C, .kind = PS_GELU_TANH, .dtype = b->t);
-    put_linear_back(b, b->dx, b->df, b->x, b->w_up, C, 4 * C);
+    put_linear_back(b, b->df, b->dy, b->g, b->w_down, 4 * b->C, b->C,
+                    (ps_linear_epilogue){PS_EPILOGUE_GELU_BWD, PS_GELU_TANH, b->f});
+    put_linear_back(b, b->dx, b->df, b->x, b->w_up, b->C, 4 * b->C, none);
     put_norm_back(b);
-    put_linear_back(b, b->dx, b->dy, b->attended, b->w_out, C, C);
+    put_linear_back(b, b->dx, b->dy, b->attended, b->w_out, b->C, b->C, none);
     PUT(b, attention_bwd, .dq = dqkv, .dk = dqkv + row, .dv = dqkv + 2 * row, .dy = b->dx, .y = b->attended, .q = qkv,
-        .k = qkv + row, .v = qkv + 2 * row, .lse = b->lse, .B = 1, .T = ROWS, .H = H, .KV = H, .D = D,
-        .q_stride = 3 * C, .kv_stride = 3 * C, .scale = 0.125F, .causal = true, .dtype = b->t,
+        .k = qkv + row, .v = qkv + 2 * row, .lse = b->lse, .B = b->B, .T = b->T, .H = b->H, .KV = b->H, .D = b->D,
+        .q_stride = 3 * b->C, .kv_stride = 3 * b->C, .scale = 0.125F, .causal = true, .dtype = b->t,
         .workspace = b->workspace);
-    put_linear_back(b, b->dx, b->dqkv, b->x, b->w_qkv, C, 3 * C);
+    put_linear_back(b, b->dx, b->dqkv, b->x, b->w_qkv, b->C, 3 * b->C, none);
     put_norm_back(b);
 }
 
@@ -125,62 +123,74 @@ static ps_status fill(ps_measuring *m, ps_dtype t, void *array, int64_t n, float
 {
     enum { PIECE = 1 << 16 };
     float *values;
-    PS_TRY(ps_measuring_take(m, PIECE * 4, &values));
+    PS_TRY(ps_measuring_take(m, &m->device, PIECE * 4, &values));
     const ps_fill_args f = {.dst = values, .n = PIECE, .std = std, .key = {.seed = 1}};
-    PS_TRY(ps_run_fill(m->backend, NULL, &f, 0));
+    PS_TRY(ps_measure_run(&m->device, PS_OP_fill, &f, 0, 1, NULL));
     for (int64_t at = 0; at < n; at += PIECE) {
         const ps_cast_args c = {.dst = (char *)array + at * (int64_t)ps_dtype_bytes(t),
                                 .src = values,
                                 .n = ps_min_i64(PIECE, n - at),
                                 .dst_dtype = t,
                                 .src_dtype = PS_DTYPE_F32};
-        PS_TRY(ps_run_cast(m->backend, NULL, &c, 0));
+        PS_TRY(ps_measure_run(&m->device, PS_OP_cast, &c, 0, 1, NULL));
     }
     return PS_OK;
 }
 
 static ps_status take_filled(ps_measuring *m, ps_dtype t, int64_t n, float std, void **out)
 {
-    PS_TRY(ps_measuring_take(m, n * (int64_t)ps_dtype_bytes(t), out));
+    PS_TRY(ps_measuring_take(m, &m->device, n * (int64_t)ps_dtype_bytes(t), out));
     return fill(m, t, *out, n, std);
 }
 
 static ps_status prepare(ps_measuring *m, block *b)
 {
-    static const struct {
+    const struct {
         size_t field;
         int64_t n;
         float std;
     } arrays[] = {
-        {offsetof(block, x), ROWS * C, 1},           {offsetof(block, qkv), ROWS * 3 * C, 1},
-        {offsetof(block, attended), ROWS * C, 1},    {offsetof(block, f), ROWS * 4 * C, 1},
-        {offsetof(block, g), ROWS * 4 * C, 1},       {offsetof(block, dx), ROWS * C, 1},
-        {offsetof(block, dy), ROWS * C, 1},          {offsetof(block, dqkv), ROWS * 3 * C, 1},
-        {offsetof(block, df), ROWS * 4 * C, 1},      {offsetof(block, w_qkv), C * 3 * C, 0.02F},
-        {offsetof(block, w_out), C * C, 0.02F},      {offsetof(block, w_up), C * 4 * C, 0.02F},
-        {offsetof(block, w_down), C * 4 * C, 0.02F}, {offsetof(block, w_head), V * C, 0.02F},
-        {offsetof(block, vector), 4 * C, 0.02F},     {offsetof(block, dw), V * C, 0.02F},
-        {offsetof(block, dgain), C, 0.02F},          {offsetof(block, dbias), 4 * C, 0.02F},
+        {offsetof(block, x), b->rows * b->C, 1},
+        {offsetof(block, qkv), b->rows * 3 * b->C, 1},
+        {offsetof(block, attended), b->rows * b->C, 1},
+        {offsetof(block, f), b->rows * 4 * b->C, 1},
+        {offsetof(block, g), b->rows * 4 * b->C, 1},
+        {offsetof(block, dx), b->rows * b->C, 1},
+        {offsetof(block, dy), b->rows * b->C, 1},
+        {offsetof(block, dqkv), b->rows * 3 * b->C, 1},
+        {offsetof(block, df), b->rows * 4 * b->C, 1},
+        {offsetof(block, w_qkv), b->C * 3 * b->C, 0.02F},
+        {offsetof(block, w_out), b->C * b->C, 0.02F},
+        {offsetof(block, w_up), b->C * 4 * b->C, 0.02F},
+        {offsetof(block, w_down), b->C * 4 * b->C, 0.02F},
+        {offsetof(block, w_head), b->V * b->C, 0.02F},
+        {offsetof(block, vector), 4 * b->C, 0.02F},
+        {offsetof(block, dw), b->V * b->C, 0.02F},
+        {offsetof(block, dgain), b->C, 0.02F},
+        {offsetof(block, dbias), 4 * b->C, 0.02F},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(arrays); i++) {
         void **field = (void **)(void *)((char *)b + arrays[i].field);
         PS_TRY(take_filled(m, b->t, arrays[i].n, arrays[i].std, field));
     }
-    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->mean));
-    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->rstd));
-    PS_TRY(ps_measuring_take(m, H * ROWS * 4, &b->lse));
-    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->loss_lse));
-    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->row_loss));
-    PS_TRY(ps_measuring_take(m, ROWS * 4, &b->targets));
-    for (int i = 0; i < ROWS; i++) b->targets[i] = i * 7919 % V;
+    PS_TRY(ps_measuring_take(m, &m->device, b->rows * 4, &b->mean));
+    PS_TRY(ps_measuring_take(m, &m->device, b->rows * 4, &b->rstd));
+    PS_TRY(ps_measuring_take(m, &m->device, b->H * b->rows * 4, &b->lse));
+    PS_TRY(ps_measuring_take(m, &m->device, b->rows * 4, &b->loss_lse));
+    PS_TRY(ps_measuring_take(m, &m->device, b->rows * 4, &b->row_loss));
+    PS_TRY(ps_measuring_take(m, &m->device, b->rows * 4, &b->targets));
+    for (int64_t i = 0; i < b->rows; i++) {
+        const int32_t target = (int32_t)(i * 7919 % b->V);
+        PS_TRY(ps_measure_put(&m->device, b->targets + i, &target, sizeof target));
+    }
     put_all(b);
     b->workspace_bytes = 64;
     for (int i = 0; i < b->n_steps; i++) {
         size_t bytes;
-        PS_TRY(ps_kernel_measure(m->backend, b->steps[i].op, &b->steps[i].args, &bytes));
+        PS_TRY(ps_kernel_measure(m->device.backend, b->steps[i].op, &b->steps[i].args, &bytes));
         b->workspace_bytes = bytes > b->workspace_bytes ? bytes : b->workspace_bytes;
     }
-    PS_TRY(ps_measuring_take(m, (int64_t)b->workspace_bytes, &b->workspace));
+    PS_TRY(ps_measuring_take(m, &m->device, (int64_t)b->workspace_bytes, &b->workspace));
     put_all(b);
     return PS_OK;
 }
@@ -188,8 +198,9 @@ static ps_status prepare(ps_measuring *m, block *b)
 /* ---- time by kind ---- */
 
 typedef enum kind {
-    KIND_STREAM, /* norms, gelu, additions: goes through arrays */
-    KIND_PRODUCT,
+    KIND_STREAM,  /* norms: goes through arrays */
+    KIND_PRODUCT, /* also with an addition behind it */
+    KIND_GELU,    /* a product with gelu behind it */
     KIND_ATTENTION,
     KIND_LOSS,
     N_KINDS,
@@ -199,6 +210,7 @@ static kind kind_of(const step *s)
 {
     if (ps_softmax_scores(s->op, &s->args) > 0) return KIND_ATTENTION;
     if (ps_softmax_logits(s->op, &s->args) > 0) return KIND_LOSS;
+    if (ps_softmax_gelus(s->op, &s->args) > 0) return KIND_GELU;
     const bool is_product =
         s->op == PS_OP_linear_fwd || s->op == PS_OP_linear_bwd_input || s->op == PS_OP_linear_bwd_weight;
     return is_product ? KIND_PRODUCT : KIND_STREAM;
@@ -208,9 +220,10 @@ static kind kind_of(const step *s)
 static ps_status run_steps(ps_measuring *m, const block *b, double *seconds)
 {
     for (int i = 0; i < b->n_steps; i++) {
-        const int64_t begin = ps_clock_ns();
-        PS_TRY(ps_kernel_run(m->backend, b->steps[i].op, NULL, &b->steps[i].args, b->workspace_bytes));
-        seconds[kind_of(&b->steps[i])] += ps_seconds_since(begin);
+        const step *s = &b->steps[i];
+        double one_s;
+        PS_TRY(ps_measure_run(&m->device, s->op, &s->args, b->workspace_bytes, m->sizes->n_calls, &one_s));
+        seconds[kind_of(s)] += one_s;
     }
     return PS_OK;
 }
@@ -254,7 +267,7 @@ static double fit_rate(const ps_measuring *m, const block *b, double most, doubl
     return high;
 }
 
-/* What is left of the kind's time beside its products, for each of its scores or logits. */
+/* What is left of the kind's time beside its products, for each of its scores, logits or elements. */
 static double fit_softmax_ns(const ps_measuring *m, const block *b, kind of, double reached, double seconds)
 {
     const ps_hardware_device *d = &m->report->hardware.device;
@@ -264,8 +277,9 @@ static double fit_softmax_ns(const ps_measuring *m, const block *b, kind of, dou
     const double left = seconds - predicted_seconds(b, of, &rates);
     double n = 0;
     for (int i = 0; i < b->n_steps; i++)
-        n += of == KIND_LOSS ? ps_softmax_logits(b->steps[i].op, &b->steps[i].args)
-                             : ps_softmax_scores(b->steps[i].op, &b->steps[i].args);
+        n += of == KIND_LOSS   ? ps_softmax_logits(b->steps[i].op, &b->steps[i].args)
+             : of == KIND_GELU ? ps_softmax_gelus(b->steps[i].op, &b->steps[i].args)
+                               : ps_softmax_scores(b->steps[i].op, &b->steps[i].args);
     return left > 0 ? left * 1e9 / n : 0;
 }
 
@@ -273,8 +287,9 @@ static double fit_softmax_ns(const ps_measuring *m, const block *b, kind of, dou
  * and the whole is the median. */
 static ps_status measure_kinds(ps_measuring *m, const block *b, double seconds[N_KINDS])
 {
-    static const char *const names[N_KINDS] = {[KIND_STREAM] = "norms, gelu",
+    static const char *const names[N_KINDS] = {[KIND_STREAM] = "norms",
                                                [KIND_PRODUCT] = "products",
+                                               [KIND_GELU] = "products with gelu",
                                                [KIND_ATTENTION] = "attention",
                                                [KIND_LOSS] = "loss"};
     ps_samples whole, s[N_KINDS];
@@ -282,7 +297,8 @@ static ps_status measure_kinds(ps_measuring *m, const block *b, double seconds[N
     PS_TRY(run_steps(m, b, seconds));
     ps_samples_begin(m, BLOCK_SHARE, &whole);
     for (int k = 0; k < N_KINDS; k++) ps_samples_begin(m, 0, &s[k]);
-    while (ps_samples_want(&whole)) {
+    const int64_t begin = ps_clock_ns();
+    while (ps_samples_want(&whole) || (whole.n < N_PASSES && ps_seconds_since(begin) < PASSES_SECONDS)) {
         double pass[N_KINDS] = {0}, sum = 0;
         PS_TRY(run_steps(m, b, pass));
         for (int k = 0; k < N_KINDS; k++) {
@@ -292,7 +308,9 @@ static ps_status measure_kinds(ps_measuring *m, const block *b, double seconds[N
         ps_samples_add(&whole, sum);
     }
     const char *const format = ps_dtype_name(b->t);
-    const double median = ps_measuring_report(m, &whole, "ms", "block %s: forward and backward, %d rows", format, ROWS);
+    const double median =
+        ps_measuring_report(m, &whole, "ms", "block %s: forward and backward, %lld rows", format, (long long)b->rows);
+    ps_measuring_spread(m, whole.value[0], median);
     for (int k = 0; k < N_KINDS; k++) {
         (void)ps_measuring_report(m, &s[k], "ms", "block %s: of it %s", format, names[k]);
         seconds[k] = s[k].value[0];
@@ -305,7 +323,8 @@ static ps_status measure_kinds(ps_measuring *m, const block *b, double seconds[N
 ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, double *reached)
 {
     ps_hardware_device *d = &m->report->hardware.device;
-    block b = {.t = t};
+    const ps_measure_sizes *z = m->sizes;
+    block b = {.t = t, .B = z->B, .T = z->T, .C = z->C, .H = z->H, .D = z->C / z->H, .V = z->V, .rows = z->B * z->T};
     double seconds[N_KINDS] = {0};
     PS_TRY(prepare(m, &b));
     PS_TRY(measure_kinds(m, &b, seconds));
@@ -313,6 +332,7 @@ ps_status ps_measure_block(ps_measuring *m, ps_dtype t, double flop_per_s, doubl
     *reached = fit_rate(m, &b, RATE_HEADROOM * flop_per_s, seconds[KIND_PRODUCT]);
     d->score_ns = ps_measured(fit_softmax_ns(m, &b, KIND_ATTENTION, *reached, seconds[KIND_ATTENTION]));
     d->logit_ns = ps_measured(fit_softmax_ns(m, &b, KIND_LOSS, *reached, seconds[KIND_LOSS]));
+    d->gelu_ns = ps_measured(fit_softmax_ns(m, &b, KIND_GELU, *reached, seconds[KIND_GELU]));
     ps_measuring_release(m);
     return PS_OK;
 }

@@ -1,11 +1,17 @@
-/* samples.c - repetitions of a measurement, the figure that they give, and memory to measure with. */
+/* samples.c - repetitions of a measurement, and the figure that they give. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/machine.h"
 #include "measure/measure_impl.h"
+
+/* With nothing else to do a machine gives threads that compute all but some hundredths of its cores, and its samples
+ * are within some hundredths of each other; clocks that rise and fall take a tenth. */
+#define PROCESSOR_LEAST 0.85
+#define SPREAD_MOST 1.25
 
 void ps_samples_begin(const ps_measuring *m, double share, ps_samples *s)
 {
@@ -58,29 +64,27 @@ double ps_measuring_report(ps_measuring *m, ps_samples *s, const char *unit, con
     return f->median;
 }
 
+void ps_measuring_spread(ps_measuring *m, double best, double median)
+{
+    const double spread = best > median ? best / median : median / best;
+    if (spread > m->spread) m->spread = spread;
+}
+
+bool ps_measure_is_busy(double spread, double processor_s, double wall_s, int n_threads, int n_cores)
+{
+    return spread > SPREAD_MOST || processor_s < PROCESSOR_LEAST * wall_s * (n_threads < n_cores ? n_threads : n_cores);
+}
+
+double ps_processor_seconds(void)
+{
+    struct timespec t = {0};
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 double ps_measured(double x)
 {
     char text[32];
     snprintf(text, sizeof text, "%.4g", x);
     return strtod(text, NULL);
-}
-
-ps_status ps_measuring_take(ps_measuring *m, int64_t bytes, void *out_pointer)
-{
-    PS_ASSERT(m->n_blocks < PS_MEASURING_BLOCKS_MAX);
-    void *p = NULL;
-    PS_TRY(ps_device_alloc(m->ram, bytes, &p));
-    memset(p, 0, (size_t)bytes);
-    m->blocks[m->n_blocks].p = p;
-    m->blocks[m->n_blocks++].bytes = bytes;
-    memcpy(out_pointer, &p, sizeof p);
-    return PS_OK;
-}
-
-void ps_measuring_release(ps_measuring *m)
-{
-    while (m->n_blocks > 0) {
-        m->n_blocks--;
-        ps_device_free(m->ram, m->blocks[m->n_blocks].p, m->blocks[m->n_blocks].bytes, NULL);
-    }
 }

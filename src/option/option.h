@@ -100,7 +100,8 @@ bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value
 json_t *ps_option_join_names(const ps_option *option, json_t *json);
 
 /* Text of a command line as JSON: as it stands, or for strings, names, sizes and pairs the bare word (gelu, 64MB;
- * 0.9,0.95; of names an array, too). A new reference; NULL with problem set when the text is not UTF-8. */
+ * 0.9,0.95; of names an array, too). A new reference; NULL with problem set when the text is not UTF-8, or begins an array of
+ * names that is none. */
 json_t *ps_option_json_from_word(const ps_option *option, const char *word, char *problem, size_t problem_bytes);
 
 /* fields: the struct that option->offset counts in, ps_options for those of the configuration. */

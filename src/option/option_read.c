@@ -165,6 +165,10 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
         if ((size_t)snprintf(array, sizeof array, "[%s]", word) < sizeof array) json = json_loads(array, 0, NULL);
     } else if (!is_word || word[0] == '"' || (option->is_names && word[0] == '[')) {
         json = json_loads(word, JSON_DECODE_ANY, NULL);
+        if (json == NULL && option->is_names && word[0] == '[') {
+            snprintf(problem, problem_bytes, "%s begins with [ and is no JSON array: \"%.80s\"", option->key, word);
+            return NULL;
+        }
     }
     if (json == NULL) json = json_string(word);
     if (json == NULL) snprintf(problem, problem_bytes, "the value of %s is not valid UTF-8", option->key);

@@ -115,7 +115,9 @@
 #define PS_CONFIG_COMM_MAP(XX)                                                                                         \
     XX(PS_CONFIG_COMM_AUTO, "auto") XX(PS_CONFIG_COMM_SINGLE, "single") XX(PS_CONFIG_COMM_MPI, "mpi")
 #define PS_CONFIG_BACKEND_MAP(XX)                                                                                      \
+    XX(PS_CONFIG_BACKEND_AUTO, "auto")                                                                                 \
     XX(PS_CONFIG_BACKEND_CPU, "cpu")                                                                                   \
+    XX(PS_CONFIG_BACKEND_CUDA, "cuda")                                                                                 \
     XX(PS_CONFIG_BACKEND_REF, "ref")                                                                                   \
     XX(PS_CONFIG_BACKEND_CPU_ASYNC, "cpu_async")
 #define PS_CONFIG_ISA_MAP(XX)                                                                                          \

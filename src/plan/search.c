@@ -12,6 +12,8 @@
 /* Look-ahead of half to eight times the usual depth. */
 #define DEPTH_LEAST (-1)
 #define DEPTH_MOST 3
+/* Disks wear out by writing: so much longer a step may take that writes less. */
+#define SPARING_COST 1.02
 /* A plan of so many chunks, times the ranks, is short enough to ask what each rank would come to. */
 #define ASKED_CHUNKS_MAX 4096
 
@@ -99,8 +101,11 @@ static ps_status find_fitting(search *x)
 
 /* ---- what is fastest ---- */
 
-static bool is_faster(const ps_forecast *f, const ps_blueprint *b, const search *x)
+static bool is_better(const ps_forecast *f, const ps_blueprint *b, const search *x)
 {
+    if (b->variant.hurries && !x->best->variant.hurries &&
+        f->moved_bytes[PS_LINK_DISK_WRITE] > x->forecast.moved_bytes[PS_LINK_DISK_WRITE])
+        return (double)f->step.all_ns * SPARING_COST < (double)x->forecast.step.all_ns;
     if (f->step.all_ns != x->forecast.step.all_ns) return f->step.all_ns < x->forecast.step.all_ns;
     return b->n_resident_updates > x->best->n_resident_updates;
 }
@@ -130,7 +135,7 @@ static ps_status compare(search *x, ps_variant v, bool *tried)
     if (has_room && compute_ns(b) < x->forecast.step.all_ns) {
         *tried = true;
         st = ps_trial_run(b, x->budgets, false, &f);
-        if (st == PS_OK && is_faster(&f, b, x)) {
+        if (st == PS_OK && is_better(&f, b, x)) {
             ps_blueprint *slower = x->best;
             x->best = b;
             x->forecast = f;
@@ -237,6 +242,29 @@ static ps_status vary_residents(search *x)
     return PS_OK;
 }
 
+static ps_status consider_streamed(search *x, int64_t n)
+{
+    ps_variant v = x->best->variant;
+    v.n_streamed = (int32_t)n;
+    return n >= 0 && n <= x->best->n_kept_on_host && n != x->best->variant.n_streamed ? consider(x, v) : PS_OK;
+}
+
+/* Chunks kept on the host that pass through the device instead of being updated there: quarters, then closer around
+ * the best. Where both are one memory it is the same processor that computes. */
+static ps_status vary_streamed(search *x)
+{
+    const int64_t n_kept = x->best->n_kept_on_host;
+    if (!x->s->hybrid_updates || ps_backend_space(x->s->backend)->is_one_memory) return PS_OK;
+    for (int quarters = 1; quarters <= N_QUARTERS; quarters++)
+        PS_TRY(consider_streamed(x, ps_ceil_div(n_kept * quarters, N_QUARTERS)));
+    for (int64_t by = n_kept / (2 * N_QUARTERS); by > 0; by /= 2) {
+        const int64_t n = x->best->variant.n_streamed;
+        PS_TRY(consider_streamed(x, n - by));
+        PS_TRY(consider_streamed(x, n + by));
+    }
+    return PS_OK;
+}
+
 /* The other ways, with what was found so far. */
 static ps_status vary_way(search *x)
 {
@@ -260,9 +288,18 @@ static ps_status vary_logits(search *x)
     return x->may_keep_logits ? consider(x, v) : PS_OK;
 }
 
+/* Loads for the next step as soon as there is any way to make room for them. */
+static ps_status vary_hurry(search *x)
+{
+    ps_variant v = x->best->variant;
+    v.hurries = true;
+    return x->s->prefetch > 0 && !x->s->wait_at_once ? consider(x, v) : PS_OK;
+}
+
 static ps_status find_fastest(search *x)
 {
-    ps_status (*const steps[])(search *) = {vary_depth, vary_lead, vary_choice, vary_residents, vary_way, vary_logits};
+    ps_status (*const steps[])(search *) = {vary_depth,     vary_hurry,    vary_lead, vary_choice,
+                                            vary_residents, vary_streamed, vary_way,  vary_logits};
     if (x->s->training) PS_TRY(weigh_logits(x));
     for (size_t i = 0; i < PS_ARRAY_LEN(steps) && x->s->training && is_worth_it(x); i++) PS_TRY(steps[i](x));
     return PS_OK;

@@ -66,7 +66,7 @@ static void describe_blueprint(const simulating *m)
     const ps_blueprint *b = m->blueprint;
     ps_simulation *o = m->out;
     o->fits = true;
-    o->bound = ps_bound_of(&m->settings.rates.links, &o->forecast);
+    o->bound = ps_bound_of_plan(b, &o->forecast);
     describe_code(m, b->code);
     o->chunk_elements = b->layout->chunk_elements;
     o->n_chunks = b->layout->n_chunks;

@@ -48,9 +48,9 @@ static json_t *bound_json(const ps_simulation *s)
     for (ps_bound_part p = 0; p < PS_BOUND_COUNT; p++)
         if (b->part_ns[p] > 0)
             json_object_set_new(parts, ps_bound_part_name(p), json_real((double)b->part_ns[p] * 1e-9));
-    return json_pack("{s:f, s:s, s:o, s:f, s:s}", "seconds", (double)ps_bound_ns(b) * 1e-9, "by",
-                     ps_bound_part_name(b->by), "parts", parts, "ratio",
-                     (double)s->forecast.step.all_ns / (double)ps_max_i64(1, ps_bound_ns(b)), "between",
+    return json_pack("{s:f, s:s, s:o, s:f, s:f, s:s}", "seconds", (double)ps_bound_ns(b) * 1e-9, "by",
+                     ps_bound_part_name(b->by), "parts", parts, "disk_phases_seconds", (double)b->phases_ns * 1e-9,
+                     "ratio", (double)s->forecast.step.all_ns / (double)ps_max_i64(1, ps_bound_ns(b)), "between",
                      ps_bound_between(b, &s->forecast.step, between));
 }
 
@@ -78,6 +78,7 @@ static void add_step(json_t *o, const ps_simulation *s)
     json_object_set_new(o, "updates_ahead", json_integer(s->variant.lead));
     json_object_set_new(o, "groups_ahead", json_integer(s->variant.ahead));
     json_object_set_new(o, "cycle_of_steps", json_integer((json_int_t)s->forecast.cycle));
+    json_object_set_new(o, "steps_go_round", json_boolean(s->forecast.goes_round));
 }
 
 /* What was asked and the model. */

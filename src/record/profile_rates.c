@@ -67,6 +67,9 @@ static void sum_links(const ps_profile_sum *s, const ps_forecast *forecast, ps_p
     for (int link = 0; link < PS_LINK_COLLECTIVES; link++) {
         ps_profile_rate *const rate = &out[PS_RATE_LINKS + link];
         rate->predicted_ns = forecast->step.busy_ns[link];
+        /* as planned: with latencies, and slowed where the other way was to go on beside it */
+        if (rate->predicted_ns > 0)
+            rate->reckoned = (double)forecast->moved_bytes[link] * 1e9 / (double)rate->predicted_ns;
         rate->measured_ns = s->busy_ns[PS_LANE_LINKS + link];
         if (rate->measured_ns > 0) rate->seen = (double)s->moved_bytes[link] * 1e9 / (double)rate->measured_ns;
     }

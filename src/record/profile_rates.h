@@ -18,8 +18,9 @@ typedef enum ps_profile_rate_kind {
 } ps_profile_rate_kind;
 
 /* Of an average step; what the profile has nothing of has zeros. Of what computes, `seen` is the rate reckoned with
- * times the time predicted for the moments over the time that they took, with all that slowed them. Of a link it is
- * bytes over the time in which it was busy, whether or not the other way was too. */
+ * times the time predicted for the moments over the time that they took, with all that slowed them. Of a link both
+ * are bytes over the time in which it is busy, as planned and as seen, whether or not the other way is too; what the plan
+ * does not move was reckoned with the rate alone. */
 typedef struct ps_profile_rate {
     double reckoned, seen; /* FLOP/s of arithmetic, else bytes/s */
     int64_t predicted_ns, measured_ns;

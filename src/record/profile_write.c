@@ -304,7 +304,7 @@ static void put_measured(writer *w)
 
 static void put_bound(writer *w)
 {
-    const ps_bound b = ps_bound_of(&w->facts->blueprint->settings->rates.links, w->facts->forecast);
+    const ps_bound b = ps_bound_of_plan(w->facts->blueprint, w->facts->forecast);
     const char *separator = "";
     ps_text_out_format(w->j, "\n \"bound\":{\"by\":\"%s\",\"seconds\":{", ps_bound_part_name(b.by));
     for (ps_bound_part p = 0; p < PS_BOUND_COUNT; p++) {
@@ -312,6 +312,10 @@ static void put_bound(writer *w)
         ps_text_out_format(w->j, "%s\"%s\":", separator, ps_bound_part_name(p));
         ps_text_out_fixed(w->j, b.part_ns[p], 9);
         separator = ",";
+    }
+    if (b.phases_ns > 0) {
+        ps_text_out_format(w->j, "%s\"%s\":", separator, ps_bound_phases_name);
+        ps_text_out_fixed(w->j, b.phases_ns, 9);
     }
     ps_text_out_format(w->j, "}}");
 }

@@ -1,5 +1,4 @@
 /* profile_read.c - a profile's file into memory; what it says is checked before it is used. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "report/member.h"
 #include "report/profile_read.h"
 
 #define PROFILE_BYTES_MAX (512 * PS_MIB)
@@ -31,121 +31,21 @@ static const char *const counter_names[PS_REPORT_N_TIERS] = {"device bytes", "ho
 static const char *const category_names[] = {"step", "phase", "op", "wait", "copy", "collective"};
 
 typedef struct reader {
-    const char *path;
-    char where[64]; /* "traceEvents[12]", for messages */
+    ps_member_place at;
     ps_report_profile *p;
     int *chunk_of_id; /* into p->chunks, or -1 */
     int n_ids;
 } reader;
 
-/* ---- members, or an error that names them ---- */
-
-static const char *describe(const json_t *json, char text[64])
-{
-    if (json == NULL) return "nothing";
-    switch (json_typeof(json)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: snprintf(text, 64, "'%.40s'", json_string_value(json)); return text;
-    case JSON_INTEGER: snprintf(text, 64, "%" JSON_INTEGER_FORMAT, json_integer_value(json)); return text;
-    case JSON_REAL: snprintf(text, 64, "%g", json_real_value(json)); return text;
-    case JSON_TRUE: return "true";
-    case JSON_FALSE: return "false";
-    case JSON_NULL: return "null";
-    }
-    return "nothing";
-}
-
-static ps_status unexpected(const reader *r, const char *key, const char *expected, const json_t *found)
-{
-    char text[64];
-    return PS_FAIL(PS_EFORMAT, "%s: %s: \"%s\": expected %s, found %s; is this a file of profile.path?", r->path,
-                   r->where, key, expected, describe(found, text));
-}
-
-static ps_status read_object(const reader *r, const json_t *parent, const char *key, const json_t **out)
-{
-    *out = json_object_get(parent, key);
-    return json_is_object(*out) ? PS_OK : unexpected(r, key, "an object", *out);
-}
-
-static ps_status read_array(const reader *r, const json_t *parent, const char *key, const json_t **out)
-{
-    *out = json_object_get(parent, key);
-    return json_is_array(*out) ? PS_OK : unexpected(r, key, "an array", *out);
-}
-
-static ps_status read_string(const reader *r, const json_t *parent, const char *key, const char **out)
-{
-    const json_t *json = json_object_get(parent, key);
-    *out = json_string_value(json);
-    return *out != NULL ? PS_OK : unexpected(r, key, "a string", json);
-}
-
-static ps_status check_integer(const reader *r, const json_t *json, const char *key, int64_t min, int64_t max,
-                               int64_t *out)
-{
-    char expected[96];
-    *out = json_integer_value(json);
-    if (json_is_integer(json) && *out >= min && *out <= max) return PS_OK;
-    snprintf(expected, sizeof expected, "an integer from %" PRId64 " to %" PRId64, min, max);
-    return unexpected(r, key, expected, json);
-}
-
-static ps_status read_integer(const reader *r, const json_t *parent, const char *key, int64_t min, int64_t max,
-                              int64_t *out)
-{
-    return check_integer(r, json_object_get(parent, key), key, min, max, out);
-}
-
-static ps_status read_int(const reader *r, const json_t *parent, const char *key, int min, int max, int *out)
-{
-    int64_t value;
-    const ps_status st = read_integer(r, parent, key, min, max, &value);
-    *out = st == PS_OK ? (int)value : min;
-    return st;
-}
-
-static ps_status read_number(const reader *r, const json_t *parent, const char *key, double max, double *out)
-{
-    char expected[64];
-    const json_t *json = json_object_get(parent, key);
-    *out = json_number_value(json);
-    if (json_is_number(json) && isfinite(*out) && *out >= 0 && *out <= max) return PS_OK;
-    snprintf(expected, sizeof expected, "a number from 0 to %g", max);
-    return unexpected(r, key, expected, json);
-}
-
-/* A string that is one of n names. */
-static ps_status read_name(const reader *r, const json_t *parent, const char *key, const char *const *names, int n,
-                           int *out)
-{
-    char expected[160] = "one of ";
-    const char *name;
-    PS_TRY(read_string(r, parent, key, &name));
-    for (*out = 0; *out < n; ++*out)
-        if (strcmp(names[*out], name) == 0) return PS_OK;
-    for (int i = 0; i < n; i++) {
-        const size_t used = strlen(expected);
-        snprintf(expected + used, sizeof expected - used, "%s%s", i > 0 ? ", " : "", names[i]);
-    }
-    *out = 0;
-    return unexpected(r, key, expected, json_object_get(parent, key));
-}
-
 static ps_status read_chunk_id(const reader *r, const json_t *args, int *out)
 {
     int id;
     *out = -1;
-    PS_TRY(read_int(r, args, "chunk", 0, r->n_ids - 1, &id));
+    PS_TRY(ps_member_int(&r->at, args, "chunk", 0, r->n_ids - 1, &id));
     *out = r->chunk_of_id[id];
     if (*out >= 0) return PS_OK;
-    return unexpected(r, "chunk", "the id of a chunk of patrickstar.chunks", json_object_get(args, "chunk"));
-}
-
-static bool is_given(const json_t *json)
-{
-    return json != NULL && !json_is_null(json);
+    return ps_member_unexpected(&r->at, "chunk", "the id of a chunk of patrickstar.chunks",
+                                json_object_get(args, "chunk"));
 }
 
 /* ---- facts ---- */
@@ -153,12 +53,12 @@ static bool is_given(const json_t *json)
 static ps_status read_tensors(const reader *r, const json_t *object, ps_report_profile_chunk *c)
 {
     const json_t *names;
-    PS_TRY(read_array(r, object, "tensors", &names));
+    PS_TRY(ps_member_array(&r->at, object, "tensors", &names));
     const size_t n = json_array_size(names);
     PS_TRY(ps_mem_alloc(n, sizeof *c->tensors, &c->tensors));
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(names, i));
-        if (name == NULL) return unexpected(r, "tensors", "names", json_array_get(names, i));
+        if (name == NULL) return ps_member_unexpected(&r->at, "tensors", "names", json_array_get(names, i));
         PS_TRY(ps_mem_strdup(name, &c->tensors[i]));
         c->n_tensors = (int)i + 1;
     }
@@ -171,13 +71,13 @@ static ps_status read_list(reader *r, const json_t *object, int number)
     const char *name;
     char expected[PS_REPORT_LIST_NAME_MAX + 40];
     char *known = r->p->list_names[number];
-    PS_TRY(read_string(r, object, "list", &name));
+    PS_TRY(ps_member_string(&r->at, object, "list", &name));
     if (known[0] != '\0' && strcmp(name, known) != 0) {
         snprintf(expected, sizeof expected, "'%s' as of the chunks before it", known);
-        return unexpected(r, "list", expected, json_object_get(object, "list"));
+        return ps_member_unexpected(&r->at, "list", expected, json_object_get(object, "list"));
     }
     if (name[0] == '\0' || strlen(name) >= PS_REPORT_LIST_NAME_MAX)
-        return unexpected(r, "list", "a short name", json_object_get(object, "list"));
+        return ps_member_unexpected(&r->at, "list", "a short name", json_object_get(object, "list"));
     strcpy(known, name);
     return PS_OK;
 }
@@ -186,13 +86,14 @@ static ps_status read_chunk(reader *r, const json_t *object, int i)
 {
     ps_report_profile_chunk *c = &r->p->chunks[i];
     int id;
-    snprintf(r->where, sizeof r->where, "patrickstar.chunks[%d]", i);
-    PS_TRY(read_int(r, object, "id", 0, r->n_ids - 1, &id));
+    snprintf(r->at.where, sizeof r->at.where, "patrickstar.chunks[%d]", i);
+    PS_TRY(ps_member_int(&r->at, object, "id", 0, r->n_ids - 1, &id));
     c->list = id / (r->n_ids / PS_REPORT_LISTS_MAX); /* ids go through the lists, n_chunks to each */
     PS_TRY(read_list(r, object, c->list));
-    PS_TRY(read_int(r, object, "index", 0, r->p->n_chunks - 1, &c->index));
-    PS_TRY(read_integer(r, object, "bytes", 0, BYTES_MAX, &c->bytes));
-    if (r->chunk_of_id[id] >= 0) return unexpected(r, "id", "an id of its own", json_object_get(object, "id"));
+    PS_TRY(ps_member_int(&r->at, object, "index", 0, r->p->n_chunks - 1, &c->index));
+    PS_TRY(ps_member_integer(&r->at, object, "bytes", 0, BYTES_MAX, &c->bytes));
+    if (r->chunk_of_id[id] >= 0)
+        return ps_member_unexpected(&r->at, "id", "an id of its own", json_object_get(object, "id"));
     r->chunk_of_id[id] = i;
     return read_tensors(r, object, c);
 }
@@ -202,10 +103,10 @@ static ps_status read_chunks(reader *r, const json_t *facts)
     const json_t *chunks;
     ps_report_profile *p = r->p;
     int n_layout;
-    PS_TRY(read_array(r, facts, "chunks", &chunks));
+    PS_TRY(ps_member_array(&r->at, facts, "chunks", &chunks));
     /* a list has at most n_chunks of them, and the first one has all: so this also bounds the table of ids */
     const int n = (int)ps_min_i64((int64_t)json_array_size(chunks), INT32_MAX / PS_REPORT_LISTS_MAX);
-    PS_TRY(read_int(r, facts, "n_chunks", 0, n, &n_layout));
+    PS_TRY(ps_member_int(&r->at, facts, "n_chunks", 0, n, &n_layout));
     r->n_ids = n_layout * PS_REPORT_LISTS_MAX;
     PS_TRY(ps_mem_alloc((size_t)r->n_ids, sizeof *r->chunk_of_id, &r->chunk_of_id));
     for (int i = 0; i < r->n_ids; i++) r->chunk_of_id[i] = -1;
@@ -218,9 +119,10 @@ static ps_status read_chunks(reader *r, const json_t *facts)
 static ps_status read_budgets(const reader *r, const json_t *facts)
 {
     const json_t *budgets;
-    PS_TRY(read_object(r, facts, "budgets", &budgets));
+    PS_TRY(ps_member_object(&r->at, facts, "budgets", &budgets));
     for (int i = 0; i < PS_REPORT_N_TIERS; i++)
-        PS_TRY(read_integer(r, budgets, ps_report_profile_tier_names[i], 0, INT64_MAX, &r->p->budget_bytes[i]));
+        PS_TRY(
+            ps_member_integer(&r->at, budgets, ps_report_profile_tier_names[i], 0, INT64_MAX, &r->p->budget_bytes[i]));
     return PS_OK;
 }
 
@@ -228,10 +130,10 @@ static ps_status read_steps(const reader *r, const json_t *facts)
 {
     const json_t *steps;
     ps_report_profile *p = r->p;
-    PS_TRY(read_array(r, facts, "steps", &steps));
-    if (json_array_size(steps) != 2) return unexpected(r, "steps", "two integers", steps);
-    PS_TRY(check_integer(r, json_array_get(steps, 0), "steps", 0, INT64_MAX, &p->first_step));
-    return check_integer(r, json_array_get(steps, 1), "steps", p->first_step, INT64_MAX, &p->last_step);
+    PS_TRY(ps_member_array(&r->at, facts, "steps", &steps));
+    if (json_array_size(steps) != 2) return ps_member_unexpected(&r->at, "steps", "two integers", steps);
+    PS_TRY(ps_member_check_integer(&r->at, json_array_get(steps, 0), "steps", 0, INT64_MAX, &p->first_step));
+    return ps_member_check_integer(&r->at, json_array_get(steps, 1), "steps", p->first_step, INT64_MAX, &p->last_step);
 }
 
 static void forget_account(ps_report_profile_account *a)
@@ -246,10 +148,11 @@ static ps_status read_sizes(const reader *r, const json_t *account, const char *
                             int64_t *out)
 {
     const json_t *sizes;
-    if (!is_given(json_object_get(account, key))) return PS_OK;
-    PS_TRY(read_object(r, account, key, &sizes));
+    if (!ps_member_is_given(json_object_get(account, key))) return PS_OK;
+    PS_TRY(ps_member_object(&r->at, account, key, &sizes));
     for (int i = 0; i < n; i++)
-        if (is_given(json_object_get(sizes, names[i]))) PS_TRY(read_integer(r, sizes, names[i], 0, BYTES_MAX, &out[i]));
+        if (ps_member_is_given(json_object_get(sizes, names[i])))
+            PS_TRY(ps_member_integer(&r->at, sizes, names[i], 0, BYTES_MAX, &out[i]));
     return PS_OK;
 }
 
@@ -258,32 +161,22 @@ static ps_status read_account(reader *r, const json_t *facts, const char *key, p
     const json_t *account, *busy = NULL;
     const char *critical;
     forget_account(a);
-    if (!is_given(json_object_get(facts, key))) return PS_OK;
-    PS_TRY(read_object(r, facts, key, &account));
-    snprintf(r->where, sizeof r->where, "patrickstar.%s", key);
-    if (is_given(json_object_get(account, "step_seconds")))
-        PS_TRY(read_number(r, account, "step_seconds", SECONDS_MAX, &a->step_seconds));
-    if (is_given(json_object_get(account, "critical"))) {
-        PS_TRY(read_string(r, account, "critical", &critical));
+    if (!ps_member_is_given(json_object_get(facts, key))) return PS_OK;
+    PS_TRY(ps_member_object(&r->at, facts, key, &account));
+    snprintf(r->at.where, sizeof r->at.where, "patrickstar.%s", key);
+    if (ps_member_is_given(json_object_get(account, "step_seconds")))
+        PS_TRY(ps_member_number(&r->at, account, "step_seconds", SECONDS_MAX, &a->step_seconds));
+    if (ps_member_is_given(json_object_get(account, "critical"))) {
+        PS_TRY(ps_member_string(&r->at, account, "critical", &critical));
         PS_TRY(ps_mem_strdup(critical, &a->critical));
     }
-    if (is_given(json_object_get(account, "busy_seconds"))) PS_TRY(read_object(r, account, "busy_seconds", &busy));
+    if (ps_member_is_given(json_object_get(account, "busy_seconds")))
+        PS_TRY(ps_member_object(&r->at, account, "busy_seconds", &busy));
     for (int i = 0; busy != NULL && i < PS_REPORT_N_LANES; i++)
-        if (is_given(json_object_get(busy, ps_report_profile_lane_names[i])))
-            PS_TRY(read_number(r, busy, ps_report_profile_lane_names[i], SECONDS_MAX, &a->busy_seconds[i]));
+        if (ps_member_is_given(json_object_get(busy, ps_report_profile_lane_names[i])))
+            PS_TRY(ps_member_number(&r->at, busy, ps_report_profile_lane_names[i], SECONDS_MAX, &a->busy_seconds[i]));
     PS_TRY(read_sizes(r, account, "moved_bytes", ps_report_profile_lane_names, PS_REPORT_N_LANES, a->moved_bytes));
     return read_sizes(r, account, "peak_bytes", ps_report_profile_tier_names, PS_REPORT_N_TIERS, a->peak_bytes);
-}
-
-/* A short one, copied. */
-static ps_status read_short(const reader *r, const json_t *parent, const char *key, char out[PS_REPORT_NAME_MAX])
-{
-    const char *name;
-    PS_TRY(read_string(r, parent, key, &name));
-    if (name[0] == '\0' || strlen(name) >= PS_REPORT_NAME_MAX)
-        return unexpected(r, key, "a short name", json_object_get(parent, key));
-    strcpy(out, name);
-    return PS_OK;
 }
 
 static ps_status read_bound(reader *r, const json_t *facts)
@@ -293,39 +186,41 @@ static ps_status read_bound(reader *r, const json_t *facts)
     const char *name;
     json_t *part;
     char by[PS_REPORT_NAME_MAX];
-    if (!is_given(json_object_get(facts, "bound"))) return PS_OK;
-    PS_TRY(read_object(r, facts, "bound", &bound));
-    snprintf(r->where, sizeof r->where, "patrickstar.bound");
-    PS_TRY(read_short(r, bound, "by", by));
-    PS_TRY(read_object(r, bound, "seconds", &parts));
+    if (!ps_member_is_given(json_object_get(facts, "bound"))) return PS_OK;
+    PS_TRY(ps_member_object(&r->at, facts, "bound", &bound));
+    snprintf(r->at.where, sizeof r->at.where, "patrickstar.bound");
+    PS_TRY(ps_member_short(&r->at, bound, "by", by, PS_REPORT_NAME_MAX));
+    PS_TRY(ps_member_object(&r->at, bound, "seconds", &parts));
     b->by = -1;
     json_object_foreach((json_t *)(uintptr_t)parts, name, part)
     {
         if (b->n == PS_REPORT_PARTS_MAX || strlen(name) >= PS_REPORT_NAME_MAX)
-            return unexpected(r, "seconds", "a few short names", parts);
-        PS_TRY(read_number(r, parts, name, SECONDS_MAX, &b->seconds[b->n]));
+            return ps_member_unexpected(&r->at, "seconds", "a few short names", parts);
+        PS_TRY(ps_member_number(&r->at, parts, name, SECONDS_MAX, &b->seconds[b->n]));
         strcpy(b->names[b->n], name);
         if (strcmp(name, by) == 0) b->by = b->n;
         b->n++;
     }
-    return b->by >= 0 ? PS_OK : unexpected(r, "by", "a name of the seconds", json_object_get(bound, "by"));
+    return b->by >= 0 ? PS_OK
+                      : ps_member_unexpected(&r->at, "by", "a name of the seconds", json_object_get(bound, "by"));
 }
 
 static ps_status read_rates(reader *r, const json_t *facts)
 {
     const json_t *rates;
     ps_report_profile *p = r->p;
-    if (!is_given(json_object_get(facts, "rates"))) return PS_OK;
-    snprintf(r->where, sizeof r->where, "patrickstar");
-    PS_TRY(read_array(r, facts, "rates", &rates));
-    if (json_array_size(rates) > PS_REPORT_RATES_MAX) return unexpected(r, "rates", "at most 16 of them", rates);
+    if (!ps_member_is_given(json_object_get(facts, "rates"))) return PS_OK;
+    snprintf(r->at.where, sizeof r->at.where, "patrickstar");
+    PS_TRY(ps_member_array(&r->at, facts, "rates", &rates));
+    if (json_array_size(rates) > PS_REPORT_RATES_MAX)
+        return ps_member_unexpected(&r->at, "rates", "at most 16 of them", rates);
     for (size_t i = 0; i < json_array_size(rates); i++) {
         const json_t *rate = json_array_get(rates, i);
-        snprintf(r->where, sizeof r->where, "patrickstar.rates[%zu]", i);
-        PS_TRY(read_short(r, rate, "of", p->rates[i].of));
-        PS_TRY(read_short(r, rate, "unit", p->rates[i].unit));
-        PS_TRY(read_number(r, rate, "reckoned", RATE_MAX, &p->rates[i].reckoned));
-        PS_TRY(read_number(r, rate, "seen", RATE_MAX, &p->rates[i].seen));
+        snprintf(r->at.where, sizeof r->at.where, "patrickstar.rates[%zu]", i);
+        PS_TRY(ps_member_short(&r->at, rate, "of", p->rates[i].of, PS_REPORT_NAME_MAX));
+        PS_TRY(ps_member_short(&r->at, rate, "unit", p->rates[i].unit, PS_REPORT_NAME_MAX));
+        PS_TRY(ps_member_number(&r->at, rate, "reckoned", RATE_MAX, &p->rates[i].reckoned));
+        PS_TRY(ps_member_number(&r->at, rate, "seen", RATE_MAX, &p->rates[i].seen));
         p->n_rates = (int)i + 1;
     }
     return PS_OK;
@@ -337,22 +232,23 @@ static ps_status read_facts(reader *r, const json_t *root)
     const char *title;
     ps_report_profile *p = r->p;
     int version;
-    snprintf(r->where, sizeof r->where, "the top object");
-    PS_TRY(read_object(r, root, "patrickstar", &facts));
-    snprintf(r->where, sizeof r->where, "patrickstar");
-    PS_TRY(read_int(r, facts, "version", PROFILE_VERSION, PROFILE_VERSION, &version));
+    snprintf(r->at.where, sizeof r->at.where, "the top object");
+    PS_TRY(ps_member_object(&r->at, root, "patrickstar", &facts));
+    snprintf(r->at.where, sizeof r->at.where, "patrickstar");
+    PS_TRY(ps_member_int(&r->at, facts, "version", PROFILE_VERSION, PROFILE_VERSION, &version));
     const json_t *simulated = json_object_get(facts, "simulated");
-    if (!json_is_boolean(simulated)) return unexpected(r, "simulated", "true or false", simulated);
+    if (!json_is_boolean(simulated)) return ps_member_unexpected(&r->at, "simulated", "true or false", simulated);
     p->is_simulated = json_is_true(simulated);
-    PS_TRY(read_int(r, facts, "n_ranks", 1, INT32_MAX, &p->n_ranks));
-    PS_TRY(read_int(r, facts, "rank", 0, p->n_ranks - 1, &p->rank));
-    PS_TRY(read_string(r, facts, "title", &title));
+    PS_TRY(ps_member_int(&r->at, facts, "n_ranks", 1, INT32_MAX, &p->n_ranks));
+    PS_TRY(ps_member_int(&r->at, facts, "rank", 0, p->n_ranks - 1, &p->rank));
+    PS_TRY(ps_member_string(&r->at, facts, "title", &title));
     PS_TRY(ps_mem_strdup(title, &p->title));
     PS_TRY(read_steps(r, facts));
     PS_TRY(read_budgets(r, facts));
-    PS_TRY(read_integer(r, facts, "chunk_elements", 0, BYTES_MAX, &p->chunk_elements));
+    PS_TRY(ps_member_integer(&r->at, facts, "chunk_elements", 0, BYTES_MAX, &p->chunk_elements));
     p->waste = -1;
-    if (is_given(json_object_get(facts, "waste"))) PS_TRY(read_number(r, facts, "waste", 1, &p->waste));
+    if (ps_member_is_given(json_object_get(facts, "waste")))
+        PS_TRY(ps_member_number(&r->at, facts, "waste", 1, &p->waste));
     PS_TRY(read_chunks(r, facts));
     PS_TRY(read_account(r, facts, "predicted", &p->predicted));
     PS_TRY(read_account(r, facts, "measured", &p->measured));
@@ -365,7 +261,7 @@ static ps_status read_facts(reader *r, const json_t *root)
 static ps_status read_time(const reader *r, const json_t *event, const char *key, int64_t *out_ns)
 {
     double us;
-    PS_TRY(read_number(r, event, key, TIME_US_MAX, &us));
+    PS_TRY(ps_member_number(&r->at, event, key, TIME_US_MAX, &us));
     *out_ns = (int64_t)llround(us * 1e3);
     return PS_OK;
 }
@@ -376,30 +272,30 @@ static ps_status read_span_args(const reader *r, const json_t *event, ps_report_
     const json_t *args = NULL;
     int name, from, to;
     if (s->lane == PS_REPORT_PHASES) {
-        PS_TRY(read_name(r, event, "name", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
+        PS_TRY(ps_member_name(&r->at, event, "name", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
         s->phase = (ps_report_profile_phase)name;
         return PS_OK;
     }
     if (s->lane == PS_REPORT_STEPS) return PS_OK;
-    PS_TRY(read_object(r, event, "args", &args));
+    PS_TRY(ps_member_object(&r->at, event, "args", &args));
     if (s->lane == PS_REPORT_COMPUTE || s->lane == PS_REPORT_HOST_COMPUTE) {
-        PS_TRY(read_name(r, args, "phase", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
+        PS_TRY(ps_member_name(&r->at, args, "phase", ps_report_profile_phase_names, PS_REPORT_N_PHASES, &name));
         s->phase = (ps_report_profile_phase)name;
-        return is_given(json_object_get(args, "chunk")) ? read_chunk_id(r, args, &s->chunk) : PS_OK;
+        return ps_member_is_given(json_object_get(args, "chunk")) ? read_chunk_id(r, args, &s->chunk) : PS_OK;
     }
-    if (s->lane == PS_REPORT_COLLECTIVES) return read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes);
+    if (s->lane == PS_REPORT_COLLECTIVES) return ps_member_integer(&r->at, args, "bytes", 0, BYTES_MAX, &s->bytes);
     if (s->lane == PS_REPORT_WAITS) {
-        if (is_given(json_object_get(args, "chunk")))
+        if (ps_member_is_given(json_object_get(args, "chunk")))
             PS_TRY(read_chunk_id(r, args, &s->chunk)); /* none: a collective */
-        PS_TRY(read_name(r, args, "link", ps_report_profile_lane_names, PS_REPORT_N_LANES, &name));
+        PS_TRY(ps_member_name(&r->at, args, "link", ps_report_profile_lane_names, PS_REPORT_N_LANES, &name));
         s->link = (ps_report_profile_lane)name;
         return PS_OK;
     }
     PS_TRY(read_chunk_id(r, args, &s->chunk));
-    PS_TRY(read_integer(r, args, "bytes", 0, BYTES_MAX, &s->bytes));
-    PS_TRY(read_name(r, args, "from", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &from));
-    PS_TRY(read_name(r, args, "to", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &to));
-    PS_TRY(read_name(r, args, "reason", ps_report_profile_reason_names, PS_REPORT_N_REASONS, &name));
+    PS_TRY(ps_member_integer(&r->at, args, "bytes", 0, BYTES_MAX, &s->bytes));
+    PS_TRY(ps_member_name(&r->at, args, "from", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &from));
+    PS_TRY(ps_member_name(&r->at, args, "to", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &to));
+    PS_TRY(ps_member_name(&r->at, args, "reason", ps_report_profile_reason_names, PS_REPORT_N_REASONS, &name));
     s->reason = (ps_report_profile_reason)name;
     return PS_OK;
 }
@@ -430,7 +326,7 @@ static ps_status read_span(const reader *r, const json_t *event, int order)
     if (category == NULL || !find_lane(category, tid, &lane)) return PS_OK;
     ps_report_profile_span *s = &r->p->spans[r->p->n_spans];
     *s = (ps_report_profile_span){.lane = lane, .chunk = -1, .link = lane, .order = order};
-    PS_TRY(read_string(r, event, "name", &name));
+    PS_TRY(ps_member_string(&r->at, event, "name", &name));
     PS_TRY(read_time(r, event, "ts", &s->begin_ns));
     PS_TRY(read_time(r, event, "dur", &duration_ns));
     s->end_ns = s->begin_ns + duration_ns;
@@ -448,11 +344,11 @@ static ps_status read_change(const reader *r, const json_t *event, int order)
     int is_there, tier;
     if (category == NULL || strcmp(category, "chunk") != 0) return PS_OK;
     ps_report_profile_change *c = &r->p->changes[r->p->n_changes];
-    PS_TRY(read_name(r, event, "name", names, 2, &is_there));
+    PS_TRY(ps_member_name(&r->at, event, "name", names, 2, &is_there));
     PS_TRY(read_time(r, event, "ts", &c->at_ns));
-    PS_TRY(read_object(r, event, "args", &args));
+    PS_TRY(ps_member_object(&r->at, event, "args", &args));
     PS_TRY(read_chunk_id(r, args, &c->chunk));
-    PS_TRY(read_name(r, args, "tier", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &tier));
+    PS_TRY(ps_member_name(&r->at, args, "tier", ps_report_profile_tier_names, PS_REPORT_N_TIERS, &tier));
     c->tier = (ps_report_profile_tier)tier;
     c->is_there = is_there == 1;
     c->order = order;
@@ -470,11 +366,12 @@ static ps_status read_sample(const reader *r, const json_t *event, int order)
     ps_report_profile_sample *s = &r->p->samples[r->p->n_samples];
     *s = (ps_report_profile_sample){.tier = (ps_report_profile_tier)tier, .order = order};
     PS_TRY(read_time(r, event, "ts", &s->at_ns));
-    PS_TRY(read_object(r, event, "args", &args));
-    PS_TRY(read_integer(r, args, "chunks", 0, BYTES_MAX, &s->chunk_bytes));
-    if (is_given(json_object_get(args, "non_model")))
-        PS_TRY(read_integer(r, args, "non_model", 0, BYTES_MAX, &s->non_model_bytes));
-    if (is_given(json_object_get(args, "other"))) PS_TRY(read_integer(r, args, "other", 0, BYTES_MAX, &s->other_bytes));
+    PS_TRY(ps_member_object(&r->at, event, "args", &args));
+    PS_TRY(ps_member_integer(&r->at, args, "chunks", 0, BYTES_MAX, &s->chunk_bytes));
+    if (ps_member_is_given(json_object_get(args, "non_model")))
+        PS_TRY(ps_member_integer(&r->at, args, "non_model", 0, BYTES_MAX, &s->non_model_bytes));
+    if (ps_member_is_given(json_object_get(args, "other")))
+        PS_TRY(ps_member_integer(&r->at, args, "other", 0, BYTES_MAX, &s->other_bytes));
     r->p->n_samples++;
     return PS_OK;
 }
@@ -506,9 +403,9 @@ static int by_sample_time(const void *a, const void *b)
 static ps_status read_event(reader *r, const json_t *event, int i)
 {
     const char *kind;
-    snprintf(r->where, sizeof r->where, "traceEvents[%d]", i);
-    if (!json_is_object(event)) return unexpected(r, "traceEvents", "an object", event);
-    PS_TRY(read_string(r, event, "ph", &kind));
+    snprintf(r->at.where, sizeof r->at.where, "traceEvents[%d]", i);
+    if (!json_is_object(event)) return ps_member_unexpected(&r->at, "traceEvents", "an object", event);
+    PS_TRY(ps_member_string(&r->at, event, "ph", &kind));
     if (strcmp(kind, "X") == 0) return read_span(r, event, i);
     if (strcmp(kind, "i") == 0) return read_change(r, event, i);
     if (strcmp(kind, "C") == 0) return read_sample(r, event, i);
@@ -521,8 +418,8 @@ static ps_status read_events(reader *r, const json_t *root)
     const json_t *events;
     static const char *const kinds[] = {"X", "i", "C"}; /* spans, changes, samples */
     size_t n_events[PS_ARRAY_LEN(kinds)] = {0};
-    snprintf(r->where, sizeof r->where, "the top object");
-    PS_TRY(read_array(r, root, "traceEvents", &events));
+    snprintf(r->at.where, sizeof r->at.where, "the top object");
+    PS_TRY(ps_member_array(&r->at, root, "traceEvents", &events));
     const int n = (int)json_array_size(events); /* PROFILE_BYTES_MAX keeps it far below INT_MAX */
     for (int i = 0; i < n; i++) {
         const char *kind = json_string_value(json_object_get(json_array_get(events, (size_t)i), "ph"));
@@ -550,7 +447,7 @@ static ps_status parse(const char *path, const char *text, int64_t n_bytes, json
 ps_status ps_report_profile_read(const char *path, ps_report_profile **out)
 {
     ps_status st = PS_OK;
-    reader r = {.path = path};
+    reader r = {.at.path = path};
     char *text = NULL;
     int64_t n_bytes;
     json_t *root = NULL;

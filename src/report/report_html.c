@@ -244,6 +244,9 @@ static void put_table(ps_text_out *o, const ps_report_profile *p)
     ps_text_out_string(o, "</table>");
 }
 
+/* Less may be chance. */
+#define FASTER_THAN_BOUND 0.9
+
 /* "Bound: 0.4809 s a step, by computing (the disk 0.2320 s). Measured: 1.27 x that; ..." */
 static void put_bound(ps_text_out *o, const ps_figures *f)
 {
@@ -272,6 +275,9 @@ static void put_bound(ps_text_out *o, const ps_figures *f)
                 ps_text_out_format(o, ", waiting for %s %.4f s", ps_report_profile_lane_names[i],
                                    parts->wait_seconds[i]);
         ps_text_out_format(o, ", the rest %.4f s.", parts->rest_seconds);
+        if (!p->is_simulated && parts->step_seconds < FASTER_THAN_BOUND * b->seconds[b->by])
+            ps_text_out_string(o, " Faster than its bound: the rates that were reckoned with are too low (pstar info "
+                                  "--forget where they were measured).");
     }
     ps_text_out_string(o, "</p>\n");
 }

@@ -84,15 +84,15 @@ static int64_t gathered_peak_bytes(const ps_blueprint *b)
     return most;
 }
 
-/* Is the i-th of this rank's n chunks one of the n_resident that the choice takes? */
-static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t n_resident)
+/* Is the i-th of n one of the m that the choice takes? */
+static bool is_chosen(ps_resident_choice choice, int64_t i, int64_t n, int64_t m)
 {
     switch (choice) {
     case PS_RESIDENT_FIRST: break;
-    case PS_RESIDENT_SPREAD: return (i + 1) * n_resident / n > i * n_resident / n;
-    case PS_RESIDENT_LAST: return i >= n - n_resident;
+    case PS_RESIDENT_SPREAD: return (i + 1) * m / n > i * m / n;
+    case PS_RESIDENT_LAST: return i >= n - m;
     }
-    return i < n_resident;
+    return i < m;
 }
 
 /* Of the device: for what kernels sum up, where the host cannot touch that. */
@@ -127,22 +127,26 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
 }
 
 /* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which
- * and how many is the variant's. Of the others, as many as fit are kept and updated on the host: the 16-bit parameter
- * goes there and back, 4 bytes of copies, instead of Adam's data, 24. What neither holds comes from disk, and is
- * updated on the device, where it passes with the most room. */
+ * and how many is the variant's. Of the others, as many as fit are kept on the host, and updated there: the 16-bit
+ * parameter goes there and back, 4 bytes of copies, instead of Adam's data, 24. Where the link is quicker than the host
+ * computes, a variant has some of them pass through the device all the same, while the host updates the others. What
+ * neither holds comes from disk, and is updated on the device, where it passes with the most room. */
 static void place_updates(ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
     const int64_t n_local = (b->layout->n_chunks - s->ranks.rank + s->ranks.n - 1) / s->ranks.n;
-    int64_t n[PS_RAM_TIER_COUNT], n_host = 0;
+    int64_t n[PS_RAM_TIER_COUNT], i = 0;
     count_sets(b, budgets, n_local, n);
     b->n_margin = (int32_t)ps_min_i64(n[PS_TIER_DEVICE], n_local);
     b->n_resident_updates = (int32_t)ps_min_i64(b->n_margin, b->variant.n_resident);
+    b->n_kept_on_host = (int32_t)ps_max_i64(0, ps_min_i64(n[PS_TIER_HOST], n_local - b->n_resident_updates));
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
         b->update_tier[c] = PS_TIER_DEVICE;
         if (!ps_blueprint_owns(b, c)) continue;
         if (is_chosen(b->variant.resident, c / s->ranks.n, n_local, b->n_resident_updates)) continue;
-        if (n_host < n[PS_TIER_HOST]) b->update_tier[c] = PS_TIER_HOST, n_host++;
+        if (i == b->n_kept_on_host) continue;
+        if (!is_chosen(PS_RESIDENT_SPREAD, i++, b->n_kept_on_host, b->variant.n_streamed))
+            b->update_tier[c] = PS_TIER_HOST;
     }
 }
 
@@ -523,6 +527,7 @@ ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *bud
                               .lists = b->lists,
                               .policy = s->policy,
                               .prefetch = ps_blueprint_prefetch(b),
+                              .spares_writes = !b->variant.hurries,
                               .wait_at_once = s->wait_at_once,
                               .rates = &s->rates.links,
                               .staging_bytes = s->staging_bytes,

@@ -33,8 +33,10 @@ typedef struct ps_variant {
     int32_t ahead;      /* groups gathered ahead of use: ps_spans_find */
     int32_t n_resident; /* chunks that stay in device memory for their updates, at most; fewer where the margin ends */
     ps_resident_choice resident;
-    int32_t depth;     /* doublings of memory.prefetch; negative: halvings */
-    bool keeps_logits; /* where the plan leaves the choice (ps_code.keeping) */
+    int32_t n_streamed; /* of the chunks kept on the host, spread evenly, that pass through the device to be updated */
+    int32_t depth;      /* doublings of memory.prefetch; negative: halvings */
+    bool hurries;       /* loads for the next step push out what the disk has to write first */
+    bool keeps_logits;  /* where the plan leaves the choice (ps_code.keeping) */
 } ps_variant;
 
 /* Program and code do not depend on budgets: made once, and shared by all blueprints that are tried. */
@@ -51,6 +53,7 @@ typedef struct ps_blueprint {
     ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
     int32_t n_margin;           /* so many of this rank's chunks could keep their optimizer data in the device margin */
     int32_t n_resident_updates; /* so many do */
+    int32_t n_kept_on_host;     /* of the others, so many keep it in host memory */
     ps_spans spans;             /* with several ranks */
     int32_t *span_moment;       /* [accumulation * spans.n] moment at which a span's group is gathered */
     ps_variant variant;

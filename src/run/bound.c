@@ -16,21 +16,29 @@ const char *ps_bound_part_name(ps_bound_part p)
     return names[p];
 }
 
-/* ---- the bound ---- */
+const char ps_bound_phases_name[] = "the disk's phases";
 
-/* Of a link on which nothing takes time: none. */
-static double alone_ns(const ps_link_rates *rates, const ps_forecast *f, ps_link l)
-{
-    return f->step.busy_ns[l] > 0 ? (double)f->moved_bytes[l] * 1e9 / rates->link[l].bytes_per_s : 0;
-}
+/* ---- the bound ---- */
 
 /* A second of both ways at once does what takes 2 - contention seconds one after the other; and neither way is faster
  * than alone. */
-static int64_t both_ways_ns(const ps_link_rates *rates, const ps_forecast *f, ps_link l)
+static int64_t bytes_both_ways_ns(const ps_link_rates *rates, ps_link l, int64_t bytes, int64_t opposite_bytes)
 {
-    const double a = alone_ns(rates, f, l), b = alone_ns(rates, f, ps_link_opposite(l));
+    const double a = (double)bytes * 1e9 / rates->link[l].bytes_per_s;
+    const double b = (double)opposite_bytes * 1e9 / rates->link[ps_link_opposite(l)].bytes_per_s;
     const double longer = a > b ? a : b, at_once = (a + b) / (2 - ps_link_contention(rates, l));
     return (int64_t)(longer > at_once ? longer : at_once);
+}
+
+/* On a link on which nothing takes time nothing is moved. */
+static int64_t moved_bytes(const ps_forecast *f, ps_link l)
+{
+    return f->step.busy_ns[l] > 0 ? f->moved_bytes[l] : 0;
+}
+
+static int64_t both_ways_ns(const ps_link_rates *rates, const ps_forecast *f, ps_link l)
+{
+    return bytes_both_ways_ns(rates, l, moved_bytes(f, l), moved_bytes(f, ps_link_opposite(l)));
 }
 
 /* How long a collective takes follows from the ranks and their wires: comm/topology.h. */
@@ -44,6 +52,50 @@ ps_bound ps_bound_of(const ps_link_rates *rates, const ps_forecast *f)
     for (ps_bound_part p = 0; p < PS_BOUND_COUNT; p++)
         if (b.part_ns[p] > b.part_ns[b.by]) b.by = p;
     return b;
+}
+
+/* ---- the disk's phases ---- */
+
+int64_t ps_bound_phases_ns(const ps_link_rates *rates, int64_t model_bytes, int64_t memory_bytes, int64_t backward_ns)
+{
+    const int64_t away = model_bytes - memory_bytes;
+    return away > 0 ? bytes_both_ways_ns(rates, PS_LINK_DISK_READ, away, away) + backward_ns : 0;
+}
+
+/* Of this rank, without gradients, which need not be written. */
+static int64_t model_bytes(const ps_blueprint *b)
+{
+    int64_t elements = 0, bytes_each = 0;
+    for (int32_t c = 0; c < b->layout->n_chunks; c++)
+        if (ps_blueprint_owns(b, c)) elements += b->layout->used_elements[c];
+    for (ps_list l = 0; l < ps_lists_grad(&b->lists); l++) bytes_each += b->lists.list[l].item_bytes;
+    return elements * bytes_each;
+}
+
+/* Computing on the device from the first backward operator to the last; of several micro-batches with what lies between. */
+static int64_t backward_ns(const ps_trace *t)
+{
+    int64_t sum = 0, at_last = 0;
+    bool has_begun = false;
+    for (int32_t m = 0; m < t->n_moments; m++) {
+        const ps_moment *const moment = &t->moments[m];
+        has_begun |= moment->phase == PS_PHASE_BACKWARD;
+        if (!has_begun || moment->phase == PS_PHASE_UPDATE || ps_trace_tier_of(t, moment) != PS_TIER_DEVICE) continue;
+        sum += moment->cost_ns;
+        if (moment->phase == PS_PHASE_BACKWARD) at_last = sum;
+    }
+    return at_last;
+}
+
+ps_bound ps_bound_of_plan(const ps_blueprint *b, const ps_forecast *f)
+{
+    const ps_link_rates *rates = &b->settings->rates.links;
+    const int64_t *budget = b->settings->budgets.bytes;
+    ps_bound bound = ps_bound_of(rates, f);
+    if (budget[PS_TIER_DISK] > 0 && b->settings->training)
+        bound.phases_ns = ps_bound_phases_ns(rates, model_bytes(b), budget[PS_TIER_DEVICE] + budget[PS_TIER_HOST],
+                                             backward_ns(b->trace));
+    return bound;
 }
 
 /* ---- in words ---- */
@@ -77,6 +129,7 @@ const char *ps_bound_text(const ps_bound *b, char text[PS_BOUND_TEXT_MAX])
         say(&w, "%s%s %.4f s", separator, ps_bound_part_name(p), seconds(b->part_ns[p]));
         separator = ", ";
     }
+    if (b->phases_ns > 0) say(&w, "%s%s %.4f s", separator, ps_bound_phases_name, seconds(b->phases_ns));
     return text;
 }
 

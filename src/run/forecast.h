@@ -25,7 +25,8 @@ typedef struct ps_forecast {
     ps_step_time step;                  /* average of the last `cycle` steps tried: from then on it goes on like that */
     ps_tier_use peak[PS_RAM_TIER_COUNT]; /* what the bytes at the peak were */
     int64_t steps;                       /* tried; later ones repeat what these did */
-    int64_t cycle; /* so many of the last go round in a circle; half of all when no circle was found */
+    int64_t cycle;   /* so many of the last go round in a circle; half of all when no circle was found: */
+    bool goes_round; /* else later steps may move other bytes, and have other peaks within the budgets */
 } ps_forecast;
 
 #endif

@@ -115,7 +115,7 @@ static void install_schedule(ps_runner *r)
     if (r->bp->settings->static_partition) limit = ps_max_i64(largest_moment(r), unscheduled_limit(r, r->bp->lists.n));
     ps_store_limit_chunks(r->tiers->store, PS_TIER_DEVICE, limit);
     ps_store_set_schedule(r->tiers->store, r->bp->schedule);
-    ps_store_set_prefetch(r->tiers->store, ps_blueprint_prefetch(r->bp));
+    ps_store_set_look_ahead(r->tiers->store, ps_blueprint_prefetch(r->bp), !r->bp->variant.hurries);
 }
 
 ps_status ps_runner_create_params(ps_runner *r, bool draws)

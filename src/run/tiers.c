@@ -121,6 +121,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .shares_slots = !o->simulated, /* what a trial can do without is left for calls that it does not try */
         .policy = o->policy,
         .prefetch = o->prefetch,
+        .spares_writes = o->spares_writes,
         .works_later = o->space->device->works_later,
         .hands_over = o->space->is_one_memory,
         .wait_at_once = o->wait_at_once,

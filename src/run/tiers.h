@@ -43,8 +43,8 @@ typedef struct ps_tiers_options {
     const ps_layout *layout;
     ps_lists lists;
     const ps_policy *policy;
-    int32_t prefetch; /* this and wait_at_once as in ps_store_desc */
-    bool wait_at_once;
+    int32_t prefetch; /* this and the next two as in ps_store_desc */
+    bool spares_writes, wait_at_once;
     const ps_link_rates *rates; /* must outlive the call */
     int64_t staging_bytes;      /* 0: none */
     int64_t comm_staging_bytes; /* that a communicator holds; 0: none */

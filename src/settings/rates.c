@@ -55,7 +55,8 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
                        hw->name, ps_dtype_name(dtype), matrix_key(dtype));
     *out = ps_rates_default();
     const double stream = hw->device.stream_fraction > 0 ? hw->device.stream_fraction : 1;
-    out->softmax = (ps_softmax_rates){.score_ns = hw->device.score_ns, .logit_ns = hw->device.logit_ns};
+    out->softmax = (ps_softmax_rates){
+        .score_ns = hw->device.score_ns, .logit_ns = hw->device.logit_ns, .gelu_ns = hw->device.gelu_ns};
     out->of_processor = hw->gpus_per_node == 0;
     out->compute = (ps_compute_rates){.flops_per_s = m->flop_per_s * m->achievable_fraction,
                                       .bytes_per_s = hw->device.memory_bytes_per_s * stream,
@@ -98,6 +99,17 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
     return PS_OK;
 }
 
+void ps_rates_forget_device(ps_rates *r)
+{
+    const ps_rates any = ps_rates_default();
+    r->compute = any.compute;
+    r->softmax = any.softmax;
+    r->update_bytes_per_s[PS_TIER_DEVICE] = any.update_bytes_per_s[PS_TIER_DEVICE];
+    r->update_latency_ns[PS_TIER_DEVICE] = any.update_latency_ns[PS_TIER_DEVICE];
+    for (int l = PS_LINK_HOST_TO_DEVICE; l <= PS_LINK_DEVICE_TO_HOST; l++) r->links.link[l] = any.links.link[l];
+    r->links.ram_contention = any.links.ram_contention;
+}
+
 void ps_rates_share(ps_rates *r, int32_t n)
 {
     if (!r->of_processor) return;
@@ -108,6 +120,7 @@ void ps_rates_share(ps_rates *r, int32_t n)
     }
     r->softmax.score_ns *= n;
     r->softmax.logit_ns *= n;
+    r->softmax.gelu_ns *= n;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) r->update_bytes_per_s[t] /= n;
     for (int l = 0; l < PS_LINK_COLLECTIVES; l++) r->links.link[l].bytes_per_s /= n;
 }

@@ -29,6 +29,10 @@ ps_rates ps_rates_default(void);
  * naming the key when the hardware does not offer the number format. */
 PS_NODISCARD ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out);
 
+/* What was said of the device and of copies to it and from it holds for another one: they become those of no particular
+ * PC. */
+void ps_rates_forget_device(ps_rates *r);
+
 /* n ranks compute on the processor of one node: each has its part of cores, memory, copies and disk. Rates of GPUs are
  * one rank's already, and those of no particular PC stay what they are. */
 void ps_rates_share(ps_rates *r, int32_t n);

@@ -6,6 +6,7 @@
 #include "chunk/store.h"
 #include "comm/chunk_ranks.h"
 #include "config/config.h"
+#include "cuda/open.h"
 #include "device/async.h"
 #include "device/disk_folders.h"
 #include "graph/code.h"
@@ -17,10 +18,22 @@
 
 typedef enum ps_backend_kind {
     PS_BACKEND_CPU,
+    PS_BACKEND_CUDA,
     PS_BACKEND_REF,
     PS_BACKEND_CPU_ASYNC, /* debug builds */
     PS_BACKEND_SIM,       /* plans for devices that are not here */
 } ps_backend_kind;
+
+const char *ps_backend_kind_name(ps_backend_kind kind); /* as of train.backend */
+
+/* The GPU of PS_BACKEND_CUDA. */
+typedef struct ps_settings_gpu {
+    ps_cuda_found found; /* n_gpus 0: none */
+    ps_status status;    /* PS_OK: it can be used, or was not looked for */
+    char why_not[512];   /* else why, in one line */
+    int32_t ordinal;     /* among those that CUDA_VISIBLE_DEVICES leaves */
+    int32_t n_sharers;   /* ranks that compute on it */
+} ps_settings_gpu;
 
 typedef struct ps_settings {
     bool training; /* false: inference */
@@ -29,10 +42,11 @@ typedef struct ps_settings {
     ps_dtype dtype;
     uint64_t seed;
     ps_backend_kind backend_kind;
+    ps_settings_gpu gpu;
     ps_async_options async; /* of PS_BACKEND_CPU_ASYNC */
-    bool checks_order;      /* of PS_BACKEND_CPU_ASYNC: what is issued goes by a checker (device/order.h) */
+    bool checks_order;      /* of tests: what is issued goes by a checker (device/order.h) */
     ps_sim_options sim;     /* of PS_BACKEND_SIM */
-    ps_cpu_isa isa;         /* of PS_BACKEND_CPU and PS_BACKEND_CPU_ASYNC */
+    ps_cpu_isa isa;         /* of the processor's kernels, but for PS_BACKEND_REF and PS_BACKEND_SIM */
     bool same_bits;         /* on every processor from AVX2 on */
     bool plans_only;        /* nothing will be computed: no threads are started */
     int threads;            /* >= 1 */
@@ -78,8 +92,8 @@ typedef struct ps_settings {
     char config_name[256];    /* of the configuration's file, cut; "": none */
 } ps_settings;
 
-/* Resolves "auto" budgets from the memory that the machine and its control groups leave. Rates are those of the option
- * `hardware`. */
+/* Resolves "auto": what computes, a GPU if there is one that can be used; budgets, from the memory that the machine and
+ * its control groups leave. Rates are those of the option `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
 
 /* What train.isa asks for, which may be more than the processor has; with "auto" the best that it has. */
@@ -114,7 +128,7 @@ PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *conf
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
 
 /* Create s->backend, by which plans are measured and steps computed: once the number of threads is final. PS_ENOSYS
- * when the system starts fewer. */
+ * when the system starts fewer, or a GPU was asked for and cannot be used. */
 PS_NODISCARD ps_status ps_settings_open_backend(ps_settings *s);
 void ps_settings_close_backend(ps_settings *s); /* none open is accepted */
 /* Granularity of the memory that it computes in: of payloads, activations and budgets. */
@@ -127,6 +141,12 @@ static inline int64_t ps_settings_page_bytes(const ps_settings *s)
 static inline int64_t ps_settings_comm_bytes(const ps_settings *s)
 {
     return s->ranks.n > 1 ? s->comm_staging_bytes : 0;
+}
+
+/* Does it compute where the host cannot touch memory? */
+static inline bool ps_settings_is_apart(const ps_settings *s)
+{
+    return s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_CPU_ASYNC;
 }
 
 /* How the program is to be planned with these settings; holds pointers into them. */

@@ -15,6 +15,16 @@ ps_cpu_isa ps_settings_isa(const ps_options *o)
     return ps_cpu_isa_detect();
 }
 
+const char *ps_backend_kind_name(ps_backend_kind kind)
+{
+    static const char *const names[] = {[PS_BACKEND_CPU] = "cpu",
+                                        [PS_BACKEND_CUDA] = "cuda",
+                                        [PS_BACKEND_REF] = "ref",
+                                        [PS_BACKEND_CPU_ASYNC] = "cpu_async",
+                                        [PS_BACKEND_SIM] = "sim"};
+    return names[kind];
+}
+
 static ps_status read_async(const ps_options *o, ps_async_options *out)
 {
     if (!ps_async_is_permitted())
@@ -30,7 +40,9 @@ static ps_status read_async(const ps_options *o, ps_async_options *out)
 
 ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
 {
-    static const ps_backend_kind kinds[] = {[PS_CONFIG_BACKEND_CPU] = PS_BACKEND_CPU,
+    static const ps_backend_kind kinds[] = {[PS_CONFIG_BACKEND_AUTO] = PS_BACKEND_CPU, /* or what is found */
+                                            [PS_CONFIG_BACKEND_CPU] = PS_BACKEND_CPU,
+                                            [PS_CONFIG_BACKEND_CUDA] = PS_BACKEND_CUDA,
                                             [PS_CONFIG_BACKEND_REF] = PS_BACKEND_REF,
                                             [PS_CONFIG_BACKEND_CPU_ASYNC] = PS_BACKEND_CPU_ASYNC};
     const ps_cpu_isa best = ps_cpu_isa_detect();
@@ -38,6 +50,10 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
     if (s->backend_kind == PS_BACKEND_CPU_ASYNC) PS_TRY(read_async(o, &s->async));
     s->checks_order = s->backend_kind == PS_BACKEND_CPU_ASYNC && o->cpu_async_check_order;
     s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
+    if (s->same_bits && s->backend_kind == PS_BACKEND_CUDA)
+        return PS_FAIL(PS_EINVAL, "train.reproducible = machine: a GPU adds in another order than processors do; set "
+                                  "train.backend = cpu, or train.reproducible = run");
+    if (o->train_backend == PS_CONFIG_BACKEND_AUTO || s->backend_kind == PS_BACKEND_CUDA) ps_settings_find_gpu(o, s);
     if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
         return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "
                                   "train.backend = cpu, or train.reproducible = run");
@@ -56,9 +72,25 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
                               "train.reproducible = run");
 }
 
+static ps_status create_cpu(const ps_settings *s, ps_backend **out)
+{
+    const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, out)
+                         : s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, out)
+                                         : ps_backend_create_cpu(s->isa, s->threads, out);
+    return st == PS_ENOSYS ? PS_FAIL(st, "train.threads = %d: %s", s->threads, ps_last_error()) : st;
+}
+
+static ps_status open_gpu(ps_settings *s)
+{
+    ps_backend *host;
+    PS_TRY(create_cpu(s, &host));
+    return ps_settings_open_gpu(s, host);
+}
+
 ps_status ps_settings_open_backend(ps_settings *s)
 {
     switch (s->backend_kind) {
+    case PS_BACKEND_CUDA: return open_gpu(s);
     case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
     case PS_BACKEND_SIM: return ps_backend_create_sim(&s->sim, &s->backend);
     case PS_BACKEND_CPU_ASYNC:
@@ -67,10 +99,7 @@ ps_status ps_settings_open_backend(ps_settings *s)
                    : ps_backend_create_async(&s->async, s->isa, s->same_bits, s->threads, &s->backend);
     case PS_BACKEND_CPU: break;
     }
-    const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, &s->backend)
-                         : s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, &s->backend)
-                                         : ps_backend_create_cpu(s->isa, s->threads, &s->backend);
-    return st == PS_ENOSYS ? PS_FAIL(st, "train.threads = %d: %s", s->threads, ps_last_error()) : st;
+    return create_cpu(s, &s->backend);
 }
 
 void ps_settings_close_backend(ps_settings *s)
@@ -79,7 +108,8 @@ void ps_settings_close_backend(ps_settings *s)
     s->backend = NULL;
 }
 
-/* Of this process, which is alone: a description of many devices gives the rates of one. */
+/* Of this process, which is alone: a description of many devices gives the rates of one. One that knows no GPU says
+ * nothing of it, nor of the way there. */
 ps_status ps_settings_read_rates(const ps_config *config, ps_settings *s)
 {
     ps_hardware room;
@@ -87,6 +117,7 @@ ps_status ps_settings_read_rates(const ps_config *config, ps_settings *s)
     PS_TRY(ps_config_hardware(config, &room, &hw));
     if (hw == NULL) return PS_OK;
     PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
+    if (s->backend_kind == PS_BACKEND_CUDA && hw->gpus_per_node == 0) ps_rates_forget_device(&s->rates);
     s->rates.topology.n_ranks = s->rates.topology.ranks_per_node = 1;
     return PS_OK;
 }

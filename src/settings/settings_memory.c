@@ -46,8 +46,12 @@ ps_status ps_settings_read_budgets(const ps_options *o, ps_settings *s)
         ps_machine_memory_info memory;
         PS_TRY(ps_machine_memory(NULL, &memory));
         const double available = (double)memory.available_bytes;
-        if (b[PS_TIER_HOST] == PS_BYTES_AUTO) b[PS_TIER_HOST] = automatic_host(o, s, available);
-        if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO) b[PS_TIER_DEVICE] = (int64_t)automatic_device(o, s, available);
+        const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA;
+        if (b[PS_TIER_HOST] == PS_BYTES_AUTO)
+            b[PS_TIER_HOST] = is_gpu ? (int64_t)(available * o->client_mem_tracer_overall_cpu_mem_ratio)
+                                     : automatic_host(o, s, available);
+        if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO)
+            b[PS_TIER_DEVICE] = is_gpu ? ps_settings_gpu_bytes(s, o) : (int64_t)automatic_device(o, s, available);
     }
     if (b[PS_TIER_DISK] == PS_BYTES_AUTO) {
         int64_t free_bytes;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/machine.h"
+#include "comm/agree.h"
 #include "settings/settings_impl.h"
 
 /* What ColossalAI takes for gradient_predivide_factor None: a power of 2 near the root of n. */
@@ -57,7 +58,7 @@ ps_comm_options ps_settings_comm_options(const ps_config *config)
 static void share_machine(ps_settings *s, const ps_options *o, int32_t here)
 {
     int64_t *b = s->budgets.bytes;
-    if (o->memory_device == PS_BYTES_AUTO) b[PS_TIER_DEVICE] /= here;
+    if (o->memory_device == PS_BYTES_AUTO && s->backend_kind != PS_BACKEND_CUDA) b[PS_TIER_DEVICE] /= here;
     if (o->memory_host == PS_BYTES_AUTO) b[PS_TIER_HOST] /= here;
     if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
     if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
@@ -69,21 +70,37 @@ ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t r
 {
     if (n < 1 || rank < 0 || rank >= n) return PS_FAIL(PS_EINVAL, "there is no rank %d of %d", rank, n);
     share_machine(s, ps_config_options(config), n);
+    if (s->backend_kind == PS_BACKEND_CUDA) ps_settings_imagine_gpu(s, ps_config_options(config), rank, n);
     s->rates.topology.n_ranks = n;
     return ps_settings_set_ranks(s, config, rank, n);
 }
 
+/* All ranks compute on the same kind of thing. *is_dealt_out: not all see the same GPUs. */
+static ps_status agree_on_backend(const ps_settings *s, ps_comm *comm, bool *is_dealt_out)
+{
+    enum { KIND, KIND_NEGATED, VISIBLE, VISIBLE_NEGATED, N_VALUES };
+    const double kind = (double)s->backend_kind, visible = ps_settings_visible_gpus();
+    double least[N_VALUES] = {kind, -kind, visible, -visible};
+    PS_TRY(ps_comm_all_reduce(comm, least, N_VALUES, PS_COMM_MIN));
+    *is_dealt_out = least[VISIBLE] != -least[VISIBLE_NEGATED];
+    if (least[KIND] == -least[KIND_NEGATED]) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "train.backend is not the same on all ranks: %s on this one%s%s; set it, the same on all",
+                   ps_backend_kind_name(s->backend_kind), s->gpu.why_not[0] != '\0' ? ", as " : "", s->gpu.why_not);
+}
+
 ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
 {
+    const ps_options *o = ps_config_options(config);
     int64_t *b = s->budgets.bytes;
-    share_machine(s, ps_config_options(config), ps_comm_local_size(comm));
-    enum { HERE = PS_TIER_COUNT, THERE, N_VALUES }; /* ranks whose device the host can touch, and cannot */
-    const bool is_apart = s->backend_kind == PS_BACKEND_CPU_ASYNC;
-    double least[N_VALUES] = {[HERE] = is_apart ? 1 : 0, [THERE] = is_apart ? 0 : 1};
+    const int32_t here = ps_comm_local_size(comm);
+    double least[PS_TIER_COUNT];
+    bool is_dealt_out;
+    share_machine(s, o, here);
+    PS_TRY(agree_on_backend(s, comm, &is_dealt_out));
+    if (s->backend_kind == PS_BACKEND_CUDA)
+        PS_TRY(ps_comm_agree(comm, ps_settings_share_gpu(s, o, ps_comm_local_rank(comm), here, is_dealt_out)));
     for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
-    PS_TRY(ps_comm_all_reduce(comm, least, N_VALUES, PS_COMM_MIN));
-    if (least[HERE] == 0 && least[THERE] == 0)
-        return PS_FAIL(PS_EINVAL, "train.backend is cpu_async on some ranks and not on others: set the same on all");
+    PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
     for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
     if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
     s->comm_staging_bytes = ps_comm_staging_bytes(comm);

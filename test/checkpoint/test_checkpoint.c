@@ -301,7 +301,7 @@ static void test_buffer_is_counted(void **state)
     assert_true(with.host_used_bytes > without.host_used_bytes + 12 * with.parameters / 2);
     ps_config *c =
         TINY("bf16.enabled=true", "memory.device=900KB", "memory.disk=20MB", SAVING, "memory.save_buffer=890KB",
-             "default_chunk_size=4096", OVER_ASYNC ? "memory.host=4096" : "memory.host=0");
+             "default_chunk_size=4096", OVER_APART ? "memory.host=4096" : "memory.host=0");
     ps_engine *e = NULL;
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
     ps_config_destroy(c);

@@ -435,8 +435,8 @@ static void test_failing_saves(void **state)
         for (int persistent = 0; persistent < 2; persistent++) {
             if (is_my_share_of(9)) walk_save(PS_FAULT_WRITE, persistent, buffers[i]);
             if (is_my_share_of(9)) walk_save(PS_FAULT_ALLOC, persistent, buffers[i]);
-            if (OVER_ASYNC && is_my_share_of(9)) walk_save(PS_FAULT_DEVICE, persistent, buffers[i]);
-            if (OVER_ASYNC && is_my_share_of(9)) walk_save(PS_FAULT_LOST, persistent, buffers[i]);
+            if (OVER_APART && is_my_share_of(9)) walk_save(PS_FAULT_DEVICE, persistent, buffers[i]);
+            if (OVER_APART && is_my_share_of(9)) walk_save(PS_FAULT_LOST, persistent, buffers[i]);
         }
 }
 
@@ -473,8 +473,8 @@ static void test_failing_loads(void **state)
     for (int persistent = 0; persistent < 2; persistent++) {
         if (is_my_share_of(9)) walk_load(PS_FAULT_READ, persistent);
         if (is_my_share_of(9)) walk_load(PS_FAULT_ALLOC, persistent);
-        if (OVER_ASYNC && is_my_share_of(9)) walk_load(PS_FAULT_DEVICE, persistent);
-        if (OVER_ASYNC && is_my_share_of(9)) walk_load(PS_FAULT_LOST, persistent);
+        if (OVER_APART && is_my_share_of(9)) walk_load(PS_FAULT_DEVICE, persistent);
+        if (OVER_APART && is_my_share_of(9)) walk_load(PS_FAULT_LOST, persistent);
     }
 }
 
@@ -507,6 +507,6 @@ int main(void)
         TEST(test_failing_loads),
     };
     over.checks_order = false; /* without memory it gives up, and says so */
-    const int n_failed = OVER_ASYNC ? 0 : cmocka_run_group_tests(files, NULL, NULL);
+    const int n_failed = OVER_APART ? 0 : cmocka_run_group_tests(files, NULL, NULL);
     return n_failed + RUN_ON_BACKENDS(failures);
 }

@@ -47,6 +47,7 @@ static inline ps_status evict_all(ps_store *s, ps_tier tier)
         chunk *c = &s->chunks[id];
         if (!has_payload(c, tier) || c->pins > 0) continue;
         PS_TRY(ps_store_retire(s, id));
+        PS_TRY(ps_store_land(s, id));
         if (!is_clean_on(c, tier)) {
             bool started = false;
             PS_TRY(ps_store_start_write_back(s, id, tier, tier, &started));

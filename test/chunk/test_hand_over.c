@@ -252,32 +252,66 @@ static void chunks_go_up_when_wanted(void **state)
     close_world(&w);
 }
 
-/* A device that is full of what is used sooner: what comes from the disk waits on the host. */
-static void the_disk_reads_to_where_room_is(void **state)
+/* Work of the caller's goes on beside a payload that changes hands, and is known where it is then. */
+static void who_uses_a_payload_goes_with_it(void **state)
+{
+    (void)state;
+    world w;
+    ps_queue *user = NULL;
+    open_world(&w, 2, 2, 0, true);
+    assert_ok(ps_host_queue_create("user", &user));
+    put(&w, 0, PS_TIER_DEVICE);
+    assert_ok(ps_store_pin(w.store, 0, PS_TIER_DEVICE, PS_ACCESS_READ, NULL));
+    const ps_event e = ps_host_queue_begin(user);
+    assert_ok(ps_store_use_until(w.store, 0, e));
+    ps_store_unpin(w.store, 0);
+    look(&w, 0, PS_TIER_HOST);
+    const ps_events *in_use = &w.store->chunks[0].in_use[PS_TIER_HOST];
+    bool is_known = false;
+    for (int i = 0; i < in_use->n; i++)
+        is_known = is_known || (in_use->event[i].queue == e.queue && in_use->event[i].ticket == e.ticket);
+    assert_true(is_known);
+    ps_host_queue_end(user, e.ticket, PS_OK);
+    put(&w, 0, PS_TIER_HOST);
+    close_parts(&w);
+    ps_queue_destroy(user);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* No trade is possible, so others leave for a chunk that changes hands: never the chunk itself, though it has not been
+ * used for longest. */
+static void a_wanted_chunk_does_not_make_room_for_itself(void **state)
 {
     (void)state;
     world w;
     open_world(&w, 2, 2, 16, true);
-    static const ps_chunk_id turns[] = {0, 1, 0, 1, 2};
-    bool started = false;
-    put(&w, 2, PS_TIER_HOST);
-    assert_ok(ps_store_start_write_back(w.store, 2, PS_TIER_HOST, PS_TIER_HOST, &started));
-    assert_ok(ps_store_wait_all(w.store));
-    ps_store_take_payload(w.store, 2, PS_TIER_HOST, PS_REASON_EVICT);
-    for (int32_t i = 0; i < 2; i++) put(&w, i, PS_TIER_DEVICE);
-    void *held_page;
-    assert_ok(ps_device_alloc(w.ram[PS_TIER_HOST], PAGES(1), &held_page)); /* room for just one */
-    w.store->other_bytes[PS_TIER_HOST] = PAGES(1);
-    use_in_turn(&w, turns, 5);
-    run_moment(&w, 0);
-    assert_int_equal(ps_store_get_stats(w.store).n_prefetched, 1);
-    for (int32_t k = 1; k < 5; k++) run_moment(&w, k);
-    const ps_store_stats s = ps_store_get_stats(w.store);
-    assert_int_equal(s.n_moves[PS_LINK_DISK_READ], 1);
-    assert_int_equal(s.n_moves[PS_LINK_DISK_WRITE], 1);
-    ps_device_free(w.ram[PS_TIER_HOST], held_page, PAGES(1), NULL);
-    w.store->other_bytes[PS_TIER_HOST] = 0;
+    const ps_chunk_id wanted = chunk_of(&w, A, 0), large = chunk_of(&w, B, 0);
+    put(&w, wanted, PS_TIER_DEVICE);
+    put(&w, chunk_of(&w, A, 1), PS_TIER_DEVICE);
+    put(&w, large, PS_TIER_HOST);
+    const void *at = w.store->chunks[wanted].payload[PS_TIER_DEVICE];
+    assert_ptr_equal(look(&w, wanted, PS_TIER_HOST), at);
+    assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_READ], 0);
+    assert_int_equal(ps_store_chunk_copies(w.store, large), 1u << PS_TIER_DISK);
+    look(&w, large, PS_TIER_HOST);
     close_world(&w);
+}
+
+/* Content that is to be overwritten is not there any more (DEBUG=3), also where the payload is an old one. */
+static void what_is_overwritten_is_undefined(void **state)
+{
+    (void)state;
+    if (PS_DEBUG < 3) skip();
+    for (int other = 0; other < 2; other++) {
+        world w;
+        const uint32_t *p;
+        open_world(&w, 2, 2, 0, true);
+        put(&w, 1, PS_TIER_DEVICE);
+        assert_ok(ps_store_pin(w.store, 1, other ? PS_TIER_HOST : PS_TIER_DEVICE, PS_ACCESS_OVERWRITE, (void *)&p));
+        for (int64_t i = 0; i < words_of(&w, 1); i++) assert_int_equal(p[i], UINT32_MAX);
+        ps_store_unpin(w.store, 1);
+        close_world(&w);
+    }
 }
 
 /* A tensor larger than a chunk: whatever allocation fails, the next try has the addresses on both tiers. */
@@ -324,10 +358,16 @@ static void an_imitation_lets_the_same_leave(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_payload_stays_where_it_lies),    cmocka_unit_test(full_tiers_trade),
-        cmocka_unit_test(chunks_of_two_sizes_trade),        cmocka_unit_test(pinned_chunks_do_not_trade),
-        cmocka_unit_test(what_is_being_written_may_go),     cmocka_unit_test(chunks_go_up_when_wanted),
-        cmocka_unit_test(the_disk_reads_to_where_room_is),  cmocka_unit_test(regions_are_made_in_pairs),
+        cmocka_unit_test(a_payload_stays_where_it_lies),
+        cmocka_unit_test(full_tiers_trade),
+        cmocka_unit_test(chunks_of_two_sizes_trade),
+        cmocka_unit_test(pinned_chunks_do_not_trade),
+        cmocka_unit_test(what_is_being_written_may_go),
+        cmocka_unit_test(chunks_go_up_when_wanted),
+        cmocka_unit_test(who_uses_a_payload_goes_with_it),
+        cmocka_unit_test(regions_are_made_in_pairs),
+        cmocka_unit_test(a_wanted_chunk_does_not_make_room_for_itself),
+        cmocka_unit_test(what_is_overwritten_is_undefined),
         cmocka_unit_test(an_imitation_lets_the_same_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ avx512_bf16) says out "bf16 (multiplied " ;;
 esac
 expect 0 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work"
 for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768 x 3072" "product bf16" "block bf16" \
-    "copy: host to device" "copy: both ways at once" "disk: writing" "disk: reading" "computing lost"; do
+    "copy: host to device" "copy: both ways at once" "disk: writing" "disk: reading" "processors busy with it"; do
     says out "$figure"
 done
 says out "$work/me.json has them for planning"

@@ -17,14 +17,20 @@ cat >"$work/tiny.json" <<END
 END
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 5000; i++) printf "%c%c", i * i % 61 + 1, 0 }' >"$work/tokens.u16"
 
+# What others on this machine do must not decide what is tested: a description that was measured beside them counts as
+# one that was measured undisturbed.
+settle() { for f in "$XDG_CACHE_HOME"/patrickstar/*.busy-*.json; do [ ! -e "$f" ] || mv "$f" "${f%.busy-*}.json"; done; }
+planned_with="to plan with \\(from now on\\|this time, and again at the next start, as it was busy\\): "
+
 "$pstar" info >"$work/out" 2>"$work/err"
 grep -q "^known machine  *not yet" "$work/out" || fail "known before it was measured"
 plan
-grep -q "^measured this machine for .* s, to plan with from now on: $XDG_CACHE_HOME/patrickstar/machine-" "$work/err" || fail "not measured"
+grep -q "^measured this machine for .* s, $planned_with$XDG_CACHE_HOME/patrickstar/machine-" "$work/err" || fail "not measured"
+settle
 grep -q "^hardware  this machine, rates of " "$work/out" && ! grep -q "no particular" "$work/out" || fail "not planned with"
 [ "$(kept)" = 1 ] || fail "not kept"
 case $(ls "$XDG_CACHE_HOME/patrickstar") in
-*"machine-"*"-cores-$(uname -r | tr A-Z a-z | tr -c 'a-z0-9._\n' -)"*"-threads-f32-no-disk.json"*) ;;
+*"machine-"*"-cores-$(uname -r | tr A-Z a-z | tr -c 'a-z0-9._\n' -)"*"-threads-f32.json"*) ;;
 *) fail "the file's name does not say what it is of: $(ls "$XDG_CACHE_HOME/patrickstar")" ;;
 esac
 first=$(cat "$XDG_CACHE_HOME"/patrickstar/machine-*.json)
@@ -35,15 +41,57 @@ plan --hardware "$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json)" # it is a d
 case $first in *'"disk"'*) fail "a disk was measured without a disk tier" ;; esac
 
 # another number format, other threads, and the disk, are measured apart; the disk where a run will make its folder
+plan memory.disk=20MB
+settle
+[ "$(kept)" = 2 ] || fail "the disk is not kept by itself"
+[ "$first" = "$(cat "$XDG_CACHE_HOME"/patrickstar/machine-*-f32.json)" ] || fail "a disk changes how fast the machine computes"
+grep -q '"read_both_ways_bytes_per_s"' "$XDG_CACHE_HOME"/patrickstar/machine-*-disk-*.*.json || fail "no rates of reading and writing at once"
 plan bf16.enabled=true train.threads=1 memory.disk=20MB
-[ "$(kept)" = 2 ] || fail "bf16 on a disk takes the rates of f32"
-grep -q '"read_both_ways_bytes_per_s"' "$XDG_CACHE_HOME"/patrickstar/machine-*-1-threads-bf16-disk-*.*.json || fail "no rates of reading and writing at once"
+settle
+[ "$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*-1-threads-bf16.json | wc -l)" = 1 ] || fail "bf16 takes the rates of f32"
+[ "$(kept)" = 3 ] || fail "the disk is measured for each number format"
 [ -e "$work/run" ] && fail "planning has made the folder of the run"
+plan memory.disk=20MB memory.disk_path="/dev/shm, /dev/shm"
+settle
+[ "$first" = "$(cat "$XDG_CACHE_HOME"/patrickstar/machine-*-f32.json)" ] || fail "a list of disks changes how fast the machine computes"
+rm "$XDG_CACHE_HOME"/patrickstar/machine-*-2-disks-*.json
+
+# a folder that cannot be used leaves the rest measured
+(
+    export XDG_CACHE_HOME="$work/e"
+    plan memory.disk=20MB memory.disk_path=/proc
+    grep -q "^memory.disk_path could not be measured, the plan reckons with another disk's rates: " "$work/err" || fail "a bad folder, unsaid"
+    grep -q "^measured this machine for " "$work/err" && [ "$(kept)" = 1 ] || fail "a bad folder leaves nothing measured"
+) || exit 1
+
+# what was measured while the machine was busy is measured again; the third time the best of it is kept
+(
+    computing=$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*-f32.json)
+    rm -rf "$work/f" && mkdir -p "$work/f/patrickstar"
+    export XDG_CACHE_HOME="$work/f"
+    busy=$work/f/patrickstar/$(basename "${computing%.json}").busy-2.json
+    sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 9e14,/; s/"flop_per_s": .*,/"flop_per_s": 1e4,/' "$computing" >"$busy"
+    plan
+    [ "$(ls "$work/f/patrickstar" | grep -c json)" = 1 ] && [ ! -e "$busy" ] || fail "measured more than three times"
+    grep -q "to plan with from now on" "$work/err" || fail "not kept the third time"
+    found=$(cat "$work/f/patrickstar"/machine-*-f32.json)
+    case $found in *'"flop_per_s": 10000'*) fail "the slower products were kept" ;; esac
+    [ "$(echo "$found" | grep -c '"memory_bytes_per_s": 9\(00000000000000\|e+14\)')" = 1 ] || fail "the faster memory was not kept: $found"
+    plan
+    [ -s "$work/err" ] && fail "measured a fourth time"
+    rm "$work/f/patrickstar"/*.json
+    for i in $(seq "$(nproc)"); do while :; do :; done & spinning="${spinning-} $!"; done
+    plan
+    kill $spinning
+    # or so busy that it was given up
+    grep -q "this time, and again at the next start, as it was busy: .*\.busy-1\.json\|took more than 10 s" "$work/err" || fail "others that compute are not noticed"
+) || exit 1
 
 # pstar info shows what is kept, with the date, and forgets it when asked
 "$pstar" info >"$work/out" 2>"$work/err"
-[ "$(grep -c "^known machine  *$XDG_CACHE_HOME/.*: Measured $(date -u +%Y)-" "$work/out")" = 2 ] || fail "info does not show what is kept"
-grep -q "disk reads .* writes .* at once" "$work/out" || fail "info does not show the rates of the disk"
+[ "$(grep -c "^known machine  *$XDG_CACHE_HOME/.*: Measured $(date -u +%Y)-" "$work/out")" = 3 ] || fail "info does not show what is kept"
+[ "$(grep -c "^ *disk reads .* writes .* at once" "$work/out")" = 1 ] || fail "info does not show the rates of the disk"
+[ "$(grep -c "GFLOP/s in a step, memory " "$work/out")" = 2 ] || fail "info does not show the rates of computing"
 
 # what cannot be read is said, and measured again
 for f in "$XDG_CACHE_HOME"/patrickstar/machine-*.json; do echo '{"name": ' >"$f"; done
@@ -52,9 +100,10 @@ grep -q "cannot be used, and will be measured again: .*machine-.*json:2:" "$work
 plan
 grep -q "^what is kept of this machine is measured again: .*machine-.*json:2:" "$work/err" || fail "not said"
 grep -q "^measured" "$work/err" || fail "a broken description was taken"
+settle
 plan
 [ -s "$work/err" ] && fail "a broken description was kept"
-cp examples/hardware/h200-128gb.json "$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*-f32-no-disk.json)"
+cp examples/hardware/h200-128gb.json "$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*-f32.json)"
 plan
 grep -q "describes another use of the machine" "$work/err" || fail "a GPU was taken for this machine"
 if [ "$(id -u)" = 0 ]; then
@@ -72,12 +121,15 @@ wait
 [ "$(cat "$work"/out.? | grep -c "^hardware  this machine, rates of ")" = 3 ] || fail "some do not know the machine"
 
 # the trainer never has the memory that measuring takes, and the bits are those of any other rates
+settle
 described=$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json | head -n 1)
 train() { "$pstar" train "$work/tiny.json" "$@" >"$work/out" 2>"$work/err" || fail "train $*"; sed -n 's/.*"weights_xxh3": //p' "$work/run/deep/summary.json"; }
 resident() { sed -n 's/.*"rss_peak_bytes": \([0-9]*\).*/\1/p' "$work/run/deep/summary.json" | tail -n 1; }
 rm "$described"
 measured=$(train)
 grep -q "^measured this machine" "$work/err" || fail "training does not measure"
+settle
+grep -q '"hardware": "auto"' "$work/run/deep/summary.json" || fail "a run does not say what it was planned with"
 case $1 in
 *address* | *thread*) ;; # a sanitizer has memory of its own
 *) [ "$(resident)" -lt 200000000 ] || fail "training keeps the memory of measuring: $(resident)" ;;
@@ -85,6 +137,7 @@ esac
 [ "$measured" = "$(train hardware=none)" ] || fail "other bits by hardware = none"
 sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 1e6,/; s/"to_device_bytes_per_s": .*,/"to_device_bytes_per_s": 1e5,/; /both_ways/d' "$described" >"$work/slow.json"
 [ "$measured" = "$(train hardware="$work/slow.json")" ] || fail "other bits by a slow machine"
+grep -q "which cannot be: the rates kept of this machine are too low (pstar info --forget)" "$work/out" || fail "a step faster than its bound, unsaid"
 
 # where nothing can be kept it is for this run only
 XDG_CACHE_HOME=/proc/nowhere plan
@@ -96,7 +149,7 @@ case $1 in
 *address* | *thread*) ;;
 *) (
     export XDG_CACHE_HOME="$work/c"
-    ulimit -v 400000
+    ulimit -v 200000
     plan
     grep -q "^this machine could not be measured, .*: pstar info: " "$work/err" || fail "unmeasured, unsaid"
 ) || exit 1 ;;
@@ -123,6 +176,8 @@ PSTAR_HARDWARE=none plan
 [ -d "$work/b" ] && fail "measured in spite of none"
 PSTAR_HARDWARE=$described plan
 grep -q "rates of no particular PC" "$work/out" && fail "PSTAR_HARDWARE names a description"
+PSTAR_HARDWARE=$described "$pstar" config "$work/tiny.json" | grep -q "\"hardware\": \"$described\"" || fail "pstar config does not say what a run would take"
+"$pstar" config "$work/tiny.json" | grep -q '"hardware": "auto"' || fail "pstar config says another default than a run has"
 PSTAR_HARDWARE=$described plan hardware=none # the configuration comes first
 grep -q "rates of no particular PC" "$work/out" || fail "the configuration does not come first"
 [ -d "$work/b" ] && fail "measured in spite of a description"

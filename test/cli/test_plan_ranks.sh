@@ -64,6 +64,19 @@ same 2 memory.device=16MB memory.host=30MB default_chunk_size=20000 gradient_acc
 same 2 memory.device=15MB
 same 3 memory.device=12MB $msc
 
+# with the rates of this machine, which mpirun's ranks measure with the cores of all of them, as the plan does
+(
+    unset PSTAR_HARDWARE
+    export XDG_CACHE_HOME="$work/cache"
+    settle() { for f in "$work"/cache/patrickstar/*.busy-*.json; do [ ! -e "$f" ] || mv "$f" "${f%.busy-*}.json"; done; }
+    expect 0 mpirun.openmpi -n 2 "$pstar" train "$work/tiny.json" train.steps=1 comm.staging=64KiB train.threads=1 memory.disk=100MB
+    settle
+    before=$(ls "$work/cache/patrickstar")
+    same 2 train.threads=1 memory.device=5MB memory.host=1MB memory.disk=100MB
+    [ "$before" = "$(ls "$work/cache/patrickstar")" ] || fail "plan and run measure apart: $before, $(ls "$work/cache/patrickstar")"
+    case $before in *-2-threads-*) ;; *) fail "two ranks of a thread each are not two threads: $before" ;; esac
+) || exit 1
+
 # what is asked of a plan for ranks
 expect 0 "$pstar" plan "$work/tiny.json" --ranks 2 --rank 1 --no-advice
 says out "of 2 ranks, rank 1"

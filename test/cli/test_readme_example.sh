@@ -5,6 +5,8 @@
 set -eu
 build=$1
 variant=${build##*/}
+. test/cli/skip_lib.sh
+case $variant in *minimal*) skip "the shared library, which such a build has not" ;; esac
 cc=${variant%%-d*}
 sanitize=
 case $variant in *address*) sanitize=address ;; esac

@@ -465,6 +465,7 @@ static void bad_words_change_nothing(void **state)
         {"flops_profiler.enabled", "true", "flops_profiler is not supported: remove it"},
         {"train.steps", "ten", "train.steps must be an integer from 0 to 1000000000, not \"ten\""},
         {"train.steps", "", "train.steps must be an integer from 0 to 1000000000, not \"\""},
+        {"memory.disk_path", "[\"/a\",]", "memory.disk_path begins with [ and is no JSON array: \"[\"/a\",]\""},
         {"train.save", "yes", "train.save must be true or false, not \"yes\""},
         {"optimizer.params.betas", "0.9", "optimizer.params.betas must be two numbers in [0, 1), not an array"},
         {"profile.steps", "7",

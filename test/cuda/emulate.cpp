@@ -25,7 +25,7 @@ extern "C" {
 emu_index emu_thread_index, emu_block_index, emu_block_dim, emu_grid_dim;
 }
 
-/* ---- kernels by number: X-macros of cuda_kernels.h, in the same order ---- */
+/* ---- kernels by number ---- */
 
 namespace
 {
@@ -38,35 +38,20 @@ struct entry {
 
 } // namespace
 
-#define CALL(symbol, args)                                                                                             \
+#define XX(symbol, args, threads)                                                                                      \
     extern "C" void symbol(const args);                                                                                \
     static void call_##symbol(const void *p)                                                                           \
     {                                                                                                                  \
         symbol(*static_cast<const args *>(p));                                                                         \
     }
-#define CALL_ONE(name, args, threads) CALL(ps_gpu_##name, args)
-#define CALL_TYPED(name, args, threads)                                                                                \
-    CALL(ps_gpu_##name##_f32, args) CALL(ps_gpu_##name##_bf16, args) CALL(ps_gpu_##name##_f16, args)
-#define CALL_FIRST(name, first, args)                                                                                  \
-    CALL(ps_gpu_##name##_##first##_f32, args)                                                                          \
-    CALL(ps_gpu_##name##_##first##_bf16, args) CALL(ps_gpu_##name##_##first##_f16, args)
-#define CALL_PAIRED(name, args, threads)                                                                               \
-    CALL_FIRST(name, f32, args) CALL_FIRST(name, bf16, args) CALL_FIRST(name, f16, args)
-PS_CUDA_KERNELS(CALL_ONE)
-PS_CUDA_TYPED(CALL_TYPED)
-PS_CUDA_PAIRED(CALL_PAIRED)
+#include "kernel/cuda/cuda_kernels.def"
+#undef XX
 
-#define ENTRY(symbol, threads) {#symbol, threads, call_##symbol},
-#define ENTRY_ONE(name, args, threads) ENTRY(ps_gpu_##name, threads)
-#define ENTRY_TYPED(name, args, threads)                                                                               \
-    ENTRY(ps_gpu_##name##_f32, threads) ENTRY(ps_gpu_##name##_bf16, threads) ENTRY(ps_gpu_##name##_f16, threads)
-#define ENTRY_FIRST(name, first, threads)                                                                              \
-    ENTRY(ps_gpu_##name##_##first##_f32, threads)                                                                      \
-    ENTRY(ps_gpu_##name##_##first##_bf16, threads) ENTRY(ps_gpu_##name##_##first##_f16, threads)
-#define ENTRY_PAIRED(name, args, threads)                                                                              \
-    ENTRY_FIRST(name, f32, threads) ENTRY_FIRST(name, bf16, threads) ENTRY_FIRST(name, f16, threads)
-static const entry entries[PS_CUDA_KERNEL_COUNT] = {PS_CUDA_KERNELS(ENTRY_ONE) PS_CUDA_TYPED(ENTRY_TYPED)
-                                                        PS_CUDA_PAIRED(ENTRY_PAIRED)};
+static const entry entries[PS_CUDA_KERNEL_COUNT] = {
+#define XX(symbol, args, threads) {#symbol, threads, call_##symbol},
+#include "kernel/cuda/cuda_kernels.def"
+#undef XX
+};
 
 /* ---- fibers ---- */
 

@@ -102,6 +102,20 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
     return (unsigned)((uint64_t)a * b >> 32);
 }
 
+static inline int __float_as_int(float x)
+{
+    int bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float __int_as_float(int bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 static inline float __fadd_rn(float a, float b)
 {
     return a + b;

@@ -18,14 +18,26 @@ static int number_of(const char *name)
     abort();
 }
 
+ps_cu_result fake_broken(void)
+{
+    while (fake.broken != PS_CU_SUCCESS && fake.n_touching > 0) pthread_cond_wait(&fake.changed, &fake.lock);
+    return fake.broken;
+}
+
 ps_cu_result fake_enter(const char *name, bool wants_context)
 {
     pthread_mutex_lock(&fake.lock);
     const int i = number_of(name);
     fake.calls[i]++;
-    ps_cu_result r = fake.broken;
+    ps_cu_result r = fake_broken();
     if (r == PS_CU_SUCCESS && fake.fail_in[i] >= 0 && fake.fail_in[i]-- == 0) r = fake.fail_with[i];
     if (r == PS_CU_SUCCESS && wants_context && current == NULL) r = PS_CU_INVALID_CONTEXT;
+    if (ps_cu_is_fatal(r)) { /* from then on, everywhere */
+        fake.was_fatal = true;
+        fake.broken = r;
+        pthread_cond_broadcast(&fake.changed);
+        (void)fake_broken();
+    }
     if (r != PS_CU_SUCCESS) pthread_mutex_unlock(&fake.lock);
     return r;
 }
@@ -112,7 +124,12 @@ ps_cu_result fake_context_release(ps_cu_device dev)
 {
     (void)dev;
     pthread_mutex_lock(&fake.lock);
-    fake.n_contexts--;
+    if (--fake.n_contexts == 0 && fake.was_fatal) { /* what nobody could give back ends with it, and the next is well */
+        fake_drop_pins();
+        fake.n_modules = fake.n_ranges = 0;
+        fake.broken = PS_CU_SUCCESS;
+        fake.was_fatal = false;
+    }
     return fake_leave(PS_CU_SUCCESS);
 }
 
@@ -120,7 +137,7 @@ ps_cu_result fake_context_set(ps_cu_context context)
 {
     pthread_mutex_lock(&fake.lock);
     current = context;
-    return fake_leave(fake.broken);
+    return fake_leave(fake_broken());
 }
 
 /* ---- life ---- */
@@ -153,6 +170,7 @@ const ps_cuda_driver *fake_driver(const fake_options *o)
     if (fake.o.capability == 0) fake.o.capability = 90;
     pthread_mutex_init(&fake.lock, NULL);
     pthread_cond_init(&fake.changed, NULL);
+    fake.key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     fake.arena = reserve();
     fake.shadow = reserve();
     fake.state = calloc((size_t)(FAKE_ARENA_BYTES / fake.o.page_bytes), 1);
@@ -186,6 +204,7 @@ bool fake_driver_end(void)
     }
     fake_drop_pins();
     munmap(fake.arena, (size_t)FAKE_ARENA_BYTES);
+    if (fake.key >= 0) pkey_free(fake.key);
     munmap(fake.shadow, (size_t)FAKE_ARENA_BYTES);
     free(fake.state);
     close(fake.file);

@@ -20,6 +20,7 @@ typedef struct fake_options {
     int mode;            /* compute mode */
     int capability;      /* 0: 90 */
     bool has_no_wait_value;
+    bool copies_unlocked; /* memory of the host that nobody registered is copied too, and the host waits */
 } fake_options;
 
 /* Everything anew. */
@@ -29,7 +30,8 @@ bool fake_driver_end(void);
 
 /* The nth call from now (0: the next) of this function of the table fails so. */
 void fake_fail(const char *function, int nth, ps_cu_result r);
-/* The nth item from now that a stream comes to breaks the context. */
+/* The nth item from now that a stream comes to breaks the context. The next one is well again, when all have given this
+ * one back. */
 void fake_break(int nth, ps_cu_result r);
 /* Memory that another process takes; negative: gives back. */
 void fake_take_memory(int64_t bytes);

@@ -56,14 +56,17 @@ typedef struct fake_state {
     int file;
     int64_t n_pages_ever;
     int64_t used_bytes, taken_bytes;
-    int open; /* kernels that run */
+    int key;  /* by which the processor lets one thread touch device memory, and no other; -1: it has none of these */
+    int open; /* without: kernels that run */
     ps_cu_stream streams;
     ps_cu_event events;
     fake_pin *pins;
     int n_pages, n_ranges, n_streams, n_events, n_pins, n_contexts, n_modules;
     uint64_t n_streams_ever;
+    int n_touching; /* streams that read or write memory just now */
     ps_cu_result broken;
-    int break_in; /* items; -1: never */
+    bool was_fatal; /* somebody was told that the context is of no use any more */
+    int break_in;   /* items; -1: never */
     ps_cu_result break_with;
     const char *names[FAKE_FUNCTIONS];
     int n_names, calls[FAKE_FUNCTIONS], fail_in[FAKE_FUNCTIONS];
@@ -78,6 +81,8 @@ extern fake_state fake;
 /* The lock is held from here on when it is PS_CU_SUCCESS. */
 ps_cu_result fake_enter(const char *name, bool wants_context);
 ps_cu_result fake_leave(ps_cu_result r); /* r */
+/* What has broken the device, once no stream touches memory any more: no driver tells of it before. */
+ps_cu_result fake_broken(void);
 
 #define ENTER(wants_context)                                                                                           \
     do {                                                                                                               \
@@ -91,7 +96,7 @@ char *fake_touch(ps_cu_address p, size_t bytes);
 bool fake_is_known(ps_cu_address p, size_t bytes);
 bool fake_is_pinned(ps_cu_address p, size_t bytes);
 void fake_drop_pins(void); /* that are left at the end */
-/* What is mapped may be touched where it is, while kernels run. */
+/* What is mapped may be touched where it is: by the calling thread, or by all where the processor cannot tell them apart. */
 void fake_open_arena(bool is_open);
 
 #define XX(is_needed, name, symbol, params) ps_cu_result fake_##name params;

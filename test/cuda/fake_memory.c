@@ -134,12 +134,19 @@ ps_cu_result fake_page_access(ps_cu_address p, size_t bytes, const ps_cu_access 
     if (n != 1 || access->flags != PS_CU_ACCESS_READ_WRITE || !all_are(p, bytes, 1, 2))
         return fake_leave(PS_CU_INVALID_VALUE);
     for (int64_t i = page_at(p); i <= page_at(p + bytes - 1); i++) fake.state[i] = 2;
-    if (fake.open > 0) mprotect((void *)(uintptr_t)p, bytes, PROT_READ | PROT_WRITE);
+    if (fake.key >= 0)
+        pkey_mprotect((void *)(uintptr_t)p, bytes, PROT_READ | PROT_WRITE, fake.key);
+    else if (fake.open > 0)
+        mprotect((void *)(uintptr_t)p, bytes, PROT_READ | PROT_WRITE);
     return fake_leave(PS_CU_SUCCESS);
 }
 
 void fake_open_arena(bool is_open)
 {
+    if (fake.key >= 0) {
+        pkey_set(fake.key, is_open ? 0 : PKEY_DISABLE_ACCESS);
+        return;
+    }
     fake.open += is_open ? 1 : -1;
     if (fake.open != (is_open ? 1 : 0)) return;
     for (int64_t i = 0; i * fake.o.page_bytes < fake.arena_used; i++)
@@ -229,7 +236,7 @@ bool fake_is_pinned(ps_cu_address p, size_t bytes)
 char *fake_touch(ps_cu_address p, size_t bytes)
 {
     if (is_device(p)) return all_are(p, bytes, 2, 2) ? fake.shadow + ((char *)(uintptr_t)p - fake.arena) : NULL;
-    return find_pin(p, bytes) != NULL ? (char *)(uintptr_t)p : NULL;
+    return find_pin(p, bytes) != NULL || fake.o.copies_unlocked ? (char *)(uintptr_t)p : NULL;
 }
 
 bool fake_is_known(ps_cu_address p, size_t bytes)

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/fault.h"
 #include "base/machine.h"
 #include "base/rng.h"
 #include "cuda/fake_impl.h"
@@ -15,6 +16,7 @@ struct fake_command {
     unsigned char byte;
     ps_cu_event event;
     uint64_t number;
+    bool is_lost; /* the device, then */
     ps_cu_function function;
     unsigned grid[3], block[3], shared_bytes;
     fake_command *next;
@@ -35,6 +37,20 @@ static void sleep_unlocked(int64_t ns)
     pthread_mutex_lock(&fake.lock);
 }
 
+/* Without the lock. */
+static void begin_touching(void)
+{
+    fake.n_touching++;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static void end_touching(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.n_touching--;
+    pthread_cond_broadcast(&fake.changed);
+}
+
 /* Half of it now, half of it a little later: who looks too early finds either. */
 static void move(ps_cu_stream s, const fake_command *c, uint32_t draw)
 {
@@ -47,13 +63,14 @@ static void move(ps_cu_stream s, const fake_command *c, uint32_t draw)
     }
     for (size_t half = draw % 2 == 0 ? c->bytes / 2 : 0, at = 0, n = half; at < c->bytes; at += n, n = c->bytes - at) {
         if (n == 0) n = c->bytes;
-        pthread_mutex_unlock(&fake.lock);
+        begin_touching();
         if (c->kind == COPY)
             memcpy(dst + at, src + at, n);
         else
             memset(dst + at, c->byte, n);
-        pthread_mutex_lock(&fake.lock);
+        end_touching();
         if (at == 0 && n < c->bytes) sleep_unlocked(draw % 50000);
+        if (fake.broken != PS_CU_SUCCESS) return;
     }
 }
 
@@ -61,11 +78,11 @@ static void run_kernel(const fake_command *c)
 {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
     fake_open_arena(true);
-    pthread_mutex_unlock(&fake.lock);
+    begin_touching();
     pthread_mutex_lock(&one);
     c->function->run(c->function->user, c->grid, c->block, c->shared_bytes, c->args);
     pthread_mutex_unlock(&one);
-    pthread_mutex_lock(&fake.lock);
+    end_touching();
     fake_open_arena(false);
 }
 
@@ -75,6 +92,7 @@ static void carry_out(ps_cu_stream s, const fake_command *c)
     ps_rng_block((ps_rng_key){fake.o.seed, s->id}, s->n_done, w);
     if (w[0] % 4 == 0) sleep_unlocked(w[1] % 200000);
     if (fake.break_in >= 0 && fake.break_in-- == 0) break_all(fake.break_with);
+    if (c->is_lost) break_all(PS_CU_LAUNCH_FAILED);
     if (c->kind == WAIT_EVENT)
         while (fake.broken == PS_CU_SUCCESS && c->event->done < c->number) pthread_cond_wait(&fake.changed, &fake.lock);
     if (c->kind == WAIT_VALUE) {
@@ -151,6 +169,13 @@ static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *
     return fake_leave(PS_CU_SUCCESS);
 }
 
+ps_cu_result fake_stream_wait(ps_cu_stream s)
+{
+    ENTER(true);
+    while (s->first != NULL && fake.broken == PS_CU_SUCCESS) pthread_cond_wait(&fake.changed, &fake.lock);
+    return fake_leave(fake_broken());
+}
+
 ps_cu_result fake_stream_wait_event(ps_cu_stream s, ps_cu_event e, unsigned flags)
 {
     (void)flags;
@@ -168,8 +193,13 @@ ps_cu_result fake_stream_wait_value(ps_cu_stream s, ps_cu_address p, uint32_t va
 ps_cu_result fake_copy(ps_cu_address dst, ps_cu_address src, size_t bytes, ps_cu_stream s)
 {
     ENTER(true);
-    if (!fake_is_known(dst, bytes) || !fake_is_known(src, bytes)) return fake_leave(PS_CU_INVALID_VALUE);
-    return issue(s, &(fake_command){.kind = COPY, .dst = dst, .src = src, .bytes = bytes}, NULL, 0);
+    const bool is_known = fake_is_known(dst, bytes) && fake_is_known(src, bytes);
+    if (!is_known && !fake.o.copies_unlocked) return fake_leave(PS_CU_INVALID_VALUE);
+    const ps_cu_result r = issue(s, &(fake_command){.kind = COPY, .dst = dst, .src = src, .bytes = bytes}, NULL, 0);
+    pthread_mutex_lock(&fake.lock);
+    while (!is_known && s->first != NULL) pthread_cond_wait(&fake.changed, &fake.lock);
+    pthread_mutex_unlock(&fake.lock);
+    return r;
 }
 
 ps_cu_result fake_fill(ps_cu_address dst, unsigned char byte, size_t bytes, ps_cu_stream s)
@@ -206,7 +236,8 @@ ps_cu_result fake_event_destroy(ps_cu_event e)
 ps_cu_result fake_event_record(ps_cu_event e, ps_cu_stream s)
 {
     ENTER(true);
-    return issue(s, &(fake_command){.kind = RECORD, .event = e, .number = ++e->recorded}, NULL, 0);
+    const bool is_lost = ps_fault_hit(PS_FAULT_LOST); /* each item of a queue ends with an event */
+    return issue(s, &(fake_command){.kind = RECORD, .event = e, .number = ++e->recorded, .is_lost = is_lost}, NULL, 0);
 }
 
 ps_cu_result fake_event_query(ps_cu_event e)
@@ -220,7 +251,7 @@ ps_cu_result fake_event_wait(ps_cu_event e)
     ENTER(true);
     const uint64_t number = e->recorded;
     while (e->done < number && fake.broken == PS_CU_SUCCESS) pthread_cond_wait(&fake.changed, &fake.lock);
-    return fake_leave(fake.broken);
+    return fake_leave(fake_broken());
 }
 
 ps_cu_result fake_event_elapsed(float *out_ms, ps_cu_event begin, ps_cu_event end)

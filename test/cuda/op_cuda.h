@@ -56,6 +56,8 @@ static inline double op_cuda_element(const ps_cuda_matrix *m, int64_t row, int64
 static inline ps_status op_cuda_product(void *self, const ps_cuda_product *p)
 {
     (void)self;
+    assert_true(p->m > 0 && p->n > 0 && p->k > 0);
+    assert_true(p->bias == NULL || (p->y_dtype == p->a.dtype && !p->accumulate));
     memset(p->workspace, 0xC3, OP_CUDA_PRODUCT_BYTES); /* it is the library's */
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
@@ -70,9 +72,9 @@ static inline ps_status op_cuda_product(void *self, const ps_cuda_product *p)
 
 static inline ps_status op_cuda_run(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
 {
-    const ps_cuda_stream s = {
+    const ps_cuda_issuer to = {
         .launch = op_cuda_launch, .product = op_cuda_product, .self = self, .product_bytes = OP_CUDA_PRODUCT_BYTES};
-    return ps_cuda_run(&s, op, args, workspace_bytes);
+    return ps_cuda_run(&to, op, args, workspace_bytes);
 }
 
 #define XX(op)                                                                                                         \

@@ -119,7 +119,7 @@ static void test_kernels_that_do_not_fit(void **state)
     (void)state;
     opens_not("ps_gpu_adam_f32_bf16", NULL, 0, PS_ENOSYS, "ps_gpu_adam_f32_bf16 is missing; build both anew");
     opens_not(NULL, "module_load", PS_CU_NO_BINARY_FOR_GPU, PS_ENOSYS, "not compiled for GPU 0 (Fake 0)");
-    opens_not(NULL, "module_load", PS_CU_OUT_OF_MEMORY, PS_EDEVICE, "kernels: CUDA_ERROR_OUT_OF_MEMORY");
+    opens_not(NULL, "module_load", PS_CU_OUT_OF_MEMORY, PS_ENOMEM_DEV, "kernels: CUDA_ERROR_OUT_OF_MEMORY");
 }
 
 /* What a kernel is launched with that the driver refuses is an error of the call. */
@@ -148,12 +148,64 @@ static void test_launch_fails(void **state)
     (void)fake_driver_end();
 }
 
+static size_t scratch(ps_backend *b, ps_op op, const void *args)
+{
+    size_t bytes = 1;
+    assert_ok(ps_kernel_measure(b, op, args, &bytes));
+    return bytes;
+}
+
+/* Plans without a GPU, of this system or of a description, reckon with what kernels take on one. */
+static void test_plans_have_its_scratch(void **state)
+{
+    (void)state;
+    static const union {
+        ps_linear_bwd_weight_args linear;
+        ps_layernorm_bwd_args norm;
+        ps_attention_bwd_args attention;
+        ps_attention_cached_args cached;
+        ps_embedding_bwd_args embedding;
+        ps_lm_loss_fwd_args loss;
+        ps_lm_loss_bwd_args loss_bwd;
+        char all[512];
+    } args[PS_OP_COUNT] = {[PS_OP_linear_bwd_weight].linear = {.rows = 1000, .n_in = 20, .n_out = 300},
+                           [PS_OP_layernorm_bwd].norm = {.rows = 777, .cols = 65},
+                           [PS_OP_attention_bwd].attention = {.B = 2, .T = 100, .H = 3, .KV = 3, .D = 40},
+                           [PS_OP_attention_cached].cached = {.T = 3, .n_positions = 5000, .H = 4, .KV = 2, .D = 64},
+                           [PS_OP_embedding_bwd].embedding = {.rows = 999, .cols = 8, .V = 50},
+                           [PS_OP_lm_loss_fwd].loss = {.rows = 64, .C = 32, .V = 50257},
+                           [PS_OP_lm_loss_bwd].loss_bwd = {.rows = 64, .C = 32, .V = 50257, .dtype = PS_DTYPE_BF16}};
+    const ps_cuda_driver *d = fake_driver(&(fake_options){.seed = 1});
+    ps_backend *b, *ref, *planned, *described;
+    fake_gpu_add_kernels(NULL);
+    assert_ok(fake_gpu_open(d, &b));
+    assert_ok(ps_backend_create_ref(&ref));
+    assert_ok(ps_backend_create_cuda_for_plans(2 * PS_MIB, FAKE_PRODUCT_BYTES, ref, &planned));
+    assert_ok(ps_backend_create_sim(&(ps_sim_options){2 * PS_MIB, FAKE_PRODUCT_BYTES}, &described));
+    assert_int_equal(ps_backend_space(planned)->page_bytes, 2 * PS_MIB);
+    assert_true(ps_backend_space(planned)->device == ps_backend_space(b)->device && ps_backend_host(planned) == ref);
+    int n_with = 0;
+    for (int op = 0; op < PS_OP_COUNT; op++) {
+        const size_t bytes = scratch(b, (ps_op)op, &args[op]);
+        assert_int_equal(scratch(planned, (ps_op)op, &args[op]), bytes);
+        assert_int_equal(scratch(described, (ps_op)op, &args[op]), bytes);
+        n_with += bytes > 0;
+    }
+    assert_true(n_with >= 9);
+    assert_fails(run_chain(planned, NULL, NULL), PS_EINVAL, "needs a queue of the device");
+    ps_backend_destroy(described);
+    ps_backend_destroy(planned);
+    ps_backend_destroy(b);
+    assert_true(fake_driver_end());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain_has_the_numbers_of_ref),
         cmocka_unit_test(test_kernels_that_do_not_fit),
         cmocka_unit_test(test_launch_fails),
+        cmocka_unit_test(test_plans_have_its_scratch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -204,6 +204,16 @@ static void test_looking(void **state)
     write_file(root, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x10de\n");
     write_file(root, "sys/bus/pci/devices/0000:00:03.0/class", "0x030200\n");
     looks(root, d, true, "2, Fake 0 (compute capability 9.0), driver for CUDA 13.0");
+    snprintf(remove, sizeof remove, "rm -r %s/sys", root);
+    assert_int_equal(system(remove), 0);
+    looks(root, d, false, "none of NVIDIA's");
+    write_file(root, "dev/nvidiactl", ""); /* of a container without /sys */
+    looks(root, d, true, "2, Fake 0");
+    snprintf(remove, sizeof remove, "rm -r %s/dev", root);
+    assert_int_equal(system(remove), 0);
+    looks(root, d, false, "none of NVIDIA's");
+    write_file(root, "usr/lib/wsl/lib/libcuda.so.1", ""); /* of Windows */
+    looks(root, d, true, "2, Fake 0");
     fake_fail("init", 0, PS_CU_DRIVER_MISMATCH);
     looks(root, d, false, "NVIDIA's, which cannot be used: NVIDIA's driver does not fit");
     fake_fail("device_name", 0, PS_CU_UNKNOWN);

@@ -1,5 +1,5 @@
-/* test_cuda_gpu.c - the opened GPU over the fake driver: which one, its two kinds of memory, and what goes wrong. Its
- * queues: test_cuda_queue.c. */
+/* test_cuda_gpu.c - the opened GPU over the fake driver: which one, its memory, and what goes wrong. Its host tier:
+ * test_cuda_pinned.c; its queues: test_cuda_queue.c. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -254,75 +254,6 @@ static void test_host_cannot_touch(void **state)
     rig_close(&r);
 }
 
-/* ---- page-locked memory ---- */
-
-static void test_pinned_memory(void **state)
-{
-    (void)state;
-    rig r = rig_open((fake_options){.seed = 6});
-    ps_queue *q = queue_new(&r);
-    char *d = block_new(r.device, 3 * PS_MIB), *h = block_new(r.host, 3 * PS_MIB);
-    memset(h, 42, (size_t)(3 * PS_MIB));
-    assert_ok(ps_queue_copy(q, d, h, 3 * PS_MIB));
-    assert_ok(ps_queue_copy(q, h + PS_MIB, d, PS_MIB));
-    /* given back under way: kept, so still registered */
-    ps_device_free(r.host, h, 3 * PS_MIB, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
-    const int64_t n_pins = ps_gpu_get_stats(r.gpu).n_pins;
-    char *again = block_new(r.host, 3 * PS_MIB);
-    assert_ptr_equal(again, h);
-    assert_ok(ps_event_wait(ps_device_gave_after(r.host)));
-    assert_int_equal((uint8_t)again[3 * PS_MIB - 1], 0xff); /* poisoned after the copies */
-    assert_int_equal(ps_gpu_get_stats(r.gpu).n_pins, n_pins);
-    ps_device_free(r.host, again, 3 * PS_MIB, NULL);
-    /* not kept: unregistered, but not under a copy */
-    ps_device_set_keep(r.host, false);
-    h = block_new(r.host, PS_MIB);
-    for (int i = 0; i < 20; i++) assert_ok(ps_queue_copy(q, d, h, PS_MIB));
-    ps_device_free(r.host, h, PS_MIB, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
-    finish(q);
-    assert_int_equal(ps_gpu_get_stats(r.gpu).pinned_bytes, 0);
-    ps_region *region;
-    assert_ok(ps_region_create(r.host, 64 * PS_MIB, &region));
-    for (int i = 0; i < 4; i++) {
-        char *p = (char *)ps_region_base(region) + i * PS_MIB;
-        assert_ok(ps_region_commit(region, i * PS_MIB, PS_MIB));
-        memset(p, i, (size_t)PS_MIB);
-        assert_ok(ps_queue_copy(q, d, p, PS_MIB));
-        ps_region_decommit(region, i * PS_MIB, PS_MIB, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
-    }
-    ps_region_destroy(region);
-    finish(q);
-    uint8_t got;
-    assert_ok(ps_queue_get(q, &got, d, 1));
-    assert_int_equal(got, 3);
-    ps_device_free(r.device, d, 3 * PS_MIB, NULL);
-    ps_queue_destroy(q);
-    rig_close(&r);
-}
-
-static void test_registering_is_forbidden(void **state)
-{
-    (void)state;
-    rig r = rig_open((fake_options){.seed = 7});
-    ps_queue *q = queue_new(&r);
-    fake_fail("host_register", 0, PS_CU_NOT_PERMITTED);
-    char *h = block_new(r.host, PS_MIB), *d = block_new(r.device, PS_MIB);
-    memset(h, 9, (size_t)PS_MIB);
-    assert_ok(ps_queue_copy(q, d, h, PS_MIB));
-    ps_device_set_keep(r.host, false);
-    ps_device_free(r.host, h, PS_MIB, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
-    uint8_t got;
-    assert_ok(ps_queue_get(q, &got, d + PS_MIB - 1, 1));
-    assert_int_equal(got, 9);
-    fake_fail("host_register", 0, PS_CU_OUT_OF_MEMORY);
-    fake_fail("host_alloc", 0, PS_CU_OUT_OF_MEMORY);
-    void *p;
-    assert_fails(ps_device_alloc(r.host, PS_MIB, &p), PS_ENOMEM_HOST, "ulimit -l");
-    ps_device_free(r.device, d, PS_MIB, NULL);
-    ps_queue_destroy(q);
-    rig_close(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,8 +266,6 @@ int main(void)
         cmocka_unit_test(test_somebody_else_has_the_memory),
         cmocka_unit_test(test_calls_of_memory_fail),
         cmocka_unit_test(test_host_cannot_touch),
-        cmocka_unit_test(test_pinned_memory),
-        cmocka_unit_test(test_registering_is_forbidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -481,9 +481,9 @@ static void test_faults(void **state)
         finish(q);
     }
     ps_fault_arm(PS_FAULT_LOST, 1, false);
-    assert_ok(ps_queue_fill(q, d, 1, 8));
-    assert_fails(ps_queue_fill(q, d, 1, 8), PS_EDEVICE, "is lost");
+    for (int i = 0; i < 2; i++) assert_ok(ps_queue_fill(q, d, 1, 8));
     assert_fails(ps_event_wait(ps_queue_event(q)), PS_EDEVICE, "is lost");
+    assert_fails(ps_queue_fill(q, d, 1, 8), PS_EDEVICE, "is lost");
     ps_fault_arm(PS_FAULT_LOST, -1, false);
     ps_queue_destroy(q);
     ps_device_free(r.device, d, PAGE, NULL);
@@ -500,6 +500,7 @@ static void test_foreign_stream(void **state)
     ps_queue *theirs;
     ps_event mark;
     assert_int_equal(n.driver->stream_create(&stream, PS_CU_STREAM_NON_BLOCKING, 0), PS_CU_SUCCESS);
+    assert_fails(ps_gpu_open_foreign(n.r.gpu, "theirs", NULL, &theirs), PS_EINVAL, "the default stream");
     assert_ok(ps_gpu_open_foreign(n.r.gpu, "theirs", stream, &theirs));
     assert_ptr_equal(ps_gpu_space(n.r.gpu)->foreign, theirs);
     assert_ptr_equal(ps_gpu_stream(theirs), stream);

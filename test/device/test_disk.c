@@ -382,6 +382,14 @@ static void test_folders_that_cannot_be_used(void **state)
     snprintf(text, sizeof text, "%s,,%s", sub[0], sub[1]);
     assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EINVAL);
     assert_non_null(strstr(ps_last_error(), "empty name"));
+    snprintf(text, sizeof text, "%s, ", sub[0]);
+    assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "empty name"));
+    snprintf(text, sizeof text, " %s ,\t%s ", sub[0], sub[1]); /* as people write lists */
+    assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_OK);
+    assert_int_equal(ps_disk_get_stats(d).n_files, 2);
+    ps_disk_close(d);
+    d = NULL;
     strcpy(text, "/");
     for (int i = 0; i < PS_DISK_FILES_MAX; i++) strcat(text, ",/");
     assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EINVAL);

@@ -37,11 +37,18 @@ static void disk_deinit(ps_disk *d)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Nobody touches it: an address tells of which offset it is. */
+static char *memory_of(int64_t offset)
+{
+    return (char *)(uintptr_t)(PS_GIB + offset);
+}
+
 static ps_disk_transfer *queue(ps_disk *d, bool is_write, int64_t offset, int64_t bytes)
 {
     ps_disk_transfer *t = NULL;
     assert_int_equal(ps_mem_alloc(1, sizeof *t, &t), PS_OK);
-    *t = (ps_disk_transfer){.is_write = is_write, .is_admitted = true, .offset = offset, .bytes = bytes};
+    *t = (ps_disk_transfer){
+        .is_write = is_write, .is_admitted = true, .buffer = memory_of(offset), .offset = offset, .bytes = bytes};
     t->ticket = ++d->queue.issued;
     *(d->last != NULL ? &d->last->next : &d->first) = t;
     d->last = t;
@@ -77,16 +84,16 @@ static void test_a_read_does_not_wait_for_a_long_queue_of_writes(void **state)
     disk_init(&d, 1);
     const ps_disk_transfer *w = queue(&d, true, 0, 256 * PS_MIB);
     const ps_disk_piece first = take(&d), second = take(&d);
-    assert_ptr_equal(first.transfer, w);
-    assert_ptr_equal(second.transfer, w);
+    assert_ptr_equal(first.part[0].transfer, w);
+    assert_ptr_equal(second.part[0].transfer, w);
     const ps_disk_transfer *r = queue(&d, false, 512 * PS_MIB, 6 * PS_MIB);
     ps_disk_piece p = take(&d); /* 8 MiB of writes under way, none of reads */
-    assert_ptr_equal(p.transfer, r);
+    assert_ptr_equal(p.part[0].transfer, r);
     p = take(&d);
-    assert_ptr_equal(p.transfer, r);
+    assert_ptr_equal(p.part[0].transfer, r);
     assert_int_equal(p.bytes, 2 * PS_MIB);
     p = take(&d);
-    assert_ptr_equal(p.transfer, w);
+    assert_ptr_equal(p.part[0].transfer, w);
     disk_deinit(&d);
 }
 
@@ -96,7 +103,7 @@ static void test_reads_and_writes_take_turns_by_bytes(void **state)
     ps_disk d;
     disk_init(&d, 1);
     queue(&d, true, 0, 64 * PS_MIB);
-    for (int i = 0; i < 32; i++) queue(&d, false, 64 * PS_MIB + i * PS_MIB, PS_MIB);
+    for (int i = 0; i < 32; i++) queue(&d, false, 64 * PS_MIB + i * 2 * PS_MIB, PS_MIB);
     int64_t taken[2] = {0, 0};
     for (int i = 0; i < 20; i++) {
         const ps_disk_piece p = take(&d);
@@ -123,7 +130,7 @@ static void test_enough_is_under_way(void **state)
         assert_nothing(&d, PS_DISK_NOTHING);
         finish(&d, p);
         p = take(&d);
-        assert_ptr_equal(p.transfer, w);
+        assert_ptr_equal(p.part[0].transfer, w);
         assert_nothing(&d, PS_DISK_NOTHING);
         d.closing = true; /* there are pieces still */
         assert_nothing(&d, PS_DISK_NOTHING);
@@ -204,7 +211,7 @@ static void test_short_transfers_go_on(void **state)
     assert_false(ps_disk_piece_advance(&p, -EAGAIN));
     assert_int_equal(p.done_bytes, 3 * PAGE);
     assert_true(ps_disk_piece_advance(&p, 7 * PAGE));
-    assert_int_equal(p.error, 0);
+    assert_int_equal(p.part[0].error, 0);
     ps_disk_finish(&d, &p);
     assert_null(d.first);
     assert_int_equal(d.read_bytes, 10 * PAGE);
@@ -226,7 +233,7 @@ static void test_a_failure_is_of_its_file(void **state)
     ps_disk_finish(&d, &b);
     assert_false(ps_disk_transfer_is_done(bad)); /* the other piece flies */
     ps_disk_piece p = take(&d);
-    assert_ptr_equal(p.transfer, good);
+    assert_ptr_equal(p.part[0].transfer, good);
     finish(&d, p);
     finish(&d, a);
     assert_true(ps_disk_transfer_is_done(bad));
@@ -242,6 +249,152 @@ static void test_a_failure_is_of_its_file(void **state)
     disk_deinit(&d);
 }
 
+/* ---- several as one ---------------------------------------------------------------------------------------------- */
+
+static void assert_buffer(const ps_disk_piece *p, int i, int64_t offset, int64_t bytes)
+{
+    assert_in_range(i, 0, p->n_buffers - 1);
+    assert_ptr_equal(p->buffer[i].iov_base, memory_of(offset));
+    assert_int_equal(p->buffer[i].iov_len, bytes);
+}
+
+/* The chunk's master, momentum and variance, and the next chunk's as far as they fit as a whole. */
+static void test_neighbours_that_wait_go_as_one_request(void **state)
+{
+    (void)state;
+    ps_disk d;
+    disk_init(&d, 1);
+    int64_t at = 7 * PS_MIB;
+    for (int i = 0; i < 4; i++, at += 9 * PS_MIB / 8) queue(&d, true, at, 9 * PS_MIB / 8);
+    queue(&d, true, at + PAGE, PAGE); /* there is a gap */
+    queue(&d, true, at, PAGE);        /* behind it in the queue */
+    ps_disk_piece p = take(&d), r[3];
+    queue(&d, false, at + PAGE, PAGE); /* another direction */
+    queue(&d, false, 64 * PS_MIB, 5 * PS_MIB);
+    queue(&d, false, 69 * PS_MIB, PS_MIB); /* follows a large one, and its end */
+    assert_true(p.is_write);
+    assert_int_equal(p.n_parts, 3);
+    assert_int_equal(p.offset, 7 * PS_MIB);
+    assert_int_equal(p.bytes, 27 * PS_MIB / 8);
+    for (int i = 0; i < 3; i++) assert_buffer(&p, i, 7 * PS_MIB + i * 9 * PS_MIB / 8, 9 * PS_MIB / 8);
+    assert_int_equal(d.directions[true].flying_bytes, 27 * PS_MIB / 8);
+    for (int i = 0; i < 3; i++) r[i] = take(&d);
+    assert_true(!r[0].is_write && r[0].n_parts == 1 && r[0].bytes == PAGE);
+    assert_true(!r[1].is_write && r[1].n_parts == 1 && r[1].bytes == 4 * PS_MIB);
+    assert_true(r[2].is_write && r[2].n_parts == 1 && r[2].bytes == 9 * PS_MIB / 8);
+    const int64_t written = d.write_bytes;
+    finish(&d, p);
+    assert_int_equal(d.write_bytes - written, 27 * PS_MIB / 8);
+    for (int i = 0; i < 3; i++) finish(&d, r[i]);
+    for (ps_disk_piece next; ps_disk_take(&d, false, &next) == PS_DISK_TAKEN; finish(&d, next))
+        if (!next.is_write) {
+            assert_int_equal(next.n_parts, 2);
+            assert_buffer(&next, 0, 68 * PS_MIB, PS_MIB);
+            assert_buffer(&next, 1, 69 * PS_MIB, PS_MIB);
+        } else {
+            assert_int_equal(next.n_parts, 1);
+        }
+    assert_null(d.first);
+    assert_int_equal(d.n_requests, 7);
+    assert_int_equal(d.directions[true].flying_bytes + d.directions[false].flying_bytes, 0);
+    disk_deinit(&d);
+}
+
+/* No more than a system call takes, and of several files no more than the stripe. */
+static void test_a_request_has_its_limits(void **state)
+{
+    (void)state;
+    ps_disk d;
+    disk_init(&d, 1);
+    for (int i = 0; i < PS_DISK_PARTS_MAX + 4; i++) queue(&d, false, i * PAGE, PAGE);
+    ps_disk_piece p = take(&d);
+    assert_int_equal(p.n_parts, PS_DISK_PARTS_MAX);
+    finish(&d, p);
+    p = take(&d);
+    assert_int_equal(p.n_parts, 4);
+    finish(&d, p);
+    disk_deinit(&d);
+    disk_init(&d, 2);
+    for (int i = 0; i < 8; i++) queue(&d, true, i * PS_MIB / 2, PS_MIB / 2);
+    for (int i = 0; i < 4; i++) {
+        p = take(&d);
+        assert_int_equal(p.n_parts, 2);
+        assert_int_equal(p.file, i % 2);
+        assert_int_equal(p.offset, i / 2 * PS_MIB);
+        finish(&d, p);
+    }
+    static const int64_t quarters[] = {3, 1, 2, 2, 1}; /* of a MiB: three of three, across the ends of stripes */
+    for (int i = 0; i < 3; i++) queue(&d, true, i * 3 * PS_MIB / 4, 3 * PS_MIB / 4);
+    for (size_t i = 0; i < PS_ARRAY_LEN(quarters); i++) {
+        p = take(&d);
+        assert_int_equal(p.n_parts, 1);
+        assert_int_equal(p.bytes, quarters[i] * PS_MIB / 4);
+        finish(&d, p);
+    }
+    assert_null(d.first);
+    disk_deinit(&d);
+}
+
+static void test_short_transfers_of_several_go_on(void **state)
+{
+    (void)state;
+    ps_disk d;
+    disk_init(&d, 1);
+    for (int i = 0; i < 3; i++) queue(&d, false, i * 4 * PAGE, 4 * PAGE);
+    ps_disk_piece p = take(&d);
+    assert_false(ps_disk_piece_advance(&p, 6 * PAGE + 5)); /* in the second */
+    assert_int_equal(p.done_bytes, 6 * PAGE);
+    assert_int_equal(p.n_buffers, 2);
+    assert_buffer(&p, 0, 6 * PAGE, 2 * PAGE);
+    assert_buffer(&p, 1, 8 * PAGE, 4 * PAGE);
+    assert_false(ps_disk_piece_advance(&p, -EAGAIN));
+    assert_int_equal(p.n_buffers, 2);
+    assert_false(ps_disk_piece_advance(&p, 2 * PAGE)); /* to its very end */
+    assert_int_equal(p.n_buffers, 1);
+    assert_buffer(&p, 0, 8 * PAGE, 4 * PAGE);
+    assert_true(ps_disk_piece_advance(&p, 4 * PAGE));
+    ps_disk_finish(&d, &p);
+    assert_null(d.first);
+    assert_int_equal(d.read_bytes, 12 * PAGE);
+    disk_deinit(&d);
+}
+
+/* A request of four fails: each is tried by itself, and the failure is told of who has it, with its own place. */
+static void test_a_failure_is_of_its_transfer(void **state)
+{
+    (void)state;
+    ps_disk d;
+    disk_init(&d, 1);
+    ps_disk_transfer *t[4];
+    for (int i = 0; i < 4; i++) t[i] = queue(&d, true, i * 4 * PAGE, 4 * PAGE);
+    ps_disk_piece p = take(&d);
+    assert_int_equal(p.n_parts, 4);
+    assert_false(ps_disk_piece_advance(&p, 5 * PAGE)); /* the first, and a page of the second */
+    assert_false(ps_disk_piece_advance(&p, -EIO));
+    assert_int_equal(p.n_buffers, 1);
+    assert_buffer(&p, 0, 5 * PAGE, 3 * PAGE);
+    assert_false(ps_disk_piece_advance(&p, -EIO)); /* it is the second's */
+    assert_int_equal(p.n_buffers, 1);
+    assert_buffer(&p, 0, 8 * PAGE, 4 * PAGE);
+    assert_false(ps_disk_piece_advance(&p, 4 * PAGE));
+    assert_buffer(&p, 0, 12 * PAGE, 4 * PAGE);
+    assert_true(ps_disk_piece_advance(&p, 100)); /* no whole page: full */
+    ps_disk_finish(&d, &p);
+    assert_ptr_equal(d.first, t[1]);
+    assert_ptr_equal(t[1]->next, t[3]);
+    assert_null(t[3]->next);
+    assert_int_equal(d.write_bytes, 8 * PAGE);
+    for (int i = 1; i < 4; i += 2) {
+        assert_true(ps_disk_transfer_is_done(t[i]));
+        assert_int_equal(t[i]->error, EIO);
+        assert_int_equal(t[i]->error_offset, i * 4 * PAGE);
+        assert_int_equal(t[i]->error_wanted, 4 * PAGE);
+        assert_int_equal(t[i]->error_got, i == 1 ? PAGE : 0);
+    }
+    assert_int_equal(d.directions[true].flying_bytes, 0);
+    disk_deinit(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +405,10 @@ int main(void)
         cmocka_unit_test(test_places_do_not_depend_on_how_a_transfer_is_cut),
         cmocka_unit_test(test_short_transfers_go_on),
         cmocka_unit_test(test_a_failure_is_of_its_file),
+        cmocka_unit_test(test_neighbours_that_wait_go_as_one_request),
+        cmocka_unit_test(test_a_request_has_its_limits),
+        cmocka_unit_test(test_short_transfers_of_several_go_on),
+        cmocka_unit_test(test_a_failure_is_of_its_transfer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
 /* backends.h - what the tests of the engine compute on. The Makefile builds each program of ASYNC_TESTS a second time,
  * as test/async/NAME with TEST_OVER_ASYNC: the same tests, on the fake GPU (train.backend = cpu_async), which finds
- * each miss of order or touch of foreign memory, once for each seed. Configurations differ in what over_backend() makes
- * of them; what a test compares with comes from on_cpu().
+ * each miss of order or touch of foreign memory, once for each seed. Those of GPU_TESTS are there once more, as
+ * test/gpu/NAME with TEST_OVER_GPU: on CUDA (train.backend = cuda), over the fake driver. Configurations differ in what
+ * over_backend() makes of them; what a test compares with comes from on_cpu().
  *
- *   PS_TEST_SEEDS  how many seeds, from 1 on; 3 */
+ *   PS_TEST_SEEDS  how many seeds, from 1 on; 3, over CUDA 1
+ *   PS_TEST_GPU    "hardware": over CUDA, the GPU of this machine in place of the fake driver */
 #ifndef TEST_BACKENDS_H
 #define TEST_BACKENDS_H
 
@@ -21,10 +23,13 @@
 #include "device/async.h"
 #include "patrickstar.h"
 
-#ifdef TEST_OVER_ASYNC
-enum { OVER_ASYNC = 1 };
+#ifdef TEST_OVER_GPU
+#include "gpu/stand_in.h"
+enum { OVER_APART = 1, OVER_GPU = 1 };
+#elif defined TEST_OVER_ASYNC
+enum { OVER_APART = 1, OVER_GPU = 0 };
 #else
-enum { OVER_ASYNC = 0 };
+enum { OVER_APART = 0, OVER_GPU = 0 };
 #endif
 
 enum {
@@ -42,7 +47,7 @@ static struct {
 /* Must the next of a list of variations be tried? With the fake GPU each seed has its share of the list, one in n. */
 static inline bool is_my_share_of(int64_t n)
 {
-    return !OVER_ASYNC || over.n_asked++ % n == over.seed % n;
+    return !OVER_APART || over.n_asked++ % n == over.seed % n;
 }
 
 static inline bool is_my_share(void)
@@ -71,19 +76,38 @@ static inline int64_t over_host_bytes(const ps_options *o)
     return bytes;
 }
 
-static inline void over_backend(ps_config *c)
+static inline void over_cuda(ps_config *c)
 {
-    const ps_options *o = ps_config_options(c);
-    if (!OVER_ASYNC || o->train_backend != PS_CONFIG_BACKEND_CPU) return;
+#ifdef TEST_OVER_GPU
+    over_set(c, "train.backend", "cuda");
+    stand_in_check_order(over.checks_order);
+#else
+    (void)c;
+#endif
+}
+
+static inline void over_async(ps_config *c)
+{
     over_set(c, "train.backend", "cpu_async");
     over_set_number(c, "cpu_async.seed", over.seed);
     over_set_number(c, "cpu_async.page_size", ASYNC_PAGE_BYTES);
     over_set(c, "cpu_async.check_order", over.checks_order ? "true" : "false");
+}
+
+static inline void over_backend(ps_config *c)
+{
+    const ps_options *o = ps_config_options(c);
+    if (o->train_backend != PS_CONFIG_BACKEND_AUTO) return;
+    if (!OVER_APART) {
+        over_set(c, "train.backend", "cpu");
+        return;
+    }
+    (OVER_GPU ? over_cuda : over_async)(c);
     if (o->memory_host != PS_BYTES_AUTO && over_host_bytes(o) > o->memory_host)
         over_set_number(c, "memory.host", over_host_bytes(o));
 }
 
-/* The same configuration on the cpu. */
+/* The same configuration on the cpu; over CUDA, whose bits are its own, it stays there. */
 static inline ps_config *on_cpu(ps_config *c)
 {
     if (ps_config_options(c)->train_backend == PS_CONFIG_BACKEND_CPU_ASYNC) over_set(c, "train.backend", "cpu");
@@ -97,15 +121,21 @@ static inline ps_config *on_cpu(ps_config *c)
 static inline int run_on_backends(const struct CMUnitTest *tests, size_t n, CMFixtureFunction set_up,
                                   CMFixtureFunction tear_down)
 {
-    if (!OVER_ASYNC) return _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
+    if (!OVER_APART) return _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
     const char *seeds = getenv("PS_TEST_SEEDS");
-    const int64_t last = seeds != NULL ? strtoll(seeds, NULL, 10) : 3;
+    const int64_t last = seeds != NULL ? strtoll(seeds, NULL, 10) : OVER_GPU ? 1 : 3;
     int n_failed = 0;
     ps_async_permit();
     for (over.seed = 1; over.seed <= last; over.seed++) {
         printf("seed %lld\n", (long long)over.seed);
         over.n_asked = 0;
+#ifdef TEST_OVER_GPU
+        stand_in_begin(&(fake_options){.seed = (uint64_t)over.seed, .page_bytes = ASYNC_PAGE_BYTES});
+#endif
         n_failed += _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
+#ifdef TEST_OVER_GPU
+        n_failed += !stand_in_end();
+#endif
     }
     return n_failed;
 }

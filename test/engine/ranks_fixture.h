@@ -89,7 +89,7 @@ static inline ps_status rank_config(const char *const *changes, ps_config **out)
         PS_TRY(ps_config_set(*out, key, equals + 1));
         on_cpu = on_cpu || strcmp(*change, ON_CPU) == 0;
     }
-    if (on_cpu || !OVER_ASYNC) return PS_OK;
+    if (on_cpu || !OVER_APART) return PS_OK;
     over_backend(*out);
     const ps_options *o = ps_config_options(*out);
     const int64_t least = RANKS_STAGING_BYTES + (o->memory_disk > 0 ? ASYNC_DISK_HOST_BYTES : 0);

@@ -105,7 +105,7 @@ static void test_same_bits(void **state)
         assert_exact(&again), assert_exact(&kept), assert_exact(&chosen);
         /* with memory for everything what is estimated to be faster: in narrow models, too little is saved */
         const run_result *fast = i == 0 ? &kept : &again;
-        if (OVER_ASYNC && fast == &again) continue; /* whose buffers are others */
+        if (OVER_APART && fast == &again) continue; /* whose buffers are others */
         if (i <= 1) assert_int_equal(chosen.memory.non_model_peak_bytes, fast->memory.non_model_peak_bytes);
     }
 }
@@ -230,7 +230,7 @@ static void test_shapes(void **state)
     (void)state;
     bool keeps[2], keeps_all[2];
     const char *const *tight = CHANGES(WIDE, "memory.disk=200MB", "default_chunk_size=262144",
-                                       OVER_ASYNC ? "memory.host=2MB" : "memory.host=0");
+                                       OVER_APART ? "memory.host=2MB" : "memory.host=0");
     const run_result base = train_shapes(on_cpu(with_device(tight, 64 * 1000 * 1000)), keeps_all);
     assert_true(keeps_all[0] && keeps_all[1]);
     const run_result small = train_shapes(with_device(tight, 11300 * 1000), keeps);

@@ -416,13 +416,16 @@ static void test_simulated_records(void **state)
     ps_engine *e = engine_of(c);
     int64_t now = 1000000;
     ps_profile *r = NULL;
+    ps_forecast forecast = e->shape->forecast; /* the other way slows reading to half its rate */
+    forecast.moved_bytes[PS_LINK_DISK_READ] = 3000;
+    forecast.step.busy_ns[PS_LINK_DISK_READ] = 4000;
     const ps_profile_facts facts = {.title = "a \"name\"\n\xff",
                                     .simulated = true,
                                     .rank = 1,
                                     .n_ranks = 8,
                                     .blueprint = e->blueprint,
                                     .budgets = e->settings.budgets,
-                                    .forecast = &e->shape->forecast};
+                                    .forecast = &forecast};
     assert_ok(ps_profile_create(&now, &r));
     assert_int_equal(ps_profile_write(r, &facts, path.text), PS_ESTATE);
     ps_profile_start(r);
@@ -464,7 +467,7 @@ static void test_simulated_records(void **state)
     const double update_rate = e->settings.rates.update_bytes_per_s[PS_TIER_DEVICE];
     assert_true(e->settings.rates.compute.bytes_per_s != update_rate);
     expect_rate(json_array_get(rates, 0), "updates", update_rate, update_rate * expected_s / 20e-6);
-    expect_rate(json_array_get(rates, 1), "disk read", 1.5e9, 3000 / 110e-6);
+    expect_rate(json_array_get(rates, 1), "disk read", 0.75e9, 3000 / 110e-6);
     const json_t *bound = json_object_get(p.facts, "bound");
     assert_string_equal(text_at(bound, "by"), "computing");
     assert_int_equal(llround(1e9 * json_number_value(json_object_get(json_object_get(bound, "seconds"), "computing"))),

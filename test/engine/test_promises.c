@@ -67,6 +67,7 @@ static void vary_memory(const char *format, const char *more)
     SAME("nothing kept", "memory.device=700KB", "memory.disk=20MB", "client.opts.with_mem_cache=false");
     SAME("threads on disk", "memory.device=700KB", "memory.disk=20MB", "memory.disk_backend=threads");
     SAME("two files on disk", "memory.device=700KB", "memory.disk=20MB", "memory.disk_path=/tmp,/tmp");
+    SAME("a slow disk", "memory.device=700KB", "memory.disk=20MB", "hardware=test/engine/endless_disk.json");
     SAME("static partition", "memory.device=900KB", "memory.disk=20MB", "client.mem_tracer.with_static_partition=true");
     SAME("embedding on host", "memory.host=4MB", "use_cpu_embedding=true");
     SAME("Adam on host", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false");

@@ -211,7 +211,7 @@ static void check_profile(const char *path, int32_t rank, int32_t n, bool msc, c
 static void test_profiles(void **state)
 {
     (void)state;
-    if (OVER_ASYNC) skip(); /* copies of the step before reach into the first that is recorded */
+    if (OVER_APART) skip(); /* copies of the step before reach into the first that is recorded */
     const temp_folder f = temp_folder_make();
     char option[160];
     snprintf(option, sizeof option, "profile.path=%s", temp_folder_file(&f, "profile").text);
@@ -248,7 +248,7 @@ static ps_status train_by_another(ps_engine *e, ps_config *c, rank_task *t)
 static void test_another_carrier(void **state)
 {
     (void)state;
-    if (OVER_ASYNC) skip(); /* it looks into payloads */
+    if (OVER_APART) skip(); /* it looks into payloads */
     static const char *const groups[] = {NOTHING, MSC};
     for (int i = 0; i < 2; i++) {
         const rank_task *t = RANKS(3, 3, "bf16.enabled=true", "gradient_accumulation_steps=2", groups[i]);
@@ -289,7 +289,7 @@ static void test_the_host_does_not_wait(void **state)
 {
     (void)state;
     static const char *const groups[] = {NOTHING, MSC};
-    if (!OVER_ASYNC) skip();
+    if (!OVER_APART) skip();
     for (size_t i = 0; i < PS_ARRAY_LEN(groups); i++)
         run_ranks(2, 0, step_and_count,
                   CHANGES("bf16.enabled=true", "memory.device=500KB", "memory.host=2MB", "default_chunk_size=4096",

@@ -237,10 +237,14 @@ static inline void op_compare_bits(const op_record_entry *got, const op_record_e
 
 #ifdef TEST_OVER_CUDA
 static inline ps_backend *op_cuda(int i);
+#elif defined TEST_OVER_GPU
+static inline ps_backend *op_gpu(void);
+#define TEST_OVER_CUDA /* the same cases */
+#define op_cuda(i) op_gpu()
 #endif
 
-/* Backend number `i`: the reference, then the cpu by rising instruction set; with TEST_OVER_CUDA the emulated GPU alone.
- * False after the last. Made once a program. */
+/* Backend number `i`: the reference, then the cpu by rising instruction set; with TEST_OVER_CUDA the emulated GPU alone,
+ * with TEST_OVER_GPU a GPU. False after the last. Made once a program. */
 static inline bool op_backend(int i, ps_backend **k, char name[64])
 {
 #ifdef TEST_OVER_CUDA
@@ -269,7 +273,7 @@ static inline ps_backend *op_reference(void)
     return k;
 }
 
-/* Backend number `i` with more threads than cores; the emulated GPU with its threads in another order. */
+/* Backend number `i` with more threads than cores; the emulated GPU with its threads in another order; a GPU as it is. */
 static inline ps_backend *op_threaded_backend(int i)
 {
 #ifdef TEST_OVER_CUDA
@@ -335,8 +339,8 @@ static inline void op_check_same_bits(op_case_fn run, const void *c, const void 
     op_release();
 }
 
-#include "kernel/op_async.h" /* which needs all of the above */
-#ifdef TEST_OVER_CUDA
+#include "kernel/op_visit.h" /* which needs all of the above */
+#if defined TEST_OVER_CUDA && !defined TEST_OVER_GPU
 #include "cuda/op_cuda.h"
 #endif
 

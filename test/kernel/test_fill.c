@@ -75,12 +75,32 @@ static void test_backends(void **state)
     }
 }
 
+/* All but the reference have the same bits: a model begins the same on every processor, and on GPUs. */
+static void test_same_bits(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    ps_backend *k, *cpu;
+    char name[64];
+    op_expect_ok(ps_backend_create_cpu(PS_CPU_PORTABLE, 1, &cpu));
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        if (strcmp(ps_backend_name(k), "ref") == 0) continue;
+        op_label("same bits, %s", name);
+        for (int64_t first = 0; first < 3; first++)
+            assert_memory_equal(fill(k, N, first, 0.5f, 2.0f, key), fill(cpu, N, first, 0.5f, 2.0f, key),
+                                N * sizeof(float));
+        op_release();
+    }
+    ps_backend_destroy(cpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moments),
         cmocka_unit_test(test_windows_and_keys),
         cmocka_unit_test(test_backends),
+        cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,13 +74,13 @@ static void test_scratch_of_gpus(void **state)
     ps_attention_fwd_args y = {.B = 2, .T = 100, .H = 3, .KV = 3, .D = 40};
     ps_attention_bwd_args d = {.B = 2, .T = 100, .H = 3, .KV = 3, .D = 40};
     assert_int_equal(scratch(b, PS_OP_attention_fwd, &y), 0);
-    assert_int_equal(scratch(b, PS_OP_attention_bwd, &d), 2 * 3 * 128 * (1 + 64) * 4);
+    assert_int_equal(scratch(b, PS_OP_attention_bwd, &d), ps_round_up(2 * 3 * 100 * 4, 256));
     d.T = 1024;
     const size_t once = scratch(b, PS_OP_attention_bwd, &d);
     d.T = 2048; /* nothing is T x T */
     assert_int_equal(scratch(b, PS_OP_attention_bwd, &d), 2 * once);
     const ps_embedding_bwd_args e = {.rows = 100, .cols = 8, .V = 50};
-    assert_int_equal(scratch(b, PS_OP_embedding_bwd, &e), 2 * 1024 + 65536);
+    assert_int_equal(scratch(b, PS_OP_embedding_bwd, &e), 2 * 512 + 16 * 1024 * 4);
     ps_lm_loss_fwd_args l = {.rows = 64, .C = 32, .V = BIG_V};
     ps_lm_loss_bwd_args g = {.rows = 64, .C = 32, .V = BIG_V, .dtype = PS_DTYPE_BF16};
     assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), PRODUCT + 64 * 4096 * 4 + 3 * 256);

@@ -6,6 +6,7 @@ typedef struct loss_case {
     float scale;
     ps_dtype dtype, grad_dtype;
     bool bias, accumulate, over, kept;
+    bool forbids; /* some classes, by a bias of -infinity */
 } loss_case;
 
 /* Spread of w: logits have a deviation of spread sqrt(C), kept moderate. */
@@ -21,10 +22,10 @@ static double error_of_logits(const loss_case *c)
 
 static void label_case(const loss_case *c)
 {
-    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s%s%s", (long long)c->rows, (long long)c->C,
+    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s%s%s%s", (long long)c->rows, (long long)c->C,
              (long long)c->V, (long long)c->ignore_every, ps_dtype_name(c->dtype), ps_dtype_name(c->grad_dtype),
-             c->bias ? " bias" : "", c->accumulate ? " accumulate" : "", c->over ? " over" : "",
-             c->kept ? " kept" : "");
+             c->bias ? " bias" : "", c->accumulate ? " accumulate" : "", c->over ? " over" : "", c->kept ? " kept" : "",
+             c->forbids ? " -inf" : "");
 }
 
 /* Room for the logits that a case keeps, behind which a kernel that writes too far is found out. */
@@ -50,17 +51,33 @@ static float *logits_at(const ps_lm_loss_fwd_args *a)
     return logits;
 }
 
+/* The bias: no class that is forbidden is a target, nor is the first. */
+static void *bias_of(const loss_case *c, const int32_t *targets)
+{
+    if (!c->bias) return NULL;
+    void *b = op_random(c->dtype, c->V, 0.0, 1.0, 5);
+    for (int64_t v = 1; c->forbids && v < c->V; v += 1 + v % 2) {
+        bool is_target = false;
+        for (int64_t r = 0; r < c->rows; r++) is_target = is_target || targets[r] == v;
+        if (!is_target) ps_dtype_store(c->dtype, b, v, -INFINITY);
+    }
+    return b;
+}
+
 static void run_fwd(ps_backend *k, const void *context, op_result *result)
 {
     const loss_case *c = context;
+    const int32_t *targets = op_indices(c->rows, c->V, c->ignore_every, 3);
+    const void *b = bias_of(c, targets);
+    if (b != NULL) op_mark_input();
     ps_lm_loss_fwd_args a = {.row_loss = op_output(PS_DTYPE_F32, c->rows, false, 0),
                              .lse = op_output(PS_DTYPE_F32, c->rows, false, 0),
                              .predicted = op_alloc((size_t)c->rows * sizeof(int32_t)),
                              .logits = room_for_logits(c),
                              .x = op_input(c->dtype, c->rows * c->C, 1.0, 1),
                              .w = op_input(c->dtype, c->V * c->C, w_spread(c), 2),
-                             .b = c->bias ? op_input(c->dtype, c->V, 1.0, 5) : NULL,
-                             .targets = op_indices(c->rows, c->V, c->ignore_every, 3),
+                             .b = b,
+                             .targets = targets,
                              .rows = c->rows,
                              .C = c->C,
                              .V = c->V,
@@ -79,8 +96,8 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
     const loss_case *c = context;
     const void *x = op_input(c->dtype, c->rows * c->C, 1.0, 1);
     void *w = op_random(c->dtype, c->V * c->C, 0.0, w_spread(c), 2);
-    void *b = c->bias ? op_random(c->dtype, c->V, 0.0, 1.0, 5) : NULL;
     const int32_t *targets = op_indices(c->rows, c->V, c->ignore_every, 3);
+    void *b = bias_of(c, targets);
     ps_lm_loss_fwd_args fwd = {.row_loss = op_output(PS_DTYPE_F32, c->rows, false, 0),
                                .lse = op_output(PS_DTYPE_F32, c->rows, false, 0),
                                .x = x,
@@ -185,6 +202,26 @@ static void test_backends_real_sizes(void **state)
         op_check_backends(run_fwd, &wide);
         op_check_backends(run_bwd, &wide);
     }
+}
+
+static void test_forbidden_classes(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{7, 33, 131}, {3, 5, 50}, {5, 8, 4500}};
+    for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+            const loss_case c = {.rows = sizes[s][0],
+                                 .C = sizes[s][1],
+                                 .V = sizes[s][2],
+                                 .scale = 0.5f,
+                                 .dtype = (ps_dtype)t,
+                                 .grad_dtype = (ps_dtype)t,
+                                 .bias = true,
+                                 .forbids = true};
+            label_case(&c);
+            op_check_backends(run_fwd, &c);
+            op_check_backends(run_bwd, &c);
+        }
 }
 
 static void check_over(loss_case apart)
@@ -425,15 +462,11 @@ static void test_finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_loss_values),
-        cmocka_unit_test(test_backends_odd_sizes),
-        cmocka_unit_test(test_backends_real_sizes),
-        cmocka_unit_test(test_gradient_over_parameter),
-        cmocka_unit_test(test_loss_sums),
-        cmocka_unit_test(test_predicted_ties),
-        cmocka_unit_test(test_kept_logits),
-        cmocka_unit_test(test_kept_logits_over_parameter),
+        cmocka_unit_test(test_finite_differences), cmocka_unit_test(test_loss_values),
+        cmocka_unit_test(test_backends_odd_sizes), cmocka_unit_test(test_backends_real_sizes),
+        cmocka_unit_test(test_forbidden_classes),  cmocka_unit_test(test_gradient_over_parameter),
+        cmocka_unit_test(test_loss_sums),          cmocka_unit_test(test_predicted_ties),
+        cmocka_unit_test(test_kept_logits),        cmocka_unit_test(test_kept_logits_over_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,6 +237,55 @@ static void the_variant_says_which_chunks(void **state)
     end(&p);
 }
 
+static void so_many_pass_through_the_device(void **state)
+{
+    (void)state;
+    planned p;
+    begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "memory.device=900KB",
+                                    "default_chunk_size=4096", NULL});
+    for (int32_t n = 0; n <= 12; n += 3) {
+        ps_blueprint *b;
+        const ps_variant v = {.n_resident = 2, .n_streamed = n};
+        assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b));
+        assert_int_equal(b->n_kept_on_host, b->layout->n_chunks - 2);
+        assert_true(b->n_kept_on_host >= 12);
+        assert_int_equal(n_on_device(b), 2 + n);
+        int32_t longest = 0, run = 0;
+        for (int32_t c = 2; c < b->layout->n_chunks; c++) {
+            run = b->update_tier[c] == PS_TIER_HOST ? run + 1 : 0;
+            if (run > longest) longest = run;
+        }
+        if (n > 0) assert_true(longest <= ps_ceil_div(b->n_kept_on_host, n)); /* evenly */
+        ps_blueprint_destroy(b);
+    }
+    end(&p);
+}
+
+/* What is dirty leaves for the disk when it has to, and is written once: a step that hurries writes more. It is taken
+ * only where that makes it faster. */
+static void the_disk_is_spared(void **state)
+{
+    (void)state;
+    planned p;
+    ps_blueprint *b[2], *found;
+    ps_forecast f[2], g;
+    begin_on_one(&p, (const char *const[]){"bf16.enabled=true", "memory.host=0", "memory.device=600KB",
+                                           "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=8", NULL});
+    for (int hurries = 0; hurries < 2; hurries++) {
+        const ps_variant v = {.deferred = true, .hurries = hurries};
+        assert_ok(
+            ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b[hurries], &f[hurries]));
+    }
+    const int64_t *const spared = f[0].moved_bytes, *const hurried = f[1].moved_bytes;
+    assert_true((double)spared[PS_LINK_DISK_WRITE] < 0.95 * (double)hurried[PS_LINK_DISK_WRITE]);
+    assert_true(spared[PS_LINK_DISK_READ] < hurried[PS_LINK_DISK_READ]);
+    assert_ok(search(&p, &found, &g));
+    if (found->variant.hurries) assert_true(1.02 * (double)g.step.all_ns < (double)f[0].step.all_ns);
+    for (int i = 0; i < 2; i++) ps_blueprint_destroy(b[i]);
+    ps_blueprint_destroy(found);
+    end(&p);
+}
+
 /* The same question, the same answer. */
 static void searching_is_deterministic(void **state)
 {
@@ -258,15 +307,21 @@ static void searching_is_deterministic(void **state)
     assert_int_equal(found[0].lead, found[1].lead);
     assert_int_equal(found[0].n_resident, found[1].n_resident);
     assert_int_equal(found[0].resident, found[1].resident);
+    assert_int_equal(found[0].n_streamed, found[1].n_streamed);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fewer_device_updates_are_found), cmocka_unit_test(look_ahead_is_as_deep_as_helps),
-        cmocka_unit_test(the_search_is_never_slower),     cmocka_unit_test(updates_lead),
-        cmocka_unit_test(the_variant_says_which_chunks),  cmocka_unit_test(searching_is_deterministic),
+        cmocka_unit_test(fewer_device_updates_are_found),
+        cmocka_unit_test(look_ahead_is_as_deep_as_helps),
+        cmocka_unit_test(the_search_is_never_slower),
+        cmocka_unit_test(updates_lead),
+        cmocka_unit_test(the_variant_says_which_chunks),
+        cmocka_unit_test(searching_is_deterministic),
         cmocka_unit_test(one_memory_waits_for_nothing),
+        cmocka_unit_test(so_many_pass_through_the_device),
+        cmocka_unit_test(the_disk_is_spared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

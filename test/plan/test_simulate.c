@@ -53,6 +53,8 @@ static void one_step(ps_engine *e, int64_t index)
     }
 }
 
+static int n_phases; /* of the plans compared so far */
+
 /* Plan, then run as many steps as were simulated: the last one moved what the plan says, and no tier held more or
  * less. */
 static void compare(const char *name, const char *const *changes)
@@ -62,6 +64,10 @@ static void compare(const char *name, const char *const *changes)
     ps_memory_info before, after;
     assert_ok(ps_simulate(c, NULL, false, &s));
     if (!s.fits) fail_msg("%s: %s", name, s.refusal);
+    if (s.forecast.step.all_ns < s.bound.phases_ns)
+        fail_msg("%s: a step of %lld ns, whose disk has phases of %lld", name, (long long)s.forecast.step.all_ns,
+                 (long long)s.bound.phases_ns);
+    n_phases += s.bound.phases_ns > 0;
     ps_engine *e = engine_of(c);
     for (int64_t step = 0; step < s.forecast.steps; step++) {
         ps_engine_get_memory_info(e, &before);
@@ -94,6 +100,8 @@ static void compare(const char *name, const char *const *changes)
 
 #define COMPARE(name, ...) compare(name, (const char *const[]){__VA_ARGS__, NULL})
 
+#define FEW_ACTIVATIONS BF16, "model.n_layer=8", "activation_checkpointing.enabled=true"
+
 static void a_plan_is_what_happens(void **state)
 {
     (void)state;
@@ -108,6 +116,13 @@ static void a_plan_is_what_happens(void **state)
     COMPARE("updates at once", BF16, "memory.defer_updates=false", "memory.device=500KB", "memory.host=4MB");
     COMPARE("lru", BF16, "memory.policy=lru", "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
     COMPARE("no prefetch", BF16, "memory.prefetch=0", "memory.device=500KB", "memory.host=4MB");
+    n_phases = 0;
+    COMPARE("a disk for most", FEW_ACTIVATIONS, "memory.device=600KB", "memory.disk=20MB", "default_chunk_size=2048");
+    COMPARE("a disk after the backward pass", FEW_ACTIVATIONS, "memory.defer_updates=false", "memory.device=600KB",
+            "memory.disk=20MB", "default_chunk_size=2048");
+    COMPARE("a disk, two micro-batches", FEW_ACTIVATIONS, "memory.device=600KB", "memory.disk=20MB",
+            "default_chunk_size=2048", "gradient_accumulation_steps=2");
+    assert_int_equal(n_phases, 3);
     COMPARE("llama", BF16, "model.type=llama", "model.intermediate_size=96", "memory.device=500KB", "memory.host=4MB");
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
@@ -160,7 +175,8 @@ static void hardware_changes_the_plan_and_the_run_alike(void **state)
 static void a_step_is_computing_and_waiting(void **state)
 {
     (void)state;
-    ps_config *c = TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048");
+    ps_config *c =
+        TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048", "memory.placement_trials=0");
     ps_hardware hw = test_bed(1, 1);
     ps_simulation s, faster;
     hw.link.to_device_bytes_per_s = 1e8;
@@ -193,6 +209,41 @@ static void a_step_is_computing_and_waiting(void **state)
     assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
     assert_true(s.forecast.step.compute_ns * 100 < faster.forecast.step.compute_ns);
     ps_config_destroy(c);
+}
+
+static int32_t n_passing_through(const ps_simulation *s)
+{
+    return s->n_local_chunks - s->n_host_updates - s->n_resident_updates;
+}
+
+/* A host that computes slowly updates few chunks, if any: the others pass through the device as far as the link is
+ * quick. All of them on the host take longer. */
+static void updates_pass_through_a_quick_device(void **state)
+{
+    (void)state;
+    ps_hardware hw = test_bed(1, 1);
+    const double host_rates[] = {1e9, 1e10, 1e13}, link_rates[] = {1e8, 1e10, 1e12};
+    int32_t n_passing[3][3];
+    for (int h = 0; h < 3; h++)
+        for (int l = 0; l < 3; l++) {
+            ps_config *c = TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048",
+                                "memory.placement_trials=100");
+            ps_simulation s, first;
+            hw.host.memory_bytes_per_s = host_rates[h];
+            hw.link.to_device_bytes_per_s = hw.link.to_host_bytes_per_s = link_rates[l];
+            hw.link.latency_ns = 0;
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
+            n_passing[h][l] = n_passing_through(&s);
+            assert_ok(ps_config_set(c, "memory.placement_trials", "0"));
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &first));
+            n_passing[h][l] -= n_passing_through(&first); /* for which the host has no room */
+            assert_true(s.forecast.step.all_ns <= first.forecast.step.all_ns);
+            if (h == 0 && l == 2) assert_true(s.forecast.step.all_ns * 2 < first.forecast.step.all_ns);
+            ps_config_destroy(c);
+        }
+    assert_int_equal(n_passing[2][2], 0); /* who updates at once needs no help */
+    assert_true(n_passing[0][2] > n_passing[1][2] && n_passing[1][2] > n_passing[2][2]);
+    assert_true(n_passing[0][2] > n_passing[0][0]); /* a link that is slow carries few */
 }
 
 /* The more one way loses beside the other the longer a step takes: over the link of a GPU, with the disk of a
@@ -529,6 +580,7 @@ int main(void)
         cmocka_unit_test(a_plan_is_what_happens_later),
         cmocka_unit_test(hardware_changes_the_plan_and_the_run_alike),
         cmocka_unit_test(a_step_is_computing_and_waiting),
+        cmocka_unit_test(updates_pass_through_a_quick_device),
         cmocka_unit_test(what_both_ways_cost_each_other_costs_a_step),
         cmocka_unit_test(ranks_send_six_bytes_a_parameter),
         cmocka_unit_test(ranks_of_this_machine),

@@ -68,6 +68,23 @@ static void both_ways_at_once(void **state)
     assert_bound(&some, &f, 900, PS_BOUND_RAM);
 }
 
+/* 300 of 1000 bytes do not fit: read for 300 ns and written for 600 at once, then the backward pass. */
+static void the_disk_has_phases(void **state)
+{
+    (void)state;
+    char text[PS_BOUND_TEXT_MAX];
+    const ps_link_rates apart = rates(0, 0), turns = rates(0, 1), some = rates(1, 0.5);
+    assert_int_equal(ps_bound_phases_ns(&apart, 1000, 700, 50), 650);
+    assert_int_equal(ps_bound_phases_ns(&turns, 1000, 700, 50), 950);
+    assert_int_equal(ps_bound_phases_ns(&some, 1000, 700, 50), 650);
+    assert_int_equal(ps_bound_phases_ns(&apart, 1000, 1000, 50), 0);
+    assert_int_equal(ps_bound_phases_ns(&apart, 1000, 2000, 50), 0);
+    ps_forecast f = {.step = {.compute_ns = 100000000}};
+    ps_bound b = ps_bound_of(&apart, &f);
+    b.phases_ns = 300000000;
+    assert_string_equal(ps_bound_text(&b, text), "0.1000 s a step by computing; the disk's phases 0.3000 s");
+}
+
 static void what_stands_between_is_said(void **state)
 {
     (void)state;
@@ -102,6 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whoever_has_most_to_do),
         cmocka_unit_test(both_ways_at_once),
+        cmocka_unit_test(the_disk_has_phases),
         cmocka_unit_test(what_stands_between_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,5 +170,5 @@ int main(void)
         cmocka_unit_test(test_each_wait_is_needed),
     };
     ps_async_permit();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

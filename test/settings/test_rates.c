@@ -50,10 +50,10 @@ static void the_longer_of_arithmetic_and_traffic_and_the_latency(void **state)
     assert_close(ps_cost_seconds(&nothing, &r.compute), 5e-6);
     assert_int_equal(ps_rates_of(&hw, PS_DTYPE_F32, &r), PS_OK);
     assert_close(ps_cost_seconds(&arithmetic, &r.compute), 0.8 + 5e-6);
-    assert_true(r.softmax.score_ns == 0 && r.softmax.logit_ns == 0);
+    assert_true(r.softmax.score_ns == 0 && r.softmax.logit_ns == 0 && r.softmax.gelu_ns == 0);
     ps_hardware some = hw;
     some.device.stream_fraction = 0.25;
-    some.device.score_ns = 2, some.device.logit_ns = 3;
+    some.device.score_ns = 2, some.device.logit_ns = 3, some.device.gelu_ns = 4;
     assert_int_equal(ps_rates_of(&some, PS_DTYPE_F32, &r), PS_OK);
     assert_close(ps_cost_seconds(&traffic, &r.compute), 1.2 + 5e-6);
     /* 3 rows of 5 logits; 2 causal heads of 4 positions have 16 scores, as costs count them */
@@ -64,6 +64,11 @@ static void the_longer_of_arithmetic_and_traffic_and_the_latency(void **state)
     assert_close(ps_softmax_ns(PS_OP_attention_fwd, &attention, &r.softmax), 32);
     assert_true(ps_softmax_ns(PS_OP_linear_fwd, &(ps_linear_fwd_args){.rows = 3, .n_in = 3, .n_out = 3}, &r.softmax) ==
                 0);
+    const ps_linear_fwd_args up = {.rows = 3, .n_in = 7, .n_out = 5, .epilogue.kind = PS_EPILOGUE_GELU};
+    const ps_linear_bwd_input_args down = {.rows = 3, .n_in = 2, .n_out = 5, .epilogue.kind = PS_EPILOGUE_GELU_BWD};
+    assert_close(ps_softmax_ns(PS_OP_linear_fwd, &up, &r.softmax), 60);
+    assert_close(ps_softmax_ns(PS_OP_linear_bwd_input, &down, &r.softmax), 24);
+    assert_close(ps_softmax_ns(PS_OP_gelu_fwd, &(ps_gelu_fwd_args){.n = 7}, &r.softmax), 28);
 }
 
 static void a_format_that_is_not_offered_is_refused_by_its_key(void **state)

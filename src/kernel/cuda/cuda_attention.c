@@ -33,12 +33,12 @@ static int64_t shared_bytes(int64_t D, int n)
     return (int64_t)sizeof(float) * (n * rows * (D + others) + 2 * others * (D + 1));
 }
 
-static ps_status attention_fwd(const ps_cuda_stream *s, const void *args)
+static ps_status attention_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_attention_fwd_args *const a = args;
     const int64_t tiles = ps_ceil_div(a->T, PS_CUDA_ATTENTION_ROWS(width_of(a->D)));
     PS_TRY(check_head(a->D));
-    return ps_cuda_launch_on(s, OF_WIDTH(attention_fwd, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 1), a,
+    return ps_cuda_launch_on(to, OF_WIDTH(attention_fwd, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 1), a,
                              sizeof *a);
 }
 
@@ -51,7 +51,7 @@ static int64_t attention_bwd_bytes(const void *args, int64_t product_bytes)
     return ps_cuda_floats(a->B * a->H * a->T);
 }
 
-static ps_status attention_bwd(const ps_cuda_stream *s, const void *args)
+static ps_status attention_bwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_attention_bwd_args *const a = args;
     const ps_cuda_attention_delta_args delta = {
@@ -59,11 +59,11 @@ static ps_status attention_bwd(const ps_cuda_stream *s, const void *args)
     const ps_cuda_attention_gradient_args g = {.a = *a, .delta = a->workspace};
     const int64_t tiles = ps_ceil_div(a->T, PS_CUDA_ATTENTION_ROWS(width_of(a->D)));
     PS_TRY(check_head(a->D));
-    PS_TRY(PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(attention_delta, a->dtype),
+    PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(attention_delta, a->dtype),
                           ps_ceil_div(a->B * a->T * a->H, WARPS(attention_delta)), &delta));
-    PS_TRY(ps_cuda_launch_on(s, OF_WIDTH(attention_dq, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 2), &g,
+    PS_TRY(ps_cuda_launch_on(to, OF_WIDTH(attention_dq, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 2), &g,
                              sizeof g));
-    return ps_cuda_launch_on(s, OF_WIDTH(attention_dkv, a->D, a->dtype), a->B * a->KV * tiles, shared_bytes(a->D, 2),
+    return ps_cuda_launch_on(to, OF_WIDTH(attention_dkv, a->D, a->dtype), a->B * a->KV * tiles, shared_bytes(a->D, 2),
                              &g, sizeof g);
 }
 
@@ -88,7 +88,7 @@ static int64_t attention_cached_bytes(const void *args, int64_t product_bytes)
     return ps_cuda_floats(rows * a->D) + 2 * ps_cuda_floats(rows);
 }
 
-static ps_status attention_cached(const ps_cuda_stream *s, const void *args)
+static ps_status attention_cached(const ps_cuda_issuer *to, const void *args)
 {
     const ps_attention_cached_args *const a = args;
     const int64_t n_parts = parts_of(a->n_positions), rows = n_parts * a->T * a->H;
@@ -103,11 +103,11 @@ static ps_status attention_cached(const ps_cuda_stream *s, const void *args)
                                            .keys_a_part =
                                                ps_round_up(ps_ceil_div(a->n_positions, n_parts), PS_CUDA_WARP)};
     const int64_t tiles = ps_ceil_div(a->T * (a->H / a->KV), PS_CUDA_ATTENTION_ROWS(width_of(a->D)));
-    PS_TRY(PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(attention_append, a->dtype), a->T * a->KV, a));
-    PS_TRY(ps_cuda_launch_on(s, OF_WIDTH(attention_part, a->D, a->dtype), n_parts * a->KV * tiles,
+    PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(attention_append, a->dtype), a->T * a->KV, a));
+    PS_TRY(ps_cuda_launch_on(to, OF_WIDTH(attention_part, a->D, a->dtype), n_parts * a->KV * tiles,
                              shared_bytes(a->D, 1), &p, sizeof p));
-    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(attention_join, a->dtype), ps_ceil_div(a->T * a->H, WARPS(attention_join)),
-                          &p);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(attention_join, a->dtype),
+                          ps_ceil_div(a->T * a->H, WARPS(attention_join)), &p);
 }
 
 const ps_cuda_operator ps_cuda_attention_cached = {.run = attention_cached, .workspace_bytes = attention_cached_bytes};

@@ -7,10 +7,10 @@ static int64_t blocks(int64_t n, ps_dtype t, int64_t threads)
 }
 
 #define ELEMENTWISE(op)                                                                                                \
-    static ps_status op(const ps_cuda_stream *s, const void *args)                                                     \
+    static ps_status op(const ps_cuda_issuer *to, const void *args)                                                    \
     {                                                                                                                  \
         const ps_##op##_args *const a = args;                                                                          \
-        return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(op, a->dtype), blocks(a->n, a->dtype, PS_CUDA_THREADS_##op), a);      \
+        return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(op, a->dtype), blocks(a->n, a->dtype, PS_CUDA_THREADS_##op), a);     \
     }                                                                                                                  \
     const ps_cuda_operator ps_cuda_##op = {.run = op};
 
@@ -26,10 +26,10 @@ ELEMENTWISE(add)
 ELEMENTWISE(dropout)
 
 #define PAIRED(op, first, second)                                                                                      \
-    static ps_status op(const ps_cuda_stream *s, const void *args)                                                     \
+    static ps_status op(const ps_cuda_issuer *to, const void *args)                                                    \
     {                                                                                                                  \
         const ps_##op##_args *const a = args;                                                                          \
-        return PS_CUDA_LAUNCH(s, PS_CUDA_OF_PAIR(op, a->first, a->second),                                             \
+        return PS_CUDA_LAUNCH(to, PS_CUDA_OF_PAIR(op, a->first, a->second),                                            \
                               ps_cuda_blocks_of(a->n, 4, PS_CUDA_THREADS_##op), a);                                    \
     }                                                                                                                  \
     const ps_cuda_operator ps_cuda_##op = {.run = op};
@@ -39,20 +39,20 @@ PAIRED(adam, param_dtype, grad_dtype)
 PAIRED(sgd, param_dtype, grad_dtype)
 
 /* A pair of normal numbers comes of two words. */
-static ps_status fill(const ps_cuda_stream *s, const void *args)
+static ps_status fill(const ps_cuda_issuer *to, const void *args)
 {
     const ps_fill_args *const a = args;
-    return PS_CUDA_LAUNCH(s, PS_CUDA_fill, ps_cuda_blocks_of(a->n, 1, PS_CUDA_THREADS_fill), a);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_fill, ps_cuda_blocks_of(a->n, 1, PS_CUDA_THREADS_fill), a);
 }
 
 const ps_cuda_operator ps_cuda_fill = {.run = fill};
 
 /* Several blocks of elements each: all add to one sum at their end. */
-static ps_status grad_stats(const ps_cuda_stream *s, const void *args)
+static ps_status grad_stats(const ps_cuda_issuer *to, const void *args)
 {
     const ps_grad_stats_args *const a = args;
     const int64_t n = ps_min_i64(ps_ceil_div(a->n, 4 * PS_GRAD_STATS_BLOCK), 1024);
-    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(grad_stats, a->dtype), n, a);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(grad_stats, a->dtype), n, a);
 }
 
 const ps_cuda_operator ps_cuda_grad_stats = {.run = grad_stats};

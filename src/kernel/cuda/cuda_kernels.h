@@ -27,6 +27,13 @@ typedef struct ps_cuda_zero_args {
     int64_t bytes;
 } ps_cuda_zero_args;
 
+/* y[r][c] += b[c], of rows of logits: of floats, where the rest is of 16 bits. */
+typedef struct ps_cuda_bias_args {
+    float *y;      /* in-out rows at stride */
+    const void *b; /* in  [cols] */
+    int64_t rows, cols, stride;
+} ps_cuda_bias_args;
+
 /* Sums down the columns of x [rows, cols] by blocks of rows: partial[p][c] = sum of f(r, c) over the rows r of
  * block p, [p rows_a_block, (p + 1) rows_a_block), in their order. */
 typedef struct ps_cuda_columns_args {
@@ -140,6 +147,7 @@ typedef struct ps_cuda_attention_part_args {
     XX(rmsnorm_fwd, ps_rmsnorm_fwd_args, 128)                                                                          \
     XX(rmsnorm_bwd, ps_rmsnorm_bwd_args, 128)                                                                          \
     XX(columns, ps_cuda_columns_args, 128)                                                                             \
+    XX(bias, ps_cuda_bias_args, 256)                                                                                   \
     XX(gelu_fwd, ps_gelu_fwd_args, 256)                                                                                \
     XX(gelu_bwd, ps_gelu_bwd_args, 256)                                                                                \
     XX(swiglu_fwd, ps_swiglu_fwd_args, 256)                                                                            \

@@ -19,22 +19,22 @@ static ps_cuda_matrix weight(const void *w, ps_weight_layout layout, int64_t n_i
 
 /* Of the product z, which lies in y, n elements of type t: y = what the epilogue makes of it. Elements are read before
  * they are written, by one thread each, so kernels may have y over their input. */
-static ps_status follow(const ps_cuda_stream *s, const ps_linear_epilogue *e, void *y, int64_t n, ps_dtype t)
+static ps_status follow(const ps_cuda_issuer *to, const ps_linear_epilogue *e, void *y, int64_t n, ps_dtype t)
 {
     const ps_gelu_fwd_args gelu = {.y = y, .x = e->other != NULL ? e->other : y, .n = n, .kind = e->gelu, .dtype = t};
     const ps_gelu_bwd_args gradient = {.dx = y, .dy = y, .x = e->other, .n = n, .kind = e->gelu, .dtype = t};
     const ps_add_args add = {.y = y, .a = y, .b = e->other, .n = n, .dtype = t};
     switch (e->kind) {
-    case PS_EPILOGUE_GELU: return ps_cuda_gelu_fwd.run(s, &gelu);
-    case PS_EPILOGUE_GELU_BWD: return ps_cuda_gelu_bwd.run(s, &gradient);
-    case PS_EPILOGUE_ADD: return ps_cuda_add.run(s, &add);
+    case PS_EPILOGUE_GELU: return ps_cuda_gelu_fwd.run(to, &gelu);
+    case PS_EPILOGUE_GELU_BWD: return ps_cuda_gelu_bwd.run(to, &gradient);
+    case PS_EPILOGUE_ADD: return ps_cuda_add.run(to, &add);
     case PS_EPILOGUE_NONE:
     case PS_EPILOGUE_COUNT: break;
     }
     return PS_OK;
 }
 
-static ps_status linear_fwd(const ps_cuda_stream *s, const void *args)
+static ps_status linear_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_linear_fwd_args *const a = args;
     const bool keeps_z = a->epilogue.kind == PS_EPILOGUE_GELU && a->epilogue.other != NULL;
@@ -48,13 +48,13 @@ static ps_status linear_fwd(const ps_cuda_stream *s, const void *args)
                                .n = a->n_out,
                                .k = a->n_in,
                                .workspace = a->workspace};
-    PS_TRY(ps_cuda_multiply(s, &p));
-    return follow(s, &a->epilogue, a->y, a->rows * a->n_out, a->dtype);
+    PS_TRY(ps_cuda_multiply(to, &p));
+    return follow(to, &a->epilogue, a->y, a->rows * a->n_out, a->dtype);
 }
 
 const ps_cuda_operator ps_cuda_linear_fwd = {.run = linear_fwd, .workspace_bytes = linear_bytes};
 
-static ps_status linear_bwd_input(const ps_cuda_stream *s, const void *args)
+static ps_status linear_bwd_input(const ps_cuda_issuer *to, const void *args)
 {
     const ps_linear_bwd_input_args *const a = args;
     const ps_cuda_product p = {.y = a->dx,
@@ -67,8 +67,8 @@ static ps_status linear_bwd_input(const ps_cuda_stream *s, const void *args)
                                .k = a->n_out,
                                .accumulate = a->accumulate_dx,
                                .workspace = a->workspace};
-    PS_TRY(ps_cuda_multiply(s, &p));
-    return follow(s, &a->epilogue, a->dx, a->rows * a->n_in, a->dtype);
+    PS_TRY(ps_cuda_multiply(to, &p));
+    return follow(to, &a->epilogue, a->dx, a->rows * a->n_in, a->dtype);
 }
 
 const ps_cuda_operator ps_cuda_linear_bwd_input = {.run = linear_bwd_input, .workspace_bytes = linear_bytes};
@@ -79,7 +79,7 @@ static int64_t linear_bwd_weight_bytes(const void *args, int64_t product_bytes)
     return product_bytes + ps_cuda_columns_bytes(a->rows, a->n_out);
 }
 
-static ps_status linear_bwd_weight(const ps_cuda_stream *s, const void *args)
+static ps_status linear_bwd_weight(const ps_cuda_issuer *to, const void *args)
 {
     const ps_linear_bwd_weight_args *const a = args;
     const bool is_out_in = a->layout == PS_WEIGHT_OUT_IN;
@@ -95,14 +95,14 @@ static ps_status linear_bwd_weight(const ps_cuda_stream *s, const void *args)
                          .n = is_out_in ? a->n_in : a->n_out,
                          .k = a->rows,
                          .accumulate = a->accumulate_grad,
-                         .workspace = ps_cuda_take(&workspace, s->product_bytes)};
+                         .workspace = ps_cuda_take(&workspace, to->product_bytes)};
     p.a.is_transposed = true;
-    PS_TRY(ps_cuda_multiply(s, &p));
+    PS_TRY(ps_cuda_multiply(to, &p));
     if (a->db == NULL) return PS_OK;
     const ps_cuda_columns_args c = {.x = a->dy, .rows = a->rows, .cols = a->n_out, .stride = a->n_out};
     float *const partial = ps_cuda_take(&workspace, ps_cuda_columns_bytes(a->rows, a->n_out));
-    PS_TRY(ps_cuda_column_partials(s, a->dtype, c, partial));
-    return ps_cuda_column_sums(s, partial, a->rows, a->n_out, a->db, a->grad_dtype, a->accumulate_grad);
+    PS_TRY(ps_cuda_column_partials(to, a->dtype, c, partial));
+    return ps_cuda_column_sums(to, partial, a->rows, a->n_out, a->db, a->grad_dtype, a->accumulate_grad);
 }
 
 const ps_cuda_operator ps_cuda_linear_bwd_weight = {.run = linear_bwd_weight,

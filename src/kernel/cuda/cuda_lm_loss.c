@@ -57,7 +57,7 @@ static ps_cuda_matrix weights_of(const slices *l, int64_t first)
     return (ps_cuda_matrix){.data = rows_from(l, l->w, first, l->C), .stride = l->C, .dtype = l->dtype};
 }
 
-static ps_status compute_logits(const ps_cuda_stream *s, const slices *l, int64_t first)
+static ps_status compute_logits(const ps_cuda_issuer *to, const slices *l, int64_t first)
 {
     ps_cuda_product p = {.y = logits_of(l, first),
                          .y_stride = logits_stride(l),
@@ -70,7 +70,7 @@ static ps_status compute_logits(const ps_cuda_stream *s, const slices *l, int64_
                          .k = l->C,
                          .workspace = l->product};
     p.b.is_transposed = true;
-    return ps_cuda_multiply(s, &p);
+    return ps_cuda_multiply(to, &p);
 }
 
 static int64_t own_bytes(int64_t rows, int64_t V, bool keeps_logits)
@@ -84,12 +84,12 @@ static int64_t lm_loss_fwd_bytes(const void *args, int64_t product_bytes)
     return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + 3 * ps_cuda_floats(a->rows);
 }
 
-static ps_status lm_loss_fwd(const ps_cuda_stream *s, const void *args)
+static ps_status lm_loss_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_lm_loss_fwd_args *const a = args;
     char *workspace = a->workspace;
     slices l = {.x = a->x, .w = a->w, .b = a->b, .kept = a->logits, .rows = a->rows, .C = a->C, .V = a->V};
-    l.dtype = a->dtype, l.product = ps_cuda_take(&workspace, s->product_bytes);
+    l.dtype = a->dtype, l.product = ps_cuda_take(&workspace, to->product_bytes);
     if (!a->keeps_logits) l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
     const ps_cuda_loss_rows seen = {.max = ps_cuda_take(&workspace, ps_cuda_floats(a->rows)),
                                     .sum = ps_cuda_take(&workspace, ps_cuda_floats(a->rows)),
@@ -103,8 +103,8 @@ static ps_status lm_loss_fwd(const ps_cuda_stream *s, const void *args)
                                                .cols = slice_cols(&l, first),
                                                .stride = logits_stride(&l),
                                                .first = first};
-        PS_TRY(compute_logits(s, &l, first));
-        PS_TRY(PS_CUDA_LAUNCH(s, PS_CUDA_loss_slice, ps_ceil_div(a->rows, ROWS_A_BLOCK), &slice));
+        PS_TRY(compute_logits(to, &l, first));
+        PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_loss_slice, ps_ceil_div(a->rows, ROWS_A_BLOCK), &slice));
     }
     const ps_cuda_loss_finish_args finish = {.row_loss = a->row_loss,
                                              .lse = a->lse,
@@ -112,7 +112,7 @@ static ps_status lm_loss_fwd(const ps_cuda_stream *s, const void *args)
                                              .seen = seen,
                                              .targets = a->targets,
                                              .rows = a->rows};
-    return PS_CUDA_LAUNCH(s, PS_CUDA_loss_finish, ps_cuda_blocks_of(a->rows, 1, PS_CUDA_THREADS_loss_finish), &finish);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_loss_finish, ps_cuda_blocks_of(a->rows, 1, PS_CUDA_THREADS_loss_finish), &finish);
 }
 
 const ps_cuda_operator ps_cuda_lm_loss_fwd = {.run = lm_loss_fwd, .workspace_bytes = lm_loss_fwd_bytes};
@@ -139,7 +139,7 @@ typedef struct gradient {
     float *partial;
 } gradient;
 
-static ps_status slice_gradient(const ps_cuda_stream *s, const gradient *g, int64_t first, ps_cuda_matrix *dlogits)
+static ps_status slice_gradient(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix *dlogits)
 {
     const ps_lm_loss_bwd_args *const a = g->a;
     const int64_t cols = slice_cols(&g->l, first);
@@ -154,9 +154,9 @@ static ps_status slice_gradient(const ps_cuda_stream *s, const gradient *g, int6
                                           .dlogits_stride = dlogits->stride,
                                           .first = first,
                                           .scale = a->scale};
-    if (!a->keeps_logits) PS_TRY(compute_logits(s, &g->l, first));
+    if (!a->keeps_logits) PS_TRY(compute_logits(to, &g->l, first));
     const int64_t blocks = a->rows * ps_ceil_div(cols, PS_CUDA_THREADS_loss_gradient);
-    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(loss_gradient, a->dtype), blocks, &d);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(loss_gradient, a->dtype), blocks, &d);
 }
 
 /* Where token `first` of an array of parameter gradients with `cols` columns lies. */
@@ -166,7 +166,7 @@ static void *gradient_rows(const ps_lm_loss_bwd_args *a, void *array, int64_t fi
 }
 
 /* The slice's part of dx; then dw and db, which may lie over what has been read by now. */
-static ps_status slice_products(const ps_cuda_stream *s, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
+static ps_status slice_products(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
 {
     const ps_lm_loss_bwd_args *const a = g->a;
     const int64_t cols = slice_cols(&g->l, first);
@@ -180,7 +180,7 @@ static ps_status slice_products(const ps_cuda_stream *s, const gradient *g, int6
                                 .k = cols,
                                 .accumulate = first > 0,
                                 .workspace = g->l.product};
-    PS_TRY(ps_cuda_multiply(s, &dx));
+    PS_TRY(ps_cuda_multiply(to, &dx));
     ps_cuda_product dw = {.y = gradient_rows(a, a->dw, first, a->C),
                           .y_stride = a->C,
                           .y_dtype = a->grad_dtype,
@@ -192,40 +192,40 @@ static ps_status slice_products(const ps_cuda_stream *s, const gradient *g, int6
                           .accumulate = a->accumulate_grad,
                           .workspace = g->l.product};
     dw.a.is_transposed = true;
-    PS_TRY(ps_cuda_multiply(s, &dw));
+    PS_TRY(ps_cuda_multiply(to, &dw));
     if (a->db == NULL) return PS_OK;
     const ps_cuda_columns_args c = {.x = dlogits.data, .rows = a->rows, .cols = cols, .stride = dlogits.stride};
-    PS_TRY(ps_cuda_column_partials(s, a->dtype, c, g->partial));
-    return ps_cuda_column_sums(s, g->partial, a->rows, cols, gradient_rows(a, a->db, first, 1), a->grad_dtype,
+    PS_TRY(ps_cuda_column_partials(to, a->dtype, c, g->partial));
+    return ps_cuda_column_sums(to, g->partial, a->rows, cols, gradient_rows(a, a->db, first, 1), a->grad_dtype,
                                a->accumulate_grad);
 }
 
-static ps_status lm_loss_bwd(const ps_cuda_stream *s, const void *args)
+static ps_status lm_loss_bwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_lm_loss_bwd_args *const a = args;
     char *workspace = a->workspace;
     gradient g = {.a = a, .l = {.x = a->x, .w = a->w, .b = a->b, .rows = a->rows, .C = a->C, .V = a->V}};
     g.l.kept = (float *)(uintptr_t)a->logits; /* only read */
-    g.l.dtype = a->dtype, g.l.product = ps_cuda_take(&workspace, s->product_bytes);
+    g.l.dtype = a->dtype, g.l.product = ps_cuda_take(&workspace, to->product_bytes);
     if (!a->keeps_logits) g.l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
     g.dlogits = ps_cuda_take(&workspace, dlogits_bytes(a->rows, a->V, a->dtype));
     g.dx = ps_cuda_take(&workspace, ps_cuda_floats(a->rows * a->C));
     g.partial = (float *)(void *)workspace;
     for (int64_t first = 0; first < a->V; first += SLICE) {
         ps_cuda_matrix dlogits;
-        PS_TRY(slice_gradient(s, &g, first, &dlogits));
-        PS_TRY(slice_products(s, &g, first, dlogits));
+        PS_TRY(slice_gradient(to, &g, first, &dlogits));
+        PS_TRY(slice_products(to, &g, first, dlogits));
     }
     const ps_cast_args dx = {
         .dst = a->dx, .src = g.dx, .n = a->rows * a->C, .dst_dtype = a->dtype, .src_dtype = PS_DTYPE_F32};
-    return ps_cuda_cast.run(s, &dx);
+    return ps_cuda_cast.run(to, &dx);
 }
 
 const ps_cuda_operator ps_cuda_lm_loss_bwd = {.run = lm_loss_bwd, .workspace_bytes = lm_loss_bwd_bytes};
 
-static ps_status loss_sums(const ps_cuda_stream *s, const void *args)
+static ps_status loss_sums(const ps_cuda_issuer *to, const void *args)
 {
-    return PS_CUDA_LAUNCH(s, PS_CUDA_loss_sums, 1, (const ps_loss_sums_args *)args);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_loss_sums, 1, (const ps_loss_sums_args *)args);
 }
 
 const ps_cuda_operator ps_cuda_loss_sums = {.run = loss_sums};

@@ -90,8 +90,17 @@ template <typename T> __device__ void loss_gradient(const ps_cuda_loss_gradient_
     ((T *)a.dlogits)[r * a.dlogits_stride + c] = from_float<T>(target == PS_IGNORE_INDEX ? 0.0f : d);
 }
 
+/* Several blocks a row, as loss_gradient. */
+template <typename T> __device__ void bias(const ps_cuda_bias_args &a)
+{
+    const int64_t blocks_a_row = (a.cols + blockDim.x - 1) / blockDim.x, r = blockIdx.x / blocks_a_row;
+    const int64_t c = blockIdx.x % blocks_a_row * blockDim.x + threadIdx.x;
+    if (c < a.cols) a.y[r * a.stride + c] += to_float(((const T *)a.b)[c]);
+}
+
 } // namespace
 
 PS_KERNEL(loss_slice, ps_cuda_loss_slice_args)
 PS_KERNEL(loss_finish, ps_cuda_loss_finish_args)
 PS_KERNEL_TYPED(loss_gradient, ps_cuda_loss_gradient_args)
+PS_KERNEL_TYPED(bias, ps_cuda_bias_args)

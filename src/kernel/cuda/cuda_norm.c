@@ -3,19 +3,19 @@
 
 #define ROWS_A_BLOCK(kernel) (PS_CUDA_THREADS_##kernel / PS_CUDA_WARP)
 
-static ps_status layernorm_fwd(const ps_cuda_stream *s, const void *args)
+static ps_status layernorm_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_layernorm_fwd_args *const a = args;
-    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(layernorm_fwd, a->dtype),
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(layernorm_fwd, a->dtype),
                           ps_ceil_div(a->rows, ROWS_A_BLOCK(layernorm_fwd)), a);
 }
 
 const ps_cuda_operator ps_cuda_layernorm_fwd = {.run = layernorm_fwd};
 
-static ps_status rmsnorm_fwd(const ps_cuda_stream *s, const void *args)
+static ps_status rmsnorm_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_rmsnorm_fwd_args *const a = args;
-    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(rmsnorm_fwd, a->dtype), ps_ceil_div(a->rows, ROWS_A_BLOCK(rmsnorm_fwd)),
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(rmsnorm_fwd, a->dtype), ps_ceil_div(a->rows, ROWS_A_BLOCK(rmsnorm_fwd)),
                           a);
 }
 
@@ -29,20 +29,20 @@ static int64_t layernorm_bwd_bytes(const void *args, int64_t product_bytes)
 }
 
 /* Partial sums first, as dx may lie over dy; dw last, as it may lie over w. */
-static ps_status layernorm_bwd(const ps_cuda_stream *s, const void *args)
+static ps_status layernorm_bwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_layernorm_bwd_args *const a = args;
     char *workspace = a->workspace;
     const int64_t bytes = ps_cuda_columns_bytes(a->rows, a->cols);
     float *const dw = ps_cuda_take(&workspace, bytes), *const db = ps_cuda_take(&workspace, bytes);
     ps_cuda_columns_args c = {.x = a->dy, .rows = a->rows, .cols = a->cols, .stride = a->cols};
-    PS_TRY(ps_cuda_column_partials(s, a->dtype, c, db));
+    PS_TRY(ps_cuda_column_partials(to, a->dtype, c, db));
     c.normal = a->x, c.mean = a->mean, c.rstd = a->rstd;
-    PS_TRY(ps_cuda_column_partials(s, a->dtype, c, dw));
-    PS_TRY(PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(layernorm_bwd, a->dtype),
+    PS_TRY(ps_cuda_column_partials(to, a->dtype, c, dw));
+    PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(layernorm_bwd, a->dtype),
                           ps_ceil_div(a->rows, ROWS_A_BLOCK(layernorm_bwd)), a));
-    PS_TRY(ps_cuda_column_sums(s, dw, a->rows, a->cols, a->dw, a->grad_dtype, a->accumulate_grad));
-    return ps_cuda_column_sums(s, db, a->rows, a->cols, a->db, a->grad_dtype, a->accumulate_grad);
+    PS_TRY(ps_cuda_column_sums(to, dw, a->rows, a->cols, a->dw, a->grad_dtype, a->accumulate_grad));
+    return ps_cuda_column_sums(to, db, a->rows, a->cols, a->db, a->grad_dtype, a->accumulate_grad);
 }
 
 const ps_cuda_operator ps_cuda_layernorm_bwd = {.run = layernorm_bwd, .workspace_bytes = layernorm_bwd_bytes};
@@ -55,15 +55,15 @@ static int64_t rmsnorm_bwd_bytes(const void *args, int64_t product_bytes)
 }
 
 /* In this order for the reasons of layernorm_bwd. */
-static ps_status rmsnorm_bwd(const ps_cuda_stream *s, const void *args)
+static ps_status rmsnorm_bwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_rmsnorm_bwd_args *const a = args;
     const ps_cuda_columns_args c = {
         .x = a->dy, .rows = a->rows, .cols = a->cols, .stride = a->cols, .normal = a->x, .rstd = a->rstd};
-    PS_TRY(ps_cuda_column_partials(s, a->dtype, c, a->workspace));
+    PS_TRY(ps_cuda_column_partials(to, a->dtype, c, a->workspace));
     PS_TRY(
-        PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(rmsnorm_bwd, a->dtype), ps_ceil_div(a->rows, ROWS_A_BLOCK(rmsnorm_bwd)), a));
-    return ps_cuda_column_sums(s, a->workspace, a->rows, a->cols, a->dw, a->grad_dtype, a->accumulate_grad);
+        PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(rmsnorm_bwd, a->dtype), ps_ceil_div(a->rows, ROWS_A_BLOCK(rmsnorm_bwd)), a));
+    return ps_cuda_column_sums(to, a->workspace, a->rows, a->cols, a->dw, a->grad_dtype, a->accumulate_grad);
 }
 
 const ps_cuda_operator ps_cuda_rmsnorm_bwd = {.run = rmsnorm_bwd, .workspace_bytes = rmsnorm_bwd_bytes};

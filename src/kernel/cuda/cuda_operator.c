@@ -4,6 +4,12 @@
 #define ROWS_A_BLOCK 64
 #define ROW_BLOCKS_MAX 128
 
+const ps_cuda_kernel_entry ps_cuda_kernel_table[PS_CUDA_KERNEL_COUNT] = {
+#define XX(symbol, args, threads) {#symbol, threads, sizeof(args)},
+#include "kernel/cuda/cuda_kernels.def"
+#undef XX
+};
+
 static const ps_cuda_operator *const operators[PS_OP_COUNT] = {
 #define XX(op) [PS_OP_##op] = &ps_cuda_##op,
     PS_OPS(XX)
@@ -15,41 +21,51 @@ int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t product_byte
     return operators[op]->workspace_bytes != NULL ? operators[op]->workspace_bytes(args, product_bytes) : 0;
 }
 
-ps_status ps_cuda_run(const ps_cuda_stream *s, ps_op op, const void *args, size_t workspace_bytes)
+ps_status ps_cuda_run(const ps_cuda_issuer *to, ps_op op, const void *args, size_t workspace_bytes)
 {
-    PS_ASSERT((int64_t)workspace_bytes >= ps_cuda_workspace_bytes(op, args, s->product_bytes));
+    PS_ASSERT((int64_t)workspace_bytes >= ps_cuda_workspace_bytes(op, args, to->product_bytes));
     (void)workspace_bytes;
-    return operators[op]->run(s, args);
+    return operators[op]->run(to, args);
 }
 
-ps_status ps_cuda_launch_on(const ps_cuda_stream *s, ps_cuda_kernel kernel, int64_t blocks, int64_t shared_bytes,
+ps_status ps_cuda_launch_on(const ps_cuda_issuer *to, ps_cuda_kernel kernel, int64_t blocks, int64_t shared_bytes,
                             const void *args, size_t args_bytes)
 {
     if (blocks == 0) return PS_OK;
     if (blocks > INT32_MAX)
         return PS_FAIL(PS_EINVAL, "a kernel of %lld blocks: a GPU takes 2147483647; a smaller micro-batch has fewer",
                        (long long)blocks);
-    return s->launch(s->self, &(ps_cuda_launch){.kernel = kernel,
-                                                .blocks = (uint32_t)blocks,
-                                                .shared_bytes = (uint32_t)shared_bytes,
-                                                .args = args,
-                                                .args_bytes = args_bytes});
+    return to->launch(to->self, &(ps_cuda_launch){.kernel = kernel,
+                                                  .blocks = (uint32_t)blocks,
+                                                  .shared_bytes = (uint32_t)shared_bytes,
+                                                  .args = args,
+                                                  .args_bytes = args_bytes});
 }
 
-ps_status ps_cuda_zero(const ps_cuda_stream *s, void *y, int64_t bytes)
+ps_status ps_cuda_zero(const ps_cuda_issuer *to, void *y, int64_t bytes)
 {
     const ps_cuda_zero_args a = {.dst = y, .bytes = bytes};
-    return PS_CUDA_LAUNCH(s, PS_CUDA_zero, ps_cuda_blocks_of(bytes, 16, PS_CUDA_THREADS_zero), &a);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_zero, ps_cuda_blocks_of(bytes, 16, PS_CUDA_THREADS_zero), &a);
 }
 
-ps_status ps_cuda_multiply(const ps_cuda_stream *s, const ps_cuda_product *p)
+/* A bias of 16 bits to a product in float, which libraries do not have: the same sum, in float. */
+static ps_status multiply_then_add(const ps_cuda_issuer *to, const ps_cuda_product *p)
 {
-    PS_ASSERT((uintptr_t)p->a.data % PS_CUDA_PRODUCT_ALIGN == 0 && (uintptr_t)p->b.data % PS_CUDA_PRODUCT_ALIGN == 0 &&
-              (uintptr_t)p->y % PS_CUDA_PRODUCT_ALIGN == 0);
+    const ps_cuda_bias_args bias = {.y = p->y, .b = p->bias, .rows = p->m, .cols = p->n, .stride = p->y_stride};
+    ps_cuda_product product = *p;
+    product.bias = NULL;
+    PS_TRY(to->product(to->self, &product));
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(bias, p->a.dtype), p->m * ps_ceil_div(p->n, PS_CUDA_THREADS_bias), &bias);
+}
+
+ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p)
+{
+    PS_ASSERT((uintptr_t)p->b.data % PS_CUDA_PRODUCT_ALIGN == 0 && (uintptr_t)p->y % PS_CUDA_PRODUCT_ALIGN == 0);
     if (p->m == 0 || p->n == 0) return PS_OK;
-    if (p->k > 0) return s->product(s->self, p);
+    if (p->k > 0)
+        return p->bias != NULL && p->y_dtype != p->a.dtype ? multiply_then_add(to, p) : to->product(to->self, p);
     PS_ASSERT(p->y_stride == p->n && p->bias == NULL);
-    return p->accumulate ? PS_OK : ps_cuda_zero(s, p->y, p->m * p->n * (int64_t)ps_dtype_bytes(p->y_dtype));
+    return p->accumulate ? PS_OK : ps_cuda_zero(to, p->y, p->m * p->n * (int64_t)ps_dtype_bytes(p->y_dtype));
 }
 
 int64_t ps_cuda_row_blocks(int64_t rows)
@@ -57,16 +73,16 @@ int64_t ps_cuda_row_blocks(int64_t rows)
     return ps_min_i64(ps_ceil_div(rows, ROWS_A_BLOCK), ROW_BLOCKS_MAX);
 }
 
-ps_status ps_cuda_column_partials(const ps_cuda_stream *s, ps_dtype dtype, ps_cuda_columns_args c, float *partial)
+ps_status ps_cuda_column_partials(const ps_cuda_issuer *to, ps_dtype dtype, ps_cuda_columns_args c, float *partial)
 {
     const int64_t n = ps_cuda_row_blocks(c.rows);
     if (n == 0) return PS_OK;
     c.partial = partial;
     c.rows_a_block = ps_ceil_div(c.rows, n);
-    return PS_CUDA_LAUNCH(s, PS_CUDA_OF_TYPE(columns, dtype), ps_ceil_div(c.cols, PS_CUDA_THREADS_columns) * n, &c);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(columns, dtype), ps_ceil_div(c.cols, PS_CUDA_THREADS_columns) * n, &c);
 }
 
-ps_status ps_cuda_column_sums(const ps_cuda_stream *s, const float *partial, int64_t rows, int64_t cols, void *y,
+ps_status ps_cuda_column_sums(const ps_cuda_issuer *to, const float *partial, int64_t rows, int64_t cols, void *y,
                               ps_dtype dtype, bool accumulate)
 {
     const ps_cuda_partials_args a = {.y = y,
@@ -75,5 +91,5 @@ ps_status ps_cuda_column_sums(const ps_cuda_stream *s, const float *partial, int
                                      .cols = cols,
                                      .dtype = dtype,
                                      .accumulate = accumulate};
-    return PS_CUDA_LAUNCH(s, PS_CUDA_partials, ps_ceil_div(cols, PS_CUDA_THREADS_partials), &a);
+    return PS_CUDA_LAUNCH(to, PS_CUDA_partials, ps_ceil_div(cols, PS_CUDA_THREADS_partials), &a);
 }

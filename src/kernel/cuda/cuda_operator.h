@@ -1,19 +1,23 @@
 /* cuda_operator.h - how a GPU computes each operator: which kernels and matrix products, in which order, over how many
  * blocks, with what scratch. Nothing here needs CUDA.
  *
- * An operator is carried out on a ps_cuda_stream: what takes kernels and products, one after the other. A backend
- * over a driver gives its own, and its operators' entries are
- *
- *     run               stream over the queue's CUstream: cuLaunchKernel of the function that has the kernel's name, with
- *                       the one argument; cublasLtMatmul for a product.  ps_cuda_run(&stream, op, args, bytes)
- *     workspace_bytes   ps_cuda_workspace_bytes(op, args, product_bytes)
- *
- * Tests give one over the emulator, whose products are plain loops. */
+ * An operator is carried out on a ps_cuda_issuer: what takes kernels and products, one after the other. That of
+ * cuda/backend_cuda.h gives them to a stream of the driver; tests have one over the emulator, whose products are plain
+ * loops. */
 #ifndef PS_KERNEL_CUDA_CUDA_OPERATOR_H
 #define PS_KERNEL_CUDA_CUDA_OPERATOR_H
 
 #include "base/base.h"
 #include "kernel/cuda/cuda_kernels.h"
+
+/* The kernels, by number. */
+typedef struct ps_cuda_kernel_entry {
+    const char *name;
+    uint32_t threads; /* a block */
+    size_t args_bytes;
+} ps_cuda_kernel_entry;
+
+extern const ps_cuda_kernel_entry ps_cuda_kernel_table[PS_CUDA_KERNEL_COUNT];
 
 /* One kernel. Where shared_bytes are more than 48 KiB, the function must be allowed them first
  * (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES). */
@@ -27,7 +31,9 @@ typedef struct ps_cuda_launch {
 
 /* A matrix whose rows lie `stride` elements apart. */
 typedef struct ps_cuda_matrix {
-    const void *data; /* a multiple of PS_CUDA_PRODUCT_ALIGN: algorithms are chosen by what is known to be aligned */
+    const void
+        *data; /* a multiple of PS_CUDA_PRODUCT_ALIGN, as is y: algorithms are chosen by what is known to be aligned;
+                       * but a may be some row within an array, aligned as its elements are */
     int64_t stride;
     bool is_transposed; /* the product reads it as if columns were rows */
     ps_dtype dtype;
@@ -42,22 +48,22 @@ typedef struct ps_cuda_product {
     int64_t y_stride;
     ps_dtype y_dtype;
     ps_cuda_matrix a, b; /* of one type */
-    const void *bias;    /* [n] of the type of a and b, or NULL */
+    const void *bias;    /* [n] of the type of a and b, or NULL; as an issuer gets it, of y's type too */
     int64_t m, n, k;
     bool accumulate; /* to y; without bias */
     void *workspace; /* product_bytes of it */
 } ps_cuda_product;
 
-typedef struct ps_cuda_stream {
+typedef struct ps_cuda_issuer {
     ps_status (*launch)(void *self, const ps_cuda_launch *l);
-    ps_status (*product)(void *self, const ps_cuda_product *p);
+    ps_status (*product)(void *self, const ps_cuda_product *p); /* with m, n, k at least 1 */
     void *self;
     int64_t product_bytes; /* workspace of each product; a multiple of 256, and constant for a run: bits depend on it */
-} ps_cuda_stream;
+} ps_cuda_issuer;
 
-/* Gives all of the operator to the stream, or, at the first failure, a part. workspace_bytes: the size of args'
+/* Gives all of the operator to it, or, at the first failure, a part. workspace_bytes: the size of args'
  * workspace. */
-PS_NODISCARD ps_status ps_cuda_run(const ps_cuda_stream *s, ps_op op, const void *args, size_t workspace_bytes);
+PS_NODISCARD ps_status ps_cuda_run(const ps_cuda_issuer *to, ps_op op, const void *args, size_t workspace_bytes);
 
 /* Scratch for these arguments; pointers in them are not looked at. */
 int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t product_bytes);
@@ -65,7 +71,7 @@ int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t product_byte
 /* ---- for cuda_*.c: an object for each operator, ps_cuda_X ---- */
 
 typedef struct ps_cuda_operator {
-    ps_status (*run)(const ps_cuda_stream *s, const void *args);
+    ps_status (*run)(const ps_cuda_issuer *to, const void *args);
     int64_t (*workspace_bytes)(const void *args, int64_t product_bytes); /* NULL: none */
 } ps_cuda_operator;
 
@@ -90,9 +96,9 @@ static inline void *ps_cuda_take(char **workspace, int64_t bytes)
 }
 
 /* A grid of no blocks is no launch. */
-PS_NODISCARD ps_status ps_cuda_launch_on(const ps_cuda_stream *s, ps_cuda_kernel kernel, int64_t blocks,
+PS_NODISCARD ps_status ps_cuda_launch_on(const ps_cuda_issuer *to, ps_cuda_kernel kernel, int64_t blocks,
                                          int64_t shared_bytes, const void *args, size_t args_bytes);
-#define PS_CUDA_LAUNCH(s, kernel, blocks, args) ps_cuda_launch_on((s), (kernel), (blocks), 0, (args), sizeof *(args))
+#define PS_CUDA_LAUNCH(to, kernel, blocks, args) ps_cuda_launch_on((to), (kernel), (blocks), 0, (args), sizeof *(args))
 #define PS_CUDA_OF_TYPE(name, dtype) ((ps_cuda_kernel)(PS_CUDA_##name + (dtype)))
 #define PS_CUDA_OF_PAIR(name, first, second) ((ps_cuda_kernel)(PS_CUDA_##name + (first)*PS_DTYPE_COUNT + (second)))
 
@@ -103,10 +109,10 @@ static inline int64_t ps_cuda_blocks_of(int64_t n, int64_t each, int64_t threads
 }
 
 /* y becomes 0. */
-PS_NODISCARD ps_status ps_cuda_zero(const ps_cuda_stream *s, void *y, int64_t bytes);
+PS_NODISCARD ps_status ps_cuda_zero(const ps_cuda_issuer *to, void *y, int64_t bytes);
 
 /* The product; where k is 0, y becomes 0 without accumulate. */
-PS_NODISCARD ps_status ps_cuda_multiply(const ps_cuda_stream *s, const ps_cuda_product *p);
+PS_NODISCARD ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p);
 
 /* Partial sums down columns: as many as ps_cuda_row_blocks says, each [cols] floats. */
 int64_t ps_cuda_row_blocks(int64_t rows);
@@ -116,10 +122,10 @@ static inline int64_t ps_cuda_columns_bytes(int64_t rows, int64_t cols)
 }
 
 /* partial <- sums of x (of dtype) times the normalised c->normal, if any; c->partial and c->rows_a_block are set here. */
-PS_NODISCARD ps_status ps_cuda_column_partials(const ps_cuda_stream *s, ps_dtype dtype, ps_cuda_columns_args c,
+PS_NODISCARD ps_status ps_cuda_column_partials(const ps_cuda_issuer *to, ps_dtype dtype, ps_cuda_columns_args c,
                                                float *partial);
 /* y (+)= their sums, over `rows` rows. */
-PS_NODISCARD ps_status ps_cuda_column_sums(const ps_cuda_stream *s, const float *partial, int64_t rows, int64_t cols,
+PS_NODISCARD ps_status ps_cuda_column_sums(const ps_cuda_issuer *to, const float *partial, int64_t rows, int64_t cols,
                                            void *y, ps_dtype dtype, bool accumulate);
 
 #endif

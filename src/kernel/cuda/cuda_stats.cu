@@ -4,16 +4,66 @@
 namespace
 {
 
-constexpr double pi = 3.14159265358979323846;
+/* ---- random numbers: the bits of kernel/cpu/isa/isa_fill.c, so that a model begins the same wherever it is made ---- */
 
-/* As ref_fill.c. */
+/* A float whose operations no compiler fuses. */
+struct flat {
+    float x;
+};
+__device__ inline flat operator*(flat a, flat b)
+{
+    return flat{__fmul_rn(a.x, b.x)};
+}
+__device__ inline flat operator+(flat a, flat b)
+{
+    return flat{__fadd_rn(a.x, b.x)};
+}
+__device__ inline flat operator-(flat a, flat b)
+{
+    return flat{__fsub_rn(a.x, b.x)};
+}
+
+/* vf_log of cpu_vec.h */
+__device__ inline flat flat_log(flat x)
+{
+    const int root = 0x3f3504f3, from_root = __float_as_int(x.x) - root;
+    const flat k{(float)(from_root >> 23)};
+    const flat f = flat{__int_as_float((from_root & 0x7fffff) + root)} - flat{1.0f}, z = f * f;
+    flat p{7.0376836292e-2f};
+    p = p * f - flat{1.1514610310e-1f};
+    p = p * f + flat{1.1676998740e-1f};
+    p = p * f - flat{1.2420140846e-1f};
+    p = p * f + flat{1.4249322787e-1f};
+    p = p * f - flat{1.6668057665e-1f};
+    p = p * f + flat{2.0000714765e-1f};
+    p = p * f - flat{2.4999993993e-1f};
+    p = p * f + flat{3.3333331174e-1f};
+    const flat y = (f * z * p - flat{2.12194440e-4f} * k) - flat{0.5f} * z;
+    return (f + y) + flat{0.693359375f} * k;
+}
+
+/* vf_cos_sin_turns of cpu_vec.h: one of the two. */
+__device__ inline flat flat_turns(flat x, bool is_sine)
+{
+    const flat magic{12582912.0f} /* 1.5 * 2^23 */, shifted = flat{4.0f} * x + magic;
+    const flat a = flat{1.5707963267948966f} * (flat{4.0f} * x - (shifted - magic)), z = a * a;
+    const flat s = ((flat{-1.9515295891e-4f} * z + flat{8.3321608736e-3f}) * z - flat{1.6666654611e-1f}) * z * a + a;
+    const flat c =
+        ((flat{2.443315711809948e-5f} * z - flat{1.388731625493765e-3f}) * z + flat{4.166664568298827e-2f}) * (z * z) -
+        flat{0.5f} * z + flat{1.0f};
+    const int quarter = __float_as_int(shifted.x);
+    const bool is_odd = quarter & 1;
+    const unsigned sign = ((unsigned)quarter + (is_sine ? 0 : 1)) >> 1 << 31;
+    return flat{__int_as_float(__float_as_int(is_odd == is_sine ? c.x : s.x) ^ (int)sign)};
+}
+
 __device__ inline float normal_at(const ps_fill_args &a, uint64_t index)
 {
     const uint64_t pair = index / 2;
-    const double u = 1.0 - (double)((float)(random_word(a.key, 2 * pair) >> 8) * 0x1p-24f);
-    const double angle = 2.0 * pi * (double)((float)(random_word(a.key, 2 * pair + 1) >> 8) * 0x1p-24f);
-    const double z = sqrt(-2.0 * log(u)) * (index % 2 == 0 ? cos(angle) : sin(angle));
-    return (float)((double)a.mean + (double)a.std * z);
+    const flat x{(float)(random_word(a.key, 2 * pair) >> 8) * 0x1p-24f};
+    const flat y{(float)(random_word(a.key, 2 * pair + 1) >> 8) * 0x1p-24f};
+    const flat radius{__fsqrt_rn((flat{-2.0f} * flat_log(flat{1.0f} - x)).x)};
+    return (flat{a.std} * (radius * flat_turns(y, index % 2 != 0)) + flat{a.mean}).x;
 }
 
 struct fill_at {

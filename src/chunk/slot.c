@@ -1,0 +1,74 @@
+/* slot.c - where in the disk's file a chunk's content lies.
+ *
+ *     budget for all     | 0 1 2 ... of list 0 | lists 1 2 3 of chunk 0 | lists 1 2 3 of chunk 1 | ...
+ *     for less           in the order in which they first leave RAM
+ *
+ * Where the budget holds all chunks each has a home. Those of list 0 are used in turn; what an update reads and writes
+ * together lies together, so that small ones go as one request. A home counts from when it is first written: till
+ * then there is a hole in the file. */
+#include "chunk/store_impl.h"
+
+/* The chunk whose slot can best be given away, or -1: one whose content in the slot is stale, else one whose content is
+ * in RAM too; among such the smallest slot that is large enough. */
+static ps_chunk_id find_spare_slot(const ps_store *s, int64_t bytes)
+{
+    ps_chunk_id best = -1;
+    bool best_stale = false;
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        const chunk *c = &s->chunks[id];
+        const bool stale = !is_current(c, PS_TIER_DISK);
+        if (c->slot_bytes < bytes || c->flight.active || c->current == TIER_BIT(PS_TIER_DISK)) continue;
+        if (best >= 0 && (best_stale != stale ? best_stale : s->chunks[best].slot_bytes <= c->slot_bytes)) continue;
+        best = id;
+        best_stale = stale;
+    }
+    return best;
+}
+
+static ps_status take_spare_slot(ps_store *s, chunk *c)
+{
+    const ps_chunk_id id = find_spare_slot(s, c->bytes);
+    if (id < 0) return PS_OK;
+    chunk *from = &s->chunks[id];
+    PS_TRY(ps_store_land(s, id));
+    ps_store_forget_disk_content(s, id, PS_REASON_DROP);
+    c->disk_offset = from->disk_offset;
+    c->slot_bytes = from->slot_bytes;
+    from->disk_offset = NO_SLOT;
+    from->slot_bytes = 0;
+    s->quiet_until = 0;
+    return PS_OK;
+}
+
+/* Of each chunk of the list. */
+static int64_t list_bytes(const ps_store *s, ps_list list)
+{
+    return s->chunks[ps_store_chunk(s->layout, list, 0)].bytes;
+}
+
+/* The chunk's home, or NO_SLOT: the budget does not hold all of them. */
+static int64_t find_home(const ps_store *s, ps_chunk_id id)
+{
+    const int64_t n_chunks = s->layout->n_chunks, list = id / n_chunks, index = id % n_chunks;
+    int64_t states_bytes = 0, before = 0; /* of an index: all, those of lists before this one */
+    for (ps_list l = 1; l < s->d.lists.n; l++) {
+        if (l < list) before += list_bytes(s, l);
+        states_bytes += list_bytes(s, l);
+    }
+    if (n_chunks * (list_bytes(s, 0) + states_bytes) > s->d.disk_budget_bytes) return NO_SLOT;
+    return list == 0 ? index * list_bytes(s, 0) : n_chunks * list_bytes(s, 0) + index * states_bytes + before;
+}
+
+ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id)
+{
+    chunk *c = &s->chunks[id];
+    if (s->d.disk == NULL || c->disk_offset != NO_SLOT) return PS_OK;
+    if (c->bytes > s->d.disk_budget_bytes - s->disk_used_bytes)
+        return s->is_short_of_slots ? take_spare_slot(s, c) : PS_OK;
+    const int64_t home = find_home(s, id);
+    c->disk_offset = home != NO_SLOT ? home : s->disk_used_bytes;
+    c->slot_bytes = c->bytes;
+    s->disk_used_bytes += c->bytes;
+    ps_store_record_memory(s, PS_TIER_DISK);
+    return PS_OK;
+}

@@ -1,0 +1,182 @@
+#include "cuda/open.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "cuda/cublaslt.h"
+#include "cuda/look.h"
+#include "cuda/plugin.h"
+
+static const ps_cuda_parts of_system = {.driver = ps_cuda_driver_load,
+                                        .image = ps_cuda_image_load,
+                                        .products = ps_cublaslt_open,
+                                        .product_bytes = PS_CUBLASLT_WORKSPACE_BYTES};
+static const ps_cuda_parts *parts = &of_system;
+
+#define GPUS_KNOWN 64
+
+/* What kernels and libraries take of each GPU's memory. */
+typedef struct known_gpu {
+    bool is_measured;
+    int64_t loaded_bytes;
+} known_gpu;
+
+static known_gpu known[GPUS_KNOWN];
+
+void ps_cuda_use_parts(const ps_cuda_parts *others)
+{
+    parts = others != NULL ? others : &of_system;
+    memset(known, 0, sizeof known);
+}
+
+const ps_cuda_parts *ps_cuda_get_parts(void)
+{
+    return parts;
+}
+
+bool ps_cuda_is_expected(void)
+{
+    return parts != &of_system || ps_cuda_has_hardware(NULL);
+}
+
+static ps_status open_gpu(int ordinal, ps_gpu **out)
+{
+    const ps_cuda_driver *d;
+    *out = NULL;
+    PS_TRY(parts->driver(&d));
+    return ps_gpu_open(d, &(ps_gpu_options){.ordinal = ordinal, .poisons = parts->poisons}, out);
+}
+
+/* How many there are, whichever can be used. */
+static ps_status count(int *out)
+{
+    const ps_cuda_driver *d;
+    PS_TRY(parts->driver(&d));
+    return d->device_count(out) == PS_CU_SUCCESS && *out > 0 ? PS_OK
+                                                             : PS_FAIL(PS_ENOSYS, "NVIDIA's driver shows no device");
+}
+
+/* Owns gpu and host, on failure too. */
+static ps_status put_together(ps_gpu *g, ps_backend *host, ps_backend **out)
+{
+    const ps_cuda_image *image;
+    ps_cuda_products products;
+    *out = NULL;
+    ps_status st = parts->image(&image);
+    if (st == PS_OK) st = parts->products(g, &products);
+    if (st == PS_OK) return ps_backend_create_cuda(g, image, &products, host, out);
+    ps_gpu_close(g);
+    ps_backend_destroy(host);
+    return st;
+}
+
+ps_status ps_backend_open_cuda(int ordinal, ps_backend *host, ps_backend **out)
+{
+    ps_gpu *g;
+    *out = NULL;
+    const ps_status st = open_gpu(ordinal, &g);
+    if (st == PS_OK) return put_together(g, host, out);
+    ps_backend_destroy(host);
+    return st;
+}
+
+/* ---- what is free when all is loaded ---- */
+
+#define SIDE 64 /* of the matrices that are multiplied */
+#define MATRIX_BYTES ((int64_t)(SIDE * SIDE * sizeof(float)))
+
+/* What is in them does not matter. */
+static ps_status multiply(ps_backend *b, ps_queue *q, char *block, ps_dtype dtype)
+{
+    const ps_linear_fwd_args a = {.y = block,
+                                  .x = block + MATRIX_BYTES,
+                                  .w = block + 2 * MATRIX_BYTES,
+                                  .rows = SIDE,
+                                  .n_in = SIDE,
+                                  .n_out = SIDE,
+                                  .dtype = dtype,
+                                  .y_dtype = dtype,
+                                  .workspace = block + 3 * MATRIX_BYTES};
+    size_t bytes;
+    PS_TRY(ps_kernel_measure(b, PS_OP_linear_fwd, &a, &bytes));
+    return ps_run_linear_fwd(b, q, &a, bytes);
+}
+
+static ps_status multiply_all(ps_backend *b, ps_queue *q, ps_device *device, int64_t bytes)
+{
+    void *block;
+    PS_TRY(ps_device_alloc(device, bytes, &block));
+    ps_status st = PS_OK;
+    for (int t = 0; t < PS_DTYPE_COUNT && st == PS_OK; t++) st = multiply(b, q, block, (ps_dtype)t);
+    if (st == PS_OK) st = ps_event_wait(ps_queue_event(q));
+    ps_device_free(device, block, bytes, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
+    return st;
+}
+
+/* Libraries load kernels with the first product that wants them. */
+static ps_status load_libraries(ps_backend *b)
+{
+    const ps_space *s = ps_backend_space(b);
+    const int64_t bytes = ps_round_up(3 * MATRIX_BYTES + parts->product_bytes, s->page_bytes);
+    ps_device *device;
+    ps_queue *q;
+    PS_TRY(ps_device_create_on(s->device, s->driver, s->page_bytes, "device", bytes, &device));
+    ps_status st = ps_queue_create(device, "first products", PS_QUEUE_COMPUTE, &q);
+    if (st == PS_OK) {
+        st = multiply_all(b, q, device, bytes);
+        ps_queue_destroy(q);
+    }
+    ps_device_destroy(device);
+    return st;
+}
+
+/* *out: less of it is usable when all that computes is there. g is closed. */
+static ps_status measure_loaded(ps_gpu *g, int64_t usable_bytes, int64_t *out)
+{
+    ps_backend *b, *host;
+    int64_t left = 0;
+    const ps_status created = ps_backend_create_ref(&host);
+    if (created != PS_OK) {
+        ps_gpu_close(g);
+        return created;
+    }
+    PS_TRY(put_together(g, host, &b));
+    ps_status st = load_libraries(b);
+    if (st == PS_OK) st = ps_gpu_usable_bytes(g, &left);
+    ps_backend_destroy(b);
+    *out = ps_max_i64(0, usable_bytes - left);
+    return st;
+}
+
+/* The first time in this process all is loaded, to see what it takes. */
+static ps_status find(int ordinal, ps_cuda_found *out)
+{
+    const bool is_known = ordinal < GPUS_KNOWN && known[ordinal].is_measured;
+    ps_gpu *g;
+    int64_t loaded_bytes = is_known ? known[ordinal].loaded_bytes : 0;
+    PS_TRY(open_gpu(ordinal, &g));
+    ps_status st = ps_gpu_get_info(g, &out->info);
+    if (st == PS_OK) st = ps_gpu_usable_bytes(g, &out->usable_bytes);
+    out->page_bytes = ps_gpu_space(g)->page_bytes;
+    if (st == PS_OK && !is_known)
+        st = measure_loaded(g, out->usable_bytes, &loaded_bytes);
+    else
+        ps_gpu_close(g);
+    if (st != PS_OK) return st;
+    if (ordinal < GPUS_KNOWN) known[ordinal] = (known_gpu){true, loaded_bytes};
+    out->usable_bytes = ps_max_i64(0, out->usable_bytes - loaded_bytes);
+    return PS_OK;
+}
+
+ps_status ps_cuda_find(int ordinal, ps_cuda_found *out)
+{
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* else one rank would measure what another takes */
+    const ps_cuda_image *image;
+    *out = (ps_cuda_found){0};
+    PS_TRY(count(&out->n_gpus));
+    PS_TRY(parts->image(&image));
+    pthread_mutex_lock(&one);
+    const ps_status st = find(ordinal % out->n_gpus, out);
+    pthread_mutex_unlock(&one);
+    return st;
+}

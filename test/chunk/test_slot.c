@@ -1,0 +1,124 @@
+/* Where chunks lie in the disk's file: what an update reads together lies together, as long as the budget holds all. */
+#include "chunk/chunk_fixture.h"
+
+#define CHUNK_ELEMENTS 2048
+#define PAGES(n) ((n)*PS_PAGE_BYTES)
+
+enum { N_CHUNKS = 5, ALL_PAGES = N_CHUNKS * (1 + 2 + 2) };
+enum { A, NONE, B, C }; /* lists: of a page a chunk, of none, of two */
+
+static const ps_lists lists = {.n = 4, .list = {{"A", 2}, {"NONE", 0}, {"B", 4}, {"C", 4}}};
+
+typedef struct world {
+    ps_layout *layout;
+    ps_device *ram[PS_RAM_TIER_COUNT];
+    ps_disk *disk;
+    ps_store *store;
+} world;
+
+static void open_world(world *w, int64_t disk_pages)
+{
+    int64_t elements[N_CHUNKS];
+    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS;
+    *w = (world){0};
+    assert_ok(ps_layout_create(elements, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
+    assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(ALL_PAGES), &w->ram[PS_TIER_DEVICE]));
+    assert_ok(ps_device_create(&ps_device_cpu_ops, "host", 0, &w->ram[PS_TIER_HOST]));
+    assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
+    const ps_store_desc desc = {.layout = w->layout,
+                                .lists = lists,
+                                .ram = {w->ram[PS_TIER_DEVICE], w->ram[PS_TIER_HOST]},
+                                .disk = w->disk,
+                                .disk_budget_bytes = PAGES(disk_pages),
+                                .policy = &ps_policy_opt};
+    assert_ok(ps_store_create(&desc, &w->store));
+}
+
+static void close_world(world *w)
+{
+    assert_ok(ps_store_check(w->store));
+    ps_store_destroy(w->store);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_device_destroy(w->ram[t]);
+    ps_disk_close(w->disk);
+    ps_layout_destroy(w->layout);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* Write it, and have it leave. */
+static void send_down(world *w, ps_list list, int32_t i)
+{
+    uint32_t *p;
+    const ps_chunk_id id = ps_store_chunk(w->layout, list, i);
+    assert_ok(ps_store_pin(w->store, id, PS_TIER_DEVICE, PS_ACCESS_WRITE, (void *)&p));
+    for (int64_t k = 0; k < w->store->chunks[id].bytes / 4; k++) p[k] = (uint32_t)(id * 100000 + k);
+    ps_store_unpin(w->store, id);
+    assert_ok(evict_all(w->store, PS_TIER_DEVICE));
+}
+
+static int64_t page_of(const world *w, ps_list list, int32_t i)
+{
+    return w->store->chunks[ps_store_chunk(w->layout, list, i)].disk_offset / PS_PAGE_BYTES;
+}
+
+static void assert_contents(world *w)
+{
+    for (ps_chunk_id id = 0; id < lists.n * N_CHUNKS; id++) {
+        const chunk *c = &w->store->chunks[id];
+        const uint32_t *p;
+        if (c->disk_offset == NO_SLOT) continue;
+        assert_ok(ps_store_pin(w->store, id, PS_TIER_DEVICE, PS_ACCESS_READ, (void *)&p));
+        for (int64_t k = 0; k < c->bytes / 4; k++) assert_int_equal(p[k], id * 100000 + k);
+        ps_store_unpin(w->store, id);
+    }
+}
+
+static void each_chunk_has_a_home_beside_its_states(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, ALL_PAGES);
+    send_down(&w, C, 3);
+    send_down(&w, A, 4);
+    assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(3)); /* holes do not count */
+    for (int32_t i = N_CHUNKS - 1; i >= 0; i--) {
+        send_down(&w, B, i);
+        if (i != 3) send_down(&w, C, i);
+        if (i != 4) send_down(&w, A, i);
+    }
+    for (int32_t i = 0; i < N_CHUNKS; i++) {
+        assert_int_equal(page_of(&w, A, i), i);
+        assert_int_equal(page_of(&w, B, i), N_CHUNKS + 4 * i);
+        assert_int_equal(page_of(&w, C, i), N_CHUNKS + 4 * i + 2);
+    }
+    assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(ALL_PAGES));
+    assert_contents(&w);
+    close_world(&w);
+}
+
+/* A page less: no place is given before it is needed. */
+static void a_small_budget_has_no_holes(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, ALL_PAGES - 1);
+    send_down(&w, C, 3);
+    send_down(&w, A, 4);
+    send_down(&w, B, 0);
+    send_down(&w, C, 0);
+    assert_int_equal(page_of(&w, C, 3), 0);
+    assert_int_equal(page_of(&w, A, 4), 2);
+    assert_int_equal(page_of(&w, B, 0), 3);
+    assert_int_equal(page_of(&w, C, 0), 5);
+    assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(7));
+    assert_contents(&w);
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_chunk_has_a_home_beside_its_states),
+        cmocka_unit_test(a_small_budget_has_no_holes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

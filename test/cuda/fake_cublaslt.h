@@ -1,0 +1,24 @@
+/* fake_cublaslt.h - cuBLASLt without a GPU: a table of functions whose products are plain loops, on streams of the fake
+ * driver. What its documentation demands is checked, and refused as it would be, with the reason on stderr: layouts that
+ * fit each other, types that it has together, alignment and workspace as said when the algorithm was chosen, matrices
+ * in memory of the device.
+ *
+ * One at a time in a process. */
+#ifndef TEST_CUDA_FAKE_CUBLASLT_H
+#define TEST_CUDA_FAKE_CUBLASLT_H
+
+#include "cuda/cublaslt.h"
+
+extern const ps_cublaslt fake_cublaslt;
+
+/* Anew, for the driver that was begun last: it gets the kernel of products. */
+void fake_cublaslt_begin(void);
+/* Each count of what was made and not ended is an error: false, told on stderr. */
+bool fake_cublaslt_end(void);
+
+/* The nth call from now (0: the next) of this function of the table fails so. */
+void fake_cublaslt_fail(const char *function, int nth, ps_lt_status s);
+/* Calls of a function of the table so far. */
+int fake_cublaslt_calls(const char *function);
+
+#endif

@@ -1,0 +1,17 @@
+/* pstar_gpu.c - the program, linked to this, finds a GPU: of a driver that is not there, with kernels on the emulator
+ * (test/cli/test_gpu.sh).
+ *
+ *   PS_FAKE_GPUS   how many; 1, 0: the driver finds none */
+#include "gpu/stand_in.h"
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *text = getenv("PS_FAKE_GPUS");
+    const int n = text != NULL ? atoi(text) : 1;
+    stand_in_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES, .n_devices = n > 0 ? n : -1});
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    if (!stand_in_end()) _Exit(99);
+}

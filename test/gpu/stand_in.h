@@ -1,0 +1,62 @@
+/* stand_in.h - CUDA for tests of the engine: a driver that is not there (test/cuda/fake_driver.h) with kernels on the
+ * emulator, in place of this machine's; but with PS_TEST_GPU=hardware this machine's. */
+#ifndef TEST_GPU_STAND_IN_H
+#define TEST_GPU_STAND_IN_H
+
+#include "cuda/fake_gpu.h"
+#include "cuda/open.h"
+#include "device/device.h"
+
+static struct {
+    const ps_cuda_driver *driver;
+    ps_cuda_parts parts;
+} stand_in;
+
+static inline bool stand_in_is_hardware(void)
+{
+    const char *text = getenv("PS_TEST_GPU");
+    return text != NULL && strcmp(text, "hardware") == 0;
+}
+
+static ps_status stand_in_driver(const ps_cuda_driver **out)
+{
+    *out = stand_in.driver;
+    return ps_cuda_driver_start(stand_in.driver);
+}
+
+static ps_status stand_in_image(const ps_cuda_image **out)
+{
+    *out = &fake_gpu_image;
+    return PS_OK;
+}
+
+/* What engines do is looked at by the checker of order from now on, or not any more. */
+static inline void stand_in_check_order(bool checks)
+{
+    stand_in.parts.checks_order = checks;
+}
+
+static inline void stand_in_begin(const fake_options *o)
+{
+    if (stand_in_is_hardware()) {
+        stand_in.parts = *ps_cuda_get_parts();
+    } else {
+        stand_in.driver = fake_driver(o);
+        fake_gpu_add_kernels(NULL);
+        stand_in.parts = (ps_cuda_parts){.driver = stand_in_driver,
+                                         .image = stand_in_image,
+                                         .products = fake_gpu_products,
+                                         .product_bytes = FAKE_PRODUCT_BYTES,
+                                         .poisons = true};
+    }
+    ps_cuda_use_parts(&stand_in.parts);
+}
+
+/* False: something was left. */
+static inline bool stand_in_end(void)
+{
+    ps_cuda_use_parts(NULL);
+    return stand_in_is_hardware() || fake_driver_end();
+}
+
+#endif

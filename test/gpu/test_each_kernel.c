@@ -1,0 +1,243 @@
+/* test_each_kernel.c - launches every kernel there is at least once, on small arrays of odd sizes: little enough work for
+ * compute-sanitizer, under which tool/gpu_check.sh runs it. That numbers are right is what op_NAME look at; here, that
+ * no kernel fails, that none writes outside its arrays, and that none is left out. */
+#include "kernel/op_check.h"
+
+enum { B = 2, T = 37, H = 4, KV = 2, V = 301, ROWS = B * T, C = 72 };
+enum { N = ROWS * C };
+
+/* ---- which kernels were launched: a driver's table between ---- */
+
+static const ps_cuda_driver *watched;
+static ps_cu_function functions[PS_CUDA_KERNEL_COUNT];
+static int n_launches[PS_CUDA_KERNEL_COUNT];
+
+static ps_cu_result watch_function_get(ps_cu_function *out, ps_cu_module module, const char *name)
+{
+    const ps_cu_result r = watched->function_get(out, module, name);
+    for (int i = 0; i < PS_CUDA_KERNEL_COUNT && r == PS_CU_SUCCESS; i++)
+        if (strcmp(ps_cuda_kernel_table[i].name, name) == 0) functions[i] = *out;
+    return r;
+}
+
+static ps_cu_result watch_launch(ps_cu_function f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                 unsigned block_y, unsigned block_z, unsigned shared_bytes, ps_cu_stream stream,
+                                 void **args, void **extra)
+{
+    for (int i = 0; i < PS_CUDA_KERNEL_COUNT; i++) n_launches[i] += functions[i] == f;
+    return watched->launch(f, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, args, extra);
+}
+
+static ps_status (*open_watched)(const ps_cuda_driver **out);
+
+static ps_status open_driver(const ps_cuda_driver **out)
+{
+    static ps_cuda_driver table;
+    *out = NULL;
+    PS_TRY(open_watched(&watched));
+    table = *watched;
+    table.function_get = watch_function_get;
+    table.launch = watch_launch;
+    *out = &table;
+    return PS_OK;
+}
+
+static void begin_watching(void)
+{
+    static ps_cuda_parts parts;
+    stand_in_begin(&(fake_options){.seed = 1});
+    parts = *ps_cuda_get_parts();
+    open_watched = parts.driver;
+    parts.driver = open_driver;
+    ps_cuda_use_parts(&parts);
+    op_gpu_has_parts = true;
+}
+
+/* ---- one call of each operator, by types ---- */
+
+static ps_backend *gpu;
+static ps_dtype t, t_grad; /* of activations and parameters, and of gradients of these */
+
+#define RUN(op, ...)                                                                                                   \
+    do {                                                                                                               \
+        const ps_##op##_args args = {__VA_ARGS__};                                                                     \
+        op_label(#op " of %s, gradients of %s", ps_dtype_name(t), ps_dtype_name(t_grad));                              \
+        op_expect_ok(ps_run_##op(gpu, NULL, &args, 0));                                                                \
+        op_release();                                                                                                  \
+    } while (0)
+
+#define RUN_SCRATCH(op, ...)                                                                                           \
+    do {                                                                                                               \
+        ps_##op##_args args = {__VA_ARGS__};                                                                           \
+        op_label(#op " of %s, gradients of %s", ps_dtype_name(t), ps_dtype_name(t_grad));                              \
+        OP_RUN(gpu, op, &args);                                                                                        \
+        op_release();                                                                                                  \
+    } while (0)
+
+static void *in(int64_t n)
+{
+    return op_input(t, n, 1.0, 1);
+}
+
+static float *in_f32(int64_t n)
+{
+    return op_input(PS_DTYPE_F32, n, 1.0, 2);
+}
+
+static void *out(int64_t n)
+{
+    return op_output(t, n, false, 0);
+}
+
+static void *out_grad(int64_t n)
+{
+    return op_output(t_grad, n, false, 0);
+}
+
+static float *out_f32(int64_t n)
+{
+    return op_output(PS_DTYPE_F32, n, false, 0);
+}
+
+static float *sum_f32(int64_t n)
+{
+    return op_output(PS_DTYPE_F32, n, true, 3);
+}
+
+static int32_t *ids(void)
+{
+    return op_indices(ROWS, V, 0, 4);
+}
+
+static int32_t *mask(void)
+{
+    return op_indices(ROWS, 2, 0, 5);
+}
+
+static void run_products(void)
+{
+    enum { OUT = 41, M = ROWS * OUT };
+    RUN_SCRATCH(linear_fwd, .y = out(M), .x = in(N), .w = in(C * OUT), .b = in(OUT), .rows = ROWS, .n_in = C,
+                .n_out = OUT, .dtype = t, .y_dtype = t);
+    RUN_SCRATCH(linear_fwd, .y = out_f32(M), .x = in(N), .w = in(C * OUT), .rows = ROWS, .n_in = C, .n_out = OUT,
+                .layout = PS_WEIGHT_IN_OUT, .dtype = t, .y_dtype = PS_DTYPE_F32);
+    RUN_SCRATCH(linear_bwd_input, .dx = out(N), .dy = in(M), .w = in(C * OUT), .rows = ROWS, .n_in = C, .n_out = OUT,
+                .dtype = t);
+    RUN_SCRATCH(linear_bwd_weight, .dw = out_grad(C * OUT), .db = out_grad(OUT), .dy = in(M), .x = in(N), .rows = ROWS,
+                .n_in = C, .n_out = OUT, .dtype = t, .grad_dtype = t_grad);
+}
+
+static void run_norms(void)
+{
+    RUN(layernorm_fwd, .y = out(N), .mean = out_f32(ROWS), .rstd = out_f32(ROWS), .x = in(N), .w = in(C), .b = in(C),
+        .rows = ROWS, .cols = C, .eps = 1e-5f, .dtype = t);
+    RUN_SCRATCH(layernorm_bwd, .dx = out(N), .dw = out_grad(C), .db = out_grad(C), .dy = in(N), .x = in(N), .w = in(C),
+                .mean = in_f32(ROWS), .rstd = in_f32(ROWS), .rows = ROWS, .cols = C, .dtype = t, .grad_dtype = t_grad);
+    RUN(rmsnorm_fwd, .y = out(N), .rstd = out_f32(ROWS), .x = in(N), .w = in(C), .rows = ROWS, .cols = C, .eps = 1e-5f,
+        .dtype = t);
+    RUN_SCRATCH(rmsnorm_bwd, .dx = out(N), .dw = out_grad(C), .dy = in(N), .x = in(N), .w = in(C), .rstd = in_f32(ROWS),
+                .rows = ROWS, .cols = C, .dtype = t, .grad_dtype = t_grad);
+}
+
+static void run_elementwise(void)
+{
+    RUN(gelu_fwd, .y = out(N), .x = in(N), .n = N, .dtype = t);
+    RUN(gelu_bwd, .dx = out(N), .dy = in(N), .x = in(N), .n = N, .dtype = t);
+    RUN(swiglu_fwd, .y = out(N), .gate = in(N), .up = in(N), .n = N, .dtype = t);
+    RUN(swiglu_bwd, .dgate = out(N), .dup = out(N), .dy = in(N), .gate = in(N), .up = in(N), .n = N, .dtype = t);
+    RUN(tanh_fwd, .y = out(N), .x = in(N), .n = N, .dtype = t);
+    RUN(tanh_bwd, .dx = out(N), .dy = in(N), .y = in(N), .n = N, .dtype = t);
+    RUN(relu_fwd, .y = out(N), .x = in(N), .n = N, .dtype = t);
+    RUN(relu_bwd, .dx = out(N), .dy = in(N), .y = in(N), .n = N, .dtype = t);
+    RUN(add, .y = out(N), .a = in(N), .b = in(N), .n = N, .dtype = t);
+    RUN(dropout, .y = out(N), .x = in(N), .n = N, .p = 0.5f, .dtype = t);
+    RUN(fill, .dst = out_f32(N), .n = N, .std = 1.0f);
+    RUN_SCRATCH(rope, .y = out(N), .x = in(N), .inv_freq = in_f32(C / H / 2), .B = B, .T = T, .H = H, .D = C / H,
+                .scale = 1.0f, .dtype = t);
+    ps_grad_sums *sums = op_alloc(sizeof *sums);
+    memset(sums, 0, sizeof *sums);
+    RUN(grad_stats, .sums = sums, .x = in(N), .n = N, .dtype = t);
+}
+
+static void run_attention(int64_t D)
+{
+    const int64_t q = ROWS * H * D, kv = ROWS * KV * D, n_lse = B * H * T, n_positions = T + 3,
+                  cache = KV * n_positions * D;
+    RUN_SCRATCH(attention_fwd, .y = out(q), .lse = out_f32(n_lse), .q = in(q), .k = in(kv), .v = in(kv), .mask = mask(),
+                .B = B, .T = T, .H = H, .KV = KV, .D = D, .q_stride = H * D, .kv_stride = KV * D, .scale = 0.5f,
+                .causal = true, .dtype = t);
+    RUN_SCRATCH(attention_bwd, .dq = out(q), .dk = out(kv), .dv = out(kv), .dy = in(q), .y = in(q), .q = in(q),
+                .k = in(kv), .v = in(kv), .lse = in_f32(n_lse), .mask = mask(), .B = B, .T = T, .H = H, .KV = KV,
+                .D = D, .q_stride = H * D, .kv_stride = KV * D, .scale = 0.5f, .causal = true, .dtype = t);
+    RUN_SCRATCH(attention_cached, .y = out(T * H * D), .k_cache = op_output(t, cache, true, 6),
+                .v_cache = op_output(t, cache, true, 7), .q = in(T * H * D), .k = in(T * KV * D), .v = in(T * KV * D),
+                .T = T, .H = H, .KV = KV, .D = D, .q_stride = H * D, .kv_stride = KV * D, .n_positions = n_positions,
+                .first = 2, .scale = 0.5f, .dtype = t);
+}
+
+static void run_rows(void)
+{
+    RUN(embedding_fwd, .y = out(N), .w = in(V * C), .ids = ids(), .rows = ROWS, .cols = C, .V = V, .dtype = t);
+    RUN_SCRATCH(embedding_bwd, .dw = out_grad(V * C), .dy = in(N), .ids = ids(), .rows = ROWS, .cols = C, .V = V,
+                .dtype = t, .grad_dtype = t_grad);
+    RUN(position_fwd, .y = out(N), .x = in(N), .w = in(T * C), .B = B, .T = T, .cols = C, .n_positions = T, .dtype = t);
+    RUN(position_bwd, .dw = out_grad(T * C), .dy = in(N), .B = B, .T = T, .cols = C, .n_positions = T, .dtype = t,
+        .grad_dtype = t_grad);
+    RUN(pool_fwd, .y = out(B * C), .x = in(N), .mask = mask(), .B = B, .T = T, .cols = C, .kind = PS_POOL_LAST,
+        .dtype = t);
+    RUN(pool_bwd, .dx = out(N), .dy = in(B * C), .mask = mask(), .B = B, .T = T, .cols = C, .kind = PS_POOL_LAST,
+        .dtype = t);
+}
+
+static void run_loss(void)
+{
+    RUN_SCRATCH(lm_loss_fwd, .row_loss = out_f32(ROWS), .lse = out_f32(ROWS),
+                .predicted = op_alloc(ROWS * sizeof(int32_t)), .x = in(N), .w = in(V * C), .b = in(V), .targets = ids(),
+                .rows = ROWS, .C = C, .V = V, .dtype = t);
+    RUN_SCRATCH(lm_loss_bwd, .dx = out(N), .dw = out_grad(V * C), .db = out_grad(V), .x = in(N), .w = in(V * C),
+                .b = in(V), .lse = in_f32(ROWS), .targets = ids(), .rows = ROWS, .C = C, .V = V, .scale = 1.0f,
+                .dtype = t, .grad_dtype = t_grad);
+    RUN(loss_sums, .sums = op_alloc(sizeof(ps_loss_sums)), .row_loss = in_f32(ROWS), .targets = ids(),
+        .predicted = ids(), .rows = ROWS);
+}
+
+static void run_updates(void)
+{
+    RUN(cast, .dst = out(N), .src = op_input(t_grad, N, 1.0, 1), .n = N, .dst_dtype = t, .src_dtype = t_grad);
+    RUN(adam, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N),
+        .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .n = N, .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f,
+        .bias1 = 1.0f, .bias2 = 1.0f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+    RUN(sgd, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .buffer = sum_f32(N), .n = N,
+        .lr = 0.1f, .momentum = 0.9f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+}
+
+static void run_all(void)
+{
+    for (t = 0; t < PS_DTYPE_COUNT; t++) {
+        t_grad = t;
+        run_products();
+        run_norms();
+        run_elementwise();
+        for (int64_t D = 64; D <= 256; D *= 2) run_attention(D);
+        run_rows();
+        run_loss();
+        for (t_grad = 0; t_grad < PS_DTYPE_COUNT; t_grad++) run_updates();
+    }
+}
+
+static void test_each_kernel(void **state)
+{
+    (void)state;
+    begin_watching();
+    gpu = op_gpu();
+    run_all();
+    for (int i = 0; i < PS_CUDA_KERNEL_COUNT; i++)
+        if (n_launches[i] == 0 && i != PS_CUDA_bias) /* in f32 a product adds its bias itself */
+            fail_msg("%s was not launched", ps_cuda_kernel_table[i].name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_kernel)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
