@@ -103,16 +103,19 @@ static void show_request(const plan_input *in, const ps_simulation *s)
     printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,
            size_text(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
     printf("step      %d x %" PRId64 " sequences of %" PRId64 " tokens%s%s%s\n", s->ranks.n, s->B * s->accumulation,
-           s->T, s->checkpointing ? ", activation checkpointing" : "", s->variant.deferred ? ", updates deferred" : "",
-           s->keeps_logits ? ", logits kept" : "");
+           s->T,
+           s->lists.n_apart > 0 ? ", activation checkpointing, its inputs offloaded"
+           : s->checkpointing   ? ", activation checkpointing"
+                                : "",
+           s->variant.deferred ? ", updates deferred" : "", s->keeps_logits ? ", logits kept" : "");
 }
 
 static void show_tiers(const ps_simulation *s)
 {
     char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
     printf("\n%-8s %10s %10s  at the peak:", s->ranks.n > 1 ? "a rank" : "tier", "peak", "budget");
-    for (ps_list l = 0; l < s->lists.n; l++)
-        if (s->lists.list[l].item_bytes > 0) printf(" %9s", s->lists.list[l].name);
+    for (ps_list l = 0; l < ps_lists_n_all(&s->lists); l++)
+        if (ps_lists_exists(&s->lists, l)) printf(" %9s", s->lists.list[l].name);
     printf(" %11s %9s\n", "activations", "staging");
     for (int t = 0; t < PS_TIER_COUNT; t++) {
         if (s->budgets.bytes[t] == 0) continue;
@@ -121,8 +124,8 @@ static void show_tiers(const ps_simulation *s)
         const ps_tier_use *u = &s->forecast.peak[t];
         if (t < PS_RAM_TIER_COUNT) {
             printf("              ");
-            for (ps_list l = 0; l < s->lists.n; l++)
-                if (s->lists.list[l].item_bytes > 0) printf(" %9s", size_text(u->list_bytes[l], a));
+            for (ps_list l = 0; l < ps_lists_n_all(&s->lists); l++)
+                if (ps_lists_exists(&s->lists, l)) printf(" %9s", size_text(u->list_bytes[l], a));
             printf(" %11s", size_text(u->non_model_bytes, a));
             printf(" %9s", size_text(u->other_bytes, a));
         }

@@ -36,7 +36,7 @@ static void let_go(ps_store *s, ps_chunk_id id, ps_tier from, ps_reason why)
     else
         ps_device_let_go(s->d.ram[from], c->bytes);
     s->stats.chunk_bytes[from] -= c->bytes;
-    s->use[from].list_bytes[id / s->layout->n_chunks] -= c->bytes;
+    s->use[from].list_bytes[ps_store_list_of(s, id)] -= c->bytes;
     ps_store_record_residency(s, id, from, PS_PROFILE_LEAVE,
                               why == PS_REASON_WRITE_BACK ? PS_REASON_EVICT : PS_REASON_DROP);
 }
@@ -52,7 +52,7 @@ static void take_over(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason why)
     else
         ps_device_take_over(s->d.ram[to], s->d.ram[from], c->bytes);
     s->stats.chunk_bytes[to] += c->bytes;
-    s->use[to].list_bytes[id / s->layout->n_chunks] += c->bytes;
+    s->use[to].list_bytes[ps_store_list_of(s, id)] += c->bytes;
     ps_store_note_use(s, to);
     ps_store_record_residency(s, id, to, PS_PROFILE_ARRIVE, why == PS_REASON_WRITE_BACK ? why : PS_REASON_LOAD);
 }

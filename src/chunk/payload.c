@@ -50,7 +50,9 @@ void ps_store_note_ready(ps_store *s, ps_chunk_id id)
 ps_region **ps_store_run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t *offset)
 {
     const ps_layout *l = s->layout;
-    const int32_t index = id % l->n_chunks, list = id / l->n_chunks, run = l->run_of_chunk[index];
+    const ps_list list = ps_store_list_of(s, id);
+    if (list == s->d.lists.n) return NULL;
+    const int32_t index = id % l->n_chunks, run = l->run_of_chunk[index];
     if (run < 0) return NULL;
     /* side by side: what a tensor has in one chunk goes on in the next one */
     PS_ASSERT(s->chunks[id].bytes == l->chunk_elements * s->d.lists.list[list].item_bytes);
@@ -96,7 +98,7 @@ ps_status ps_store_give_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_re
     ps_store_note_given(s, id, tier);
     ps_store_note_standing(s, id);
     s->stats.chunk_bytes[tier] += c->bytes;
-    s->use[tier].list_bytes[id / s->layout->n_chunks] += c->bytes;
+    s->use[tier].list_bytes[ps_store_list_of(s, id)] += c->bytes;
     ps_store_note_use(s, tier);
     ps_store_record_residency(s, id, tier, PS_PROFILE_ARRIVE, why);
     return PS_OK;
@@ -117,7 +119,7 @@ void ps_store_take_payload(ps_store *s, ps_chunk_id id, ps_tier tier, ps_reason 
     c->leaving &= ~TIER_BIT(tier);
     ps_store_note_ready(s, id);
     s->stats.chunk_bytes[tier] -= c->bytes;
-    s->use[tier].list_bytes[id / s->layout->n_chunks] -= c->bytes;
+    s->use[tier].list_bytes[ps_store_list_of(s, id)] -= c->bytes;
     if (why != PS_REASON_DISCARD) s->quiet_until = 0; /* after a discard there is no content to be fetched again */
     ps_store_record_residency(s, id, tier, PS_PROFILE_LEAVE, why);
 }

@@ -1,6 +1,6 @@
 /* slot.c - where in the disk's file a chunk's content lies.
  *
- *     budget for all     | 0 1 2 ... of list 0 | lists 1 2 3 of chunk 0 | lists 1 2 3 of chunk 1 | ...
+ *     budget for all     | 0 1 2 ... of list 0 | lists 1 2 3 of chunk 0 | lists 1 2 3 of chunk 1 | ... | those apart |
  *     for less           in the order in which they first leave RAM
  *
  * Where the budget holds all chunks each has a home. Those of list 0 are used in turn; what an update reads and writes
@@ -46,17 +46,36 @@ static int64_t list_bytes(const ps_store *s, ps_list list)
     return s->chunks[ps_store_chunk(s->layout, list, 0)].bytes;
 }
 
-/* The chunk's home, or NO_SLOT: the budget does not hold all of them. */
-static int64_t find_home(const ps_store *s, ps_chunk_id id)
+/* Of all lists but the first, an index. */
+static int64_t states_bytes(const ps_store *s)
 {
-    const int64_t n_chunks = s->layout->n_chunks, list = id / n_chunks, index = id % n_chunks;
-    int64_t states_bytes = 0, before = 0; /* of an index: all, those of lists before this one */
-    for (ps_list l = 1; l < s->d.lists.n; l++) {
-        if (l < list) before += list_bytes(s, l);
-        states_bytes += list_bytes(s, l);
-    }
-    if (n_chunks * (list_bytes(s, 0) + states_bytes) > s->d.disk_budget_bytes) return NO_SLOT;
-    return list == 0 ? index * list_bytes(s, 0) : n_chunks * list_bytes(s, 0) + index * states_bytes + before;
+    int64_t bytes = 0;
+    for (ps_list l = 1; l < s->d.lists.n; l++) bytes += list_bytes(s, l);
+    return bytes;
+}
+
+/* Where those apart begin. */
+static int64_t bytes_of_lists(const ps_store *s)
+{
+    return s->layout->n_chunks * (list_bytes(s, 0) + states_bytes(s));
+}
+
+void ps_store_choose_slots(ps_store *s)
+{
+    const ps_lists *l = &s->d.lists;
+    const int64_t apart_bytes = l->n_apart > 0 ? l->n_apart * list_bytes(s, l->n) : 0;
+    s->has_homes = bytes_of_lists(s) + apart_bytes <= s->d.disk_budget_bytes;
+}
+
+static int64_t home_of(const ps_store *s, ps_chunk_id id)
+{
+    const ps_list list = ps_store_list_of(s, id);
+    const int64_t index = ps_lists_index_of(&s->d.lists, s->layout, id);
+    if (list == 0) return index * list_bytes(s, 0);
+    if (list == s->d.lists.n) return bytes_of_lists(s) + index * s->chunks[id].bytes;
+    int64_t before = 0; /* those of lists before this one */
+    for (ps_list l = 1; l < list; l++) before += list_bytes(s, l);
+    return s->layout->n_chunks * list_bytes(s, 0) + index * states_bytes(s) + before;
 }
 
 ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id)
@@ -64,11 +83,30 @@ ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id)
     chunk *c = &s->chunks[id];
     if (s->d.disk == NULL || c->disk_offset != NO_SLOT) return PS_OK;
     if (c->bytes > s->d.disk_budget_bytes - s->disk_used_bytes)
-        return s->is_short_of_slots ? take_spare_slot(s, c) : PS_OK;
-    const int64_t home = find_home(s, id);
-    c->disk_offset = home != NO_SLOT ? home : s->disk_used_bytes;
+        return s->is_short_of_slots && !s->has_homes ? take_spare_slot(s, c) : PS_OK;
+    c->disk_offset = s->has_homes ? home_of(s, id) : s->disk_used_bytes;
     c->slot_bytes = c->bytes;
     s->disk_used_bytes += c->bytes;
     ps_store_record_memory(s, PS_TIER_DISK);
     return PS_OK;
+}
+
+/* Homes follow from the size, and are the last in the file; elsewhere a slot that is too small is lost. */
+void ps_store_resize_apart(ps_store *s, int64_t bytes)
+{
+    for (int32_t i = 0; i < s->d.lists.n_apart; i++) {
+        const ps_chunk_id id = ps_store_chunk(s->layout, s->d.lists.n, i);
+        chunk *c = &s->chunks[id];
+        if (c->bytes == ps_round_up(bytes, s->page_bytes)) return;
+        ps_store_discard(s, id);
+        c->bytes = ps_round_up(bytes, s->page_bytes);
+        if (c->disk_offset == NO_SLOT || (!s->has_homes && c->slot_bytes >= c->bytes)) continue;
+        if (s->has_homes)
+            s->disk_used_bytes -= c->slot_bytes;
+        else
+            s->lost_bytes += c->slot_bytes;
+        c->disk_offset = NO_SLOT;
+        c->slot_bytes = 0;
+    }
+    s->d.lists.apart_bytes = bytes;
 }

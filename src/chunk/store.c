@@ -5,6 +5,11 @@
 
 #include "base/mem.h"
 
+static int64_t bytes_of_chunk(const ps_store_desc *d, ps_list list)
+{
+    return list == d->lists.n ? d->lists.apart_bytes : d->layout->chunk_elements * d->lists.list[list].item_bytes;
+}
+
 ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
 {
     *out = NULL;
@@ -14,7 +19,8 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
     s->d = *desc;
     s->layout = l;
-    s->n_ids = desc->lists.n * l->n_chunks;
+    PS_ASSERT(desc->lists.n < PS_LISTS_MAX || desc->lists.n_apart == 0);
+    s->n_ids = ps_lists_n_ids(&desc->lists, l);
     s->now = -1;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         s->chunk_limit_bytes[t] = INT64_MAX;
@@ -35,13 +41,13 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         PS_TRY_GOTO(ps_mem_alloc((size_t)(desc->lists.n * l->n_runs), sizeof *s->runs[t], &s->runs[t]));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_state, &s->tensor_state));
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_uses, &s->tensor_uses));
-    for (ps_list list = 0; list < desc->lists.n; list++)
-        for (int32_t i = 0; i < l->n_chunks; i++) {
-            chunk *c = &s->chunks[ps_store_chunk(l, list, i)];
-            c->bytes = ps_round_up(l->chunk_elements * desc->lists.list[list].item_bytes, s->page_bytes);
-            c->disk_offset = NO_SLOT;
-            c->wanted_serial = -1;
-        }
+    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
+        chunk *c = &s->chunks[id];
+        c->bytes = ps_round_up(bytes_of_chunk(desc, ps_lists_list_of(&desc->lists, l, id)), s->page_bytes);
+        c->disk_offset = NO_SLOT;
+        c->wanted_serial = -1;
+    }
+    ps_store_choose_slots(s);
     for (int link = PS_LINK_HOST_TO_DEVICE; link <= PS_LINK_DEVICE_TO_HOST && !desc->hands_over; link++)
         PS_TRY_GOTO(ps_queue_create(desc->ram[PS_TIER_DEVICE], link == PS_LINK_HOST_TO_DEVICE ? "to-device" : "to-host",
                                     PS_QUEUE_COPY, &s->copies[link]));
@@ -202,8 +208,9 @@ ps_status ps_store_pin(ps_store *s, ps_chunk_id id, ps_tier tier, ps_access_mode
     if (out != NULL) *out = NULL;
     chunk *c = &s->chunks[id];
     if (c->pins > 0 && c->pin_tier != tier)
-        return PS_FAIL(PS_ESTATE, "chunk %d of %s is pinned on %s and cannot be pinned on %s", id % s->layout->n_chunks,
-                       s->d.lists.list[id / s->layout->n_chunks].name, ps_tier_name(c->pin_tier), ps_tier_name(tier));
+        return PS_FAIL(PS_ESTATE, "chunk %d of %s is pinned on %s and cannot be pinned on %s",
+                       ps_lists_index_of(&s->d.lists, s->layout, id), s->d.lists.list[ps_store_list_of(s, id)].name,
+                       ps_tier_name(c->pin_tier), ps_tier_name(tier));
     c->pins++;
     c->pin_tier = tier;
     ps_status st = make_resident(s, id, tier, mode);
@@ -287,7 +294,8 @@ ps_status ps_store_settle(ps_store *s)
 int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
 {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < s->layout->n_chunks; i++) {
+    const int32_t n = list == s->d.lists.n ? s->d.lists.n_apart : s->layout->n_chunks;
+    for (int32_t i = 0; i < n; i++) {
         const chunk *c = &s->chunks[ps_store_chunk(s->layout, list, i)];
         if (tier == PS_TIER_DISK)
             bytes += c->slot_bytes;

@@ -61,6 +61,10 @@ typedef struct ps_lists {
         const char *name;   /* "PARAM16": for messages and figures; must outlive the store */
         int32_t item_bytes; /* of an element; 0: the list does not exist */
     } list[PS_LISTS_MAX];
+    /* Beside them: chunks of a size of their own that hold no tensors. They count as one list more, of number n and with
+     * the name of list[n]; their ids follow those of the others. None of them goes on in another one. */
+    int32_t n_apart;
+    int64_t apart_bytes; /* of each; a multiple of 4096 */
 } ps_lists;
 
 typedef struct ps_store ps_store;
@@ -97,6 +101,33 @@ void ps_store_destroy(ps_store *s);
 static inline ps_chunk_id ps_store_chunk(const ps_layout *l, ps_list list, int32_t index)
 {
     return list * l->n_chunks + index;
+}
+
+static inline int32_t ps_lists_n_ids(const ps_lists *l, const ps_layout *layout)
+{
+    return l->n * layout->n_chunks + l->n_apart;
+}
+
+static inline ps_list ps_lists_list_of(const ps_lists *l, const ps_layout *layout, ps_chunk_id id)
+{
+    return id < l->n * layout->n_chunks ? id / layout->n_chunks : l->n;
+}
+
+/* The chunk's number in its list. */
+static inline int32_t ps_lists_index_of(const ps_lists *l, const ps_layout *layout, ps_chunk_id id)
+{
+    return id - ps_lists_list_of(l, layout, id) * layout->n_chunks;
+}
+
+/* Lists with that of the chunks apart, if there are any. */
+static inline int32_t ps_lists_n_all(const ps_lists *l)
+{
+    return l->n + (l->n_apart > 0);
+}
+
+static inline bool ps_lists_exists(const ps_lists *l, ps_list list)
+{
+    return list < l->n ? l->list[list].item_bytes > 0 : list == l->n && l->n_apart > 0;
 }
 
 /* ---- time ---- */
@@ -154,6 +185,9 @@ PS_NODISCARD ps_status ps_store_use_until(ps_store *s, ps_chunk_id chunk, ps_eve
 
 /* Address of a pinned chunk. Pinned chunks of a run lie one after the other. */
 void *ps_store_payload(const ps_store *s, ps_chunk_id chunk);
+
+/* Chunks apart have this size from now on, a multiple of 4096; their content is used up. None is pinned. */
+void ps_store_resize_apart(ps_store *s, int64_t bytes);
 
 /* The content is used up: payloads are given back everywhere, nothing is moved. The chunk must not be pinned. */
 void ps_store_discard(ps_store *s, ps_chunk_id chunk);

@@ -72,7 +72,7 @@ typedef struct chunk {
 struct ps_store {
     ps_store_desc d;
     const ps_layout *layout;
-    int32_t n_ids;                       /* chunk ids: d.lists.n * n_chunks */
+    int32_t n_ids;                       /* chunk ids: ps_lists_n_ids */
     chunk *chunks;                       /* [n_ids] */
     ps_region **runs[PS_RAM_TIER_COUNT]; /* [d.lists.n * n_runs], created when first needed */
     ps_queue *copies[PS_LINK_COUNT];     /* the two between device and host; NULL for disk */
@@ -108,11 +108,18 @@ struct ps_store {
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
     int64_t other_bytes[PS_RAM_TIER_COUNT]; /* in use when the store was created */
     int64_t disk_used_bytes;
+    bool has_homes;         /* each chunk has a place of its own in the disk's file (slot.c) */
+    int64_t lost_bytes;     /* of the disk's file: of slots that were too small, and are nobody's now */
     bool is_short_of_slots; /* room is being made, and without the slots of others there is none */
     ps_state *tensor_state; /* [n_tensors] */
     int32_t *tensor_uses;   /* [n_tensors] nested begins */
     ps_store_stats stats;
 };
+
+static inline ps_list ps_store_list_of(const ps_store *s, ps_chunk_id id)
+{
+    return ps_lists_list_of(&s->d.lists, s->layout, id);
+}
 
 static inline bool has_payload(const chunk *c, ps_tier tier)
 {
@@ -227,6 +234,8 @@ bool ps_store_trade_places(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason wh
 /* Give the chunk a slot of the file if it has none, and if there is one: not without a disk, or when its budget is
  * spent. The chunk keeps it, unless slots become short. */
 ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id);
+/* Once, when the sizes of all chunks are known. */
+void ps_store_choose_slots(ps_store *s);
 
 /* transfer.c */
 void ps_disk_parts_add(ps_disk_parts *p, ps_event e);

@@ -73,6 +73,17 @@ static ps_status check_placement(const ps_config *config)
     return PS_OK;
 }
 
+static ps_status check_activations(const ps_config *config)
+{
+    const ps_option_id offload = PS_OPTION_client_opts_with_activation_offload;
+    if (!config->options.client_opts_with_activation_offload || config->options.activation_checkpointing_enabled)
+        return PS_OK;
+    return ps_config_fail_for(config, offload,
+                              "%s moves what is kept for each checkpoint segment, and there are none: it needs "
+                              "activation_checkpointing.enabled true",
+                              ps_config_key(config, offload));
+}
+
 /* Parameters of the optimizer that only others have. */
 static ps_status check_optimizer(const ps_config *config)
 {
@@ -182,6 +193,7 @@ ps_status ps_config_validate(const ps_config *config)
     PS_TRY(check_numbers(config));
     PS_TRY(check_batch(config));
     PS_TRY(check_placement(config));
+    PS_TRY(check_activations(config));
     PS_TRY(check_optimizer(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));

@@ -5,10 +5,9 @@
 
 const char *ps_instr_kind_name(ps_instr_kind k)
 {
-    static const char *const names[] = {[PS_INSTR_FORWARD] = "forward",
-                                        [PS_INSTR_RECOMPUTE] = "recompute",
-                                        [PS_INSTR_BACKWARD] = "backward",
-                                        [PS_INSTR_JOIN] = "join"};
+    static const char *const names[] = {
+        [PS_INSTR_FORWARD] = "forward", [PS_INSTR_RECOMPUTE] = "recompute", [PS_INSTR_BACKWARD] = "backward",
+        [PS_INSTR_JOIN] = "join",       [PS_INSTR_OFFLOAD] = "offload",     [PS_INSTR_FETCH] = "fetch"};
     return names[k];
 }
 

@@ -3,7 +3,8 @@
  * Forward instructions come first, in the program's order; then backward, in reverse. A checkpoint segment keeps only
  * what enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their
  * gradients, row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers
- * share addresses only when their lives are apart. Where the host cannot touch what the backend computes in, constants
+ * share addresses only when their lives are apart. What enters a segment can be put aside in between (OFFLOAD, FETCH),
+ * into memory that is not of the region: into a chunk apart, which the store moves as it moves others. Where the host cannot touch what the backend computes in, constants
  * of operators and the output of inference are buffers too; there embeddings can be computed by the host, in a block of
  * its memory that all such instructions use in turn, with copies before and after.
  *
@@ -22,10 +23,12 @@ typedef enum ps_instr_kind {
     PS_INSTR_FORWARD,
     PS_INSTR_RECOMPUTE,
     PS_INSTR_BACKWARD,
-    PS_INSTR_JOIN, /* y = x[0] + x[1]: two gradients of one value meet */
+    PS_INSTR_JOIN,    /* y = x[0] + x[1]: two gradients of one value meet */
+    PS_INSTR_OFFLOAD, /* x[0] leaves the region: a copy of it is put aside */
+    PS_INSTR_FETCH,   /* y = what was put aside */
 } ps_instr_kind;
 
-const char *ps_instr_kind_name(ps_instr_kind k); /* "forward", "recompute", "backward", "join" */
+const char *ps_instr_kind_name(ps_instr_kind k); /* "forward", "recompute", "backward", "join", "offload", "fetch" */
 
 /* Buffers by number, -1: none. */
 typedef struct ps_instr {
@@ -46,6 +49,8 @@ typedef struct ps_instr {
     bool on_host; /* the host's kernels compute it, in a block of the host's memory; its scratch is there: */
     int64_t host_workspace_bytes;
     int64_t join_elements;
+    int32_t aside; /* offload, fetch: which of the values put aside */
+    int64_t aside_bytes;
     char *label;             /* "h.0.mlp.c_fc backward", "h.0.mlp.c_fc+gelu forward" */
     int64_t non_model_bytes; /* end of the last live buffer */
     int64_t cost_ns;         /* estimate */
@@ -83,6 +88,8 @@ typedef struct ps_code {
     int32_t batch[PS_BATCH_ARRAY_COUNT]; /* its buffers; -1: no operator reads it */
     ps_constants *constants; /* where the host cannot touch the device; else operators read those of the program */
     int32_t n_constants;
+    int32_t n_aside; /* values put aside between forward and backward, each of at most aside_bytes */
+    int64_t aside_bytes;
     int64_t non_model_bytes;     /* largest over the instructions */
     bool *grad_overwrites_param; /* [n_params] */
     int64_t host_bytes;          /* the block that instructions on the host need; 0: there are none */
@@ -107,6 +114,7 @@ typedef struct ps_code_options {
     bool checkpointing;
     ps_keep_logits keep_logits; /* where there is a backward pass */
     int32_t n_checkpoints;      /* segments are merged into this many; 0: as declared */
+    bool offloads_inputs;       /* what enters a segment is put aside after its last use in the forward pass */
     bool may_overwrite_params;  /* false with gradient accumulation */
     bool adds_up_micro_batches; /* from the second micro-batch on, backward adds to the gradients of those before */
     int64_t cache_positions;    /* keep keys and values of so many tokens; 0: not */
@@ -115,6 +123,12 @@ typedef struct ps_code_options {
 /* Keeps a pointer to the program, which must outlive the code. */
 PS_NODISCARD ps_status ps_code_create(const ps_program *program, const ps_code_options *options, ps_code **out);
 void ps_code_destroy(ps_code *p); /* NULL is accepted */
+
+/* Does the instruction compute something of its node? Others only bear its name. */
+static inline bool ps_instr_computes_node(const ps_instr *instr)
+{
+    return instr->kind <= PS_INSTR_BACKWARD;
+}
 
 /* Of logits kept for backward; 0 where it computes them again, or there is none. */
 int64_t ps_code_kept_logits_bytes(const ps_code *p);

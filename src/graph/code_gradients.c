@@ -9,7 +9,9 @@ static bool reads_param_value(const ps_instr *instr, const ps_node *n, int k)
     case PS_INSTR_FORWARD:
     case PS_INSTR_RECOMPUTE: return true;
     case PS_INSTR_BACKWARD: return n->type->backward_reads_w[k];
-    case PS_INSTR_JOIN: return false;
+    case PS_INSTR_JOIN:
+    case PS_INSTR_OFFLOAD:
+    case PS_INSTR_FETCH: return false;
     }
     return false;
 }

@@ -3,6 +3,7 @@
  *     code_create.c     calls the others, in this order
  *     cache.c           where keys and values lie, for a text that grows
  *     code_write.c      instructions and the buffers between them
+ *     code_aside.c      which values are put aside between forward and backward
  *     code_gradients.c  which gradient is complete when, and which may overwrite its parameter
  *     code_measure.c    scratch and cost
  *     code_on_host.c    what the host computes, and in which memory
@@ -24,6 +25,8 @@ typedef struct ps_code_writer {
     int32_t logits;        /* of the loss, where they are kept; -1 */
     int32_t *segment;      /* [n_nodes] after merging; -1: none */
     bool *again;           /* [n_nodes] runs again in the recomputation under way */
+    int32_t *aside;        /* [n_values] its number among the values put aside; -1: it is not */
+    bool *is_away;         /* [n_values] it has been, and not been fetched yet */
     bool is_apart;         /* the host cannot touch what the backend computes in */
 } ps_code_writer;
 
@@ -35,6 +38,18 @@ PS_NODISCARD ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dty
 PS_NODISCARD ps_status ps_code_new_buffer(ps_code_writer *g, int64_t bytes, int32_t *out);
 PS_NODISCARD ps_status ps_code_write_forward(ps_code_writer *g);
 PS_NODISCARD ps_status ps_code_write_backward(ps_code_writer *g);
+
+/* Append to the instructions. */
+PS_NODISCARD ps_status ps_code_append(ps_code_writer *g, ps_instr instr);
+int64_t ps_code_value_bytes(const ps_code_writer *g, int32_t value);
+extern const ps_instr ps_instr_no_buffers;
+
+/* Number the values that are put aside; segments have been chosen. */
+void ps_code_choose_aside(ps_code_writer *g);
+/* The forward pass has come to the end of this node: values that it was the last to read are put aside. */
+PS_NODISCARD ps_status ps_code_offload_after(ps_code_writer *g, int32_t node);
+/* The value is in value_buffer afterwards, wherever it was. */
+PS_NODISCARD ps_status ps_code_fetch(ps_code_writer *g, int32_t value);
 
 /* First and last contribution to each gradient, and whether it may overwrite its parameter. */
 PS_NODISCARD ps_status ps_code_place_gradients(ps_code_writer *g);

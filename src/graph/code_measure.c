@@ -20,6 +20,13 @@ static const ps_compute_rates *rates_of(const ps_code_writer *g, const ps_node *
     return g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default;
 }
 
+static void measure_copy(const ps_code_writer *g, ps_instr *instr)
+{
+    const ps_compute_rates *rates = g->o.rates != NULL ? g->o.rates : &ps_compute_rates_default;
+    const ps_cost cost = ps_cost_of_stream(instr->aside_bytes / (int64_t)ps_dtype_bytes(g->o.dtype), 2, 0, g->o.dtype);
+    instr->cost_ns = (int64_t)(1e9 * ps_cost_seconds(&cost, rates));
+}
+
 static ps_status measure_once(const ps_instr *instr, ps_node_run *r)
 {
     if (instr->kind == PS_INSTR_JOIN)
@@ -69,7 +76,11 @@ ps_status ps_code_measure(ps_code_writer *g)
     for (int32_t m = 0; m < p->n_instrs; m++) {
         ps_instr *instr = &p->instrs[m];
         const ps_node *n = &g->program->nodes[instr->node];
-        instr->on_host = g->o.embedding_backend != NULL && n->type->is_embedding && instr->kind != PS_INSTR_JOIN;
+        if (instr->aside_bytes > 0) {
+            measure_copy(g, instr);
+            continue;
+        }
+        instr->on_host = g->o.embedding_backend != NULL && n->type->is_embedding && ps_instr_computes_node(instr);
         ps_node_run r = {.mode = PS_RUN_MEASURE,
                          .backend = instr->on_host ? g->o.embedding_backend : g->o.backend,
                          .rates = rates_of(g, n),

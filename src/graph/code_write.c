@@ -6,23 +6,23 @@
 #include "graph/code_impl.h"
 #include "graph/fuse.h"
 
-static int64_t value_bytes(const ps_code_writer *g, int32_t value)
+int64_t ps_code_value_bytes(const ps_code_writer *g, int32_t value)
 {
     const ps_value_info *v = &g->program->values[value];
     return v->rows * v->cols * (int64_t)ps_dtype_bytes(g->o.dtype);
 }
 
-static const ps_instr no_buffers = {.fused = -1,
-                                    .x = {-1, -1, -1},
-                                    .y = -1,
-                                    .saved = {-1, -1, -1},
-                                    .logits = -1,
-                                    .constants = -1,
-                                    .output = -1,
-                                    .between = -1,
-                                    .dx = {-1, -1, -1},
-                                    .dy = -1,
-                                    .workspace = -1};
+const ps_instr ps_instr_no_buffers = {.fused = -1,
+                                      .x = {-1, -1, -1},
+                                      .y = -1,
+                                      .saved = {-1, -1, -1},
+                                      .logits = -1,
+                                      .constants = -1,
+                                      .output = -1,
+                                      .between = -1,
+                                      .dx = {-1, -1, -1},
+                                      .dy = -1,
+                                      .workspace = -1};
 
 /* One buffer for all nodes with the same constants, as the layers of a model have. */
 static ps_status place_constants(ps_code_writer *g, const ps_node *n, int32_t *buffer)
@@ -50,12 +50,12 @@ static ps_status place_output(ps_code_writer *g, const ps_node *n, int32_t *buff
     return ps_code_new_buffer(g, rows * g->program->n_outputs * (int64_t)sizeof(float), buffer);
 }
 
-static ps_status append(ps_code_writer *g, ps_instr instr)
+ps_status ps_code_append(ps_code_writer *g, ps_instr instr)
 {
     ps_code *p = g->code;
     PS_TRY(ps_mem_reserve(&p->instrs, (size_t)p->n_instrs + 1, sizeof *p->instrs));
     const ps_node *nodes = g->program->nodes;
-    if (instr.kind != PS_INSTR_JOIN) PS_TRY(place_constants(g, &nodes[instr.node], &instr.constants));
+    if (ps_instr_computes_node(&instr)) PS_TRY(place_constants(g, &nodes[instr.node], &instr.constants));
     if (instr.kind == PS_INSTR_FORWARD) PS_TRY(place_output(g, &nodes[instr.node], &instr.output));
     const char *name = nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
     const char *plus = instr.fused >= 0 ? "+" : "", *fused = instr.fused >= 0 ? nodes[instr.fused].type->name : "";
@@ -107,7 +107,7 @@ static ps_status append_fused_forward(ps_code_writer *g, int32_t node, ps_instr_
 {
     const ps_program *p = g->program;
     const ps_node *n = &p->nodes[node], *next = n + 1;
-    ps_instr instr = no_buffers;
+    ps_instr instr = ps_instr_no_buffers;
     instr.kind = kind;
     instr.node = node;
     instr.fused = node + 1;
@@ -115,18 +115,19 @@ static ps_status append_fused_forward(ps_code_writer *g, int32_t node, ps_instr_
     for (int i = 0; i < PS_NODE_INPUTS; i++)
         if (next->inputs[i] >= 0 && next->inputs[i] != n->output) instr.x[1] = g->value_buffer[next->inputs[i]];
     if (backward_needs(g, n->output) && (kind == PS_INSTR_RECOMPUTE || g->segment[node] < 0))
-        PS_TRY(ps_code_new_buffer(g, value_bytes(g, n->output), &instr.between));
+        PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, n->output), &instr.between));
     g->value_buffer[n->output] = instr.between;
-    PS_TRY(ps_code_new_buffer(g, value_bytes(g, next->output), &instr.y));
+    PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, next->output), &instr.y));
     g->value_buffer[next->output] = instr.y;
-    return append(g, instr);
+    g->is_away[next->output] = false;
+    return ps_code_append(g, instr);
 }
 
 static ps_status append_forward(ps_code_writer *g, int32_t node, ps_instr_kind kind)
 {
     const ps_program *p = g->program;
     const ps_node *n = &p->nodes[node];
-    ps_instr instr = no_buffers;
+    ps_instr instr = ps_instr_no_buffers;
     instr.kind = kind;
     instr.node = node;
     for (int i = 0; i < PS_NODE_INPUTS; i++)
@@ -136,8 +137,9 @@ static ps_status append_forward(ps_code_writer *g, int32_t node, ps_instr_kind k
         if (reuse >= 0)
             instr.y = instr.x[reuse];
         else
-            PS_TRY(ps_code_new_buffer(g, value_bytes(g, n->output), &instr.y));
+            PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, n->output), &instr.y));
         g->value_buffer[n->output] = instr.y;
+        g->is_away[n->output] = false;
     }
     for (int i = 0; i < PS_NODE_SAVED; i++) {
         const int64_t cols = n->type->saved_cols == NULL ? 0 : n->type->saved_cols(n, i);
@@ -148,7 +150,7 @@ static ps_status append_forward(ps_code_writer *g, int32_t node, ps_instr_kind k
         PS_TRY(ps_code_new_buffer(g, n->type->logits_count(n) * (int64_t)sizeof(float), &instr.logits));
         g->logits = instr.logits;
     }
-    return append(g, instr);
+    return ps_code_append(g, instr);
 }
 
 /* Mark which nodes of the segment must run again so that the backward of all its nodes finds what it reads. */
@@ -181,7 +183,7 @@ static bool others_wait_for(const ps_code_writer *g, int32_t buffer, int32_t exc
  * gradient too. other_is_free: the node itself needs what is in `other` no longer. */
 static ps_status join(ps_code_writer *g, int32_t node, int32_t value, int32_t other, bool other_is_free)
 {
-    ps_instr instr = no_buffers;
+    ps_instr instr = ps_instr_no_buffers;
     instr.kind = PS_INSTR_JOIN;
     instr.node = node;
     instr.x[0] = g->grad_buffer[value];
@@ -192,12 +194,12 @@ static ps_status join(ps_code_writer *g, int32_t node, int32_t value, int32_t ot
     if (is_needed || others_wait_for(g, instr.x[0], value)) {
         /* `other` may be private to this join: then it takes the sum */
         if (!other_is_free || others_wait_for(g, other, value))
-            PS_TRY(ps_code_new_buffer(g, value_bytes(g, value), &instr.y));
+            PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, value), &instr.y));
         else
             instr.y = other;
     }
     g->grad_buffer[value] = instr.y;
-    return append(g, instr);
+    return ps_code_append(g, instr);
 }
 
 /* Choose where the node's gradient for input i goes: dx and accumulate_dx of the instruction. *joined: the value whose
@@ -214,13 +216,13 @@ static ps_status choose_dx(ps_code_writer *g, int32_t node, int i, ps_instr *ins
             return PS_OK;
         }
         *joined = v;
-        return ps_code_new_buffer(g, value_bytes(g, v), &instr->dx[i]);
+        return ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr->dx[i]);
     }
     const bool in_place = i == 0 && n->type->backward_in_place && !others_wait_for(g, instr->dy, n->output);
     if (in_place)
         instr->dx[i] = instr->dy;
     else
-        PS_TRY(ps_code_new_buffer(g, value_bytes(g, v), &instr->dx[i]));
+        PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr->dx[i]));
     g->grad_buffer[v] = instr->dx[i];
     return PS_OK;
 }
@@ -233,10 +235,13 @@ static bool has_params(const ps_node *n)
 static ps_status append_backward(ps_code_writer *g, int32_t node)
 {
     const ps_node *n = &g->program->nodes[node];
-    ps_instr instr = no_buffers;
+    ps_instr instr = ps_instr_no_buffers;
     instr.kind = PS_INSTR_BACKWARD;
     instr.node = node;
     instr.dy = n->output >= 0 ? g->grad_buffer[n->output] : -1;
+    if (n->type->backward_reads_y) PS_TRY(ps_code_fetch(g, n->output));
+    for (int i = 0; i < PS_NODE_INPUTS && n->type->backward_reads_x; i++)
+        if (n->inputs[i] >= 0) PS_TRY(ps_code_fetch(g, n->inputs[i]));
     instr.y = n->type->backward_reads_y ? g->value_buffer[n->output] : -1;
     int32_t joined[PS_NODE_INPUTS] = {-1, -1, -1};
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
@@ -246,7 +251,7 @@ static ps_status append_backward(ps_code_writer *g, int32_t node)
     }
     for (int i = 0; i < PS_NODE_SAVED; i++) instr.saved[i] = g->saved[node * PS_NODE_SAVED + i];
     if (n->type->logits_count != NULL) instr.logits = g->logits;
-    if (!n->type->passes_gradient || has_params(n)) PS_TRY(append(g, instr));
+    if (!n->type->passes_gradient || has_params(n)) PS_TRY(ps_code_append(g, instr));
     if (n->output >= 0) g->grad_consumed[n->output] = true;
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         const int32_t v = n->inputs[i];
@@ -268,23 +273,39 @@ static ps_status append_fused_backward(ps_code_writer *g, int32_t node)
 {
     const ps_node *n = &g->program->nodes[node], *before = n - 1;
     const int32_t v = before->inputs[0];
-    ps_instr instr = no_buffers;
+    ps_instr instr = ps_instr_no_buffers;
     instr.kind = PS_INSTR_BACKWARD;
     instr.node = node;
     instr.fused = node - 1;
+    PS_TRY(ps_code_fetch(g, n->inputs[0]));
+    PS_TRY(ps_code_fetch(g, v));
     instr.dy = g->grad_buffer[n->output];
     instr.x[0] = g->value_buffer[n->inputs[0]];
     instr.x[1] = g->value_buffer[v];
-    PS_TRY(ps_code_new_buffer(g, value_bytes(g, v), &instr.dx[0]));
+    PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr.dx[0]));
     g->grad_buffer[v] = instr.dx[0];
     g->grad_consumed[n->output] = g->grad_consumed[before->output] = true;
-    return append(g, instr);
+    return ps_code_append(g, instr);
+}
+
+/* What enters the segment and is read again. */
+static ps_status fetch_inputs(ps_code_writer *g, int32_t begin, int32_t end)
+{
+    for (int32_t n = begin; n < end; n++) {
+        const ps_node *node = &g->program->nodes[n];
+        for (int i = 0; i < PS_NODE_INPUTS; i++)
+            if (node->inputs[i] >= 0 && g->program->values[node->inputs[i]].maker < begin &&
+                (g->again[n] || node->type->backward_reads_x))
+                PS_TRY(ps_code_fetch(g, node->inputs[i]));
+    }
+    return PS_OK;
 }
 
 /* Forward again, of what is needed in [begin, end). */
 static ps_status write_recomputation(ps_code_writer *g, int32_t begin, int32_t end)
 {
     mark_again(g, begin, end);
+    PS_TRY(fetch_inputs(g, begin, end));
     for (int32_t n = begin; n < end; n++) {
         if (!g->again[n]) continue;
         if (n + 1 < end && g->again[n + 1] && fuses(g, PS_FUSE_FORWARD, n))
@@ -298,10 +319,12 @@ static ps_status write_recomputation(ps_code_writer *g, int32_t begin, int32_t e
 ps_status ps_code_write_forward(ps_code_writer *g)
 {
     for (int32_t n = 0; n < g->program->n_nodes; n++) {
+        const int32_t first = n;
         if (fuses(g, PS_FUSE_FORWARD, n))
             PS_TRY(append_fused_forward(g, n++, PS_INSTR_FORWARD));
         else
             PS_TRY(append_forward(g, n, PS_INSTR_FORWARD));
+        for (int32_t i = first; i <= n; i++) PS_TRY(ps_code_offload_after(g, i));
     }
     return PS_OK;
 }

@@ -42,7 +42,7 @@ static void find_lives(ps_code *p)
         use(p, instr->dy, m);
         use(p, instr->workspace, m);
         for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
-            if (node->reads_batch >> i & 1) use(p, p->batch[i], m);
+            if (ps_instr_computes_node(instr) && (node->reads_batch >> i & 1)) use(p, p->batch[i], m);
     }
     /* batch and constants are copied in before the first instruction */
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)

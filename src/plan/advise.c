@@ -85,6 +85,8 @@ static ps_status advise_fitting(adviser *a)
     if (!checkpointing) PS_TRY(consider(a, &fits, "activation_checkpointing.enabled=true"));
     for (int64_t B = a->base->B / 2; B >= 1 && !fits; B /= 2)
         PS_TRY(consider(a, &fits, "%strain_micro_batch_size_per_gpu=%lld", with, (long long)B));
+    if (!o->client_opts_with_activation_offload)
+        PS_TRY(consider(a, NULL, "%sclient.opts.with_activation_offload=true", with));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_ALWAYS)
         PS_TRY(consider(a, NULL, "%smemory.keep_logits=auto", with));
     if (a->base->budgets.bytes[PS_TIER_DISK] == 0) PS_TRY(consider(a, NULL, "%smemory.disk=auto", with));

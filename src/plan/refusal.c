@@ -19,7 +19,8 @@ static int64_t most_pages(const ps_settings *s, const ps_program *program, const
     enum { MOST_WASTE = 8 };
     double elements = (double)s->chunk_elements;
     for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
-    const double bytes = MOST_WASTE * elements * ps_lists_of(s).n * sizeof(float) + 2 * (double)code->non_model_bytes +
+    const double bytes = MOST_WASTE * elements * ps_lists_of(s, code).n * sizeof(float) +
+                         2 * (double)code->non_model_bytes + code->n_aside * (double)code->aside_bytes +
                          (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
     return (int64_t)(bytes / (double)ps_settings_page_bytes(s)) + 1;
 }
@@ -120,6 +121,10 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     changed.checkpointing = true;
     if (!s->checkpointing && s->training)
         PS_TRY(consider(a, &changed, model, user, deadline_ns, " activation_checkpointing.enabled = true;"));
+    changed = *s;
+    changed.offloads_inputs = true;
+    if (s->checkpointing && !s->offloads_inputs && s->training)
+        PS_TRY(consider(a, &changed, model, user, deadline_ns, " client.opts.with_activation_offload = true;"));
     changed = *s;
     changed.keep_logits = PS_KEEP_LOGITS_AUTO;
     if (s->keep_logits == PS_KEEP_LOGITS_ALWAYS && s->training)

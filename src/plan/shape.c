@@ -101,6 +101,15 @@ static ps_status check_same_parameters(const ps_program *now, const ps_program *
                    first->n_params);
 }
 
+static ps_status check_same_segments(const ps_code *now, const ps_code *first)
+{
+    if (now->n_aside == first->n_aside) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "%d values enter the model's checkpoint segments, but %d in the shape that it began with: with "
+                   "client.opts.with_activation_offload they must be as many",
+                   now->n_aside, first->n_aside);
+}
+
 static ps_status plan_shape(const ps_settings *settings, ps_shape *shape)
 {
     const ps_status st = ps_search_blueprint(settings, shape->program, shape->code, &settings->budgets,
@@ -138,6 +147,7 @@ ps_status ps_shapes_get(ps_shapes *s, const ps_settings *settings, ps_model_func
     ps_status st = ps_mem_reserve(&s->all, s->n + 1, sizeof *s->all);
     if (st == PS_OK) st = describe(settings, model, user, B, T, &shape);
     if (st == PS_OK) st = check_same_parameters(shape->program, s->all[0]->program);
+    if (st == PS_OK) st = check_same_segments(shape->code, s->all[0]->code);
     st = ps_comm_agree(settings->ranks.comm, st);
     if (st == PS_OK) st = plan_shape(settings, shape);
     if (st != PS_OK) {

@@ -34,7 +34,6 @@ static void describe_request(const simulating *m)
     o->ranks = s->ranks;
     o->budgets = s->budgets;
     o->rates = s->rates;
-    o->lists = ps_lists_of(s);
     o->checkpointing = s->checkpointing;
 }
 
@@ -42,6 +41,7 @@ static void describe_code(const simulating *m, const ps_code *code)
 {
     ps_simulation *o = m->out;
     o->keeps_logits = code->keeps_logits;
+    o->lists = ps_lists_of(&m->settings, code);
     o->non_model_bytes = code->non_model_bytes;
     o->step_flops = 0;
     for (int32_t i = 0; i < code->n_instrs; i++)

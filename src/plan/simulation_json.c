@@ -8,7 +8,8 @@ static json_t *bytes_json(int64_t bytes)
 static json_t *use_json(const ps_lists *lists, const ps_tier_use *u)
 {
     json_t *o = json_object();
-    for (ps_list l = 0; l < lists->n; l++) json_object_set_new(o, lists->list[l].name, bytes_json(u->list_bytes[l]));
+    for (ps_list l = 0; l < ps_lists_n_all(lists); l++)
+        json_object_set_new(o, lists->list[l].name, bytes_json(u->list_bytes[l]));
     json_object_set_new(o, "activations_and_workspace", bytes_json(u->non_model_bytes));
     json_object_set_new(o, "staging", bytes_json(u->other_bytes));
     return o;

@@ -58,12 +58,13 @@ static const char *phase_name(ps_phase phase)
 static const char *list_of(const writer *w, int32_t chunk)
 {
     const ps_blueprint *b = w->facts->blueprint;
-    return b->lists.list[chunk / b->layout->n_chunks].name;
+    return b->lists.list[ps_lists_list_of(&b->lists, b->layout, chunk)].name;
 }
 
 static int index_of(const writer *w, int32_t chunk)
 {
-    return chunk % w->facts->blueprint->layout->n_chunks;
+    const ps_blueprint *b = w->facts->blueprint;
+    return ps_lists_index_of(&b->lists, b->layout, chunk);
 }
 
 static void put_step(writer *w, const ps_profile_record *r)
@@ -238,14 +239,14 @@ static void put_chunks(writer *w)
 {
     const ps_blueprint *b = w->facts->blueprint;
     const char *separator = "";
-    for (ps_list list = 0; list < b->lists.n; list++)
-        for (int32_t i = 0; i < b->layout->n_chunks; i++) {
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++)
+        for (int32_t i = 0; i < ps_blueprint_list_length(b, list); i++) {
             if (!ps_blueprint_has_chunk(b, list, i)) continue;
             const int64_t bytes = ps_blueprint_chunk_bytes(b, list);
             ps_text_out_format(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[",
                                separator, ps_store_chunk(b->layout, list, i), b->lists.list[list].name, i,
                                (long long)bytes);
-            put_tensors(w, i);
+            if (list < b->lists.n) put_tensors(w, i);
             ps_text_out_format(w->j, "]}");
             separator = ",";
         }
@@ -347,8 +348,8 @@ static void put_facts(writer *w)
     ps_text_out_json(w->j, f->title);
     ps_text_out_format(w->j, ",\"begin_ns\":0,\"steps\":[%lld,%lld],\n ", (long long)first, (long long)last);
     put_tier_bytes(w, "budgets", f->budgets.bytes);
-    ps_text_out_format(w->j, ",\n \"chunk_elements\":%lld,\"n_chunks\":%d,\"waste\":", (long long)l->chunk_elements,
-                       l->n_chunks);
+    ps_text_out_format(w->j, ",\n \"chunk_elements\":%lld,\"n_chunks\":%d,\"n_lists\":%d,\"waste\":",
+                       (long long)l->chunk_elements, l->n_chunks, f->blueprint->lists.n);
     ps_text_out_fixed(w->j, (int64_t)(ps_layout_waste(l) * 1e6), 6);
     ps_text_out_format(w->j, ",\n \"chunks\":[");
     put_chunks(w);

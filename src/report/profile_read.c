@@ -33,8 +33,8 @@ static const char *const category_names[] = {"step", "phase", "op", "wait", "cop
 typedef struct reader {
     ps_member_place at;
     ps_report_profile *p;
-    int *chunk_of_id; /* into p->chunks, or -1 */
-    int n_ids;
+    int *chunk_of_id;             /* into p->chunks, or -1 */
+    int n_ids, n_layout, n_lists; /* ids; chunks of a list; lists of tensors */
 } reader;
 
 static ps_status read_chunk_id(const reader *r, const json_t *args, int *out)
@@ -88,7 +88,7 @@ static ps_status read_chunk(reader *r, const json_t *object, int i)
     int id;
     snprintf(r->at.where, sizeof r->at.where, "patrickstar.chunks[%d]", i);
     PS_TRY(ps_member_int(&r->at, object, "id", 0, r->n_ids - 1, &id));
-    c->list = id / (r->n_ids / PS_REPORT_LISTS_MAX); /* ids go through the lists, n_chunks to each */
+    c->list = (int)ps_min_i64(id / r->n_layout, r->n_lists); /* n_chunks to each; then those apart */
     PS_TRY(read_list(r, object, c->list));
     PS_TRY(ps_member_int(&r->at, object, "index", 0, r->p->n_chunks - 1, &c->index));
     PS_TRY(ps_member_integer(&r->at, object, "bytes", 0, BYTES_MAX, &c->bytes));
@@ -102,12 +102,14 @@ static ps_status read_chunks(reader *r, const json_t *facts)
 {
     const json_t *chunks;
     ps_report_profile *p = r->p;
-    int n_layout;
     PS_TRY(ps_member_array(&r->at, facts, "chunks", &chunks));
     /* a list has at most n_chunks of them, and the first one has all: so this also bounds the table of ids */
     const int n = (int)ps_min_i64((int64_t)json_array_size(chunks), INT32_MAX / PS_REPORT_LISTS_MAX);
-    PS_TRY(ps_member_int(&r->at, facts, "n_chunks", 0, n, &n_layout));
-    r->n_ids = n_layout * PS_REPORT_LISTS_MAX;
+    PS_TRY(ps_member_int(&r->at, facts, "n_chunks", 0, n, &r->n_layout));
+    r->n_lists = PS_REPORT_LISTS_MAX - 1; /* in older files there are none apart */
+    if (json_object_get(facts, "n_lists") != NULL)
+        PS_TRY(ps_member_int(&r->at, facts, "n_lists", 1, PS_REPORT_LISTS_MAX - 1, &r->n_lists));
+    r->n_ids = r->n_layout == 0 ? 0 : (r->n_layout * r->n_lists + n);
     PS_TRY(ps_mem_alloc((size_t)r->n_ids, sizeof *r->chunk_of_id, &r->chunk_of_id));
     for (int i = 0; i < r->n_ids; i++) r->chunk_of_id[i] = -1;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *p->chunks, &p->chunks));

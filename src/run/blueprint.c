@@ -53,7 +53,8 @@ static int64_t item_bytes(const ps_blueprint *b, ps_list list)
 
 int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list)
 {
-    return ps_round_up(b->layout->chunk_elements * item_bytes(b, list), ps_settings_page_bytes(b->settings));
+    const int64_t bytes = list == b->lists.n ? b->lists.apart_bytes : b->layout->chunk_elements * item_bytes(b, list);
+    return ps_round_up(bytes, ps_settings_page_bytes(b->settings));
 }
 
 /* Device memory of a span's group: of its chunks of all ranks, or of other ranks only. */
@@ -113,7 +114,7 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     free_bytes[ps_tiers_staging_tier(ps_backend_space(s->backend), budgets)] -=
         s->staging_bytes + ps_settings_comm_bytes(s);
-    free_bytes[PS_TIER_HOST] -= b->code->host_bytes;
+    free_bytes[PS_TIER_HOST] -= b->code->host_bytes + b->lists.n_apart * ps_blueprint_chunk_bytes(b, b->lists.n);
     const int64_t margin =
         free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - results_bytes(s) - param_bytes;
     n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
@@ -182,9 +183,13 @@ static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touch
     const ps_node *n = &b->program->nodes[instr->node];
     const bool backward = instr->kind == PS_INSTR_BACKWARD;
     const ps_tier tier = param_tier(b, n);
-    PS_TRY(ps_trace_add_moment(b->trace, instr->kind == PS_INSTR_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD,
-                               instr->label, instr->non_model_bytes, instr->cost_ns));
-    if (instr->kind == PS_INSTR_JOIN) return PS_OK;
+    const bool is_forward = instr < b->code->instrs + b->code->n_forward;
+    PS_TRY(ps_trace_add_moment(b->trace, is_forward ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, instr->label,
+                               instr->non_model_bytes, instr->cost_ns));
+    if (instr->aside_bytes > 0)
+        return ps_trace_add_access(b->trace, ps_blueprint_aside(b, instr), PS_TIER_DEVICE,
+                                   instr->kind == PS_INSTR_OFFLOAD ? PS_ACCESS_OVERWRITE : PS_ACCESS_READ);
+    if (!ps_instr_computes_node(instr)) return PS_OK;
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (w < 0) continue;
@@ -350,7 +355,7 @@ static ps_status record_trace(ps_blueprint *b)
     for (size_t c = 0; c < n_chunks; c++) b->update_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
     PS_TRY_GOTO(trace_moments(b, touched));
-    PS_TRY_GOTO(ps_schedule_create(b->trace, b->lists.n * b->layout->n_chunks, &b->schedule));
+    PS_TRY_GOTO(ps_schedule_create(b->trace, ps_lists_n_ids(&b->lists, b->layout), &b->schedule));
 out:
     ps_mem_free(touched);
     return st;
@@ -371,8 +376,9 @@ static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
 /* Is this a chunk of the span's group, of a list that is held with it? */
 static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
 {
-    const int32_t list = id / b->layout->n_chunks, chunk = id % b->layout->n_chunks;
-    if (chunk < span->chunk || chunk >= span->chunk + span->n_chunks) return false;
+    const ps_list list = ps_lists_list_of(&b->lists, b->layout, id);
+    const int32_t chunk = ps_lists_index_of(&b->lists, b->layout, id);
+    if (list == b->lists.n || chunk < span->chunk || chunk >= span->chunk + span->n_chunks) return false;
     return list == PS_LIST_PARAM16 || (span->reduces && list >= ps_lists_grad(&b->lists));
 }
 
@@ -397,7 +403,7 @@ int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier
     int64_t bytes = 0;
     for (int32_t i = 0; i < m->n_accesses; i++) {
         const ps_access *a = &b->trace->accesses[m->first_access + i];
-        const ps_list list = a->chunk / b->layout->n_chunks;
+        const ps_list list = ps_lists_list_of(&b->lists, b->layout, a->chunk);
         const bool counted = a->tier == tier && !is_gathered(b, a->chunk, moment);
         if (counted) bytes += ps_blueprint_chunk_bytes(b, list);
     }
@@ -458,7 +464,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->code = code = variant.keeps_logits && code->keeping != NULL ? code->keeping : code;
     b->variant = variant;
     b->variant.deferred = variant.deferred && settings->training;
-    b->lists = ps_lists_of(settings);
+    b->lists = ps_lists_of(settings, code);
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
     for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
     chunk_elements = ps_round_up(chunk_elements, ps_blueprint_chunk_unit_elements(settings));
@@ -501,7 +507,7 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
 {
     const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->code->non_model_bytes +
                            b->code->cache_bytes + results_bytes(b->settings);
-    int64_t chunks = 0;
+    int64_t chunks = b->lists.n_apart * ps_blueprint_chunk_bytes(b, b->lists.n);
     for (ps_list list = 0; list < b->lists.n; list++) chunks += b->layout->n_chunks * ps_blueprint_chunk_bytes(b, list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] - b->code->host_bytes >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;

@@ -6,7 +6,7 @@ static void add(ps_lists *l, const char *name, bool exists, int32_t item_bytes)
     l->list[l->n++].item_bytes = exists ? item_bytes : 0;
 }
 
-ps_lists ps_lists_of(const ps_settings *s)
+ps_lists ps_lists_of(const ps_settings *s, const ps_code *code)
 {
     enum { F32 = 4 };
     ps_lists l = {0};
@@ -18,5 +18,8 @@ ps_lists ps_lists_of(const ps_settings *s)
     }
     add(&l, "GRAD", s->training, F32);
     add(&l, "GRAD_SUM", s->training && s->ranks.n > 1 && s->accumulation > 1, F32);
+    l.list[l.n].name = "INPUTS";
+    l.n_apart = code->n_aside;
+    l.apart_bytes = ps_round_up(code->aside_bytes, 4096);
     return l;
 }

@@ -6,18 +6,21 @@
  *     n-2 GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
  *     n-1 GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
  *
+ *   n   INPUTS     apart: what entered a checkpoint segment, until it is computed again (graph/code.h)
+ *
  * Those from MASTER up to GRAD are the optimizer's data: what an update reads and writes, and what a checkpoint
  * holds. */
 #ifndef PS_RUN_LISTS_H
 #define PS_RUN_LISTS_H
 
 #include "chunk/store.h"
+#include "graph/code.h"
 #include "settings/settings.h"
 
 enum { PS_LIST_PARAM16, PS_LIST_MASTER, PS_LIST_STATES };
 
 /* Those that do not exist with these settings have 0 bytes an element: for inference all but PARAM16. */
-ps_lists ps_lists_of(const ps_settings *s);
+ps_lists ps_lists_of(const ps_settings *s, const ps_code *code);
 
 static inline ps_list ps_lists_grad(const ps_lists *l)
 {

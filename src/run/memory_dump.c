@@ -63,10 +63,10 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
     put_row(p, "budget", budget);
     put_row(p, "peak", peak);
     put_row(p, "in use", used);
-    for (ps_list list = 0; list < b->lists.n; list++) {
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) {
         int64_t bytes[PS_TIER_COUNT];
         char name[32];
-        if (b->lists.list[list].item_bytes == 0) continue;
+        if (!ps_lists_exists(&b->lists, list)) continue;
         for (int i = 0; i < PS_TIER_COUNT; i++) bytes[i] = ps_store_list_bytes(t->store, list, (ps_tier)i);
         snprintf(name, sizeof name, "  %s", b->lists.list[list].name);
         put_row(p, name, bytes);
@@ -84,15 +84,15 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
 static void put_chunk_row(page *p, const ps_blueprint *b, const char *name, const int32_t n[PS_LISTS_MAX])
 {
     put(p, "%-18s", name);
-    for (ps_list list = 0; list < b->lists.n; list++) put(p, " %9d", n[list]);
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) put(p, " %9d", n[list]);
     put(p, "\n");
 }
 
 static void put_chunks(page *p, const ps_blueprint *b, const ps_store *s)
 {
     int32_t all[PS_LISTS_MAX] = {0}, on[PS_TIER_COUNT][PS_LISTS_MAX] = {0}, in[PS_STATE_COUNT][PS_LISTS_MAX] = {0};
-    for (ps_list list = 0; list < b->lists.n; list++)
-        for (int32_t i = 0; i < b->layout->n_chunks; i++) {
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++)
+        for (int32_t i = 0; i < ps_blueprint_list_length(b, list); i++) {
             if (!ps_blueprint_has_chunk(b, list, i)) continue;
             const ps_chunk_id id = ps_store_chunk(b->layout, list, i);
             all[list]++;
@@ -100,7 +100,7 @@ static void put_chunks(page *p, const ps_blueprint *b, const ps_store *s)
             for (int t = 0; t < PS_TIER_COUNT; t++) on[t][list] += (ps_store_chunk_copies(s, id) & 1u << t) != 0;
         }
     put(p, "\n%-18s", "chunks");
-    for (ps_list list = 0; list < b->lists.n; list++) put(p, " %9s", b->lists.list[list].name);
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) put(p, " %9s", b->lists.list[list].name);
     put(p, "\n");
     put_chunk_row(p, b, "all", all);
     for (int t = 0; t < PS_TIER_COUNT; t++) {

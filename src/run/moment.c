@@ -45,7 +45,7 @@ static ps_status compute_nothing(void *self, const void *args)
 static ps_use use_of(const ps_runner *r, const ps_access *a)
 {
     const ps_blueprint *b = r->bp;
-    const ps_list list = a->chunk / b->layout->n_chunks;
+    const ps_list list = ps_lists_list_of(&b->lists, b->layout, a->chunk);
     return (ps_use){.address = ps_store_payload(r->tiers->store, a->chunk),
                     .bytes = ps_blueprint_chunk_bytes(b, list),
                     .is_write = a->mode != PS_ACCESS_READ,

@@ -98,7 +98,7 @@ static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
 {
     const ps_node *n = &r->bp->program->nodes[instr->node];
     ps_store *s = r->tiers->store;
-    if (instr->kind == PS_INSTR_JOIN) return PS_OK; /* touches no parameter of its node */
+    if (!ps_instr_computes_node(instr)) return PS_OK; /* touches no parameter of its node */
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (w < 0) continue;
@@ -114,7 +114,7 @@ static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
 static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
 {
     const ps_node *n = &r->bp->program->nodes[instr->node];
-    if (instr->kind == PS_INSTR_JOIN) return PS_OK;
+    if (!ps_instr_computes_node(instr)) return PS_OK;
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (w < 0) continue;
@@ -255,7 +255,7 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
         run.T = r->pass.rows;
     }
     if (r->pass.batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
-    if (instr->kind != PS_INSTR_JOIN) bind_params(r, instr, &run);
+    if (ps_instr_computes_node(instr)) bind_params(r, instr, &run);
     return run;
 }
 
@@ -268,6 +268,11 @@ static ps_status take_end(ps_runner *r, const ps_instr *instr, const ps_node_run
     const int64_t rows = run->output_row < 0 ? run->node->rows : 1;
     return ps_queue_get(run->queue, r->pass.output, run->output,
                         rows * r->bp->program->n_outputs * (int64_t)sizeof *run->output);
+}
+
+static void *aside_address(const ps_runner *r, const ps_instr *instr)
+{
+    return ps_store_payload(r->tiers->store, ps_blueprint_aside(r->bp, instr));
 }
 
 static ps_status compute_bound(ps_runner *r, const ps_instr *instr, ps_node_run *run)
@@ -284,6 +289,8 @@ static ps_status compute_bound(ps_runner *r, const ps_instr *instr, ps_node_run 
             run->backend, run->queue,
             &(ps_add_args){.y = run->y, .a = run->x[0], .b = run->x[1], .n = instr->join_elements, .dtype = run->dtype},
             0);
+    case PS_INSTR_OFFLOAD: return ps_queue_copy(run->queue, aside_address(r, instr), run->x[0], instr->aside_bytes);
+    case PS_INSTR_FETCH: return ps_queue_copy(run->queue, run->y, aside_address(r, instr), instr->aside_bytes);
     }
     return PS_OK;
 }
@@ -361,6 +368,9 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     if (st == PS_OK) st = end_tensors(r, instr);
     ps_moment_record(r, moment, PS_TIER_DEVICE, -1, &begin);
     ps_moment_end(r, moment);
+    /* of what was put aside, nobody reads it twice, and without a backward pass nobody does */
+    const bool is_used_up = instr->kind == PS_INSTR_FETCH || r->pass.kind != PS_PASS_TRAIN;
+    if (instr->aside_bytes > 0 && is_used_up) ps_store_discard(r->tiers->store, ps_blueprint_aside(r->bp, instr));
     return st;
 }
 

@@ -142,11 +142,13 @@ bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp)
 
 ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
 {
-    PS_ASSERT(r->micro == 0 && bp->layout->n_chunks == r->bp->layout->n_chunks);
+    PS_ASSERT(r->micro == 0 && bp->layout->n_chunks == r->bp->layout->n_chunks &&
+              bp->lists.n_apart == r->bp->lists.n_apart);
     PS_ASSERT(!r->update_pending || ps_runner_carries(r, bp));
     void *non_model;
     PS_TRY(ps_exchange_fit(r, bp));
     PS_TRY(ps_store_reserve_non_model(r->tiers->store, bp->code->non_model_bytes, &non_model));
+    ps_store_resize_apart(r->tiers->store, bp->lists.apart_bytes);
     r->non_model = non_model;
     r->bp = bp;
     install_schedule(r);

@@ -39,7 +39,7 @@ static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_code
         const ps_instr *instr = &code->instrs[m];
         const ps_node *n = &program->nodes[instr->node];
         for (int32_t g = 0; (m == 0 || m == code->n_forward) && g < n_groups; g++) current[g] = -1;
-        for (int k = 0; k < PS_NODE_PARAMS && instr->kind != PS_INSTR_JOIN; k++) {
+        for (int k = 0; k < PS_NODE_PARAMS && ps_instr_computes_node(instr); k++) {
             if (n->params[k] < 0) continue;
             const ps_place *p = &l->places[n->params[k]];
             for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++)

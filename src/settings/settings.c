@@ -107,6 +107,7 @@ ps_code_options ps_settings_code_options(const ps_settings *s)
                              .training = s->training,
                              .checkpointing = s->checkpointing,
                              .n_checkpoints = s->n_checkpoints,
+                             .offloads_inputs = s->offloads_inputs,
                              .may_overwrite_params = s->accumulation == 1 && !s->fp32_gradients,
                              /* several ranks have sums apart: ps_blueprint_sums_apart */
                              .adds_up_micro_batches = s->accumulation > 1 && s->ranks.n == 1,
@@ -158,6 +159,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
         .margin_share = o->client_mem_tracer_margin_use_ratio,
         .checkpointing = o->activation_checkpointing_enabled,
         .n_checkpoints = (int32_t)o->activation_checkpointing_number_checkpoints,
+        .offloads_inputs = o->client_opts_with_activation_offload,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
         .keep_logits = keep_logits[o->memory_keep_logits],

@@ -4,10 +4,13 @@
 #define CHUNK_ELEMENTS 2048
 #define PAGES(n) ((n)*PS_PAGE_BYTES)
 
-enum { N_CHUNKS = 5, ALL_PAGES = N_CHUNKS * (1 + 2 + 2) };
-enum { A, NONE, B, C }; /* lists: of a page a chunk, of none, of two */
+enum { N_CHUNKS = 5, N_APART = 7, LISTS_PAGES = N_CHUNKS * (1 + 2 + 2), ALL_PAGES = LISTS_PAGES + 3 * N_APART };
+enum { A, NONE, B, C, APART }; /* lists: of a page a chunk, of none, of two; beside them, of three */
 
-static const ps_lists lists = {.n = 4, .list = {{"A", 2}, {"NONE", 0}, {"B", 4}, {"C", 4}}};
+static const ps_lists lists = {.n = 4,
+                               .list = {{"A", 2}, {"NONE", 0}, {"B", 4}, {"C", 4}, {"APART", 0}},
+                               .n_apart = N_APART,
+                               .apart_bytes = PAGES(3)};
 
 typedef struct world {
     ps_layout *layout;
@@ -62,7 +65,7 @@ static int64_t page_of(const world *w, ps_list list, int32_t i)
 
 static void assert_contents(world *w)
 {
-    for (ps_chunk_id id = 0; id < lists.n * N_CHUNKS; id++) {
+    for (ps_chunk_id id = 0; id < ps_lists_n_ids(&lists, w->layout); id++) {
         const chunk *c = &w->store->chunks[id];
         const uint32_t *p;
         if (c->disk_offset == NO_SLOT) continue;
@@ -90,9 +93,35 @@ static void each_chunk_has_a_home_beside_its_states(void **state)
         assert_int_equal(page_of(&w, B, i), N_CHUNKS + 4 * i);
         assert_int_equal(page_of(&w, C, i), N_CHUNKS + 4 * i + 2);
     }
+    for (int32_t i = N_APART - 1; i >= 0; i--) send_down(&w, APART, i);
+    for (int32_t i = 0; i < N_APART; i++) assert_int_equal(page_of(&w, APART, i), LISTS_PAGES + 3 * i);
     assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(ALL_PAGES));
     assert_contents(&w);
     close_world(&w);
+}
+
+/* Of another size they lie behind the others still; what no longer fits has no place, and takes none of others. */
+static void chunks_apart_change_their_size(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 3, 2}; /* pages */
+    for (int is_small = 0; is_small < 2; is_small++) {
+        world w;
+        open_world(&w, ALL_PAGES - is_small);
+        for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, B, i);
+        for (size_t k = 0; k < PS_ARRAY_LEN(sizes); k++) {
+            ps_store_resize_apart(w.store, PAGES(sizes[k]));
+            for (int32_t i = 0; i < 4; i++) {
+                assert_int_equal(ps_store_chunk_copies(w.store, ps_store_chunk(w.layout, APART, i)), 0);
+                send_down(&w, APART, i);
+                if (!is_small) assert_int_equal(page_of(&w, APART, i), LISTS_PAGES + sizes[k] * i);
+            }
+            if (!is_small) assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(2 * N_CHUNKS + 4 * sizes[k]));
+            assert_contents(&w);
+            assert_ok(ps_store_check(w.store));
+        }
+        close_world(&w);
+    }
 }
 
 /* A page less: no place is given before it is needed. */
@@ -118,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_chunk_has_a_home_beside_its_states),
+        cmocka_unit_test(chunks_apart_change_their_size),
         cmocka_unit_test(a_small_budget_has_no_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

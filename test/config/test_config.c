@@ -214,8 +214,9 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          PS_EINVAL},
         /* keys of others */
         {"{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
-         "c.json:1:31: activation_checkpointing.cpu_checkpointing is not supported: kept activations stay on the "
-         "device",
+         "c.json:1:52: activation_checkpointing.cpu_checkpointing moves what is kept for each checkpoint segment, and "
+         "there "
+         "are none: it needs activation_checkpointing.enabled true",
          PS_EINVAL},
         {"{\"zero_optimization\": {\"stage\": 3}}",
          "c.json:1:2: zero_optimization is not supported: chunks take its place; set the budgets in memory.*",

@@ -44,6 +44,7 @@ static inline ps_config *tiny_with(const char *const *changes)
     return c;
 }
 
+#define OFFLOAD "activation_checkpointing.enabled=true", "client.opts.with_activation_offload=true"
 #define TINY(...) tiny_with((const char *const[]){__VA_ARGS__, NULL})
 
 static inline ps_engine *engine_of(ps_config *c)

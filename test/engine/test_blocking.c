@@ -127,6 +127,9 @@ static void test_a_step_without_a_disk_waits_for_nothing(void **state)
     expect_no_stops("accumulation", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "gradient_accumulation_steps=3"));
     expect_no_stops("checkpointing",
                     CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "activation_checkpointing.enabled=true"));
+    expect_no_stops("inputs offloaded",
+                    CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "activation_checkpointing.enabled=true",
+                            "client.opts.with_activation_offload=true"));
     expect_no_stops("f32", CHANGES(SMALL_CHUNKS, "memory.host=4MB"));
     expect_no_stops("Adam on the host",
                     CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=8MB", "optimizer.params.use_hybrid_adam=false"));

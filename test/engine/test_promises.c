@@ -57,6 +57,10 @@ static void vary_memory(const char *format, const char *more)
     SAME("large chunks", "default_chunk_size=262144");
     SAME("checkpointing", "activation_checkpointing.enabled=true");
     SAME("one segment", "activation_checkpointing.enabled=true", "activation_checkpointing.number_checkpoints=1");
+    SAME("inputs offloaded", OFFLOAD);
+    SAME("inputs on the host", OFFLOAD, "memory.device=650KB", "memory.host=4MB", "default_chunk_size=2048");
+    SAME("inputs on disk", OFFLOAD, "memory.device=650KB", "memory.host=100KB", "memory.disk=20MB",
+         "default_chunk_size=2048");
     SAME("host tier", "memory.device=700KB", "memory.host=4MB", "default_chunk_size=2048");
     SAME("disk tier", "memory.device=700KB", "memory.disk=20MB", "default_chunk_size=2048");
     SAME("three tiers", "memory.device=700KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096");
@@ -74,12 +78,13 @@ static void vary_memory(const char *format, const char *more)
     SAME("updates at once", "memory.device=800KB", "memory.disk=20MB", "memory.defer_updates=false");
     SAME("small margin", "memory.device=1200KB", "memory.host=4MB", "client.mem_tracer.margin_use_ratio=0.3");
 #undef SAME
-    static const char *const tiers[][2] = {{"memory.disk=20MB", "memory.prefetch=0"},
+    static const char *const tiers[][3] = {{"memory.disk=20MB", "memory.prefetch=0"},
                                            {"memory.disk=20MB", "memory.prefetch=4"},
                                            {"memory.host=4MB", "memory.prefetch=4"},
-                                           {"memory.disk=20MB", "activation_checkpointing.enabled=true"}};
+                                           {"memory.disk=20MB", "activation_checkpointing.enabled=true"},
+                                           {"memory.disk=20MB", OFFLOAD}};
     for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
-        const char *const *changes = CHANGES(format, more, DROPOUT, tiers[i][0], tiers[i][1]);
+        const char *const *changes = CHANGES(format, more, DROPOUT, tiers[i][0], tiers[i][1], tiers[i][2]);
         if (!is_my_share()) continue;
         const int64_t least = smallest_device(changes);
         const run_result r = train_at(changes, least);
@@ -220,7 +225,8 @@ static void test_forecast(void **state)
         {"memory.device=700KB", "memory.host=0", "memory.disk=20MB", "memory.prefetch=4"},
         {"memory.device=800KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=2"},
         {"memory.device=900KB", "memory.host=4MB", "memory.disk=0", "memory.prefetch=0"},
-        {"memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru"}};
+        {"memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru"},
+        {"memory.device=750KB", "memory.disk=20MB", OFFLOAD}};
     for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
         const char *const *changes =
             CHANGES(BF16, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]);
@@ -244,21 +250,24 @@ static void test_evaluation_disturbs_nothing(void **state)
     (void)state;
     enum { B = 2, T = 16 };
     int32_t tokens[B * T], targets[B * T];
-    for (int accumulation = 1; accumulation <= 2; accumulation++) {
+    for (int i = 0; i < 4; i++) {
+        const int accumulation = 1 + i % 2;
         const char *k = accumulation == 1 ? "gradient_accumulation_steps=1" : "gradient_accumulation_steps=2";
+        const char *offload = i < 2 ? "train.seed=7" : "client.opts.with_activation_offload=true";
+        const char *checkpointing = i < 2 ? "train.seed=7" : "activation_checkpointing.enabled=true";
         uint64_t hash[2];
         for (int with = 0; with < 2; with++) {
-            ps_config *c = TINY(BF16, DROPOUT, k, "memory.device=750KB", "memory.disk=20MB");
+            ps_config *c = TINY(BF16, DROPOUT, k, "memory.device=750KB", "memory.disk=20MB", checkpointing, offload);
             ps_engine *e = engine_of(c);
             float first = 0, again = 0;
-            for (int64_t i = 0; i < 3 * accumulation; i++) {
+            for (int64_t step = 0; step < 3 * accumulation; step++) {
                 if (with) {
                     fill_batch(tokens, targets, B, T, 131, 1000);
                     assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &first));
                     assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again));
                     assert_memory_equal(&first, &again, sizeof first);
                 }
-                fill_batch(tokens, targets, B, T, 131, i);
+                fill_batch(tokens, targets, B, T, 131, step);
                 assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
                 assert_ok(ps_backward(e));
                 assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again), PS_ESTATE);

@@ -100,6 +100,7 @@ static const char *const variations[][3] = {
     VARIATION("memory.device=500KB", "memory.host=2MB", "default_chunk_size=4096"),
     VARIATION("memory.device=500KB", "memory.disk=4MB", "default_chunk_size=4096"),
     VARIATION("activation_checkpointing.enabled=true", "memory.defer_updates=false", "memory.policy=lru"),
+    VARIATION("activation_checkpointing.enabled=true", "client.opts.with_activation_offload=true", "memory.host=2MB"),
     VARIATION("memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=4096"),
 };
 

@@ -98,6 +98,11 @@ static void vary_memory(const char *format, const char *more)
     SAME("small chunks", "default_chunk_size=2048");
     SAME("large chunks", "default_chunk_size=262144");
     SAME("checkpointing", "activation_checkpointing.enabled=true");
+    SAME("inputs offloaded", OFFLOAD);
+    SAME("inputs on the host", OFFLOAD, "memory.device=800KB", "memory.host=4MB", "default_chunk_size=2048");
+    SAME("inputs on disk", OFFLOAD, "memory.device=800KB", "memory.disk=20MB", "default_chunk_size=2048");
+    SAME("inputs on a small disk", OFFLOAD, "memory.device=800KB", "memory.host=500KB", "memory.disk=2MB",
+         "default_chunk_size=2048");
     SAME("host tier", "memory.device=900KB", "memory.host=4MB", "default_chunk_size=2048");
     SAME("disk tier", "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048");
     SAME("three tiers", "memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096");

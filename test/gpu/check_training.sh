@@ -130,4 +130,6 @@ again "$@" train.backend=cuda memory.device="$least" memory.host=$((host * unit 
 again "$@" train.backend=cuda memory.device="$least" memory.host=1GB default_chunk_size=$other_chunk memory.prefetch=0 &&
     same "$(mb "$least"), smaller chunks, no prefetching"
 again "$@" train.backend=cuda memory.device="$peak" memory.host=1GB activation_checkpointing.enabled=true && same 'activations again'
+again "$@" train.backend=cuda memory.device="$least" memory.host=1GB activation_checkpointing.enabled=true client.opts.with_activation_offload=true &&
+    same "$(mb "$least"), activations offloaded"
 exit $failed

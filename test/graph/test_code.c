@@ -185,6 +185,8 @@ static void check_gradients(ps_model_func model, void *user, const char *const *
 
 static const char *const plain[] = {NULL};
 static const char *const checkpointed[] = {"activation_checkpointing.enabled", "true", NULL};
+static const char *const offloaded[] = {"activation_checkpointing.enabled", "true",
+                                        "client.opts.with_activation_offload", "true", NULL};
 static const char *const one_segment[] = {"activation_checkpointing.enabled", "true",
                                           "activation_checkpointing.number_checkpoints", "1", NULL};
 
@@ -194,6 +196,9 @@ static void test_gradients(void **state)
     check_gradients(model_blocks, NULL, plain);
     check_gradients(model_blocks, NULL, checkpointed);
     check_gradients(model_blocks, NULL, one_segment);
+    check_gradients(model_blocks, NULL, offloaded);
+    check_gradients(model_diamond, NULL, offloaded);
+    check_gradients(model_relu, NULL, offloaded);
     check_gradients(model_thrice, NULL, plain);
     check_gradients(model_positions, NULL, plain);
     check_gradients(model_relu, NULL, plain);
@@ -210,16 +215,18 @@ static void test_gradients_shared(void **state)
 static void test_gradients_random(void **state)
 {
     (void)state;
-    for (uint32_t seed = 0; seed < 150; seed++) {
+    static const char *const *const ways[] = {plain, checkpointed, one_segment, offloaded};
+    for (uint32_t seed = 0; seed < 200; seed++) {
         random_graph graph = graph_of(seed);
-        check_gradients(model_random, &graph, seed % 3 == 0 ? plain : seed % 3 == 1 ? checkpointed : one_segment);
+        check_gradients(model_random, &graph, ways[seed % PS_ARRAY_LEN(ways)]);
     }
 }
 
 /* ---- code ---- */
 
-static ps_code *code_of(ps_model_func model, void *user, bool checkpointing, int32_t n_checkpoints,
-                        ps_program **program)
+enum { PLAIN, CHECKPOINTS, OFFLOADS, WAYS };
+
+static ps_code *code_of(ps_model_func model, void *user, int way, int32_t n_checkpoints, ps_program **program)
 {
     ps_backend *backend;
     ps_code *p = NULL;
@@ -227,7 +234,8 @@ static ps_code *code_of(ps_model_func model, void *user, bool checkpointing, int
     const ps_code_options o = {.backend = backend,
                                .dtype = PS_DTYPE_F32,
                                .training = true,
-                               .checkpointing = checkpointing,
+                               .checkpointing = way != PLAIN,
+                               .offloads_inputs = way == OFFLOADS,
                                .n_checkpoints = n_checkpoints,
                                .may_overwrite_params = true};
     assert_ok(ps_program_build(model, user, B, T, program));
@@ -257,7 +265,7 @@ static void check_code(const ps_code *p)
         if (p->batch[i] >= 0) written[p->batch[i]] = true;
     for (int32_t m = 0; m < p->n_instrs; m++) {
         const ps_instr *in = &p->instrs[m];
-        assert_int_equal(in->kind == PS_INSTR_FORWARD, m < p->n_forward);
+        assert_int_equal(in->kind == PS_INSTR_FORWARD || in->kind == PS_INSTR_OFFLOAD, m < p->n_forward);
         for (int k = 0; k < PS_NODE_INPUTS; k++) {
             if (in->x[k] >= 0) assert_true(written[in->x[k]]);
             if (in->dx[k] >= 0 && in->accumulate_dx[k]) assert_true(written[in->dx[k]]);
@@ -272,6 +280,25 @@ static void check_code(const ps_code *p)
         }
     }
     free(written);
+    /* what is fetched has been put aside before, once, and lies nowhere else in between */
+    int32_t *offloaded_at = calloc((size_t)p->n_aside + 1, sizeof *offloaded_at);
+    for (int32_t m = 0; m < p->n_instrs; m++) {
+        const ps_instr *in = &p->instrs[m];
+        if (in->kind != PS_INSTR_OFFLOAD && in->kind != PS_INSTR_FETCH) continue;
+        assert_in_range(in->aside, 0, p->n_aside - 1);
+        assert_in_range(in->aside_bytes, 1, p->aside_bytes);
+        if (in->kind == PS_INSTR_OFFLOAD) {
+            assert_int_equal(offloaded_at[in->aside], 0);
+            assert_int_equal(p->buffers[in->x[0]].last, m);
+            offloaded_at[in->aside] = m;
+        } else {
+            const ps_instr *from = &p->instrs[offloaded_at[in->aside]];
+            assert_int_equal(from->kind, PS_INSTR_OFFLOAD);
+            assert_int_equal(from->aside_bytes, in->aside_bytes);
+            assert_int_equal(p->buffers[in->y].first, m);
+        }
+    }
+    free(offloaded_at);
     /* each parameter's gradient is completed exactly once */
     int *completed = calloc((size_t)p->program->n_params, sizeof *completed);
     for (int32_t m = 0; m < p->n_instrs; m++)
@@ -287,9 +314,9 @@ static void test_lives(void **state)
     static const ps_model_func models[] = {model_blocks,          model_thrice,    model_diamond,
                                            model_diamond_swapped, model_positions, model_relu};
     for (size_t i = 0; i < PS_ARRAY_LEN(models); i++)
-        for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
+        for (int way = PLAIN; way < WAYS; way++) {
             ps_program *program = NULL;
-            ps_code *p = code_of(models[i], NULL, checkpointing, 0, &program);
+            ps_code *p = code_of(models[i], NULL, way, 0, &program);
             check_code(p);
             ps_code_destroy(p);
             ps_program_destroy(program);
@@ -297,7 +324,7 @@ static void test_lives(void **state)
     for (uint32_t seed = 0; seed < 200; seed++) {
         random_graph graph = graph_of(seed);
         ps_program *program = NULL;
-        ps_code *p = code_of(model_random, &graph, seed % 2, (int32_t)(seed % 3), &program);
+        ps_code *p = code_of(model_random, &graph, (int)(seed % WAYS), (int32_t)(seed / WAYS % 3), &program);
         check_code(p);
         ps_code_destroy(p);
         ps_program_destroy(program);
@@ -322,8 +349,8 @@ static void test_recomputation(void **state)
 {
     (void)state;
     ps_program *program = NULL, *second = NULL;
-    ps_code *kept = code_of(model_blocks, NULL, false, 0, &program);
-    ps_code *p = code_of(model_blocks, NULL, true, 0, &second);
+    ps_code *kept = code_of(model_blocks, NULL, PLAIN, 0, &program);
+    ps_code *p = code_of(model_blocks, NULL, CHECKPOINTS, 0, &second);
     assert_true(p->non_model_bytes < kept->non_model_bytes);
     for (int32_t m = 0; m < kept->n_instrs; m++) assert_int_not_equal(kept->instrs[m].kind, PS_INSTR_RECOMPUTE);
     static const char *const once[] = {"a.ln_1", "a.qkv",  "a.attention", "a.proj", "a.ln_2",
@@ -343,7 +370,7 @@ static void test_merged_segments(void **state)
 {
     (void)state;
     ps_program *program = NULL;
-    ps_code *p = code_of(model_blocks, NULL, true, 1, &program);
+    ps_code *p = code_of(model_blocks, NULL, CHECKPOINTS, 1, &program);
     assert_int_equal(recomputed(p, "b.fc"), 1);
     assert_int_equal(recomputed(p, "a.fc"), 1);
     check_code(p);
@@ -355,7 +382,7 @@ static void test_overwriting(void **state)
 {
     (void)state;
     ps_program *program = NULL;
-    ps_code *p = code_of(model_blocks, NULL, true, 0, &program);
+    ps_code *p = code_of(model_blocks, NULL, CHECKPOINTS, 0, &program);
     /* nobody reads a parameter after its first gradient, not even the tied one: the embedding's backward only adds */
     for (int32_t w = 0; w < program->n_params; w++) assert_true(p->grad_overwrites_param[w]);
     for (int32_t w = 0; w < program->n_params; w++) {
@@ -389,7 +416,7 @@ static void test_guards_name_operator_and_buffer(void **state)
     (void)state;
     if (PS_CODE_GUARD_BYTES == 0) skip(); /* debug builds have them */
     ps_program *program = NULL;
-    ps_code *p = code_of(model_diamond, NULL, false, 0, &program);
+    ps_code *p = code_of(model_diamond, NULL, PLAIN, 0, &program);
     char *base = NULL;
     assert_ok(ps_mem_alloc((size_t)p->non_model_bytes, 1, &base));
     int n_workspaces = 0;

@@ -91,7 +91,7 @@ static void compare(const char *name, const char *const *changes)
                      (long long)s.forecast.peak_bytes[t]);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         int64_t sum = s.forecast.peak[t].non_model_bytes + s.forecast.peak[t].other_bytes;
-        for (ps_list l = 0; l < s.lists.n; l++) sum += s.forecast.peak[t].list_bytes[l];
+        for (ps_list l = 0; l < ps_lists_n_all(&s.lists); l++) sum += s.forecast.peak[t].list_bytes[l];
         assert_int_equal(sum, s.forecast.peak_bytes[t]);
     }
     ps_engine_destroy(e);
@@ -101,6 +101,8 @@ static void compare(const char *name, const char *const *changes)
 #define COMPARE(name, ...) compare(name, (const char *const[]){__VA_ARGS__, NULL})
 
 #define FEW_ACTIVATIONS BF16, "model.n_layer=8", "activation_checkpointing.enabled=true"
+
+#define DEEP_OFFLOAD BF16, "model.n_layer=8", OFFLOAD, "default_chunk_size=2048"
 
 static void a_plan_is_what_happens(void **state)
 {
@@ -113,6 +115,10 @@ static void a_plan_is_what_happens(void **state)
             "default_chunk_size=4096");
     COMPARE("accumulation", BF16, "memory.device=600KB", "memory.host=4MB", "gradient_accumulation_steps=2");
     COMPARE("checkpointing", BF16, "activation_checkpointing.enabled=true", "memory.device=400KB", "memory.host=4MB");
+    COMPARE("inputs on the host", DEEP_OFFLOAD, "memory.device=300KB", "memory.host=4MB");
+    COMPARE("inputs on disk", DEEP_OFFLOAD, "memory.device=300KB", "memory.host=100KB", "memory.disk=20MB");
+    COMPARE("inputs, two micro-batches", DEEP_OFFLOAD, "memory.device=500KB", "memory.host=8MB",
+            "gradient_accumulation_steps=2");
     COMPARE("updates at once", BF16, "memory.defer_updates=false", "memory.device=500KB", "memory.host=4MB");
     COMPARE("lru", BF16, "memory.policy=lru", "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
     COMPARE("no prefetch", BF16, "memory.prefetch=0", "memory.device=500KB", "memory.host=4MB");
@@ -136,6 +142,7 @@ static void a_plan_is_what_happens_later(void **state)
     (void)state;
     ps_async_permit();
     COMPARE("in memory, later", LATER);
+    COMPARE("inputs on the host, later", LATER, "model.n_layer=8", OFFLOAD, "memory.device=400KB", "memory.host=4MB");
     COMPARE("host, later", LATER, "memory.device=400KB", "memory.host=4MB");
     COMPARE("three tiers, later", LATER, "memory.device=400KB", "memory.host=700KB", "memory.disk=20MB");
     COMPARE("accumulation, later", LATER, "memory.device=600KB", "memory.host=4MB", "gradient_accumulation_steps=2");
@@ -289,7 +296,7 @@ static void check_ranks(const ps_config *c, int32_t p, int64_t *held)
         sent += (double)s.forecast.moved_bytes[PS_LINK_COLLECTIVES];
         expected = 6.0 * (double)(p - 1) * (double)s.n_params;
         *held = 0;
-        for (ps_list l = 0; l < s.lists.n; l++)
+        for (ps_list l = 0; l < ps_lists_n_all(&s.lists); l++)
             *held += s.forecast.peak[PS_TIER_DEVICE].list_bytes[l] + s.forecast.peak[PS_TIER_HOST].list_bytes[l];
     }
     /* tensors are aligned to 32 elements */

@@ -25,6 +25,11 @@ static ps_settings settings_of(const char *change)
 static void step_arrives(void **state)
 {
     (void)state;
+    ps_config *c = TINY("activation_checkpointing.enabled=true", "client.opts.with_activation_offload=true");
+    ps_settings offloading;
+    assert_ok(ps_settings_read(c, true, &offloading));
+    ps_config_destroy(c);
+    assert_true(offloading.offloads_inputs && !settings_of("train.seed=7").offloads_inputs);
     SAYS("train_micro_batch_size_per_gpu=5", s.B == 5);
     SAYS("gradient_accumulation_steps=3", s.accumulation == 3);
     SAYS("data.sequence_length=8", s.T == 8);

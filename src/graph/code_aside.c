@@ -1,0 +1,66 @@
+/* code_aside.c - activation offload: what enters a checkpoint segment waits for its recomputation outside the region.
+ *
+ *     region   |== value, read by the segment ==| offload             fetch |== the value again ==|
+ *     chunk                                     |=========================|
+ *
+ * It has two buffers, one before and one after, so that memory between them is free for others. */
+#include "graph/code_impl.h"
+
+static bool enters(const ps_code_writer *g, int32_t node, int32_t value)
+{
+    return g->segment[node] >= 0 && g->segment[g->program->values[value].maker] != g->segment[node];
+}
+
+void ps_code_choose_aside(ps_code_writer *g)
+{
+    const ps_program *p = g->program;
+    for (int32_t v = 0; v < p->n_values; v++) g->aside[v] = -1;
+    for (int32_t n = 0; n < p->n_nodes && g->o.offloads_inputs; n++)
+        for (int i = 0; i < PS_NODE_INPUTS; i++) {
+            const int32_t v = p->nodes[n].inputs[i];
+            if (v < 0 || g->aside[v] >= 0 || !enters(g, n, v)) continue;
+            g->aside[v] = g->code->n_aside++;
+            g->code->aside_bytes = ps_max_i64(g->code->aside_bytes, ps_code_value_bytes(g, v));
+        }
+}
+
+static bool is_read_later(const ps_code_writer *g, int32_t node, int32_t value)
+{
+    for (int32_t n = node + 1; n < g->program->n_nodes; n++)
+        for (int i = 0; i < PS_NODE_INPUTS; i++)
+            if (g->program->nodes[n].inputs[i] == value) return true;
+    return false;
+}
+
+static ps_instr copy_of(const ps_code_writer *g, ps_instr_kind kind, int32_t value)
+{
+    ps_instr instr = ps_instr_no_buffers;
+    instr.kind = kind;
+    instr.node = g->program->values[value].maker;
+    instr.aside = g->aside[value];
+    instr.aside_bytes = ps_code_value_bytes(g, value);
+    return instr;
+}
+
+ps_status ps_code_offload_after(ps_code_writer *g, int32_t node)
+{
+    for (int i = 0; i < PS_NODE_INPUTS; i++) {
+        const int32_t v = g->program->nodes[node].inputs[i];
+        if (v < 0 || g->aside[v] < 0 || g->is_away[v] || is_read_later(g, node, v)) continue;
+        ps_instr instr = copy_of(g, PS_INSTR_OFFLOAD, v);
+        instr.x[0] = g->value_buffer[v];
+        g->is_away[v] = true;
+        PS_TRY(ps_code_append(g, instr));
+    }
+    return PS_OK;
+}
+
+ps_status ps_code_fetch(ps_code_writer *g, int32_t value)
+{
+    if (!g->is_away[value]) return PS_OK;
+    ps_instr instr = copy_of(g, PS_INSTR_FETCH, value);
+    PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, value), &instr.y));
+    g->value_buffer[value] = instr.y;
+    g->is_away[value] = false;
+    return ps_code_append(g, instr);
+}
