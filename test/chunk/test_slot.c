@@ -124,6 +124,25 @@ static void chunks_apart_change_their_size(void **state)
     }
 }
 
+/* However short slots are: a home that somebody else has meanwhile would be written over. */
+static void a_home_is_nobody_elses(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, ALL_PAGES);
+    ps_store_resize_apart(w.store, PAGES(4));
+    w.store->is_short_of_slots = true;
+    for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, A, i), send_down(&w, B, i), send_down(&w, C, i);
+    for (ps_chunk_id id = 0; id < N_CHUNKS; id++) { /* on the device too: its slot could be had */
+        assert_ok(ps_store_pin(w.store, id, PS_TIER_DEVICE, PS_ACCESS_READ, NULL));
+        ps_store_unpin(w.store, id);
+    }
+    for (int32_t i = 0; i < N_APART; i++) send_down(&w, APART, i);
+    for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, A, i);
+    assert_contents(&w);
+    close_world(&w);
+}
+
 /* A page less: no place is given before it is needed. */
 static void a_small_budget_has_no_holes(void **state)
 {
@@ -148,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_chunk_has_a_home_beside_its_states),
         cmocka_unit_test(chunks_apart_change_their_size),
+        cmocka_unit_test(a_home_is_nobody_elses),
         cmocka_unit_test(a_small_budget_has_no_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

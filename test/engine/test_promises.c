@@ -245,6 +245,14 @@ static void test_forecast(void **state)
     }
 }
 
+/* What segments keep is kept from a forward pass to its backward pass, and no longer. */
+static void assert_no_inputs(const ps_engine *e)
+{
+    const ps_blueprint *b = e->blueprint;
+    for (int32_t i = 0; i < b->lists.n_apart; i++)
+        assert_int_equal(ps_store_chunk_copies(e->tiers.store, ps_store_chunk(b->layout, b->lists.n, i)), 0);
+}
+
 static void test_evaluation_disturbs_nothing(void **state)
 {
     (void)state;
@@ -266,12 +274,14 @@ static void test_evaluation_disturbs_nothing(void **state)
                     assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &first));
                     assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again));
                     assert_memory_equal(&first, &again, sizeof first);
+                    assert_no_inputs(e);
                 }
                 fill_batch(tokens, targets, B, T, 131, step);
                 assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
                 assert_ok(ps_backward(e));
                 assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again), PS_ESTATE);
                 assert_ok(ps_step(e));
+                assert_no_inputs(e);
             }
             assert_ok(ps_engine_weights_xxh3(e, &hash[with]));
             ps_engine_destroy(e);
