@@ -83,7 +83,7 @@ ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id)
     chunk *c = &s->chunks[id];
     if (s->d.disk == NULL || c->disk_offset != NO_SLOT) return PS_OK;
     if (c->bytes > s->d.disk_budget_bytes - s->disk_used_bytes)
-        return s->is_short_of_slots && !s->has_homes ? take_spare_slot(s, c) : PS_OK;
+        return s->is_short_of_slots ? take_spare_slot(s, c) : PS_OK;
     c->disk_offset = s->has_homes ? home_of(s, id) : s->disk_used_bytes;
     c->slot_bytes = c->bytes;
     s->disk_used_bytes += c->bytes;

@@ -101,10 +101,10 @@ static void test_refused_model(void **state)
 {
     (void)state;
     ps_engine *e = NULL;
-    ps_config *c = TINY("bf16.enabled=true", "memory.device=230KB", "memory.disk=20MB", "default_chunk_size=4096");
+    ps_config *c = TINY("bf16.enabled=true", "memory.device=250KB", "memory.disk=20MB", "default_chunk_size=4096");
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
     assert_memory_equal(ps_last_memory_dump(), "no room in moment ", 18);
-    assert_bytes(ps_last_memory_dump(), "budget", 230000 / 4096 * 4096, 0, 20000000);
+    assert_bytes(ps_last_memory_dump(), "budget", 250000 / 4096 * 4096, 0, 20000000);
     assert_true(count_of(ps_last_memory_dump(), "content on device", PS_LIST_PARAM16) > 0);
     assert_int_equal(count_of(ps_last_memory_dump(), "HOLD", PS_LIST_MASTER), /* created by the trial */
                      count_of(ps_last_memory_dump(), "all", PS_LIST_MASTER));
