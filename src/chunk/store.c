@@ -19,7 +19,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
     s->d = *desc;
     s->layout = l;
-    PS_ASSERT(desc->lists.n < PS_LISTS_MAX || desc->lists.n_apart == 0);
+    PS_ASSERT(desc->lists.n < PS_LISTS_MAX);
     s->n_ids = ps_lists_n_ids(&desc->lists, l);
     s->now = -1;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {

@@ -53,7 +53,7 @@
  * (run/lists.h). */
 typedef int32_t ps_list;
 
-#define PS_LISTS_MAX 8
+#define PS_LISTS_MAX 9 /* that of chunks apart among them */
 
 typedef struct ps_lists {
     int32_t n;

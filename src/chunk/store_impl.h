@@ -108,11 +108,11 @@ struct ps_store {
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
     int64_t other_bytes[PS_RAM_TIER_COUNT]; /* in use when the store was created */
     int64_t disk_used_bytes;
-    bool has_homes;         /* each chunk has a place of its own in the disk's file (slot.c) */
-    int64_t lost_bytes;     /* of the disk's file: of slots that were too small, and are nobody's now */
-    bool is_short_of_slots; /* room is being made, and without the slots of others there is none */
-    ps_state *tensor_state; /* [n_tensors] */
-    int32_t *tensor_uses;   /* [n_tensors] nested begins */
+    bool has_homes;           /* each chunk has a place of its own in the disk's file (slot.c) */
+    int64_t apart_used_bytes; /* of disk_used_bytes: slots of chunks apart */
+    bool is_short_of_slots;   /* room is being made, and without the slots of others there is none */
+    ps_state *tensor_state;   /* [n_tensors] */
+    int32_t *tensor_uses;     /* [n_tensors] nested begins */
     ps_store_stats stats;
 };
 

@@ -101,7 +101,7 @@ ps_status ps_store_take_residency(ps_store *s, const ps_store *from)
     s->tick = from->tick;
     s->disk_used_bytes = from->disk_used_bytes;
     s->has_homes = from->has_homes;
-    s->lost_bytes = from->lost_bytes;
+    s->apart_used_bytes = from->apart_used_bytes;
     memcpy(s->tensor_state, from->tensor_state, (size_t)s->layout->n_tensors * sizeof *s->tensor_state);
     return PS_OK;
 }
@@ -147,7 +147,7 @@ ps_status ps_store_check(const ps_store *s)
 {
     int64_t bytes[PS_RAM_TIER_COUNT];
     int32_t n_flights = 0, n_overdue = 0;
-    int64_t slot_bytes = s->lost_bytes;
+    int64_t slot_bytes = 0;
     memcpy(bytes, s->other_bytes, sizeof bytes);
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         PS_TRY(check_chunk(s, id, &n_flights));

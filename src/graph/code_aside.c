@@ -6,22 +6,27 @@
  * It has two buffers, one before and one after, so that memory between them is free for others. */
 #include "graph/code_impl.h"
 
-static bool enters(const ps_code_writer *g, int32_t node, int32_t value)
+static void number_inputs(ps_code_writer *g, int32_t begin, int32_t end)
 {
-    return g->segment[node] >= 0 && g->segment[g->program->values[value].maker] != g->segment[node];
+    const ps_program *p = g->program;
+    ps_code_mark_again(g, begin, end);
+    for (int32_t n = begin; n < end; n++)
+        for (int i = 0; i < PS_NODE_INPUTS; i++) {
+            const int32_t v = p->nodes[n].inputs[i];
+            if (v < 0 || g->aside[v] >= 0 || !ps_code_reads_again(g, begin, n, v)) continue;
+            g->aside[v] = g->code->n_aside++;
+            g->code->aside_bytes = ps_max_i64(g->code->aside_bytes, ps_code_value_bytes(g, v));
+        }
 }
 
 void ps_code_choose_aside(ps_code_writer *g)
 {
-    const ps_program *p = g->program;
-    for (int32_t v = 0; v < p->n_values; v++) g->aside[v] = -1;
-    for (int32_t n = 0; n < p->n_nodes && g->o.offloads_inputs; n++)
-        for (int i = 0; i < PS_NODE_INPUTS; i++) {
-            const int32_t v = p->nodes[n].inputs[i];
-            if (v < 0 || g->aside[v] >= 0 || !enters(g, n, v)) continue;
-            g->aside[v] = g->code->n_aside++;
-            g->code->aside_bytes = ps_max_i64(g->code->aside_bytes, ps_code_value_bytes(g, v));
-        }
+    const int32_t n_nodes = g->program->n_nodes;
+    for (int32_t v = 0; v < g->program->n_values; v++) g->aside[v] = -1;
+    for (int32_t n = 0, end; n < n_nodes && g->o.offloads_inputs; n = end) {
+        for (end = n + 1; end < n_nodes && g->segment[end] == g->segment[n]; end++) continue;
+        if (g->segment[n] >= 0) number_inputs(g, n, end);
+    }
 }
 
 static bool is_read_later(const ps_code_writer *g, int32_t node, int32_t value)

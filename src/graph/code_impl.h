@@ -44,6 +44,11 @@ PS_NODISCARD ps_status ps_code_append(ps_code_writer *g, ps_instr instr);
 int64_t ps_code_value_bytes(const ps_code_writer *g, int32_t value);
 extern const ps_instr ps_instr_no_buffers;
 
+/* Mark which nodes of the segment [begin, end) must run again so that the backward of all its nodes finds what it
+ * reads. */
+void ps_code_mark_again(ps_code_writer *g, int32_t begin, int32_t end);
+/* So marked: does the node of the segment that begins there read the value once more, and does it come from before? */
+bool ps_code_reads_again(const ps_code_writer *g, int32_t begin, int32_t node, int32_t value);
 /* Number the values that are put aside; segments have been chosen. */
 void ps_code_choose_aside(ps_code_writer *g);
 /* The forward pass has come to the end of this node: values that it was the last to read are put aside. */

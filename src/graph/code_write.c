@@ -153,8 +153,7 @@ static ps_status append_forward(ps_code_writer *g, int32_t node, ps_instr_kind k
     return ps_code_append(g, instr);
 }
 
-/* Mark which nodes of the segment must run again so that the backward of all its nodes finds what it reads. */
-static void mark_again(ps_code_writer *g, int32_t begin, int32_t end)
+void ps_code_mark_again(ps_code_writer *g, int32_t begin, int32_t end)
 {
     const ps_program *p = g->program;
     for (int32_t n = begin; n < end; n++) g->again[n] = false;
@@ -167,6 +166,12 @@ static void mark_again(ps_code_writer *g, int32_t begin, int32_t end)
             if (node->type->backward_reads_x || g->again[n]) g->again[p->values[v].maker] = true;
         }
     }
+}
+
+bool ps_code_reads_again(const ps_code_writer *g, int32_t begin, int32_t node, int32_t value)
+{
+    return g->program->values[value].maker < begin &&
+           (g->again[node] || g->program->nodes[node].type->backward_reads_x);
 }
 
 /* ---- backward ---- */
@@ -294,8 +299,7 @@ static ps_status fetch_inputs(ps_code_writer *g, int32_t begin, int32_t end)
     for (int32_t n = begin; n < end; n++) {
         const ps_node *node = &g->program->nodes[n];
         for (int i = 0; i < PS_NODE_INPUTS; i++)
-            if (node->inputs[i] >= 0 && g->program->values[node->inputs[i]].maker < begin &&
-                (g->again[n] || node->type->backward_reads_x))
+            if (node->inputs[i] >= 0 && ps_code_reads_again(g, begin, n, node->inputs[i]))
                 PS_TRY(ps_code_fetch(g, node->inputs[i]));
     }
     return PS_OK;
@@ -304,7 +308,7 @@ static ps_status fetch_inputs(ps_code_writer *g, int32_t begin, int32_t end)
 /* Forward again, of what is needed in [begin, end). */
 static ps_status write_recomputation(ps_code_writer *g, int32_t begin, int32_t end)
 {
-    mark_again(g, begin, end);
+    ps_code_mark_again(g, begin, end);
     PS_TRY(fetch_inputs(g, begin, end));
     for (int32_t n = begin; n < end; n++) {
         if (!g->again[n]) continue;

@@ -111,7 +111,10 @@ static ps_status advise_speed(adviser *a)
 {
     const ps_options *o = a->options;
     const int64_t device = a->base->budgets.bytes[PS_TIER_DEVICE];
-    if (o->activation_checkpointing_enabled) PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=false"));
+    const char *with = o->client_opts_with_activation_offload ? "client.opts.with_activation_offload=false " : "";
+    if (o->client_opts_with_activation_offload) PS_TRY(consider(a, NULL, "client.opts.with_activation_offload=false"));
+    if (o->activation_checkpointing_enabled)
+        PS_TRY(consider(a, NULL, "%sactivation_checkpointing.enabled=false", with));
     int64_t B = a->base->B;
     for (int i = 0; i < BATCH_DOUBLINGS; i++) {
         B *= 2;

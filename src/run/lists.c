@@ -1,5 +1,7 @@
 #include "run/lists.h"
 
+_Static_assert(2 + PS_OPTIMIZER_STATES_MAX + 2 + 1 <= PS_LISTS_MAX, "a list for each of lists.h");
+
 static void add(ps_lists *l, const char *name, bool exists, int32_t item_bytes)
 {
     l->list[l->n].name = name;

@@ -289,7 +289,9 @@ static ps_status compute_bound(ps_runner *r, const ps_instr *instr, ps_node_run 
             run->backend, run->queue,
             &(ps_add_args){.y = run->y, .a = run->x[0], .b = run->x[1], .n = instr->join_elements, .dtype = run->dtype},
             0);
-    case PS_INSTR_OFFLOAD: return ps_queue_copy(run->queue, aside_address(r, instr), run->x[0], instr->aside_bytes);
+    case PS_INSTR_OFFLOAD:
+        if (r->pass.kind != PS_PASS_TRAIN) return PS_OK; /* nobody will read it */
+        return ps_queue_copy(run->queue, aside_address(r, instr), run->x[0], instr->aside_bytes);
     case PS_INSTR_FETCH: return ps_queue_copy(run->queue, run->y, aside_address(r, instr), instr->aside_bytes);
     }
     return PS_OK;

@@ -17,6 +17,7 @@ typedef struct world {
     ps_device *ram[PS_RAM_TIER_COUNT];
     ps_disk *disk;
     ps_store *store;
+    bool is_short; /* of slots: without those of others there is no room */
 } world;
 
 static void open_world(world *w, int64_t disk_pages)
@@ -55,6 +56,7 @@ static void send_down(world *w, ps_list list, int32_t i)
     assert_ok(ps_store_pin(w->store, id, PS_TIER_DEVICE, PS_ACCESS_WRITE, (void *)&p));
     for (int64_t k = 0; k < w->store->chunks[id].bytes / 4; k++) p[k] = (uint32_t)(id * 100000 + k);
     ps_store_unpin(w->store, id);
+    w->store->is_short_of_slots = w->is_short;
     assert_ok(evict_all(w->store, PS_TIER_DEVICE));
 }
 
@@ -124,6 +126,29 @@ static void chunks_apart_change_their_size(void **state)
     }
 }
 
+/* What they had is nobody's any more, whatever sizes they went through: all lists have room. */
+static void chunks_apart_leave_nothing_behind(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 3, 6}; /* pages */
+    for (int is_small = 0; is_small < 2; is_small++) {
+        world w;
+        open_world(&w, ALL_PAGES - is_small);
+        for (size_t k = 0; k < PS_ARRAY_LEN(sizes); k++) {
+            ps_store_resize_apart(w.store, PAGES(sizes[k]));
+            for (int32_t i = 0; i < N_APART; i++) send_down(&w, APART, i);
+            for (int32_t i = 0; i < N_APART; i++) ps_store_discard(w.store, ps_store_chunk(w.layout, APART, i));
+        }
+        w.is_short = true;
+        for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, C, i), send_down(&w, A, i), send_down(&w, B, i);
+        for (ps_list l = A; l <= C; l++)
+            for (int32_t i = 0; i < N_CHUNKS && l != NONE; i++)
+                assert_int_equal(ps_store_chunk_copies(w.store, ps_store_chunk(w.layout, l, i)), 1 << PS_TIER_DISK);
+        for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, C, i);
+        close_world(&w);
+    }
+}
+
 /* Larger than at first they do not all find a place: some get those of others, whose content is elsewhere too. */
 static void chunks_apart_share_too_few_places(void **state)
 {
@@ -131,7 +156,7 @@ static void chunks_apart_share_too_few_places(void **state)
     world w;
     open_world(&w, ALL_PAGES);
     ps_store_resize_apart(w.store, PAGES(4));
-    w.store->is_short_of_slots = true;
+    w.is_short = true;
     for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, A, i), send_down(&w, B, i), send_down(&w, C, i);
     for (int32_t i = 0; i < N_APART; i++) {
         const ps_chunk_id before = ps_store_chunk(w.layout, APART, i > 0 ? i - 1 : 0);
@@ -170,6 +195,7 @@ int main(void)
         cmocka_unit_test(each_chunk_has_a_home_beside_its_states),
         cmocka_unit_test(chunks_apart_change_their_size),
         cmocka_unit_test(chunks_apart_share_too_few_places),
+        cmocka_unit_test(chunks_apart_leave_nothing_behind),
         cmocka_unit_test(a_small_budget_has_no_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

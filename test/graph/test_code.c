@@ -281,7 +281,7 @@ static void check_code(const ps_code *p)
     }
     free(written);
     /* what is fetched has been put aside before, once, and lies nowhere else in between */
-    int32_t *offloaded_at = calloc((size_t)p->n_aside + 1, sizeof *offloaded_at);
+    int32_t n_fetched = 0, *offloaded_at = calloc((size_t)p->n_aside + 1, sizeof *offloaded_at);
     for (int32_t m = 0; m < p->n_instrs; m++) {
         const ps_instr *in = &p->instrs[m];
         if (in->kind != PS_INSTR_OFFLOAD && in->kind != PS_INSTR_FETCH) continue;
@@ -296,8 +296,10 @@ static void check_code(const ps_code *p)
             assert_int_equal(from->kind, PS_INSTR_OFFLOAD);
             assert_int_equal(from->aside_bytes, in->aside_bytes);
             assert_int_equal(p->buffers[in->y].first, m);
+            n_fetched++;
         }
     }
+    assert_int_equal(n_fetched, p->n_aside);
     free(offloaded_at);
     /* each parameter's gradient is completed exactly once */
     int *completed = calloc((size_t)p->program->n_params, sizeof *completed);
