@@ -142,6 +142,10 @@ grep -q "which cannot be: the rates kept of this machine are too low (pstar info
 # where nothing can be kept it is for this run only
 XDG_CACHE_HOME=/proc/nowhere plan
 grep -q "for this run only" "$work/err" || fail "kept in /proc"
+if ! why=$(mkdir /sys/nowhere 2>&1); then
+    XDG_CACHE_HOME=/sys/nowhere/cache plan
+    grep -q "for this run only: /sys/nowhere: cannot make the folder: ${why##*: }$" "$work/err" || fail "why nothing is kept, $why"
+fi
 (unset XDG_CACHE_HOME HOME; plan; grep -q "neither XDG_CACHE_HOME nor HOME" "$work/err" || fail "kept without a home") || exit 1
 
 # a machine that cannot be measured is planned for all the same
