@@ -70,7 +70,7 @@ rm "$XDG_CACHE_HOME"/patrickstar/machine-*-2-disks-*.json
     rm -rf "$work/f" && mkdir -p "$work/f/patrickstar"
     export XDG_CACHE_HOME="$work/f"
     busy=$work/f/patrickstar/$(basename "${computing%.json}").busy-2.json
-    sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 9e14,/; s/"flop_per_s": .*,/"flop_per_s": 1e4,/' "$computing" >"$busy"
+    sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 9e14,/; s/"flop_per_s": .*,/"flop_per_s": 1e6,/' "$computing" >"$busy"
     plan
     [ "$(ls "$work/f/patrickstar" | grep -c json)" = 1 ] && [ ! -e "$busy" ] || fail "measured more than three times"
     grep -q "to plan with from now on" "$work/err" || fail "not kept the third time"
