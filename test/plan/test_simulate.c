@@ -487,6 +487,8 @@ static void the_batch_that_hides_the_disk_does(void **state)
     (void)state;
     ps_hardware hw = test_bed(1, 0);
     const ps_site site = {.hardware = &hw};
+    hw.disk = (ps_hardware_disk){
+        .present = true, .bytes = PS_GIB, .read_bytes_per_s = 1.5e9, .write_bytes_per_s = 1.5e9, .full_duplex = true};
     assert_true(hiding(1, "memory.device=4MB", &site).B == 0); /* all fits the device */
 
     hw.device.bf16.flop_per_s = 1e12 / 16;
