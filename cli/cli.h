@@ -8,7 +8,7 @@
 
 #include "patrickstar.h"
 
-/* Exit codes: 0 done, 2 bad input or infeasible budget, 3 I/O, 1 anything else. */
+/* Exit codes: 0 done, 2 bad input, an infeasible budget, or what this build or machine lacks, 3 I/O, 1 anything else. */
 enum { EXIT_OTHER = 1, EXIT_INPUT = 2, EXIT_IO = 3 };
 
 /* The exit code for a status. */

@@ -124,7 +124,8 @@ static bool keep(const char *folder, const machine_use *use, bool was_busy, part
     p->n_busy = was_busy && p->n_busy + 1 < N_TRIES ? p->n_busy + 1 : 0;
     machine_file_path(folder, use, p->which, p->n_busy, path);
     if (path[0] == '\0') (void)PS_FAIL(PS_EIO, "neither XDG_CACHE_HOME nor HOME names a folder");
-    if (path[0] == '\0' || ps_hardware_save(&p->seen, path) != PS_OK) return false;
+    if (path[0] == '\0' || machine_file_make_folder(folder) != PS_OK) return false;
+    if (ps_hardware_save(&p->seen, path) != PS_OK) return false;
     if (before[0] != '\0') (void)unlink(before);
     return true;
 }
@@ -188,8 +189,8 @@ static void find(const machine_use *use, known *k)
     (void)machine_file_folder(folder);
     for (int i = 0; i < MACHINE_PARTS; i++) load(folder, use, true, &parts[i]);
     if (!computing->is_known || !disk->is_known) {
-        if (folder[0] != '\0') machine_file_make_folder(folder);
-        const int lock = folder[0] != '\0' ? machine_file_lock(folder) : -1;
+        const bool has_folder = folder[0] != '\0' && machine_file_make_folder(folder) == PS_OK; /* why not: keep() */
+        const int lock = has_folder ? machine_file_lock(folder) : -1;
         for (int i = 0; i < MACHINE_PARTS; i++) load_again(folder, use, &parts[i]);
         if (!computing->is_known || !disk->is_known) measure_and_keep(folder, use, parts);
         machine_file_unlock(lock);

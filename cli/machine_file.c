@@ -17,6 +17,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/machine.h"
 #include "device/disk_folders.h"
 #include "patrickstar.h"
@@ -39,14 +40,21 @@ bool machine_file_folder(char out[MACHINE_FOLDER_BYTES])
     return has_one;
 }
 
-void machine_file_make_folder(const char *folder)
+static ps_status make_folder(const char *path)
+{
+    if (mkdir(path, 0700) == 0) return PS_OK;
+    const int error = errno;
+    return ps_folder_exists(path) ? PS_OK : PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", path, strerror(error));
+}
+
+ps_status machine_file_make_folder(const char *folder)
 {
     char part[MACHINE_FOLDER_BYTES];
     for (const char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         snprintf(part, sizeof part, "%.*s", (int)(slash - folder), folder);
-        (void)mkdir(part, 0700);
+        PS_TRY(make_folder(part));
     }
-    (void)mkdir(folder, 0700);
+    return make_folder(folder);
 }
 
 /* ---- names ---- */

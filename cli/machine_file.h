@@ -29,8 +29,8 @@ typedef struct machine_use {
 
 /* False: the user has no folder for it, and out is "". */
 bool machine_file_folder(char out[MACHINE_FOLDER_BYTES]);
-/* The folder and those above it, as far as they can be made. */
-void machine_file_make_folder(const char *folder);
+/* The folder and those above it. PS_EIO names the first of them that cannot be made. */
+PS_NODISCARD ps_status machine_file_make_folder(const char *folder);
 /* What is described apart from the other. */
 typedef enum machine_part { MACHINE_COMPUTING, MACHINE_DISK, MACHINE_PARTS } machine_part;
 

@@ -37,13 +37,13 @@ int cli_exit_code(ps_status st)
     case PS_OK: return 0;
     case PS_EINVAL:
     case PS_EFORMAT:
-    case PS_EBUDGET: return EXIT_INPUT;
+    case PS_EBUDGET:
+    case PS_ENOSYS: return EXIT_INPUT; /* what was asked for needs another build or machine */
     case PS_EIO: return EXIT_IO;
     case PS_ENOMEM_HOST:
     case PS_ENOMEM_DEV:
     case PS_EDEVICE:
     case PS_ENUMERIC:
-    case PS_ENOSYS:
     case PS_ESTATE:
     case PS_ECOMM: return EXIT_OTHER;
     }

@@ -245,7 +245,7 @@ typedef struct ps_batch {
 
 /* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when
  * no schedule fits the budgets: the message names the moment and operator that need most, the bytes, and the smallest
- * changes that fit. On failure *engine is NULL.
+ * changes that fit; or when the plan puts more on disk than memory.disk_path has free. On failure *engine is NULL.
  *
  * PS_ENOSYS when the system starts fewer threads than train.threads. They are the engine's own: OpenMP in the program
  * around it, and its variables, have no part in it.

@@ -1,7 +1,11 @@
 #include "engine/engine.h"
 
+#include <stdio.h>
+
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "comm/agree.h"
+#include "device/disk_folders.h"
 #include "run/memory_dump.h"
 
 static ps_status open_tiers(ps_engine *e, bool draws)
@@ -24,6 +28,28 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
     PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
     return PS_OK;
+}
+
+/* The disk tier's file grows as chunks come, so what is too much would be found in the middle of a step. Ranks of a
+ * machine share the folders; their files are about as large. */
+static ps_status check_disk(const ps_engine *e)
+{
+    const ps_comm *comm = e->settings.ranks.comm;
+    const int32_t n_sharers = comm != NULL ? ps_comm_local_size(comm) : 1;
+    const int64_t planned = e->shape->forecast.peak_bytes[PS_TIER_DISK] * n_sharers;
+    const char *folders = e->settings.disk_folders;
+    char planned_text[PS_BYTES_TEXT_MAX], free_text[PS_BYTES_TEXT_MAX], shared[48] = "";
+    int64_t free_bytes;
+    if (planned == 0) return PS_OK;
+    PS_TRY(ps_disk_folders_free_bytes(folders, &free_bytes));
+    if (planned <= free_bytes) return PS_OK;
+    if (n_sharers > 1) snprintf(shared, sizeof shared, " of %d ranks", n_sharers);
+    return PS_FAIL(
+        PS_EBUDGET,
+        "memory.disk_path = %.300s has %s (%lld bytes) free, and the plan puts %s (%lld bytes)%s there: free "
+        "some, name another folder, or raise memory.device or memory.host",
+        folders, ps_bytes_format(free_bytes, free_text), (long long)free_bytes, ps_bytes_format(planned, planned_text),
+        (long long)planned, shared);
 }
 
 static ps_status open_memory(ps_engine *e, bool draws)
@@ -57,6 +83,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     e->shape = e->shapes.all[0];
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
+    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e))); /* before any rank fills it */
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     *out = e;
     e = NULL;

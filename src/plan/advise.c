@@ -12,6 +12,7 @@
 #define GAIN_LEAST 1.02
 #define BATCH_DOUBLINGS 5
 #define DEVICE_GROWTH_MAX 64
+#define DISK_GROWTH_MAX 64
 #define NODES_GROWTH_MAX 64
 
 typedef struct adviser {
@@ -76,6 +77,27 @@ static bool can_grow(const adviser *a)
 
 /* ---- it does not fit ---- */
 
+/* No larger than the machines have it. A disk that is no help at all costs one try. */
+static ps_status advise_larger_disk(adviser *a)
+{
+    const ps_hardware *hw = a->hardware;
+    const int64_t disk = a->base->budgets.bytes[PS_TIER_DISK];
+    const int64_t most = hw != NULL ? hw->disk.bytes / ps_hardware_devices_per_node(hw) : DISK_GROWTH_MAX * disk;
+    char text[PS_ADVICE_TEXT_MAX];
+    bool fits = false;
+    double rate;
+    if (disk == 0 || disk >= most) return PS_OK;
+    snprintf(text, sizeof text, "memory.disk=%lld", (long long)most);
+    PS_TRY(try_change(a, text, &fits, &rate));
+    if (!fits) return PS_OK;
+    fits = false;
+    for (int64_t larger = disk; larger < most && !fits;) {
+        larger = ps_min_i64(2 * larger, most);
+        PS_TRY(consider(a, &fits, "memory.disk=%lld", (long long)larger));
+    }
+    return PS_OK;
+}
+
 static ps_status advise_fitting(adviser *a)
 {
     const ps_options *o = a->options;
@@ -96,6 +118,7 @@ static ps_status advise_fitting(adviser *a)
     for (int64_t B = a->base->B / 2; B >= 1 && !fits && a->base->ranks.n > 1; B /= 2)
         PS_TRY(consider(a, &fits, "%sclient.opts.with_mem_saving_comm=true train_micro_batch_size_per_gpu=%lld", with,
                         (long long)B));
+    PS_TRY(advise_larger_disk(a));
     fits = false;
     for (int64_t k = 2; can_grow(a) && k <= DEVICE_GROWTH_MAX && !fits; k *= 2)
         PS_TRY(consider(a, &fits, "memory.device=%lld", (long long)(k * a->base->budgets.bytes[PS_TIER_DEVICE])));

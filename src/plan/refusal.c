@@ -12,17 +12,15 @@
  * try. */
 #define ADVICE_NS (10 * (int64_t)1000000000)
 
-/* A budget that fits is no larger than this, in pages: it holds all lists of all parameters, in chunks that waste most
- * of their memory, and activations. */
-static int64_t most_pages(const ps_settings *s, const ps_program *program, const ps_code *code)
+/* A budget that fits is no larger than this: it holds all lists of all parameters, in chunks that waste most of their
+ * memory, and activations. */
+static double most_bytes(const ps_settings *s, const ps_program *program, const ps_code *code)
 {
     enum { MOST_WASTE = 8 };
     double elements = (double)s->chunk_elements;
     for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
-    const double bytes = MOST_WASTE * elements * ps_lists_of(s, code).n * sizeof(float) +
-                         2 * (double)code->non_model_bytes + code->n_aside * (double)code->aside_bytes +
-                         (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
-    return (int64_t)(bytes / (double)ps_settings_page_bytes(s)) + 1;
+    return MOST_WASTE * elements * ps_lists_of(s, code).n * sizeof(float) + 2 * (double)code->non_model_bytes +
+           code->n_aside * (double)code->aside_bytes + (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
 }
 
 /* The smallest budget of a tier with which the model fits, the other budgets as they are; 0: none. When time is up it
@@ -32,10 +30,10 @@ static ps_status smallest_budget(const ps_settings *s, const ps_program *program
 {
     *bytes = 0;
     ps_budgets trial = s->budgets;
-    const int64_t page_bytes = ps_settings_page_bytes(s);
+    const int64_t page_bytes = tier == PS_TIER_DISK ? PS_PAGE_BYTES : ps_settings_page_bytes(s);
     int64_t low = s->budgets.bytes[tier] / page_bytes; /* does not fit; in pages */
     int64_t high = ps_max_i64(1, low);
-    const int64_t most = most_pages(s, program, code);
+    const int64_t most = (int64_t)(most_bytes(s, program, code) / (double)page_bytes) + 1;
     bool yes = false;
     while (!yes && high < most && ps_clock_ns() < deadline_ns) {
         high *= 2;
@@ -99,6 +97,26 @@ static ps_status consider(advice *a, const ps_settings *changed, ps_model_func m
     return PS_OK;
 }
 
+/* Where there is none yet "auto" takes what the folder has. */
+static ps_status add_disk(advice *a, const ps_settings *s, const ps_program *program, const ps_code *code,
+                          int64_t deadline_ns)
+{
+    ps_budgets with = s->budgets;
+    int64_t bytes;
+    bool yes;
+    if (ps_clock_ns() >= deadline_ns) return PS_OK;
+    with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
+    PS_TRY(ps_search_fits(s, program, code, &with, &yes));
+    if (!yes) return PS_OK;
+    if (s->budgets.bytes[PS_TIER_DISK] == 0) {
+        advise(a, " memory.disk = \"auto\";");
+        return PS_OK;
+    }
+    PS_TRY(smallest_budget(s, program, code, PS_TIER_DISK, deadline_ns, &bytes));
+    if (bytes > 0) advise(a, " memory.disk = %lld;", (long long)bytes);
+    return PS_OK;
+}
+
 static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
                              const ps_program *program, const ps_code *code)
 {
@@ -129,14 +147,7 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     changed.keep_logits = PS_KEEP_LOGITS_AUTO;
     if (s->keep_logits == PS_KEEP_LOGITS_ALWAYS && s->training)
         PS_TRY(consider(a, &changed, model, user, deadline_ns, " memory.keep_logits = \"auto\";"));
-    if (s->budgets.bytes[PS_TIER_DISK] == 0 && ps_clock_ns() < deadline_ns) {
-        ps_budgets with = s->budgets;
-        with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
-        bool yes;
-        PS_TRY(ps_search_fits(s, program, code, &with, &yes));
-        if (yes) advise(a, " memory.disk = \"auto\";");
-    }
-    return PS_OK;
+    return add_disk(a, s, program, code, deadline_ns);
 }
 
 /* Logits of a small vocabulary are kept in less than computing them again takes as scratch. */

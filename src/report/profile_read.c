@@ -90,6 +90,7 @@ static ps_status read_chunk(reader *r, const json_t *object, int i)
     PS_TRY(ps_member_int(&r->at, object, "id", 0, r->n_ids - 1, &id));
     c->list = (int)ps_min_i64(id / r->n_layout, r->n_lists); /* n_chunks to each; then those apart */
     PS_TRY(read_list(r, object, c->list));
+    r->p->n_chunks_apart += c->list == r->n_lists;
     PS_TRY(ps_member_int(&r->at, object, "index", 0, r->p->n_chunks - 1, &c->index));
     PS_TRY(ps_member_integer(&r->at, object, "bytes", 0, BYTES_MAX, &c->bytes));
     if (r->chunk_of_id[id] >= 0)

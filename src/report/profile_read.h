@@ -125,7 +125,7 @@ typedef struct ps_report_profile {
     int64_t chunk_elements;
     double waste; /* of the chunks' elements, 0..1; negative when not known */
     char list_names[PS_REPORT_LISTS_MAX][PS_REPORT_LIST_NAME_MAX]; /* "": no chunk is of it */
-    int n_chunks;
+    int n_chunks, n_chunks_apart; /* apart: of all of them those whose size is not chunk_elements */
     ps_report_profile_chunk *chunks;
     int n_spans, n_changes, n_samples;
     ps_report_profile_span *spans;     /* by begin */

@@ -190,8 +190,9 @@ static void put_head(ps_text_out *o, const ps_figures *f)
     for (int i = 0; i < PS_REPORT_N_TIERS; i++)
         ps_text_out_format(o, "%s %s %s", i > 0 ? "," : "", ps_report_profile_tier_names[i],
                            ps_bytes_format(p->budget_bytes[i], text));
-    ps_text_out_format(o, ". %d chunks of %" PRId64 " elements", p->n_chunks, p->chunk_elements);
+    ps_text_out_format(o, ". %d chunks of %" PRId64 " elements", p->n_chunks - p->n_chunks_apart, p->chunk_elements);
     if (p->waste >= 0) ps_text_out_format(o, ", %.2f %% of them unused", 100 * p->waste);
+    if (p->n_chunks_apart > 0) ps_text_out_format(o, "; %d of INPUTS", p->n_chunks_apart);
     ps_text_out_string(o, ".</p>\n");
 }
 

@@ -1,4 +1,5 @@
 /* settings_machine.c - what computes and how fast: instruction set, threads, rates; this machine or another. */
+#include "base/bytes.h"
 #include "base/machine.h"
 #include "settings/settings_impl.h"
 
@@ -122,6 +123,14 @@ ps_status ps_settings_read_rates(const ps_config *config, ps_settings *s)
     return PS_OK;
 }
 
+static ps_status check_disk(const ps_settings *s, const ps_hardware *hw)
+{
+    char asked[PS_BYTES_TEXT_MAX];
+    if (hw->disk.present || s->budgets.bytes[PS_TIER_DISK] == 0) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "memory.disk = %s, but '%s' has no disk: set memory.disk = 0, or describe its disk",
+                   ps_bytes_format(s->budgets.bytes[PS_TIER_DISK], asked), hw->name);
+}
+
 ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw)
 {
     PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
@@ -131,5 +140,5 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
         s->sim = (ps_sim_options){hw->device.page_bytes, hw->device.product_workspace_bytes};
     }
     ps_settings_use_memory(s, ps_config_options(config), hw);
-    return PS_OK;
+    return check_disk(s, hw);
 }

@@ -32,7 +32,7 @@ says out "cannot be used, so the processor computes: NVIDIA's driver finds no GP
 # shellcheck disable=SC2086
 expect 0 "$pstar" train "$work/tiny.json" $small memory.host=40MB
 says err "pstar train: the processor computes, as the GPU cannot be used: NVIDIA's driver finds no GPU"
-expect 1 "$pstar" train "$work/tiny.json" train.backend=cuda
+expect 2 "$pstar" train "$work/tiny.json" train.backend=cuda
 says err "train.backend = cuda: NVIDIA's driver finds no GPU"
 says err "; or set train.backend = cpu"
 
@@ -42,5 +42,5 @@ pstar=$root/$build/pstar
 # shellcheck disable=SC2086
 expect 0 "$pstar" train "$work/tiny.json" $small memory.host=0
 [ ! -s "$work/err" ] || fail "a word: $(cat "$work/err")"
-expect 1 "$pstar" train "$work/tiny.json" train.backend=cuda
+expect 2 "$pstar" train "$work/tiny.json" train.backend=cuda
 says err "train.backend = cuda: "

@@ -26,7 +26,7 @@ expect 0 "$gpu" info --quick --measure "$work/cpu.json" --disk-path "" --format 
 grep -q '"gpus_per_node": 0' "$work/cpu.json" || fail "the GPU was measured for the processor"
 expect 2 "$gpu" info --measure - --backend gpu
 says err "--backend 'gpu' is not auto, cpu or cuda"
-expect 1 env PS_FAKE_GPUS=0 "$gpu" info --quick --measure - --disk-path "" --backend cuda
+expect 2 env PS_FAKE_GPUS=0 "$gpu" info --quick --measure - --disk-path "" --backend cuda
 says err "finds no GPU"
 
 # what computes decides whose rates are kept

@@ -70,7 +70,7 @@ rm "$XDG_CACHE_HOME"/patrickstar/machine-*-2-disks-*.json
     rm -rf "$work/f" && mkdir -p "$work/f/patrickstar"
     export XDG_CACHE_HOME="$work/f"
     busy=$work/f/patrickstar/$(basename "${computing%.json}").busy-2.json
-    sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 9e14,/; s/"flop_per_s": .*,/"flop_per_s": 1e4,/' "$computing" >"$busy"
+    sed 's/"memory_bytes_per_s": .*,/"memory_bytes_per_s": 9e14,/; s/"flop_per_s": .*,/"flop_per_s": 1e6,/' "$computing" >"$busy"
     plan
     [ "$(ls "$work/f/patrickstar" | grep -c json)" = 1 ] && [ ! -e "$busy" ] || fail "measured more than three times"
     grep -q "to plan with from now on" "$work/err" || fail "not kept the third time"
@@ -142,6 +142,10 @@ grep -q "which cannot be: the rates kept of this machine are too low (pstar info
 # where nothing can be kept it is for this run only
 XDG_CACHE_HOME=/proc/nowhere plan
 grep -q "for this run only" "$work/err" || fail "kept in /proc"
+if ! why=$(mkdir /sys/nowhere 2>&1); then
+    XDG_CACHE_HOME=/sys/nowhere/cache plan
+    grep -q "for this run only: /sys/nowhere: cannot make the folder: ${why##*: }$" "$work/err" || fail "why nothing is kept, $why"
+fi
 (unset XDG_CACHE_HOME HOME; plan; grep -q "neither XDG_CACHE_HOME nor HOME" "$work/err" || fail "kept without a home") || exit 1
 
 # a machine that cannot be measured is planned for all the same

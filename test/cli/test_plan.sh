@@ -102,6 +102,9 @@ expect 2 "$pstar" plan "$work/tiny.json" --hardware "$work/missing.json"
 says err "to_host_bytes_per_s"
 expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware hardware.n_nodes=0
 says err "n_nodes"
+expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware hardware.disk=null memory.device=auto memory.host=auto memory.disk=100MB
+says err "memory.disk = 100.0 MB, but 'H200, 128 GB host' has no disk: "
+expect 0 "$pstar" plan "$work/tiny.json" --no-advice --hardware $hardware hardware.disk=null memory.device=auto memory.host=auto memory.disk=auto
 expect 2 "$pstar" plan "$work/tiny.json" hardware.n_nodes=2
 says err "no --hardware"
 expect 2 "$pstar" plan "$work/tiny.json" --max-model gpt2

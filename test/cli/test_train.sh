@@ -102,7 +102,7 @@ says err "wte.weight"
 case $build in
 *address* | *thread*) ;;
 *)
-    expect 1 sh -c "ulimit -v 600000; exec '$pstar' train '$work/tiny.json' train.threads=4096 memory.device=8MB"
+    expect 2 sh -c "ulimit -v 600000; exec '$pstar' train '$work/tiny.json' train.threads=4096 memory.device=8MB"
     says err "train.threads = 4096: the system starts no more than "
     ;;
 esac

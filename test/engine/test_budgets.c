@@ -131,12 +131,30 @@ static void test_models_too_large(void **state)
     }
 }
 
+/* What the plan puts on disk and the folder has no room for: refused at the start, not found out in the middle of it. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    const char *said = refused(PS_EBUDGET, CHANGES("bf16.enabled=true", "memory.device=700KB", "memory.disk=900TB",
+                                                   "default_chunk_size=2048", "memory.disk_path=/proc"));
+    expect_said(said, "memory.disk_path = /proc has 0 B (0 bytes) free, and the plan puts ");
+    expect_said(said, " there: free some, name another folder, or raise memory.device or memory.host");
+    ps_config *c = tiny_with(CHANGES("bf16.enabled=true", "memory.device=700KB", "memory.disk=900TB", /* needs less */
+                                     "default_chunk_size=2048"));
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_where_needed), cmocka_unit_test(test_no_host),
         cmocka_unit_test(test_advice_names_host), cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_ends_of_ranges),    cmocka_unit_test(test_models_too_large),
+        cmocka_unit_test(test_full_disk),
     };
     return RUN_ON_BACKENDS(tests);
 }

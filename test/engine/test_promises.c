@@ -216,6 +216,28 @@ static void test_refusal(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* A disk that is too small: the one that is named fits, a byte less does not. */
+static void test_refusal_names_the_least_disk(void **state)
+{
+    (void)state;
+    ps_config *c = TINY(BF16, "memory.device=700KB", "memory.disk=100KB", "default_chunk_size=2048");
+    ps_engine *e = NULL;
+    char text[32];
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    const char *number = strstr(ps_last_error(), "memory.disk = ");
+    if (number == NULL) fail_msg("no smallest disk in: %s", ps_last_error());
+    const int64_t least = strtoll(number + strlen("memory.disk = "), NULL, 10);
+    snprintf(text, sizeof text, "%lld", (long long)(least - 1));
+    assert_ok(ps_config_set(c, "memory.disk", text));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    snprintf(text, sizeof text, "%lld", (long long)least);
+    assert_ok(ps_config_set(c, "memory.disk", text));
+    assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 /* Predicted peaks and moved bytes are what happens. */
 static void test_forecast(void **state)
 {
@@ -301,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_untied_fp16),
         cmocka_unit_test(test_same_bits_families),
         cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_refusal_names_the_least_disk),
         cmocka_unit_test(test_forecast),
         cmocka_unit_test(test_evaluation_disturbs_nothing),
     };

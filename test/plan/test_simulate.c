@@ -438,6 +438,35 @@ static void check_advice(ps_config *c, const ps_site *site, int least)
     ps_config_destroy(c);
 }
 
+/* A disk that is too small, and how large the machine's is. */
+static void a_larger_disk_is_advised(void **state)
+{
+    (void)state;
+    ps_hardware hw = test_bed(1, 0);
+    hw.disk = (ps_hardware_disk){.present = true, .read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9};
+    const int64_t disks[] = {0, 100000, 300000, PS_GIB}; /* 0: this machine */
+    const char *const advised[] = {"memory.disk=800000", NULL, NULL, "memory.disk=800000"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(disks); i++) {
+        ps_simulation base;
+        ps_advice advice[PS_ADVICE_MAX];
+        const char *found = NULL;
+        int n;
+        ps_config *c =
+            TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=100KB", "default_chunk_size=2048");
+        hw.disk.bytes = disks[i];
+        const ps_site site = {.hardware = disks[i] > 0 ? &hw : NULL};
+        assert_ok(ps_simulate(c, &site, false, &base));
+        assert_false(base.fits);
+        assert_ok(ps_advise(c, &site, &base, advice, &n));
+        for (int k = 0; k < n; k++)
+            if (strncmp(advice[k].change, "memory.disk=", strlen("memory.disk=")) == 0) found = advice[k].change;
+        if ((found == NULL) != (advised[i] == NULL) || (found != NULL && strcmp(found, advised[i]) != 0))
+            fail_msg("of %lld bytes: %s", (long long)disks[i], found != NULL ? found : "no advice");
+        ps_config_destroy(c);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static void advice_holds_when_it_is_followed(void **state)
 {
     (void)state;
@@ -487,6 +516,8 @@ static void the_batch_that_hides_the_disk_does(void **state)
     (void)state;
     ps_hardware hw = test_bed(1, 0);
     const ps_site site = {.hardware = &hw};
+    hw.disk = (ps_hardware_disk){
+        .present = true, .bytes = PS_GIB, .read_bytes_per_s = 1.5e9, .write_bytes_per_s = 1.5e9, .full_duplex = true};
     assert_true(hiding(1, "memory.device=4MB", &site).B == 0); /* all fits the device */
 
     hw.device.bf16.flop_per_s = 1e12 / 16;
@@ -594,6 +625,7 @@ int main(void)
         cmocka_unit_test(saving_memory_holds_less_at_once),
         cmocka_unit_test(a_simulated_profile_has_every_lane),
         cmocka_unit_test(advice_holds_when_it_is_followed),
+        cmocka_unit_test(a_larger_disk_is_advised),
         cmocka_unit_test(the_batch_that_hides_the_disk_does),
         cmocka_unit_test(copies_wait_without_async_move),
         cmocka_unit_test(chunks_come_and_leave_as_asked),

@@ -62,6 +62,35 @@ static void test_names_cannot_break_the_page(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Lists apart have chunks of a size of their own. */
+static void test_lists_apart_are_counted_apart(void **state)
+{
+    (void)state;
+    static const char plain[] = PROFILE(EVENTS);
+    ps_report_profile *p;
+    ps_figures *f;
+    char apart[sizeof plain + 200];
+    const char *lists = strstr(plain, "\"waste\""), *end = strstr(plain, "],\"predicted\"");
+    const temp_path page = temp_folder_file(&folder, "page.html");
+    snprintf(apart, sizeof apart, "%.*s\"n_lists\":4,%.*s,%s,%s%s", (int)(lists - plain), plain, (int)(end - lists),
+             lists, "{\"id\":8,\"list\":\"INPUTS\",\"index\":0,\"bytes\":64,\"tensors\":[]}",
+             "{\"id\":9,\"list\":\"INPUTS\",\"index\":1,\"bytes\":64,\"tensors\":[]}", end);
+    const char *const texts[] = {plain, apart};
+    const char *const said[] = {". 4 chunks of 100 elements, 25.00 % of them unused.</p>",
+                                ". 4 chunks of 100 elements, 25.00 % of them unused; 2 of INPUTS.</p>"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
+        assert_int_equal(read_text(texts[i], &p), PS_OK);
+        assert_int_equal(ps_figures_create(p, &f), PS_OK);
+        assert_int_equal(ps_report_write_html(f, page.text), PS_OK);
+        char *text = read_back(page.text);
+        assert_int_equal(count(text, said[i]), 1);
+        ps_mem_free(text);
+        ps_figures_destroy(f);
+        ps_report_profile_destroy(p);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static void test_figures_have_their_parts(void **state)
 {
     (void)state;
@@ -125,6 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_cannot_break_the_page),
+        cmocka_unit_test(test_lists_apart_are_counted_apart),
         cmocka_unit_test(test_figures_have_their_parts),
         cmocka_unit_test(test_a_page_is_complete_or_not_there),
     };
