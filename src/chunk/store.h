@@ -64,7 +64,7 @@ typedef struct ps_lists {
     /* Beside them: chunks of a size of their own that hold no tensors. They count as one list more, of number n and with
      * the name of list[n]; their ids follow those of the others. None of them goes on in another one. */
     int32_t n_apart;
-    int64_t apart_bytes; /* of each; a multiple of 4096 */
+    int64_t apart_bytes; /* of each; a multiple of PS_PAGE_BYTES */
 } ps_lists;
 
 typedef struct ps_store ps_store;
@@ -186,7 +186,8 @@ PS_NODISCARD ps_status ps_store_use_until(ps_store *s, ps_chunk_id chunk, ps_eve
 /* Address of a pinned chunk. Pinned chunks of a run lie one after the other. */
 void *ps_store_payload(const ps_store *s, ps_chunk_id chunk);
 
-/* Chunks apart have this size from now on, a multiple of 4096; their content is used up. None is pinned. */
+/* Chunks apart have this size from now on, a multiple of PS_PAGE_BYTES. When it is another one their content is used
+ * up. None is pinned. */
 void ps_store_resize_apart(ps_store *s, int64_t bytes);
 
 /* The content is used up: payloads are given back everywhere, nothing is moved. The chunk must not be pinned. */

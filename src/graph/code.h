@@ -4,9 +4,10 @@
  * what enters it; before its backward the part of it that backward needs is run again (RECOMPUTE). Activations, their
  * gradients, row statistics and workspace are buffers at fixed offsets of one region, placed by liveness: two buffers
  * share addresses only when their lives are apart. What enters a segment can be put aside in between (OFFLOAD, FETCH),
- * into memory that is not of the region: into a chunk apart, which the store moves as it moves others. Where the host cannot touch what the backend computes in, constants
- * of operators and the output of inference are buffers too; there embeddings can be computed by the host, in a block of
- * its memory that all such instructions use in turn, with copies before and after.
+ * into memory that is not of the region: into a chunk apart, which the store moves as it moves others. Where the host
+ * cannot touch what the backend computes in, constants of operators and the output of inference are buffers too; there
+ * embeddings can be computed by the host, in a block of its memory that all such instructions use in turn, with copies
+ * before and after.
  *
  * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the
  * other `fused`.

@@ -20,7 +20,8 @@ static double most_bytes(const ps_settings *s, const ps_program *program, const 
     double elements = (double)s->chunk_elements;
     for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
     return MOST_WASTE * elements * ps_lists_of(s, code).n * sizeof(float) + 2 * (double)code->non_model_bytes +
-           code->n_aside * (double)code->aside_bytes + (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
+           code->n_aside * (double)ps_round_up(code->aside_bytes, ps_settings_page_bytes(s)) +
+           (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
 }
 
 /* The smallest budget of a tier with which the model fits, the other budgets as they are; 0: none. When time is up it

@@ -22,6 +22,6 @@ ps_lists ps_lists_of(const ps_settings *s, const ps_code *code)
     add(&l, "GRAD_SUM", s->training && s->ranks.n > 1 && s->accumulation > 1, F32);
     l.list[l.n].name = "INPUTS";
     l.n_apart = code->n_aside;
-    l.apart_bytes = ps_round_up(code->aside_bytes, 4096);
+    l.apart_bytes = ps_round_up(code->aside_bytes, PS_PAGE_BYTES);
     return l;
 }

@@ -38,8 +38,8 @@ static void assert_bytes(const char *text, const char *name, int64_t device, int
 
 static int64_t count_of(const char *text, const char *name, int list)
 {
-    char words[6][32]; /* PARAM16, MASTER, MOMENTUM, VARIANCE, GRAD, GRAD_SUM */
-    words_of(text, name, words, 6);
+    char words[7][32]; /* PARAM16, MASTER, MOMENTUM, VARIANCE, GRAD, GRAD_SUM, INPUTS */
+    words_of(text, name, words, list + 1);
     return strtoll(words[list], NULL, 10);
 }
 
@@ -115,9 +115,18 @@ static void test_refused_model(void **state)
     assert_memory_equal(ps_last_memory_dump(), "no room while parameters are created", 36);
     ps_config_destroy(c);
     /* the next engine begins without */
-    c = TINY("memory.device=64MB");
+    c = TINY("memory.device=64MB", OFFLOAD);
     e = engine_of(c);
     assert_string_equal(ps_last_memory_dump(), "");
+    forward(e, PS_OK); /* what its segments keep has a list too */
+    char *text = NULL;
+    assert_ok(ps_dump_memory_stats(e, &text));
+    const ps_lists *lists = &e->blueprint->lists;
+    assert_true(lists->n_apart > 0);
+    assert_int_equal(count_of(text, "all", lists->n), lists->n_apart);
+    assert_int_equal(count_of(text, "content on device", lists->n), lists->n_apart);
+    assert_bytes(text, "  INPUTS", lists->n_apart * lists->apart_bytes, 0, 0);
+    ps_free(text);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);

@@ -50,6 +50,11 @@ static ps_status two_steps(ps_engine *e, void *model)
     return PS_OK;
 }
 
+static ps_status two_steps_offloading(ps_engine *e, void *model)
+{
+    return two_steps(e, model);
+}
+
 /* Another shape and back. After a change that is refused the engine goes on as it was. */
 static ps_status two_shapes(ps_engine *e, void *model)
 {
@@ -111,6 +116,10 @@ static void walk_faults(ps_fault_kind kind, engine_run *run, const char *disk_ba
                  "default_chunk_size=4096", "memory.prefetch=2", "train.threads=1", "memory.placement_trials=2");
         assert_ok(ps_config_set(c, "memory.disk_backend", disk_backend));
         if (OVER_APART) assert_ok(ps_config_set(c, "memory.host", "150KB")); /* as little, beside what the disk needs */
+        if (run == two_steps_offloading) {
+            assert_ok(ps_config_set(c, "activation_checkpointing.enabled", "true"));
+            assert_ok(ps_config_set(c, "client.opts.with_activation_offload", "true"));
+        }
         if (run == two_shapes) { /* no room for all chunks anywhere: changes are tried first */
             assert_ok(ps_config_set(c, "memory.host", "700KB"));
             assert_ok(ps_config_set(c, "memory.disk", "0"));
@@ -158,6 +167,7 @@ static void test_copy(void **state)
 {
     (void)state;
     walk_faults(PS_FAULT_COPY, two_steps, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_COPY, two_steps_offloading, "threads", "", 300, 7);
 }
 
 static void test_shapes(void **state)

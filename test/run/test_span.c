@@ -53,7 +53,7 @@ static void check_uses(const planned *p, const ps_spans *s)
     for (int32_t m = 0; m < p->code->n_instrs; m++) {
         const ps_instr *instr = &p->code->instrs[m];
         const ps_node *n = &p->program->nodes[instr->node];
-        for (int k = 0; k < PS_NODE_PARAMS && instr->kind != PS_INSTR_JOIN; k++) {
+        for (int k = 0; k < PS_NODE_PARAMS && ps_instr_computes_node(instr); k++) {
             if (n->params[k] < 0) continue;
             const ps_place *place = &p->layout->places[n->params[k]];
             for (int32_t c = place->chunk; c < place->chunk + place->n_chunks; c++) {
