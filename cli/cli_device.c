@@ -18,8 +18,8 @@ void cli_show_gpu(const ps_engine *e)
     if (s->backend_kind != PS_BACKEND_CUDA) return;
     const ps_cuda_found *f = &s->gpu.found;
     printf("GPU %d of %d: %s, %s, of which %s can be used", s->gpu.ordinal, f->n_gpus, f->info.name,
-           ps_bytes_format(f->info.total_bytes, total), ps_bytes_format(f->usable_bytes, usable));
-    if (s->gpu.n_sharers > 1) printf(" by %d ranks in all", s->gpu.n_sharers);
+           ps_bytes_format(f->info.total_bytes, total), ps_bytes_format(ps_settings_gpu_share_bytes(s), usable));
+    if (s->gpu.n_sharers > 1) printf(" by each of %d ranks", s->gpu.n_sharers);
     printf("\n");
 }
 

@@ -1,6 +1,7 @@
 #include "cuda/open.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/cublaslt.h"
@@ -37,6 +38,11 @@ const ps_cuda_parts *ps_cuda_get_parts(void)
 bool ps_cuda_is_expected(void)
 {
     return parts != &of_system || ps_cuda_has_hardware(NULL);
+}
+
+const char *ps_cuda_visible(void)
+{
+    return parts->visible != NULL ? parts->visible() : getenv("CUDA_VISIBLE_DEVICES");
 }
 
 static ps_status open_gpu(int ordinal, ps_gpu **out)

@@ -10,9 +10,10 @@ typedef struct ps_cuda_parts {
     ps_status (*driver)(const ps_cuda_driver **out);
     ps_status (*image)(const ps_cuda_image **out);
     ps_status (*products)(ps_gpu *gpu, ps_cuda_products *out);
-    int64_t product_bytes; /* workspace_bytes of the products */
-    bool poisons;          /* of ps_gpu_options */
-    bool checks_order;     /* what is issued shall go by a checker (device/order.h) */
+    int64_t product_bytes;        /* workspace_bytes of the products */
+    const char *(*visible)(void); /* NULL: what the environment says in CUDA_VISIBLE_DEVICES */
+    bool poisons;                 /* of ps_gpu_options */
+    bool checks_order;            /* what is issued shall go by a checker (device/order.h) */
 } ps_cuda_parts;
 
 /* For tests: from now on these are the parts of this process, and a GPU is there; NULL: those of the system again. *parts
@@ -22,6 +23,9 @@ const ps_cuda_parts *ps_cuda_get_parts(void);
 
 /* Is there something of NVIDIA's? Else there is no need for a word about it. Nothing is loaded. */
 bool ps_cuda_is_expected(void);
+
+/* Which GPUs are left to this process, as CUDA_VISIBLE_DEVICES says it; NULL: all. */
+const char *ps_cuda_visible(void);
 
 typedef struct ps_cuda_found {
     int n_gpus;       /* that CUDA_VISIBLE_DEVICES leaves */

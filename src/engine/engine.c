@@ -59,9 +59,9 @@ static ps_status open_memory(ps_engine *e, bool draws)
 }
 
 /* With several ranks as far as this one alone can tell. */
-static ps_status read_settings(const ps_config *config, ps_purpose purpose, ps_settings *s)
+static ps_status read_settings(const ps_config *config, ps_purpose purpose, ps_comm *comm, ps_settings *s)
 {
-    PS_TRY(ps_settings_read(config, purpose == PS_FOR_TRAINING, s));
+    PS_TRY(ps_settings_read_of_rank(config, purpose == PS_FOR_TRAINING, comm, s));
     if (purpose == PS_FOR_GENERATION) ps_settings_use_cache(s, config);
     return PS_OK;
 }
@@ -75,7 +75,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     ps_engine *e = NULL;
     ps_memory_dump_forget();
     PS_TRY_GOTO(ps_comm_agree(comm, ps_mem_alloc(1, sizeof *e, &e)));
-    PS_TRY_GOTO(ps_comm_agree(comm, read_settings(config, purpose, &e->settings)));
+    PS_TRY_GOTO(ps_comm_agree(comm, read_settings(config, purpose, comm, &e->settings)));
     PS_TRY_GOTO(comm != NULL ? ps_settings_join(&e->settings, config, comm)
                              : ps_settings_set_ranks(&e->settings, config, 0, 1));
     PS_TRY_GOTO(ps_comm_agree(comm, take_config(e, config)));

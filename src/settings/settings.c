@@ -132,7 +132,7 @@ static void read_placement(const ps_options *o, ps_settings *s)
     s->unscheduled_share = 0;
 }
 
-ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)
+static ps_status read_all(const ps_config *config, bool training, const ps_gpu_turn *turn, ps_settings *out)
 {
     static const ps_keep_logits keep_logits[] = {[PS_CONFIG_KEEP_LOGITS_AUTO] = PS_KEEP_LOGITS_AUTO,
                                                  [PS_CONFIG_KEEP_LOGITS_ALWAYS] = PS_KEEP_LOGITS_ALWAYS,
@@ -140,6 +140,7 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     const ps_options *o = ps_config_options(config);
     *out = (ps_settings){
         .training = training,
+        .gpu = {.turn = *turn},
         .B = o->train_micro_batch_size_per_gpu,
         .T = ps_config_sequence_length(o),
         .accumulation = training ? o->gradient_accumulation_steps : 1,
@@ -182,4 +183,16 @@ ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *
     PS_TRY(ps_settings_read_rates(config, out));
     PS_TRY(read_profile(config, out));
     return ps_settings_read_budgets(o, out);
+}
+
+ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)
+{
+    return ps_settings_read_of_rank(config, training, NULL, out);
+}
+
+ps_status ps_settings_read_of_rank(const ps_config *config, bool training, ps_comm *comm, ps_settings *out)
+{
+    ps_gpu_turn turn;
+    PS_TRY(ps_settings_find_turn(comm, &turn));
+    return read_all(config, training, &turn, out);
 }

@@ -26,8 +26,14 @@ typedef enum ps_backend_kind {
 
 const char *ps_backend_kind_name(ps_backend_kind kind); /* as of train.backend */
 
+/* Which this is of the ranks that see the same GPUs of one machine: they take one each, in turn. */
+typedef struct ps_gpu_turn {
+    int32_t number, n_ranks;
+} ps_gpu_turn;
+
 /* The GPU of PS_BACKEND_CUDA. */
 typedef struct ps_settings_gpu {
+    ps_gpu_turn turn;
     ps_cuda_found found; /* n_gpus 0: none */
     ps_status status;    /* PS_OK: it can be used, or was not looked for */
     char why_not[512];   /* else why, in one line */
@@ -96,6 +102,10 @@ typedef struct ps_settings {
 /* Resolves "auto": what computes, a GPU if there is one that can be used; budgets, from the memory that the machine and
  * its control groups leave. Rates are those of the option `hardware`. */
 PS_NODISCARD ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out);
+/* The same as one of comm's ranks, all of which call: of GPUs none but its own is opened, since others may have theirs
+ * for themselves. What fails here, fails on this rank only. NULL: alone. ps_settings_join comes next. */
+PS_NODISCARD ps_status ps_settings_read_of_rank(const ps_config *config, bool training, ps_comm *comm,
+                                                ps_settings *out);
 
 /* What train.isa asks for, which may be more than the processor has; with "auto" the best that it has. */
 ps_cpu_isa ps_settings_isa(const ps_options *o);
@@ -127,6 +137,9 @@ PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *conf
 /* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration
  * says "auto". The backend becomes the simulated one when the devices are GPUs. PS_EINVAL naming the key. */
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
+
+/* What each rank on the GPU of PS_BACKEND_CUDA can use of its memory at most: each loads kernels and libraries too. */
+int64_t ps_settings_gpu_share_bytes(const ps_settings *s);
 
 /* Create s->backend, by which plans are measured and steps computed: once the number of threads is final. PS_ENOSYS
  * when the system starts fewer, or a GPU was asked for and cannot be used. */

@@ -1,13 +1,57 @@
 /* settings_gpu.c - is there a GPU to compute on, which one, and how much of it is this rank's. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
 
 #include "base/bytes.h"
+#include "base/mem.h"
+#include "comm/agree.h"
 #include "cuda/open.h"
 #include "settings/settings_impl.h"
+
+/* ---- which ---- */
+
+/* The same number where the same GPUs of the same machine are seen: launchers may leave each rank its own. */
+static uint64_t number_of_view(const char *host)
+{
+    const char *visible = ps_cuda_visible();
+    if (visible == NULL) visible = "all";
+    return XXH3_64bits_withSeed(visible, strlen(visible), XXH3_64bits(host, strlen(host)));
+}
+
+static ps_status count_ranks_before(ps_comm *comm, uint64_t *views, ps_gpu_turn *out)
+{
+    const int32_t n = ps_comm_size(comm), rank = ps_comm_rank(comm);
+    const uint64_t own = number_of_view(ps_comm_host(comm, rank));
+    PS_TRY(ps_comm_all_gather(comm, &own, sizeof own, views));
+    *out = (ps_gpu_turn){0};
+    for (int32_t i = 0; i < n; i++) {
+        if (views[i] != own) continue;
+        out->number += i < rank;
+        out->n_ranks++;
+    }
+    return PS_OK;
+}
+
+ps_status ps_settings_find_turn(ps_comm *comm, ps_gpu_turn *out)
+{
+    uint64_t *views;
+    *out = (ps_gpu_turn){.n_ranks = 1};
+    if (comm == NULL || ps_comm_size(comm) == 1) return PS_OK;
+    ps_status st = ps_mem_alloc((size_t)ps_comm_size(comm), sizeof *views, &views);
+    st = ps_comm_agree(comm, st);
+    if (st == PS_OK) st = count_ranks_before(comm, views, out);
+    ps_mem_free(views);
+    return st;
+}
+
+static void take_turn(ps_settings *s)
+{
+    const int32_t n = s->gpu.found.n_gpus > 0 ? s->gpu.found.n_gpus : 1;
+    s->gpu.ordinal = s->gpu.turn.number % n;
+    s->gpu.n_sharers = (s->gpu.turn.n_ranks - s->gpu.ordinal + n - 1) / n;
+}
 
 /* "auto": a GPU that can be used is used. Why one cannot is kept: for who asked for it the error of opening, since plans
  * for other machines need none; else for a word about it. */
@@ -16,8 +60,8 @@ void ps_settings_find_gpu(const ps_options *o, ps_settings *s)
     const bool is_auto = o->train_backend == PS_CONFIG_BACKEND_AUTO;
     s->backend_kind = is_auto ? PS_BACKEND_CPU : PS_BACKEND_CUDA;
     if (is_auto && (s->same_bits || !ps_cuda_is_expected())) return;
-    s->gpu.n_sharers = 1;
-    s->gpu.status = ps_cuda_find(0, &s->gpu.found);
+    s->gpu.status = ps_cuda_find(s->gpu.turn.number, &s->gpu.found);
+    take_turn(s);
     if (s->gpu.status == PS_OK)
         s->backend_kind = PS_BACKEND_CUDA;
     else
@@ -30,53 +74,46 @@ static ps_status refuse(const ps_settings *s)
     return PS_FAIL(s->gpu.status, "train.backend = cuda: %s; or set train.backend = cpu", s->gpu.why_not);
 }
 
-/* Of `here` ranks on a machine, the local-th: in turn. */
-static void take_turn(ps_settings *s, int32_t local, int32_t here)
+ps_status ps_settings_check_gpu(const ps_settings *s)
 {
-    const int32_t n = s->gpu.found.n_gpus > 0 ? s->gpu.found.n_gpus : 1;
-    s->gpu.ordinal = local % n;
-    s->gpu.n_sharers = (here - s->gpu.ordinal + n - 1) / n;
+    return s->gpu.status == PS_OK ? PS_OK : refuse(s);
 }
 
 void ps_settings_imagine_gpu(ps_settings *s, const ps_options *o, int32_t rank, int32_t n)
 {
-    take_turn(s, rank, n);
-    if (o->memory_device == PS_BYTES_AUTO) s->budgets.bytes[PS_TIER_DEVICE] /= s->gpu.n_sharers;
+    s->gpu.turn = (ps_gpu_turn){rank, n};
+    take_turn(s);
+    if (o->memory_device == PS_BYTES_AUTO) s->budgets.bytes[PS_TIER_DEVICE] = ps_settings_gpu_bytes(s, o);
 }
 
-double ps_settings_visible_gpus(void)
-{
-    const char *text = getenv("CUDA_VISIBLE_DEVICES");
-    return text != NULL ? (double)(uint32_t)XXH3_64bits(text, strlen(text)) : 0; /* as a double it is whole */
-}
+/* ---- how much of it ---- */
 
-ps_status ps_settings_share_gpu(ps_settings *s, const ps_options *o, int32_t local, int32_t here, bool is_dealt_out)
+/* Usable is what is left when one rank has loaded what it needs; the others want as much again. */
+int64_t ps_settings_gpu_share_bytes(const ps_settings *s)
 {
-    if (s->gpu.status != PS_OK) return refuse(s);
-    take_turn(s, is_dealt_out ? 0 : local, is_dealt_out ? 1 : here);
-    PS_TRY(ps_cuda_find(s->gpu.ordinal, &s->gpu.found));
-    if (o->memory_device == PS_BYTES_AUTO)
-        s->budgets.bytes[PS_TIER_DEVICE] = ps_settings_gpu_bytes(s, o) / s->gpu.n_sharers;
-    return PS_OK;
+    const ps_cuda_found *f = &s->gpu.found;
+    const int64_t n = s->gpu.n_sharers, loaded_bytes = ps_max_i64(0, f->info.free_bytes - f->usable_bytes);
+    return ps_max_i64(0, f->usable_bytes - (n - 1) * loaded_bytes) / n;
 }
 
 int64_t ps_settings_gpu_bytes(const ps_settings *s, const ps_options *o)
 {
-    return (int64_t)((double)s->gpu.found.usable_bytes * o->client_mem_tracer_overall_gpu_mem_ratio);
+    return (int64_t)((double)ps_settings_gpu_share_bytes(s) * o->client_mem_tracer_overall_gpu_mem_ratio);
 }
 
 /* Pages are taken as they are wanted, so what is too much would be found in the middle of a step. */
 static ps_status check_budget(const ps_settings *s)
 {
     const ps_cuda_found *f = &s->gpu.found;
+    const int64_t share_bytes = ps_settings_gpu_share_bytes(s);
     char asked[PS_BYTES_TEXT_MAX], usable[PS_BYTES_TEXT_MAX], total[PS_BYTES_TEXT_MAX], shared[64] = "";
-    if (s->budgets.bytes[PS_TIER_DEVICE] <= f->usable_bytes / s->gpu.n_sharers) return PS_OK;
-    if (s->gpu.n_sharers > 1) snprintf(shared, sizeof shared, " by %d ranks in all", s->gpu.n_sharers);
+    if (s->budgets.bytes[PS_TIER_DEVICE] <= share_bytes) return PS_OK;
+    if (s->gpu.n_sharers > 1) snprintf(shared, sizeof shared, " by each of %d ranks", s->gpu.n_sharers);
     return PS_FAIL(
         PS_EBUDGET,
         "memory.device = %s, but of the %s of GPU %d (%s) %s (%lld) can be used%s: lower it, or leave it out",
         ps_bytes_format(s->budgets.bytes[PS_TIER_DEVICE], asked), ps_bytes_format(f->info.total_bytes, total),
-        s->gpu.ordinal, f->info.name, ps_bytes_format(f->usable_bytes, usable), (long long)f->usable_bytes, shared);
+        s->gpu.ordinal, f->info.name, ps_bytes_format(share_bytes, usable), (long long)share_bytes, shared);
 }
 
 static ps_status open_it(ps_settings *s, ps_backend *host)

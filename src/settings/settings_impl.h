@@ -13,12 +13,10 @@ void ps_settings_find_gpu(const ps_options *o, ps_settings *s);
 int64_t ps_settings_gpu_bytes(const ps_settings *s, const ps_options *o); /* of the device, for one rank: "auto" */
 /* As ps_settings_imagine; of s whose backend is a GPU. */
 void ps_settings_imagine_gpu(ps_settings *s, const ps_options *o, int32_t rank, int32_t n);
-/* As ps_settings_join: this is the local-th of `here` ranks on a machine. is_dealt_out: the launcher has shown each its
- * own GPU. */
-PS_NODISCARD ps_status ps_settings_share_gpu(ps_settings *s, const ps_options *o, int32_t local, int32_t here,
-                                             bool is_dealt_out);
-/* The same number for the same CUDA_VISIBLE_DEVICES. */
-double ps_settings_visible_gpus(void);
+/* All of comm's ranks call; NULL: alone. */
+PS_NODISCARD ps_status ps_settings_find_turn(ps_comm *comm, ps_gpu_turn *out);
+/* Of s whose backend is a GPU: PS_OK when it can be used. */
+PS_NODISCARD ps_status ps_settings_check_gpu(const ps_settings *s);
 PS_NODISCARD ps_status ps_settings_open_gpu(ps_settings *s, ps_backend *host); /* which is s->backend's then */
 
 /* settings_memory.c; called last, when s says which tiers are needed. */

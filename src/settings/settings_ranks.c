@@ -75,17 +75,19 @@ ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t r
     return ps_settings_set_ranks(s, config, rank, n);
 }
 
-/* All ranks compute on the same kind of thing. *is_dealt_out: not all see the same GPUs. */
-static ps_status agree_on_backend(const ps_settings *s, ps_comm *comm, bool *is_dealt_out)
+/* All ranks compute on the same kind of thing. */
+static ps_status agree_on_backend(const ps_settings *s, ps_comm *comm)
 {
-    enum { KIND, KIND_NEGATED, VISIBLE, VISIBLE_NEGATED, N_VALUES };
-    const double kind = (double)s->backend_kind, visible = ps_settings_visible_gpus();
-    double least[N_VALUES] = {kind, -kind, visible, -visible};
-    PS_TRY(ps_comm_all_reduce(comm, least, N_VALUES, PS_COMM_MIN));
-    *is_dealt_out = least[VISIBLE] != -least[VISIBLE_NEGATED];
-    if (least[KIND] == -least[KIND_NEGATED]) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "train.backend is not the same on all ranks: %s on this one%s%s; set it, the same on all",
-                   ps_backend_kind_name(s->backend_kind), s->gpu.why_not[0] != '\0' ? ", as " : "", s->gpu.why_not);
+    const double kind = (double)s->backend_kind;
+    double least[2] = {kind, -kind};
+    PS_TRY(ps_comm_all_reduce(comm, least, 2, PS_COMM_MIN));
+    if (least[0] == -least[1]) return PS_OK;
+    const bool says_why = s->backend_kind == PS_BACKEND_CPU && s->gpu.why_not[0] != '\0';
+    const ps_status st =
+        PS_FAIL(PS_EINVAL, "train.backend is not the same on all ranks: %s on this one%s%s; set it, the same on all",
+                ps_backend_kind_name(s->backend_kind), says_why ? ", as " : "", says_why ? s->gpu.why_not : "");
+    PS_TRY(ps_comm_agree(comm, says_why ? st : PS_OK));
+    return st;
 }
 
 ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
@@ -94,11 +96,9 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
     int64_t *b = s->budgets.bytes;
     const int32_t here = ps_comm_local_size(comm);
     double least[PS_TIER_COUNT];
-    bool is_dealt_out;
     share_machine(s, o, here);
-    PS_TRY(agree_on_backend(s, comm, &is_dealt_out));
-    if (s->backend_kind == PS_BACKEND_CUDA)
-        PS_TRY(ps_comm_agree(comm, ps_settings_share_gpu(s, o, ps_comm_local_rank(comm), here, is_dealt_out)));
+    PS_TRY(agree_on_backend(s, comm));
+    if (s->backend_kind == PS_BACKEND_CUDA) PS_TRY(ps_comm_agree(comm, ps_settings_check_gpu(s)));
     for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
     PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
     for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);

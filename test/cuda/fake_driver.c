@@ -18,10 +18,23 @@ static int number_of(const char *name)
     abort();
 }
 
+ps_cu_context fake_current(void)
+{
+    return current;
+}
+
+/* Whose failure a call tells of: of several GPUs that of the context it is made in. */
+static ps_cu_context concerned(void)
+{
+    return current != NULL ? current : fake.o.n_devices <= 1 ? &fake.contexts[0] : NULL;
+}
+
 ps_cu_result fake_broken(void)
 {
-    while (fake.broken != PS_CU_SUCCESS && fake.n_touching > 0) pthread_cond_wait(&fake.changed, &fake.lock);
-    return fake.broken;
+    const ps_cu_context c = concerned();
+    if (c == NULL) return PS_CU_SUCCESS;
+    while (c->broken != PS_CU_SUCCESS && c->n_touching > 0) pthread_cond_wait(&fake.changed, &fake.lock);
+    return c->broken;
 }
 
 ps_cu_result fake_enter(const char *name, bool wants_context)
@@ -32,9 +45,9 @@ ps_cu_result fake_enter(const char *name, bool wants_context)
     ps_cu_result r = fake_broken();
     if (r == PS_CU_SUCCESS && fake.fail_in[i] >= 0 && fake.fail_in[i]-- == 0) r = fake.fail_with[i];
     if (r == PS_CU_SUCCESS && wants_context && current == NULL) r = PS_CU_INVALID_CONTEXT;
-    if (ps_cu_is_fatal(r)) { /* from then on, everywhere */
-        fake.was_fatal = true;
-        fake.broken = r;
+    if (ps_cu_is_fatal(r) && concerned() != NULL) { /* from then on, everywhere */
+        concerned()->was_fatal = true;
+        concerned()->broken = r;
         pthread_cond_broadcast(&fake.changed);
         (void)fake_broken();
     }
@@ -102,10 +115,9 @@ ps_cu_result fake_device_name(char *out, int bytes, ps_cu_device dev)
 
 ps_cu_result fake_device_attribute(int *out, ps_cu_device_attribute which, ps_cu_device dev)
 {
-    (void)dev;
     ENTER(false);
     *out = 1;
-    if (which == PS_CU_DEVICE_COMPUTE_MODE) *out = fake.o.mode;
+    if (which == PS_CU_DEVICE_COMPUTE_MODE) *out = dev >= fake.o.mode_from ? fake.o.mode : 0;
     if (which == PS_CU_DEVICE_CAPABILITY_MAJOR) *out = fake.o.capability / 10;
     if (which == PS_CU_DEVICE_CAPABILITY_MINOR) *out = fake.o.capability % 10;
     return fake_leave(PS_CU_SUCCESS);
@@ -113,22 +125,23 @@ ps_cu_result fake_device_attribute(int *out, ps_cu_device_attribute which, ps_cu
 
 ps_cu_result fake_context_retain(ps_cu_context *out, ps_cu_device dev)
 {
-    (void)dev;
     ENTER(false);
-    *out = &fake.context;
-    fake.n_contexts++;
+    const ps_cu_context c = &fake.contexts[dev];
+    *out = c;
+    c->n_retained++;
+    c->n_opened++;
     return fake_leave(PS_CU_SUCCESS);
 }
 
 ps_cu_result fake_context_release(ps_cu_device dev)
 {
-    (void)dev;
     pthread_mutex_lock(&fake.lock);
-    if (--fake.n_contexts == 0 && fake.was_fatal) { /* what nobody could give back ends with it, and the next is well */
-        fake_drop_pins();
-        fake.n_modules = fake.n_ranges = 0;
-        fake.broken = PS_CU_SUCCESS;
-        fake.was_fatal = false;
+    const ps_cu_context c = &fake.contexts[dev];
+    if (--c->n_retained == 0 && c->was_fatal) { /* what nobody could give back ends with it, and the next is well */
+        fake_drop_pins(c);
+        c->n_modules = c->n_ranges = 0;
+        c->broken = PS_CU_SUCCESS;
+        c->was_fatal = false;
     }
     return fake_leave(PS_CU_SUCCESS);
 }
@@ -162,12 +175,15 @@ static void *reserve(void)
 
 const ps_cuda_driver *fake_driver(const fake_options *o)
 {
-    fake = (fake_state){.o = *o, .break_in = -1};
+    fake = (fake_state){.o = *o};
     if (fake.o.page_bytes == 0) fake.o.page_bytes = 64 * PS_KIB;
     if (fake.o.total_bytes == 0) fake.o.total_bytes = PS_GIB;
     if (fake.o.n_devices == 0) fake.o.n_devices = 1;
+    if (fake.o.n_devices > FAKE_DEVICES) abort();
     if (fake.o.version == 0) fake.o.version = 13000;
     if (fake.o.capability == 0) fake.o.capability = 90;
+    for (int i = 0; i < FAKE_DEVICES; i++)
+        fake.contexts[i] = (struct ps_cu_context_state){.ordinal = i, .break_in = -1};
     pthread_mutex_init(&fake.lock, NULL);
     pthread_cond_init(&fake.changed, NULL);
     fake.key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
@@ -185,12 +201,18 @@ const ps_cuda_driver *fake_driver(const fake_options *o)
 
 bool fake_driver_end(void)
 {
+    int n_ranges = 0, n_contexts = 0, n_modules = 0;
+    for (int i = 0; i < FAKE_DEVICES; i++) {
+        n_ranges += fake.contexts[i].n_ranges;
+        n_contexts += fake.contexts[i].n_retained;
+        n_modules += fake.contexts[i].n_modules;
+    }
     const struct {
         const char *what;
         int n;
-    } left[] = {{"pages", fake.n_pages},    {"ranges of addresses", fake.n_ranges}, {"streams", fake.n_streams},
-                {"events", fake.n_events},  {"page-locked pieces", fake.n_pins},    {"contexts", fake.n_contexts},
-                {"modules", fake.n_modules}};
+    } left[] = {{"pages", fake.n_pages},   {"ranges of addresses", n_ranges},   {"streams", fake.n_streams},
+                {"events", fake.n_events}, {"page-locked pieces", fake.n_pins}, {"contexts", n_contexts},
+                {"modules", n_modules}};
     bool is_clean = true;
     for (size_t i = 0; i < PS_ARRAY_LEN(left); i++) {
         if (left[i].n == 0) continue;
@@ -202,7 +224,7 @@ bool fake_driver_end(void)
         next = e->next;
         free(e);
     }
-    fake_drop_pins();
+    fake_drop_pins(NULL);
     munmap(fake.arena, (size_t)FAKE_ARENA_BYTES);
     if (fake.key >= 0) pkey_free(fake.key);
     munmap(fake.shadow, (size_t)FAKE_ARENA_BYTES);
@@ -223,10 +245,23 @@ void fake_fail(const char *function, int nth, ps_cu_result r)
 
 void fake_break(int nth, ps_cu_result r)
 {
+    fake_break_device(0, nth, r);
+}
+
+void fake_break_device(int ordinal, int nth, ps_cu_result r)
+{
     pthread_mutex_lock(&fake.lock);
-    fake.break_in = nth;
-    fake.break_with = r;
+    fake.contexts[ordinal].break_in = nth;
+    fake.contexts[ordinal].break_with = r;
     pthread_mutex_unlock(&fake.lock);
+}
+
+int fake_opened(int ordinal)
+{
+    pthread_mutex_lock(&fake.lock);
+    const int n = fake.contexts[ordinal].n_opened;
+    pthread_mutex_unlock(&fake.lock);
+    return n;
 }
 
 void fake_take_memory(int64_t bytes)

@@ -15,9 +15,9 @@ typedef struct fake_options {
     uint64_t seed;
     int64_t page_bytes;  /* 0: 64 KiB */
     int64_t total_bytes; /* memory of the GPU; 0: 1 GiB */
-    int n_devices;       /* 0: 1; < 0: none */
+    int n_devices;       /* 0: 1; at most 8; < 0: none */
     int version;         /* 0: 13000 */
-    int mode;            /* compute mode */
+    int mode, mode_from; /* compute mode of this GPU and those after it */
     int capability;      /* 0: 90 */
     bool has_no_wait_value;
     bool copies_unlocked; /* memory of the host that nobody registered is copied too, and the host waits */
@@ -33,7 +33,11 @@ void fake_fail(const char *function, int nth, ps_cu_result r);
 /* The nth item from now that a stream comes to breaks the context. The next one is well again, when all have given this
  * one back. */
 void fake_break(int nth, ps_cu_result r);
-/* Memory that another process takes; negative: gives back. */
+/* The same of GPU number `ordinal`, and streams of its own; fake_break's is number 0. */
+void fake_break_device(int ordinal, int nth, ps_cu_result r);
+/* How often it was opened so far. */
+int fake_opened(int ordinal);
+/* Memory of each GPU that another process takes; negative: gives back. */
 void fake_take_memory(int64_t bytes);
 /* Calls of a function of the table so far. */
 int fake_calls(const char *function);

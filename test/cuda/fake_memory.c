@@ -9,6 +9,7 @@ struct fake_pin {
     char *p;
     size_t bytes;
     bool is_ours;
+    ps_cu_context context;
     fake_pin *next;
 };
 
@@ -17,6 +18,17 @@ struct fake_pin {
 static bool is_device(ps_cu_address p)
 {
     return (char *)(uintptr_t)p >= fake.arena && (char *)(uintptr_t)p < fake.arena + FAKE_ARENA_BYTES;
+}
+
+/* Addresses of a GPU are in an equal part of the arena, one behind the other. */
+static int64_t part_bytes(void)
+{
+    return FAKE_ARENA_BYTES / ps_max_i64(1, fake.o.n_devices) / fake.o.page_bytes * fake.o.page_bytes;
+}
+
+static ps_cu_context context_of(ps_cu_address p)
+{
+    return &fake.contexts[((char *)(uintptr_t)p - fake.arena) / part_bytes()];
 }
 
 static int64_t page_at(ps_cu_address p)
@@ -35,7 +47,7 @@ static bool all_are(ps_cu_address p, size_t bytes, unsigned char least, unsigned
 ps_cu_result fake_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     ENTER(true);
-    *free_bytes = (size_t)(fake.o.total_bytes - fake.used_bytes - fake.taken_bytes);
+    *free_bytes = (size_t)(fake.o.total_bytes - fake_current()->used_bytes - fake.taken_bytes);
     *total_bytes = (size_t)fake.o.total_bytes;
     return fake_leave(PS_CU_SUCCESS);
 }
@@ -55,10 +67,11 @@ ps_cu_result fake_address_reserve(ps_cu_address *out, size_t bytes, size_t align
     (void)align, (void)wanted, (void)flags;
     ENTER(true);
     if (bytes == 0 || (int64_t)bytes % fake.o.page_bytes != 0) return fake_leave(PS_CU_INVALID_VALUE);
-    if (fake.arena_used + (int64_t)bytes > FAKE_ARENA_BYTES - fake.o.page_bytes) return fake_leave(PS_CU_OUT_OF_MEMORY);
-    *out = (ps_cu_address)(uintptr_t)(fake.arena + fake.arena_used);
-    fake.arena_used += (int64_t)bytes + fake.o.page_bytes;
-    fake.n_ranges++;
+    const ps_cu_context c = fake_current();
+    if (c->arena_used + (int64_t)bytes > part_bytes() - fake.o.page_bytes) return fake_leave(PS_CU_OUT_OF_MEMORY);
+    *out = (ps_cu_address)(uintptr_t)(fake.arena + c->ordinal * part_bytes() + c->arena_used);
+    c->arena_used += (int64_t)bytes + fake.o.page_bytes;
+    c->n_ranges++;
     return fake_leave(PS_CU_SUCCESS);
 }
 
@@ -66,7 +79,7 @@ ps_cu_result fake_address_free(ps_cu_address p, size_t bytes)
 {
     pthread_mutex_lock(&fake.lock);
     if (!all_are(p, bytes, 0, 0)) return fake_leave(PS_CU_INVALID_VALUE);
-    fake.n_ranges--;
+    context_of(p)->n_ranges--;
     return fake_leave(PS_CU_SUCCESS);
 }
 
@@ -74,25 +87,24 @@ ps_cu_result fake_page_create(ps_cu_page *out, size_t bytes, const ps_cu_page_pr
                               unsigned long long flags)
 {
     char poison[4096];
-    (void)page, (void)flags;
+    (void)flags;
     ENTER(true);
+    const ps_cu_context c = &fake.contexts[page->location.id];
     if ((int64_t)bytes != fake.o.page_bytes) return fake_leave(PS_CU_INVALID_VALUE);
-    if (fake.used_bytes + fake.taken_bytes + (int64_t)bytes > fake.o.total_bytes)
-        return fake_leave(PS_CU_OUT_OF_MEMORY);
+    if (c->used_bytes + fake.taken_bytes + (int64_t)bytes > fake.o.total_bytes) return fake_leave(PS_CU_OUT_OF_MEMORY);
     memset(poison, 0xff, sizeof poison);
     for (size_t i = 0; i < bytes; i += sizeof poison)
         if (pwrite(fake.file, poison, sizeof poison, fake.n_pages_ever * fake.o.page_bytes + (off_t)i) < 0) abort();
-    fake.used_bytes += (int64_t)bytes;
+    c->used_bytes += (int64_t)bytes;
     fake.n_pages++;
-    *out = (ps_cu_page)++fake.n_pages_ever;
+    *out = (ps_cu_page)(++fake.n_pages_ever * FAKE_DEVICES + c->ordinal);
     return fake_leave(PS_CU_SUCCESS);
 }
 
 ps_cu_result fake_page_release(ps_cu_page page)
 {
-    (void)page;
     pthread_mutex_lock(&fake.lock);
-    fake.used_bytes -= fake.o.page_bytes;
+    fake.contexts[page % FAKE_DEVICES].used_bytes -= fake.o.page_bytes;
     fake.n_pages--;
     return fake_leave(PS_CU_SUCCESS);
 }
@@ -109,9 +121,10 @@ ps_cu_result fake_page_map(ps_cu_address p, size_t bytes, size_t offset, ps_cu_p
 {
     (void)flags;
     ENTER(true);
-    if ((int64_t)bytes != fake.o.page_bytes || offset != 0 || !all_are(p, bytes, 0, 0))
+    if ((int64_t)bytes != fake.o.page_bytes || offset != 0 || !all_are(p, bytes, 0, 0) ||
+        context_of(p) != &fake.contexts[page % FAKE_DEVICES])
         return fake_leave(PS_CU_INVALID_VALUE);
-    const off_t at = (off_t)(page - 1) * fake.o.page_bytes;
+    const off_t at = (off_t)(page / FAKE_DEVICES - 1) * fake.o.page_bytes;
     map_at((char *)(uintptr_t)p, PROT_NONE, at);
     map_at(fake.shadow + ((char *)(uintptr_t)p - fake.arena), PROT_READ | PROT_WRITE, at);
     fake.state[page_at(p)] = 1;
@@ -149,10 +162,12 @@ void fake_open_arena(bool is_open)
     }
     fake.open += is_open ? 1 : -1;
     if (fake.open != (is_open ? 1 : 0)) return;
-    for (int64_t i = 0; i * fake.o.page_bytes < fake.arena_used; i++)
-        if (fake.state[i] == 2)
-            mprotect(fake.arena + i * fake.o.page_bytes, (size_t)fake.o.page_bytes,
-                     is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    for (int d = 0; d < fake.o.n_devices; d++) {
+        char *const first = fake.arena + d * part_bytes();
+        for (char *p = first; p < first + fake.contexts[d].arena_used; p += fake.o.page_bytes)
+            if (fake.state[page_at((ps_cu_address)(uintptr_t)p)] == 2)
+                mprotect(p, (size_t)fake.o.page_bytes, is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
 }
 
 /* ---- page-locked memory ---- */
@@ -168,7 +183,7 @@ static const fake_pin *find_pin(ps_cu_address p, size_t bytes)
 static void add_pin(void *p, size_t bytes, bool is_ours)
 {
     fake_pin *i = calloc(1, sizeof *i);
-    *i = (fake_pin){p, bytes, is_ours, fake.pins};
+    *i = (fake_pin){p, bytes, is_ours, fake_current(), fake.pins};
     fake.pins = i;
     fake.n_pins++;
 }
@@ -223,9 +238,12 @@ ps_cu_result fake_host_address(ps_cu_address *out, void *p, unsigned flags)
     return fake_leave(find_pin(*out, 1) != NULL ? PS_CU_SUCCESS : PS_CU_INVALID_VALUE);
 }
 
-void fake_drop_pins(void)
+void fake_drop_pins(ps_cu_context c)
 {
-    while (fake.pins != NULL) (void)remove_pin(fake.pins->p, fake.pins->is_ours);
+    for (fake_pin *i = fake.pins, *next; i != NULL; i = next) {
+        next = i->next;
+        if (c == NULL || i->context == c) (void)remove_pin(i->p, i->is_ours);
+    }
 }
 
 bool fake_is_pinned(ps_cu_address p, size_t bytes)
@@ -233,9 +251,10 @@ bool fake_is_pinned(ps_cu_address p, size_t bytes)
     return find_pin(p, bytes) != NULL;
 }
 
-char *fake_touch(ps_cu_address p, size_t bytes)
+char *fake_touch(ps_cu_context c, ps_cu_address p, size_t bytes)
 {
-    if (is_device(p)) return all_are(p, bytes, 2, 2) ? fake.shadow + ((char *)(uintptr_t)p - fake.arena) : NULL;
+    if (is_device(p))
+        return context_of(p) == c && all_are(p, bytes, 2, 2) ? fake.shadow + ((char *)(uintptr_t)p - fake.arena) : NULL;
     return find_pin(p, bytes) != NULL || fake.o.copies_unlocked ? (char *)(uintptr_t)p : NULL;
 }
 

@@ -25,9 +25,14 @@ struct fake_command {
 
 /* ---- streams ---- */
 
-static void break_all(ps_cu_result r)
+static void break_all(ps_cu_stream s, ps_cu_result r)
 {
-    if (fake.broken == PS_CU_SUCCESS) fake.broken = r;
+    if (s->context->broken == PS_CU_SUCCESS) s->context->broken = r;
+}
+
+static bool is_broken(ps_cu_context c)
+{
+    return c->broken != PS_CU_SUCCESS;
 }
 
 static void sleep_unlocked(int64_t ns)
@@ -38,51 +43,50 @@ static void sleep_unlocked(int64_t ns)
 }
 
 /* Without the lock. */
-static void begin_touching(void)
+static void begin_touching(ps_cu_stream s)
 {
-    fake.n_touching++;
+    s->context->n_touching++;
     pthread_mutex_unlock(&fake.lock);
 }
 
-static void end_touching(void)
+static void end_touching(ps_cu_stream s)
 {
     pthread_mutex_lock(&fake.lock);
-    fake.n_touching--;
+    s->context->n_touching--;
     pthread_cond_broadcast(&fake.changed);
 }
 
 /* Half of it now, half of it a little later: who looks too early finds either. */
 static void move(ps_cu_stream s, const fake_command *c, uint32_t draw)
 {
-    char *dst = fake_touch(c->dst, c->bytes);
-    const char *src = c->kind == COPY ? fake_touch(c->src, c->bytes) : dst;
-    (void)s;
+    char *dst = fake_touch(s->context, c->dst, c->bytes);
+    const char *src = c->kind == COPY ? fake_touch(s->context, c->src, c->bytes) : dst;
     if (dst == NULL || src == NULL) {
-        break_all(PS_CU_ILLEGAL_ADDRESS);
+        break_all(s, PS_CU_ILLEGAL_ADDRESS);
         return;
     }
     for (size_t half = draw % 2 == 0 ? c->bytes / 2 : 0, at = 0, n = half; at < c->bytes; at += n, n = c->bytes - at) {
         if (n == 0) n = c->bytes;
-        begin_touching();
+        begin_touching(s);
         if (c->kind == COPY)
             memcpy(dst + at, src + at, n);
         else
             memset(dst + at, c->byte, n);
-        end_touching();
+        end_touching(s);
         if (at == 0 && n < c->bytes) sleep_unlocked(draw % 50000);
-        if (fake.broken != PS_CU_SUCCESS) return;
+        if (is_broken(s->context)) return;
     }
 }
 
-static void run_kernel(const fake_command *c)
+static void run_kernel(ps_cu_stream s, const fake_command *c)
 {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
     fake_open_arena(true);
-    begin_touching();
+    begin_touching(s);
     pthread_mutex_lock(&one);
     c->function->run(c->function->user, c->grid, c->block, c->shared_bytes, c->args);
     pthread_mutex_unlock(&one);
-    end_touching();
+    end_touching(s);
     fake_open_arena(false);
 }
 
@@ -91,17 +95,18 @@ static void carry_out(ps_cu_stream s, const fake_command *c)
     uint32_t w[4];
     ps_rng_block((ps_rng_key){fake.o.seed, s->id}, s->n_done, w);
     if (w[0] % 4 == 0) sleep_unlocked(w[1] % 200000);
-    if (fake.break_in >= 0 && fake.break_in-- == 0) break_all(fake.break_with);
-    if (c->is_lost) break_all(PS_CU_LAUNCH_FAILED);
+    const ps_cu_context own = s->context;
+    if (own->break_in >= 0 && own->break_in-- == 0) break_all(s, own->break_with);
+    if (c->is_lost) break_all(s, PS_CU_LAUNCH_FAILED);
     if (c->kind == WAIT_EVENT)
-        while (fake.broken == PS_CU_SUCCESS && c->event->done < c->number) pthread_cond_wait(&fake.changed, &fake.lock);
+        while (!is_broken(own) && c->event->done < c->number) pthread_cond_wait(&fake.changed, &fake.lock);
     if (c->kind == WAIT_VALUE) {
         const _Atomic uint32_t *word = (const _Atomic uint32_t *)(uintptr_t)c->dst;
-        while (fake.broken == PS_CU_SUCCESS && !s->stops && (int32_t)(atomic_load(word) - (uint32_t)c->number) < 0)
+        while (!is_broken(own) && !s->stops && (int32_t)(atomic_load(word) - (uint32_t)c->number) < 0)
             sleep_unlocked(20000);
     }
-    if (fake.broken == PS_CU_SUCCESS && (c->kind == COPY || c->kind == FILL)) move(s, c, w[2]);
-    if (fake.broken == PS_CU_SUCCESS && c->kind == KERNEL) run_kernel(c);
+    if (!is_broken(own) && (c->kind == COPY || c->kind == FILL)) move(s, c, w[2]);
+    if (!is_broken(own) && c->kind == KERNEL) run_kernel(s, c);
     if (c->kind == RECORD) {
         if (c->number > c->event->done) c->event->done = c->number;
         c->event->at_ns = ps_clock_ns();
@@ -131,6 +136,7 @@ ps_cu_result fake_stream_create(ps_cu_stream *out, unsigned flags, int priority)
     (void)flags, (void)priority;
     ENTER(true);
     ps_cu_stream s = calloc(1, sizeof *s);
+    s->context = fake_current();
     s->id = fake.n_streams_ever++;
     s->next = fake.streams;
     fake.streams = s;
@@ -172,7 +178,7 @@ static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *
 ps_cu_result fake_stream_wait(ps_cu_stream s)
 {
     ENTER(true);
-    while (s->first != NULL && fake.broken == PS_CU_SUCCESS) pthread_cond_wait(&fake.changed, &fake.lock);
+    while (s->first != NULL && !is_broken(fake_current())) pthread_cond_wait(&fake.changed, &fake.lock);
     return fake_leave(fake_broken());
 }
 
@@ -250,7 +256,7 @@ ps_cu_result fake_event_wait(ps_cu_event e)
 {
     ENTER(true);
     const uint64_t number = e->recorded;
-    while (e->done < number && fake.broken == PS_CU_SUCCESS) pthread_cond_wait(&fake.changed, &fake.lock);
+    while (e->done < number && !is_broken(fake_current())) pthread_cond_wait(&fake.changed, &fake.lock);
     return fake_leave(fake_broken());
 }
 
@@ -268,16 +274,15 @@ ps_cu_result fake_module_load(ps_cu_module *out, const void *image)
 {
     (void)image;
     ENTER(true);
-    *out = (ps_cu_module)&fake.n_modules;
-    fake.n_modules++;
+    fake_current()->n_modules++;
+    *out = (ps_cu_module)fake_current();
     return fake_leave(PS_CU_SUCCESS);
 }
 
 ps_cu_result fake_module_unload(ps_cu_module module)
 {
-    (void)module;
     pthread_mutex_lock(&fake.lock);
-    fake.n_modules--;
+    ((ps_cu_context)module)->n_modules--;
     return fake_leave(PS_CU_SUCCESS);
 }
 

@@ -4,7 +4,8 @@
 
 #include <pthread.h>
 
-#include "comm/comm.h"
+#include "comm/comm_impl.h"
+#include "device/blocking.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
 
@@ -73,6 +74,46 @@ static inline ps_status rank_train(ps_engine *e, ps_config *c, rank_task *t)
         r->sent_bytes = ps_comm_get_stats(t->comm).sent_bytes - sent;
     }
     return PS_OK;
+}
+
+/* Steps in which the host does not wait before it reads results; but of a GPU for a piece of a region whose last use is
+ * not over, as addresses are those of one page at a time (src/cuda/gpu_memory.c). */
+static inline ps_status rank_train_ahead(ps_engine *e, ps_config *c, rank_task *t)
+{
+    int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
+    int64_t B, T;
+    (void)c;
+    ps_engine_get_shape(e, &B, &T, NULL, NULL);
+    for (int step = 0; step < 4; step++) {
+        const ps_blocked before = ps_blocked_so_far();
+        const int64_t wait_ns = ps_comm_get_stats(t->comm).wait_ns;
+        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step);
+        PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        PS_TRY(ps_backward(e));
+        const ps_blocked after = ps_blocked_so_far();
+        for (int why = 0; why < PS_BLOCK_COUNT; why++)
+            if (after.n[why] != before.n[why] && !(OVER_GPU && why == PS_BLOCK_FREE))
+                return PS_FAIL(PS_ESTATE, "the host waits in step %d: %s", step, ps_block_name((ps_block)why));
+        if (ps_comm_get_stats(t->comm).wait_ns != wait_ns)
+            return PS_FAIL(PS_ESTATE, "the host waits in step %d: other ranks", step);
+        PS_TRY(ps_step(e));
+    }
+    return PS_OK;
+}
+
+/* Rank 1 is gone in the second step. */
+static inline ps_status rank_vanish(ps_engine *e, ps_config *c, rank_task *t)
+{
+    int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
+    int64_t B, T;
+    (void)c;
+    ps_engine_get_shape(e, &B, &T, NULL, NULL);
+    PS_TRY(rank_step(e, t, 0));
+    fill_batch(tokens, targets, B, T, TINY_VOCABULARY, 1);
+    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    if (ps_comm_rank(t->comm) == 1) ps_comm_vanish(t->comm);
+    PS_TRY(ps_backward(e));
+    return ps_step(e);
 }
 
 #define ON_CPU "train.backend=cpu"

@@ -4,7 +4,6 @@
 
 #include "comm/comm_impl.h"
 #include "comm/shared_collectives.h"
-#include "device/blocking.h"
 #include "engine/profile_fixture.h"
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
@@ -265,26 +264,6 @@ static void test_another_carrier(void **state)
 
 /* ---- who waits --------------------------------------------------------------------------------------------------- */
 
-static ps_status step_and_count(ps_engine *e, ps_config *c, rank_task *t)
-{
-    int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
-    int64_t B, T;
-    (void)c;
-    ps_engine_get_shape(e, &B, &T, NULL, NULL);
-    for (int step = 0; step < 4; step++) {
-        const ps_blocked before = ps_blocked_so_far();
-        const int64_t wait_ns = ps_comm_get_stats(t->comm).wait_ns;
-        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step);
-        PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
-        PS_TRY(ps_backward(e));
-        const ps_blocked after = ps_blocked_so_far();
-        if (memcmp(&before, &after, sizeof before) != 0 || ps_comm_get_stats(t->comm).wait_ns != wait_ns)
-            return PS_FAIL(PS_ESTATE, "the host waits in step %d", step);
-        PS_TRY(ps_step(e));
-    }
-    return PS_OK;
-}
-
 /* Where the device works later, it waits for other ranks, and the host does not until it reads results. */
 static void test_the_host_does_not_wait(void **state)
 {
@@ -292,33 +271,19 @@ static void test_the_host_does_not_wait(void **state)
     static const char *const groups[] = {NOTHING, MSC};
     if (!OVER_APART) skip();
     for (size_t i = 0; i < PS_ARRAY_LEN(groups); i++)
-        run_ranks(2, 0, step_and_count,
+        run_ranks(2, 0, rank_train_ahead,
                   CHANGES("bf16.enabled=true", "memory.device=500KB", "memory.host=2MB", "default_chunk_size=4096",
                           groups[i]));
 }
 
 /* ---- a rank that is no more -------------------------------------------------------------------------------------- */
 
-static ps_status vanish_in_a_step(ps_engine *e, ps_config *c, rank_task *t)
-{
-    int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
-    int64_t B, T;
-    (void)c;
-    ps_engine_get_shape(e, &B, &T, NULL, NULL);
-    PS_TRY(rank_step(e, t, 0));
-    fill_batch(tokens, targets, B, T, TINY_VOCABULARY, 1);
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
-    if (ps_comm_rank(t->comm) == 1) ps_comm_vanish(t->comm);
-    PS_TRY(ps_backward(e));
-    return ps_step(e);
-}
-
 /* A device that waits for what that rank was to send is told, and its host then. */
 static void test_a_rank_vanishes(void **state)
 {
     (void)state;
     rank_timeout_s = 0.5;
-    const rank_task *t = try_ranks(ps_model_from_config, 3, 0, vanish_in_a_step, CHANGES("bf16.enabled=true"));
+    const rank_task *t = try_ranks(ps_model_from_config, 3, 0, rank_vanish, CHANGES("bf16.enabled=true"));
     rank_timeout_s = 20;
     for (int32_t i = 0; i < 3; i++) {
         const rank_result *r = &t[i].result;

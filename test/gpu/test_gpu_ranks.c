@@ -1,0 +1,341 @@
+/* test_gpu_ranks.c - several ranks on CUDA, as threads of this process: a GPU each, or one that they share. The losses
+ * of processors within rounding, the same bits whatever moves, memory and bytes as planned; and a GPU that one of them
+ * loses. Over the fake driver only, which is begun anew for each number of GPUs. */
+#include "engine/ranks_fixture.h"
+
+#include <math.h>
+
+enum { STEPS = 3 };
+
+#define SMALL "bf16.enabled=true", "model.n_layer=1"
+#define TWO_MICRO_BATCHES "gradient_accumulation_steps=2"
+#define TWO_TIERS "memory.device=450KB", "memory.host=2MB", "default_chunk_size=4096"
+#define THREE_TIERS "memory.device=450KB", "memory.disk=4MB", "memory.disk_path=/tmp", "default_chunk_size=4096"
+
+static void again(fake_options o)
+{
+    assert_true(stand_in_end());
+    if (o.page_bytes == 0) o.page_bytes = ASYNC_PAGE_BYTES;
+    if (o.seed == 0) o.seed = (uint64_t)over.seed;
+    stand_in_begin(&o);
+}
+
+static void begin_gpus(int n)
+{
+    again((fake_options){.n_devices = n});
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+static void compare_with_processors(int n, const char *dtype, const char *accumulation, double tolerance)
+{
+    const char *const *changes = CHANGES(dtype, "model.n_layer=1", accumulation, NOTHING);
+    const rank_result want = RANKS(n, STEPS, dtype, "model.n_layer=1", accumulation, ON_CPU)->result;
+    const rank_result got = run_ranks(n, STEPS, rank_train, changes)->result;
+    for (int s = 0; s < STEPS; s++)
+        if (!(fabs(got.losses[s] / want.losses[s] - 1) <= tolerance))
+            fail_msg("%d ranks, %s, step %d: loss %.9g, of processors %.9g", n, dtype, s, got.losses[s],
+                     want.losses[s]);
+    if (got.hash == want.hash) fail_msg("the processor's very bits: it was not the GPU that computed");
+}
+
+static void test_losses(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++) {
+        begin_gpus(n);
+        compare_with_processors(n, "bf16.enabled=false", NOTHING, 1e-5);
+        compare_with_processors(n, "bf16.enabled=true", TWO_MICRO_BATCHES, 2e-2);
+    }
+}
+
+/* ---- promises ---------------------------------------------------------------------------------------------------- */
+
+static const char *const variations[][4] = {
+    {TWO_TIERS, NOTHING},
+    {"default_chunk_size=8192", "memory.prefetch=0", MSC, NOTHING},
+    {TWO_TIERS, MSC},
+    {THREE_TIERS},
+    {"memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=4096", NOTHING},
+};
+
+static uint64_t hash_of(int n, const char *accumulation, const char *const variation[4])
+{
+    return RANKS(n, STEPS, SMALL, accumulation, variation[0], variation[1], variation[2], variation[3])->result.hash;
+}
+
+/* One micro-batch on two ranks, two on three, in turn with the variations. */
+static void test_same_bits(void **state)
+{
+    (void)state;
+    static const char *const as_it_is[4] = {NOTHING, NOTHING, NOTHING, NOTHING};
+    for (int n = 2; n <= 3; n++) {
+        const char *const accumulation = n == 2 ? NOTHING : TWO_MICRO_BATCHES;
+        begin_gpus(n);
+        const uint64_t want = hash_of(n, accumulation, as_it_is);
+        for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++)
+            if (is_my_share_of(2) && hash_of(n, accumulation, variations[i]) != want)
+                fail_msg("%d ranks, %s: other bits by %s, %s, %s, %s", n, accumulation, variations[i][0],
+                         variations[i][1], variations[i][2], variations[i][3]);
+    }
+}
+
+/* Peaks and bytes are those of the plan, and chunks did move. */
+static void test_as_planned(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++)
+        for (int msc = 0; msc < 2; msc++) {
+            begin_gpus(n);
+            const rank_task *t = RANKS(n, STEPS + 2, SMALL, TWO_TIERS, msc ? MSC : NOTHING);
+            for (int i = 0; i < n; i++) {
+                const rank_result *r = &t[i].result;
+                assert_int_equal(r->sent_bytes, r->forecast.moved_bytes[PS_LINK_COLLECTIVES]);
+                assert_int_equal(r->memory.device_peak_bytes, r->forecast.peak_bytes[PS_TIER_DEVICE]);
+                assert_int_equal(r->memory.host_peak_bytes, r->forecast.peak_bytes[PS_TIER_HOST]);
+                assert_true(r->memory.host_to_device_bytes > 0 && r->memory.device_to_host_bytes > 0);
+            }
+        }
+}
+
+static void test_the_host_does_not_wait(void **state)
+{
+    (void)state;
+    begin_gpus(2);
+    run_ranks(2, 0, rank_train_ahead, CHANGES(SMALL, TWO_TIERS));
+    run_ranks(2, 0, rank_train_ahead, CHANGES(SMALL, TWO_TIERS, MSC));
+}
+
+/* ---- which GPU, and how much of it ------------------------------------------------------------------------------- */
+
+/* Where a rank runs, and what it is to get. */
+typedef struct place {
+    const char *host, *visible; /* visible: CUDA_VISIBLE_DEVICES; NULL: not set */
+    int32_t ordinal, n_sharers;
+} place;
+
+/* A rank that only reads its settings. */
+typedef struct seat {
+    const place *place;
+    ps_comm *comm;
+    ps_settings settings;
+    ps_status st;
+    char error[512];
+} seat;
+
+static _Thread_local const char *visible_here;
+
+static const char *get_visible(void)
+{
+    return visible_here;
+}
+
+static void *take_seat(void *arg)
+{
+    seat *t = arg;
+    ps_config *c = NULL;
+    visible_here = t->place->visible;
+    t->st = rank_config(CHANGES("memory.device=auto"), &c);
+    if (t->st == PS_OK) t->st = ps_config_set(c, "train.backend", "auto");
+    if (t->st == PS_OK) t->st = ps_settings_read_of_rank(c, true, t->comm, &t->settings);
+    if (t->st == PS_OK) t->st = ps_settings_join(&t->settings, c, t->comm);
+    if (t->st != PS_OK) snprintf(t->error, sizeof t->error, "%s", ps_last_error());
+    ps_config_destroy(c);
+    ps_comm_close(t->comm);
+    return NULL;
+}
+
+/* The communicator of rank `rank` believes that its ranks are on these machines. */
+static void set_hosts(ps_comm *c, int32_t rank, const place *places, int32_t n)
+{
+    c->local_rank = c->local_size = 0;
+    for (int32_t i = 0; i < n; i++) {
+        snprintf(c->hello[i].host, sizeof c->hello[i].host, "%s", places[i].host);
+        if (strcmp(places[i].host, places[rank].host) != 0) continue;
+        c->local_rank += i < rank;
+        c->local_size++;
+    }
+}
+
+/* Valid until the next call. */
+static const seat *run_seats(int32_t n, const place *places)
+{
+    static seat seats[RANKS_MAX];
+    ps_comm *comms[RANKS_MAX];
+    pthread_t threads[RANKS_MAX];
+    assert_ok(ps_comm_open_threads(
+        &(ps_comm_options){.timeout_s = rank_timeout_s, .staging_bytes = RANKS_STAGING_BYTES}, n, comms));
+    for (int32_t i = 0; i < n; i++) set_hosts(comms[i], i, places, n);
+    stand_in.parts.visible = get_visible;
+    for (int32_t i = 0; i < n; i++) {
+        seats[i] = (seat){.place = &places[i], .comm = comms[i]};
+        assert_int_equal(pthread_create(&threads[i], NULL, take_seat, &seats[i]), 0);
+    }
+    for (int32_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    stand_in.parts.visible = NULL;
+    return seats;
+}
+
+/* The settings of rank 0. */
+static const ps_settings *expect_seats(const char *what, int32_t n, const place *places)
+{
+    const seat *seats = run_seats(n, places);
+    for (int32_t i = 0; i < n; i++) {
+        const ps_settings *s = &seats[i].settings;
+        if (seats[i].st != PS_OK) fail_msg("%s, rank %d: %s", what, i, seats[i].error);
+        if (s->gpu.ordinal != places[i].ordinal || s->gpu.n_sharers != places[i].n_sharers)
+            fail_msg("%s: rank %d has GPU %d with %d ranks on it, not %d with %d", what, i, s->gpu.ordinal,
+                     s->gpu.n_sharers, places[i].ordinal, places[i].n_sharers);
+        assert_int_equal(s->budgets.bytes[PS_TIER_DEVICE], seats[0].settings.budgets.bytes[PS_TIER_DEVICE]);
+    }
+    return &seats[0].settings;
+}
+
+#define SEATS(what, n, ...) (void)expect_seats(what, n, (const place[]){__VA_ARGS__})
+
+static void test_turns(void **state)
+{
+    (void)state;
+    begin_gpus(2);
+    SEATS("a GPU each", 2, {"a", NULL, 0, 1}, {"a", NULL, 1, 1});
+    SEATS("one more", 3, {"a", NULL, 0, 2}, {"a", NULL, 1, 1}, {"a", NULL, 0, 2});
+    SEATS("two each", 4, {"a", NULL, 0, 2}, {"a", NULL, 1, 2}, {"a", NULL, 0, 2}, {"a", NULL, 1, 2});
+    SEATS("two machines", 4, {"a", NULL, 0, 1}, {"b", NULL, 0, 1}, {"a", NULL, 1, 1}, {"b", NULL, 1, 1});
+    SEATS("two that leave others", 4, {"a", "0,1", 0, 1}, {"a", "0,1", 1, 1}, {"b", "2,3", 0, 1}, {"b", "2,3", 1, 1});
+    SEATS("dealt out", 3, {"a", "0", 0, 1}, {"a", "1", 0, 1}, {"b", "0", 0, 1});
+    SEATS("in pairs", 4, {"a", "0,1", 0, 1}, {"a", "2,3", 0, 1}, {"a", "0,1", 1, 1}, {"a", "2,3", 1, 1});
+}
+
+/* Another rank may have it for itself: compute mode exclusive. */
+static void test_only_the_own_is_opened(void **state)
+{
+    (void)state;
+    begin_gpus(3);
+    (void)RANKS(1, 1, SMALL, NOTHING);
+    const int once = fake_opened(0);
+    assert_int_equal(fake_opened(1) + fake_opened(2), 0);
+    begin_gpus(3);
+    (void)RANKS(3, 1, SMALL, NOTHING);
+    for (int i = 0; i < 3; i++) assert_int_equal(fake_opened(i), once);
+}
+
+static void expect_named(const char *error, const char *text)
+{
+    if (strstr(error, "rank 1 (") != error || strstr(error, text) == NULL) fail_msg("not \"%s\": %s", text, error);
+}
+
+/* One error, which names the rank that cannot and says why; on a GPU and beside it nobody would know what to expect. */
+static void test_one_has_none(void **state)
+{
+    (void)state;
+    again((fake_options){.n_devices = 3, .mode = PS_CU_MODE_PROHIBITED, .mode_from = 1});
+    const rank_task *t = try_ranks(ps_model_from_config, 3, 0, rank_train, CHANGES("memory.host=2MB"));
+    const seat *seats = run_seats(3, (const place[]){{"a", NULL, 0, 1}, {"a", NULL, 1, 1}, {"a", NULL, 2, 1}});
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(t[i].result.st, PS_ENOSYS);
+        assert_int_equal(seats[i].st, PS_EINVAL);
+        expect_named(t[i].result.error,
+                     "train.backend = cuda: GPU 1 (Fake 1) cannot be used: its compute mode forbids");
+        expect_named(seats[i].error, "cpu on this one, as GPU 1 (Fake 1) cannot be used: its compute mode forbids");
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* What each loads beside its budget has room too. */
+static void test_budget_of_sharers(void **state)
+{
+    (void)state;
+    begin_gpus(1);
+    for (int n = 1; n <= 3; n++) {
+        const place places[3] = {{"a", NULL, 0, n}, {"a", NULL, 0, n}, {"a", NULL, 0, n}};
+        const ps_settings *s = expect_seats("sharing", n, places);
+        const ps_cuda_found *f = &s->gpu.found;
+        const int64_t share_bytes = ps_settings_gpu_share_bytes(s), loaded_bytes = f->info.free_bytes - f->usable_bytes;
+        assert_true(loaded_bytes > 100 * PS_MIB);
+        assert_in_range(n * (share_bytes + loaded_bytes), f->info.free_bytes - n, f->info.free_bytes);
+        assert_int_equal(s->budgets.bytes[PS_TIER_DEVICE], (int64_t)((double)share_bytes * 0.8));
+    }
+    const rank_task *t = try_ranks(ps_model_from_config, 2, 0, rank_train, CHANGES("memory.device=260MiB"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t[i].result.st, PS_EBUDGET);
+        assert_non_null(strstr(t[i].result.error, "can be used by each of 2 ranks: lower it, or leave it out"));
+    }
+    (void)RANKS(2, 0, "memory.device=250MiB");
+}
+
+/* On one GPU, on one of them and on one each. */
+static void test_sharing_changes_no_bit(void **state)
+{
+    (void)state;
+    uint64_t want = 0;
+    for (int n_gpus = 1; n_gpus <= 3; n_gpus++) {
+        begin_gpus(n_gpus);
+        const uint64_t hash = RANKS(3, STEPS, SMALL, n_gpus == 1 ? "memory.device=450KB" : "memory.device=auto",
+                                    "memory.host=2MB", "default_chunk_size=4096")
+                                  ->result.hash;
+        if (n_gpus == 1) want = hash;
+        assert_true(hash == want);
+    }
+}
+
+/* ---- one is lost ------------------------------------------------------------------------------------------------- */
+
+/* Whatever the moment: one error on all ranks, which names the one whose GPU it was; and all is given back. */
+static void test_a_gpu_is_lost(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++)
+        for (int i = 0; i < 3; i++) {
+            again((fake_options){.n_devices = n, .seed = (uint64_t)(i + 1)});
+            fake_break_device(1, 150 + 431 * i, PS_CU_ECC_UNCORRECTABLE);
+            const rank_task *t = try_ranks(ps_model_from_config, n, 20, rank_train, CHANGES(SMALL, THREE_TIERS));
+            for (int32_t k = 0; k < n; k++) {
+                const rank_result *r = &t[k].result;
+                assert_int_equal(r->st, k == 1 ? PS_EDEVICE : PS_ECOMM);
+                if (k != 1 && strstr(r->error, "rank 1 (") != r->error) fail_msg("rank %d: %s", k, r->error);
+                if (strstr(r->error, "cuda: GPU 1 (Fake 1) is lost: ") == NULL || strchr(r->error, '\n') != NULL)
+                    fail_msg("rank %d: %s", k, r->error);
+            }
+            assert_int_equal(ps_mem_live_bytes(), 0);
+        }
+    begin_gpus(1);
+}
+
+/* Streams that wait for what it was to send are told, and their hosts then. */
+static void test_a_rank_vanishes(void **state)
+{
+    (void)state;
+    static const char *const groups[] = {NOTHING, MSC};
+    rank_timeout_s = 2;
+    for (size_t g = 0; g < PS_ARRAY_LEN(groups); g++) {
+        begin_gpus(3);
+        const rank_task *t = try_ranks(ps_model_from_config, 3, 0, rank_vanish, CHANGES(SMALL, groups[g]));
+        for (int32_t i = 0; i < 3; i++) {
+            const rank_result *r = &t[i].result;
+            assert_int_equal(r->st, PS_ECOMM);
+            if (strstr(r->error, i == 1 ? "has vanished" : "rank 1 (") == NULL) fail_msg("rank %d: %s", i, r->error);
+        }
+        assert_int_equal(ps_mem_live_bytes(), 0);
+    }
+    rank_timeout_s = 20;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_as_planned),
+        cmocka_unit_test(test_the_host_does_not_wait),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_only_the_own_is_opened),
+        cmocka_unit_test(test_one_has_none),
+        cmocka_unit_test(test_budget_of_sharers),
+        cmocka_unit_test(test_sharing_changes_no_bit),
+        cmocka_unit_test(test_a_gpu_is_lost),
+        cmocka_unit_test(test_a_rank_vanishes),
+    };
+    if (!stand_in_is_hardware()) return RUN_ON_BACKENDS(tests);
+    printf("not tried: several GPUs are those of the fake driver\n");
+    return 0;
+}
