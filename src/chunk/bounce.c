@@ -18,10 +18,11 @@ bool ps_store_bounces(const ps_store *s, ps_tier ram)
     return s->d.works_later && ram == PS_TIER_DEVICE;
 }
 
+/* Of lists: those apart may change their size, and what is taken at first stays. */
 static int64_t largest_payload(const ps_store *s)
 {
     int64_t most = 0;
-    for (ps_chunk_id id = 0; id < s->n_ids; id++) most = ps_max_i64(most, s->chunks[id].bytes);
+    for (ps_chunk_id id = 0; id < s->n_ids - s->d.lists.n_apart; id++) most = ps_max_i64(most, s->chunks[id].bytes);
     return most;
 }
 

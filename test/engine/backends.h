@@ -130,7 +130,9 @@ static inline int run_on_backends(const struct CMUnitTest *tests, size_t n, CMFi
         printf("seed %lld\n", (long long)over.seed);
         over.n_asked = 0;
 #ifdef TEST_OVER_GPU
-        stand_in_begin(&(fake_options){.seed = (uint64_t)over.seed, .page_bytes = ASYNC_PAGE_BYTES});
+        stand_in_begin(&(fake_options){.seed = (uint64_t)over.seed,
+                                       .page_bytes = ASYNC_PAGE_BYTES,
+                                       .total_bytes = 4 * PS_GIB}); /* of which each rank leaves a part to libraries */
 #endif
         n_failed += _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
 #ifdef TEST_OVER_GPU
