@@ -43,7 +43,8 @@ bool machine_file_is_of_this_machine(const char *name);
 /* Is it of a disk, or several? */
 bool machine_file_is_of_disk(const char *name);
 
-/* Whoever has the lock measures; others wait for some seconds, as one who measures takes, and after two say so on stderr.
+/* Whoever has the lock measures; others wait for three quarters of a minute at most, as
+ * measuring a GPU may take, and after two seconds say so on stderr.
  * -1: there is no locking in this folder, or the other one takes too long. */
 int machine_file_lock(const char *folder);
 void machine_file_unlock(int lock); /* -1 is accepted */

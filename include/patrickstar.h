@@ -324,7 +324,8 @@ PS_API void ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
  * planned anew. The bits of training through a sequence of shapes do not depend on budgets, chunk size or prefetch.
  * Checkpoints belong to the configured shape: one that is begun in another loads where the configuration is the same.
  *
- * model: as for ps_initialize_engine, giving the same parameters by name, shape and order, else PS_EINVAL. The last
+ * model: as for ps_initialize_engine, giving the same parameters by name, shape and order (and with
+ * client.opts.with_activation_offload as many values that enter its checkpoint segments), else PS_EINVAL. The last
  * shapes are kept (32, and the configured one), recognised by model, user and size: for these the function is not
  * called, and nothing planned. PS_EBUDGET, as from ps_initialize_engine, when the new shape does not fit the budgets
  * with this chunk size beside memory.save_buffer: configure the largest. After either refusal the engine goes on in the

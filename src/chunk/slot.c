@@ -33,7 +33,7 @@ static int64_t bytes_of_lists(const ps_store *s)
     return s->layout->n_chunks * (list_bytes(s, 0) + states_bytes(s));
 }
 
-void ps_store_choose_slots(ps_store *s)
+void ps_store_choose_homes(ps_store *s)
 {
     const ps_lists *l = &s->d.lists;
     const int64_t apart_bytes = l->n_apart > 0 ? l->n_apart * list_bytes(s, l->n) : 0;
@@ -57,7 +57,7 @@ static int64_t place_of(const ps_store *s, ps_chunk_id id)
     return s->has_homes ? home_of(s, id) : s->disk_used_bytes - s->apart_used_bytes;
 }
 
-/* Whoever has a home can go there. */
+/* Lists that have homes always find theirs free: chunks apart take only what all lists leave. */
 static bool has_room(const ps_store *s, ps_chunk_id id)
 {
     const int64_t bytes = s->chunks[id].bytes;
@@ -142,6 +142,7 @@ ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id)
     c->disk_offset = place_of(s, id);
     c->slot_bytes = c->bytes;
     s->disk_used_bytes += c->bytes;
+    s->disk_peak_bytes = ps_max_i64(s->disk_peak_bytes, s->disk_used_bytes);
     if (is_apart(s, id)) s->apart_used_bytes += c->bytes;
     ps_store_record_memory(s, PS_TIER_DISK);
     return PS_OK;

@@ -47,7 +47,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
         c->disk_offset = NO_SLOT;
         c->wanted_serial = -1;
     }
-    ps_store_choose_slots(s);
+    ps_store_choose_homes(s);
     for (int link = PS_LINK_HOST_TO_DEVICE; link <= PS_LINK_DEVICE_TO_HOST && !desc->hands_over; link++)
         PS_TRY_GOTO(ps_queue_create(desc->ram[PS_TIER_DEVICE], link == PS_LINK_HOST_TO_DEVICE ? "to-device" : "to-host",
                                     PS_QUEUE_COPY, &s->copies[link]));
@@ -314,6 +314,7 @@ ps_store_stats ps_store_get_stats(const ps_store *s)
 {
     ps_store_stats stats = s->stats;
     stats.disk_bytes = s->disk_used_bytes;
+    stats.disk_peak_bytes = s->disk_peak_bytes;
     stats.non_model_bytes = s->non_model_committed_bytes;
     return stats;
 }

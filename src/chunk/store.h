@@ -230,7 +230,8 @@ typedef struct ps_store_stats {
     int64_t wait_ns;                        /* the computing thread stood still for copies */
     int64_t chunk_bytes[PS_RAM_TIER_COUNT]; /* payloads there now */
     int64_t non_model_bytes;                /* device memory of activations and workspace now */
-    int64_t disk_bytes;                     /* slots of the file given to chunks; never less later: slots are kept */
+    int64_t disk_bytes,
+        disk_peak_bytes; /* slots of the file given to chunks, now and at most; those apart give theirs up */
     int64_t n_dropped, n_written_back, n_prefetched;
 } ps_store_stats;
 

@@ -107,7 +107,7 @@ struct ps_store {
     ps_max_tree told_bytes; /* by moment, what it was last begun with; no nodes: all as the trace says */
     int64_t chunk_limit_bytes[PS_RAM_TIER_COUNT];
     int64_t other_bytes[PS_RAM_TIER_COUNT]; /* in use when the store was created */
-    int64_t disk_used_bytes;
+    int64_t disk_used_bytes, disk_peak_bytes;
     bool has_homes;           /* each chunk has a place of its own in the disk's file (slot.c) */
     int64_t apart_used_bytes; /* of disk_used_bytes: slots of chunks apart */
     bool is_short_of_slots;   /* room is being made, and without the slots of others there is none */
@@ -234,8 +234,8 @@ bool ps_store_trade_places(ps_store *s, ps_chunk_id id, ps_tier to, ps_reason wh
 /* Give the chunk a slot of the file if it has none, and if there is one: not without a disk, or when its budget is
  * spent. The chunk keeps it, unless slots become short. */
 ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id);
-/* Once, when the sizes of all chunks are known. */
-void ps_store_choose_slots(ps_store *s);
+/* Decides whether chunks have homes, when the sizes of all are known: for good, whatever size those apart get later. */
+void ps_store_choose_homes(ps_store *s);
 
 /* transfer.c */
 void ps_disk_parts_add(ps_disk_parts *p, ps_event e);

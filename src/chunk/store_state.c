@@ -100,6 +100,7 @@ ps_status ps_store_take_residency(ps_store *s, const ps_store *from)
     }
     s->tick = from->tick;
     s->disk_used_bytes = from->disk_used_bytes;
+    s->disk_peak_bytes = from->disk_peak_bytes;
     s->has_homes = from->has_homes;
     s->apart_used_bytes = from->apart_used_bytes;
     memcpy(s->tensor_state, from->tensor_state, (size_t)s->layout->n_tensors * sizeof *s->tensor_state);
@@ -147,12 +148,13 @@ ps_status ps_store_check(const ps_store *s)
 {
     int64_t bytes[PS_RAM_TIER_COUNT];
     int32_t n_flights = 0, n_overdue = 0;
-    int64_t slot_bytes = 0;
+    int64_t slot_bytes = 0, apart_slot_bytes = 0;
     memcpy(bytes, s->other_bytes, sizeof bytes);
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         PS_TRY(check_chunk(s, id, &n_flights));
         n_overdue += s->chunks[id].overdue.active;
         slot_bytes += s->chunks[id].slot_bytes;
+        if (ps_store_list_of(s, id) == s->d.lists.n) apart_slot_bytes += s->chunks[id].slot_bytes;
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
             if (s->chunks[id].payload[t] != NULL) bytes[t] += s->chunks[id].bytes;
     }
@@ -172,6 +174,9 @@ ps_status ps_store_check(const ps_store *s)
     if (slot_bytes != s->disk_used_bytes)
         return PS_FAIL(PS_ESTATE, "disk: %lld bytes of slots, %lld used", (long long)slot_bytes,
                        (long long)s->disk_used_bytes);
+    if (apart_slot_bytes != s->apart_used_bytes)
+        return PS_FAIL(PS_ESTATE, "disk: %lld bytes of slots of chunks apart, %lld used", (long long)apart_slot_bytes,
+                       (long long)s->apart_used_bytes);
     if (s->disk_used_bytes > s->d.disk_budget_bytes)
         return PS_FAIL(PS_ESTATE, "disk: %lld bytes used of %lld", (long long)s->disk_used_bytes,
                        (long long)s->d.disk_budget_bytes);

@@ -3,8 +3,9 @@
  *
  * Device memory is pages of 2 MiB, which the driver gives without addresses. A block or region is a range of addresses;
  * pages are mapped to it. What is given up stays mapped where it was until the work that used it is done, and its pages
- * are mapped to where they are wanted next at once, a second time: so nobody waits for the device. Who gets them waits
- * for the event of the release, on the device, as ps_device_gave_after says.
+ * are mapped to where they are wanted next at once, a second time: so nobody waits for the device,
+ * but for who commits a piece of a region anew whose page went to somebody else while its former use is not over. Who
+ * gets them waits for the event of the release, on the device, as ps_device_gave_after says.
  *
  *     addresses   | block A, given up |      | block B |
  *                      \______  page 7  _______/          A is unmapped when its release is done

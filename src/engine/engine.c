@@ -197,7 +197,7 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .disk_budget_bytes = e->settings.budgets.bytes[PS_TIER_DISK],
         .device_peak_bytes = device.peak_bytes,
         .host_peak_bytes = host.peak_bytes,
-        .disk_peak_bytes = store.disk_bytes,
+        .disk_peak_bytes = store.disk_peak_bytes,
         .device_used_bytes = device.used_bytes,
         .host_used_bytes = host.used_bytes,
         .disk_used_bytes = store.disk_bytes,

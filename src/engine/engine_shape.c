@@ -15,7 +15,8 @@ static ps_status expect_between_steps(const ps_engine *e)
 static ps_status try_change(ps_engine *e, const ps_shape *shape)
 {
     ps_status st = PS_OK;
-    const bool has_uneven_slots = e->settings.offloads_inputs && e->tiers.disk != NULL; /* of another size before */
+    /* dealt out when a larger shape left no homes (slot.c): a slot may be larger than its chunk, and the disk hold fewer */
+    const bool has_uneven_slots = e->settings.offloads_inputs && e->tiers.disk != NULL;
     if (has_uneven_slots || !ps_blueprint_fits_from_anywhere(shape->blueprint, &e->settings.budgets)) {
         PS_TRY(ps_engine_check(e, ps_store_settle(e->tiers.store)));
         st = ps_trial_change(e->runner, shape->blueprint);

@@ -146,7 +146,7 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     if (!f->goes_round) f->cycle = f->steps / 2;
     f->step = average_time(&times[f->steps - f->cycle], f->cycle);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) f->peak_bytes[i] = ps_device_get_stats(t.tiers.ram[i]).peak_bytes;
-    f->peak_bytes[PS_TIER_DISK] = after.disk_bytes;
+    f->peak_bytes[PS_TIER_DISK] = after.disk_peak_bytes;
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) f->peak[i] = ps_store_peak(store, (ps_tier)i);
 out:
     tear_down(&t);

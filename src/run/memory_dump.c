@@ -57,7 +57,8 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
         other[i] = d.used_bytes - s.chunk_bytes[i] - activations[i] - staging[i] - cache[i];
     }
     budget[PS_TIER_DISK] = t->disk_budget_bytes;
-    used[PS_TIER_DISK] = peak[PS_TIER_DISK] = s.disk_bytes;
+    used[PS_TIER_DISK] = s.disk_bytes;
+    peak[PS_TIER_DISK] = s.disk_peak_bytes;
     for (int i = 0; i < PS_TIER_COUNT; i++) free_bytes[i] = budget[i] - used[i];
     put(p, "%-18s %12s %12s %12s\n", "memory", "device", "host", "disk");
     put_row(p, "budget", budget);

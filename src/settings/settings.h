@@ -79,7 +79,7 @@ typedef struct ps_settings {
     double margin_share;      /* of the margin: what optimizer data may take */
     bool checkpointing;
     int32_t n_checkpoints; /* as in ps_code_options */
-    bool offloads_inputs;
+    bool offloads_inputs;  /* of checkpoint segments, as in ps_code_options */
 
     ps_lr_schedule lr;
     ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
