@@ -51,7 +51,7 @@ ps_region **ps_store_run_region(ps_store *s, ps_chunk_id id, ps_tier tier, int64
 {
     const ps_layout *l = s->layout;
     const ps_list list = ps_store_list_of(s, id);
-    if (list == s->d.lists.n) return NULL;
+    if (ps_lists_is_apart(&s->d.lists, list)) return NULL;
     const int32_t index = id % l->n_chunks, run = l->run_of_chunk[index];
     if (run < 0) return NULL;
     /* side by side: what a tensor has in one chunk goes on in the next one */

@@ -9,11 +9,6 @@
  * change their size, and give up their slots, without a trace. What is counted is the slots: within the budget. */
 #include "chunk/store_impl.h"
 
-static bool is_apart(const ps_store *s, ps_chunk_id id)
-{
-    return ps_store_list_of(s, id) == s->d.lists.n;
-}
-
 /* Of each chunk of the list. */
 static int64_t list_bytes(const ps_store *s, ps_list list)
 {
@@ -53,7 +48,8 @@ static int64_t home_of(const ps_store *s, ps_chunk_id id)
 static int64_t place_of(const ps_store *s, ps_chunk_id id)
 {
     const int64_t end_of_lists = s->has_homes ? bytes_of_lists(s) : ps_round_up(s->d.disk_budget_bytes, PS_PAGE_BYTES);
-    if (is_apart(s, id)) return end_of_lists + ps_lists_index_of(&s->d.lists, s->layout, id) * s->chunks[id].bytes;
+    if (ps_store_is_apart(s, id))
+        return end_of_lists + ps_lists_index_of(&s->d.lists, s->layout, id) * s->chunks[id].bytes;
     return s->has_homes ? home_of(s, id) : s->disk_used_bytes - s->apart_used_bytes;
 }
 
@@ -61,7 +57,7 @@ static int64_t place_of(const ps_store *s, ps_chunk_id id)
 static bool has_room(const ps_store *s, ps_chunk_id id)
 {
     const int64_t bytes = s->chunks[id].bytes;
-    if (s->has_homes && is_apart(s, id))
+    if (s->has_homes && ps_store_is_apart(s, id))
         return bytes <= s->d.disk_budget_bytes - bytes_of_lists(s) - s->apart_used_bytes;
     return bytes <= s->d.disk_budget_bytes - s->disk_used_bytes;
 }
@@ -78,7 +74,7 @@ static ps_chunk_id find_spare_slot(const ps_store *s, bool of_apart, int64_t byt
         const chunk *c = &s->chunks[id];
         const bool stale = !is_current(c, PS_TIER_DISK);
         if (c->slot_bytes < bytes || c->flight.active || c->current == TIER_BIT(PS_TIER_DISK)) continue;
-        if (is_apart(s, id) != of_apart) continue;
+        if (ps_store_is_apart(s, id) != of_apart) continue;
         if (best >= 0 && (best_stale != stale ? best_stale : s->chunks[best].slot_bytes <= c->slot_bytes)) continue;
         best = id;
         best_stale = stale;
@@ -136,27 +132,28 @@ ps_status ps_store_take_slot(ps_store *s, ps_chunk_id id)
     if (s->d.disk == NULL || c->disk_offset != NO_SLOT) return PS_OK;
     if (!has_room(s, id) && s->is_short_of_slots) {
         PS_TRY(take_room_of_apart(s, id));
-        if (!has_room(s, id) && !is_apart(s, id)) return take_slot_of_list(s, c);
+        if (!has_room(s, id) && !ps_store_is_apart(s, id)) return take_slot_of_list(s, c);
     }
     if (!has_room(s, id)) return PS_OK;
     c->disk_offset = place_of(s, id);
     c->slot_bytes = c->bytes;
     s->disk_used_bytes += c->bytes;
     s->disk_peak_bytes = ps_max_i64(s->disk_peak_bytes, s->disk_used_bytes);
-    if (is_apart(s, id)) s->apart_used_bytes += c->bytes;
+    if (ps_store_is_apart(s, id)) s->apart_used_bytes += c->bytes;
     ps_store_record_memory(s, PS_TIER_DISK);
     return PS_OK;
 }
 
 void ps_store_resize_apart(ps_store *s, int64_t bytes)
 {
+    const int64_t in_pages = ps_round_up(bytes, s->page_bytes);
     for (int32_t i = 0; i < s->d.lists.n_apart; i++) {
         const ps_chunk_id id = ps_store_chunk(s->layout, s->d.lists.n, i);
         chunk *c = &s->chunks[id];
-        if (c->bytes == ps_round_up(bytes, s->page_bytes)) return;
+        if (c->bytes == in_pages) continue;
         ps_store_discard(s, id);
-        c->bytes = ps_round_up(bytes, s->page_bytes);
         give_up_slot(s, c);
+        c->bytes = in_pages;
     }
     s->d.lists.apart_bytes = bytes;
 }

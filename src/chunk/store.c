@@ -5,11 +5,6 @@
 
 #include "base/mem.h"
 
-static int64_t bytes_of_chunk(const ps_store_desc *d, ps_list list)
-{
-    return list == d->lists.n ? d->lists.apart_bytes : d->layout->chunk_elements * d->lists.list[list].item_bytes;
-}
-
 ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
 {
     *out = NULL;
@@ -43,7 +38,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
     PS_TRY_GOTO(ps_mem_alloc((size_t)l->n_tensors, sizeof *s->tensor_uses, &s->tensor_uses));
     for (ps_chunk_id id = 0; id < s->n_ids; id++) {
         chunk *c = &s->chunks[id];
-        c->bytes = ps_round_up(bytes_of_chunk(desc, ps_lists_list_of(&desc->lists, l, id)), s->page_bytes);
+        c->bytes = ps_round_up(ps_lists_chunk_bytes(&desc->lists, l, ps_store_list_of(s, id)), s->page_bytes);
         c->disk_offset = NO_SLOT;
         c->wanted_serial = -1;
     }
@@ -294,8 +289,7 @@ ps_status ps_store_settle(ps_store *s)
 int64_t ps_store_list_bytes(const ps_store *s, ps_list list, ps_tier tier)
 {
     int64_t bytes = 0;
-    const int32_t n = list == s->d.lists.n ? s->d.lists.n_apart : s->layout->n_chunks;
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < ps_lists_length(&s->d.lists, s->layout, list); i++) {
         const chunk *c = &s->chunks[ps_store_chunk(s->layout, list, i)];
         if (tier == PS_TIER_DISK)
             bytes += c->slot_bytes;

@@ -119,6 +119,23 @@ static inline int32_t ps_lists_index_of(const ps_lists *l, const ps_layout *layo
     return id - ps_lists_list_of(l, layout, id) * layout->n_chunks;
 }
 
+/* Is it that of the chunks apart? */
+static inline bool ps_lists_is_apart(const ps_lists *l, ps_list list)
+{
+    return list == l->n;
+}
+
+/* So many chunks the list has, if it exists; bytes of each, before they are rounded to pages. */
+static inline int32_t ps_lists_length(const ps_lists *l, const ps_layout *layout, ps_list list)
+{
+    return ps_lists_is_apart(l, list) ? l->n_apart : layout->n_chunks;
+}
+
+static inline int64_t ps_lists_chunk_bytes(const ps_lists *l, const ps_layout *layout, ps_list list)
+{
+    return ps_lists_is_apart(l, list) ? l->apart_bytes : layout->chunk_elements * l->list[list].item_bytes;
+}
+
 /* Lists with that of the chunks apart, if there are any. */
 static inline int32_t ps_lists_n_all(const ps_lists *l)
 {
@@ -230,8 +247,8 @@ typedef struct ps_store_stats {
     int64_t wait_ns;                        /* the computing thread stood still for copies */
     int64_t chunk_bytes[PS_RAM_TIER_COUNT]; /* payloads there now */
     int64_t non_model_bytes;                /* device memory of activations and workspace now */
-    int64_t disk_bytes,
-        disk_peak_bytes; /* slots of the file given to chunks, now and at most; those apart give theirs up */
+    int64_t disk_bytes;                     /* slots of the file given to chunks; those apart give theirs up */
+    int64_t disk_peak_bytes;
     int64_t n_dropped, n_written_back, n_prefetched;
 } ps_store_stats;
 

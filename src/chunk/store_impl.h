@@ -121,6 +121,11 @@ static inline ps_list ps_store_list_of(const ps_store *s, ps_chunk_id id)
     return ps_lists_list_of(&s->d.lists, s->layout, id);
 }
 
+static inline bool ps_store_is_apart(const ps_store *s, ps_chunk_id id)
+{
+    return ps_lists_is_apart(&s->d.lists, ps_store_list_of(s, id));
+}
+
 static inline bool has_payload(const chunk *c, ps_tier tier)
 {
     return tier < PS_RAM_TIER_COUNT && c->payload[tier] != NULL;

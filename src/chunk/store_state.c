@@ -154,7 +154,7 @@ ps_status ps_store_check(const ps_store *s)
         PS_TRY(check_chunk(s, id, &n_flights));
         n_overdue += s->chunks[id].overdue.active;
         slot_bytes += s->chunks[id].slot_bytes;
-        if (ps_store_list_of(s, id) == s->d.lists.n) apart_slot_bytes += s->chunks[id].slot_bytes;
+        if (ps_store_is_apart(s, id)) apart_slot_bytes += s->chunks[id].slot_bytes;
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
             if (s->chunks[id].payload[t] != NULL) bytes[t] += s->chunks[id].bytes;
     }

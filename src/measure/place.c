@@ -12,31 +12,15 @@
 /* A GPU with less than this to give is a part of one, or one of a test. */
 #define SMALL_GPU_BYTES (4 * PS_GIB)
 
-const ps_measure_sizes ps_measure_sizes_processor = {
-    .stream_n = 16 << 20,
-    .adam_n = 8 << 20,
-    .products = {{256, 768, 3072}, {1024, 768, 768}, {1024, 768, 3072}},
-    .copy_bytes = 8 * PS_MIB,
-    .B = 2,
-    .T = 256,
-    .C = 512,
-    .H = 8,
-    .V = 4096,
-    .n_calls = 1,
-    .n_copies = 7};
+#define PROCESSOR_SIZES                                                                                                \
+    .products = {{256, 768, 3072}, {1024, 768, 768}, {1024, 768, 3072}}, .copy_bytes = 8 * PS_MIB, .B = 2, .T = 256,   \
+    .C = 512, .H = 8, .V = 4096, .n_calls = 1
 
-/* As that, in ROOM_BYTES_LEAST. */
-static const ps_measure_sizes little_memory = {.stream_n = 6 << 20,
-                                               .adam_n = 5 << 20,
-                                               .products = {{256, 768, 3072}, {1024, 768, 768}, {1024, 768, 3072}},
-                                               .copy_bytes = 8 * PS_MIB,
-                                               .B = 2,
-                                               .T = 256,
-                                               .C = 512,
-                                               .H = 8,
-                                               .V = 4096,
-                                               .n_calls = 1,
-                                               .n_copies = 3};
+const ps_measure_sizes ps_measure_sizes_processor = {PROCESSOR_SIZES, .stream_n = 16 << 20, .adam_n = 8 << 20,
+                                                     .n_copies = 7};
+
+/* In ROOM_BYTES_LEAST. */
+static const ps_measure_sizes little_memory = {PROCESSOR_SIZES, .stream_n = 6 << 20, .adam_n = 5 << 20, .n_copies = 3};
 
 /* Caches have up to 126 MB. */
 static const ps_measure_sizes large = {.stream_n = 64 << 20,

@@ -240,13 +240,13 @@ static void put_chunks(writer *w)
     const ps_blueprint *b = w->facts->blueprint;
     const char *separator = "";
     for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++)
-        for (int32_t i = 0; i < ps_blueprint_list_length(b, list); i++) {
+        for (int32_t i = 0; i < ps_lists_length(&b->lists, b->layout, list); i++) {
             if (!ps_blueprint_has_chunk(b, list, i)) continue;
             const int64_t bytes = ps_blueprint_chunk_bytes(b, list);
             ps_text_out_format(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[",
                                separator, ps_store_chunk(b->layout, list, i), b->lists.list[list].name, i,
                                (long long)bytes);
-            if (list < b->lists.n) put_tensors(w, i);
+            if (!ps_lists_is_apart(&b->lists, list)) put_tensors(w, i);
             ps_text_out_format(w->j, "]}");
             separator = ",";
         }

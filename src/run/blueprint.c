@@ -53,8 +53,7 @@ static int64_t item_bytes(const ps_blueprint *b, ps_list list)
 
 int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list)
 {
-    const int64_t bytes = list == b->lists.n ? b->lists.apart_bytes : b->layout->chunk_elements * item_bytes(b, list);
-    return ps_round_up(bytes, ps_settings_page_bytes(b->settings));
+    return ps_round_up(ps_lists_chunk_bytes(&b->lists, b->layout, list), ps_settings_page_bytes(b->settings));
 }
 
 /* Device memory of a span's group: of its chunks of all ranks, or of other ranks only. */
@@ -378,7 +377,8 @@ static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
 {
     const ps_list list = ps_lists_list_of(&b->lists, b->layout, id);
     const int32_t chunk = ps_lists_index_of(&b->lists, b->layout, id);
-    if (list == b->lists.n || chunk < span->chunk || chunk >= span->chunk + span->n_chunks) return false;
+    if (ps_lists_is_apart(&b->lists, list) || chunk < span->chunk || chunk >= span->chunk + span->n_chunks)
+        return false;
     return list == PS_LIST_PARAM16 || (span->reduces && list >= ps_lists_grad(&b->lists));
 }
 

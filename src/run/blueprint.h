@@ -108,16 +108,10 @@ static inline bool ps_blueprint_sums_apart(const ps_blueprint *b)
     return b->lists.list[ps_lists_grad_sum(&b->lists)].item_bytes > 0;
 }
 
-/* So many chunks a list has at most. */
-static inline int32_t ps_blueprint_list_length(const ps_blueprint *b, ps_list list)
-{
-    return list == b->lists.n ? b->lists.n_apart : b->layout->n_chunks;
-}
-
 /* Does chunk `index` of the list exist? */
 static inline bool ps_blueprint_has_chunk(const ps_blueprint *b, ps_list list, int32_t index)
 {
-    if (list == b->lists.n) return index < b->lists.n_apart;
+    if (ps_lists_is_apart(&b->lists, list)) return index < b->lists.n_apart;
     const bool of_gradients = list >= ps_lists_grad(&b->lists);
     return b->lists.list[list].item_bytes > 0 && (!of_gradients || b->uses_grad_list[index]);
 }

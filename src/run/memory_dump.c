@@ -93,7 +93,7 @@ static void put_chunks(page *p, const ps_blueprint *b, const ps_store *s)
 {
     int32_t all[PS_LISTS_MAX] = {0}, on[PS_TIER_COUNT][PS_LISTS_MAX] = {0}, in[PS_STATE_COUNT][PS_LISTS_MAX] = {0};
     for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++)
-        for (int32_t i = 0; i < ps_blueprint_list_length(b, list); i++) {
+        for (int32_t i = 0; i < ps_lists_length(&b->lists, b->layout, list); i++) {
             if (!ps_blueprint_has_chunk(b, list, i)) continue;
             const ps_chunk_id id = ps_store_chunk(b->layout, list, i);
             all[list]++;
