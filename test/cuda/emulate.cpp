@@ -1,12 +1,12 @@
 /* The emulator: fibers, their order, barriers, shared memory. Without the C++ library, so that C programs link it. */
-#include "cuda/emulate.h"
+#include "cuda/emulator.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "cuda/emulator.h"
+#include "cuda/emulate.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -58,7 +58,7 @@ static const entry entries[PS_CUDA_KERNEL_COUNT] = {
 namespace
 {
 
-constexpr unsigned warp = PS_CUDA_WARP, threads_max = 1024, arrays_max = 16;
+constexpr unsigned warp = PS_CUDA_WARP, threads_max = 1024, arrays_max = 16, copies_max = 256;
 constexpr size_t stack_bytes = 64 << 10, guard_bytes = 64, shared_max = 228 << 10;
 constexpr unsigned char guard = 0xA5;
 
@@ -70,6 +70,16 @@ struct fiber {
     unsigned n_arrays; /* of shared memory that it asked for */
     const char *what;  /* the meeting that it waits for */
     unsigned n_meetings;
+    unsigned n_copies, n_groups; /* begun and not done; groups that it made */
+};
+
+/* A copy to shared memory that was begun. */
+struct copy {
+    void *to;
+    const void *from;
+    unsigned bytes;
+    bool is_there;
+    unsigned group; /* of the thread: the next that it makes */
 };
 
 struct machine {
@@ -78,6 +88,7 @@ struct machine {
     void *scheduler; /* its stack pointer */
     unsigned char *stacks;
     fiber fibers[threads_max];
+    copy (*copies)[copies_max];     /* of each fiber, in the order in which they were begun */
     unsigned now;                   /* the fiber that runs */
     unsigned order[warp], n_order;  /* fibers of this warp that are still to run in this turn, the next one last */
     uint64_t words[2][threads_max]; /* of meetings, by turns: the next may begin while this one is still read */
@@ -152,6 +163,7 @@ static void leave(fiber_state state)
 extern "C" void emu_fiber_main(void)
 {
     m.kernel->call(m.args);
+    if (m.fibers[m.now].n_copies > 0) stop("%u copies that it did not wait for", m.fibers[m.now].n_copies);
     leave(DONE);
     abort();
 }
@@ -165,7 +177,7 @@ static void make_ready(unsigned i)
     *sp-- = nullptr;
     *sp-- = reinterpret_cast<void *>(emu_fiber_main);
     for (int r = 0; r < 6; r++) *sp-- = nullptr;
-    m.fibers[i] = fiber{sp + 1, READY, 0, nullptr, 0};
+    m.fibers[i] = fiber{sp + 1, READY, 0, nullptr, 0, 0, 0};
 }
 
 /* ---- what kernels call ---- */
@@ -184,6 +196,76 @@ extern "C" const uint64_t *emu_warp_meet(const char *what, unsigned mask, uint64
     f->what = what;
     leave(AT_WARP);
     return words + m.now / warp * warp;
+}
+
+extern "C" void emu_copy_begin(void *to, const void *from, unsigned bytes, bool is_there)
+{
+    fiber *const f = &m.fibers[m.now];
+    if (f->n_copies == copies_max) stop("more than %u copies at once", copies_max);
+    if (((uintptr_t)to | (uintptr_t)from) % bytes != 0) stop("a copy of %u bytes that is not aligned", bytes);
+    m.copies[m.now][f->n_copies++] = copy{to, from, bytes, is_there, f->n_groups};
+}
+
+extern "C" void emu_copies_commit(void)
+{
+    m.fibers[m.now].n_groups++;
+}
+
+extern "C" void emu_copies_wait(unsigned n_left)
+{
+    fiber *const f = &m.fibers[m.now];
+    copy *const copies = m.copies[m.now];
+    unsigned n = 0;
+    for (; n < f->n_copies && copies[n].group + n_left < f->n_groups; n++)
+        if (copies[n].is_there)
+            memcpy(copies[n].to, copies[n].from, copies[n].bytes);
+        else
+            memset(copies[n].to, 0, copies[n].bytes);
+    f->n_copies -= n;
+    memmove(copies, copies + n, f->n_copies * sizeof *copies);
+}
+
+static float element(unsigned word, unsigned half, bool is_bf16)
+{
+    const uint16_t bits = (uint16_t)(word >> 16 * half);
+    return is_bf16 ? ps_bf16_to_f32(bits) : ps_f16_to_f32(bits);
+}
+
+/* Rows and columns by lanes as the picture of cuda_mma.cuh has them: words of a lane meet two by two. */
+extern "C" void emu_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bits_are_bf16)
+{
+    const unsigned lane = m.now % warp, g = lane / 4, t = lane % 4;
+    const uint64_t mine[3] = {a[0] | (uint64_t)a[1] << 32, a[2] | (uint64_t)a[3] << 32, b0 | (uint64_t)b1 << 32};
+    float a_rows[2][16], b_columns[2][16];
+    for (unsigned part = 0; part < 3; part++) {
+        const uint64_t *const all = emu_warp_meet("mma", 0xffffffffu, mine[part]);
+        for (unsigned k = 0; k < 8; k++) /* k of 8 of this part, or of either half of b */
+            for (unsigned i = 0; i < 2; i++)
+                if (part < 2) {
+                    a_rows[i][8 * part + k] = element((unsigned)(all[4 * g + k / 2] >> 32 * i), k % 2, bits_are_bf16);
+                } else {
+                    const uint64_t words = all[4 * (2 * t + i) + k / 2];
+                    b_columns[i][k] = element((unsigned)words, k % 2, bits_are_bf16);
+                    b_columns[i][8 + k] = element((unsigned)(words >> 32), k % 2, bits_are_bf16);
+                }
+    }
+    for (unsigned e = 0; e < 4; e++)
+        for (unsigned k = 0; k < 16; k++) c[e] += a_rows[e / 2][k] * b_columns[e % 2][k];
+}
+
+extern "C" void emu_load_matrices(unsigned *r, const void *row, bool is_turned)
+{
+    const unsigned lane = m.now % warp, g = lane / 4, t = lane % 4;
+    if ((uintptr_t)row % 16 != 0) stop("a row of a matrix that is not aligned to 16 bytes");
+    const uint64_t *const rows = emu_warp_meet("ldmatrix", 0xffffffffu, (uint64_t)(uintptr_t)row);
+    for (unsigned i = 0; i < 4; i++) {
+        uint16_t pair[2];
+        for (unsigned e = 0; e < 2; e++) {
+            const unsigned at_row = is_turned ? 2 * t + e : g, column = is_turned ? g : 2 * t + e;
+            memcpy(&pair[e], reinterpret_cast<const char *>((uintptr_t)rows[8 * i + at_row]) + 2 * column, 2);
+        }
+        r[i] = pair[0] | (unsigned)pair[1] << 16;
+    }
 }
 
 static size_t shared_array(size_t bytes)
@@ -287,6 +369,7 @@ extern "C" void emulate(ps_cuda_kernel kernel, unsigned blocks, unsigned shared_
     if (m.stacks == nullptr) {
         m.stacks = static_cast<unsigned char *>(map(threads_max * stack_bytes));
         m.shared = static_cast<unsigned char *>(map(shared_max + arrays_max * 2 * guard_bytes));
+        m.copies = static_cast<copy(*)[copies_max]>(map(threads_max * sizeof *m.copies));
     }
     m.kernel = &entries[kernel], m.args = args, m.sized_bytes = shared_bytes;
     m.random = seed * 0x9e3779b97f4a7c15u;

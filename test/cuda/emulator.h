@@ -6,7 +6,10 @@
  * another. A thread that misses a barrier which others wait at, or a lane a shuffle, ends the program with a message.
  * Shared memory is ones (NaN) when a block begins, with guards behind each array.
  *
- * Not emulated: the memory model within a barrier's interval, tensor cores, timing; a * b + c is rounded twice. */
+ * Copies to shared memory arrive as late as they may: when their thread has waited for them. Products of a warp are sums in
+ * float, in the order of k.
+ *
+ * Not emulated: the memory model within a barrier's interval, timing; a * b + c is rounded twice, fmaf once. */
 #ifndef TEST_CUDA_EMULATOR_H
 #define TEST_CUDA_EMULATOR_H
 
@@ -95,7 +98,70 @@ static inline unsigned __ballot_sync(unsigned mask, int vote)
     return all;
 }
 
+/* ---- products of a warp, and copies to shared memory: see cuda_mma.cuh ---- */
+
+/* c += a b of this lane, from the words of all lanes. bits_are_bf16, else f16. */
+extern "C" void emu_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bits_are_bf16);
+extern "C" void emu_load_matrices(unsigned *r, const void *row, bool is_turned);
+extern "C" void emu_copy_begin(void *to, const void *from, unsigned bytes, bool is_there);
+extern "C" void emu_copies_commit(void);
+extern "C" void emu_copies_wait(unsigned n_left);
+
+struct ps_bf16;
+struct ps_f16;
+template <typename T> struct emu_is_bf16 {
+    static constexpr bool value = false;
+};
+template <> struct emu_is_bf16<ps_bf16> {
+    static constexpr bool value = true;
+};
+
+template <typename T> static inline void mma_words(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    emu_mma(c, a, b0, b1, emu_is_bf16<T>::value);
+}
+
+static inline void load_matrices(unsigned (&r)[4], const void *row)
+{
+    emu_load_matrices(r, row, false);
+}
+
+static inline void load_matrices_turned(unsigned (&r)[4], const void *row)
+{
+    emu_load_matrices(r, row, true);
+}
+
+template <int BYTES> static inline void copy_begin(void *to, const void *from, bool is_there)
+{
+    emu_copy_begin(to, from, BYTES, is_there);
+}
+
+static inline void copies_commit(void)
+{
+    emu_copies_commit();
+}
+
+template <int N> static inline void copies_wait(void)
+{
+    emu_copies_wait(N);
+}
+
+static inline float exp2_fast(float x)
+{
+    return x < -126.0f ? 0.0f : exp2f(x);
+}
+
 /* ---- arithmetic ---- */
+
+static inline int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline int max(int a, int b)
+{
+    return a > b ? a : b;
+}
 
 static inline unsigned __umulhi(unsigned a, unsigned b)
 {

@@ -159,16 +159,17 @@ static void run_elementwise(void)
     RUN(grad_stats, .sums = sums, .x = in(N), .n = N, .dtype = t);
 }
 
-static void run_attention(int64_t D)
+static void run_attention(int64_t D, float dropout_p)
 {
     const int64_t q = ROWS * H * D, kv = ROWS * KV * D, n_lse = B * H * T, n_positions = T + 3,
                   cache = KV * n_positions * D;
     RUN_SCRATCH(attention_fwd, .y = out(q), .lse = out_f32(n_lse), .q = in(q), .k = in(kv), .v = in(kv), .mask = mask(),
                 .B = B, .T = T, .H = H, .KV = KV, .D = D, .q_stride = H * D, .kv_stride = KV * D, .scale = 0.5f,
-                .causal = true, .dtype = t);
+                .causal = true, .dropout_p = dropout_p, .dtype = t);
     RUN_SCRATCH(attention_bwd, .dq = out(q), .dk = out(kv), .dv = out(kv), .dy = in(q), .y = in(q), .q = in(q),
                 .k = in(kv), .v = in(kv), .lse = in_f32(n_lse), .mask = mask(), .B = B, .T = T, .H = H, .KV = KV,
-                .D = D, .q_stride = H * D, .kv_stride = KV * D, .scale = 0.5f, .causal = true, .dtype = t);
+                .D = D, .q_stride = H * D, .kv_stride = KV * D, .scale = 0.5f, .causal = true, .dropout_p = dropout_p,
+                .dtype = t);
     RUN_SCRATCH(attention_cached, .y = out(T * H * D), .k_cache = op_output(t, cache, true, 6),
                 .v_cache = op_output(t, cache, true, 7), .q = in(T * H * D), .k = in(T * KV * D), .v = in(T * KV * D),
                 .T = T, .H = H, .KV = KV, .D = D, .q_stride = H * D, .kv_stride = KV * D, .n_positions = n_positions,
@@ -218,7 +219,11 @@ static void run_all(void)
         run_products();
         run_norms();
         run_elementwise();
-        for (int64_t D = 64; D <= 256; D *= 2) run_attention(D);
+        for (int64_t D = 64; D <= 256; D *= 2) {
+            run_attention(D, 0.0f);
+            run_attention(D, 0.1f);
+            run_attention(D - 1, 0.0f); /* not by tensor cores */
+        }
         run_rows();
         run_loss();
         for (t_grad = 0; t_grad < PS_DTYPE_COUNT; t_grad++) run_updates();

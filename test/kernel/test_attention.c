@@ -295,14 +295,19 @@ static const attention_case shapes[] = {
     {.B = 2, .T = 100, .H = 2, .KV = 1, .D = 128, .mask = MASK_TAIL},
     {.B = 1, .T = 190, .H = 2, .KV = 1, .D = 33, .window = 90, .mask = MASK_HOLES},
     {.B = 1, .T = 70, .H = 1, .KV = 1, .D = 256, .causal = true, .dropout_p = 0.2f, .packed = true},
-    {.B = 17, .T = 33, .H = 2, .KV = 1, .D = 48, .causal = true, .dropout_p = 0.1f}};
+    {.B = 17, .T = 33, .H = 2, .KV = 1, .D = 48, .causal = true, .dropout_p = 0.1f},
+    {.B = 1, .T = 264, .H = 2, .KV = 1, .D = 128, .causal = true, .packed = true},
+    {.B = 1, .T = 270, .H = 2, .KV = 2, .D = 64, .window = 150, .packed = true},
+    {.B = 1, .T = 140, .H = 1, .KV = 1, .D = 128, .dropout_p = 0.2f, .packed = true},
+    {.B = 1, .T = 136, .H = 2, .KV = 1, .D = 64, .causal = true, .dropout_p = 0.1f, .packed = true},
+    {.B = 1, .T = 66, .H = 2, .KV = 1, .D = 72, .causal = true, .mask = MASK_HOLES, .packed = true}};
 
 static void test_shapes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++) {
         attention_case c = shapes[i];
-        c.dtype = i % 3 == 2 ? (ps_dtype)(i / 3) : PS_DTYPE_BF16;
+        c.dtype = i % 3 == 2 ? (ps_dtype)(i / 3 % PS_DTYPE_COUNT) : PS_DTYPE_BF16;
         check_both(&c);
     }
 }

@@ -33,11 +33,65 @@ static int64_t shared_bytes(int64_t D, int n)
     return (int64_t)sizeof(float) * (n * rows * (D + others) + 2 * others * (D + 1));
 }
 
+/* ---- by tensor cores: cuda_attention_mma.cu ---- */
+
+/* Copies to shared memory take 16 bytes: units of 8 elements, so aligned in every row. */
+#define UNIT_BYTES 16
+#define UNIT (UNIT_BYTES / 2)
+
+static bool is_aligned(const void *p)
+{
+    return (uintptr_t)p % UNIT_BYTES == 0;
+}
+
+/* By shape alone, where arrays lie as plans lay them. Scores are compared before they are scaled, so the scale must be
+ * above 0. */
+#define IS_FOR_MMA(a)                                                                                                  \
+    ((a)->dtype != PS_DTYPE_F32 && (a)->D > 0 && (a)->D <= PS_CUDA_MMA_WIDTH_MAX && (a)->D % UNIT == 0 &&              \
+     (a)->q_stride % UNIT == 0 && (a)->kv_stride % UNIT == 0 && (a)->T < (1 << 30) && (a)->scale > 0.0f &&             \
+     is_aligned((a)->q) && is_aligned((a)->k) && is_aligned((a)->v) && is_aligned((a)->y))
+
+/* Of a launch: n_arrays of `rows` rows of the block; of others two, twice, and two numbers for each, twice. */
+static int64_t mma_shared_bytes(int64_t width, int n_arrays, int64_t rows, int64_t others)
+{
+    return 2 * width * (n_arrays * rows + 4 * others) + 4 * (int64_t)sizeof(uint32_t) * others;
+}
+
+/* Launches one of the four kernels of a name: over B * heads * tiles of rows. */
+static ps_status launch_mma(const ps_cuda_issuer *to, ps_cuda_kernel first, int64_t D, ps_dtype t, float dropout_p,
+                            int64_t heads, int64_t T, int n_arrays, const int64_t (*shape)[2], const void *args,
+                            size_t args_bytes)
+{
+    const int kind = (D > 64 ? 1 : 0) + (dropout_p > 0.0f ? 2 : 0);
+    const int64_t rows = shape[kind][0], others = shape[kind][1], width = D > 64 ? 128 : 64;
+    return ps_cuda_launch_on(to, (ps_cuda_kernel)((int)first + 2 * kind + ((int)t - (int)PS_DTYPE_BF16)),
+                             heads * ps_ceil_div(T, rows), mma_shared_bytes(width, n_arrays, rows, others), args,
+                             args_bytes);
+}
+
+/* Rows and others of the four. */
+#define SHAPES(name)                                                                                                   \
+    {                                                                                                                  \
+        {PS_CUDA_MMA_##name##_ROWS(64, false), PS_CUDA_MMA_##name##_OTHERS(64, false)},                                \
+            {PS_CUDA_MMA_##name##_ROWS(128, false), PS_CUDA_MMA_##name##_OTHERS(128, false)},                          \
+            {PS_CUDA_MMA_##name##_ROWS(64, true), PS_CUDA_MMA_##name##_OTHERS(64, true)},                              \
+        {                                                                                                              \
+            PS_CUDA_MMA_##name##_ROWS(128, true), PS_CUDA_MMA_##name##_OTHERS(128, true)                               \
+        }                                                                                                              \
+    }
+
+static const int64_t fwd_shapes[4][2] = SHAPES(FWD), dq_shapes[4][2] = SHAPES(DQ), dkv_shapes[4][2] = SHAPES(DKV);
+
+/* ---- forward and backward ---- */
+
 static ps_status attention_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_attention_fwd_args *const a = args;
     const int64_t tiles = ps_ceil_div(a->T, PS_CUDA_ATTENTION_ROWS(width_of(a->D)));
     PS_TRY(check_head(a->D));
+    if (IS_FOR_MMA(a))
+        return launch_mma(to, PS_CUDA_attention_fwd_mma_64, a->D, a->dtype, a->dropout_p, a->B * a->H, a->T, 1,
+                          fwd_shapes, a, sizeof *a);
     return ps_cuda_launch_on(to, OF_WIDTH(attention_fwd, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 1), a,
                              sizeof *a);
 }
@@ -61,6 +115,12 @@ static ps_status attention_bwd(const ps_cuda_issuer *to, const void *args)
     PS_TRY(check_head(a->D));
     PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(attention_delta, a->dtype),
                           ps_ceil_div(a->B * a->T * a->H, WARPS(attention_delta)), &delta));
+    if (IS_FOR_MMA(a) && is_aligned(a->dy) && is_aligned(a->dq) && is_aligned(a->dk) && is_aligned(a->dv)) {
+        PS_TRY(launch_mma(to, PS_CUDA_attention_dq_mma_64, a->D, a->dtype, a->dropout_p, a->B * a->H, a->T, 2,
+                          dq_shapes, &g, sizeof g));
+        return launch_mma(to, PS_CUDA_attention_dkv_mma_64, a->D, a->dtype, a->dropout_p, a->B * a->KV, a->T, 2,
+                          dkv_shapes, &g, sizeof g);
+    }
     PS_TRY(ps_cuda_launch_on(to, OF_WIDTH(attention_dq, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 2), &g,
                              sizeof g));
     return ps_cuda_launch_on(to, OF_WIDTH(attention_dkv, a->D, a->dtype), a->B * a->KV * tiles, shared_bytes(a->D, 2),

@@ -1,57 +1,11 @@
 /* cuda_attention.cu - attention without a [T, T] array (Dao et al., "FlashAttention", 2022), by the tiles of
- * cuda_tile.cuh. Backward goes over the scores twice, once for dq and once for dk and dv, so that each is a sum of one
+ * cuda_tile.cuh: of f32, and of what cuda_attention_mma.cu does not take. Backward goes over the scores twice, once for dq and once for dk and dv, so that each is a sum of one
  * block in one order; and has delta = dy . y from a pass before (Dao, "FlashAttention-2", 2023). */
+#include "kernel/cuda/cuda_sight.cuh"
 #include "kernel/cuda/cuda_tile.cuh"
 
 namespace
 {
-
-/* What forward and backward have in common: which pairs see each other, and what dropout leaves of them. */
-struct sight {
-    const int32_t *mask; /* of this sequence, or NULL */
-    int64_t T, window;   /* the window is at most T */
-    uint64_t first_word; /* of dropout, in this head */
-    ps_rng_key key;
-    uint32_t threshold;
-    float kept, scale;
-    bool causal;
-
-    __device__ bool sees(int64_t i, int64_t j) const
-    {
-        if (i >= T || j >= T || (causal && j > i) || i - j >= window || j - i >= window) return false;
-        return mask == nullptr || mask[j] != 0;
-    }
-    __device__ float dropped(int64_t i, int64_t j) const
-    {
-        if (threshold == 0) return kept;
-        return random_word(key, first_word + (uint64_t)(i * T + j)) >= threshold ? kept : 0.0f;
-    }
-    /* Keys that any of the queries [first, end) sees lie in [*from, *to); *from begins a tile. */
-    __device__ void keys_of(int64_t first, int64_t end, int64_t *from, int64_t *to) const
-    {
-        const int64_t low = first - window + 1, high = causal ? end : end - 1 + window;
-        *from = low > 0 ? low / PS_CUDA_WARP * PS_CUDA_WARP : 0;
-        *to = high < T ? high : T;
-    }
-    /* Queries that see any of the keys [first, end), likewise. */
-    __device__ void queries_of(int64_t first, int64_t end, int64_t *from, int64_t *to) const
-    {
-        const int64_t low = causal ? first : first - window + 1, high = end - 1 + window;
-        *from = low > 0 ? low / PS_CUDA_WARP * PS_CUDA_WARP : 0;
-        *to = high < T ? high : T;
-    }
-};
-
-template <class A> __device__ inline sight sight_of(const A &a, int64_t b, int64_t h)
-{
-    sight s;
-    s.mask = a.mask != nullptr ? a.mask + b * a.T : nullptr;
-    s.T = a.T, s.window = a.window > 0 && a.window < a.T ? a.window : a.T;
-    s.first_word = (uint64_t)((b * a.H + h) * a.T * a.T), s.key = a.dropout_key;
-    s.threshold = dropout_threshold(a.dropout_p), s.kept = 1.0f / (1.0f - a.dropout_p);
-    s.scale = a.scale, s.causal = a.causal;
-    return s;
-}
 
 /* Rows of q, of k and v, and of y, of one head from time t on. */
 template <typename T, class A>
@@ -73,25 +27,12 @@ __device__ inline strided_rows<T> y_rows(const A &a, const void *y, int64_t b, i
     return {(const T *)y + ((b * a.T + t) * a.H + h) * a.D, a.H * a.D};
 }
 
-/* Where a block of the grid is: rows [first, end) of head h of sequence b. */
-struct place {
-    int64_t b, h, first, end;
-};
-
-template <int WIDTH> __device__ inline place place_of(int64_t T, int64_t heads)
-{
-    constexpr int rows = tile_of<WIDTH>::rows;
-    const int64_t tiles = (T + rows - 1) / rows, tile = blockIdx.x % tiles, head = blockIdx.x / tiles;
-    const int64_t end = (tile + 1) * rows;
-    return {head / heads, head % heads, tile * rows, end < T ? end : T};
-}
-
 template <typename T, int WIDTH> __device__ void attention_fwd(const ps_attention_fwd_args &a)
 {
     constexpr int R = tile_of<WIDTH>::rows_a_warp, SLOTS = tile_of<WIDTH>::slots;
     PS_SHARED_SIZED(float, memory);
     const tile_shared s = tile_arrays<WIDTH>(memory, a.D, 1);
-    const place at = place_of<WIDTH>(a.T, a.H);
+    const place at = place_of<tile_of<WIDTH>::rows>(a.T, a.H, a.causal);
     const int64_t kv = at.h / (a.H / a.KV), lane = lane_of_thread(), first = at.first + warp_of_thread() * R;
     const sight view = sight_of(a, at.b, at.h);
     int64_t from, to;
@@ -159,7 +100,7 @@ template <typename T, int WIDTH> __device__ void attention_dq(const ps_cuda_atte
     const ps_attention_bwd_args &a = g.a;
     PS_SHARED_SIZED(float, memory);
     const tile_shared s = tile_arrays<WIDTH>(memory, a.D, 2);
-    const place at = place_of<WIDTH>(a.T, a.H);
+    const place at = place_of<tile_of<WIDTH>::rows>(a.T, a.H, a.causal);
     const int64_t kv = at.h / (a.H / a.KV), lane = lane_of_thread(), first = at.first + warp_of_thread() * R;
     const int64_t sums = (at.b * a.H + at.h) * a.T; /* of lse and delta */
     const sight view = sight_of(a, at.b, at.h);
@@ -199,7 +140,7 @@ template <typename T, int WIDTH> __device__ void attention_dkv(const ps_cuda_att
     const ps_attention_bwd_args &a = g.a;
     PS_SHARED_SIZED(float, memory);
     const tile_shared s = tile_arrays<WIDTH>(memory, a.D, 2);
-    const place at = place_of<WIDTH>(a.T, a.KV);
+    const place at = place_of<tile_of<WIDTH>::rows>(a.T, a.KV, false);
     const int64_t group = a.H / a.KV, lane = lane_of_thread(), first = at.first + warp_of_thread() * R;
     load_rows<T, WIDTH>(s.rows[0], at.end - at.first, a.D, kv_rows<T>(a, a.k, at.b, at.h, at.first));
     load_rows<T, WIDTH>(s.rows[1], at.end - at.first, a.D, kv_rows<T>(a, a.v, at.b, at.h, at.first));

@@ -6,6 +6,7 @@
  *
  *     PS_CUDA_KERNELS   one kernel                                      ps_gpu_embedding_sort
  *     PS_CUDA_TYPED     one an element type of its arrays               ps_gpu_add_f32, ps_gpu_add_bf16, ps_gpu_add_f16
+ *     PS_CUDA_HALVES    one an element type of 16 bits                  ps_gpu_attention_dq_mma_64_bf16, ..._f16
  *     PS_CUDA_PAIRED    one a pair of types, of what is written first   ps_gpu_cast_f32_f32, ps_gpu_cast_f32_bf16, ...
  *
  * Every sum has a fixed order and no kernel adds floats by atomics: the same arguments give the same bits.
@@ -183,12 +184,27 @@ typedef struct ps_cuda_attention_part_args {
     XX(attention_part_256, ps_cuda_attention_part_args, 128)                                                           \
     XX(attention_join, ps_cuda_attention_part_args, 128)
 
+#define PS_CUDA_HALVES(XX)                                                                                             \
+    XX(attention_fwd_mma_64, ps_attention_fwd_args, 128)                                                               \
+    XX(attention_fwd_mma_128, ps_attention_fwd_args, 128)                                                              \
+    XX(attention_fwd_mma_drop_64, ps_attention_fwd_args, 128)                                                          \
+    XX(attention_fwd_mma_drop_128, ps_attention_fwd_args, 128)                                                         \
+    XX(attention_dq_mma_64, ps_cuda_attention_gradient_args, 128)                                                      \
+    XX(attention_dq_mma_128, ps_cuda_attention_gradient_args, 128)                                                     \
+    XX(attention_dq_mma_drop_64, ps_cuda_attention_gradient_args, 128)                                                 \
+    XX(attention_dq_mma_drop_128, ps_cuda_attention_gradient_args, 128)                                                \
+    XX(attention_dkv_mma_64, ps_cuda_attention_gradient_args, 128)                                                     \
+    XX(attention_dkv_mma_128, ps_cuda_attention_gradient_args, 128)                                                    \
+    XX(attention_dkv_mma_drop_64, ps_cuda_attention_gradient_args, 128)                                                \
+    XX(attention_dkv_mma_drop_128, ps_cuda_attention_gradient_args, 128)
+
 #define PS_CUDA_PAIRED(XX)                                                                                             \
     XX(cast, ps_cast_args, 256)                                                                                        \
     XX(adam, ps_adam_args, 256)                                                                                        \
     XX(sgd, ps_sgd_args, 256)
 
-/* A kernel of a type is that of f32 plus the type; of a pair, that of f32 and f32 plus ps_cuda_pair. */
+/* A kernel of a type is that of f32 plus the type; of 16 bits only, that of bf16, and f16 follows; of a pair, that of f32
+ * and f32 plus PS_DTYPE_COUNT times the first type plus the second. */
 typedef enum ps_cuda_kernel {
 #define XX(name, args, threads) PS_CUDA_##name,
     PS_CUDA_KERNELS(XX)
@@ -196,19 +212,22 @@ typedef enum ps_cuda_kernel {
 #define XX(name, args, threads) PS_CUDA_##name, PS_CUDA_##name##_bf16, PS_CUDA_##name##_f16,
         PS_CUDA_TYPED(XX)
 #undef XX
+#define XX(name, args, threads) PS_CUDA_##name, PS_CUDA_##name##_f16,
+            PS_CUDA_HALVES(XX)
+#undef XX
 #define XX(name, args, threads)                                                                                        \
     PS_CUDA_##name, PS_CUDA_##name##_f32_bf16, PS_CUDA_##name##_f32_f16, PS_CUDA_##name##_bf16_f32,                    \
         PS_CUDA_##name##_bf16_bf16, PS_CUDA_##name##_bf16_f16, PS_CUDA_##name##_f16_f32, PS_CUDA_##name##_f16_bf16,    \
         PS_CUDA_##name##_f16_f16,
-            PS_CUDA_PAIRED(XX)
+                PS_CUDA_PAIRED(XX)
 #undef XX
-                PS_CUDA_KERNEL_COUNT
+                    PS_CUDA_KERNEL_COUNT
 } ps_cuda_kernel;
 
 /* Threads a block, by the name without types. */
 enum {
 #define XX(name, args, threads) PS_CUDA_THREADS_##name = threads,
-    PS_CUDA_KERNELS(XX) PS_CUDA_TYPED(XX) PS_CUDA_PAIRED(XX)
+    PS_CUDA_KERNELS(XX) PS_CUDA_TYPED(XX) PS_CUDA_HALVES(XX) PS_CUDA_PAIRED(XX)
 #undef XX
 };
 
