@@ -11,7 +11,8 @@
 #: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
 #: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (25 minutes)
 #: make check-long             and what takes an hour: all tests under sanitizers
-#: make cuda                   compile the kernels for GPUs by nvcc, to build/cuda, and list their registers
+#: make cuda [TABLE=write]     compile the kernels for GPUs by nvcc, to build/cuda, and hold their registers and shared memory to
+#:                             test/cuda/kernel_limits.txt (TABLE=write: write that again)
 #: make gpu-check [FAKE=1]      what a machine with a GPU can tell, in ten minutes (FAKE: over a driver that is not there); needs CUDA=1,
 #:                             or a build made by `make CUDA=1 MINIMAL=1 gpu-tests` elsewhere (doc/gpu.md)
 #: make format                 clang-format over all sources
@@ -337,8 +338,10 @@ test-data: build/minilm/config.json
 
 tests: $(TESTS)
 
+TABLE :=
+$(if $(filter-out write,$(TABLE)),$(error TABLE=$(TABLE) is not TABLE=write))
 cuda: $(CUDA_FILES:%=%.fatbin)
-	@sh tool/check_cuda.sh $(CUDA_ARCHS)
+	@sh tool/check_cuda.sh $(if $(TABLE),--write) $(CUDA_ARCHS)
 
 # What tool/gpu_check.sh runs; with FAKE=1, which is over a driver that is not there, few of the operators.
 FAKE :=
