@@ -149,13 +149,14 @@ static roofline_work work_of(const table *t)
                            .updated_on_host_bytes = UPDATE_BYTES_A_PARAMETER * number(t->plan, "parameters") * on_host};
 }
 
-static roofline_rates rates_of(const table *t)
+/* as_in_a_step: at the rate that products of a training step reach, not at that of large ones. */
+static roofline_rates rates_of(const table *t, bool as_in_a_step)
 {
-    json_t *const hw = t->hardware;
-    const char *const format = t->options->bf16_enabled   ? "device.bf16.flop_per_s"
-                               : t->options->fp16_enabled ? "device.fp16.flop_per_s"
-                                                          : "device.f32.flop_per_s";
-    const roofline_rates r = {.flop_per_s = number(hw, format),
+    json_t *const hw = t->hardware, *const device = json_object_get(hw, "device");
+    const char *const format = t->options->bf16_enabled ? "bf16" : t->options->fp16_enabled ? "fp16" : "f32";
+    json_t *const products = json_object_get(device, format);
+    const roofline_rates r = {.flop_per_s = number(products, "flop_per_s") *
+                                            (as_in_a_step ? number(products, "achievable_fraction") : 1),
                               .host_memory_bytes_per_s = number(hw, "host.memory_bytes_per_s"),
                               .link = {.in_bytes_per_s = number(hw, "link.to_device_bytes_per_s"),
                                        .out_bytes_per_s = number(hw, "link.to_host_bytes_per_s"),
@@ -167,7 +168,7 @@ static roofline_rates rates_of(const table *t)
                                        .in_both_bytes_per_s = number(hw, "disk.read_both_ways_bytes_per_s"),
                                        .out_both_bytes_per_s = number(hw, "disk.write_both_ways_bytes_per_s"),
                                        .full_duplex = json_is_true(at(hw, "disk.full_duplex"))}};
-    if (r.flop_per_s <= 0) die("%s: the hardware has no %s", t->name, format);
+    if (r.flop_per_s <= 0) die("%s: the hardware has no products of %s", t->name, format);
     return r;
 }
 
@@ -205,9 +206,10 @@ static void print_ours(const table *t, row *r)
 {
     const roofline_model model = model_of(t);
     const roofline_work work = work_of(t);
-    const roofline_rates rates = rates_of(t);
-    const roofline line = roofline_of(&model, &work, &rates);
-    const double planned_s = number(t->plan, "step.seconds"), bound_s = line.part_s[line.by];
+    const roofline_rates large = rates_of(t, false), reached = rates_of(t, true);
+    const roofline least = roofline_of(&model, &work, &large), line = roofline_of(&model, &work, &reached);
+    const double least_s = least.part_s[least.by], bound_s = line.part_s[line.by];
+    const double planned_s = number(t->plan, "step.seconds");
     char spread[TEXT_MAX] = "", device[TEXT_MAX], host[TEXT_MAX];
     double step_s = planned_s;
     if (r != NULL) {
@@ -215,7 +217,8 @@ static void print_ours(const table *t, row *r)
         snprintf(spread, sizeof spread, " (%.4f..%.4f)", r->steps.seconds[0], r->steps.seconds[r->steps.n - 1]);
     }
     print_speed(t, r != NULL ? "ours" : "ours, as planned", step_s, spread);
-    printf(" %.4f, %s | %.2f | %.4f | ", bound_s, roofline_part_name(line.by), bound_s / step_s, planned_s);
+    printf(" %.4f / %.4f, %s | %.2f / %.2f | %.4f | ", least_s, bound_s, roofline_part_name(line.by), least_s / step_s,
+           bound_s / step_s, planned_s);
     if (r != NULL)
         printf("%.2f | %s | %s |\n", planned_s / step_s, peak_text(device, t->summary, "device"),
                peak_text(host, t->summary, "host"));

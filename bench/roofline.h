@@ -36,7 +36,7 @@ typedef struct roofline_ways {
 } roofline_ways;
 
 typedef struct roofline_rates {
-    double flop_per_s; /* of large products */
+    double flop_per_s; /* of products: of large ones, or as in a step */
     double host_memory_bytes_per_s;
     roofline_ways link, disk;
 } roofline_rates;
