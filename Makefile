@@ -305,7 +305,7 @@ $(foreach t,$(wildcard test/gpu/test_*.c),$(eval $(call gpu_rule,$(t:test/%.c=%)
 $B/test/gpu/pstar: test/gpu/pstar_gpu.c $(FAKE_DRIVER) $(EMULATED) $(CLI) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(EMULATED) $(CLI) $B/libpatrickstar.a $(LDLIBS)
-$B/test/gpu/bench_op: test/gpu/pstar_gpu.c bench/bench_op.c $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
+$B/test/gpu/bench_op: test/gpu/pstar_gpu.c bench/bench_op.c bench/bench.h bench/op_targets.h $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(EMULATED) $B/libpatrickstar.a $(LDLIBS)
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile

@@ -53,9 +53,22 @@ says err 'does not fit'
 # cell FILE MODEL NUMBER: of the first row of ours
 cell() { sed -n "s/^| $2 | ours | //p" "$1" | head -n 1 | awk -F ' \\| ' -v n="$3" '{ print $n }' | tr -dc '0-9.eE, ()'; }
 near() { awk -v a="$1" -v b="$2" -v o="$3" 'BEGIN { d = a > b ? a - b : b - a; exit !(a > 0 && d <= o) }' || fail "$4: $1, reckoned $2"; }
+# In place of PyTorch: takes 0.5 s a step, and cannot compile the last model.
+cat >"$work/python" <<'X'
+#!/bin/sh
+[ "$1" != -c ] || { echo '2.11.0|No GPU'; exit; }
+case $2,$3 in
+*qwen2-7b*,*compile) echo "RuntimeError: no compiler | at all"; exit 1 ;;
+esac
+[ "$1" = bench/gpu_peer.py ] && [ -f "$2" ] && echo '{"seconds": [0.5, 0.4, 0.6], "peak_bytes": 7000000000}' >"$5"
+X
+chmod +x "$work/python"
 for part in resident offloaded largest; do
     out=$work/$part.md
-    FAKE=1 sh tool/gpu_bench.sh $part "$build" "$out" >"$work/said" 2>&1 || { tail -n 40 "$work/said"; fail "gpu_bench.sh $part"; }
+    # resident: what fails is said by the status too
+    FAKE=1 PYTHON=$work/python sh tool/gpu_bench.sh $part "$build" "$out" >"$work/said" 2>&1
+    status=$?
+    [ "$status" -eq "$([ $part = resident ] && echo 1 || echo 0)" ] || { tail -n 40 "$work/said"; fail "gpu_bench.sh $part: status $status"; }
     case $part in
     resident) models='qwen2-1.5b gpt2-124m qwen2-7b' ;;
     offloaded) models=llama-13b ;;
@@ -70,6 +83,15 @@ for part in resident offloaded largest; do
     grep -q 'driver for tests' "$out" || fail "$part: it is not said that this was no GPU"
     grep -q 'FAILED' "$out" && fail "$part: $(grep FAILED "$out")"
 done
+for model in qwen2-1.5b gpt2-124m; do
+    seconds=$(cell "$work/resident.md" $model 2 | sed 's/ .*//')
+    times=$(sed -n "s/^| $model | PyTorch,autocast+compile | 16 | 0.5000 (0.4000..0.6000) | 32 | - | ours is \([0-9.]*\) x as fast | | | | 7 GB | |\$/\1/p" "$work/resident.md")
+    [ -n "$times" ] || { cat "$work/resident.md"; fail "no row of $model's peer"; }
+    near "$times" "$(awk -v s="$seconds" 'BEGIN { print 0.5 / s }')" "$(awk -v s="$seconds" 'BEGIN { print 0.01 + 0.0001 / s / s }')" "how much faster $model is"
+done
+grep -qF '| qwen2-7b | PyTorch,autocast+compile: RuntimeError: no compiler   at all | |' "$work/resident.md" || { cat "$work/resident.md"; fail "it is not said why the peer failed"; }
+grep -q '^| qwen2-7b | PyTorch,autocast | 16 | 0.5000 ' "$work/resident.md" || { cat "$work/resident.md"; fail "no peer without compiling"; }
+grep -q '^| PyTorch | 2.11.0 |$' "$work/resident.md" || fail "PyTorch's version is not named"
 grep -q '^| attention_bwd .*| 2 x 32 ' "$work/resident.md" || fail "no operators"
 grep '^| llama-13b | ours ' "$work/offloaded.md" | grep -q '| 0 GB, as planned |$' && fail "nothing was offloaded"
 grep -q 'largest GPT-2 that fits .* parameters' "$work/largest.md" || fail "the largest model is not named"
