@@ -11,9 +11,13 @@
 #: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
 #: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (25 minutes)
 #: make check-long             and what takes an hour: all tests under sanitizers
-#: make cuda                   compile the kernels for GPUs by nvcc, to build/cuda, and list their registers
+#: make cuda [TABLE=write]     compile the kernels for GPUs by nvcc, to build/cuda, and hold their registers and shared memory to
+#:                             test/cuda/kernel_limits.txt (TABLE=write: write that again)
 #: make gpu-check [FAKE=1]      what a machine with a GPU can tell, in ten minutes (FAKE: over a driver that is not there); needs CUDA=1,
 #:                             or a build made by `make CUDA=1 MINIMAL=1 gpu-tests` elsewhere (doc/gpu.md)
+#: make gpu-bench [PART=resident] [FAKE=1]
+#:                             how fast training is on a GPU, beside PyTorch and the roofline: three tables, ten minutes each (doc/gpu.md); needs
+#:                             CUDA=1, or a build made by `make CUDA=1 MINIMAL=1 gpu-bench-programs` elsewhere
 #: make format                 clang-format over all sources
 #: make fuzz NAME=config SECONDS=60
 #:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
@@ -119,7 +123,8 @@ CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill ge
               relu rmsnorm rope sgd swiglu tanh
 TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
-TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks $B/test/async/pstar $B/test/gpu/pstar)
+TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks $B/test/async/pstar $B/test/gpu/pstar $B/test/gpu/bench_op)
+TESTS += $(if $(ONLY),,$B/bench/gpu_row $B/bench/bench_op)
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
@@ -300,6 +305,9 @@ $(foreach t,$(wildcard test/gpu/test_*.c),$(eval $(call gpu_rule,$(t:test/%.c=%)
 $B/test/gpu/pstar: test/gpu/pstar_gpu.c $(FAKE_DRIVER) $(EMULATED) $(CLI) $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(EMULATED) $(CLI) $B/libpatrickstar.a $(LDLIBS)
+$B/test/gpu/bench_op: test/gpu/pstar_gpu.c bench/bench_op.c bench/bench.h bench/op_targets.h $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
+	@mkdir -p $(@D)
+	$(compile_program) $(EMULATED) $B/libpatrickstar.a $(LDLIBS)
 $B/test/%: test/%.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(CMOCKA) $(LDLIBS)
@@ -337,8 +345,10 @@ test-data: build/minilm/config.json
 
 tests: $(TESTS)
 
+TABLE :=
+$(if $(filter-out write,$(TABLE)),$(error TABLE=$(TABLE) is not TABLE=write))
 cuda: $(CUDA_FILES:%=%.fatbin)
-	@sh tool/check_cuda.sh $(CUDA_ARCHS)
+	@sh tool/check_cuda.sh $(if $(TABLE),--write) $(CUDA_ARCHS)
 
 # What tool/gpu_check.sh runs; with FAKE=1, which is over a driver that is not there, few of the operators.
 FAKE :=
@@ -346,6 +356,13 @@ GPU_CHECKED := $(if $(FAKE),gelu cast fill,$(CUDA_TESTS))
 gpu-tests: $(PRODUCTS:%=$B/%) $B/test/gpu/pstar $(GPU_CHECKED:%=$B/test/gpu/op_%) $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c))
 gpu-check: gpu-tests
 	@FAKE=$(FAKE) sh tool/gpu_check.sh $B
+
+# What tool/gpu_bench.sh runs.
+PART := resident offloaded largest
+gpu-bench-programs: $(PRODUCTS:%=$B/%) $B/bench/gpu_row $B/bench/bench_op $(if $(FAKE),$B/test/gpu/pstar $B/test/gpu/bench_op)
+	@git describe --always --dirty >$B/commit 2>/dev/null || true
+gpu-bench: gpu-bench-programs
+	@for part in $(PART); do FAKE=$(FAKE) sh tool/gpu_bench.sh $$part $B || failed=1; done; [ -z "$$failed" ]
 
 test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS) $(CUDA_TEST_IMAGES)
 	@PS_TEST_ONLY=$(ONLY) PS_TEST_LEAVE=$(LEAVE) sh test/run.sh $B
@@ -455,6 +472,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test gpu-tests gpu-check cuda bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
+.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test gpu-tests gpu-check gpu-bench gpu-bench-programs cuda bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
 .SECONDARY:
 -include $(wildcard build/cuda/*.d) $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

@@ -70,6 +70,7 @@ fi
 
 # ---- all ----
 
+. tool/gpu_lib.sh
 build=${1:?usage: tool/gpu_check.sh BUILD_FOLDER [LOG]}
 log=${2:-$build/gpu_check.log}
 limit_s=${GPU_CHECK_S:-600}
@@ -90,13 +91,7 @@ else
     export PS_TEST_GPU=hardware PATRICKSTAR_PLUGIN_PATH="$plugins"
 fi
 export gpu_pstar
-# cuBLASLt may lie where only the toolkit, or PyTorch, finds it.
-if [ -z "${FAKE:-}" ] && ! ldconfig -p 2>/dev/null | grep -q 'libcublasLt\.so\.13'; then
-    sites=$(python3 -c 'import site, sys; print(*site.getsitepackages(), *sys.path)' 2>/dev/null)
-    # shellcheck disable=SC2086 # folders without spaces
-    found=$(find /usr/local/cuda*/ $sites -maxdepth 5 -name libcublasLt.so.13 2>/dev/null | head -n 1)
-    [ -z "$found" ] || export LD_LIBRARY_PATH="$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-fi
+[ -n "${FAKE:-}" ] || find_cuda_libraries
 : >"$log" || exit 2
 for program in "$build/pstar" "$gpu_pstar" "$build/test/gpu/test_each_kernel"; do
     [ -x "$program" ] || { echo "$program is missing: make CUDA=1 gpu-tests" >&2; exit 2; }

@@ -351,8 +351,8 @@ static void examples_are_accepted_and_name_their_sources(void **state)
         const char *name;
         int gpus;
         int64_t n_nodes_most;
-    } files[] = {
-        {"v100-32gb-x8", 8, 8}, {"a100-40gb-x8", 8, 8}, {"rtx4090-64gb", 1, 1}, {"h200-128gb", 1, 1}, {"laptop", 0, 1}};
+    } files[] = {{"v100-32gb-x8", 8, 8}, {"a100-40gb-x8", 8, 8}, {"rtx4090-64gb", 1, 1},
+                 {"h200-128gb", 1, 1},   {"h100-128gb", 1, 1},   {"laptop", 0, 1}};
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
         char path[128];
         ps_hardware hw;

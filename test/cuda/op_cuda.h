@@ -5,6 +5,7 @@
 #define TEST_CUDA_OP_CUDA_H
 
 #include "cuda/emulate.h"
+#include "cuda/kernel_limits.h"
 #include "kernel/cuda/cuda_operator.h"
 #include "kernel/op_check.h"
 
@@ -41,6 +42,10 @@ static inline ps_status op_cuda_launch(void *self, const ps_cuda_launch *l)
     op_cuda_backend *b = self;
     unsigned char args[1024] __attribute__((aligned(64)));
     assert_true(l->args_bytes <= sizeof args);
+    if ((int64_t)l->shared_bytes > kernel_limits_dynamic(l->kernel))
+        fail_msg("%s: %u bytes of shared memory are asked for, " KERNEL_LIMITS_PATH " allows %lld (-1: it has no line)",
+                 ps_cuda_kernel_table[l->kernel].name, (unsigned)l->shared_bytes,
+                 (long long)kernel_limits_dynamic(l->kernel));
     memcpy(args, l->args, l->args_bytes); /* as a driver would */
     op_cuda_guard(true);
     emulate(l->kernel, l->blocks, l->shared_bytes, args, b->seed++);
