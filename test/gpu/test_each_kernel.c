@@ -164,6 +164,12 @@ static void run_elementwise(void)
     RUN(fill, .dst = out_f32(N), .n = N, .std = 1.0f);
     RUN_SCRATCH(rope, .y = out(N), .x = in(N), .inv_freq = in_f32(C / H / 2), .B = B, .T = T, .H = H, .D = C / H,
                 .scale = 1.0f, .dtype = t);
+    RUN_SCRATCH(rmsnorm_rope_fwd, .y = out(ROWS * H * 32), .rstd = out_f32(ROWS * H), .x = in(ROWS * H * 32),
+                .w = in(32), .inv_freq = in_f32(16), .B = B, .T = T, .H = H, .D = 32, .eps = 1e-5f, .scale = 1.0f,
+                .dtype = t);
+    RUN_SCRATCH(rmsnorm_rope_bwd, .dx = out(ROWS * H * 32), .dw = out_grad(32), .dy = in(ROWS * H * 32),
+                .x = in(ROWS * H * 32), .w = in(32), .rstd = in_f32(ROWS * H), .inv_freq = in_f32(16), .B = B, .T = T,
+                .H = H, .D = 32, .scale = 1.0f, .dtype = t, .grad_dtype = t_grad);
     ps_grad_sums *sums = op_alloc(sizeof *sums);
     memset(sums, 0, sizeof *sums);
     RUN(grad_stats, .sums = sums, .x = in(N), .n = N, .dtype = t);

@@ -224,6 +224,12 @@ template <typename T> struct dropout_at {
             const uint32_t word = W == 4 ? words[j] : random_word(a.key, (uint64_t)i);
             x[j] = word >= threshold ? x[j] * scale : 0.0f;
         }
+        if (a.has_residual) {
+            float residual[W];
+            load<W>(residual, (const T *)a.residual + i);
+#pragma unroll
+            for (int j = 0; j < W; j++) x[j] = residual[j] + to_float(from_float<T>(x[j]));
+        }
         store<W>((T *)a.y + i, x, a.accumulate);
     }
 };

@@ -78,6 +78,12 @@ typedef struct ps_cuda_partials_args {
     bool accumulate;
 } ps_cuda_partials_args;
 
+/* rmsnorm_rope_bwd; dw as sums of the rows of each block. */
+typedef struct ps_cuda_rmsnorm_rope_bwd_args {
+    ps_rmsnorm_rope_bwd_args a;
+    float *partial; /* out [n_blocks, D] */
+} ps_cuda_rmsnorm_rope_bwd_args;
+
 /* sorted[] = the rows [0, rows) by their ids, those of one id in order. */
 typedef struct ps_cuda_embedding_sort_args {
     const int32_t *ids;
@@ -188,6 +194,8 @@ typedef struct ps_cuda_attention_part_args {
     XX(add, ps_add_args, 256)                                                                                          \
     XX(dropout, ps_dropout_args, 256)                                                                                  \
     XX(rope, ps_rope_args, 128)                                                                                        \
+    XX(rmsnorm_rope_fwd, ps_rmsnorm_rope_fwd_args, 128)                                                                \
+    XX(rmsnorm_rope_bwd, ps_cuda_rmsnorm_rope_bwd_args, 128)                                                           \
     XX(embedding_fwd, ps_embedding_fwd_args, 128)                                                                      \
     XX(embedding_sum, ps_cuda_embedding_sum_args, 128)                                                                 \
     XX(position_fwd, ps_position_fwd_args, 256)                                                                        \
