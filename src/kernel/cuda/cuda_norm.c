@@ -18,7 +18,7 @@ static ps_status forward(const ps_cuda_issuer *to, ps_cuda_kernel kernel, ps_dty
     const ps_cuda_team team = ps_cuda_team_of(a.cols, t, THREADS, false);
     a.lanes = team.lanes, a.vectors = team.vectors;
     const int64_t rows_a_block = team.lanes > 0 ? THREADS / team.lanes : ROWS_OF_WARPS(layernorm_fwd);
-    return PS_CUDA_LAUNCH(to, (ps_cuda_kernel)(kernel + t), ps_ceil_div(a.rows, rows_a_block), &a);
+    return PS_CUDA_LAUNCH(to, (ps_cuda_kernel)((int)kernel + (int)t), ps_ceil_div(a.rows, rows_a_block), &a);
 }
 
 static ps_status layernorm_fwd(const ps_cuda_issuer *to, const void *args)
@@ -85,7 +85,8 @@ static ps_status backward_by_teams(const ps_cuda_issuer *to, norm_bwd *b, ps_cud
     b->a.partial = b->workspace;
     b->a.rows_a_block = n_blocks > 0 ? ps_ceil_div(b->a.rows, n_blocks) : 0;
     b->a.lanes = team.lanes;
-    PS_TRY(PS_CUDA_LAUNCH(to, (ps_cuda_kernel)(b->by_team + nth * PS_DTYPE_COUNT + b->dtype), n_blocks, &b->a));
+    PS_TRY(PS_CUDA_LAUNCH(to, (ps_cuda_kernel)((int)b->by_team + (int)nth * PS_DTYPE_COUNT + (int)b->dtype), n_blocks,
+                          &b->a));
     return ps_cuda_add_partials(to, &(ps_cuda_partials_args){.y = b->dw,
                                                              .y2 = b->db,
                                                              .partial = b->a.partial,
