@@ -120,7 +120,7 @@ GPU_TESTS_LONG := engine/test_decode engine/test_loss_scale engine/test_ranks en
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
 CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats layernorm linear lm_loss pool \
-              relu rmsnorm rope sgd swiglu tanh
+              relu rmsnorm rmsnorm_rope rope sgd swiglu tanh
 TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
 TESTS += $(if $(ONLY),,$B/test/comm/mpi_ranks $B/test/engine/train_ranks $B/test/async/pstar $B/test/gpu/pstar $B/test/gpu/bench_op)

@@ -196,6 +196,7 @@ static ps_status load(cuda_backend *b, const ps_cuda_image *image)
 static const ps_backend_ops ops = {.name = "cuda",
                                    .kernels = operators,
                                    .epilogues = PS_EPILOGUES_ALL,
+                                   .pairs = PS_PAIRS_ALL,
                                    .destroy = destroy,
                                    .space = space,
                                    .host = host,

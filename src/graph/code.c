@@ -24,7 +24,8 @@ void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_r
     run->between = ADDRESS(instr->between);
     run->keeps_logits = instr->logits >= 0;
     run->logits = ADDRESS(instr->logits);
-    run->constants = instr->constants < 0 ? p->program->nodes[instr->node].constants : ADDRESS(instr->constants);
+    run->constants =
+        instr->constants < 0 ? ps_instr_constants(p->program, instr)->constants : ADDRESS(instr->constants);
     run->output = ADDRESS(instr->output);
     run->y = ADDRESS(instr->y);
     run->dy = ADDRESS(instr->dy);

@@ -9,8 +9,8 @@
  * embeddings can be computed by the host, in a block of its memory that all such instructions use in turn, with copies
  * before and after.
  *
- * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, the
- * other `fused`.
+ * Where the backend has it, two operators run as one instruction (fuse.h): the one with parameters is its node, or else
+ * the first, the other `fused`.
  *
  * It also decides which gradients may overwrite their parameters: those whose parameter nobody reads after the first
  * gradient is written (PatrickStar's reuse; for tied weights it is found, not assumed). */
@@ -129,6 +129,13 @@ void ps_code_destroy(ps_code *p); /* NULL is accepted */
 static inline bool ps_instr_computes_node(const ps_instr *instr)
 {
     return instr->kind <= PS_INSTR_BACKWARD;
+}
+
+/* Of the two nodes of an instruction the one whose constants it uses. */
+static inline const ps_node *ps_instr_constants(const ps_program *program, const ps_instr *instr)
+{
+    const ps_node *fused = instr->fused >= 0 ? &program->nodes[instr->fused] : NULL;
+    return fused != NULL && fused->n_constants > 0 ? fused : &program->nodes[instr->node];
 }
 
 /* Of logits kept for backward; 0 where it computes them again, or there is none. */

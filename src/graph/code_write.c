@@ -55,7 +55,8 @@ ps_status ps_code_append(ps_code_writer *g, ps_instr instr)
     ps_code *p = g->code;
     PS_TRY(ps_mem_reserve(&p->instrs, (size_t)p->n_instrs + 1, sizeof *p->instrs));
     const ps_node *nodes = g->program->nodes;
-    if (ps_instr_computes_node(&instr)) PS_TRY(place_constants(g, &nodes[instr.node], &instr.constants));
+    if (ps_instr_computes_node(&instr))
+        PS_TRY(place_constants(g, ps_instr_constants(g->program, &instr), &instr.constants));
     if (instr.kind == PS_INSTR_FORWARD) PS_TRY(place_output(g, &nodes[instr.node], &instr.output));
     const char *name = nodes[instr.node].label, *kind = ps_instr_kind_name(instr.kind);
     const char *plus = instr.fused >= 0 ? "+" : "", *fused = instr.fused >= 0 ? nodes[instr.fused].type->name : "";
@@ -95,14 +96,38 @@ static int reusable_input(const ps_code_writer *g, int32_t node)
     return -1;
 }
 
-/* Do the two nodes from `first` on run as one? */
-static bool fuses(const ps_code_writer *g, ps_fuse_direction direction, int32_t first)
+/* How the two nodes from `first` on run as one. */
+static ps_fusion fuses(const ps_code_writer *g, ps_fuse_direction direction, int32_t first)
 {
-    return ps_fuse(g->program, g->o.backend, direction, first) && g->segment[first] == g->segment[first + 1];
+    const ps_fusion fusion = ps_fuse(g->program, g->o.backend, direction, first);
+    return fusion != PS_FUSION_NONE && g->segment[first] == g->segment[first + 1] ? fusion : PS_FUSION_NONE;
 }
 
-/* The node and the next one. The value between them is written only where backward reads it, and not yet by a forward
- * pass that is run again before backward. */
+static ps_status place_output_of(ps_code_writer *g, int32_t node, int32_t reused, ps_instr *instr)
+{
+    const int32_t output = g->program->nodes[node].output;
+    if (reused >= 0)
+        instr->y = reused;
+    else
+        PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, output), &instr->y));
+    g->value_buffer[output] = instr->y;
+    g->is_away[output] = false;
+    return PS_OK;
+}
+
+static ps_status place_saved(ps_code_writer *g, int32_t node, ps_instr *instr)
+{
+    const ps_node *n = &g->program->nodes[node];
+    for (int i = 0; i < PS_NODE_SAVED; i++) {
+        const int64_t cols = n->type->saved_cols == NULL ? 0 : n->type->saved_cols(n, i);
+        if (cols > 0) PS_TRY(ps_code_new_buffer(g, n->rows * cols * (int64_t)sizeof(float), &instr->saved[i]));
+        g->saved[node * PS_NODE_SAVED + i] = instr->saved[i];
+    }
+    return PS_OK;
+}
+
+/* The node and the next one. The value between them is written only where backward reads it (which it does of no pair),
+ * and not yet by a forward pass that is run again before backward. */
 static ps_status append_fused_forward(ps_code_writer *g, int32_t node, ps_instr_kind kind)
 {
     const ps_program *p = g->program;
@@ -117,9 +142,9 @@ static ps_status append_fused_forward(ps_code_writer *g, int32_t node, ps_instr_
     if (backward_needs(g, n->output) && (kind == PS_INSTR_RECOMPUTE || g->segment[node] < 0))
         PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, n->output), &instr.between));
     g->value_buffer[n->output] = instr.between;
-    PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, next->output), &instr.y));
-    g->value_buffer[next->output] = instr.y;
-    g->is_away[next->output] = false;
+    const int reuse = reusable_input(g, node);
+    PS_TRY(place_output_of(g, node + 1, reuse >= 0 ? instr.x[reuse] : -1, &instr));
+    PS_TRY(place_saved(g, node, &instr));
     return ps_code_append(g, instr);
 }
 
@@ -134,18 +159,9 @@ static ps_status append_forward(ps_code_writer *g, int32_t node, ps_instr_kind k
         if (n->inputs[i] >= 0) instr.x[i] = g->value_buffer[n->inputs[i]];
     if (n->output >= 0) {
         const int reuse = reusable_input(g, node);
-        if (reuse >= 0)
-            instr.y = instr.x[reuse];
-        else
-            PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, n->output), &instr.y));
-        g->value_buffer[n->output] = instr.y;
-        g->is_away[n->output] = false;
+        PS_TRY(place_output_of(g, node, reuse >= 0 ? instr.x[reuse] : -1, &instr));
     }
-    for (int i = 0; i < PS_NODE_SAVED; i++) {
-        const int64_t cols = n->type->saved_cols == NULL ? 0 : n->type->saved_cols(n, i);
-        if (cols > 0) PS_TRY(ps_code_new_buffer(g, n->rows * cols * (int64_t)sizeof(float), &instr.saved[i]));
-        g->saved[node * PS_NODE_SAVED + i] = instr.saved[i];
-    }
+    PS_TRY(place_saved(g, node, &instr));
     if (g->code->keeps_logits && n->type->logits_count != NULL) {
         PS_TRY(ps_code_new_buffer(g, n->type->logits_count(n) * (int64_t)sizeof(float), &instr.logits));
         g->logits = instr.logits;
@@ -273,7 +289,29 @@ static ps_status append_backward(ps_code_writer *g, int32_t node)
     return PS_OK;
 }
 
-/* Backward of the node and of the one before it, whose input has no gradient yet. */
+/* Backward of a pair that ends with the node, whose input has no gradient yet. */
+static ps_status append_pair_backward(ps_code_writer *g, int32_t node)
+{
+    const ps_node *n = &g->program->nodes[node], *before = n - 1;
+    const int32_t v = before->inputs[0];
+    ps_instr instr = ps_instr_no_buffers;
+    instr.kind = PS_INSTR_BACKWARD;
+    instr.node = node - 1;
+    instr.fused = node;
+    PS_TRY(ps_code_fetch(g, v));
+    instr.dy = g->grad_buffer[n->output];
+    instr.x[0] = g->value_buffer[v];
+    for (int i = 0; i < PS_NODE_SAVED; i++) instr.saved[i] = g->saved[(node - 1) * PS_NODE_SAVED + i];
+    if (others_wait_for(g, instr.dy, n->output))
+        PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr.dx[0]));
+    else
+        instr.dx[0] = instr.dy;
+    g->grad_buffer[v] = instr.dx[0];
+    g->grad_consumed[n->output] = g->grad_consumed[before->output] = true;
+    return ps_code_append(g, instr);
+}
+
+/* Backward of the node, a product, and of the one before it, whose input has no gradient yet. */
 static ps_status append_fused_backward(ps_code_writer *g, int32_t node)
 {
     const ps_node *n = &g->program->nodes[node], *before = n - 1;
@@ -333,9 +371,11 @@ ps_status ps_code_write_forward(ps_code_writer *g)
     return PS_OK;
 }
 
-static bool fuses_backward(const ps_code_writer *g, int32_t node)
+static ps_fusion fuses_backward(const ps_code_writer *g, int32_t node)
 {
-    return fuses(g, PS_FUSE_BACKWARD, node - 1) && g->grad_buffer[g->program->nodes[node - 1].inputs[0]] < 0;
+    const ps_fusion fusion = fuses(g, PS_FUSE_BACKWARD, node - 1);
+    return fusion != PS_FUSION_NONE && g->grad_buffer[g->program->nodes[node - 1].inputs[0]] < 0 ? fusion
+                                                                                                 : PS_FUSION_NONE;
 }
 
 ps_status ps_code_write_backward(ps_code_writer *g)
@@ -349,10 +389,11 @@ ps_status ps_code_write_backward(ps_code_writer *g)
             while (begin > 0 && g->segment[begin - 1] == open_segment) begin--;
             PS_TRY(write_recomputation(g, begin, node + 1));
         }
-        if (fuses_backward(g, node))
-            PS_TRY(append_fused_backward(g, node--));
-        else
-            PS_TRY(append_backward(g, node));
+        switch (fuses_backward(g, node)) {
+        case PS_FUSION_EPILOGUE: PS_TRY(append_fused_backward(g, node--)); break;
+        case PS_FUSION_PAIR: PS_TRY(append_pair_backward(g, node--)); break;
+        case PS_FUSION_NONE: PS_TRY(append_backward(g, node)); break;
+        }
     }
     return PS_OK;
 }

@@ -1,8 +1,12 @@
-/* fuse.h - which two operators run as one instruction, because the second is an epilogue of the first one's product.
+/* fuse.h - which two operators run as one instruction: because the second is an epilogue of the first one's product, or
+ * because both are a pair that is one kernel (kernel.h).
  *
  *     forward     linear, gelu     x W + b and gelu of it; x W + b itself is written where backward reads it
  *                 linear, add      x W + b + residual
+ *                 rms_norm, rope   each head normalised and rotated
+ *                 dropout, add     what is left of x + residual
  *     backward    gelu, linear     (dy W) gelu'(x), then the gradients of the linear layer
+ *                 rms_norm, rope   dy rotated back, then the gradients of the norm
  *
  * The two are neighbours in the program, and nobody but the second reads what the first one makes. The result has the
  * bits of both run one after another (kernel.h); what a backend does not list stays apart. */
@@ -13,8 +17,14 @@
 
 typedef enum ps_fuse_direction { PS_FUSE_FORWARD, PS_FUSE_BACKWARD } ps_fuse_direction;
 
+typedef enum ps_fusion {
+    PS_FUSION_NONE,
+    PS_FUSION_EPILOGUE, /* the instruction is the product's, forward of the first node, backward of the second */
+    PS_FUSION_PAIR,     /* the instruction is the first node's */
+} ps_fusion;
+
 /* Do nodes `first` and first + 1 run as one on this backend? The caller looks whether both run at all, and whether they
  * are of one segment. */
-bool ps_fuse(const ps_program *p, const ps_backend *backend, ps_fuse_direction direction, int32_t first);
+ps_fusion ps_fuse(const ps_program *p, const ps_backend *backend, ps_fuse_direction direction, int32_t first);
 
 #endif

@@ -97,6 +97,11 @@ struct ps_node_type {
      * product before it, in backward of the product behind it, whose backward runs first. */
     bool takes_epilogue;
     ps_epilogue_kind epilogue, backward_epilogue;
+    /* Or which pair it begins, and which it ends; NONE. Backward of a pair runs as one where backward_pairs. */
+    ps_pair_kind begins_pair, ends_pair;
+    bool backward_pairs;
+    /* Of the type that begins it: are these two nodes of the pair's shapes? NULL: always. */
+    bool (*pairs)(const ps_node *first, const ps_node *second);
     /* A text that grows: columns of the keys, and of the values, that it keeps for each position; NULL: none. */
     int64_t (*cached_cols)(const ps_node *n);
     /* Can a text of so many positions grow through it? PS_EINVAL, saying why, when a row depends on later tokens, or

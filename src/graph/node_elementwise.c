@@ -191,6 +191,7 @@ static const ps_node_type add_type = {
     .forward = add_forward,
     .backward = nothing_to_do,
     .epilogue = PS_EPILOGUE_ADD,
+    .ends_pair = PS_PAIR_DROPOUT_ADD,
     .forward_in_place = true,
     .passes_gradient = true,
 };
@@ -200,34 +201,37 @@ ps_value ps_add(ps_builder *b, ps_value x, ps_value y)
     return append_binary(b, x, y, (ps_node){.type = &add_type});
 }
 
-/* ---- dropout ---- */
+/* ---- dropout; as a pair: then the residual is added ---- */
 
-static ps_status dropout_call(ps_node_run *r, void *y, const void *x, bool accumulate)
+static ps_status dropout_call(ps_node_run *r, void *y, const void *x, const void *residual, bool accumulate)
 {
     return ps_node_call(r, dropout,
                         (&(ps_dropout_args){.y = y,
                                             .x = x,
+                                            .residual = residual,
                                             .n = ps_node_rows(r) * r->node->n_out,
                                             .p = r->training ? r->node->attr.dropout.p : 0.0f,
                                             .key = r->dropout_key,
                                             .dtype = r->dtype,
-                                            .accumulate = accumulate}));
+                                            .accumulate = accumulate,
+                                            .has_residual = r->fused != NULL}));
 }
 
 static ps_status dropout_forward(ps_node_run *r)
 {
-    return dropout_call(r, r->y, r->x[0], false);
+    return dropout_call(r, r->y, r->x[0], r->x[1], false);
 }
 
 static ps_status dropout_backward(ps_node_run *r)
 {
-    return dropout_call(r, r->dx[0], r->dy, r->accumulate_dx[0]);
+    return dropout_call(r, r->dx[0], r->dy, NULL, r->accumulate_dx[0]);
 }
 
 static const ps_node_type dropout_type = {
     .name = "dropout",
     .forward = dropout_forward,
     .backward = dropout_backward,
+    .begins_pair = PS_PAIR_DROPOUT_ADD,
     .forward_in_place = true,
     .backward_in_place = true,
     .backward_accumulates = true,

@@ -73,11 +73,60 @@ ps_value ps_layer_norm(ps_builder *b, ps_value x, const char *name, float eps)
                                cols);
 }
 
-/* ---- RMS norm, of whole rows or of each group of columns: saved rstd ---- */
+/* ---- RMS norm, of whole rows or of each group of columns: saved rstd. As a pair: then a rotation of each group ---- */
+
+static ps_status rms_norm_rope_forward(ps_node_run *r)
+{
+    const ps_node *n = r->node, *rope = r->fused;
+    return ps_node_call(r, rmsnorm_rope_fwd,
+                        (&(ps_rmsnorm_rope_fwd_args){.y = r->y,
+                                                     .rstd = r->saved[0],
+                                                     .x = r->x[0],
+                                                     .w = r->w[0],
+                                                     .inv_freq = r->constants,
+                                                     .B = r->B,
+                                                     .T = r->T,
+                                                     .H = n->n_out / n->attr.norm.group,
+                                                     .D = n->attr.norm.group,
+                                                     .first = r->first,
+                                                     .eps = n->attr.norm.eps,
+                                                     .scale = rope->attr.rope.scale,
+                                                     .dtype = r->dtype,
+                                                     .workspace = r->workspace}));
+}
+
+static ps_status rms_norm_rope_backward(ps_node_run *r)
+{
+    const ps_node *n = r->node, *rope = r->fused;
+    return ps_node_call(r, rmsnorm_rope_bwd,
+                        (&(ps_rmsnorm_rope_bwd_args){.dx = r->dx[0],
+                                                     .dw = r->dw[0],
+                                                     .dy = r->dy,
+                                                     .x = r->x[0],
+                                                     .w = r->w[0],
+                                                     .rstd = r->saved[0],
+                                                     .inv_freq = r->constants,
+                                                     .B = r->B,
+                                                     .T = r->T,
+                                                     .H = n->n_out / n->attr.norm.group,
+                                                     .D = n->attr.norm.group,
+                                                     .first = r->first,
+                                                     .scale = rope->attr.rope.scale,
+                                                     .dtype = r->dtype,
+                                                     .grad_dtype = r->grad_dtype,
+                                                     .accumulate_grad = r->accumulate_dw,
+                                                     .workspace = r->workspace}));
+}
+
+static bool is_norm_of_heads(const ps_node *norm, const ps_node *rope)
+{
+    return norm->attr.norm.group == rope->attr.rope.D;
+}
 
 static ps_status rms_norm_forward(ps_node_run *r)
 {
     const ps_node *n = r->node;
+    if (r->fused != NULL) return rms_norm_rope_forward(r);
     return ps_node_call(r, rmsnorm_fwd,
                         (&(ps_rmsnorm_fwd_args){.y = r->y,
                                                 .rstd = r->saved[0],
@@ -92,6 +141,7 @@ static ps_status rms_norm_forward(ps_node_run *r)
 static ps_status rms_norm_backward(ps_node_run *r)
 {
     const ps_node *n = r->node;
+    if (r->fused != NULL) return rms_norm_rope_backward(r);
     return ps_node_call(r, rmsnorm_bwd,
                         (&(ps_rmsnorm_bwd_args){.dx = r->dx[0],
                                                 .dw = r->dw[0],
@@ -118,6 +168,9 @@ static const ps_node_type rms_norm_type = {
     .forward = rms_norm_forward,
     .backward = rms_norm_backward,
     .saved_cols = rms_norm_saved_cols,
+    .begins_pair = PS_PAIR_RMSNORM_ROPE,
+    .backward_pairs = true,
+    .pairs = is_norm_of_heads,
     .backward_reads_x = true,
     .backward_reads_w = {true, false},
     .backward_in_place = true,

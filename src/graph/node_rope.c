@@ -36,6 +36,7 @@ static const ps_node_type rope_type = {
     .name = "rope",
     .forward = rope_forward,
     .backward = rope_backward,
+    .ends_pair = PS_PAIR_RMSNORM_ROPE,
     .forward_in_place = true,
     .backward_in_place = true,
     .backward_accumulates = true,

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "device/async.h"
-#include "kernel/backend.h"
+#include "kernel/cpu/cpu_backend.h"
 
 typedef struct async_backend {
     ps_backend base;
@@ -79,6 +79,7 @@ static ps_status create(const ps_async_options *o, ps_cpu_isa isa, bool same, bo
     static const ps_backend_ops ops = {.name = "cpu_async",
                                        .kernels = async_kernels,
                                        .epilogues = PS_EPILOGUES_ALL,
+                                       .pairs = PS_CPU_PAIRS,
                                        .destroy = destroy,
                                        .space = space,
                                        .host = host};

@@ -35,6 +35,7 @@ typedef struct ps_backend_ops {
     const char *name;                /* "ref", "cpu avx512_bf16", ... */
     const ps_kernel *const *kernels; /* [PS_OP_COUNT]; NULL: the reference's */
     unsigned epilogues;              /* 1 << ps_epilogue_kind, of those that its products have */
+    unsigned pairs;                  /* 1 << ps_pair_kind, of those that it has kernels for */
     /* Around each run and measurement: make the calling thread ready (rounding), and set it back as it was; `before` is
      * what begin returned. Both NULL: nothing to do. */
     int64_t (*begin)(ps_backend *self);
@@ -104,7 +105,7 @@ struct ps_async_options;
 
 /* The fake GPU of device/async.h, which it opens, and owns: its ps_backend_space has the ps_async as driver. Computes
  * with the cpu's kernels (`same`: of ps_backend_create_cpu_same) in one thread of another process, on queues of that
- * space's device, and nowhere else. Bits, scratch and epilogues are those of the cpu in one thread. Its ps_backend_host
+ * space's device, and nowhere else. Bits, scratch, epilogues and pairs are those of the cpu in one thread. Its ps_backend_host
  * is the cpu in this process, with host_threads. Devices and queues must be gone before it is destroyed. Errors as of
  * ps_backend_create_cpu and ps_async_open. */
 PS_NODISCARD ps_status ps_backend_create_async(const struct ps_async_options *o, ps_cpu_isa isa, bool same,
@@ -128,6 +129,12 @@ ps_backend *ps_backend_host(ps_backend *b);
 
 /* Do its products take this epilogue? Where not, plans run the operator that follows as an instruction of its own. */
 bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind);
+
+/* For ps_backend_ops.pairs. Of an operator that is a pair the reference stands in as of any other, but is not faster. */
+#define PS_PAIRS_ALL ((1u << PS_PAIR_COUNT) - 1)
+
+/* Does it compute the two operators as one? Where not, plans run one after the other. */
+bool ps_backend_has_pair(const ps_backend *b, ps_pair_kind kind);
 
 /* The entry in force: the backend's own, or the reference's. */
 const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op);

@@ -56,6 +56,16 @@ typedef enum ps_epilogue_kind {
     PS_EPILOGUE_COUNT,
 } ps_epilogue_kind;
 
+/* Two operators that are one besides, which moves what is between them through memory no more: it has the bits of both
+ * run one after the other, what the first gives rounded to dtype; but sums over rows may have an order of their own. A
+ * backend lists the pairs that it has a kernel for (backend.h). */
+typedef enum ps_pair_kind {
+    PS_PAIR_NONE,
+    PS_PAIR_RMSNORM_ROPE, /* rmsnorm of each head, rope: rmsnorm_rope_fwd, and rmsnorm_rope_bwd */
+    PS_PAIR_DROPOUT_ADD,  /* dropout, add: dropout with a residual; backward they are apart */
+    PS_PAIR_COUNT,
+} ps_pair_kind;
+
 typedef struct ps_linear_epilogue {
     ps_epilogue_kind kind;
     ps_gelu_kind gelu;
@@ -306,6 +316,37 @@ typedef struct ps_rope_args {
     void *workspace;
 } ps_rope_args;
 
+/* rmsnorm_fwd of each head, and rope of that: queries and keys of Qwen3. */
+typedef struct ps_rmsnorm_rope_fwd_args {
+    void *y;               /* out [B, T, H, D] */
+    float *rstd;           /* out [B, T, H], kept for the backward pass */
+    const void *x;         /* in  [B, T, H, D] */
+    const void *w;         /* in  [D] */
+    const float *inv_freq; /* in  [D / 2] */
+    int64_t B, T, H, D;    /* D even */
+    int64_t first;         /* position of the first token of each sequence */
+    float eps, scale;      /* as of rmsnorm_fwd and rope */
+    ps_dtype dtype;
+    void *workspace;
+} ps_rmsnorm_rope_fwd_args;
+
+/* dy turned back by rope, and rmsnorm_bwd of that. */
+typedef struct ps_rmsnorm_rope_bwd_args {
+    void *dx;              /* out [B, T, H, D]; may be dy itself */
+    void *dw;              /* out [D] of grad_dtype */
+    const void *dy;        /* in  [B, T, H, D] */
+    const void *x;         /* in  [B, T, H, D] */
+    const void *w;         /* in  [D] */
+    const float *rstd;     /* in  [B, T, H] */
+    const float *inv_freq; /* in  [D / 2] */
+    int64_t B, T, H, D;    /* D even */
+    int64_t first;
+    float scale;
+    ps_dtype dtype, grad_dtype;
+    bool accumulate_grad;
+    void *workspace;
+} ps_rmsnorm_rope_bwd_args;
+
 /* y[r] = w[ids[r]] */
 typedef struct ps_embedding_fwd_args {
     void *y;            /* out [rows, cols] */
@@ -381,15 +422,16 @@ typedef struct ps_add_args {
 } ps_add_args;
 
 /* y[i] = kept(i) ? x[i] / (1 - p) : 0, kept(i) iff ps_rng_u32(key, i) >= p 2^32. Forward with x, backward with dx <-
- * dy. y may be x; accumulate adds to y. */
+ * dy. y may be x; accumulate adds to y; has_residual: y = residual + that, rounded to dtype before it is added. */
 typedef struct ps_dropout_args {
-    void *y;       /* out [n] */
-    const void *x; /* in  [n] */
+    void *y;              /* out [n] */
+    const void *x;        /* in  [n] */
+    const void *residual; /* in  [n] when has_residual; y may be residual */
     int64_t n;
     float p; /* 0 <= p < 1 */
     ps_rng_key key;
     ps_dtype dtype;
-    bool accumulate;
+    bool accumulate, has_residual; /* at most one */
 } ps_dropout_args;
 
 /* The largest random word that is dropped, plus one. */
@@ -558,6 +600,8 @@ typedef struct ps_fill_args {
     XX(relu_fwd)                                                                                                       \
     XX(relu_bwd)                                                                                                       \
     XX(rope)                                                                                                           \
+    XX(rmsnorm_rope_fwd)                                                                                               \
+    XX(rmsnorm_rope_bwd)                                                                                               \
     XX(attention_fwd)                                                                                                  \
     XX(attention_bwd)                                                                                                  \
     XX(attention_cached)                                                                                               \

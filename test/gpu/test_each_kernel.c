@@ -127,16 +127,26 @@ static void run_products(void)
                 .n_in = C, .n_out = OUT, .dtype = t, .grad_dtype = t_grad);
 }
 
+static void run_norms_of(int64_t rows, int64_t cols)
+{
+    const int64_t n = rows * cols;
+    RUN(layernorm_fwd, .y = out(n), .mean = out_f32(rows), .rstd = out_f32(rows), .x = in(n), .w = in(cols),
+        .b = in(cols), .rows = rows, .cols = cols, .eps = 1e-5f, .dtype = t);
+    RUN_SCRATCH(layernorm_bwd, .dx = out(n), .dw = out_grad(cols), .db = out_grad(cols), .dy = in(n), .x = in(n),
+                .w = in(cols), .mean = in_f32(rows), .rstd = in_f32(rows), .rows = rows, .cols = cols, .dtype = t,
+                .grad_dtype = t_grad);
+    RUN(rmsnorm_fwd, .y = out(n), .rstd = out_f32(rows), .x = in(n), .w = in(cols), .rows = rows, .cols = cols,
+        .eps = 1e-5f, .dtype = t);
+    RUN_SCRATCH(rmsnorm_bwd, .dx = out(n), .dw = out_grad(cols), .dy = in(n), .x = in(n), .w = in(cols),
+                .rstd = in_f32(rows), .rows = rows, .cols = cols, .dtype = t, .grad_dtype = t_grad);
+}
+
+/* There are kernels for rows of 1, 2 and 4 vectors a thread, and for what no vector divides. */
 static void run_norms(void)
 {
-    RUN(layernorm_fwd, .y = out(N), .mean = out_f32(ROWS), .rstd = out_f32(ROWS), .x = in(N), .w = in(C), .b = in(C),
-        .rows = ROWS, .cols = C, .eps = 1e-5f, .dtype = t);
-    RUN_SCRATCH(layernorm_bwd, .dx = out(N), .dw = out_grad(C), .db = out_grad(C), .dy = in(N), .x = in(N), .w = in(C),
-                .mean = in_f32(ROWS), .rstd = in_f32(ROWS), .rows = ROWS, .cols = C, .dtype = t, .grad_dtype = t_grad);
-    RUN(rmsnorm_fwd, .y = out(N), .rstd = out_f32(ROWS), .x = in(N), .w = in(C), .rows = ROWS, .cols = C, .eps = 1e-5f,
-        .dtype = t);
-    RUN_SCRATCH(rmsnorm_bwd, .dx = out(N), .dw = out_grad(C), .dy = in(N), .x = in(N), .w = in(C), .rstd = in_f32(ROWS),
-                .rows = ROWS, .cols = C, .dtype = t, .grad_dtype = t_grad);
+    run_norms_of(ROWS, C);
+    run_norms_of(ROWS, C - 1);
+    for (int64_t cols = 2048; cols <= 8192; cols *= 2) run_norms_of(2, cols);
 }
 
 static void run_elementwise(void)
@@ -154,6 +164,12 @@ static void run_elementwise(void)
     RUN(fill, .dst = out_f32(N), .n = N, .std = 1.0f);
     RUN_SCRATCH(rope, .y = out(N), .x = in(N), .inv_freq = in_f32(C / H / 2), .B = B, .T = T, .H = H, .D = C / H,
                 .scale = 1.0f, .dtype = t);
+    RUN_SCRATCH(rmsnorm_rope_fwd, .y = out(ROWS * H * 32), .rstd = out_f32(ROWS * H), .x = in(ROWS * H * 32),
+                .w = in(32), .inv_freq = in_f32(16), .B = B, .T = T, .H = H, .D = 32, .eps = 1e-5f, .scale = 1.0f,
+                .dtype = t);
+    RUN_SCRATCH(rmsnorm_rope_bwd, .dx = out(ROWS * H * 32), .dw = out_grad(32), .dy = in(ROWS * H * 32),
+                .x = in(ROWS * H * 32), .w = in(32), .rstd = in_f32(ROWS * H), .inv_freq = in_f32(16), .B = B, .T = T,
+                .H = H, .D = 32, .scale = 1.0f, .dtype = t, .grad_dtype = t_grad);
     ps_grad_sums *sums = op_alloc(sizeof *sums);
     memset(sums, 0, sizeof *sums);
     RUN(grad_stats, .sums = sums, .x = in(N), .n = N, .dtype = t);

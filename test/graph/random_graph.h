@@ -10,8 +10,8 @@
 
 typedef struct random_graph {
     uint32_t seed;
-    /* Drawn with equal odds: l linear, c conv1d, n layer norm, g gelu, p position embedding; behind them + for add, of
-     * two values. */
+    /* Drawn with equal odds: l linear, c conv1d, n layer norm, g gelu, p position embedding, h RMS norm of heads of two
+     * columns, r rotation of these, d dropout; behind them + for add, of two values. */
     const char *operators;
     bool is_chained; /* two of three read what the one before has made, else any value */
     int64_t V, T, C;
@@ -32,6 +32,9 @@ static ps_value random_operator(ps_builder *b, const random_graph *g, char kind,
     case 'n': return ps_layer_norm(b, x, name, 1e-3f);
     case 'g': return ps_gelu(b, x, PS_ACTIVATION_GELU_ERF);
     case 'p': return ps_position_embedding(b, x, name, g->T);
+    case 'h': return ps_rms_norm(b, x, name, 2, 1e-3f);
+    case 'r': return ps_rotary_embedding(b, x, 2, &(ps_rope){.theta = 100});
+    case 'd': return ps_dropout(b, x, 0.25f);
     default: return ps_add(b, x, y);
     }
 }

@@ -55,6 +55,30 @@ static ps_status model_apart(ps_builder *b, void *user)
     return PS_OK;
 }
 
+/* As Qwen3 with dropout; then a norm of whole rows before a rotation, and a rotation of other heads, which are no
+ * pairs. */
+static ps_status model_pairs(ps_builder *b, void *user)
+{
+    (void)user;
+    const ps_rope rope = {.theta = 100};
+    const ps_attention_options attention = {.n_heads = C / 2, .n_kv_heads = C / 2, .causal = 1};
+    ps_set_initializer_range(b, 0.3);
+    ps_value x = ps_token_embedding(b, "wte", V, C);
+    ps_begin_block(b, "a", 1);
+    const ps_value n = ps_rms_norm(b, x, "norm", 0, 1e-5f);
+    const ps_value q = ps_rotary_embedding(b, ps_rms_norm(b, ps_linear(b, n, "q", C, 0), "q_norm", 2, 1e-5f), 2, &rope);
+    const ps_value k = ps_rotary_embedding(b, ps_rms_norm(b, ps_linear(b, n, "k", C, 0), "k_norm", 2, 1e-5f), 2, &rope);
+    ps_value h = ps_linear(b, ps_grouped_attention(b, q, k, ps_linear(b, n, "v", C, 0), &attention), "o", C, 0);
+    x = ps_add(b, x, ps_dropout(b, h, 0.25f));
+    ps_end_block(b);
+    ps_begin_block(b, "b", 1);
+    h = ps_rotary_embedding(b, ps_rms_norm(b, x, "whole", 0, 1e-5f), 2, &rope);
+    h = ps_rotary_embedding(b, ps_rms_norm(b, h, "other", 3, 1e-5f), 2, &rope);
+    ps_end_block(b);
+    ps_lm_loss(b, h, "wte.weight", V);
+    return PS_OK;
+}
+
 /* ---- running code by hand ---- */
 
 typedef struct setting {
@@ -171,7 +195,7 @@ static outcome run_apart(const ps_program *program, const setting *s)
 {
     const ps_backend_ops *lists = s->backend->ops;
     ps_backend_ops ops = *lists;
-    ops.epilogues = 0;
+    ops.epilogues = ops.pairs = 0;
     s->backend->ops = &ops;
     const outcome out = run(program, s);
     s->backend->ops = lists;
@@ -207,9 +231,12 @@ static void test_same_bits(void **state)
                          : ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &backend));
         check_same(model_blocks, NULL, backend, "blocks");
         check_same(model_apart, NULL, backend, "apart");
+        check_same(model_pairs, NULL, backend, "pairs");
         for (uint32_t seed = 0; seed < 100; seed++) {
             random_graph graph = {seed, "llcngg++", .is_chained = true, .V = V, .T = T, .C = C};
             check_same(model_random, &graph, backend, "random");
+            random_graph of_pairs = {seed, "lhhrrd++", .is_chained = true, .V = V, .T = T, .C = C};
+            check_same(model_random, &of_pairs, backend, "random, pairs");
         }
         ps_backend_destroy(backend);
     }
@@ -284,6 +311,84 @@ static void test_patterns(void **state)
     ps_backend_destroy(s.backend);
 }
 
+static void test_pairs(void **state)
+{
+    (void)state;
+    ps_program *program = NULL;
+    setting s = {.training = true};
+    assert_ok(ps_backend_create_ref(&s.backend));
+    assert_ok(ps_program_build(model_pairs, NULL, B, T, &program));
+    for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
+        s.checkpointing = checkpointing;
+        ps_code *p = code_of(program, &s);
+        const char *kind = checkpointing ? "recompute" : "forward";
+        char label[64];
+        snprintf(label, sizeof label, "a.q_norm+rope %s", kind);
+        const ps_instr *q = find_fused(p, label), *back = find_fused(p, "a.q_norm+rope backward");
+        assert_true(q->between < 0 && q->saved[0] >= 0);
+        assert_true(back->saved[0] == q->saved[0] && back->x[0] == q->x[0]);
+        assert_true(back->dx[0] == back->dy); /* which nobody else waits for */
+        assert_non_null(find_fused(p, "a.k_norm+rope backward"));
+        assert_true(find_fused(p, "a.dropout+add forward")->x[1] >= 0);
+        assert_non_null(find(p, "a.dropout backward"));
+        assert_int_equal(find(p, "a.dropout backward")->fused, -1);
+        assert_int_equal(n_fused(p), (checkpointing ? 2 : 1) * 2 + 2 + 1);
+        ps_code_destroy(p);
+    }
+    const ps_backend_ops *lists = s.backend->ops;
+    static const struct {
+        ps_pair_kind kind;
+        int n;
+    } cases[] = {{PS_PAIR_NONE, 0}, {PS_PAIR_RMSNORM_ROPE, 6}, {PS_PAIR_DROPOUT_ADD, 1}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        ps_backend_ops ops = *lists;
+        ops.epilogues = 0, ops.pairs = 1u << cases[i].kind;
+        s.backend->ops = &ops;
+        ps_code *p = code_of(program, &s);
+        assert_int_equal(n_fused(p), cases[i].n);
+        ps_code_destroy(p);
+    }
+    s.backend->ops = lists;
+    const outcome one = run(program, &s), two = run_apart(program, &s);
+    assert_true(one.non_model_bytes <= two.non_model_bytes);
+    free(one.grads);
+    free(two.grads);
+    ps_program_destroy(program);
+    ps_backend_destroy(s.backend);
+}
+
+/* A segment ends between the two: with checkpointing they are apart, and so they are without, backward. */
+static ps_status model_pair_across(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_set_initializer_range(b, 0.3);
+    ps_value x = ps_token_embedding(b, "wte", V, C);
+    ps_begin_block(b, "a", 1);
+    x = ps_rms_norm(b, ps_linear(b, x, "p", C, 0), "norm", 2, 1e-5f);
+    ps_end_block(b);
+    x = ps_linear(b, ps_rotary_embedding(b, x, 2, &(ps_rope){.theta = 100}), "q", C, 0);
+    ps_lm_loss(b, x, "head", V);
+    return PS_OK;
+}
+
+static void test_pair_across_segments(void **state)
+{
+    (void)state;
+    ps_program *program = NULL;
+    setting s = {.training = true};
+    assert_ok(ps_backend_create_ref(&s.backend));
+    assert_ok(ps_program_build(model_pair_across, NULL, B, T, &program));
+    for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
+        s.checkpointing = checkpointing;
+        ps_code *p = code_of(program, &s);
+        assert_int_equal(n_fused(p), checkpointing ? 0 : 1);
+        assert_non_null(find(p, "a.norm backward"));
+        ps_code_destroy(p);
+    }
+    ps_program_destroy(program);
+    ps_backend_destroy(s.backend);
+}
+
 /* Code is for what the backend lists. */
 static void test_lists(void **state)
 {
@@ -335,10 +440,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_patterns), cmocka_unit_test(test_pairs),     cmocka_unit_test(test_pair_across_segments),
+        cmocka_unit_test(test_lists),    cmocka_unit_test(test_same_bits), cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

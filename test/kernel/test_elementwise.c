@@ -6,6 +6,7 @@ typedef struct elementwise_case {
     float p;
     bool accumulate;
     int in_place; /* 1: y over the first operand, 2: over the second */
+    bool apart;   /* one operator after the other */
 } elementwise_case;
 
 static const ps_rng_key key = {.seed = 5, .stream = (uint64_t)1 << 40};
@@ -40,6 +41,31 @@ static void run_dropout(ps_backend *k, const void *context, op_result *result)
     op_record(result, "y", c->dtype, y, c->n, op_sum_error(1.0 / (1.0 - (double)c->p)));
 }
 
+/* What dropout leaves, as it is stored, and the residual, have one sum. apart: by both operators. */
+static void run_dropout_add(ps_backend *k, const void *context, op_result *result)
+{
+    const elementwise_case *c = context;
+    void *x = op_random(c->dtype, c->n, 0.0, 1.0, 1), *residual = op_random(c->dtype, c->n, 0.0, 1.0, 2);
+    void *y = c->in_place == 1 ? x : c->in_place == 2 ? residual : op_output(c->dtype, c->n, false, 3);
+    const ps_dropout_args both = {.y = y,
+                                  .x = x,
+                                  .residual = residual,
+                                  .n = c->n,
+                                  .p = c->p,
+                                  .key = key,
+                                  .dtype = c->dtype,
+                                  .has_residual = true};
+    const ps_dropout_args dropout = {.y = y, .x = x, .n = c->n, .p = c->p, .key = key, .dtype = c->dtype};
+    const ps_add_args add = {.y = y, .a = residual, .b = y, .n = c->n, .dtype = c->dtype};
+    if (c->apart) {
+        op_expect_ok(ps_run_dropout(k, NULL, &dropout, 0));
+        op_expect_ok(ps_run_add(k, NULL, &add, 0));
+    } else {
+        op_expect_ok(ps_run_dropout(k, NULL, &both, 0));
+    }
+    op_record(result, "y", c->dtype, y, c->n, (op_sum_error(1.0) + op_ulp(c->dtype) * 3.0) / (1.0 - (double)c->p));
+}
+
 static const int64_t sizes[] = {0, 1, 3, 7, 33, 65, 1000, 256 * 192 + 5};
 
 static void test_backends(void **state)
@@ -54,6 +80,11 @@ static void test_backends(void **state)
                 c.p = (float[]){0.0f, 0.1f, 0.9f}[flags % 3], c.accumulate = flags >= 3;
                 label_case(&c);
                 op_check_backends(run_dropout, &c);
+                if (c.accumulate) continue;
+                op_check_backends(run_dropout_add, &c);
+                elementwise_case apart = c;
+                apart.apart = true;
+                op_check_same_bits(run_dropout_add, &apart, &c, "dropout, then add");
             }
         }
 }
@@ -70,6 +101,7 @@ static void test_outputs_over_inputs(void **state)
                 label_case(&over);
                 op_check_same_bits(run_add, &apart, &over, "y over an operand");
                 if (operand == 1) op_check_same_bits(run_dropout, &apart, &over, "y over x");
+                op_check_same_bits(run_dropout_add, &apart, &over, "y over x or the residual");
             }
 }
 

@@ -68,9 +68,13 @@ static void test_scratch_of_gpus(void **state)
     const ps_linear_fwd_args f = {.rows = ROWS, .n_in = 20, .n_out = 10};
     const ps_linear_bwd_weight_args w = {.rows = ROWS, .n_in = 20, .n_out = 10};
     assert_int_equal(scratch(b, PS_OP_linear_fwd, &f), PRODUCT);
-    assert_int_equal(scratch(b, PS_OP_linear_bwd_weight, &w), PRODUCT + 256); /* 3 blocks of 10 sums, to 256 bytes */
+    assert_int_equal(scratch(b, PS_OP_linear_bwd_weight, &w), PRODUCT + 512); /* 9 blocks of 10 sums, to 256 bytes */
     const ps_layernorm_bwd_args n = {.rows = 1000, .cols = 64};
-    assert_int_equal(scratch(b, PS_OP_layernorm_bwd, &n), 2 * 16 * 64 * 4);
+    assert_int_equal(scratch(b, PS_OP_layernorm_bwd, &n), 2 * 16 * 64 * 4); /* 16 teams a block, of 4 rows each */
+    const ps_layernorm_bwd_args odd = {.rows = 1000, .cols = 65};
+    assert_int_equal(scratch(b, PS_OP_layernorm_bwd, &odd), 2 * ps_round_up(63 * 65 * 4, 256));
+    const ps_rmsnorm_rope_bwd_args r = {.B = 2, .T = 1000, .H = 4, .D = 128, .dtype = PS_DTYPE_BF16};
+    assert_int_equal(scratch(b, PS_OP_rmsnorm_rope_bwd, &r), 528 * 128 * 4);
     ps_attention_fwd_args y = {.B = 2, .T = 100, .H = 3, .KV = 3, .D = 40};
     ps_attention_bwd_args d = {.B = 2, .T = 100, .H = 3, .KV = 3, .D = 40};
     assert_int_equal(scratch(b, PS_OP_attention_fwd, &y), 0);
@@ -84,10 +88,10 @@ static void test_scratch_of_gpus(void **state)
     ps_lm_loss_fwd_args l = {.rows = 64, .C = 32, .V = BIG_V};
     ps_lm_loss_bwd_args g = {.rows = 64, .C = 32, .V = BIG_V, .dtype = PS_DTYPE_BF16};
     assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), PRODUCT + 64 * 4096 * 4 + 3 * 256);
-    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * (4 + 2) + 64 * 32 * 4 + 4096 * 4);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * (4 + 2) + 64 * 32 * 4 + 4 * 4096 * 4);
     l.keeps_logits = g.keeps_logits = true;
     assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), PRODUCT + 3 * 256);
-    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * 2 + 64 * 32 * 4 + 4096 * 4);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * 2 + 64 * 32 * 4 + 4 * 4096 * 4);
     assert_int_equal(scratch(b, PS_OP_adam, &(ps_adam_args){.n = 100}), 0);
     ps_backend_destroy(b);
     assert_int_equal(ps_mem_live_bytes(), 0);

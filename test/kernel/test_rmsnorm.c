@@ -64,8 +64,8 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
 
 static const struct {
     int64_t rows, cols;
-} sizes[] = {{1, 1},   {3, 5},    {7, 33},    {1, 65},    {3, 1},    {0, 33},
-             {17, 16}, {256, 64}, {256, 192}, {130, 768}, {515, 128}};
+} sizes[] = {{1, 1},    {3, 5},     {7, 33},    {1, 65},    {3, 1},     {0, 33},   {17, 16},
+             {256, 64}, {256, 192}, {130, 768}, {515, 128}, {40, 1280}, {5, 4096}, {3, 8192}};
 
 static void test_backends(void **state)
 {

@@ -190,10 +190,17 @@ static void check_elementwise(void)
     CHECK(relu_bwd, .dx = out(N), .dy = in(N), .y = in(N), .n = N, .dtype = T16);
     CHECK(add, .y = out(N), .a = in(N), .b = in(N), .n = N, .dtype = T16);
     CHECK(dropout, .y = out(N), .x = in(N), .n = N, .p = 0.5f, .dtype = T16);
+    CHECK(dropout, .y = out(N), .x = in(N), .residual = in(N), .n = N, .p = 0.5f, .dtype = T16, .has_residual = true);
     CHECK(cast, .dst = out_f32(N), .src = in(N), .n = N, .dst_dtype = PS_DTYPE_F32, .src_dtype = T16);
     CHECK(fill, .dst = out_f32(N), .n = N, .std = 1.0f);
     CHECK_SCRATCH(rope, .y = out(N), .x = in(N), .inv_freq = in_f32(D / 2), .B = B, .T = T, .H = H, .D = D, .first = 1,
                   .scale = 1.0f, .dtype = T16);
+    CHECK_SCRATCH(rmsnorm_rope_fwd, .y = out(N), .rstd = out_f32(ROWS * H), .x = in(N), .w = in(D),
+                  .inv_freq = in_f32(D / 2), .B = B, .T = T, .H = H, .D = D, .first = 1, .eps = 1e-5f, .scale = 1.0f,
+                  .dtype = T16);
+    CHECK_SCRATCH(rmsnorm_rope_bwd, .dx = out(N), .dw = out_f32(D), .dy = in(N), .x = in(N), .w = in(D),
+                  .rstd = in_f32(ROWS * H), .inv_freq = in_f32(D / 2), .B = B, .T = T, .H = H, .D = D, .first = 1,
+                  .scale = 1.0f, .dtype = T16, .grad_dtype = PS_DTYPE_F32);
 }
 
 /* Queries, keys and values apart; and packed in one array, as their gradients then are. */

@@ -36,8 +36,8 @@ static void destroy(ps_backend *self)
 
 #define CPU_OPS(isa, objects)                                                                                          \
     {                                                                                                                  \
-        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##objects, .epilogues = PS_EPILOGUES_ALL, .begin = begin,       \
-        .end = end, .destroy = destroy                                                                                 \
+        .name = "cpu " #isa, .kernels = ps_cpu_kernels_##objects, .epilogues = PS_EPILOGUES_ALL,                       \
+        .pairs = PS_CPU_PAIRS, .begin = begin, .end = end, .destroy = destroy                                          \
     }
 
 static const ps_backend_ops backend_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] = CPU_OPS(portable, portable),

@@ -31,4 +31,7 @@ static inline ps_cpu *ps_cpu_of(ps_backend *self)
     return (ps_cpu *)self;
 }
 
+/* Pairs that cpu kernels compute as one: what is computed element by element gains by it. */
+#define PS_CPU_PAIRS (1u << PS_PAIR_DROPOUT_ADD)
+
 #endif

@@ -217,12 +217,19 @@ template <typename T> struct dropout_at {
     {
         float x[W];
         load<W>(x, (const T *)a.x + i);
-        uint32_t words[4];
-        random_block(a.key, (uint64_t)i / 4, words);
+        uint32_t words[W < 4 ? 1 : W / 4][4] = {};
+#pragma unroll
+        for (int k = 0; k < W / 4; k++) random_block(a.key, (uint64_t)i / 4 + (uint64_t)k, words[k]);
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            const uint32_t word = W == 4 ? words[j] : random_word(a.key, (uint64_t)i);
+            const uint32_t word = W >= 4 ? words[j / 4][j % 4] : random_word(a.key, (uint64_t)i);
             x[j] = word >= threshold ? x[j] * scale : 0.0f;
+        }
+        if (a.has_residual) {
+            float residual[W];
+            load<W>(residual, (const T *)a.residual + i);
+#pragma unroll
+            for (int j = 0; j < W; j++) x[j] = residual[j] + to_float(from_float<T>(x[j]));
         }
         store<W>((T *)a.y + i, x, a.accumulate);
     }
@@ -230,7 +237,7 @@ template <typename T> struct dropout_at {
 
 template <typename T> __device__ void dropout(const ps_dropout_args &a)
 {
-    for_each<4>(a.n, true, dropout_at<T>{a, dropout_threshold(a.p), (float)(1.0 / (1.0 - (double)a.p))});
+    for_each_of<T>(a.n, dropout_at<T>{a, dropout_threshold(a.p), (float)(1.0 / (1.0 - (double)a.p))});
 }
 
 /* ---- casts ---- */

@@ -3,14 +3,6 @@
 
 #define GRID_MAX 65536
 
-static ps_status rope(const ps_cuda_issuer *to, const void *args)
-{
-    const ps_rope_args *const a = args;
-    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(rope, a->dtype), ps_min_i64(ps_ceil_div(a->B * a->T, 2), GRID_MAX), a);
-}
-
-const ps_cuda_operator ps_cuda_rope = {.run = rope};
-
 static ps_status embedding_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_embedding_fwd_args *const a = args;

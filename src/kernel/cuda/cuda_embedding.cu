@@ -1,51 +1,8 @@
-/* cuda_embedding.cu - embeddings of tokens and positions, rotations, and the position that stands for a sequence. */
+/* cuda_embedding.cu - embeddings of tokens and positions, and the position that stands for a sequence. */
 #include "kernel/cuda/cuda_device.cuh"
 
 namespace
 {
-
-/* ---- rotary embedding: a block a row (b, t), whose angles are the same for all heads ---- */
-
-constexpr int rope_pairs = PS_CUDA_THREADS_rope; /* at a time */
-
-struct rope_shared {
-    float cosine[rope_pairs], sine[rope_pairs];
-};
-
-/* In double, as positions may be large. */
-__device__ inline void angle_of(const ps_rope_args &a, int64_t t, int64_t i, float *cosine, float *sine)
-{
-    const double angle = (double)(a.first + t) * (double)a.inv_freq[i], scale = (double)a.scale;
-    *cosine = (float)(scale * cos(angle));
-    *sine = (float)(scale * (a.inverse ? -sin(angle) : sin(angle)));
-}
-
-template <typename T> __device__ inline void turn(const ps_rope_args &a, int64_t at, float cosine, float sine)
-{
-    const int64_t half = a.D / 2;
-    const T *const x = (const T *)a.x + at;
-    const float x0[1] = {to_float(x[0])}, x1[1] = {to_float(x[half])};
-    const float y0[1] = {x0[0] * cosine - x1[0] * sine}, y1[1] = {x1[0] * cosine + x0[0] * sine};
-    store<1>((T *)a.y + at, y0, a.accumulate);
-    store<1>((T *)a.y + at + half, y1, a.accumulate);
-}
-
-template <typename T> __device__ void rope(const ps_rope_args &a)
-{
-    PS_SHARED(rope_shared, s);
-    const int64_t half = a.D / 2;
-    for (int64_t row = blockIdx.x; row < a.B * a.T; row += gridDim.x)
-        for (int64_t first = 0; first < half; first += rope_pairs) {
-            const int n = (int)(half - first < rope_pairs ? half - first : rope_pairs), tid = (int)threadIdx.x;
-            __syncthreads(); /* the angles before have been used */
-            if (tid < n) angle_of(a, row % a.T, first + tid, &s.cosine[tid], &s.sine[tid]);
-            __syncthreads();
-            for (int64_t j = tid; j < a.H * n; j += blockDim.x) {
-                const int64_t h = j / n, i = j % n;
-                turn<T>(a, (row * a.H + h) * a.D + first + i, s.cosine[i], s.sine[i]);
-            }
-        }
-}
 
 /* ---- tokens ---- */
 
@@ -215,7 +172,6 @@ template <typename T> __device__ void pool_bwd(const ps_pool_bwd_args &a)
 
 } // namespace
 
-PS_KERNEL_TYPED(rope, ps_rope_args)
 PS_KERNEL_TYPED(embedding_fwd, ps_embedding_fwd_args)
 PS_KERNEL(embedding_sort, ps_cuda_embedding_sort_args)
 PS_KERNEL_TYPED(embedding_sum, ps_cuda_embedding_sum_args)

@@ -35,6 +35,28 @@ typedef struct ps_cuda_bias_args {
     int64_t rows, cols, stride;
 } ps_cuda_bias_args;
 
+/* layernorm_fwd, or, without mean and b, rmsnorm_fwd: by teams of threads (cuda_rows.cuh), or a warp a row. */
+typedef struct ps_cuda_norm_fwd_args {
+    void *y;
+    float *mean, *rstd;
+    const void *x, *w, *b;
+    int64_t rows, cols;
+    float eps;
+    int32_t lanes, vectors; /* of a team; vectors a thread: 1, 2 or 4. 0: a warp a row */
+} ps_cuda_norm_fwd_args;
+
+/* dx of layernorm_bwd, or, without mean, of rmsnorm_bwd. By teams also the sums dw [cols], then db [cols] with mean,
+ * of the rows [p rows_a_block, (p + 1) rows_a_block) of each block p. */
+typedef struct ps_cuda_norm_bwd_args {
+    void *dx;
+    float *partial; /* out [n_blocks, cols or 2 cols], by teams */
+    const void *dy, *x, *w;
+    const float *mean, *rstd;
+    int64_t rows, cols, rows_a_block;
+    int32_t lanes; /* of a team */
+    bool accumulate_dx;
+} ps_cuda_norm_bwd_args;
+
 /* Sums down the columns of x [rows, cols] by blocks of rows: partial[p][c] = sum of f(r, c) over the rows r of
  * block p, [p rows_a_block, (p + 1) rows_a_block), in their order. */
 typedef struct ps_cuda_columns_args {
@@ -44,16 +66,24 @@ typedef struct ps_cuda_columns_args {
     const void *normal; /* in  [rows, cols], or NULL: (normal - mean) rstd is what x is multiplied by */
     const float *mean;  /* in  [rows], or NULL: 0 */
     const float *rstd;  /* in  [rows] */
+    int32_t width;      /* columns a thread: 1, or those of 16 bytes, where all rows are aligned to them */
 } ps_cuda_columns_args;
 
-/* y[c] (+)= sum of partial[p][c] over p, in order */
+/* y[c] (+)= sum of partial[p][c] over p; where there are two arrays, y2[c] (+)= that of partial[p][cols + c]. In an
+ * order that the number of partial sums alone decides. */
 typedef struct ps_cuda_partials_args {
-    void *y; /* out [cols] of dtype */
-    const float *partial;
-    int64_t n_partials, cols;
+    void *y, *y2;         /* out [cols] of dtype */
+    const float *partial; /* in [n_partials, n_arrays cols] */
+    int64_t n_partials, cols, n_arrays;
     ps_dtype dtype;
     bool accumulate;
 } ps_cuda_partials_args;
+
+/* rmsnorm_rope_bwd; dw as sums of the rows of each block. */
+typedef struct ps_cuda_rmsnorm_rope_bwd_args {
+    ps_rmsnorm_rope_bwd_args a;
+    float *partial; /* out [n_blocks, D] */
+} ps_cuda_rmsnorm_rope_bwd_args;
 
 /* sorted[] = the rows [0, rows) by their ids, those of one id in order. */
 typedef struct ps_cuda_embedding_sort_args {
@@ -135,7 +165,7 @@ typedef struct ps_cuda_attention_part_args {
 
 #define PS_CUDA_KERNELS(XX)                                                                                            \
     XX(zero, ps_cuda_zero_args, 256)                                                                                   \
-    XX(partials, ps_cuda_partials_args, 128)                                                                           \
+    XX(partials, ps_cuda_partials_args, 256)                                                                           \
     XX(embedding_sort, ps_cuda_embedding_sort_args, 1024)                                                              \
     XX(loss_slice, ps_cuda_loss_slice_args, 128)                                                                       \
     XX(loss_finish, ps_cuda_loss_finish_args, 128)                                                                     \
@@ -143,10 +173,15 @@ typedef struct ps_cuda_attention_part_args {
     XX(fill, ps_fill_args, 128)
 
 #define PS_CUDA_TYPED(XX)                                                                                              \
-    XX(layernorm_fwd, ps_layernorm_fwd_args, 128)                                                                      \
-    XX(layernorm_bwd, ps_layernorm_bwd_args, 128)                                                                      \
-    XX(rmsnorm_fwd, ps_rmsnorm_fwd_args, 128)                                                                          \
-    XX(rmsnorm_bwd, ps_rmsnorm_bwd_args, 128)                                                                          \
+    XX(layernorm_fwd, ps_cuda_norm_fwd_args, 256)                                                                      \
+    XX(rmsnorm_fwd, ps_cuda_norm_fwd_args, 256)                                                                        \
+    XX(norm_bwd, ps_cuda_norm_bwd_args, 128)                                                                           \
+    XX(layernorm_bwd_1, ps_cuda_norm_bwd_args, 256)                                                                    \
+    XX(layernorm_bwd_2, ps_cuda_norm_bwd_args, 256)                                                                    \
+    XX(layernorm_bwd_4, ps_cuda_norm_bwd_args, 256)                                                                    \
+    XX(rmsnorm_bwd_1, ps_cuda_norm_bwd_args, 256)                                                                      \
+    XX(rmsnorm_bwd_2, ps_cuda_norm_bwd_args, 256)                                                                      \
+    XX(rmsnorm_bwd_4, ps_cuda_norm_bwd_args, 256)                                                                      \
     XX(columns, ps_cuda_columns_args, 128)                                                                             \
     XX(bias, ps_cuda_bias_args, 256)                                                                                   \
     XX(gelu_fwd, ps_gelu_fwd_args, 256)                                                                                \
@@ -160,6 +195,8 @@ typedef struct ps_cuda_attention_part_args {
     XX(add, ps_add_args, 256)                                                                                          \
     XX(dropout, ps_dropout_args, 256)                                                                                  \
     XX(rope, ps_rope_args, 128)                                                                                        \
+    XX(rmsnorm_rope_fwd, ps_rmsnorm_rope_fwd_args, 128)                                                                \
+    XX(rmsnorm_rope_bwd, ps_cuda_rmsnorm_rope_bwd_args, 128)                                                           \
     XX(embedding_fwd, ps_embedding_fwd_args, 128)                                                                      \
     XX(embedding_sum, ps_cuda_embedding_sum_args, 128)                                                                 \
     XX(position_fwd, ps_position_fwd_args, 256)                                                                        \

@@ -1,8 +1,10 @@
 #include "kernel/cuda/cuda_operator.h"
 
-/* Of sums down columns. The partial sums of more blocks would take longer to add than they save. */
-#define ROWS_A_BLOCK 64
-#define ROW_BLOCKS_MAX 128
+/* Of sums down columns. Blocks of rows are many enough that their reads fill any GPU, also where there are few columns,
+ * and few enough that their partial sums are small beside what is read. */
+#define ROWS_A_BLOCK 16
+#define ROW_BLOCKS_MIN 64
+#define PARTIAL_SUMS (1 << 19)
 
 const ps_cuda_kernel_entry ps_cuda_kernel_table[PS_CUDA_KERNEL_COUNT] = {
 #define XX(symbol, args, threads) {#symbol, threads, sizeof(args)},
@@ -26,6 +28,17 @@ ps_status ps_cuda_run(const ps_cuda_issuer *to, ps_op op, const void *args, size
     PS_ASSERT((int64_t)workspace_bytes >= ps_cuda_workspace_bytes(op, args, to->product_bytes));
     (void)workspace_bytes;
     return operators[op]->run(to, args);
+}
+
+ps_cuda_team ps_cuda_team_of(int64_t cols, ps_dtype t, int64_t threads, bool few_vectors)
+{
+    const int64_t vector = PS_CUDA_VECTOR_BYTES / (int64_t)ps_dtype_bytes(t), n = cols / vector;
+    const int64_t lanes_wanted = few_vectors ? threads : PS_CUDA_WARP;
+    ps_cuda_team team = {.lanes = 1, .vectors = 1};
+    if (cols == 0 || cols % vector != 0 || n > 4 * threads) return (ps_cuda_team){0};
+    while (team.vectors < 4 && n > lanes_wanted * team.vectors) team.vectors *= 2;
+    while ((int64_t)team.lanes * team.vectors < n) team.lanes *= 2;
+    return team;
 }
 
 ps_status ps_cuda_launch_on(const ps_cuda_issuer *to, ps_cuda_kernel kernel, int64_t blocks, int64_t shared_bytes,
@@ -68,28 +81,44 @@ ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p)
     return p->accumulate ? PS_OK : ps_cuda_zero(to, p->y, p->m * p->n * (int64_t)ps_dtype_bytes(p->y_dtype));
 }
 
-int64_t ps_cuda_row_blocks(int64_t rows)
+static int64_t row_blocks(int64_t rows, int64_t cols)
 {
-    return ps_min_i64(ps_ceil_div(rows, ROWS_A_BLOCK), ROW_BLOCKS_MAX);
+    return ps_min_i64(ps_ceil_div(rows, ROWS_A_BLOCK), ps_max_i64(ROW_BLOCKS_MIN, PARTIAL_SUMS / ps_max_i64(cols, 1)));
+}
+
+/* Rises with the columns, though there are fewer blocks of rows then: scratch for many will do for some. */
+int64_t ps_cuda_columns_bytes(int64_t rows, int64_t cols)
+{
+    return ps_cuda_floats(
+        ps_min_i64(ps_ceil_div(rows, ROWS_A_BLOCK) * cols, ps_max_i64(ROW_BLOCKS_MIN * cols, PARTIAL_SUMS)));
 }
 
 ps_status ps_cuda_column_partials(const ps_cuda_issuer *to, ps_dtype dtype, ps_cuda_columns_args c, float *partial)
 {
-    const int64_t n = ps_cuda_row_blocks(c.rows);
+    const int64_t n = row_blocks(c.rows, c.cols), vector = PS_CUDA_VECTOR_BYTES / (int64_t)ps_dtype_bytes(dtype);
+    const bool is_aligned =
+        (uintptr_t)c.x % PS_CUDA_VECTOR_BYTES == 0 && (uintptr_t)c.normal % PS_CUDA_VECTOR_BYTES == 0;
     if (n == 0) return PS_OK;
     c.partial = partial;
     c.rows_a_block = ps_ceil_div(c.rows, n);
-    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(columns, dtype), ps_ceil_div(c.cols, PS_CUDA_THREADS_columns) * n, &c);
+    c.width = is_aligned && c.cols % vector == 0 && c.stride % vector == 0 ? (int32_t)vector : 1;
+    return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(columns, dtype),
+                          ps_ceil_div(c.cols, PS_CUDA_THREADS_columns * c.width) * n, &c);
+}
+
+ps_status ps_cuda_add_partials(const ps_cuda_issuer *to, const ps_cuda_partials_args *a)
+{
+    return PS_CUDA_LAUNCH(to, PS_CUDA_partials, ps_ceil_div(a->cols * a->n_arrays, PS_CUDA_WARP), a);
 }
 
 ps_status ps_cuda_column_sums(const ps_cuda_issuer *to, const float *partial, int64_t rows, int64_t cols, void *y,
                               ps_dtype dtype, bool accumulate)
 {
-    const ps_cuda_partials_args a = {.y = y,
-                                     .partial = partial,
-                                     .n_partials = ps_cuda_row_blocks(rows),
-                                     .cols = cols,
-                                     .dtype = dtype,
-                                     .accumulate = accumulate};
-    return PS_CUDA_LAUNCH(to, PS_CUDA_partials, ps_ceil_div(cols, PS_CUDA_THREADS_partials), &a);
+    return ps_cuda_add_partials(to, &(ps_cuda_partials_args){.y = y,
+                                                             .partial = partial,
+                                                             .n_partials = row_blocks(rows, cols),
+                                                             .cols = cols,
+                                                             .n_arrays = 1,
+                                                             .dtype = dtype,
+                                                             .accumulate = accumulate});
 }

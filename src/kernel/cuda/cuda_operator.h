@@ -80,12 +80,21 @@ PS_OPS(XX)
 #undef XX
 
 #define PS_CUDA_ALIGN 256
+#define PS_CUDA_VECTOR_BYTES 16 /* the widest access of a thread */
 
 /* Bytes of n floats as a part of a workspace. */
 static inline int64_t ps_cuda_floats(int64_t n)
 {
     return ps_round_up(n * (int64_t)sizeof(float), PS_CUDA_ALIGN);
 }
+
+/* How a row of so many columns is kept in the registers of a team of threads (cuda_rows.cuh). */
+typedef struct ps_cuda_team {
+    int32_t lanes, vectors; /* 0: it is not; a vector does not divide it, or it is too long */
+} ps_cuda_team;
+
+/* With few vectors a thread, as sums down columns want it, or with few threads, which wait for fewer others. */
+ps_cuda_team ps_cuda_team_of(int64_t cols, ps_dtype t, int64_t threads, bool few_vectors);
 
 /* The next part of a workspace. */
 static inline void *ps_cuda_take(char **workspace, int64_t bytes)
@@ -114,16 +123,14 @@ PS_NODISCARD ps_status ps_cuda_zero(const ps_cuda_issuer *to, void *y, int64_t b
 /* The product; where k is 0, y becomes 0 without accumulate. */
 PS_NODISCARD ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p);
 
-/* Partial sums down columns: as many as ps_cuda_row_blocks says, each [cols] floats. */
-int64_t ps_cuda_row_blocks(int64_t rows);
-static inline int64_t ps_cuda_columns_bytes(int64_t rows, int64_t cols)
-{
-    return ps_cuda_floats(ps_cuda_row_blocks(rows) * cols);
-}
+/* Scratch of partial sums down columns; what is enough for some is so for fewer. */
+int64_t ps_cuda_columns_bytes(int64_t rows, int64_t cols);
 
-/* partial <- sums of x (of dtype) times the normalised c->normal, if any; c->partial and c->rows_a_block are set here. */
+/* partial <- sums of x (of dtype) times the normalised c->normal, if any; c->partial, c->rows_a_block and c->width
+ * are set here. */
 PS_NODISCARD ps_status ps_cuda_column_partials(const ps_cuda_issuer *to, ps_dtype dtype, ps_cuda_columns_args c,
                                                float *partial);
+PS_NODISCARD ps_status ps_cuda_add_partials(const ps_cuda_issuer *to, const ps_cuda_partials_args *a);
 /* y (+)= their sums, over `rows` rows. */
 PS_NODISCARD ps_status ps_cuda_column_sums(const ps_cuda_issuer *to, const float *partial, int64_t rows, int64_t cols,
                                            void *y, ps_dtype dtype, bool accumulate);

@@ -105,15 +105,30 @@ __device__ inline void exact_add(unsigned long long (&digit)[PS_EXACT_SUM_DIGITS
     digit[first + 2] += high >> 32;
 }
 
-template <typename T> __device__ inline double squares_of_thread(const T *x, int64_t n, int *n_nonfinite)
+template <int W, typename T> __device__ inline void add_squares(const T *x, double &sum, int *n_nonfinite)
 {
-    double sum = 0.0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        const float v = to_float(x[i]);
-        if (fabsf(v) < PS_INFINITY)
-            sum += (double)v * (double)v;
+    float v[W];
+    load<W>(v, x);
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        if (fabsf(v[j]) < PS_INFINITY)
+            sum += (double)v[j] * (double)v[j];
         else
             ++*n_nonfinite;
+    }
+}
+
+/* Which elements a thread has does not depend on where they lie: a piece of a chunk may begin anywhere. */
+template <typename T> __device__ inline double squares_of_thread(const T *x, int64_t n, int *n_nonfinite)
+{
+    constexpr int W = ps_vector_of<T>::width;
+    const bool aligned = is_aligned(x, W * sizeof(T));
+    double sum = 0.0;
+    for (int64_t i = (int64_t)threadIdx.x * W; i < n; i += (int64_t)blockDim.x * W) {
+        if (aligned && i + W <= n)
+            add_squares<W>(x + i, sum, n_nonfinite);
+        else
+            for (int64_t j = i; j < i + W && j < n; j++) add_squares<1>(x + j, sum, n_nonfinite);
     }
     return sum;
 }

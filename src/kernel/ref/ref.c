@@ -18,8 +18,11 @@ static const ps_kernel *const ref_kernels[PS_OP_COUNT];
 
 ps_status ps_backend_create_ref(ps_backend **out)
 {
-    static const ps_backend_ops ops = {
-        .name = "ref", .kernels = ref_kernels, .epilogues = PS_EPILOGUES_ALL, .destroy = ref_destroy};
+    static const ps_backend_ops ops = {.name = "ref",
+                                       .kernels = ref_kernels,
+                                       .epilogues = PS_EPILOGUES_ALL,
+                                       .pairs = PS_PAIRS_ALL,
+                                       .destroy = ref_destroy};
     PS_TRY(ps_mem_alloc(1, sizeof **out, out));
     (*out)->ops = &ops;
     return PS_OK;

@@ -31,12 +31,16 @@ static ps_status dropout(ps_backend *self, ps_queue *queue, const void *args, si
 {
     const ps_dropout_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    PS_ASSERT(a->p >= 0.0f && a->p < 1.0f);
+    PS_ASSERT(a->p >= 0.0f && a->p < 1.0f && !(a->has_residual && a->accumulate));
     const uint32_t threshold = ps_dropout_threshold(a->p);
     for (int64_t i = 0; i < a->n; i++) {
         const bool kept = ps_rng_u32(a->key, (uint64_t)i) >= threshold;
         const double value = kept ? ps_ref_load(a->dtype, a->x, i) / (1.0 - (double)a->p) : 0.0;
-        ps_ref_store(a->dtype, a->y, i, value, a->accumulate);
+        if (!a->has_residual)
+            ps_ref_store(a->dtype, a->y, i, value, a->accumulate);
+        else
+            ps_ref_store(a->dtype, a->y, i, ps_ref_load(a->dtype, a->residual, i) + ps_ref_rounded(a->dtype, value),
+                         false);
     }
     return PS_OK;
 }
@@ -44,7 +48,7 @@ static ps_status dropout(ps_backend *self, ps_queue *queue, const void *args, si
 static ps_cost dropout_cost(const void *args)
 {
     const ps_dropout_args *const a = args;
-    return ps_cost_of_stream(a->n, 2, 25, a->dtype);
+    return ps_cost_of_stream(a->n, a->has_residual ? 3 : 2, 25, a->dtype);
 }
 
 static void dropout_uses(const void *args, ps_uses *out)
@@ -52,6 +56,7 @@ static void dropout_uses(const void *args, ps_uses *out)
     const ps_dropout_args *const a = args;
     PS_REF_WRITES(y, ps_ref_bytes(a->dtype, a->n));
     PS_REF_READS(x, ps_ref_bytes(a->dtype, a->n));
+    if (a->has_residual) PS_REF_READS(residual, ps_ref_bytes(a->dtype, a->n));
 }
 
 const ps_operator ps_operator_dropout = {.reference = {.run = dropout}, .cost = dropout_cost, .uses = dropout_uses};

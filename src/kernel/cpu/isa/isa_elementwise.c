@@ -26,6 +26,14 @@ static ps_status add(ps_backend *self, ps_queue *queue, const void *args, size_t
 
 const ps_kernel PS_CPU_NAME(add) = {.run = add};
 
+/* As a stored x is read again. */
+PS_CPU_INLINE vf rounded(ps_dtype t, vf x)
+{
+    float cell[VF_LANES];
+    vf_put(t, cell, 0, VF_LANES, x);
+    return vf_get(t, cell, 0, VF_LANES);
+}
+
 /* lo is a multiple of PS_RANDOM_WORDS, as PS_CPU_BLOCK is. */
 PS_CPU_INLINE void dropout_range(ps_dtype t, const ps_dropout_args *a, int64_t lo, int64_t hi)
 {
@@ -39,6 +47,7 @@ PS_CPU_INLINE void dropout_range(ps_dtype t, const ps_dropout_args *a, int64_t l
             const vf k = vf_load(keep + (i - i0));
             vf y = vf_where(k != 0.0f, vf_get(t, a->x, i, end - i) * k, vf_set1(0.0f));
             if (a->accumulate) y += vf_get(t, a->y, i, end - i);
+            if (a->has_residual) y = vf_get(t, a->residual, i, end - i) + rounded(t, y);
             vf_put(t, a->y, i, end - i, y);
         }
     }
