@@ -183,6 +183,7 @@ ps_status ps_settings_choose_nccl(ps_settings *s, const ps_options *o, ps_comm *
             s->nccl.why_not[0] != '\0' ? ", as " : "", s->nccl.why_not);
     if (!s->nccl.is_used) return PS_OK;
     s->nccl.adds = adds;
+    ps_rates_go_by_gpu(&s->rates);
     if (s->backend_kind == PS_BACKEND_CUDA && o->memory_device == PS_BYTES_AUTO)
         s->budgets.bytes[PS_TIER_DEVICE] =
             ps_max_i64(0, s->budgets.bytes[PS_TIER_DEVICE] - ps_cuda_get_parts()->nccl_bytes);
