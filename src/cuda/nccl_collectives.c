@@ -15,6 +15,7 @@
 #include "cuda/nccl_collectives.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -28,6 +29,7 @@
 #include "device/worker.h"
 
 #define WATCH_NS ((int64_t)10000000) /* between looks of the watcher */
+#define EAGER_NS ((int64_t)50000)    /* so long a call is followed without a nap: most are done by then */
 #define NAP_FIRST_NS ((int64_t)5000) /* of who follows a call, twice as long each time */
 #define NAP_LONGEST_NS ((int64_t)1000000)
 #define CAUSE_NS ((int64_t)1000000000) /* beyond the time in which a rank must be heard of */
@@ -146,8 +148,15 @@ static ps_status check(carrier *x, ps_nccl_result r, const char *what)
 /* The lock is held: until a call that returned r is done. */
 static ps_status settle(carrier *x, ps_nccl_result r, const char *what)
 {
-    for (int64_t ns = NAP_FIRST_NS; r == PS_NCCL_IN_PROGRESS; ns = ps_min_i64(2 * ns, NAP_LONGEST_NS)) {
-        nap(x, ns);
+    const int64_t begin_ns = ps_clock_ns();
+    int64_t ns = NAP_FIRST_NS;
+    while (r == PS_NCCL_IN_PROGRESS) {
+        if (ps_clock_ns() - begin_ns < EAGER_NS) {
+            sched_yield();
+        } else {
+            nap(x, ns);
+            ns = ps_min_i64(2 * ns, NAP_LONGEST_NS);
+        }
         if (x->has_failed) return tell_failure(x);
         const ps_nccl_result asked = x->o.library->state(x->comm, &r);
         if (asked != PS_NCCL_SUCCESS) r = asked;

@@ -248,8 +248,7 @@ static const char *nccl_result_text(ps_nccl_result r)
                                         "internal error",
                                         "invalid argument",
                                         "invalid usage",
-                                        "remote process exited or there was a network "
-                                        "error",
+                                        "remote process exited or there was a network error",
                                         "in progress"};
     return texts[r];
 }

@@ -435,14 +435,8 @@ static void test_is_urgent(void **state)
 
 /* ---- sums by NCCL ---- */
 
-static float value_of(int32_t rank)
-{
-    return rank == 0 ? 1.0f : 0.00390625f; /* 2^-8: half of bf16's last place beside 1 */
-}
-
-/* The order shows: 1 + 2^-8 + 2^-8 in fp32 is 1 + 2^-7, but (2^-8 + 2^-8) + 1 rounded each time is that too; so of four
- * ranks, with 1 at the end of the fake's order, and rounded each time, 3 2^-8 + 1 is nearer to 1 + 2^-7 either way. What
- * tells the two apart is where a large value comes first: ((1 + a) + a) rounded each time stays 1. */
+/* The ranks' values are 2^-8, 2^-8, 1. In order and rounded once they make 1 + 2^-7. The fake NCCL begins with the last
+ * rank and rounds each time: 1 + 2^-8 is half way to the next number and becomes 1, twice. */
 static int check_library(rank_thread *r)
 {
     enum { N = 333 };
@@ -450,7 +444,7 @@ static int check_library(rank_thread *r)
     uint16_t values[N], got[N];
     if (r->st != PS_OK) return 1;
     for (int w = REDUCE; w <= ALL_REDUCE; w++) {
-        for (int i = 0; i < N; i++) values[i] = ps_bf16_from_f32(value_of(p - 1 - rank));
+        for (int i = 0; i < N; i++) values[i] = ps_bf16_from_f32(rank == p - 1 ? 1.0f : 0.00390625f);
         CHECK(rank, ps_queue_put(r->before, r->block, values, sizeof values) == PS_OK);
         ps_events after = {.n = 0};
         ps_events_add(&after, ps_queue_event(r->before));
