@@ -156,6 +156,7 @@ struct rank_thread {
     char *block, *staging;
     ps_status st; /* of opening */
     char error[512];
+    bool was_lulled; /* a queue that waits for transfers was not told that they failed */
     int n_failures;
 };
 
@@ -486,7 +487,9 @@ static int try_transfers(rank_thread *r)
         if (st == PS_OK) st = ps_queue_wait(r->behind, done);
     }
     if (st == PS_OK) st = ps_event_wait(ps_queue_event(r->behind));
+    r->was_lulled = st == PS_OK;
     if (st == PS_OK) st = ps_collectives_wait(ps_comm_collectives(r->comm), done);
+    r->was_lulled = r->was_lulled && st != PS_OK;
     if (st != PS_OK) snprintf(r->error, sizeof r->error, "%s", ps_last_error());
     if (st != PS_OK && st != PS_ECOMM) ps_comm_fail(r->comm, r->error); /* as the engine does */
     r->st = st;
@@ -592,11 +595,19 @@ static void test_shared_gpu(void **state)
  * told. */
 static int leave_badly(rank_thread *r)
 {
-    if (r->st == PS_OK && ps_comm_rank(r->comm) == 1) {
-        ps_comm_vanish(r->comm);
-        return 0;
-    }
-    return try_transfers(r);
+    (void)try_transfers(r);
+    if (r->st != PS_OK || ps_comm_rank(r->comm) != 1) return try_transfers(r);
+    ps_comm_vanish(r->comm);
+    return 0;
+}
+
+/* The same, but it fails in order. */
+static int fail_late(rank_thread *r)
+{
+    (void)try_transfers(r);
+    if (r->st != PS_OK || ps_comm_rank(r->comm) != 1) return try_transfers(r);
+    ps_comm_fail(r->comm, "the disk is full");
+    return 0;
 }
 
 static int leave_early(rank_thread *r)
@@ -619,8 +630,10 @@ static void test_a_rank_leaves(void **state)
     static const struct {
         rank_run *run;
         const char *text;
-    } ways[] = {
-        {leave_badly, "rank 1 ("}, {leave_early, "it left before the others"}, {fail_early, "the disk is full"}};
+    } ways[] = {{leave_badly, "rank 1 ("},
+                {leave_early, "it left before the others"},
+                {fail_early, "the disk is full"},
+                {fail_late, "the disk is full"}};
     timeout_s = 1;
     for (size_t w = 0; w < PS_ARRAY_LEN(ways); w++) {
         const rig_options o = {.n = 3, .run = ways[w].run, .seed = w};
@@ -630,6 +643,7 @@ static void test_a_rank_leaves(void **state)
             if (ranks[i].st != PS_ECOMM || strstr(ranks[i].error, ways[w].text) == NULL ||
                 strstr(ranks[i].error, "rank 1 (") == NULL)
                 fail_msg("way %zu, rank %d: %d, %s", w, i, ranks[i].st, ranks[i].error);
+            assert_false(ranks[i].was_lulled);
         }
         end_fakes();
     }
