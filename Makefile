@@ -286,7 +286,8 @@ $(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $
 $B/test/cuda/test_cuda_plugin: private PROGRAM_FLAGS := -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
 # The plug-in's host side over a driver that is not there; its backend with kernels on the emulator.
 $B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open: private PROGRAM_FLAGS := $(EMULATED)
-$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open: $(EMULATED)
+$B/test/cuda/test_cuda_nccl: private PROGRAM_FLAGS := $(EMULATED) -isystem /usr/local/cuda/include
+$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open $B/test/cuda/test_cuda_nccl: $(EMULATED)
 $(patsubst %.c,$B/%,$(wildcard test/cuda/test_cuda_*.c)): $(sort $(wildcard test/cuda/fake_*.c test/cuda/fake_*.h))
 # Tests of operators once more, through driver and backend: of a GPU, or of the fake driver. tool/gpu_check.sh runs them.
 FAKE_DRIVER := $(sort $(wildcard test/cuda/fake_*.c))

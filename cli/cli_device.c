@@ -21,6 +21,12 @@ void cli_show_gpu(const ps_engine *e)
            ps_bytes_format(f->info.total_bytes, total), ps_bytes_format(ps_settings_gpu_share_bytes(s), usable));
     if (s->gpu.n_sharers > 1) printf(" by each of %d ranks", s->gpu.n_sharers);
     printf("\n");
+    if (s->nccl.is_used)
+        printf("chunks go from GPU to GPU by NCCL, %s\n",
+               s->nccl.adds ? "which adds gradients in an order of its own" : "and are added in the order of ranks");
+    else if (s->ranks.n > 1)
+        printf("chunks go from rank to rank by messages%s%s\n", s->nccl.why_not[0] != '\0' ? ": " : "",
+               s->nccl.why_not);
 }
 
 const char *cli_gpu_name(const ps_engine *e)

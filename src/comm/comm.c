@@ -112,7 +112,7 @@ out:
 void ps_comm_close(ps_comm *c)
 {
     if (c == NULL) return;
-    if (c->chunks != &c->own) c->chunks->ops->destroy(c->chunks);
+    ps_comm_set_collectives(c, NULL);
     c->own.ops->destroy(&c->own);
 }
 
@@ -121,10 +121,23 @@ ps_collectives *ps_comm_collectives(ps_comm *c)
     return c->chunks;
 }
 
+ps_collectives *ps_comm_messages(ps_comm *c)
+{
+    return &c->own;
+}
+
 void ps_comm_set_collectives(ps_comm *c, ps_collectives *x)
 {
-    PS_ASSERT(c->chunks == &c->own);
-    c->chunks = x;
+    PS_ASSERT(x == NULL || c->chunks == &c->own);
+    if (c->chunks != &c->own) c->chunks->ops->destroy(c->chunks);
+    c->chunks = x != NULL ? x : &c->own;
+}
+
+void ps_comm_count_carried(ps_comm *c, int64_t sent_bytes)
+{
+    atomic_fetch_add(&c->n_carried, 1);
+    atomic_fetch_add(&c->n_transfers, 1);
+    atomic_fetch_add(&c->sent_bytes, sent_bytes);
 }
 
 void ps_comm_set_device(ps_comm *c, const ps_comm_device *d)

@@ -55,10 +55,15 @@ const char *ps_comm_describe(const ps_comm *c);           /* "single", "thread",
 
 /* Who carries them: messages of this communicator's, unless it was given another. */
 ps_collectives *ps_comm_collectives(ps_comm *c);
+/* Messages, whoever carries chunks: of payloads that are the host's. */
+ps_collectives *ps_comm_messages(ps_comm *c);
 /* From now on x does (GPUs have networks of their own, a calling program ranks of its own); small things still go by
- * messages. Before the first transfer, on all ranks. x becomes the communicator's. When another rank is lost x is not
- * told: it has to look at ps_comm_failed_rank while it waits. */
+ * messages. On all ranks, while no transfer is under way. x becomes the communicator's. When another rank is lost x is
+ * not told: it has to look at ps_comm_failed_rank while it waits. NULL: messages again, and what was given is destroyed. */
 void ps_comm_set_collectives(ps_comm *c, ps_collectives *x);
+/* x has begun a transfer, which counts in the statistics; and a rank that leaves having begun fewer than this one has
+ * left before the others. */
+void ps_comm_count_carried(ps_comm *c, int64_t sent_bytes);
 
 /* Messages go from and to memory of the host. Payloads that it cannot touch are copied to staging memory before they
  * are sent, and from there when they have arrived. */
@@ -89,8 +94,11 @@ PS_NODISCARD ps_status ps_comm_barrier(ps_comm *c);
 /* This rank cannot go on, and its transfers end. The others get PS_ECOMM with this rank, its host and the text (cut at
  * 495 bytes), as far as they can be reached within a second; its own later calls get it too. */
 void ps_comm_fail(ps_comm *c, const char *text);
-/* Did this rank or another one fail? The first failure's rank; -1: none. */
+/* Did this rank or another one fail? The first failure's rank; -1: none. Any thread, as the next. */
 int32_t ps_comm_failed_rank(const ps_comm *c);
+/* PS_ECOMM with that failure, if there was one. */
+PS_NODISCARD ps_status ps_comm_check_failure(const ps_comm *c);
+int64_t ps_comm_timeout_ns(const ps_comm *c); /* a rank of which nothing is heard for so long is lost */
 
 /* ---- accounting ---- */
 

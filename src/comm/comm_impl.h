@@ -81,15 +81,17 @@ typedef enum ps_comm_word { PS_COMM_LIVES, PS_COMM_LEAVES, PS_COMM_FAILED, PS_CO
 
 /* What goes over the control channel. */
 typedef struct ps_comm_notice {
-    int32_t word;    /* ps_comm_word */
-    int32_t rank;    /* FAILED, LOST: which */
-    int64_t n_calls; /* LEAVES: transfers that the sender took part in */
-    char text[496];  /* FAILED: the reason */
+    int32_t word;      /* ps_comm_word */
+    int32_t rank;      /* FAILED, LOST: which */
+    int64_t n_calls;   /* LEAVES: transfers that the sender took part in */
+    int64_t n_carried; /* and those that went by another than messages */
+    char text[496];    /* FAILED: the reason */
 } ps_comm_notice;
 
 typedef struct ps_comm_peer {
     int64_t heard_ns;
-    int64_t n_calls; /* transfers after which it left; -1: it is there */
+    int64_t n_calls;   /* transfers after which it left; -1: it is there */
+    int64_t n_carried; /* of these, by another than messages */
     bool is_receiving, is_sending, is_told;
     ps_request receiving, sending;
     ps_comm_notice in, out;
@@ -143,6 +145,7 @@ struct ps_comm {
     atomic_llong done;    /* the last ticket that is done */
     atomic_llong n_looks;
     atomic_llong sent_bytes, n_transfers, busy_ns, wait_ns;
+    atomic_llong n_carried; /* transfers that another has begun in place of messages */
 
     /* the worker's alone */
     const ps_comm_transfer *current;
@@ -162,8 +165,6 @@ extern const ps_collectives_ops ps_comm_messages_ops;
 void ps_comm_await_worker(ps_comm *c);
 /* The same for who waits by other means: ps_host_queue_set_watch. */
 void ps_comm_watch_worker(void *comm);
-/* The failure, if there was one. */
-PS_NODISCARD ps_status ps_comm_check_failure(const ps_comm *c);
 /* This is the first failure: c->failure says which. Callers and events hear of it; the lock is held. */
 void ps_comm_set_failed(ps_comm *c, int32_t rank);
 /* Queues a transfer with the head of *head. */

@@ -62,6 +62,11 @@ int32_t ps_comm_size(const ps_comm *c)
     return c->size;
 }
 
+int64_t ps_comm_timeout_ns(const ps_comm *c)
+{
+    return c->timeout_ns;
+}
+
 int64_t ps_comm_staging_bytes(const ps_comm *c)
 {
     return c->staging_bytes;

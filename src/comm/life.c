@@ -106,10 +106,11 @@ bool ps_comm_life_broken(ps_comm *c)
     return ps_comm_life_fail(c, reason);
 }
 
-/* Has the peer left without taking part in what is waited for? */
+/* Has the peer left without taking part in what is waited for, here or by who carries in place of messages? */
 static bool has_deserted(const ps_comm *c, const ps_comm_peer *p)
 {
-    return p->n_calls >= 0 && c->current != NULL && c->current->ticket > p->n_calls;
+    if (p->n_calls < 0) return false;
+    return (c->current != NULL && c->current->ticket > p->n_calls) || atomic_load(&c->n_carried) > p->n_carried;
 }
 
 static bool end_deserted(ps_comm *c, int32_t rank)
@@ -127,7 +128,10 @@ static bool hear_notice(ps_comm *c, int32_t from, const ps_comm_notice *n)
     const int32_t rank = n->rank >= 0 && n->rank < c->size ? n->rank : from;
     switch ((ps_comm_word)n->word) {
     case PS_COMM_LIVES: return true;
-    case PS_COMM_LEAVES: peer_of(c, from)->n_calls = n->n_calls; return true;
+    case PS_COMM_LEAVES:
+        peer_of(c, from)->n_carried = n->n_carried;
+        peer_of(c, from)->n_calls = n->n_calls;
+        return true;
     case PS_COMM_FAILED:
         snprintf(text, sizeof text, "rank %d (%s) failed: %.*s", rank, ps_comm_host(c, rank), (int)sizeof n->text - 1,
                  n->text);
@@ -172,7 +176,8 @@ static bool tell_peer(ps_comm *c, int32_t to, ps_comm_word word, bool *is_begun)
     if (p->is_sending && !t->ops->test(t, &p->sending, &is_done)) return ps_comm_life_broken(c);
     p->is_sending = !is_done;
     if (p->is_sending) return true;
-    p->out = (ps_comm_notice){.word = (int32_t)word, .n_calls = atomic_load(&c->done)};
+    p->out = (ps_comm_notice){
+        .word = (int32_t)word, .n_calls = atomic_load(&c->done), .n_carried = atomic_load(&c->n_carried)};
     if (!t->ops->send_begin(t, to, PS_CHANNEL_CONTROL, &p->out, sizeof p->out, &p->sending))
         return ps_comm_life_broken(c);
     p->is_sending = *is_begun = true;

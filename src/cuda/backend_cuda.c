@@ -103,6 +103,14 @@ static ps_status run(ps_backend *self, ps_op op, ps_queue *queue, const void *ar
                                            .n_uses = uses.n});
 }
 
+ps_status ps_backend_cuda_rank_sum(ps_backend *self, ps_cu_stream stream, ps_dtype dtype,
+                                   const ps_cuda_rank_sum_args *a)
+{
+    issue on = {(cuda_backend *)self, stream};
+    const ps_cuda_issuer to = {.launch = launch, .self = &on};
+    return ps_cuda_rank_sum(&to, dtype, a);
+}
+
 static ps_status measure(const ps_backend *self, ps_op op, const void *args, size_t *out)
 {
     const cuda_backend *b = (const cuda_backend *)self;

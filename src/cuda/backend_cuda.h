@@ -23,6 +23,10 @@ typedef struct ps_cuda_products {
 PS_NODISCARD ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *image, const ps_cuda_products *products,
                                               ps_backend *host, ps_backend **out);
 
+/* Gives sums over ranks to the stream, at once: for functions of calls of a queue of its device. */
+PS_NODISCARD ps_status ps_backend_cuda_rank_sum(ps_backend *b, ps_cu_stream stream, ps_dtype dtype,
+                                                const ps_cuda_rank_sum_args *a);
+
 /* The same to measure with, and not to run: nothing is opened, and the space has no driver. page_bytes: of the memory of
  * the GPU that is meant; product_bytes: the workspace_bytes of its products. It owns host, on failure too. */
 PS_NODISCARD ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes, ps_backend *host,

@@ -162,8 +162,8 @@ static ps_status open_all(ps_gpu *g)
     PS_TRY(open_words(g));
     PS_TRY(ps_gpu_memory_create(g, &g->memory));
     PS_TRY(ps_gpu_pinned_create(g, &g->pinned));
-    PS_TRY(ps_gpu_queue_create(g, "releases", NULL, &g->releases[0]));
-    PS_TRY(ps_gpu_queue_create(g, "pinned releases", NULL, &g->releases[1]));
+    PS_TRY(ps_gpu_queue_create(g, "releases", NULL, 0, &g->releases[0]));
+    PS_TRY(ps_gpu_queue_create(g, "pinned releases", NULL, 0, &g->releases[1]));
     return synchronize_clocks(g);
 }
 

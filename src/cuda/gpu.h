@@ -76,6 +76,15 @@ PS_NODISCARD ps_status ps_gpu_open_foreign(ps_gpu *g, const char *name, void *st
 /* The stream of a queue of a device of ps_gpu_device_ops or of ps_gpu_open_foreign: for calls of ps_queue_call, whose
  * function runs when it is issued, and issues work to the stream. */
 ps_cu_stream ps_gpu_stream(const ps_queue *q);
+/* What other ranks are to do for the items of a queue, and may never do: all its items from now on, and what waits for
+ * one of them. */
+typedef struct ps_gpu_hope ps_gpu_hope;
+
+PS_NODISCARD ps_status ps_gpu_hope_begin(ps_queue *q, ps_gpu_hope **out);
+/* st not PS_OK: what of it is not known to be done fails so, with the calling thread's last error; before the stream is
+ * made to go on. NULL is accepted. */
+void ps_gpu_hope_end(ps_gpu *g, ps_gpu_hope *hope, ps_status st);
+
 /* PS_OK, or the error of a call of the driver in words: "cuda: what: why". PS_EDEVICE, and the device may be lost then;
  * PS_ENOMEM_DEV. */
 PS_NODISCARD ps_status ps_gpu_check(ps_gpu *g, ps_cu_result r, const char *what);

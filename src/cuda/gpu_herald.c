@@ -17,7 +17,7 @@ typedef struct behind {
 } behind;
 
 struct ps_gpu_hope {
-    ps_event event;
+    ps_event event; /* of no queue: whoever has it ends it */
     bool ignores_failure;
     uint32_t number;
     ps_gpu_hope *next, *next_of_queue;
@@ -78,20 +78,48 @@ void ps_gpu_hopes_inherit(ps_gpu_queue *q, ps_ticket t, const ps_gpu_queue *othe
     pthread_mutex_unlock(&q->gpu->lock);
 }
 
-/* Over, well or not: before the stream goes on, so who finds the stream there finds the failure. */
+/* Over, well or not: before the stream goes on, so who finds the stream there finds the failure. What is done by then
+ * had no need of it. */
 static void end_hope(ps_gpu *g, ps_gpu_hope *hope, ps_status st)
 {
     pthread_mutex_lock(&g->lock);
-    for (int i = 0; st != PS_OK && i < hope->n_behind; i++)
-        if (hope->behind[i].queue != NULL)
-            fail_locked(hope->behind[i].queue, hope->behind[i].ticket, st, ps_last_error());
+    for (int i = 0; st != PS_OK && i < hope->n_behind; i++) {
+        ps_gpu_queue *q = hope->behind[i].queue;
+        if (q == NULL) continue;
+        const ps_ticket next = atomic_load(&q->done) + 1, first = hope->behind[i].ticket;
+        fail_locked(q, next > first ? next : first, st, ps_last_error());
+    }
     ps_gpu_hope **p = &g->hopes;
     while (*p != hope) p = &(*p)->next;
     *p = hope->next;
     pthread_mutex_unlock(&g->lock);
-    ps_event_unwatch(hope->event);
+    if (hope->event.queue != NULL) ps_event_unwatch(hope->event);
     ps_mem_free(hope->behind);
     ps_mem_free(hope);
+}
+
+ps_status ps_gpu_hope_begin(ps_queue *queue, ps_gpu_hope **out)
+{
+    ps_gpu_queue *q = (ps_gpu_queue *)queue;
+    ps_gpu_hope *hope = NULL;
+    *out = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *hope, &hope));
+    const ps_status st = add_behind(hope, q, queue->issued + 1);
+    if (st != PS_OK) {
+        ps_mem_free(hope);
+        return st;
+    }
+    pthread_mutex_lock(&q->gpu->lock);
+    hope->next = q->gpu->hopes;
+    q->gpu->hopes = hope;
+    pthread_mutex_unlock(&q->gpu->lock);
+    *out = hope;
+    return PS_OK;
+}
+
+void ps_gpu_hope_end(ps_gpu *g, ps_gpu_hope *hope, ps_status st)
+{
+    if (hope != NULL) end_hope(g, hope, st);
 }
 
 /* ---- the thread ---- */

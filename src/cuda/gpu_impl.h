@@ -19,7 +19,6 @@
 
 typedef struct ps_gpu_memory ps_gpu_memory;
 typedef struct ps_gpu_pinned ps_gpu_pinned;
-typedef struct ps_gpu_hope ps_gpu_hope;
 
 struct ps_gpu {
     const ps_cuda_driver *driver;
@@ -101,7 +100,9 @@ typedef struct ps_gpu_queue {
     ps_gpu_slot ring[PS_GPU_RING];
 } ps_gpu_queue;
 
-PS_NODISCARD ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, ps_queue **out);
+/* stream NULL: one of its own, with this priority, the lower the sooner; the driver takes the nearest that it has. */
+PS_NODISCARD ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, int priority,
+                                           ps_queue **out);
 /* NULL: of something else. */
 ps_gpu_queue *ps_gpu_queue_of(ps_queue *q, const ps_gpu *g);
 /* The next item after what is there: fill with 0xff (bytes > 0) after the events, whatever has failed before them. */

@@ -298,7 +298,7 @@ static void destroy(ps_queue *queue)
 
 static const ps_queue_ops ops = {submit, wait_for, is_done, destroy};
 
-ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, ps_queue **out)
+ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, int priority, ps_queue **out)
 {
     ps_gpu_queue *q = NULL;
     *out = NULL;
@@ -314,8 +314,7 @@ ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, 
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->has_changed, NULL);
     ps_status st = PS_OK;
-    /* of one priority: it counts for kernels alone, which all run on one stream, and not for copies */
-    if (stream == NULL) st = check(q, g->driver->stream_create(&q->stream, PS_CU_STREAM_NON_BLOCKING, 0));
+    if (stream == NULL) st = check(q, g->driver->stream_create(&q->stream, PS_CU_STREAM_NON_BLOCKING, priority));
     if (st != PS_OK)
         destroy(&q->base);
     else
@@ -329,7 +328,8 @@ ps_status ps_gpu_queue_create_of(ps_device *dev, const char *name, ps_queue_kind
         PS_TRY(ps_gpu_enter(ps_device_driver(dev)));
         return ps_queue_thread_create(name, PS_GPU_RING, out);
     }
-    return ps_gpu_queue_create(ps_device_driver(dev), name, NULL, out);
+    /* priorities count for kernels alone, and not for copies */
+    return ps_gpu_queue_create(ps_device_driver(dev), name, NULL, kind == PS_QUEUE_EXCHANGE ? -1 : 0, out);
 }
 
 ps_status ps_gpu_open_foreign(ps_gpu *g, const char *name, void *stream, ps_queue **out)
@@ -338,7 +338,7 @@ ps_status ps_gpu_open_foreign(ps_gpu *g, const char *name, void *stream, ps_queu
     if (stream == NULL)
         return PS_FAIL(PS_EINVAL, "cuda: the default stream (NULL) cannot be shared: make one (in PyTorch: "
                                   "torch.cuda.Stream()) and work on it");
-    PS_TRY(ps_gpu_queue_create(g, name, stream, out));
+    PS_TRY(ps_gpu_queue_create(g, name, stream, 0, out));
     g->space.foreign = *out;
     return PS_OK;
 }

@@ -6,12 +6,15 @@
 
 #include "cuda/cublaslt.h"
 #include "cuda/look.h"
+#include "cuda/nccl_collectives.h"
 #include "cuda/plugin.h"
 
 static const ps_cuda_parts of_system = {.driver = ps_cuda_driver_load,
                                         .image = ps_cuda_image_load,
                                         .products = ps_cublaslt_open,
-                                        .product_bytes = PS_CUBLASLT_WORKSPACE_BYTES};
+                                        .product_bytes = PS_CUBLASLT_WORKSPACE_BYTES,
+                                        .nccl = ps_nccl_load,
+                                        .nccl_bytes = PS_NCCL_BESIDE_BYTES};
 static const ps_cuda_parts *parts = &of_system;
 
 #define GPUS_KNOWN 64

@@ -4,13 +4,16 @@
 #define PS_CUDA_OPEN_H
 
 #include "cuda/backend_cuda.h"
+#include "cuda/nccl.h"
 
 /* Where the parts come from. */
 typedef struct ps_cuda_parts {
     ps_status (*driver)(const ps_cuda_driver **out);
     ps_status (*image)(const ps_cuda_image **out);
     ps_status (*products)(ps_gpu *gpu, ps_cuda_products *out);
-    int64_t product_bytes;        /* workspace_bytes of the products */
+    int64_t product_bytes; /* workspace_bytes of the products */
+    ps_status (*nccl)(const ps_nccl **out);
+    int64_t nccl_bytes;           /* of a GPU's memory that it is taken to want for itself */
     const char *(*visible)(void); /* NULL: what the environment says in CUDA_VISIBLE_DEVICES */
     bool poisons;                 /* of ps_gpu_options */
     bool checks_order;            /* what is issued shall go by a checker (device/order.h) */

@@ -49,8 +49,9 @@ typedef struct ps_events {
 } ps_events;
 
 typedef enum ps_queue_kind {
-    PS_QUEUE_COMPUTE, /* calls, and what has to stand between them in order */
-    PS_QUEUE_COPY,    /* copies and fills */
+    PS_QUEUE_COMPUTE,  /* calls, and what has to stand between them in order */
+    PS_QUEUE_COPY,     /* copies and fills */
+    PS_QUEUE_EXCHANGE, /* calls that bring chunks from rank to rank: before computing, where both could go on */
 } ps_queue_kind;
 
 /* name: for messages and profiles, and of the thread where there is one; copied. */

@@ -114,6 +114,10 @@
     XX(PS_CONFIG_PLACEMENT_CUDA, "cuda")
 #define PS_CONFIG_COMM_MAP(XX)                                                                                         \
     XX(PS_CONFIG_COMM_AUTO, "auto") XX(PS_CONFIG_COMM_SINGLE, "single") XX(PS_CONFIG_COMM_MPI, "mpi")
+#define PS_CONFIG_COLLECTIVES_MAP(XX)                                                                                  \
+    XX(PS_CONFIG_COLLECTIVES_AUTO, "auto")                                                                             \
+    XX(PS_CONFIG_COLLECTIVES_MESSAGES, "messages") XX(PS_CONFIG_COLLECTIVES_NCCL, "nccl")
+#define PS_CONFIG_REDUCTIONS_MAP(XX) XX(PS_CONFIG_REDUCTIONS_ORDERED, "ordered") XX(PS_CONFIG_REDUCTIONS_NCCL, "nccl")
 #define PS_CONFIG_BACKEND_MAP(XX)                                                                                      \
     XX(PS_CONFIG_BACKEND_AUTO, "auto")                                                                                 \
     XX(PS_CONFIG_BACKEND_CPU, "cpu")                                                                                   \
@@ -148,6 +152,8 @@
     XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \
     XX(ps_config_placement, PS_CONFIG_PLACEMENT_MAP)                                                                   \
     XX(ps_config_comm, PS_CONFIG_COMM_MAP)                                                                             \
+    XX(ps_config_collectives, PS_CONFIG_COLLECTIVES_MAP)                                                               \
+    XX(ps_config_reductions, PS_CONFIG_REDUCTIONS_MAP)                                                                 \
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \
     XX(ps_config_isa, PS_CONFIG_ISA_MAP)                                                                               \
     XX(ps_config_reproducible, PS_CONFIG_REPRODUCIBLE_MAP)

@@ -72,7 +72,8 @@ static void describe_blueprint(const simulating *m)
     o->n_chunks = b->layout->n_chunks;
     o->chunk_waste = ps_layout_waste(b->layout);
     o->variant = b->variant;
-    o->staging_bytes = m->settings.staging_bytes + ps_settings_comm_bytes(&m->settings);
+    o->staging_bytes = m->settings.staging_bytes;
+    if (!m->settings.nccl.is_used) o->staging_bytes += ps_settings_comm_bytes(&m->settings);
     o->staging_tier = ps_tiers_staging_tier(ps_backend_space(m->settings.backend), &m->settings.budgets);
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
         if (!ps_blueprint_owns(b, c)) continue;

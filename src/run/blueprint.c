@@ -111,8 +111,9 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     /* beside the chunks of this rank, those of the others while they are gathered */
     const int64_t param_bytes = n_local * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
-    free_bytes[ps_tiers_staging_tier(ps_backend_space(s->backend), budgets)] -=
-        s->staging_bytes + ps_settings_comm_bytes(s);
+    const ps_tier staging_tier = ps_tiers_staging_tier(ps_backend_space(s->backend), budgets);
+    free_bytes[staging_tier] -= s->staging_bytes;
+    free_bytes[s->nccl.is_used ? PS_TIER_DEVICE : staging_tier] -= ps_settings_comm_bytes(s);
     free_bytes[PS_TIER_HOST] -= b->code->host_bytes + b->lists.n_apart * ps_blueprint_chunk_bytes(b, b->lists.n);
     const int64_t margin =
         free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - results_bytes(s) - param_bytes;
@@ -538,6 +539,7 @@ ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *bud
                               .rates = &s->rates.links,
                               .staging_bytes = s->staging_bytes,
                               .comm_staging_bytes = ps_settings_comm_bytes(s),
+                              .comm_on_device = s->nccl.is_used,
                               .cache_bytes = b->code->cache_bytes,
                               .host_block_bytes = b->code->host_bytes,
                               .results_bytes = results_bytes(s)};

@@ -49,8 +49,8 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
     int64_t kept[PS_TIER_COUNT] = {0}, other[PS_TIER_COUNT] = {0}, free_bytes[PS_TIER_COUNT];
     int64_t cache[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = ps_round_up(t->cache_bytes, page_bytes)};
     int64_t staging[PS_TIER_COUNT] = {0}, activations[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = s.non_model_bytes};
-    staging[t->staging_tier] =
-        ps_round_up(t->staging_bytes, page_bytes) + ps_round_up(t->comm_staging_bytes, page_bytes);
+    staging[t->staging_tier] = ps_round_up(t->staging_bytes, page_bytes);
+    staging[t->comm_staging_tier] += ps_round_up(t->comm_staging_bytes, page_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
         const ps_device_stats d = ps_device_get_stats(t->ram[i]);
         budget[i] = d.budget_bytes, used[i] = d.used_bytes, peak[i] = d.peak_bytes, kept[i] = d.kept_bytes;

@@ -28,6 +28,7 @@ struct ps_runner {
     int32_t next_event;       /* index into the events of the blueprint's spans */
     ps_exchange *exchanges;   /* [spans.n] with other ranks, under way or done */
     ps_comm_part *parts;      /* scratch: those of one exchange */
+    ps_queue *exchange;       /* by which NCCL brings chunks from rank to rank; NULL: messages do */
     ps_comm_device copies;    /* of a device that the host cannot touch, by a communicator; else of NULLs */
     ps_queue *stand_in;       /* for who carries exchanges, of a trial that is looked at; else NULL */
     bool update_pending;      /* `update` is decided, but not carried out yet on the chunks with chunk_pending */

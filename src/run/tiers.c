@@ -44,6 +44,8 @@ static ps_status take_staging(const ps_tiers_options *o, ps_tiers *t)
     t->staging_tier = ps_tiers_staging_tier(o->space, &o->budgets);
     ps_device *ram = t->ram[t->staging_tier];
     PS_TRY(take_block(t, t->staging_tier, "memory.save_buffer", o->staging_bytes, &t->staging, &t->staging_bytes));
+    t->comm_staging_tier = o->comm_on_device ? PS_TIER_DEVICE : t->staging_tier;
+    ram = t->ram[t->comm_staging_tier];
     if (o->comm_staging_bytes > 0) {
         PS_TRY(expect_room(ram, "comm.staging", o->comm_staging_bytes));
         PS_TRY(o->space->device->host_can_touch ? ps_device_claim(ram, o->comm_staging_bytes)
@@ -147,9 +149,9 @@ void ps_tiers_close(ps_tiers *t)
     if (t->host_block != NULL) ps_device_free(t->ram[PS_TIER_HOST], t->host_block, t->host_block_bytes, NULL);
     if (t->results != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->results, t->results_bytes, NULL);
     if (t->comm_staging != NULL)
-        ps_device_free(t->ram[t->staging_tier], t->comm_staging, t->comm_staging_bytes, NULL);
+        ps_device_free(t->ram[t->comm_staging_tier], t->comm_staging, t->comm_staging_bytes, NULL);
     else if (t->comm_staging_bytes > 0)
-        ps_device_unclaim(t->ram[t->staging_tier], t->comm_staging_bytes);
+        ps_device_unclaim(t->ram[t->comm_staging_tier], t->comm_staging_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) ps_device_destroy(t->ram[i]);
     ps_sim_time_destroy(t->time);
     *t = (ps_tiers){0};

@@ -19,7 +19,9 @@ typedef struct ps_tiers {
     ps_profile *profile; /* NULL: none */
     ps_sim_time *time;   /* of a trial on a device that works later: what its queues would take; NULL: none */
     ps_tier staging_tier;
-    int64_t staging_bytes, comm_staging_bytes;
+    int64_t staging_bytes;
+    ps_tier comm_staging_tier;
+    int64_t comm_staging_bytes;
     void *staging; /* a block for pieces on their way into a checkpoint; NULL: none */
     /* A block for pieces on their way from rank to rank, where the host cannot touch the device; NULL: the communicator
      * has its own, which is counted here. */
@@ -48,6 +50,7 @@ typedef struct ps_tiers_options {
     const ps_link_rates *rates; /* must outlive the call */
     int64_t staging_bytes;      /* 0: none */
     int64_t comm_staging_bytes; /* that a communicator holds; 0: none */
+    bool comm_on_device;        /* of the device: that is where it sends from */
     int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
     int64_t host_block_bytes;   /* of instructions that the host computes (ps_code.host_bytes); 0: none */
     int64_t results_bytes;      /* of what kernels sum up, where the host cannot touch the device; 0: none */

@@ -88,6 +88,7 @@ ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rates *out)
     ps_topology *const t = &out->topology; /* wires that are not described are those of no particular PC */
     t->n_ranks = (int32_t)(hw->n_nodes * per_node);
     t->ranks_per_node = (int32_t)per_node;
+    out->has_interconnect = hw->interconnect.present;
     if (hw->interconnect.present) {
         t->node_bytes_per_s = hw->interconnect.bytes_per_s;
         t->node_latency_ns = hw->interconnect.latency_ns;
@@ -108,6 +109,13 @@ void ps_rates_forget_device(ps_rates *r)
     r->update_latency_ns[PS_TIER_DEVICE] = any.update_latency_ns[PS_TIER_DEVICE];
     for (int l = PS_LINK_HOST_TO_DEVICE; l <= PS_LINK_DEVICE_TO_HOST; l++) r->links.link[l] = any.links.link[l];
     r->links.ram_contention = any.links.ram_contention;
+}
+
+void ps_rates_go_by_gpu(ps_rates *r)
+{
+    const ps_link_rate *in = &r->links.link[PS_LINK_HOST_TO_DEVICE], *out = &r->links.link[PS_LINK_DEVICE_TO_HOST];
+    if (r->has_interconnect) return;
+    r->topology.node_bytes_per_s = in->bytes_per_s < out->bytes_per_s ? in->bytes_per_s : out->bytes_per_s;
 }
 
 void ps_rates_share(ps_rates *r, int32_t n)

@@ -19,7 +19,8 @@ typedef struct ps_rates {
     int64_t update_latency_ns[PS_RAM_TIER_COUNT];
     ps_link_rates links;
     ps_topology topology;
-    bool of_processor; /* of all that a node without GPUs has: ps_rates_share */
+    bool of_processor;     /* of all that a node without GPUs has: ps_rates_share */
+    bool has_interconnect; /* the topology's rate within a node was described */
 } ps_rates;
 
 /* A PC without a description: what is planned with when nothing is known. */
@@ -32,6 +33,9 @@ PS_NODISCARD ps_status ps_rates_of(const ps_hardware *hw, ps_dtype dtype, ps_rat
 /* What was said of the device and of copies to it and from it holds for another one: they become those of no particular
  * PC. */
 void ps_rates_forget_device(ps_rates *r);
+
+/* Chunks go from GPU to GPU: where nobody has described what lies between them, as fast as copies to and from one. */
+void ps_rates_go_by_gpu(ps_rates *r);
 
 /* n ranks compute on the processor of one node: each has its part of cores, memory, copies and disk. Rates of GPUs are
  * one rank's already, and those of no particular PC stay what they are. */

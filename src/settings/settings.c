@@ -170,7 +170,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
         .keep_checkpoints = o->train_keep_last,
         .fp32_gradients = !o->zero_reuse_fp16_shard || o->zero_fp32_reduce_scatter,
         .gradient_predivide = o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : 1,
-        .comm_staging_bytes = o->comm_staging,
+        .comm_staging_bytes = ps_settings_comm_options(config).staging_bytes,
     };
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);
     if (out->policy == NULL) return PS_FAIL(PS_EINVAL, "memory.policy is not known");

@@ -41,6 +41,13 @@ typedef struct ps_settings_gpu {
     int32_t n_sharers;   /* ranks that compute on it */
 } ps_settings_gpu;
 
+/* What brings chunks from GPU to GPU; else messages do. */
+typedef struct ps_settings_nccl {
+    bool is_used;
+    bool adds;         /* by its own reductions */
+    char why_not[512]; /* comm.collectives = auto on several GPUs: in one line; "": not asked */
+} ps_settings_nccl;
+
 typedef struct ps_settings {
     bool training; /* false: inference */
     int64_t B, T, accumulation;
@@ -49,6 +56,7 @@ typedef struct ps_settings {
     uint64_t seed;
     ps_backend_kind backend_kind;
     ps_settings_gpu gpu;
+    ps_settings_nccl nccl;
     ps_async_options async; /* of PS_BACKEND_CPU_ASYNC */
     bool checks_order;      /* of tests: what is issued goes by a checker (device/order.h) */
     ps_sim_options sim;     /* of PS_BACKEND_SIM */
@@ -70,7 +78,7 @@ typedef struct ps_settings {
 
     bool fp32_gradients;        /* never over their parameters */
     double gradient_predivide;  /* > 0: losses are divided by it, sums of gradients by ranks.n / gradient_predivide */
-    int64_t comm_staging_bytes; /* of the communicator */
+    int64_t comm_staging_bytes; /* of the communicator, or of the device: with nccl */
 
     int64_t chunk_elements; /* 0: search */
     bool embedding_on_host, hybrid_updates;
@@ -151,7 +159,12 @@ static inline int64_t ps_settings_page_bytes(const ps_settings *s)
     return ps_backend_space(s->backend)->page_bytes;
 }
 
-/* Memory of ps_tiers_staging_tier that the communicator holds. */
+/* Of nccl.is_used, when the backend is open, called by all ranks: what brings chunks from rank to rank by this queue of
+ * the backend's device and so much staging memory there. Errors as of ps_nccl_collectives_open. */
+PS_NODISCARD ps_status ps_settings_open_nccl(const ps_settings *s, ps_queue *queue, void *staging,
+                                             int64_t staging_bytes, ps_collectives **out);
+
+/* Memory that the communicator holds, of ps_tiers_staging_tier; with nccl of the device. */
 static inline int64_t ps_settings_comm_bytes(const ps_settings *s)
 {
     return s->ranks.n > 1 ? s->comm_staging_bytes : 0;

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "comm/agree.h"
+#include "cuda/nccl_collectives.h"
 #include "cuda/open.h"
 #include "settings/settings_impl.h"
 
@@ -93,7 +94,8 @@ int64_t ps_settings_gpu_share_bytes(const ps_settings *s)
 {
     const ps_cuda_found *f = &s->gpu.found;
     const int64_t n = s->gpu.n_sharers, loaded_bytes = ps_max_i64(0, f->info.free_bytes - f->usable_bytes);
-    return ps_max_i64(0, f->usable_bytes - (n - 1) * loaded_bytes) / n;
+    const int64_t nccl_bytes = s->nccl.is_used ? ps_cuda_get_parts()->nccl_bytes : 0;
+    return ps_max_i64(0, f->usable_bytes - (n - 1) * loaded_bytes - nccl_bytes) / n;
 }
 
 int64_t ps_settings_gpu_bytes(const ps_settings *s, const ps_options *o)
@@ -115,6 +117,95 @@ static ps_status check_budget(const ps_settings *s)
         ps_bytes_format(s->budgets.bytes[PS_TIER_DEVICE], asked), ps_bytes_format(f->info.total_bytes, total),
         s->gpu.ordinal, f->info.name, ps_bytes_format(share_bytes, usable), (long long)share_bytes, shared);
 }
+
+/* ---- what brings chunks from rank to rank ---- */
+
+#define NCCL_STAGING_MAX (64 * PS_MIB)
+#define NCCL_STAGING_SHARE 64 /* of the device's budget */
+
+static ps_status look_for_nccl(const ps_settings *s)
+{
+    const ps_nccl *library;
+    if (s->backend_kind == PS_BACKEND_SIM) return PS_OK; /* a rank for each GPU */
+    if (s->backend_kind != PS_BACKEND_CUDA)
+        return PS_FAIL(PS_EINVAL, "it is for GPUs, and train.backend is %s", ps_backend_kind_name(s->backend_kind));
+    if (s->gpu.n_sharers > 1)
+        return PS_FAIL(PS_EINVAL, "%d ranks share GPU %d, and NCCL wants one each", s->gpu.n_sharers, s->gpu.ordinal);
+    return ps_cuda_get_parts()->nccl != NULL ? ps_cuda_get_parts()->nccl(&library)
+                                             : PS_FAIL(PS_ENOSYS, "there is no NCCL here");
+}
+
+/* "auto": all have it, or none uses it. */
+static ps_status agree_on_nccl(ps_settings *s, ps_comm *comm, ps_status st)
+{
+    double has_all = st == PS_OK;
+    if (st != PS_OK) snprintf(s->nccl.why_not, sizeof s->nccl.why_not, "%s", ps_last_error());
+    if (comm != NULL) PS_TRY(ps_comm_all_reduce(comm, &has_all, 1, PS_COMM_MIN));
+    s->nccl.is_used = has_all > 0;
+    if (st == PS_OK && has_all == 0) snprintf(s->nccl.why_not, sizeof s->nccl.why_not, "another rank cannot use NCCL");
+    return PS_OK;
+}
+
+/* It was asked for. */
+static ps_status insist_on_nccl(ps_settings *s, ps_comm *comm, ps_status st)
+{
+    if (st != PS_OK) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", ps_last_error());
+        st = PS_FAIL(st, "comm.collectives = nccl: %s; or set comm.collectives = messages", why);
+    }
+    PS_TRY(ps_comm_agree(comm, st));
+    s->nccl.is_used = true;
+    return PS_OK;
+}
+
+static int64_t nccl_staging_bytes(const ps_settings *s, const ps_options *o, int32_t n_ranks)
+{
+    const int64_t share_bytes = s->budgets.bytes[PS_TIER_DEVICE] / NCCL_STAGING_SHARE / PS_PAGE_BYTES * PS_PAGE_BYTES;
+    if (o->comm_staging != PS_BYTES_AUTO) return s->comm_staging_bytes;
+    return ps_max_i64(PS_PAGE_BYTES * n_ranks, ps_min_i64(NCCL_STAGING_MAX, share_bytes));
+}
+
+ps_status ps_settings_choose_nccl(ps_settings *s, const ps_options *o, ps_comm *comm, int32_t n_ranks)
+{
+    const bool is_possible = s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
+    const bool adds = o->comm_reductions == PS_CONFIG_REDUCTIONS_NCCL;
+    if (n_ranks == 1) return PS_OK;
+    if (o->comm_collectives == PS_CONFIG_COLLECTIVES_NCCL)
+        PS_TRY(insist_on_nccl(s, comm, look_for_nccl(s)));
+    else if (o->comm_collectives == PS_CONFIG_COLLECTIVES_AUTO && is_possible)
+        PS_TRY(agree_on_nccl(s, comm, look_for_nccl(s)));
+    if (adds && !s->nccl.is_used)
+        return PS_FAIL(
+            PS_EINVAL,
+            "comm.reductions = nccl, but chunks go by messages%s%s: set comm.reductions = ordered, or see to it "
+            "that NCCL can be used",
+            s->nccl.why_not[0] != '\0' ? ", as " : "", s->nccl.why_not);
+    if (!s->nccl.is_used) return PS_OK;
+    s->nccl.adds = adds;
+    ps_rates_go_by_gpu(&s->rates);
+    if (s->backend_kind == PS_BACKEND_CUDA && o->memory_device == PS_BYTES_AUTO)
+        s->budgets.bytes[PS_TIER_DEVICE] =
+            ps_max_i64(0, s->budgets.bytes[PS_TIER_DEVICE] - ps_cuda_get_parts()->nccl_bytes);
+    s->comm_staging_bytes = nccl_staging_bytes(s, o, n_ranks);
+    return PS_OK;
+}
+
+ps_status ps_settings_open_nccl(const ps_settings *s, ps_queue *queue, void *staging, int64_t staging_bytes,
+                                ps_collectives **out)
+{
+    ps_nccl_options o = {.backend = s->backend,
+                         .comm = s->ranks.comm,
+                         .queue = queue,
+                         .staging = staging,
+                         .staging_bytes = staging_bytes,
+                         .library_adds = s->nccl.adds};
+    *out = NULL;
+    PS_TRY(ps_comm_agree(s->ranks.comm, ps_cuda_get_parts()->nccl(&o.library)));
+    return ps_nccl_collectives_open(&o, out);
+}
+
+/* ---- opening ---- */
 
 static ps_status open_it(ps_settings *s, ps_backend *host)
 {

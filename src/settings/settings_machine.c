@@ -140,5 +140,6 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
         s->sim = (ps_sim_options){hw->device.page_bytes, hw->device.product_workspace_bytes};
     }
     ps_settings_use_memory(s, ps_config_options(config), hw);
+    if (hw->gpus_per_node > 0) PS_TRY(ps_settings_choose_nccl(s, ps_config_options(config), NULL, s->ranks.n));
     return check_disk(s, hw);
 }

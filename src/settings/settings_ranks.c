@@ -48,9 +48,11 @@ ps_comm_options ps_settings_comm_options(const ps_config *config)
     static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,
                                                [PS_CONFIG_COMM_SINGLE] = PS_COMM_SINGLE,
                                                [PS_CONFIG_COMM_MPI] = PS_COMM_MPI};
+    static const int64_t usual_bytes = 4000000;
     const ps_options *o = ps_config_options(config);
-    return (ps_comm_options){
-        .backend = backends[o->comm_backend], .timeout_s = o->comm_timeout_s, .staging_bytes = o->comm_staging};
+    return (ps_comm_options){.backend = backends[o->comm_backend],
+                             .timeout_s = o->comm_timeout_s,
+                             .staging_bytes = o->comm_staging != PS_BYTES_AUTO ? o->comm_staging : usual_bytes};
 }
 
 /* The machine has `here` ranks: each gets its share of the memory and of the cores that the configuration leaves
@@ -72,6 +74,7 @@ ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t r
     share_machine(s, ps_config_options(config), n);
     if (s->backend_kind == PS_BACKEND_CUDA) ps_settings_imagine_gpu(s, ps_config_options(config), rank, n);
     s->rates.topology.n_ranks = n;
+    PS_TRY(ps_settings_choose_nccl(s, ps_config_options(config), NULL, n));
     return ps_settings_set_ranks(s, config, rank, n);
 }
 
@@ -104,6 +107,7 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
     for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
     if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
     s->comm_staging_bytes = ps_comm_staging_bytes(comm);
+    PS_TRY(ps_settings_choose_nccl(s, o, comm, ps_comm_size(comm)));
     s->rates.topology.n_ranks = ps_comm_size(comm);
     return ps_settings_set_ranks(s, config, ps_comm_rank(comm), ps_comm_size(comm));
 }

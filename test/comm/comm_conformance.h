@@ -407,7 +407,7 @@ static int check_identity(ps_comm *c, int32_t p, const char *describe)
 }
 
 /* The number of failed checks, 0 or 1: the first ends it. */
-static int conformance_run(ps_comm *c, int32_t p, const char *describe)
+static inline int conformance_run(ps_comm *c, int32_t p, const char *describe)
 {
     static const int64_t message_bytes[] = {PS_COMM_MESSAGE_BYTES, 1000, 90};
     if (check_identity(c, p, describe) != 0) return 1;

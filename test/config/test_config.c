@@ -355,13 +355,13 @@ static void other_names_have_other_units(void **state)
     assert_int_equal(ps_config_set(config, "zero.reduce_scatter_bucket_size_mb", "5"), PS_OK);
     assert_int_equal(o->comm_staging, 5000000);
     assert_int_equal(ps_config_set(config, "zero.reduce_scatter_bucket_size_mb", "null"), PS_OK);
-    assert_int_equal(o->comm_staging, 4000000);
+    assert_int_equal(o->comm_staging, PS_BYTES_AUTO);
     assert_int_equal(ps_config_set(config, "zero.gpu_margin_mem_ratio", "-1"), PS_EINVAL);
     assert_message("zero.gpu_margin_mem_ratio must be a number in [0, 1], not -1");
     ps_config_destroy(config);
 
     config = parse("{\"zero\": {\"gpu_margin_mem_ratio\": -1, \"reduce_scatter_bucket_size_mb\": 2},"
-                   " \"client\": {\"mem_tracer\": {\"margin_use_ratio\": 0.5}}, \"comm\": {\"staging\": 4000000}}");
+                   " \"client\": {\"mem_tracer\": {\"margin_use_ratio\": 0.5}}, \"comm\": {\"staging\": \"auto\"}}");
     o = ps_config_options(config);
     assert_true(o->client_mem_tracer_margin_use_ratio == 0.5);
     assert_int_equal(o->comm_staging, 2000000);

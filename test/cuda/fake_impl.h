@@ -40,6 +40,7 @@ struct ps_cu_stream_state {
     ps_cu_context context;
     fake_command *first, *last;
     bool stops;
+    int priority;
     uint64_t id, n_done;
     ps_cu_stream next;
 };
@@ -103,6 +104,10 @@ bool fake_is_pinned(ps_cu_address p, size_t bytes);
 void fake_drop_pins(ps_cu_context c); /* that are left at the end; NULL: whoever's */
 /* What is mapped may be touched where it is: by the calling thread, or by all where the processor cannot tell them apart. */
 void fake_open_arena(bool is_open);
+
+/* Issues a call of run(user) to the stream; the lock is held, then and now. It may wait for fake.changed, as long as the
+ * context is not broken. */
+void fake_issue_call(ps_cu_stream s, void (*run)(void *user), void *user);
 
 #define XX(is_needed, name, symbol, params) ps_cu_result fake_##name params;
 #include "cuda/driver.def"

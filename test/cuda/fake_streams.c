@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "cuda/fake_impl.h"
 
-typedef enum kind { COPY, FILL, RECORD, WAIT_EVENT, WAIT_VALUE, KERNEL } kind;
+typedef enum kind { COPY, FILL, RECORD, WAIT_EVENT, WAIT_VALUE, KERNEL, CALL } kind;
 
 struct fake_command {
     kind kind;
@@ -17,6 +17,8 @@ struct fake_command {
     ps_cu_event event;
     uint64_t number;
     bool is_lost; /* the device, then */
+    void (*run)(void *user);
+    void *user;
     ps_cu_function function;
     unsigned grid[3], block[3], shared_bytes;
     fake_command *next;
@@ -107,6 +109,7 @@ static void carry_out(ps_cu_stream s, const fake_command *c)
     }
     if (!is_broken(own) && (c->kind == COPY || c->kind == FILL)) move(s, c, w[2]);
     if (!is_broken(own) && c->kind == KERNEL) run_kernel(s, c);
+    if (c->kind == CALL) c->run(c->user);
     if (c->kind == RECORD) {
         if (c->number > c->event->done) c->event->done = c->number;
         c->event->at_ns = ps_clock_ns();
@@ -133,9 +136,10 @@ static void *run_stream(void *arg)
 
 ps_cu_result fake_stream_create(ps_cu_stream *out, unsigned flags, int priority)
 {
-    (void)flags, (void)priority;
+    (void)flags;
     ENTER(true);
     ps_cu_stream s = calloc(1, sizeof *s);
+    s->priority = priority;
     s->context = fake_current();
     s->id = fake.n_streams_ever++;
     s->next = fake.streams;
@@ -163,8 +167,8 @@ ps_cu_result fake_stream_destroy(ps_cu_stream s)
     return fake_leave(PS_CU_SUCCESS);
 }
 
-/* The lock is held, and is not afterwards. */
-static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *args, size_t args_bytes)
+/* The lock is held. */
+static void append(ps_cu_stream s, const fake_command *what, const void *args, size_t args_bytes)
 {
     fake_command *c = calloc(1, sizeof *c + args_bytes);
     *c = *what;
@@ -172,6 +176,17 @@ static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *
     *(s->first == NULL ? &s->first : &s->last->next) = c;
     s->last = c;
     pthread_cond_broadcast(&fake.changed);
+}
+
+void fake_issue_call(ps_cu_stream s, void (*run)(void *user), void *user)
+{
+    append(s, &(fake_command){.kind = CALL, .run = run, .user = user}, NULL, 0);
+}
+
+/* The lock is held, and is not afterwards. */
+static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *args, size_t args_bytes)
+{
+    append(s, what, args, args_bytes);
     return fake_leave(PS_CU_SUCCESS);
 }
 

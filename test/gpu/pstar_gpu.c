@@ -4,11 +4,18 @@
  *   PS_FAKE_GPUS   how many; 1, 0: the driver finds none */
 #include "gpu/stand_in.h"
 
+static ps_status no_nccl(const ps_nccl **out)
+{
+    *out = NULL;
+    return PS_FAIL(PS_ENOSYS, "the fake NCCL is for threads of one process");
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     const char *text = getenv("PS_FAKE_GPUS");
     const int n = text != NULL ? atoi(text) : 1;
     stand_in_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES, .n_devices = n > 0 ? n : -1});
+    stand_in.parts.nccl = no_nccl;
 }
 
 __attribute__((destructor)) static void end(void)

@@ -4,6 +4,7 @@
 #define TEST_GPU_STAND_IN_H
 
 #include "cuda/fake_gpu.h"
+#include "cuda/fake_nccl.h"
 #include "cuda/open.h"
 #include "device/device.h"
 
@@ -22,6 +23,12 @@ static ps_status stand_in_driver(const ps_cuda_driver **out)
 {
     *out = stand_in.driver;
     return ps_cuda_driver_start(stand_in.driver);
+}
+
+static ps_status stand_in_nccl(const ps_nccl **out)
+{
+    *out = &fake_nccl;
+    return PS_OK;
 }
 
 static ps_status stand_in_image(const ps_cuda_image **out)
@@ -43,10 +50,13 @@ static inline void stand_in_begin(const fake_options *o)
     } else {
         stand_in.driver = fake_driver(o);
         fake_gpu_add_kernels(NULL);
+        fake_nccl_begin();
         stand_in.parts = (ps_cuda_parts){.driver = stand_in_driver,
                                          .image = stand_in_image,
                                          .products = fake_gpu_products,
                                          .product_bytes = FAKE_PRODUCT_BYTES,
+                                         .nccl = stand_in_nccl,
+                                         .nccl_bytes = PS_MIB,
                                          .poisons = true};
     }
     ps_cuda_use_parts(&stand_in.parts);
@@ -56,7 +66,9 @@ static inline void stand_in_begin(const fake_options *o)
 static inline bool stand_in_end(void)
 {
     ps_cuda_use_parts(NULL);
-    return stand_in_is_hardware() || fake_driver_end();
+    if (stand_in_is_hardware()) return true;
+    const bool nccl_is_clean = fake_nccl_end();
+    return fake_driver_end() && nccl_is_clean;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* test_each_kernel.c - launches every kernel there is at least once, on small arrays of odd sizes: little enough work for
  * compute-sanitizer, under which tool/gpu_check.sh runs it. That numbers are right is what op_NAME look at; here, that
  * no kernel fails, that none writes outside its arrays, and that none is left out. */
+#include "comm/sum.h"
 #include "kernel/op_check.h"
 
 enum { B = 2, T = 37, H = 4, KV = 2, V = 301, ROWS = B * T, C = 72 };
@@ -228,6 +229,44 @@ static void run_updates(void)
         .lr = 0.1f, .momentum = 0.9f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
 }
 
+/* ---- what no operator has: sums over ranks, whose bits are the host's ---- */
+
+typedef struct sum_call {
+    const op_visit_backend *b;
+    ps_cuda_rank_sum_args a;
+} sum_call;
+
+static ps_status issue_sum(void *self, const void *args)
+{
+    const sum_call *c = args;
+    (void)self;
+    return ps_backend_cuda_rank_sum(c->b->inner, ps_gpu_stream(c->b->queue), t, &c->a);
+}
+
+static void run_rank_sum(void)
+{
+    enum { RANKS = 3, RANK = 1 };
+    op_visit_backend *b = (op_visit_backend *)gpu;
+    op_label("rank_sum of %s", ps_dtype_name(t));
+    char *own = op_output(t, N, true, 1), *others = op_input(t, (RANKS - 1) * N, 1.0, 2);
+    const void *const values[RANKS] = {others, own, others + N * ps_dtype_bytes(t)};
+    char want[N * sizeof(float)];
+    ps_comm_sum(t, values, RANKS, N, want);
+    b->n_places = 0;
+    const sum_call c = {.b = b,
+                        .a = {.own = op_visit(b, (uintptr_t)own, NULL),
+                              .others = op_visit(b, (uintptr_t)others, NULL),
+                              .n = N,
+                              .stride = N,
+                              .n_ranks = RANKS,
+                              .rank = RANK}};
+    op_expect_ok(ps_queue_call(
+        b->queue, &(ps_call){.name = "sum over ranks", .run = issue_sum, .args = &c, .args_bytes = sizeof c}));
+    for (int i = 0; i < b->n_places; i++) op_expect_ok(op_visit_leave(b, &b->places[i], false));
+    assert_memory_equal(own, want, N * ps_dtype_bytes(t));
+    op_release();
+}
+
 static void run_all(void)
 {
     for (t = 0; t < PS_DTYPE_COUNT; t++) {
@@ -242,6 +281,7 @@ static void run_all(void)
         }
         run_rows();
         run_loss();
+        run_rank_sum();
         for (t_grad = 0; t_grad < PS_DTYPE_COUNT; t_grad++) run_updates();
     }
 }

@@ -1,6 +1,6 @@
 /* test_gpu_device.c - memory and queues of an opened GPU, whether it is there or not: contents after any order of work on
- * several queues, that only events make; memory that is given back while it is used; waits for host code; a device that is
- * lost. test/cuda looks at the same over the fake driver alone, and at what the driver is called for. */
+ * several queues, that only events make; memory that is given back while it is used; waits for host code; NCCL with one
+ * rank; a device that is lost. test/cuda looks at the same over the fake driver alone, and at what the driver is called for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "assert_status.h"
+#include "cuda/nccl_collectives.h"
 #include "gpu/stand_in.h"
 
 typedef struct fixture {
@@ -277,6 +278,65 @@ static void test_what_repeats_is_there_already(void **state)
 
 /* A kernel that writes where nothing is: who waits is told what happened, and so is every later call; what was opened can
  * be closed. The last test: the driver's context is of no use after it. */
+/* One rank by itself has to send nothing; but it meets itself, issues groups, and ends in order, or is aborted. */
+static void test_nccl_of_one_rank(void **state)
+{
+    (void)state;
+    enum { N = 1001 };
+    const ps_nccl *library;
+    float values[N], got[N];
+    if (ps_cuda_get_parts()->nccl(&library) != PS_OK && stand_in_is_hardware()) {
+        print_message("%s\n", ps_last_error());
+        skip();
+    }
+    for (int i = 0; i < N; i++) values[i] = (float)i;
+    for (int way = 0; way < 4; way++) {
+        const bool library_adds = way % 2 != 0, is_aborted = way / 2 != 0;
+        fixture f = begin(8, 64 * PS_MIB);
+        ps_comm *comm = NULL;
+        ps_queue *q, *exchange;
+        ps_collectives *x;
+        ps_event done;
+        void *p;
+        assert_ok(ps_cuda_get_parts()->nccl(&library));
+        assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 65536}, 1, &comm));
+        assert_ok(ps_device_alloc(f.device, f.page, &p));
+        assert_ok(ps_queue_create(f.device, "work", PS_QUEUE_COMPUTE, &q));
+        assert_ok(ps_queue_create(f.device, "exchange", PS_QUEUE_EXCHANGE, &exchange));
+        assert_ok(ps_nccl_collectives_open(&(ps_nccl_options){.library = library,
+                                                              .backend = f.backend,
+                                                              .comm = comm,
+                                                              .queue = exchange,
+                                                              .staging = p,
+                                                              .staging_bytes = 4096,
+                                                              .library_adds = library_adds},
+                                           &x));
+        ps_comm_set_collectives(comm, x);
+        assert_ok(ps_queue_wait(q, ps_device_gave_after(f.device)));
+        assert_ok(ps_queue_put(q, p, values, sizeof values));
+        const ps_events after = {.n = 1, .event = {ps_queue_event(q)}};
+        const ps_comm_part part = {.payload = p, .n = N, .owner = 0};
+        const ps_transfer t = {
+            .parts = &part, .n_parts = 1, .dtype = PS_DTYPE_F32, .on_device = true, .what = "a test", .after = &after};
+        assert_ok(ps_collectives_gather(x, &t, &done));
+        assert_ok(ps_collectives_reduce(x, &t, &done));
+        assert_ok(ps_collectives_all_reduce(x, &t, &done));
+        assert_ok(ps_queue_wait(q, done));
+        assert_ok(ps_queue_get(q, got, p, sizeof got));
+        assert_memory_equal(got, values, sizeof values);
+        if (is_aborted) {
+            ps_comm_fail(comm, "a test wants it");
+            assert_fails(ps_collectives_gather(x, &t, &done), PS_ECOMM, "a test wants it");
+        }
+        ps_comm_set_collectives(comm, NULL);
+        ps_queue_destroy(exchange);
+        ps_queue_destroy(q);
+        ps_device_free(f.device, p, f.page, NULL);
+        ps_comm_close(comm);
+        end(&f);
+    }
+}
+
 static void test_lost(void **state)
 {
     (void)state;
@@ -306,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_any_order_of_work),
         cmocka_unit_test(test_waits_for_the_host),
         cmocka_unit_test(test_what_repeats_is_there_already),
+        cmocka_unit_test(test_nccl_of_one_rank),
         cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

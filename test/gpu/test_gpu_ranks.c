@@ -1,9 +1,12 @@
-/* test_gpu_ranks.c - several ranks on CUDA, as threads of this process: a GPU each, or one that they share. The losses
- * of processors within rounding, the same bits whatever moves, memory and bytes as planned; and a GPU that one of them
- * loses. Over the fake driver only, which is begun anew for each number of GPUs. */
+/* test_gpu_ranks.c - several ranks on CUDA, as threads of this process: a GPU each, or one that they share; chunks go by
+ * messages or NCCL. The losses of processors within rounding, the same bits whatever moves and whoever carries, memory
+ * and bytes as planned; and a GPU that one of them loses. Over the fake driver and a fake NCCL only, which are begun anew
+ * for each number of GPUs. */
 #include "engine/ranks_fixture.h"
 
 #include <math.h>
+
+#include "cuda/fake_impl.h"
 
 enum { STEPS = 3 };
 
@@ -20,6 +23,11 @@ static void again(fake_options o)
     stand_in_begin(&o);
 }
 
+#define BY_MESSAGES "comm.collectives=messages"
+#define BY_NCCL "comm.collectives=nccl"
+
+static const char *const carriers[] = {BY_MESSAGES, BY_NCCL};
+
 static void begin_gpus(int n)
 {
     again((fake_options){.n_devices = n});
@@ -27,9 +35,10 @@ static void begin_gpus(int n)
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
-static void compare_with_processors(int n, const char *dtype, const char *accumulation, double tolerance)
+static void compare_with_processors(int n, const char *dtype, const char *accumulation, const char *reductions,
+                                    double tolerance)
 {
-    const char *const *changes = CHANGES(dtype, "model.n_layer=1", accumulation, NOTHING);
+    const char *const *changes = CHANGES(dtype, "model.n_layer=1", accumulation, reductions);
     const rank_result want = RANKS(n, STEPS, dtype, "model.n_layer=1", accumulation, ON_CPU)->result;
     const rank_result got = run_ranks(n, STEPS, rank_train, changes)->result;
     for (int s = 0; s < STEPS; s++)
@@ -44,8 +53,9 @@ static void test_losses(void **state)
     (void)state;
     for (int n = 2; n <= 3; n++) {
         begin_gpus(n);
-        compare_with_processors(n, "bf16.enabled=false", NOTHING, 1e-5);
-        compare_with_processors(n, "bf16.enabled=true", TWO_MICRO_BATCHES, 2e-2);
+        compare_with_processors(n, "bf16.enabled=false", NOTHING, NOTHING, 1e-5);
+        compare_with_processors(n, "bf16.enabled=true", TWO_MICRO_BATCHES, NOTHING, 2e-2);
+        compare_with_processors(n, "bf16.enabled=true", NOTHING, "comm.reductions=nccl", 2e-2);
     }
 }
 
@@ -57,6 +67,9 @@ static const char *const variations[][4] = {
     {TWO_TIERS, MSC},
     {THREE_TIERS},
     {"memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=4096", NOTHING},
+    {BY_MESSAGES, NOTHING, NOTHING, NOTHING},
+    {BY_MESSAGES, TWO_TIERS},
+    {BY_NCCL, "comm.staging=65536", MSC, NOTHING},
 };
 
 static uint64_t hash_of(int n, const char *accumulation, const char *const variation[4])
@@ -85,9 +98,10 @@ static void test_as_planned(void **state)
 {
     (void)state;
     for (int n = 2; n <= 3; n++)
-        for (int msc = 0; msc < 2; msc++) {
+        for (int way = 0; way < 4; way++) {
             begin_gpus(n);
-            const rank_task *t = RANKS(n, STEPS + 2, SMALL, TWO_TIERS, msc ? MSC : NOTHING);
+            const rank_task *t = RANKS(n, STEPS + 2, SMALL, TWO_TIERS, way / 2 ? MSC : NOTHING, carriers[way % 2]);
+            assert_int_equal(fake_nccl_calls("join"), way % 2 * n);
             for (int i = 0; i < n; i++) {
                 const rank_result *r = &t[i].result;
                 assert_int_equal(r->sent_bytes, r->forecast.moved_bytes[PS_LINK_COLLECTIVES]);
@@ -102,8 +116,83 @@ static void test_the_host_does_not_wait(void **state)
 {
     (void)state;
     begin_gpus(2);
-    run_ranks(2, 0, rank_train_ahead, CHANGES(SMALL, TWO_TIERS));
-    run_ranks(2, 0, rank_train_ahead, CHANGES(SMALL, TWO_TIERS, MSC));
+    for (size_t i = 0; i < PS_ARRAY_LEN(carriers); i++) {
+        run_ranks(2, 0, rank_train_ahead, CHANGES(SMALL, TWO_TIERS, carriers[i]));
+        run_ranks(2, 0, rank_train_ahead, CHANGES(SMALL, TWO_TIERS, MSC, carriers[i]));
+    }
+}
+
+/* ---- by NCCL ----------------------------------------------------------------------------------------------------- */
+
+/* All that is issued goes by the checker of order, transfers too. */
+static void test_order_of_transfers(void **state)
+{
+    (void)state;
+    begin_gpus(2);
+    stand_in_check_order(true);
+    (void)RANKS(2, 2, SMALL, TWO_TIERS, BY_NCCL);
+    (void)RANKS(2, 2, SMALL, TWO_TIERS, MSC, TWO_MICRO_BATCHES, BY_NCCL);
+    (void)RANKS(2, 2, SMALL, "comm.reductions=nccl");
+    stand_in_check_order(false);
+}
+
+static bool began_in_time;
+
+/* The last kernel of backward, which waits until a reduction has begun, on its own stream. */
+static void wait_for_reduction(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
+                               const void *args)
+{
+    began_in_time = fake_nccl_await_reductions(1) && began_in_time;
+    fake_gpu_emulate(user, grid, block, shared_bytes, args);
+}
+
+static void test_reductions_begin_in_backward(void **state)
+{
+    (void)state;
+    static const char last[] = "ps_gpu_embedding_sum_bf16";
+    begin_gpus(2);
+    struct ps_cu_function_state *f = fake.kernels;
+    while (f < fake.kernels + fake.n_kernels && strcmp(f->name, last) != 0) f++;
+    assert_true(f < fake.kernels + fake.n_kernels);
+    f->run = wait_for_reduction;
+    began_in_time = true;
+    (void)RANKS(2, 1, SMALL, "default_chunk_size=4096", BY_NCCL);
+    const fake_nccl_stats s = fake_nccl_get_stats();
+    assert_true(began_in_time);
+    assert_true(s.n_groups > s.n_reductions && s.n_urgent == s.n_groups);
+}
+
+/* Its own sums have another order; ranks still have the same. */
+static void test_other_sums(void **state)
+{
+    (void)state;
+    begin_gpus(3);
+    const uint64_t ordered = RANKS(3, STEPS, SMALL, BY_NCCL)->result.hash;
+    const uint64_t others = RANKS(3, STEPS, SMALL, "comm.reductions=nccl")->result.hash;
+    assert_true(fake_nccl_calls("reduce") > 0 && ordered != others);
+    assert_true(RANKS(3, STEPS, SMALL, "comm.reductions=nccl", TWO_TIERS)->result.hash == others);
+}
+
+static void expect_refusal(int n, const char *text, const char *const *changes)
+{
+    const rank_task *t = try_ranks(ps_model_from_config, n, 0, rank_train, changes);
+    for (int i = 0; i < n; i++)
+        if (t[i].result.st != PS_EINVAL || strstr(t[i].result.error, text) == NULL)
+            fail_msg("rank %d: %d, %s", i, t[i].result.st, t[i].result.error);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    begin_gpus(1);
+    expect_refusal(2,
+                   "comm.collectives = nccl: 2 ranks share GPU 0, and NCCL wants one each; or set comm.collectives = "
+                   "messages",
+                   CHANGES("memory.device=200MiB", BY_NCCL));
+    expect_refusal(2, "comm.reductions = nccl, but chunks go by messages, as 2 ranks share GPU 0",
+                   CHANGES("memory.device=200MiB", "comm.reductions=nccl"));
+    expect_refusal(2, "comm.collectives = nccl: it is for GPUs, and train.backend is cpu; or set",
+                   CHANGES(ON_CPU, BY_NCCL));
 }
 
 /* ---- which GPU, and how much of it ------------------------------------------------------------------------------- */
@@ -206,6 +295,43 @@ static void test_turns(void **state)
     SEATS("in pairs", 4, {"a", "0,1", 0, 1}, {"a", "2,3", 0, 1}, {"a", "0,1", 1, 1}, {"a", "2,3", 1, 1});
 }
 
+static atomic_int n_asked;
+
+static ps_status every_other_has_none(const ps_nccl **out)
+{
+    *out = &fake_nccl;
+    return atomic_fetch_add(&n_asked, 1) % 2 == 0 ? PS_OK : PS_FAIL(PS_ENOSYS, "cannot load NCCL");
+}
+
+/* "auto" is one thing on all ranks, and what NCCL wants of the GPU is left to it. */
+static void test_choice(void **state)
+{
+    (void)state;
+    static const place two[2] = {{"a", NULL, 0, 1}, {"a", NULL, 1, 1}},
+                       sharers[2] = {{"a", NULL, 0, 2}, {"a", NULL, 0, 2}};
+    begin_gpus(2);
+    const ps_settings *s = expect_seats("both have it", 2, two);
+    const int64_t bytes = s->budgets.bytes[PS_TIER_DEVICE];
+    assert_true(s->nccl.is_used && !s->nccl.adds && s->nccl.why_not[0] == '\0');
+    assert_int_equal(s->comm_staging_bytes, bytes / 64 / 4096 * 4096);
+    stand_in.parts.nccl = every_other_has_none;
+    const seat *seats = run_seats(2, two);
+    int n_without = 0;
+    for (int i = 0; i < 2; i++) {
+        s = &seats[i].settings;
+        assert_int_equal(seats[i].st, PS_OK);
+        assert_false(s->nccl.is_used);
+        assert_int_equal(s->comm_staging_bytes, RANKS_STAGING_BYTES);
+        assert_int_equal(s->budgets.bytes[PS_TIER_DEVICE], bytes + PS_MIB);
+        n_without += strstr(s->nccl.why_not, "cannot load NCCL") != NULL;
+        assert_true(strstr(s->nccl.why_not, "cannot load NCCL") != NULL ||
+                    strstr(s->nccl.why_not, "another rank cannot use NCCL") != NULL);
+    }
+    assert_int_equal(n_without, 1);
+    begin_gpus(1);
+    assert_non_null(strstr(expect_seats("sharing", 2, sharers)->nccl.why_not, "2 ranks share GPU 0"));
+}
+
 /* Another rank may have it for itself: compute mode exclusive. */
 static void test_only_the_own_is_opened(void **state)
 {
@@ -285,10 +411,11 @@ static void test_a_gpu_is_lost(void **state)
 {
     (void)state;
     for (int n = 2; n <= 3; n++)
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 6; i++) {
             again((fake_options){.n_devices = n, .seed = (uint64_t)(i + 1)});
-            fake_break_device(1, 150 + 431 * i, PS_CU_ECC_UNCORRECTABLE);
-            const rank_task *t = try_ranks(ps_model_from_config, n, 20, rank_train, CHANGES(SMALL, THREE_TIERS));
+            fake_break_device(1, 150 + 431 * (i / 2), PS_CU_ECC_UNCORRECTABLE);
+            const rank_task *t =
+                try_ranks(ps_model_from_config, n, 20, rank_train, CHANGES(SMALL, THREE_TIERS, carriers[i % 2]));
             for (int32_t k = 0; k < n; k++) {
                 const rank_result *r = &t[k].result;
                 assert_int_equal(r->st, k == 1 ? PS_EDEVICE : PS_ECOMM);
@@ -307,9 +434,10 @@ static void test_a_rank_vanishes(void **state)
     (void)state;
     static const char *const groups[] = {NOTHING, MSC};
     rank_timeout_s = 2;
-    for (size_t g = 0; g < PS_ARRAY_LEN(groups); g++) {
+    for (size_t g = 0; g < 2 * PS_ARRAY_LEN(groups); g++) {
         begin_gpus(3);
-        const rank_task *t = try_ranks(ps_model_from_config, 3, 0, rank_vanish, CHANGES(SMALL, groups[g]));
+        const rank_task *t =
+            try_ranks(ps_model_from_config, 3, 0, rank_vanish, CHANGES(SMALL, groups[g / 2], carriers[g % 2]));
         for (int32_t i = 0; i < 3; i++) {
             const rank_result *r = &t[i].result;
             assert_int_equal(r->st, PS_ECOMM);
@@ -327,7 +455,12 @@ int main(void)
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_as_planned),
         cmocka_unit_test(test_the_host_does_not_wait),
+        cmocka_unit_test(test_order_of_transfers),
+        cmocka_unit_test(test_reductions_begin_in_backward),
+        cmocka_unit_test(test_other_sums),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_choice),
         cmocka_unit_test(test_only_the_own_is_opened),
         cmocka_unit_test(test_one_has_none),
         cmocka_unit_test(test_budget_of_sharers),

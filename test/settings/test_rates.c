@@ -146,9 +146,26 @@ static void a_processor_updates_at_the_rate_of_the_host(void **state)
     assert_close(r.compute.flops_per_s, flops_per_s);
 }
 
+/* What is described holds; else the slower way of copies, shared as they are. */
+static void from_gpu_to_gpu(void **state)
+{
+    (void)state;
+    ps_hardware hw = hardware();
+    ps_rates r;
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_BF16, &r), PS_OK);
+    ps_rates_go_by_gpu(&r);
+    assert_close(r.topology.node_bytes_per_s, 150e9);
+    hw.interconnect.present = false;
+    assert_int_equal(ps_rates_of(&hw, PS_DTYPE_BF16, &r), PS_OK);
+    ps_rates_go_by_gpu(&r);
+    assert_close(r.topology.node_bytes_per_s, 5e9);
+    assert_close(r.topology.network_bytes_per_s, 25e9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(from_gpu_to_gpu),
         cmocka_unit_test(the_longer_of_arithmetic_and_traffic_and_the_latency),
         cmocka_unit_test(a_format_that_is_not_offered_is_refused_by_its_key),
         cmocka_unit_test(ranks_share_what_a_node_has),

@@ -28,6 +28,15 @@ typedef struct ps_cuda_zero_args {
     int64_t bytes;
 } ps_cuda_zero_args;
 
+/* own[i] = ((v[0][i] + v[1][i]) + v[2][i]) + ..., each addition in fp32, the whole rounded once: v[rank] is own, those of
+ * the other ranks lie one after the other in `others`, each `stride` elements behind the one before. */
+typedef struct ps_cuda_rank_sum_args {
+    void *own;          /* in-out [n] */
+    const void *others; /* in [n_ranks - 1][n], rows at stride */
+    int64_t n, stride;
+    int32_t n_ranks, rank;
+} ps_cuda_rank_sum_args;
+
 /* y[r][c] += b[c], of rows of logits: of floats, where the rest is of 16 bits. */
 typedef struct ps_cuda_bias_args {
     float *y;      /* in-out rows at stride */
@@ -205,6 +214,7 @@ typedef struct ps_cuda_attention_part_args {
     XX(pool_bwd, ps_pool_bwd_args, 128)                                                                                \
     XX(loss_gradient, ps_cuda_loss_gradient_args, 256)                                                                 \
     XX(grad_stats, ps_grad_stats_args, 256)                                                                            \
+    XX(rank_sum, ps_cuda_rank_sum_args, 256)                                                                           \
     XX(attention_fwd_64, ps_attention_fwd_args, 128)                                                                   \
     XX(attention_fwd_128, ps_attention_fwd_args, 128)                                                                  \
     XX(attention_fwd_256, ps_attention_fwd_args, 128)                                                                  \

@@ -120,6 +120,9 @@ static inline int64_t ps_cuda_blocks_of(int64_t n, int64_t each, int64_t threads
 /* y becomes 0. */
 PS_NODISCARD ps_status ps_cuda_zero(const ps_cuda_issuer *to, void *y, int64_t bytes);
 
+/* Sums over ranks. */
+PS_NODISCARD ps_status ps_cuda_rank_sum(const ps_cuda_issuer *to, ps_dtype dtype, const ps_cuda_rank_sum_args *a);
+
 /* The product; where k is 0, y becomes 0 without accumulate. */
 PS_NODISCARD ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p);
 
