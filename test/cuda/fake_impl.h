@@ -41,6 +41,7 @@ struct ps_cu_stream_state {
     fake_command *first, *last;
     bool stops;
     uint64_t id, n_done;
+    int64_t spent_ns; /* by its kernels, more than they did */
     ps_cu_stream next;
 };
 
