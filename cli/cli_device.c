@@ -29,6 +29,17 @@ void cli_show_gpu(const ps_engine *e)
                s->nccl.why_not);
 }
 
+void cli_show_products(const ps_engine *e)
+{
+    const ps_products *p = &e->products;
+    if (p->n_measured > 0) printf("timed the algorithms of %d matrix products for %.1f s\n", p->n_measured, p->seconds);
+}
+
+void cli_tell_products(const char *command, const ps_engine *e)
+{
+    if (e->products.trouble[0] != '\0') fprintf(stderr, "pstar %s: %s\n", command, e->products.trouble);
+}
+
 const char *cli_gpu_name(const ps_engine *e)
 {
     return e->settings.backend_kind == PS_BACKEND_CUDA ? e->settings.gpu.found.info.name : NULL;

@@ -8,7 +8,11 @@
 void cli_tell_why_no_gpu(const char *command, const ps_engine *e);
 /* On stdout, which GPU computes, if one does. */
 void cli_show_gpu(const ps_engine *e);
-/* Its name; NULL: none computes. */
+/* On stdout, what was timed of matrix products for this run; nothing when nothing was. */
+void cli_show_products(const ps_engine *e);
+/* On stderr, when the user should know something about them: once a checkpoint, if any, has had its say. */
+void cli_tell_products(const char *command, const ps_engine *e);
+/* The name of the GPU; NULL: none computes. */
 const char *cli_gpu_name(const ps_engine *e);
 /* "cuda", "ref", or the instruction set of the processor's kernels. */
 const char *cli_backend_name(const ps_engine *e);

@@ -21,6 +21,7 @@
 #include "config_arguments.h"
 #include "engine/engine.h"
 #include "kernel/kernel.h"
+#include "machine_file.h"
 #include "memory_monitor.h"
 #include "progress.h"
 #include "ranks.h"
@@ -137,11 +138,15 @@ static ps_status open_ranks(run *r, const train_arguments *a)
 
 static ps_status open_engine(run *r)
 {
+    char folder[MACHINE_FOLDER_BYTES];
+    if (machine_file_folder(folder) && machine_file_make_folder(folder) == PS_OK)
+        PS_TRY(ps_config_know_cache(r->config, folder));
     const bool is_empty = r->resume || ps_config_names_weights(r->config, r->config);
     PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(ps_model_from_config, r->config, r->config,
                                                                   PS_FOR_TRAINING, r->comm, &r->engine));
     if (r->rank == 0) cli_tell_why_no_gpu("train", r->engine);
     if (r->rank == 0) cli_show_gpu(r->engine);
+    if (r->rank == 0) cli_show_products(r->engine);
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
     return r->feed != NULL ? ps_feed_batch_init(&r->batch, r->feed, r->B) : PS_OK;
 }
@@ -157,6 +162,7 @@ static ps_status open_run(run *r, const train_arguments *a)
     if (has_steps) {
         PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
         if (r->resume) PS_TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
+        if (r->rank == 0) cli_tell_products("train", r->engine);
     }
     if (r->totals.resumed_step == 0) PS_TRY(begin_weights(r));
     ps_status st = run_log_begin(r->log, r->totals.resumed_step);

@@ -456,6 +456,8 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     PS_TRY_GOTO(ps_comm_agree(comm, open_checkpoint(&l, folder)));
     PS_TRY_GOTO(check_same_step(&l, comm));
     PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(&l))));
+    PS_TRY_GOTO(
+        ps_engine_check_agreed(e, ps_products_resume(&e->products, &e->settings, l.state.products_json, l.folder)));
     if (caller_json != NULL) {
         *caller_json = l.state.caller_json;
         l.state.caller_json = NULL;

@@ -41,6 +41,7 @@ void ps_checkpoint_state_deinit(ps_checkpoint_state *s)
     ps_mem_free(s->files);
     ps_mem_free(s->caller_json);
     ps_mem_free(s->config_json);
+    ps_mem_free(s->products_json);
     *s = (ps_checkpoint_state){0};
 }
 
@@ -110,11 +111,16 @@ ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, i
     *out = NULL;
     *out_bytes = 0;
     ps_status st = PS_OK;
-    json_t *caller = NULL, *config = NULL, *state = NULL;
+    json_t *caller = NULL, *config = NULL, *products = NULL, *state = NULL;
     char *text = NULL;
     PS_TRY_GOTO(parse_object("the caller's state", s->caller_json, &caller));
     PS_TRY_GOTO(parse_object("the configuration", s->config_json, &config));
+    PS_TRY_GOTO(parse_object("the table of products", s->products_json, &products));
     state = numbers_json(s);
+    if (s->products_json != NULL && json_object_set(state, "products", products) != 0) {
+        st = PS_FAIL(PS_ENOMEM_HOST, "no memory for state.json");
+        goto out;
+    }
     if (json_object_set_new(state, "files", files_json(s)) == 0 && json_object_set(state, "caller", caller) == 0 &&
         json_object_set(state, "config", config) == 0)
         text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
@@ -126,6 +132,7 @@ ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, i
 out:
     free(text);
     json_decref(state);
+    json_decref(products);
     json_decref(config);
     json_decref(caller);
     return st;
@@ -270,6 +277,7 @@ static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
     if (dtype == NULL || strlen(dtype) >= sizeof s->dtype) return fail_wrong(r, NULL, "dtype", "a number format");
     strcpy(s->dtype, dtype);
     PS_TRY(read_files(r, s));
+    if (get(r, NULL, "products") != NULL) PS_TRY(copy_object(r, "products", &s->products_json));
     PS_TRY(copy_object(r, "caller", &s->caller_json));
     return copy_object(r, "config", &s->config_json);
 }

@@ -14,6 +14,7 @@
  *       "dtype": "bf16",
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
+ *       "products": {...},         only of a GPU: which algorithms multiply (cuda/product_table.h)
  *       "caller": {...} or null,
  *       "config": {...},
  *       "state_xxh3": "0123456789abcdef"
@@ -61,6 +62,7 @@ typedef struct ps_checkpoint_state {
     ps_checkpoint_file *files; /* [n_ranks * PS_CHECKPOINT_PART_COUNT]: rank * PS_CHECKPOINT_PART_COUNT + part */
     char *caller_json;         /* an object as text, or NULL */
     char *config_json;         /* the same */
+    char *products_json;       /* the same: algorithms of matrix products, of a GPU */
 } ps_checkpoint_state;
 
 /* Files for n_ranks, all zero otherwise. */

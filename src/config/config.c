@@ -22,6 +22,7 @@ void ps_config_destroy(ps_config *config)
     ps_config_forget_adopted(config);
     for (int i = 0; i < PS_OPTION_COUNT; i++) ps_mem_free(config->text[i]);
     ps_mem_free(config->name);
+    ps_mem_free(config->cache_folder);
     ps_mem_free(config);
 }
 
@@ -31,6 +32,20 @@ void ps_config_know_machine(ps_config *config, const ps_hardware *machine)
 {
     config->knows_machine = true;
     config->machine = *machine;
+}
+
+ps_status ps_config_know_cache(ps_config *config, const char *folder)
+{
+    char *copy;
+    PS_TRY(ps_mem_strdup(folder, &copy));
+    ps_mem_free(config->cache_folder);
+    config->cache_folder = copy;
+    return PS_OK;
+}
+
+const char *ps_config_cache(const ps_config *config)
+{
+    return config->cache_folder;
 }
 
 ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const ps_hardware **out)

@@ -35,6 +35,11 @@ PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now,
 /* What hardware = auto is from now on, and what counts where the option is not given; copied. */
 void ps_config_know_machine(ps_config *config, const ps_hardware *machine);
 
+/* A folder that is there, in which what is measured on this machine is kept from run to run; copied. Nothing is kept
+ * where none was told. */
+PS_NODISCARD ps_status ps_config_know_cache(ps_config *config, const char *folder);
+const char *ps_config_cache(const ps_config *config); /* NULL: none */
+
 /* What the option `hardware` means: the description that was told, NULL for none and where none was told; a
  * file's is read into *room. PS_EIO, PS_EFORMAT, PS_EINVAL of ps_hardware_load. */
 PS_NODISCARD ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const ps_hardware **out);

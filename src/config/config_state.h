@@ -37,6 +37,7 @@ struct ps_config {
     char *name;                  /* of the file, for messages */
     bool knows_machine;          /* which is: */
     ps_hardware machine;
+    char *cache_folder; /* NULL: none is known */
 };
 
 /* Give every option that was not given its value: its default, or what preset, type and config.json say. */

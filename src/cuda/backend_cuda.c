@@ -229,6 +229,11 @@ ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *image, const 
     return loaded;
 }
 
+const ps_cuda_products *ps_backend_cuda_products(const ps_backend *b)
+{
+    return &((const cuda_backend *)b)->products;
+}
+
 ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes, ps_backend *beside,
                                            ps_backend **out)
 {

@@ -5,8 +5,20 @@
 
 #include "cuda/gpu.h"
 #include "cuda/plugin.h"
+#include "cuda/product_table.h"
 #include "kernel/backend.h"
 #include "kernel/cuda/cuda_operator.h"
+
+/* Of who multiplies in several ways, which one. Safe while others multiply. */
+typedef struct ps_cuda_choosing {
+    PS_NODISCARD ps_status (*site)(void *self, ps_cuda_site *out); /* this GPU, driver and library */
+    /* Times the ways of computing the product on the idle GPU, over and over, in its arrays, whose content does not
+     * matter; PS_ENOSYS when there is none. */
+    PS_NODISCARD ps_status (*measure)(void *self, const ps_cuda_product *p, ps_cuda_choice *out);
+    /* From now on the shapes of the table are computed as it says, and all others as if nothing had ever been chosen.
+     * PS_EINVAL, naming the shape, when a choice is none of this GPU and library: all is as before then. */
+    PS_NODISCARD ps_status (*use)(void *self, const ps_cuda_product_table *t);
+} ps_cuda_choosing;
 
 /* Who multiplies matrices: a library of CUDA, or a test. */
 typedef struct ps_cuda_products {
@@ -14,6 +26,7 @@ typedef struct ps_cuda_products {
     int64_t workspace_bytes; /* that each product is given: a multiple of 256 */
     ps_status (*multiply)(void *self, ps_cu_stream stream, const ps_cuda_product *p); /* gives it to the stream */
     void (*destroy)(void *self);                                                      /* NULL: nothing to do */
+    const ps_cuda_choosing *choosing;                                                 /* NULL: there is one way only */
 } ps_cuda_products;
 
 /* image: the compiled kernels; must outlive it. host: what computes beside it, ps_backend_host. The backend owns
@@ -26,6 +39,9 @@ PS_NODISCARD ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *
 /* Gives sums over ranks to the stream, at once: for functions of calls of a queue of its device. */
 PS_NODISCARD ps_status ps_backend_cuda_rank_sum(ps_backend *b, ps_cu_stream stream, ps_dtype dtype,
                                                 const ps_cuda_rank_sum_args *a);
+
+/* Who multiplies for it; of one for plans nobody. */
+const ps_cuda_products *ps_backend_cuda_products(const ps_backend *b);
 
 /* The same to measure with, and not to run: nothing is opened, and the space has no driver. page_bytes: of the memory of
  * the GPU that is meant; product_bytes: the workspace_bytes of its products. It owns host, on failure too. */

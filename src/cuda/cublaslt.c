@@ -1,4 +1,4 @@
-#include "cuda/cublaslt.h"
+#include "cuda/cublaslt_impl.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -8,10 +8,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cuda/gpu_impl.h"
-
-/* Of the workspace, which the library wants. */
-#define WORKSPACE_ALIGN 256
 
 /* ---- loading ---- */
 
@@ -87,40 +83,8 @@ ps_status ps_cublaslt_load(const ps_cublaslt **out)
 
 #define BUCKETS_LEAST 64
 
-/* All that an algorithm is chosen by. */
-typedef struct shape {
-    int64_t m, n, k, y_stride, a_stride, b_stride;
-    int32_t dtype, y_dtype;
-    bool is_a_transposed, is_b_transposed, has_bias, accumulates;
-    uint8_t a_align; /* PS_CUDA_PRODUCT_ALIGN, or what less it is of a row within an array */
-    char unused[3];
-} shape;
-
-_Static_assert(sizeof(shape) == 6 * sizeof(int64_t) + 4 * sizeof(int32_t), "shapes are compared by their bytes");
-
-/* A product as the library has it. It knows matrices by columns, so rows are columns to it, and y^T = b^T a^T is what it
- * computes: its first matrix is b. */
-typedef struct prepared {
-    shape shape;
-    ps_lt_product product;
-    ps_lt_layout a, b, y;
-    ps_lt_algorithm algorithm;
-    struct prepared *next; /* in its bucket */
-} prepared;
-
-typedef struct products {
-    ps_gpu *gpu;
-    const ps_cublaslt *lt;
-    ps_lt_handle handle;
-    ps_lt_preference preference;
-    int64_t workspace_bytes; /* for the library */
-    pthread_mutex_t lock;    /* the rest; and a product's bias is set and used under it */
-    prepared **buckets;      /* [n_buckets], a power of 2 */
-    size_t n_buckets, n;
-} products;
-
 /* After a failure of the library's, which does not say what the driver has seen. */
-static ps_status explain(const products *p, ps_lt_status s, const char *what)
+static ps_status explain(const ps_lt_products *p, ps_lt_status s, const char *what)
 {
     size_t free_bytes, total_bytes;
     PS_TRY(ps_gpu_check(p->gpu, p->gpu->driver->memory_info(&free_bytes, &total_bytes), what));
@@ -128,7 +92,7 @@ static ps_status explain(const products *p, ps_lt_status s, const char *what)
                    p->lt->status_name(s), p->lt->status_text(s));
 }
 
-static ps_status check(const products *p, ps_lt_status s, const char *what)
+ps_status ps_lt_check(const ps_lt_products *p, ps_lt_status s, const char *what)
 {
     return s == PS_LT_SUCCESS ? PS_OK : explain(p, s, what);
 }
@@ -140,31 +104,7 @@ static int type_of(ps_dtype t)
     return types[t];
 }
 
-static uint8_t align_of(const void *p)
-{
-    uint8_t n = PS_CUDA_PRODUCT_ALIGN;
-    while ((uintptr_t)p % n != 0) n /= 2;
-    return n;
-}
-
-static shape shape_of(const ps_cuda_product *p)
-{
-    return (shape){.m = p->m,
-                   .n = p->n,
-                   .k = p->k,
-                   .y_stride = p->y_stride,
-                   .a_stride = p->a.stride,
-                   .b_stride = p->b.stride,
-                   .dtype = (int32_t)p->a.dtype,
-                   .y_dtype = (int32_t)p->y_dtype,
-                   .is_a_transposed = p->a.is_transposed,
-                   .is_b_transposed = p->b.is_transposed,
-                   .has_bias = p->bias != NULL,
-                   .accumulates = p->accumulate,
-                   .a_align = align_of(p->a.data)};
-}
-
-static size_t bucket_of(const products *p, const shape *s)
+static size_t bucket_of(const ps_lt_products *p, const ps_cuda_shape *s)
 {
     uint64_t h = 0;
     const unsigned char *bytes = (const unsigned char *)s;
@@ -174,7 +114,7 @@ static size_t bucket_of(const products *p, const shape *s)
 
 /* ---- preparing ---- */
 
-static void prepared_free(const products *p, prepared *r)
+void ps_lt_prepared_free(const ps_lt_products *p, ps_lt_prepared *r)
 {
     if (r->y != NULL) (void)p->lt->layout_destroy(r->y);
     if (r->b != NULL) (void)p->lt->layout_destroy(r->b);
@@ -183,135 +123,178 @@ static void prepared_free(const products *p, prepared *r)
     ps_mem_free(r);
 }
 
-static ps_status set(const products *p, ps_lt_product d, int which, int value)
+static ps_status set(const ps_lt_products *p, ps_lt_product d, int which, int value)
 {
     const int32_t v = value;
-    return check(p, p->lt->product_set(d, which, &v, sizeof v), "describing a product");
+    return ps_lt_check(p, p->lt->product_set(d, which, &v, sizeof v), "describing a product");
 }
 
-static ps_status set_bias(const products *p, ps_lt_product d, const void *bias)
+ps_status ps_lt_set_bias(const ps_lt_products *p, ps_lt_prepared *r, const void *bias)
 {
-    return check(p, p->lt->product_set(d, PS_LT_BIAS_POINTER, &bias, sizeof bias), "describing a product");
+    return ps_lt_check(p, p->lt->product_set(r->product, PS_LT_BIAS_POINTER, &bias, sizeof bias),
+                       "describing a product");
 }
 
-static ps_status describe(const products *p, prepared *r)
+static ps_status describe(const ps_lt_products *p, ps_lt_prepared *r)
 {
-    const shape *s = &r->shape;
+    const ps_cuda_shape *s = &r->shape;
     const int type = type_of((ps_dtype)s->dtype);
-    PS_TRY(check(p, p->lt->product_create(&r->product, PS_LT_COMPUTE_F32, PS_LT_F32), "describing a product"));
+    PS_TRY(ps_lt_check(p, p->lt->product_create(&r->product, PS_LT_COMPUTE_F32, PS_LT_F32), "describing a product"));
     PS_TRY(set(p, r->product, PS_LT_TRANSPOSES_A, s->is_b_transposed ? PS_LT_TRANSPOSED : PS_LT_AS_IS));
     PS_TRY(set(p, r->product, PS_LT_TRANSPOSES_B, s->is_a_transposed ? PS_LT_TRANSPOSED : PS_LT_AS_IS));
     if (!s->has_bias) return PS_OK;
     PS_TRY(set(p, r->product, PS_LT_EPILOGUE, PS_LT_EPILOGUE_BIAS));
     PS_TRY(set(p, r->product, PS_LT_BIAS_TYPE, type));
     /* the choice looks at how it is aligned: nobody's address, aligned no better than all of them */
-    return set_bias(p, r->product, (const void *)(uintptr_t)PS_CUDA_PRODUCT_ALIGN);
+    return ps_lt_set_bias(p, r, (const void *)(uintptr_t)PS_CUDA_PRODUCT_ALIGN);
 }
 
 /* Of a matrix with so many rows and columns as they lie in memory. */
-static ps_status lay_out(const products *p, ps_lt_layout *out, int32_t dtype, int64_t rows, int64_t cols,
+static ps_status lay_out(const ps_lt_products *p, ps_lt_layout *out, int32_t dtype, int64_t rows, int64_t cols,
                          int64_t stride)
 {
     const ps_lt_status st = p->lt->layout_create(out, type_of((ps_dtype)dtype), (uint64_t)cols, (uint64_t)rows, stride);
-    return check(p, st, "describing a matrix");
+    return ps_lt_check(p, st, "describing a matrix");
 }
 
-static ps_status lay_out_all(const products *p, prepared *r)
+static ps_status lay_out_all(const ps_lt_products *p, ps_lt_prepared *r)
 {
-    const shape *s = &r->shape;
+    const ps_cuda_shape *s = &r->shape;
     const bool ta = s->is_a_transposed, tb = s->is_b_transposed;
     PS_TRY(lay_out(p, &r->a, s->dtype, ta ? s->k : s->m, ta ? s->m : s->k, s->a_stride));
     PS_TRY(lay_out(p, &r->b, s->dtype, tb ? s->n : s->k, tb ? s->k : s->n, s->b_stride));
     return lay_out(p, &r->y, s->y_dtype, s->m, s->n, s->y_stride);
 }
 
-static ps_status prefer(const products *p, int which, uint32_t value)
+static ps_status prefer(const ps_lt_products *p, int which, uint32_t value)
 {
-    return check(p, p->lt->preference_set(p->preference, which, &value, sizeof value), "its preferences");
+    return ps_lt_check(p, p->lt->preference_set(p->preference, which, &value, sizeof value), "its preferences");
 }
 
-static ps_status choose(const products *p, prepared *r)
+ps_status ps_lt_candidates(const ps_lt_products *p, const ps_lt_prepared *r, int n_wanted, ps_lt_choice *out,
+                           int *n_out)
 {
-    const shape *s = &r->shape;
-    ps_lt_choice choice = {.state = PS_LT_NOT_SUPPORTED};
+    const ps_cuda_shape *s = &r->shape;
     int n = 0;
+    *n_out = 0;
     PS_TRY(prefer(p, PS_LT_ALIGN_B, s->a_align));
-    const ps_lt_status st = p->lt->choose(p->handle, r->product, r->b, r->a, r->y, r->y, p->preference, 1, &choice, &n);
-    if (st == PS_LT_NOT_SUPPORTED || (st == PS_LT_SUCCESS && (n == 0 || choice.state != PS_LT_SUCCESS)))
+    const ps_lt_status st =
+        p->lt->choose(p->handle, r->product, r->b, r->a, r->y, r->y, p->preference, n_wanted, out, &n);
+    for (int i = 0; st == PS_LT_SUCCESS && i < n; i++)
+        if (out[i].state == PS_LT_SUCCESS) out[(*n_out)++] = out[i];
+    if (st == PS_LT_NOT_SUPPORTED || (st == PS_LT_SUCCESS && *n_out == 0))
         return PS_FAIL(PS_ENOSYS, "cuBLASLt %zu has no product of %s [%lld, %lld] x [%lld, %lld] to %s%s for %s",
                        p->lt->version(), ps_dtype_name((ps_dtype)s->dtype), (long long)s->m, (long long)s->k,
                        (long long)s->k, (long long)s->n, ps_dtype_name((ps_dtype)s->y_dtype),
                        s->has_bias ? " with a bias" : "", p->gpu->name);
-    r->algorithm = choice.algorithm;
-    return check(p, st, "choosing an algorithm");
+    return ps_lt_check(p, st, "choosing an algorithm");
 }
 
-static ps_status prepare(products *p, const shape *s, prepared **out)
+ps_status ps_lt_describe(const ps_lt_products *p, const ps_cuda_shape *s, ps_lt_prepared **out)
 {
-    prepared *r = NULL;
+    ps_lt_prepared *r = NULL;
+    *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->shape = *s;
     ps_status st = describe(p, r);
     if (st == PS_OK) st = lay_out_all(p, r);
-    if (st == PS_OK) st = choose(p, r);
     if (st == PS_OK)
         *out = r;
     else
-        prepared_free(p, r);
+        ps_lt_prepared_free(p, r);
     return st;
 }
 
-static ps_status make_room(products *p)
+/* By the first of the library's heuristics. */
+static ps_status prepare(const ps_lt_products *p, const ps_cuda_shape *s, ps_lt_prepared **out)
 {
-    if (p->n < p->n_buckets) return PS_OK;
-    prepared **old = p->buckets;
+    ps_lt_choice first;
+    int n;
+    ps_lt_prepared *r;
+    *out = NULL;
+    PS_TRY(ps_lt_describe(p, s, &r));
+    const ps_status st = ps_lt_candidates(p, r, 1, &first, &n);
+    if (st != PS_OK) {
+        ps_lt_prepared_free(p, r);
+        return st;
+    }
+    r->algorithm = first.algorithm;
+    *out = r;
+    return PS_OK;
+}
+
+ps_status ps_lt_reserve(ps_lt_products *p, size_t n)
+{
     const size_t n_old = p->n_buckets;
-    PS_TRY(ps_mem_alloc(2 * n_old, sizeof *p->buckets, &p->buckets));
-    p->n_buckets = 2 * n_old;
+    size_t n_new = n_old;
+    while (n_new < n) n_new *= 2;
+    if (n_new == n_old) return PS_OK;
+    ps_lt_prepared **old = p->buckets;
+    PS_TRY(ps_mem_alloc(n_new, sizeof *p->buckets, &p->buckets));
+    p->n_buckets = n_new;
+    p->n = 0;
     for (size_t i = 0; i < n_old; i++)
-        for (prepared *r = old[i], *next; r != NULL; r = next) {
-            prepared **to = &p->buckets[bucket_of(p, &r->shape)];
+        for (ps_lt_prepared *r = old[i], *next; r != NULL; r = next) {
             next = r->next;
-            r->next = *to;
-            *to = r;
+            ps_lt_put(p, r);
         }
     ps_mem_free(old);
     return PS_OK;
 }
 
-static ps_status get_prepared(products *p, const shape *s, prepared **out)
+void ps_lt_put(ps_lt_products *p, ps_lt_prepared *r)
+{
+    ps_lt_prepared **to = &p->buckets[bucket_of(p, &r->shape)];
+    r->next = *to;
+    *to = r;
+    p->n++;
+}
+
+void ps_lt_forget(ps_lt_products *p)
+{
+    for (size_t i = 0; i < p->n_buckets; i++) {
+        for (ps_lt_prepared *r = p->buckets[i], *next; r != NULL; r = next) {
+            next = r->next;
+            ps_lt_prepared_free(p, r);
+        }
+        p->buckets[i] = NULL;
+    }
+    p->n = 0;
+}
+
+static ps_status get_prepared(ps_lt_products *p, const ps_cuda_shape *s, ps_lt_prepared **out)
 {
     for (*out = p->buckets[bucket_of(p, s)]; *out != NULL; *out = (*out)->next)
         if (memcmp(&(*out)->shape, s, sizeof *s) == 0) return PS_OK;
-    PS_TRY(make_room(p));
+    PS_TRY(ps_lt_reserve(p, p->n + 1));
     PS_TRY(prepare(p, s, out));
-    prepared **to = &p->buckets[bucket_of(p, s)];
-    (*out)->next = *to;
-    *to = *out;
-    p->n++;
+    ps_lt_put(p, *out);
     return PS_OK;
 }
 
 /* ---- multiplying ---- */
 
-static ps_status multiply_locked(products *p, ps_cu_stream stream, const ps_cuda_product *x)
+ps_lt_status ps_lt_multiply(const ps_lt_products *p, const ps_lt_prepared *r, const ps_cuda_product *x,
+                            ps_cu_stream stream)
 {
     static const float one = 1.0f, zero = 0.0f;
-    const shape s = shape_of(x);
-    prepared *r;
+    void *workspace = (void *)(uintptr_t)ps_round_up((int64_t)(uintptr_t)x->workspace, PS_LT_WORKSPACE_ALIGN);
+    return p->lt->multiply(p->handle, r->product, &one, x->b.data, r->b, x->a.data, r->a, x->accumulate ? &one : &zero,
+                           x->y, r->y, x->y, r->y, &r->algorithm, workspace, (size_t)p->workspace_bytes, stream);
+}
+
+static ps_status multiply_locked(ps_lt_products *p, ps_cu_stream stream, const ps_cuda_product *x)
+{
+    const ps_cuda_shape s = ps_cuda_shape_of(x);
+    ps_lt_prepared *r;
     PS_TRY(get_prepared(p, &s, &r));
-    if (x->bias != NULL) PS_TRY(set_bias(p, r->product, x->bias));
-    void *workspace = (void *)(uintptr_t)ps_round_up((int64_t)(uintptr_t)x->workspace, WORKSPACE_ALIGN);
-    return check(p,
-                 p->lt->multiply(p->handle, r->product, &one, x->b.data, r->b, x->a.data, r->a,
-                                 x->accumulate ? &one : &zero, x->y, r->y, x->y, r->y, &r->algorithm, workspace,
-                                 (size_t)p->workspace_bytes, stream),
-                 "a matrix product");
+    if (x->bias != NULL) PS_TRY(ps_lt_set_bias(p, r, x->bias));
+    return ps_lt_check(p, ps_lt_multiply(p, r, x, stream), "a matrix product");
 }
 
 static ps_status multiply(void *self, ps_cu_stream stream, const ps_cuda_product *x)
 {
-    products *p = self;
+    ps_lt_products *p = self;
     pthread_mutex_lock(&p->lock);
     const ps_status st = multiply_locked(p, stream, x);
     pthread_mutex_unlock(&p->lock);
@@ -322,13 +305,9 @@ static ps_status multiply(void *self, ps_cu_stream stream, const ps_cuda_product
 
 static void destroy(void *self)
 {
-    products *p = self;
+    ps_lt_products *p = self;
     (void)ps_gpu_enter_quietly(p->gpu);
-    for (size_t i = 0; i < p->n_buckets; i++)
-        for (prepared *r = p->buckets[i], *next; r != NULL; r = next) {
-            next = r->next;
-            prepared_free(p, r);
-        }
+    ps_lt_forget(p);
     if (p->preference != NULL) (void)p->lt->preference_destroy(p->preference);
     if (p->handle != NULL) (void)p->lt->destroy(p->handle);
     ps_mem_free(p->buckets);
@@ -336,17 +315,17 @@ static void destroy(void *self)
     ps_mem_free(p);
 }
 
-static ps_status start(products *p)
+static ps_status start(ps_lt_products *p)
 {
     const uint64_t workspace_bytes = (uint64_t)p->workspace_bytes;
     PS_TRY(ps_mem_alloc(BUCKETS_LEAST, sizeof *p->buckets, &p->buckets));
     p->n_buckets = BUCKETS_LEAST;
     PS_TRY(ps_gpu_enter(p->gpu));
-    PS_TRY(check(p, p->lt->create(&p->handle), "its start"));
-    PS_TRY(check(p, p->lt->preference_create(&p->preference), "its preferences"));
-    PS_TRY(check(p,
-                 p->lt->preference_set(p->preference, PS_LT_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes),
-                 "its preferences"));
+    PS_TRY(ps_lt_check(p, p->lt->create(&p->handle), "its start"));
+    PS_TRY(ps_lt_check(p, p->lt->preference_create(&p->preference), "its preferences"));
+    PS_TRY(ps_lt_check(
+        p, p->lt->preference_set(p->preference, PS_LT_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes),
+        "its preferences"));
     PS_TRY(prefer(p, PS_LT_REDUCTIONS, PS_LT_REDUCTION_COMPUTED));
     for (int which = PS_LT_ALIGN_A; which <= PS_LT_ALIGN_Y; which++) PS_TRY(prefer(p, which, PS_CUDA_PRODUCT_ALIGN));
     return PS_OK;
@@ -354,16 +333,19 @@ static ps_status start(products *p)
 
 ps_status ps_cublaslt_open_with(ps_gpu *gpu, const ps_cublaslt *library, int64_t workspace_bytes, ps_cuda_products *out)
 {
-    products *p = NULL;
-    PS_ASSERT(workspace_bytes > WORKSPACE_ALIGN && workspace_bytes % WORKSPACE_ALIGN == 0);
+    ps_lt_products *p = NULL;
+    PS_ASSERT(workspace_bytes > PS_LT_WORKSPACE_ALIGN && workspace_bytes % PS_LT_WORKSPACE_ALIGN == 0);
     *out = (ps_cuda_products){0};
     PS_TRY(ps_mem_alloc(1, sizeof *p, &p));
-    *p = (products){.gpu = gpu, .lt = library, .workspace_bytes = workspace_bytes - WORKSPACE_ALIGN};
+    *p = (ps_lt_products){.gpu = gpu, .lt = library, .workspace_bytes = workspace_bytes - PS_LT_WORKSPACE_ALIGN};
     pthread_mutex_init(&p->lock, NULL);
     const ps_status st = start(p);
     if (st == PS_OK)
-        *out =
-            (ps_cuda_products){.self = p, .workspace_bytes = workspace_bytes, .multiply = multiply, .destroy = destroy};
+        *out = (ps_cuda_products){.self = p,
+                                  .workspace_bytes = workspace_bytes,
+                                  .multiply = multiply,
+                                  .destroy = destroy,
+                                  .choosing = &ps_lt_choosing};
     else
         destroy(p);
     return st;

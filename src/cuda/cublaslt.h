@@ -3,10 +3,11 @@
  * found a test compares them.
  *
  * Bits. The same product, by shape, strides and types, has the same bits on one kind of GPU with one version of the
- * library, wherever its arrays lie: an algorithm is chosen once a shape, as the library's heuristics rank them, for
- * arrays that are known to be aligned to PS_CUDA_PRODUCT_ALIGN and no better, and for a workspace of one size. Sums are
- * in float: of f32 in true f32 (not TF32), of 16 bits by products that are exact in it. Parts of a sum over k that are
- * computed apart (split-K) are added in float, in their order; schemes that add them up in the output are not allowed.
+ * library, wherever its arrays lie: an algorithm is chosen once a shape, as a table says (ps_cuda_choosing) or else the
+ * first that the library's heuristics name, for arrays that are known to be aligned to PS_CUDA_PRODUCT_ALIGN and no
+ * better, and for a workspace of one size. Sums are in float: of f32 in true f32 (not TF32), of 16 bits by products that
+ * are exact in it. Parts of a sum over k that are computed apart (split-K) are added in float, in their order; schemes
+ * that add them up in the output are not allowed.
  *
  * The bias is the library's where it has y's type: it is added in float, before y is rounded. Not used are its epilogues
  * for GELU and its gradient, which take z unrounded and have a tanh of their own, where kernel.h says what z is: those

@@ -83,7 +83,8 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     e->shape = e->shapes.all[0];
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
-    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e))); /* before any rank fills it */
+    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e)));                               /* before any rank fills it */
+    PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     *out = e;
     e = NULL;
@@ -116,6 +117,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_order_destroy(e->order);
     ps_profiling_close(e);
     ps_shapes_close(&e->shapes);
+    ps_products_close(&e->products);
     ps_settings_close_backend(&e->settings);
     ps_comm_close(e->own_comm);
     ps_mem_free(e);

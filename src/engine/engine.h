@@ -10,6 +10,7 @@
 #include "plan/shape.h"
 #include "run/bound.h"
 #include "run/runner.h"
+#include "settings/products.h"
 
 /* What may be called next. */
 typedef enum ps_engine_state {
@@ -35,6 +36,7 @@ typedef struct ps_nonfinite {
 struct ps_engine {
     ps_settings settings;
     ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: there is none, or it is the caller's */
+    ps_products products;
     ps_shapes shapes;
     const ps_shape *shape;         /* in use; what depends on B and T is in its program, code and blueprint */
     const ps_program *program;     /* of the configured shape: parameters and their names */

@@ -131,6 +131,10 @@
     XX(PS_CONFIG_ISA_AVX512, "avx512")                                                                                 \
     XX(PS_CONFIG_ISA_AVX512_BF16, "avx512_bf16")                                                                       \
     XX(PS_CONFIG_ISA_AMX, "amx")
+#define PS_CONFIG_PRODUCT_ALGORITHMS_MAP(XX)                                                                           \
+    XX(PS_CONFIG_PRODUCT_ALGORITHMS_AUTO, "auto")                                                                      \
+    XX(PS_CONFIG_PRODUCT_ALGORITHMS_MEASURED, "measured") XX(PS_CONFIG_PRODUCT_ALGORITHMS_FIRST, "first")
+
 #define PS_CONFIG_REPRODUCIBLE_MAP(XX)                                                                                 \
     XX(PS_CONFIG_REPRODUCIBLE_RUN, "run") XX(PS_CONFIG_REPRODUCIBLE_MACHINE, "machine")
 
@@ -156,7 +160,8 @@
     XX(ps_config_reductions, PS_CONFIG_REDUCTIONS_MAP)                                                                 \
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \
     XX(ps_config_isa, PS_CONFIG_ISA_MAP)                                                                               \
-    XX(ps_config_reproducible, PS_CONFIG_REPRODUCIBLE_MAP)
+    XX(ps_config_reproducible, PS_CONFIG_REPRODUCIBLE_MAP)                                                             \
+    XX(ps_config_product_algorithms, PS_CONFIG_PRODUCT_ALGORITHMS_MAP)
 
 #define VALUE(name, ...) name,
 #define XX(type, map) typedef enum type { map(VALUE) } type;

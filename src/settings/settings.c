@@ -132,6 +132,22 @@ static void read_placement(const ps_options *o, ps_settings *s)
     s->unscheduled_share = 0;
 }
 
+/* What cannot be kept would be chosen anew by each start, whose bits would be its own. */
+static ps_status read_products(const ps_config *config, ps_settings *s)
+{
+    const ps_config_product_algorithms asked = ps_config_options(config)->train_product_algorithms;
+    const char *folder = ps_config_cache(config);
+    s->asks_for_first_products = asked == PS_CONFIG_PRODUCT_ALGORITHMS_FIRST;
+    s->measures_products = asked == PS_CONFIG_PRODUCT_ALGORITHMS_MEASURED ||
+                           (asked == PS_CONFIG_PRODUCT_ALGORITHMS_AUTO && folder != NULL);
+    if (folder == NULL) return PS_OK;
+    if (strlen(folder) >= sizeof s->cache_folder)
+        return PS_FAIL(PS_EINVAL, "the cache folder has a name of %zu bytes, at most %zu are taken", strlen(folder),
+                       sizeof s->cache_folder - 1);
+    strcpy(s->cache_folder, folder);
+    return PS_OK;
+}
+
 static ps_status read_all(const ps_config *config, bool training, const ps_gpu_turn *turn, ps_settings *out)
 {
     static const ps_keep_logits keep_logits[] = {[PS_CONFIG_KEEP_LOGITS_AUTO] = PS_KEEP_LOGITS_AUTO,
@@ -180,6 +196,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
     PS_TRY(read_lr(o, &out->lr));
     PS_TRY(ps_settings_read_backend(o, out));
     PS_TRY(read_disk(o, out));
+    PS_TRY(read_products(config, out));
     PS_TRY(ps_settings_read_rates(config, out));
     PS_TRY(read_profile(config, out));
     return ps_settings_read_budgets(o, out);

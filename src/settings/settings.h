@@ -48,6 +48,8 @@ typedef struct ps_settings_nccl {
     char why_not[512]; /* comm.collectives = auto on several GPUs: in one line; "": not asked */
 } ps_settings_nccl;
 
+#define PS_SETTINGS_FOLDER_BYTES 4096
+
 typedef struct ps_settings {
     bool training; /* false: inference */
     int64_t B, T, accumulation;
@@ -57,14 +59,16 @@ typedef struct ps_settings {
     ps_backend_kind backend_kind;
     ps_settings_gpu gpu;
     ps_settings_nccl nccl;
-    ps_async_options async; /* of PS_BACKEND_CPU_ASYNC */
-    bool checks_order;      /* of tests: what is issued goes by a checker (device/order.h) */
-    ps_sim_options sim;     /* of PS_BACKEND_SIM */
-    ps_cpu_isa isa;         /* of the processor's kernels, but for PS_BACKEND_REF and PS_BACKEND_SIM */
-    bool same_bits;         /* on every processor from AVX2 on */
-    bool plans_only;        /* nothing will be computed: no threads are started */
-    int threads;            /* >= 1 */
-    ps_backend *backend;    /* NULL until ps_settings_open_backend; copies of the settings borrow it */
+    bool measures_products, asks_for_first_products; /* of PS_BACKEND_CUDA: train.product_algorithms (products.h) */
+    char cache_folder[PS_SETTINGS_FOLDER_BYTES];     /* where what is measured is kept; "": nowhere */
+    ps_async_options async;                          /* of PS_BACKEND_CPU_ASYNC */
+    bool checks_order;                               /* of tests: what is issued goes by a checker (device/order.h) */
+    ps_sim_options sim;                              /* of PS_BACKEND_SIM */
+    ps_cpu_isa isa;      /* of the processor's kernels, but for PS_BACKEND_REF and PS_BACKEND_SIM */
+    bool same_bits;      /* on every processor from AVX2 on */
+    bool plans_only;     /* nothing will be computed: no threads are started */
+    int threads;         /* >= 1 */
+    ps_backend *backend; /* NULL until ps_settings_open_backend; copies of the settings borrow it */
     ps_ranks ranks;
     ps_rates rates;
 

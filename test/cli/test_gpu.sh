@@ -25,6 +25,36 @@ expect 0 "$pstar" train "$work/tiny.json" $small memory.host=40MB train.backend=
 grep -q "^GPU" "$work/out" && fail "a GPU is named, and the processor computes"
 [ "$(summary "$work/run" weights_xxh3)" != "$gpu" ] || fail "the processor's bits: it was not the GPU that computed"
 
+# what algorithms take is timed once, kept, and taken again; also by who goes on from a checkpoint when it is gone
+export PS_FAKE_ALGORITHMS=2 XDG_CACHE_HOME="$work/cache"
+in_f32="$small bf16.enabled=false memory.host=40MB" # whose bits tell sums apart
+# shellcheck disable=SC2086
+expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=first "train.output_dir=$work/first"
+first=$(summary "$work/first" weights_xxh3)
+# shellcheck disable=SC2086
+expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.save_interval=1
+grep -q "^timed the algorithms of [0-9]* matrix products for " "$work/out" || fail "nothing was timed"
+timed=$(summary "$work/run" weights_xxh3)
+[ "$timed" != "$first" ] || fail "what was timed was not taken"
+table=$(ls "$work"/cache/patrickstar/products-fake-0-*.json) || fail "nothing is kept"
+grep -q '"place": 1' "$table" || fail "not the fastest"
+# shellcheck disable=SC2086
+expect 0 "$pstar" train "$work/tiny.json" $in_f32 "train.output_dir=$work/again"
+grep -q "^timed" "$work/out" && fail "timed a second time"
+[ "$(summary "$work/again" weights_xxh3)" = "$timed" ] || fail "other bits with the table that was kept"
+rm -r "$work/run/checkpoints/step-000002" "$table"
+# shellcheck disable=SC2086
+expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=first \
+    "--resume=$work/run/checkpoints/step-000001" "train.output_dir=$work/other"
+says err "pstar train: train.product_algorithms = first, but "
+export PS_FAKE_ALGORITHMS=3
+# shellcheck disable=SC2086
+expect 0 "$pstar" train "$work/tiny.json" $in_f32 "--resume=$work/run/checkpoints/step-000001" \
+    "train.output_dir=$work/resumed"
+[ "$(summary "$work/resumed" weights_xxh3)" = "$timed" ] || fail "resumed with other algorithms"
+[ ! -s "$work/err" ] || fail "a word: $(cat "$work/err")"
+unset PS_FAKE_ALGORITHMS
+
 # it cannot be used: auto says so and goes on, cuda is an error
 export PS_FAKE_GPUS=0
 expect 0 "$pstar" info

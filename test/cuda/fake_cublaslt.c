@@ -35,6 +35,7 @@ struct ps_lt_preference_state {
 typedef struct chosen {
     uint64_t mark, workspace_bytes, what;
     uint32_t align[4], bias_align;
+    int32_t number;
 } chosen;
 
 #define MARK 0xb1a51755
@@ -46,6 +47,8 @@ static struct {
     atomic_int calls[FUNCTIONS], fail_in[FUNCTIONS];
     ps_lt_status fail_with[FUNCTIONS];
     atomic_int n_handles, n_products, n_layouts, n_preferences;
+    int n_algorithms;
+    fake_cublaslt_seconds seconds;
 } lt;
 
 static int number_of(const char *name)
@@ -282,9 +285,28 @@ static ps_lt_status lt_choose(ps_lt_handle h, ps_lt_product d, ps_lt_layout a, p
     chosen x = {.mark = MARK, .workspace_bytes = p->workspace_bytes, .what = sum_of(d, a, b, y)};
     memcpy(x.align, p->align, sizeof x.align);
     x.bias_align = align_of(d->bias);
-    *out = (ps_lt_choice){.workspace_bytes = (size_t)p->workspace_bytes, .waves = 1.0f};
-    memcpy(&out->algorithm, &x, sizeof x);
-    *n_out = 1;
+    for (*n_out = 0; *n_out < n_wanted && *n_out < lt.n_algorithms; ++*n_out) {
+        ps_lt_choice *const to = &out[*n_out];
+        x.number = *n_out;
+        *to = (ps_lt_choice){.workspace_bytes = (size_t)p->workspace_bytes, .waves = 1.0f};
+        memcpy(&to->algorithm, &x, sizeof x);
+    }
+    return PS_LT_SUCCESS;
+}
+
+static ps_lt_status lt_algorithm_check(ps_lt_handle h, ps_lt_product d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c,
+                                       ps_lt_layout y, const ps_lt_algorithm *algorithm, ps_lt_choice *out)
+{
+    (void)h;
+    ENTER_LT();
+    chosen x;
+    memcpy(&x, algorithm, sizeof x);
+    ps_lt_status s = check_types(d, a, b, c, y);
+    if (s == PS_LT_SUCCESS) s = check_shapes(d, a, b, c, y);
+    if (s != PS_LT_SUCCESS) return s;
+    if (x.mark != MARK || x.what != sum_of(d, a, b, y) || x.number < 0 || x.number >= lt.n_algorithms)
+        return PS_LT_NOT_SUPPORTED;
+    *out = (ps_lt_choice){.algorithm = *algorithm, .workspace_bytes = (size_t)x.workspace_bytes, .waves = 1.0f};
     return PS_LT_SUCCESS;
 }
 
@@ -298,6 +320,8 @@ typedef struct product {
     size_t workspace_bytes;
     bool transposes_a, transposes_b;
     float alpha, beta;
+    int algorithm;
+    double seconds; /* that it is said to take */
 } product;
 
 static double element(const struct ps_lt_layout_state *l, const void *data, bool transposes, int64_t row, int64_t col)
@@ -307,6 +331,22 @@ static double element(const struct ps_lt_layout_state *l, const void *data, bool
     return (double)ps_dtype_load(t, data, transposes ? row * l->stride + col : col * l->stride + row);
 }
 
+/* The first in double; number n adds up n + 1 parts in float, element by element in turn: other bits each. */
+static double sum_over_k(const product *p, int64_t i, int64_t j, int64_t k)
+{
+    float parts[FAKE_CUBLASLT_ALGORITHMS] = {0};
+    double sum = 0;
+    for (int64_t l = 0; l < k; l++) {
+        const double x =
+            element(&p->a_layout, p->a, p->transposes_a, i, l) * element(&p->b_layout, p->b, p->transposes_b, l, j);
+        sum += x;
+        parts[l % (p->algorithm + 1)] += (float)x;
+    }
+    if (p->algorithm == 0) return sum;
+    for (int n = 1; n <= p->algorithm; n++) parts[0] += parts[n];
+    return (double)parts[0];
+}
+
 static void run(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, const void *args)
 {
     const product *p = args;
@@ -314,15 +354,14 @@ static void run(void *user, const unsigned grid[3], const unsigned block[3], uns
     ps_dtype t;
     (void)user, (void)grid, (void)block, (void)shared_bytes;
     (void)dtype_of(p->y_layout.type, &t);
+    fake_spend(p->seconds);
     memset(p->workspace, 0xC3, p->workspace_bytes); /* it is the library's */
     for (int64_t j = 0; j < p->y_layout.cols; j++)
         for (int64_t i = 0; i < p->y_layout.rows; i++) {
             const int64_t at = j * p->y_layout.stride + i;
             double sum = p->beta != 0.0f ? (double)(p->beta * ps_dtype_load(t, p->y, at)) : 0.0;
             if (p->bias != NULL) sum += (double)ps_dtype_load(t, p->bias, i);
-            for (int64_t l = 0; l < k; l++)
-                sum += element(&p->a_layout, p->a, p->transposes_a, i, l) *
-                       element(&p->b_layout, p->b, p->transposes_b, l, j);
+            sum += sum_over_k(p, i, j, k);
             ps_dtype_store(t, p->y, at, (float)((double)p->alpha * sum));
         }
 }
@@ -365,7 +404,9 @@ static ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_product d, const void *alp
                  .workspace = workspace,
                  .workspace_bytes = workspace_bytes,
                  .transposes_a = d->transposes_a != 0,
-                 .transposes_b = d->transposes_b != 0};
+                 .transposes_b = d->transposes_b != 0,
+                 .algorithm = x.number,
+                 .seconds = lt.seconds != NULL ? lt.seconds(fake_ordinal(), x.what, x.number) : 0};
     memcpy(&p.alpha, alpha, sizeof p.alpha); /* pointers of the host */
     memcpy(&p.beta, beta, sizeof p.beta);
     const ps_cu_result r = fake_launch(h->function, 1, 1, 1, 32, 1, 1, 0, stream, (void *[]){&p}, NULL);
@@ -383,6 +424,7 @@ const ps_cublaslt fake_cublaslt = {
 void fake_cublaslt_begin(void)
 {
     memset(&lt, 0, sizeof lt);
+    lt.n_algorithms = FAKE_CUBLASLT_ALGORITHMS;
 #define XX(type, name, symbol, params) lt.names[lt.n_names++] = #name;
 #include "cuda/cublaslt.def"
 #undef XX
@@ -407,6 +449,12 @@ void fake_cublaslt_fail(const char *function, int nth, ps_lt_status s)
 {
     lt.fail_in[number_of(function)] = nth;
     lt.fail_with[number_of(function)] = s;
+}
+
+void fake_cublaslt_offer(int n_algorithms, fake_cublaslt_seconds seconds)
+{
+    lt.n_algorithms = n_algorithms;
+    lt.seconds = seconds;
 }
 
 int fake_cublaslt_calls(const char *function)

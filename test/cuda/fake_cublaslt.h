@@ -16,6 +16,13 @@ void fake_cublaslt_begin(void);
 /* Each count of what was made and not ended is an error: false, told on stderr. */
 bool fake_cublaslt_end(void);
 
+/* There are this many algorithms for every product, and each but the first rounds in its own way. What one is said to
+ * take on GPU number `ordinal`, as its events tell, for a product that is `what` (a hash of it); NULL: nothing beside
+ * what it does take. After fake_cublaslt_begin: all of them, and NULL. */
+#define FAKE_CUBLASLT_ALGORITHMS 8
+typedef double (*fake_cublaslt_seconds)(int ordinal, uint64_t what, int algorithm);
+void fake_cublaslt_offer(int n_algorithms, fake_cublaslt_seconds seconds);
+
 /* The nth call from now (0: the next) of this function of the table fails so. */
 void fake_cublaslt_fail(const char *function, int nth, ps_lt_status s);
 /* Calls of a function of the table so far. */

@@ -23,6 +23,12 @@ ps_cu_context fake_current(void)
     return current;
 }
 
+int fake_ordinal(void)
+{
+    const ps_cu_context c = fake_current();
+    return c != NULL ? c->ordinal : -1;
+}
+
 /* Whose failure a call tells of: of several GPUs that of the context it is made in. */
 static ps_cu_context concerned(void)
 {
@@ -109,7 +115,7 @@ ps_cu_result fake_device_get(ps_cu_device *out, int ordinal)
 ps_cu_result fake_device_name(char *out, int bytes, ps_cu_device dev)
 {
     ENTER(false);
-    snprintf(out, (size_t)bytes, "Fake %d", dev);
+    snprintf(out, (size_t)bytes, fake.o.are_alike ? "Fake" : "Fake %d", dev);
     return fake_leave(PS_CU_SUCCESS);
 }
 

@@ -19,6 +19,7 @@ typedef struct fake_options {
     int version;         /* 0: 13000 */
     int mode, mode_from; /* compute mode of this GPU and those after it */
     int capability;      /* 0: 90 */
+    bool are_alike;      /* GPUs have one name, as those of a machine do; else each its number in it */
     bool has_no_wait_value;
     bool copies_unlocked; /* memory of the host that nobody registered is copied too, and the host waits */
 } fake_options;
@@ -47,5 +48,9 @@ int fake_calls(const char *function);
 typedef void (*fake_kernel)(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
                             const void *args);
 void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes);
+/* For a kernel that runs: to the stream's events it takes so much longer. */
+void fake_spend(double seconds);
+/* The GPU whose context the calling thread has. */
+int fake_ordinal(void);
 
 #endif

@@ -42,6 +42,7 @@ struct ps_cu_stream_state {
     bool stops;
     int priority;
     uint64_t id, n_done;
+    int64_t spent_ns; /* by its kernels, more than they did */
     ps_cu_stream next;
 };
 

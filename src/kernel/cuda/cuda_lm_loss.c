@@ -8,7 +8,8 @@
  *                dx = dx' rounded
  *
  * Rows of logits lie a multiple of 16 elements apart, so that their products are aligned whatever the vocabulary. Kept
- * logits are [rows, V] with such rows; else there is room for one slice. */
+ * logits lie slice after slice, each as it would lie alone; else there is room for one. So products have the same
+ * strides, and by that the same algorithm and bits, whether logits are kept or not. */
 #include "kernel/cuda/cuda_operator.h"
 
 /* With the rows of a micro-batch, enough for a whole GPU. */
@@ -36,14 +37,14 @@ static int64_t slice_cols(const slices *l, int64_t first)
     return ps_min_i64(l->V - first, SLICE);
 }
 
-static int64_t logits_stride(const slices *l)
+static int64_t logits_stride(const slices *l, int64_t first)
 {
-    return stride_of(l->own != NULL ? ps_min_i64(l->V, SLICE) : l->V);
+    return stride_of(slice_cols(l, first));
 }
 
 static float *logits_of(const slices *l, int64_t first)
 {
-    return l->own != NULL ? (float *)l->own : l->kept + first;
+    return l->own != NULL ? (float *)l->own : l->kept + l->rows * first;
 }
 
 /* Row `token` of an array with C columns, or of one with 1. */
@@ -60,7 +61,7 @@ static ps_cuda_matrix weights_of(const slices *l, int64_t first)
 static ps_status compute_logits(const ps_cuda_issuer *to, const slices *l, int64_t first)
 {
     ps_cuda_product p = {.y = logits_of(l, first),
-                         .y_stride = logits_stride(l),
+                         .y_stride = logits_stride(l, first),
                          .y_dtype = PS_DTYPE_F32,
                          .a = {.data = l->x, .stride = l->C, .dtype = l->dtype},
                          .b = weights_of(l, first),
@@ -101,7 +102,7 @@ static ps_status lm_loss_fwd(const ps_cuda_issuer *to, const void *args)
                                                .targets = a->targets,
                                                .rows = a->rows,
                                                .cols = slice_cols(&l, first),
-                                               .stride = logits_stride(&l),
+                                               .stride = logits_stride(&l, first),
                                                .first = first};
         PS_TRY(compute_logits(to, &l, first));
         PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_loss_slice, ps_ceil_div(a->rows, ROWS_A_BLOCK), &slice));
@@ -150,7 +151,7 @@ static ps_status slice_gradient(const ps_cuda_issuer *to, const gradient *g, int
                                           .targets = a->targets,
                                           .rows = a->rows,
                                           .cols = cols,
-                                          .stride = logits_stride(&g->l),
+                                          .stride = logits_stride(&g->l, first),
                                           .dlogits_stride = dlogits->stride,
                                           .first = first,
                                           .scale = a->scale};
