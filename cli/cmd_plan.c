@@ -88,6 +88,9 @@ static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
 
 static void show_request(const plan_input *in, const ps_simulation *s)
 {
+    static const char *const update_times[] = {[PS_UPDATE_AFTER] = "",
+                                               [PS_UPDATE_DEFERRED] = ", updates deferred",
+                                               [PS_UPDATE_EARLY] = ", updates in backward"};
     char bytes[PS_BYTES_TEXT_MAX];
     ps_hardware room;
     const ps_hardware *known = NULL;
@@ -107,7 +110,7 @@ static void show_request(const plan_input *in, const ps_simulation *s)
            s->lists.n_apart > 0 ? ", activation checkpointing, its inputs offloaded"
            : s->checkpointing   ? ", activation checkpointing"
                                 : "",
-           s->variant.deferred ? ", updates deferred" : "", s->keeps_logits ? ", logits kept" : "");
+           update_times[s->variant.update_time], s->keeps_logits ? ", logits kept" : "");
 }
 
 static void show_tiers(const ps_simulation *s)
