@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint_fixture.h"
 #include "engine/ranks_fixture.h"
+#include "run/bound.h"
 
 enum { STEPS = 4 };
 
@@ -258,13 +259,28 @@ static void test_chosen_where_allowed(void **state)
                  {CHANGES(SLOW, LEGAL, "train.max_nonfinite_steps=0"), false},
                  {CHANGES(SLOW, LEGAL, "bf16.enabled=false", "fp16.enabled=true"), false}};
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
-        ps_config *c = on_cpu(tiny_with(cases[i].changes));
+        if (OVER_APART && cases[i].is_early) continue;
+        ps_config *c = tiny_with(cases[i].changes);
         ps_engine *e = engine_of(c);
         if ((e->blueprint->variant.update_time == PS_UPDATE_EARLY) != cases[i].is_early) fail_msg("case %zu", i);
         ps_engine_destroy(e);
         ps_config_destroy(c);
     }
 #undef SLOW
+}
+
+/* The disk works in the backward pass too: no phases stand beside the bound. */
+static void test_no_phases(void **state)
+{
+    (void)state;
+    for (int early = OVER_APART; early < 2; early++) { /* elsewhere there is more host memory */
+        ps_config *c = early ? TINY(BF16, EARLY, "memory.device=800KB", "memory.disk=20MB")
+                             : TINY(BF16, LATE, "memory.device=800KB", "memory.disk=20MB");
+        ps_engine *e = engine_of(c);
+        assert_true((ps_bound_of_plan(e->blueprint, &e->shape->forecast).phases_ns == 0) == early);
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
 }
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */
@@ -439,6 +455,21 @@ static void test_nonfinite_is_skipped_elsewhere(void **state)
 
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
 
+/* Of a rank's chunks all but those of the last groups are updated before the pass has ended. */
+static ps_status train_early(ps_engine *e, ps_config *c, rank_task *t)
+{
+    const ps_blueprint *b = e->blueprint;
+    int32_t last_backward = -1, n_within = 0, n_own = 0;
+    for (int32_t m = 0; m < b->trace->n_moments; m++)
+        if (b->trace->moments[m].phase == PS_PHASE_BACKWARD) last_backward = m;
+    for (int32_t chunk = 0; chunk < b->layout->n_chunks; chunk++) {
+        n_own += b->update_moment[chunk] >= 0;
+        n_within += b->update_moment[chunk] >= 0 && b->update_moment[chunk] < last_backward;
+    }
+    if (n_within < n_own / 2) return PS_FAIL(PS_EINVAL, "%d of %d updates are early", n_within, n_own);
+    return rank_train(e, c, t);
+}
+
 static void test_ranks(void **state)
 {
     (void)state;
@@ -453,11 +484,12 @@ static void test_ranks(void **state)
     static const char *const sums[] = {"gradient_accumulation_steps=1", "gradient_accumulation_steps=2"};
     for (int32_t n = 2; n <= 3; n++)
         for (size_t k = 0; k < PS_ARRAY_LEN(sums); k++) {
-            const uint64_t want = RANKS(n, STEPS, BF16, LATE, sums[k], ON_CPU)->result.hash;
+            const uint64_t want = RANKS(n, STEPS, BF16, LATE, sums[k], OVER_GPU ? NOTHING : ON_CPU)->result.hash;
             for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) {
                 const char *const *v = variations[i];
                 if (!is_my_share()) continue;
-                const rank_task *t = RANKS(n, STEPS, BF16, EARLY, sums[k], v[0], v[1], v[2], v[3]);
+                const rank_task *t =
+                    run_ranks(n, STEPS, train_early, CHANGES(BF16, EARLY, sums[k], v[0], v[1], v[2], v[3]));
                 if (t->result.hash != want) fail_msg("%d ranks, %s, %s %s: other bits", n, sums[k], v[0], v[1]);
                 assert_int_equal(t->result.sent_bytes, t->result.forecast.moved_bytes[PS_LINK_COLLECTIVES]);
             }
@@ -481,11 +513,24 @@ static ps_status train_into_nan(ps_engine *e, ps_config *c, rank_task *t)
 static void test_ranks_end_together(void **state)
 {
     (void)state;
-    static const char *const ones[] = {NOTHING, "gradient_accumulation_steps=2"};
-    for (size_t i = 0; i < PS_ARRAY_LEN(ones); i++) {
-        const rank_task *t = try_ranks(ps_model_from_config, 2, 1, train_into_nan, CHANGES(BF16, EARLY, ones[i]));
-        for (int rank = 0; rank < 2; rank++)
-            if (t[rank].result.st != PS_ENUMERIC) fail_msg("rank %d: %s", rank, t[rank].result.error);
+    const char *const *const of_rank[][2] = {
+        {CHANGES(BF16, EARLY), CHANGES(BF16, EARLY)},
+        {CHANGES(BF16, LATE), CHANGES(BF16, EARLY)},
+        {CHANGES(BF16, EARLY, "gradient_accumulation_steps=2"), CHANGES(BF16, LATE, "gradient_accumulation_steps=2")}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(of_rank); i++) {
+        rank_task tasks[2];
+        ps_comm *comms[2];
+        pthread_t threads[2];
+        assert_ok(ps_comm_open_threads(
+            &(ps_comm_options){.timeout_s = rank_timeout_s, .staging_bytes = RANKS_STAGING_BYTES}, 2, comms));
+        for (int k = 0; k < 2; k++) {
+            tasks[k] = (rank_task){
+                .comm = comms[k], .model = ps_model_from_config, .run = train_into_nan, .changes = of_rank[i][k]};
+            assert_int_equal(pthread_create(&threads[k], NULL, rank_main, &tasks[k]), 0);
+        }
+        for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
+        for (int k = 0; k < 2; k++)
+            if (tasks[k].result.st != PS_ENUMERIC) fail_msg("%zu, rank %d: %s", i, k, tasks[k].result.error);
     }
 }
 
@@ -501,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_forecast),
         cmocka_unit_test(test_each_right_after_its_last_use),
         cmocka_unit_test(test_chosen_where_allowed),
+        cmocka_unit_test(test_no_phases),
         cmocka_unit_test(test_calls_between_steps),
         cmocka_unit_test(test_saved_and_resumed),
         cmocka_unit_test(test_gradients_cannot_be_read),
