@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "base/bytes.h"
 #include "base/folder.h"
+#include "base/machine.h"
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
@@ -88,6 +89,9 @@ static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
 
 static void show_request(const plan_input *in, const ps_simulation *s)
 {
+    static const char *const update_times[] = {[PS_UPDATE_AFTER] = "",
+                                               [PS_UPDATE_DEFERRED] = ", updates deferred",
+                                               [PS_UPDATE_EARLY] = ", updates in backward"};
     char bytes[PS_BYTES_TEXT_MAX];
     ps_hardware room;
     const ps_hardware *known = NULL;
@@ -107,7 +111,7 @@ static void show_request(const plan_input *in, const ps_simulation *s)
            s->lists.n_apart > 0 ? ", activation checkpointing, its inputs offloaded"
            : s->checkpointing   ? ", activation checkpointing"
                                 : "",
-           s->variant.deferred ? ", updates deferred" : "", s->keeps_logits ? ", logits kept" : "");
+           update_times[s->variant.update_time], s->keeps_logits ? ", logits kept" : "");
 }
 
 static void show_tiers(const ps_simulation *s)
@@ -190,6 +194,27 @@ static void show_missing_folders(const plan_input *in)
             printf("disk      memory.disk_path: '%s' is no folder: make it before training\n", f.name[i]);
 }
 
+/* Budgets given as bytes may be more than there is; the plan is what it would be with them. */
+static void show_missing_memory(const plan_input *in, const ps_simulation *s)
+{
+    const ps_hardware *hw = in->site.hardware;
+    const int64_t *peaks = s->forecast.peak_bytes;
+    const int64_t n_sharers = hw != NULL ? ps_hardware_devices_per_node(hw) : s->rates.topology.ranks_per_node;
+    const int64_t planned = (peaks[PS_TIER_HOST] + (s->device_is_ram ? peaks[PS_TIER_DEVICE] : 0)) * n_sharers;
+    ps_machine_memory_info memory = {.total_bytes = INT64_MAX};
+    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
+    if (hw != NULL)
+        memory.total_bytes = hw->host.bytes;
+    else if (ps_machine_memory(NULL, &memory) != PS_OK)
+        return;
+    if (planned > memory.total_bytes)
+        printf("memory    it takes %s of memory on %s, which has %s: a run there would be refused\n",
+               size_text(planned, a), hw != NULL ? "a node" : "this machine", size_text(memory.total_bytes, b));
+    if (hw != NULL && hw->gpus_per_node > 0 && peaks[PS_TIER_DEVICE] > hw->device.bytes)
+        printf("memory    it takes %s of a device that has %s: a run there would be refused\n",
+               size_text(peaks[PS_TIER_DEVICE], a), size_text(hw->device.bytes, b));
+}
+
 static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
@@ -204,6 +229,7 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
     if (passing > 0) printf(" (%d pass through it)", passing);
     printf(", %d on the host\n", s->n_host_updates);
     show_tiers(s);
+    show_missing_memory(in, s);
     show_links(s);
     show_speed(s);
     show_bound(s);

@@ -286,7 +286,8 @@ PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
 /* Call after each ps_backward. At every gradient_accumulation_steps-th call: unscale, check for overflow, clip, update,
  * go on in the learning-rate schedule; otherwise nothing. A step whose gradients are not finite leaves the weights as
  * they were. PS_ENUMERIC, with what was seen first, after train.max_nonfinite_steps of them in a row that no loss scale
- * could answer by falling; the engine can go on. */
+ * could answer by falling; the engine can go on. With memory.update_in_backward weights may have changed by then:
+ * PS_ENUMERIC after the first such step, and the engine is failed for good. */
 PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
@@ -424,7 +425,8 @@ PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t t
                                                     float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                      const float *in);
-/* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times. */
+/* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
+ * where updates may run within ps_backward (memory.update_in_backward). */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
 

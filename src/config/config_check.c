@@ -73,6 +73,32 @@ static ps_status check_placement(const ps_config *config)
     return PS_OK;
 }
 
+/* What must be so for weights to be changed before all gradients are known. */
+static ps_status check_early_updates(const ps_config *config)
+{
+    const ps_options *o = &config->options;
+    const ps_option_id id = PS_OPTION_memory_update_in_backward;
+    const char *key = ps_config_key(config, id);
+    if (o->memory_update_in_backward != PS_CONFIG_EARLY_UPDATES_ALWAYS) return PS_OK;
+    if (o->gradient_clipping > 0)
+        return ps_config_fail_for(config, id,
+                                  "%s always: gradient_clipping %g needs the norm of all gradients before the first "
+                                  "update; set gradient_clipping = 0, or auto here",
+                                  key, o->gradient_clipping);
+    if (o->fp16_enabled)
+        return ps_config_fail_for(config, id,
+                                  "%s always: fp16 skips steps whose gradients overflow, which is known after the "
+                                  "backward pass only; use bf16.enabled, or auto here",
+                                  key);
+    if (o->train_max_nonfinite_steps != 1)
+        return ps_config_fail_for(config, id,
+                                  "%s always: a step whose gradients are not finite could not be skipped, but "
+                                  "train.max_nonfinite_steps is %lld; set it to 1, which ends the run then, or auto "
+                                  "here",
+                                  key, (long long)o->train_max_nonfinite_steps);
+    return PS_OK;
+}
+
 static ps_status check_activations(const ps_config *config)
 {
     const ps_option_id offload = PS_OPTION_client_opts_with_activation_offload;
@@ -194,6 +220,7 @@ ps_status ps_config_validate(const ps_config *config)
     PS_TRY(check_batch(config));
     PS_TRY(check_placement(config));
     PS_TRY(check_activations(config));
+    PS_TRY(check_early_updates(config));
     PS_TRY(check_optimizer(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));

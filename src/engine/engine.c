@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "comm/agree.h"
 #include "device/disk_folders.h"
@@ -52,6 +53,28 @@ static ps_status check_disk(const ps_engine *e)
         (long long)planned, shared);
 }
 
+/* Budgets given as bytes may be more than there is: then the system would kill the process in the middle of a step. What
+ * the plan does not use of them does no harm. Memory that others have now may be free later, so it counts. */
+static ps_status check_ram(const ps_engine *e)
+{
+    const ps_comm *comm = e->settings.ranks.comm;
+    const int32_t n_sharers = comm != NULL ? ps_comm_local_size(comm) : 1;
+    const bool is_gpu = e->settings.backend_kind == PS_BACKEND_CUDA;
+    const int64_t *peaks = e->shape->forecast.peak_bytes;
+    const int64_t planned = (peaks[PS_TIER_HOST] + (is_gpu ? 0 : peaks[PS_TIER_DEVICE])) * n_sharers;
+    char planned_text[PS_BYTES_TEXT_MAX], total_text[PS_BYTES_TEXT_MAX], shared[48] = "";
+    ps_machine_memory_info memory;
+    const bool is_known = ps_machine_memory(NULL, &memory) == PS_OK;
+    if (!is_known || planned <= memory.total_bytes) return PS_OK;
+    if (n_sharers > 1) snprintf(shared, sizeof shared, " of %d ranks", n_sharers);
+    return PS_FAIL(PS_EBUDGET,
+                   "%s: the plan takes %s (%lld bytes)%s, and this machine, or the control group that the process runs "
+                   "in, has %s (%lld bytes): lower %s, and give memory.disk what they do not hold",
+                   is_gpu ? "memory.host" : "memory.device and memory.host", ps_bytes_format(planned, planned_text),
+                   (long long)planned, shared, ps_bytes_format(memory.total_bytes, total_text),
+                   (long long)memory.total_bytes, is_gpu ? "it" : "them");
+}
+
 static ps_status open_memory(ps_engine *e, bool draws)
 {
     PS_TRY(ps_profiling_open(e));
@@ -83,7 +106,8 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     e->shape = e->shapes.all[0];
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
-    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e)));                               /* before any rank fills it */
+    PS_TRY_GOTO(ps_comm_agree(comm, check_ram(e)));
+    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e))); /* before any rank fills it */
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     *out = e;

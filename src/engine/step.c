@@ -57,10 +57,27 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     return PS_OK;
 }
 
+/* Gradients are sums over the ranks, times the loss scale. */
+static double grad_scale(const ps_engine *e)
+{
+    return e->loss_scale * e->settings.ranks.n;
+}
+
+/* Of the step under way, once its gradients' norm is known; before, where nothing clips, with any norm. */
+static ps_update update_of(const ps_engine *e, double norm, bool skip)
+{
+    return (ps_update){
+        .skip = skip,
+        .step = {.t = e->n_updates + 1,
+                 .lr = (float)ps_lr_schedule_get(&e->settings.lr, e->n_updates),
+                 .grad_scale = (float)(ps_grad_clip_factor(norm, e->settings.clip_norm) / grad_scale(e))}};
+}
+
 ps_status ps_backward(ps_engine *e)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_FORWARD, "ps_backward"));
-    PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner)));
+    const ps_update early = update_of(e, 0, false);
+    PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner, &early)));
     ps_store_rest(e->tiers.store);
     e->state = PS_ENGINE_BACKWARD;
     return PS_OK;
@@ -81,20 +98,23 @@ static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
 }
 
 /* Add up over the ranks what each knows of its own chunks' gradients, and their losses. Sums are exact, so they have
- * the same bits however chunks are dealt out. */
-static ps_status share_sums(ps_engine *e, ps_grad_sums *sums)
+ * the same bits however chunks are dealt out. *is_early: some rank has carried out updates already. */
+static ps_status share_sums(ps_engine *e, ps_grad_sums *sums, bool *is_early)
 {
-    enum { N_DIGITS = PS_EXACT_SUM_DIGITS, NONFINITE = N_DIGITS, LOSS, N_VALUES };
+    enum { N_DIGITS = PS_EXACT_SUM_DIGITS, NONFINITE = N_DIGITS, LOSS, EARLY, N_VALUES };
     double v[N_VALUES];
+    *is_early = ps_runner_blueprint(e->runner)->variant.update_time == PS_UPDATE_EARLY;
     if (e->settings.ranks.n == 1) return PS_OK;
     ps_exact_sum_carry(&sums->sum_squares);
     for (int i = 0; i < N_DIGITS; i++) v[i] = (double)sums->sum_squares.digit[i];
     v[NONFINITE] = (double)sums->n_nonfinite;
     v[LOSS] = e->loss_sum;
+    v[EARLY] = *is_early;
     PS_TRY(ps_comm_all_reduce(e->settings.ranks.comm, v, N_VALUES, PS_COMM_SUM));
     for (int i = 0; i < N_DIGITS; i++) sums->sum_squares.digit[i] = (int64_t)v[i];
     sums->n_nonfinite = (int64_t)v[NONFINITE];
     e->loss_sum = v[LOSS];
+    *is_early = v[EARLY] > 0;
     return PS_OK;
 }
 
@@ -114,26 +134,48 @@ static void count_nonfinite(ps_engine *e, bool skipped, int32_t first_tensor)
     n->first_tensor = first_tensor;
 }
 
-/* Whether to give up is the same on all ranks; what was seen is each one's own. */
+enum { SEEN_TEXT_MAX = 300 };
+
+/* Each rank says what it has seen. */
+static const char *seen_text(const ps_engine *e, double loss, int32_t tensor, char text[SEEN_TEXT_MAX])
+{
+    if (!isfinite(loss))
+        snprintf(text, SEEN_TEXT_MAX, "a loss of %g", loss);
+    else if (tensor >= 0)
+        snprintf(text, SEEN_TEXT_MAX, "the gradient of %.200s, at a loss of %g", e->program->params[tensor].name, loss);
+    else
+        snprintf(text, SEEN_TEXT_MAX, "gradients that another rank has, or their sum");
+    return text;
+}
+
+/* It cannot be skipped any more: weights of some chunks have changed, on some rank at least, and nobody has those of
+ * before. All ranks come to this together. */
+static ps_status end_half_made_step(ps_engine *e, int32_t first_tensor)
+{
+    char seen[SEEN_TEXT_MAX];
+    const ps_status st = PS_FAIL(
+        PS_ENUMERIC,
+        "step %lld has gradients that are not finite; first seen: %s. Updates run within the backward pass here "
+        "(memory.update_in_backward), so some weights have changed already: go on from the last checkpoint. Try a "
+        "lower learning rate, and look at the data and the weights that training began with; "
+        "memory.update_in_backward = never leaves the weights of such a step as they were",
+        (long long)ps_runner_steps(e->runner) + 1, seen_text(e, e->step_loss, first_tensor, seen));
+    return ps_engine_check_agreed(e, st);
+}
+
+/* Whether to give up is the same on all ranks. */
 static ps_status check_nonfinite(const ps_engine *e)
 {
     const ps_nonfinite *n = &e->nonfinite;
     const int64_t most = e->settings.max_nonfinite_steps;
-    char seen[300];
+    char seen[SEEN_TEXT_MAX];
     if (most == 0 || n->n_steps < most) return PS_OK;
-    if (!isfinite(n->first_loss))
-        snprintf(seen, sizeof seen, "a loss of %g", n->first_loss);
-    else if (n->first_tensor >= 0)
-        snprintf(seen, sizeof seen, "the gradient of %.200s, at a loss of %g", e->program->params[n->first_tensor].name,
-                 n->first_loss);
-    else
-        snprintf(seen, sizeof seen, "gradients that another rank has, or their sum");
     return PS_FAIL(
         PS_ENUMERIC,
         "%lld steps in a row have gradients that are not finite (train.max_nonfinite_steps); first seen: %s, in step "
         "%lld. They were skipped: the weights are those of before. Try a lower learning rate, gradient_clipping, "
         "or bf16 in place of fp16, and look at the data and the weights that training began with",
-        (long long)n->n_steps, seen, (long long)n->first_step);
+        (long long)n->n_steps, seen_text(e, n->first_loss, n->first_tensor, seen), (long long)n->first_step);
 }
 
 ps_status ps_step(ps_engine *e)
@@ -144,18 +186,16 @@ ps_status ps_step(ps_engine *e)
 
     const ps_settings *s = &e->settings;
     ps_grad_sums sums;
+    bool is_early;
     PS_TRY(ps_engine_check(e, take_results(e, &sums)));
     const int32_t first_nonfinite = sums.n_nonfinite > 0 ? sums.first_nonfinite : -1; /* on this rank */
-    PS_TRY(ps_engine_check(e, share_sums(e, &sums)));
-    const double scale = e->loss_scale * s->ranks.n; /* gradients are sums over the ranks */
-    const double norm = ps_grad_norm(&sums.sum_squares, scale);
+    PS_TRY(ps_engine_check(e, share_sums(e, &sums, &is_early)));
+    const double norm = ps_grad_norm(&sums.sum_squares, grad_scale(e));
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
+    if (overflow && is_early) return end_half_made_step(e, first_nonfinite);
     const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
     const double lr = ps_lr_schedule_get(&s->lr, e->n_updates);
-    const ps_update u = {.skip = skip,
-                         .step = {.t = e->n_updates + 1,
-                                  .lr = (float)lr,
-                                  .grad_scale = (float)(ps_grad_clip_factor(norm, s->clip_norm) / scale)}};
+    const ps_update u = update_of(e, norm, skip);
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
     if (!skip) e->n_updates++;
     e->last_step = (ps_step_info){.step = e->n_updates,

@@ -99,6 +99,10 @@
     XX(PS_CONFIG_CHAT_FORMAT_LLAMA2, "llama2")                                                                         \
     XX(PS_CONFIG_CHAT_FORMAT_LLAMA3, "llama3")                                                                         \
     XX(PS_CONFIG_CHAT_FORMAT_MISTRAL, "mistral")
+#define PS_CONFIG_EARLY_UPDATES_MAP(XX)                                                                                \
+    XX(PS_CONFIG_EARLY_UPDATES_AUTO, "auto")                                                                           \
+    XX(PS_CONFIG_EARLY_UPDATES_ALWAYS, "always")                                                                       \
+    XX(PS_CONFIG_EARLY_UPDATES_NEVER, "never")
 #define PS_CONFIG_KEEP_LOGITS_MAP(XX)                                                                                  \
     XX(PS_CONFIG_KEEP_LOGITS_AUTO, "auto")                                                                             \
     XX(PS_CONFIG_KEEP_LOGITS_ALWAYS, "always")                                                                         \
@@ -151,6 +155,7 @@
     XX(ps_config_data_format, PS_CONFIG_DATA_FORMAT_MAP)                                                               \
     XX(ps_config_jsonl_form, PS_CONFIG_JSONL_FORM_MAP)                                                                 \
     XX(ps_config_chat_format, PS_CONFIG_CHAT_FORMAT_MAP)                                                               \
+    XX(ps_config_early_updates, PS_CONFIG_EARLY_UPDATES_MAP)                                                           \
     XX(ps_config_keep_logits, PS_CONFIG_KEEP_LOGITS_MAP)                                                               \
     XX(ps_config_policy, PS_CONFIG_POLICY_MAP)                                                                         \
     XX(ps_config_disk_backend, PS_CONFIG_DISK_BACKEND_MAP)                                                             \

@@ -130,6 +130,13 @@ static ps_status advise_fitting(adviser *a)
 
 /* ---- it fits ---- */
 
+/* Would updates within the backward pass be allowed but for steps that may be skipped? */
+static bool can_be_early(const ps_options *o)
+{
+    return o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_AUTO && o->gradient_clipping <= 0 &&
+           !o->fp16_enabled && o->train_max_nonfinite_steps != 1;
+}
+
 static ps_status advise_speed(adviser *a)
 {
     const ps_options *o = a->options;
@@ -154,6 +161,7 @@ static ps_status advise_speed(adviser *a)
     PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_NEVER) PS_TRY(consider(a, NULL, "memory.keep_logits=auto"));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
+    if (can_be_early(o)) PS_TRY(consider(a, NULL, "train.max_nonfinite_steps=1"));
     if (!o->optimizer_params_use_hybrid_adam) PS_TRY(consider(a, NULL, "optimizer.params.use_hybrid_adam=true"));
     return PS_OK;
 }

@@ -52,10 +52,11 @@ static ps_status try_batch(const ps_config *config, const ps_site *site, int64_t
 }
 
 /* Beyond what fits. The disk is waited for in the forward pass, where updates are, and which has about a third of what
- * is computed for a sequence. */
-static int64_t estimate(const found *most)
+ * is computed for a sequence; with early updates in both passes. */
+static int64_t estimate(const found *most, ps_update_time time)
 {
-    return most->B + (int64_t)(most->wait_s * 3 * (double)most->B / most->compute_s) + 1;
+    const double part = time == PS_UPDATE_EARLY ? 1 : 3;
+    return most->B + (int64_t)(most->wait_s * part * (double)most->B / most->compute_s) + 1;
 }
 
 ps_status ps_find_hiding(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_hiding *out)
@@ -75,7 +76,7 @@ ps_status ps_find_hiding(const ps_config *config, const ps_site *site, const ps_
     }
     if (high.fits && high.waits) low = high;
     out->fits = high.fits && !high.waits;
-    out->B = out->fits ? high.B : estimate(&low);
+    out->B = out->fits ? high.B : estimate(&low, base->variant.update_time);
     out->largest_B = low.B;
     out->tokens_per_s = out->fits ? high.tokens_per_s : low.tokens_per_s;
     return PS_OK;

@@ -164,7 +164,8 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
 {
     ps_blueprint *b = NULL;
     const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
-    const ps_variant least = {.keeps_logits = keeping_needs_less(code)};
+    const ps_variant least = {.update_time = s->always_updates_early ? PS_UPDATE_EARLY : PS_UPDATE_AFTER,
+                              .keeps_logits = keeping_needs_less(code)};
     PS_TRY(ps_blueprint_create(s, program, code, &s->budgets, elements, least, &b));
     const int64_t cache = code->cache_bytes;
     int64_t most = -1, chunks = 0;

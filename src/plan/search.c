@@ -85,16 +85,30 @@ static ps_status try_both(search *x, ps_variant v)
     return try_way(x, v);
 }
 
-/* The ways to run a step, by what they ask of memory: the first that fits. Deferred updates keep optimizer data
- * beside activations: where that is too much, they get a phase of their own. Gathering ahead takes the memory of
- * other groups. */
+enum { N_UPDATE_TIMES = PS_UPDATE_EARLY + 1 };
+
+/* When updates may run, in the order in which times are tried; their number. Deferred updates keep optimizer data
+ * beside activations: where that is too much, they get a phase of their own. Where gradients have a list to themselves
+ * early ones need the least, as a chunk's gradients are gone when it is updated. */
+static int update_times(const ps_settings *s, ps_update_time times[N_UPDATE_TIMES])
+{
+    int n = 0;
+    if (s->training && s->defer_updates && !s->always_updates_early) times[n++] = PS_UPDATE_DEFERRED;
+    if (!s->always_updates_early) times[n++] = PS_UPDATE_AFTER;
+    if (s->may_update_early) times[n++] = PS_UPDATE_EARLY;
+    return n;
+}
+
+/* The ways to run a step, by what they ask of memory: the first that fits. Gathering ahead takes the memory of other
+ * groups. */
 static ps_status find_fitting(search *x)
 {
     ps_status st = PS_EBUDGET;
-    const bool may_defer = x->s->training && x->s->defer_updates;
+    ps_update_time times[N_UPDATE_TIMES];
+    const int n_times = update_times(x->s, times);
     for (int32_t ahead = x->most_ahead;; ahead = ahead > 1 ? 1 : ahead - 1) {
-        for (int deferred = may_defer; deferred >= 0 && st == PS_EBUDGET; deferred--)
-            st = try_both(x, (ps_variant){.deferred = deferred, .ahead = ahead, .n_resident = PS_RESIDENT_ALL});
+        for (int i = 0; i < n_times && st == PS_EBUDGET; i++)
+            st = try_both(x, (ps_variant){.update_time = times[i], .ahead = ahead, .n_resident = PS_RESIDENT_ALL});
         if (st != PS_EBUDGET || ahead == 0) return st;
     }
 }
@@ -198,7 +212,7 @@ static ps_status vary_lead(search *x)
 {
     for (int32_t lead = 1; lead <= LEAD_MAX; lead++) {
         ps_variant v = x->best->variant;
-        if (!v.deferred || v.lead != lead - 1) return PS_OK;
+        if (v.update_time != PS_UPDATE_DEFERRED || v.lead != lead - 1) return PS_OK;
         v.lead = lead;
         PS_TRY(consider(x, v));
     }
@@ -269,13 +283,15 @@ static ps_status vary_streamed(search *x)
 static ps_status vary_way(search *x)
 {
     const ps_variant found = x->best->variant;
+    ps_update_time times[N_UPDATE_TIMES];
+    const int n_times = update_times(x->s, times);
     for (int32_t ahead = x->most_ahead; ahead >= 0; ahead = ahead > 1 ? 1 : ahead - 1)
-        for (int deferred = 0; deferred <= (x->s->training && x->s->defer_updates); deferred++) {
+        for (int i = 0; i < n_times; i++) {
             ps_variant v = x->best->variant;
-            v.deferred = deferred;
+            v.update_time = times[i];
             v.ahead = ahead;
-            if (!deferred) v.lead = 0;
-            if (ahead != found.ahead || (bool)deferred != found.deferred) PS_TRY(consider(x, v));
+            if (times[i] != PS_UPDATE_DEFERRED) v.lead = 0;
+            if (ahead != found.ahead || times[i] != found.update_time) PS_TRY(consider(x, v));
         }
     return PS_OK;
 }
@@ -296,13 +312,48 @@ static ps_status vary_hurry(search *x)
     return x->s->prefetch > 0 && !x->s->wait_at_once ? consider(x, v) : PS_OK;
 }
 
-static ps_status find_fastest(search *x)
+static ps_status vary_all(search *x)
 {
     ps_status (*const steps[])(search *) = {vary_depth,     vary_hurry,    vary_lead, vary_choice,
                                             vary_residents, vary_streamed, vary_way,  vary_logits};
-    if (x->s->training) PS_TRY(weigh_logits(x));
-    for (size_t i = 0; i < PS_ARRAY_LEN(steps) && x->s->training && is_worth_it(x); i++) PS_TRY(steps[i](x));
+    for (size_t i = 0; i < PS_ARRAY_LEN(steps) && is_worth_it(x); i++) PS_TRY(steps[i](x));
     return PS_OK;
+}
+
+static void give_up(search *x)
+{
+    ps_blueprint_destroy(x->best);
+    x->best = NULL;
+}
+
+/* Early updates ask for another placement and depth than later ones: a search of their own, from the first way on. */
+static ps_status vary_early(search *x, ps_variant first)
+{
+    search y = *x;
+    y.best = NULL;
+    y.trials_left = x->s->placement_trials;
+    first.update_time = PS_UPDATE_EARLY;
+    ps_status st = try_way(&y, first);
+    if (st == PS_EBUDGET) return PS_OK;
+    if (st == PS_OK) st = vary_all(&y);
+    if (st == PS_OK && is_better(&y.forecast, y.best, x)) {
+        ps_blueprint *slower = x->best;
+        x->best = y.best;
+        x->forecast = y.forecast;
+        y.best = slower;
+    }
+    give_up(&y);
+    return st;
+}
+
+static ps_status find_fastest(search *x)
+{
+    if (!x->s->training) return PS_OK;
+    PS_TRY(weigh_logits(x));
+    const ps_variant first = x->best->variant;
+    const bool also_early = x->s->may_update_early && first.update_time != PS_UPDATE_EARLY;
+    PS_TRY(vary_all(x));
+    return also_early && x->s->placement_trials > 0 && is_worth_it(x) ? vary_early(x, first) : PS_OK;
 }
 
 /* ---- chunk size ---- */
@@ -334,12 +385,6 @@ static ps_status find_size(search *x)
 }
 
 /* ---- all ranks ---- */
-
-static void give_up(search *x)
-{
-    ps_blueprint_destroy(x->best);
-    x->best = NULL;
-}
 
 /* What ranks must have in common. */
 enum { SIZE, AHEAD, N_COMMON };

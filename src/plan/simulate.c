@@ -35,6 +35,7 @@ static void describe_request(const simulating *m)
     o->budgets = s->budgets;
     o->rates = s->rates;
     o->checkpointing = s->checkpointing;
+    o->device_is_ram = s->backend_kind != PS_BACKEND_CUDA && s->backend_kind != PS_BACKEND_SIM;
 }
 
 static void describe_code(const simulating *m, const ps_code *code)

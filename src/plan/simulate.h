@@ -32,6 +32,7 @@ typedef struct ps_simulation {
     ps_rates rates;
     ps_lists lists; /* of chunks: their names */
     bool checkpointing;
+    bool device_is_ram; /* its budget is drawn on the machine's memory, as the host's is */
 
     /* the model */
     int64_t n_params;

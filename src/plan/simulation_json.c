@@ -74,7 +74,8 @@ static void add_step(json_t *o, const ps_simulation *s)
     json_object_set_new(o, "bound", bound_json(s));
     json_object_set_new(o, "moved", links_json(s));
     json_object_set_new(o, "simulated_steps", json_integer((json_int_t)s->forecast.steps));
-    json_object_set_new(o, "updates_deferred", json_boolean(s->variant.deferred));
+    json_object_set_new(o, "updates_deferred", json_boolean(s->variant.update_time == PS_UPDATE_DEFERRED));
+    json_object_set_new(o, "updates_in_backward", json_boolean(s->variant.update_time == PS_UPDATE_EARLY));
     json_object_set_new(o, "logits_kept", json_boolean(s->keeps_logits));
     json_object_set_new(o, "updates_ahead", json_integer(s->variant.lead));
     json_object_set_new(o, "groups_ahead", json_integer(s->variant.ahead));

@@ -38,7 +38,7 @@ static ps_status run_step(const trial *t)
     const ps_settings *s = ps_runner_blueprint(r)->settings;
     do {
         PS_TRY(ps_runner_forward(r, &(ps_pass){.kind = PS_PASS_TRAIN}));
-        if (s->training) PS_TRY(ps_runner_backward(r));
+        if (s->training) PS_TRY(ps_runner_backward(r, &(ps_update){0}));
     } while (!ps_runner_end_micro(r));
     if (!s->training) return PS_OK;
     ps_sim_queue_read_back(t->tiers.compute[PS_TIER_DEVICE], s->rates.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns);

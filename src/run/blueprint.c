@@ -296,23 +296,51 @@ static ps_status trace_gather(ps_blueprint *b, int64_t micro, int32_t i, bool *t
     return PS_OK;
 }
 
+/* The updates of those among these chunks that instruction m was the last to use. */
+static ps_status trace_updates_after(ps_blueprint *b, int32_t chunk, int32_t n_chunks, int32_t m)
+{
+    const int64_t non_model_bytes = m + 1 < b->code->n_instrs ? non_model_before(b, m + 1) : 0;
+    for (int32_t c = chunk; c < chunk + n_chunks; c++)
+        if (b->ready_after[c] == m && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, non_model_bytes));
+    return PS_OK;
+}
+
+/* The updates that come right after instruction m of the last backward pass; of several ranks those of the groups that
+ * it releases, events [first_event, end_event) among others. */
+static ps_status trace_early_updates(ps_blueprint *b, int32_t m, int32_t first_event, int32_t end_event)
+{
+    const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
+    for (int k = 0; k < PS_NODE_PARAMS && b->settings->ranks.n == 1; k++) {
+        if (n->params[k] < 0) continue;
+        const ps_place *p = &b->layout->places[n->params[k]];
+        PS_TRY(trace_updates_after(b, p->chunk, p->n_chunks, m));
+    }
+    for (int32_t i = first_event; i < end_event; i++) {
+        const ps_span *span = &b->spans.spans[b->spans.events[i].span];
+        if (b->spans.events[i].kind == PS_SPAN_RELEASE) PS_TRY(trace_updates_after(b, span->chunk, span->n_chunks, m));
+    }
+    return PS_OK;
+}
+
 static ps_status trace_moments(ps_blueprint *b, bool *touched)
 {
     const ps_code *p = b->code;
     const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
+    const bool deferred = b->variant.update_time == PS_UPDATE_DEFERRED;
+    const bool early = b->variant.update_time == PS_UPDATE_EARLY;
     for (int64_t k = 0; k < repeats; k++) {
         int32_t event = 0;
         for (int32_t m = 0; m < p->n_instrs; m++) {
             const int32_t first_event = event;
             while (event < b->spans.n_events && b->spans.events[event].instr <= m) event++;
-            if (b->variant.deferred && k == 0 && m < p->n_forward)
-                PS_TRY(trace_updates_before_gathers(b, first_event, event));
+            if (deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before_gathers(b, first_event, event));
             for (int32_t i = first_event; i < event; i++)
                 if (b->spans.events[i].kind == PS_SPAN_GATHER)
                     PS_TRY(trace_gather(b, k, b->spans.events[i].span, touched));
-            if (b->variant.deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before(b, m));
+            if (deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before(b, m));
             b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
             PS_TRY(trace_instr(b, &p->instrs[m], touched));
+            if (early && k == repeats - 1 && m >= p->n_forward) PS_TRY(trace_early_updates(b, m, first_event, event));
         }
     }
     for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++)
@@ -337,6 +365,26 @@ static void find_use_order(ps_blueprint *b)
     }
 }
 
+/* Recomputation reads chunks too, and tied tables are used twice: the last instruction counts. Gradients of several
+ * ranks are added up when the chunk's group is released. */
+static void find_ready(ps_blueprint *b)
+{
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->ready_after[c] = -1;
+    for (int32_t m = b->code->n_forward; m < b->code->n_instrs && b->settings->ranks.n == 1; m++) {
+        const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
+        for (int k = 0; k < PS_NODE_PARAMS && ps_instr_computes_node(&b->code->instrs[m]); k++) {
+            if (n->params[k] < 0) continue;
+            const ps_place *p = &b->layout->places[n->params[k]];
+            for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++) b->ready_after[c] = m;
+        }
+    }
+    for (int32_t i = 0; i < b->spans.n; i++) {
+        const ps_span *span = &b->spans.spans[i];
+        for (int32_t c = span->chunk; c < span->chunk + span->n_chunks && span->reduces; c++)
+            if (ps_blueprint_owns(b, c)) b->ready_after[c] = span->release_at;
+    }
+}
+
 static ps_status record_trace(ps_blueprint *b)
 {
     ps_status st = PS_OK;
@@ -351,7 +399,9 @@ static ps_status record_trace(ps_blueprint *b)
         ps_mem_alloc((size_t)(b->settings->accumulation * b->spans.n), sizeof *b->span_moment, &b->span_moment));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_order, &b->use_order));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_position, &b->use_position));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->ready_after, &b->ready_after));
     find_use_order(b);
+    find_ready(b);
     for (size_t c = 0; c < n_chunks; c++) b->update_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
     PS_TRY_GOTO(trace_moments(b, touched));
@@ -464,7 +514,8 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->program = program;
     b->code = code = variant.keeps_logits && code->keeping != NULL ? code->keeping : code;
     b->variant = variant;
-    b->variant.deferred = variant.deferred && settings->training;
+    if (!settings->training) b->variant.update_time = PS_UPDATE_AFTER;
+    PS_ASSERT(b->variant.update_time != PS_UPDATE_EARLY || settings->may_update_early);
     b->lists = ps_lists_of(settings, code);
     PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
     for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
@@ -494,6 +545,7 @@ void ps_blueprint_destroy(ps_blueprint *b)
     ps_mem_free(b->span_moment);
     ps_mem_free(b->update_moment);
     ps_mem_free(b->update_order);
+    ps_mem_free(b->ready_after);
     ps_mem_free(b->use_order);
     ps_mem_free(b->use_position);
     ps_mem_free(b->update_tier);

@@ -23,12 +23,19 @@ typedef enum ps_resident_choice {
     PS_RESIDENT_LAST,   /* those used last */
 } ps_resident_choice;
 
+/* When a step's updates run. */
+typedef enum ps_update_time {
+    PS_UPDATE_AFTER,    /* all behind the backward pass */
+    PS_UPDATE_DEFERRED, /* each chunk's before the next forward pass first uses it */
+    PS_UPDATE_EARLY,    /* each chunk's within the last backward pass of the step, when that has used it last */
+} ps_update_time;
+
 /* n_resident of a variant: as many as the margin holds. */
 #define PS_RESIDENT_ALL INT32_MAX
 
 /* Ways to run the same step, each with its need of memory and its duration. The bits are the same. */
 typedef struct ps_variant {
-    bool deferred;      /* each chunk is updated before the next forward pass first uses it */
+    ps_update_time update_time;
     int32_t lead;       /* deferred: updated while so many chunks before it are still unused, to be back in time */
     int32_t ahead;      /* groups gathered ahead of use: ps_spans_find */
     int32_t n_resident; /* chunks that stay in device memory for their updates, at most; fewer where the margin ends */
@@ -59,6 +66,8 @@ typedef struct ps_blueprint {
     ps_variant variant;
     int32_t *instr_moment;  /* [accumulation * n_instrs] moment of each instruction */
     int32_t *update_moment; /* [n_chunks] moment of each update; -1: another rank's */
+    int32_t *ready_after;   /* [n_chunks] instruction of the backward pass after which nothing there uses the chunk, and
+                               its gradients are whole, over all ranks; -1: another rank's, or unused there */
     int32_t *update_order;  /* [n_ordered] this rank's chunks in the order of their updates */
     int32_t *use_order;     /* [n_used] those that the forward pass uses, in the order of their first uses */
     int32_t *use_position;  /* [n_chunks] index in use_order; -1: not in it */
@@ -71,10 +80,11 @@ typedef struct ps_blueprint {
 /* budgets may differ from those in settings. chunk_elements is as for ps_layout_create. settings, program and code must
  * outlive the blueprint.
  *
- * variant.deferred: updates are moments between those of the forward pass, each before the first use of its chunk,
- * so that optimizer data moves while forward and backward compute; otherwise they follow the backward pass. The
- * bits are the same: clipping and overflow are known when the backward pass has ended, and nothing reads a
- * parameter in between. */
+ * variant.update_time: deferred updates are moments between those of the forward pass, each before the first use of its
+ * chunk, so that optimizer data moves while forward and backward compute. The bits are those of updates after the
+ * backward pass: clipping and overflow are known when it has ended, and nothing reads a parameter in between. Early
+ * ones are moments between those of the last micro-batch's backward pass, each after the last use of its chunk: their
+ * bits are the same where an update needs nothing that is known only later (ps_settings.may_update_early). */
 PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                                            const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
                                            ps_blueprint **out);

@@ -92,7 +92,8 @@ ps_bound ps_bound_of_plan(const ps_blueprint *b, const ps_forecast *f)
     const ps_link_rates *rates = &b->settings->rates.links;
     const int64_t *budget = b->settings->budgets.bytes;
     ps_bound bound = ps_bound_of(rates, f);
-    if (budget[PS_TIER_DISK] > 0 && b->settings->training)
+    const bool has_phases = b->settings->training && b->variant.update_time != PS_UPDATE_EARLY;
+    if (budget[PS_TIER_DISK] > 0 && has_phases)
         bound.phases_ns = ps_bound_phases_ns(rates, model_bytes(b), budget[PS_TIER_DEVICE] + budget[PS_TIER_HOST],
                                              backward_ns(b->trace));
     return bound;

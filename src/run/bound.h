@@ -6,9 +6,9 @@
  * Copies and disk are bytes / rate, without latencies: of the two ways the longer one, or both when they slow each
  * other. The bytes are those that the forecast moves, so another order that moves fewer has another bound.
  *
- * Beside it stand the disk's phases, which no order gets round: an update touches all of D bytes of model data after the
- * norm and before the next backward pass, so of them the D - M that memory does not hold are read then, and as many
- * written; and the backward pass comes after it. */
+ * Beside it stand the disk's phases, which no order of updates after the backward pass gets round: they touch all of D
+ * bytes of model data after the norm and before the next backward pass, so of them the D - M that memory does not hold
+ * are read then, and as many written; and the backward pass comes after it. Early updates have none. */
 #ifndef PS_RUN_BOUND_H
 #define PS_RUN_BOUND_H
 
@@ -27,7 +27,7 @@ typedef enum ps_bound_part {
 typedef struct ps_bound {
     int64_t part_ns[PS_BOUND_COUNT];
     ps_bound_part by;  /* the one that takes longest: the bound is its time */
-    int64_t phases_ns; /* the disk's; 0: memory holds all */
+    int64_t phases_ns; /* the disk's; 0: memory holds all, or updates are early */
 } ps_bound;
 
 /* Without phases; and with them, for a plan. */

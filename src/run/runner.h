@@ -56,6 +56,12 @@ int64_t ps_runner_micro(const ps_runner *r);
 /* Go on with a training run that was saved after so many steps. */
 void ps_runner_resume(ps_runner *r, int64_t steps);
 
+/* What an update computes with; the same for all chunks. */
+typedef struct ps_update {
+    bool skip; /* overflow: put the parameters back from the masters */
+    ps_optimizer_step step;
+} ps_update;
+
 /* What a forward pass is for. */
 typedef enum ps_pass_kind {
     PS_PASS_TRAIN,
@@ -77,7 +83,9 @@ PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass);
  * until it is computed; its failure is theirs. */
 PS_NODISCARD ps_status ps_runner_eval(ps_runner *r, ps_eval_info *out);
 PS_NODISCARD ps_status ps_runner_eval_micro(ps_runner *r, int64_t micro, ps_eval_info *out);
-PS_NODISCARD ps_status ps_runner_backward(ps_runner *r);
+/* u: with a blueprint that updates early the step's last backward pass carries it out, but for chunks that it does not
+ * use; what it needs must be known by then, and skip is not allowed. Else unused. */
+PS_NODISCARD ps_status ps_runner_backward(ps_runner *r, const ps_update *u);
 /* After the backward pass. True: the micro-batch was the step's last, and ps_runner_update is next. */
 bool ps_runner_end_micro(ps_runner *r);
 
@@ -85,14 +93,9 @@ bool ps_runner_end_micro(ps_runner *r);
  * only. Waits likewise. */
 PS_NODISCARD ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out);
 
-/* What an update computes with; the same for all chunks. */
-typedef struct ps_update {
-    bool skip; /* overflow: put the parameters back from the masters */
-    ps_optimizer_step step;
-} ps_update;
-
 /* Ends the step: updates all chunks. With a blueprint that defers updates it only takes note of *u, and the next
- * forward pass of training carries it out. */
+ * forward pass of training carries it out; with one that updates early *u is what the backward pass was given, and what
+ * is left of it is done. */
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
 /* Carry out what is deferred, if anything: before anybody but a training forward pass looks at parameters. */
 PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);

@@ -136,7 +136,7 @@ ps_status ps_runner_create_params(ps_runner *r, bool draws)
 bool ps_runner_carries(const ps_runner *r, const ps_blueprint *bp)
 {
     const size_t n = (size_t)bp->program->n_params;
-    return bp->variant.deferred && r->bp->variant.deferred &&
+    return bp->variant.update_time == PS_UPDATE_DEFERRED && r->bp->variant.update_time == PS_UPDATE_DEFERRED &&
            memcmp(bp->code->grad_overwrites_param, r->bp->code->grad_overwrites_param, n * sizeof(bool)) == 0;
 }
 

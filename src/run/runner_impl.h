@@ -47,4 +47,9 @@ static inline ps_queue *ps_runner_device_queue(const ps_runner *r)
  * when the pass begins, is the index in update_order at which the next call goes on. */
 PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
 
+/* runner_update.c: early updates. The last backward pass of a step begins; and those that the trace has after its
+ * instruction `index`, *next as above. */
+void ps_runner_begin_early(ps_runner *r, const ps_update *u);
+PS_NODISCARD ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next);
+
 #endif

@@ -1,5 +1,5 @@
-/* runner_update.c - the optimizer, chunk by chunk: at once after the backward pass, or deferred into the next forward
- * pass. */
+/* runner_update.c - the optimizer, chunk by chunk: early, within the backward pass; at once after it; or deferred into
+ * the next forward pass. */
 #include "run/moment.h"
 
 static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
@@ -67,13 +67,35 @@ ps_status ps_runner_flush(ps_runner *r)
     return PS_OK;
 }
 
-ps_status ps_runner_update(ps_runner *r, const ps_update *u)
+static void decide(ps_runner *r, const ps_update *u)
 {
     r->update = *u;
-    r->update_pending = true;
     for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
-    if (!r->bp->variant.deferred) PS_TRY(ps_runner_flush(r));
+}
+
+ps_status ps_runner_update(ps_runner *r, const ps_update *u)
+{
+    if (r->bp->variant.update_time != PS_UPDATE_EARLY) decide(r, u);
+    r->update_pending = true;
+    if (r->bp->variant.update_time != PS_UPDATE_DEFERRED) PS_TRY(ps_runner_flush(r));
     r->step++;
+    return PS_OK;
+}
+
+void ps_runner_begin_early(ps_runner *r, const ps_update *u)
+{
+    PS_ASSERT(!r->update_pending && !u->skip);
+    decide(r, u);
+}
+
+ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next)
+{
+    const ps_blueprint *b = r->bp;
+    for (; *next < b->n_ordered && b->ready_after[b->update_order[*next]] == index; (*next)++) {
+        const int32_t c = b->update_order[*next];
+        PS_TRY(update_chunk(r, &r->update, c));
+        r->chunk_pending[c] = false;
+    }
     return PS_OK;
 }
 

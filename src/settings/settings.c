@@ -148,6 +148,13 @@ static ps_status read_products(const ps_config *config, ps_settings *s)
     return PS_OK;
 }
 
+/* Clipping needs the norm; a step that may be skipped, all gradients; config_check.c says so where it is asked for. */
+static bool may_update_early(const ps_options *o)
+{
+    return o->memory_update_in_backward != PS_CONFIG_EARLY_UPDATES_NEVER && o->gradient_clipping <= 0 &&
+           !o->fp16_enabled && o->train_max_nonfinite_steps == 1;
+}
+
 static ps_status read_all(const ps_config *config, bool training, const ps_gpu_turn *turn, ps_settings *out)
 {
     static const ps_keep_logits keep_logits[] = {[PS_CONFIG_KEEP_LOGITS_AUTO] = PS_KEEP_LOGITS_AUTO,
@@ -179,6 +186,8 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
         .offloads_inputs = o->client_opts_with_activation_offload,
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
+        .may_update_early = training && may_update_early(o),
+        .always_updates_early = training && o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_ALWAYS,
         .keep_logits = keep_logits[o->memory_keep_logits],
         .max_nonfinite_steps = o->train_max_nonfinite_steps,
         .placement_trials = (int32_t)o->memory_placement_trials,

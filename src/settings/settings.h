@@ -99,6 +99,8 @@ typedef struct ps_settings {
     ps_optimizer_setup optimizer;
     double clip_norm;
     bool defer_updates;
+    bool may_update_early;     /* an update needs nothing that only the end of the backward pass shows */
+    bool always_updates_early; /* and no other way is wanted */
     ps_keep_logits keep_logits;
     int32_t placement_trials; /* made at most for a faster blueprint than the first one that fits */
 

@@ -50,6 +50,27 @@ median = sorted(s["step_s"] for s in steps[3:] if "step_s" in s)
 assert abs(of_run["step_s"] - median[6]) < 1e-9, (of_run, median)
 EOT
 
+# when updates run: within the backward pass where that is allowed and faster, and not where it is not
+set -- hardware=none memory.device=6MB memory.host=0 memory.disk=100MB train.max_nonfinite_steps=1 --no-advice
+expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always
+says out ", updates in backward"
+! grep -q "the disk's phases" "$work/out" || fail "early updates have no phases"
+expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always --json
+says out '"updates_in_backward": true'
+says out '"updates_deferred": false'
+expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=1
+! grep -q "updates in backward" "$work/out" || fail "clipping needs the norm first"
+
+# more memory than there is, here and on a machine that is described
+expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB memory.host=900TB --no-advice
+! grep -q "^memory " "$work/out" || fail "what is not used does no harm"
+expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB model.n_embd=16384 model.n_head=128 model.n_layer=100 --no-advice memory.placement_trials=0
+says out "memory    it takes "
+says out " of memory on this machine, which has "
+expect 0 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/laptop.json" memory.device=900TB model.n_embd=4096 model.n_head=32 \
+    model.n_layer=9 --no-advice memory.placement_trials=0
+says out " of memory on a node, which has "
+
 # which batch would hide the disk
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=5MB memory.host=0 memory.disk=100MB
 says out "the disk would be hidden"

@@ -2,6 +2,7 @@
  * of their ranges. */
 #include "engine/engine_fixture.h"
 
+#include "base/machine.h"
 #include "settings/settings.h"
 
 #define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -148,13 +149,36 @@ static void test_full_disk(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Budgets beyond the machine are no harm to who does not use them; what would be used is refused before it is taken, of
+ * a GPU only what the host needs. */
+static void test_more_than_the_machine(void **state)
+{
+    (void)state;
+    enum { WIDTH = 4096 };
+    ps_machine_memory_info machine;
+    char layers[48];
+    assert_ok(ps_machine_memory(NULL, &machine));
+    const int64_t layer_bytes = (int64_t)14 * 12 * WIDTH * WIDTH;
+    snprintf(layers, sizeof layers, "model.n_layer=%lld", (long long)(machine.total_bytes / layer_bytes + 1));
+    const char *const *changes =
+        CHANGES("bf16.enabled=true", "model.n_embd=4096", "model.n_head=32", layers, "memory.placement_trials=0",
+                OVER_GPU ? "memory.host=900TB" : "memory.device=900TB");
+    const char *said = refused(PS_EBUDGET, changes);
+    expect_said(said, OVER_GPU ? "memory.host: the plan takes" : "memory.device and memory.host: the plan takes");
+    char total[64];
+    snprintf(total, sizeof total, "(%lld bytes): lower", (long long)machine.total_bytes);
+    expect_said(said, total);
+    (void)train(TINY("memory.device=900TB", "memory.host=900TB"), 1);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_where_needed), cmocka_unit_test(test_no_host),
         cmocka_unit_test(test_advice_names_host), cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_ends_of_ranges),    cmocka_unit_test(test_models_too_large),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk),         cmocka_unit_test(test_more_than_the_machine),
     };
     return RUN_ON_BACKENDS(tests);
 }

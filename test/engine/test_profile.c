@@ -71,7 +71,7 @@ static outcome run(const char *const *changes, const char *path)
     }
     ps_engine *e = engine_of(c);
     o.n_moments = e->blueprint->trace->n_moments;
-    o.deferred = e->blueprint->variant.deferred;
+    o.deferred = e->blueprint->variant.update_time == PS_UPDATE_DEFERRED;
     for (int step = 1; step <= N_STEPS; step++) {
         if (step == FIRST) ps_engine_reset_peaks(e);
         if (step == FIRST) add_moved(e, -1, o.moved);

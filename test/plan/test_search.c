@@ -64,7 +64,8 @@ static int64_t best_of_all(const planned *p, const ps_blueprint *like)
     int64_t best = INT64_MAX;
     for (int32_t n = 0; n <= like->n_margin; n++)
         for (int way = 0; way < 3; way++) {
-            const ps_variant v = {.deferred = way < 2, .lead = way == 1, .n_resident = n};
+            const ps_variant v = {
+                .update_time = way < 2 ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER, .lead = way == 1, .n_resident = n};
             ps_blueprint *b;
             ps_forecast f;
             const ps_status st = ps_search_try(&p->settings, p->program, p->code, &p->settings.budgets,
@@ -168,7 +169,7 @@ static void updates_lead(void **state)
     begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "default_chunk_size=4096",
                                     "memory.device=500KB", NULL});
     for (int lead = 0; lead < 2; lead++) {
-        const ps_variant v = {.deferred = true, .lead = lead};
+        const ps_variant v = {.update_time = PS_UPDATE_DEFERRED, .lead = lead};
         assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b[lead], &f[lead]));
     }
     assert_int_equal(b[0]->n_resident_updates, 0);
@@ -272,7 +273,7 @@ static void the_disk_is_spared(void **state)
     begin_on_one(&p, (const char *const[]){"bf16.enabled=true", "memory.host=0", "memory.device=600KB",
                                            "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=8", NULL});
     for (int hurries = 0; hurries < 2; hurries++) {
-        const ps_variant v = {.deferred = true, .hurries = hurries};
+        const ps_variant v = {.update_time = PS_UPDATE_DEFERRED, .hurries = hurries};
         assert_ok(
             ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b[hurries], &f[hurries]));
     }
@@ -303,11 +304,40 @@ static void searching_is_deterministic(void **state)
         ps_blueprint_destroy(b);
         end(&p);
     }
-    assert_int_equal(found[0].deferred, found[1].deferred);
+    assert_int_equal(found[0].update_time, found[1].update_time);
     assert_int_equal(found[0].lead, found[1].lead);
     assert_int_equal(found[0].n_resident, found[1].n_resident);
     assert_int_equal(found[0].resident, found[1].resident);
     assert_int_equal(found[0].n_streamed, found[1].n_streamed);
+}
+
+/* Each time has a search of its own, and the faster of both is taken: with a disk early updates, which put it to use in
+ * the backward pass too. */
+static void early_updates_are_found(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"never", "auto", "always"};
+    static const char *const tiers[] = {"memory.host=8MB", "memory.disk=20MB"};
+    for (size_t t = 0; t < PS_ARRAY_LEN(tiers); t++) {
+        int64_t ns[3];
+        for (int way = 0; way < 3; way++) {
+            planned p;
+            ps_blueprint *b;
+            ps_forecast f;
+            char change[64];
+            snprintf(change, sizeof change, "memory.update_in_backward=%s", ways[way]);
+            begin(&p, (const char *const[]){"bf16.enabled=true", "gradient_clipping=0", "train.max_nonfinite_steps=1",
+                                            "memory.device=600KB", tiers[t], "default_chunk_size=4096", change, NULL});
+            for (int l = 0; l < PS_LINK_COUNT; l++) p.settings.rates.links.link[l].bytes_per_s = 2e9;
+            assert_ok(search(&p, &b, &f));
+            if (way != 1) assert_int_equal(b->variant.update_time == PS_UPDATE_EARLY, way == 2);
+            ns[way] = f.step.all_ns;
+            ps_blueprint_destroy(b);
+            end(&p);
+        }
+        assert_true(ns[1] == ps_min_i64(ns[0], ns[2]));
+        assert_true(t == 0 ? ns[2] > ns[0] : (double)ns[2] < 0.95 * (double)ns[0]);
+    }
 }
 
 int main(void)
@@ -322,6 +352,7 @@ int main(void)
         cmocka_unit_test(one_memory_waits_for_nothing),
         cmocka_unit_test(so_many_pass_through_the_device),
         cmocka_unit_test(the_disk_is_spared),
+        cmocka_unit_test(early_updates_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

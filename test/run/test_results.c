@@ -113,7 +113,7 @@ static void one_step(run *r, int64_t step, seen *s)
     for (int64_t m = 0; m < K; m++) {
         assert_ok(ps_runner_forward(
             r->runner, &(ps_pass){.kind = PS_PASS_TRAIN, .batch = *batch_of(step * K + m), .loss_scale = 1}));
-        assert_ok(ps_runner_backward(r->runner));
+        assert_ok(ps_runner_backward(r->runner, NULL));
         assert_true(ps_runner_end_micro(r->runner) == (m == K - 1));
     }
     assert_ok(ps_runner_grad_sums(r->runner, &s->sums));

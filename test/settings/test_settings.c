@@ -67,6 +67,34 @@ static void memory_arrives(void **state)
     SAYS("profile.path=p.json", strcmp(s.profile_path, "p.json") == 0);
 }
 
+/* Only where an update needs nothing that the end of the backward pass shows. */
+static void updates_may_be_early(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *changes[3];
+        bool may, always;
+    } cases[] = {
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "bf16.enabled=true"}, true, false},
+        {{"gradient_clipping=-1", "train.max_nonfinite_steps=1", "bf16.enabled=false"}, true, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=always"}, true, true},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=never"}, false, false},
+        {{"gradient_clipping=0.1", "train.max_nonfinite_steps=1", "bf16.enabled=true"}, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=2", "bf16.enabled=true"}, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=0", "bf16.enabled=true"}, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "fp16.enabled=true"}, false, false},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        ps_config *c = TINY(cases[i].changes[0], cases[i].changes[1], cases[i].changes[2]);
+        ps_settings s;
+        assert_ok(ps_settings_read(c, true, &s));
+        if (s.may_update_early != cases[i].may || s.always_updates_early != cases[i].always) fail_msg("case %zu", i);
+        assert_ok(ps_settings_read(c, false, &s));
+        assert_false(s.may_update_early || s.always_updates_early);
+        ps_config_destroy(c);
+    }
+}
+
 static void save_buffer_is_for_who_saves(void **state)
 {
     (void)state;
@@ -214,15 +242,11 @@ static void hardware_arrives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(step_arrives),
-        cmocka_unit_test(memory_arrives),
-        cmocka_unit_test(save_buffer_is_for_who_saves),
-        cmocka_unit_test(loss_scale_arrives),
-        cmocka_unit_test(schedule_arrives),
-        cmocka_unit_test(communication_arrives),
-        cmocka_unit_test(fake_gpu_arrives),
-        cmocka_unit_test(hardware_arrives),
-        cmocka_unit_test(shares_of_the_machine_arrive),
+        cmocka_unit_test(step_arrives),          cmocka_unit_test(memory_arrives),
+        cmocka_unit_test(updates_may_be_early),  cmocka_unit_test(save_buffer_is_for_who_saves),
+        cmocka_unit_test(loss_scale_arrives),    cmocka_unit_test(schedule_arrives),
+        cmocka_unit_test(communication_arrives), cmocka_unit_test(fake_gpu_arrives),
+        cmocka_unit_test(hardware_arrives),      cmocka_unit_test(shares_of_the_machine_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
