@@ -20,7 +20,7 @@ void cli_show_gpu(const ps_engine *e)
     printf("GPU %d of %d: %s, %s, of which %s can be used", s->gpu.ordinal, f->n_gpus, f->info.name,
            ps_bytes_format(f->info.total_bytes, total), ps_bytes_format(ps_settings_gpu_share_bytes(s), usable));
     if (s->gpu.n_sharers > 1) printf(" by each of %d ranks", s->gpu.n_sharers);
-    printf("\n");
+    printf("; attention by %s\n", f->attention);
 }
 
 const char *cli_gpu_name(const ps_engine *e)

@@ -30,6 +30,10 @@ if [ "${1:-}" = --part ]; then
         "$gpu_pstar" info
         "$gpu_pstar" info | grep -q '^GPU .* can be used; driver' || { echo 'FAILED: there is no GPU that can be used'; exit 1; }
         ;;
+    op\ attention_cudnn)
+        "$gpu_pstar" info | grep -q '^GPU .*attention by cuDNN' || { echo 'skipped: there is no cuDNN'; exit 77; }
+        PS_TEST_ATTENTION=cudnn exec "$build/test/gpu/op_attention"
+        ;;
     op\ *) exec "$build/test/gpu/op_${name#op }" ;;
     test\ *) exec "$build/test/gpu/test_${name#test }" ;;
     training\ *)
@@ -90,13 +94,14 @@ else
     export PS_TEST_GPU=hardware PATRICKSTAR_PLUGIN_PATH="$plugins"
 fi
 export gpu_pstar
-# cuBLASLt may lie where only the toolkit, or PyTorch, finds it.
-if [ -z "${FAKE:-}" ] && ! ldconfig -p 2>/dev/null | grep -q 'libcublasLt\.so\.13'; then
+# cuBLASLt and cuDNN may lie where only the toolkit, or PyTorch, finds them.
+for library in libcublasLt.so.13 libcudnn.so.9; do
+    if [ -n "${FAKE:-}" ] || ldconfig -p 2>/dev/null | grep -qF "$library"; then continue; fi
     sites=$(python3 -c 'import site, sys; print(*site.getsitepackages(), *sys.path)' 2>/dev/null)
     # shellcheck disable=SC2086 # folders without spaces
-    found=$(find /usr/local/cuda*/ $sites -maxdepth 5 -name libcublasLt.so.13 2>/dev/null | head -n 1)
+    found=$(find /usr/local/cuda*/ $sites -maxdepth 5 -name "$library" 2>/dev/null | head -n 1)
     [ -z "$found" ] || export LD_LIBRARY_PATH="$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-fi
+done
 : >"$log" || exit 2
 for program in "$build/pstar" "$gpu_pstar" "$build/test/gpu/test_each_kernel"; do
     [ -x "$program" ] || { echo "$program is missing: make CUDA=1 gpu-tests" >&2; exit 2; }
@@ -185,7 +190,7 @@ elif [ -n "${FAKE:-}" ]; then
 else
     part 60 'test each_kernel'
     part 90 'test gpu_device'
-    parts 200 "$jobs" 'op linear' 'op attention' 'op lm_loss' 'op layernorm' 'op adam' 'op embedding' 'op rope' 'op gelu' 'op cast' \
+    parts 200 "$jobs" 'op linear' 'op attention' 'op attention_cudnn' 'op lm_loss' 'op layernorm' 'op adam' 'op embedding' 'op rope' 'op gelu' 'op cast' \
         'op grad_stats' 'op attention_cached' 'op rmsnorm' 'op swiglu' 'op elementwise' 'op fill' 'op pool' 'op sgd' 'op relu' 'op tanh'
     part 120 'test gpu_engine'
     part 180 'training gpt2 f32'

@@ -127,6 +127,10 @@
     XX(PS_CONFIG_ISA_AVX512, "avx512")                                                                                 \
     XX(PS_CONFIG_ISA_AVX512_BF16, "avx512_bf16")                                                                       \
     XX(PS_CONFIG_ISA_AMX, "amx")
+#define PS_CONFIG_ATTENTION_MAP(XX)                                                                                    \
+    XX(PS_CONFIG_ATTENTION_AUTO, "auto")                                                                               \
+    XX(PS_CONFIG_ATTENTION_OWN, "own")                                                                                 \
+    XX(PS_CONFIG_ATTENTION_CUDNN, "cudnn")
 #define PS_CONFIG_REPRODUCIBLE_MAP(XX)                                                                                 \
     XX(PS_CONFIG_REPRODUCIBLE_RUN, "run") XX(PS_CONFIG_REPRODUCIBLE_MACHINE, "machine")
 
@@ -150,6 +154,7 @@
     XX(ps_config_comm, PS_CONFIG_COMM_MAP)                                                                             \
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \
     XX(ps_config_isa, PS_CONFIG_ISA_MAP)                                                                               \
+    XX(ps_config_attention, PS_CONFIG_ATTENTION_MAP)                                                                   \
     XX(ps_config_reproducible, PS_CONFIG_REPRODUCIBLE_MAP)
 
 #define VALUE(name, ...) name,
