@@ -289,6 +289,12 @@ $B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open: private PROGRAM_FLAG
 $B/test/cuda/test_cuda_nccl: private PROGRAM_FLAGS := $(EMULATED) -isystem /usr/local/cuda/include
 $B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open $B/test/cuda/test_cuda_nccl: $(EMULATED)
 $(patsubst %.c,$B/%,$(wildcard test/cuda/test_cuda_*.c)): $(sort $(wildcard test/cuda/fake_*.c test/cuda/fake_*.h))
+# cuDNN plans without a GPU, before a driver in which there is none.
+$B/test/cuda/no_driver.so: test/cuda/no_driver.c Makefile
+	@mkdir -p $(@D)
+	$(call run,ld)$(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $@ $<
+$B/test/cuda/test_cuda_plans: private PROGRAM_FLAGS := -DNO_DRIVER='"$(abspath $B)/test/cuda/no_driver.so"'
+$B/test/cuda/test_cuda_plans: | $B/test/cuda/no_driver.so
 # Tests of operators once more, through driver and backend: of a GPU, or of the fake driver. tool/gpu_check.sh runs them.
 FAKE_DRIVER := $(sort $(wildcard test/cuda/fake_*.c))
 $(CUDA_TESTS:%=$B/test/gpu/op_%): $B/test/gpu/op_%: test/kernel/test_%.c $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile

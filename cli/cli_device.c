@@ -20,7 +20,7 @@ void cli_show_gpu(const ps_engine *e)
     printf("GPU %d of %d: %s, %s, of which %s can be used", s->gpu.ordinal, f->n_gpus, f->info.name,
            ps_bytes_format(f->info.total_bytes, total), ps_bytes_format(ps_settings_gpu_share_bytes(s), usable));
     if (s->gpu.n_sharers > 1) printf(" by each of %d ranks", s->gpu.n_sharers);
-    printf("\n");
+    printf("; attention by %s\n", f->attention);
     if (s->nccl.is_used)
         printf("chunks go from GPU to GPU by NCCL, %s\n",
                s->nccl.adds ? "which adds gradients in an order of its own" : "and are added in the order of ranks");

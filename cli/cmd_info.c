@@ -95,14 +95,14 @@ static ps_status open_gpu(const options *o, ps_cuda_found *found, ps_measure_gpu
     ps_backend *host;
     *gpu = (ps_measure_gpu){.backend = NULL};
     if (o->computes == WHOSE_PROCESSOR || (o->computes == WHOSE_BEST && !ps_cuda_is_expected())) return PS_OK;
-    const ps_status st = ps_cuda_find(0, found);
+    const ps_status st = ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, found);
     if (st != PS_OK) return o->computes == WHOSE_GPU ? st : PS_OK;
     PS_TRY(ps_backend_create_cpu(o->isa, o->n_threads, &host));
     *gpu = (ps_measure_gpu){.name = found->info.name,
                             .total_bytes = found->info.total_bytes,
                             .usable_bytes = found->usable_bytes,
                             .product_workspace_bytes = ps_cuda_get_parts()->product_bytes};
-    return ps_backend_open_cuda(0, host, &gpu->backend);
+    return ps_backend_open_cuda(0, PS_CUDA_ATTENTION_AUTO, host, &gpu->backend);
 }
 
 static ps_status measure_as_asked(const options *o, const char *folder, ps_measure_report *out)
@@ -176,14 +176,14 @@ static void show_gpu(void)
     printf("GPU                 ");
     if (!ps_cuda_is_expected()) {
         printf("none of NVIDIA's\n");
-    } else if (ps_cuda_find(0, &f) != PS_OK) {
+    } else if (ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f) != PS_OK) {
         printf("NVIDIA's, which cannot be used, so the processor computes: %s\n", ps_last_error());
     } else {
         if (f.n_gpus > 1) printf("%d; number 0: ", f.n_gpus);
-        printf("%s (compute capability %d.%d), %s, of which %s can be used; driver for CUDA %d.%d\n", f.info.name,
-               f.info.capability / 10, f.info.capability % 10, ps_bytes_format(f.info.total_bytes, total),
-               ps_bytes_format(f.usable_bytes, usable), f.info.driver_version / 1000,
-               f.info.driver_version % 1000 / 10);
+        printf("%s (compute capability %d.%d), %s, of which %s can be used; driver for CUDA %d.%d; attention by %s\n",
+               f.info.name, f.info.capability / 10, f.info.capability % 10, ps_bytes_format(f.info.total_bytes, total),
+               ps_bytes_format(f.usable_bytes, usable), f.info.driver_version / 1000, f.info.driver_version % 1000 / 10,
+               f.attention);
     }
 }
 

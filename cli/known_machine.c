@@ -63,7 +63,8 @@ static void find_gpu(const ps_options *o, char *out, size_t bytes)
     if (!is_auto && o->train_backend != PS_CONFIG_BACKEND_CUDA) return;
     /* as ps_settings_find_gpu does */
     if (is_auto && (o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE || !ps_cuda_is_expected())) return;
-    if (ps_cuda_find(0, &f) == PS_OK) snprintf(out, bytes, "%.*s", (int)bytes - 1, f.info.name);
+    if (ps_cuda_find(0, ps_settings_attention(o), &f) == PS_OK)
+        snprintf(out, bytes, "%.*s", (int)bytes - 1, f.info.name);
 }
 
 /* n_ranks share the machine's cores. */

@@ -30,6 +30,10 @@ if [ "${1:-}" = --part ]; then
         "$gpu_pstar" info
         "$gpu_pstar" info | grep -q '^GPU .* can be used; driver' || { echo 'FAILED: there is no GPU that can be used'; exit 1; }
         ;;
+    op\ attention_cudnn)
+        "$gpu_pstar" info | grep -q '^GPU .*attention by cuDNN' || { echo 'skipped: there is no cuDNN'; exit 77; }
+        PS_TEST_ATTENTION=cudnn exec "$build/test/gpu/op_attention"
+        ;;
     op\ *) exec "$build/test/gpu/op_${name#op }" ;;
     test\ *) exec "$build/test/gpu/test_${name#test }" ;;
     training\ *)
@@ -180,7 +184,7 @@ elif [ -n "${FAKE:-}" ]; then
 else
     part 60 'test each_kernel'
     part 90 'test gpu_device'
-    parts 200 "$jobs" 'op linear' 'op attention' 'op lm_loss' 'op layernorm' 'op adam' 'op embedding' 'op rope' 'op gelu' 'op cast' \
+    parts 200 "$jobs" 'op linear' 'op attention' 'op attention_cudnn' 'op lm_loss' 'op layernorm' 'op adam' 'op embedding' 'op rope' 'op gelu' 'op cast' \
         'op grad_stats' 'op attention_cached' 'op rmsnorm' 'op swiglu' 'op elementwise' 'op fill' 'op pool' 'op sgd' 'op relu' 'op tanh'
     part 120 'test gpu_engine'
     part 180 'training gpt2 f32'

@@ -1,10 +1,12 @@
 # gpu_lib.sh - what the scripts for machines with a GPU share; sourced.
 
-# cuBLASLt may lie where only the toolkit, or PyTorch, finds it: its folder is then added to LD_LIBRARY_PATH.
+# cuBLASLt, cuDNN and NCCL may lie where only the toolkit, or PyTorch, finds them: their folders are then added to LD_LIBRARY_PATH.
 find_cuda_libraries() {
-    ! ldconfig -p 2>/dev/null | grep -q 'libcublasLt\.so\.13' || return 0
     sites=$(python3 -c 'import site, sys; print(*site.getsitepackages(), *sys.path)' 2>/dev/null)
-    # shellcheck disable=SC2086 # folders without spaces
-    found=$(find /usr/local/cuda*/ $sites -maxdepth 5 -name libcublasLt.so.13 2>/dev/null | head -n 1)
-    [ -z "$found" ] || export LD_LIBRARY_PATH="$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    for library in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2; do
+        if ldconfig -p 2>/dev/null | grep -qF "$library"; then continue; fi
+        # shellcheck disable=SC2086 # folders without spaces
+        found=$(find /usr/local/cuda*/ $sites -maxdepth 5 -name "$library" 2>/dev/null | head -n 1)
+        [ -z "$found" ] || export LD_LIBRARY_PATH="$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    done
 }

@@ -14,6 +14,7 @@ typedef struct cuda_backend {
     ps_gpu *gpu; /* NULL: for plans */
     ps_space plan_space;
     ps_cuda_products products;
+    ps_cuda_attention attention; /* self NULL: nobody's */
     ps_backend *host;
     ps_cu_module *modules;
     int n_modules;
@@ -60,6 +61,12 @@ static ps_status multiply(void *self, const ps_cuda_product *p)
     return on->backend->products.multiply(on->backend->products.self, on->stream, p);
 }
 
+static ps_status attend(void *self, ps_op op, const void *args, bool *is_done)
+{
+    const issue *on = self;
+    return on->backend->attention.run(on->backend->attention.self, on->stream, op, args, is_done);
+}
+
 /* A call of the queue: its function runs when it is issued. */
 typedef struct cuda_call {
     const ps_queue *queue;
@@ -77,8 +84,11 @@ static ps_status run_call(void *self, const void *args)
     cuda_backend *b = self;
     const cuda_call *c = args;
     issue on = {b, ps_gpu_stream(c->queue)};
-    const ps_cuda_issuer to = {
-        .launch = launch, .product = multiply, .self = &on, .product_bytes = b->products.workspace_bytes};
+    const ps_cuda_issuer to = {.launch = launch,
+                               .product = multiply,
+                               .attention = b->attention.self != NULL ? attend : NULL,
+                               .self = &on,
+                               .product_bytes = b->products.workspace_bytes};
     return ps_cuda_run(&to, c->op, c->args, c->workspace_bytes);
 }
 
@@ -114,7 +124,11 @@ ps_status ps_backend_cuda_rank_sum(ps_backend *self, ps_cu_stream stream, ps_dty
 static ps_status measure(const ps_backend *self, ps_op op, const void *args, size_t *out)
 {
     const cuda_backend *b = (const cuda_backend *)self;
-    *out = (size_t)ps_cuda_workspace_bytes(op, args, b->products.workspace_bytes);
+    int64_t more = -1;
+    if (b->attention.self != NULL && (op == PS_OP_attention_fwd || op == PS_OP_attention_bwd))
+        PS_TRY(b->attention.measure(b->attention.self, op, args, &more));
+    /* room for the kernels too, which have what comes with a mask */
+    *out = (size_t)ps_max_i64(more, ps_cuda_workspace_bytes(op, args, b->products.workspace_bytes));
     return PS_OK;
 }
 
@@ -150,8 +164,10 @@ static ps_backend *host(ps_backend *self)
     return ((const cuda_backend *)self)->host;
 }
 
-static void end_parts(ps_gpu *gpu, const ps_cuda_products *products, ps_backend *beside)
+static void end_parts(ps_gpu *gpu, const ps_cuda_products *products, const ps_cuda_attention *attention,
+                      ps_backend *beside)
 {
+    if (attention != NULL && attention->destroy != NULL) attention->destroy(attention->self);
     if (products->destroy != NULL) products->destroy(products->self);
     ps_backend_destroy(beside);
     ps_gpu_close(gpu);
@@ -163,7 +179,7 @@ static void destroy(ps_backend *self)
     if (b->n_modules > 0) (void)b->gpu->driver->context_set(b->gpu->context); /* lost or not */
     for (int i = 0; i < b->n_modules; i++) (void)b->gpu->driver->module_unload(b->modules[i]);
     ps_mem_free(b->modules);
-    end_parts(b->gpu, &b->products, b->host);
+    end_parts(b->gpu, &b->products, &b->attention, b->host);
     ps_mem_free(b);
 }
 
@@ -211,16 +227,17 @@ static const ps_backend_ops ops = {.name = "cuda",
                                    .issues = true};
 
 ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *image, const ps_cuda_products *products,
-                                 ps_backend *beside, ps_backend **out)
+                                 const ps_cuda_attention *attention, ps_backend *beside, ps_backend **out)
 {
     cuda_backend *b = NULL;
     *out = NULL;
     const ps_status st = ps_mem_alloc(1, sizeof *b, &b);
     if (st != PS_OK) {
-        end_parts(gpu, products, beside);
+        end_parts(gpu, products, attention, beside);
         return st;
     }
     *b = (cuda_backend){.base.ops = &ops, .gpu = gpu, .products = *products, .host = beside};
+    if (attention != NULL) b->attention = *attention;
     const ps_status loaded = load(b, image);
     if (loaded == PS_OK)
         *out = &b->base;
@@ -234,8 +251,15 @@ const ps_cuda_products *ps_backend_cuda_products(const ps_backend *b)
     return &((const cuda_backend *)b)->products;
 }
 
-ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes, ps_backend *beside,
-                                           ps_backend **out)
+const char *ps_backend_cuda_attention(const ps_backend *backend)
+{
+    const cuda_backend *b = (const cuda_backend *)backend;
+    if (backend == NULL || backend->ops != &ops) return NULL;
+    return b->attention.self != NULL ? b->attention.name : "own kernels";
+}
+
+ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes,
+                                           const ps_cuda_attention *attention, ps_backend *beside, ps_backend **out)
 {
     cuda_backend *b = NULL;
     *out = NULL;
@@ -249,6 +273,7 @@ ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_b
         .plan_space = {.device = &ps_gpu_device_ops, .host = &ps_gpu_pinned_ops, .page_bytes = page_bytes},
         .products.workspace_bytes = product_bytes,
         .host = beside};
+    if (attention != NULL) b->attention = *attention;
     *out = &b->base;
     return PS_OK;
 }

@@ -29,12 +29,28 @@ typedef struct ps_cuda_products {
     const ps_cuda_choosing *choosing;                                                 /* NULL: there is one way only */
 } ps_cuda_products;
 
-/* image: the compiled kernels; must outlive it. host: what computes beside it, ps_backend_host. The backend owns
- * gpu, products and host, on failure too; its ps_backend_space has gpu as driver. Its kernels run on queues of that
+/* Who computes attention where it can, before the kernels are asked: a library, or nobody. What it has follows from the
+ * shape, the GPU and the library's version alone. */
+typedef struct ps_cuda_attention {
+    void *self;
+    char name[40]; /* "cuDNN 9.19.0" */
+    /* Scratch for these arguments of attention_fwd or attention_bwd; -1: it has nothing for them. Pointers are not looked
+     * at, but for a mask's being there. */
+    ps_status (*measure)(void *self, ps_op op, const void *args, int64_t *bytes);
+    /* Gives it to the stream; *is_done false: it has nothing for them, or for arrays that lie so, and gave nothing. */
+    ps_status (*run)(void *self, ps_cu_stream stream, ps_op op, const void *args, bool *is_done);
+    void (*destroy)(void *self); /* NULL: nothing to do */
+} ps_cuda_attention;
+
+/* image: the compiled kernels; must outlive it. host: what computes beside it, ps_backend_host. attention: NULL is
+ * nobody. The backend owns gpu, products, attention and host, on failure too; its ps_backend_space has gpu as driver. Its kernels run on queues of that
  * space's device, or its foreign one, and nowhere else. PS_ENOSYS when the image has no kernels for this GPU, or not
  * those of this library. */
 PS_NODISCARD ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *image, const ps_cuda_products *products,
-                                              ps_backend *host, ps_backend **out);
+                                              const ps_cuda_attention *attention, ps_backend *host, ps_backend **out);
+
+/* Who computes attention on it, "own kernels" where nobody else does; NULL: it is no backend of this kind. */
+const char *ps_backend_cuda_attention(const ps_backend *b);
 
 /* Gives sums over ranks to the stream, at once: for functions of calls of a queue of its device. */
 PS_NODISCARD ps_status ps_backend_cuda_rank_sum(ps_backend *b, ps_cu_stream stream, ps_dtype dtype,
@@ -44,8 +60,10 @@ PS_NODISCARD ps_status ps_backend_cuda_rank_sum(ps_backend *b, ps_cu_stream stre
 const ps_cuda_products *ps_backend_cuda_products(const ps_backend *b);
 
 /* The same to measure with, and not to run: nothing is opened, and the space has no driver. page_bytes: of the memory of
- * the GPU that is meant; product_bytes: the workspace_bytes of its products. It owns host, on failure too. */
-PS_NODISCARD ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes, ps_backend *host,
+ * the GPU that is meant; product_bytes: the workspace_bytes of its products; attention: who is meant to compute it, or
+ * NULL. It owns host, on failure too. */
+PS_NODISCARD ps_status ps_backend_create_cuda_for_plans(int64_t page_bytes, int64_t product_bytes,
+                                                        const ps_cuda_attention *attention, ps_backend *host,
                                                         ps_backend **out);
 
 #endif

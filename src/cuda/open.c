@@ -1,10 +1,12 @@
 #include "cuda/open.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/cublaslt.h"
+#include "cuda/cudnn_attention.h"
 #include "cuda/look.h"
 #include "cuda/nccl_collectives.h"
 #include "cuda/plugin.h"
@@ -14,7 +16,8 @@ static const ps_cuda_parts of_system = {.driver = ps_cuda_driver_load,
                                         .products = ps_cublaslt_open,
                                         .product_bytes = PS_CUBLASLT_WORKSPACE_BYTES,
                                         .nccl = ps_nccl_load,
-                                        .nccl_bytes = PS_NCCL_BESIDE_BYTES};
+                                        .nccl_bytes = PS_NCCL_BESIDE_BYTES,
+                                        .attention = ps_cudnn_attention_open};
 static const ps_cuda_parts *parts = &of_system;
 
 #define GPUS_KNOWN 64
@@ -23,9 +26,10 @@ static const ps_cuda_parts *parts = &of_system;
 typedef struct known_gpu {
     bool is_measured;
     int64_t loaded_bytes;
+    char attention[sizeof((ps_cuda_found *)0)->attention];
 } known_gpu;
 
-static known_gpu known[GPUS_KNOWN];
+static known_gpu known[GPUS_KNOWN][PS_CUDA_ATTENTION_CHOICES];
 
 void ps_cuda_use_parts(const ps_cuda_parts *others)
 {
@@ -65,26 +69,40 @@ static ps_status count(int *out)
                                                              : PS_FAIL(PS_ENOSYS, "NVIDIA's driver shows no device");
 }
 
+static ps_status open_attention(ps_gpu *g, ps_cuda_attention_choice choice, ps_cuda_attention *out)
+{
+    *out = (ps_cuda_attention){0};
+    if (choice == PS_CUDA_ATTENTION_OWN || (choice == PS_CUDA_ATTENTION_AUTO && parts->attention == NULL)) return PS_OK;
+    const ps_status st =
+        parts->attention != NULL ? parts->attention(g, out) : PS_FAIL(PS_ENOSYS, "there is no library for it");
+    if (st == PS_ENOSYS && choice == PS_CUDA_ATTENTION_AUTO) return PS_OK;
+    return st == PS_ENOSYS ? PS_FAIL(st, "train.attention = cudnn: %s; or set train.attention = own", ps_last_error())
+                           : st;
+}
+
 /* Owns gpu and host, on failure too. */
-static ps_status put_together(ps_gpu *g, ps_backend *host, ps_backend **out)
+static ps_status put_together(ps_gpu *g, ps_cuda_attention_choice choice, ps_backend *host, ps_backend **out)
 {
     const ps_cuda_image *image;
-    ps_cuda_products products;
+    ps_cuda_products products = {0};
+    ps_cuda_attention attention;
     *out = NULL;
     ps_status st = parts->image(&image);
     if (st == PS_OK) st = parts->products(g, &products);
-    if (st == PS_OK) return ps_backend_create_cuda(g, image, &products, host, out);
+    if (st == PS_OK) st = open_attention(g, choice, &attention);
+    if (st == PS_OK) return ps_backend_create_cuda(g, image, &products, &attention, host, out);
+    if (products.destroy != NULL) products.destroy(products.self);
     ps_gpu_close(g);
     ps_backend_destroy(host);
     return st;
 }
 
-ps_status ps_backend_open_cuda(int ordinal, ps_backend *host, ps_backend **out)
+ps_status ps_backend_open_cuda(int ordinal, ps_cuda_attention_choice attention, ps_backend *host, ps_backend **out)
 {
     ps_gpu *g;
     *out = NULL;
     const ps_status st = open_gpu(ordinal, &g);
-    if (st == PS_OK) return put_together(g, host, out);
+    if (st == PS_OK) return put_together(g, attention, host, out);
     ps_backend_destroy(host);
     return st;
 }
@@ -139,8 +157,8 @@ static ps_status load_libraries(ps_backend *b)
     return st;
 }
 
-/* *out: less of it is usable when all that computes is there. g is closed. */
-static ps_status measure_loaded(ps_gpu *g, int64_t usable_bytes, int64_t *out)
+/* So much less of it is usable when all that computes is there. g is closed. */
+static ps_status measure_loaded(ps_gpu *g, ps_cuda_attention_choice attention, int64_t usable_bytes, known_gpu *out)
 {
     ps_backend *b, *host;
     int64_t left = 0;
@@ -149,35 +167,37 @@ static ps_status measure_loaded(ps_gpu *g, int64_t usable_bytes, int64_t *out)
         ps_gpu_close(g);
         return created;
     }
-    PS_TRY(put_together(g, host, &b));
+    PS_TRY(put_together(g, attention, host, &b));
     ps_status st = load_libraries(b);
     if (st == PS_OK) st = ps_gpu_usable_bytes(g, &left);
+    *out = (known_gpu){.is_measured = true, .loaded_bytes = ps_max_i64(0, usable_bytes - left)};
+    snprintf(out->attention, sizeof out->attention, "%s", ps_backend_cuda_attention(b));
     ps_backend_destroy(b);
-    *out = ps_max_i64(0, usable_bytes - left);
     return st;
 }
 
 /* The first time in this process all is loaded, to see what it takes. */
-static ps_status find(int ordinal, ps_cuda_found *out)
+static ps_status find(int ordinal, ps_cuda_attention_choice attention, ps_cuda_found *out)
 {
-    const bool is_known = ordinal < GPUS_KNOWN && known[ordinal].is_measured;
+    known_gpu loaded = {.is_measured = false};
     ps_gpu *g;
-    int64_t loaded_bytes = is_known ? known[ordinal].loaded_bytes : 0;
+    if (ordinal < GPUS_KNOWN) loaded = known[ordinal][attention];
     PS_TRY(open_gpu(ordinal, &g));
     ps_status st = ps_gpu_get_info(g, &out->info);
     if (st == PS_OK) st = ps_gpu_usable_bytes(g, &out->usable_bytes);
     out->page_bytes = ps_gpu_space(g)->page_bytes;
-    if (st == PS_OK && !is_known)
-        st = measure_loaded(g, out->usable_bytes, &loaded_bytes);
+    if (st == PS_OK && !loaded.is_measured)
+        st = measure_loaded(g, attention, out->usable_bytes, &loaded);
     else
         ps_gpu_close(g);
     if (st != PS_OK) return st;
-    if (ordinal < GPUS_KNOWN) known[ordinal] = (known_gpu){true, loaded_bytes};
-    out->usable_bytes = ps_max_i64(0, out->usable_bytes - loaded_bytes);
+    if (ordinal < GPUS_KNOWN) known[ordinal][attention] = loaded;
+    out->usable_bytes = ps_max_i64(0, out->usable_bytes - loaded.loaded_bytes);
+    memcpy(out->attention, loaded.attention, sizeof out->attention);
     return PS_OK;
 }
 
-ps_status ps_cuda_find(int ordinal, ps_cuda_found *out)
+ps_status ps_cuda_find(int ordinal, ps_cuda_attention_choice attention, ps_cuda_found *out)
 {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* else one rank would measure what another takes */
     const ps_cuda_image *image;
@@ -185,7 +205,7 @@ ps_status ps_cuda_find(int ordinal, ps_cuda_found *out)
     PS_TRY(count(&out->n_gpus));
     PS_TRY(parts->image(&image));
     pthread_mutex_lock(&one);
-    const ps_status st = find(ordinal % out->n_gpus, out);
+    const ps_status st = find(ordinal % out->n_gpus, attention, out);
     pthread_mutex_unlock(&one);
     return st;
 }

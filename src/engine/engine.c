@@ -107,7 +107,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
     PS_TRY_GOTO(ps_comm_agree(comm, check_ram(e)));
-    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e))); /* before any rank fills it */
+    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e)));                               /* before any rank fills it */
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     *out = e;

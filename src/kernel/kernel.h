@@ -240,7 +240,8 @@ typedef struct ps_relu_bwd_args {
  * probability dropout_p, y = P v. Query i sees key j unless
  *     causal: j > i;  window > 0: j <= i - window or j >= i + window (sliding window of Mistral, counting the query
  *     itself);  mask != NULL: mask[b, j] == 0 (padding).
- * A query that sees no key has y = 0 and lse = 0, and no gradient. A mask of ones gives the bits of no mask.
+ * A query that sees no key has y = 0 and lse = 0, and no gradient. A mask of ones gives the bits of no mask, but on a GPU
+ * where a library computes what has none (cuda/cudnn_attention.h).
  * lse[b, h, t] = log sum exp of the scaled scores is kept for backward. No [T, T] matrix is stored
  * (Dao et al., "FlashAttention", 2022; backward with D = rowsum(dy y)).
  * q, k, v may lie packed in one array: rows (one b, t) are q_stride and kv_stride elements apart, and element pointers

@@ -39,6 +39,7 @@ typedef struct ps_settings_gpu {
     char why_not[512];   /* else why, in one line */
     int32_t ordinal;     /* among those that CUDA_VISIBLE_DEVICES leaves */
     int32_t n_sharers;   /* ranks that compute on it */
+    ps_cuda_attention_choice attention;
 } ps_settings_gpu;
 
 /* What brings chunks from GPU to GPU; else messages do. */
@@ -123,6 +124,7 @@ PS_NODISCARD ps_status ps_settings_read_of_rank(const ps_config *config, bool tr
 
 /* What train.isa asks for, which may be more than the processor has; with "auto" the best that it has. */
 ps_cpu_isa ps_settings_isa(const ps_options *o);
+ps_cuda_attention_choice ps_settings_attention(const ps_options *o);
 
 /* What is computed in. */
 ps_dtype ps_settings_dtype(const ps_options *o);

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "comm/agree.h"
+#include "cuda/cudnn_attention.h"
 #include "cuda/nccl_collectives.h"
 #include "cuda/open.h"
 #include "settings/settings_impl.h"
@@ -54,14 +55,23 @@ static void take_turn(ps_settings *s)
     s->gpu.n_sharers = (s->gpu.turn.n_ranks - s->gpu.ordinal + n - 1) / n;
 }
 
+ps_cuda_attention_choice ps_settings_attention(const ps_options *o)
+{
+    static const ps_cuda_attention_choice choices[] = {[PS_CONFIG_ATTENTION_AUTO] = PS_CUDA_ATTENTION_AUTO,
+                                                       [PS_CONFIG_ATTENTION_OWN] = PS_CUDA_ATTENTION_OWN,
+                                                       [PS_CONFIG_ATTENTION_CUDNN] = PS_CUDA_ATTENTION_CUDNN};
+    return choices[o->train_attention];
+}
+
 /* "auto": a GPU that can be used is used. Why one cannot is kept: for who asked for it the error of opening, since plans
  * for other machines need none; else for a word about it. */
 void ps_settings_find_gpu(const ps_options *o, ps_settings *s)
 {
     const bool is_auto = o->train_backend == PS_CONFIG_BACKEND_AUTO;
     s->backend_kind = is_auto ? PS_BACKEND_CPU : PS_BACKEND_CUDA;
+    s->gpu.attention = ps_settings_attention(o);
     if (is_auto && (s->same_bits || !ps_cuda_is_expected())) return;
-    s->gpu.status = ps_cuda_find(s->gpu.turn.number, &s->gpu.found);
+    s->gpu.status = ps_cuda_find(s->gpu.turn.number, s->gpu.attention, &s->gpu.found);
     take_turn(s);
     if (s->gpu.status == PS_OK)
         s->backend_kind = PS_BACKEND_CUDA;
@@ -209,10 +219,14 @@ ps_status ps_settings_open_nccl(const ps_settings *s, ps_queue *queue, void *sta
 
 static ps_status open_it(ps_settings *s, ps_backend *host)
 {
-    if (s->plans_only)
-        return ps_backend_create_cuda_for_plans(s->gpu.found.page_bytes, ps_cuda_get_parts()->product_bytes, host,
-                                                &s->backend);
-    return ps_backend_open_cuda(s->gpu.ordinal, host, &s->backend);
+    ps_cuda_attention attention;
+    ps_cudnn_attention_guess(&attention);
+    if (s->plans_only) {
+        const bool has_cudnn = strncmp(s->gpu.found.attention, attention.name, strlen(attention.name)) == 0;
+        return ps_backend_create_cuda_for_plans(s->gpu.found.page_bytes, ps_cuda_get_parts()->product_bytes,
+                                                has_cudnn ? &attention : NULL, host, &s->backend);
+    }
+    return ps_backend_open_cuda(s->gpu.ordinal, s->gpu.attention, host, &s->backend);
 }
 
 ps_status ps_settings_open_gpu(ps_settings *s, ps_backend *host)

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/machine.h"
 #include "comm/agree.h"
 #include "settings/settings_impl.h"
@@ -93,6 +95,19 @@ static ps_status agree_on_backend(const ps_settings *s, ps_comm *comm)
     return st;
 }
 
+/* And by the same library: else their bits, and their scratch, would be others'. */
+static ps_status agree_on_attention(const ps_settings *s, ps_comm *comm)
+{
+    const double name = (double)(XXH3_64bits(s->gpu.found.attention, strlen(s->gpu.found.attention)) >> 12);
+    double least[2] = {name, -name};
+    PS_TRY(ps_comm_all_reduce(comm, least, 2, PS_COMM_MIN));
+    if (least[0] == -least[1]) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "attention is not computed by the same on all ranks: by %s on this one; install the same cuDNN "
+                   "everywhere, or set train.attention = own",
+                   s->gpu.found.attention);
+}
+
 ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
 {
     const ps_options *o = ps_config_options(config);
@@ -101,7 +116,10 @@ ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *com
     double least[PS_TIER_COUNT];
     share_machine(s, o, here);
     PS_TRY(agree_on_backend(s, comm));
-    if (s->backend_kind == PS_BACKEND_CUDA) PS_TRY(ps_comm_agree(comm, ps_settings_check_gpu(s)));
+    if (s->backend_kind == PS_BACKEND_CUDA) {
+        PS_TRY(ps_comm_agree(comm, ps_settings_check_gpu(s)));
+        PS_TRY(agree_on_attention(s, comm));
+    }
     for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
     PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
     for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);

@@ -48,7 +48,7 @@ static inline ps_status fake_gpu_open(const ps_cuda_driver *d, ps_backend **out)
     PS_TRY(ps_gpu_open(d, &(ps_gpu_options){.poisons = true}, &g));
     PS_TRY(ps_backend_create_ref(&host));
     PS_TRY(fake_gpu_products(g, &products));
-    return ps_backend_create_cuda(g, &fake_gpu_image, &products, host, out);
+    return ps_backend_create_cuda(g, &fake_gpu_image, &products, NULL, host, out);
 }
 
 #endif

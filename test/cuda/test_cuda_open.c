@@ -35,7 +35,7 @@ static ps_status open_library(ps_gpu *gpu, ps_cuda_products *out)
 static ps_cuda_found found(int ordinal)
 {
     ps_cuda_found f;
-    assert_ok(ps_cuda_find(ordinal, &f));
+    assert_ok(ps_cuda_find(ordinal, PS_CUDA_ATTENTION_AUTO, &f));
     assert_int_equal(f.usable_bytes % f.page_bytes, 0);
     return f;
 }
@@ -74,14 +74,14 @@ static void test_what_is_missing_is_found(void **state)
     ps_cuda_found f;
     stand_in_begin(&(fake_options){.seed = 1});
     stand_in.parts.products = no_library;
-    for (int i = 0; i < 2; i++) assert_fails(ps_cuda_find(0, &f), PS_ENOSYS, "no library");
+    for (int i = 0; i < 2; i++) assert_fails(ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f), PS_ENOSYS, "no library");
     stand_in.parts.products = fake_gpu_products;
     fake_fail("launch", 0, PS_CU_INVALID_VALUE);
-    assert_fails(ps_cuda_find(0, &f), PS_EDEVICE, "a matrix product: CUBLAS");
+    assert_fails(ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f), PS_EDEVICE, "a matrix product: CUBLAS");
     fake_take_memory(PS_GIB);
-    assert_fails(ps_cuda_find(0, &f), PS_ENOMEM_DEV, "the rest belongs to other processes");
+    assert_fails(ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f), PS_ENOMEM_DEV, "the rest belongs to other processes");
     fake_take_memory(-PS_GIB);
-    assert_ok(ps_cuda_find(0, &f));
+    assert_ok(ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f));
     assert_true(stand_in_end());
 }
 

@@ -27,7 +27,7 @@ static fixture begin(int64_t device_pages, int64_t host_bytes)
     ps_backend *host;
     stand_in_begin(&(fake_options){.seed = 3});
     assert_ok(ps_backend_create_ref(&host));
-    assert_ok(ps_backend_open_cuda(0, host, &f.backend));
+    assert_ok(ps_backend_open_cuda(0, PS_CUDA_ATTENTION_OWN, host, &f.backend));
     const ps_space *s = ps_backend_space(f.backend);
     f.page = s->page_bytes;
     assert_ok(ps_device_create_on(s->device, s->driver, f.page, "device", device_pages * f.page, &f.device));

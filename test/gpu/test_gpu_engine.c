@@ -1,5 +1,6 @@
 /* test_gpu_engine.c - the whole engine on CUDA: the processor's losses within rounding, the same bits in all budgets, and
- * no more memory and copies than planned. Pages of any size will do, so it runs on hardware too. */
+ * no more memory and copies than planned; with attention by our kernels, and by cuDNN. Pages of any size will do, so it runs
+ * on hardware too. */
 #include "engine/engine_fixture.h"
 
 #include <math.h>
@@ -18,11 +19,14 @@ static const model models[] = {
     {"bert", {"model.type=bert", "model.type_vocab_size=3", "model.intermediate_size=100"}},
 };
 
+/* train.attention of what is tested. */
+static const char *attention = "train.attention=own";
+
 /* A configuration of the model with these changes too. */
 static ps_config *config_of(const model *m, const char *const *changes)
 {
-    const char *all[24] = {NULL};
-    int n = 0;
+    const char *all[24] = {attention};
+    int n = 1;
     for (int i = 0; i < 4 && m->changes[i] != NULL; i++) all[n++] = m->changes[i];
     for (; *changes != NULL; changes++) all[n++] = *changes;
     return tiny_with(all);
@@ -45,6 +49,7 @@ static void compare_with_processor(const char *format, double tolerance)
     for (size_t i = 0; i < PS_ARRAY_LEN(models); i++) {
         ps_config *c = config_of(&models[i], CHANGES(format));
         over_set(c, "train.backend", "cpu");
+        over_set(c, "train.attention", "auto");
         const run_result want = train(c, STEPS), got = train(config_of(&models[i], CHANGES(format)), STEPS);
         expect_close(models[i].name, &want, &got, tolerance);
     }
@@ -137,6 +142,78 @@ static void test_budgets(void **state)
     }
 }
 
+/* ---- with cuDNN ---- */
+
+/* False: this machine has none. */
+static bool use_cudnn(void)
+{
+    const ps_cudnn *dnn;
+    stand_in_install_cudnn();
+    attention = "train.attention=cudnn";
+    return !stand_in_is_hardware() || ps_cudnn_load(&dnn) == PS_OK;
+}
+
+static void use_own(void)
+{
+    attention = "train.attention=own";
+}
+
+/* Of bf16 and f16 it is cuDNN's, of f32 our kernels'; both are the processor's within rounding. */
+static void test_cudnn_losses(void **state)
+{
+    (void)state;
+    if (!use_cudnn()) skip();
+    compare_with_processor("bf16.enabled=false", 1e-5);
+    if (!stand_in_is_hardware()) assert_int_equal(fake_cudnn_calls("execute"), 0);
+    compare_with_processor("bf16.enabled=true", 2e-2);
+    compare_with_processor("fp16.enabled=true", 2e-2);
+    /* steps of two formats, models that have no masks, layers, forward and backward */
+    if (!stand_in_is_hardware()) assert_true(fake_cudnn_calls("execute") >= 2 * STEPS * 2 * 2 * 2);
+    use_own();
+}
+
+static void test_cudnn_budgets(void **state)
+{
+    if (!use_cudnn()) skip();
+    test_budgets(state);
+    use_own();
+}
+
+static void expect_refused(const char *const *changes, ps_status st, const char *text);
+
+static ps_engine *engine_with(const char *const *changes)
+{
+    ps_config *c = tiny_with(changes);
+    ps_engine *e = engine_of(c);
+    ps_config_destroy(c);
+    return e;
+}
+
+/* "auto" takes what is there; "cudnn" insists, and is nothing for the processor. */
+static void test_choice_of_attention(void **state)
+{
+    (void)state;
+    if (stand_in_is_hardware()) skip(); /* which has a library or not */
+    ps_engine *e = engine_with(CHANGES("bf16.enabled=true"));
+    assert_string_equal(ps_backend_cuda_attention(e->settings.backend), "own kernels");
+    assert_string_equal(e->settings.gpu.found.attention, "own kernels");
+    ps_engine_destroy(e);
+    expect_refused(CHANGES("train.attention=cudnn"), PS_ENOSYS, "train.attention = cudnn: there is no library for it");
+    stand_in_install_cudnn();
+    e = engine_with(CHANGES("bf16.enabled=true"));
+    assert_string_equal(ps_backend_cuda_attention(e->settings.backend), "cuDNN 9.20.0");
+    assert_string_equal(e->settings.gpu.found.attention, "cuDNN 9.20.0");
+    ps_engine_destroy(e);
+    e = engine_with(CHANGES("bf16.enabled=true", "train.attention=own"));
+    assert_string_equal(ps_backend_cuda_attention(e->settings.backend), "own kernels");
+    ps_engine_destroy(e);
+    ps_config *c = TINY("train.attention=cudnn");
+    over_set(c, "train.backend", "cpu");
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "train.attention = cudnn, but it is not a GPU that computes"));
+    ps_config_destroy(c);
+}
+
 /* ---- what a GPU is asked for ---- */
 
 static void expect_refused(const char *const *changes, ps_status st, const char *text)
@@ -180,9 +257,15 @@ static void test_auto(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_losses_f32), cmocka_unit_test(test_losses_bf16),
-        cmocka_unit_test(test_losses_f16), cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_auto),       cmocka_unit_test(test_budget_beyond_the_gpu),
+        cmocka_unit_test(test_losses_f32),
+        cmocka_unit_test(test_losses_bf16),
+        cmocka_unit_test(test_losses_f16),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_budget_beyond_the_gpu),
+        cmocka_unit_test(test_choice_of_attention),
+        cmocka_unit_test(test_cudnn_losses),
+        cmocka_unit_test(test_cudnn_budgets),
     };
     return RUN_ON_BACKENDS(tests);
 }

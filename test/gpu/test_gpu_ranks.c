@@ -367,6 +367,35 @@ static void test_one_has_none(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Of all GPUs but the second. */
+static ps_status attention_of_most(ps_gpu *gpu, ps_cuda_attention *out)
+{
+    ps_gpu_info info;
+    *out = (ps_cuda_attention){0};
+    PS_TRY(ps_gpu_get_info(gpu, &info));
+    return strcmp(info.name, "Fake 1") == 0 ? PS_FAIL(PS_ENOSYS, "not here") : stand_in_attention(gpu, out);
+}
+
+/* Two that would compute attention by different things: no error of one, so all say what each has. */
+static void test_one_has_no_cudnn(void **state)
+{
+    (void)state;
+    begin_gpus(2);
+    stand_in_install_cudnn();
+    (void)RANKS(2, 1, SMALL, NOTHING);
+    assert_true(fake_cudnn_calls("execute") > 0);
+    stand_in.parts.attention = attention_of_most;
+    ps_cuda_use_parts(&stand_in.parts);
+    const rank_task *t = try_ranks(ps_model_from_config, 2, 0, rank_train, CHANGES(SMALL));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t[i].result.st, PS_EINVAL);
+        assert_non_null(strstr(t[i].result.error, "attention is not computed by the same on all ranks"));
+        assert_non_null(strstr(t[i].result.error, "set train.attention = own"));
+    }
+    (void)RANKS(2, 1, SMALL, "train.attention=own");
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 /* What each loads beside its budget has room too. */
 static void test_budget_of_sharers(void **state)
 {
@@ -463,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_only_the_own_is_opened),
         cmocka_unit_test(test_one_has_none),
+        cmocka_unit_test(test_one_has_no_cudnn),
         cmocka_unit_test(test_budget_of_sharers),
         cmocka_unit_test(test_sharing_changes_no_bit),
         cmocka_unit_test(test_a_gpu_is_lost),

@@ -173,8 +173,9 @@ static inline ps_backend *op_gpu(void)
     if (b.inner != NULL) return &b.base;
     if (!op_gpu_has_parts) stand_in_begin(&(fake_options){.seed = 1});
     ps_backend *host = NULL;
+    if (stand_in_choice() == PS_CUDA_ATTENTION_CUDNN) stand_in_install_cudnn();
     op_expect_ok(ps_backend_create_ref(&host));
-    op_expect_ok(ps_backend_open_cuda(0, host, &b.inner));
+    op_expect_ok(ps_backend_open_cuda(0, stand_in_choice(), host, &b.inner));
     return op_visit_begin(&b, &ops);
 }
 #endif

@@ -312,6 +312,28 @@ static void test_shapes(void **state)
     }
 }
 
+/* What libraries have too: 16 bits, rows and heads of whole 16 bytes, nothing hidden but by causality and window. */
+static void test_what_libraries_have(void **state)
+{
+    (void)state;
+    static const int64_t D[] = {8, 16, 64, 128}, T[] = {1, 16, 37, 75, 6, 40};
+    for (int n = 0; n < 48; n++) {
+        const attention_case c = {.B = 1 + n % 2,
+                                  .T = T[n % 6],
+                                  .H = heads[n % 3][0],
+                                  .KV = heads[n % 3][1],
+                                  .D = D[n / 3 % 4],
+                                  .causal = n % 5 != 0,
+                                  .window = window_of(T[n % 6], n / 4 % 4),
+                                  .packed = true,
+                                  .dtype = n / 2 % 2 ? PS_DTYPE_F16 : PS_DTYPE_BF16};
+        check_both(&c);
+    }
+#ifdef TEST_OVER_GPU
+    if (stand_in.has_cudnn) assert_true(fake_cudnn_calls("execute") > 2 * 2 * 20);
+#endif
+}
+
 static void run_emulated(ps_backend *k, const ps_kernel *kernel, const void *args, void **workspace)
 {
     size_t bytes;
@@ -622,6 +644,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_tiles_out_of_sight),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_what_libraries_have),
         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_dot_products),
         cmocka_unit_test(test_mask_of_ones_and_wide_windows),

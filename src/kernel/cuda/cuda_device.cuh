@@ -12,7 +12,7 @@
 /* Memory of a block, not set on entry; and that whose size the launch says, for one array of `type`. */
 #define PS_SHARED(type, name) __shared__ type name
 #define PS_SHARED_SIZED(type, name)                                                                                    \
-    extern __shared__ __align__(256) unsigned char ps_shared_sized[];                                                   \
+    extern __shared__ __align__(256) unsigned char ps_shared_sized[];                                                  \
     type *const name = reinterpret_cast<type *>(ps_shared_sized)
 #define PS_INFINITY __int_as_float(0x7f800000)
 #endif

@@ -27,7 +27,10 @@ ps_status ps_cuda_run(const ps_cuda_issuer *to, ps_op op, const void *args, size
 {
     PS_ASSERT((int64_t)workspace_bytes >= ps_cuda_workspace_bytes(op, args, to->product_bytes));
     (void)workspace_bytes;
-    return operators[op]->run(to, args);
+    bool is_done = false;
+    if (to->attention != NULL && (op == PS_OP_attention_fwd || op == PS_OP_attention_bwd))
+        PS_TRY(to->attention(to->self, op, args, &is_done));
+    return is_done ? PS_OK : operators[op]->run(to, args);
 }
 
 ps_cuda_team ps_cuda_team_of(int64_t cols, ps_dtype t, int64_t threads, bool few_vectors)

@@ -57,6 +57,9 @@ typedef struct ps_cuda_product {
 typedef struct ps_cuda_issuer {
     ps_status (*launch)(void *self, const ps_cuda_launch *l);
     ps_status (*product)(void *self, const ps_cuda_product *p); /* with m, n, k at least 1 */
+    /* Attention by a library, before the kernels are asked; NULL: there is none. *is_done false: it has nothing for these
+     * arguments of attention_fwd or attention_bwd, and gave nothing; their scratch is the kernels' and the library's. */
+    ps_status (*attention)(void *self, ps_op op, const void *args, bool *is_done);
     void *self;
     int64_t product_bytes; /* workspace of each product; a multiple of 256, and constant for a run: bits depend on it */
 } ps_cuda_issuer;

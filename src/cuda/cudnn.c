@@ -1,0 +1,78 @@
+#include "cuda/cudnn.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *ps_cudnn_version_text(const ps_cudnn *dnn, char text[PS_CUDNN_VERSION_TEXT_MAX])
+{
+    const size_t v = dnn->version();
+    snprintf(text, PS_CUDNN_VERSION_TEXT_MAX, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    return text;
+}
+
+static ps_status take_all(void *library, const char *path, ps_cudnn *out)
+{
+    const char *missing = NULL;
+    char text[PS_CUDNN_VERSION_TEXT_MAX];
+#define XX(type, name, symbol, params)                                                                                 \
+    *(void **)&out->name = dlsym(library, #symbol);                                                                    \
+    if (out->name == NULL && missing == NULL) missing = #symbol;
+#include "cuda/cudnn.def"
+#undef XX
+    if (missing != NULL) return PS_FAIL(PS_ENOSYS, "%s has no %s: it is not cuDNN %d", path, missing, PS_CUDNN_VERSION);
+    const size_t version = out->version();
+    if (version / 10000 != PS_CUDNN_VERSION || version < PS_CUDNN_VERSION_LEAST)
+        return PS_FAIL(PS_ENOSYS, "%s is cuDNN %s: %d.%d or a later %d is needed", path,
+                       ps_cudnn_version_text(out, text), PS_CUDNN_VERSION, PS_CUDNN_VERSION_LEAST / 100 % 100,
+                       PS_CUDNN_VERSION);
+    return PS_OK;
+}
+
+static void *open_library(const char *path)
+{
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: it has state of the driver's */
+}
+
+ps_status ps_cudnn_take(const char *path, ps_cudnn *out)
+{
+    *out = (ps_cudnn){0};
+    void *library = open_library(path);
+    if (library != NULL) return take_all(library, path, out);
+    return PS_FAIL(PS_ENOSYS,
+                   "cannot load cuDNN, which computes attention on the GPU: %s. Install cuDNN %d, or put its folder "
+                   "into LD_LIBRARY_PATH",
+                   dlerror(), PS_CUDNN_VERSION);
+}
+
+static ps_status find(ps_cudnn *out)
+{
+    const char *home = getenv("CUDA_HOME");
+    const char *const roots[] = {home != NULL && home[0] == '/' ? home : "/usr/local/cuda", "/usr/local/cuda"};
+    static const char *const folders[] = {"lib64", "lib"};
+    char name[64], path[PATH_MAX];
+    snprintf(name, sizeof name, "libcudnn.so.%d", PS_CUDNN_VERSION);
+    *out = (ps_cudnn){0};
+    void *library = open_library(name);
+    for (size_t r = 0; r < PS_ARRAY_LEN(roots) && library == NULL; r++)
+        for (size_t f = 0; f < PS_ARRAY_LEN(folders) && library == NULL; f++)
+            if (snprintf(path, sizeof path, "%s/%s/%s", roots[r], folders[f], name) < (int)sizeof path)
+                library = open_library(path);
+    return library != NULL ? take_all(library, name, out) : ps_cudnn_take(name, out);
+}
+
+ps_status ps_cudnn_load(const ps_cudnn **out)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static ps_cudnn loaded; /* lock */
+    static bool is_loaded;  /* lock */
+    ps_status st = PS_OK;
+    pthread_mutex_lock(&lock);
+    if (!is_loaded) st = find(&loaded);
+    is_loaded = st == PS_OK;
+    pthread_mutex_unlock(&lock);
+    *out = st == PS_OK ? &loaded : NULL;
+    return st;
+}
