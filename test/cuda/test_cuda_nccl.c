@@ -596,6 +596,7 @@ static void test_shared_gpu(void **state)
 static int leave_badly(rank_thread *r)
 {
     (void)try_transfers(r);
+    if (ps_comm_barrier(r->comm) != PS_OK) return 1; /* these are well on all */
     if (r->st != PS_OK || ps_comm_rank(r->comm) != 1) return try_transfers(r);
     ps_comm_vanish(r->comm);
     return 0;
@@ -605,6 +606,7 @@ static int leave_badly(rank_thread *r)
 static int fail_late(rank_thread *r)
 {
     (void)try_transfers(r);
+    if (ps_comm_barrier(r->comm) != PS_OK) return 1; /* these are well on all */
     if (r->st != PS_OK || ps_comm_rank(r->comm) != 1) return try_transfers(r);
     ps_comm_fail(r->comm, "the disk is full");
     return 0;

@@ -185,14 +185,11 @@ static void test_refusals(void **state)
 {
     (void)state;
     begin_gpus(1);
-    expect_refusal(2,
-                   "comm.collectives = nccl: 2 ranks share GPU 0, and NCCL wants one each; or set comm.collectives = "
-                   "messages",
+    expect_refusal(2, "comm.collectives = nccl: 2 ranks share GPU 0, and NCCL wants one each",
                    CHANGES("memory.device=200MiB", BY_NCCL));
     expect_refusal(2, "comm.reductions = nccl, but chunks go by messages, as 2 ranks share GPU 0",
                    CHANGES("memory.device=200MiB", "comm.reductions=nccl"));
-    expect_refusal(2, "comm.collectives = nccl: it is for GPUs, and train.backend is cpu; or set",
-                   CHANGES(ON_CPU, BY_NCCL));
+    expect_refusal(2, "comm.collectives = nccl: it is for GPUs, and train.backend is cpu", CHANGES(ON_CPU, BY_NCCL));
 }
 
 /* ---- which GPU, and how much of it ------------------------------------------------------------------------------- */
