@@ -684,7 +684,7 @@ static ps_device *open_device(bench *b, bool on_gpu)
     int n_threads;
     ps_backend *const host = bench_backend(&n_threads);
     b->k = host;
-    if (on_gpu) bench_check(ps_backend_open_cuda(0, host, &b->k));
+    if (on_gpu) bench_check(ps_backend_open_cuda(0, PS_CUDA_ATTENTION_AUTO, host, &b->k));
     const ps_space *const s = ps_backend_space(b->k);
     bench_check(ps_device_create_on(s->device, s->driver, s->page_bytes, "arena", b->sizes->arena_bytes, &device));
     if (on_gpu) bench_check(ps_queue_create(device, "kernels", PS_QUEUE_COMPUTE, &b->queue));

@@ -171,7 +171,7 @@ static ps_status open_backend(rank_thread *r)
     PS_TRY(ps_gpu_open(driver, &(ps_gpu_options){.ordinal = r->ordinal, .poisons = true}, &g));
     PS_TRY(ps_backend_create_ref(&host));
     PS_TRY(fake_gpu_products(g, &products));
-    return ps_backend_create_cuda(g, &fake_gpu_image, &products, host, &r->backend);
+    return ps_backend_create_cuda(g, &fake_gpu_image, &products, NULL, host, &r->backend);
 }
 
 static ps_status open_memory(rank_thread *r)
