@@ -51,36 +51,43 @@ static bool is_aligned(const void *p)
      (a)->q_stride % UNIT == 0 && (a)->kv_stride % UNIT == 0 && (a)->T < (1 << 30) && (a)->scale > 0.0f &&             \
      is_aligned((a)->q) && is_aligned((a)->k) && is_aligned((a)->v) && is_aligned((a)->y))
 
-/* Of a launch: n_arrays of `rows` rows of the block; of others two, twice, and two numbers for each, twice. */
-static int64_t mma_shared_bytes(int64_t width, int n_arrays, int64_t rows, int64_t others)
-{
-    return 2 * width * (n_arrays * rows + 4 * others) + 4 * (int64_t)sizeof(uint32_t) * others;
-}
+/* The kernels of a name: of heads up to 64, up to 128, and both with dropout; each for two formats, one after the other. */
+typedef struct mma_kernels {
+    ps_cuda_kernel first;
+    int n_arrays; /* of a block's rows */
+    struct {
+        int width, rows, others;
+    } of[4];
+} mma_kernels;
 
-/* Launches one of the four kernels of a name: over B * heads * tiles of rows. */
-static ps_status launch_mma(const ps_cuda_issuer *to, ps_cuda_kernel first, int64_t D, ps_dtype t, float dropout_p,
-                            int64_t heads, int64_t T, int n_arrays, const int64_t (*shape)[2], const void *args,
-                            size_t args_bytes)
-{
-    const int kind = (D > 64 ? 1 : 0) + (dropout_p > 0.0f ? 2 : 0);
-    const int64_t rows = shape[kind][0], others = shape[kind][1], width = D > 64 ? 128 : 64;
-    return ps_cuda_launch_on(to, (ps_cuda_kernel)((int)first + 2 * kind + ((int)t - (int)PS_DTYPE_BF16)),
-                             heads * ps_ceil_div(T, rows), mma_shared_bytes(width, n_arrays, rows, others), args,
-                             args_bytes);
-}
-
-/* Rows and others of the four. */
-#define SHAPES(name)                                                                                                   \
+#define MMA_SHAPE(name, width, drops)                                                                                  \
     {                                                                                                                  \
-        {PS_CUDA_MMA_##name##_ROWS(64, false), PS_CUDA_MMA_##name##_OTHERS(64, false)},                                \
-            {PS_CUDA_MMA_##name##_ROWS(128, false), PS_CUDA_MMA_##name##_OTHERS(128, false)},                          \
-            {PS_CUDA_MMA_##name##_ROWS(64, true), PS_CUDA_MMA_##name##_OTHERS(64, true)},                              \
-        {                                                                                                              \
-            PS_CUDA_MMA_##name##_ROWS(128, true), PS_CUDA_MMA_##name##_OTHERS(128, true)                               \
-        }                                                                                                              \
+        width, PS_CUDA_MMA_##name##_ROWS(width, drops), PS_CUDA_MMA_##name##_OTHERS(width, drops)                      \
     }
+#define MMA_KERNELS(kernel, name, n)                                                                                   \
+    static const mma_kernels kernel = {.first = PS_CUDA_attention_##kernel##_64,                                       \
+                                       .n_arrays = n,                                                                  \
+                                       .of = {MMA_SHAPE(name, 64, false), MMA_SHAPE(name, 128, false),                 \
+                                              MMA_SHAPE(name, 64, true), MMA_SHAPE(name, 128, true)}};                 \
+    _Static_assert((int)PS_CUDA_attention_##kernel##_128 == (int)PS_CUDA_attention_##kernel##_64 + 2 &&                \
+                       (int)PS_CUDA_attention_##kernel##_drop_64 == (int)PS_CUDA_attention_##kernel##_64 + 4 &&        \
+                       (int)PS_CUDA_attention_##kernel##_drop_128_f16 == (int)PS_CUDA_attention_##kernel##_64 + 7,     \
+                   "in this order in PS_CUDA_HALVES")
+MMA_KERNELS(fwd_mma, FWD, 1);
+MMA_KERNELS(dq_mma, DQ, 2);
+MMA_KERNELS(dkv_mma, DKV, 2);
 
-static const int64_t fwd_shapes[4][2] = SHAPES(FWD), dq_shapes[4][2] = SHAPES(DQ), dkv_shapes[4][2] = SHAPES(DKV);
+/* Over T rows of so many heads. Shared memory: rows of the block; others of two tiles, two arrays of each, and two numbers
+ * for each row of these. */
+static ps_status launch_mma(const ps_cuda_issuer *to, const mma_kernels *k, int64_t D, ps_dtype t, float dropout_p,
+                            int64_t heads, int64_t T, const void *args, size_t args_bytes)
+{
+    const int kind = (D > 64 ? 1 : 0) + (dropout_p > 0.0f ? 2 : 0), width = k->of[kind].width;
+    const int64_t rows = k->of[kind].rows, others = k->of[kind].others;
+    const int64_t shared = 2 * width * (k->n_arrays * rows + 4 * others) + 4 * (int64_t)sizeof(uint32_t) * others;
+    return ps_cuda_launch_on(to, (ps_cuda_kernel)((int)k->first + 2 * kind + ((int)t - (int)PS_DTYPE_BF16)),
+                             heads * ps_ceil_div(T, rows), shared, args, args_bytes);
+}
 
 /* ---- forward and backward ---- */
 
@@ -89,9 +96,7 @@ static ps_status attention_fwd(const ps_cuda_issuer *to, const void *args)
     const ps_attention_fwd_args *const a = args;
     const int64_t tiles = ps_ceil_div(a->T, PS_CUDA_ATTENTION_ROWS(width_of(a->D)));
     PS_TRY(check_head(a->D));
-    if (IS_FOR_MMA(a))
-        return launch_mma(to, PS_CUDA_attention_fwd_mma_64, a->D, a->dtype, a->dropout_p, a->B * a->H, a->T, 1,
-                          fwd_shapes, a, sizeof *a);
+    if (IS_FOR_MMA(a)) return launch_mma(to, &fwd_mma, a->D, a->dtype, a->dropout_p, a->B * a->H, a->T, a, sizeof *a);
     return ps_cuda_launch_on(to, OF_WIDTH(attention_fwd, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 1), a,
                              sizeof *a);
 }
@@ -116,10 +121,8 @@ static ps_status attention_bwd(const ps_cuda_issuer *to, const void *args)
     PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(attention_delta, a->dtype),
                           ps_ceil_div(a->B * a->T * a->H, WARPS(attention_delta)), &delta));
     if (IS_FOR_MMA(a) && is_aligned(a->dy) && is_aligned(a->dq) && is_aligned(a->dk) && is_aligned(a->dv)) {
-        PS_TRY(launch_mma(to, PS_CUDA_attention_dq_mma_64, a->D, a->dtype, a->dropout_p, a->B * a->H, a->T, 2,
-                          dq_shapes, &g, sizeof g));
-        return launch_mma(to, PS_CUDA_attention_dkv_mma_64, a->D, a->dtype, a->dropout_p, a->B * a->KV, a->T, 2,
-                          dkv_shapes, &g, sizeof g);
+        PS_TRY(launch_mma(to, &dq_mma, a->D, a->dtype, a->dropout_p, a->B * a->H, a->T, &g, sizeof g));
+        return launch_mma(to, &dkv_mma, a->D, a->dtype, a->dropout_p, a->B * a->KV, a->T, &g, sizeof g);
     }
     PS_TRY(ps_cuda_launch_on(to, OF_WIDTH(attention_dq, a->D, a->dtype), a->B * a->H * tiles, shared_bytes(a->D, 2), &g,
                              sizeof g));
