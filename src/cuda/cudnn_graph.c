@@ -352,6 +352,7 @@ static void get(builder *b, ps_dnn_descriptor d, int which, int type, int64_t n_
 {
     *n = 0;
     if (b->failed == PS_DNN_SUCCESS) check(b, b->plan->dnn->get(d, which, type, n_wanted, n, out));
+    if (n_wanted > 0 && *n > n_wanted) *n = n_wanted; /* the library says how many there are */
 }
 
 static bool is_deterministic(builder *b, ps_dnn_descriptor config)
@@ -417,8 +418,11 @@ static ps_dnn_descriptor make_heuristic(builder *b, const ps_dnn_target *on, ps_
 ps_dnn_status ps_dnn_plan_init(ps_dnn_plan *out, const ps_cudnn *dnn, const ps_dnn_target *on,
                                const ps_dnn_attention *shape, const char **what)
 {
-    *out =
-        (ps_dnn_plan){.dnn = dnn, .window = shape->window, .causal = shape->causal, .is_backward = shape->is_backward};
+    *out = (ps_dnn_plan){.dnn = dnn,
+                         .window = shape->window,
+                         .causal = shape->causal,
+                         .has_window = shape->causal && shape->window != shape->T,
+                         .is_backward = shape->is_backward};
     builder b = {.plan = out, .next_id = FIRST_VIRTUAL};
     *what = "describing attention";
     if (shape->is_backward)
@@ -481,7 +485,8 @@ ps_dnn_status ps_dnn_plan_run(const ps_dnn_plan *p, ps_dnn_handle handle, const 
     pack with = {.n = 0};
     put(&with, Q, a->q), put(&with, K, a->k), put(&with, V, a->v);
     put(&with, LSE, a->lse), put(&with, SCALE, &a->scale);
-    put(&with, HIDDEN, &hidden_score), put(&with, WINDOW, &window);
+    if (p->causal) put(&with, HIDDEN, &hidden_score);
+    if (p->has_window) put(&with, WINDOW, &window);
     if (p->is_backward) {
         put(&with, Y, a->y), put(&with, DY, a->dy), put(&with, DELTA, a->delta), put(&with, ONE, &one);
         put(&with, DQ, a->dq), put(&with, DK, a->dk), put(&with, DV, a->dv);

@@ -65,7 +65,7 @@ typedef struct ps_dnn_plan {
     ps_dnn_descriptor plan; /* NULL: it has none for this */
     int64_t workspace_bytes;
     int64_t window;
-    bool causal, is_backward;
+    bool causal, has_window, is_backward;
     int n_descriptors;
     ps_dnn_descriptor descriptors[PS_DNN_GRAPH_DESCRIPTORS]; /* all of it, as made */
 } ps_dnn_plan;

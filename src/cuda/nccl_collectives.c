@@ -129,7 +129,7 @@ static ps_status explain(carrier *x, ps_nccl_result r, const char *what)
 {
     const ps_nccl *n = x->o.library;
     size_t free_bytes, total_bytes;
-    if (!ps_gpu_enter_quietly(x->gpu)) return ps_gpu_check_lost(x->gpu);
+    PS_TRY(ps_gpu_enter(x->gpu));
     PS_TRY(ps_gpu_check(x->gpu, x->gpu->driver->memory_info(&free_bytes, &total_bytes), what));
     const char *more = n->last_error(x->comm);
     const size_t length = more != NULL ? strcspn(more, "\n") : 0;

@@ -295,11 +295,12 @@ static void follow_hf(void **state)
 }
 
 /* No norm stands before its branches: PyTorch's own gradients in bf16 are up to 5e-2 from those in f32, of Llama
- * 1.7e-2. */
+ * 1.7e-2. Ours are within 3e-2 where weights of pairs stay floats, and near PyTorch's where they are rounded for tensor
+ * cores. */
 static void follow_olmo2(void **state)
 {
     (void)state;
-    follow_hf_within("olmo2", 3e-2);
+    follow_hf_within("olmo2", 3.5e-2);
 }
 
 static char llama[] = "llama", llama_linear[] = "llama_linear", mistral[] = "mistral", qwen2[] = "qwen2",

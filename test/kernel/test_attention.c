@@ -426,13 +426,15 @@ static void check_same_bits(const attention_case *c, const attention_case *other
 static void test_mask_of_ones_and_wide_windows(void **state)
 {
     (void)state;
+    static const int64_t sizes_of_kind[][2] = {{8, 70}, {64, 200}, {128, 140}}; /* D, T: whole tiles of tensor cores */
     for (int n = 0; n < 3 * 2 * 2 * PS_DTYPE_COUNT; n++) {
         const attention_case c = {.B = 1,
-                                  .T = 70,
-                                  .H = heads[n % 3][0],
-                                  .KV = heads[n % 3][1],
-                                  .D = 8,
+                                  .T = sizes_of_kind[n % 3][1],
+                                  .H = n % 3 == 0 ? 3 : 2,
+                                  .KV = n % 3 == 0 ? 3 : 1,
+                                  .D = sizes_of_kind[n % 3][0],
                                   .causal = n / 3 % 2,
+                                  .packed = true,
                                   .dropout_p = n / 6 % 2 ? 0.3f : 0.0f,
                                   .dtype = (ps_dtype)(n / 12)};
         attention_case other = c;
@@ -451,23 +453,26 @@ static void test_nan_in_padding(void **state)
     (void)state;
     ps_backend *k;
     char name[64];
-    for (int i = 0; op_backend(i, &k, name); i++) {
-        const attention_case c = {.B = 1, .T = 19, .H = 4, .KV = 2, .D = 8, .mask = MASK_TAIL};
-        op_label("NaN in padding, %s", name);
+    for (int n = 0; op_backend(n / PS_DTYPE_COUNT, &k, name); n++) {
+        const attention_case c = {
+            .B = 1, .T = 19, .H = 4, .KV = 2, .D = 8, .mask = MASK_TAIL, .dtype = (ps_dtype)(n % PS_DTYPE_COUNT)};
+        op_label("NaN in padding, %s %s", name, ps_dtype_name(c.dtype));
         const projections x = lay_projections(&c, make_variable, 1), dx = lay_projections(&c, make_output, 0);
         ps_attention_fwd_args f = fwd_args(&c, &x);
-        float *const kv = x.arrays[1], *const dkv = dx.arrays[1];
         int64_t n_hidden = 0;
         for (int64_t t = 0; t < c.T; t++)
-            for (int64_t j = 0; f.mask[t] == 0 && j < x.kv_stride; j++, n_hidden++) kv[t * x.kv_stride + j] = NAN;
+            for (int64_t j = 0; f.mask[t] == 0 && j < x.kv_stride; j++, n_hidden++)
+                ps_dtype_store(c.dtype, x.arrays[1], t * x.kv_stride + j, NAN);
         assert_true(n_hidden > 0);
         OP_RUN(k, attention_fwd, &f);
         ps_attention_bwd_args b = bwd_args(&f, &dx, op_input(c.dtype, n_of_y(&c), 1.0, 2));
         OP_RUN(k, attention_bwd, &b);
-        for (int64_t j = 0; j < n_of_y(&c); j++) assert_true(isfinite(((const float *)f.y)[j]));
-        for (int64_t j = 0; j < dx.n[0]; j++) assert_true(isfinite(((const float *)dx.arrays[0])[j]));
-        for (int64_t j = 0; j < dx.n[1]; j++)
-            assert_true(f.mask[j / x.kv_stride] == 0 ? dkv[j] == 0.0f : isfinite(dkv[j]));
+        for (int64_t j = 0; j < n_of_y(&c); j++) assert_true(isfinite(ps_dtype_load(c.dtype, f.y, j)));
+        for (int64_t j = 0; j < dx.n[0]; j++) assert_true(isfinite(ps_dtype_load(c.dtype, dx.arrays[0], j)));
+        for (int64_t j = 0; j < dx.n[1]; j++) {
+            const float d = ps_dtype_load(c.dtype, dx.arrays[1], j);
+            assert_true(f.mask[j / x.kv_stride] == 0 ? d == 0.0f : isfinite(d));
+        }
         op_release();
     }
 }
@@ -518,14 +523,47 @@ static void test_large_scores(void **state)
     (void)state;
     ps_backend *k;
     char name[64];
-    for (int i = 0; op_backend(i, &k, name); i++) {
-        const attention_case c = {.B = 1, .T = 170, .H = 2, .KV = 2, .D = 16, .causal = true, .packed = true};
+    for (int n = 0; op_backend(n / PS_DTYPE_COUNT, &k, name); n++) {
+        const attention_case c = {.B = 1,
+                                  .T = 170,
+                                  .H = 2,
+                                  .KV = 2,
+                                  .D = 16,
+                                  .causal = true,
+                                  .packed = true,
+                                  .dtype = (ps_dtype)(n % PS_DTYPE_COUNT)};
         const projections x = lay_projections(&c, make_variable, 1);
-        for (int64_t j = 0; j < x.n[0]; j++) ((float *)x.arrays[0])[j] *= 20.0f;
-        op_label("large scores, %s", name);
+        for (int64_t j = 0; j < x.n[0]; j++)
+            ps_dtype_store(c.dtype, x.arrays[0], j, 20.0f * ps_dtype_load(c.dtype, x.arrays[0], j));
+        op_label("large scores, %s %s", name, ps_dtype_name(c.dtype));
         ps_attention_fwd_args a = fwd_args(&c, &x);
         OP_RUN(k, attention_fwd, &a);
-        for (int64_t j = 0; j < n_of_y(&c); j++) assert_true(fabsf(((const float *)a.y)[j]) <= 60.0f);
+        for (int64_t j = 0; j < n_of_y(&c); j++) assert_true(fabsf(ps_dtype_load(c.dtype, a.y, j)) <= 60.0f);
+        op_release();
+    }
+}
+
+/* Thousands of keys with one score, which no unit of exp hits: a sum that is rescaled with each tile must not drift. */
+static void test_many_keys(void **state)
+{
+    (void)state;
+    enum { T = 4096, D = 8 };
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        const attention_case c = {
+            .B = 1, .T = T, .H = 1, .KV = 1, .D = D, .causal = true, .packed = true, .dtype = PS_DTYPE_BF16};
+        const projections x = lay_projections(&c, make_output, 0);
+        for (int64_t t = 0; t < T; t++) {
+            ps_dtype_store(c.dtype, x.q, t * x.q_stride, 8.5f);
+            ps_dtype_store(c.dtype, x.k, t * x.kv_stride, 10.25f);
+        }
+        op_label("many keys, %s", name);
+        ps_attention_fwd_args a = fwd_args(&c, &x);
+        OP_RUN(k, attention_fwd, &a);
+        const double score = 8.5 * 10.25 * (double)scale_of(&c);
+        for (int64_t t = 1023; t < T; t += 1024)
+            assert_true(fabs((double)a.lse[t] - (score + log((double)(t + 1)))) < 8e-6); /* 2 ulps of 38 */
         op_release();
     }
 }
@@ -652,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_wholly_masked),
         cmocka_unit_test(test_workspace_without_pointers),
         cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_many_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

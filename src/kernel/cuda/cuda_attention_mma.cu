@@ -328,11 +328,13 @@ template <int WIDTH, bool DROPS> struct softmax_rows {
 #pragma unroll
         for (int r = 0; r < 2 * M; r++) {
             const int m = r / 2, e = r % 2 * 2;
-            const float before = max[r];
+            const float unit_before = base(r, c);
+            const bool is_first = max[r] == -PS_INFINITY;
 #pragma unroll
             for (int n = 0; n < N / 8; n++) max[r] = fmaxf(max[r], fmaxf(s.v[m][n][e], s.v[m][n][e + 1]));
             max[r] = max_of_row(max[r]);
-            const float unit = base(r, c), factor = exp2_fast(fmaf(before, c, -unit));
+            /* Of units as they are rounded: a tile that does not raise the maximum leaves what is there, to the bit. */
+            const float unit = base(r, c), factor = is_first ? 0.0f : exp2_fast(__fsub_rn(unit_before, unit));
             sum[r] = __fmul_rn(sum[r], factor);
 #pragma unroll
             for (int n = 0; n < WIDTH / 8; n++) {

@@ -223,7 +223,7 @@ template <typename T> struct dropout_at {
 #pragma unroll
         for (int j = 0; j < W; j++) {
             const uint32_t word = W >= 4 ? words[j / 4][j % 4] : random_word(a.key, (uint64_t)i);
-            x[j] = word >= threshold ? x[j] * scale : 0.0f;
+            x[j] = word >= threshold ? __fmul_rn(x[j], scale) : 0.0f;
         }
         if (a.has_residual) {
             float residual[W];
