@@ -420,7 +420,8 @@ PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
                                                     int *n_dims, int64_t shape[2]);
 /* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). All
- * ranks get all that is read. */
+ * ranks get all that is read. PS_ESTATE between ps_backward and ps_step where updates may run within the backward pass
+ * (memory.update_in_backward), as for the hash above. */
 PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                     float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,

@@ -83,6 +83,11 @@ bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, in
 static ps_status enter_tensors(ps_engine *e)
 {
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, "access to tensors");
+    if (e->state == PS_ENGINE_BACKWARD && e->settings.may_update_early) /* on all ranks, whatever each one's plan */
+        return PS_FAIL(PS_ESTATE,
+                       "between ps_backward and ps_step some parameters may be updated already, and gradients "
+                       "used up, as updates may run within the backward pass; set memory.update_in_backward "
+                       "= never to look at them");
     return ps_engine_check(e, ps_runner_flush(e->runner));
 }
 
@@ -267,9 +272,6 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));
     PS_TRY(check_range(e, tensor, first, n));
-    if (e->settings.may_update_early) /* as all ranks have it, whatever each one's plan came to */
-        return PS_FAIL(PS_ESTATE, "gradients may be used up when ps_backward returns, as updates may run within it; "
-                                  "set memory.update_in_backward = never to read them");
     array a = {.out = out, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
     return for_all_pieces(e, list, (int32_t)tensor, first, n, read_piece, &a);

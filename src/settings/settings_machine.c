@@ -56,11 +56,11 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
                                   "train.backend = cpu, or train.reproducible = run");
     if (o->train_backend == PS_CONFIG_BACKEND_AUTO || s->backend_kind == PS_BACKEND_CUDA) ps_settings_find_gpu(o, s);
     if (o->train_attention == PS_CONFIG_ATTENTION_CUDNN && s->backend_kind != PS_BACKEND_CUDA)
-        return PS_FAIL(
-            PS_EINVAL,
-            "train.attention = cudnn, but it is not a GPU that computes%s%s: set train.backend = cuda, or leave "
-            "train.attention out",
-            s->gpu.why_not[0] != '\0' ? ", as " : "", s->gpu.why_not);
+        return s->gpu.why_not[0] != '\0'
+                   ? PS_FAIL(s->gpu.status, "no GPU computes attention: %s", s->gpu.why_not)
+                   : PS_FAIL(PS_EINVAL,
+                             "train.attention = cudnn, but it is not a GPU that computes: set train.backend = "
+                             "cuda, or leave train.attention out");
     if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
         return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "
                                   "train.backend = cpu, or train.reproducible = run");

@@ -392,13 +392,17 @@ static void test_gradients_cannot_be_read(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         ps_config *c = TINY(cases[i].changes[0], cases[i].changes[1]);
         ps_engine *e = engine_of(c);
-        float gradient;
+        float gradient, value;
+        uint64_t hash;
         fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 0);
         assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
         assert_ok(ps_backward(e));
         assert_int_equal(ps_engine_read_gradient(e, 3, 0, 1, &gradient), cases[i].st);
         if (i == 0) assert_non_null(strstr(ps_last_error(), "memory.update_in_backward = never"));
+        assert_int_equal(ps_engine_read_tensor(e, 3, 0, 1, &value), cases[i].st);
+        assert_int_equal(ps_engine_weights_xxh3(e, &hash), cases[i].st);
         assert_ok(ps_step(e)); /* it goes on */
+        assert_ok(ps_engine_read_tensor(e, 3, 0, 1, &value));
         ps_engine_destroy(e);
         ps_config_destroy(c);
     }
