@@ -75,6 +75,7 @@ static ps_status check_ram(const ps_engine *e)
                    (long long)memory.total_bytes, is_gpu ? "it" : "them");
 }
 
+/* Nothing in it waits for other ranks, as it may fail on one of them. */
 static ps_status open_memory(ps_engine *e, bool draws)
 {
     PS_TRY(ps_profiling_open(e));
@@ -110,6 +111,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e)));                               /* before any rank fills it */
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
+    PS_TRY_GOTO(ps_comm_agree(comm, ps_runner_join(e->runner)));
     *out = e;
     e = NULL;
 out:

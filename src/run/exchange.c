@@ -56,24 +56,14 @@ static ps_status create_copies(ps_runner *r, const char *name, ps_queue **out)
     return PS_OK;
 }
 
-/* From GPU to GPU. */
-static ps_status open_nccl(ps_runner *r)
-{
-    const ps_settings *s = r->bp->settings;
-    ps_collectives *x;
-    PS_TRY(ps_queue_create(r->tiers->ram[PS_TIER_DEVICE], "exchange", PS_QUEUE_EXCHANGE, &r->exchange));
-    PS_TRY(ps_settings_open_nccl(s, r->exchange, r->tiers->comm_staging, r->tiers->comm_staging_bytes, &x));
-    ps_comm_set_collectives(s->ranks.comm, x);
-    return PS_OK;
-}
-
-/* The communicator's, for payloads that the host cannot touch. */
+/* The communicator's, for payloads that the host cannot touch; NCCL's queue, where that goes from GPU to GPU. */
 static ps_status open_copies(ps_runner *r)
 {
     ps_comm *comm = r->bp->settings->ranks.comm;
     if (!r->o.compute || comm == NULL) return PS_OK;
     ps_comm_set_order(comm, ps_device_order(r->tiers->ram[PS_TIER_DEVICE]));
-    if (r->bp->settings->nccl.is_used) return open_nccl(r);
+    if (r->bp->settings->nccl.is_used)
+        return ps_queue_create(r->tiers->ram[PS_TIER_DEVICE], "exchange", PS_QUEUE_EXCHANGE, &r->exchange);
     if (r->tiers->comm_staging == NULL) return PS_OK;
     PS_TRY(create_copies(r, "messages-out", &r->copies.out));
     PS_TRY(create_copies(r, "messages-in", &r->copies.in));
@@ -99,6 +89,16 @@ ps_status ps_exchange_open(ps_runner *r)
     PS_TRY(ps_exchange_fit(r, r->bp));
     PS_TRY(open_copies(r));
     return open_stand_in(r);
+}
+
+ps_status ps_exchange_join(ps_runner *r)
+{
+    const ps_settings *s = r->bp->settings;
+    ps_collectives *x;
+    if (r->exchange == NULL) return PS_OK;
+    PS_TRY(ps_settings_open_nccl(s, r->exchange, r->tiers->comm_staging, r->tiers->comm_staging_bytes, &x));
+    ps_comm_set_collectives(s->ranks.comm, x);
+    return PS_OK;
 }
 
 /* Until the communicator touches no payload any more; after a failure it does not from then on. */

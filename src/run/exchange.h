@@ -7,8 +7,10 @@
 
 #include "run/runner_impl.h"
 
-/* For the runner's blueprint. On failure it is to be closed. */
+/* For the runner's blueprint, as far as this rank does it alone. On failure it is to be closed. */
 PS_NODISCARD ps_status ps_exchange_open(ps_runner *r);
+/* The rest: ps_runner_join. */
+PS_NODISCARD ps_status ps_exchange_join(ps_runner *r);
 /* Waits until the communicator touches no payload any more. */
 void ps_exchange_close(ps_runner *r);
 /* Between steps: room for the exchanges of bp, and of the runner's own blueprint, should it stay with that one. On

@@ -29,6 +29,11 @@ out:
     return st;
 }
 
+ps_status ps_runner_join(ps_runner *r)
+{
+    return ps_exchange_join(r);
+}
+
 void ps_runner_destroy(ps_runner *r)
 {
     if (r == NULL) return;

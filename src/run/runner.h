@@ -19,6 +19,9 @@ typedef struct ps_runner_options {
 /* Tiers and blueprint must outlive it. PS_ENOMEM_HOST, PS_ENOMEM_DEV. */
 PS_NODISCARD ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_runner_options *o,
                                         ps_runner **out);
+/* Before the first step: NCCL, where chunks go by it. All ranks call, once each of them has its runner and knows that the
+ * others have theirs (ps_comm_agree): what fails here on one fails on all. On failure it is to be destroyed. */
+PS_NODISCARD ps_status ps_runner_join(ps_runner *r);
 /* Waits until the communicator touches no payload any more; after a failure it does not from then on. NULL is
  * accepted. */
 void ps_runner_destroy(ps_runner *r);

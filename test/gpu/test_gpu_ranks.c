@@ -430,6 +430,54 @@ static void test_sharing_changes_no_bit(void **state)
     }
 }
 
+/* ---- one cannot be opened ---------------------------------------------------------------------------------------- */
+
+/* Those of the driver. The second GPU gets nothing of them. */
+static ps_cu_result (*page_create)(ps_cu_page *, size_t, const ps_cu_page_properties *, unsigned long long);
+static ps_cu_result (*stream_create)(ps_cu_stream *, unsigned, int);
+
+static ps_cu_result no_page(ps_cu_page *out, size_t bytes, const ps_cu_page_properties *page, unsigned long long flags)
+{
+    return fake_ordinal() == 1 ? PS_CU_OUT_OF_MEMORY : page_create(out, bytes, page, flags);
+}
+
+/* That goes before others: NCCL's. */
+static ps_cu_result no_urgent_stream(ps_cu_stream *out, unsigned flags, int priority)
+{
+    return fake_ordinal() == 1 && priority != 0 ? PS_CU_OUT_OF_MEMORY : stream_create(out, flags, priority);
+}
+
+/* What each opens alone, the last of it NCCL's stream: nobody goes on to meet the others, and all say what it was. */
+static void test_memory_of_one(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *carrier, *text;
+        bool has_pages;
+    } cases[] = {{BY_MESSAGES, "cuda: GPU 1 (Fake 1) has no memory left", false},
+                 {BY_NCCL, "cuda: GPU 1 (Fake 1) has no memory left", false},
+                 {BY_NCCL, "exchange", true}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        begin_gpus(3);
+        ps_cuda_driver table = *stand_in.driver;
+        page_create = table.page_create;
+        stream_create = table.stream_create;
+        if (cases[i].has_pages)
+            table.stream_create = no_urgent_stream;
+        else
+            table.page_create = no_page;
+        stand_in.driver = &table;
+        const rank_task *t = try_ranks(ps_model_from_config, 3, 0, rank_train, CHANGES(SMALL, cases[i].carrier));
+        for (int k = 0; k < 3; k++) {
+            expect_named(t[k].result.error, cases[i].text);
+            assert_int_equal(t[k].result.st, t[1].result.st);
+        }
+        assert_int_equal(fake_nccl_calls("join"), 0);
+        assert_int_equal(ps_mem_live_bytes(), 0);
+    }
+    begin_gpus(1);
+}
+
 /* ---- one is lost ------------------------------------------------------------------------------------------------- */
 
 /* Whatever the moment: one error on all ranks, which names the one whose GPU it was; and all is given back. */
@@ -492,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_one_has_no_cudnn),
         cmocka_unit_test(test_budget_of_sharers),
         cmocka_unit_test(test_sharing_changes_no_bit),
+        cmocka_unit_test(test_memory_of_one),
         cmocka_unit_test(test_a_gpu_is_lost),
         cmocka_unit_test(test_a_rank_vanishes),
     };
