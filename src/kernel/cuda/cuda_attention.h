@@ -10,7 +10,7 @@
 /* By tensor cores, of heads up to `width`, with dropout or without: a block has so many rows, and goes over tiles of so
  * many others (cuda_attention_mma.cu). The registers of a thread are the limit. */
 #define PS_CUDA_MMA_WIDTH_MAX 128
-#define PS_CUDA_MMA_FWD_ROWS(width, drops) ((width) <= 64 ? 128 : 64)
+#define PS_CUDA_MMA_FWD_ROWS(width, drops) ((width) <= 64 && !(drops) ? 128 : 64)
 #define PS_CUDA_MMA_FWD_OTHERS(width, drops) ((drops) ? 32 : 64)
 #define PS_CUDA_MMA_DQ_ROWS(width, drops) ((width) <= 64 ? 128 : 64)
 #define PS_CUDA_MMA_DQ_OTHERS(width, drops) 32
