@@ -139,8 +139,11 @@ static ps_status open_ranks(run *r, const train_arguments *a)
 static ps_status open_engine(run *r)
 {
     char folder[MACHINE_FOLDER_BYTES];
-    if (machine_file_folder(folder) && machine_file_make_folder(folder) == PS_OK)
+    if (machine_file_folder(folder)) {
+        const ps_status made = machine_file_make_folder(folder);
+        (void)made; /* whoever would keep something there says why it cannot */
         PS_TRY(ps_config_know_cache(r->config, folder));
+    }
     const bool is_empty = r->resume || ps_config_names_weights(r->config, r->config);
     PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(ps_model_from_config, r->config, r->config,
                                                                   PS_FOR_TRAINING, r->comm, &r->engine));

@@ -123,40 +123,50 @@ static void make_path(const ps_settings *s, const ps_cuda_site *site, char out[P
              (long long)site->workspace_bytes);
 }
 
-/* An empty table of the site where there is no file. PS_EIO, PS_EFORMAT, and an empty table too. */
+/* An empty table of the site where there is no file; and after a failure. PS_EFORMAT: it is no such table; all else: it
+ * may be one. */
 static ps_status read_file(const char *path, const ps_cuda_site *site, ps_cuda_product_table *out)
 {
     char *text = NULL;
     int64_t n;
     *out = (ps_cuda_product_table){.site = *site};
-    if (path[0] == '\0' || !ps_file_exists(path)) return PS_OK;
+    if (path[0] == '\0' || (access(path, F_OK) != 0 && errno == ENOENT)) return PS_OK;
     PS_TRY(ps_file_read_all(path, PS_CUDA_PRODUCT_TABLE_BYTES_MAX, &text, &n));
     ps_status st = ps_cuda_product_table_parse(text, n, path, out);
     ps_mem_free(text);
     if (st == PS_OK && !ps_cuda_site_is_same(&out->site, site)) {
-        st = PS_FAIL(PS_EFORMAT, "%s: it is of %s with cuBLASLt %lld, and its name says another", path, out->site.gpu,
-                     (long long)out->site.library_version);
+        const ps_cuda_site *was = &out->site;
+        st = PS_FAIL(PS_EFORMAT,
+                     "%s: it is of %s (%lld processors, driver %lld, cuBLASLt %lld, %lld bytes of workspace), and this "
+                     "is %s (%lld, %lld, %lld, %lld)",
+                     path, was->gpu, (long long)was->processors, (long long)was->driver_version,
+                     (long long)was->library_version, (long long)was->workspace_bytes, site->gpu,
+                     (long long)site->processors, (long long)site->driver_version, (long long)site->library_version,
+                     (long long)site->workspace_bytes);
         ps_cuda_product_table_deinit(out);
     }
     if (st != PS_OK) out->site = *site;
     return st;
 }
 
-/* -1: there is no locking, or it takes too long. */
-static int lock_file(const char *path)
+/* PS_EIO: there is no locking, or it takes too long. */
+static ps_status lock_file(const char *path, int *out)
 {
     char name[PATH_BYTES + 8];
     snprintf(name, sizeof name, "%s.lock", path);
     const int lock = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     const int64_t begin_ns = ps_clock_ns();
-    while (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    if (lock < 0) return PS_FAIL(PS_EIO, "%s: cannot open: %s", name, strerror(errno));
+    while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
         if ((errno != EWOULDBLOCK && errno != EINTR) || seconds_since(begin_ns) > LOCK_SECONDS) {
+            const ps_status st = PS_FAIL(PS_EIO, "%s: cannot lock: %s", name, strerror(errno));
             close(lock);
-            return -1;
+            return st;
         }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
-    return lock;
+    *out = lock;
+    return PS_OK;
 }
 
 static ps_status write_file(const char *path, const ps_cuda_product_table *t)
@@ -168,24 +178,63 @@ static ps_status write_file(const char *path, const ps_cuda_product_table *t)
     return st;
 }
 
+/* Does the library take it? Words in a file may be anybody's. */
+static ps_status check_choice(const ps_settings *s, const ps_cuda_choice *c, bool *is_taken)
+{
+    const ps_cuda_products *products = ps_backend_cuda_products(s->backend);
+    ps_cuda_choice one = *c;
+    const ps_status st = products->choosing->use(products->self, &(ps_cuda_product_table){.choices = &one, .n = 1});
+    *is_taken = st == PS_OK;
+    return st == PS_EINVAL ? PS_OK : st;
+}
+
+/* What of t the file has not, or has wrong, so that the library refuses it. */
+static ps_status add_to(ps_cuda_product_table *kept, const ps_settings *s, const ps_cuda_product_table *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const ps_cuda_choice *there = ps_cuda_product_table_find(kept, &t->choices[i].shape);
+        bool is_taken = false;
+        if (there != NULL) PS_TRY(check_choice(s, there, &is_taken));
+        if (!is_taken) PS_TRY(ps_cuda_product_table_put(kept, &t->choices[i]));
+    }
+    return PS_OK;
+}
+
 /* What is in the file by now was measured by a run that began at about the same time: so that both compute alike it
- * counts, and t gets it. */
-static ps_status merge(const char *path, ps_cuda_product_table *t)
+ * counts, and t gets it. A file that could not be read is no empty one, and stays. */
+static ps_status merge(const char *path, const ps_settings *s, ps_cuda_product_table *t)
 {
     ps_cuda_product_table kept;
-    ps_status st = PS_OK;
-    if (read_file(path, &t->site, &kept) != PS_OK) ps_cuda_product_table_deinit(&kept);
-    kept.site = t->site;
-    for (size_t i = 0; i < t->n && st == PS_OK; i++) {
-        const ps_cuda_choice *there = ps_cuda_product_table_find(&kept, &t->choices[i].shape);
-        if (there != NULL)
-            t->choices[i] = *there;
-        else
-            st = ps_cuda_product_table_put(&kept, &t->choices[i]);
-    }
+    ps_status st = read_file(path, &t->site, &kept);
+    if (st == PS_EFORMAT) st = PS_OK;
+    if (st == PS_OK) st = add_to(&kept, s, t);
     if (st == PS_OK) st = write_file(path, &kept);
+    for (size_t i = 0; i < t->n && st == PS_OK; i++)
+        t->choices[i] = *ps_cuda_product_table_find(&kept, &t->choices[i].shape);
     ps_cuda_product_table_deinit(&kept);
     return st;
+}
+
+/* PS_EIO: nothing is kept, file and t are as before. */
+static ps_status keep(const char *path, const ps_settings *s, ps_cuda_product_table *t)
+{
+    int lock;
+    PS_TRY(lock_file(path, &lock));
+    const ps_status st = merge(path, s, t);
+    close(lock);
+    return st;
+}
+
+/* Before time is spent: PS_EIO where it is plain that nothing can be kept. */
+static ps_status check_place(const char *path, const ps_settings *s)
+{
+    int lock;
+    if (path[0] == '\0') return PS_FAIL(PS_EIO, "there is no cache folder");
+    if (access(s->cache_folder, W_OK | X_OK) != 0)
+        return PS_FAIL(PS_EIO, "%s: the folder cannot be written: %s", s->cache_folder, strerror(errno));
+    PS_TRY(lock_file(path, &lock));
+    close(lock);
+    return PS_OK;
 }
 
 /* ---- rank 0 ---- */
@@ -203,31 +252,51 @@ __attribute__((format(printf, 2, 3))) static void tell(ps_products *p, const cha
     va_end(ap);
 }
 
-/* Of what the file has, what this code wants. */
-static ps_status take_known(const ps_cuda_product_list *l, const ps_cuda_product_table *kept, ps_cuda_product_table *t)
+/* Of what the file has, what this code wants and the library takes. */
+static ps_status take_known(ps_products *p, const ps_settings *s, const char *path, const ps_cuda_product_list *l,
+                            const ps_cuda_product_table *kept)
 {
+    bool has_told = false;
     for (size_t i = 0; i < l->n; i++) {
         const ps_cuda_choice *c = ps_cuda_product_table_find(kept, &l->shapes[i]);
-        if (c != NULL) PS_TRY(ps_cuda_product_table_put(t, c));
+        bool is_taken;
+        if (c == NULL) continue;
+        PS_TRY(check_choice(s, c, &is_taken));
+        if (is_taken)
+            PS_TRY(ps_cuda_product_table_put(&p->table, c));
+        else if (!has_told)
+            tell(p, "of matrix products not all that is kept can be used: %.240s: %.200s", path, ps_last_error());
+        has_told |= !is_taken;
     }
     return PS_OK;
 }
 
-/* What is in the file, if the library takes it: words in a file may be anybody's. */
+/* PS_EIO: the file cannot be read. */
 static ps_status load_known(ps_products *p, const ps_settings *s, const char *path, const ps_cuda_product_list *l)
 {
-    const ps_cuda_products *products = ps_backend_cuda_products(s->backend);
     ps_cuda_product_table kept;
     ps_status st = read_file(path, &p->table.site, &kept);
-    if (st == PS_OK) st = take_known(l, &kept, &p->table);
+    if (st == PS_OK) st = take_known(p, s, path, l, &kept);
     ps_cuda_product_table_deinit(&kept);
-    if (st == PS_OK) st = products->choosing->use(products->self, &p->table);
-    if (st != PS_EFORMAT && st != PS_EIO && st != PS_EINVAL) return st;
-    tell(p, "matrix products are timed anew, as what is kept cannot be used: %.300s%s%s", ps_last_error(),
-         st == PS_EINVAL ? ": " : "", st == PS_EINVAL ? path : "");
-    if (st == PS_EINVAL) (void)unlink(path); /* else it would win over what is measured now */
-    p->table.n = 0;
+    if (st != PS_EFORMAT) return st;
+    tell(p, "what is kept of matrix products cannot be used: %.400s", ps_last_error());
     return PS_OK;
+}
+
+/* What cannot be kept, as the last error says, is used by who asked for it only: each start would choose anew, and have
+ * bits of its own. */
+static bool does_without(ps_products *p, const ps_settings *s, size_t n)
+{
+    if (!s->keeps_products) {
+        tell(p, "what is timed of matrix products is for this run only: %.300s", ps_last_error());
+        return false;
+    }
+    tell(p,
+         "%zu matrix products are computed by cuBLASLt's first algorithms, as what is timed cannot be kept: %.300s; "
+         "name another cache folder (XDG_CACHE_HOME), or set train.product_algorithms = first, or measured, for this "
+         "run only",
+         n, ps_last_error());
+    return true;
 }
 
 static ps_status measure(ps_products *p, const ps_settings *s, const ps_cuda_product_list *l)
@@ -235,15 +304,22 @@ static ps_status measure(ps_products *p, const ps_settings *s, const ps_cuda_pro
     char path[PATH_BYTES];
     const int64_t begin_ns = ps_clock_ns();
     make_path(s, &p->table.site, path);
-    PS_TRY(load_known(p, s, path, l));
+    ps_status st = load_known(p, s, path, l);
+    const size_t n_known = p->table.n;
+    if (st == PS_OK && n_known == l->n) return PS_OK;
+    if (st == PS_OK) st = check_place(path, s);
+    const bool has_place = st == PS_OK;
+    if (!has_place && (st != PS_EIO || does_without(p, s, l->n - n_known))) return st == PS_EIO ? PS_OK : st;
     PS_TRY(ps_cuda_product_list_measure(l, s->backend, s->budgets.bytes[PS_TIER_DEVICE], &p->table, &p->n_measured));
     p->seconds = seconds_since(begin_ns);
-    if (p->n_measured == 0 || path[0] == '\0') return PS_OK;
-    const int lock = lock_file(path);
-    const ps_status st = merge(path, &p->table);
-    if (lock >= 0) close(lock);
-    if (st == PS_EIO) tell(p, "what was timed of matrix products is for this run only: %.300s", ps_last_error());
-    return st == PS_EIO ? PS_OK : st;
+    if (p->n_measured == 0 || !has_place) return PS_OK;
+    st = keep(path, s, &p->table);
+    if (st != PS_EIO) return st;
+    if (does_without(p, s, p->table.n - n_known)) {
+        p->table.n = n_known;
+        p->n_measured = 0;
+    }
+    return PS_OK;
 }
 
 static ps_status choose(ps_products *p, const ps_settings *s, const ps_code *code)
@@ -342,6 +418,7 @@ static ps_status adopt(ps_products *p, const ps_settings *s, ps_cuda_product_tab
     ps_cuda_product_table_deinit(&p->table);
     p->table = *t;
     p->is_given = true;
+    p->trouble[0] = '\0'; /* it was of the table that gives way */
     *t = (ps_cuda_product_table){0};
     return PS_OK;
 }

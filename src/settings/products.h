@@ -4,7 +4,9 @@
  *     start     rank 0: the file, and what it has not is measured and added   --table-->  all ranks
  *     resume    the checkpoint's table, whatever was found at the start
  *
- * The file's name says where it holds: GPU, driver, version of the library, workspace.
+ * The file's name says where it holds: GPU, driver, version of the library, workspace. It is written under a lock; what
+ * could not be read is not written. Where nothing can be kept, `auto` measures nothing, since each start would have bits
+ * of its own, and `measured` measures for this run only.
  * Shapes that no table has, such as those of generation or of another sequence length, are computed as the library's
  * heuristics rank first. So the bits of a step depend on the table in use and on nothing else of this. */
 #ifndef PS_SETTINGS_PRODUCTS_H
@@ -19,7 +21,7 @@ typedef struct ps_products {
     ps_cuda_product_table table; /* in use; without entries: heuristics rule */
     int n_measured;              /* at the start, on rank 0 */
     double seconds;              /* that took */
-    char trouble[768];           /* in one line what the user should know; "": nothing */
+    char trouble[1024];          /* in one line what the user should know; "": nothing */
 } ps_products;
 
 /* Before the tiers take memory; the backend is open. All ranks call. Of training the products of all passes of `code`

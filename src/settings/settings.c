@@ -132,14 +132,13 @@ static void read_placement(const ps_options *o, ps_settings *s)
     s->unscheduled_share = 0;
 }
 
-/* What cannot be kept would be chosen anew by each start, whose bits would be its own. */
 static ps_status read_products(const ps_config *config, ps_settings *s)
 {
     const ps_config_product_algorithms asked = ps_config_options(config)->train_product_algorithms;
     const char *folder = ps_config_cache(config);
     s->asks_for_first_products = asked == PS_CONFIG_PRODUCT_ALGORITHMS_FIRST;
-    s->measures_products = asked == PS_CONFIG_PRODUCT_ALGORITHMS_MEASURED ||
-                           (asked == PS_CONFIG_PRODUCT_ALGORITHMS_AUTO && folder != NULL);
+    s->measures_products = !s->asks_for_first_products;
+    s->keeps_products = asked == PS_CONFIG_PRODUCT_ALGORITHMS_AUTO;
     if (folder == NULL) return PS_OK;
     if (strlen(folder) >= sizeof s->cache_folder)
         return PS_FAIL(PS_EINVAL, "the cache folder has a name of %zu bytes, at most %zu are taken", strlen(folder),

@@ -61,6 +61,7 @@ typedef struct ps_settings {
     ps_settings_gpu gpu;
     ps_settings_nccl nccl;
     bool measures_products, asks_for_first_products; /* of PS_BACKEND_CUDA: train.product_algorithms (products.h) */
+    bool keeps_products;                             /* measures only what can be kept */
     char cache_folder[PS_SETTINGS_FOLDER_BYTES];     /* where what is measured is kept; "": nowhere */
     ps_async_options async;                          /* of PS_BACKEND_CPU_ASYNC */
     bool checks_order;                               /* of tests: what is issued goes by a checker (device/order.h) */

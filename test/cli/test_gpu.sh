@@ -53,6 +53,21 @@ expect 0 "$pstar" train "$work/tiny.json" $in_f32 "--resume=$work/run/checkpoint
     "train.output_dir=$work/resumed"
 [ "$(summary "$work/resumed" weights_xxh3)" = "$timed" ] || fail "resumed with other algorithms"
 [ ! -s "$work/err" ] || fail "a word: $(cat "$work/err")"
+# where nothing can be kept, each start has the bits of the first algorithms; who asks for timed ones gets them, and a word
+for algorithms in 2 3; do
+    export PS_FAKE_ALGORITHMS=$algorithms XDG_CACHE_HOME=/proc
+    # shellcheck disable=SC2086
+    expect 0 "$pstar" train "$work/tiny.json" $in_f32 "train.output_dir=$work/unkept"
+    [ "$(summary "$work/unkept" weights_xxh3)" = "$first" ] || fail "bits of this start only"
+    says err "cannot be kept: /proc/patrickstar: the folder cannot be written: "
+    says err "(XDG_CACHE_HOME)"
+    [ "$(grep -c "cannot be kept" "$work/err")" = 1 ] || fail "said more than once"
+done
+# shellcheck disable=SC2086
+expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=measured "train.output_dir=$work/unkept"
+says out "timed the algorithms of "
+says err "is for this run only: /proc/patrickstar: "
+export XDG_CACHE_HOME="$work/cache"
 unset PS_FAKE_ALGORITHMS
 
 # it cannot be used: auto says so and goes on, cuda is an error

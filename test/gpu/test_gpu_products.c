@@ -1,6 +1,8 @@
 /* test_gpu_products.c - the choice of algorithms for matrix products by the engine on CUDA: measured before the first step
  * and never in one, kept in a file, the same on all ranks, stored in checkpoints. Over the fake driver only, whose
  * library's algorithms differ in their bits: who computes with another than was chosen is found out by the weights. */
+#include "base/fault.h"
+#include "base/file.h"
 #include "checkpoint/checkpoint_fixture.h"
 #include "engine/ranks_fixture.h"
 
@@ -84,7 +86,8 @@ static uint64_t run(ps_config *c, int from, ps_products *seen)
     if (from > 0) assert_ok(ps_engine_load_checkpoint(e, saved.path, NULL));
     const int chosen = fake_cublaslt_calls("choose");
     train_steps(e, from, STEPS, losses);
-    if (e->products.table.n > 0) assert_int_equal(fake_cublaslt_calls("choose"), chosen); /* nothing is new in a step */
+    const bool is_whole = e->products.table.n > 0 && strstr(e->products.trouble, "first algorithms") == NULL;
+    if (is_whole) assert_int_equal(fake_cublaslt_calls("choose"), chosen); /* nothing is new in a step */
     const uint64_t hash = hash_of(e);
     ps_engine_get_memory_info(e, &m);
     assert_int_equal(m.device_peak_bytes, m.planned_device_peak_bytes);
@@ -258,15 +261,20 @@ static void change_file(const char *script)
     assert_int_equal(system(command), 0);
 }
 
+/* In the place of each algorithm words that the library does not know. */
+#define REFUSED "s/\"algorithm\": \"..../\"algorithm\": \"ffff/"
+#define FIRST_REFUSED "0,/\"algorithm\": \"..../s//\"algorithm\": \"ffff/"
+
 static void test_a_file_that_is_none(void **state)
 {
     (void)state;
     static const char *const scripts[] = {
-        "1s/{/[/",                                        /* no JSON */
-        "s/\"version\": 1/\"version\": 2/",               /* of a later program */
-        "s/\"gpu\": \"Fake/\"gpu\": \"Other/",            /* of another GPU than its name says */
-        "s/\"algorithm\": \"..../\"algorithm\": \"ffff/", /* words that the library does not know */
-        "s/\"algorithm\": \".../\"algorithm\": \"/",      /* too few digits */
+        "1s/{/[/",                                   /* no JSON */
+        "s/\"version\": 1/\"version\": 2/",          /* of a later program */
+        "s/\"gpu\": \"Fake/\"gpu\": \"Other/",       /* of another GPU than its name says */
+        "s/\"driver\": 13000/\"driver\": 13001/",    /* of another driver */
+        REFUSED,                                     /* words that the library does not know */
+        "s/\"algorithm\": \".../\"algorithm\": \"/", /* too few digits */
     };
     ps_products seen;
     forget();
@@ -276,26 +284,171 @@ static void test_a_file_that_is_none(void **state)
         change_file(scripts[i]);
         assert_true(run(remembering(TINY(SMALL)), 0, &seen) == want);
         if (seen.n_measured == 0) fail_msg("%s: nothing was measured", scripts[i]);
-        if (strstr(seen.trouble, "timed anew, as what is kept cannot be used: ") == NULL ||
-            strstr(seen.trouble, cache.path) == NULL)
+        if (strstr(seen.trouble, "can be used: ") == NULL && strstr(seen.trouble, "cannot be used: ") == NULL)
             fail_msg("%s: %s", scripts[i], seen.trouble);
+        if (strstr(seen.trouble, cache.path) == NULL) fail_msg("%s: %s", scripts[i], seen.trouble);
+        if (strstr(scripts[i], "driver") != NULL)
+            assert_non_null(strstr(seen.trouble, "driver 13001, cuBLASLt 130100"));
         assert_true(run(remembering(TINY(SMALL)), 0, &seen) == want); /* it is whole again */
         assert_int_equal(seen.n_measured, 0);
         assert_string_equal(seen.trouble, "");
     }
 }
 
-/* Where it cannot be written, the run goes on, and says so. */
-static void test_no_room_for_the_file(void **state)
+/* A command of the shell on the table of the cache. */
+static void do_with_file(const char *script)
+{
+    char command[700];
+    const work_path file = file_in_cache();
+    snprintf(command, sizeof command, "f='%s'; %s", file.text, script);
+    assert_int_equal(system(command), 0);
+}
+
+/* Of one entry that is refused the others stay, and so do those of another configuration. */
+static void test_one_entry_is_refused(void **state)
+{
+    (void)state;
+    ps_products seen;
+    forget();
+    begin(third_is_fastest);
+    const uint64_t want = run(remembering(TINY(SMALL)), 0, &seen);
+    (void)run(remembering(TINY(SMALL, "train_micro_batch_size_per_gpu=1")), 0, &seen);
+    change_file(FIRST_REFUSED);
+    assert_true(run(remembering(TINY(SMALL)), 0, &seen) == want);
+    assert_int_equal(seen.n_measured, 1);
+    assert_non_null(strstr(seen.trouble, "not all that is kept can be used: "));
+    (void)run(remembering(TINY(SMALL, "train_micro_batch_size_per_gpu=1")), 0, &seen);
+    assert_int_equal(seen.n_measured, 0);
+    assert_string_equal(seen.trouble, "");
+    /* and where the file cannot be written, training goes on; nothing is written without the lock */
+    change_file(FIRST_REFUSED);
+    do_with_file("rm \"$f.lock\" && mkdir \"$f.lock\" && cp \"$f\" \"$f.before\"");
+    assert_true(run(remembering(TINY(SMALL, MEASURED)), 0, &seen) == want);
+    assert_int_equal(seen.n_measured, 1);
+    assert_non_null(strstr(seen.trouble, "is for this run only: "));
+    const uint64_t without = run(remembering(TINY(SMALL)), 0, &seen);
+    assert_int_equal(seen.n_measured, 0);
+    assert_non_null(strstr(seen.trouble, "; 1 matrix products are computed by cuBLASLt's first algorithms"));
+    begin(fifth_is_fastest);
+    assert_true(run(remembering(TINY(SMALL)), 0, &seen) == without);
+    do_with_file("cmp \"$f\" \"$f.before\"");
+}
+
+/* A file that another process puts there while this one measures. */
+static work_path bad_file, its_place;
+
+static double third_while_a_file_comes(int ordinal, uint64_t what, int algorithm)
+{
+    (void)rename(bad_file.text, its_place.text);
+    return third_is_fastest(ordinal, what, algorithm);
+}
+
+static void test_a_bad_file_comes(void **state)
+{
+    (void)state;
+    ps_products seen;
+    forget();
+    begin(third_is_fastest);
+    const uint64_t want = run(remembering(TINY(SMALL)), 0, &seen);
+    change_file(REFUSED);
+    its_place = file_in_cache();
+    snprintf(bad_file.text, sizeof bad_file.text, "%.200s/bad", cache.path);
+    assert_int_equal(rename(its_place.text, bad_file.text), 0);
+    begin(third_while_a_file_comes);
+    assert_true(run(remembering(TINY(SMALL)), 0, &seen) == want);
+    assert_false(ps_file_exists(bad_file.text));
+    assert_true(run(remembering(TINY(SMALL)), 0, &seen) == want);
+    assert_int_equal(seen.n_measured, 0);
+    assert_string_equal(seen.trouble, "");
+}
+
+/* Whatever its clock says, auto computes as `first`, with a word; who asks for what is timed gets it, with another. */
+static void check_nothing_is_kept(ps_config *(*known)(ps_config *), const char *why, uint64_t first)
+{
+    static const fake_cublaslt_seconds clocks[] = {third_is_fastest, fifth_is_fastest};
+    ps_products seen;
+    for (size_t i = 0; i < PS_ARRAY_LEN(clocks); i++) {
+        begin(clocks[i]);
+        if (run(known(TINY(SMALL)), 0, &seen) != first) fail_msg("%s: other bits", why);
+        assert_int_equal(seen.n_measured, 0);
+        if (strstr(seen.trouble, why) == NULL || strstr(seen.trouble, "XDG_CACHE_HOME") == NULL)
+            fail_msg("%s: %s", why, seen.trouble);
+        if (run(known(TINY(SMALL, MEASURED)), 0, &seen) == first) fail_msg("%s: not measured", why);
+        assert_true(seen.n_measured > 0);
+        if (strstr(seen.trouble, "is for this run only: ") == NULL || strstr(seen.trouble, why) == NULL)
+            fail_msg("%s: %s", why, seen.trouble);
+    }
+}
+
+static ps_config *knowing_nothing(ps_config *c)
+{
+    return c;
+}
+
+static ps_config *knowing_no_folder(ps_config *c)
+{
+    assert_ok(ps_config_know_cache(c, "/nonexistent/folder"));
+    return c;
+}
+
+static void test_nothing_can_be_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *why;
+    } places[] = {
+        {"rm \"$f\" && mkdir \"$f\"", "not a regular file"},
+        {"rmdir \"$f\" && mkfifo \"$f\"", "not a regular file"},
+        {"rm \"$f\" \"$f.lock\" && mkdir \"$f.lock\" && cp /dev/null \"$f\"", "lock: cannot open: Is a directory"},
+    };
+    forget();
+    begin(third_is_fastest);
+    const uint64_t first = hash_with(TINY(SMALL, FIRST));
+    assert_true(hash_with(remembering(TINY(SMALL))) != first);
+    check_nothing_is_kept(knowing_nothing, "there is no cache folder", first);
+    check_nothing_is_kept(knowing_no_folder, "/nonexistent/folder: the folder cannot be written: No such file", first);
+    for (size_t i = 0; i < PS_ARRAY_LEN(places); i++) {
+        do_with_file(places[i].command);
+        check_nothing_is_kept(remembering, places[i].why, first);
+    }
+}
+
+/* Found out when the time is spent: a disk that is full. */
+static void test_writing_fails(void **state)
 {
     (void)state;
     ps_products seen;
     begin(third_is_fastest);
-    ps_config *c = TINY(SMALL);
-    assert_ok(ps_config_know_cache(c, "/nonexistent/folder"));
-    const uint64_t want = run(c, 0, &seen);
-    assert_non_null(strstr(seen.trouble, "is for this run only: /nonexistent/folder/products-fake-0-"));
-    assert_true(want == hash_with(TINY(SMALL, MEASURED)));
+    const uint64_t first = hash_with(TINY(SMALL, FIRST));
+    for (int nth = 0; nth < 4; nth++) { /* create, write, sync, rename */
+        forget();
+        ps_fault_arm(PS_FAULT_WRITE, nth, false);
+        assert_true(run(remembering(TINY(SMALL)), 0, &seen) == first);
+        assert_true(ps_fault_has_struck(PS_FAULT_WRITE));
+        assert_int_equal(seen.n_measured, 0);
+        assert_non_null(strstr(seen.trouble, "cannot be kept: "));
+    }
+    ps_fault_arm(PS_FAULT_WRITE, -1, false);
+}
+
+/* A file that cannot be read for a moment is not overwritten. */
+static void test_reading_fails(void **state)
+{
+    (void)state;
+    ps_products seen;
+    forget();
+    begin(third_is_fastest);
+    (void)run(remembering(TINY(SMALL)), 0, &seen);
+    const uint64_t first = hash_with(TINY(SMALL, FIRST, "train_micro_batch_size_per_gpu=1"));
+    do_with_file("cp \"$f\" \"$f.before\"");
+    for (int nth = 0; nth < 4; nth++) { /* open and read, before measuring and after */
+        ps_fault_arm(PS_FAULT_READ, nth, false);
+        assert_true(run(remembering(TINY(SMALL, "train_micro_batch_size_per_gpu=1")), 0, &seen) == first);
+        assert_true(ps_fault_has_struck(PS_FAULT_READ));
+        assert_non_null(strstr(seen.trouble, "cannot be kept: "));
+        do_with_file("cmp \"$f\" \"$f.before\"");
+    }
+    ps_fault_arm(PS_FAULT_READ, -1, false);
 }
 
 /* ---- checkpoints ---- */
@@ -451,7 +604,11 @@ int main(void)
         cmocka_unit_test(test_kept_logits),
         cmocka_unit_test(test_the_file),
         cmocka_unit_test(test_a_file_that_is_none),
-        cmocka_unit_test(test_no_room_for_the_file),
+        cmocka_unit_test(test_one_entry_is_refused),
+        cmocka_unit_test(test_a_bad_file_comes),
+        cmocka_unit_test(test_nothing_can_be_kept),
+        cmocka_unit_test(test_writing_fails),
+        cmocka_unit_test(test_reading_fails),
         cmocka_unit_test(test_resuming),
         cmocka_unit_test(test_resuming_without),
         cmocka_unit_test(test_evaluating),
