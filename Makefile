@@ -233,7 +233,7 @@ $B/test/async/pstar: test/async/pstar_async.c $(CLI) $B/libpatrickstar.a Makefil
 # The kernels for GPUs by a compiler of the host, whose words of CUDA are the emulator's; no library of C++ is needed.
 EMULATED := $(patsubst %.cu,$B/%.emulated.o,$(sort $(wildcard src/kernel/cuda/*.cu))) $B/test/cuda/emulate.o
 EMULATED_CXX = $(CXX) -std=c++17 -g -O2 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno \
-               -Wall -Wextra -Wshadow -Wno-unknown-pragmas $(if $(WERROR),-Werror) \
+               -Wall -Wextra -Wshadow -Wno-unknown-pragmas -Wno-pass-failed $(if $(WERROR),-Werror) \
                $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 $B/%.emulated.o: %.cu Makefile | build/.deps
 	@mkdir -p $(@D)
