@@ -1,13 +1,12 @@
 #include "cuda/cublaslt_impl.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "cuda/library.h"
 
 /* ---- loading ---- */
 
@@ -28,11 +27,6 @@ static ps_status take_all(void *library, const char *path, ps_cublaslt *out)
     return PS_OK;
 }
 
-static void *open_library(const char *path)
-{
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: it has state of the driver's */
-}
-
 static ps_status no_library(void)
 {
     return PS_FAIL(
@@ -45,23 +39,16 @@ static ps_status no_library(void)
 ps_status ps_cublaslt_take(const char *path, ps_cublaslt *out)
 {
     *out = (ps_cublaslt){0};
-    void *library = open_library(path);
+    void *library = ps_cuda_library_open(path);
     return library != NULL ? take_all(library, path, out) : no_library();
 }
 
 static ps_status find(ps_cublaslt *out)
 {
-    const char *home = getenv("CUDA_HOME");
-    const char *const roots[] = {home != NULL && home[0] == '/' ? home : "/usr/local/cuda", "/usr/local/cuda"};
-    static const char *const folders[] = {"lib64", "lib"};
-    char name[64], path[PATH_MAX];
+    char name[64];
     snprintf(name, sizeof name, "libcublasLt.so.%d", PS_CUBLASLT_VERSION);
     *out = (ps_cublaslt){0};
-    void *library = open_library(name);
-    for (size_t r = 0; r < PS_ARRAY_LEN(roots) && library == NULL; r++)
-        for (size_t f = 0; f < PS_ARRAY_LEN(folders) && library == NULL; f++)
-            if (snprintf(path, sizeof path, "%s/%s/%s", roots[r], folders[f], name) < (int)sizeof path)
-                library = open_library(path);
+    void *library = ps_cuda_library_find(name);
     return library != NULL ? take_all(library, name, out) : ps_cublaslt_take(name, out);
 }
 

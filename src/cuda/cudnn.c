@@ -1,10 +1,10 @@
 #include "cuda/cudnn.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
+
+#include "cuda/library.h"
 
 const char *ps_cudnn_version_text(const ps_cudnn *dnn, char text[PS_CUDNN_VERSION_TEXT_MAX])
 {
@@ -31,15 +31,10 @@ static ps_status take_all(void *library, const char *path, ps_cudnn *out)
     return PS_OK;
 }
 
-static void *open_library(const char *path)
-{
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: it has state of the driver's */
-}
-
 ps_status ps_cudnn_take(const char *path, ps_cudnn *out)
 {
     *out = (ps_cudnn){0};
-    void *library = open_library(path);
+    void *library = ps_cuda_library_open(path);
     if (library != NULL) return take_all(library, path, out);
     return PS_FAIL(PS_ENOSYS,
                    "cannot load cuDNN, which computes attention on the GPU: %s. Install cuDNN %d, or put its folder "
@@ -49,17 +44,10 @@ ps_status ps_cudnn_take(const char *path, ps_cudnn *out)
 
 static ps_status find(ps_cudnn *out)
 {
-    const char *home = getenv("CUDA_HOME");
-    const char *const roots[] = {home != NULL && home[0] == '/' ? home : "/usr/local/cuda", "/usr/local/cuda"};
-    static const char *const folders[] = {"lib64", "lib"};
-    char name[64], path[PATH_MAX];
+    char name[64];
     snprintf(name, sizeof name, "libcudnn.so.%d", PS_CUDNN_VERSION);
     *out = (ps_cudnn){0};
-    void *library = open_library(name);
-    for (size_t r = 0; r < PS_ARRAY_LEN(roots) && library == NULL; r++)
-        for (size_t f = 0; f < PS_ARRAY_LEN(folders) && library == NULL; f++)
-            if (snprintf(path, sizeof path, "%s/%s/%s", roots[r], folders[f], name) < (int)sizeof path)
-                library = open_library(path);
+    void *library = ps_cuda_library_find(name);
     return library != NULL ? take_all(library, name, out) : ps_cudnn_take(name, out);
 }
 

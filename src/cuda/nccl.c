@@ -1,10 +1,10 @@
 #include "cuda/nccl.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
+
+#include "cuda/library.h"
 
 #define NAME "libnccl.so.2"
 
@@ -32,11 +32,6 @@ static ps_status take_all(void *library, const char *path, ps_nccl *out)
     return PS_OK;
 }
 
-static void *open_library(const char *path)
-{
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: it has threads, and state of the driver's */
-}
-
 static ps_status no_library(void)
 {
     return PS_FAIL(PS_ENOSYS,
@@ -48,21 +43,13 @@ static ps_status no_library(void)
 ps_status ps_nccl_take(const char *path, ps_nccl *out)
 {
     *out = (ps_nccl){0};
-    void *library = open_library(path);
+    void *library = ps_cuda_library_open(path);
     return library != NULL ? take_all(library, path, out) : no_library();
 }
 
 static ps_status find(ps_nccl *out)
 {
-    const char *home = getenv("CUDA_HOME");
-    const char *const roots[] = {home != NULL && home[0] == '/' ? home : "/usr/local/cuda", "/usr/local/cuda"};
-    static const char *const folders[] = {"lib64", "lib"};
-    char path[PATH_MAX];
-    void *library = open_library(NAME);
-    for (size_t r = 0; r < PS_ARRAY_LEN(roots) && library == NULL; r++)
-        for (size_t f = 0; f < PS_ARRAY_LEN(folders) && library == NULL; f++)
-            if (snprintf(path, sizeof path, "%s/%s/%s", roots[r], folders[f], NAME) < (int)sizeof path)
-                library = open_library(path);
+    void *library = ps_cuda_library_find(NAME);
     *out = (ps_nccl){0};
     return library != NULL ? take_all(library, NAME, out) : ps_nccl_take(NAME, out);
 }
