@@ -292,6 +292,7 @@ static void put_memory(json_t *o, const run_totals *t)
     put_int(o, "planned_device_peak_bytes", m->planned_device_peak_bytes);
     put_int(o, "planned_host_peak_bytes", m->planned_host_peak_bytes);
     put_int(o, "planned_disk_peak_bytes", m->planned_disk_peak_bytes);
+    put_int(o, "planned_step", m->planned_step);
     put_int(o, "planned_moved_bytes_per_step", m->planned_moved_bytes);
     put_int(o, "non_model_peak_bytes", m->non_model_peak_bytes);
     put_int(o, "kept_logits_steps", t->kept_logits_steps);

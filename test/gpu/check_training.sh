@@ -61,14 +61,19 @@ losses() { sed -n 's/.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2/p' "$wo
 moved() { sed -n 's/.*"moved_bytes":\([0-9]*\).*/\1/p' "$work/$1/metrics.jsonl" | tail -n 1; }
 mb() { awk -v b="${1:-0}" 'BEGIN { printf "%.1f MB", b / 1e6 }'; }
 
-# as_planned WHAT: the last run
+# as_planned WHAT KEY=VALUE...: the last run, which those began. It is made again where it ended before the planned step, from which on
+# all steps move as many bytes.
 as_planned() {
+    what=$1
+    shift
+    settled=$(value $run planned_step)
+    [ "$settled" -le $steps ] || train "$gpu" "$@" train.steps="$settled" || { wrong "$what: $settled steps do not train"; return; }
     for tier in device host disk; do
         is=$(value $run ${tier}_peak_bytes) planned=$(value $run planned_${tier}_peak_bytes)
-        [ -n "$is" ] && [ "$is" = "$planned" ] || wrong "$1: peak of $tier $is bytes, planned $planned"
+        [ -n "$is" ] && [ "$is" = "$planned" ] || wrong "$what: peak of $tier $is bytes, planned $planned"
     done
     [ -n "$(moved $run)" ] && [ "$(moved $run)" = "$(value $run planned_moved_bytes_per_step)" ] ||
-        wrong "$1: $(moved $run) bytes moved in the last step, planned $(value $run planned_moved_bytes_per_step)"
+        wrong "$what: $(moved $run) bytes moved in step $settled, planned $(value $run planned_moved_bytes_per_step)"
 }
 
 # ---- losses ----
@@ -77,7 +82,7 @@ on_cpu=$run
 train "$gpu" "$@" train.backend=cuda memory.device=auto memory.host=1GB || give_up "does not train"
 resident=$run
 [ "$(value $run backend)" = cuda ] || give_up "a GPU was asked for, and $(value $run backend) computed"
-as_planned resident
+as_planned resident "$@" train.backend=cuda memory.device=auto memory.host=1GB
 losses $on_cpu >"$work/on_cpu"
 losses $resident >"$work/on_gpu"
 [ "$(wc -l <"$work/on_gpu")" -eq $steps ] || give_up "$(wc -l <"$work/on_gpu") of $steps steps"
@@ -93,18 +98,20 @@ paste -d ' ' "$work/on_cpu" "$work/on_gpu" | awk -v most="$tolerance" -v what="$
     wrong "not the processor's losses (allowed: $tolerance of each)"
 
 # ---- bits ----
-# same WHAT: the last run beside the resident one
+# same WHAT KEY=VALUE...: trained with those, beside the resident run
 same() {
+    what=$1
+    shift
+    train "$gpu" "$@" || { wrong "does not train with $*"; return; }
     losses $run >"$work/now"
-    cmp -s "$work/now" "$work/on_gpu" || wrong "$1: other losses: $(head -n 1 "$work/now"), first there $(head -n 1 "$work/on_gpu")"
+    cmp -s "$work/now" "$work/on_gpu" || wrong "$what: other losses: $(head -n 1 "$work/now"), first there $(head -n 1 "$work/on_gpu")"
     bits=$(value $run weights_xxh3)
-    [ -n "$bits" ] && [ "$bits" = "$(value $resident weights_xxh3)" ] || wrong "$1: other weights"
-    as_planned "$1"
-    echo "$1: $(mb "$(value $run device_peak_bytes)") of the device, $(mb "$(value $run host_peak_bytes)") of the host, $(mb "$(value $run disk_peak_bytes)") of the disk, $(mb "$(moved $run)") moved a step"
+    [ -n "$bits" ] && [ "$bits" = "$(value $resident weights_xxh3)" ] || wrong "$what: other weights"
+    echo "$what: $(mb "$(value $run device_peak_bytes)") of the device, $(mb "$(value $run host_peak_bytes)") of the host, $(mb "$(value $run disk_peak_bytes)") of the disk, $(mb "$(moved $run)") moved a step"
+    as_planned "$what" "$@"
 }
-again() { train "$gpu" "$@" || { wrong "does not train with $*"; return 1; }; }
 
-again "$@" train.backend=cuda memory.device=auto memory.host=1GB && same 'resident, again'
+same 'resident, again' "$@" train.backend=cuda memory.device=auto memory.host=1GB
 # the least budget by halving, in units
 peak=$(value $resident device_peak_bytes)
 low=0 high=$(((peak + unit - 1) / unit))
@@ -118,18 +125,16 @@ while [ $((high - low)) -gt 1 ]; do
 done
 least=$((high * unit))
 for device in "$peak" $(((peak + least) / 2)) "$least"; do
-    again "$@" train.backend=cuda memory.host=1GB memory.device="$device" && same "$(mb "$device")"
+    same "$(mb "$device")" "$@" train.backend=cuda memory.host=1GB memory.device="$device"
 done
 # A host tier just large enough for what goes to and from the disk.
 for host in 4 8 16 32 64 128; do
     "$gpu" plan "$work/config.json" "$@" train.backend=cuda memory.device="$least" memory.host=$((host * unit / 4)) memory.disk=8GB --no-advice \
         >/dev/null 2>&1 && break
 done
-again "$@" train.backend=cuda memory.device="$least" memory.host=$((host * unit / 4)) memory.disk=8GB && same "$(mb "$least"), disk"
+same "$(mb "$least"), disk" "$@" train.backend=cuda memory.device="$least" memory.host=$((host * unit / 4)) memory.disk=8GB
 [ "$(value $run disk_peak_bytes)" -gt 0 ] || wrong 'nothing was on the disk: the host tier was too large'
-again "$@" train.backend=cuda memory.device="$least" memory.host=1GB default_chunk_size=$other_chunk memory.prefetch=0 &&
-    same "$(mb "$least"), smaller chunks, no prefetching"
-again "$@" train.backend=cuda memory.device="$peak" memory.host=1GB activation_checkpointing.enabled=true && same 'activations again'
-again "$@" train.backend=cuda memory.device="$least" memory.host=1GB activation_checkpointing.enabled=true client.opts.with_activation_offload=true &&
-    same "$(mb "$least"), activations offloaded"
+same "$(mb "$least"), smaller chunks, no prefetching" "$@" train.backend=cuda memory.device="$least" memory.host=1GB default_chunk_size=$other_chunk memory.prefetch=0
+same 'activations again' "$@" train.backend=cuda memory.device="$peak" memory.host=1GB activation_checkpointing.enabled=true
+same "$(mb "$least"), activations offloaded" "$@" train.backend=cuda memory.device="$least" memory.host=1GB activation_checkpointing.enabled=true client.opts.with_activation_offload=true
 exit $failed
