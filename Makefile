@@ -171,8 +171,8 @@ $(PRODUCTS:%=build/%): build/%: build/gcc-d0/%
 $B/libpatrickstar.a: $(OBJ)
 	@rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
-$B/libpatrickstar.so: $(OBJ)
-	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$B/libpatrickstar.so: $(OBJ) src/exports.map
+	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@ $(OBJ) $(LDLIBS)
 $B/pstar: $(CLI) $B/libpatrickstar.a
 	$(call run,ld)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 # Compilers that wrap ours.

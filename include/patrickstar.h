@@ -44,6 +44,19 @@ extern "C" {
 #define PS_VERSION_MINOR 1
 #define PS_VERSION_PATCH 0
 
+/* "0.1.0", and its numbers: of the library that is used, where PS_VERSION_ are those of this header. Static; pointers
+ * may be NULL. A program runs with every newer library of the same major version; until 1.0 also of the same minor. */
+PS_API const char *ps_version(int *major, int *minor, int *patch);
+
+/* Structures begin with their size, so that a program may be older or newer than the library. Before the library gets
+ * to see one, whoever declares it sets struct_size to its sizeof, and what it does not know or use to 0:
+ *
+ *     ps_step_info info = {.struct_size = sizeof info};                C
+ *     ps_step_info info = {}; info.struct_size = sizeof info;          C++
+ *
+ * The library reads and fills what both know. PS_EINVAL, naming the structure, when struct_size was not set, or when a
+ * member is set that this library is too old for. */
+
 /* ---- status -------------------------------------------------------------------------------------- */
 
 /* name, value, text. Values are part of the ABI: append only, never renumber. Sorted by who must act. */
@@ -181,17 +194,18 @@ typedef enum ps_rope_scaling {
 /* Frequencies theta^(-2 i / head_size); names as in a Hugging Face configuration. Members that the scaling does not use
  * are ignored. */
 typedef struct ps_rope {
+    size_t struct_size;
     double theta; /* "rope_theta": 10000, 500000, ... */
     ps_rope_scaling scaling;
+    int truncate; /* see below */
     double factor, low_freq_factor, high_freq_factor;
     int64_t original_positions; /* "original_max_position_embeddings" */
     /* yarn: waves of more than beta_fast turns in the original context are kept, those of less than beta_slow divided
      * by factor. attention_factor multiplies cosines and sines; 0: m(mscale) / m(mscale_all_dim) when both are above 0,
-     * else m(1), with m(s) = 0.1 s log(factor) + 1, or 1 where factor is at most 1. truncate widens the band between to
-     * whole dimensions. */
+     * else m(1), with m(s) = 0.1 s log(factor) + 1, or 1 where factor is at most 1. truncate, 1 in Hugging Face's
+     * default, widens the band between to whole dimensions. */
     double beta_fast, beta_slow; /* 32, 1 in Hugging Face's default */
     double attention_factor, mscale, mscale_all_dim;
-    int truncate; /* 1 in Hugging Face's default */
 } ps_rope;
 
 /* Turns each head's pairs (i, i + head_size / 2) by an angle that grows with the position, counted from 0 in each
@@ -199,9 +213,10 @@ typedef struct ps_rope {
 PS_API ps_value ps_rotary_embedding(ps_builder *b, ps_value x, int64_t head_size, const ps_rope *options);
 
 typedef struct ps_attention_options {
+    size_t struct_size;
     int64_t n_heads, n_kv_heads; /* n_kv_heads divides n_heads; that many query heads share a key and value head */
+    int64_t window;              /* each token sees that many of the latest keys, itself included; 0: all */
     int causal;
-    int64_t window; /* each token sees that many of the latest keys, itself included; 0: all */
     float dropout_p;
 } ps_attention_options;
 
@@ -237,6 +252,7 @@ typedef struct ps_engine ps_engine;
 /* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only
  * read during the call. */
 typedef struct ps_batch {
+    size_t struct_size;
     const int32_t *tokens;         /* [B T] */
     const int32_t *targets;        /* [B T], or [B] labels for a classifier; -100 takes no part in the loss */
     const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
@@ -312,12 +328,13 @@ PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64
 
 /* The last ps_forward or ps_evaluate in numbers. */
 typedef struct ps_eval_info {
+    size_t struct_size;
     double loss;       /* mean over the targets */
     int64_t n_targets; /* that took part */
     int64_t n_correct; /* for which the largest logit was the target's */
 } ps_eval_info;
 
-PS_API void ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
+PS_API ps_status ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
 
 /* From now on micro-batches are batch x sequence: call it between steps (PS_ESTATE inside of one, also between the
  * micro-batches that make one), then give ps_forward, ps_evaluate and the others batches of that size. Parameters,
@@ -344,15 +361,19 @@ PS_API PS_NODISCARD ps_status ps_engine_set_shape(ps_engine *engine, ps_model_fu
 
 /* What the last ps_step at an accumulation boundary did. */
 typedef struct ps_step_info {
+    size_t struct_size;
     int64_t step;         /* optimizer steps taken, skipped ones not counted */
     int skipped;          /* 1: overflow, weights untouched */
     double learning_rate; /* used in it */
     double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
     double loss_scale;    /* used in it */
     double loss;          /* mean over its micro-batches, those of all ranks */
+    /* steps in a row up to this one that were skipped and that no loss scale could answer by falling; 0: none */
+    int64_t nonfinite_steps;
 } ps_step_info;
 
 typedef struct ps_memory_info {
+    size_t struct_size;
     int64_t parameters;
     int64_t model_data_bytes; /* all lists */
     int64_t chunk_elements, n_chunks;
@@ -370,10 +391,12 @@ typedef struct ps_memory_info {
     int64_t planned_step;        /* steps that the plan tried; later ones go round in the same circle */
     int64_t planned_moved_bytes; /* over all links between tiers, in step number planned_step */
     int64_t planned_sent_bytes;  /* to other ranks, in the same step */
+    /* to other ranks, and how long computing stood still for them, since the ranks met */
+    int64_t sent_bytes, comm_wait_ns;
 } ps_memory_info;
 
-PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
-PS_API void ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
+PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
+PS_API ps_status ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
 PS_API void ps_engine_reset_peaks(ps_engine *engine);
 
 /* Who takes which memory, as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
@@ -389,13 +412,14 @@ PS_API const char *ps_last_memory_dump(void);
  * is written when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no
  * step. */
 typedef struct ps_profile_info {
+    size_t struct_size;
     const char *path;              /* "": no profile. Valid, like error, as long as the engine */
     int64_t first_step, last_step; /* recorded and complete; 0: none so far */
     int is_written;                /* 1: the file has all of them */
     const char *error;             /* why it could not be written; "": it could, or was not tried yet */
 } ps_profile_info;
 
-PS_API void ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info *out);
+PS_API ps_status ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info *out);
 /* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or
  * nothing. PS_ESTATE when no step was recorded, PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const char *path);
@@ -437,6 +461,7 @@ PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const ch
 
 /* What loading did; tensors of the model and of the file. */
 typedef struct ps_load_info {
+    size_t struct_size;
     int64_t n_loaded;      /* parameters that were read */
     int64_t n_new;         /* parameters that no file has: as they were */
     int64_t n_ignored;     /* tensors of the file that are not used: buffers, copies of tied ones, other heads */
@@ -462,6 +487,7 @@ PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const ch
  * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept. */
 
 typedef struct ps_checkpoint_info {
+    size_t struct_size;
     int64_t step;         /* optimizer steps begun, skipped ones too */
     int64_t bytes;        /* of all files */
     double seconds;       /* from the call of begin until it was complete on disk */
