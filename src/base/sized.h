@@ -18,6 +18,8 @@
 #define PS_SIZED_MAP(XX)                                                                                               \
     XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \
     XX(ps_attention_options, dropout_p, dropout_p)                                                                     \
+    XX(ps_own_operator, flops, flops)                                                                                  \
+    XX(ps_own_use, options_bytes, options_bytes)                                                                       \
     XX(ps_batch, token_type_ids, token_type_ids)                                                                       \
     XX(ps_eval_info, n_correct, n_correct)                                                                             \
     XX(ps_step_info, loss, nonfinite_steps)                                                                            \
