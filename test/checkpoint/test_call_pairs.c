@@ -42,7 +42,7 @@ static void next_batch(run *r, batch *b)
     int64_t B, T;
     ps_engine_get_shape(r->e, &B, &T, NULL, NULL);
     fill_batch(b->tokens, b->targets, B, T, TINY_VOCABULARY, r->n_batches++);
-    b->b = (ps_batch){.tokens = b->tokens, .targets = b->targets};
+    b->b = (ps_batch){.struct_size = sizeof(ps_batch), .tokens = b->tokens, .targets = b->targets};
 }
 
 static void call_read(run *r)
@@ -93,7 +93,7 @@ static void call_load_weights(run *r)
 static void call_dump(run *r)
 {
     char *text;
-    ps_memory_info info;
+    ps_memory_info info = {.struct_size = sizeof info};
     check(r, ps_dump_memory_stats(r->e, &text));
     ps_free(text);
     ps_engine_get_memory_info(r->e, &info);
