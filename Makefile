@@ -99,7 +99,7 @@ ISA_FLAGS_avx512      := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx
 ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 
 OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
-CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
+CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c cli/train/*.c)))
 # ONLY, LEAVE: files that list tests, see test/run.sh.
 test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
@@ -189,6 +189,8 @@ KERNELS_SUM   := $(firstword $(shell cat $(KERNELS_FILES) | sha256sum))
 $B/src/cuda/plugin.o: private CPPFLAGS += -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
 $B/src/cuda/plugin.o: $(KERNELS_FILES)
 
+# They see the public headers only, as any program does.
+$B/cli/train/%.o: private CPPFLAGS := $(filter-out -Isrc,$(CPPFLAGS))
 $B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
 
 # Files that the assembler puts into the library; compilers do not tell of them.
@@ -466,14 +468,15 @@ install: $(PRODUCTS:%=$B/%)
 	$(if $(MINIMAL),,ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so)
 	$(if $(PLUGINS),install -d $D/lib/patrickstar)
 	$(if $(PLUGINS),install -m 755 $(PLUGINS:%=$B/%) $D/lib/patrickstar/)
-	install -m 644 include/patrickstar.h $D/include/
+	install -m 644 $(wildcard include/*.h) $D/include/
 	install -m 644 $(DOC_FILES) $D/share/doc/patrickstar/
 	$(file >$B/patrickstar.pc,$(pkg_config_text))install -m 644 $B/patrickstar.pc $D/lib/pkgconfig/
 	$(if $(DESTDIR),,-ldconfig)
 
 uninstall:
 	rm -f $D/bin/pstar $D/lib/libpatrickstar.a $D/lib/libpatrickstar.so $D/lib/libpatrickstar.so.$(SO_VERSION) \
-	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc $D/include/patrickstar.h
+	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc \
+	    $(patsubst include/%,$D/include/%,$(wildcard include/*.h))
 	rm -rf $D/share/doc/patrickstar $D/lib/patrickstar
 
 clean:
