@@ -181,8 +181,9 @@ PS_API PS_NODISCARD ps_status ps_comm_meet(const ps_config *config, ps_comm **ou
 enum { PS_MESSAGE_ERROR_BYTES = 256 };
 
 /* Messages of the program's own, under a communicator: an MPI communicator (patrickstar_mpi.h), a process group of
- * PyTorch (isend, irecv; gloo tells that one is done to a thread that waits: test/cli/torch_ranks.py), sockets. All collectives are made of them, and sums are added by this
- * library in the order of ranks, so bits are the same over all of them.
+ * PyTorch (isend, irecv; gloo tells that one is done to a thread that waits: test/cli/torch_ranks.py), sockets. All
+ * collectives are made of them, and sums are added by this library in the order of ranks, so bits are the same over all
+ * of them.
  *
  * One thread, of the library's own, makes all calls. Messages of a channel from one rank to another must arrive in the
  * order in which they were sent, and meet the receives in the order in which these were begun; each receive is for the

@@ -69,9 +69,9 @@ static inline int64_t ps_feed_micro_batch(int64_t step, int64_t accumulation, in
  * length; that when rows are not padded, or always to the full length. n_samples >= 1. */
 PS_API int64_t ps_feed_length(const ps_feed *feed, ps_split split, int64_t first_sample, int64_t n_samples);
 
-/* xxh3 (64 bit) over all that the feed has: every token, label and mark of both splits, in the order of the files, and which
- * lines are for validation. Reads all of it, as opening token files does, and takes as long as that: some 2 s
- * for each GB in the page cache (two busy cores), with a disk its time. */
+/* xxh3 (64 bit) over all that the feed has: every token, label and mark of both splits, in the order of the files, and
+ * which lines are for validation. Reads all of it, as opening token files does, and takes as long as that: some 2 s for
+ * each GB in the page cache (two busy cores), with a disk its time. */
 PS_API PS_NODISCARD ps_status ps_feed_xxh3(const ps_feed *feed, uint64_t *hash);
 
 /* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same data: numbers of samples and
