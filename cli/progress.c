@@ -132,8 +132,9 @@ void progress_print_table(const run_totals *t)
     const ps_memory_info *m = &t->memory, *b = &t->before;
     const int64_t steps = t->steps - t->resumed_step;
     char data[PS_BYTES_TEXT_MAX], ram[PS_BYTES_TEXT_MAX], rss[PS_BYTES_TEXT_MAX];
-    printf("\n%lld parameters, %s of model data, %s of memory budget (device + host)\n", (long long)m->parameters,
-           ps_bytes_format(m->model_data_bytes, data),
+    printf("\n%lld parameters, ", (long long)m->parameters);
+    if (m->trained_parameters < m->parameters) printf("%lld of them trained, ", (long long)m->trained_parameters);
+    printf("%s of model data, %s of memory budget (device + host)\n", ps_bytes_format(m->model_data_bytes, data),
            ps_bytes_format(m->device_budget_bytes + m->host_budget_bytes, ram));
     printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)steps,
            (long long)t->tokens);

@@ -136,6 +136,13 @@ PS_API int64_t ps_builder_sequence_length(const ps_builder *b); /* T */
 /* Standard deviation of the normal distribution that the weights declared from now on start with (default 0.02). */
 PS_API void ps_set_initializer_range(ps_builder *b, double std);
 
+/* Whether the parameters declared from now on are trained (default 1). Those that are not, are frozen: they keep their
+ * values to the bit, have no gradient, no fp32 master and no state of the optimizer, and no weight decay; nothing goes
+ * backward below the first operator with a trained one. PyTorch calls it requires_grad. A tied table is one parameter,
+ * as it was declared. train.freeze of the configuration freezes more of them, by name. A model without a trained
+ * parameter cannot be trained (PS_EINVAL); for inference it makes no difference. */
+PS_API void ps_set_trainable(ps_builder *b, int is_trainable);
+
 /* Everything between begin and end is one block: with activation checkpointing only its input is kept, and it is run
  * again in the backward pass. Names of parameters and operators inside get the prefix "name.". Blocks nest; the
  * outermost with checkpoint != 0 is the one run again. */
@@ -370,6 +377,7 @@ typedef struct ps_memory_info {
     int64_t planned_step;        /* steps that the plan tried; later ones go round in the same circle */
     int64_t planned_moved_bytes; /* over all links between tiers, in step number planned_step */
     int64_t planned_sent_bytes;  /* to other ranks, in the same step */
+    int64_t trained_parameters;  /* of `parameters` those that are not frozen; of an inference engine 0 */
 } ps_memory_info;
 
 PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
@@ -410,7 +418,8 @@ PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t
  * takes what it owns of what is written. A failure on one rank fails the call on all, with a message that names it
  * ("rank 2 (host): ..."). */
 
-/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration: the same on all ranks, and
+/* xxh3 (64 bit) over the fp32 values as ps_engine_read_tensor gives them, tensor after tensor in the order of
+ * declaration: the same on all ranks, and
  * whatever their number is. */
 PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t *hash);
 
@@ -419,7 +428,8 @@ PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t
 PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
                                                     int *n_dims, int64_t shape[2]);
-/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). All
+/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines, and frozen parameters: of its
+ * rounded value). All
  * ranks get all that is read. PS_ESTATE between ps_backward and ps_step where updates may run within the backward pass
  * (memory.update_in_backward), as for the hash above. */
 PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
@@ -427,7 +437,7 @@ PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t t
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                      const float *in);
 /* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
- * where updates may run within ps_backward (memory.update_in_backward). */
+ * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
 
@@ -493,7 +503,8 @@ PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_
 
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
  * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
- * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do. Every byte is checked: a
+ * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do, or other parameters are
+ * frozen. Every byte is checked: a
  * missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it. An inference engine takes the parameters
  * only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was; freed by ps_free. When damage is
  * found after parameters were replaced, the engine is failed for good. */

@@ -241,6 +241,8 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .planned_step = e->shape->forecast.steps,
         .planned_disk_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DISK],
     };
+    for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++)
+        if (!e->program->params[t].is_frozen) out->trained_parameters += e->program->params[t].elements;
     for (int link = 0; link < PS_LINK_COLLECTIVES; link++)
         out->planned_moved_bytes += e->shape->forecast.moved_bytes[link];
     out->planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES];

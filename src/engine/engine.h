@@ -92,8 +92,11 @@ void ps_engine_end_filling(ps_engine *e);
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
 
+/* Which list has a tensor's value: MASTER, or PARAM16 of an inference engine and of what is not trained. */
+ps_list ps_engine_value_list(const ps_engine *e, int64_t tensor);
+
 /* Replace n elements from `first` of a tensor in MASTER (the 16-bit parameter follows) or a state of the optimizer; of
- * an inference engine in PARAM16. Fails as ps_engine_write_tensor. */
+ * an inference engine, or of what is not trained, in PARAM16. Fails as ps_engine_write_tensor. */
 PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n,
                                             const float *in);
 

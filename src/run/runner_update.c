@@ -70,7 +70,7 @@ ps_status ps_runner_flush(ps_runner *r)
 static void decide(ps_runner *r, const ps_update *u)
 {
     r->update = *u;
-    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
+    for (int32_t c = 0; c < r->bp->layout->n_mirrored; c++) r->chunk_pending[c] = true;
 }
 
 ps_status ps_runner_update(ps_runner *r, const ps_update *u)

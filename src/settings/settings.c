@@ -154,6 +154,15 @@ static bool may_update_early(const ps_options *o)
            !o->fp16_enabled && o->train_max_nonfinite_steps == 1;
 }
 
+static ps_status read_frozen(const ps_options *o, ps_settings *s)
+{
+    if (strlen(o->train_freeze) >= sizeof s->frozen)
+        return PS_FAIL(PS_EINVAL, "train.freeze has %zu bytes of patterns, at most %zu are taken: use * and ?",
+                       strlen(o->train_freeze), sizeof s->frozen - 1);
+    strcpy(s->frozen, o->train_freeze);
+    return PS_OK;
+}
+
 static ps_status read_all(const ps_config *config, bool training, const ps_gpu_turn *turn, ps_settings *out)
 {
     static const ps_keep_logits keep_logits[] = {[PS_CONFIG_KEEP_LOGITS_AUTO] = PS_KEEP_LOGITS_AUTO,
@@ -202,6 +211,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
     read_scaler(o, &out->scaler);
     PS_TRY(ps_optimizer_read(o, &out->optimizer));
     PS_TRY(read_lr(o, &out->lr));
+    PS_TRY(read_frozen(o, out));
     PS_TRY(ps_settings_read_backend(o, out));
     PS_TRY(read_disk(o, out));
     PS_TRY(read_products(config, out));

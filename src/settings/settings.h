@@ -50,6 +50,7 @@ typedef struct ps_settings_nccl {
 } ps_settings_nccl;
 
 #define PS_SETTINGS_FOLDER_BYTES 4096
+#define PS_SETTINGS_PATTERNS_BYTES 4096
 
 typedef struct ps_settings {
     bool training; /* false: inference */
@@ -96,8 +97,9 @@ typedef struct ps_settings {
     bool offloads_inputs;  /* of checkpoint segments, as in ps_code_options */
 
     ps_lr_schedule lr;
-    ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
-    int64_t max_nonfinite_steps;   /* 0: any number */
+    ps_loss_scaler_options scaler;           /* static 1 for f32 and bf16 */
+    int64_t max_nonfinite_steps;             /* 0: any number */
+    char frozen[PS_SETTINGS_PATTERNS_BYTES]; /* train.freeze */
     ps_optimizer_setup optimizer;
     double clip_norm;
     bool defer_updates;
