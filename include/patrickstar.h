@@ -353,7 +353,7 @@ PS_API PS_NODISCARD ps_status ps_engine_set_shape(ps_engine *engine, ps_model_fu
 typedef struct ps_step_info {
     int64_t step;         /* optimizer steps taken, skipped ones not counted */
     int skipped;          /* 1: overflow, weights untouched */
-    double learning_rate; /* used in it */
+    double learning_rate; /* used in it, of group 0 (ps_engine_get_group_info) */
     double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
     double loss_scale;    /* used in it */
     double loss;          /* mean over its micro-batches, those of all ranks */
@@ -440,6 +440,43 @@ PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t 
  * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
+
+/* Replace n elements from `first` of it, at the same times and by all ranks: in: the values, times the loss scale
+ * (ps_step_info.loss_scale is the last step's: what is read here carries this one's), and times the number of micro-batches that are
+ * done; with several ranks of their sum. Gradients of 16 bits are rounded. After the step's last ps_backward the norm that ps_step
+ * reports, clips by and looks for overflow in is then that of all gradients as they lie there, taken again. */
+PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                       const float *in);
+
+/* ---- control ---------------------------------------------------------------------------------------- */
+
+/* Groups of parameters, as PyTorch's param_groups: 0 has all that are in no other; the others are those of
+ * optimizer.param_groups in the configuration, in its order. 1 where there are none. */
+PS_API int64_t ps_engine_n_groups(const ps_engine *engine);
+
+typedef struct ps_group_info {
+    const char *params; /* its patterns, with commas between them, "" for group 0; valid as long as the engine */
+    int64_t n_tensors;  /* frozen ones too */
+    int64_t trained_parameters; /* elements */
+    double learning_rate;       /* of the next update */
+    double weight_decay;        /* the same; without biases and norms, unless the group has one of its own */
+} ps_group_info;
+
+/* PS_EINVAL when there is no such group; PS_ESTATE for inference engines. */
+PS_API PS_NODISCARD ps_status ps_engine_get_group_info(const ps_engine *engine, int64_t group, ps_group_info *out);
+
+/* From the next update on the group's learning rate is this, or its weight decay, whatever schedule and configuration
+ * say, until it is set again; below 0: as the configuration says, with the schedule where it has got to meanwhile. Not part of
+ * checkpoints, and left as it is when one is loaded: a program that sets it sets it again. All ranks call, with the same values
+ * (else PS_EINVAL on all, and nothing is set). PS_EINVAL: no such group, or no finite number. PS_ESTATE: between
+ * ps_backward and ps_step where updates may run within ps_backward (memory.update_in_backward). */
+PS_API PS_NODISCARD ps_status ps_engine_set_learning_rate(ps_engine *engine, int64_t group, double rate);
+PS_API PS_NODISCARD ps_status ps_engine_set_weight_decay(ps_engine *engine, int64_t group, double decay);
+
+/* The loss scale of the next step, of any number format: any number above 0; a dynamic one (fp16.loss_scale = 0) goes on from
+ * there, within fp16.min_loss_scale and max_loss_scale (else PS_EINVAL), its counters begin anew, and checkpoints have it; a
+ * static one stays, and is the caller's to set again. Between steps only (PS_ESTATE); all ranks call, with the same value. */
+PS_API PS_NODISCARD ps_status ps_engine_set_loss_scale(ps_engine *engine, double scale);
 
 /* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced
  * when the new one is complete. Of several ranks the first writes it. */

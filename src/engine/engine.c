@@ -28,6 +28,7 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
     PS_TRY(ps_settings_open_backend(&e->settings));
     PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
+    ps_control_init(&e->control);
     return PS_OK;
 }
 

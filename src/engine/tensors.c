@@ -268,6 +268,12 @@ ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, in
     return ps_engine_put_values(e, ps_engine_value_list(e, tensor), tensor, first, n, in);
 }
 
+/* Of a tensor's gradient. */
+typedef struct sum {
+    ps_grad_sums *sums;
+    int32_t tensor;
+} sum;
+
 static ps_status expect_trained(const ps_engine *e, int64_t tensor)
 {
     const ps_param *p = &e->program->params[tensor];
@@ -283,6 +289,39 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
     array a = {.out = out, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
     return for_all_pieces(e, list, (int32_t)tensor, first, n, read_piece, &a);
+}
+
+ps_status ps_engine_write_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_write_gradient"));
+    PS_TRY(check_range(e, tensor, first, n));
+    PS_TRY(expect_trained(e, tensor));
+    array a = {.in = in, .first = first};
+    const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
+    e->has_new_gradients = true;
+    return for_pieces(e, list, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_piece, &a);
+}
+
+/* A view begins at a multiple of PS_GRAD_STATS_BLOCK elements of its tensor, as chunks and views are multiples of it. */
+static ps_status sum_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
+{
+    const sum *s = user;
+    PS_ASSERT(first % PS_GRAD_STATS_BLOCK == 0);
+    const ps_grad_stats_args a = {
+        .sums = s->sums, .x = values, .n = n, .tensor = s->tensor, .dtype = list_dtype(e, list)};
+    return ps_run_grad_stats(ps_backend_host(e->settings.backend), NULL, &a, 0);
+}
+
+ps_status ps_engine_sum_gradients(ps_engine *e, ps_grad_sums *out)
+{
+    *out = (ps_grad_sums){0};
+    for (int32_t t = 0; t < e->program->n_params; t++) {
+        const ps_param *p = &e->program->params[t];
+        sum s = {.sums = out, .tensor = t};
+        if (p->is_frozen) continue;
+        PS_TRY(for_pieces(e, ps_blueprint_sum_list(e->blueprint, t), t, 0, p->elements, PS_ACCESS_READ, sum_piece, &s));
+    }
+    return PS_OK;
 }
 
 /* ---- whole tensors ---- */

@@ -14,6 +14,7 @@ typedef struct ps_param {
     int64_t shape[2];
     int64_t elements;
     double init_mean, init_std;
+    int32_t group;  /* whose options of the optimizer it has; 0: those of all others */
     bool is_frozen; /* not trained: no gradient, no state of an optimizer */
 } ps_param;
 

@@ -35,7 +35,9 @@ static ps_status cut_pieces(ps_blueprint *b)
                            .chunk_offset = p->n_chunks > 1 ? 0 : p->offset,
                            .tensor_offset = done,
                            .n = p->n_chunks > 1 ? ps_min_i64(l->chunk_elements, p->elements - done) : p->elements,
-                           .decays = ps_weight_decay_applies(param->name, param->n_dims)};
+                           .group = param->group,
+                           .decays = b->settings->groups[param->group].decays_all ||
+                                     ps_weight_decay_applies(param->name, param->n_dims)};
             b->uses_grad_list[p->chunk + k] |= !param->is_frozen && !overwrites(b, t);
         }
     }

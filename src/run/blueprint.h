@@ -13,6 +13,7 @@
 typedef struct ps_piece {
     int32_t tensor;
     int64_t chunk_offset, tensor_offset, n; /* elements */
+    int32_t group;                          /* of the settings */
     bool decays;
 } ps_piece;
 

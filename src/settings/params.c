@@ -77,11 +77,38 @@ static ps_status freeze(const ps_settings *s, ps_program *p)
         p->n_params, s->frozen[0] != '\0' ? s->frozen : "\"\"");
 }
 
+static const char *patterns_of(const ps_settings *s, int32_t group)
+{
+    return s->group_patterns + s->groups[group].patterns;
+}
+
+static ps_status group_params(const ps_settings *s, ps_program *p)
+{
+    int32_t n_params[PS_SETTINGS_GROUPS_MAX] = {0};
+    for (int32_t g = 1; g < s->n_groups && s->training; g++)
+        PS_TRY(check_patterns(p, "optimizer.param_groups", patterns_of(s, g)));
+    for (int32_t t = 0; t < p->n_params && s->training; t++) {
+        ps_param *param = &p->params[t];
+        for (int32_t g = s->n_groups - 1; g > 0; g--)
+            if (ps_glob_any_matches(patterns_of(s, g), param->name, NULL)) param->group = g;
+        n_params[param->group]++;
+    }
+    for (int32_t g = 1; g < s->n_groups && s->training; g++)
+        if (n_params[g] == 0)
+            return PS_FAIL(
+                PS_EINVAL,
+                "optimizer.param_groups: group %d ('%.200s') has no parameter: groups before it have all that it "
+                "names, and the first counts",
+                g, patterns_of(s, g));
+    return PS_OK;
+}
+
 ps_status ps_settings_build_program(const ps_settings *s, ps_model_func model, void *user, int64_t B, int64_t T,
                                     ps_program **out)
 {
     PS_TRY(ps_program_build(model, user, B, T, out));
-    const ps_status st = freeze(s, *out);
+    ps_status st = freeze(s, *out);
+    if (st == PS_OK) st = group_params(s, *out);
     if (st == PS_OK) return PS_OK;
     ps_program_destroy(*out);
     *out = NULL;

@@ -114,9 +114,9 @@ def global_norm(p):
     return math.sqrt(sum(float((x.grad.double() ** 2).sum()) for x in p.values() if x.grad is not None))
 
 
-def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at, rates=None):
+def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at, rates=None, change=None):
     """Returns what the C code must reproduce. A step's gradient is the mean over its micro-batches. rates: of each of the
-    optimizer's groups, relative to lr_at."""
+    optimizer's groups, relative to lr_at. change: what is done to gradients before they are looked at."""
     out = {f"init.{n}": x.detach().clone() for n, x in p.items()}
     optimizer = make_optimizer(p)
     losses, lrs, norms = [], [], []
@@ -130,6 +130,8 @@ def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at, rates=None)
             loss_sum += loss.item()
         if step == 0:
             out.update({f"grad.{n}": x.grad.clone() for n, x in p.items() if x.requires_grad})
+        if change:
+            change(p)
         norms.append(global_norm(p))
         if max_norm > 0.0:
             torch.nn.utils.clip_grad_norm_([x for x in p.values() if x.grad is not None], max_norm)
@@ -209,6 +211,27 @@ def gpt2_tiny_groups(dtype=torch.float32):
     return train(p, tokens, targets, gelu_new, make_optimizer, 0.5, lambda s: warmup_cosine(1e-3, 2, 8, s), rates), facts
 
 
+def gpt2_tiny_changed(dtype=torch.float32):
+    """gpt2_tiny whose gradients are changed between backward and step."""
+    generator = torch.Generator().manual_seed(20260107)
+    p = make_parameters(True, generator, dtype)
+    tokens, targets = make_batches(5, 1, generator)
+
+    def make_optimizer(p):
+        return torch.optim.AdamW(decay_groups(p, 0.1), lr=0.0, betas=(0.9, 0.95), eps=1e-8)
+
+    def change(p):
+        p["h.0.mlp.c_fc.weight"].grad.mul_(3.0)
+        p["wte.weight"].grad[: V // 2] = 0.0
+        p["ln_f.bias"].grad.add_(0.125)
+
+    facts = {"optimizer": "AdamW", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "max_grad_norm": 0.5,
+             "lr": 1e-3, "schedule": "cosine", "warmup_num_steps": 2, "total_num_steps": 8, "activation": "gelu_new",
+             "tied": True, "micro_batches": 1}
+    return (train(p, tokens, targets, gelu_new, make_optimizer, 0.5, lambda s: warmup_cosine(1e-3, 2, 8, s), change=change),
+            facts)
+
+
 def gpt2_tiny_untied_erf(dtype=torch.float32):
     generator = torch.Generator().manual_seed(20260102)
     p = make_parameters(False, generator, dtype)
@@ -280,7 +303,7 @@ def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for make in (gpt2_tiny, gpt2_tiny_frozen, gpt2_tiny_groups, gpt2_tiny_untied_erf, gpt2_tiny_sgd, gpt2_tiny_sgd_nesterov):
+    for make in (gpt2_tiny, gpt2_tiny_frozen, gpt2_tiny_groups, gpt2_tiny_changed, gpt2_tiny_untied_erf, gpt2_tiny_sgd, gpt2_tiny_sgd_nesterov):
         if folder == "--rounding":
             print_rounding(make)
             continue
