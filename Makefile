@@ -104,22 +104,22 @@ CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
 test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake GPU (test/engine/backends.h).
-ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early engine/test_frozen engine/test_golden \
-               engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite \
+ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
+               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite engine/test_own \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                fault/test_engine_faults
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 # Those that are there once more, as test/gpu/NAME: on CUDA, over a driver that is not there and kernels on an emulator.
-GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_promises engine/test_tied \
+GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order
 # And those that take longer, for ONLY, which names them.
 GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
                   fault/test_engine_faults
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
-CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats layernorm linear lm_loss pool \
+CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats layernorm linear lm_loss own pool \
               relu rmsnorm rmsnorm_rope rope sgd swiglu tanh
 TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
@@ -171,8 +171,8 @@ $(PRODUCTS:%=build/%): build/%: build/gcc-d0/%
 $B/libpatrickstar.a: $(OBJ)
 	@rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
-$B/libpatrickstar.so: $(OBJ)
-	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$B/libpatrickstar.so: $(OBJ) src/exports.map
+	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@ $(OBJ) $(LDLIBS)
 $B/pstar: $(CLI) $B/libpatrickstar.a
 	$(call run,ld)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 # Compilers that wrap ours.

@@ -89,7 +89,7 @@ static void remove_last(const bench *b)
 
 static double save(bench *b)
 {
-    ps_checkpoint_info info;
+    ps_checkpoint_info info = {.struct_size = sizeof info};
     remove_last(b); /* the plain file is removed beforehand too */
     const double begin = bench_now();
     bench_check(ps_engine_save_checkpoint(b->engine, b->folder, NULL, &info));
@@ -130,7 +130,8 @@ static double step(const bench *b)
 {
     static int32_t tokens[64];
     const double begin = bench_now();
-    bench_check(ps_forward(b->engine, &(ps_batch){.tokens = tokens, .targets = tokens}, NULL));
+    bench_check(
+        ps_forward(b->engine, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = tokens}, NULL));
     bench_check(ps_backward(b->engine));
     bench_check(ps_step(b->engine));
     return bench_now() - begin;
@@ -148,7 +149,7 @@ static void save_meanwhile(bench *b)
     for (int i = 0; i < 6; i++) bench_add(&without, step(b));
     bench_check(ps_engine_begin_checkpoint(b->engine, b->folder, NULL));
     while (!ps_engine_checkpoint_is_done(b->engine)) bench_add(&with, step(b));
-    ps_checkpoint_info info;
+    ps_checkpoint_info info = {.struct_size = sizeof info};
     bench_check(ps_engine_finish_checkpoint(b->engine, &info));
     printf("while training goes on: %.2f s, training stood %.3f s; a step takes %.3f s without, %.3f s while saving\n",
            info.seconds, info.stall_seconds, bench_median(&without), bench_median(&with));

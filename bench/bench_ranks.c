@@ -113,7 +113,8 @@ static void measure(const ps_config *config, ps_comm *comm, int n_steps, result 
         tokens[i] = (int32_t)((i + rank) * 7919 % V);
         tokens[B * T + i] = (int32_t)((i + rank + 1) * 7919 % V);
     }
-    run_steps(e, comm, &(ps_batch){.tokens = tokens, .targets = tokens + B * T}, n_steps, out);
+    run_steps(e, comm, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = tokens + B * T},
+              n_steps, out);
     free(tokens);
     ps_engine_destroy(e);
 }

@@ -33,7 +33,7 @@ typedef struct result {
 
 static void run_steps(ps_engine *engine, const ps_batch *batch, int n_steps, result *out)
 {
-    ps_memory_info before = {0};
+    ps_memory_info before = {.struct_size = sizeof before};
     for (int step = -WARM_UP; step < n_steps; step++) {
         if (step == 0) ps_engine_get_memory_info(engine, &before);
         const double t0 = bench_now();
@@ -47,6 +47,7 @@ static void run_steps(ps_engine *engine, const ps_batch *batch, int n_steps, res
         bench_add(&out->forward, t1 - t0), bench_add(&out->backward, t2 - t1);
         bench_add(&out->update, t3 - t2), bench_add(&out->all, t3 - t0);
     }
+    out->memory.struct_size = sizeof out->memory;
     ps_engine_get_memory_info(engine, &out->memory);
     out->to_device = out->memory.host_to_device_bytes - before.host_to_device_bytes;
     out->to_host = out->memory.device_to_host_bytes - before.device_to_host_bytes;
@@ -74,7 +75,7 @@ static ps_status measure(ps_config *config, int n_steps, result *out)
         tokens[i] = (int32_t)(i * 7919 % vocabulary);
         targets[i] = (int32_t)((i * 7919 + 7919) % vocabulary);
     }
-    run_steps(engine, &(ps_batch){.tokens = tokens, .targets = targets}, n_steps, out);
+    run_steps(engine, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, n_steps, out);
     free(tokens);
     free(targets);
     ps_engine_destroy(engine);

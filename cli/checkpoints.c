@@ -146,7 +146,7 @@ static void report_failure(checkpoints *c, int64_t step)
 
 static ps_status finish_save(checkpoints *c)
 {
-    ps_checkpoint_info info;
+    ps_checkpoint_info info = {.struct_size = sizeof info};
     char bytes[PS_BYTES_TEXT_MAX];
     if (!c->is_saving) return PS_OK;
     c->is_saving = false;

@@ -18,7 +18,7 @@ ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, ps_config *config, cons
         const int64_t i = first + rank;
         const bool counts = i < out->n_micro_batches; /* else it computes for others, who need its chunks */
         float loss;                                   /* is in info, too */
-        ps_eval_info info;
+        ps_eval_info info = {.struct_size = sizeof info};
         PS_TRY(cli_set_length(engine, config, ps_feed_length(feed, split, first * B, p * B), batch));
         PS_TRY(ps_feed_get_once(feed, split, (counts ? i : first) * B, B, batch));
         const ps_batch rows = cli_batch(batch);

@@ -19,7 +19,8 @@ PS_NODISCARD ps_status cli_set_length(ps_engine *engine, ps_config *config, int6
 /* A feed's batch as the engine takes it. */
 static inline ps_batch cli_batch(const ps_feed_batch *b)
 {
-    return (ps_batch){.tokens = b->tokens,
+    return (ps_batch){.struct_size = sizeof(ps_batch),
+                      .tokens = b->tokens,
                       .targets = b->targets,
                       .attention_mask = b->attention_mask,
                       .token_type_ids = b->token_type_ids};

@@ -190,7 +190,7 @@ static ps_status train_step(run *r, int64_t step, double *loss)
         PS_TRY(ps_backward(r->engine));
         PS_TRY(ps_step(r->engine));
     }
-    ps_step_info info;
+    ps_step_info info = {.struct_size = sizeof info};
     ps_engine_get_step_info(r->engine, &info);
     *loss = info.loss;
     return PS_OK;
@@ -272,8 +272,8 @@ static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
 
 static ps_status one_step(run *r, int64_t step)
 {
-    ps_memory_info before, after;
-    ps_step_info info;
+    ps_memory_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    ps_step_info info = {.struct_size = sizeof info};
     const ps_comm_stats comm_before = ps_comm_get_stats(r->comm);
     ps_engine_reset_peaks(r->engine);
     ps_engine_get_memory_info(r->engine, &before);
@@ -302,7 +302,7 @@ static ps_status one_step(run *r, int64_t step)
 /* The engine writes it when the last of its steps has ended. Where that failed, or the run ends before, once more. */
 static ps_status finish_profile(run *r)
 {
-    ps_profile_info p;
+    ps_profile_info p = {.struct_size = sizeof p};
     ps_engine_get_profile_info(r->engine, &p);
     if (p.path[0] == '\0') return PS_OK;
     if (p.last_step == 0) {
@@ -399,6 +399,7 @@ static ps_status has_to_stop(const run *r, bool *yes)
 static ps_status run_all(run *r, const train_arguments *a)
 {
     PS_TRY(open_run(r, a));
+    r->totals.before.struct_size = sizeof r->totals.before;
     ps_engine_get_memory_info(r->engine, &r->totals.before);
     r->totals.memory = r->totals.before;
     r->totals.loss_first = r->totals.loss_last = NAN;

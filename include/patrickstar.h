@@ -44,6 +44,19 @@ extern "C" {
 #define PS_VERSION_MINOR 1
 #define PS_VERSION_PATCH 0
 
+/* "0.1.0", and its numbers: of the library that is used, where PS_VERSION_ are those of this header. Static; pointers
+ * may be NULL. A program runs with every newer library of the same major version; until 1.0 also of the same minor. */
+PS_API const char *ps_version(int *major, int *minor, int *patch);
+
+/* Structures begin with their size, so that a program may be older or newer than the library. Before the library gets
+ * to see one, whoever declares it sets struct_size to its sizeof, and what it does not know or use to 0:
+ *
+ *     ps_step_info info = {.struct_size = sizeof info};                C
+ *     ps_step_info info = {}; info.struct_size = sizeof info;          C++
+ *
+ * The library reads and fills what both know. PS_EINVAL, naming the structure, when struct_size was not set, or when a
+ * member is set that this library is too old for. */
+
 /* ---- status -------------------------------------------------------------------------------------- */
 
 /* name, value, text. Values are part of the ABI: append only, never renumber. Sorted by who must act. */
@@ -188,17 +201,18 @@ typedef enum ps_rope_scaling {
 /* Frequencies theta^(-2 i / head_size); names as in a Hugging Face configuration. Members that the scaling does not use
  * are ignored. */
 typedef struct ps_rope {
+    size_t struct_size;
     double theta; /* "rope_theta": 10000, 500000, ... */
     ps_rope_scaling scaling;
+    int truncate; /* see below */
     double factor, low_freq_factor, high_freq_factor;
     int64_t original_positions; /* "original_max_position_embeddings" */
     /* yarn: waves of more than beta_fast turns in the original context are kept, those of less than beta_slow divided
      * by factor. attention_factor multiplies cosines and sines; 0: m(mscale) / m(mscale_all_dim) when both are above 0,
-     * else m(1), with m(s) = 0.1 s log(factor) + 1, or 1 where factor is at most 1. truncate widens the band between to
-     * whole dimensions. */
+     * else m(1), with m(s) = 0.1 s log(factor) + 1, or 1 where factor is at most 1. truncate, 1 in Hugging Face's
+     * default, widens the band between to whole dimensions. */
     double beta_fast, beta_slow; /* 32, 1 in Hugging Face's default */
     double attention_factor, mscale, mscale_all_dim;
-    int truncate; /* 1 in Hugging Face's default */
 } ps_rope;
 
 /* Turns each head's pairs (i, i + head_size / 2) by an angle that grows with the position, counted from 0 in each
@@ -206,9 +220,10 @@ typedef struct ps_rope {
 PS_API ps_value ps_rotary_embedding(ps_builder *b, ps_value x, int64_t head_size, const ps_rope *options);
 
 typedef struct ps_attention_options {
+    size_t struct_size;
     int64_t n_heads, n_kv_heads; /* n_kv_heads divides n_heads; that many query heads share a key and value head */
+    int64_t window;              /* each token sees that many of the latest keys, itself included; 0: all */
     int causal;
-    int64_t window; /* each token sees that many of the latest keys, itself included; 0: all */
     float dropout_p;
 } ps_attention_options;
 
@@ -234,6 +249,120 @@ PS_API void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_
 /* Ends a model without a loss, for inference only: ps_infer gives x. */
 PS_API void ps_hidden_states(ps_builder *b, ps_value x);
 
+/* ---- operators of your own --------------------------------------------------------------------------- */
+
+/* An operator that the library has not, as functions of yours: planned, offloaded and run as its own are. It has up to
+ * three inputs of equal rows, which are activations; one output; up to two parameters; and statistics of each row that
+ * forward keeps for backward. examples/own_operator.c and examples/own_loss.c are whole programs.
+ *
+ * The functions must be pure: what they write depends on what they read and on nothing else, not on where arrays lie,
+ * so that a step has the same bits in any budgets, and when a block is run again (activation checkpointing). They are
+ * called when the operator's turn has come, by a thread of the engine's, one call at a time for each engine; or, with
+ * train.backend = cpu_async, in another process, forked by ps_initialize_engine, which sees memory as it was then. No
+ * exception of C++ may leave them. What they return other than PS_OK fails the step as a failure of the library's own. */
+
+#define PS_OWN_INPUTS_MAX 3
+#define PS_OWN_PARAMETERS_MAX 2
+#define PS_OWN_SAVED_MAX 3
+#define PS_OWN_OPTIONS_BYTES_MAX 64
+
+/* Types of elements: f32, bf16 and f16 (both stored in two bytes). */
+typedef enum ps_dtype {
+    PS_DTYPE_F32,
+    PS_DTYPE_BF16,
+    PS_DTYPE_F16,
+    PS_DTYPE_COUNT, /* how many there are, no type */
+} ps_dtype;
+
+/* What computes a call, in its memory. */
+typedef enum ps_device_type {
+    PS_DEVICE_CPU,  /* compute, and return */
+    PS_DEVICE_CUDA, /* a GPU of NVIDIA's, whose primary context is current: give kernels to the stream, and return */
+} ps_device_type;
+
+/* One call, forward or backward. All arrays are dense, row-major, aligned to 64 bytes, and lie in the device's memory; those
+ * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. */
+typedef struct ps_own_call {
+    size_t struct_size; /* as the library has it: what a newer one adds is behind what an older one knows */
+    ps_device_type device;
+    ps_dtype dtype; /* of x, w, y, dy, dx */
+    void *stream;   /* cuda: a cudaStream_t; else NULL */
+    const void *options;
+    int64_t batch, sequence; /* B, T */
+    int64_t rows, x_columns[PS_OWN_INPUTS_MAX], y_columns;
+    int64_t w_elements[PS_OWN_PARAMETERS_MAX];
+    const void *x[PS_OWN_INPUTS_MAX];     /* [rows, x_columns[i]] */
+    const void *w[PS_OWN_PARAMETERS_MAX]; /* parameters, rounded to dtype */
+    void *y;                              /* [rows, y_columns]; forward writes it */
+    float *saved[PS_OWN_SAVED_MAX];       /* [rows, saved_columns[i]]: forward writes, backward reads */
+    const void *dy;                       /* backward: the gradient of y */
+    void *dx[PS_OWN_INPUTS_MAX];          /* out, backward: of x[i], overwritten; NULL: nobody wants it */
+    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; the library rounds and adds */
+    void *scratch;                        /* scratch_bytes; content undefined */
+    int64_t scratch_bytes;
+    /* Of a loss (ps_end_with), which has no y and no dy: */
+    const int32_t *targets; /* [rows]; -100: takes no part */
+    float *row_loss;        /* [rows], forward writes it: 0 where the target takes no part */
+    int32_t *predicted;     /* [rows], forward writes it: the class that is found likeliest, -1 where there is none */
+    float scale;            /* backward: dx is this times the derivative of the sum over row_loss */
+} ps_own_call;
+
+/* What backward looks at besides dy and saved; the rest is NULL there, and takes no memory until then. */
+#define PS_READS_X 1u
+#define PS_READS_Y 2u
+#define PS_READS_W 4u
+
+typedef ps_status (*ps_own_func)(const ps_own_call *call);
+
+typedef struct ps_own_operator {
+    size_t struct_size;
+    const char *name; /* for messages; valid as long as the engine */
+    int n_inputs;     /* 1 to 3 */
+    int n_parameters; /* 0 to 2 */
+    unsigned dtypes;  /* 1u << ps_dtype of all that it computes in */
+    unsigned backward_reads;
+    /* Row r of y depends on row r of x alone, wherever it stands: then it works in generation engines too. */
+    int is_by_row;
+    /* On PS_DEVICE_CPU; and on PS_DEVICE_CUDA, both NULL: it does not run on a GPU. An engine of a dtype or device that
+     * the operator has not is refused (PS_ENOSYS). */
+    ps_own_func forward, backward;
+    ps_own_func cuda_forward, cuda_backward;
+    /* Bytes of scratch of a call (array pointers in it are NULL); rising with rows. NULL: none. */
+    int64_t (*scratch_bytes)(const ps_own_call *call, int is_backward);
+    /* Arithmetic of a call likewise, for estimates of time. NULL: little beside moving its arrays. */
+    double (*flops)(const ps_own_call *call, int is_backward);
+} ps_own_operator;
+
+/* A parameter "name.suffix" of an operator: [columns], or [rows, columns] where rows is not 0. Begins normally
+ * distributed. */
+typedef struct ps_own_parameter {
+    const char *suffix; /* "weight" */
+    int64_t rows, columns;
+    double mean, std;
+} ps_own_parameter;
+
+/* One use of an operator in a model. Inputs, parameters beyond those that the operator has are not looked at. */
+typedef struct ps_own_use {
+    size_t struct_size;
+    const ps_own_operator *op;
+    ps_value x[PS_OWN_INPUTS_MAX]; /* different ones */
+    ps_own_parameter parameters[PS_OWN_PARAMETERS_MAX];
+    int64_t y_columns;                       /* 0: as x[0] */
+    int64_t saved_columns[PS_OWN_SAVED_MAX]; /* 0: none */
+    const void *options;                     /* options_bytes, copied: what the calls of this use get; may be NULL */
+    size_t options_bytes;
+} ps_own_use;
+
+PS_API ps_value ps_apply(ps_builder *b, const char *name, const ps_own_use *use);
+/* Ends the model with a loss of one's own: the mean of row_loss over the rows whose target takes part. ps_infer gives
+ * x[0]. saved_columns: of saved[0] only. */
+PS_API void ps_end_with(ps_builder *b, const char *name, const ps_own_use *use);
+
+/* n elements from `first` of an array in RAM, as floats; and rounded to nearest even. For functions that compute in
+ * float whatever the type. */
+PS_API void ps_to_floats(ps_dtype dtype, const void *array, int64_t first, int64_t n, float *out);
+PS_API void ps_from_floats(ps_dtype dtype, void *array, int64_t first, int64_t n, const float *in);
+
 /* The model that a configuration's "model" section describes; `user` is the ps_config. */
 PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
@@ -244,6 +373,7 @@ typedef struct ps_engine ps_engine;
 /* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only
  * read during the call. */
 typedef struct ps_batch {
+    size_t struct_size;
     const int32_t *tokens;         /* [B T] */
     const int32_t *targets;        /* [B T], or [B] labels for a classifier; -100 takes no part in the loss */
     const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
@@ -319,12 +449,13 @@ PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64
 
 /* The last ps_forward or ps_evaluate in numbers. */
 typedef struct ps_eval_info {
+    size_t struct_size;
     double loss;       /* mean over the targets */
     int64_t n_targets; /* that took part */
     int64_t n_correct; /* for which the largest logit was the target's */
 } ps_eval_info;
 
-PS_API void ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
+PS_API ps_status ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);
 
 /* From now on micro-batches are batch x sequence: call it between steps (PS_ESTATE inside of one, also between the
  * micro-batches that make one), then give ps_forward, ps_evaluate and the others batches of that size. Parameters,
@@ -351,15 +482,19 @@ PS_API PS_NODISCARD ps_status ps_engine_set_shape(ps_engine *engine, ps_model_fu
 
 /* What the last ps_step at an accumulation boundary did. */
 typedef struct ps_step_info {
+    size_t struct_size;
     int64_t step;         /* optimizer steps taken, skipped ones not counted */
     int skipped;          /* 1: overflow, weights untouched */
     double learning_rate; /* used in it, of group 0 (ps_engine_get_group_info) */
     double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
     double loss_scale;    /* used in it */
     double loss;          /* mean over its micro-batches, those of all ranks */
+    /* steps in a row up to this one that were skipped and that no loss scale could answer by falling; 0: none */
+    int64_t nonfinite_steps;
 } ps_step_info;
 
 typedef struct ps_memory_info {
+    size_t struct_size;
     int64_t parameters;
     int64_t model_data_bytes; /* all lists */
     int64_t chunk_elements, n_chunks;
@@ -377,11 +512,13 @@ typedef struct ps_memory_info {
     int64_t planned_step;        /* steps that the plan tried; later ones go round in the same circle */
     int64_t planned_moved_bytes; /* over all links between tiers, in step number planned_step */
     int64_t planned_sent_bytes;  /* to other ranks, in the same step */
+    /* to other ranks, and how long computing stood still for them, since the ranks met */
+    int64_t sent_bytes, comm_wait_ns;
     int64_t trained_parameters;  /* of `parameters` those that are not frozen; of an inference engine 0 */
 } ps_memory_info;
 
-PS_API void ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
-PS_API void ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
+PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
+PS_API ps_status ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
 PS_API void ps_engine_reset_peaks(ps_engine *engine);
 
 /* Who takes which memory, as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
@@ -397,13 +534,14 @@ PS_API const char *ps_last_memory_dump(void);
  * is written when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no
  * step. */
 typedef struct ps_profile_info {
+    size_t struct_size;
     const char *path;              /* "": no profile. Valid, like error, as long as the engine */
     int64_t first_step, last_step; /* recorded and complete; 0: none so far */
     int is_written;                /* 1: the file has all of them */
     const char *error;             /* why it could not be written; "": it could, or was not tried yet */
 } ps_profile_info;
 
-PS_API void ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info *out);
+PS_API ps_status ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info *out);
 /* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or
  * nothing. PS_ESTATE when no step was recorded, PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const char *path);
@@ -455,6 +593,7 @@ PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_
 PS_API int64_t ps_engine_n_groups(const ps_engine *engine);
 
 typedef struct ps_group_info {
+    size_t struct_size;
     const char *params; /* its patterns, with commas between them, "" for group 0; valid as long as the engine */
     int64_t n_tensors;  /* frozen ones too */
     int64_t trained_parameters; /* elements */
@@ -484,6 +623,7 @@ PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const ch
 
 /* What loading did; tensors of the model and of the file. */
 typedef struct ps_load_info {
+    size_t struct_size;
     int64_t n_loaded;      /* parameters that were read */
     int64_t n_new;         /* parameters that no file has: as they were */
     int64_t n_ignored;     /* tensors of the file that are not used: buffers, copies of tied ones, other heads */
@@ -509,6 +649,7 @@ PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const ch
  * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept. */
 
 typedef struct ps_checkpoint_info {
+    size_t struct_size;
     int64_t step;         /* optimizer steps begun, skipped ones too */
     int64_t bytes;        /* of all files */
     double seconds;       /* from the call of begin until it was complete on disk */

@@ -6,6 +6,9 @@
 
 #include "base/printable.h"
 
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
+
 static _Thread_local char last_error[1024];
 
 ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...)
@@ -25,6 +28,14 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     (void)file, (void)line;
 #endif
     return st;
+}
+
+const char *ps_version(int *major, int *minor, int *patch)
+{
+    if (major != NULL) *major = PS_VERSION_MAJOR;
+    if (minor != NULL) *minor = PS_VERSION_MINOR;
+    if (patch != NULL) *patch = PS_VERSION_PATCH;
+    return TEXT(PS_VERSION_MAJOR) "." TEXT(PS_VERSION_MINOR) "." TEXT(PS_VERSION_PATCH);
 }
 
 const char *ps_last_error(void)

@@ -22,6 +22,7 @@
 #include "base/folder.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_state.h"
 #include "comm/agree.h"
@@ -301,7 +302,7 @@ static ps_status finish_together(saver *s, ps_status st)
 
 ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
 {
-    if (info != NULL) *info = (ps_checkpoint_info){0};
+    if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     saver *s = e->save.user;
     if (s == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_finish_checkpoint: none was begun");
     const int64_t begin_ns = ps_clock_ns();
@@ -311,11 +312,12 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
     if (st == PS_OK && s->status != PS_OK) st = PS_FAIL(s->status, "%s", s->message);
     st = finish_together(s, st);
     if (info != NULL) {
-        info->step = s->state.steps;
-        info->bytes = s->n_bytes;
-        info->seconds = (double)(s->end_ns - s->begin_ns) * 1e-9;
-        info->stall_seconds = (double)(s->stall_ns + ps_clock_ns() - begin_ns) * 1e-9;
-        (void)ps_checkpoint_name(s->state.steps, info->name);
+        ps_checkpoint_info done = {.step = s->state.steps,
+                                   .bytes = s->n_bytes,
+                                   .seconds = (double)(s->end_ns - s->begin_ns) * 1e-9,
+                                   .stall_seconds = (double)(s->stall_ns + ps_clock_ns() - begin_ns) * 1e-9};
+        (void)ps_checkpoint_name(s->state.steps, done.name);
+        (void)PS_SIZED_GIVE(ps_checkpoint_info, &done, info);
     }
     close_saver(s);
     e->save = (ps_engine_save){0};
@@ -324,7 +326,7 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
 
 ps_status ps_engine_save_checkpoint(ps_engine *e, const char *folder, const char *caller_json, ps_checkpoint_info *info)
 {
-    if (info != NULL) *info = (ps_checkpoint_info){0};
+    if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     PS_TRY(ps_engine_begin_checkpoint(e, folder, caller_json));
     return ps_engine_finish_checkpoint(e, info);
 }

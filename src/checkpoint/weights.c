@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
@@ -292,7 +293,10 @@ out:
 
 ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_new_head, ps_load_info *info)
 {
-    return ps_weights_load(e, path, &(ps_weights_options){.allow_new_head = allow_new_head != 0}, info, NULL);
+    ps_load_info loaded;
+    if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &(ps_load_info){0}, info));
+    PS_TRY(ps_weights_load(e, path, &(ps_weights_options){.allow_new_head = allow_new_head != 0}, &loaded, NULL));
+    return info != NULL ? PS_SIZED_GIVE(ps_load_info, &loaded, info) : PS_OK;
 }
 
 ps_status ps_engine_load_weights(ps_engine *e, const char *path)

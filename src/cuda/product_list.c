@@ -42,10 +42,17 @@ static ps_status multiply(void *self, const ps_cuda_product *p)
     return note(l->list, &s);
 }
 
+static ps_status own(void *self, const ps_own_args *a, const ps_own_call *call)
+{
+    (void)self, (void)a, (void)call;
+    return PS_OK;
+}
+
 static ps_status list(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
 {
     const lister *l = (const lister *)self;
-    const ps_cuda_issuer to = {.launch = launch, .product = multiply, .self = self, .product_bytes = l->product_bytes};
+    const ps_cuda_issuer to = {
+        .launch = launch, .product = multiply, .own = own, .self = self, .product_bytes = l->product_bytes};
     return ps_cuda_run(&to, op, args, workspace_bytes);
 }
 
@@ -86,6 +93,7 @@ ps_status ps_backend_create_cuda_lister(int64_t product_bytes, ps_cuda_product_l
                                        .kernels = operators,
                                        .epilogues = PS_EPILOGUES_ALL,
                                        .destroy = destroy,
+                                       .own_device = PS_DEVICE_CUDA,
                                        .issues = true};
     lister *b = NULL;
     *out = NULL;

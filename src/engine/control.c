@@ -2,6 +2,7 @@
  * scale. */
 #include <math.h>
 
+#include "base/sized.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 
@@ -37,19 +38,18 @@ static ps_status check_group(const ps_engine *e, const char *call, int64_t group
 
 ps_status ps_engine_get_group_info(const ps_engine *e, int64_t group, ps_group_info *out)
 {
-    *out = (ps_group_info){0};
     PS_TRY(check_group(e, "ps_engine_get_group_info", group));
     const int32_t g = (int32_t)group;
-    out->params = e->settings.group_patterns + e->settings.groups[g].patterns;
-    out->learning_rate = ps_engine_learning_rate(e, g);
-    out->weight_decay = ps_engine_weight_decay(e, g);
+    ps_group_info info = {.params = e->settings.group_patterns + e->settings.groups[g].patterns,
+                          .learning_rate = ps_engine_learning_rate(e, g),
+                          .weight_decay = ps_engine_weight_decay(e, g)};
     for (int32_t t = 0; t < e->program->n_params; t++) {
         const ps_param *p = &e->program->params[t];
         if (p->group != g) continue;
-        out->n_tensors++;
-        if (!p->is_frozen) out->trained_parameters += p->elements;
+        info.n_tensors++;
+        if (!p->is_frozen) info.trained_parameters += p->elements;
     }
-    return PS_OK;
+    return PS_SIZED_GIVE(ps_group_info, &info, out);
 }
 
 /* All ranks set the same, or none does. */

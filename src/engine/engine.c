@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "comm/agree.h"
 #include "device/disk_folders.h"
 #include "run/memory_dump.h"
@@ -190,9 +191,9 @@ ps_status ps_engine_check(ps_engine *e, ps_status st)
 
 /* ---- reports ---- */
 
-void ps_engine_get_step_info(const ps_engine *e, ps_step_info *out)
+ps_status ps_engine_get_step_info(const ps_engine *e, ps_step_info *out)
 {
-    *out = e->last_step;
+    return PS_SIZED_GIVE(ps_step_info, &e->last_step, out);
 }
 
 void ps_engine_get_shape(const ps_engine *e, int64_t *batch, int64_t *sequence, int64_t *accumulation,
@@ -209,13 +210,13 @@ void ps_engine_reset_peaks(ps_engine *e)
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_device_reset_peak(e->tiers.ram[t]);
 }
 
-void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
+ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
 {
     const ps_layout *l = e->blueprint->layout;
     const ps_device_stats device = ps_device_get_stats(e->tiers.ram[PS_TIER_DEVICE]);
     const ps_device_stats host = ps_device_get_stats(e->tiers.ram[PS_TIER_HOST]);
     const ps_store_stats store = ps_store_get_stats(e->tiers.store);
-    *out = (ps_memory_info){
+    ps_memory_info info = {
         .parameters = l->tensor_elements,
         .model_data_bytes = ps_blueprint_model_data_bytes(e->blueprint),
         .chunk_elements = l->chunk_elements,
@@ -241,12 +242,18 @@ void ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .planned_host_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_HOST],
         .planned_step = e->shape->forecast.steps,
         .planned_disk_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DISK],
+        .planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES],
     };
     for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++)
-        if (!e->program->params[t].is_frozen) out->trained_parameters += e->program->params[t].elements;
+        if (!e->program->params[t].is_frozen) info.trained_parameters += e->program->params[t].elements;
+    if (e->settings.ranks.comm != NULL) {
+        const ps_comm_stats sent = ps_comm_get_stats(e->settings.ranks.comm);
+        info.sent_bytes = sent.sent_bytes;
+        info.comm_wait_ns = sent.wait_ns;
+    }
     for (int link = 0; link < PS_LINK_COLLECTIVES; link++)
-        out->planned_moved_bytes += e->shape->forecast.moved_bytes[link];
-    out->planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES];
+        info.planned_moved_bytes += e->shape->forecast.moved_bytes[link];
+    return PS_SIZED_GIVE(ps_memory_info, &info, out);
 }
 
 ps_status ps_dump_memory_stats(const ps_engine *e, char **out)

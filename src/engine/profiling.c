@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "base/sized.h"
 #include "engine/engine.h"
 #include "record/profile_write.h"
 
@@ -94,14 +95,15 @@ void ps_profiling_close(ps_engine *e)
 
 /* ---- public ---- */
 
-void ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
+ps_status ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
 {
     const ps_profiling *p = &e->profiling;
-    *out = (ps_profile_info){.path = e->settings.profile_path,
-                             .first_step = p->first,
-                             .last_step = p->last,
-                             .is_written = p->is_written,
-                             .error = p->error};
+    const ps_profile_info info = {.path = e->settings.profile_path,
+                                  .first_step = p->first,
+                                  .last_step = p->last,
+                                  .is_written = p->is_written,
+                                  .error = p->error};
+    return PS_SIZED_GIVE(ps_profile_info, &info, out);
 }
 
 ps_status ps_engine_write_profile(ps_engine *e, const char *path)

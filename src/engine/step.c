@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/sized.h"
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
 
@@ -19,7 +20,7 @@ static ps_status check_batch(const ps_engine *e, const ps_batch *batch, bool wan
 {
     const ps_program *p = e->shape->program;
     const int64_t n = p->B * p->T;
-    if (batch == NULL || batch->tokens == NULL) return PS_FAIL(PS_EINVAL, "the batch has no tokens");
+    if (batch->tokens == NULL) return PS_FAIL(PS_EINVAL, "the batch has no tokens");
     if (wants_targets && !p->has_loss)
         return PS_FAIL(PS_EINVAL, "the model ends with hidden states and has no loss: use ps_infer");
     if (wants_targets && batch->targets == NULL) return PS_FAIL(PS_EINVAL, "the batch has no targets");
@@ -34,19 +35,26 @@ static ps_status check_batch(const ps_engine *e, const ps_batch *batch, bool wan
     return PS_OK;
 }
 
+static ps_status take_batch(const ps_engine *e, const ps_batch *batch, bool wants_targets, ps_batch *own)
+{
+    PS_TRY(PS_SIZED_TAKE(ps_batch, batch, own));
+    return check_batch(e, own, wants_targets);
+}
+
 ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
 {
     if (loss != NULL) *loss = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_forward: this engine is for inference");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
     PS_ASSERT(e->is_filled == NULL);
-    PS_TRY(check_batch(e, batch, true));
+    ps_batch own;
+    PS_TRY(take_batch(e, batch, true, &own));
     const bool begins = ps_runner_micro(e->runner) == 0;
     if (begins) {
         e->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
         ps_profiling_begin_step(e, ps_runner_steps(e->runner) + 1);
     }
-    const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = *batch, .loss_scale = e->loss_scale};
+    const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = own, .loss_scale = e->loss_scale};
     PS_TRY(ps_engine_check(e, ps_runner_forward(e->runner, &pass)));
     if (loss != NULL) {
         ps_eval_info seen;
@@ -210,6 +218,7 @@ ps_status ps_step(ps_engine *e)
                                   .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
     count_nonfinite(e, skip, first_nonfinite);
+    e->last_step.nonfinite_steps = e->nonfinite.n_steps;
     return check_nonfinite(e);
 }
 
@@ -235,8 +244,9 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
     if (loss != NULL) *loss = 0;
     PS_TRY(expect_whole_sequences(e, "ps_evaluate"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
-    PS_TRY(check_batch(e, batch, true));
-    PS_TRY(ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch, .loss_scale = 1}));
+    ps_batch own;
+    PS_TRY(take_batch(e, batch, true, &own));
+    PS_TRY(ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = own, .loss_scale = 1}));
     ps_eval_info seen;
     PS_TRY(ps_engine_check(e, ps_runner_eval(e->runner, &seen)));
     if (loss != NULL) *loss = (float)seen.loss;
@@ -249,9 +259,9 @@ static ps_status infer(ps_engine *e, const char *call, const ps_batch *batch, in
     PS_TRY(expect_whole_sequences(e, call));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
     if (output == NULL) return PS_FAIL(PS_EINVAL, "%s: nowhere to put the result", call);
-    PS_TRY(check_batch(e, batch, false));
-    return ps_engine_run_aside(e,
-                               &(ps_pass){.kind = PS_PASS_INFER, .batch = *batch, .output = output, .output_row = row});
+    ps_batch own;
+    PS_TRY(take_batch(e, batch, false, &own));
+    return ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_INFER, .batch = own, .output = output, .output_row = row});
 }
 
 ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *logits)
@@ -259,7 +269,7 @@ ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *log
     const int64_t n_rows = e->shape->program->n_targets;
     if (row < 0 || row >= n_rows)
         return PS_FAIL(PS_EINVAL, "ps_logits: row %lld of %lld", (long long)row, (long long)n_rows);
-    return infer(e, "ps_logits", &(ps_batch){.tokens = tokens}, row, logits);
+    return infer(e, "ps_logits", &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, row, logits);
 }
 
 ps_status ps_infer(ps_engine *e, const ps_batch *batch, float *output)
@@ -267,7 +277,9 @@ ps_status ps_infer(ps_engine *e, const ps_batch *batch, float *output)
     return infer(e, "ps_infer", batch, -1, output);
 }
 
-void ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)
+ps_status ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)
 {
-    if (ps_runner_eval(e->runner, out) != PS_OK) *out = (ps_eval_info){0};
+    ps_eval_info seen;
+    if (ps_runner_eval(e->runner, &seen) != PS_OK) seen = (ps_eval_info){0};
+    return PS_SIZED_GIVE(ps_eval_info, &seen, out);
 }

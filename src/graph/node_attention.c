@@ -1,6 +1,7 @@
 /* node_attention.c - what mixes the tokens of a sequence, or chooses among them: attention, pool. */
 #include <math.h>
 
+#include "base/sized.h"
 #include "graph/builder.h"
 
 /* ---- attention: saved log-sum-exp per head and row ---- */
@@ -164,17 +165,20 @@ ps_value ps_attention(ps_builder *b, ps_value qkv, int64_t n_heads, int causal, 
                                  (long long)cols, (long long)n_heads);
     const ps_value inputs[PS_NODE_INPUTS] = {qkv, -1, -1};
     const ps_attention_options o = {
-        .n_heads = n_heads, .n_kv_heads = n_heads, .causal = causal, .dropout_p = dropout_p};
+        .struct_size = sizeof o, .n_heads = n_heads, .n_kv_heads = n_heads, .causal = causal, .dropout_p = dropout_p};
     return add_attention(b, inputs, cols, cols / 3 / n_heads, &o, true);
 }
 
-ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v, const ps_attention_options *o)
+ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v, const ps_attention_options *options)
 {
+    ps_attention_options own, *o = &own;
     if (!ps_builder_is_sequence(b, q, "attention") || !ps_builder_is_sequence(b, k, "attention") ||
         !ps_builder_is_sequence(b, v, "attention"))
         return -1;
     if (q == k || q == v || k == v)
         return ps_builder_refuse(b, "%sattention: two of q, k, v are the same value", b->prefix);
+    if (PS_SIZED_TAKE(ps_attention_options, options, o) != PS_OK)
+        return ps_builder_refuse(b, "%sattention: %s", b->prefix, ps_last_error());
     const int64_t H = o->n_heads, KV = o->n_kv_heads, cols = ps_builder_cols(b, q);
     if (H < 1 || KV < 1 || H % KV != 0 || cols % H != 0 || ps_builder_cols(b, k) != cols / H * KV ||
         ps_builder_cols(b, v) != ps_builder_cols(b, k))

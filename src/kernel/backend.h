@@ -43,6 +43,7 @@ typedef struct ps_backend_ops {
     void (*destroy)(ps_backend *self);
     const ps_space *(*space)(const ps_backend *self); /* where its kernels' arrays must lie; NULL: in RAM */
     ps_backend *(*host)(ps_backend *self);            /* ps_backend_host; NULL: itself */
+    ps_device_type own_device;                        /* whose functions of a user's operator it runs */
     bool issues; /* run issues to the queue and returns; else it computes in the thread that calls it */
 } ps_backend_ops;
 
@@ -133,6 +134,9 @@ bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind);
 /* For ps_backend_ops.pairs. Of an operator that is a pair the reference stands in as of any other, but is not faster. */
 #define PS_PAIRS_ALL ((1u << PS_PAIR_COUNT) - 1)
 
+/* Whose functions of a user's operator does it run? */
+ps_device_type ps_backend_own_device(const ps_backend *b);
+
 /* Does it compute the two operators as one? Where not, plans run one after the other. */
 bool ps_backend_has_pair(const ps_backend *b, ps_pair_kind kind);
 
@@ -153,7 +157,7 @@ ps_cost ps_op_cost(ps_op op, const void *args);
 
 /* All memory that a call touches, whoever computes it, its workspace included: addresses may lie in each other, where
  * the contract allows it. */
-#define PS_USES_MAX 12
+#define PS_USES_MAX 20
 
 typedef struct ps_uses {
     ps_use use[PS_USES_MAX];

@@ -49,6 +49,7 @@ ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out)
                                        .epilogues = PS_EPILOGUES_ALL,
                                        .pairs = PS_PAIRS_ALL,
                                        .destroy = sim_destroy,
+                                       .own_device = PS_DEVICE_CUDA,
                                        .space = sim_space};
     sim_backend *b = NULL;
     *out = NULL;

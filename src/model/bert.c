@@ -27,7 +27,8 @@ static ps_value attention_branch(ps_builder *b, ps_value x, const ps_options *o)
     const ps_value q = ps_linear(b, x, "attention.self.query", C, 1);
     const ps_value k = ps_linear(b, x, "attention.self.key", C, 1);
     const ps_value v = ps_linear(b, x, "attention.self.value", C, 1);
-    const ps_attention_options attention = {.n_heads = H, .n_kv_heads = H, .dropout_p = (float)o->model_attn_pdrop};
+    const ps_attention_options attention = {
+        .struct_size = sizeof attention, .n_heads = H, .n_kv_heads = H, .dropout_p = (float)o->model_attn_pdrop};
     ps_value y = ps_grouped_attention(b, q, k, v, &attention);
     y = ps_linear(b, y, "attention.output.dense", C, 1);
     return ps_dropout(b, y, (float)o->model_resid_pdrop);

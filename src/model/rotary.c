@@ -58,7 +58,8 @@ ps_rotary ps_rotary_of(const ps_options *o)
                        .KV = ps_model_n_kv_heads(o),
                        .D = ps_model_head_size(o),
                        .eps = (float)o->model_layer_norm_eps,
-                       .rope = {.theta = o->model_rope_theta,
+                       .rope = {.struct_size = sizeof(ps_rope),
+                                .theta = o->model_rope_theta,
                                 .scaling = scalings[o->model_rope_scaling_rope_type],
                                 .factor = o->model_rope_scaling_factor,
                                 .low_freq_factor = o->model_rope_scaling_low_freq_factor,
@@ -98,7 +99,8 @@ void ps_rotary_end(ps_builder *b, ps_value x, const ps_rotary *m)
 ps_value ps_rotary_attention(ps_builder *b, ps_value q, ps_value k, ps_value v, const ps_rotary *m, int64_t layer)
 {
     const ps_options *o = m->o;
-    const ps_attention_options attention = {.n_heads = m->H,
+    const ps_attention_options attention = {.struct_size = sizeof attention,
+                                            .n_heads = m->H,
                                             .n_kv_heads = m->KV,
                                             .causal = 1,
                                             .window = layer >= o->model_max_window_layers ? o->model_sliding_window : 0,

@@ -69,7 +69,7 @@ void ps_runner_resume(ps_runner *r, int64_t steps)
 static ps_status read_losses(ps_runner *r, int64_t index, ps_eval_info *out)
 {
     const ps_step_sums *sums;
-    *out = (ps_eval_info){0};
+    *out = (ps_eval_info){.struct_size = sizeof *out};
     PS_TRY(ps_results_read(&r->results, &sums));
     const ps_loss_sums *l = &sums->losses[index];
     out->n_targets = l->n_targets;

@@ -15,7 +15,7 @@ static ps_status step_once(ps_engine *e, int64_t index)
 {
     int32_t tokens[2 * T], targets[2 * T];
     fill_batch(tokens, targets, 2, T, TINY_VOCABULARY, index);
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     PS_TRY(ps_backward(e));
     return ps_step(e);
 }
@@ -72,7 +72,7 @@ static void test_killed_between_calls(void **state)
 {
     (void)state;
     int32_t tokens[2 * T], targets[2 * T];
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     fill_batch(tokens, targets, 2, T, TINY_VOCABULARY, 0);
     for (int at = 0; at < 5; at++) {
         ps_config *c = TINY(THREE_TIERS);

@@ -169,7 +169,7 @@ static ps_status pass(ps_engine *e, int64_t index)
 {
     int32_t tokens[2 * 16], targets[2 * 16];
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, index);
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     return ps_backward(e);
 }
 

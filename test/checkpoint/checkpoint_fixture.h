@@ -71,7 +71,8 @@ static inline void train_steps(ps_engine *e, int from, int to, float *losses)
         for (int64_t k = 0; k < K; k++) {
             float loss;
             fill_batch(tokens, targets, B, T, (int32_t)V, step * K + k);
-            assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+            assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                                 &loss));
             assert_ok(ps_backward(e));
             assert_ok(ps_step(e));
             losses[step] += loss / (float)K;
@@ -90,7 +91,7 @@ static inline uint64_t hash_of(ps_engine *e)
 
 static inline void assert_within_budgets(const ps_engine *e)
 {
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_true(m.device_peak_bytes <= m.device_budget_bytes);
     assert_true(m.host_peak_bytes <= m.host_budget_bytes);

@@ -20,7 +20,7 @@ static work_folder work;
 /* STEPS steps; after AT of them a checkpoint, in either way. */
 static outcome run_saving(ps_config *c, way how)
 {
-    outcome o = {0};
+    outcome o = {.info.struct_size = sizeof o.info};
     ps_engine *e = engine_of(c);
     train_steps(e, 0, AT, o.losses);
     if (how == AT_ONCE)
@@ -40,7 +40,7 @@ static outcome run_saving(ps_config *c, way how)
 
 static outcome run_resumed(ps_config *c)
 {
-    outcome o = {0};
+    outcome o = {.info.struct_size = sizeof o.info};
     char *note = NULL;
     ps_engine *e = engine_of(c);
     assert_ok(ps_engine_load_checkpoint(e, work.path, &note));
@@ -138,7 +138,7 @@ static void test_same_bits_fp16_skipped(void **state)
     vary("fp16.enabled=true", "fp16.initial_scale_power=23", "fp16.loss_scale_window=2");
     ps_config *c = TINY("fp16.enabled=true", "fp16.initial_scale_power=23", "fp16.loss_scale_window=2", DROPOUT);
     ps_engine *e = engine_of(c);
-    ps_step_info info;
+    ps_step_info info = {.struct_size = sizeof info};
     assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
     ps_engine_get_step_info(e, &info);
     assert_true(info.step < AT); /* some of the three were skipped */
@@ -231,13 +231,15 @@ static void test_inference(void **state)
     ps_engine *e = engine_of(c);
     train_steps(e, 0, AT, losses);
     assert_ok(ps_engine_save_checkpoint(e, work.path, NULL, NULL));
-    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss[0]));
+    assert_ok(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss[0]));
     ps_engine_destroy(e);
     char *none = (char *)(void *)&none;
     assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e));
     assert_ok(ps_engine_load_checkpoint(e, work.path, &none));
     assert_null(none);
-    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss[1]));
+    assert_ok(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss[1]));
     assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
     assert_int_equal(ps_engine_save_checkpoint(e, work.path, NULL, NULL), PS_ESTATE);
     ps_engine_destroy(e);
@@ -263,7 +265,7 @@ static void test_saving_moves_nothing(void **state)
                                     budgets[i][1], budgets[i][2], budgets[i][3],
                                     deferred ? "memory.defer_updates=true" : "memory.defer_updates=false");
                 ps_engine *e = engine_of(c);
-                ps_memory_info m;
+                ps_memory_info m = {.struct_size = sizeof m};
                 ps_engine_get_memory_info(e, &m);
                 const int n_steps = (int)m.planned_step;
                 assert_in_range(n_steps, 2, MAX_STEPS);
@@ -289,7 +291,7 @@ static void test_saving_moves_nothing(void **state)
 static void test_buffer_is_counted(void **state)
 {
     (void)state;
-    ps_memory_info with, without;
+    ps_memory_info with = {.struct_size = sizeof with}, without = {.struct_size = sizeof without};
     for (int saving = 0; saving < 2; saving++) {
         ps_config *c = TINY("bf16.enabled=true", "memory.device=900KB", "memory.host=5MB",
                             saving ? SAVING : "train.save_interval=0");
@@ -324,14 +326,14 @@ static void test_calls_in_order(void **state)
     assert_true(work_has(work.path, "step-000000"));
     train_steps(e, 0, 1, losses);
     fill_batch(tokens, targets, 2, 16, 131, 0);
-    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     assert_int_equal(ps_engine_begin_checkpoint(e, work.path, NULL), PS_ESTATE);
     assert_ok(ps_backward(e));
     assert_ok(ps_step(e));
     assert_int_equal(ps_engine_begin_checkpoint(e, work.path, NULL), PS_ESTATE);
     assert_non_null(strstr(ps_last_error(), "micro-batch 1 of 2"));
     assert_int_equal(ps_engine_load_checkpoint(e, work.path, NULL), PS_ESTATE);
-    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     assert_ok(ps_backward(e));
     assert_ok(ps_step(e));
     const uint64_t hash = hash_of(e);

@@ -172,6 +172,7 @@ static void end_team(team *t)
 
 static void save(member *m)
 {
+    m->info.struct_size = sizeof m->info;
     MEMBER_TRY(m, ps_engine_save_checkpoint(m->engine, m->team->folder, "{\"note\": 5}", &m->info));
 }
 

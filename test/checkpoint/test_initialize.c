@@ -62,7 +62,7 @@ static void test_from_pretrained(void **state)
     static int32_t tokens[32], targets[32];
     float losses[2];
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     assert_ok(ps_evaluate(e, &batch, &losses[0]));
     assert_ok(ps_evaluate(inference, &batch, &losses[1]));
     assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);

@@ -8,6 +8,7 @@
 #include "cuda/kernel_limits.h"
 #include "kernel/cuda/cuda_operator.h"
 #include "kernel/op_check.h"
+#include "kernel/own.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -75,10 +76,20 @@ static inline ps_status op_cuda_product(void *self, const ps_cuda_product *p)
     return PS_OK;
 }
 
+/* A function that computes in the emulator's memory, which is the host's. */
+static inline ps_status op_cuda_own(void *self, const ps_own_args *a, const ps_own_call *call)
+{
+    (void)self;
+    return ps_own_run(a, call);
+}
+
 static inline ps_status op_cuda_run(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
 {
-    const ps_cuda_issuer to = {
-        .launch = op_cuda_launch, .product = op_cuda_product, .self = self, .product_bytes = OP_CUDA_PRODUCT_BYTES};
+    const ps_cuda_issuer to = {.launch = op_cuda_launch,
+                               .product = op_cuda_product,
+                               .own = op_cuda_own,
+                               .self = self,
+                               .product_bytes = OP_CUDA_PRODUCT_BYTES};
     return ps_cuda_run(&to, op, args, workspace_bytes);
 }
 

@@ -104,14 +104,16 @@ static inline run_result train(ps_config *c, int n_steps)
             fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step * K + k);
             if (V != TINY_VOCABULARY) /* labels */
                 for (int64_t b = 0; b < B; b++) targets[b] = (int32_t)((tokens[b * T] + b) % V);
-            assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+            assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                                 &loss));
             assert_ok(ps_backward(e));
             assert_ok(ps_step(e));
             r.losses[step] += loss / (float)K;
         }
-        ps_step_info info;
+        ps_step_info info = {.struct_size = sizeof info};
         ps_engine_get_step_info(e, &info);
         r.norms[step] = info.grad_norm;
+        r.memory.struct_size = sizeof r.memory;
         ps_engine_get_memory_info(e, &r.memory);
         assert_true(r.memory.device_peak_bytes <= r.memory.device_budget_bytes);
         assert_true(r.memory.host_peak_bytes <= r.memory.host_budget_bytes);

@@ -49,7 +49,7 @@ static inline ps_status rank_step(ps_engine *e, rank_task *t, int64_t step)
     int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
     for (int64_t k = 0; k < K; k++) {
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, (step * K + k) * n + rank);
-        PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
         PS_TRY(ps_backward(e));
         PS_TRY(ps_step(e));
     }
@@ -58,6 +58,7 @@ static inline ps_status rank_step(ps_engine *e, rank_task *t, int64_t step)
 
 static inline void rank_take(ps_engine *e, rank_result *r, int64_t step)
 {
+    r->last_step.struct_size = sizeof r->last_step;
     ps_engine_get_step_info(e, &r->last_step);
     r->losses[step] = r->last_step.loss;
     r->norms[step] = r->last_step.grad_norm;
@@ -88,7 +89,7 @@ static inline ps_status rank_train_ahead(ps_engine *e, ps_config *c, rank_task *
         const ps_blocked before = ps_blocked_so_far();
         const int64_t wait_ns = ps_comm_get_stats(t->comm).wait_ns;
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step);
-        PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
         PS_TRY(ps_backward(e));
         const ps_blocked after = ps_blocked_so_far();
         for (int why = 0; why < PS_BLOCK_COUNT; why++)
@@ -110,7 +111,7 @@ static inline ps_status rank_vanish(ps_engine *e, ps_config *c, rank_task *t)
     ps_engine_get_shape(e, &B, &T, NULL, NULL);
     PS_TRY(rank_step(e, t, 0));
     fill_batch(tokens, targets, B, T, TINY_VOCABULARY, 1);
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     if (ps_comm_rank(t->comm) == 1) ps_comm_vanish(t->comm);
     PS_TRY(ps_backward(e));
     return ps_step(e);
@@ -140,6 +141,7 @@ static inline ps_status rank_config(const char *const *changes, ps_config **out)
 
 static inline ps_status rank_finish(ps_engine *e, rank_result *r)
 {
+    r->memory.struct_size = sizeof r->memory;
     ps_engine_get_memory_info(e, &r->memory);
     r->store = ps_store_get_stats(e->tiers.store);
     return ps_engine_weights_xxh3(e, &r->hash);

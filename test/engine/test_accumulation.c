@@ -26,9 +26,9 @@ static run run_step(int64_t B_, int64_t T_, int accumulation, int threads, const
     int32_t tokens[2048], targets[2048];
     assert_true(B_ * T_ <= 2048);
     for (int i = 0; i < B_ * T_; i++) tokens[i] = i * 31 % VOCABULARY, targets[i] = i * 17 % VOCABULARY;
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     run r;
-    ps_step_info info;
+    ps_step_info info = {.struct_size = sizeof info};
     assert_ok(ps_config_parse(text, "accumulation", &c));
     over_backend(c);
     assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));

@@ -6,7 +6,7 @@
 enum { B = 2, T = 16, V = 131 };
 
 static int32_t tokens[B * T], targets[B * T];
-static const ps_batch batch = {.tokens = tokens, .targets = targets};
+static const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
 
 static void expect_state(ps_status st, const char *call, const char *after)
 {
@@ -37,7 +37,7 @@ static void test_order_of_calls(void **state)
         expect_state(ps_forward(e, &batch, NULL), "ps_forward", "after ps_backward");
         assert_ok(ps_engine_read_gradient(e, 0, 0, 1, &value));
         assert_ok(ps_step(e));
-        ps_step_info info;
+        ps_step_info info = {.struct_size = sizeof info};
         ps_engine_get_step_info(e, &info);
         assert_int_equal(info.step, k); /* the first call only ends a micro-batch */
     }
@@ -79,9 +79,15 @@ static void test_bad_arguments(void **state)
         assert_int_equal(ps_evaluate(e, &batch, &loss), PS_EINVAL);
     }
     fill_batch(tokens, targets, B, T, V, 0);
-    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = NULL, .targets = targets}, NULL), PS_EINVAL);
-    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = NULL}, NULL), PS_EINVAL);
-    assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = NULL}, &loss), PS_EINVAL);
+    assert_int_equal(
+        ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = NULL, .targets = targets}, NULL),
+        PS_EINVAL);
+    assert_int_equal(
+        ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = NULL}, NULL),
+        PS_EINVAL);
+    assert_int_equal(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = NULL}, &loss),
+        PS_EINVAL);
     const int64_t n = ps_engine_n_tensors(e);
     const char *name;
     int n_dims;
@@ -120,7 +126,7 @@ static void test_tensors_across_chunks(void **state)
     ps_engine *e = engine_of(c);
     enum { N = V * 48 };
     static float model[N], read[N];
-    ps_memory_info info;
+    ps_memory_info info = {.struct_size = sizeof info};
     ps_engine_get_memory_info(e, &info);
     assert_true(info.chunk_elements < N);
     assert_ok(ps_engine_read_tensor(e, 0, 0, N, model));
@@ -234,7 +240,7 @@ static void test_two_engines(void **state)
             assert_ok(ps_forward(e[i], &batch, &loss));
             assert_ok(ps_backward(e[i]));
             assert_ok(ps_step(e[i]));
-            ps_step_info info;
+            ps_step_info info = {.struct_size = sizeof info};
             ps_engine_get_step_info(e[i], &info);
             norm[2 * turn + i] = info.grad_norm;
         }
@@ -252,7 +258,7 @@ static void test_bad_token_types(void **state)
     int32_t types[B * T] = {0};
     float loss, before;
     fill_batch(tokens, targets, B, T, V, 0);
-    const ps_batch typed = {.tokens = tokens, .targets = targets, .token_type_ids = types};
+    const ps_batch typed = {.struct_size = sizeof typed, .tokens = tokens, .targets = targets, .token_type_ids = types};
     assert_ok(ps_evaluate(e, &typed, &before));
     for (int bad = 0; bad < 2; bad++) {
         types[9] = bad ? 2 : -1;
@@ -277,7 +283,7 @@ static void test_losses_that_nobody_asks_for(void **state)
     double sum = 0;
     for (int k = 0; k < 3; k++) {
         float loss, aside;
-        ps_eval_info asked, unasked;
+        ps_eval_info asked = {.struct_size = sizeof asked}, unasked = {.struct_size = sizeof unasked};
         fill_batch(tokens, targets, B, T, V, k);
         assert_ok(ps_evaluate(e[0], &batch, &aside)); /* leaves the step's losses alone */
         assert_ok(ps_forward(e[0], &batch, &loss));
@@ -293,7 +299,7 @@ static void test_losses_that_nobody_asks_for(void **state)
         for (int i = 0; i < 2; i++) assert_ok(ps_step(e[i]));
     }
     for (int i = 0; i < 2; i++) {
-        ps_step_info info;
+        ps_step_info info = {.struct_size = sizeof info};
         ps_engine_get_step_info(e[i], &info);
         assert_true(info.loss == sum / 3);
         ps_engine_destroy(e[i]);

@@ -49,7 +49,8 @@ static stops count_stops(const char *const *changes, uint64_t seed, int64_t devi
         for (int64_t k = 0; k < K; k++) {
             fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step * K + k);
             const ps_blocked begin = ps_blocked_so_far();
-            assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+            assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                                 NULL));
             assert_ok(ps_backward(e));
             if (k + 1 < K) assert_ok(ps_step(e));
             const ps_blocked before_end = waits_since(&begin), middle = ps_blocked_so_far();
@@ -150,7 +151,7 @@ static ps_status rank_counts(ps_engine *e, ps_config *c, rank_task *t)
     for (int step = 0; step < WARM_STEPS + STEPS; step++) {
         fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
         const ps_blocked begin = ps_blocked_so_far();
-        PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
         PS_TRY(ps_backward(e));
         ps_blocked want = {.n = {0}}, n = waits_since(&begin);
         if (step >= WARM_STEPS && memcmp(&n, &want, sizeof n) != 0) return PS_FAIL(PS_ESTATE, "it waits in a pass");

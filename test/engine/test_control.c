@@ -16,14 +16,14 @@ enum { STEPS = 5 };
 
 static ps_step_info step_of(ps_engine *e)
 {
-    ps_step_info info;
+    ps_step_info info = {.struct_size = sizeof info};
     ps_engine_get_step_info(e, &info);
     return info;
 }
 
 static ps_group_info group_of(const ps_engine *e, int64_t group)
 {
-    ps_group_info info;
+    ps_group_info info = {.struct_size = sizeof info};
     assert_ok(ps_engine_get_group_info(e, group, &info));
     return info;
 }
@@ -34,7 +34,7 @@ static void forward_backward(ps_engine *e, int64_t index)
     int32_t tokens[64], targets[64];
     ps_engine_get_shape(e, &B, &T, NULL, NULL);
     fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index);
-    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     assert_ok(ps_backward(e));
 }
 
@@ -61,7 +61,7 @@ static void test_group_info(void **state)
     assert_int_equal(tables.trained_parameters, TINY_VOCABULARY * 48);
     assert_int_equal(lower.n_tensors, 12);
     assert_int_equal(all.n_tensors, 14);
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_int_equal(all.trained_parameters + tables.trained_parameters + lower.trained_parameters,
                      m.trained_parameters);
@@ -71,7 +71,7 @@ static void test_group_info(void **state)
     assert_true(fabs(group_of(e, 0).learning_rate - 6e-4) < 1e-12); /* of the next update */
     assert_true(fabs(group_of(e, 1).learning_rate - 1.2e-4) < 1e-12);
     assert_true(fabs(step_of(e).learning_rate - 7e-4) < 1e-12);
-    ps_group_info none;
+    ps_group_info none = {.struct_size = sizeof none};
     assert_int_equal(ps_engine_get_group_info(e, 3, &none), PS_EINVAL);
     assert_int_equal(ps_engine_get_group_info(e, -1, &none), PS_EINVAL);
     ps_engine_destroy(e);
@@ -416,7 +416,8 @@ static ps_status rank_control(ps_engine *e, ps_config *c, rank_task *t)
         for (int64_t k = 0; k < K; k++) {
             fill_batch(tokens, targets, B, T, TINY_VOCABULARY,
                        (step * K + k) * ps_comm_size(t->comm) + ps_comm_rank(t->comm));
-            PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+            PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                              NULL));
             PS_TRY(ps_backward(e));
             if (k == K - 1) {
                 PS_TRY(ps_engine_read_gradient(e, 0, 0, TINY_VOCABULARY * 48, values));
@@ -440,7 +441,7 @@ static ps_status rank_disagree(ps_engine *e, ps_config *c, rank_task *t)
     if (ps_engine_set_learning_rate(e, rank == 0 ? 7 : 0, 1e-3) != PS_EINVAL)
         return PS_FAIL(PS_ESTATE, "a group is taken");
     if (ps_engine_set_loss_scale(e, rank == 0 ? -1 : 2) != PS_EINVAL) return PS_FAIL(PS_ESTATE, "a scale is taken");
-    ps_group_info info;
+    ps_group_info info = {.struct_size = sizeof info};
     PS_TRY(ps_engine_get_group_info(e, 0, &info));
     if (info.learning_rate != 1e-3) return PS_FAIL(PS_ESTATE, "a rate was set");
     return rank_train(e, c, t);

@@ -100,7 +100,7 @@ static void test_same_as_without(void **state)
         ps_engine_destroy(e);
         assert_true(n_different > 0);
         e = plain_engine(families[f], NULL);
-        assert_ok(ps_infer(e, &(ps_batch){.tokens = text}, plain[0]));
+        assert_ok(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, plain[0]));
         ps_engine_destroy(e);
         for (int i = PROMPT - 1; i < TEXT - 1; i++) {
             if (!(distance(kept[i], plain[i]) < 1e-5))
@@ -130,7 +130,7 @@ static void check_budget(const char *const *family, const char *const *changes, 
     ps_engine *e = generation_engine(family, changes);
     generate(e, SHORT, got);
     assert_memory_equal(got, want, sizeof got);
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_true(m.device_peak_bytes <= m.device_budget_bytes && m.host_peak_bytes <= m.host_budget_bytes);
     assert_int_equal(m.device_peak_bytes, m.planned_device_peak_bytes);
@@ -264,8 +264,10 @@ static void test_wrong_calls(void **state)
     assert_ok(ps_decode(e, text, ROOM - 2, logits)); /* to the last place */
     assert_int_equal(ps_decode(e, text, 1, logits), PS_EINVAL);
     assert_int_equal(ps_logits(e, text, 0, logits), PS_ESTATE);
-    assert_int_equal(ps_infer(e, &(ps_batch){.tokens = text}, logits), PS_ESTATE);
-    assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = text, .targets = text}, logits), PS_ESTATE);
+    assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, logits), PS_ESTATE);
+    assert_int_equal(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text, .targets = text}, logits),
+        PS_ESTATE);
     assert_int_equal(ps_engine_set_shape(e, ps_model_from_config, NULL, 1, 4), PS_ESTATE);
     ps_engine_destroy(e);
     e = plain_engine(families[0], NULL);

@@ -292,7 +292,8 @@ static void one_step(ps_engine *e, int64_t step, float *loss)
     ps_engine_get_shape(e, NULL, NULL, &K, NULL);
     for (int64_t k = 0; k < K; k++) {
         fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step * K + k);
-        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, loss));
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, loss));
         assert_ok(ps_backward(e));
         assert_ok(ps_step(e));
     }
@@ -318,7 +319,9 @@ static void test_calls_between_steps(void **state)
                 one_step(e, step, &losses[early][step]);
                 fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1000);
                 if (early) {
-                    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &evaluated));
+                    assert_ok(ps_evaluate(
+                        e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                        &evaluated));
                     assert_ok(ps_engine_read_tensor(e, 3, 0, 1, &value));
                     assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 1, 8));
                     assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 2, 16));
@@ -395,7 +398,8 @@ static void test_gradients_cannot_be_read(void **state)
         float gradient, value;
         uint64_t hash;
         fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 0);
-        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
         assert_ok(ps_backward(e));
         assert_int_equal(ps_engine_read_gradient(e, 3, 0, 1, &gradient), cases[i].st);
         if (i == 0) assert_non_null(strstr(ps_last_error(), "memory.update_in_backward = never"));
@@ -422,7 +426,7 @@ static void test_nonfinite_ends_it(void **state)
     one_step(e, 0, &loss);
     assert_ok(ps_engine_write_tensor(e, 4, 3, 1, &value));
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     assert_ok(ps_forward(e, &batch, NULL));
     assert_ok(ps_backward(e));
     assert_int_equal(ps_step(e), PS_ENUMERIC);
@@ -449,7 +453,7 @@ static void test_nonfinite_is_skipped_elsewhere(void **state)
     assert_ok(ps_engine_write_tensor(e, 4, 3, 1, &value));
     const uint64_t before = hash_of(e);
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
-    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     assert_ok(ps_backward(e));
     assert_int_equal(ps_step(e), PS_ENUMERIC);
     assert_true(hash_of(e) == before);

@@ -81,7 +81,7 @@ static void backward_once(ps_engine *e, int64_t step)
     assert_in_range(B * T, 1, PS_ARRAY_LEN(tokens));
     fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step);
     for (int64_t b = 0; V != TINY_VOCABULARY && b < B; b++) targets[b] = (int32_t)((tokens[b * T] + b) % V);
-    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     assert_ok(ps_backward(e));
 }
 
@@ -448,6 +448,37 @@ static void test_resume(void **state)
     }
 }
 
+/* Weights as a file, of frozen parameters too: written, read by an engine that has drawn its own, and by one that begins with
+ * them. */
+static void test_weights_files(void **state)
+{
+    (void)state;
+    work = work_make();
+    const work_path path = work_file(work.path, "weights.safetensors");
+    char init[300];
+    snprintf(init, sizeof init, "train.init_from=%s", path.text);
+    ps_config *c = TINY(BF16, MIXED, SMALL), *d = TINY(BF16, MIXED, "train.seed=8"), *b = TINY(BF16, MIXED, init);
+    ps_engine *e = engine_of(c), *f = engine_of(d), *g;
+    float losses[STEPS], again[STEPS];
+    train_steps(e, 0, 2, losses);
+    assert_ok(ps_engine_save_weights(e, path.text));
+    assert_true(hash_of(e) != hash_of(f));
+    assert_ok(ps_engine_load_pretrained(f, path.text, 0, NULL));
+    assert_true(hash_of(e) == hash_of(f));
+    g = engine_of(b);
+    assert_true(hash_of(e) == hash_of(g));
+    train_steps(f, 0, 2, losses);
+    train_steps(g, 0, 2, again);
+    assert_memory_equal(losses, again, 2 * sizeof losses[0]);
+    ps_engine_destroy(e);
+    ps_engine_destroy(f);
+    ps_engine_destroy(g);
+    ps_config_destroy(b);
+    ps_config_destroy(c);
+    ps_config_destroy(d);
+    work_remove(work.path);
+}
+
 /* What is saved moves no byte more, and is complete when the next step is. */
 static void test_saving_moves_nothing(void **state)
 {
@@ -458,7 +489,7 @@ static void test_saving_moves_nothing(void **state)
         float losses[STEPS];
         ps_config *c = TINY(BF16, MIXED, SMALL, "train.save_interval=1");
         ps_engine *e = engine_of(c);
-        ps_memory_info m;
+        ps_memory_info m = {.struct_size = sizeof m};
         train_steps(e, 0, 2, losses);
         if (saves) assert_ok(ps_engine_begin_checkpoint(e, work.path, NULL));
         train_steps(e, 2, 4, losses);
@@ -589,7 +620,7 @@ static void test_builder(void **state)
             assert_true(are_equal(&before, &after, i) == e->program->params[i].is_frozen);
         free_tensors(&before);
         free_tensors(&after);
-        ps_memory_info m;
+        ps_memory_info m = {.struct_size = sizeof m};
         ps_engine_get_memory_info(e, &m);
         assert_int_equal(m.trained_parameters, 32 * 32 + 32 + 32 + (tied ? 0 : 32 * TINY_VOCABULARY));
         /* in another shape the same must be frozen */
@@ -609,7 +640,7 @@ static void test_inference(void **state)
     ps_engine *e = NULL;
     assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e));
     assert_int_equal(count_frozen(e), 0);
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_int_equal(m.trained_parameters, 0);
     ps_engine_destroy(e);
@@ -629,6 +660,7 @@ int main(void)
         cmocka_unit_test(test_no_backward_below),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_weights_files),
         cmocka_unit_test(test_saving_moves_nothing),
         cmocka_unit_test(test_resume_of_others),
         cmocka_unit_test(test_resume_on_ranks),

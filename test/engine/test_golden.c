@@ -145,7 +145,8 @@ static void follow_changing(const char *path, ps_config *c, double tolerance, bo
         double loss = 0;
         for (int64_t k = 0; k < K; k++) {
             const int64_t micro = step * K + k, at = micro * B * T;
-            const ps_batch batch = {.tokens = tokens + at,
+            const ps_batch batch = {.struct_size = sizeof batch,
+                                    .tokens = tokens + at,
                                     .targets = targets + micro * n_targets,
                                     .attention_mask = mask == NULL ? NULL : mask + at,
                                     .token_type_ids = types == NULL ? NULL : types + at};
@@ -157,7 +158,7 @@ static void follow_changing(const char *path, ps_config *c, double tolerance, bo
             if (change != NULL && k == K - 1) change(e);
             assert_ok(ps_step(e));
         }
-        ps_step_info info;
+        ps_step_info info = {.struct_size = sizeof info};
         ps_engine_get_step_info(e, &info);
         assert_near("loss", step, loss, (double)losses[step], tolerance);
         assert_near("gradient norm", step, info.grad_norm, (double)norms[step], tolerance);

@@ -209,13 +209,14 @@ static run_result train_shapes(ps_config *c, bool keeps[2])
         assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, B, T));
         keeps[s % 2] = e->blueprint->code->keeps_logits;
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, s);
-        const ps_batch batch = {.tokens = tokens, .targets = targets};
+        const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
         float before;
         assert_ok(ps_evaluate(e, &batch, &before));
         assert_ok(ps_forward(e, &batch, &r.losses[s]));
         assert_memory_equal(&before, &r.losses[s], sizeof before);
         assert_ok(ps_backward(e));
         assert_ok(ps_step(e));
+        r.memory.struct_size = sizeof r.memory;
         ps_engine_get_memory_info(e, &r.memory);
         assert_true(r.memory.device_peak_bytes <= r.memory.device_budget_bytes);
     }

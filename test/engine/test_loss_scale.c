@@ -11,7 +11,7 @@ static float forward(ps_engine *e, int64_t index)
 {
     float loss = 0;
     fill_batch(tokens, targets, B, T, V, index);
-    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
     return loss;
 }
 
@@ -19,7 +19,8 @@ static float evaluate(ps_engine *e, int64_t index)
 {
     float loss = 0;
     fill_batch(tokens, targets, B, T, V, index);
-    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+    assert_ok(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
     return loss;
 }
 
@@ -27,7 +28,7 @@ static float evaluate(ps_engine *e, int64_t index)
 static ps_step_info step(ps_engine *e, int64_t index)
 {
     int64_t K;
-    ps_step_info info;
+    ps_step_info info = {.struct_size = sizeof info};
     ps_engine_get_shape(e, NULL, NULL, &K, NULL);
     for (int64_t k = 0; k < K; k++) {
         forward(e, index * K + k);
@@ -56,7 +57,7 @@ static void overflow_and_recover(const char *accumulation, const char *device, c
     const float before = evaluate(e, 0), first = evaluate(e, 77);
     double scale = 0x1p26;
     int skipped = 0;
-    ps_step_info info = {0};
+    ps_step_info info = {.struct_size = sizeof info};
     for (int i = 0; i < 40; i++) {
         info = step(e, i);
         assert_true(info.loss_scale == scale);

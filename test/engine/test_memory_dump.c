@@ -47,7 +47,9 @@ static void forward(ps_engine *e, ps_status expected)
 {
     int32_t tokens[B * T], targets[B * T];
     fill_batch(tokens, targets, B, T, TINY_VOCABULARY, 0);
-    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), expected);
+    assert_int_equal(
+        ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL),
+        expected);
 }
 
 static void test_numbers(void **state)
@@ -61,7 +63,7 @@ static void test_numbers(void **state)
     assert_ok(ps_step(e));
     char *text = NULL;
     assert_ok(ps_dump_memory_stats(e, &text));
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_bytes(text, "budget", m.device_budget_bytes / 4096 * 4096, m.host_budget_bytes / 4096 * 4096,
                  m.disk_budget_bytes);

@@ -51,7 +51,10 @@ static void infer(const char *memory, float *out)
              B, T, model_folder(), memory);
     assert_ok(ps_config_parse(text, "minilm", &c));
     assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e)); /* its pooler is left out */
-    assert_ok(ps_infer(e, &(ps_batch){.tokens = tokens, .attention_mask = mask, .token_type_ids = types}, out));
+    assert_ok(ps_infer(
+        e,
+        &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .attention_mask = mask, .token_type_ids = types},
+        out));
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }

@@ -13,7 +13,8 @@ static ps_status step_of(ps_engine *e, int64_t index)
     ps_engine_get_shape(e, NULL, NULL, &K, NULL);
     for (int64_t k = 0; k < K; k++) {
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
-        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
         assert_ok(ps_backward(e));
         const ps_status st = ps_step(e);
         if (k + 1 == K) return st;
@@ -24,7 +25,7 @@ static ps_status step_of(ps_engine *e, int64_t index)
 
 static void expect_skips(ps_engine *e, int from, int n)
 {
-    ps_step_info info;
+    ps_step_info info = {.struct_size = sizeof info};
     for (int i = 0; i < n; i++) {
         assert_ok(step_of(e, from + i));
         ps_engine_get_step_info(e, &info);

@@ -20,11 +20,12 @@ static double norm_of(int threads, ps_status *st)
 {
     ps_config *c = config_of(threads);
     ps_engine *e = NULL;
-    ps_step_info info = {.grad_norm = -1};
+    ps_step_info info = {.struct_size = sizeof info, .grad_norm = -1};
     int32_t tokens[8 * 16], targets[8 * 16];
     fill_batch(tokens, targets, 8, 16, TINY_VOCABULARY, 0);
     *st = ps_initialize_engine(ps_model_from_config, c, 0, c, &e);
-    if (*st == PS_OK) *st = ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL);
+    if (*st == PS_OK)
+        *st = ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL);
     if (*st == PS_OK) *st = ps_backward(e);
     if (*st == PS_OK) *st = ps_step(e);
     if (*st == PS_OK) ps_engine_get_step_info(e, &info);

@@ -35,7 +35,8 @@ static void one_step(ps_engine *e, int64_t step, float *loss)
     ps_engine_get_shape(e, NULL, NULL, &accumulation, NULL);
     for (int64_t k = 0; k < accumulation; k++) {
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step * accumulation + k);
-        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, loss));
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, loss));
         assert_ok(ps_backward(e));
         assert_ok(ps_step(e));
     }
@@ -51,7 +52,7 @@ typedef struct outcome {
 
 static void add_moved(const ps_engine *e, int64_t sign, int64_t moved[LINKS])
 {
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     moved[0] += sign * m.host_to_device_bytes;
     moved[1] += sign * m.device_to_host_bytes;
@@ -76,13 +77,13 @@ static outcome run(const char *const *changes, const char *path)
         if (step == FIRST) ps_engine_reset_peaks(e);
         if (step == FIRST) add_moved(e, -1, o.moved);
         one_step(e, step, &o.losses[step - 1]);
-        ps_profile_info info;
+        ps_profile_info info = {.struct_size = sizeof info};
         ps_engine_get_profile_info(e, &info);
         assert_int_equal(info.is_written, path != NULL && step >= LAST);
         assert_int_equal(info.last_step, path == NULL || step < FIRST ? 0 : step < LAST ? step : LAST);
         assert_string_equal(info.error, "");
         if (step != LAST) continue;
-        ps_memory_info m;
+        ps_memory_info m = {.struct_size = sizeof m};
         add_moved(e, 1, o.moved);
         ps_engine_get_memory_info(e, &m);
         o.peak[0] = m.device_peak_bytes, o.peak[1] = m.host_peak_bytes, o.peak[2] = m.disk_peak_bytes;
@@ -293,7 +294,8 @@ static void test_evaluation_is_outside(void **state)
     ps_engine *e = engine_of(c);
     fill_batch(tokens, targets, B, T, TINY_VOCABULARY, 0);
     one_step(e, 1, &loss);
-    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+    assert_ok(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
     one_step(e, 2, &loss);
     const int32_t n_forward = e->shape->code->n_forward, n_updates = e->blueprint->n_ordered;
     const profile p = profile_read(temp_folder_file(&f, "profile.json").text);
@@ -319,7 +321,7 @@ static void test_written_at_the_end(void **state)
     float loss;
     ps_config *c = TINY(path_option(&f, option), "profile.steps=2,100");
     ps_engine *e = engine_of(c);
-    ps_profile_info info;
+    ps_profile_info info = {.struct_size = sizeof info};
     one_step(e, 1, &loss);
     assert_int_equal(ps_engine_write_profile(e, other.text), PS_ESTATE);
     assert_non_null(strstr(ps_last_error(), "[2, 100]"));
@@ -367,7 +369,7 @@ static void test_refusals(void **state)
     temp_folder_remove(&f);
     one_step(e, 1, &loss);
     one_step(e, 2, &loss);
-    ps_profile_info info;
+    ps_profile_info info = {.struct_size = sizeof info};
     ps_engine_get_profile_info(e, &info);
     assert_int_equal(info.is_written, 0);
     assert_non_null(strstr(info.error, "cannot create"));

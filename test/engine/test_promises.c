@@ -293,15 +293,21 @@ static void test_evaluation_disturbs_nothing(void **state)
             for (int64_t step = 0; step < 3 * accumulation; step++) {
                 if (with) {
                     fill_batch(tokens, targets, B, T, 131, 1000);
-                    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &first));
-                    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again));
+                    assert_ok(ps_evaluate(
+                        e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &first));
+                    assert_ok(ps_evaluate(
+                        e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &again));
                     assert_memory_equal(&first, &again, sizeof first);
                     assert_no_inputs(e);
                 }
                 fill_batch(tokens, targets, B, T, 131, step);
-                assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+                assert_ok(ps_forward(
+                    e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
                 assert_ok(ps_backward(e));
-                assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &again), PS_ESTATE);
+                assert_int_equal(
+                    ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                                &again),
+                    PS_ESTATE);
                 assert_ok(ps_step(e));
                 assert_no_inputs(e);
             }

@@ -89,7 +89,7 @@ static ps_status step_of_last_rank(ps_engine *e, rank_task *t, int64_t step)
     int32_t tokens[32], targets[32];
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
     for (int i = 0; ps_comm_rank(t->comm) + 1 < ps_comm_size(t->comm) && i < 32; i++) targets[i] = PS_IGNORE_INDEX;
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     PS_TRY(ps_backward(e));
     return ps_step(e);
 }
@@ -211,7 +211,7 @@ static ps_status train_and_evaluate(ps_engine *e, ps_config *c, rank_task *t)
     ps_engine_get_shape(e, NULL, NULL, &K, NULL);
     for (int64_t micro = 0; micro < t->n_steps * K; micro++) {
         fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, micro * ps_comm_size(t->comm) + ps_comm_rank(t->comm));
-        const ps_batch batch = {.tokens = tokens, .targets = targets};
+        const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
         PS_TRY(ps_evaluate(e, &batch, &loss));
         PS_TRY(ps_evaluate(e, &batch, &again));
         if (memcmp(&loss, &again, sizeof loss) != 0) return PS_FAIL(PS_ESTATE, "%g is not %g", loss, again);

@@ -30,7 +30,8 @@ static float step_in(ps_engine *e, shape s, int64_t index)
     assert_int_equal(T, s.T);
     for (int64_t k = 0; k < K; k++) {
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
-        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
         assert_ok(ps_backward(e));
         assert_ok(ps_step(e));
         sum += loss;
@@ -40,7 +41,7 @@ static float step_in(ps_engine *e, shape s, int64_t index)
 
 static void assert_in_budget(const ps_engine *e)
 {
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_true(m.device_peak_bytes <= m.device_budget_bytes);
     assert_true(m.host_peak_bytes <= m.host_budget_bytes);
@@ -64,11 +65,13 @@ static run_result train_walk(ps_config *c, bool evaluates)
             int32_t tokens[3 * 7], targets[3 * 7];
             set_shape(e, c, (shape){3, 7});
             fill_batch(tokens, targets, 3, 7, TINY_VOCABULARY, 1000 + i);
-            assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+            assert_ok(ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                                  NULL));
         }
         assert_in_budget(e);
     }
     assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    r.memory.struct_size = sizeof r.memory;
     ps_engine_get_memory_info(e, &r.memory);
     assert_ordered(e);
     ps_engine_destroy(e);
@@ -184,7 +187,7 @@ static void test_shapes_are_kept(void **state)
     const int before = m.n_calls;
     assert_ok(ps_engine_set_shape(e, counting_model, &m, 2, 16));
     assert_int_equal(m.n_calls, before);
-    ps_memory_info one, other;
+    ps_memory_info one = {.struct_size = sizeof one}, other = {.struct_size = sizeof other};
     ps_engine_get_memory_info(e, &one);
     assert_ok(ps_engine_set_shape(e, counting_model, &m, 1, 4));
     ps_engine_get_memory_info(e, &other);
@@ -231,7 +234,7 @@ static void test_profile_over_shapes(void **state)
         for (int64_t T = 1; T <= 16; T++)
             if (B != 2 || T != 11) set_shape(e, c, (shape){B, T});
     for (int i = 1; i < 3; i++) (void)step_in(e, (shape){3, 16}, i);
-    ps_profile_info info;
+    ps_profile_info info = {.struct_size = sizeof info};
     ps_engine_get_profile_info(e, &info);
     assert_string_equal(info.error, "");
     assert_int_equal(info.last_step, 3);
@@ -250,7 +253,7 @@ static void test_between_steps_only(void **state)
     ps_engine *e = engine_of(c);
     int32_t tokens[2 * 16], targets[2 * 16];
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 0);
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     for (int micro = 0; micro < 2; micro++) {
         assert_ok(ps_forward(e, &batch, NULL));
         assert_int_equal(ps_engine_set_shape(e, ps_model_from_config, c, 2, 8), PS_ESTATE);
@@ -425,15 +428,15 @@ static void test_inference(void **state)
     int32_t tokens[2 * 16], targets[2 * 16];
     float *wide = calloc(2 * 16 * TINY_VOCABULARY, sizeof *wide), *narrow = calloc(5 * TINY_VOCABULARY, sizeof *narrow);
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 3);
-    assert_ok(ps_infer(e, &(ps_batch){.tokens = tokens}, wide));
+    assert_ok(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, wide));
     set_shape(e, c, (shape){1, 5});
-    assert_ok(ps_infer(e, &(ps_batch){.tokens = tokens}, narrow));
+    assert_ok(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, narrow));
     for (int i = 0; i < 5 * TINY_VOCABULARY; i++) assert_true(fabsf(wide[i] - narrow[i]) <= 1e-5f);
     assert_ok(ps_logits(e, tokens, 4, narrow));
     assert_int_equal(ps_logits(e, tokens, 5, narrow), PS_EINVAL);
     set_shape(e, c, (shape){2, 16});
     float *again = calloc(2 * 16 * TINY_VOCABULARY, sizeof *again);
-    assert_ok(ps_infer(e, &(ps_batch){.tokens = tokens}, again));
+    assert_ok(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, again));
     assert_memory_equal(wide, again, 2 * 16 * TINY_VOCABULARY * sizeof *wide);
     free(again);
     free(narrow);

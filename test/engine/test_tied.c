@@ -7,7 +7,7 @@
 enum { B = 2, T = 8, V = 23, C = 16 };
 
 static int32_t tokens[B * T], targets[B * T];
-static const ps_batch batch = {.tokens = tokens, .targets = targets};
+static const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
 
 /* The loss reads the weight of a layer that has a bias of its own. */
 static ps_status tied_to_linear(ps_builder *b, void *user)
@@ -44,7 +44,7 @@ static int64_t find_tensor(const ps_engine *e, const char *wanted)
 
 static double loss_at(ps_engine *e, int64_t tensor, int64_t element, float value)
 {
-    ps_eval_info info;
+    ps_eval_info info = {.struct_size = sizeof info};
     float loss;
     assert_ok(ps_engine_write_tensor(e, tensor, element, 1, &value));
     assert_ok(ps_evaluate(e, &batch, &loss));

@@ -49,8 +49,10 @@ static void test_save_and_load(void **state)
         assert_ok(ps_engine_load_weights(to, p.text));
         assert_int_equal(ps_mem_live_bytes(), live_bytes);
         assert_true(hash_of(from) == hash_of(to));
-        assert_ok(ps_evaluate(from, &(ps_batch){.tokens = tokens, .targets = targets}, &losses[0]));
-        assert_ok(ps_evaluate(to, &(ps_batch){.tokens = tokens, .targets = targets}, &losses[1]));
+        assert_ok(ps_evaluate(from, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                              &losses[0]));
+        assert_ok(ps_evaluate(to, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                              &losses[1]));
         assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]); /* the rounded parameters are the same, too */
         ps_engine_destroy(from), ps_engine_destroy(to);
         ps_config_destroy(from_config), ps_config_destroy(to_config);
@@ -145,7 +147,7 @@ static void test_wrong_files(void **state)
     ps_config *untied = TINY("train.threads=1", "model.tie_word_embeddings=false");
     ps_engine *e = engine_of(tied), *other = engine_of(c), *with_head = engine_of(untied);
     ps_weight_source *s;
-    ps_load_info info;
+    ps_load_info info = {.struct_size = sizeof info};
     const uint64_t hash = hash_of(e);
     assert_ok(ps_engine_save_weights(other, p.text));
     /* one parameter less, one more, a head that is not tied */
@@ -232,7 +234,7 @@ static void test_empty(void **state)
     (void)state;
     static const char *const memory[] = {"memory.device=8MB", "memory.device=700KB"};
     static int32_t tokens[32], targets[32];
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     fill_batch(tokens, targets, 2, 16, 131, 1);
     for (size_t m = 0; m < PS_ARRAY_LEN(memory); m++)
         for (int p = PS_FOR_INFERENCE; p <= PS_FOR_TRAINING; p++) {

@@ -92,9 +92,9 @@ static void test_predivide(void **state)
     ps_engine *e = engine_of(c);
     int32_t tokens[32], targets[32];
     float loss;
-    ps_step_info info;
+    ps_step_info info = {.struct_size = sizeof info};
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 0);
-    assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
     assert_true(e->loss_scale == 8);
     assert_ok(ps_backward(e));
     assert_ok(ps_step(e));

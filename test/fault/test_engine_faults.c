@@ -19,7 +19,7 @@ static ps_status step_once(ps_engine *e, int64_t index)
     ps_engine_get_shape(e, &B, &length, NULL, NULL);
     assert_true(B * length <= MOST_TOKENS);
     fill_batch(tokens, targets, B, length, 131, index);
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
     PS_TRY(ps_backward(e));
     return ps_step(e);
 }
@@ -30,11 +30,15 @@ static void assert_failed(ps_engine *e)
     int32_t tokens[2 * T] = {0}, targets[2 * T] = {0};
     uint64_t hash;
     float value;
-    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), PS_ESTATE);
+    assert_int_equal(
+        ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL),
+        PS_ESTATE);
     assert_non_null(strstr(ps_last_error(), "a failure inside a step"));
     assert_int_equal(ps_backward(e), PS_ESTATE);
     assert_int_equal(ps_step(e), PS_ESTATE);
-    assert_int_equal(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &value), PS_ESTATE);
+    assert_int_equal(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &value),
+        PS_ESTATE);
     assert_int_equal(ps_engine_write_tensor(e, 0, 0, 1, &value), PS_ESTATE);
     assert_int_equal(ps_engine_read_tensor(e, 0, 0, 1, &value), PS_ESTATE);
     assert_int_equal(ps_engine_weights_xxh3(e, &hash), PS_ESTATE);

@@ -40,7 +40,8 @@ static outcome run(between_func between, int64_t failing_copy)
     outcome o = {false, false, 0};
     for (int step = 0; step < STEPS && !o.refused; step++) {
         fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
-        const ps_status st = ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL);
+        const ps_status st =
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL);
         if (st != PS_OK) {
             assert_int_equal(st, PS_ESTATE);
             o.refused = true;

@@ -25,7 +25,7 @@ static ps_status step_once(ps_engine *e, int32_t rank, int64_t index)
     int64_t B, length;
     ps_engine_get_shape(e, &B, &length, NULL, NULL);
     fill_batch(tokens, targets, B, length, TINY_VOCABULARY, N_RANKS * index + rank);
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     PS_TRY(ps_backward(e));
     return ps_step(e);
 }

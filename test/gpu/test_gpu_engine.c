@@ -240,7 +240,7 @@ static void test_auto(void **state)
     ps_config *c = TINY("memory.device=auto", "memory.host=64MB");
     over_set(c, "train.backend", "auto");
     ps_engine *e = engine_of(c);
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_int_equal(e->settings.backend_kind, PS_BACKEND_CUDA);
     assert_string_equal(ps_backend_name(e->settings.backend), "cuda");

@@ -30,7 +30,7 @@ static ps_status step_once(ps_engine *e, int64_t index)
 {
     int32_t tokens[2 * T], targets[2 * T];
     fill_batch(tokens, targets, 2, T, TINY_VOCABULARY, index);
-    PS_TRY(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     PS_TRY(ps_backward(e));
     return ps_step(e);
 }

@@ -81,7 +81,7 @@ static void forget(void)
 static uint64_t run(ps_config *c, int from, ps_products *seen)
 {
     float losses[STEPS];
-    ps_memory_info m;
+    ps_memory_info m = {.struct_size = sizeof m};
     ps_engine *e = engine_of(c);
     if (from > 0) assert_ok(ps_engine_load_checkpoint(e, saved.path, NULL));
     const int chosen = fake_cublaslt_calls("choose");
@@ -147,7 +147,8 @@ static void test_nothing_is_new_in_a_step(void **state)
             for (size_t i = 0; i < e->products.table.n; i++) assert_int_equal(e->products.table.choices[i].place, 3);
             train_steps(e, 0, 1, losses);
             fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 0);
-            assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL));
+            assert_ok(ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                                  NULL));
             if (fake_cublaslt_calls("choose") != n) fail_msg("%s, %s: a product is new", models[m][0], ways[w]);
             ps_engine_destroy(e);
             ps_config_destroy(c);
@@ -503,7 +504,7 @@ static void test_evaluating(void **state)
     float want, got;
     begin(third_is_fastest);
     ps_config *c = TINY(SMALL, MEASURED);
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 0);
     (void)run_saving(TINY(SMALL, MEASURED));
     ps_engine *e = engine_of(c);

@@ -33,7 +33,7 @@ static ps_value random_operator(ps_builder *b, const random_graph *g, char kind,
     case 'g': return ps_gelu(b, x, PS_ACTIVATION_GELU_ERF);
     case 'p': return ps_position_embedding(b, x, name, g->T);
     case 'h': return ps_rms_norm(b, x, name, 2, 1e-3f);
-    case 'r': return ps_rotary_embedding(b, x, 2, &(ps_rope){.theta = 100});
+    case 'r': return ps_rotary_embedding(b, x, 2, &(ps_rope){.struct_size = sizeof(ps_rope), .theta = 100});
     case 'd': return ps_dropout(b, x, 0.25f);
     default: return ps_add(b, x, y);
     }

@@ -138,7 +138,7 @@ static void check_gradients(ps_model_func model, void *user, const char *const *
     assert_true(b * t <= 64);
     fill_batch(tokens, targets, b, t, V, 5);
     targets[1] = -100;
-    const ps_batch batch = {.tokens = tokens, .targets = targets};
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     float *grads[128];
     assert_ok(ps_forward(e, &batch, NULL));
     assert_ok(ps_backward(e));
@@ -548,9 +548,12 @@ static void test_tokens_fit_embedding(void **state)
     int32_t tokens[B * T] = {0}, targets[B * T] = {0};
     targets[0] = V - 1;
     tokens[3] = V - 4;
-    assert_ok(ps_evaluate(e, &(ps_batch){.tokens = tokens, .targets = targets}, &(float){0}));
+    assert_ok(ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                          &(float){0}));
     tokens[3] = V - 3;
-    assert_int_equal(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, NULL), PS_EINVAL);
+    assert_int_equal(
+        ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL),
+        PS_EINVAL);
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }

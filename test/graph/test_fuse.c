@@ -60,8 +60,9 @@ static ps_status model_apart(ps_builder *b, void *user)
 static ps_status model_pairs(ps_builder *b, void *user)
 {
     (void)user;
-    const ps_rope rope = {.theta = 100};
-    const ps_attention_options attention = {.n_heads = C / 2, .n_kv_heads = C / 2, .causal = 1};
+    const ps_rope rope = {.struct_size = sizeof rope, .theta = 100};
+    const ps_attention_options attention = {
+        .struct_size = sizeof attention, .n_heads = C / 2, .n_kv_heads = C / 2, .causal = 1};
     ps_set_initializer_range(b, 0.3);
     ps_value x = ps_token_embedding(b, "wte", V, C);
     ps_begin_block(b, "a", 1);
@@ -366,7 +367,7 @@ static ps_status model_pair_across(ps_builder *b, void *user)
     ps_begin_block(b, "a", 1);
     x = ps_rms_norm(b, ps_linear(b, x, "p", C, 0), "norm", 2, 1e-5f);
     ps_end_block(b);
-    x = ps_linear(b, ps_rotary_embedding(b, x, 2, &(ps_rope){.theta = 100}), "q", C, 0);
+    x = ps_linear(b, ps_rotary_embedding(b, x, 2, &(ps_rope){.struct_size = sizeof(ps_rope), .theta = 100}), "q", C, 0);
     ps_lm_loss(b, x, "head", V);
     return PS_OK;
 }

@@ -47,7 +47,8 @@ static void one_step(ps_engine *e, int64_t index)
     for (int64_t k = 0; k < K; k++) {
         float loss;
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
-        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
         assert_ok(ps_backward(e));
         assert_ok(ps_step(e));
     }
@@ -61,7 +62,7 @@ static void compare(const char *name, const char *const *changes)
 {
     ps_config *c = tiny_with(changes);
     ps_simulation s;
-    ps_memory_info before, after;
+    ps_memory_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
     assert_ok(ps_simulate(c, NULL, false, &s));
     if (!s.fits) fail_msg("%s: %s", name, s.refusal);
     if (s.forecast.step.all_ns < s.bound.phases_ns)

@@ -94,7 +94,7 @@ static int32_t tokens[B * T], targets[B * T];
 
 static const ps_batch *batch_of(int64_t index)
 {
-    static const ps_batch batch = {.tokens = tokens, .targets = targets};
+    static const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     fill_batch(tokens, targets, B, T, V, index);
     targets[index % (B * T)] = PS_IGNORE_INDEX;
     return &batch;
@@ -167,7 +167,7 @@ static void test_inference(void **state)
         assert_ok(ps_runner_forward(r.runner, &pass));
         pass.output = one[is_apart], pass.output_row = 7;
         assert_ok(ps_runner_forward(r.runner, &pass));
-        ps_eval_info loss;
+        ps_eval_info loss = {.struct_size = sizeof loss};
         assert_ok(ps_runner_forward(r.runner, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch_of(5)}));
         assert_ok(ps_runner_eval(r.runner, &loss));
         assert_true(loss.loss > 1 && loss.n_targets == B * T - 1);

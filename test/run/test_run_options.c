@@ -13,7 +13,8 @@ static ps_engine *engine_after(int n_steps, ps_config *c)
     for (int step = 0; step < n_steps; step++) {
         float loss;
         fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
-        assert_ok(ps_forward(e, &(ps_batch){.tokens = tokens, .targets = targets}, &loss));
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
         assert_ok(ps_backward(e));
         assert_ok(ps_step(e));
     }

@@ -60,6 +60,8 @@ typedef struct ps_cuda_issuer {
     /* Attention by a library, before the kernels are asked; NULL: there is none. *is_done false: it has nothing for these
      * arguments of attention_fwd or attention_bwd, and gave nothing; their scratch is the kernels' and the library's. */
     ps_status (*attention)(void *self, ps_op op, const void *args, bool *is_done);
+    /* A user's function, with the stream in its call (ps_own_run). */
+    ps_status (*own)(void *self, const ps_own_args *a, const ps_own_call *call);
     void *self;
     int64_t product_bytes; /* workspace of each product; a multiple of 256, and constant for a run: bits depend on it */
 } ps_cuda_issuer;

@@ -1,0 +1,50 @@
+/* sized.h - the structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to what sizeof
+ * gives it, so that the library knows how much of it there is. Members are only ever added, at the end.
+ *
+ *     an older program                          a newer program
+ *     caller's  |size| a | b |                  caller's  |size| a | b | c | d |
+ *     ours      |size| a | b | c |              ours      |size| a | b | c |
+ *     taken:    c is 0                          taken:    refused, unless d is 0
+ *     given:    c is not told                   given:    d becomes 0
+ *
+ * As Linux does it for its system calls (copy_struct_from_user). Any thread. */
+#ifndef PS_BASE_SIZED_H
+#define PS_BASE_SIZED_H
+
+#include "base/status.h"
+
+/* structure, its last member when it was first part of the interface, its last member now. Neither is followed by
+ * padding: what is added there later would be taken for a member of the older structure. */
+#define PS_SIZED_MAP(XX)                                                                                               \
+    XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \
+    XX(ps_attention_options, dropout_p, dropout_p)                                                                     \
+    XX(ps_own_operator, flops, flops)                                                                                  \
+    XX(ps_own_use, options_bytes, options_bytes)                                                                       \
+    XX(ps_batch, token_type_ids, token_type_ids)                                                                       \
+    XX(ps_eval_info, n_correct, n_correct)                                                                             \
+    XX(ps_step_info, loss, nonfinite_steps)                                                                            \
+    XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                               \
+    XX(ps_profile_info, error, error)                                                                                  \
+    XX(ps_load_info, first_new, first_new)                                                                             \
+    XX(ps_group_info, weight_decay, weight_decay)                                                                      \
+    XX(ps_checkpoint_info, name, name)
+
+typedef enum ps_sized {
+#define XX(type, first_last, last) PS_SIZED_##type,
+    PS_SIZED_MAP(XX)
+#undef XX
+        PS_SIZED_N,
+} ps_sized;
+
+/* *ours becomes what the caller gives: PS_EINVAL, naming structure and sizes, when that is too small or large, has
+ * members that are not 0 and that this library does not know, or is NULL. *ours is then all 0. */
+PS_NODISCARD ps_status ps_sized_take(ps_sized which, const void *caller, void *ours);
+/* Fill the caller's with ours, but for struct_size. PS_EINVAL when that is too small or large, or NULL: nothing is
+ * written then. */
+ps_status ps_sized_give(ps_sized which, const void *ours, void *caller);
+
+/* The same with types that are checked: PS_SIZED_TAKE(ps_batch, batch, &own). */
+#define PS_SIZED_TAKE(type, caller, ours) ps_sized_take(PS_SIZED_##type, (const type *){caller}, (type *){ours})
+#define PS_SIZED_GIVE(type, ours, caller) ps_sized_give(PS_SIZED_##type, (const type *){ours}, (type *){caller})
+
+#endif
