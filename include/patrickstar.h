@@ -514,7 +514,7 @@ typedef struct ps_memory_info {
     int64_t planned_sent_bytes;  /* to other ranks, in the same step */
     /* to other ranks, and how long computing stood still for them, since the ranks met */
     int64_t sent_bytes, comm_wait_ns;
-    int64_t trained_parameters;  /* of `parameters` those that are not frozen; of an inference engine 0 */
+    int64_t trained_parameters; /* of `parameters` those that are not frozen; of an inference engine 0 */
 } ps_memory_info;
 
 PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
@@ -579,10 +579,11 @@ PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t 
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
 
-/* Replace n elements from `first` of it, at the same times and by all ranks: in: the values, times the loss scale
- * (ps_step_info.loss_scale is the last step's: what is read here carries this one's), and times the number of micro-batches that are
- * done; with several ranks of their sum. Gradients of 16 bits are rounded. After the step's last ps_backward the norm that ps_step
- * reports, clips by and looks for overflow in is then that of all gradients as they lie there, taken again. */
+/* Replace n elements from `first` of it by what `in` has, at the same times; values are such as ps_engine_read_gradient
+ * gives: times the loss scale, the mean over the step's micro-batches as far as these are done, and of several ranks, which all call
+ * with the same values, the sum. Gradients of 16 bits are rounded. After the step's last ps_backward its norm is taken again, of
+ * all gradients as they lie there: ps_step reports that one, clips by it, and looks for overflow in it; gradients that are on disk are
+ * read for this. */
 PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                        const float *in);
 
