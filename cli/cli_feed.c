@@ -11,6 +11,8 @@ static ps_status task_of(const ps_options *o, ps_feed_task *out)
     case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
     case PS_CONFIG_HEAD_MASKED_LM: *out = PS_FEED_MASKED_LM; return PS_OK;
     case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: *out = PS_FEED_CLASSIFICATION; return PS_OK;
+    case PS_CONFIG_HEAD_TOKEN_CLASSIFICATION:
+    case PS_CONFIG_HEAD_QUESTION_ANSWERING:
     case PS_CONFIG_HEAD_NONE: break;
     }
     return PS_FAIL(PS_EINVAL, "model.head = %s has no loss to train on or to evaluate",
