@@ -24,7 +24,10 @@ static ps_status hash_samples(const ps_feed *feed, ps_feed_batch *b, int64_t T, 
     for (int64_t i = 0; i < FINGERPRINT_SAMPLES; i++) {
         PS_TRY(ps_feed_get(feed, PS_SPLIT_TRAIN, first + i, 1, b));
         XXH3_64bits_update(state, b->tokens, (size_t)T * sizeof *b->tokens);
-        XXH3_64bits_update(state, b->targets, (size_t)(ps_feed_chooses_targets(feed) ? T : 1) * sizeof *b->targets);
+        const bool has_many = ps_feed_chooses_targets(feed) || ps_feed_task_set(feed, PS_SPLIT_TRAIN) != NULL;
+        const size_t n = (size_t)(has_many ? ps_feed_row_targets(feed, T) : 1);
+        const void *targets = b->values != NULL ? (const void *)b->values : b->targets;
+        XXH3_64bits_update(state, targets, n * sizeof *b->targets);
     }
     return PS_OK;
 }

@@ -21,6 +21,7 @@ static inline ps_batch cli_batch(const ps_feed_batch *b)
 {
     return (ps_batch){.tokens = b->tokens,
                       .targets = b->targets,
+                      .values = b->values,
                       .attention_mask = b->attention_mask,
                       .token_type_ids = b->token_type_ids};
 }

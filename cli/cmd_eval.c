@@ -31,6 +31,7 @@ typedef struct evaluation {
     ps_engine *engine;
     const char *weights;
     ps_feed_batch batch;
+    cli_metrics *metrics;
     cli_eval result;
 } evaluation;
 
@@ -63,11 +64,13 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
     PS_TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
     PS_TRY(ranks_check_data(e->comm, 0, e->feed));
     PS_TRY(ps_comm_agree(e->comm, open_engine(e)));
+    PS_TRY(ps_comm_agree(e->comm, cli_metrics_create(e->config, e->feed, a->split, &e->metrics)));
     return ps_engine_load_weights(e->engine, e->weights);
 }
 
 static void close_evaluation(evaluation *e)
 {
+    cli_metrics_destroy(e->metrics);
     ps_feed_batch_deinit(&e->batch);
     ps_engine_destroy(e->engine);
     ps_feed_close(e->feed);
@@ -88,14 +91,19 @@ static void print_json_number(const char *key, double value)
 static void show(const evaluation *e, const eval_arguments *a)
 {
     const cli_eval *r = &e->result;
-    const bool is_language_model = ps_config_options(e->config)->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
+    const ps_options *o = ps_config_options(e->config);
+    const bool is_language_model =
+        o->model_head == PS_CONFIG_HEAD_CAUSAL_LM || o->model_head == PS_CONFIG_HEAD_MASKED_LM;
+    const bool has_choices =
+        ps_head_problem(o) != PS_CONFIG_PROBLEM_REGRESSION || o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
     const double accuracy = (double)r->n_correct / (double)r->n_targets;
     if (a->is_json) {
         printf("{\"split\": \"%s\", \"samples\": %lld, \"targets\": %lld, \"correct\": %lld", split_names[a->split],
                (long long)r->n_samples, (long long)r->n_targets, (long long)r->n_correct);
         print_json_number("loss", r->loss);
         if (is_language_model) print_json_number("perplexity", exp(r->loss));
-        print_json_number("accuracy", accuracy);
+        if (has_choices) print_json_number("accuracy", accuracy);
+        for (int i = 0; i < r->n_metrics; i++) print_json_number(r->metrics[i].name, r->metrics[i].value);
         printf("}\n");
         return;
     }
@@ -103,7 +111,8 @@ static void show(const evaluation *e, const eval_arguments *a)
            (long long)ps_feed_sample_count(e->feed, a->split), (long long)r->n_targets);
     printf("loss        %.6f\n", r->loss);
     if (is_language_model) printf("perplexity  %.4f\n", exp(r->loss));
-    printf("accuracy    %.2f %% (%lld)\n", 100 * accuracy, (long long)r->n_correct);
+    if (has_choices) printf("accuracy    %.2f %% (%lld)\n", 100 * accuracy, (long long)r->n_correct);
+    for (int i = 0; i < r->n_metrics; i++) printf("%-11s %.4f\n", r->metrics[i].name, r->metrics[i].value);
 }
 
 /* ---- arguments ---- */
@@ -150,7 +159,9 @@ int cmd_eval(int argc, char **argv)
         .args_doc = "CONFIG [key=value ...]",
         .doc =
             "Evaluate a model on the data that CONFIG names: mean loss over one pass, perplexity exp(loss) of language "
-            "models, accuracy (share of targets that got the largest logit).\v"
+            "models, accuracy (share of targets that got the largest logit), and of fine-tuned models what is usual: "
+            "mean "
+            "squared error, F1, exact match.\v"
             "The result does not depend on the batch size, but for rounding."};
     eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
@@ -159,7 +170,8 @@ int cmd_eval(int argc, char **argv)
     ps_status st = open_evaluation(&e, &a);
     if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0)
         cli_print_instruct_info(ps_config_options(e.config), e.feed);
-    if (st == PS_OK) st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, &e.batch, &e.result);
+    if (st == PS_OK)
+        st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, &e.batch, e.metrics, &e.result);
     if (st == PS_OK) show(&e, &a);
     const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
     ranks_tell(e.comm, st);

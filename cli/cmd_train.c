@@ -201,7 +201,7 @@ static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
     PS_TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, &r->batch,
-                        &result));
+                        NULL, &result));
     *loss = result.loss;
     return PS_OK;
 }

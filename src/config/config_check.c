@@ -192,7 +192,8 @@ static ps_status check_data(const ps_config *config)
     } uses[] = {
         {PS_OPTION_model_problem_type, HEAD(SEQUENCE_CLASSIFICATION)},
         {PS_OPTION_data_labels, HEAD(SEQUENCE_CLASSIFICATION) | HEAD(TOKEN_CLASSIFICATION)},
-        {PS_OPTION_data_label_key, HEAD(SEQUENCE_CLASSIFICATION)},
+        {PS_OPTION_data_label_key, HEAD(SEQUENCE_CLASSIFICATION) | HEAD(TOKEN_CLASSIFICATION)},
+        {PS_OPTION_data_doc_stride, HEAD(QUESTION_ANSWERING)},
         {PS_OPTION_data_text_pair_key, HEAD(SEQUENCE_CLASSIFICATION)},
         {PS_OPTION_data_mlm_probability, HEAD(MASKED_LM)},
         {PS_OPTION_data_jsonl_form, HEAD(CAUSAL_LM)},

@@ -4,6 +4,7 @@
 #include "config/config_state.h"
 #include "model/class_weights.h"
 #include "model/rotary.h"
+#include "option/head.h"
 
 #include <string.h>
 
@@ -51,7 +52,7 @@ static void put_labels(ps_config *config)
 {
     const ps_options *o = &config->options;
     const ps_config_classes *c = &config->classes;
-    if (!ps_model_has_labels(o) || c->text == NULL) return;
+    if (!ps_head_has_labels(o) || c->text == NULL) return;
     if (c->list.n == o->model_num_labels && (c->are_named || !o->model_new_head))
         put_default(config, PS_OPTION_data_labels, (ps_option_value){.s = c->text});
 }
@@ -178,8 +179,8 @@ static ps_status check_labels(const ps_config *config)
 static ps_status check_classes(const ps_config *config)
 {
     const ps_options *o = &config->options;
-    if (!ps_model_has_labels(o)) return PS_OK;
-    if (ps_model_has_cross_entropy(o) && o->model_num_labels == 1)
+    if (!ps_head_has_labels(o)) return PS_OK;
+    if (ps_head_has_cross_entropy(o) && o->model_num_labels == 1)
         return ps_config_fail_for(
             config, PS_OPTION_model_num_labels,
             "model.num_labels = 1: a choice among one class learns nothing; give at least 2%s",
@@ -197,14 +198,14 @@ static ps_status check_loss(const ps_config *config)
     for (size_t i = 0; i < PS_ARRAY_LEN(of_cross_entropy); i++) {
         const ps_option_id id = of_cross_entropy[i];
         const bool has_effect =
-            ps_model_has_cross_entropy(o) && (id != PS_OPTION_train_class_weights || ps_model_has_labels(o));
+            ps_head_has_cross_entropy(o) && (id != PS_OPTION_train_class_weights || ps_head_has_labels(o));
         if (has_effect || ps_config_has_default(config, id)) continue;
         return ps_config_fail_for(config, id, "%s has no effect with %s %s; remove it", ps_config_key(config, id),
                                   is_sequence ? "model.problem_type" : "model.head",
-                                  is_sequence ? ps_config_problem_names[ps_model_problem(o)]
+                                  is_sequence ? ps_config_problem_names[ps_head_problem(o)]
                                               : ps_config_head_names[o->model_head]);
     }
-    if (!ps_model_has_labels(o)) return PS_OK;
+    if (!ps_head_has_labels(o)) return PS_OK;
     float *weights;
     const ps_status st = ps_class_weights_parse(o->train_class_weights, o->model_num_labels, &weights);
     ps_mem_free(weights);

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "config/hf_config_impl.h"
-#include "model/model.h"
+#include "option/head.h"
 
 enum { DEFAULT_CLASSES = 2, DEFAULT_CLASSES_MAX = 1 << 16 };
 
@@ -156,7 +156,7 @@ static const char *free_label(const json_t *ids, int64_t i, int64_t *next, char 
 static void write_problem(const ps_options *o, json_t *root)
 {
     const char *problem = json_string_value(json_object_get(root, "problem_type"));
-    const ps_config_problem learnt = ps_model_problem(o);
+    const ps_config_problem learnt = ps_head_problem(o);
     const char *name = ps_config_problem_names[learnt];
     const bool is_plain =
         o->model_head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION || learnt == PS_CONFIG_PROBLEM_SINGLE_LABEL;
@@ -171,7 +171,7 @@ ps_status ps_hf_classes_write(const ps_options *o, json_t *root)
 {
     const bool has_names = (int64_t)json_object_size(json_object_get(root, "id2label")) == o->model_num_labels;
     ps_label_list given;
-    if (!ps_model_has_labels(o)) return PS_OK;
+    if (!ps_head_has_labels(o)) return PS_OK;
     write_problem(o, root);
     if (has_names && o->data_labels[0] == '\0') return PS_OK;
     PS_TRY(ps_label_list_parse(o->data_labels, &given));

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "model/class_weights.h"
+#include "option/head.h"
 
 int64_t ps_model_inner_size(const ps_options *o)
 {
@@ -18,31 +19,6 @@ int64_t ps_model_n_kv_heads(const ps_options *o)
 int64_t ps_model_head_size(const ps_options *o)
 {
     return o->model_head_dim > 0 ? o->model_head_dim : o->model_hidden_size / o->model_num_attention_heads;
-}
-
-bool ps_model_has_labels(const ps_options *o)
-{
-    return o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION ||
-           o->model_head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION;
-}
-
-ps_config_problem ps_model_problem(const ps_options *o)
-{
-    if (o->model_problem_type != PS_CONFIG_PROBLEM_AUTO) return o->model_problem_type;
-    return o->model_num_labels == 1 ? PS_CONFIG_PROBLEM_REGRESSION : PS_CONFIG_PROBLEM_SINGLE_LABEL;
-}
-
-bool ps_model_has_cross_entropy(const ps_options *o)
-{
-    switch (o->model_head) {
-    case PS_CONFIG_HEAD_CAUSAL_LM:
-    case PS_CONFIG_HEAD_MASKED_LM:
-    case PS_CONFIG_HEAD_TOKEN_CLASSIFICATION: return true;
-    case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: return ps_model_problem(o) == PS_CONFIG_PROBLEM_SINGLE_LABEL;
-    case PS_CONFIG_HEAD_QUESTION_ANSWERING:
-    case PS_CONFIG_HEAD_NONE: break;
-    }
-    return false;
 }
 
 const ps_traits ps_model_traits = {
@@ -103,8 +79,8 @@ static ps_status end_with_classes(ps_builder *b, ps_value x, const ps_options *o
 
 ps_status ps_model_end_labels(ps_builder *b, ps_value x, const ps_options *o, const char *weight, const char *bias)
 {
-    if (ps_model_has_cross_entropy(o)) return end_with_classes(b, x, o, weight, bias);
-    if (ps_model_problem(o) == PS_CONFIG_PROBLEM_REGRESSION)
+    if (ps_head_has_cross_entropy(o)) return end_with_classes(b, x, o, weight, bias);
+    if (ps_head_problem(o) == PS_CONFIG_PROBLEM_REGRESSION)
         ps_mse_loss(b, x, weight, bias, o->model_num_labels);
     else
         ps_bce_with_logits_loss(b, x, weight, bias, o->model_num_labels);

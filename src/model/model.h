@@ -11,15 +11,6 @@ int64_t ps_model_inner_size(const ps_options *o); /* model.intermediate_size */
 int64_t ps_model_n_kv_heads(const ps_options *o); /* model.num_key_value_heads */
 int64_t ps_model_head_size(const ps_options *o);  /* model.head_dim */
 
-/* ---- what the head learns ---- */
-
-/* Has the head classes with names: sequence_classification, or token_classification? */
-bool ps_model_has_labels(const ps_options *o);
-/* Of sequence_classification: model.problem_type, or what its auto stands for. */
-ps_config_problem ps_model_problem(const ps_options *o);
-/* Is what it learns a choice among classes, with cross-entropy for its loss? */
-bool ps_model_has_cross_entropy(const ps_options *o);
-
 /* ---- traits ---- */
 
 /* Of all families; and of those whose config.json says hidden_size (all but gpt2), which include the former. */

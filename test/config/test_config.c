@@ -326,8 +326,8 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "token_classification; remove it",
          PS_EINVAL},
         {"{\"data\": {\"label_key\": \"y\"}}",
-         "c.json:1:24: data.label_key has no effect with model.head causal_lm, only with sequence_classification; "
-         "remove it",
+         "c.json:1:24: data.label_key has no effect with model.head causal_lm, only with sequence_classification or "
+         "token_classification; remove it",
          PS_EINVAL},
         {"{\"data\": {\"mlm_probability\": 0.3}}",
          "c.json:1:30: data.mlm_probability has no effect with model.head causal_lm, only with masked_lm; remove it",

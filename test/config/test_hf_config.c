@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "config/hf_config.h"
 #include "model/rotary.h"
+#include "option/head.h"
 #include "temp_folder.h"
 
 static temp_folder work;
@@ -384,20 +385,20 @@ static void problem_types_act(void **state)
         snprintf(text, sizeof text, "{" CLASSIFIER ", \"num_labels\": 3, \"problem_type\": \"%s\"}", types[i].name);
         write_config_json(text);
         ps_config *c = load("");
-        assert_int_equal(ps_model_problem(options_of(c)), types[i].problem);
+        assert_int_equal(ps_head_problem(options_of(c)), types[i].problem);
         assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
         assert_non_null(strstr(json, types[i].name));
         ps_free(json);
         ps_config_destroy(c);
         c = load("\"new_head\": true");
-        assert_int_equal(ps_model_problem(options_of(c)), PS_CONFIG_PROBLEM_SINGLE_LABEL);
+        assert_int_equal(ps_head_problem(options_of(c)), PS_CONFIG_PROBLEM_SINGLE_LABEL);
         assert_int_equal(ps_hf_config_write(c, "float32", 9, &json), PS_OK);
         assert_true(strstr(json, "problem_type") == NULL || types[i].problem == PS_CONFIG_PROBLEM_SINGLE_LABEL);
         assert_non_null(strstr(json, "\"pad_token_id\": 9"));
         ps_free(json);
         ps_config_destroy(c);
         c = load("\"new_head\": true, \"problem_type\": \"regression\", \"num_labels\": 2");
-        assert_int_equal(ps_model_problem(options_of(c)), PS_CONFIG_PROBLEM_REGRESSION);
+        assert_int_equal(ps_head_problem(options_of(c)), PS_CONFIG_PROBLEM_REGRESSION);
         assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
         assert_non_null(strstr(json, "\"problem_type\": \"regression\""));
         ps_free(json);
@@ -413,7 +414,7 @@ static void one_label_is_a_regression(void **state)
     write_config_json("{" CLASSIFIER ", \"id2label\": {\"0\": \"grade\"}}");
     ps_config *c = load("");
     assert_int_equal(options_of(c)->model_num_labels, 1);
-    assert_int_equal(ps_model_problem(options_of(c)), PS_CONFIG_PROBLEM_REGRESSION);
+    assert_int_equal(ps_head_problem(options_of(c)), PS_CONFIG_PROBLEM_REGRESSION);
     assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
     assert_non_null(strstr(json, "\"problem_type\": \"regression\""));
     assert_non_null(strstr(json, "\"grade\""));

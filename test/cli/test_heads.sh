@@ -1,0 +1,85 @@
+#!/bin/sh
+# Fine-tuning for other things than one label of a text: train, eval with its metrics, bad data named with their lines.
+set -u
+build=$1
+. test/cli/cli_lib.sh
+set -- bf16.enabled=false model.embd_pdrop=0 model.resid_pdrop=0 model.attn_pdrop=0 model.n_positions=48 model.type=gpt2 \
+    data.validation_split=0 train_micro_batch_size_per_gpu=4 data.pad_to_multiple_of=8
+
+# learns NAME STEPS OVERRIDE...: on $work/NAME.jsonl; then pstar eval is on $work/out as JSON
+learns() {
+    name=$1 steps=$2
+    shift 2
+    expect 0 "$pstar" train "$work/tiny.json" data.train="$work/$name.jsonl" train.steps="$steps" train.output_dir="$work/$name" "$@"
+    expect 0 "$pstar" eval "$work/tiny.json" data.train="$work/$name.jsonl" train.output_dir="$work/$name" --split train --json "$@"
+}
+
+# at_least KEY VALUE: of the evaluation; at_most likewise
+value() { sed -n "s/.*\"$1\": \([-0-9.e]*\).*/\1/p" "$work/out"; }
+at_least() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN { exit !(a != "" && a >= b) }' || fail "$1 is $(value "$1"), below $2: $(cat "$work/out")"; }
+at_most() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN { exit !(a != "" && a <= b) }' || fail "$1 is $(value "$1"), above $2: $(cat "$work/out")"; }
+
+# a number for each text
+for word in whale ship harpoon captain; do echo "$word"; done | awk '{ for (i = 0; i < 4; i++) printf "{\"text\": \"the %s\", \"label\": %g}\n", $1, NR - 2.5 }' >"$work/number.jsonl"
+learns number 200 "$@" model.head=sequence_classification model.num_labels=1
+at_most mse 0.1
+at_least pearson 0.97
+awk -v a="$(value mse)" -v b="$(value loss)" 'BEGIN { exit !(a - b < 1e-4 && b - a < 1e-4) }' || fail "mse is not the loss: $(cat "$work/out")"
+grep -q accuracy "$work/out" && fail "a regression has no accuracy: $(cat "$work/out")"
+grep -q '"problem_type": "auto"' "$work/number/summary.json" || fail "no problem_type in the summary"
+
+# several labels, by name, none, and as numbers
+cat >"$work/several.jsonl" <<END
+{"text": "a whale and a ship", "label": ["whale", "ship"]}
+{"text": "a ship", "label": ["ship"]}
+{"text": "a whale", "label": "whale"}
+{"text": "nothing", "label": []}
+END
+learns several 60 "$@" model.head=sequence_classification model.problem_type=multi_label_classification
+at_least f1_micro 1
+at_least f1_macro 1
+at_least exact_match 1
+at_least accuracy 1
+grep -q '"labels": "ship,whale"' "$work/several/summary.json" || fail "no labels in the summary"
+expect 0 "$pstar" eval "$work/tiny.json" data.train="$work/several.jsonl" train.output_dir="$work/several" --split train "$@" \
+    model.head=sequence_classification model.problem_type=multi_label_classification
+says out "f1_micro    1.0000"
+
+# labels of words, as entities
+cat >"$work/words.jsonl" <<END
+{"tokens": ["Captain", "Ahab", "hunts", "Moby", "Dick"], "ner_tags": ["O", "B-PER", "O", "B-WHALE", "I-WHALE"]}
+{"tokens": ["Ishmael", "sees", "Ahab"], "ner_tags": ["B-PER", "O", "B-PER"]}
+END
+learns words 60 "$@" model.head=token_classification model.num_labels=4 model.classifier_dropout=0
+at_least f1 1
+at_least precision 1
+at_least recall 1
+learns words 60 "$@" model.head=token_classification model.num_labels=4 model.classifier_dropout=0 train.label_smoothing=0.1 \
+    train.class_weights=2,1,1,0.5
+at_least f1 1
+at_least loss 0.3 # of smoothed labels it stays above 0
+
+# answers; the second context takes several rows
+cat >"$work/answers.jsonl" <<END
+{"question": "who?", "context": "Ahab hunts the whale.", "answers": {"text": ["Ahab"], "answer_start": [0]}}
+{"question": "what?", "context": "It was a long and cold night, and they all saw nothing but the sea, again and again, until somebody cried that there was, at last, the white whale in front of them.", "answers": {"text": ["the white whale"], "answer_start": [131]}}
+END
+learns answers 120 "$@" model.head=question_answering data.doc_stride=8 data.sequence_length=32
+at_least exact_match 1
+at_least f1 1
+
+# what is wrong is named
+bad() {
+    printf '%s\n' "$2" >"$work/bad.jsonl"
+    says_what=$1
+    shift 2
+    expect 2 "$pstar" train "$work/tiny.json" data.train="$work/bad.jsonl" "$@"
+    says err "bad.jsonl: line 1, offset 0: $says_what"
+}
+bad '"label" is a string, expected numbers' '{"text": "a", "label": "x"}' "$@" model.head=sequence_classification model.num_labels=1
+bad '"label" has 1 numbers, the model has 2' '{"text": "a", "label": [1]}' "$@" model.head=sequence_classification model.problem_type=regression
+bad '"label"[1] is 2, expected 0 to 1' '{"text": "a", "label": [0, 2]}' "$@" model.head=sequence_classification model.problem_type=multi_label_classification
+bad '"tokens" has 2 words, "labels" 1 labels' '{"tokens": ["a", "b"], "labels": [0]}' "$@" model.head=token_classification
+bad 'label 2, expected 0 to 1' '{"tokens": ["a"], "labels": [2]}' "$@" model.head=token_classification
+bad "the context does not have the answer 'b' where answer_start says" \
+    '{"question": "q", "context": "a b", "answers": {"text": ["b"], "answer_start": [1]}}' "$@" model.head=question_answering
