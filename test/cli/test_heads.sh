@@ -14,6 +14,13 @@ learns() {
     expect 0 "$pstar" eval "$work/tiny.json" data.train="$work/$name.jsonl" train.output_dir="$work/$name" --split train --json "$@"
 }
 
+# judged NAME OTHER OVERRIDE...: the model of NAME on $work/OTHER.jsonl, which it never saw
+judged() {
+    name=$1 other=$2
+    shift 2
+    expect 0 "$pstar" eval "$work/tiny.json" data.train="$work/$other.jsonl" train.output_dir="$work/$name" --split train --json "$@"
+}
+
 # at_least KEY VALUE: of the evaluation; at_most likewise
 value() { sed -n "s/.*\"$1\": \([-0-9.e]*\).*/\1/p" "$work/out"; }
 at_least() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN { exit !(a != "" && a >= b) }' || fail "$1 is $(value "$1"), below $2: $(cat "$work/out")"; }
@@ -27,6 +34,19 @@ at_least pearson 0.97
 awk -v a="$(value mse)" -v b="$(value loss)" 'BEGIN { exit !(a - b < 1e-4 && b - a < 1e-4) }' || fail "mse is not the loss: $(cat "$work/out")"
 grep -q accuracy "$work/out" && fail "a regression has no accuracy: $(cat "$work/out")"
 grep -q '"problem_type": "auto"' "$work/number/summary.json" || fail "no problem_type in the summary"
+awk '{ sub(/"label": /, "\"label\": 1"); print }' "$work/number.jsonl" | sed 's/"label": 1-/"label": -/' >"$work/far.jsonl" # 10 more, of two
+judged number far "$@" model.head=sequence_classification model.num_labels=1
+at_least mse 40
+at_most mse 60
+
+# one label a text: a has 1 right, 1 wrongly; b has 2 right, and 1 that is not found: F1 of 2/3 and 4/5
+for line in 'whale a' 'ship a' 'harpoon b' 'captain b'; do echo "$line"; done | awk '{ printf "{\"text\": \"%s\", \"label\": \"%s\"}\n", $1, $2 }' >"$work/one.jsonl"
+sed 's/"ship", "label": "a"/"ship", "label": "b"/' "$work/one.jsonl" >"$work/one_other.jsonl"
+learns one 60 "$@" model.head=sequence_classification
+at_least f1_macro 1
+judged one one_other "$@" model.head=sequence_classification
+at_least f1_macro 0.7333
+at_most f1_macro 0.7334
 
 # several labels, by name, none, and as numbers
 cat >"$work/several.jsonl" <<END
@@ -44,6 +64,22 @@ grep -q '"labels": "ship,whale"' "$work/several/summary.json" || fail "no labels
 expect 0 "$pstar" eval "$work/tiny.json" data.train="$work/several.jsonl" train.output_dir="$work/several" --split train "$@" \
     model.head=sequence_classification model.problem_type=multi_label_classification
 says out "f1_micro    1.0000"
+# ship: 2 right, 1 not found; whale: 1 right, 1 wrongly, 1 not found
+cat >"$work/several_other.jsonl" <<END
+{"text": "a whale and a ship", "label": ["ship"]}
+{"text": "a ship", "label": ["ship", "whale"]}
+{"text": "a whale", "label": "whale"}
+{"text": "nothing", "label": [1, 0]}
+END
+judged several several_other "$@" model.head=sequence_classification model.problem_type=multi_label_classification
+at_least f1_micro 0.6666
+at_most f1_micro 0.6667
+at_least f1_macro 0.65
+at_most f1_macro 0.65
+at_most exact_match 0.25
+at_least exact_match 0.25
+at_most accuracy 0.625
+at_least accuracy 0.625
 
 # labels of words, as entities
 cat >"$work/words.jsonl" <<END
@@ -54,6 +90,12 @@ learns words 60 "$@" model.head=token_classification model.num_labels=4 model.cl
 at_least f1 1
 at_least precision 1
 at_least recall 1
+sed 's/"B-WHALE", "I-WHALE"/"O", "O"/' "$work/words.jsonl" >"$work/words_other.jsonl" # 3 of 4 entities that it finds
+judged words words_other "$@" model.head=token_classification model.num_labels=4
+at_least precision 0.75
+at_most precision 0.75
+at_least recall 1
+at_most f1 0.8572
 learns words 60 "$@" model.head=token_classification model.num_labels=4 model.classifier_dropout=0 train.label_smoothing=0.1 \
     train.class_weights=2,1,1,0.5
 at_least f1 1
@@ -67,6 +109,12 @@ END
 learns answers 120 "$@" model.head=question_answering data.doc_stride=8 data.sequence_length=32
 at_least exact_match 1
 at_least f1 1
+sed 's/"the white whale"\], "answer_start": \[131\]/"whale"], "answer_start": [141]/' "$work/answers.jsonl" >"$work/answers_other.jsonl"
+judged answers answers_other "$@" model.head=question_answering data.doc_stride=8 data.sequence_length=32
+at_least exact_match 0.5
+at_most exact_match 0.5
+at_least f1 0.8333 # one of two words too many: 2/3
+at_most f1 0.8334
 
 # what is wrong is named
 bad() {
