@@ -4,7 +4,7 @@ set -u
 build=$1
 . test/cli/cli_lib.sh
 set -- bf16.enabled=false model.embd_pdrop=0 model.resid_pdrop=0 model.attn_pdrop=0 model.n_positions=48 model.type=gpt2 \
-    data.validation_split=0 train_micro_batch_size_per_gpu=4 data.pad_to_multiple_of=8
+    data.validation_split=0 train_micro_batch_size_per_gpu=3 data.pad_to_multiple_of=8
 
 # learns NAME STEPS OVERRIDE...: on $work/NAME.jsonl; then pstar eval is on $work/out as JSON
 learns() {
@@ -29,6 +29,8 @@ at_most() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN { exit !(a != "" && a <= b
 # a number for each text
 for word in whale ship harpoon captain; do echo "$word"; done | awk '{ for (i = 0; i < 4; i++) printf "{\"text\": \"the %s\", \"label\": %g}\n", $1, NR - 2.5 }' >"$work/number.jsonl"
 learns number 200 "$@" model.head=sequence_classification model.num_labels=1
+at_least targets 16 # rows behind the last text count nothing
+at_most targets 16
 at_most mse 0.1
 at_least pearson 0.97
 awk -v a="$(value mse)" -v b="$(value loss)" 'BEGIN { exit !(a - b < 1e-4 && b - a < 1e-4) }' || fail "mse is not the loss: $(cat "$work/out")"
@@ -115,6 +117,18 @@ at_least exact_match 0.5
 at_most exact_match 0.5
 at_least f1 0.8333 # one of two words too many: 2/3
 at_most f1 0.8334
+
+# resumed with the same bits, each kind
+for kind in 'number model.head=sequence_classification model.num_labels=1' 'words model.head=token_classification model.num_labels=4' \
+    'answers model.head=question_answering data.doc_stride=8 data.sequence_length=32'; do
+    name=${kind%% *} members=${kind#* }
+    # shellcheck disable=SC2086 # a list of words
+    resumed() { expect 0 "$pstar" train "$work/tiny.json" "$@" data.train="$work/$name.jsonl" train.save_interval=2 $members; }
+    resumed "$@" train.output_dir="$work/whole-$name" train.steps=4
+    resumed "$@" train.output_dir="$work/parts-$name" train.steps=2
+    resumed "$@" train.output_dir="$work/parts-$name" train.steps=4 --resume
+    cmp -s "$work/whole-$name/model.safetensors" "$work/parts-$name/model.safetensors" || fail "$name: other weights after a resume"
+done
 
 # what is wrong is named
 bad() {
