@@ -4,8 +4,7 @@
 
 #include <jansson.h>
 
-#include "config/config.h"
-#include "engine/engine.h"
+#include "client.h"
 
 /* Times of steps as they come; zeros: none yet. */
 typedef struct step_times {
@@ -22,8 +21,7 @@ void step_times_deinit(step_times *t);
 /* What the last plan of the run says of a step, and what it took. */
 typedef struct step_bound {
     bool is_known; /* else the rates are of no machine in particular, and nothing is said */
-    ps_bound bound;
-    ps_step_time planned;
+    ps_bound_info plan;
     double measured_s; /* the median, without the first steps, which fill the tiers */
     double waiting_s;  /* of these steps on average: computing stood still for copies */
 } step_bound;

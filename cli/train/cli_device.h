@@ -2,7 +2,7 @@
 #ifndef PSTAR_CLI_DEVICE_H
 #define PSTAR_CLI_DEVICE_H
 
-#include "engine/engine.h"
+#include "client.h"
 
 /* On stderr, when there is a GPU that is not used, and nobody has decided so: why, and what computes instead. */
 void cli_tell_why_no_gpu(const char *command, const ps_engine *e);
@@ -12,9 +12,4 @@ void cli_show_gpu(const ps_engine *e);
 void cli_show_products(const ps_engine *e);
 /* On stderr, when the user should know something about them: once a checkpoint, if any, has had its say. */
 void cli_tell_products(const char *command, const ps_engine *e);
-/* The name of the GPU; NULL: none computes. */
-const char *cli_gpu_name(const ps_engine *e);
-/* "cuda", "ref", or the instruction set of the processor's kernels. */
-const char *cli_backend_name(const ps_engine *e);
-
 #endif

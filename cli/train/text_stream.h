@@ -5,9 +5,10 @@
 #ifndef PSTAR_TEXT_STREAM_H
 #define PSTAR_TEXT_STREAM_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
-#include "data/tokenizer.h"
+#include "patrickstar_data.h"
 
 typedef struct text_stream {
     const ps_tokenizer *tokenizer;

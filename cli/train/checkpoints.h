@@ -6,9 +6,7 @@
 #ifndef PSTAR_CHECKPOINTS_H
 #define PSTAR_CHECKPOINTS_H
 
-#include "comm/comm.h"
-#include "config/config.h"
-#include "data/feed.h"
+#include "client.h"
 #include "progress.h"
 #include "run_log.h"
 
@@ -18,7 +16,7 @@ typedef struct checkpoints {
     ps_comm *comm;
     run_log *log;
     progress *progress;
-    const ps_options *o;
+    int64_t save_interval;
     int64_t n_samples; /* of the training data */
     uint64_t data_xxh3;
     bool is_saving;
@@ -29,7 +27,7 @@ typedef struct checkpoints {
  *
  * Removes what killed runs left there. `resume`: whether --resume was given; without it, where train.save_interval
  * would mix a new run's checkpoints with those that are there, PS_EINVAL. All pointers must outlive it. */
-PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engine, ps_comm *comm,
+PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm,
                                         run_log *log, progress *shown, const ps_feed *feed, bool resume);
 
 /* Go on from `path` (a checkpoint, or a folder with latest), or from the latest of this run's own when it is NULL;

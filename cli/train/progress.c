@@ -5,14 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
-#include "base/machine.h"
-
 #define BAR_CELLS 20
 
 static double now_s(void)
 {
-    return (double)ps_clock_ns() * 1e-9;
+    return (double)client_clock_ns() * 1e-9;
 }
 
 void progress_begin(progress *p, int64_t n_steps, int64_t log_interval, int may_draw)
@@ -34,9 +31,9 @@ static void format_time(double seconds, char *text, size_t bytes)
 
 static void show_tiers(const ps_memory_info *m)
 {
-    char device[PS_BYTES_TEXT_MAX], host[PS_BYTES_TEXT_MAX], disk[PS_BYTES_TEXT_MAX];
-    printf(" | device %s host %s disk %s", ps_bytes_format(m->device_used_bytes, device),
-           ps_bytes_format(m->host_used_bytes, host), ps_bytes_format(m->disk_used_bytes, disk));
+    char device[BYTES_TEXT_MAX], host[BYTES_TEXT_MAX], disk[BYTES_TEXT_MAX];
+    printf(" | device %s host %s disk %s", client_bytes(m->device_used_bytes, device),
+           client_bytes(m->host_used_bytes, host), client_bytes(m->disk_used_bytes, disk));
 }
 
 static void show_bar(const progress *p, const progress_step *s, const ps_memory_info *m)
@@ -86,44 +83,42 @@ void progress_end(const progress *p)
 
 static void print_tier(const char *name, int64_t peak, int64_t planned, int64_t budget)
 {
-    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX], c[PS_BYTES_TEXT_MAX];
+    char a[BYTES_TEXT_MAX], b[BYTES_TEXT_MAX], c[BYTES_TEXT_MAX];
     if (budget == 0)
         printf("%-8s %12s %12s %12s\n", name, "-", "-", "none");
     else
-        printf("%-8s %12s %12s %12s\n", name, ps_bytes_format(peak, a), ps_bytes_format(planned, b),
-               ps_bytes_format(budget, c));
+        printf("%-8s %12s %12s %12s\n", name, client_bytes(peak, a), client_bytes(planned, b), client_bytes(budget, c));
 }
 
 static void print_link(const char *name, int64_t bytes, int64_t steps)
 {
-    char all[PS_BYTES_TEXT_MAX], each[PS_BYTES_TEXT_MAX];
-    printf("%-16s %12s %12s\n", name, ps_bytes_format(bytes, all),
-           ps_bytes_format(bytes / (steps > 0 ? steps : 1), each));
+    char all[BYTES_TEXT_MAX], each[BYTES_TEXT_MAX];
+    printf("%-16s %12s %12s\n", name, client_bytes(bytes, all), client_bytes(bytes / (steps > 0 ? steps : 1), each));
 }
 
 /* Each length of the sequences has a plan of its own, with logits kept or not. */
 static void print_logits(const run_totals *t, int64_t steps)
 {
-    char bytes[PS_BYTES_TEXT_MAX];
+    char bytes[BYTES_TEXT_MAX];
     if (steps == 0) return;
     printf("logits    ");
     if (t->kept_logits_steps == 0)
         printf("computed again for the backward pass\n");
     else if (t->kept_logits_steps == steps)
-        printf("kept for the backward pass, %s\n", ps_bytes_format(t->kept_logits_bytes, bytes));
+        printf("kept for the backward pass, %s\n", client_bytes(t->kept_logits_bytes, bytes));
     else
         printf("kept for the backward pass in %lld of %lld steps, %s at most\n", (long long)t->kept_logits_steps,
-               (long long)steps, ps_bytes_format(t->kept_logits_bytes, bytes));
+               (long long)steps, client_bytes(t->kept_logits_bytes, bytes));
 }
 
 /* How the disk is driven, and what that takes of the processors. */
 static void print_disk(const run_totals *t)
 {
     char files[32] = "";
-    if (!t->has_disk) return;
+    if (t->disk.backend[0] == '\0') return;
     if (t->disk.n_files > 1) snprintf(files, sizeof files, ", %d files", t->disk.n_files);
     printf("transfers %s%s%s%s, %s%s; %.2f s of processor time\n", t->disk.backend, t->disk.ways[0] ? " (" : "",
-           t->disk.ways, t->disk.ways[0] ? ")" : "", t->disk.direct ? "O_DIRECT" : "through the page cache", files,
+           t->disk.ways, t->disk.ways[0] ? ")" : "", t->disk.is_direct ? "O_DIRECT" : "through the page cache", files,
            (double)t->disk.processor_ns * 1e-9);
 }
 
@@ -131,10 +126,9 @@ void progress_print_table(const run_totals *t)
 {
     const ps_memory_info *m = &t->memory, *b = &t->before;
     const int64_t steps = t->steps - t->resumed_step;
-    char data[PS_BYTES_TEXT_MAX], ram[PS_BYTES_TEXT_MAX], rss[PS_BYTES_TEXT_MAX];
+    char data[BYTES_TEXT_MAX], ram[BYTES_TEXT_MAX], rss[BYTES_TEXT_MAX];
     printf("\n%lld parameters, %s of model data, %s of memory budget (device + host)\n", (long long)m->parameters,
-           ps_bytes_format(m->model_data_bytes, data),
-           ps_bytes_format(m->device_budget_bytes + m->host_budget_bytes, ram));
+           client_bytes(m->model_data_bytes, data), client_bytes(m->device_budget_bytes + m->host_budget_bytes, ram));
     printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)steps,
            (long long)t->tokens);
     printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);
@@ -142,7 +136,7 @@ void progress_print_table(const run_totals *t)
            t->seconds > 0 ? t->wait_s / t->seconds * 100 : 0);
     print_disk(t);
     print_logits(t, steps);
-    printf("process   %s resident at most\n", ps_bytes_format(t->rss_peak_bytes, rss));
+    printf("process   %s resident at most\n", client_bytes(t->rss_peak_bytes, rss));
     printf("chunks    %lld of %lld elements, %.2f %% waste\n\n", (long long)m->n_chunks, (long long)m->chunk_elements,
            m->chunk_waste * 100);
     printf("%-8s %12s %12s %12s\n", "tier", "peak", "predicted", "budget");

@@ -2,7 +2,7 @@
 #ifndef PSTAR_SAMPLER_H
 #define PSTAR_SAMPLER_H
 
-#include "base/status.h"
+#include "patrickstar.h"
 
 typedef struct sampler {
     double temperature; /* 0: the likeliest token, of equal ones the first */

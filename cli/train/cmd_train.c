@@ -5,24 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "base/bytes.h"
-#include "base/machine.h"
-#include "base/mem.h"
-#include "base/status.h"
-#include "checkpoint/initialize.h"
 #include "checkpoints.h"
-#include "cli.h"
 #include "cli_device.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
-#include "cli_labels.h"
-#include "config/config.h"
+#include "client.h"
 #include "config_arguments.h"
-#include "engine/engine.h"
-#include "kernel/kernel.h"
-#include "machine_file.h"
 #include "memory_monitor.h"
+#include "program.h"
 #include "progress.h"
 #include "ranks.h"
 #include "run_log.h"
@@ -35,6 +25,13 @@ typedef struct train_arguments {
     const char *resume_from;
 } train_arguments;
 
+/* What of the configuration is this program's own. Texts are the configuration's. */
+typedef struct train_settings {
+    int64_t steps, log_interval, eval_interval, eval_steps;
+    bool saves, watches_memory;
+    const char *output_dir, *from_pretrained;
+} train_settings;
+
 /* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can
  * fail on one of them alone is agreed on. */
 typedef struct run {
@@ -43,13 +40,14 @@ typedef struct run {
     run_rank *ranks;                /* [n_ranks] of the last step */
     run_rank own, *totals_of_ranks; /* of the run: this rank's, and [n_ranks] at the end */
     ps_config *config;
-    const ps_options *o;
+    train_settings o;
     ps_feed *feed;
     ps_engine *engine;
     memory_monitor *monitor;
     run_log *log;               /* rank 0's */
     int64_t B, T, accumulation; /* T: of the step under way */
-    ps_feed_batch batch;
+    int64_t whole;              /* configured length of sequences */
+    ps_rows *rows;
     run_totals totals;
     step_times times;
     step_bound bound; /* at the end */
@@ -73,10 +71,10 @@ static void close_run(run *r)
     memory_monitor_stop(r->monitor);
     ps_engine_destroy(r->engine);
     run_log_close(r->log); /* the last to touch the folder: it has the lock */
-    ps_feed_batch_deinit(&r->batch);
+    ps_rows_destroy(r->rows);
     ps_feed_close(r->feed);
-    ps_mem_free(r->ranks);
-    ps_mem_free(r->totals_of_ranks);
+    free(r->ranks);
+    free(r->totals_of_ranks);
     step_times_deinit(&r->times);
     ps_comm_close(r->comm);
     ps_config_destroy(r->config);
@@ -86,20 +84,21 @@ static void close_run(run *r)
 
 static ps_status open_feed(run *r)
 {
-    PS_TRY(cli_feed_open(r->o, &r->feed));
-    PS_TRY(cli_keep_labels(r->config, r->feed));
-    if (r->o->train_eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
-        return PS_FAIL(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
-                       (long long)r->o->train_eval_interval);
+    TRY(cli_feed_open(r->config, &r->feed));
+    TRY(ps_feed_keep_labels(r->feed, r->config));
+    if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
+        return ps_error(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
+                        (long long)r->o.eval_interval);
     return PS_OK;
 }
 
 /* Rank 0 first: the tokens of a text, which it keeps in a file, are then there for the others. */
 static ps_status open_data(run *r)
 {
-    PS_TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_feed(r) : PS_OK));
-    PS_TRY(ps_comm_agree(r->comm, r->rank > 0 ? open_feed(r) : PS_OK));
-    if (r->rank == 0) cli_print_instruct_info(r->o, r->feed);
+    TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_feed(r) : PS_OK));
+    TRY(ps_comm_agree(r->comm, r->rank > 0 ? open_feed(r) : PS_OK));
+    TRY(ps_comm_check_feed(r->comm, r->feed));
+    if (r->rank == 0) cli_print_instruct_info(r->config, r->feed);
     return PS_OK;
 }
 
@@ -114,62 +113,65 @@ static void print_load(const char *path, const ps_load_info *info)
 /* What a run begins with that is not resumed: a model's weights, or those that a file has. */
 static ps_status begin_weights(run *r)
 {
-    ps_begin_info info;
-    PS_TRY(ps_engine_begin_weights(r->engine, r->config, r->config, &info));
-    if (info.has_model) print_load(r->o->model_from_pretrained, &info.model);
+    ps_load_info info = {.struct_size = sizeof info};
+    TRY(ps_engine_begin_weights(r->engine, r->config, r->config, &info));
+    if (r->o.from_pretrained[0] != '\0') print_load(r->o.from_pretrained, &info);
     if (info.n_new_rows > 0)
-        printf("the embeddings have %lld tokens, the last %lld at random\n", (long long)r->o->model_vocab_size,
-               (long long)info.n_new_rows);
+        printf("the embeddings have %lld tokens, the last %lld at random\n",
+               (long long)client_int(r->config, "model.vocab_size"), (long long)info.n_new_rows);
     return PS_OK;
 }
 
 static ps_status open_ranks(run *r, const train_arguments *a)
 {
-    PS_TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &r->config, &r->comm));
-    r->o = ps_config_options(r->config);
+    TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &r->config, &r->comm));
+    const ps_config *c = r->config;
+    r->o = (train_settings){.steps = client_int(c, "train.steps"),
+                            .log_interval = client_int(c, "train.log_interval"),
+                            .eval_interval = client_int(c, "train.eval_interval"),
+                            .eval_steps = client_int(c, "train.eval_steps"),
+                            .saves = client_int(c, "train.save") != 0,
+                            .watches_memory = client_int(c, "client.mem_tracer.use_async_mem_monitor") != 0,
+                            .output_dir = client_string(c, "train.output_dir"),
+                            .from_pretrained = client_string(c, "model.from_pretrained")};
     r->rank = ps_comm_rank(r->comm);
     r->n_ranks = ps_comm_size(r->comm);
-    ps_status st = ps_mem_alloc((size_t)r->n_ranks, sizeof *r->ranks, &r->ranks);
-    if (st == PS_OK) st = ps_mem_alloc((size_t)r->n_ranks, sizeof *r->totals_of_ranks, &r->totals_of_ranks);
-    PS_TRY(ps_comm_agree(r->comm, st));
+    ps_status st = client_alloc(r->n_ranks, sizeof *r->ranks, &r->ranks);
+    if (st == PS_OK) st = client_alloc(r->n_ranks, sizeof *r->totals_of_ranks, &r->totals_of_ranks);
+    TRY(ps_comm_agree(r->comm, st));
     if (r->n_ranks > 1) printf("%d ranks, %s\n", r->n_ranks, ps_comm_describe(r->comm));
     return PS_OK;
 }
 
 static ps_status open_engine(run *r)
 {
-    char folder[MACHINE_FOLDER_BYTES];
-    if (machine_file_folder(folder)) {
-        const ps_status made = machine_file_make_folder(folder);
-        (void)made; /* whoever would keep something there says why it cannot */
-        PS_TRY(ps_config_know_cache(r->config, folder));
-    }
-    const bool is_empty = r->resume || ps_config_names_weights(r->config, r->config);
-    PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(ps_model_from_config, r->config, r->config,
-                                                                  PS_FOR_TRAINING, r->comm, &r->engine));
+    const ps_engine_options options = {
+        .struct_size = sizeof options, .comm = r->comm, .purpose = PS_FOR_TRAINING, .is_empty = 1};
+    TRY(known_machine_tell_cache(r->config));
+    TRY(ps_initialize_engine_with(ps_model_from_config, r->config, r->config, &options, &r->engine));
     if (r->rank == 0) cli_tell_why_no_gpu("train", r->engine);
     if (r->rank == 0) cli_show_gpu(r->engine);
     if (r->rank == 0) cli_show_products(r->engine);
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
-    return r->feed != NULL ? ps_feed_batch_init(&r->batch, r->feed, r->B) : PS_OK;
+    r->whole = r->T;
+    return r->feed != NULL ? ps_rows_create(r->feed, r->B, &r->rows) : PS_OK;
 }
 
 static ps_status open_run(run *r, const train_arguments *a)
 {
-    PS_TRY(open_ranks(r, a));
-    const ps_options *o = r->o;
-    const bool has_steps = o->train_steps > 0; /* without any, nothing is asked of the data */
-    PS_TRY(ps_comm_agree(r->comm, r->rank == 0 ? run_log_open(o->train_output_dir, &r->log) : PS_OK));
-    if (has_steps) PS_TRY(open_data(r));
-    PS_TRY(ps_comm_agree(r->comm, open_engine(r)));
+    TRY(open_ranks(r, a));
+    const bool has_steps = r->o.steps > 0; /* without any, nothing is asked of the data */
+    TRY(ps_comm_agree(r->comm, r->rank == 0 ? run_log_open(r->o.output_dir, &r->log) : PS_OK));
+    if (has_steps) TRY(open_data(r));
+    TRY(ps_comm_agree(r->comm, open_engine(r)));
     if (has_steps) {
-        PS_TRY(checkpoints_open(&r->checkpoints, o, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
-        if (r->resume) PS_TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
+        TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
+        if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
         if (r->rank == 0) cli_tell_products("train", r->engine);
     }
-    if (r->totals.resumed_step == 0) PS_TRY(begin_weights(r));
+    if (r->totals.resumed_step == 0) TRY(begin_weights(r));
     ps_status st = run_log_begin(r->log, r->totals.resumed_step);
-    if (st == PS_OK && o->client_mem_tracer_use_async_mem_monitor) st = memory_monitor_start(&r->monitor);
+    if (st == PS_OK && r->o.watches_memory) st = memory_monitor_start(&r->monitor);
     return ps_comm_agree(r->comm, st);
 }
 
@@ -179,16 +181,15 @@ static ps_status open_run(run *r, const train_arguments *a)
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
     const int64_t n_rows = r->accumulation * r->n_ranks * r->B;
-    PS_TRY(cli_set_length(r->engine, r->config, ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows),
-                          &r->batch));
+    TRY(cli_set_length(r->engine, r->config, r->whole,
+                       ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows), r->rows));
     ps_engine_get_shape(r->engine, NULL, &r->T, NULL, NULL);
     for (int64_t k = 0; k < r->accumulation; k++) {
         const int64_t number = ps_feed_micro_batch(step - 1, r->accumulation, k, r->n_ranks, r->rank);
-        PS_TRY(ps_feed_get(r->feed, PS_SPLIT_TRAIN, number * r->B, r->B, &r->batch));
-        const ps_batch batch = cli_batch(&r->batch);
-        PS_TRY(ps_forward(r->engine, &batch, NULL));
-        PS_TRY(ps_backward(r->engine));
-        PS_TRY(ps_step(r->engine));
+        TRY(ps_rows_fill(r->rows, PS_SPLIT_TRAIN, number * r->B, r->B));
+        TRY(ps_forward(r->engine, ps_rows_batch(r->rows), NULL));
+        TRY(ps_backward(r->engine));
+        TRY(ps_step(r->engine));
     }
     ps_step_info info = {.struct_size = sizeof info};
     ps_engine_get_step_info(r->engine, &info);
@@ -200,8 +201,8 @@ static ps_status train_step(run *r, int64_t step, double *loss)
 static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
-    PS_TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o->train_eval_steps, &r->batch,
-                        &result));
+    TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
+                     &result));
     *loss = result.loss;
     return PS_OK;
 }
@@ -213,10 +214,8 @@ static int64_t step_tokens(const run *r)
 }
 
 /* What each rank's step took, for rank 0. */
-static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory_info *m, const ps_comm_stats *before,
-                              int64_t rss_peak_bytes)
+static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory_info *m, int64_t rss_peak_bytes)
 {
-    const ps_comm_stats after = ps_comm_get_stats(r->comm);
     const run_rank now = {.device_peak_bytes = m->device_peak_bytes,
                           .host_peak_bytes = m->host_peak_bytes,
                           .disk_peak_bytes = m->disk_peak_bytes,
@@ -225,13 +224,13 @@ static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory
                           .device_to_host_bytes = m->device_to_host_bytes - was->device_to_host_bytes,
                           .disk_read_bytes = m->disk_read_bytes - was->disk_read_bytes,
                           .disk_write_bytes = m->disk_write_bytes - was->disk_write_bytes,
-                          .sent_bytes = after.sent_bytes - before->sent_bytes,
-                          .comm_wait_ns = after.wait_ns - before->wait_ns};
+                          .sent_bytes = m->sent_bytes - was->sent_bytes,
+                          .comm_wait_ns = m->comm_wait_ns - was->comm_wait_ns};
     run_rank *t = &r->own;
     t->planned_sent_bytes = m->planned_sent_bytes;
-    t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, now.device_peak_bytes);
-    t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, now.host_peak_bytes);
-    t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, now.disk_peak_bytes);
+    t->device_peak_bytes = max_i64(t->device_peak_bytes, now.device_peak_bytes);
+    t->host_peak_bytes = max_i64(t->host_peak_bytes, now.host_peak_bytes);
+    t->disk_peak_bytes = max_i64(t->disk_peak_bytes, now.disk_peak_bytes);
     t->host_to_device_bytes += now.host_to_device_bytes;
     t->device_to_host_bytes += now.device_to_host_bytes;
     t->disk_read_bytes += now.disk_read_bytes;
@@ -244,9 +243,9 @@ static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory
 /* Each length of the sequences has a plan of its own; what counts is the largest that a step had. */
 static void keep_largest_plans(run_rank *own, const ps_memory_info *m)
 {
-    own->planned_device_peak_bytes = ps_max_i64(own->planned_device_peak_bytes, m->planned_device_peak_bytes);
-    own->planned_host_peak_bytes = ps_max_i64(own->planned_host_peak_bytes, m->planned_host_peak_bytes);
-    own->planned_disk_peak_bytes = ps_max_i64(own->planned_disk_peak_bytes, m->planned_disk_peak_bytes);
+    own->planned_device_peak_bytes = max_i64(own->planned_device_peak_bytes, m->planned_device_peak_bytes);
+    own->planned_host_peak_bytes = max_i64(own->planned_host_peak_bytes, m->planned_host_peak_bytes);
+    own->planned_disk_peak_bytes = max_i64(own->planned_disk_peak_bytes, m->planned_disk_peak_bytes);
 }
 
 static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
@@ -258,11 +257,11 @@ static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
     t->tokens += step_tokens(r);
     t->seconds += s->step_s;
     t->wait_s = (double)(m->wait_ns - t->before.wait_ns) * 1e-9;
-    t->device_peak_bytes = ps_max_i64(t->device_peak_bytes, m->device_peak_bytes);
-    t->host_peak_bytes = ps_max_i64(t->host_peak_bytes, m->host_peak_bytes);
-    t->disk_peak_bytes = ps_max_i64(t->disk_peak_bytes, m->disk_peak_bytes);
+    t->device_peak_bytes = max_i64(t->device_peak_bytes, m->device_peak_bytes);
+    t->host_peak_bytes = max_i64(t->host_peak_bytes, m->host_peak_bytes);
+    t->disk_peak_bytes = max_i64(t->disk_peak_bytes, m->disk_peak_bytes);
     t->kept_logits_steps += m->kept_logits_bytes > 0;
-    t->kept_logits_bytes = ps_max_i64(t->kept_logits_bytes, m->kept_logits_bytes);
+    t->kept_logits_bytes = max_i64(t->kept_logits_bytes, m->kept_logits_bytes);
     t->memory = *m;
     keep_largest_plans(&r->own, m);
     t->memory.planned_device_peak_bytes = r->own.planned_device_peak_bytes;
@@ -274,27 +273,26 @@ static ps_status one_step(run *r, int64_t step)
 {
     ps_memory_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
     ps_step_info info = {.struct_size = sizeof info};
-    const ps_comm_stats comm_before = ps_comm_get_stats(r->comm);
     ps_engine_reset_peaks(r->engine);
     ps_engine_get_memory_info(r->engine, &before);
     progress_step s = {.step = step, .eval_loss = NAN};
-    const int64_t begin_ns = ps_clock_ns();
-    PS_TRY(train_step(r, step, &s.loss));
-    s.step_s = (double)(ps_clock_ns() - begin_ns) * 1e-9;
+    const int64_t begin_ns = client_clock_ns();
+    TRY(train_step(r, step, &s.loss));
+    s.step_s = (double)(client_clock_ns() - begin_ns) * 1e-9;
     s.tokens_per_s = (double)step_tokens(r) / s.step_s;
     ps_engine_get_step_info(r->engine, &info);
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);
-    PS_TRY(step_times_add(&r->times, s.step_s, (double)(after.wait_ns - before.wait_ns) * 1e-9));
+    TRY(step_times_add(&r->times, s.step_s, (double)(after.wait_ns - before.wait_ns) * 1e-9));
     const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
-    PS_TRY(gather_ranks(r, &before, &after, &comm_before, rss));
-    if (r->o->train_eval_interval > 0 && step % r->o->train_eval_interval == 0) PS_TRY(evaluate(r, &s.eval_loss));
+    TRY(gather_ranks(r, &before, &after, rss));
+    if (r->o.eval_interval > 0 && step % r->o.eval_interval == 0) TRY(evaluate(r, &s.eval_loss));
     s.lr = info.learning_rate;
     s.grad_norm = info.grad_norm;
     s.skipped = info.skipped;
     s.loss_scale = info.loss_scale;
     progress_show(&r->progress, &s, &after);
-    PS_TRY(run_log_step(r->log, &s, &info, &before, &after, rss, r->ranks, r->n_ranks));
+    TRY(run_log_step(r->log, &s, &info, &before, &after, rss, r->ranks, r->n_ranks));
     checkpoints_after_step(&r->checkpoints, step);
     return PS_OK;
 }
@@ -307,11 +305,13 @@ static ps_status finish_profile(run *r)
     if (p.path[0] == '\0') return PS_OK;
     if (p.last_step == 0) {
         char prefix[300];
+        int64_t first = 0, last = 0;
+        TRY(ps_config_get_range(r->config, "profile.steps", &first, &last));
         fprintf(stderr, "%spstar train: no profile: the run had none of the steps %lld to %lld (profile.steps)\n",
-                ranks_prefix(r->comm, prefix), (long long)r->o->profile_steps[0], (long long)r->o->profile_steps[1]);
+                ranks_prefix(r->comm, prefix), (long long)first, (long long)last);
         return PS_OK;
     }
-    if (!p.is_written) PS_TRY(ps_engine_write_profile(r->engine, NULL));
+    if (!p.is_written) TRY(ps_engine_write_profile(r->engine, NULL));
     printf("\nprofile of steps %lld to %lld: %s\n", (long long)p.first_step, (long long)p.last_step, p.path);
     return PS_OK;
 }
@@ -319,23 +319,25 @@ static ps_status finish_profile(run *r)
 /* A run that was resumed after its last step. */
 static bool is_finished(const run *r)
 {
-    return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o->train_steps;
+    return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o.steps;
 }
 
 /* The summary of the steps themselves stays: that of a run without any would know nothing of them. */
 static ps_status write_summary(run *r, uint64_t weights_xxh3)
 {
     if (r->rank == 0 && is_finished(r) && run_log_has_summary(r->log, r->totals.steps)) return PS_OK;
+    ps_device_info device = {.struct_size = sizeof device};
+    ps_engine_get_device_info(r->engine, &device);
     run_summary s = {.totals = &r->totals,
                      .weights_xxh3 = weights_xxh3,
                      .interrupted = stop_asked,
-                     .backend = cli_backend_name(r->engine),
-                     .gpu = cli_gpu_name(r->engine),
+                     .backend = device.backend,
+                     .gpu = device.gpu[0] != '\0' ? device.gpu : NULL,
                      .bound = &r->bound,
                      .ranks = r->totals_of_ranks,
                      .n_ranks = r->n_ranks};
     char *config_json = NULL;
-    PS_TRY(ps_config_dump_json(r->config, &config_json));
+    TRY(ps_config_dump_json(r->config, &config_json));
     s.config_json = config_json;
     const ps_status st = run_log_summary(r->log, &s);
     ps_free(config_json);
@@ -344,46 +346,45 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
 
 static void print_ranks(const run *r)
 {
-    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX], c[PS_BYTES_TEXT_MAX], d[PS_BYTES_TEXT_MAX];
-    const int64_t steps = ps_max_i64(r->totals.steps - r->totals.resumed_step, 1);
+    char a[BYTES_TEXT_MAX], b[BYTES_TEXT_MAX], c[BYTES_TEXT_MAX], d[BYTES_TEXT_MAX];
+    const int64_t steps = max_i64(r->totals.steps - r->totals.resumed_step, 1);
     printf("\n%-6s %12s %12s %12s %12s  %s\n", "rank", "device peak", "predicted", "sent a step", "predicted",
            "machine");
     for (int32_t i = 0; i < r->n_ranks; i++) {
         const run_rank *t = &r->totals_of_ranks[i];
-        printf("%-6d %12s %12s %12s %12s  %s\n", i, ps_bytes_format(t->device_peak_bytes, a),
-               ps_bytes_format(t->planned_device_peak_bytes, b), ps_bytes_format(t->sent_bytes / steps, c),
-               ps_bytes_format(t->planned_sent_bytes, d), ps_comm_host(r->comm, i));
+        printf("%-6d %12s %12s %12s %12s  %s\n", i, client_bytes(t->device_peak_bytes, a),
+               client_bytes(t->planned_device_peak_bytes, b), client_bytes(t->sent_bytes / steps, c),
+               client_bytes(t->planned_sent_bytes, d), ps_comm_host(r->comm, i));
     }
 }
 
 static ps_status finish(run *r)
 {
     uint64_t weights_xxh3;
-    ps_machine_rss_info rss = {0};
-    PS_TRY(ps_engine_weights_xxh3(r->engine, &weights_xxh3));
-    PS_TRY(ps_comm_agree(r->comm, ps_machine_rss(NULL, &rss)));
-    r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss.peak_bytes;
-    r->totals.has_disk = r->engine->tiers.disk != NULL;
-    if (r->totals.has_disk) r->totals.disk = ps_disk_get_stats(r->engine->tiers.disk);
-    PS_TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
+    int64_t rss_peak_bytes = 0;
+    TRY(ps_engine_weights_xxh3(r->engine, &weights_xxh3));
+    TRY(ps_comm_agree(r->comm, client_rss(NULL, &rss_peak_bytes)));
+    r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss_peak_bytes;
+    r->totals.disk.struct_size = sizeof r->totals.disk;
+    ps_engine_get_disk_info(r->engine, &r->totals.disk);
+    TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
     step_bound_find(r->engine, r->config, &r->times, &r->bound);
-    PS_TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
-    if (r->o->train_save) {
+    TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
+    if (r->o.saves) {
         char path[4096];
-        snprintf(path, sizeof path, "%s/model.safetensors", r->o->train_output_dir);
-        PS_TRY(ps_engine_save_weights(r->engine, path));
+        snprintf(path, sizeof path, "%s/model.safetensors", r->o.output_dir);
+        TRY(ps_engine_save_weights(r->engine, path));
     }
-    PS_TRY(finish_profile(r));
+    TRY(finish_profile(r));
     if (is_finished(r)) {
-        printf("nothing to do: the run in %s has ended after step %lld, train.steps = %lld\n", r->o->train_output_dir,
-               (long long)r->totals.steps, (long long)r->o->train_steps);
+        printf("nothing to do: the run in %s has ended after step %lld, train.steps = %lld\n", r->o.output_dir,
+               (long long)r->totals.steps, (long long)r->o.steps);
         return PS_OK;
     }
     progress_print_table(&r->totals);
     step_bound_print(&r->bound);
     if (r->n_ranks > 1) print_ranks(r);
-    printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o->train_output_dir,
-           r->o->train_save ? " and model.safetensors" : "");
+    printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o.output_dir, r->o.saves ? " and model.safetensors" : "");
     return PS_OK;
 }
 
@@ -391,41 +392,42 @@ static ps_status finish(run *r)
 static ps_status has_to_stop(const run *r, bool *yes)
 {
     *yes = stop_asked;
-    PS_TRY(ranks_any(r->comm, yes));
+    TRY(ranks_any(r->comm, yes));
     if (*yes) stop_asked = 1;
     return PS_OK;
 }
 
 static ps_status run_all(run *r, const train_arguments *a)
 {
-    PS_TRY(open_run(r, a));
+    TRY(open_run(r, a));
     r->totals.before.struct_size = sizeof r->totals.before;
     ps_engine_get_memory_info(r->engine, &r->totals.before);
     r->totals.memory = r->totals.before;
     r->totals.loss_first = r->totals.loss_last = NAN;
-    progress_begin(&r->progress, r->o->train_steps, r->o->train_log_interval, r->n_ranks == 1);
+    progress_begin(&r->progress, r->o.steps, r->o.log_interval, r->n_ranks == 1);
     r->totals.steps = r->totals.resumed_step;
-    for (int64_t step = r->totals.steps + 1; step <= r->o->train_steps; step++) {
+    for (int64_t step = r->totals.steps + 1; step <= r->o.steps; step++) {
         bool stops;
-        PS_TRY(has_to_stop(r, &stops));
+        TRY(has_to_stop(r, &stops));
         if (stops) break;
-        PS_TRY(one_step(r, step));
+        TRY(one_step(r, step));
     }
     progress_end(&r->progress);
-    if (stop_asked)
-        printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o->train_steps);
+    if (stop_asked) printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o.steps);
     /* the weights and the report are written also when the last checkpoint could not be */
-    const ps_status saved = r->o->train_steps > 0 ? checkpoints_end(&r->checkpoints, r->totals.steps) : PS_OK;
+    const ps_status saved = r->o.steps > 0 ? checkpoints_end(&r->checkpoints, r->totals.steps) : PS_OK;
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
-    PS_TRY(finish(r));
-    if (saved != PS_OK) return PS_FAIL(saved, "%s", cause);
-    const int64_t n_lost = r->engine->nonfinite.n_steps;
+    TRY(finish(r));
+    if (saved != PS_OK) return ps_error(saved, "%s", cause);
+    ps_step_info last = {.struct_size = sizeof last};
+    ps_engine_get_step_info(r->engine, &last);
+    const int64_t n_lost = last.nonfinite_steps;
     if (n_lost == 0) return PS_OK;
-    return PS_FAIL(PS_ENUMERIC,
-                   "the last %lld steps had gradients that are not finite and were skipped; the weights are those of "
-                   "before",
-                   (long long)n_lost);
+    return ps_error(PS_ENUMERIC,
+                    "the last %lld steps had gradients that are not finite and were skipped; the weights are those of "
+                    "before",
+                    (long long)n_lost);
 }
 
 /* ---- arguments ---- */
@@ -480,7 +482,11 @@ int cmd_train(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     if (a.help_config) {
         config_arguments_deinit(&a.config);
-        return cli_report("train", ps_config_write_help(stdout));
+        char *text = NULL;
+        const ps_status st = ps_config_help(&text);
+        if (st == PS_OK) fputs(text, stdout);
+        ps_free(text);
+        return cli_report("train", st);
     }
     signal(SIGINT, ask_to_stop);
     signal(SIGTERM, ask_to_stop);

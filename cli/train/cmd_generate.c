@@ -4,19 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "base/mem.h"
-#include "base/status.h"
-#include "chat_prompt.h"
-#include "cli.h"
 #include "cli_device.h"
-#include "cli_tokenizer.h"
-#include "cli_weights.h"
-#include "config/config.h"
+#include "client.h"
 #include "config_arguments.h"
-#include "data/tokenizer.h"
-#include "engine/engine.h"
-#include "known_machine.h"
+#include "program.h"
 #include "sampler.h"
 #include "text_stream.h"
 
@@ -55,79 +46,67 @@ static ps_status read_input(char **text, int64_t *n_bytes)
     size_t n = 0, n_read;
     *text = NULL;
     do {
-        PS_TRY_GOTO(ps_mem_reserve(text, n + PIECE, 1));
+        TRY_GOTO(client_reserve(text, (int64_t)(n + PIECE), 1));
         n_read = fread(*text + n, 1, PIECE, stdin);
         n += n_read;
     } while (n_read > 0 && n <= MOST);
     if (ferror(stdin))
-        st = PS_FAIL(PS_EIO, "--prompt -: cannot read standard input: %s", strerror(errno));
+        st = ps_error(PS_EIO, "--prompt -: cannot read standard input: %s", strerror(errno));
     else if (n > MOST)
-        st = PS_FAIL(PS_EINVAL, "--prompt -: standard input has more than %d MiB", MOST >> 20);
+        st = ps_error(PS_EINVAL, "--prompt -: standard input has more than %d MiB", MOST >> 20);
     if (n > 0 && (*text)[n - 1] == '\n') n--;
     *n_bytes = (int64_t)n;
 out:
     if (st != PS_OK) {
-        ps_mem_free(*text);
+        free(*text);
         *text = NULL;
     }
     return st;
 }
 
-/* As the model was trained: with what its tokenizer puts before a text, and with special tokens where the prompt spells
- * them. */
-static ps_status encode_text(generator *g, const char *prompt, int64_t n_bytes, ps_id_list *out)
-{
-    const ps_encode_options options = {.added_tokens = true};
-    ps_encoding e;
-    PS_TRY(ps_tokenizer_encode_sequence(g->tokenizer, &options, prompt, n_bytes, NULL, 0, &e));
-    const ps_status st = ps_ids_append_all(out, e.ids, e.n);
-    ps_encoding_deinit(&e);
-    return st;
-}
-
 /* A tokenizer may have more tokens than the model, a prompt may not. */
-static ps_status check_ids(const generator *g, const ps_id_list *ids)
+static ps_status check_ids(const generator *g, const int32_t *ids, int64_t n)
 {
-    const ps_options *o = ps_config_options(g->config);
-    for (int64_t i = 0; i < ids->n; i++)
-        if (ids->ids[i] >= o->model_vocab_size)
-            return PS_FAIL(PS_EINVAL,
-                           "token %lld of the prompt is %d: the tokenizer %s has %d tokens, but model.vocab_size = "
-                           "%lld; name the tokenizer that the model was trained with",
-                           (long long)i, ids->ids[i], cli_tokenizer_path(o), ps_tokenizer_vocab_size(g->tokenizer),
-                           (long long)o->model_vocab_size);
+    const int64_t n_model = client_int(g->config, "model.vocab_size");
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= n_model)
+            return ps_error(PS_EINVAL,
+                            "token %lld of the prompt is %d: the tokenizer %s has %d tokens, but model.vocab_size = "
+                            "%lld; name the tokenizer that the model was trained with",
+                            (long long)i, ids[i], ps_config_tokenizer_path(g->config),
+                            ps_tokenizer_vocab_size(g->tokenizer), (long long)n_model);
     return PS_OK;
 }
 
 static ps_status encode_prompt(generator *g, const generate_arguments *a, const char *prompt, int64_t n_bytes)
 {
-    ps_id_list ids = {0};
-    if (n_bytes == 0) return PS_FAIL(PS_EINVAL, "--prompt is empty");
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    if (n_bytes == 0) return ps_error(PS_EINVAL, "--prompt is empty");
     g->end = -1;
-    ps_status st = a->chat
-                       ? chat_prompt_encode(ps_config_options(g->config), g->tokenizer, prompt, n_bytes, &ids, &g->end)
-                       : encode_text(g, prompt, n_bytes, &ids);
-    if (st == PS_OK && ids.n == 0) st = PS_FAIL(PS_EINVAL, "--prompt is empty");
-    if (st == PS_OK) st = check_ids(g, &ids);
-    if (st == PS_OK) st = ps_mem_alloc((size_t)(ids.n + a->n_tokens), sizeof *g->text, &g->text);
-    if (st == PS_OK) memcpy(g->text, ids.ids, (size_t)ids.n * sizeof *ids.ids);
-    g->n_text = ids.n;
-    g->first_shown = a->chat ? ids.n : 0;
-    ps_mem_free(ids.ids);
+    ps_status st = a->chat ? ps_tokenizer_encode_chat(g->tokenizer, g->config, prompt, n_bytes, &ids, &n, &g->end)
+                           : ps_tokenizer_encode_prompt(g->tokenizer, prompt, n_bytes, &ids, &n);
+    if (st == PS_OK && n == 0) st = ps_error(PS_EINVAL, "--prompt is empty");
+    if (st == PS_OK) st = check_ids(g, ids, n);
+    if (st == PS_OK) st = client_alloc(n + a->n_tokens, sizeof *g->text, &g->text);
+    if (st == PS_OK) memcpy(g->text, ids, (size_t)n * sizeof *ids);
+    g->n_text = n;
+    g->first_shown = a->chat ? n : 0;
+    ps_free(ids);
     return st;
 }
 
 static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
 {
     if (tokenizer[0] == '\0')
-        return PS_FAIL(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
-    PS_TRY(ps_tokenizer_open(tokenizer, &g->tokenizer));
+        return ps_error(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
+    TRY(ps_tokenizer_open(tokenizer, &g->tokenizer));
     if (strcmp(a->prompt, "-") != 0) return encode_prompt(g, a, a->prompt, (int64_t)strlen(a->prompt));
     char *text;
     int64_t n_bytes;
-    PS_TRY(read_input(&text, &n_bytes));
+    TRY(read_input(&text, &n_bytes));
     const ps_status st = encode_prompt(g, a, text, n_bytes);
-    ps_mem_free(text);
+    free(text);
     return st;
 }
 
@@ -137,12 +116,12 @@ static ps_status open_prompt(generator *g, const generate_arguments *a, const ch
 static ps_status next_logits_kept(generator *g)
 {
     if (g->n_text - g->first_kept > g->T) {
-        g->first_kept = g->n_text - (g->n_kept == 0 ? g->T : ps_max_i64(g->T / 2, 1));
+        g->first_kept = g->n_text - (g->n_kept == 0 ? g->T : max_i64(g->T / 2, 1));
         g->n_kept = 0;
-        PS_TRY(ps_decode_rewind(g->engine, 0));
+        TRY(ps_decode_rewind(g->engine, 0));
     }
     const int64_t known = g->first_kept + g->n_kept;
-    PS_TRY(ps_decode(g->engine, g->text + known, g->n_text - known, g->logits));
+    TRY(ps_decode(g->engine, g->text + known, g->n_text - known, g->logits));
     g->n_kept = g->n_text - g->first_kept;
     return PS_OK;
 }
@@ -152,25 +131,24 @@ static ps_status next_logits_kept(generator *g)
 static ps_status next_logits(generator *g)
 {
     if (g->keeps) return next_logits_kept(g);
-    const int64_t n = ps_min_i64(g->n_text, g->T);
+    const int64_t n = min_i64(g->n_text, g->T);
     memset(g->context, 0, (size_t)g->T * sizeof *g->context);
     memcpy(g->context, g->text + (g->n_text - n), (size_t)n * sizeof *g->context);
-    return ps_logits(g->engine, g->context, n - 1, g->logits);
+    return ps_infer(g->engine, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = g->context}, n - 1, g->logits);
 }
 
 static ps_status generate(generator *g, const generate_arguments *a)
 {
-    const int32_t eot = ps_tokenizer_eot(g->tokenizer), eos = ps_tokenizer_role(g->tokenizer, PS_ROLE_EOS);
     g->stream = (text_stream){.tokenizer = g->tokenizer, .out = stdout};
     for (long i = 0; i < a->n_tokens; i++) {
-        PS_TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
-        PS_TRY(next_logits(g));
+        TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
+        TRY(next_logits(g));
         int32_t token;
-        PS_TRY(sampler_choose(&g->sampler, g->logits, i, &token));
-        if (token == eot || token == eos || token == g->end) break;
+        TRY(sampler_choose(&g->sampler, g->logits, i, &token));
+        if (ps_tokenizer_is_end(g->tokenizer, token) || token == g->end) break;
         g->text[g->n_text++] = token;
     }
-    PS_TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, true));
+    TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, true));
     putchar('\n');
     return PS_OK;
 }
@@ -178,19 +156,21 @@ static ps_status generate(generator *g, const generate_arguments *a)
 /* Room for the text to come, if it may be kept at all. */
 static ps_status open_engine(generator *g, const generate_arguments *a)
 {
-    const ps_options *o = ps_config_options(g->config);
-    g->keeps = o->generation_use_cache;
+    ps_engine_options options = {.struct_size = sizeof options, .purpose = PS_FOR_INFERENCE, .is_empty = 1};
+    g->keeps = client_int(g->config, "generation.use_cache") != 0;
     if (g->keeps) {
         char length[32];
-        const int64_t most = o->generation_max_length > 0 ? o->generation_max_length : ps_config_sequence_length(o);
-        snprintf(length, sizeof length, "%lld", (long long)ps_min_i64(most, g->n_text + a->n_tokens));
-        PS_TRY(ps_config_set(g->config, "generation.max_length", length));
-        PS_TRY(ps_engine_create_empty(ps_model_from_config, g->config, g->config, PS_FOR_GENERATION, NULL, &g->engine));
-        ps_decode_get_length(g->engine, NULL, &g->T);
-    } else {
-        PS_TRY(ps_engine_create_empty(ps_model_from_config, g->config, g->config, PS_FOR_INFERENCE, NULL, &g->engine));
-        ps_engine_get_shape(g->engine, NULL, &g->T, NULL, NULL);
+        const int64_t given = client_int(g->config, "generation.max_length");
+        const int64_t most = given > 0 ? given : ps_config_get_sequence_length(g->config);
+        snprintf(length, sizeof length, "%lld", (long long)min_i64(most, g->n_text + a->n_tokens));
+        TRY(ps_config_set(g->config, "generation.max_length", length));
+        options.purpose = PS_FOR_GENERATION;
     }
+    TRY(ps_initialize_engine_with(ps_model_from_config, g->config, g->config, &options, &g->engine));
+    if (g->keeps)
+        ps_decode_get_length(g->engine, NULL, &g->T);
+    else
+        ps_engine_get_shape(g->engine, NULL, &g->T, NULL, NULL);
     ps_engine_get_shape(g->engine, NULL, NULL, NULL, &g->V);
     cli_tell_why_no_gpu("generate", g->engine);
     return PS_OK;
@@ -198,34 +178,33 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
 
 static ps_status open_generator(generator *g, const generate_arguments *a)
 {
-    PS_TRY(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
+    TRY(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
     /* one sequence at a time; 0 lets a batch size given for training follow */
-    PS_TRY(ps_config_set(g->config, "train_batch_size", "0"));
-    PS_TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
-    PS_TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
-    PS_TRY(known_machine_tell(g->config, NULL, 0));
-    const ps_options *o = ps_config_options(g->config);
-    if (o->model_head != PS_CONFIG_HEAD_CAUSAL_LM)
-        return PS_FAIL(PS_EINVAL, "model.head = %s does not continue texts", ps_config_head_names[o->model_head]);
+    TRY(ps_config_set(g->config, "train_batch_size", "0"));
+    TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
+    TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
+    TRY(known_machine_tell(g->config, NULL, 0));
+    const char *head = client_string(g->config, "model.head");
+    if (strcmp(head, "causal_lm") != 0) return ps_error(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
-    PS_TRY(cli_choose_weights(g->config, a->weights, &weights));
-    PS_TRY(open_prompt(g, a, cli_tokenizer_path(o)));
-    PS_TRY(open_engine(g, a));
-    PS_TRY(ps_mem_alloc((size_t)g->T, sizeof *g->context, &g->context));
-    PS_TRY(ps_mem_alloc((size_t)g->V, sizeof *g->logits, &g->logits));
+    TRY(cli_choose_weights(g->config, a->weights, &weights));
+    TRY(open_prompt(g, a, ps_config_tokenizer_path(g->config)));
+    TRY(open_engine(g, a));
+    TRY(client_alloc(g->T, sizeof *g->context, &g->context));
+    TRY(client_alloc(g->V, sizeof *g->logits, &g->logits));
     /* of a table with more rows than the tokenizer has tokens, those of tokens */
     const int64_t n_tokens = ps_tokenizer_vocab_size(g->tokenizer);
-    PS_TRY(sampler_init(&g->sampler, ps_min_i64(g->V, n_tokens), a->temperature, a->top_k, a->seed));
-    return ps_engine_load_weights(g->engine, weights);
+    TRY(sampler_init(&g->sampler, min_i64(g->V, n_tokens), a->temperature, a->top_k, a->seed));
+    return ps_engine_load_pretrained(g->engine, weights, NULL, NULL);
 }
 
 static void close_generator(generator *g)
 {
     ps_engine_destroy(g->engine);
     ps_tokenizer_close(g->tokenizer);
-    ps_mem_free(g->context);
-    ps_mem_free(g->text);
-    ps_mem_free(g->logits);
+    free(g->context);
+    free(g->text);
+    free(g->logits);
     sampler_deinit(&g->sampler);
     ps_config_destroy(g->config);
 }

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "base/status.h"
+#include "patrickstar.h"
 
 typedef struct memory_monitor memory_monitor;
 

@@ -3,8 +3,7 @@
 #ifndef PSTAR_PROGRESS_H
 #define PSTAR_PROGRESS_H
 
-#include "device/disk.h"
-#include "patrickstar.h"
+#include "client.h"
 
 typedef struct progress {
     int64_t n_steps, log_interval;
@@ -27,10 +26,9 @@ typedef struct run_totals {
     double seconds, wait_s, loss_first, loss_last;
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
     int64_t kept_logits_steps, kept_logits_bytes; /* in how many steps, and how much at most */
-    bool has_disk;
-    ps_disk_stats disk;    /* at the end */
-    ps_memory_info memory; /* as well */
-    ps_memory_info before; /* at the first step: links count from there */
+    ps_disk_info disk;                            /* at the end */
+    ps_memory_info memory;                        /* as well */
+    ps_memory_info before;                        /* at the first step: links count from there */
 } run_totals;
 
 /* may_draw: stdout may be a terminal. A launcher's is none, even where it says so. */

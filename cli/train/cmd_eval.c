@@ -5,15 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/status.h"
-#include "cli.h"
 #include "cli_device.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
-#include "cli_labels.h"
-#include "cli_weights.h"
+#include "client.h"
 #include "config_arguments.h"
-#include "engine/engine.h"
+#include "program.h"
 #include "ranks.h"
 
 typedef struct eval_arguments {
@@ -30,7 +27,8 @@ typedef struct evaluation {
     ps_feed *feed;
     ps_engine *engine;
     const char *weights;
-    ps_feed_batch batch;
+    int64_t whole; /* configured length of sequences */
+    ps_rows *rows;
     cli_eval result;
 } evaluation;
 
@@ -38,37 +36,40 @@ static const char *const split_names[] = {"train", "validation"};
 
 static ps_status open_feed(evaluation *e, const eval_arguments *a)
 {
-    PS_TRY(cli_choose_weights(e->config, a->weights, &e->weights));
-    PS_TRY(cli_take_labels(e->config, e->weights));
-    PS_TRY(cli_feed_open(ps_config_options(e->config), &e->feed));
+    TRY(cli_choose_weights(e->config, a->weights, &e->weights));
+    TRY(cli_take_labels(e->config, e->weights));
+    TRY(cli_feed_open(e->config, &e->feed));
     if (ps_feed_sample_count(e->feed, a->split) > 0) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
-                              "--split train");
+    return ps_error(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
+                               "--split train");
 }
 
 static ps_status open_engine(evaluation *e)
 {
-    PS_TRY(ps_engine_create_empty(ps_model_from_config, e->config, e->config, PS_FOR_INFERENCE, e->comm, &e->engine));
+    const ps_engine_options options = {
+        .struct_size = sizeof options, .comm = e->comm, .purpose = PS_FOR_INFERENCE, .is_empty = 1};
+    TRY(ps_initialize_engine_with(ps_model_from_config, e->config, e->config, &options, &e->engine));
     if (ps_comm_rank(e->comm) == 0) cli_tell_why_no_gpu("eval", e->engine);
-    return ps_feed_batch_init(&e->batch, e->feed, ps_config_options(e->config)->train_micro_batch_size_per_gpu);
+    ps_engine_get_shape(e->engine, NULL, &e->whole, NULL, NULL);
+    return ps_rows_create(e->feed, client_int(e->config, "train_micro_batch_size_per_gpu"), &e->rows);
 }
 
 /* Rank 0 opens the data first: the tokens of a text, which it keeps in a file, are then there for the others. */
 static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
 {
-    PS_TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &e->config, &e->comm));
+    TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &e->config, &e->comm));
     const bool is_first = ps_comm_rank(e->comm) == 0;
-    PS_TRY(ps_comm_agree(e->comm, is_first ? open_feed(e, a) : PS_OK));
+    TRY(ps_comm_agree(e->comm, is_first ? open_feed(e, a) : PS_OK));
     if (is_first) cli_note_labels(e->config, e->feed, e->weights);
-    PS_TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
-    PS_TRY(ranks_check_data(e->comm, 0, e->feed));
-    PS_TRY(ps_comm_agree(e->comm, open_engine(e)));
-    return ps_engine_load_weights(e->engine, e->weights);
+    TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
+    TRY(ps_comm_check_feed(e->comm, e->feed));
+    TRY(ps_comm_agree(e->comm, open_engine(e)));
+    return ps_engine_load_pretrained(e->engine, e->weights, NULL, NULL);
 }
 
 static void close_evaluation(evaluation *e)
 {
-    ps_feed_batch_deinit(&e->batch);
+    ps_rows_destroy(e->rows);
     ps_engine_destroy(e->engine);
     ps_feed_close(e->feed);
     ps_comm_close(e->comm);
@@ -88,7 +89,7 @@ static void print_json_number(const char *key, double value)
 static void show(const evaluation *e, const eval_arguments *a)
 {
     const cli_eval *r = &e->result;
-    const bool is_language_model = ps_config_options(e->config)->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
+    const bool is_language_model = strcmp(client_string(e->config, "model.head"), "sequence_classification") != 0;
     const double accuracy = (double)r->n_correct / (double)r->n_targets;
     if (a->is_json) {
         printf("{\"split\": \"%s\", \"samples\": %lld, \"targets\": %lld, \"correct\": %lld", split_names[a->split],
@@ -157,9 +158,9 @@ int cmd_eval(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
-    if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0)
-        cli_print_instruct_info(ps_config_options(e.config), e.feed);
-    if (st == PS_OK) st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, &e.batch, &e.result);
+    if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.feed);
+    if (st == PS_OK)
+        st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, &e.result);
     if (st == PS_OK) show(&e, &a);
     const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
     ranks_tell(e.comm, st);

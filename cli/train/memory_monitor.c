@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 
-#include "base/machine.h"
-#include "base/mem.h"
+#include "client.h"
 
 #define PERIOD_NS 10000000L
 
@@ -17,10 +17,10 @@ struct memory_monitor {
 
 static void sample(memory_monitor *m)
 {
-    ps_machine_rss_info rss;
-    if (ps_machine_rss(NULL, &rss) != PS_OK) return;
+    int64_t resident_bytes;
+    if (client_rss(&resident_bytes, NULL) != PS_OK) return;
     long long peak = atomic_load(&m->peak_bytes);
-    while (rss.resident_bytes > peak && !atomic_compare_exchange_weak(&m->peak_bytes, &peak, rss.resident_bytes)) {
+    while (resident_bytes > peak && !atomic_compare_exchange_weak(&m->peak_bytes, &peak, resident_bytes)) {
     }
 }
 
@@ -38,10 +38,10 @@ ps_status memory_monitor_start(memory_monitor **out)
 {
     memory_monitor *m = NULL;
     *out = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *m, &m));
+    TRY(client_alloc(1, sizeof *m, &m));
     if (pthread_create(&m->thread, NULL, run, m) != 0) {
-        ps_mem_free(m);
-        return PS_FAIL(PS_ENOMEM_HOST, "cannot start the memory monitor's thread");
+        free(m);
+        return ps_error(PS_ENOMEM_HOST, "cannot start the memory monitor's thread");
     }
     *out = m;
     return PS_OK;
@@ -52,7 +52,7 @@ void memory_monitor_stop(memory_monitor *m)
     if (m == NULL) return;
     atomic_store(&m->stop, true);
     pthread_join(m->thread, NULL);
-    ps_mem_free(m);
+    free(m);
 }
 
 int64_t memory_monitor_take_peak(memory_monitor *m)

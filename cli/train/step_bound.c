@@ -3,9 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/base.h"
-#include "base/mem.h"
-
 enum { N_FIRST = 3 };
 
 /* A step this much faster than its bound shows that rates are wrong; less may be chance. */
@@ -13,14 +10,14 @@ enum { N_FIRST = 3 };
 
 ps_status step_times_add(step_times *t, double seconds, double waiting_s)
 {
-    PS_TRY(ps_mem_reserve(&t->step, t->n + 1, sizeof *t->step));
+    TRY(client_reserve(&t->step, (int64_t)t->n + 1, sizeof *t->step));
     t->step[t->n++] = (struct step_time){.seconds = seconds, .waiting_s = waiting_s};
     return PS_OK;
 }
 
 void step_times_deinit(step_times *t)
 {
-    ps_mem_free(t->step);
+    free(t->step);
     *t = (step_times){0};
 }
 
@@ -45,46 +42,31 @@ static void find_measured(step_times *t, step_bound *out)
 
 void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, step_bound *out)
 {
-    ps_hardware room;
-    const ps_hardware *hw = NULL;
-    *out = (step_bound){.planned = e->shape->forecast.step};
-    /* a file has been read before */
-    out->is_known = t->n > 0 && ps_config_hardware(config, &room, &hw) == PS_OK && hw != NULL;
-    if (!out->is_known) return;
-    out->bound = ps_bound_of_plan(e->blueprint, &e->shape->forecast);
-    find_measured(t, out);
-}
-
-static double seconds(int64_t ns)
-{
-    return (double)ns * 1e-9;
-}
-
-static int64_t planned_waiting_ns(const ps_step_time *t)
-{
-    return t->all_ns - t->compute_ns - t->lost_ns;
+    *out = (step_bound){.plan.struct_size = sizeof out->plan};
+    /* the configuration has been read before */
+    out->is_known = t->n > 0 && ps_engine_get_bound_info(e, config, &out->plan) == PS_OK && out->plan.by[0] != '\0';
+    if (out->is_known) find_measured(t, out);
 }
 
 void step_bound_print(const step_bound *b)
 {
-    char text[PS_BOUND_TEXT_MAX];
-    if (!b->is_known || ps_bound_ns(&b->bound) == 0) return;
-    printf("bound     %s\n", ps_bound_text(&b->bound, text));
+    const ps_bound_info *p = &b->plan;
+    if (!b->is_known || p->bound_s <= 0) return;
+    printf("bound     %s\n", p->text);
     printf("          a step took %.4f s, %.2f x that long; planned were %.4f s\n", b->measured_s,
-           b->measured_s / seconds(ps_bound_ns(&b->bound)), seconds(b->planned.all_ns));
+           b->measured_s / p->bound_s, p->planned_s);
     printf("          of it waiting %.4f s, planned %.4f s; the rest, computing, %.4f s, planned %.4f s\n",
-           b->waiting_s, seconds(planned_waiting_ns(&b->planned)), b->measured_s - b->waiting_s,
-           seconds(b->planned.compute_ns + b->planned.lost_ns));
-    if (b->measured_s < FASTER_THAN_BOUND * seconds(ps_bound_ns(&b->bound)))
+           b->waiting_s, p->planned_wait_s, b->measured_s - b->waiting_s, p->planned_compute_s);
+    if (b->measured_s < FASTER_THAN_BOUND * p->bound_s)
         printf("          which cannot be: the rates kept of this machine are too low (pstar info --forget)\n");
-    if (ps_bound_between(&b->bound, &b->planned, text)[0] != '\0') printf("          as planned, %s\n", text);
+    if (p->between[0] != '\0') printf("          as planned, %s\n", p->between);
 }
 
 json_t *step_bound_json(const step_bound *b)
 {
+    const ps_bound_info *p = &b->plan;
     if (!b->is_known) return NULL;
-    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:f}", "bound_s", seconds(ps_bound_ns(&b->bound)), "by",
-                     ps_bound_part_name(b->bound.by), "disk_phases_s", seconds(b->bound.phases_ns), "step_s",
-                     b->measured_s, "planned_step_s", seconds(b->planned.all_ns), "waiting_s", b->waiting_s,
-                     "planned_waiting_s", seconds(planned_waiting_ns(&b->planned)));
+    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:f}", "bound_s", p->bound_s, "by", p->by, "disk_phases_s",
+                     p->disk_phases_s, "step_s", b->measured_s, "planned_step_s", p->planned_s, "waiting_s",
+                     b->waiting_s, "planned_waiting_s", p->planned_wait_s);
 }

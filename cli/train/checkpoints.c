@@ -7,42 +7,42 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/base.h"
-#include "base/bytes.h"
-#include "base/mem.h"
-#include "base/status.h"
+#include "program.h"
 #include "ranks.h"
-#include "weights/checkpoint_folder.h"
 
 /* Samples at the beginning and at the end of the first epoch that stand for the whole. */
 #define FINGERPRINT_SAMPLES ((int64_t)16)
 
 /* ---- the data ---- */
 
-static ps_status hash_samples(const ps_feed *feed, ps_feed_batch *b, int64_t T, int64_t first, XXH3_state_t *state)
+/* Of instructions targets say more than the tokens; a classifier has one a row. */
+static ps_status hash_samples(ps_rows *rows, int64_t T, int64_t n_targets, int64_t first, XXH3_state_t *state)
 {
     for (int64_t i = 0; i < FINGERPRINT_SAMPLES; i++) {
-        PS_TRY(ps_feed_get(feed, PS_SPLIT_TRAIN, first + i, 1, b));
+        TRY(ps_rows_fill(rows, PS_SPLIT_TRAIN, first + i, 1));
+        const ps_batch *b = ps_rows_batch(rows);
         XXH3_64bits_update(state, b->tokens, (size_t)T * sizeof *b->tokens);
-        XXH3_64bits_update(state, b->targets, (size_t)(ps_feed_chooses_targets(feed) ? T : 1) * sizeof *b->targets);
+        XXH3_64bits_update(state, b->targets, (size_t)n_targets * sizeof *b->targets);
     }
     return PS_OK;
 }
 
 static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
 {
-    const int64_t T = ps_config_sequence_length(c->o);
+    int64_t T;
     XXH3_state_t *state = XXH3_createState();
-    ps_feed_batch b = {0};
+    ps_rows *rows = NULL;
+    ps_engine_get_shape(c->engine, NULL, &T, NULL, NULL);
+    const int64_t n_targets = ps_feed_chooses_targets(feed) ? T : 1;
     c->n_samples = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
-    ps_status st = state != NULL ? ps_feed_batch_init(&b, feed, 1) : PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash");
+    ps_status st = state != NULL ? ps_rows_create(feed, 1, &rows) : ps_error(PS_ENOMEM_HOST, "no memory for a hash");
     if (st == PS_OK) {
         XXH3_64bits_reset(state);
-        st = hash_samples(feed, &b, T, 0, state);
+        st = hash_samples(rows, T, n_targets, 0, state);
     }
-    if (st == PS_OK) st = hash_samples(feed, &b, T, ps_max_i64(c->n_samples - FINGERPRINT_SAMPLES, 0), state);
+    if (st == PS_OK) st = hash_samples(rows, T, n_targets, max_i64(c->n_samples - FINGERPRINT_SAMPLES, 0), state);
     if (st == PS_OK) c->data_xxh3 = XXH3_64bits_digest(state);
-    ps_feed_batch_deinit(&b);
+    ps_rows_destroy(rows);
     XXH3_freeState(state);
     return st;
 }
@@ -66,7 +66,7 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
     const char *saved = json_string_value(json_object_get(data, "xxh3"));
     const int64_t n_samples = json_integer_value(json_object_get(data, "samples"));
     if (n_samples == c->n_samples && saved != NULL && strcmp(saved, hash) == 0) return PS_OK;
-    return PS_FAIL(
+    return ps_error(
         PS_EINVAL,
         "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
         "Set data.train, data.validation_split, data.shuffle, data.sequence_length and train.seed back, or begin a "
@@ -77,17 +77,18 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
 /* ---- beginning ---- */
 
 /* Of this rank. */
-static ps_status look_around(checkpoints *c, const ps_options *o, const ps_feed *feed, bool resume)
+static ps_status look_around(checkpoints *c, const ps_config *config, const ps_feed *feed, bool resume)
 {
-    if ((size_t)snprintf(c->folder, sizeof c->folder, "%s/checkpoints", o->train_output_dir) >= sizeof c->folder)
-        return PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
-    if (ps_comm_size(c->comm) > 1 || o->train_save_interval > 0 || resume) PS_TRY(take_fingerprint(c, feed));
-    if (o->train_save_interval == 0 && !resume) return PS_OK;
+    const char *folder = client_string(config, "train.output_dir");
+    if ((size_t)snprintf(c->folder, sizeof c->folder, "%s/checkpoints", folder) >= sizeof c->folder)
+        return ps_error(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
+    if (c->save_interval == 0 && !resume) return PS_OK;
+    TRY(take_fingerprint(c, feed));
     bool has_latest, has_any;
-    if (ps_comm_rank(c->comm) == 0) ps_checkpoint_folder_clean(c->folder);
-    PS_TRY(ps_checkpoint_folder_has_any(c->folder, &has_latest, &has_any));
+    if (ps_comm_rank(c->comm) == 0) program_clean_checkpoints(c->folder);
+    TRY(program_has_checkpoints(c->folder, &has_latest, &has_any));
     if (!resume && has_any)
-        return PS_FAIL(
+        return ps_error(
             PS_EINVAL,
             "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
             "remove them",
@@ -95,20 +96,23 @@ static ps_status look_around(checkpoints *c, const ps_options *o, const ps_feed 
     return PS_OK;
 }
 
-ps_status checkpoints_open(checkpoints *c, const ps_options *o, ps_engine *engine, ps_comm *comm, run_log *log,
+ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
                            progress *shown, const ps_feed *feed, bool resume)
 {
-    *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .o = o};
-    PS_TRY(ps_comm_agree(comm, look_around(c, o, feed, resume)));
-    return ranks_check_data(comm, c->data_xxh3, feed);
+    *c = (checkpoints){.engine = engine,
+                       .comm = comm,
+                       .log = log,
+                       .progress = shown,
+                       .save_interval = client_int(config, "train.save_interval")};
+    return ps_comm_agree(comm, look_around(c, config, feed, resume));
 }
 
 ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
 {
     *step = 0;
     bool has_latest = true, has_any = true;
-    if (path == NULL) PS_TRY(ps_comm_agree(c->comm, ps_checkpoint_folder_has_any(c->folder, &has_latest, &has_any)));
-    PS_TRY(ranks_any(c->comm, &has_any));
+    if (path == NULL) TRY(ps_comm_agree(c->comm, program_has_checkpoints(c->folder, &has_latest, &has_any)));
+    TRY(ranks_any(c->comm, &has_any));
     if (!has_any) {
         printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
         return PS_OK;
@@ -118,13 +122,13 @@ ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
     char *text = NULL;
     json_t *state = NULL;
     ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_engine_load_checkpoint(c->engine, path, &text));
+    TRY_GOTO(ps_engine_load_checkpoint(c->engine, path, &text));
     if (text != NULL) state = json_loads(text, 0, NULL);
     if (!json_is_integer(json_object_get(state, "step"))) {
-        st = PS_FAIL(PS_EINVAL, "%s: not saved by pstar train: the step and the data are not named in it", path);
+        st = ps_error(PS_EINVAL, "%s: not saved by pstar train: the step and the data are not named in it", path);
         goto out;
     }
-    PS_TRY_GOTO(check_data(c, path, json_object_get(state, "data")));
+    TRY_GOTO(check_data(c, path, json_object_get(state, "data")));
     *step = c->saved_step = json_integer_value(json_object_get(state, "step"));
     printf("resumed from %s after step %lld\n", path, (long long)*step);
 out:
@@ -147,7 +151,7 @@ static void report_failure(checkpoints *c, int64_t step)
 static ps_status finish_save(checkpoints *c)
 {
     ps_checkpoint_info info = {.struct_size = sizeof info};
-    char bytes[PS_BYTES_TEXT_MAX];
+    char bytes[BYTES_TEXT_MAX];
     if (!c->is_saving) return PS_OK;
     c->is_saving = false;
     const ps_status st = ps_engine_finish_checkpoint(c->engine, &info);
@@ -156,7 +160,7 @@ static ps_status finish_save(checkpoints *c)
         return st;
     }
     progress_clear(c->progress);
-    printf("checkpoint %s: %s in %.2f s, training stood %.3f s\n", info.name, ps_bytes_format(info.bytes, bytes),
+    printf("checkpoint %s: %s in %.2f s, training stood %.3f s\n", info.name, client_bytes(info.bytes, bytes),
            info.seconds, info.stall_seconds);
     fflush(stdout);
     run_log_checkpoint(c->log, c->saving_step, &info, NULL);
@@ -166,7 +170,7 @@ static ps_status finish_save(checkpoints *c)
 static ps_status begin_save(checkpoints *c, int64_t step)
 {
     char *state = caller_state(c, step);
-    ps_status st = state != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for the state of the run");
+    ps_status st = state != NULL ? PS_OK : ps_error(PS_ENOMEM_HOST, "no memory for the state of the run");
     st = ps_comm_agree(c->comm, st);
     if (st == PS_OK) st = ps_engine_begin_checkpoint(c->engine, c->folder, state);
     free(state);
@@ -181,8 +185,8 @@ static ps_status begin_save(checkpoints *c, int64_t step)
 
 void checkpoints_after_step(checkpoints *c, int64_t step)
 {
-    if (c->o->train_save_interval == 0) return;
-    const bool is_due = step % c->o->train_save_interval == 0;
+    if (c->save_interval == 0) return;
+    const bool is_due = step % c->save_interval == 0;
     bool waits = !ps_engine_checkpoint_is_done(c->engine);
     if (c->is_saving && ranks_any(c->comm, &waits) != PS_OK) return; /* the next step says why */
     /* both have reported what failed; training goes on, and the next save is tried again */
@@ -192,12 +196,12 @@ void checkpoints_after_step(checkpoints *c, int64_t step)
 
 ps_status checkpoints_end(checkpoints *c, int64_t step)
 {
-    if (c->o->train_save_interval == 0) return PS_OK;
+    if (c->save_interval == 0) return PS_OK;
     ps_status st = finish_save(c);
     if (step > 0 && (c->saved_step != step || st != PS_OK)) {
         st = begin_save(c, step);
         if (st == PS_OK) st = finish_save(c);
     }
-    if (st != PS_OK) return PS_FAIL(st, "the last step, %lld, is in no checkpoint; see above", (long long)step);
+    if (st != PS_OK) return ps_error(st, "the last step, %lld, is in no checkpoint; see above", (long long)step);
     return PS_OK;
 }
