@@ -68,7 +68,7 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := g++ libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
+DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
@@ -105,21 +105,21 @@ test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake GPU (test/engine/backends.h).
 ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_decode engine/test_early engine/test_golden \
-               engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite \
+               engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite engine/test_own \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                fault/test_engine_faults
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 # Those that are there once more, as test/gpu/NAME: on CUDA, over a driver that is not there and kernels on an emulator.
-GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_promises engine/test_tied \
+GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order
 # And those that take longer, for ONLY, which names them.
 GPU_TESTS_LONG := engine/test_decode engine/test_loss_scale engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
                   fault/test_engine_faults
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
-CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats layernorm linear lm_loss pool \
+CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats layernorm linear lm_loss own pool \
               relu rmsnorm rmsnorm_rope rope sgd swiglu tanh
 TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
@@ -444,6 +444,7 @@ check-long: check
 VERSION = $(shell sed -n 's/^\#define PS_VERSION_[A-Z]* //p' include/patrickstar.h | paste -sd.)
 SO_VERSION := 0
 D := $(DESTDIR)$(PREFIX)
+HEADERS := $(wildcard include/*.h include/*.hpp)
 DOC_FILES := README.md CHANGELOG.md LICENSE $(wildcard doc/*.md)
 
 define pkg_config_text
@@ -468,15 +469,20 @@ install: $(PRODUCTS:%=$B/%)
 	$(if $(MINIMAL),,ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so)
 	$(if $(PLUGINS),install -d $D/lib/patrickstar)
 	$(if $(PLUGINS),install -m 755 $(PLUGINS:%=$B/%) $D/lib/patrickstar/)
-	install -m 644 $(wildcard include/*.h) $D/include/
+	install -m 644 $(HEADERS) $D/include/
 	install -m 644 $(DOC_FILES) $D/share/doc/patrickstar/
+	install -d $D/share/bash-completion/completions $D/share/zsh/site-functions
+	install -m 644 tool/completion/pstar.bash $D/share/bash-completion/completions/pstar
+	install -m 644 tool/completion/_pstar $D/share/zsh/site-functions/
+	if command -v help2man >/dev/null; then sh tool/man_pages.sh $B/pstar $B/man && install -d $D/share/man/man1 && \
+	    install -m 644 $B/man/*.1 $D/share/man/man1/; else echo 'no manual pages: there is no help2man'; fi
 	$(file >$B/patrickstar.pc,$(pkg_config_text))install -m 644 $B/patrickstar.pc $D/lib/pkgconfig/
 	$(if $(DESTDIR),,-ldconfig)
 
 uninstall:
 	rm -f $D/bin/pstar $D/lib/libpatrickstar.a $D/lib/libpatrickstar.so $D/lib/libpatrickstar.so.$(SO_VERSION) \
-	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc \
-	    $(patsubst include/%,$D/include/%,$(wildcard include/*.h))
+	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc $(HEADERS:%=$D/%)
+	rm -f $D/share/bash-completion/completions/pstar $D/share/zsh/site-functions/_pstar $D/share/man/man1/pstar.1 $D/share/man/man1/pstar-*.1
 	rm -rf $D/share/doc/patrickstar $D/lib/patrickstar
 
 clean:

@@ -35,11 +35,9 @@ extern "C" {
 #if defined(__GNUC__)
 #define PS_API __attribute__((visibility("default")))
 #define PS_NODISCARD __attribute__((warn_unused_result))
-#define PS_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 #else
 #define PS_API
 #define PS_NODISCARD
-#define PS_PRINTF(text, first)
 #endif
 
 #define PS_VERSION_MAJOR 0
@@ -90,9 +88,9 @@ PS_API const char *ps_status_text(ps_status st);
  * Valid until the next failing call on this thread; never NULL. */
 PS_API const char *ps_last_error(void);
 
-/* A failure of the program's own: the text, made as printf makes it and cut at 1 KiB, is this thread's last error from
- * now on; gives st. For model functions, and for what ranks agree on (ps_comm_agree). */
-PS_API ps_status ps_error(ps_status st, const char *format, ...) PS_PRINTF(2, 3);
+/* Make `text` this thread's last error, and return st: for functions of the caller's that the library calls (a model
+ * function, an operator), whose failure then says why. text NULL: "". */
+PS_API ps_status ps_set_last_error(ps_status st, const char *text);
 
 /* Where the last failure on this thread arose. */
 typedef struct ps_failure {
@@ -141,10 +139,10 @@ PS_API PS_NODISCARD ps_status ps_config_set(ps_config *config, const char *key, 
 /* Check what no option can check alone: fp16 against bf16, batch sizes, heads against width, schedule. PS_EINVAL. */
 PS_API PS_NODISCARD ps_status ps_config_validate(const ps_config *config);
 
-/* The value in force of one option, by its key or another name of it: ps_config_get_int("train.steps") of whole numbers,
+/* The value in force of an option, by its key or another name of it: ps_config_get_int("train.steps") of whole numbers,
  * sizes in bytes ("auto" is -1), and truth values as 0 and 1; _double of any number; _string of texts and names, valid
- * until the option is set or the configuration destroyed; _range of two whole numbers. PS_EINVAL when there is no such key, or it has values of
- * another kind. */
+ * until the option is set or the configuration destroyed; _range of two whole numbers. PS_EINVAL when there is no such
+ * key, or it has values of another kind. */
 PS_API PS_NODISCARD ps_status ps_config_get_int(const ps_config *config, const char *key, int64_t *out);
 PS_API PS_NODISCARD ps_status ps_config_get_double(const ps_config *config, const char *key, double *out);
 PS_API PS_NODISCARD ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out);
@@ -228,14 +226,14 @@ PS_API PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *comm, const void *mine
 PS_API PS_NODISCARD ps_status ps_comm_broadcast(ps_comm *comm, void *data, int64_t bytes, int32_t root);
 PS_API PS_NODISCARD ps_status ps_comm_barrier(ps_comm *comm);
 
-/* All ranks go on, or none does: each comes with what it has come to. PS_OK when that was PS_OK everywhere; else all get
+/* All ranks go on, or none does: each comes with what it has come to. PS_OK when that was PS_OK for all; else all get
  * the status of the first rank that failed, and "rank 2 (host): " with its last error. comm NULL: st as it is. */
 PS_API PS_NODISCARD ps_status ps_comm_agree(ps_comm *comm, ps_status st);
 /* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
  * they can be reached within a second. */
 PS_API void ps_comm_fail(ps_comm *comm, const char *text);
 
-/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program file, library (version
+/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program, library (version
  * and file) and configuration; keys that name files and folders of a machine may differ. ps_initialize_engine and its
  * relatives do so by themselves. Reads both files: some milliseconds. */
 PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config *config);
@@ -360,6 +358,120 @@ PS_API void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_
 /* Ends a model without a loss, for inference only: ps_infer gives x. */
 PS_API void ps_hidden_states(ps_builder *b, ps_value x);
 
+/* ---- operators of your own --------------------------------------------------------------------------- */
+
+/* An operator that the library has not, as functions of yours: planned, offloaded and run as its own are. It has up to
+ * three inputs of equal rows, which are activations; one output; up to two parameters; and statistics of each row that
+ * forward keeps for backward. examples/own_operator.c and examples/own_loss.c are whole programs.
+ *
+ * The functions must be pure: what they write depends on what they read and on nothing else, not on where arrays lie,
+ * so that a step has the same bits in any budgets, and when a block is run again (activation checkpointing). They are
+ * called when the operator's turn has come, by a thread of the engine's, one call at a time for each engine; or, with
+ * train.backend = cpu_async, in another process, forked by ps_initialize_engine, which sees memory as it was then. No
+ * exception of C++ may leave them. What they return other than PS_OK fails the step as a failure of the library's own. */
+
+#define PS_OWN_INPUTS_MAX 3
+#define PS_OWN_PARAMETERS_MAX 2
+#define PS_OWN_SAVED_MAX 3
+#define PS_OWN_OPTIONS_BYTES_MAX 64
+
+/* Types of elements: f32, bf16 and f16 (both stored in two bytes). */
+typedef enum ps_dtype {
+    PS_DTYPE_F32,
+    PS_DTYPE_BF16,
+    PS_DTYPE_F16,
+    PS_DTYPE_COUNT, /* how many there are, no type */
+} ps_dtype;
+
+/* What computes a call, in its memory. */
+typedef enum ps_device_type {
+    PS_DEVICE_CPU,  /* compute, and return */
+    PS_DEVICE_CUDA, /* a GPU of NVIDIA's, whose primary context is current: give kernels to the stream, and return */
+} ps_device_type;
+
+/* One call, forward or backward. All arrays are dense, row-major, aligned to 64 bytes, and lie in the device's memory; those
+ * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. */
+typedef struct ps_own_call {
+    size_t struct_size; /* as the library has it: what a newer one adds is behind what an older one knows */
+    ps_device_type device;
+    ps_dtype dtype; /* of x, w, y, dy, dx */
+    void *stream;   /* cuda: a cudaStream_t; else NULL */
+    const void *options;
+    int64_t batch, sequence; /* B, T */
+    int64_t rows, x_columns[PS_OWN_INPUTS_MAX], y_columns;
+    int64_t w_elements[PS_OWN_PARAMETERS_MAX];
+    const void *x[PS_OWN_INPUTS_MAX];     /* [rows, x_columns[i]] */
+    const void *w[PS_OWN_PARAMETERS_MAX]; /* parameters, rounded to dtype */
+    void *y;                              /* [rows, y_columns]; forward writes it */
+    float *saved[PS_OWN_SAVED_MAX];       /* [rows, saved_columns[i]]: forward writes, backward reads */
+    const void *dy;                       /* backward: the gradient of y */
+    void *dx[PS_OWN_INPUTS_MAX];          /* out, backward: of x[i], overwritten; NULL: nobody wants it */
+    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; the library rounds and adds */
+    void *scratch;                        /* scratch_bytes; content undefined */
+    int64_t scratch_bytes;
+    /* Of a loss (ps_end_with), which has no y and no dy: */
+    const int32_t *targets; /* [rows]; -100: takes no part */
+    float *row_loss;        /* [rows], forward writes it: 0 where the target takes no part */
+    int32_t *predicted;     /* [rows], forward writes it: the class that is found likeliest, -1 where there is none */
+    float scale;            /* backward: dx is this times the derivative of the sum over row_loss */
+} ps_own_call;
+
+/* What backward looks at besides dy and saved; the rest is NULL there, and takes no memory until then. */
+#define PS_READS_X 1u
+#define PS_READS_Y 2u
+#define PS_READS_W 4u
+
+typedef ps_status (*ps_own_func)(const ps_own_call *call);
+
+typedef struct ps_own_operator {
+    size_t struct_size;
+    const char *name; /* for messages; valid as long as the engine */
+    int n_inputs;     /* 1 to 3 */
+    int n_parameters; /* 0 to 2 */
+    unsigned dtypes;  /* 1u << ps_dtype of all that it computes in */
+    unsigned backward_reads;
+    /* Row r of y depends on row r of x alone, wherever it stands: then it works in generation engines too. */
+    int is_by_row;
+    /* On PS_DEVICE_CPU; and on PS_DEVICE_CUDA, both NULL: it does not run on a GPU. An engine of a dtype or device that
+     * the operator has not is refused (PS_ENOSYS). */
+    ps_own_func forward, backward;
+    ps_own_func cuda_forward, cuda_backward;
+    /* Bytes of scratch of a call (array pointers in it are NULL); rising with rows. NULL: none. */
+    int64_t (*scratch_bytes)(const ps_own_call *call, int is_backward);
+    /* Arithmetic of a call likewise, for estimates of time. NULL: little beside moving its arrays. */
+    double (*flops)(const ps_own_call *call, int is_backward);
+} ps_own_operator;
+
+/* A parameter "name.suffix" of an operator: [columns], or [rows, columns] where rows is not 0. Begins normally
+ * distributed. */
+typedef struct ps_own_parameter {
+    const char *suffix; /* "weight" */
+    int64_t rows, columns;
+    double mean, std;
+} ps_own_parameter;
+
+/* One use of an operator in a model. Inputs, parameters beyond those that the operator has are not looked at. */
+typedef struct ps_own_use {
+    size_t struct_size;
+    const ps_own_operator *op;
+    ps_value x[PS_OWN_INPUTS_MAX]; /* different ones */
+    ps_own_parameter parameters[PS_OWN_PARAMETERS_MAX];
+    int64_t y_columns;                       /* 0: as x[0] */
+    int64_t saved_columns[PS_OWN_SAVED_MAX]; /* 0: none */
+    const void *options;                     /* options_bytes, copied: what the calls of this use get; may be NULL */
+    size_t options_bytes;
+} ps_own_use;
+
+PS_API ps_value ps_apply(ps_builder *b, const char *name, const ps_own_use *use);
+/* Ends the model with a loss of one's own: the mean of row_loss over the rows whose target takes part. ps_infer gives
+ * x[0]. saved_columns: of saved[0] only. */
+PS_API void ps_end_with(ps_builder *b, const char *name, const ps_own_use *use);
+
+/* n elements from `first` of an array in RAM, as floats; and rounded to nearest even. For functions that compute in
+ * float whatever the type. */
+PS_API void ps_to_floats(ps_dtype dtype, const void *array, int64_t first, int64_t n, float *out);
+PS_API void ps_from_floats(ps_dtype dtype, void *array, int64_t first, int64_t n, const float *in);
+
 /* The model that a configuration's "model" section describes; `user` is the ps_config. */
 PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
@@ -449,7 +561,7 @@ PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
-/* What the model ends with: logits [B, classes] of a classifier, [B T, vocabulary] of a language model, or hidden states
+/* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, or hidden states
  * [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of them alone. The batch's targets are not looked at.
  * Inference engines only. */
 enum { PS_ALL_ROWS = -1 };

@@ -32,5 +32,7 @@ for name in patrickstar.h patrickstar_data.h; do
     check $name "$CC" c c99
     check $name "$CXX" c++ c++17
 done
+check patrickstar.hpp "$CXX" c++ c++17
+check patrickstar.hpp "$CXX" c++ c++17 -fno-exceptions
 check kernel/kernel.h "$CXX" c++ c++17 -DPS_DEBUG=3
 exit $bad

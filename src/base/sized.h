@@ -1,5 +1,5 @@
-/* sized.h - the structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to what sizeof
- * gives it, so that the library knows how much of it there is. Members are only ever added, at the end.
+/* sized.h - structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to its
+ * sizeof, so that the library knows how much of it there is. Members are only ever added, at the end.
  *
  *     an older program                          a newer program
  *     caller's  |size| a | b |                  caller's  |size| a | b | c | d |
@@ -25,6 +25,8 @@
     XX(ps_load_options, allow_new_rows, allow_new_rows)                                                                \
     XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \
     XX(ps_attention_options, dropout_p, dropout_p)                                                                     \
+    XX(ps_own_operator, flops, flops)                                                                                  \
+    XX(ps_own_use, options_bytes, options_bytes)                                                                       \
     XX(ps_batch, token_type_ids, token_type_ids)                                                                       \
     XX(ps_eval_info, n_correct, n_correct)                                                                             \
     XX(ps_step_info, loss, nonfinite_steps)                                                                            \

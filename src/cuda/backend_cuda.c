@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "cuda/gpu_impl.h"
+#include "kernel/own.h"
 
 /* More of a block's shared memory than that must be allowed. */
 #define SHARED_BYTES_FREE (48 * PS_KIB)
@@ -55,16 +56,24 @@ static ps_status launch(void *self, const ps_cuda_launch *l)
                         kernel->name);
 }
 
-static ps_status multiply(void *self, const ps_cuda_product *p)
+static ps_status multiply(void *self, const ps_cuda_product *p, bool *is_done)
 {
     const issue *on = self;
-    return on->backend->products.multiply(on->backend->products.self, on->stream, p);
+    return on->backend->products.multiply(on->backend->products.self, on->stream, p, is_done);
 }
 
 static ps_status attend(void *self, ps_op op, const void *args, bool *is_done)
 {
     const issue *on = self;
     return on->backend->attention.run(on->backend->attention.self, on->stream, op, args, is_done);
+}
+
+static ps_status run_own(void *self, const ps_own_args *a, const ps_own_call *call)
+{
+    const issue *on = self;
+    ps_own_call on_stream = *call;
+    on_stream.stream = on->stream;
+    return ps_own_run(a, &on_stream);
 }
 
 /* A call of the queue: its function runs when it is issued. */
@@ -87,6 +96,7 @@ static ps_status run_call(void *self, const void *args)
     const ps_cuda_issuer to = {.launch = launch,
                                .product = multiply,
                                .attention = b->attention.self != NULL ? attend : NULL,
+                               .own = run_own,
                                .self = &on,
                                .product_bytes = b->products.workspace_bytes};
     return ps_cuda_run(&to, c->op, c->args, c->workspace_bytes);
@@ -220,10 +230,12 @@ static ps_status load(cuda_backend *b, const ps_cuda_image *image)
 static const ps_backend_ops ops = {.name = "cuda",
                                    .kernels = operators,
                                    .epilogues = PS_EPILOGUES_ALL,
+                                   .unrounded = PS_CUDA_UNROUNDED,
                                    .pairs = PS_PAIRS_ALL,
                                    .destroy = destroy,
                                    .space = space,
                                    .host = host,
+                                   .own_device = PS_DEVICE_CUDA,
                                    .issues = true};
 
 ps_status ps_backend_create_cuda(ps_gpu *gpu, const ps_cuda_image *image, const ps_cuda_products *products,

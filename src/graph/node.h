@@ -112,6 +112,9 @@ struct ps_node_type {
 /* Rows that the call computes. */
 int64_t ps_node_rows(const ps_node_run *r);
 
+/* Forward of a program's end in inference: its first input as floats, all rows or the one wanted. */
+ps_status ps_node_output(ps_node_run *r);
+
 /* Run kernel `op` with its argument struct, or measure it: by the run's mode. */
 #define ps_node_call(r, op, args_pointer)                                                                              \
     ((r)->mode == PS_RUN_COMPUTE ? ps_run_##op((r)->backend, (r)->queue, (args_pointer), (r)->workspace_bytes)         \

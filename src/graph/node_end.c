@@ -150,7 +150,7 @@ void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens)
 
 /* ---- hidden states: inference only ---- */
 
-static ps_status hidden_states_forward(ps_node_run *r)
+ps_status ps_node_output(ps_node_run *r)
 {
     return ps_node_call(r, cast,
                         (&(ps_cast_args){.dst = r->output,
@@ -168,7 +168,7 @@ static ps_status hidden_states_backward(ps_node_run *r)
 
 static const ps_node_type hidden_states_type = {
     .name = "hidden_states",
-    .forward = hidden_states_forward,
+    .forward = ps_node_output,
     .backward = hidden_states_backward,
 };
 

@@ -63,6 +63,12 @@ struct ps_node {
             ps_pool_kind kind;
         } pool;
         struct {
+            ps_own_operator op;
+            int64_t x_columns[PS_OWN_INPUTS_MAX], saved_columns[PS_OWN_SAVED_MAX];
+            int64_t w_elements[PS_OWN_PARAMETERS_MAX];
+            int64_t options[PS_OWN_OPTIONS_BYTES_MAX / 8];
+        } own;
+        struct {
             int64_t n;          /* rows of an embedding's table; classes of a loss */
             ps_batch_array ids; /* what looks rows up; the targets */
         } table;

@@ -31,9 +31,19 @@ bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind)
     return kind == PS_EPILOGUE_NONE || b->ops->epilogues >> kind & 1;
 }
 
+bool ps_backend_epilogue_is_unrounded(const ps_backend *b, ps_epilogue_kind kind)
+{
+    return kind != PS_EPILOGUE_NONE && (b->ops->unrounded >> kind & 1);
+}
+
 bool ps_backend_has_pair(const ps_backend *b, ps_pair_kind kind)
 {
     return kind != PS_PAIR_NONE && (b->ops->pairs >> kind & 1);
+}
+
+ps_device_type ps_backend_own_device(const ps_backend *b)
+{
+    return b->ops->own_device;
 }
 
 const ps_kernel *ps_kernel_find(const ps_backend *b, ps_op op)

@@ -35,6 +35,7 @@ typedef struct ps_backend_ops {
     const char *name;                /* "ref", "cpu avx512_bf16", ... */
     const ps_kernel *const *kernels; /* [PS_OP_COUNT]; NULL: the reference's */
     unsigned epilogues;              /* 1 << ps_epilogue_kind, of those that its products have */
+    unsigned unrounded;              /* of these, those that may take z before it is rounded to its type */
     unsigned pairs;                  /* 1 << ps_pair_kind, of those that it has kernels for */
     /* Around each run and measurement: make the calling thread ready (rounding), and set it back as it was; `before` is
      * what begin returned. Both NULL: nothing to do. */
@@ -43,6 +44,7 @@ typedef struct ps_backend_ops {
     void (*destroy)(ps_backend *self);
     const ps_space *(*space)(const ps_backend *self); /* where its kernels' arrays must lie; NULL: in RAM */
     ps_backend *(*host)(ps_backend *self);            /* ps_backend_host; NULL: itself */
+    ps_device_type own_device;                        /* whose functions of a user's operator it runs */
     bool issues; /* run issues to the queue and returns; else it computes in the thread that calls it */
 } ps_backend_ops;
 
@@ -130,8 +132,14 @@ ps_backend *ps_backend_host(ps_backend *b);
 /* Do its products take this epilogue? Where not, plans run the operator that follows as an instruction of its own. */
 bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind);
 
+/* Does that epilogue have bits of its own? Then it is fused always, however a step is run, or never. */
+bool ps_backend_epilogue_is_unrounded(const ps_backend *b, ps_epilogue_kind kind);
+
 /* For ps_backend_ops.pairs. Of an operator that is a pair the reference stands in as of any other, but is not faster. */
 #define PS_PAIRS_ALL ((1u << PS_PAIR_COUNT) - 1)
+
+/* Whose functions of a user's operator does it run? */
+ps_device_type ps_backend_own_device(const ps_backend *b);
 
 /* Does it compute the two operators as one? Where not, plans run one after the other. */
 bool ps_backend_has_pair(const ps_backend *b, ps_pair_kind kind);
@@ -153,7 +161,7 @@ ps_cost ps_op_cost(ps_op op, const void *args);
 
 /* All memory that a call touches, whoever computes it, its workspace included: addresses may lie in each other, where
  * the contract allows it. */
-#define PS_USES_MAX 12
+#define PS_USES_MAX 20
 
 typedef struct ps_uses {
     ps_use use[PS_USES_MAX];

@@ -47,7 +47,8 @@ typedef enum ps_gelu_kind {
 /* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its
  * type: the result has the bits of the operator that is named, run on a stored z. A backend lists the epilogues that it
  * has (backend.h), and may apply them to each element as it is finished or, as the cpu does, to the whole result after
- * the product. */
+ * the product. Of those that it lists as unrounded z may be the sum itself: one rounding less, and so other bits, but by
+ * shape and formats alone the one or the other. */
 typedef enum ps_epilogue_kind {
     PS_EPILOGUE_NONE,     /* z */
     PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */
@@ -583,6 +584,30 @@ typedef struct ps_fill_args {
     ps_rng_key key;
 } ps_fill_args;
 
+/* What a call needs of a user's operator. */
+typedef struct ps_own_functions {
+    const char *name;
+    ps_own_func cpu, cuda; /* of the direction; NULL: there is none */
+    int64_t (*scratch_bytes)(const ps_own_call *call, int is_backward);
+    double (*flops)(const ps_own_call *call, int is_backward);
+} ps_own_functions;
+
+/* An operator of the user's (ps_own_operator), forward or backward: as patrickstar.h says, but that a parameter's gradient
+ * is of grad_dtype, may lie over the parameter, and dw (+)= what the function made in scratch, rounded once. */
+typedef struct ps_own_args {
+    ps_own_functions op;
+    ps_own_call
+        call; /* but struct_size, device, stream, options, dw, scratch, scratch_bytes, which whoever runs it fills in */
+    int64_t options[PS_OWN_OPTIONS_BYTES_MAX / 8];
+    void *dw[PS_OWN_PARAMETERS_MAX]; /* out [w_elements] of grad_dtype; NULL in forward */
+    int64_t saved_columns[PS_OWN_SAVED_MAX];
+    ps_dtype grad_dtype;
+    bool accumulate_grad;
+    void *workspace;
+} ps_own_args;
+
+typedef ps_own_args ps_own_fwd_args, ps_own_bwd_args;
+
 /* All operators, by the name X of ps_X_args: ids, tables and unions expand from here. */
 #define PS_OPS(XX)                                                                                                     \
     XX(linear_fwd)                                                                                                     \
@@ -616,6 +641,8 @@ typedef struct ps_fill_args {
     XX(dropout)                                                                                                        \
     XX(lm_loss_fwd)                                                                                                    \
     XX(lm_loss_bwd)                                                                                                    \
+    XX(own_fwd)                                                                                                        \
+    XX(own_bwd)                                                                                                        \
     XX(loss_sums)                                                                                                      \
     XX(adam)                                                                                                           \
     XX(sgd)                                                                                                            \

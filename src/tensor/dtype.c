@@ -44,3 +44,13 @@ uint16_t ps_f16_from_f32(float f)
     u += 0xfffu + (u >> 13 & 1u);
     return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
 }
+
+void ps_to_floats(ps_dtype dtype, const void *array, int64_t first, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = ps_dtype_load(dtype, array, first + i);
+}
+
+void ps_from_floats(ps_dtype dtype, void *array, int64_t first, int64_t n, const float *in)
+{
+    for (int64_t i = 0; i < n; i++) ps_dtype_store(dtype, array, first + i, in[i]);
+}

@@ -9,12 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef enum ps_dtype {
-    PS_DTYPE_F32,
-    PS_DTYPE_BF16,
-    PS_DTYPE_F16,
-    PS_DTYPE_COUNT,
-} ps_dtype;
+#include "patrickstar.h" /* ps_dtype */
 
 static inline size_t ps_dtype_bytes(ps_dtype t)
 {

@@ -1,6 +1,7 @@
 /* test_uses.c - the memory that operators say they use, of each backend: no address of the arguments is missing, ranges
  * are the arrays of the contract, and nothing is written outside of what is said to be written. */
 #include "kernel/op_check.h"
+#include "kernel/own.h"
 
 #define T16 PS_DTYPE_BF16 /* of activations; gradients and states are f32, so that sizes differ */
 
@@ -245,6 +246,30 @@ static void check_rows(void)
           .dtype = T16);
 }
 
+/* Writes all that it should. */
+static ps_status write_all(const ps_own_call *c)
+{
+    const size_t row_bytes = (size_t)c->rows * 4;
+    const bool is_backward = c->dy != NULL;
+    for (int i = 0; i < 2 && is_backward; i++) {
+        memset(c->dx[i], 0, (size_t)(c->rows * c->x_columns[i]) * 2);
+        memset(c->dw[i], 0, (size_t)c->w_elements[i] * sizeof(float));
+    }
+    memset(c->scratch, 0, (size_t)c->scratch_bytes);
+    if (is_backward) return PS_OK;
+    memset(c->y, 0, (size_t)(c->rows * c->y_columns) * 2);
+    memset(c->saved[0], 0, 2 * row_bytes);
+    memset(c->row_loss, 0, row_bytes);
+    memset(c->predicted, 0, row_bytes);
+    return PS_OK;
+}
+
+static int64_t some_bytes(const ps_own_call *call, int is_backward)
+{
+    (void)call;
+    return is_backward ? 100 : 60;
+}
+
 static void check_loss(void)
 {
     for (int keeps = 0; keeps < 2; keeps++) {
@@ -258,6 +283,41 @@ static void check_loss(void)
                       .C = C, .V = V, .scale = 1.0f, .dtype = T16, .grad_dtype = PS_DTYPE_F32,
                       .keeps_logits = keeps != 0);
     }
+    const ps_own_operator op = {.struct_size = sizeof op,
+                                .name = "uses",
+                                .forward = write_all,
+                                .backward = write_all,
+                                .cuda_forward = write_all,
+                                .cuda_backward = write_all,
+                                .scratch_bytes = some_bytes};
+    CHECK_SCRATCH(own_fwd, .op = ps_own_functions_of(&op, false),
+                  .call = {.dtype = T16,
+                           .rows = ROWS,
+                           .x_columns = {C, V},
+                           .y_columns = C,
+                           .w_elements = {C, V},
+                           .x = {in(N), in(ROWS * V)},
+                           .w = {in(C), in(V)},
+                           .y = out(N),
+                           .saved = {out_f32(2 * ROWS)},
+                           .targets = ids(ROWS),
+                           .row_loss = out_f32(ROWS),
+                           .predicted = (int32_t *)(void *)out_f32(ROWS)},
+                  .saved_columns = {2});
+    CHECK_SCRATCH(own_bwd, .op = ps_own_functions_of(&op, true),
+                  .call = {.dtype = T16,
+                           .rows = ROWS,
+                           .x_columns = {C, V},
+                           .y_columns = C,
+                           .w_elements = {C, V},
+                           .x = {in(N), in(ROWS * V)},
+                           .w = {in(C), in(V)},
+                           .y = (void *)(uintptr_t)in(N),
+                           .dy = in(N),
+                           .dx = {out(N), out(ROWS * V)},
+                           .saved = {sum_f32(2 * ROWS)},
+                           .targets = ids(ROWS)},
+                  .saved_columns = {2}, .dw = {out_f32(C), out_f32(V)}, .grad_dtype = PS_DTYPE_F32);
     CHECK(loss_sums, .sums = op_alloc(sizeof(ps_loss_sums)), .row_loss = in_f32(ROWS), .targets = ids(ROWS),
           .predicted = ids(ROWS), .rows = ROWS);
 }

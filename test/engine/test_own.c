@@ -1,0 +1,306 @@
+/* test_own.c - models with a user's operator, that of examples/own_operator.c: the same bits in all budgets, with peaks and
+ * moved bytes as planned; what an operator cannot do is refused. */
+int main_of_example(int argc, char **argv);
+#define main main_of_example
+#define B EXAMPLE_B
+#define T EXAMPLE_T
+#include "../../examples/own_operator.c"
+#undef main
+#undef B
+#undef T
+
+#include "engine/engine_fixture.h"
+#include "kernel/own_everywhere.h"
+
+enum { N_STEPS = 6 };
+
+static ps_own_operator op;
+
+/* Two inputs, two parameters, statistics of rows and options: y = s (u x + b z), s = row's scale 1 / (1 + mean |x|) */
+static ps_status gate_forward(const ps_own_call *c)
+{
+    const int64_t n = c->y_columns;
+    const double factor = *(const double *)c->options;
+    float *x = c->scratch, *z = x + n, *u = z + n, *b = u + n;
+    if (factor < 1.5 || factor > 3.5 || c->batch * c->sequence < c->rows) return PS_EINVAL;
+    ps_to_floats(c->dtype, c->w[0], 0, n, u);
+    ps_to_floats(c->dtype, c->w[1], 0, n, b);
+    for (int64_t row = 0; row < c->rows; row++) {
+        double sum = 0;
+        ps_to_floats(c->dtype, c->x[0], row * n, n, x);
+        ps_to_floats(c->dtype, c->x[1], row * n, n, z);
+        for (int64_t i = 0; i < n; i++) sum += fabs((double)z[i]);
+        const float s = (float)(factor / (1 + sum / (double)n));
+        c->saved[0][row] = s;
+        for (int64_t i = 0; i < n; i++) x[i] = s * (u[i] * x[i] + b[i] * z[i]);
+        ps_from_floats(c->dtype, c->y, row * n, n, x);
+    }
+    return PS_OK;
+}
+
+/* s is taken as constant, as a stop-gradient has it. */
+static ps_status gate_backward(const ps_own_call *c)
+{
+    const int64_t n = c->y_columns;
+    float *x = c->scratch, *z = x + n, *u = z + n, *b = u + n, *d = b + n;
+    ps_to_floats(c->dtype, c->w[0], 0, n, u);
+    ps_to_floats(c->dtype, c->w[1], 0, n, b);
+    memset(c->dw[0], 0, (size_t)n * sizeof(float));
+    memset(c->dw[1], 0, (size_t)n * sizeof(float));
+    for (int64_t row = 0; row < c->rows; row++) {
+        const float s = c->saved[0][row];
+        ps_to_floats(c->dtype, c->x[0], row * n, n, x);
+        ps_to_floats(c->dtype, c->x[1], row * n, n, z);
+        ps_to_floats(c->dtype, c->dy, row * n, n, d);
+        for (int64_t i = 0; i < n; i++) {
+            c->dw[0][i] += d[i] * s * x[i];
+            c->dw[1][i] += d[i] * s * z[i];
+            x[i] = d[i] * s * u[i];
+            z[i] = d[i] * s * b[i];
+        }
+        if (c->dx[0] != NULL) ps_from_floats(c->dtype, c->dx[0], row * n, n, x);
+        if (c->dx[1] != NULL) ps_from_floats(c->dtype, c->dx[1], row * n, n, z);
+    }
+    return PS_OK;
+}
+
+static int64_t gate_scratch(const ps_own_call *c, int is_backward)
+{
+    return (is_backward ? 5 : 4) * c->y_columns * (int64_t)sizeof(float);
+}
+
+static const ps_own_operator gate_of_cpu = {.struct_size = sizeof gate_of_cpu,
+                                            .name = "gate",
+                                            .n_inputs = 2,
+                                            .n_parameters = 2,
+                                            .dtypes = 7,
+                                            .backward_reads = PS_READS_X | PS_READS_W,
+                                            .is_by_row = 1,
+                                            .forward = gate_forward,
+                                            .backward = gate_backward,
+                                            .scratch_bytes = gate_scratch};
+static ps_own_operator gate;
+
+/* A block has a snake, and a gate where the residual would be added. */
+static ps_status own_model(ps_builder *b, void *user)
+{
+    enum { C = 48 };
+    (void)user;
+    ps_value x = ps_position_embedding(b, ps_token_embedding(b, "wte", TINY_VOCABULARY, C), "wpe", 16);
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        const double factor = 1.5 + i;
+        snprintf(name, sizeof name, "h.%d", i);
+        ps_begin_block(b, name, 1);
+        ps_value y = ps_linear(b, ps_layer_norm(b, x, "ln", 1e-5f), "qkv", 3 * C, 1);
+        x = ps_add(b, x, ps_linear(b, ps_attention(b, y, 3, 1, 0), "out", C, 1));
+        y = ps_linear(b, x, "up", 2 * C, 1);
+        y = ps_apply(b, "snake",
+                     &(ps_own_use){.struct_size = sizeof(ps_own_use),
+                                   .op = &op,
+                                   .x = {y},
+                                   .parameters = {{.suffix = "a", .columns = 2 * C, .mean = 1, .std = 0.1}}});
+        y = ps_linear(b, y, "down", C, 1);
+        /* two parameters need another operator over the fake GPU, which has one a program */
+        x = OVER_GPU ? ps_add(b, x, y)
+                     : ps_apply(b, "gate",
+                                &(ps_own_use){.struct_size = sizeof(ps_own_use),
+                                              .op = &gate,
+                                              .x = {x, y},
+                                              .parameters = {{.suffix = "u", .columns = C, .mean = 1},
+                                                             {.suffix = "b", .columns = C, .mean = 1}},
+                                              .saved_columns = {1},
+                                              .options = &factor,
+                                              .options_bytes = sizeof factor});
+        ps_end_block(b);
+    }
+    ps_lm_loss(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", TINY_VOCABULARY);
+    return PS_OK;
+}
+
+static ps_engine *own_engine(ps_config *c)
+{
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_engine(own_model, NULL, 0, c, &e));
+    return e;
+}
+
+static run_result train_own(ps_config *c, int n_steps)
+{
+    run_result r = {.memory.struct_size = sizeof r.memory};
+    ps_engine *e = own_engine(c);
+    int32_t tokens[32], targets[32];
+    for (int step = 0; step < n_steps; step++) {
+        fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
+        assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                             &r.losses[step]));
+        assert_ok(ps_backward(e));
+        assert_ok(ps_step(e));
+    }
+    assert_ok(ps_engine_get_memory_info(e, &r.memory));
+    assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    assert_ordered(e);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return r;
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"train.seed=7", "bf16.enabled=true"};
+    static const char *const budgets[][4] = {
+        {"memory.device=64MB", "memory.host=1MB", "memory.disk=0", "default_chunk_size=4096"},
+        {"memory.device=900KB", "memory.host=8MB", "memory.disk=0", "default_chunk_size=4096"},
+        {"memory.device=900KB", "memory.host=400KB", "memory.disk=20MB", "default_chunk_size=4096"},
+        {"memory.device=64MB", "memory.host=8MB", "activation_checkpointing.enabled=true", "default_chunk_size=16384"},
+        {"memory.device=900KB", "memory.host=8MB", OFFLOAD}};
+    for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
+        const run_result want = train_own(TINY(formats[f], budgets[0][0], budgets[0][1]), N_STEPS);
+        assert_true(want.losses[N_STEPS - 1] != want.losses[0]);
+        for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+            if (!is_my_share()) continue;
+            ps_config *c = TINY(formats[f], budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]);
+            const run_result got = train_own(c, N_STEPS);
+            assert_memory_equal(got.losses, want.losses, sizeof want.losses);
+            assert_true(got.hash == want.hash);
+            if (got.memory.planned_step > N_STEPS) continue;
+            assert_int_equal(got.memory.device_peak_bytes, got.memory.planned_device_peak_bytes);
+            assert_int_equal(got.memory.host_peak_bytes, got.memory.planned_host_peak_bytes);
+            assert_int_equal(got.memory.disk_peak_bytes, got.memory.planned_disk_peak_bytes);
+        }
+    }
+}
+
+/* ---- refusals ---- */
+
+typedef struct wrong_use {
+    ps_own_operator op;
+    ps_own_use use;
+    bool is_loss, repeats_x;
+    const char *want;
+} wrong_use;
+
+static ps_status wrong_model(ps_builder *b, void *user)
+{
+    const wrong_use *w = user;
+    ps_own_use use = w->use;
+    const ps_value x = ps_token_embedding(b, "wte", TINY_VOCABULARY, 8);
+    use.op = &w->op;
+    use.x[0] = x;
+    use.x[1] = w->repeats_x ? x : 99;
+    if (w->is_loss) {
+        ps_end_with(b, "mine", &use);
+        return PS_OK;
+    }
+    ps_lm_loss(b, ps_apply(b, "mine", &use), "wte.weight", TINY_VOCABULARY);
+    return PS_OK;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const ps_own_operator good = {.struct_size = sizeof good,
+                                  .name = "mine",
+                                  .n_inputs = 1,
+                                  .dtypes = 1,
+                                  .forward = gate_forward,
+                                  .backward = gate_backward};
+    wrong_use cases[20];
+    int n = 0;
+#define CASE(text, change)                                                                                             \
+    do {                                                                                                               \
+        wrong_use *const w = &cases[n++];                                                                              \
+        *w = (wrong_use){.op = good, .use = {.struct_size = sizeof(ps_own_use)}, .want = (text)};                      \
+        change;                                                                                                        \
+    } while (0)
+    CASE("inputs", w->op.n_inputs = 4);
+    CASE("inputs", w->op.n_inputs = 0);
+    CASE("parameters", w->op.n_parameters = 3);
+    CASE("without a name", w->op.name = NULL);
+    CASE("struct_size", w->op.struct_size = 0);
+    CASE("struct_size", w->use.struct_size = 8);
+    CASE("forward without backward", w->op.backward = NULL);
+    CASE("no functions", (w->op.forward = NULL, w->op.backward = NULL));
+    CASE("dtypes", w->op.dtypes = 8);
+    CASE("backward_reads", w->op.backward_reads = 8);
+    CASE("longer than 64", w->use.options_bytes = 65);
+    CASE("negative", w->use.saved_columns[1] = -1);
+    CASE("both value", (w->op.n_inputs = 2, w->repeats_x = true));
+    CASE("not a value", w->op.n_inputs = 2);
+    CASE("suffix", w->op.n_parameters = 1);
+    CASE("saved[0] only", (w->is_loss = true, w->use.saved_columns[1] = 1));
+    CASE("no y", (w->is_loss = true, w->op.backward_reads = PS_READS_Y));
+    CASE("does not compute in f32", w->op.dtypes = 1u << PS_DTYPE_BF16);
+    for (int i = 0; i < n; i++) {
+        ps_config *c = TINY("memory.host=1MB");
+        ps_engine *e = NULL;
+        const ps_status st = ps_initialize_engine(wrong_model, &cases[i], 0, c, &e);
+        if (st == PS_OK || strstr(ps_last_error(), cases[i].want) == NULL)
+            fail_msg("case %d, '%s': %s, %s", i, cases[i].want, ps_status_name(st), ps_last_error());
+        assert_null(e);
+        ps_config_destroy(c);
+    }
+}
+
+/* An operator that a GPU has no functions for is refused there, and where it has no others, here. */
+static void test_device(void **state)
+{
+    (void)state;
+    const ps_own_operator saved = op;
+    ps_engine *e = NULL;
+    ps_config *c = TINY("memory.host=1MB");
+    if (OVER_GPU)
+        op.cuda_forward = op.cuda_backward = NULL;
+    else
+        op.forward = op.backward = NULL;
+    assert_int_equal(ps_initialize_engine(own_model, NULL, 0, c, &e), PS_ENOSYS);
+    assert_non_null(strstr(ps_last_error(), OVER_GPU ? "train.backend = cpu" : "train.backend = cuda"));
+    op = saved;
+    ps_config_destroy(c);
+}
+
+/* A text grows through operators that work row by row; through others it cannot. */
+static void test_decode(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("memory.host=1MB", "generation.max_length=16");
+    ps_engine *whole = NULL, *grows = NULL;
+    const int32_t tokens[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+    float want[TINY_VOCABULARY], got[TINY_VOCABULARY];
+    assert_ok(ps_initialize_generation_engine(own_model, NULL, 0, c, &grows));
+    ps_config *one = TINY("memory.host=1MB", "train_micro_batch_size_per_gpu=1");
+    assert_ok(ps_initialize_inference_engine(own_model, NULL, 0, one, &whole));
+    assert_ok(ps_infer(whole, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, 15, want));
+    for (int i = 0; i < 16; i++) assert_ok(ps_decode(grows, &tokens[i], 1, got));
+    for (int i = 0; i < TINY_VOCABULARY; i++) assert_true(fabsf(want[i] - got[i]) < 1e-4f);
+    ps_engine_destroy(whole);
+    ps_engine_destroy(grows);
+    op.is_by_row = 0;
+    grows = NULL;
+    assert_int_equal(ps_initialize_generation_engine(own_model, NULL, 0, c, &grows), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "is_by_row"));
+    op.is_by_row = 1;
+    ps_config_destroy(one);
+    ps_config_destroy(c);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    op = own_everywhere(&snake);
+    if (!OVER_GPU) gate = own_everywhere(&gate_of_cpu);
+    own_add_kernels();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_same_bits, begin),
+        cmocka_unit_test_setup(test_refusals, begin),
+        cmocka_unit_test_setup(test_device, begin),
+        cmocka_unit_test_setup(test_decode, begin),
+    };
+    return RUN_ON_BACKENDS(tests);
+}
