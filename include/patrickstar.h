@@ -35,11 +35,9 @@ extern "C" {
 #if defined(__GNUC__)
 #define PS_API __attribute__((visibility("default")))
 #define PS_NODISCARD __attribute__((warn_unused_result))
-#define PS_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 #else
 #define PS_API
 #define PS_NODISCARD
-#define PS_PRINTF(text, first)
 #endif
 
 #define PS_VERSION_MAJOR 0
@@ -90,9 +88,9 @@ PS_API const char *ps_status_text(ps_status st);
  * Valid until the next failing call on this thread; never NULL. */
 PS_API const char *ps_last_error(void);
 
-/* A failure of the program's own: the text, made as printf makes it and cut at 1 KiB, is this thread's last error from
- * now on; gives st. For model functions, and for what ranks agree on (ps_comm_agree). */
-PS_API ps_status ps_error(ps_status st, const char *format, ...) PS_PRINTF(2, 3);
+/* Make `text` this thread's last error, and return st: for functions of the caller's that the library calls (a model
+ * function, an operator), whose failure then says why. text NULL: "". */
+PS_API ps_status ps_set_last_error(ps_status st, const char *text);
 
 /* Where the last failure on this thread arose. */
 typedef struct ps_failure {
@@ -141,10 +139,10 @@ PS_API PS_NODISCARD ps_status ps_config_set(ps_config *config, const char *key, 
 /* Check what no option can check alone: fp16 against bf16, batch sizes, heads against width, schedule. PS_EINVAL. */
 PS_API PS_NODISCARD ps_status ps_config_validate(const ps_config *config);
 
-/* The value in force of one option, by its key or another name of it: ps_config_get_int("train.steps") of whole numbers,
+/* The value in force of an option, by its key or another name of it: ps_config_get_int("train.steps") of whole numbers,
  * sizes in bytes ("auto" is -1), and truth values as 0 and 1; _double of any number; _string of texts and names, valid
- * until the option is set or the configuration destroyed; _range of two whole numbers. PS_EINVAL when there is no such key, or it has values of
- * another kind. */
+ * until the option is set or the configuration destroyed; _range of two whole numbers. PS_EINVAL when there is no such
+ * key, or it has values of another kind. */
 PS_API PS_NODISCARD ps_status ps_config_get_int(const ps_config *config, const char *key, int64_t *out);
 PS_API PS_NODISCARD ps_status ps_config_get_double(const ps_config *config, const char *key, double *out);
 PS_API PS_NODISCARD ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out);
@@ -228,14 +226,14 @@ PS_API PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *comm, const void *mine
 PS_API PS_NODISCARD ps_status ps_comm_broadcast(ps_comm *comm, void *data, int64_t bytes, int32_t root);
 PS_API PS_NODISCARD ps_status ps_comm_barrier(ps_comm *comm);
 
-/* All ranks go on, or none does: each comes with what it has come to. PS_OK when that was PS_OK everywhere; else all get
+/* All ranks go on, or none does: each comes with what it has come to. PS_OK when that was PS_OK for all; else all get
  * the status of the first rank that failed, and "rank 2 (host): " with its last error. comm NULL: st as it is. */
 PS_API PS_NODISCARD ps_status ps_comm_agree(ps_comm *comm, ps_status st);
 /* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
  * they can be reached within a second. */
 PS_API void ps_comm_fail(ps_comm *comm, const char *text);
 
-/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program file, library (version
+/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program, library (version
  * and file) and configuration; keys that name files and folders of a machine may differ. ps_initialize_engine and its
  * relatives do so by themselves. Reads both files: some milliseconds. */
 PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config *config);
@@ -563,7 +561,7 @@ PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
-/* What the model ends with: logits [B, classes] of a classifier, [B T, vocabulary] of a language model, or hidden states
+/* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, or hidden states
  * [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of them alone. The batch's targets are not looked at.
  * Inference engines only. */
 enum { PS_ALL_ROWS = -1 };

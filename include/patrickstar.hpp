@@ -110,9 +110,9 @@ template <typename Model> ps_status run_model(ps_builder *b, void *user)
     try {
         return (*static_cast<Model *>(user))(b);
     } catch (const std::exception &e) {
-        return ps_error(PS_EINVAL, "%s", e.what());
+        return ps_set_last_error(PS_EINVAL, e.what());
     } catch (...) {
-        return ps_error(PS_EINVAL, "%s", "the model function threw what is no std::exception");
+        return ps_set_last_error(PS_EINVAL, "the model function threw what is no std::exception");
     }
 #else
     return (*static_cast<Model *>(user))(b);

@@ -12,7 +12,7 @@
  *     ps_rows_destroy(rows);
  *     ps_feed_close(feed);
  *
- * Threads: several threads may use a feed at once, with rows of their own; one at a time a tokenizer, as it has a cache.
+ * Threads: several threads may use a feed at once, with rows of their own; one at a time a tokenizer: it has a cache.
  * Errors: as patrickstar.h. */
 #ifndef PATRICKSTAR_DATA_H
 #define PATRICKSTAR_DATA_H
@@ -27,7 +27,7 @@ extern "C" {
 
 /* Sample number s of a split is a pure function of s, for s = 0, 1, 2, ... without end: of the epoch s / n, in an order
  * that is shuffled anew each epoch (train.seed), or as the data lie. So there is no position to keep: resuming, other
- * batch sizes or other ranks go on with the same samples by asking for the same numbers. doc/data.md has the formats. */
+ * batch sizes or other ranks go on with the same samples by asking for the same numbers. doc/data.md: the formats. */
 typedef struct ps_feed ps_feed;
 
 typedef enum ps_split {
@@ -36,8 +36,8 @@ typedef enum ps_split {
     PS_SPLIT_COUNT,
 } ps_split;
 
-/* The files of the section data, for the task of model.head. cache_folder: NULL, or a folder that exists, for the tokens
- * of text, so that they are made once. Nothing of config is kept. PS_EINVAL, PS_EFORMAT or PS_EIO, naming file, and line
+/* The files of the section data, for the task of model.head. cache_folder: NULL, or a folder that exists, for tokens
+ * of text, so that they are made once. Nothing of config is kept. PS_EINVAL, PS_EFORMAT or PS_EIO naming file, and line
  * or offset where there is one; too little data is PS_EINVAL with both numbers. */
 PS_API PS_NODISCARD ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder, ps_feed **out);
 PS_API void ps_feed_close(ps_feed *feed); /* NULL is accepted */

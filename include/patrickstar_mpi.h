@@ -10,7 +10,7 @@
  *     ps_comm_close(comm);
  *     MPI_Finalize();
  *
- * The calls of MPI are compiled here, with the program's MPI, whichever that is: libpatrickstar has none of them. C99 and
+ * The calls of MPI are compiled here, with the program's MPI, whichever it is: libpatrickstar has none of them. C99 and
  * C++ clean. */
 #ifndef PATRICKSTAR_MPI_H
 #define PATRICKSTAR_MPI_H
@@ -107,7 +107,7 @@ static inline const char *ps_mpi_trouble(void)
 }
 
 /* The ranks of an MPI communicator, all of which call, with numbers as it has them. It is duplicated, and may be freed.
- * Close before MPI_Finalize. After a failure of another rank (PS_ECOMM) MPI itself may be of no more use. PS_EINVAL when
+ * Close before MPI_Finalize. After a failure of another rank (PS_ECOMM) MPI itself may be of no use. PS_EINVAL when
  * MPI is not initialised with MPI_THREAD_MULTIPLE; else as ps_comm_meet. */
 static inline ps_status ps_comm_meet_mpi(const ps_config *config, MPI_Comm comm, ps_comm **out)
 {

@@ -35,7 +35,7 @@ static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
     ps_engine_get_shape(c->engine, NULL, &T, NULL, NULL);
     const int64_t n_targets = ps_feed_chooses_targets(feed) ? T : 1;
     c->n_samples = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
-    ps_status st = state != NULL ? ps_rows_create(feed, 1, &rows) : ps_error(PS_ENOMEM_HOST, "no memory for a hash");
+    ps_status st = state != NULL ? ps_rows_create(feed, 1, &rows) : client_fail(PS_ENOMEM_HOST, "no memory for a hash");
     if (st == PS_OK) {
         XXH3_64bits_reset(state);
         st = hash_samples(rows, T, n_targets, 0, state);
@@ -66,7 +66,7 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
     const char *saved = json_string_value(json_object_get(data, "xxh3"));
     const int64_t n_samples = json_integer_value(json_object_get(data, "samples"));
     if (n_samples == c->n_samples && saved != NULL && strcmp(saved, hash) == 0) return PS_OK;
-    return ps_error(
+    return client_fail(
         PS_EINVAL,
         "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
         "Set data.train, data.validation_split, data.shuffle, data.sequence_length and train.seed back, or begin a "
@@ -81,14 +81,14 @@ static ps_status look_around(checkpoints *c, const ps_config *config, const ps_f
 {
     const char *folder = client_string(config, "train.output_dir");
     if ((size_t)snprintf(c->folder, sizeof c->folder, "%s/checkpoints", folder) >= sizeof c->folder)
-        return ps_error(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
+        return client_fail(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
     if (c->save_interval == 0 && !resume) return PS_OK;
     TRY(take_fingerprint(c, feed));
     bool has_latest, has_any;
     if (ps_comm_rank(c->comm) == 0) program_clean_checkpoints(c->folder);
     TRY(program_has_checkpoints(c->folder, &has_latest, &has_any));
     if (!resume && has_any)
-        return ps_error(
+        return client_fail(
             PS_EINVAL,
             "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
             "remove them",
@@ -125,7 +125,7 @@ ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
     TRY_GOTO(ps_engine_load_checkpoint(c->engine, path, &text));
     if (text != NULL) state = json_loads(text, 0, NULL);
     if (!json_is_integer(json_object_get(state, "step"))) {
-        st = ps_error(PS_EINVAL, "%s: not saved by pstar train: the step and the data are not named in it", path);
+        st = client_fail(PS_EINVAL, "%s: not saved by pstar train: the step and the data are not named in it", path);
         goto out;
     }
     TRY_GOTO(check_data(c, path, json_object_get(state, "data")));
@@ -170,7 +170,7 @@ static ps_status finish_save(checkpoints *c)
 static ps_status begin_save(checkpoints *c, int64_t step)
 {
     char *state = caller_state(c, step);
-    ps_status st = state != NULL ? PS_OK : ps_error(PS_ENOMEM_HOST, "no memory for the state of the run");
+    ps_status st = state != NULL ? PS_OK : client_fail(PS_ENOMEM_HOST, "no memory for the state of the run");
     st = ps_comm_agree(c->comm, st);
     if (st == PS_OK) st = ps_engine_begin_checkpoint(c->engine, c->folder, state);
     free(state);
@@ -202,6 +202,6 @@ ps_status checkpoints_end(checkpoints *c, int64_t step)
         st = begin_save(c, step);
         if (st == PS_OK) st = finish_save(c);
     }
-    if (st != PS_OK) return ps_error(st, "the last step, %lld, is in no checkpoint; see above", (long long)step);
+    if (st != PS_OK) return client_fail(st, "the last step, %lld, is in no checkpoint; see above", (long long)step);
     return PS_OK;
 }

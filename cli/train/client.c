@@ -1,17 +1,28 @@
 #include "client.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+ps_status client_fail(ps_status st, const char *format, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    return ps_set_last_error(st, text);
+}
+
 ps_status client_alloc(int64_t n, size_t bytes_each, void *out)
 {
     void *memory = calloc(n > 0 ? (size_t)n : 1, bytes_each);
     memcpy(out, &memory, sizeof memory);
     if (memory != NULL) return PS_OK;
-    return ps_error(PS_ENOMEM_HOST, "no memory for %lld times %zu bytes", (long long)n, bytes_each);
+    return client_fail(PS_ENOMEM_HOST, "no memory for %lld times %zu bytes", (long long)n, bytes_each);
 }
 
 ps_status client_reserve(void *out, int64_t n, size_t bytes_each)
@@ -19,7 +30,8 @@ ps_status client_reserve(void *out, int64_t n, size_t bytes_each)
     void *memory;
     memcpy(&memory, out, sizeof memory);
     memory = realloc(memory, (size_t)max_i64(n, 1) * bytes_each);
-    if (memory == NULL) return ps_error(PS_ENOMEM_HOST, "no memory for %lld times %zu bytes", (long long)n, bytes_each);
+    if (memory == NULL)
+        return client_fail(PS_ENOMEM_HOST, "no memory for %lld times %zu bytes", (long long)n, bytes_each);
     memcpy(out, &memory, sizeof memory);
     return PS_OK;
 }
@@ -60,7 +72,7 @@ ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes)
     if (now_bytes != NULL) *now_bytes = now * 1024;
     if (peak_bytes != NULL) *peak_bytes = peak * 1024;
     if (now >= 0 && peak >= 0) return PS_OK;
-    return ps_error(PS_EIO, "/proc/self/status does not tell VmRSS and VmHWM");
+    return client_fail(PS_EIO, "/proc/self/status does not tell VmRSS and VmHWM");
 }
 
 int64_t client_int(const ps_config *config, const char *key)

@@ -1,5 +1,5 @@
-/* client.h - what the commands use that train, evaluate and generate: patrickstar.h and patrickstar_data.h, as any program
- * could, and small things of their own. */
+/* client.h - what the commands use that train, evaluate and generate: patrickstar.h and patrickstar_data.h, as any
+ * program could, and small things of their own. */
 #ifndef PSTAR_CLIENT_H
 #define PSTAR_CLIENT_H
 
@@ -33,6 +33,9 @@ static inline int64_t max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
+
+/* A failure of this program: the text, made as printf makes it, is this thread's last error; gives st. */
+ps_status client_fail(ps_status st, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* n elements of zeros; freed by free. PS_ENOMEM_HOST. */
 PS_NODISCARD ps_status client_alloc(int64_t n, size_t bytes_each, void *out);

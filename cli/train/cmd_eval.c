@@ -40,8 +40,8 @@ static ps_status open_feed(evaluation *e, const eval_arguments *a)
     TRY(cli_take_labels(e->config, e->weights));
     TRY(cli_feed_open(e->config, &e->feed));
     if (ps_feed_sample_count(e->feed, a->split) > 0) return PS_OK;
-    return ps_error(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
-                               "--split train");
+    return client_fail(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
+                                  "--split train");
 }
 
 static ps_status open_engine(evaluation *e)

@@ -51,9 +51,9 @@ static ps_status read_input(char **text, int64_t *n_bytes)
         n += n_read;
     } while (n_read > 0 && n <= MOST);
     if (ferror(stdin))
-        st = ps_error(PS_EIO, "--prompt -: cannot read standard input: %s", strerror(errno));
+        st = client_fail(PS_EIO, "--prompt -: cannot read standard input: %s", strerror(errno));
     else if (n > MOST)
-        st = ps_error(PS_EINVAL, "--prompt -: standard input has more than %d MiB", MOST >> 20);
+        st = client_fail(PS_EINVAL, "--prompt -: standard input has more than %d MiB", MOST >> 20);
     if (n > 0 && (*text)[n - 1] == '\n') n--;
     *n_bytes = (int64_t)n;
 out:
@@ -70,11 +70,11 @@ static ps_status check_ids(const generator *g, const int32_t *ids, int64_t n)
     const int64_t n_model = client_int(g->config, "model.vocab_size");
     for (int64_t i = 0; i < n; i++)
         if (ids[i] >= n_model)
-            return ps_error(PS_EINVAL,
-                            "token %lld of the prompt is %d: the tokenizer %s has %d tokens, but model.vocab_size = "
-                            "%lld; name the tokenizer that the model was trained with",
-                            (long long)i, ids[i], ps_config_tokenizer_path(g->config),
-                            ps_tokenizer_vocab_size(g->tokenizer), (long long)n_model);
+            return client_fail(PS_EINVAL,
+                               "token %lld of the prompt is %d: the tokenizer %s has %d tokens, but model.vocab_size = "
+                               "%lld; name the tokenizer that the model was trained with",
+                               (long long)i, ids[i], ps_config_tokenizer_path(g->config),
+                               ps_tokenizer_vocab_size(g->tokenizer), (long long)n_model);
     return PS_OK;
 }
 
@@ -82,11 +82,11 @@ static ps_status encode_prompt(generator *g, const generate_arguments *a, const 
 {
     int32_t *ids = NULL;
     int64_t n = 0;
-    if (n_bytes == 0) return ps_error(PS_EINVAL, "--prompt is empty");
+    if (n_bytes == 0) return client_fail(PS_EINVAL, "--prompt is empty");
     g->end = -1;
     ps_status st = a->chat ? ps_tokenizer_encode_chat(g->tokenizer, g->config, prompt, n_bytes, &ids, &n, &g->end)
                            : ps_tokenizer_encode_prompt(g->tokenizer, prompt, n_bytes, &ids, &n);
-    if (st == PS_OK && n == 0) st = ps_error(PS_EINVAL, "--prompt is empty");
+    if (st == PS_OK && n == 0) st = client_fail(PS_EINVAL, "--prompt is empty");
     if (st == PS_OK) st = check_ids(g, ids, n);
     if (st == PS_OK) st = client_alloc(n + a->n_tokens, sizeof *g->text, &g->text);
     if (st == PS_OK) memcpy(g->text, ids, (size_t)n * sizeof *ids);
@@ -99,7 +99,7 @@ static ps_status encode_prompt(generator *g, const generate_arguments *a, const 
 static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
 {
     if (tokenizer[0] == '\0')
-        return ps_error(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
+        return client_fail(PS_EINVAL, "data.tokenizer is not set: name the folder of the tokenizer's files");
     TRY(ps_tokenizer_open(tokenizer, &g->tokenizer));
     if (strcmp(a->prompt, "-") != 0) return encode_prompt(g, a, a->prompt, (int64_t)strlen(a->prompt));
     char *text;
@@ -185,7 +185,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
     TRY(known_machine_tell(g->config, NULL, 0));
     const char *head = client_string(g->config, "model.head");
-    if (strcmp(head, "causal_lm") != 0) return ps_error(PS_EINVAL, "model.head = %s does not continue texts", head);
+    if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
     TRY(cli_choose_weights(g->config, a->weights, &weights));
     TRY(open_prompt(g, a, ps_config_tokenizer_path(g->config)));

@@ -87,8 +87,8 @@ static ps_status open_feed(run *r)
     TRY(cli_feed_open(r->config, &r->feed));
     TRY(ps_feed_keep_labels(r->feed, r->config));
     if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
-        return ps_error(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
-                        (long long)r->o.eval_interval);
+        return client_fail(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
+                           (long long)r->o.eval_interval);
     return PS_OK;
 }
 
@@ -419,15 +419,16 @@ static ps_status run_all(run *r, const train_arguments *a)
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
     TRY(finish(r));
-    if (saved != PS_OK) return ps_error(saved, "%s", cause);
+    if (saved != PS_OK) return client_fail(saved, "%s", cause);
     ps_step_info last = {.struct_size = sizeof last};
     ps_engine_get_step_info(r->engine, &last);
     const int64_t n_lost = last.nonfinite_steps;
     if (n_lost == 0) return PS_OK;
-    return ps_error(PS_ENUMERIC,
-                    "the last %lld steps had gradients that are not finite and were skipped; the weights are those of "
-                    "before",
-                    (long long)n_lost);
+    return client_fail(
+        PS_ENUMERIC,
+        "the last %lld steps had gradients that are not finite and were skipped; the weights are those of "
+        "before",
+        (long long)n_lost);
 }
 
 /* ---- arguments ---- */

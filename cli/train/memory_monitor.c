@@ -41,7 +41,7 @@ ps_status memory_monitor_start(memory_monitor **out)
     TRY(client_alloc(1, sizeof *m, &m));
     if (pthread_create(&m->thread, NULL, run, m) != 0) {
         free(m);
-        return ps_error(PS_ENOMEM_HOST, "cannot start the memory monitor's thread");
+        return client_fail(PS_ENOMEM_HOST, "cannot start the memory monitor's thread");
     }
     *out = m;
     return PS_OK;

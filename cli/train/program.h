@@ -1,5 +1,6 @@
-/* program.h - what the rest of pstar does for these commands: arguments, the machine at hand, and what lies in folders of
- * runs. Its functions are in the folder above, which knows the library from inside; another program would have its own. */
+/* program.h - what the rest of pstar does for these commands: arguments, the machine at hand, and what lies in folders
+ * of runs. Its functions are in the folder above, which knows the library from inside; another program would have its
+ * own. */
 #ifndef PSTAR_PROGRAM_H
 #define PSTAR_PROGRAM_H
 
@@ -7,7 +8,7 @@
 
 #include "client.h"
 
-/* Exit codes: 0 done, 2 bad input, an infeasible budget, or what this build or machine lacks, 3 I/O, 1 anything else. */
+/* Exit codes: 0 done, 2 bad input, a budget too small, or what this build or machine lacks, 3 I/O, 1 anything else. */
 enum { EXIT_OTHER = 1, EXIT_INPUT = 2, EXIT_IO = 3 };
 
 /* The exit code for a status. */
@@ -28,9 +29,9 @@ int cmd_generate(int argc, char **argv);
 /* ---- the machine ---- */
 
 /* Where the configuration says auto, or nothing, tells it the description that the user's cache folder has of this
- * machine in this use (machine_file.h). Where there is none yet, or it cannot be used, a process of its own measures for
- * some two seconds, and what it found is kept; one line on stderr says so. What was measured while the machine was busy
- * is measured again at the next start, up to three times in all, and the best of it is kept. Starts at the same time
+ * machine in this use (machine_file.h). Where there is none yet, or it cannot be used, a process of its own measures
+ * for some two seconds, and what it found is kept; one line on stderr says so. What was measured while the machine was
+ * busy is measured again at the next start, up to three times in all, and the best of it is kept. Starts at the same time
  * wait for one that measures. PSTAR_HARDWARE (a file, auto, none) counts where the configuration does not give the
  * option. After it the configuration says what was taken: known_machine_name.
  *
@@ -49,8 +50,8 @@ void program_clean_checkpoints(const char *folder);
 /* Whether the folder has a checkpoint that is complete, and `latest`, which names it. PS_EIO. */
 PS_NODISCARD ps_status program_has_checkpoints(const char *folder, bool *has_latest, bool *has_any);
 
-/* The path of the weights to use, valid as long as config and given: `given` (a file, a checkpoint, a run, a Hugging Face
- * model), or when it is NULL train.output_dir, or where the user did not name it and nothing was trained there
+/* The path of the weights to use, valid as long as config and given: `given` (a file, a checkpoint, a run, a Hugging
+ * Face model), or when it is NULL train.output_dir, or where the user did not name it and nothing was trained there
  * model.from_pretrained, which a line on stderr then says. PS_EIO when there are none. */
 PS_NODISCARD ps_status cli_choose_weights(const ps_config *config, const char *given, const char **path);
 

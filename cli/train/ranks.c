@@ -11,7 +11,7 @@ static ps_status meet(const ps_config *config, ps_comm **out)
 {
     TRY(ps_comm_meet(config, out));
     if (ps_comm_rank(*out) == 0 || freopen("/dev/null", "w", stdout) != NULL) return PS_OK;
-    return ps_error(PS_EIO, "/dev/null cannot be opened");
+    return client_fail(PS_EIO, "/dev/null cannot be opened");
 }
 
 /* A rank that cannot read its configuration has still to tell the others, and meets them with the defaults. */
@@ -22,7 +22,7 @@ static ps_status refuse(ps_status st, ps_comm **out)
     snprintf(text, sizeof text, "%s", ps_last_error());
     if (ps_config_create(&defaults) == PS_OK) (void)meet(defaults, out);
     ps_config_destroy(defaults);
-    st = ps_error(st, "%s", text);
+    st = client_fail(st, "%s", text);
     return *out != NULL ? ps_comm_agree(*out, st) : st;
 }
 

@@ -1,5 +1,5 @@
-/* sized.h - the structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to what sizeof
- * gives it, so that the library knows how much of it there is. Members are only ever added, at the end.
+/* sized.h - structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to its
+ * sizeof, so that the library knows how much of it there is. Members are only ever added, at the end.
  *
  *     an older program                          a newer program
  *     caller's  |size| a | b |                  caller's  |size| a | b | c | d |

@@ -11,8 +11,8 @@
 #define TEXT_OF(number) #number
 
 static _Thread_local char last_error[1024];
-static _Thread_local unsigned n_failures;
 static _Thread_local ps_failure last_failure = {.rank = -1};
+static _Thread_local unsigned n_failures;
 
 ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...)
 {
@@ -35,24 +35,6 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     return st;
 }
 
-unsigned ps_fail_count(void)
-{
-    return n_failures;
-}
-
-ps_status ps_error(ps_status st, const char *format, ...)
-{
-    char message[sizeof last_error];
-    va_list ap;
-    va_start(ap, format);
-    const int n = vsnprintf(message, sizeof message, format, ap);
-    va_end(ap);
-    last_failure = (ps_failure){.status = st, .rank = -1};
-    n_failures++;
-    snprintf(last_error, sizeof last_error, "%s", n >= 0 ? ps_printable(message) : format);
-    return st;
-}
-
 void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_shared)
 {
     last_failure.rank = rank;
@@ -67,12 +49,22 @@ ps_status ps_get_last_failure(ps_failure *out)
     return PS_SIZED_GIVE(ps_failure, &last, out);
 }
 
+unsigned ps_fail_count(void)
+{
+    return n_failures;
+}
+
 const char *ps_version(int *major, int *minor, int *patch)
 {
     if (major != NULL) *major = PS_VERSION_MAJOR;
     if (minor != NULL) *minor = PS_VERSION_MINOR;
     if (patch != NULL) *patch = PS_VERSION_PATCH;
     return TEXT(PS_VERSION_MAJOR) "." TEXT(PS_VERSION_MINOR) "." TEXT(PS_VERSION_PATCH);
+}
+
+ps_status ps_set_last_error(ps_status st, const char *text)
+{
+    return PS_FAIL(st, "%s", text != NULL ? text : "");
 }
 
 const char *ps_last_error(void)

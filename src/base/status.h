@@ -27,11 +27,11 @@
  * '?' (printable.h), so that messages may quote whatever is found in files. Debug builds append [file:line]. */
 __attribute__((format(printf, 4, 5))) ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...);
 
-/* How many failures this thread has recorded: a change says that the last error is a new one. */
-unsigned ps_fail_count(void);
-
 /* Of the message that ps_fail has stored last: the rank that the failure arose on, its machine, whether that is another
  * than this thread's, and whether all ranks fail with it in the same call. ps_fail forgets it. */
 void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_shared);
+
+/* How many failures this thread has recorded: a change says that the last error is a new one. */
+unsigned ps_fail_count(void);
 
 #endif

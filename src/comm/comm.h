@@ -1,4 +1,4 @@
-/* comm.h - what ranks tell each other; small things, and how it ends, are in patrickstar.h. Messages go by one of several
+/* comm.h - what ranks tell each other; small things, and its end, are in patrickstar.h. Messages go by one of several
  * back ends (transport.h).
  *
  * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and

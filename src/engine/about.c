@@ -1,5 +1,5 @@
-/* about.c - what an engine says of the hardware that it runs on: what computes, how the disk is driven, what a step cannot
- * be faster than. */
+/* about.c - what an engine says of the hardware that it runs on: what computes, how the disk is driven, what a step
+ * cannot be faster than. */
 #include <stdio.h>
 
 #include "base/base.h"

@@ -209,7 +209,7 @@ static void call_logits(run *r)
     batch b;
     float logits[MOST_CLASSES] = {0};
     next_batch(r, &b);
-    check(r, ps_logits(r->e, b.tokens, 5, logits));
+    check(r, ps_infer(r->e, &b.b, 5, logits));
     add_to_sum(r, logits, sizeof logits);
 }
 
@@ -218,7 +218,7 @@ static void call_infer(run *r)
     batch b;
     static float output[MOST_TOKENS * MOST_CLASSES];
     next_batch(r, &b);
-    check(r, ps_infer(r->e, &b.b, output));
+    check(r, ps_infer(r->e, &b.b, PS_ALL_ROWS, output));
     add_to_sum(r, output, 1000 * sizeof *output);
 }
 
@@ -244,7 +244,7 @@ static const call training_calls[] = {
     {"ps_engine_set_shape", call_shape},
 };
 static const call inference_calls[] = {
-    {"ps_infer", call_logits},
+    {"ps_infer of a row", call_logits},
     {"ps_infer", call_infer},
     {"ps_evaluate", call_evaluate},
     {"ps_engine_read_tensor", call_read},

@@ -41,6 +41,8 @@ for mpi in openmpi mpich; do
     grep -q '2 ranks over mpi (' "$work/out" || fail "$mpi: not over MPI"
     sort "$work/out" >"$work/both"
     [ "$(wc -l <"$work/both")" -eq 2 ] || fail "$mpi: not two models"
+    run 3 "$work/groups" "$work/config.json" 2 1
+    grep -q 'seed 2: 1 ranks over mpi (' "$work/out" || fail "$mpi: no group of one"
     run 2 "$work/groups" "$work/config.json" 1 1
     cp "$work/out" "$work/apart"
     run 2 "$work/groups" "$work/config.json" 1 2

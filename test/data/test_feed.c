@@ -664,6 +664,29 @@ static void test_hash_of_all(void **state)
     assert_true(hash_of(&l) != chosen);
 }
 
+static void test_rows_without_memory(void **state)
+{
+    (void)state;
+    const ps_feed_options o = lines_options(0.25, 1);
+    ps_feed *f = open_feed(&o);
+    const int64_t live = ps_mem_live_bytes();
+    bool done = false;
+    for (long n = 0; !done; n++) {
+        ps_rows *rows = NULL;
+        char *text = NULL;
+        ps_fault_arm(PS_FAULT_ALLOC, n, false);
+        ps_status st = ps_rows_create(f, 3, &rows);
+        if (st == PS_OK) st = ps_feed_describe(f, PS_SPLIT_TRAIN, &text);
+        done = !ps_fault_has_struck(PS_FAULT_ALLOC);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        assert_int_equal(st, done ? PS_OK : PS_ENOMEM_HOST);
+        ps_free(text);
+        ps_rows_destroy(rows);
+        assert_int_equal(ps_mem_live_bytes(), live);
+    }
+    ps_feed_close(f);
+}
+
 static void test_rows(void **state)
 {
     (void)state;
@@ -707,6 +730,7 @@ int main(void)
         cmocka_unit_test(test_causal_windows),
         cmocka_unit_test(test_hash_of_all),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_without_memory),
         cmocka_unit_test(test_masked_windows),
         cmocka_unit_test(test_samples_depend_on_their_number_only),
         cmocka_unit_test(test_splits_are_disjoint_and_complete),

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/fault.h"
 #include "comm/comm.h"
 #include "engine/engine_fixture.h"
 
@@ -301,6 +302,34 @@ static void test_messages_that_are_none(void **state)
     }
 }
 
+/* A group of one; and whatever memory it lacks, the messages are closed once. */
+static void test_one_rank(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1");
+    const int64_t live = ps_mem_live_bytes();
+    bool done = false;
+    for (long n = 0; !done; n++) {
+        counter own = {.rank = 0};
+        ps_messages m = messages_of(&own);
+        ps_comm *comm = NULL;
+        double sum = 3;
+        m.size = 1;
+        ps_fault_arm(PS_FAULT_ALLOC, n, false);
+        ps_status st = ps_comm_meet_by(c, &m, &comm);
+        done = !ps_fault_has_struck(PS_FAULT_ALLOC);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        assert_true(done ? st == PS_OK : st != PS_OK && comm == NULL);
+        if (done) assert_ok(ps_comm_all_reduce(comm, &sum, 1, PS_COMM_SUM));
+        assert_true(sum == 3);
+        assert_int_equal(own.n_closed, !done);
+        ps_comm_close(comm);
+        assert_int_equal(own.n_closed, 1);
+        assert_int_equal(ps_mem_live_bytes(), live);
+    }
+    ps_config_destroy(c);
+}
+
 /* Without a launcher: one rank, and engines over it. */
 static void test_meet_alone(void **state)
 {
@@ -351,8 +380,11 @@ static void test_meet_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_groups),          cmocka_unit_test(test_messages_that_fail),
-        cmocka_unit_test(test_other_configuration), cmocka_unit_test(test_messages_that_are_none),
+        cmocka_unit_test(test_two_groups),
+        cmocka_unit_test(test_messages_that_fail),
+        cmocka_unit_test(test_other_configuration),
+        cmocka_unit_test(test_messages_that_are_none),
+        cmocka_unit_test(test_one_rank),
         cmocka_unit_test(test_meet_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,7 +120,7 @@ static void test_finite_differences(void **state)
 
 static ps_status fails(const ps_own_call *call)
 {
-    return call->rows == 1 ? ps_error(PS_ENUMERIC, "%s", "a row is wrong") : (ps_status)77;
+    return call->rows == 1 ? ps_set_last_error(PS_ENUMERIC, "a row is wrong") : (ps_status)77;
 }
 
 /* What a function returns is the result, with the operator's name; what is no status is a wrong argument. */
