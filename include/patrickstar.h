@@ -88,6 +88,10 @@ PS_API const char *ps_status_text(ps_status st);
  * Valid until the next failing call on this thread; never NULL. */
 PS_API const char *ps_last_error(void);
 
+/* Make `text` this thread's last error, and return st: for functions of the caller's that the library calls (a model
+ * function, an operator), whose failure then says why. text NULL: "". */
+PS_API ps_status ps_set_last_error(ps_status st, const char *text);
+
 /* Release text that the library handed out for the caller to free. NULL is accepted. */
 PS_API void ps_free(void *memory);
 

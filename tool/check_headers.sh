@@ -28,6 +28,8 @@ for path in $(find include src -name '*.h' | sort); do
     check "${path#*/}" "$CC" c c11 -DPS_DEBUG=3 $isa
 done
 check patrickstar.h "$CC" c c99
+check patrickstar.hpp "$CXX" c++ c++17
+check patrickstar.hpp "$CXX" c++ c++17 -fno-exceptions
 check patrickstar.h "$CXX" c++ c++17
 check kernel/kernel.h "$CXX" c++ c++17 -DPS_DEBUG=3
 exit $bad

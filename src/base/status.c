@@ -10,6 +10,7 @@
 #define TEXT_OF(number) #number
 
 static _Thread_local char last_error[1024];
+static _Thread_local unsigned n_failures;
 
 ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...)
 {
@@ -19,6 +20,7 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     va_start(ap, fmt);
     const int n = vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
+    n_failures++;
     snprintf(last_error, sizeof last_error, "%s", n >= 0 ? ps_printable(message) : fmt);
 #if PS_DEBUG >= 1
     const size_t n_bytes = strlen(last_error);
@@ -30,12 +32,22 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     return st;
 }
 
+unsigned ps_fail_count(void)
+{
+    return n_failures;
+}
+
 const char *ps_version(int *major, int *minor, int *patch)
 {
     if (major != NULL) *major = PS_VERSION_MAJOR;
     if (minor != NULL) *minor = PS_VERSION_MINOR;
     if (patch != NULL) *patch = PS_VERSION_PATCH;
     return TEXT(PS_VERSION_MAJOR) "." TEXT(PS_VERSION_MINOR) "." TEXT(PS_VERSION_PATCH);
+}
+
+ps_status ps_set_last_error(ps_status st, const char *text)
+{
+    return PS_FAIL(st, "%s", text != NULL ? text : "");
 }
 
 const char *ps_last_error(void)

@@ -25,4 +25,7 @@
  * '?' (printable.h), so that messages may quote whatever is found in files. Debug builds append [file:line]. */
 __attribute__((format(printf, 4, 5))) ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...);
 
+/* How many failures this thread has recorded: a change says that the last error is a new one. */
+unsigned ps_fail_count(void);
+
 #endif

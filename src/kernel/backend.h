@@ -35,6 +35,7 @@ typedef struct ps_backend_ops {
     const char *name;                /* "ref", "cpu avx512_bf16", ... */
     const ps_kernel *const *kernels; /* [PS_OP_COUNT]; NULL: the reference's */
     unsigned epilogues;              /* 1 << ps_epilogue_kind, of those that its products have */
+    unsigned unrounded;              /* of these, those that may take z before it is rounded to its type */
     unsigned pairs;                  /* 1 << ps_pair_kind, of those that it has kernels for */
     /* Around each run and measurement: make the calling thread ready (rounding), and set it back as it was; `before` is
      * what begin returned. Both NULL: nothing to do. */
@@ -130,6 +131,9 @@ ps_backend *ps_backend_host(ps_backend *b);
 
 /* Do its products take this epilogue? Where not, plans run the operator that follows as an instruction of its own. */
 bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind);
+
+/* Does that epilogue have bits of its own? Then it is fused always, however a step is run, or never. */
+bool ps_backend_epilogue_is_unrounded(const ps_backend *b, ps_epilogue_kind kind);
 
 /* For ps_backend_ops.pairs. Of an operator that is a pair the reference stands in as of any other, but is not faster. */
 #define PS_PAIRS_ALL ((1u << PS_PAIR_COUNT) - 1)

@@ -47,7 +47,8 @@ typedef enum ps_gelu_kind {
 /* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its
  * type: the result has the bits of the operator that is named, run on a stored z. A backend lists the epilogues that it
  * has (backend.h), and may apply them to each element as it is finished or, as the cpu does, to the whole result after
- * the product. */
+ * the product. Of those that it lists as unrounded z may be the sum itself: one rounding less, and so other bits, but by
+ * shape and formats alone the one or the other. */
 typedef enum ps_epilogue_kind {
     PS_EPILOGUE_NONE,     /* z */
     PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */

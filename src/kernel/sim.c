@@ -47,6 +47,7 @@ ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out)
     static const ps_backend_ops ops = {.name = "sim",
                                        .kernels = sim_kernels,
                                        .epilogues = PS_EPILOGUES_ALL,
+                                       .unrounded = PS_CUDA_UNROUNDED,
                                        .pairs = PS_PAIRS_ALL,
                                        .destroy = sim_destroy,
                                        .own_device = PS_DEVICE_CUDA,

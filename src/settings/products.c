@@ -85,7 +85,7 @@ ps_status ps_products_list(const ps_settings *s, const ps_code *code, ps_cuda_pr
 {
     pass p = {.settings = s, .code = code, .is_training = true};
     *out = (ps_cuda_product_list){0};
-    PS_TRY(ps_backend_create_cuda_lister(ps_backend_cuda_products(s->backend)->workspace_bytes, out, &p.lister));
+    PS_TRY(ps_backend_create_cuda_lister(ps_backend_cuda_products(s->backend), out, &p.lister));
     ps_status st = list_pass(&p);
     p.adds = ps_settings_code_options(s).adds_up_micro_batches;
     if (st == PS_OK && p.adds) st = list_pass(&p);
