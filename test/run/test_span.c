@@ -117,8 +117,7 @@ static void check(const planned *p, int32_t n_ranks, bool saves_memory, int32_t 
     /* once in each direction; backward of what is not trained only what gradients of others need */
     assert_int_equal(n_chunks[0], p->layout->n_chunks);
     assert_int_equal(n_chunks[1], p->layout->n_mirrored);
-    assert_true(n_read_again < p->layout->n_chunks - p->layout->n_mirrored ||
-                p->layout->n_mirrored == p->layout->n_chunks);
+    assert_in_range(n_read_again, 0, p->layout->n_chunks - p->layout->n_mirrored);
     assert_int_equal(s.n_events, other.n_events);
     assert_memory_equal(s.events, other.events, (size_t)s.n_events * sizeof *s.events);
     ps_spans_deinit(&s);
