@@ -279,6 +279,7 @@ static void put_memory(json_t *o, const run_totals *t)
 {
     const ps_memory_info *m = &t->memory;
     put_int(o, "parameters", m->parameters);
+    put_int(o, "trained_parameters", m->trained_parameters);
     put_int(o, "model_data_bytes", m->model_data_bytes);
     put_int(o, "chunk_elements", m->chunk_elements);
     put_int(o, "n_chunks", m->n_chunks);

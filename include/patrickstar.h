@@ -265,6 +265,13 @@ PS_API int64_t ps_builder_sequence_length(const ps_builder *b); /* T */
 /* Standard deviation of the normal distribution that the weights declared from now on start with (default 0.02). */
 PS_API void ps_set_initializer_range(ps_builder *b, double std);
 
+/* Whether the parameters declared from now on are trained (default 1). Those that are not, are frozen: they keep their
+ * values to the bit, have no gradient, no fp32 master and no state of the optimizer, and no weight decay; nothing goes
+ * backward below the first operator with a trained one. PyTorch calls it requires_grad. A tied table is one parameter,
+ * as it was declared. train.freeze of the configuration freezes more of them, by name. A model without a trained
+ * parameter cannot be trained (PS_EINVAL); for inference it makes no difference. */
+PS_API void ps_set_trainable(ps_builder *b, int is_trainable);
+
 /* Everything between begin and end is one block: with activation checkpointing only its input is kept, and it is run
  * again in the backward pass. Names of parameters and operators inside get the prefix "name.". Blocks nest; the
  * outermost with checkpoint != 0 is the one run again. */
@@ -616,7 +623,7 @@ typedef struct ps_step_info {
     size_t struct_size;
     int64_t step;         /* optimizer steps taken, skipped ones not counted */
     int skipped;          /* 1: overflow, weights untouched */
-    double learning_rate; /* used in it */
+    double learning_rate; /* used in it, of group 0 (ps_engine_get_group_info) */
     double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
     double loss_scale;    /* used in it */
     double loss;          /* mean over its micro-batches, those of all ranks */
@@ -645,6 +652,7 @@ typedef struct ps_memory_info {
     int64_t planned_sent_bytes;  /* to other ranks, in the same step */
     /* to other ranks, and how long computing stood still for them, since the ranks met */
     int64_t sent_bytes, comm_wait_ns;
+    int64_t trained_parameters; /* of `parameters` those that are not frozen; of an inference engine 0 */
 } ps_memory_info;
 
 PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
@@ -733,7 +741,8 @@ PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t
  * takes what it owns of what is written. A failure on one rank fails the call on all, with a message that names it
  * ("rank 2 (host): ..."). */
 
-/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration: the same on all ranks, and
+/* xxh3 (64 bit) over the fp32 values as ps_engine_read_tensor gives them, tensor after tensor in the order of
+ * declaration: the same on all ranks, and
  * whatever their number is. */
 PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t *hash);
 
@@ -742,7 +751,8 @@ PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t
 PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
                                                     int *n_dims, int64_t shape[2]);
-/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). All
+/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines, and frozen parameters: of its
+ * rounded value). All
  * ranks get all that is read. PS_ESTATE between ps_backward and ps_step where updates may run within the backward pass
  * (memory.update_in_backward), as for the hash above. */
 PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
@@ -750,9 +760,48 @@ PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t t
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                      const float *in);
 /* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
- * where updates may run within ps_backward (memory.update_in_backward). */
+ * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
+
+/* Replace n elements from `first` of it by what `in` has, at the same times; values are such as ps_engine_read_gradient
+ * gives: times the loss scale, the mean over the step's micro-batches as far as these are done, and of several ranks, which all call
+ * with the same values, the sum. Gradients of 16 bits are rounded. After the step's last ps_backward its norm is taken again, of
+ * all gradients as they lie there: ps_step reports that one, clips by it, and looks for overflow in it; gradients that are on disk are
+ * read for this. */
+PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                       const float *in);
+
+/* ---- control ---------------------------------------------------------------------------------------- */
+
+/* Groups of parameters, as PyTorch's param_groups: 0 has all that are in no other; the others are those of
+ * optimizer.param_groups in the configuration, in its order. 1 where there are none. */
+PS_API int64_t ps_engine_n_groups(const ps_engine *engine);
+
+typedef struct ps_group_info {
+    size_t struct_size;
+    const char *params; /* its patterns, with commas between them, "" for group 0; valid as long as the engine */
+    int64_t n_tensors;  /* frozen ones too */
+    int64_t trained_parameters; /* elements */
+    double learning_rate;       /* of the next update */
+    double weight_decay;        /* the same; without biases and norms, unless the group has one of its own */
+} ps_group_info;
+
+/* PS_EINVAL when there is no such group; PS_ESTATE for inference engines. */
+PS_API PS_NODISCARD ps_status ps_engine_get_group_info(const ps_engine *engine, int64_t group, ps_group_info *out);
+
+/* From the next update on the group's learning rate is this, or its weight decay, whatever schedule and configuration
+ * say, until it is set again; below 0: as the configuration says, with the schedule where it has got to meanwhile. Not part of
+ * checkpoints, and left as it is when one is loaded: a program that sets it sets it again. All ranks call, with the same values
+ * (else PS_EINVAL on all, and nothing is set). PS_EINVAL: no such group, or no finite number. PS_ESTATE: between
+ * ps_backward and ps_step where updates may run within ps_backward (memory.update_in_backward). */
+PS_API PS_NODISCARD ps_status ps_engine_set_learning_rate(ps_engine *engine, int64_t group, double rate);
+PS_API PS_NODISCARD ps_status ps_engine_set_weight_decay(ps_engine *engine, int64_t group, double decay);
+
+/* The loss scale of the next step, of any number format: any number above 0; a dynamic one (fp16.loss_scale = 0) goes on from
+ * there, within fp16.min_loss_scale and max_loss_scale (else PS_EINVAL), its counters begin anew, and checkpoints have it; a
+ * static one stays, and is the caller's to set again. Between steps only (PS_ESTATE); all ranks call, with the same value. */
+PS_API PS_NODISCARD ps_status ps_engine_set_loss_scale(ps_engine *engine, double scale);
 
 /* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced
  * when the new one is complete. Of several ranks the first writes it. */
@@ -829,7 +878,8 @@ PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_
 
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
  * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
- * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do. Every byte is checked: a
+ * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do, or other parameters are
+ * frozen. Every byte is checked: a
  * missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it. An inference engine takes the parameters
  * only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was; freed by ps_free. When damage is
  * found after parameters were replaced, the engine is failed for good. */

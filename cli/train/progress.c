@@ -127,8 +127,10 @@ void progress_print_table(const run_totals *t)
     const ps_memory_info *m = &t->memory, *b = &t->before;
     const int64_t steps = t->steps - t->resumed_step;
     char data[BYTES_TEXT_MAX], ram[BYTES_TEXT_MAX], rss[BYTES_TEXT_MAX];
-    printf("\n%lld parameters, %s of model data, %s of memory budget (device + host)\n", (long long)m->parameters,
-           client_bytes(m->model_data_bytes, data), client_bytes(m->device_budget_bytes + m->host_budget_bytes, ram));
+    printf("\n%lld parameters, ", (long long)m->parameters);
+    if (m->trained_parameters < m->parameters) printf("%lld of them trained, ", (long long)m->trained_parameters);
+    printf("%s of model data, %s of memory budget (device + host)\n", client_bytes(m->model_data_bytes, data),
+           client_bytes(m->device_budget_bytes + m->host_budget_bytes, ram));
     printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)steps,
            (long long)t->tokens);
     printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);

@@ -30,9 +30,10 @@
     XX(ps_batch, token_type_ids, token_type_ids)                                                                       \
     XX(ps_eval_info, n_correct, n_correct)                                                                             \
     XX(ps_step_info, loss, nonfinite_steps)                                                                            \
-    XX(ps_memory_info, planned_sent_bytes, comm_wait_ns)                                                               \
+    XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                         \
     XX(ps_profile_info, error, error)                                                                                  \
     XX(ps_load_info, first_new, n_new_rows)                                                                            \
+    XX(ps_group_info, weight_decay, weight_decay)                                                                      \
     XX(ps_checkpoint_info, name, name)
 
 typedef enum ps_sized {

@@ -29,6 +29,7 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
     PS_TRY(ps_settings_open_backend(&e->settings));
     PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
+    ps_control_init(&e->control);
     return PS_OK;
 }
 
@@ -259,6 +260,8 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .planned_disk_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DISK],
         .planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES],
     };
+    for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++)
+        if (!e->program->params[t].is_frozen) info.trained_parameters += e->program->params[t].elements;
     if (e->settings.ranks.comm != NULL) {
         const ps_comm_stats sent = ps_comm_get_stats(e->settings.ranks.comm);
         info.sent_bytes = sent.sent_bytes;

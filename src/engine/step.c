@@ -74,11 +74,13 @@ static double grad_scale(const ps_engine *e)
 /* Of the step under way, once its gradients' norm is known; before, where nothing clips, with any norm. */
 static ps_update update_of(const ps_engine *e, double norm, bool skip)
 {
-    return (ps_update){
-        .skip = skip,
-        .step = {.t = e->n_updates + 1,
-                 .lr = (float)ps_lr_schedule_get(&e->settings.lr, e->n_updates),
-                 .grad_scale = (float)(ps_grad_clip_factor(norm, e->settings.clip_norm) / grad_scale(e))}};
+    ps_update u = {.skip = skip,
+                   .step = {.t = e->n_updates + 1,
+                            .grad_scale = (float)(ps_grad_clip_factor(norm, e->settings.clip_norm) / grad_scale(e))}};
+    for (int32_t g = 0; g < e->settings.n_groups; g++)
+        u.groups[g] = (ps_group_update){.lr = (float)ps_engine_learning_rate(e, g),
+                                        .weight_decay = (float)ps_engine_weight_decay(e, g)};
+    return u;
 }
 
 ps_status ps_backward(ps_engine *e)
@@ -95,6 +97,8 @@ ps_status ps_backward(ps_engine *e)
 static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
 {
     PS_TRY(ps_runner_grad_sums(e->runner, sums));
+    if (e->has_new_gradients) PS_TRY(ps_engine_sum_gradients(e, sums));
+    e->has_new_gradients = false;
     e->loss_sum = 0;
     for (int64_t m = 0; m < e->settings.accumulation; m++) {
         ps_eval_info seen;
@@ -202,7 +206,7 @@ ps_status ps_step(ps_engine *e)
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     if (overflow && is_early) return end_half_made_step(e, first_nonfinite);
     const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
-    const double lr = ps_lr_schedule_get(&s->lr, e->n_updates);
+    const double lr = ps_engine_learning_rate(e, 0);
     const ps_update u = update_of(e, norm, skip);
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
     if (!skip) e->n_updates++;

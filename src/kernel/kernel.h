@@ -111,6 +111,7 @@ typedef struct ps_linear_bwd_weight_args {
     ps_weight_layout layout;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad;
+    bool skips_dw; /* db alone is wanted: dw and x are not looked at */
     void *workspace;
 } ps_linear_bwd_weight_args;
 
@@ -489,6 +490,7 @@ typedef struct ps_lm_loss_bwd_args {
     float scale; /* loss scale / number of rows that count */
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad, keeps_logits;
+    bool skips_dx, skips_dw; /* not wanted: the array is not looked at; the others have the same bits */
     void *workspace;
 } ps_lm_loss_bwd_args;
 

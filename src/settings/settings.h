@@ -6,6 +6,7 @@
 #include "chunk/store.h"
 #include "comm/chunk_ranks.h"
 #include "config/config.h"
+#include "config/param_groups.h"
 #include "cuda/open.h"
 #include "device/async.h"
 #include "device/disk_folders.h"
@@ -50,6 +51,16 @@ typedef struct ps_settings_nccl {
 } ps_settings_nccl;
 
 #define PS_SETTINGS_FOLDER_BYTES 4096
+#define PS_SETTINGS_PATTERNS_BYTES 4096
+#define PS_SETTINGS_GROUPS_MAX (1 + PS_PARAM_GROUPS_MAX)
+
+/* Parameters with options of the optimizer of their own: optimizer.param_groups. */
+typedef struct ps_settings_group {
+    int32_t patterns; /* where those of its parameters begin in ps_settings.group_patterns */
+    ps_optimizer_setup optimizer;
+    ps_lr_schedule lr;
+    bool decays_all; /* biases and norms too */
+} ps_settings_group;
 
 typedef struct ps_settings {
     bool training; /* false: inference */
@@ -96,9 +107,13 @@ typedef struct ps_settings {
     bool offloads_inputs;  /* of checkpoint segments, as in ps_code_options */
 
     ps_lr_schedule lr;
-    ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
-    int64_t max_nonfinite_steps;   /* 0: any number */
+    ps_loss_scaler_options scaler;           /* static 1 for f32 and bf16 */
+    int64_t max_nonfinite_steps;             /* 0: any number */
+    char frozen[PS_SETTINGS_PATTERNS_BYTES]; /* train.freeze */
     ps_optimizer_setup optimizer;
+    ps_settings_group groups[PS_SETTINGS_GROUPS_MAX]; /* the first: all parameters that are in no other */
+    int32_t n_groups;                                 /* >= 1 */
+    char group_patterns[PS_SETTINGS_PATTERNS_BYTES];  /* of all groups, each list with a NUL behind it; first "" */
     double clip_norm;
     bool defer_updates;
     bool may_update_early;     /* an update needs nothing that only the end of the backward pass shows */

@@ -5,7 +5,9 @@ typedef struct linear_case {
     ps_weight_layout layout;
     ps_dtype dtype, out_dtype; /* of y, or of the parameter gradients */
     bool bias, accumulate;
-    bool over; /* gradients lie over their parameters */
+    bool over;  /* gradients lie over their parameters */
+    bool no_dw; /* not looked at here, */
+    bool skips; /* nor computed */
 } linear_case;
 
 static void label_case(const linear_case *c)
@@ -63,8 +65,13 @@ static void run_bwd_weight(ps_backend *k, const void *context, op_result *result
     a.x = op_input(c->dtype, c->rows * c->n_in, 1.0, 1);
     a.dw = op_output(c->out_dtype, c->n_in * c->n_out, c->accumulate || c->over, 6);
     a.db = c->bias ? op_output(c->out_dtype, c->n_out, c->accumulate || c->over, 7) : NULL;
+    if (c->skips) {
+        a.skips_dw = true;
+        a.dw = NULL;
+        a.x = NULL;
+    }
     OP_RUN(k, linear_bwd_weight, &a);
-    op_record(result, "dw", c->out_dtype, a.dw, c->n_in * c->n_out, op_sum_error((double)c->rows));
+    if (!c->no_dw) op_record(result, "dw", c->out_dtype, a.dw, c->n_in * c->n_out, op_sum_error((double)c->rows));
     if (c->bias) op_record(result, "db", c->out_dtype, a.db, c->n_out, op_sum_error((double)c->rows));
 }
 
@@ -139,6 +146,27 @@ static void test_gradient_over_parameter(void **state)
             label_case(&over);
             op_check_same_bits(run_bwd_weight, &apart, &over, "over its parameter");
         }
+}
+
+static void test_bias_alone(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT; t++)
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                linear_case all = {.rows = odd_sizes[s].rows,
+                                   .n_in = odd_sizes[s].n_in,
+                                   .n_out = odd_sizes[s].n_out,
+                                   .dtype = (ps_dtype)t,
+                                   .out_dtype = accumulate ? PS_DTYPE_F32 : (ps_dtype)t,
+                                   .bias = true,
+                                   .accumulate = accumulate,
+                                   .no_dw = true};
+                linear_case alone = all;
+                alone.skips = true;
+                label_case(&alone);
+                op_check_same_bits(run_bwd_weight, &all, &alone, "the bias alone");
+            }
 }
 
 /* ---- epilogues -------------------------------------------------------------------------------------------------- */
@@ -387,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_backends_odd_sizes),
         cmocka_unit_test(test_backends_real_sizes),
         cmocka_unit_test(test_gradient_over_parameter),
+        cmocka_unit_test(test_bias_alone),
         cmocka_unit_test(test_epilogues),
         cmocka_unit_test(test_epilogue_lists),
     };

@@ -90,7 +90,7 @@ const ps_cuda_operator ps_cuda_linear_bwd_input = {.run = linear_bwd_input, .wor
 static int64_t linear_bwd_weight_bytes(const void *args, int64_t product_bytes)
 {
     const ps_linear_bwd_weight_args *const a = args;
-    return product_bytes + ps_cuda_columns_bytes(a->rows, a->n_out);
+    return (a->skips_dw ? 0 : product_bytes) + ps_cuda_columns_bytes(a->rows, a->n_out);
 }
 
 static ps_status linear_bwd_weight(const ps_cuda_issuer *to, const void *args)
@@ -109,9 +109,9 @@ static ps_status linear_bwd_weight(const ps_cuda_issuer *to, const void *args)
                          .n = is_out_in ? a->n_in : a->n_out,
                          .k = a->rows,
                          .accumulate = a->accumulate_grad,
-                         .workspace = ps_cuda_take(&workspace, to->product_bytes)};
+                         .workspace = a->skips_dw ? NULL : ps_cuda_take(&workspace, to->product_bytes)};
     p.a.is_transposed = true;
-    PS_TRY(ps_cuda_multiply(to, &p));
+    if (!a->skips_dw) PS_TRY(ps_cuda_multiply(to, &p));
     if (a->db == NULL) return PS_OK;
     const ps_cuda_columns_args c = {.x = a->dy, .rows = a->rows, .cols = a->n_out, .stride = a->n_out};
     float *const partial = ps_cuda_take(&workspace, ps_cuda_columns_bytes(a->rows, a->n_out));
