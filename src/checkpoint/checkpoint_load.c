@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "checkpoint/checkpoint_match.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
@@ -424,7 +425,10 @@ static ps_status load_file(loader *l, int rank, int part)
 static ps_status load_all(loader *l)
 {
     for (int rank = 0; rank < l->state.n_ranks; rank++)
-        for (int part = 0; part < n_parts(l); part++) PS_TRY(load_file(l, rank, part));
+        for (int part = 0; part < n_parts(l); part++) {
+            PS_TRY(ps_progress_tell(PS_PROGRESS_LOAD, rank * n_parts(l) + part, l->state.n_ranks * n_parts(l)));
+            PS_TRY(load_file(l, rank, part));
+        }
     ps_engine_end_filling(l->engine);
     return ps_checkpoint_restore(l->engine, &l->state);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/sized.h"
@@ -92,6 +93,20 @@ static ps_status read_settings(const ps_config *config, ps_purpose purpose, ps_c
     return PS_OK;
 }
 
+static void log_plan(const ps_engine *e)
+{
+    const ps_forecast *f = &e->shape->forecast;
+    const ps_layout *l = e->blueprint->layout;
+    char peak[PS_TIER_COUNT][PS_BYTES_TEXT_MAX];
+    for (int t = 0; t < PS_TIER_COUNT; t++) ps_bytes_format(f->peak_bytes[t], peak[t]);
+    ps_log(
+        PS_LOG_INFO,
+        "planned for %s: %d chunks a list of %lld elements; at most %s of the device, %s of the host, %s of the disk; "
+        "%.3g s a step, estimated; critical: %s",
+        ps_backend_name(e->settings.backend), (int)l->n_chunks, (long long)l->chunk_elements, peak[PS_TIER_DEVICE],
+        peak[PS_TIER_HOST], peak[PS_TIER_DISK], (double)f->step.all_ns * 1e-9, ps_step_time_critical(&f->step));
+}
+
 static ps_status create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
                         bool draws, ps_engine **out)
 {
@@ -114,6 +129,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     PS_TRY_GOTO(ps_comm_agree(comm, ps_runner_join(e->runner)));
+    log_plan(e);
     *out = e;
     e = NULL;
 out:
@@ -270,6 +286,14 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
     for (int link = 0; link < PS_LINK_COLLECTIVES; link++)
         info.planned_moved_bytes += e->shape->forecast.moved_bytes[link];
     return PS_SIZED_GIVE(ps_memory_info, &info, out);
+}
+
+ps_status ps_engine_get_memory_use(const ps_engine *e, int index, ps_memory_use *out)
+{
+    ps_memory_use uses[PS_MEMORY_USES_MAX];
+    const int n = ps_memory_uses(e->blueprint, &e->tiers, uses);
+    if (index < 0 || index >= n) return PS_FAIL(PS_EINVAL, "ps_engine_get_memory_use: number %d of %d", index, n);
+    return PS_SIZED_GIVE(ps_memory_use, &uses[index], out);
 }
 
 ps_status ps_dump_memory_stats(const ps_engine *e, char **out)
