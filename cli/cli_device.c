@@ -32,7 +32,7 @@ void cli_show_gpu(const ps_engine *e)
 void cli_show_products(const ps_engine *e)
 {
     const ps_products *p = &e->products;
-    if (p->n_measured > 0) printf("timed the algorithms of %d matrix products for %.1f s\n", p->n_measured, p->seconds);
+    if (p->n_measured > 0) printf("timed the algorithms of %d matrix products in %.2g s\n", p->n_measured, p->seconds);
 }
 
 void cli_tell_products(const char *command, const ps_engine *e)

@@ -409,7 +409,9 @@ static ps_status run_all(run *r, const train_arguments *a)
         bool stops;
         PS_TRY(has_to_stop(r, &stops));
         if (stops) break;
-        PS_TRY(one_step(r, step));
+        const ps_status st = one_step(r, step);
+        if (st == PS_ENUMERIC) checkpoints_rescue(&r->checkpoints);
+        PS_TRY(st);
     }
     progress_end(&r->progress);
     if (stop_asked)

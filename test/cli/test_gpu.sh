@@ -33,7 +33,7 @@ expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=first
 first=$(summary "$work/first" weights_xxh3)
 # shellcheck disable=SC2086
 expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.save_interval=1
-grep -q "^timed the algorithms of [0-9]* matrix products for " "$work/out" || fail "nothing was timed"
+grep -q "^timed the algorithms of [0-9]* matrix products in " "$work/out" || fail "nothing was timed"
 timed=$(summary "$work/run" weights_xxh3)
 [ "$timed" != "$first" ] || fail "what was timed was not taken"
 table=$(ls "$work"/cache/patrickstar/products-fake-0-*.json) || fail "nothing is kept"
