@@ -36,6 +36,9 @@ PS_NODISCARD ps_status ps_products_render(const ps_products *p, char **out);
  * start stays, and `trouble` says so. text NULL: there was none, all stays. PS_EFORMAT for what is no table. */
 PS_NODISCARD ps_status ps_products_resume(ps_products *p, const ps_settings *s, const char *text, const char *name);
 
+/* Is a file of the cache folder that is named so the table of such a GPU, of whatever driver and library? */
+bool ps_products_is_file_of(const char *name, const char *gpu);
+
 /* Adds a text to `trouble`, as far as there is room. */
 void ps_products_tell(ps_products *p, const char *text);
 

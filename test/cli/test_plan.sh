@@ -70,7 +70,7 @@ peak() {
 }
 own=$(peak train.attention=own) cudnn=$(peak train.attention=cudnn)
 [ "$cudnn" -gt "$own" ] || fail "cuDNN's scratch: $cudnn, own kernels: $own"
-expect 1 "$pstar" plan "$work/tiny.json" train.attention=cudnn train.backend=cpu
+expect 2 "$pstar" plan "$work/tiny.json" train.attention=cudnn train.backend=cpu
 says err "train.attention = cudnn, but it is not a GPU that computes"
 
 # more memory than there is, here and on a machine that is described
