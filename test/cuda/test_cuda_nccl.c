@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "comm/comm_conformance.h"
+#include "comm/comm_impl.h"
 #include "comm/sum.h"
 #include "cuda/fake_gpu.h"
 #include "cuda/fake_nccl.h"
@@ -201,6 +202,8 @@ static ps_status open_collectives(rank_thread *r)
                                .library_adds = r->library_adds};
     PS_TRY(ps_nccl_collectives_open(&o, &x));
     ps_comm_set_collectives(r->comm, x);
+    if (ps_comm_size(r->comm) > 1 && r->comm->staging != NULL)
+        return PS_FAIL(PS_EINVAL, "messages keep their staging memory beside NCCL's");
     return PS_OK;
 }
 
