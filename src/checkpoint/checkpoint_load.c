@@ -479,6 +479,17 @@ static ps_status check_same_step(const loader *l, ps_comm *c)
         l->folder, (long long)l->state.steps, least[0], -least[1]);
 }
 
+/* Of training only: nobody expects bits of what is evaluated elsewhere. */
+static void tell_arithmetic(loader *l)
+{
+    ps_arithmetic is;
+    char text[768];
+    if (!l->engine->settings.training) return;
+    ps_arithmetic_of(&l->engine->settings, &is);
+    ps_arithmetic_compare(&l->state.arithmetic, &is, l->folder, text, sizeof text);
+    if (text[0] != '\0') ps_products_tell(&l->engine->products, text);
+}
+
 ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)
 {
     if (caller_json != NULL) *caller_json = NULL;
@@ -491,6 +502,7 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(&l))));
     PS_TRY_GOTO(
         ps_engine_check_agreed(e, ps_products_resume(&e->products, &e->settings, l.state.products_json, l.folder)));
+    tell_arithmetic(&l);
     if (caller_json != NULL) {
         *caller_json = l.state.caller_json;
         l.state.caller_json = NULL;

@@ -107,6 +107,13 @@ static void log_plan(const ps_engine *e)
         peak[PS_TIER_HOST], peak[PS_TIER_DISK], (double)f->step.all_ns * 1e-9, ps_step_time_critical(&f->step));
 }
 
+static void tell_unused(ps_engine *e, const ps_config *config)
+{
+    char text[256];
+    ps_settings_list_unused(&e->settings, ps_config_options(config), text, sizeof text);
+    if (text[0] != '\0') ps_products_tell(&e->products, text);
+}
+
 static ps_status create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
                         bool draws, ps_engine **out)
 {
@@ -127,6 +134,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     PS_TRY_GOTO(ps_comm_agree(comm, check_ram(e)));
     PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e)));                               /* before any rank fills it */
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
+    tell_unused(e, config);
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     PS_TRY_GOTO(ps_comm_agree(comm, ps_runner_join(e->runner)));
     log_plan(e);
