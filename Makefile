@@ -68,7 +68,7 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := g++ libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
+DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
@@ -99,7 +99,7 @@ ISA_FLAGS_avx512      := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx
 ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 
 OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
-CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
+CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c cli/train/*.c)))
 # ONLY, LEAVE: files that list tests, see test/run.sh.
 test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
@@ -189,6 +189,8 @@ KERNELS_SUM   := $(firstword $(shell cat $(KERNELS_FILES) | sha256sum))
 $B/src/cuda/plugin.o: private CPPFLAGS += -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
 $B/src/cuda/plugin.o: $(KERNELS_FILES)
 
+# They see the public headers only, as any program does.
+$B/cli/train/%.o: private CPPFLAGS := $(filter-out -Isrc,$(CPPFLAGS))
 $B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
 
 # Files that the assembler puts into the library; compilers do not tell of them.
@@ -442,6 +444,7 @@ check-long: check
 VERSION = $(shell sed -n 's/^\#define PS_VERSION_[A-Z]* //p' include/patrickstar.h | paste -sd.)
 SO_VERSION := 0
 D := $(DESTDIR)$(PREFIX)
+HEADERS := $(wildcard include/*.h include/*.hpp)
 DOC_FILES := README.md CHANGELOG.md LICENSE $(wildcard doc/*.md)
 
 define pkg_config_text
@@ -466,14 +469,20 @@ install: $(PRODUCTS:%=$B/%)
 	$(if $(MINIMAL),,ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so)
 	$(if $(PLUGINS),install -d $D/lib/patrickstar)
 	$(if $(PLUGINS),install -m 755 $(PLUGINS:%=$B/%) $D/lib/patrickstar/)
-	install -m 644 include/patrickstar.h $D/include/
+	install -m 644 $(HEADERS) $D/include/
 	install -m 644 $(DOC_FILES) $D/share/doc/patrickstar/
+	install -d $D/share/bash-completion/completions $D/share/zsh/site-functions
+	install -m 644 tool/completion/pstar.bash $D/share/bash-completion/completions/pstar
+	install -m 644 tool/completion/_pstar $D/share/zsh/site-functions/
+	if command -v help2man >/dev/null; then sh tool/man_pages.sh $B/pstar $B/man && install -d $D/share/man/man1 && \
+	    install -m 644 $B/man/*.1 $D/share/man/man1/; else echo 'no manual pages: there is no help2man'; fi
 	$(file >$B/patrickstar.pc,$(pkg_config_text))install -m 644 $B/patrickstar.pc $D/lib/pkgconfig/
 	$(if $(DESTDIR),,-ldconfig)
 
 uninstall:
 	rm -f $D/bin/pstar $D/lib/libpatrickstar.a $D/lib/libpatrickstar.so $D/lib/libpatrickstar.so.$(SO_VERSION) \
-	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc $D/include/patrickstar.h
+	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc $(HEADERS:%=$D/%)
+	rm -f $D/share/bash-completion/completions/pstar $D/share/zsh/site-functions/_pstar $D/share/man/man1/pstar.1 $D/share/man/man1/pstar-*.1
 	rm -rf $D/share/doc/patrickstar $D/lib/patrickstar
 
 clean:

@@ -35,9 +35,11 @@ extern "C" {
 #if defined(__GNUC__)
 #define PS_API __attribute__((visibility("default")))
 #define PS_NODISCARD __attribute__((warn_unused_result))
+#define PS_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 #else
 #define PS_API
 #define PS_NODISCARD
+#define PS_PRINTF(text, first)
 #endif
 
 #define PS_VERSION_MAJOR 0
@@ -88,6 +90,23 @@ PS_API const char *ps_status_text(ps_status st);
  * Valid until the next failing call on this thread; never NULL. */
 PS_API const char *ps_last_error(void);
 
+/* A failure of the program's own: the text, made as printf makes it and cut at 1 KiB, is this thread's last error from
+ * now on; gives st. For model functions, and for what ranks agree on (ps_comm_agree). */
+PS_API ps_status ps_error(ps_status st, const char *format, ...) PS_PRINTF(2, 3);
+
+/* Where the last failure on this thread arose. */
+typedef struct ps_failure {
+    size_t struct_size;
+    ps_status status;
+    int32_t rank;      /* that it arose on; -1: ranks have no part in it */
+    int32_t is_remote; /* 1: another one than that of this thread */
+    int32_t is_shared; /* 1: the call has failed with it on all ranks; 0: the others may not know of it yet */
+    char host[64];     /* machine of the rank; "" without one */
+} ps_failure;
+
+/* PS_EINVAL when out is no ps_failure: ps_last_error is then about that. */
+PS_API ps_status ps_get_last_failure(ps_failure *out);
+
 /* Release text that the library handed out for the caller to free. NULL is accepted. */
 PS_API void ps_free(void *memory);
 
@@ -105,6 +124,12 @@ PS_API PS_NODISCARD ps_status ps_config_create(ps_config **out);
  * PS_EIO when it cannot be read, PS_EFORMAT when it is no JSON, PS_EINVAL when keys or values are wrong. */
 PS_API PS_NODISCARD ps_status ps_config_load(const char *path, ps_config **out);
 
+/* The same with "key=value" assignments that win over the file, a later one over an earlier: of an option that they set
+ * the file's value is not looked at, so a wrong one does no harm, and key=null leaves the default. Unknown keys of the
+ * file stay errors. */
+PS_API PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n,
+                                                      ps_config **out);
+
 /* The same for JSON text in memory; messages call it `name`. */
 PS_API PS_NODISCARD ps_status ps_config_parse(const char *text, const char *name, ps_config **out);
 
@@ -116,11 +141,104 @@ PS_API PS_NODISCARD ps_status ps_config_set(ps_config *config, const char *key, 
 /* Check what no option can check alone: fp16 against bf16, batch sizes, heads against width, schedule. PS_EINVAL. */
 PS_API PS_NODISCARD ps_status ps_config_validate(const ps_config *config);
 
+/* The value in force of one option, by its key or another name of it: ps_config_get_int("train.steps") of whole numbers,
+ * sizes in bytes ("auto" is -1), and truth values as 0 and 1; _double of any number; _string of texts and names, valid
+ * until the option is set or the configuration destroyed; _range of two whole numbers. PS_EINVAL when there is no such key, or it has values of
+ * another kind. */
+PS_API PS_NODISCARD ps_status ps_config_get_int(const ps_config *config, const char *key, int64_t *out);
+PS_API PS_NODISCARD ps_status ps_config_get_double(const ps_config *config, const char *key, double *out);
+PS_API PS_NODISCARD ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out);
+PS_API PS_NODISCARD ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t *first,
+                                                  int64_t *last);
+/* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
+PS_API int64_t ps_config_get_sequence_length(const ps_config *config);
+
 /* All options with the values in force, as a JSON text that ps_config_parse accepts; the caller frees it with ps_free.
  * *out = NULL and PS_ENOMEM_HOST on failure. */
 PS_API PS_NODISCARD ps_status ps_config_dump_json(const ps_config *config, char **out);
 
+/* Every option with its meaning, unit, range and default, as text for people; the caller frees it with ps_free. */
+PS_API PS_NODISCARD ps_status ps_config_help(char **out);
+
+/* A folder that is there, in which what is measured on this machine is kept from run to run; copied. Nothing is kept
+ * where none was told. */
+PS_API PS_NODISCARD ps_status ps_config_know_cache(ps_config *config, const char *folder);
+
 PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
+
+/* ---- ranks ----------------------------------------------------------------------------------------- */
+
+/* Processes (or threads) that train one model together, each a rank. They make the same calls in the same order. One
+ * that dies, fails, leaves, or is not heard of for comm.timeout_s makes each call of the others fail with PS_ECOMM,
+ * naming it; all that can be done then is to close. One thread at a time may use a communicator. */
+typedef struct ps_comm ps_comm;
+
+/* Meet the ranks that mpirun or srun started, this process among them; without a launcher there is one rank. With MPI
+ * once in a process, and this library starts and ends MPI unless the program has started it, by MPI_Init_thread with
+ * MPI_THREAD_MULTIPLE. config: its section comm. PS_ENOSYS, PS_EINVAL, PS_ECOMM; *out is NULL then. */
+PS_API PS_NODISCARD ps_status ps_comm_meet(const ps_config *config, ps_comm **out);
+
+enum { PS_MESSAGE_ERROR_BYTES = 256 };
+
+/* Messages of the program's own, under a communicator: an MPI communicator (patrickstar_mpi.h), a process group of
+ * PyTorch (isend, irecv; gloo tells that one is done to a thread that waits: test/cli/torch_ranks.py), sockets. All
+ * collectives are made of them, and sums are added by this library in the order of ranks, so bits are the same over all
+ * of them.
+ *
+ * One thread, of the library's own, makes all calls. Messages of a channel from one rank to another must arrive in the
+ * order in which they were sent, and meet the receives in the order in which these were begun; each receive is for the
+ * exact size of its message. Functions return 0, or another number when they failed, with a text in error
+ * [PS_MESSAGE_ERROR_BYTES]. */
+typedef struct ps_messages {
+    size_t struct_size;
+    void *user;          /* given to each function */
+    int32_t rank, size;  /* 0 <= rank < size */
+    const char *name;    /* for people: "mpi (Open MPI v4.1.4)" */
+    const char *trouble; /* NULL; else why there can be no messages, which is then the failure of ps_comm_meet_by */
+    /* Return at once; data must stay until test says done. 0 < bytes < 2^31. *request is the program's. */
+    int (*send_begin)(void *user, int32_t peer, int32_t channel, const void *data, int64_t bytes, uint64_t *request,
+                      char *error);
+    int (*receive_begin)(void *user, int32_t peer, int32_t channel, void *data, int64_t bytes, uint64_t *request,
+                         char *error);
+    /* bytes: of a receive its size, of a send 0. Once done the request is no more. Also moves other messages on. */
+    int (*test)(void *user, uint64_t *request, int64_t bytes, int32_t *is_done, char *error);
+    /* Afterwards no data is touched, and nothing called any more. is_orderly: all requests are done and every rank
+     * closes. Called once, also when ps_comm_meet_by fails. */
+    void (*close)(void *user, int32_t is_orderly);
+} ps_messages;
+
+/* The ranks that these messages reach: all of them call. *messages is copied. */
+PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
+
+/* Ends what was begun and leaves; ranks that are well wait for each other. After its engines. NULL is accepted. */
+PS_API void ps_comm_close(ps_comm *comm);
+
+PS_API int32_t ps_comm_rank(const ps_comm *comm);
+PS_API int32_t ps_comm_size(const ps_comm *comm);
+PS_API int32_t ps_comm_local_rank(const ps_comm *comm);             /* among the ranks of this machine */
+PS_API const char *ps_comm_host(const ps_comm *comm, int32_t rank); /* name of its machine */
+PS_API const char *ps_comm_describe(const ps_comm *comm);           /* "single", "mpi (Open MPI v4.1.4)" */
+
+typedef enum ps_comm_op { PS_COMM_SUM, PS_COMM_MIN, PS_COMM_MAX } ps_comm_op;
+
+/* Small things beside an engine's own. In place, in the order of ranks; all get the same bits. */
+PS_API PS_NODISCARD ps_status ps_comm_all_reduce(ps_comm *comm, double *values, int64_t n, ps_comm_op op);
+/* Every rank's `bytes`, one after the other, in all[size * bytes]. */
+PS_API PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *comm, const void *mine, int64_t bytes, void *all);
+PS_API PS_NODISCARD ps_status ps_comm_broadcast(ps_comm *comm, void *data, int64_t bytes, int32_t root);
+PS_API PS_NODISCARD ps_status ps_comm_barrier(ps_comm *comm);
+
+/* All ranks go on, or none does: each comes with what it has come to. PS_OK when that was PS_OK everywhere; else all get
+ * the status of the first rank that failed, and "rank 2 (host): " with its last error. comm NULL: st as it is. */
+PS_API PS_NODISCARD ps_status ps_comm_agree(ps_comm *comm, ps_status st);
+/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
+ * they can be reached within a second. */
+PS_API void ps_comm_fail(ps_comm *comm, const char *text);
+
+/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program file, library (version
+ * and file) and configuration; keys that name files and folders of a machine may differ. ps_initialize_engine and its
+ * relatives do so by themselves. Reads both files: some milliseconds. */
+PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config *config);
 
 /* ---- models ---------------------------------------------------------------------------------------- */
 
@@ -392,7 +510,7 @@ typedef struct ps_batch {
  * finds wrong fails on all: PS_ECOMM when another one failed or cannot be reached. */
 PS_API PS_NODISCARD ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank,
                                                    const ps_config *config, ps_engine **engine);
-/* The same without gradients and optimizer, weights as above: for ps_logits and ps_evaluate. 2 bytes a parameter (f32:
+/* The same without gradients and optimizer, weights as above: for ps_infer and ps_evaluate. 2 bytes a parameter (f32:
  * 4). */
 PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
                                                              const ps_config *config, ps_engine **engine);
@@ -401,11 +519,34 @@ PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model
  * length): twice n_kv_heads x head size x that many values for each attention, device memory that is taken at once and
  * that the budget must hold beside the rest (PS_EBUDGET). Micro-batch size and sequence length are not looked at.
  * PS_EINVAL when an attention of the model looks at later tokens, when it ends with one row for a whole sequence, or
- * when its position table has fewer rows. ps_evaluate, ps_logits, ps_infer and ps_engine_set_shape are not for this
+ * when its position table has fewer rows. ps_evaluate, ps_infer and ps_engine_set_shape are not for this
  * engine (PS_ESTATE). */
 PS_API PS_NODISCARD ps_status ps_initialize_generation_engine(ps_model_func model_func, void *user, int local_rank,
                                                               const ps_config *config, ps_engine **engine);
+
+typedef enum ps_purpose {
+    PS_FOR_INFERENCE,  /* as ps_initialize_inference_engine */
+    PS_FOR_TRAINING,   /* as ps_initialize_engine */
+    PS_FOR_GENERATION, /* as ps_initialize_generation_engine */
+} ps_purpose;
+
+typedef struct ps_engine_options {
+    size_t struct_size;
+    ps_comm *comm; /* whose ranks train together; must outlive the engine. NULL: this process alone */
+    ps_purpose purpose;
+    /* 1: parameters have no values yet, and nothing is drawn or read for them: ps_engine_load_checkpoint,
+     * ps_engine_load_pretrained or ps_engine_begin_weights comes first (PS_ESTATE until then) */
+    int32_t is_empty;
+} ps_engine_options;
+
+/* The same as these three, over ranks of the caller's choice. One process may have engines over several communicators.
+ */
+PS_API PS_NODISCARD ps_status ps_initialize_engine_with(ps_model_func model_func, void *user, const ps_config *config,
+                                                        const ps_engine_options *options, ps_engine **engine);
 PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
+
+/* Of the engine: 0 and 1 when it is alone. Pointers may be NULL. */
+PS_API void ps_engine_get_ranks(const ps_engine *engine, int32_t *rank, int32_t *size);
 
 /* Forward pass of a micro-batch; *loss gets its mean cross-entropy. With loss NULL nothing is waited for that the
  * device computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A
@@ -422,12 +563,11 @@ PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
-/* Next-token logits [n_tokens of the vocabulary] at position `row` of B T, after a forward pass over tokens[B T].
+/* What the model ends with: logits [B, classes] of a classifier, [B T, vocabulary] of a language model, or hidden states
+ * [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of them alone. The batch's targets are not looked at.
  * Inference engines only. */
-PS_API PS_NODISCARD ps_status ps_logits(ps_engine *engine, const int32_t *tokens, int64_t row, float *logits);
-/* What the model ends with, for all its rows: logits [B, classes] of a classifier, [B T, vocabulary] of a language
- * model, or hidden states [B T, columns]. The batch's targets are not looked at. Inference engines only. */
-PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, float *output);
+enum { PS_ALL_ROWS = -1 };
+PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, int64_t row, float *output);
 
 /* Append n >= 1 tokens to the text; logits [n_tokens of the vocabulary] (of a model without a head: hidden states
  * [columns]) are those after the last one. A long prompt goes through the model in a few passes. The bits depend on how
@@ -522,6 +662,53 @@ PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char
  * initialised an engine; valid until it initialises one again, or another moment finds no room. */
 PS_API const char *ps_last_memory_dump(void);
 
+/* What computes, and how it was chosen. Texts are valid as long as the engine. */
+typedef struct ps_device_info {
+    size_t struct_size;
+    const char *backend;     /* "cuda", "ref", or the instruction set of the processor's kernels */
+    const char *gpu;         /* name of the GPU that computes; "": none. What follows is about it */
+    const char *why_not_gpu; /* why a GPU that is there is not used, where nobody has decided so; "": it is, or was */
+    const char *attention;   /* what computes attention there */
+    int32_t gpu_number, n_gpus;
+    int64_t gpu_bytes, usable_bytes; /* of its memory; that this rank may use */
+    int32_t n_sharers;               /* ranks that it is shared by */
+    int32_t has_nccl;                /* 1: chunks go from GPU to GPU by NCCL */
+    int32_t nccl_adds;               /* 1: which adds gradients, in an order of its own */
+    int32_t n_timed_products;        /* algorithms of so many matrix products were timed for this engine, */
+    double timed_seconds;            /* in so many seconds */
+    const char *why_not_nccl;        /* "": it is used, or was not asked for */
+    const char *products_trouble;    /* what should be known of how products are computed; "": nothing */
+} ps_device_info;
+
+PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);
+
+/* How the disk tier is driven; n_files 0: there is none. */
+typedef struct ps_disk_info {
+    size_t struct_size;
+    const char *backend; /* "io_uring", "threads" */
+    const char *ways;    /* of io_uring that the kernel has: "registered files, ...", or "" */
+    int32_t n_files;
+    int32_t is_direct;    /* 1: O_DIRECT in all files */
+    int64_t processor_ns; /* that the threads which move bytes took */
+} ps_disk_info;
+
+PS_API ps_status ps_engine_get_disk_info(const ps_engine *engine, ps_disk_info *out);
+
+/* What a step of the present shape should take, and what it cannot be faster than, by the rates of `hardware` in the
+ * configuration; doc/plan.md has the words. All 0 and "" where the machine is not known. */
+typedef struct ps_bound_info {
+    size_t struct_size;
+    double planned_s, planned_compute_s; /* a step; of it computing, with what copies slow it by */
+    double planned_wait_s;               /* and standing still for copies */
+    double bound_s;                      /* whoever has most to do, if nobody ever waited for another */
+    double disk_phases_s;                /* what the disk's phases take; 0: memory holds all, or updates are early */
+    char by[64];                         /* who that is: "the disk" */
+    char text[320];                      /* both, for people */
+    char between[320];                   /* what stands between bound and plan; "": nothing */
+} ps_bound_info;
+
+PS_API ps_status ps_engine_get_bound_info(const ps_engine *engine, const ps_config *config, ps_bound_info *out);
+
 /* The profile that profile.path and profile.steps of the configuration ask for; doc/profile.md describes the file. It
  * is written when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no
  * step. */
@@ -580,18 +767,29 @@ typedef struct ps_load_info {
     int64_t n_new;         /* parameters that no file has: as they were */
     int64_t n_ignored;     /* tensors of the file that are not used: buffers, copies of tied ones, other heads */
     const char *first_new; /* name of a parameter, valid as long as the engine; NULL when n_new is 0 */
+    int64_t n_new_rows;    /* of the token embeddings, which the file has fewer of: as they were */
 } ps_load_info;
+
+typedef struct ps_load_options {
+    size_t struct_size;
+    int32_t allow_new_head; /* 1: parameters of a head may be missing, and those of another head be there (fine-tuning)
+                             */
+    int32_t allow_new_rows; /* 1: a tensor with a row for each token may have fewer than the model */
+} ps_load_options;
 
 /* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
  * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
  * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
- * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. With
- * allow_new_head (fine-tuning) parameters of a head may be missing, and those of another head be there. info may be
- * NULL. */
-PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path, int allow_new_head,
-                                                        ps_load_info *info);
-/* The same without allow_new_head and info. */
-PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const char *path);
+ * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. options
+ * (NULL: none) and info may be NULL. */
+PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path,
+                                                        const ps_load_options *options, ps_load_info *info);
+
+/* The weights that ps_initialize_engine begins with, for an engine that began empty: model.from_pretrained of the
+ * configuration that describes the model, then train.init_from of config; what neither has is drawn. info, which may be
+ * NULL, is about the first: n_loaded 0 without it. */
+PS_API PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *engine, const ps_config *described,
+                                                      const ps_config *config, ps_load_info *info);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 

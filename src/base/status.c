@@ -5,11 +5,14 @@
 #include <string.h>
 
 #include "base/printable.h"
+#include "base/sized.h"
 
 #define TEXT(number) TEXT_OF(number)
 #define TEXT_OF(number) #number
 
 static _Thread_local char last_error[1024];
+static _Thread_local unsigned n_failures;
+static _Thread_local ps_failure last_failure = {.rank = -1};
 
 ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...)
 {
@@ -17,8 +20,10 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     char message[sizeof last_error];
     va_list ap;
     va_start(ap, fmt);
+    last_failure = (ps_failure){.status = st, .rank = -1};
     const int n = vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
+    n_failures++;
     snprintf(last_error, sizeof last_error, "%s", n >= 0 ? ps_printable(message) : fmt);
 #if PS_DEBUG >= 1
     const size_t n_bytes = strlen(last_error);
@@ -28,6 +33,38 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     (void)file, (void)line;
 #endif
     return st;
+}
+
+unsigned ps_fail_count(void)
+{
+    return n_failures;
+}
+
+ps_status ps_error(ps_status st, const char *format, ...)
+{
+    char message[sizeof last_error];
+    va_list ap;
+    va_start(ap, format);
+    const int n = vsnprintf(message, sizeof message, format, ap);
+    va_end(ap);
+    last_failure = (ps_failure){.status = st, .rank = -1};
+    n_failures++;
+    snprintf(last_error, sizeof last_error, "%s", n >= 0 ? ps_printable(message) : format);
+    return st;
+}
+
+void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_shared)
+{
+    last_failure.rank = rank;
+    last_failure.is_remote = is_remote;
+    last_failure.is_shared = is_shared;
+    snprintf(last_failure.host, sizeof last_failure.host, "%s", host);
+}
+
+ps_status ps_get_last_failure(ps_failure *out)
+{
+    const ps_failure last = last_failure;
+    return PS_SIZED_GIVE(ps_failure, &last, out);
 }
 
 const char *ps_version(int *major, int *minor, int *patch)

@@ -98,7 +98,7 @@ typedef struct loading {
     ps_weight_match match;
     const char **have, **want; /* names */
     int n_have, n_want;
-    ps_weights_options options;
+    ps_load_options options;
     int64_t n_new_rows;
 } loading;
 
@@ -272,8 +272,7 @@ static ps_status load_all(const loading *l)
     return st != PS_OK ? st : read;
 }
 
-ps_status ps_weights_load(ps_engine *e, const char *path, const ps_weights_options *options, ps_load_info *info,
-                          int64_t *n_new_rows)
+ps_status ps_weights_load(ps_engine *e, const char *path, const ps_load_options *options, ps_load_info *info)
 {
     loading l = {.e = e, .path = path, .options = *options};
     ps_status st;
@@ -284,22 +283,19 @@ ps_status ps_weights_load(ps_engine *e, const char *path, const ps_weights_optio
         *info = (ps_load_info){.n_loaded = l.match.n_loaded,
                                .n_new = l.match.n_new,
                                .n_ignored = l.match.n_ignored,
+                               .n_new_rows = l.n_new_rows,
                                .first_new = l.match.n_new > 0 ? l.want[l.match.first_new] : NULL};
-    if (n_new_rows != NULL) *n_new_rows = l.n_new_rows;
 out:
     loading_deinit(&l);
     return st;
 }
 
-ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_new_head, ps_load_info *info)
+ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, const ps_load_options *options, ps_load_info *info)
 {
     ps_load_info loaded;
+    ps_load_options own = {0};
+    if (options != NULL) PS_TRY(PS_SIZED_TAKE(ps_load_options, options, &own));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &(ps_load_info){0}, info));
-    PS_TRY(ps_weights_load(e, path, &(ps_weights_options){.allow_new_head = allow_new_head != 0}, &loaded, NULL));
+    PS_TRY(ps_weights_load(e, path, &own, &loaded));
     return info != NULL ? PS_SIZED_GIVE(ps_load_info, &loaded, info) : PS_OK;
-}
-
-ps_status ps_engine_load_weights(ps_engine *e, const char *path)
-{
-    return ps_engine_load_pretrained(e, path, 0, NULL);
 }

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "comm/comm_impl.h"
 #include "comm/transport_mpi.h"
+#include "comm/transport_program.h"
 #include "comm/transport_thread.h"
 
 /* ---- open and close ---- */
@@ -84,6 +85,16 @@ ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out)
 {
     const bool is_mpi = o->backend == PS_COMM_MPI || (o->backend == PS_COMM_AUTO && ps_transport_mpi_launched() > 1);
     return is_mpi ? open_mpi(o, out) : open_single(o, out);
+}
+
+ps_status ps_comm_open_messages(const ps_comm_options *o, const ps_messages *m, ps_comm **out)
+{
+    ps_transport transport;
+    *out = NULL;
+    PS_TRY(ps_transport_program_make(m, &transport));
+    const ps_status st = ps_comm_open_over(o, &transport, out);
+    ps_transport_program_release(&transport, st != PS_OK);
+    return st;
 }
 
 ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out)

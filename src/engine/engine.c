@@ -168,6 +168,22 @@ ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const cha
     return PS_FAIL(PS_ESTATE, "%s is not allowed after %s; it follows %s", call, after[e->state], after[wanted]);
 }
 
+ps_status ps_engine_expect_values(const ps_engine *e, const char *call)
+{
+    if (e->is_filled == NULL) return PS_OK;
+    return PS_FAIL(PS_ESTATE,
+                   "%s: the engine began empty; ps_engine_load_checkpoint, ps_engine_load_pretrained or "
+                   "ps_engine_begin_weights gives its parameters values",
+                   call);
+}
+
+void ps_engine_get_ranks(const ps_engine *e, int32_t *rank, int32_t *size)
+{
+    const ps_comm *comm = e->settings.ranks.comm;
+    if (rank != NULL) *rank = comm != NULL ? ps_comm_rank(comm) : 0;
+    if (size != NULL) *size = comm != NULL ? ps_comm_size(comm) : 1;
+}
+
 ps_status ps_engine_check_agreed(ps_engine *e, ps_status st)
 {
     if (st != PS_OK) e->state = PS_ENGINE_FAILED;

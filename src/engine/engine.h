@@ -14,7 +14,7 @@
 
 /* What may be called next. */
 typedef enum ps_engine_state {
-    PS_ENGINE_READY,    /* ps_forward, ps_evaluate, ps_logits */
+    PS_ENGINE_READY,    /* ps_forward, ps_evaluate, ps_infer */
     PS_ENGINE_FORWARD,  /* after ps_forward: ps_backward */
     PS_ENGINE_BACKWARD, /* after ps_backward: ps_step */
     PS_ENGINE_FAILED,   /* an error inside a step: nothing */
@@ -59,13 +59,6 @@ struct ps_engine {
     ps_profiling profiling;
 };
 
-/* What an engine is for. */
-typedef enum ps_purpose {
-    PS_FOR_INFERENCE,
-    PS_FOR_TRAINING,
-    PS_FOR_GENERATION,
-} ps_purpose;
-
 /* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the
  * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must
  * outlive it. What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and
@@ -75,7 +68,7 @@ PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const p
 
 /* The same, but parameters are zeros: for a caller that has values for them and would only overwrite what is drawn
  * here. Until ps_engine_draw_rest nothing but ps_engine_fill_tensor and loading a checkpoint may touch them, and no
- * pass may be made. */
+ * pass may be made: ps_engine_expect_values. */
 PS_NODISCARD ps_status ps_engine_create_empty(ps_model_func model, void *user, const ps_config *config,
                                               ps_purpose purpose, ps_comm *comm, ps_engine **out);
 
@@ -91,6 +84,9 @@ void ps_engine_end_filling(ps_engine *e);
 
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
+
+/* PS_ESTATE naming the call while parameters of an engine created empty have no values. */
+PS_NODISCARD ps_status ps_engine_expect_values(const ps_engine *e, const char *call);
 
 /* Replace n elements from `first` of a tensor in MASTER (the 16-bit parameter follows) or a state of the optimizer; of
  * an inference engine in PARAM16. Fails as ps_engine_write_tensor. */

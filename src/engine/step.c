@@ -46,7 +46,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     if (loss != NULL) *loss = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_forward: this engine is for inference");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
-    PS_ASSERT(e->is_filled == NULL);
+    PS_TRY(ps_engine_expect_values(e, "ps_forward"));
     ps_batch own;
     PS_TRY(take_batch(e, batch, true, &own));
     const bool begins = ps_runner_micro(e->runner) == 0;
@@ -240,6 +240,7 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
     if (loss != NULL) *loss = 0;
     PS_TRY(expect_whole_sequences(e, "ps_evaluate"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
+    PS_TRY(ps_engine_expect_values(e, "ps_evaluate"));
     ps_batch own;
     PS_TRY(take_batch(e, batch, true, &own));
     PS_TRY(ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = own, .loss_scale = 1}));
@@ -249,28 +250,19 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
     return PS_OK;
 }
 
-static ps_status infer(ps_engine *e, const char *call, const ps_batch *batch, int64_t row, float *output)
+ps_status ps_infer(ps_engine *e, const ps_batch *batch, int64_t row, float *output)
 {
-    if (e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for training", call);
-    PS_TRY(expect_whole_sequences(e, call));
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
-    if (output == NULL) return PS_FAIL(PS_EINVAL, "%s: nowhere to put the result", call);
     ps_batch own;
+    if (e->settings.training) return PS_FAIL(PS_ESTATE, "ps_infer: this engine is for training");
+    PS_TRY(expect_whole_sequences(e, "ps_infer"));
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_infer"));
+    PS_TRY(ps_engine_expect_values(e, "ps_infer"));
+    if (output == NULL) return PS_FAIL(PS_EINVAL, "ps_infer: nowhere to put the result");
+    const int64_t n_rows = e->shape->program->n_targets;
+    if (row < PS_ALL_ROWS || row >= n_rows)
+        return PS_FAIL(PS_EINVAL, "ps_infer: row %lld of %lld", (long long)row, (long long)n_rows);
     PS_TRY(take_batch(e, batch, false, &own));
     return ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_INFER, .batch = own, .output = output, .output_row = row});
-}
-
-ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *logits)
-{
-    const int64_t n_rows = e->shape->program->n_targets;
-    if (row < 0 || row >= n_rows)
-        return PS_FAIL(PS_EINVAL, "ps_logits: row %lld of %lld", (long long)row, (long long)n_rows);
-    return infer(e, "ps_logits", &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, row, logits);
-}
-
-ps_status ps_infer(ps_engine *e, const ps_batch *batch, float *output)
-{
-    return infer(e, "ps_infer", batch, -1, output);
 }
 
 ps_status ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)

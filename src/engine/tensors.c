@@ -246,6 +246,7 @@ static ps_list value_list(const ps_engine *e)
 
 ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(ps_engine_expect_values(e, "ps_engine_read_tensor"));
     PS_TRY(check_range(e, tensor, first, n));
     array a = {.out = out, .first = first};
     return for_all_pieces(e, value_list(e), (int32_t)tensor, first, n, read_piece, &a);
@@ -263,6 +264,7 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
+    PS_TRY(ps_engine_expect_values(e, "ps_engine_write_tensor"));
     /* a checkpoint under way has the values of before */
     PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
     return ps_engine_put_values(e, value_list(e), tensor, first, n, in);
@@ -378,6 +380,7 @@ ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
 {
     *hash = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_engine_weights_xxh3: an inference engine has no masters");
+    PS_TRY(ps_engine_expect_values(e, "ps_engine_weights_xxh3"));
     XXH3_state_t *state = XXH3_createState();
     if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
     XXH3_64bits_reset(state);

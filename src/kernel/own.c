@@ -77,9 +77,11 @@ ps_status ps_own_run(const ps_own_args *a, const ps_own_call *call)
 {
     const ps_own_func f = call->device == PS_DEVICE_CUDA ? a->op.cuda : a->op.cpu;
     if (f == NULL) return PS_FAIL(PS_ENOSYS, "operator %s has no function for this device", a->op.name);
+    const unsigned n_told = ps_fail_count();
     const ps_status st = f(call);
     if (st == PS_OK) return PS_OK;
+    const bool has_told = ps_fail_count() != n_told; /* by ps_error */
     const bool is_known = strcmp(ps_status_name(st), "UNKNOWN") != 0;
-    return PS_FAIL(is_known ? st : PS_EINVAL, "operator %s: its function returned %d (%s)", a->op.name, (int)st,
-                   ps_status_text(st));
+    return PS_FAIL(is_known ? st : PS_EINVAL, "operator %s: its function returned %d (%s)%s%s", a->op.name, (int)st,
+                   ps_status_text(st), has_told ? ": " : "", has_told ? ps_last_error() : "");
 }

@@ -87,7 +87,7 @@ static void call_save_weights(run *r)
 
 static void call_load_weights(run *r)
 {
-    check(r, ps_engine_load_weights(r->e, work_file(r->folder.path, "first.safetensors").text));
+    check(r, ps_engine_load_pretrained(r->e, work_file(r->folder.path, "first.safetensors").text, NULL, NULL));
 }
 
 static void call_dump(run *r)
@@ -239,19 +239,19 @@ static const call training_calls[] = {
     {"ps_engine_finish_checkpoint", call_finish},
     {"ps_engine_load_checkpoint", call_load},
     {"ps_engine_save_weights", call_save_weights},
-    {"ps_engine_load_weights", call_load_weights},
+    {"ps_engine_load_pretrained", call_load_weights},
     {"ps_dump_memory_stats", call_dump},
     {"ps_engine_set_shape", call_shape},
 };
 static const call inference_calls[] = {
-    {"ps_logits", call_logits},
+    {"ps_infer", call_logits},
     {"ps_infer", call_infer},
     {"ps_evaluate", call_evaluate},
     {"ps_engine_read_tensor", call_read},
     {"ps_engine_write_tensor", call_write},
     {"ps_engine_load_checkpoint", call_load},
     {"ps_engine_save_weights", call_save_weights},
-    {"ps_engine_load_weights", call_load_weights},
+    {"ps_engine_load_pretrained", call_load_weights},
     {"ps_dump_memory_stats", call_dump},
     {"ps_engine_set_shape", call_shape},
 };

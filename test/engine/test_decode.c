@@ -263,8 +263,9 @@ static void test_wrong_calls(void **state)
     text[1] = 0;
     assert_ok(ps_decode(e, text, ROOM - 2, logits)); /* to the last place */
     assert_int_equal(ps_decode(e, text, 1, logits), PS_EINVAL);
-    assert_int_equal(ps_logits(e, text, 0, logits), PS_ESTATE);
-    assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, logits), PS_ESTATE);
+    assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, 0, logits), PS_ESTATE);
+    assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, PS_ALL_ROWS, logits),
+                     PS_ESTATE);
     assert_int_equal(
         ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text, .targets = text}, logits),
         PS_ESTATE);

@@ -120,7 +120,7 @@ static void test_finite_differences(void **state)
 
 static ps_status fails(const ps_own_call *call)
 {
-    return call->rows == 1 ? PS_ENUMERIC : (ps_status)77;
+    return call->rows == 1 ? ps_error(PS_ENUMERIC, "%s", "a row is wrong") : (ps_status)77;
 }
 
 /* What a function returns is the result, with the operator's name; what is no status is a wrong argument. */
@@ -133,9 +133,11 @@ static void test_failure(void **state)
                      .call = {.rows = 1, .x_columns = {1}, .y_columns = 1, .x = {cell}, .y = cell}};
     assert_int_equal(ps_run_own_fwd(op_reference(), NULL, &a, 0), PS_ENUMERIC);
     assert_non_null(strstr(ps_last_error(), "bad one"));
+    assert_non_null(strstr(ps_last_error(), "a row is wrong"));
     a.call.rows = 2;
     assert_int_equal(ps_run_own_fwd(op_reference(), NULL, &a, 0), PS_EINVAL);
     assert_non_null(strstr(ps_last_error(), "77"));
+    assert_null(strstr(ps_last_error(), "a row is wrong")); /* of before */
 }
 
 static int begin(void **state)
