@@ -732,7 +732,7 @@ typedef struct ps_device_info {
     int32_t n_timed_products;        /* algorithms of so many matrix products were timed for this engine, */
     double timed_seconds;            /* in so many seconds */
     const char *why_not_nccl;        /* "": it is used, or was not asked for */
-    const char *products_trouble;    /* what should be known of how products are computed; "": nothing */
+    const char *products_trouble;    /* to tell: of products, resuming with other kernels, idle options; "": nothing */
 } ps_device_info;
 
 PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);

@@ -72,10 +72,10 @@ static ps_status check_ram(const ps_engine *e)
     if (n_sharers > 1) snprintf(shared, sizeof shared, " of %d ranks", n_sharers);
     return PS_FAIL(PS_EBUDGET,
                    "%s: the plan takes %s (%lld bytes)%s, and this machine, or the control group that the process runs "
-                   "in, has %s (%lld bytes): lower %s, and give memory.disk what they do not hold",
+                   "in, has %s (%lld bytes): lower %s, and give memory.disk what %s not hold",
                    is_gpu ? "memory.host" : "memory.device and memory.host", ps_bytes_format(planned, planned_text),
                    (long long)planned, shared, ps_bytes_format(memory.total_bytes, total_text),
-                   (long long)memory.total_bytes, is_gpu ? "it" : "them");
+                   (long long)memory.total_bytes, is_gpu ? "it" : "them", is_gpu ? "it does" : "they do");
 }
 
 /* Nothing in it waits for other ranks, as it may fail on one of them. */
