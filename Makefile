@@ -106,7 +106,7 @@ TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake GPU (test/engine/backends.h).
 ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_decode engine/test_early engine/test_golden \
                engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite engine/test_own \
-               engine/test_promises engine/test_ranks engine/test_shape engine/test_tied engine/test_weights \
+               engine/test_promises engine/test_ranks engine/test_shape engine/test_states engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                fault/test_engine_faults
