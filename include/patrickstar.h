@@ -615,6 +615,18 @@ PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const
 /* The same without allow_new_head and info. */
 PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const char *path);
 
+/* Go on with an optimizer of PyTorch's: path is a file of torch.save with optimizer.state_dict(), alone or in a dictionary
+ * as "optimizer" or "optimizer_state_dict". Its states replace the engine's, its "step" the count of updates
+ * (ps_engine_set_update_count); a file of SGD has none: the count is then at least 1. One that has made no step makes states
+ * and count 0. Rates, betas and what else its groups say are the configuration's business. Parameters are found by
+ * "param_names" where the file has them (PyTorch 2.6); else by their numbers, which must be those of model.parameters()
+ * of the class in transformers (for models of one's own: of declaration), all in one group or in two, of those that
+ * decay and those that do not. PS_EFORMAT when numbers or shapes are not the model's, the parameters' steps differ, or
+ * the file is damaged; PS_EINVAL when the states are of another optimizer; PS_ESTATE for an inference engine, or inside of
+ * a step. All found before anything is changed; a file that cannot be read to its end (PS_EIO) leaves states partly
+ * replaced. Of several ranks all call. */
+PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const char *path);
+
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 
 /* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale.

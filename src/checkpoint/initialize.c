@@ -13,7 +13,9 @@ ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps
     if (begin.has_model) PS_TRY(ps_weights_load(e, m->model_from_pretrained, &may, &begin.model, &begin.n_new_rows));
     if (info != NULL) *info = begin;
     if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(e, o->train_init_from));
-    return ps_comm_agree(e->settings.ranks.comm, ps_engine_draw_rest(e));
+    PS_TRY(ps_comm_agree(e->settings.ranks.comm, ps_engine_draw_rest(e)));
+    if (!e->settings.training || o->train_init_optimizer[0] == '\0') return PS_OK;
+    return ps_engine_load_optimizer(e, o->train_init_optimizer);
 }
 
 bool ps_config_names_weights(const ps_config *model, const ps_config *config)

@@ -15,7 +15,7 @@ typedef struct ps_begin_info {
 } ps_begin_info;
 
 /* model.from_pretrained of the configuration that describes the model, where heads may differ with model.new_head or
- * without any head, then train.init_from of `config`, all of it. Neither given: an empty engine is drawn, and for
+ * without any head, then train.init_from of `config`, all of it, then train.init_optimizer, for training. No weights given: an empty engine is drawn, and for
  * others nothing done. Of several ranks all call. info may be NULL. */
 PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config,
                                                ps_begin_info *info);
