@@ -816,6 +816,24 @@ PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t t
                                                     float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                      const float *in);
+/* What the optimizer keeps of each element of a parameter, f32: state i = 0, 1, ... by the name that torch gives it,
+ * "exp_avg" and "exp_avg_sq" of Adam and AdamW, "momentum_buffer" of SGD with momentum; static. NULL past the last, and
+ * for an inference engine, which has none. */
+PS_API const char *ps_engine_state_name(const ps_engine *engine, int32_t i);
+/* Read or replace `n` elements from `first` of a state of a tensor, as the calls for its value do, and where they may.
+ * What a step has put off (deferred updates) is carried out first. PS_EINVAL, with the names there are, for a state
+ * that the optimizer does not keep; PS_ESTATE for an inference engine. Writing moves neither the value nor the count of
+ * updates. */
+PS_API PS_NODISCARD ps_status ps_engine_read_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
+                                                   int64_t n, float *out);
+PS_API PS_NODISCARD ps_status ps_engine_write_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
+                                                    int64_t n, const float *in);
+/* Updates made so far, of this run and of what it began with, skipped steps not counted: Adam's t, torch's "step", is
+ * one more in the next, and the learning rate is the schedule's after so many. 0 for an inference engine. Setting it
+ * (n_updates >= 0, else PS_EINVAL) is for between steps: PS_ESTATE inside of one, also between the micro-batches that
+ * make one, and for an inference engine. All ranks set the same. */
+PS_API int64_t ps_engine_get_update_count(const ps_engine *engine);
+PS_API PS_NODISCARD ps_status ps_engine_set_update_count(ps_engine *engine, int64_t n_updates);
 /* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
  * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
@@ -894,6 +912,18 @@ PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const
  * NULL, is about the first: n_loaded 0 without it. */
 PS_API PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *engine, const ps_config *described,
                                                       const ps_config *config, ps_load_info *info);
+
+/* Go on with an optimizer of PyTorch's: path is a file of torch.save with optimizer.state_dict(), alone or in a dictionary
+ * as "optimizer" or "optimizer_state_dict". Its states replace the engine's, its "step" the count of updates
+ * (ps_engine_set_update_count); a file of SGD has none: the count is then at least 1. One that has made no step makes states
+ * and count 0. Rates, betas and what else its groups say are the configuration's business. Parameters are found by
+ * "param_names" where the file has them (PyTorch 2.6); else by their numbers, which must be those of model.parameters()
+ * of the class in transformers (for models of one's own: of declaration), all in one group or in two, of those that
+ * decay and those that do not. PS_EFORMAT when numbers or shapes are not the model's, the parameters' steps differ, or
+ * the file is damaged; PS_EINVAL when the states are of another optimizer; PS_ESTATE for an inference engine, or inside of
+ * a step. All found before anything is changed; a file that cannot be read to its end (PS_EIO) leaves states partly
+ * replaced. Of several ranks all call. */
+PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const char *path);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 

@@ -248,7 +248,7 @@ static ps_status read_scaler(const state_reader *r, ps_checkpoint_state *s)
 static ps_status read_counters(const state_reader *r, ps_checkpoint_state *s)
 {
     PS_TRY(read_int(r, NULL, "steps", 0, STATE_STEPS_MAX, &s->steps));
-    PS_TRY(read_int(r, NULL, "optimizer_steps", 0, s->steps, &s->optimizer_steps));
+    PS_TRY(read_int(r, NULL, "optimizer_steps", 0, STATE_STEPS_MAX, &s->optimizer_steps));
     PS_TRY(read_int(r, "batch", "micro_batch_size", 1, STATE_BATCH_MAX, &s->B));
     PS_TRY(read_int(r, "batch", "sequence_length", 1, STATE_BATCH_MAX, &s->T));
     PS_TRY(read_int(r, "batch", "accumulation_steps", 1, STATE_BATCH_MAX, &s->accumulation));

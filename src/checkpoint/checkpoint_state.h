@@ -5,6 +5,7 @@
  *       "ranks": 1,
  *       "steps": 100,              optimizer steps begun, skipped ones too
  *       "optimizer_steps": 98,     updates made: the optimizer's t, and the position in the learning-rate schedule
+ *                                  (more than steps when the run began with another's: ps_engine_set_update_count)
  *       "micro_batches": 200,      that each rank took of the data so far
  *       "samples": 400,            that all ranks together took
  *       "batch": {"micro_batch_size", "sequence_length", "accumulation_steps"},
