@@ -71,7 +71,7 @@ for tier in ("device", "host", "disk"):
     assert plan["tiers"][tier]["peak_bytes"] == run[tier + "_peak_bytes"], tier
 assert plan["step"]["compute_seconds"] < all["step"]["compute_seconds"]
 EOT
-expect 1 "$pstar" plan "$work/tiny.json" "train.freeze=*.h.9.*"
+expect 2 "$pstar" plan "$work/tiny.json" "train.freeze=*.h.9.*"
 says err "matches none of the model's"
 
 # when updates run: within the backward pass where that is allowed and faster, and not where it is not
