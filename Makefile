@@ -105,10 +105,12 @@ test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake GPU (test/engine/backends.h).
 ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
-               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite engine/test_own \
-               engine/test_promises engine/test_ranks engine/test_shape engine/test_tied engine/test_weights \
+               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_looking_in engine/test_loss_scale \
+               engine/test_nonfinite engine/test_own \
+               engine/test_promises engine/test_ranks engine/test_shape engine/test_states engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
+               checkpoint/test_optimizer_import \
                fault/test_engine_faults
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 # Those that are there once more, as test/gpu/NAME: on CUDA, over a driver that is not there and kernels on an emulator.

@@ -251,6 +251,7 @@ static void show_advice(const ps_simulation *s, const ps_advice *advice, int n)
         printf("  %-70s %9.0f tokens/s", advice[i].change, advice[i].tokens_per_s);
         if (advice[i].gain > 0) printf("  x %.2f", advice[i].gain);
         printf("\n");
+        if (advice[i].price != NULL) printf("      but %s\n", advice[i].price);
     }
 }
 

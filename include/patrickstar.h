@@ -72,7 +72,8 @@ PS_API const char *ps_version(int *major, int *minor, int *patch);
     XX(ENUMERIC, -8, "loss or gradient is not finite")                                                                 \
     XX(ENOSYS, -9, "not supported by this build or device")                                                            \
     XX(ESTATE, -10, "call not allowed in this state")                                                                  \
-    XX(ECOMM, -11, "another rank failed or cannot be reached")
+    XX(ECOMM, -11, "another rank failed or cannot be reached")                                                         \
+    XX(ECANCELED, -12, "ended by the program")
 
 typedef enum ps_status {
 #define XX(name, value, text) PS_##name = (value),
@@ -104,6 +105,43 @@ typedef struct ps_failure {
 
 /* PS_EINVAL when out is no ps_failure: ps_last_error is then about that. */
 PS_API ps_status ps_get_last_failure(ps_failure *out);
+
+/* ---- what the library tells while it works ---- */
+
+typedef enum ps_log_level {
+    PS_LOG_INFO,    /* what was decided: the plan of an engine, what computes */
+    PS_LOG_WARNING, /* what fails no call, but should be known: a step skipped, a profile that could not be written */
+} ps_log_level;
+
+/* A line of text without a newline, valid during the call. It may come from any thread, several at once, and may not call
+ * ps_set_log. */
+typedef void (*ps_log_func)(void *user, ps_log_level level, const char *line);
+
+/* For all engines of the process, from now on; NULL: nobody is told, as at first. When it returns, the function that
+ * was there before is not called any more. */
+PS_API void ps_set_log(ps_log_func func, void *user);
+
+typedef enum ps_progress_kind {
+    PS_PROGRESS_PLAN, /* ways to run a step that were tried; total 0: not known */
+    PS_PROGRESS_LOAD, /* tensors of a file, or of files of a checkpoint */
+    PS_PROGRESS_SAVE, /* tensors of a file */
+} ps_progress_kind;
+
+typedef struct ps_progress {
+    size_t struct_size; /* as the library has it */
+    ps_progress_kind what;
+    int32_t reserved;
+    int64_t done, total;
+} ps_progress;
+
+/* Called in the thread that set it, within calls that take long: initialising an engine, another shape, reading and writing
+ * weights, loading a checkpoint. Not 0: the call shall end. It then fails with PS_ECANCELED as with any other failure at
+ * that place: an engine is not made, a file is not replaced; where parameters are being replaced, the engine is failed for
+ * good. Of several ranks one is enough. The function must not use the engine. */
+typedef int (*ps_progress_func)(void *user, const ps_progress *progress);
+
+/* For calls of this thread, from now on; NULL: nobody is told. */
+PS_API void ps_set_progress(ps_progress_func func, void *user);
 
 /* Release text that the library handed out for the caller to free. NULL is accepted. */
 PS_API void ps_free(void *memory);
@@ -595,7 +633,8 @@ PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
 /* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, [B T, labels or 2]
- * of what has labels or spans of tokens, or hidden states [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of them alone. The batch's targets are not looked at.
+ * of what has labels or spans of tokens, or hidden states [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of
+ * them alone. The batch's targets are not looked at.
  * Inference engines only. */
 enum { PS_ALL_ROWS = -1 };
 PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, int64_t row, float *output);
@@ -688,7 +727,18 @@ PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *
 PS_API ps_status ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
 PS_API void ps_engine_reset_peaks(ps_engine *engine);
 
-/* Who takes which memory, as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
+/* What takes memory, now: chunk lists by name ("PARAM16", "MOMENTUM", ...), "activations", "staging", "keys and values",
+ * "other". Together they are the bytes in use of each tier; budgets and peaks of tiers are in ps_memory_info. */
+typedef struct ps_memory_use {
+    size_t struct_size;
+    const char *name; /* valid as long as the engine is, and in this shape */
+    int64_t device_bytes, host_bytes, disk_bytes;
+} ps_memory_use;
+
+/* Number `index` from 0; PS_EINVAL behind the last one. */
+PS_API ps_status ps_engine_get_memory_use(const ps_engine *engine, int index, ps_memory_use *out);
+
+/* The same and more as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
  * chunks by state and by where their content is; bytes moved; the moments that need most. The caller frees *out by
  * ps_free. A failed engine can be asked too. *out = NULL and PS_ENOMEM_HOST on failure. */
 PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char **out);
@@ -712,7 +762,7 @@ typedef struct ps_device_info {
     int32_t n_timed_products;        /* algorithms of so many matrix products were timed for this engine, */
     double timed_seconds;            /* in so many seconds */
     const char *why_not_nccl;        /* "": it is used, or was not asked for */
-    const char *products_trouble;    /* what should be known of how products are computed; "": nothing */
+    const char *products_trouble;    /* to tell: of products, resuming with other kernels, idle options; "": nothing */
 } ps_device_info;
 
 PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);
@@ -744,9 +794,17 @@ typedef struct ps_bound_info {
 
 PS_API ps_status ps_engine_get_bound_info(const ps_engine *engine, const ps_config *config, ps_bound_info *out);
 
-/* The profile that profile.path and profile.steps of the configuration ask for; doc/profile.md describes the file. It
- * is written when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no
- * step. */
+/* Profiles: doc/profile.md describes the file. One is recorded of the steps that profile.path and profile.steps of the
+ * configuration ask for, and is written when the last of these steps has ended, or by ps_engine_destroy; that it could not
+ * be written fails no step. Or at any time between start and stop. */
+
+/* Record from the next step on, until stop, or until 64 MiB are full. What was recorded before is forgotten. PS_ESTATE while
+ * a profile is being recorded, and for engines that do not train. */
+PS_API PS_NODISCARD ps_status ps_engine_start_profile(ps_engine *engine);
+/* No more; of a step under way what came so far. With profile.path it is written there, as told above. PS_ESTATE when nothing
+ * is being recorded. */
+PS_API PS_NODISCARD ps_status ps_engine_stop_profile(ps_engine *engine);
+
 typedef struct ps_profile_info {
     size_t struct_size;
     const char *path;              /* "": no profile. Valid, like error, as long as the engine */
@@ -788,6 +846,24 @@ PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t t
                                                     float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                      const float *in);
+/* What the optimizer keeps of each element of a parameter, f32: state i = 0, 1, ... by the name that torch gives it,
+ * "exp_avg" and "exp_avg_sq" of Adam and AdamW, "momentum_buffer" of SGD with momentum; static. NULL past the last, and
+ * for an inference engine, which has none. */
+PS_API const char *ps_engine_state_name(const ps_engine *engine, int32_t i);
+/* Read or replace `n` elements from `first` of a state of a tensor, as the calls for its value do, and where they may.
+ * What a step has put off (deferred updates) is carried out first. PS_EINVAL, with the names there are, for a state
+ * that the optimizer does not keep; PS_ESTATE for an inference engine. Writing moves neither the value nor the count of
+ * updates. */
+PS_API PS_NODISCARD ps_status ps_engine_read_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
+                                                   int64_t n, float *out);
+PS_API PS_NODISCARD ps_status ps_engine_write_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
+                                                    int64_t n, const float *in);
+/* Updates made so far, of this run and of what it began with, skipped steps not counted: Adam's t, torch's "step", is
+ * one more in the next, and the learning rate is the schedule's after so many. 0 for an inference engine. Setting it
+ * (n_updates >= 0, else PS_EINVAL) is for between steps: PS_ESTATE inside of one, also between the micro-batches that
+ * make one, and for an inference engine. All ranks set the same. */
+PS_API int64_t ps_engine_get_update_count(const ps_engine *engine);
+PS_API PS_NODISCARD ps_status ps_engine_set_update_count(ps_engine *engine, int64_t n_updates);
 /* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
  * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
@@ -866,6 +942,18 @@ PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const
  * NULL, is about the first: n_loaded 0 without it. */
 PS_API PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *engine, const ps_config *described,
                                                       const ps_config *config, ps_load_info *info);
+
+/* Go on with an optimizer of PyTorch's: path is a file of torch.save with optimizer.state_dict(), alone or in a dictionary
+ * as "optimizer" or "optimizer_state_dict". Its states replace the engine's, its "step" the count of updates
+ * (ps_engine_set_update_count); a file of SGD has none: the count is then at least 1. One that has made no step makes states
+ * and count 0. Rates, betas and what else its groups say are the configuration's business. Parameters are found by
+ * "param_names" where the file has them (PyTorch 2.6); else by their numbers, which must be those of model.parameters()
+ * of the class in transformers (for models of one's own: of declaration), all in one group or in two, of those that
+ * decay and those that do not. PS_EFORMAT when numbers or shapes are not the model's, the parameters' steps differ, or
+ * the file is damaged; PS_EINVAL when the states are of another optimizer; PS_ESTATE for an inference engine, or inside of
+ * a step. All found before anything is changed; a file that cannot be read to its end (PS_EIO) leaves states partly
+ * replaced. Of several ranks all call. */
+PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const char *path);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 

@@ -103,7 +103,8 @@ PS_API PS_NODISCARD ps_status ps_rows_fill(ps_rows *rows, ps_split split, int64_
  * values that are NaN. */
 PS_API PS_NODISCARD ps_status ps_rows_fill_once(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
 
-/* What was filled in last; valid as long as rows. targets or values, as the model's loss has it; attention_mask and token_type_ids only where they say something. */
+/* What was filled in last; valid as long as rows. targets or values, as the model's loss has it; attention_mask and
+ * token_type_ids only where they say something. */
 PS_API const ps_batch *ps_rows_batch(const ps_rows *rows);
 
 /* ---- metrics --------------------------------------------------------------------------------------- */

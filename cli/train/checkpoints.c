@@ -195,6 +195,14 @@ void checkpoints_after_step(checkpoints *c, int64_t step)
     if (is_due) (void)begin_save(c, step);
 }
 
+void checkpoints_rescue(checkpoints *c)
+{
+    char cause[1024];
+    snprintf(cause, sizeof cause, "%s", ps_last_error());
+    (void)finish_save(c);
+    (void)client_fail(PS_ENUMERIC, "%s", cause);
+}
+
 ps_status checkpoints_end(checkpoints *c, int64_t step)
 {
     if (c->save_interval == 0) return PS_OK;

@@ -38,6 +38,10 @@ PS_NODISCARD ps_status checkpoints_resume(checkpoints *c, const char *path, int6
  * returned. */
 void checkpoints_after_step(checkpoints *c, int64_t step);
 
+/* After a step that has ended training (PS_ENUMERIC, the last error): a save under way, which that step is not part of,
+ * is made complete and reported. The last error stays. */
+void checkpoints_rescue(checkpoints *c);
+
 /* After the last step: save it if it is not, wait, report. The status of the last save. */
 PS_NODISCARD ps_status checkpoints_end(checkpoints *c, int64_t step);
 

@@ -38,7 +38,7 @@ void cli_show_products(const ps_engine *e)
 {
     const ps_device_info d = info_of(e);
     if (d.n_timed_products > 0)
-        printf("timed the algorithms of %d matrix products for %.1f s\n", d.n_timed_products, d.timed_seconds);
+        printf("timed the algorithms of %d matrix products in %.2g s\n", d.n_timed_products, d.timed_seconds);
 }
 
 void cli_tell_products(const char *command, const ps_engine *e)

@@ -410,7 +410,9 @@ static ps_status run_all(run *r, const train_arguments *a)
         bool stops;
         TRY(has_to_stop(r, &stops));
         if (stops) break;
-        TRY(one_step(r, step));
+        const ps_status st = one_step(r, step);
+        if (st == PS_ENUMERIC) checkpoints_rescue(&r->checkpoints);
+        TRY(st);
     }
     progress_end(&r->progress);
     if (stop_asked) printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o.steps);

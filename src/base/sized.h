@@ -32,6 +32,7 @@
     XX(ps_eval_info, n_correct, weight)                                                                                \
     XX(ps_step_info, loss, nonfinite_steps)                                                                            \
     XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                         \
+    XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \
     XX(ps_profile_info, error, error)                                                                                  \
     XX(ps_load_info, first_new, n_new_rows)                                                                            \
     XX(ps_group_info, weight_decay, weight_decay)                                                                      \

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "checkpoint/checkpoint_match.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
@@ -424,7 +425,10 @@ static ps_status load_file(loader *l, int rank, int part)
 static ps_status load_all(loader *l)
 {
     for (int rank = 0; rank < l->state.n_ranks; rank++)
-        for (int part = 0; part < n_parts(l); part++) PS_TRY(load_file(l, rank, part));
+        for (int part = 0; part < n_parts(l); part++) {
+            PS_TRY(ps_progress_tell(PS_PROGRESS_LOAD, rank * n_parts(l) + part, l->state.n_ranks * n_parts(l)));
+            PS_TRY(load_file(l, rank, part));
+        }
     ps_engine_end_filling(l->engine);
     return ps_checkpoint_restore(l->engine, &l->state);
 }
@@ -475,6 +479,17 @@ static ps_status check_same_step(const loader *l, ps_comm *c)
         l->folder, (long long)l->state.steps, least[0], -least[1]);
 }
 
+/* Of training only: nobody expects bits of what is evaluated elsewhere. */
+static void tell_arithmetic(loader *l)
+{
+    ps_arithmetic is;
+    char text[768];
+    if (!l->engine->settings.training) return;
+    ps_arithmetic_of(&l->engine->settings, &is);
+    ps_arithmetic_compare(&l->state.arithmetic, &is, l->folder, text, sizeof text);
+    if (text[0] != '\0') ps_products_tell(&l->engine->products, text);
+}
+
 ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)
 {
     if (caller_json != NULL) *caller_json = NULL;
@@ -487,6 +502,7 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(&l))));
     PS_TRY_GOTO(
         ps_engine_check_agreed(e, ps_products_resume(&e->products, &e->settings, l.state.products_json, l.folder)));
+    tell_arithmetic(&l);
     if (caller_json != NULL) {
         *caller_json = l.state.caller_json;
         l.state.caller_json = NULL;

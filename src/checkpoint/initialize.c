@@ -15,7 +15,9 @@ ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps
     if (m->model_from_pretrained[0] != '\0') PS_TRY(ps_weights_load(e, m->model_from_pretrained, &may, &loaded));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &loaded, info));
     if (o->train_init_from[0] != '\0') PS_TRY(ps_weights_load(e, o->train_init_from, &(ps_load_options){0}, NULL));
-    return ps_comm_agree(e->settings.ranks.comm, ps_engine_draw_rest(e));
+    PS_TRY(ps_comm_agree(e->settings.ranks.comm, ps_engine_draw_rest(e)));
+    if (!e->settings.training || o->train_init_optimizer[0] == '\0') return PS_OK;
+    return ps_engine_load_optimizer(e, o->train_init_optimizer);
 }
 
 bool ps_config_names_weights(const ps_config *model, const ps_config *config)

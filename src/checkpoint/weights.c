@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "base/sized.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
@@ -72,8 +73,11 @@ ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
     saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_comm_agree(comm_of(e), writes ? open_writer(&s, e, path, dtype) : PS_OK));
-    for (; s.tensor < n && st == PS_OK; s.tensor++)
-        st = ps_comm_agree(comm_of(e), ps_engine_drain_tensor(e, s.tensor, dtype, writes ? save_piece : NULL, &s));
+    for (; s.tensor < n && st == PS_OK; s.tensor++) {
+        const ps_status told = ps_progress_tell(PS_PROGRESS_SAVE, s.tensor, n);
+        const ps_status drained = ps_engine_drain_tensor(e, s.tensor, dtype, writes ? save_piece : NULL, &s);
+        st = ps_comm_agree(comm_of(e), drained != PS_OK ? drained : told);
+    }
     if (st == PS_OK && writes) {
         st = ps_safetensors_writer_commit(s.writer);
         s.writer = NULL;
@@ -224,6 +228,7 @@ static ps_status fill_all(const loading *l, ps_read_stream *stream)
         reader r = {.stream = stream, .dtype = w->tensor.dtype};
         ps_dtype dtype;
         if (l->match.of_have[i] < 0) continue;
+        PS_TRY(ps_progress_tell(PS_PROGRESS_LOAD, i, l->n_have));
         if (!ps_weight_dtype(r.dtype, &dtype)) dtype = PS_DTYPE_F32;
         PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], elements_of(w), dtype, read_piece, &r));
     }

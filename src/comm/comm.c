@@ -142,6 +142,12 @@ void ps_comm_set_collectives(ps_comm *c, ps_collectives *x)
     PS_ASSERT(x == NULL || c->chunks == &c->own);
     if (c->chunks != &c->own) c->chunks->ops->destroy(c->chunks);
     c->chunks = x != NULL ? x : &c->own;
+    if (x == NULL) return;
+    /* it has its own; messages take theirs again should they have to add */
+    pthread_mutex_lock(&c->lock);
+    ps_mem_free(c->staging);
+    c->staging = NULL;
+    pthread_mutex_unlock(&c->lock);
 }
 
 void ps_comm_count_carried(ps_comm *c, int64_t sent_bytes)

@@ -51,7 +51,8 @@ ps_collectives *ps_comm_collectives(ps_comm *c);
 ps_collectives *ps_comm_messages(ps_comm *c);
 /* From now on x does (GPUs have networks of their own, a calling program ranks of its own); small things still go by
  * messages. On all ranks, while no transfer is under way. x becomes the communicator's. When another rank is lost x is
- * not told: it has to look at ps_comm_failed_rank while it waits. NULL: messages again, and what was given is destroyed. */
+ * not told: it has to look at ps_comm_failed_rank while it waits. NULL: messages again, and what was given is destroyed.
+ * Messages give back their staging memory, and take it again when they have to add. */
 void ps_comm_set_collectives(ps_comm *c, ps_collectives *x);
 /* x has begun a transfer, which counts in the statistics; and a rank that leaves having begun fewer than this one has
  * left before the others. */

@@ -88,17 +88,17 @@ static ps_status check_early_updates(const ps_config *config)
     if (o->memory_update_in_backward != PS_CONFIG_EARLY_UPDATES_ALWAYS) return PS_OK;
     if (o->gradient_clipping > 0)
         return ps_config_fail_for(config, id,
-                                  "%s always: gradient_clipping %g needs the norm of all gradients before the first "
+                                  "%s = always: gradient_clipping %g needs the norm of all gradients before the first "
                                   "update; set gradient_clipping = 0, or auto here",
                                   key, o->gradient_clipping);
     if (o->fp16_enabled)
         return ps_config_fail_for(config, id,
-                                  "%s always: fp16 skips steps whose gradients overflow, which is known after the "
+                                  "%s = always: fp16 skips steps whose gradients overflow, which is known after the "
                                   "backward pass only; use bf16.enabled, or auto here",
                                   key);
     if (o->train_max_nonfinite_steps != 1)
         return ps_config_fail_for(config, id,
-                                  "%s always: a step whose gradients are not finite could not be skipped, but "
+                                  "%s = always: a step whose gradients are not finite could not be skipped, but "
                                   "train.max_nonfinite_steps is %lld; set it to 1, which ends the run then, or auto "
                                   "here",
                                   key, (long long)o->train_max_nonfinite_steps);

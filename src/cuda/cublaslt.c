@@ -43,8 +43,9 @@ ps_status ps_cublaslt_take(const char *path, ps_cublaslt *out)
     return library != NULL ? take_all(library, path, out) : no_library();
 }
 
-static ps_status find(ps_cublaslt *out)
+static ps_status find(void *table)
 {
+    ps_cublaslt *out = table;
     char name[64];
     snprintf(name, sizeof name, "libcublasLt.so.%d", PS_CUBLASLT_VERSION);
     *out = (ps_cublaslt){0};
@@ -54,15 +55,11 @@ static ps_status find(ps_cublaslt *out)
 
 ps_status ps_cublaslt_load(const ps_cublaslt **out)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static ps_cublaslt loaded; /* lock */
-    static bool is_loaded;     /* lock */
-    ps_status st = PS_OK;
-    pthread_mutex_lock(&lock);
-    if (!is_loaded) st = find(&loaded);
-    is_loaded = st == PS_OK;
-    pthread_mutex_unlock(&lock);
-    *out = st == PS_OK ? &loaded : NULL;
+    static ps_cublaslt table;
+    static ps_cuda_once once = PS_CUDA_ONCE(find, &table);
+    const void *found;
+    const ps_status st = ps_cuda_library_once(&once, &found);
+    *out = found;
     return st;
 }
 

@@ -105,8 +105,9 @@ static ps_status hash_library(uint64_t *out)
 static ps_status hash_config(const ps_config *config, uint64_t *out)
 {
     static const char *const paths[][2] = {
-        {"data", "train"},       {"data", "validation"}, {"data", "tokenizer"}, {"model", "from_pretrained"},
-        {"memory", "disk_path"}, {"train", "init_from"}, {"profile", "path"},   {NULL, "hardware"},
+        {"data", "train"},       {"data", "validation"}, {"data", "tokenizer"},       {"model", "from_pretrained"},
+        {"memory", "disk_path"}, {"train", "init_from"}, {"train", "init_optimizer"}, {"profile", "path"},
+        {NULL, "hardware"},
     };
     char *text = NULL;
     PS_TRY(ps_config_dump_json(config, &text));

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/sized.h"
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
@@ -234,6 +235,8 @@ ps_status ps_step(ps_engine *e)
                                   .loss_scale = e->loss_scale * s->gradient_predivide,
                                   .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
+    if (skip)
+        ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);
     count_nonfinite(e, skip, first_nonfinite);
     e->last_step.nonfinite_steps = e->nonfinite.n_steps;
     return check_nonfinite(e);

@@ -283,6 +283,76 @@ static ps_status expect_trained(const ps_engine *e, int64_t tensor)
     return PS_FAIL(PS_EINVAL, "%s is frozen (train.freeze, ps_set_trainable): it has no gradient", p->name);
 }
 
+/* ---- states of the optimizer ---- */
+
+const char *ps_engine_state_name(const ps_engine *e, int32_t i)
+{
+    const ps_optimizer_setup *o = &e->settings.optimizer;
+    if (!e->settings.training || i < 0 || i >= o->n_states) return NULL;
+    return o->optimizer->states[i].suffix + 1; /* behind its dot */
+}
+
+static ps_status no_such_state(const ps_engine *e, const char *call, const char *state)
+{
+    char kept[128] = "";
+    for (int32_t i = 0; ps_engine_state_name(e, i) != NULL; i++) {
+        const size_t n = strlen(kept);
+        snprintf(kept + n, sizeof kept - n, "%s%s", i > 0 ? ", " : "", ps_engine_state_name(e, i));
+    }
+    return PS_FAIL(PS_EINVAL, "%s: \"%.64s\" is no state of optimizer.type = %s with these options, which keeps %s",
+                   call, state != NULL ? state : "NULL", e->settings.optimizer.optimizer->name,
+                   kept[0] != '\0' ? kept : "none");
+}
+
+static ps_status find_state(const ps_engine *e, const char *call, const char *state, ps_list *out)
+{
+    if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no optimizer", call);
+    for (int32_t i = 0; ps_engine_state_name(e, i) != NULL; i++) {
+        *out = PS_LIST_STATES + i;
+        if (state != NULL && strcmp(state, ps_engine_state_name(e, i)) == 0) return PS_OK;
+    }
+    return no_such_state(e, call, state);
+}
+
+ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n, float *out)
+{
+    ps_list list = 0;
+    PS_TRY(find_state(e, "ps_engine_read_state", state, &list));
+    PS_TRY(check_range(e, tensor, first, n));
+    array a = {.out = out, .first = first};
+    return for_all_pieces(e, list, (int32_t)tensor, first, n, read_piece, &a);
+}
+
+ps_status ps_engine_write_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n,
+                                const float *in)
+{
+    ps_list list = 0;
+    PS_TRY(find_state(e, "ps_engine_write_state", state, &list));
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_state"));
+    /* a checkpoint under way has the values of before */
+    PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
+    return ps_engine_put_values(e, list, tensor, first, n, in);
+}
+
+int64_t ps_engine_get_update_count(const ps_engine *e)
+{
+    return e->n_updates;
+}
+
+ps_status ps_engine_set_update_count(ps_engine *e, int64_t n_updates)
+{
+    if (!e->settings.training)
+        return PS_FAIL(PS_ESTATE, "ps_engine_set_update_count: an inference engine has no optimizer");
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_set_update_count"));
+    if (ps_runner_micro(e->runner) > 0)
+        return PS_FAIL(PS_ESTATE, "ps_engine_set_update_count: finish the step under way first");
+    if (n_updates < 0)
+        return PS_FAIL(PS_EINVAL, "ps_engine_set_update_count: %lld updates, expected 0 or more", (long long)n_updates);
+    e->n_updates = n_updates;
+    e->last_step.step = n_updates;
+    return PS_OK;
+}
+
 ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));

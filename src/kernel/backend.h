@@ -99,6 +99,10 @@ PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads,
 typedef struct ps_sim_options {
     int64_t page_bytes;    /* granularity of its memory: a multiple of PS_PAGE_BYTES */
     int64_t product_bytes; /* workspace that each matrix product is given */
+    /* Who is meant to compute attention where it can: *bytes is the scratch that it takes for attention_fwd or
+     * attention_bwd, -1 where it has nothing for these arguments. NULL: kernels alone. */
+    ps_status (*attention)(void *self, ps_op op, const void *args, int64_t *bytes);
+    void *attention_self;
 } ps_sim_options;
 
 PS_NODISCARD ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out);

@@ -123,6 +123,8 @@ const ps_family ps_family_bert = {
                                                {0}},
                /* the pooler belongs to the base, but masked-language models lack it */
                .heads = (const char *const[]){"cls.", "bert.pooler.", NULL},
-               .buffers = (const char *const[]){"embeddings.position_ids", NULL}},
+               .buffers = (const char *const[]){"embeddings.position_ids", NULL},
+               .parameter_order = (const char *const[]){"cls.predictions.bias", "cls.predictions.transform.",
+                                                        "cls.predictions.decoder.", NULL}},
     .build = build,
 };

@@ -48,6 +48,9 @@ typedef struct ps_traits {
     const ps_family_tie *ties;
     const char *const *heads;   /* how names of tensors of heads begin, with the base's prefix where it has them */
     const char *const *buffers; /* ends of names of what is no parameter: "h.#.attn.bias", '#' for any number */
+    /* Parts of names of parameters, in the order of the class's model.parameters(), where that is not the one in which
+     * the model is described: of those of a block, or of those behind the blocks. */
+    const char *const *parameter_order;
 } ps_traits;
 
 /* Which keys of config.json make attention slide. */

@@ -31,6 +31,10 @@ const ps_traits ps_rotary_traits = {
     .fixed = (const ps_family_fixed[]){{"partial_rotary_factor", "1.0"}, {0}},
     .ties = (const ps_family_tie[]){{"lm_head.weight", "embed_tokens.weight"}, {0}},
     .buffers = (const char *const[]){"rotary_emb.inv_freq", NULL},
+    .parameter_order =
+        (const char *const[]){"self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj.", "self_attn.o_proj.",
+                              "self_attn.q_norm.", "self_attn.k_norm.", "mlp.", "input_layernorm.",
+                              "post_attention_layernorm.", "post_feedforward_layernorm.", NULL},
 };
 
 int64_t ps_rotary_original_positions(const ps_options *o)

@@ -124,8 +124,9 @@ json_t *ps_advice_json(const ps_advice *advice, int n)
 {
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "change", advice[i].change, "tokens_per_second",
-                                              advice[i].tokens_per_s, "gain", advice[i].gain));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:f, s:f, s:s*}", "change", advice[i].change, "tokens_per_second",
+                                        advice[i].tokens_per_s, "gain", advice[i].gain, "price", advice[i].price));
     return list;
 }
 

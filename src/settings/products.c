@@ -123,6 +123,17 @@ static void make_path(const ps_settings *s, const ps_cuda_site *site, char out[P
              (long long)site->workspace_bytes);
 }
 
+bool ps_products_is_file_of(const char *name, const char *gpu)
+{
+    char word[sizeof((ps_cuda_site *)0)->gpu], begin[sizeof word + 16];
+    make_word(gpu, word, sizeof word);
+    const int n = snprintf(begin, sizeof begin, "products-%s-", word);
+    if (strncmp(name, begin, (size_t)n) != 0) return false;
+    const size_t digits = strspn(name + n, "0123456789"), length = strlen(name);
+    return digits > 0 && strncmp(name + n + digits, "-driver-", strlen("-driver-")) == 0 &&
+           strcmp(name + length - strlen(".json"), ".json") == 0;
+}
+
 /* An empty table of the site where there is no file; and after a failure. PS_EFORMAT: it is no such table; all else: it
  * may be one. */
 static ps_status read_file(const char *path, const ps_cuda_site *site, ps_cuda_product_table *out)
@@ -250,6 +261,11 @@ __attribute__((format(printf, 2, 3))) static void tell(ps_products *p, const cha
         vsnprintf(p->trouble + at, sizeof p->trouble - at, format, ap);
     }
     va_end(ap);
+}
+
+void ps_products_tell(ps_products *p, const char *text)
+{
+    tell(p, "%s", text);
 }
 
 /* Of what the file has, what this code wants and the library takes. */

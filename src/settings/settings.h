@@ -173,6 +173,9 @@ PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config 
 /* What each rank on the GPU of PS_BACKEND_CUDA can use of its memory at most: each loads kernels and libraries too. */
 int64_t ps_settings_gpu_share_bytes(const ps_settings *s);
 
+/* In one line which options were given values that only a GPU has a use for, where none computes; "": there are none. */
+void ps_settings_list_unused(const ps_settings *s, const ps_options *o, char *out, size_t out_bytes);
+
 /* Create s->backend, by which plans are measured and steps computed: once the number of threads is final. PS_ENOSYS
  * when the system starts fewer, or a GPU was asked for and cannot be used. */
 PS_NODISCARD ps_status ps_settings_open_backend(ps_settings *s);

@@ -5,85 +5,14 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "weights/name_index.h"
-#include "weights/safetensors_format.h"
-#include "weights/torch_machine.h"
 #include "weights/torch_pickle.h"
+#include "weights/torch_tensor.h"
 
 struct ps_torch_pickle {
     ps_torch_tensor *tensors; /* [n] */
     int n;
     char *texts; /* what names and storage keys point into */
 };
-
-static bool text_is(const torch_value *v, const char *text)
-{
-    return v->kind == TORCH_TEXT && v->text.n == strlen(text) && memcmp(v->text.at, text, v->text.n) == 0;
-}
-
-/* A copy with a zero byte behind it; *texts moves on. NULL when there is a zero byte in it. */
-static const char *keep_text(char **texts, const torch_value *v)
-{
-    char *const copy = *texts;
-    if (memchr(v->text.at, 0, v->text.n) != NULL) return NULL;
-    memcpy(copy, v->text.at, v->text.n);
-    copy[v->text.n] = '\0';
-    *texts += v->text.n + 1;
-    return copy;
-}
-
-/* Sizes and strides, which must be those of elements in row order. */
-static ps_status take_shape(const torch_machine *m, const torch_value *v, ps_safetensor *t)
-{
-    const torch_value *size = &m->values[v->tensor.size], *stride = &m->values[v->tensor.stride];
-    if (size->kind != TORCH_TUPLE || stride->kind != TORCH_TUPLE || size->items.n != stride->items.n)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: its size and stride are no tuples of one length", m->path,
-                       t->name);
-    if (size->items.n > PS_SAFETENSORS_DIMS_MAX)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s has %d dimensions, at most %d are supported", m->path, t->name,
-                       size->items.n, PS_SAFETENSORS_DIMS_MAX);
-    t->n_dims = size->items.n;
-    int64_t strides[PS_SAFETENSORS_DIMS_MAX];
-    int32_t a = size->items.first, b = stride->items.first;
-    for (int d = 0; d < t->n_dims; d++, a = m->cells[a].next, b = m->cells[b].next) {
-        const torch_value *n = &m->values[m->cells[a].value], *step = &m->values[m->cells[b].value];
-        if (n->kind != TORCH_INTEGER || step->kind != TORCH_INTEGER || n->integer < 0)
-            return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: dimension %d is not an integer >= 0", m->path, t->name, d);
-        t->shape[d] = n->integer;
-        strides[d] = step->integer;
-    }
-    if (!ps_safetensor_bytes(t, &t->n_bytes))
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: its shape overflows", m->path, t->name);
-    int64_t step = 1;
-    for (int d = t->n_dims - 1; d >= 0 && t->n_bytes > 0; d--) {
-        if (t->shape[d] != 1 && strides[d] != step)
-            return PS_FAIL(
-                PS_EFORMAT,
-                "%s: tensor %.128s: dimension %d has stride %lld, expected %lld: it is a view (transposed or "
-                "expanded); save it after .contiguous()",
-                m->path, t->name, d, (long long)strides[d], (long long)step);
-        step *= t->shape[d];
-    }
-    return PS_OK;
-}
-
-static ps_status take_tensor(const torch_machine *m, const torch_value *v, char **texts, ps_torch_tensor *out)
-{
-    ps_safetensor *t = &out->tensor;
-    const torch_value *storage = &m->values[v->tensor.storage];
-    const int64_t item_bytes = ps_safetensors_dtype_bytes(storage->storage.dtype);
-    t->dtype = storage->storage.dtype;
-    out->storage = keep_text(texts, &m->values[storage->storage.key]);
-    if (out->storage == NULL)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: a zero byte in the key of its storage", m->path, t->name);
-    PS_TRY(take_shape(m, v, t));
-    if (__builtin_mul_overflow(storage->storage.n_elements, item_bytes, &out->storage_bytes) ||
-        __builtin_mul_overflow(v->tensor.offset, item_bytes, &t->offset) || t->offset > out->storage_bytes ||
-        t->n_bytes > out->storage_bytes - t->offset)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: %lld bytes from element %lld of a storage of %lld elements",
-                       m->path, t->name, (long long)t->n_bytes, (long long)v->tensor.offset,
-                       (long long)storage->storage.n_elements);
-    return PS_OK;
-}
 
 /* What trainers put around a state_dict: the first of these keys that holds a dictionary. */
 static const torch_value *find_state_dict(const torch_machine *m)
@@ -93,7 +22,7 @@ static const torch_value *find_state_dict(const torch_machine *m)
     for (size_t w = 0; w < PS_ARRAY_LEN(wrappers); w++)
         for (int32_t c = top->items.first; c >= 0; c = m->cells[m->cells[c].next].next) {
             const torch_value *inner = &m->values[m->cells[m->cells[c].next].value];
-            if (inner->kind == TORCH_DICT && text_is(&m->values[m->cells[c].value], wrappers[w])) return inner;
+            if (inner->kind == TORCH_DICT && torch_text_is(&m->values[m->cells[c].value], wrappers[w])) return inner;
         }
     return top;
 }
@@ -119,9 +48,9 @@ static ps_status take_tensors(ps_torch_pickle *p, const torch_machine *m)
     char *texts = p->texts;
     for (int32_t c = dict->items.first; c >= 0; c = m->cells[m->cells[c].next].next) {
         ps_torch_tensor *t = &p->tensors[p->n++];
-        t->tensor.name = keep_text(&texts, &m->values[m->cells[c].value]);
+        t->tensor.name = torch_text_keep(&texts, &m->values[m->cells[c].value]);
         if (t->tensor.name == NULL) return PS_FAIL(PS_EFORMAT, "%s: a zero byte in a tensor's name", m->path);
-        PS_TRY(take_tensor(m, &m->values[m->cells[m->cells[c].next].value], &texts, t));
+        PS_TRY(torch_tensor_take(m, &m->values[m->cells[m->cells[c].next].value], &texts, t));
     }
     return PS_OK;
 }

@@ -168,6 +168,46 @@ const char *ps_weight_class_name(const char *model_type, const char *name, char 
     return out;
 }
 
+/* ---- the order of model.parameters() ---- */
+
+/* -1: no family says anything of it. */
+static int parameter_rank(const char *name)
+{
+    for (int k = 0; ps_family_at(k) != NULL; k++)
+        for (const ps_traits *t = &ps_family_at(k)->traits; t != NULL; t = t->more)
+            for (int i = 0; t->parameter_order != NULL && t->parameter_order[i] != NULL; i++)
+                if (strstr(name, t->parameter_order[i]) != NULL) return i;
+    return -1;
+}
+
+/* Bytes of the name up to the number of its block and the dot behind it: "model.layers.0."; 0: in no block. */
+static size_t block_bytes(const char *name)
+{
+    for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        const size_t n = strspn(dot + 1, "0123456789");
+        if (n > 0 && dot[1 + n] == '.') return (size_t)(dot + 2 + n - name);
+    }
+    return 0;
+}
+
+static bool is_same_block(const char *a, const char *b)
+{
+    const size_t n = block_bytes(a);
+    return n == block_bytes(b) && strncmp(a, b, n) == 0;
+}
+
+void ps_weight_parameter_order(const char *const *names, int32_t n, int32_t *order)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const int rank = parameter_rank(names[i]);
+        int32_t at = i; /* behind all of its block that do not come after it */
+        for (; at > 0 && is_same_block(names[order[at - 1]], names[i]) && parameter_rank(names[order[at - 1]]) > rank;
+             at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
 /* ---- all names ---- */
 
 typedef struct matcher {

@@ -43,6 +43,11 @@ const char *ps_weight_tied_to(const char *name, int i);
  * name itself when nothing is to be added. */
 const char *ps_weight_class_name(const char *model_type, const char *name, char out[PS_WEIGHT_NAME_MAX]);
 
+/* Parameters in the order of the model.parameters() of their class in transformers, which is that of the optimizers of
+ * PyTorch: order[i] is the number of the i-th. names: as the model describes them; one of no known family keeps that
+ * order. */
+void ps_weight_parameter_order(const char *const *names, int32_t n, int32_t *order);
+
 enum {
     PS_WEIGHT_IGNORED = -1, /* in of_have: not used */
     PS_WEIGHT_NEW = -1,     /* in of_want: in no file */

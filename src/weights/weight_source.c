@@ -7,9 +7,8 @@
 #include "base/base.h"
 #include "base/folder.h"
 #include "base/mem.h"
-#include "weights/torch_zip.h"
+#include "weights/torch_file.h"
 
-#define PICKLE_BYTES_MAX (16 * PS_MIB)
 #define COMPARE_BYTES (256 * PS_KIB)
 
 /* ---- one file ---- */
@@ -41,41 +40,20 @@ static ps_status add_safetensors(ps_weight_source *s, source_file *f)
     return PS_OK;
 }
 
-static ps_status check_byteorder(const char *path, const ps_torch_zip *zip)
-{
-    char *order = NULL;
-    const ps_torch_record *r = ps_torch_zip_find(zip, "byteorder");
-    if (r == NULL) return PS_OK; /* older than PyTorch 2.1 */
-    PS_TRY(ps_torch_zip_read(zip, r, 64, &order));
-    const bool is_little = strcmp(order, "little") == 0;
-    ps_mem_free(order);
-    return is_little ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: written on a big-endian machine", path);
-}
-
 static ps_status add_torch_tensor(ps_weight_source *s, const source_file *f, const ps_torch_zip *zip,
                                   const ps_torch_tensor *t)
 {
-    char name[256];
-    snprintf(name, sizeof name, "data/%s", t->storage);
-    const ps_torch_record *r = ps_torch_zip_find(zip, name);
-    if (r == NULL || r->n_bytes != t->storage_bytes)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: record %.128s has %lld bytes, expected %lld", f->path,
-                       t->tensor.name, name, r != NULL ? (long long)r->n_bytes : 0, (long long)t->storage_bytes);
-    ps_safetensor placed = t->tensor;
-    placed.offset += r->offset;
+    ps_safetensor placed;
+    PS_TRY(ps_torch_file_place(f->path, zip, t, &placed));
     return add_weight(s, &placed, (int)(f - s->files));
 }
 
 static ps_status read_torch(ps_weight_source *s, source_file *f, const ps_torch_zip *zip)
 {
     char *data = NULL;
-    const ps_torch_record *r = ps_torch_zip_find(zip, "data.pkl");
-    if (r == NULL || ps_torch_zip_find(zip, "constants.pkl") != NULL)
-        return PS_FAIL(PS_EFORMAT, "%s: %s; save the state_dict by torch.save or as safetensors", f->path,
-                       r == NULL ? "no record data.pkl in it: not written by torch.save" : "a TorchScript program");
-    PS_TRY(check_byteorder(f->path, zip));
-    PS_TRY(ps_torch_zip_read(zip, r, PICKLE_BYTES_MAX, &data));
-    const ps_status st = ps_torch_pickle_read(f->path, data, r->n_bytes, &f->pickle);
+    int64_t n = 0;
+    PS_TRY(ps_torch_file_read_pickle(f->path, zip, &data, &n));
+    const ps_status st = ps_torch_pickle_read(f->path, data, n, &f->pickle);
     ps_mem_free(data);
     PS_TRY(st);
     for (int i = 0; i < ps_torch_pickle_count(f->pickle); i++)

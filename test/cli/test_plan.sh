@@ -71,7 +71,7 @@ for tier in ("device", "host", "disk"):
     assert plan["tiers"][tier]["peak_bytes"] == run[tier + "_peak_bytes"], tier
 assert plan["step"]["compute_seconds"] < all["step"]["compute_seconds"]
 EOT
-expect 1 "$pstar" plan "$work/tiny.json" "train.freeze=*.h.9.*"
+expect 2 "$pstar" plan "$work/tiny.json" "train.freeze=*.h.9.*"
 says err "matches none of the model's"
 
 # when updates run: within the backward pass where that is allowed and faster, and not where it is not
@@ -84,6 +84,18 @@ says out '"updates_in_backward": true'
 says out '"updates_deferred": false'
 expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=1
 ! grep -q "updates in backward" "$work/out" || fail "clipping needs the norm first"
+
+# who plans for described GPUs needs no GPU here, and has cuDNN's scratch counted where that is asked for
+peak() {
+    expect 0 "$pstar" plan "$root/examples/demo.json" --hardware "$root/examples/hardware/h100-128gb.json" --no-advice --json bf16.enabled=true memory.placement_trials=0 \
+        memory.device=auto memory.host=auto data.sequence_length=8192 model.n_positions=8192 train_micro_batch_size_per_gpu=1 model.n_embd=256 model.n_head=4 \
+        model.vocab_size=300 model.n_layer=2 "$@"
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tiers"]["device"]["peak_bytes"])' "$work/out"
+}
+own=$(peak train.attention=own) cudnn=$(peak train.attention=cudnn)
+[ "$cudnn" -gt "$own" ] || fail "cuDNN's scratch: $cudnn, own kernels: $own"
+expect 2 "$pstar" plan "$work/tiny.json" train.attention=cudnn train.backend=cpu
+says err "train.attention = cudnn, but it is not a GPU that computes"
 
 # more memory than there is, here and on a machine that is described
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB memory.host=900TB --no-advice

@@ -232,15 +232,16 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"fp16\": {\"enabled\": true},\n \"bf16\": {\"enabled\": true}}",
          "c.json:2:22: fp16.enabled and bf16.enabled exclude each other; keep one", PS_EINVAL},
         {"{\"gradient_clipping\": 0.5,\n \"memory\": {\"update_in_backward\": \"always\"}}",
-         "c.json:2:35: memory.update_in_backward always: gradient_clipping 0.5 needs the norm of all gradients before "
+         "c.json:2:35: memory.update_in_backward = always: gradient_clipping 0.5 needs the norm of all gradients "
+         "before "
          "the first update; set gradient_clipping = 0, or auto here",
          PS_EINVAL},
         {"{\"fp16\": {\"enabled\": true},\n \"memory\": {\"update_in_backward\": \"always\"}}",
-         "c.json:2:35: memory.update_in_backward always: fp16 skips steps whose gradients overflow, which is known "
+         "c.json:2:35: memory.update_in_backward = always: fp16 skips steps whose gradients overflow, which is known "
          "after the backward pass only; use bf16.enabled, or auto here",
          PS_EINVAL},
         {"{\"memory\": {\"update_in_backward\": \"always\"}}",
-         "c.json:1:35: memory.update_in_backward always: a step whose gradients are not finite could not be skipped, "
+         "c.json:1:35: memory.update_in_backward = always: a step whose gradients are not finite could not be skipped, "
          "but train.max_nonfinite_steps is 5; set it to 1, which ends the run then, or auto here",
          PS_EINVAL},
         {"{\"train_batch_size\": 9, \"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 4}",

@@ -339,7 +339,7 @@ static void test_savings(void **state)
         assert_int_equal(plan_some.n_trained_params, b.trained_parameters);
         /* activations of the lower half are not kept */
         assert_true(b.non_model_peak_bytes * 4 < a.non_model_peak_bytes * 3);
-        assert_true(plan_some.step_flops < 0.75 * plan_all.step_flops);
+        assert_true(plan_some.step_flops < 0.68 * plan_all.step_flops);
         assert_true(plan_some.forecast.step.all_ns < plan_all.forecast.step.all_ns);
         assert_int_equal(a.device_peak_bytes, plan_all.forecast.peak_bytes[PS_TIER_DEVICE]);
         assert_int_equal(b.device_peak_bytes, plan_some.forecast.peak_bytes[PS_TIER_DEVICE]);

@@ -1,0 +1,343 @@
+/* optimizer_import.c - states and count of updates from a file of torch.save(optimizer.state_dict()).
+ *
+ * What each of its parameters is, is found out first, and everything that can be wrong is looked at, before anything is
+ * written. With several ranks all call, and each reads what it owns. */
+#include "checkpoint/optimizer_import.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "comm/agree.h"
+#include "engine/engine.h"
+#include "engine/tensors.h"
+#include "optim/grad_clip.h"
+#include "weights/torch_optimizer.h"
+#include "weights/weight_convert.h"
+#include "weights/weight_names.h"
+
+#define COUNT_MAX ((int64_t)1 << 40)
+#define PIECE_ELEMENTS 8192
+
+typedef struct importer {
+    ps_engine *e;
+    const char *path;
+    ps_torch_optimizer *file;
+    int32_t *tensors; /* [n] of the engine, by place in the file */
+    int32_t n;
+    int64_t n_updates;
+} importer;
+
+/* ---- which parameter is which ---- */
+
+ps_status ps_optimizer_numbering(const ps_engine *e, ps_param_numbering numbering, int32_t *tensors)
+{
+    const int32_t n = e->program->n_params;
+    const ps_param *params = e->program->params;
+    const char **names = NULL;
+    int32_t *order = NULL, n_numbered = 0;
+    ps_status st = PS_OK;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *names, (void *)&names));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *order, &order));
+    for (int32_t i = 0; i < n; i++) names[i] = params[i].name;
+    ps_weight_parameter_order(names, n, order);
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < n; i++) {
+            const bool decays = ps_weight_decay_applies(names[order[i]], params[order[i]].n_dims);
+            const bool is_first = numbering == PS_NUMBERED_THROUGH || decays == (numbering == PS_NUMBERED_DECAYING);
+            if (is_first == (pass == 0)) tensors[n_numbered++] = order[i];
+        }
+out:
+    ps_mem_free(order);
+    ps_mem_free(names);
+    return st;
+}
+
+/* "[16, 48]" */
+static const char *shape_text(int n_dims, const int64_t *shape, char text[128])
+{
+    size_t n = 0;
+    text[n++] = '[';
+    for (int d = 0; d < n_dims && n < 100; d++)
+        n += (size_t)snprintf(text + n, 128 - n, "%s%lld", d > 0 ? ", " : "", (long long)shape[d]);
+    snprintf(text + n, 128 - n, "]");
+    return text;
+}
+
+static bool is_step(const ps_torch_state *s)
+{
+    return strcmp(s->tensor.name, "step") == 0;
+}
+
+static bool has_shape(const ps_torch_state *s, const ps_param *p)
+{
+    const ps_safetensor *t = &s->tensor;
+    return t->n_dims == p->n_dims && t->shape[0] == p->shape[0] && (p->n_dims == 1 || t->shape[1] == p->shape[1]);
+}
+
+/* A state of number i that has not the shape of its tensor; NULL: there is none. */
+static const ps_torch_state *find_misshapen(const importer *x, int32_t i)
+{
+    const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
+    for (int k = 0; k < p->n_states; k++)
+        if (!is_step(&p->states[k]) && !has_shape(&p->states[k], &x->e->program->params[x->tensors[i]]))
+            return &p->states[k];
+    return NULL;
+}
+
+static bool all_fit(const importer *x)
+{
+    for (int32_t i = 0; i < x->n; i++)
+        if (find_misshapen(x, i) != NULL) return false;
+    return true;
+}
+
+#define BY_NAME                                                                                                        \
+    "an optimizer made of model.named_parameters() (PyTorch 2.6 or later) keeps their names as \"param_names\", by "   \
+    "which they are found in any order"
+
+static ps_status check_shapes(const importer *x, const char *remedy)
+{
+    for (int32_t i = 0; i < x->n; i++) {
+        const ps_torch_state *s = find_misshapen(x, i);
+        const ps_param *p = &x->e->program->params[x->tensors[i]];
+        char a[128], b[128];
+        if (s == NULL) continue;
+        return PS_FAIL(
+            PS_EFORMAT, "%s: %s of parameter %lld is %s, but the model's %.128s, which should be this one, is %s: %s",
+            x->path, s->tensor.name, (long long)ps_torch_optimizer_get(x->file, i)->number,
+            shape_text(s->tensor.n_dims, s->tensor.shape, a), p->name, shape_text(p->n_dims, p->shape, b), remedy);
+    }
+    return PS_OK;
+}
+
+/* No two of these fit the same file unless they are the same order: in which places vectors stand tells them apart. */
+static ps_status find_numbering(importer *x)
+{
+    const int n_groups = ps_torch_optimizer_n_groups(x->file);
+    if (n_groups > 2)
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: %d groups of parameters without names, so which is which is not known; " BY_NAME, x->path,
+                       n_groups);
+    for (int k = n_groups == 2 ? PS_NUMBERING_COUNT - 1 : PS_NUMBERED_THROUGH; k >= 0; k--) {
+        PS_TRY(ps_optimizer_numbering(x->e, (ps_param_numbering)k, x->tensors));
+        if (all_fit(x)) return PS_OK;
+    }
+    return check_shapes(x, "parameters are numbered as model.parameters() gives them, all in one group, or those that "
+                           "decay and those that do not in two; " BY_NAME);
+}
+
+static ps_status match_names(importer *x, const char **have, const char **want)
+{
+    ps_weight_match m;
+    for (int32_t i = 0; i < x->n; i++) {
+        have[i] = ps_torch_optimizer_get(x->file, i)->name;
+        want[i] = x->e->program->params[i].name;
+        if (have[i] == NULL)
+            return PS_FAIL(PS_EFORMAT, "%s: one group has \"param_names\", and another has none", x->path);
+    }
+    ps_status st = ps_weight_match_init(&m, x->path, have, x->n, want, x->n, false);
+    for (int32_t i = 0; i < x->n && st == PS_OK; i++) {
+        x->tensors[i] = m.of_have[i];
+        if (m.of_have[i] < 0) st = PS_FAIL(PS_EFORMAT, "%s: %.128s is no parameter of the model", x->path, have[i]);
+    }
+    ps_weight_match_deinit(&m);
+    return st;
+}
+
+static ps_status find_names(importer *x)
+{
+    const char **names = NULL;
+    PS_TRY(ps_mem_alloc(2 * (size_t)x->n, sizeof *names, (void *)&names));
+    const ps_status st = match_names(x, names, names + x->n);
+    ps_mem_free(names);
+    PS_TRY(st);
+    return check_shapes(x, "of another model");
+}
+
+static ps_status find_tensors(importer *x)
+{
+    bool has_names = false;
+    if (ps_torch_optimizer_count(x->file) != x->n)
+        return PS_FAIL(PS_EFORMAT, "%s: an optimizer of %d parameters, and the model has %d: of another model", x->path,
+                       ps_torch_optimizer_count(x->file), x->n);
+    for (int32_t i = 0; i < x->n; i++) has_names = has_names || ps_torch_optimizer_get(x->file, i)->name != NULL;
+    PS_TRY(ps_mem_alloc((size_t)x->n, sizeof *x->tensors, &x->tensors));
+    return has_names ? find_names(x) : find_numbering(x);
+}
+
+/* ---- what it has ---- */
+
+static const char *name_of(const importer *x, int32_t i)
+{
+    return x->e->program->params[x->tensors[i]].name;
+}
+
+/* Elements [first, first + n) of a state as floats. */
+static ps_status read_values(const importer *x, const ps_torch_state *s, int64_t first, int64_t n, float *out)
+{
+    const ps_safetensors_dtype t = s->tensor.dtype;
+    const int64_t item = ps_safetensors_dtype_bytes(t);
+    double raw[PIECE_ELEMENTS];
+    PS_TRY(ps_torch_optimizer_read(x->file, s, first * item, t == PS_SAFETENSORS_F32 ? (void *)out : raw, n * item));
+    if (t == PS_SAFETENSORS_F64) ps_weight_f64_to_f32(raw, out, n);
+    for (int64_t i = 0; i < n && item == 2; i++) {
+        const uint16_t half = ((const uint16_t *)(const void *)raw)[i];
+        out[i] = t == PS_SAFETENSORS_BF16 ? ps_bf16_to_f32(half) : ps_f16_to_f32(half);
+    }
+    return PS_OK;
+}
+
+/* As torch keeps it: an integer, or a tensor of one element. -1: it says none. */
+static ps_status read_step(const importer *x, int32_t i, int64_t *out)
+{
+    const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
+    float step = -1;
+    *out = p->step;
+    for (int k = 0; k < p->n_states; k++) {
+        const ps_torch_state *s = &p->states[k];
+        if (!is_step(s)) continue;
+        const bool is_one =
+            ps_weight_is_float(s->tensor.dtype) && s->tensor.n_bytes == ps_safetensors_dtype_bytes(s->tensor.dtype);
+        if (is_one) PS_TRY(read_values(x, s, 0, 1, &step));
+        if (!is_one || !(step >= 0 && step < (float)COUNT_MAX) || step != truncf(step))
+            return PS_FAIL(PS_EFORMAT, "%s: step of %.128s is no count of updates", x->path, name_of(x, i));
+        *out = (int64_t)step;
+    }
+    if (*out >= -1 && *out < COUNT_MAX) return PS_OK;
+    return PS_FAIL(PS_EFORMAT, "%s: step of %.128s is %lld", x->path, name_of(x, i), (long long)*out);
+}
+
+static const ps_torch_state *find_state(const ps_torch_param *p, const char *name)
+{
+    for (int k = 0; k < p->n_states; k++)
+        if (strcmp(p->states[k].tensor.name, name) == 0) return &p->states[k];
+    return NULL;
+}
+
+static bool is_kept(const ps_engine *e, const char *name)
+{
+    for (int32_t i = 0; ps_engine_state_name(e, i) != NULL; i++)
+        if (strcmp(ps_engine_state_name(e, i), name) == 0) return true;
+    return false;
+}
+
+static ps_status another_optimizer(const importer *x, int32_t i, const char *state, const char *why)
+{
+    char kept[128] = "";
+    for (int32_t k = 0; ps_engine_state_name(x->e, k) != NULL; k++) {
+        const size_t n = strlen(kept);
+        snprintf(kept + n, sizeof kept - n, "%s%s", k > 0 ? ", " : "", ps_engine_state_name(x->e, k));
+    }
+    return PS_FAIL(PS_EINVAL,
+                   "%s: %s of %.128s %s: of another optimizer, or one with other options, than optimizer.type = %s "
+                   "here, which keeps %s",
+                   x->path, state, name_of(x, i), why, x->e->settings.optimizer.optimizer->name,
+                   kept[0] != '\0' ? kept : "nothing");
+}
+
+/* Exactly the states that the optimizer keeps, all of them numbers. */
+static ps_status check_states(const importer *x, int32_t i)
+{
+    const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
+    for (int k = 0; k < p->n_states; k++) {
+        const ps_safetensor *t = &p->states[k].tensor;
+        if (is_step(&p->states[k])) continue;
+        if (!is_kept(x->e, t->name)) return another_optimizer(x, i, t->name, "is no state of this one");
+        if (!ps_weight_is_float(t->dtype))
+            return PS_FAIL(PS_EFORMAT, "%s: %s of %.128s is %s, expected F64, F32, BF16 or F16", x->path, t->name,
+                           name_of(x, i), ps_safetensors_dtype_name(t->dtype));
+    }
+    for (int32_t k = 0; ps_engine_state_name(x->e, k) != NULL; k++)
+        if (find_state(p, ps_engine_state_name(x->e, k)) == NULL)
+            return another_optimizer(x, i, ps_engine_state_name(x->e, k), "is missing");
+    return PS_OK;
+}
+
+/* No state at all: before its first step. */
+static bool is_new(const importer *x)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < x->n; i++) n += ps_torch_optimizer_get(x->file, i)->n_states;
+    return n == 0;
+}
+
+/* One count for all, as the optimizer here has. SGD keeps none: its momentum is there, so there was an update. */
+static ps_status find_count(importer *x)
+{
+    int64_t first = -1;
+    for (int32_t i = 0; i < x->n; i++) {
+        int64_t step;
+        PS_TRY(check_states(x, i));
+        PS_TRY(read_step(x, i, &step));
+        if (i == 0) first = step;
+        if (step != first)
+            return PS_FAIL(
+                PS_EFORMAT,
+                "%s: step of %.128s is %lld, but of %.128s %lld: parameters that were updated more often than "
+                "others are not supported",
+                x->path, name_of(x, i), (long long)step, name_of(x, 0), (long long)first);
+    }
+    x->n_updates = first >= 0 ? first : ps_max_i64(1, ps_engine_get_update_count(x->e));
+    return PS_OK;
+}
+
+static ps_status expect_ready(const ps_engine *e)
+{
+    if (!e->settings.training)
+        return PS_FAIL(PS_ESTATE, "ps_engine_load_optimizer: an inference engine has no optimizer");
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_load_optimizer"));
+    if (ps_runner_micro(e->runner) == 0) return PS_OK;
+    return PS_FAIL(PS_ESTATE, "ps_engine_load_optimizer: finish the step under way first");
+}
+
+static ps_status prepare(importer *x)
+{
+    PS_TRY(expect_ready(x->e));
+    PS_TRY(ps_torch_optimizer_open(x->path, &x->file));
+    PS_TRY(find_tensors(x));
+    return is_new(x) ? PS_OK : find_count(x);
+}
+
+/* ---- what is done with it ---- */
+
+/* What this rank owns. */
+static ps_status put_state(const importer *x, int32_t tensor, const char *name, const ps_torch_state *s)
+{
+    float values[PIECE_ELEMENTS] = {0};
+    int64_t first = 0, length;
+    PS_TRY(ps_engine_write_state(x->e, tensor, name, 0, 0, values)); /* also where it owns none, as the others */
+    for (; ps_engine_next_owned(x->e, tensor, &first, &length); first += length)
+        for (int64_t done = 0; done < length; done += PIECE_ELEMENTS) {
+            const int64_t n = ps_min_i64(PIECE_ELEMENTS, length - done);
+            if (s != NULL) PS_TRY(read_values(x, s, first + done, n, values));
+            PS_TRY(ps_engine_write_state(x->e, tensor, name, first + done, n, values));
+        }
+    return PS_OK;
+}
+
+static ps_status put_all(const importer *x)
+{
+    for (int32_t i = 0; i < x->n; i++) {
+        const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
+        const char *name;
+        for (int32_t k = 0; (name = ps_engine_state_name(x->e, k)) != NULL; k++)
+            PS_TRY(put_state(x, x->tensors[i], name, find_state(p, name)));
+    }
+    return ps_engine_set_update_count(x->e, x->n_updates);
+}
+
+ps_status ps_engine_load_optimizer(ps_engine *e, const char *path)
+{
+    importer x = {.e = e, .path = path, .n = e->program->n_params};
+    ps_comm *comm = e->settings.ranks.comm;
+    ps_status st;
+    PS_TRY_GOTO(ps_comm_agree(comm, prepare(&x)));
+    PS_TRY_GOTO(ps_comm_agree(comm, put_all(&x)));
+out:
+    ps_torch_optimizer_close(x.file);
+    ps_mem_free(x.tensors);
+    return st;
+}

@@ -1,0 +1,20 @@
+/* optimizer_import.h - the state of an optimizer of PyTorch's into an engine; patrickstar.h has the call,
+ * ps_engine_load_optimizer. */
+#ifndef PS_CHECKPOINT_OPTIMIZER_IMPORT_H
+#define PS_CHECKPOINT_OPTIMIZER_IMPORT_H
+
+#include "base/status.h"
+
+/* Ways in which an optimizer numbers its parameters where its file has no names. In each of them parameters come as
+ * model.parameters() gives them. */
+typedef enum ps_param_numbering {
+    PS_NUMBERED_THROUGH,    /* all of them in one group, or in two that follow each other */
+    PS_NUMBERED_DECAYING,   /* a group of those that decay, then one of those that do not */
+    PS_NUMBERED_UNDECAYING, /* the other way round */
+    PS_NUMBERING_COUNT,
+} ps_param_numbering;
+
+/* tensors[i]: the parameter of the engine that is number i. */
+PS_NODISCARD ps_status ps_optimizer_numbering(const ps_engine *e, ps_param_numbering numbering, int32_t *tensors);
+
+#endif

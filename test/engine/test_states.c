@@ -1,0 +1,242 @@
+/* States of the optimizer by tensor: what Adam makes of a gradient; an engine that takes over weights, states and count
+ * goes on with the other's bits, whatever the budgets; all ranks see the same; a checkpoint has the values of before. */
+#include <math.h>
+
+#include "engine/engine_fixture.h"
+
+#include "engine/engine.h"
+#include "engine/ranks_fixture.h"
+#include "temp_folder.h"
+
+static int64_t elements_of(const ps_engine *e, int64_t tensor)
+{
+    const char *name;
+    int n_dims;
+    int64_t shape[2];
+    assert_ok(ps_engine_tensor_info(e, tensor, &name, &n_dims, shape));
+    return shape[0] * shape[1];
+}
+
+static uint64_t hash_of(ps_engine *e)
+{
+    uint64_t hash;
+    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    return hash;
+}
+
+static void step_of(ps_engine *e, int index)
+{
+    static int32_t tokens[32], targets[32];
+    fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, index);
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_backward(e));
+    assert_ok(ps_step(e));
+}
+
+static void expect_fails(ps_status st, ps_status wanted, const char *message)
+{
+    if (st != wanted || strstr(ps_last_error(), message) == NULL)
+        fail_msg("%s: \"%s\" lacks \"%s\"", ps_status_name(st), ps_last_error(), message);
+}
+
+/* After one step m = (1 - beta1) g and v = (1 - beta2) g^2, which two or three roundings come to. */
+static void test_adam_of_a_gradient(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", "gradient_clipping=0", "memory.update_in_backward=never");
+    ps_engine *e = engine_of(c);
+    static int32_t tokens[32], targets[32];
+    static _Thread_local float g[8][48], m[48], v[48];
+    assert_string_equal(ps_engine_state_name(e, 0), "exp_avg");
+    assert_string_equal(ps_engine_state_name(e, 1), "exp_avg_sq");
+    assert_null(ps_engine_state_name(e, 2));
+    assert_null(ps_engine_state_name(e, -1));
+    fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
+    assert_ok(ps_backward(e));
+    for (int64_t t = 0; t < 8; t++) assert_ok(ps_engine_read_gradient(e, t, 0, 48, g[t]));
+    assert_int_equal(ps_engine_get_update_count(e), 0);
+    assert_ok(ps_step(e));
+    assert_int_equal(ps_engine_get_update_count(e), 1);
+    int n_nonzero = 0;
+    for (int64_t t = 0; t < 8; t++) {
+        assert_ok(ps_engine_read_state(e, t, "exp_avg", 0, 48, m));
+        assert_ok(ps_engine_read_state(e, t, "exp_avg_sq", 0, 48, v));
+        for (int i = 0; i < 48; i++) {
+            const double x = (double)g[t][i];
+            n_nonzero += x != 0;
+            assert_true(fabs((double)m[i] - 0.1 * x) <= 1e-6 * fabs(x));
+            assert_true(fabs((double)v[i] - 0.05 * x * x) <= 1e-6 * x * x);
+        }
+    }
+    assert_true(n_nonzero > 8 * 24);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* Weights, states and count from one engine to another, in pieces that no chunk has. */
+static void take_over(ps_engine *from, ps_engine *to)
+{
+    enum { PIECE = 777 };
+    static _Thread_local float values[PIECE];
+    for (int64_t t = 0; t < ps_engine_n_tensors(from); t++)
+        for (int64_t n = elements_of(from, t), first = 0; first < n; first += PIECE) {
+            const int64_t here = ps_min_i64(PIECE, n - first);
+            assert_ok(ps_engine_read_tensor(from, t, first, here, values));
+            assert_ok(ps_engine_write_tensor(to, t, first, here, values));
+            for (int32_t i = 0; ps_engine_state_name(from, i) != NULL; i++) {
+                assert_ok(ps_engine_read_state(from, t, ps_engine_state_name(from, i), first, here, values));
+                assert_ok(ps_engine_write_state(to, t, ps_engine_state_name(from, i), first, here, values));
+            }
+        }
+    assert_ok(ps_engine_set_update_count(to, ps_engine_get_update_count(from)));
+}
+
+#define PLAIN_SGD "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]"
+#define SGD PLAIN_SGD, "optimizer.params.momentum=0.9", "optimizer.params.dampening=0.25"
+#define COSINE "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=8"
+#define SMALL "default_chunk_size=2048"
+
+static void expect_taken_over(ps_config *a, ps_config *b)
+{
+    ps_engine *from = engine_of(a), *to = engine_of(b);
+    for (int i = 0; i < 3; i++) step_of(from, i);
+    take_over(from, to);
+    for (int i = 3; i < 6; i++) {
+        step_of(from, i);
+        step_of(to, i);
+        ps_step_info x = {.struct_size = sizeof x}, y = {.struct_size = sizeof y};
+        ps_engine_get_step_info(from, &x);
+        ps_engine_get_step_info(to, &y);
+        assert_memory_equal(&x.loss, &y.loss, sizeof x.loss);
+        assert_memory_equal(&x.learning_rate, &y.learning_rate, sizeof x.learning_rate);
+        assert_int_equal(x.step, y.step);
+    }
+    assert_true(hash_of(from) == hash_of(to));
+    ps_engine_destroy(from), ps_engine_destroy(to);
+    ps_config_destroy(a), ps_config_destroy(b);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void test_taken_over(void **state)
+{
+    (void)state;
+    expect_taken_over(TINY("train.threads=1", COSINE), TINY("train.threads=1", COSINE, "train.seed=8"));
+    expect_taken_over(
+        TINY("train.threads=1", COSINE, "bf16.enabled=true"),
+        TINY("train.threads=1", COSINE, "bf16.enabled=true", SMALL, "memory.device=700KB", "memory.disk=20MB"));
+    expect_taken_over(TINY("train.threads=1", COSINE, SMALL, "memory.device=1200KB", "memory.disk=20MB",
+                           "memory.update_in_backward=never"),
+                      TINY("train.threads=1", COSINE, SMALL, "memory.device=1200KB", "memory.disk=20MB",
+                           "memory.defer_updates=false"));
+    expect_taken_over(TINY("train.threads=1", SGD), TINY("train.threads=1", SGD, SMALL, "train.seed=8"));
+}
+
+/* The states that a checkpoint has which was begun before they were written. */
+static void test_written_beside_a_checkpoint(void **state)
+{
+    (void)state;
+    temp_folder folder = temp_folder_make();
+    ps_config *c = TINY("train.threads=1");
+    ps_engine *e = engine_of(c), *other = engine_of(c);
+    static _Thread_local float before[48], after[48], zeros[48];
+    step_of(e, 0);
+    assert_ok(ps_engine_read_state(e, 0, "exp_avg", 0, 48, before));
+    assert_ok(ps_engine_set_update_count(e, 1000)); /* more than the steps begun */
+    assert_ok(ps_engine_begin_checkpoint(e, folder.path, NULL));
+    assert_ok(ps_engine_write_state(e, 0, "exp_avg", 0, 48, zeros));
+    assert_ok(ps_engine_set_update_count(e, 7));
+    assert_ok(ps_engine_finish_checkpoint(e, NULL));
+    assert_ok(ps_engine_load_checkpoint(other, folder.path, NULL));
+    assert_int_equal(ps_engine_get_update_count(other), 1000);
+    assert_ok(ps_engine_read_state(other, 0, "exp_avg", 0, 48, after));
+    assert_memory_equal(before, after, sizeof before);
+    assert_memory_not_equal(before, zeros, sizeof before);
+    assert_ok(ps_engine_read_state(e, 0, "exp_avg", 0, 48, after));
+    assert_memory_equal(after, zeros, sizeof zeros);
+    ps_engine_destroy(e), ps_engine_destroy(other);
+    ps_config_destroy(c);
+    temp_folder_remove(&folder);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* Each rank reads all, in pieces; writes something else; and reads that. */
+static ps_status rank_rewrite(ps_engine *e, ps_config *c, rank_task *t)
+{
+    enum { PIECE = 1000 };
+    float values[PIECE], again[PIECE];
+    double sum = 0;
+    PS_TRY(rank_train(e, c, t));
+    for (int64_t k = 0; k < ps_engine_n_tensors(e); k++)
+        for (int64_t n = elements_of(e, k), first = 0; first < n; first += PIECE) {
+            const int64_t here = ps_min_i64(PIECE, n - first);
+            PS_TRY(ps_engine_read_state(e, k, "exp_avg_sq", first, here, values));
+            for (int64_t i = 0; i < here; i++) {
+                sum += (double)values[i];
+                values[i] = 2 * values[i] + 1;
+            }
+            PS_TRY(ps_engine_write_state(e, k, "exp_avg_sq", first, here, values));
+            PS_TRY(ps_engine_read_state(e, k, "exp_avg_sq", first, here, again));
+            if (memcmp(values, again, (size_t)here * sizeof *values) != 0)
+                return PS_FAIL(PS_ENUMERIC, "tensor %d is not what was written", (int)k);
+        }
+    t->result.losses[t->n_steps] = sum;
+    if (!(sum > 0)) return PS_FAIL(PS_ENUMERIC, "all states are 0");
+    PS_TRY(ps_engine_set_update_count(e, 9));
+    PS_TRY(rank_step(e, t, t->n_steps));
+    return ps_engine_get_update_count(e) == 10 ? PS_OK : PS_FAIL(PS_ENUMERIC, "updates are not counted from 9 on");
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    const rank_task *two = run_ranks(2, 2, rank_rewrite, CHANGES(NOTHING));
+    const uint64_t hash = two[0].result.hash;
+    const rank_task *small = run_ranks(2, 2, rank_rewrite, CHANGES(SMALL, "memory.device=1MB", "memory.disk=20MB"));
+    assert_true(small[0].result.hash == hash);
+    (void)run_ranks(3, 2, rank_rewrite, CHANGES(SMALL));
+}
+
+static void test_wrong_calls(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", "gradient_accumulation_steps=2"), *sgd = TINY("train.threads=1", PLAIN_SGD);
+    ps_engine *e = engine_of(c), *inference = NULL, *plain = engine_of(sgd);
+    float values[4] = {0};
+    assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &inference));
+    expect_fails(ps_engine_read_state(e, 0, "momentum_buffer", 0, 4, values), PS_EINVAL,
+                 "which keeps exp_avg, exp_avg_sq");
+    expect_fails(ps_engine_read_state(e, 0, NULL, 0, 4, values), PS_EINVAL, "\"NULL\" is no state");
+    expect_fails(ps_engine_write_state(e, 0, "exp", 0, 4, values), PS_EINVAL, "\"exp\" is no state");
+    expect_fails(ps_engine_read_state(e, 999, "exp_avg", 0, 4, values), PS_EINVAL, "tensor 999 of");
+    expect_fails(ps_engine_write_state(e, 0, "exp_avg", 131 * 48 - 3, 4, values), PS_EINVAL, "4 elements from 6285");
+    expect_fails(ps_engine_set_update_count(e, -1), PS_EINVAL, "-1 updates");
+    expect_fails(ps_engine_read_state(plain, 0, "exp_avg", 0, 4, values), PS_EINVAL,
+                 "SGD with these options, which "
+                 "keeps none");
+    assert_null(ps_engine_state_name(plain, 0));
+    assert_null(ps_engine_state_name(inference, 0));
+    assert_int_equal(ps_engine_get_update_count(inference), 0);
+    expect_fails(ps_engine_read_state(inference, 0, "exp_avg", 0, 4, values), PS_ESTATE, "an inference engine");
+    expect_fails(ps_engine_write_state(inference, 0, "exp_avg", 0, 4, values), PS_ESTATE, "an inference engine");
+    expect_fails(ps_engine_set_update_count(inference, 1), PS_ESTATE, "an inference engine");
+    step_of(e, 0); /* the first micro-batch of two */
+    expect_fails(ps_engine_set_update_count(e, 1), PS_ESTATE, "finish the step under way");
+    assert_ok(ps_engine_write_state(e, 0, "exp_avg", 0, 4, values));
+    ps_engine_destroy(e), ps_engine_destroy(inference), ps_engine_destroy(plain);
+    ps_config_destroy(c), ps_config_destroy(sgd);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adam_of_a_gradient),
+        cmocka_unit_test(test_taken_over),
+        cmocka_unit_test(test_written_beside_a_checkpoint),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_wrong_calls),
+    };
+    return RUN_ON_BACKENDS(tests);
+}
