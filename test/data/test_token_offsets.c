@@ -51,6 +51,9 @@ static void check(const char *path, ps_tokenizer *t, const char *text)
         if (o.begin[i] < 0 || o.end[i] > n_bytes || o.begin[i] > o.end[i] || (i > 0 && o.begin[i] < o.begin[i - 1]))
             fail_msg("%s: \"%s\": token %lld has [%lld, %lld)", path, text, (long long)i, (long long)o.begin[i],
                      (long long)o.end[i]);
+        if (o.end[i] > o.begin[i] &&
+            (strchr(" \n", text[o.begin[i]]) != NULL || strchr(" \n", text[o.end[i] - 1]) != NULL))
+            fail_msg("%s: \"%s\": token %lld has white space around", path, text, (long long)i);
         for (int64_t b = o.begin[i]; b < o.end[i]; b++) is_covered[b] = true;
     }
     for (int64_t b = 0; b < n_bytes; b++)
