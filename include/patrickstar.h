@@ -404,7 +404,7 @@ typedef struct ps_cross_entropy_options {
 
 /* Each of the following ends the model with a product and its mean loss: z = x W^T + bias, in float. `weight`
  * [n, columns] and `bias` [n] (NULL: none) name parameters: declared ones (tied to an embedding, with their full names),
- * or new ones. Values are scaled by the loss scale and rounded to the configured type in their gradients alone. */
+ * or new ones. z is never rounded to the configured type; its gradient is, times the loss scale. ps_infer gives z. */
 
 /* Cross-entropy of softmax(z) against the batch's targets, one for each row of x: a language model, a label for each
  * token, or behind ps_pool a classifier. With u the weights of classes, e the label smoothing and q z_loss a row with

@@ -118,6 +118,18 @@ at_most exact_match 0.5
 at_least f1 0.8333 # one of two words too many: 2/3
 at_most f1 0.8334
 
+# a sample as it is trained on
+expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" "$@" data.train="$work/words.jsonl" data.shuffle=false model.head=token_classification \
+    model.num_labels=4
+says out 'B-PER        " A"'
+says out '5976               "hab"'
+expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" "$@" data.train="$work/answers.jsonl" data.shuffle=false data.doc_stride=8 \
+    model.head=question_answering
+says out '*  "hab"'
+expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" "$@" data.train="$work/several.jsonl" data.shuffle=false \
+    model.head=sequence_classification model.problem_type=multi_label_classification
+says out 'label 1 whale: 1'
+
 # resumed with the same bits, each kind
 for kind in 'number model.head=sequence_classification model.num_labels=1' 'words model.head=token_classification model.num_labels=4' \
     'answers model.head=question_answering data.doc_stride=8 data.sequence_length=32'; do
