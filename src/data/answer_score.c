@@ -122,7 +122,7 @@ out:
 }
 
 ps_status ps_answer_score_of(ps_tokenizer *t, bool added_tokens, const ps_task_question *q, const ps_answer_span *span,
-                          bool may_have_none, ps_answer_score *out)
+                             bool may_have_none, ps_answer_score *out)
 {
     const bool has_none = span->first < 0 || (may_have_none && span->none_score > span->score);
     ps_token_offsets tokens = {0};

@@ -25,6 +25,6 @@ typedef struct ps_answer_score {
 /* may_have_none: some question of the data has no answer, so the model may say so, by a none_score that is higher. That
  * is right of those alone. */
 PS_NODISCARD ps_status ps_answer_score_of(ps_tokenizer *t, bool added_tokens, const ps_task_question *q,
-                                       const ps_answer_span *span, bool may_have_none, ps_answer_score *out);
+                                          const ps_answer_span *span, bool may_have_none, ps_answer_score *out);
 
 #endif

@@ -25,6 +25,7 @@ PS_NODISCARD ps_status ps_entity_names_init(ps_entity_names *e, const ps_feed *f
 void ps_entity_names_deinit(ps_entity_names *e); /* an empty one is accepted */
 
 /* Of a text of n labelled words. */
-ps_entity_counts ps_entities_count(const ps_entity_names *e, const int32_t *labels, const int32_t *predicted, int64_t n);
+ps_entity_counts ps_entities_count(const ps_entity_names *e, const int32_t *labels, const int32_t *predicted,
+                                   int64_t n);
 
 #endif

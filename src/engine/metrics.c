@@ -36,9 +36,9 @@ struct ps_metrics {
     int64_t n_classes;
     double *sums; /* [n_classes * PER_CLASS + OTHERS] */
     float *output;
-    ps_entity_names names;      /* KIND_ENTITIES */
+    ps_entity_names names;   /* KIND_ENTITIES */
     int32_t *row[2];         /* of tokens with labels: those that are right, and predicted */
-    ps_answer_span *best;       /* [questions]; KIND_ANSWERS */
+    ps_answer_span *best;    /* [questions]; KIND_ANSWERS */
     ps_tokenizer *tokenizer; /* KIND_ANSWERS */
     bool added_tokens;
     metric all[METRICS_MAX]; /* from ps_metrics_finish on */

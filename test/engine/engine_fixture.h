@@ -77,7 +77,8 @@ static inline ps_batch batch_for(const ps_engine *e, int32_t *tokens, int32_t *t
 {
     const ps_program *p = e->shape->program;
     const int64_t n_tokens = p->B * p->T;
-    if (p->n_outputs == TINY_VOCABULARY) return (ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets};
+    if (p->n_outputs == TINY_VOCABULARY)
+        return (ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets};
     for (int64_t i = 0; i < p->n_targets; i++) {
         const int32_t token = tokens[i * n_tokens / p->n_targets];
         const bool is_left_out = p->n_targets > p->B && i % 5 == 3;

@@ -168,9 +168,8 @@ static void check_gradients(ps_model_func model, void *user, const char *const *
     fill_batch(tokens, targets, b, t, V, 5);
     targets[1] = -100;
     const bool is_plain = e->program->n_outputs == V;
-    const ps_batch batch = is_plain
-                               ? (ps_batch){.struct_size = sizeof batch, .tokens = tokens, .targets = targets}
-                               : batch_for(e, tokens, targets, values);
+    const ps_batch batch = is_plain ? (ps_batch){.struct_size = sizeof batch, .tokens = tokens, .targets = targets}
+                                    : batch_for(e, tokens, targets, values);
     float *grads[128];
     assert_ok(ps_forward(e, &batch, NULL));
     assert_ok(ps_backward(e));

@@ -598,18 +598,12 @@ static void test_finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_loss_values),
-        cmocka_unit_test(test_backends_odd_sizes),
-        cmocka_unit_test(test_backends_real_sizes),
-        cmocka_unit_test(test_forbidden_classes),
-        cmocka_unit_test(test_gradient_over_parameter),
-        cmocka_unit_test(test_loss_sums),
-        cmocka_unit_test(test_predicted_ties),
-        cmocka_unit_test(test_unwanted_gradients),
-        cmocka_unit_test(test_terms_by_hand),
-        cmocka_unit_test(test_kept_logits),
-        cmocka_unit_test(test_kept_logits_over_parameter),
+        cmocka_unit_test(test_finite_differences), cmocka_unit_test(test_loss_values),
+        cmocka_unit_test(test_backends_odd_sizes), cmocka_unit_test(test_backends_real_sizes),
+        cmocka_unit_test(test_forbidden_classes),  cmocka_unit_test(test_gradient_over_parameter),
+        cmocka_unit_test(test_loss_sums),          cmocka_unit_test(test_predicted_ties),
+        cmocka_unit_test(test_unwanted_gradients), cmocka_unit_test(test_terms_by_hand),
+        cmocka_unit_test(test_kept_logits),        cmocka_unit_test(test_kept_logits_over_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
