@@ -212,6 +212,10 @@ static void run_loss(void)
     RUN_SCRATCH(lm_loss_fwd, .row_loss = out_f32(ROWS), .lse = out_f32(ROWS),
                 .predicted = op_alloc(ROWS * sizeof(int32_t)), .x = in(N), .w = in(V * C), .b = in(V), .targets = ids(),
                 .rows = ROWS, .C = C, .V = V, .dtype = t);
+    RUN_SCRATCH(lm_loss_fwd, .row_loss = out_f32(ROWS), .lse = out_f32(ROWS),
+                .predicted = op_alloc(ROWS * sizeof(int32_t)), .x = in(N), .w = in(V * C), .b = in(V), .targets = ids(),
+                .rows = ROWS, .C = C, .V = V, .dtype = t,
+                .terms = {.class_weights = in_f32(V), .mean_weight = 1.0f, .smoothing = 0.1f, .z_loss = 0.1f});
     RUN_SCRATCH(lm_loss_bwd, .dx = out(N), .dw = out_grad(V * C), .db = out_grad(V), .x = in(N), .w = in(V * C),
                 .b = in(V), .lse = in_f32(ROWS), .targets = ids(), .rows = ROWS, .C = C, .V = V, .scale = 1.0f,
                 .dtype = t, .grad_dtype = t_grad);

@@ -368,7 +368,7 @@ static ps_status model_pair_across(ps_builder *b, void *user)
     x = ps_rms_norm(b, ps_linear(b, x, "p", C, 0), "norm", 2, 1e-5f);
     ps_end_block(b);
     x = ps_linear(b, ps_rotary_embedding(b, x, 2, &(ps_rope){.struct_size = sizeof(ps_rope), .theta = 100}), "q", C, 0);
-    ps_cross_entropy(b, x, "head", NULL, V);
+    ps_cross_entropy(b, x, "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -377,7 +377,7 @@ static void test_pair_across_segments(void **state)
     (void)state;
     ps_program *program = NULL;
     setting s = {.training = true};
-    assert_ok(ps_backend_create_ref(&s.backend), NULL);
+    assert_ok(ps_backend_create_ref(&s.backend));
     assert_ok(ps_program_build(model_pair_across, NULL, B, T, &program));
     for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
         s.checkpointing = checkpointing;
@@ -403,7 +403,7 @@ static ps_status model_epilogues_across(ps_builder *b, void *user)
     ps_begin_block(b, "b", 1);
     x = ps_linear(b, x, "r", C, 0);
     ps_end_block(b);
-    ps_cross_entropy(b, x, "head", NULL, V);
+    ps_cross_entropy(b, x, "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -412,7 +412,7 @@ static void test_unrounded_across_segments(void **state)
     (void)state;
     ps_program *program = NULL;
     setting s = {.training = true};
-    assert_ok(ps_backend_create_ref(&s.backend), NULL);
+    assert_ok(ps_backend_create_ref(&s.backend));
     assert_ok(ps_program_build(model_epilogues_across, NULL, B, T, &program));
     const ps_backend_ops *lists = s.backend->ops;
     for (int flags = 0; flags < 4; flags++) {
