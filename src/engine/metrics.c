@@ -145,6 +145,7 @@ static void take_numbers(ps_metrics *m, const float *z, const float *values, int
     double *const s = other(m);
     for (int64_t i = 0; i < n; i++) {
         const double x = (double)z[i], y = (double)values[i];
+        if (isnan(y)) continue; /* takes no part in the loss either */
         s[COUNT]++;
         s[SUM_X] += x, s[SUM_Y] += y, s[SUM_XX] += x * x, s[SUM_YY] += y * y, s[SUM_XY] += x * y;
         s[SUM_ERROR] += (x - y) * (x - y);
@@ -156,6 +157,7 @@ static void take_labels(ps_metrics *m, const float *z, const float *values)
     bool is_exact = true;
     for (int64_t i = 0; i < m->n_classes; i++) {
         const bool is_true = values[i] > 0.5f, is_predicted = z[i] > 0;
+        if (isnan(values[i])) continue;
         count(m, i, is_true, is_predicted);
         is_exact = is_exact && is_true == is_predicted;
     }
@@ -247,30 +249,49 @@ static double pearson(const double *s)
     return x > 0 && y > 0 ? covariance / sqrt(x * y) : 0;
 }
 
+/* Whether this rank's best answer to each question is the best of all ranks; of equal ones it is that of the lowest rank.
+ * best: [3 n], scratch; also the highest score of no answer. */
+static ps_status find_best_of_ranks(const ps_metrics *m, int64_t n, ps_comm *comm, double *best, bool *is_best)
+{
+    double *const none = best + n, *const owner = best + 2 * n;
+    const double rank = comm != NULL ? ps_comm_rank(comm) : 0;
+    for (int64_t i = 0; i < n; i++) best[i] = m->best[i].score, none[i] = -m->best[i].none_score;
+    if (comm != NULL) PS_TRY(ps_comm_all_reduce(comm, best, 2 * n, PS_COMM_MAX));
+    for (int64_t i = 0; i < n; i++) {
+        is_best[i] = m->best[i].score == best[i];
+        owner[i] = is_best[i] ? -rank : -(double)INFINITY;
+    }
+    if (comm == NULL) return PS_OK;
+    PS_TRY(ps_comm_all_reduce(comm, owner, n, PS_COMM_MAX));
+    for (int64_t i = 0; i < n; i++) is_best[i] = is_best[i] && owner[i] == -rank;
+    return PS_OK;
+}
+
 /* A question's answer is that of the rank whose part of the context has the highest score. */
 static ps_status score_answers(ps_metrics *m, ps_comm *comm)
 {
     const ps_task_set *set = ps_feed_task_set(m->feed, m->split);
     const int64_t n = ps_task_set_question_count(set);
-    double *highest = NULL;
-    bool may_have_none = false;
+    double *best = NULL;
+    bool *is_best = NULL, may_have_none = false;
     ps_status st;
     for (int64_t i = 0; i < n; i++) may_have_none = may_have_none || ps_task_set_question(set, i).n_answers == 0;
-    PS_TRY(ps_mem_alloc((size_t)n * 2, sizeof *highest, &highest));
-    for (int64_t i = 0; i < n; i++) highest[i] = m->best[i].score, highest[n + i] = -m->best[i].none_score;
-    if (comm != NULL) PS_TRY_GOTO(ps_comm_all_reduce(comm, highest, 2 * n, PS_COMM_MAX));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n * 3, sizeof *best, &best));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *is_best, &is_best));
+    PS_TRY_GOTO(find_best_of_ranks(m, n, comm, best, is_best));
     for (int64_t i = 0; i < n; i++) {
         const ps_task_question q = ps_task_set_question(set, i);
         ps_answer_score score;
-        if (m->best[i].score == PS_ANSWER_SPAN_NONE.score || m->best[i].score < highest[i]) continue;
-        m->best[i].none_score = -highest[n + i];
+        if (m->best[i].score == PS_ANSWER_SPAN_NONE.score || !is_best[i]) continue;
+        m->best[i].none_score = -best[n + i];
         PS_TRY_GOTO(ps_answer_score_of(m->tokenizer, m->added_tokens, &q, &m->best[i], may_have_none, &score));
         other(m)[TEXTS]++;
         other(m)[EXACT] += score.exact_match;
         other(m)[SUM_X] += score.f1;
     }
 out:
-    ps_mem_free(highest);
+    ps_mem_free(best);
+    ps_mem_free(is_best);
     return st;
 }
 
