@@ -135,7 +135,7 @@ PS_API PS_NODISCARD ps_status ps_metrics_take(ps_metrics *metrics, ps_engine *en
                                               int64_t first, int64_t n);
 
 /* Add up what the ranks of comm (NULL: this one alone) have taken; all call it together, once, behind the last sample.
- * PS_ECOMM. */
+ * PS_ECOMM. After it this and ps_metrics_take are PS_ESTATE: each evaluation has metrics of its own. */
 PS_API PS_NODISCARD ps_status ps_metrics_finish(ps_metrics *metrics, ps_comm *comm);
 
 /* How many there are, 0 before ps_metrics_finish; the name of metric i, which lives for ever, and its value. NULL for an

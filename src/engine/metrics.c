@@ -41,7 +41,8 @@ struct ps_metrics {
     ps_answer_span *best;    /* [questions]; KIND_ANSWERS */
     ps_tokenizer *tokenizer; /* KIND_ANSWERS */
     bool added_tokens;
-    metric all[METRICS_MAX]; /* from ps_metrics_finish on */
+    bool is_finished;
+    metric all[METRICS_MAX]; /* from then on */
     int n;
 };
 
@@ -191,11 +192,18 @@ static void take_answer(ps_metrics *m, const float *z, int64_t sample)
     ps_answer_span_take(&m->best[s.question], &s, z);
 }
 
+static ps_status expect_unfinished(const ps_metrics *m, const char *call)
+{
+    if (!m->is_finished) return PS_OK;
+    return PS_FAIL(PS_ESTATE, "%s: these metrics are finished; ps_metrics_create makes others", call);
+}
+
 ps_status ps_metrics_take(ps_metrics *m, ps_engine *engine, const ps_batch *batch, int64_t first, int64_t n)
 {
     int64_t B, T, n_outputs;
     ps_batch own;
     if (m == NULL) return PS_OK;
+    PS_TRY(expect_unfinished(m, "ps_metrics_take"));
     PS_TRY(PS_SIZED_TAKE(ps_batch, batch, &own));
     ps_engine_get_shape(engine, &B, &T, NULL, &n_outputs);
     const bool has_rows_of_tokens = m->kind >= KIND_TOKENS;
@@ -304,6 +312,8 @@ static void add(ps_metrics *m, const char *name, double value)
 ps_status ps_metrics_finish(ps_metrics *m, ps_comm *comm)
 {
     if (m == NULL) return PS_OK;
+    PS_TRY(expect_unfinished(m, "ps_metrics_finish"));
+    m->is_finished = true;
     if (m->kind == KIND_ANSWERS) PS_TRY(score_answers(m, comm));
     const int64_t n_sums = m->n_classes * PER_CLASS + OTHERS;
     if (comm != NULL) PS_TRY(ps_comm_all_reduce(comm, m->sums, n_sums, PS_COMM_SUM));
