@@ -279,6 +279,7 @@ static void test_set_when(void **state)
         forward_backward(e, 0);
         if (late) assert_ok(ps_engine_set_learning_rate(e, 0, 7e-4));
         assert_int_equal(ps_engine_write_gradient(e, 1, 0, 1, &value), PS_EINVAL); /* frozen */
+        assert_int_equal(ps_engine_set_learning_rate(e, 0, 1e300), PS_EINVAL);     /* infinite as a float */
         assert_int_equal(ps_engine_write_gradient(e, 0, TINY_VOCABULARY * 48, 1, &value), PS_EINVAL);
         assert_int_equal(ps_engine_set_loss_scale(e, 8), PS_ESTATE);
         assert_ok(ps_step(e));
