@@ -435,7 +435,9 @@ typedef enum ps_device_type {
 } ps_device_type;
 
 /* One call, forward or backward. All arrays are dense, row-major, aligned to 64 bytes, and lie in the device's memory; those
- * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. */
+ * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. What
+ * is frozen (train.freeze, ps_set_trainable) has no dw, and below the first trained parameter backward is not called. The
+ * library rounds dw, and adds it to that of other micro-batches. */
 typedef struct ps_own_call {
     size_t struct_size; /* as the library has it: what a newer one adds is behind what an older one knows */
     ps_device_type device;
@@ -451,7 +453,7 @@ typedef struct ps_own_call {
     float *saved[PS_OWN_SAVED_MAX];       /* [rows, saved_columns[i]]: forward writes, backward reads */
     const void *dy;                       /* backward: the gradient of y */
     void *dx[PS_OWN_INPUTS_MAX];          /* out, backward: of x[i], overwritten; NULL: nobody wants it */
-    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; the library rounds and adds */
+    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; NULL: w[k] is frozen */
     void *scratch;                        /* scratch_bytes; content undefined */
     int64_t scratch_bytes;
     /* Of a loss (ps_end_with), which has no y and no dy: */
