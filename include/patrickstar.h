@@ -764,10 +764,14 @@ typedef struct ps_device_info {
     int32_t n_timed_products;        /* algorithms of so many matrix products were timed for this engine, */
     double timed_seconds;            /* in so many seconds */
     const char *why_not_nccl;        /* "": it is used, or was not asked for */
-    const char *products_trouble;    /* to tell: of products, resuming with other kernels, idle options; "": nothing */
+    const char *products_trouble;    /* what should be known of how products were chosen; "": nothing */
 } ps_device_info;
 
 PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);
+
+/* What the user should know of this engine besides, in one line: options that have no effect, a checkpoint that went on
+ * with other kernels than it was saved by. "": nothing. Valid until the next call of the engine. */
+PS_API const char *ps_engine_get_notices(const ps_engine *engine);
 
 /* How the disk tier is driven; n_files 0: there is none. */
 typedef struct ps_disk_info {
