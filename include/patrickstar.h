@@ -246,6 +246,35 @@ typedef struct ps_messages {
 /* The ranks that these messages reach: all of them call. *messages is copied. */
 PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
 
+/* A collective of the program's own, where it has no messages from rank to rank: a process group of PyTorch
+ * (all_to_all_single), MPI_Alltoallv. It carries bytes; sums are added by this library in the order of ranks, so bits
+ * are the same as over messages. Messages go in rounds that all ranks take part in: prefer ps_messages where there are any.
+ *
+ * One thread, of the library's own, makes all calls, from ps_comm_meet_by_process_group to close, one after the other; all
+ * ranks make the same ones in the same order. So the group must be this communicator's alone, and other threads may use
+ * others meanwhile (MPI: MPI_THREAD_MULTIPLE). A rank that has nothing to say still calls, every 10 ms at least. */
+typedef struct ps_process_group {
+    size_t struct_size;
+    void *user;          /* given to each function */
+    int32_t rank, size;  /* 0 <= rank < size */
+    const char *name;    /* for people: "torch.distributed (gloo)" */
+    const char *trouble; /* NULL; else why there is none, which is then the failure of ps_comm_meet_by_process_group */
+    /* Part r of send, send_bytes[r] >= 0 of it, becomes part `rank` of receive on rank r; parts lie one after the other, the
+     * own one too, each at most as large as size allows: 4 MiB / size, at least 4096 bytes. Returns when receive is whole
+     * and send may be written to: 0, or another number when it failed, with a text in error [PS_MESSAGE_ERROR_BYTES].
+     * Where it fails on one rank, it must fail on the others, or return, in bounded time; ranks whose call does not
+     * return are given up after comm.timeout_s. */
+    int (*all_to_all)(void *user, const void *send, const int64_t *send_bytes, void *receive,
+                      const int64_t *receive_bytes, char *error);
+    /* Nothing is called any more. is_orderly: every rank closes, and all calls went well. Called once, also when
+     * ps_comm_meet_by_process_group fails. */
+    void (*close)(void *user, int32_t is_orderly);
+} ps_process_group;
+
+/* The ranks that it joins: all of them call. *group is copied. config NULL: the defaults. */
+PS_API PS_NODISCARD ps_status ps_comm_meet_by_process_group(const ps_config *config, const ps_process_group *group,
+                                                            ps_comm **out);
+
 /* Ends what was begun and leaves; ranks that are well wait for each other. After its engines. NULL is accepted. */
 PS_API void ps_comm_close(ps_comm *comm);
 
