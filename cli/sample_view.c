@@ -13,8 +13,6 @@
 #include "data/tokenizer.h"
 #include "train/cli_feed.h"
 
-#define IGNORED (-100)
-
 typedef struct sample_view {
     ps_config *config;
     const ps_options *o;
@@ -71,7 +69,7 @@ static void print_labelled(const sample_view *v, int64_t position, int32_t id, i
     const char *name = ps_feed_label_name(v->feed, label);
     char shown[256];
     printf("%6lld %7d  ", (long long)position, id);
-    if (label == IGNORED)
+    if (label == PS_IGNORE_INDEX)
         printf("%-12s ", "");
     else if (name != NULL)
         printf("%-12s ", ps_printable_copy(name, shown, sizeof shown));
@@ -111,10 +109,13 @@ static void print_row(const sample_view *v, int64_t T)
         return;
     }
     for (int64_t t = 0; t < T; t++) {
-        const int32_t target = is_class ? IGNORED : !is_causal ? b->targets[t] : t > 0 ? b->targets[t - 1] : IGNORED;
-        print_token(v, t, target != IGNORED ? target : b->tokens[t], target != IGNORED);
+        const int32_t target = is_class     ? PS_IGNORE_INDEX
+                               : !is_causal ? b->targets[t]
+                               : t > 0      ? b->targets[t - 1]
+                                            : PS_IGNORE_INDEX;
+        print_token(v, t, target != PS_IGNORE_INDEX ? target : b->tokens[t], target != PS_IGNORE_INDEX);
     }
-    if (is_causal && b->targets[T - 1] != IGNORED) print_token(v, T, b->targets[T - 1], true);
+    if (is_causal && b->targets[T - 1] != PS_IGNORE_INDEX) print_token(v, T, b->targets[T - 1], true);
     if (!is_class) return;
     char shown[256];
     const char *name = ps_feed_label_name(v->feed, b->targets[0]);

@@ -21,7 +21,9 @@
  *
  * Threads: one thread at a time may use an engine; different engines may be used from different threads.
  * Errors: everything that can fail returns a ps_status; ps_last_error() has the detail. The library never
- * exits, aborts or prints. */
+ * exits, aborts or prints.
+ * Callbacks: what the library calls of the program's (models, operators, logs, progress, messages) returns; no exception
+ * of C++ and no longjmp may leave it. */
 #ifndef PATRICKSTAR_H
 #define PATRICKSTAR_H
 
@@ -450,7 +452,7 @@ PS_API void ps_mse_loss(ps_builder *b, ps_value x, const char *weight, const cha
 PS_API void ps_bce_with_logits_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n);
 /* Where something begins and ends in each sequence: n is 2, the batch's targets [B, 2] are positions, and the softmax is
  * over the T positions of a sequence. The loss is the mean of that of the beginnings and that of the ends, each over the
- * targets that are not -100, as in transformers' ...ForQuestionAnswering (where positions behind the sequence take no
+ * targets that are not PS_IGNORE_INDEX, as in transformers' ...ForQuestionAnswering (where positions behind the sequence take no
  * part). x is [B T, columns]. */
 PS_API void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bias);
 /* Ends a model without a loss, for inference only: ps_infer gives x. */
@@ -510,7 +512,7 @@ typedef struct ps_own_call {
     void *scratch;                        /* scratch_bytes; content undefined */
     int64_t scratch_bytes;
     /* Of a loss (ps_end_with), which has no y and no dy: */
-    const int32_t *targets; /* [rows]; -100: takes no part */
+    const int32_t *targets; /* [rows], or PS_IGNORE_INDEX */
     float *row_loss;        /* [rows], forward writes it: 0 where the target takes no part */
     int32_t *predicted;     /* [rows], forward writes it: the class that is found likeliest, -1 where there is none */
     float scale;            /* backward: dx is this times the derivative of the sum over row_loss */
@@ -579,12 +581,15 @@ PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
 typedef struct ps_engine ps_engine;
 
+/* A target that takes no part in the loss: PyTorch's ignore_index. */
+enum { PS_IGNORE_INDEX = -100 };
+
 /* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only
  * read during the call. */
 typedef struct ps_batch {
     size_t struct_size;
     const int32_t *tokens; /* [B T] */
-    /* [B T], [B] labels for a classifier, or [B, 2] positions for ps_span_loss; -100 takes no part in the loss */
+    /* [B T], [B] labels for a classifier, or [B, 2] positions for ps_span_loss; or PS_IGNORE_INDEX */
     const int32_t *targets;
     const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */

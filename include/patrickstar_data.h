@@ -99,7 +99,7 @@ PS_API void ps_rows_set_length(ps_rows *rows, int64_t T);
 
 /* Samples [first_sample, first_sample + n) in the first n rows. PS_EINVAL when the split is empty. */
 PS_API PS_NODISCARD ps_status ps_rows_fill(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
-/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of -100 only, or
+/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of PS_IGNORE_INDEX only, or
  * values that are NaN. */
 PS_API PS_NODISCARD ps_status ps_rows_fill_once(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
 
@@ -123,19 +123,20 @@ PS_API const ps_batch *ps_rows_batch(const ps_rows *rows);
 typedef struct ps_metrics ps_metrics;
 
 /* *out = NULL for language models, which have no others; the calls below accept it and do nothing. The feed, opened for
- * this configuration, must outlive it; nothing of config is kept. PS_EIO, PS_EFORMAT as ps_tokenizer_open, for answers;
+ * this configuration (else PS_EINVAL), must outlive it; nothing of config is kept. PS_EIO, PS_EFORMAT as ps_tokenizer_open, for answers;
  * PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_metrics_create(const ps_config *config, const ps_feed *feed, ps_split split,
                                                 ps_metrics **out);
 PS_API void ps_metrics_destroy(ps_metrics *metrics); /* NULL is accepted */
 
 /* ps_infer over the batch, of samples first to first + n - 1 of the split, each taken once, and then others, which are
- * not counted. All ranks of the engine call it together. Errors of ps_infer. */
+ * not counted. All ranks of the engine call it together. PS_EINVAL when engine, batch or samples are not those of the
+ * feed and the configuration; errors of ps_infer. */
 PS_API PS_NODISCARD ps_status ps_metrics_take(ps_metrics *metrics, ps_engine *engine, const ps_batch *batch,
                                               int64_t first, int64_t n);
 
 /* Add up what the ranks of comm (NULL: this one alone) have taken; all call it together, once, behind the last sample.
- * PS_ECOMM. */
+ * PS_ECOMM. After it this and ps_metrics_take are PS_ESTATE: each evaluation has metrics of its own. */
 PS_API PS_NODISCARD ps_status ps_metrics_finish(ps_metrics *metrics, ps_comm *comm);
 
 /* How many there are, 0 before ps_metrics_finish; the name of metric i, which lives for ever, and its value. NULL for an

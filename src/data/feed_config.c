@@ -37,7 +37,7 @@ static ps_feed_task task_of_texts(const ps_options *o)
     return PS_FEED_CLASSIFICATION;
 }
 
-static ps_status task_of(const ps_options *o, ps_feed_task *out)
+ps_status ps_feed_task_of(const ps_options *o, ps_feed_task *out)
 {
     switch (o->model_head) {
     case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
@@ -79,7 +79,7 @@ ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder,
     const ps_options *o = ps_config_options(config);
     *out = NULL;
     ps_feed_task task = PS_FEED_CAUSAL_LM;
-    PS_TRY(task_of(o, &task));
+    PS_TRY(ps_feed_task_of(o, &task));
     ps_tokenizer *tokenizer = NULL;
     PS_TRY(open_tokenizer(o, task, &tokenizer));
     const ps_feed_options options = {

@@ -12,6 +12,9 @@
 #include "run/runner.h"
 #include "settings/products.h"
 
+/* More updates are none: what a checkpoint's count goes up to. */
+#define PS_UPDATES_MAX ((int64_t)1 << 40)
+
 /* What may be called next. */
 typedef enum ps_engine_state {
     PS_ENGINE_READY,    /* ps_forward, ps_evaluate, ps_infer */

@@ -443,9 +443,6 @@ static inline uint32_t ps_dropout_threshold(float p)
     return (uint32_t)((double)p * 4294967296.0);
 }
 
-/* Target value that takes no part in the loss (PyTorch's ignore_index). */
-#define PS_IGNORE_INDEX (-100)
-
 /* Floats of logits that are kept from lm_loss_fwd to lm_loss_bwd; their order is the backend's own. */
 static inline int64_t ps_lm_logits_count(int64_t rows, int64_t V)
 {

@@ -14,6 +14,7 @@ import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a name that is no folder is an error, not a download
 
+import torch
 import transformers
 
 from make_text_folders import BAD, GOOD, WORDS
@@ -60,8 +61,29 @@ def check_words(folder, lines):
     return right
 
 
+def plain_answer(folder):
+    """What the pipeline did that transformers 5 has no more: the best span of the context, by the model itself."""
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+    def answer(question, context):
+        given = tokenizer(question, context, return_tensors="pt", return_offsets_mapping=True)
+        offsets, in_context = given.pop("offset_mapping")[0].tolist(), [i == 1 for i in given.sequence_ids(0)]
+        with torch.no_grad():
+            out = model(**given)
+        start, end = out.start_logits[0].tolist(), out.end_logits[0].tolist()
+        spans = [(start[i] + end[k], i, k) for i in range(len(start)) for k in range(i, len(start)) if in_context[i] and in_context[k]]
+        _, i, k = max(spans)
+        return {"answer": context[offsets[i][0]:offsets[k][1]]}
+
+    return answer
+
+
 def check_answers(folder, lines):
-    answer = transformers.pipeline("question-answering", folder, device="cpu")
+    try:
+        answer = transformers.pipeline("question-answering", folder, device="cpu")
+    except KeyError:
+        answer = plain_answer(folder)
     return [answer(question=x["question"], context=x["context"])["answer"] == x["answers"]["text"][0] for x in lines]
 
 
