@@ -248,6 +248,35 @@ typedef struct ps_messages {
 /* The ranks that these messages reach: all of them call. *messages is copied. */
 PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
 
+/* A collective of the program's own, where it has no messages from rank to rank: a process group of PyTorch
+ * (all_to_all_single), MPI_Alltoallv. It carries bytes; sums are added by this library in the order of ranks, so bits
+ * are the same as over messages. Messages go in rounds that all ranks take part in: prefer ps_messages where there are any.
+ *
+ * One thread, of the library's own, makes all calls, from ps_comm_meet_by_process_group to close, one after the other; all
+ * ranks make the same ones in the same order. So the group must be this communicator's alone, and other threads may use
+ * others meanwhile (MPI: MPI_THREAD_MULTIPLE). A rank that has nothing to say still calls, every 10 ms at least. */
+typedef struct ps_process_group {
+    size_t struct_size;
+    void *user;          /* given to each function */
+    int32_t rank, size;  /* 0 <= rank < size */
+    const char *name;    /* for people: "torch.distributed (gloo)" */
+    const char *trouble; /* NULL; else why there is none, which is then the failure of ps_comm_meet_by_process_group */
+    /* Part r of send, send_bytes[r] >= 0 of it, becomes part `rank` of receive on rank r; parts lie one after the other, the
+     * own one too, each at most as large as size allows: 4 MiB / size, at least 4096 bytes. Returns when receive is whole
+     * and send may be written to: 0, or another number when it failed, with a text in error [PS_MESSAGE_ERROR_BYTES].
+     * Where it fails on one rank, it must fail on the others, or return, in bounded time; ranks whose call does not
+     * return are given up after comm.timeout_s. */
+    int (*all_to_all)(void *user, const void *send, const int64_t *send_bytes, void *receive,
+                      const int64_t *receive_bytes, char *error);
+    /* Nothing is called any more. is_orderly: every rank closes, and all calls went well. Called once, also when
+     * ps_comm_meet_by_process_group fails. */
+    void (*close)(void *user, int32_t is_orderly);
+} ps_process_group;
+
+/* The ranks that it joins: all of them call. *group is copied. config NULL: the defaults. */
+PS_API PS_NODISCARD ps_status ps_comm_meet_by_process_group(const ps_config *config, const ps_process_group *group,
+                                                            ps_comm **out);
+
 /* Ends what was begun and leaves; ranks that are well wait for each other. After its engines. NULL is accepted. */
 PS_API void ps_comm_close(ps_comm *comm);
 
@@ -461,7 +490,9 @@ typedef enum ps_device_type {
 } ps_device_type;
 
 /* One call, forward or backward. All arrays are dense, row-major, aligned to 64 bytes, and lie in the device's memory; those
- * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. */
+ * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. What
+ * is frozen (train.freeze, ps_set_trainable) has no dw, and below the first trained parameter backward is not called. The
+ * library rounds dw, and adds it to that of other micro-batches. */
 typedef struct ps_own_call {
     size_t struct_size; /* as the library has it: what a newer one adds is behind what an older one knows */
     ps_device_type device;
@@ -477,7 +508,7 @@ typedef struct ps_own_call {
     float *saved[PS_OWN_SAVED_MAX];       /* [rows, saved_columns[i]]: forward writes, backward reads */
     const void *dy;                       /* backward: the gradient of y */
     void *dx[PS_OWN_INPUTS_MAX];          /* out, backward: of x[i], overwritten; NULL: nobody wants it */
-    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; the library rounds and adds */
+    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; NULL: w[k] is frozen */
     void *scratch;                        /* scratch_bytes; content undefined */
     int64_t scratch_bytes;
     /* Of a loss (ps_end_with), which has no y and no dy: */
@@ -767,10 +798,14 @@ typedef struct ps_device_info {
     int32_t n_timed_products;        /* algorithms of so many matrix products were timed for this engine, */
     double timed_seconds;            /* in so many seconds */
     const char *why_not_nccl;        /* "": it is used, or was not asked for */
-    const char *products_trouble;    /* to tell: of products, resuming with other kernels, idle options; "": nothing */
+    const char *products_trouble;    /* what should be known of how products were chosen; "": nothing */
 } ps_device_info;
 
 PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);
+
+/* What the user should know of this engine besides, in one line: options that have no effect, a checkpoint that went on
+ * with other kernels than it was saved by. "": nothing. Valid until the next call of the engine. */
+PS_API const char *ps_engine_get_notices(const ps_engine *engine);
 
 /* How the disk tier is driven; n_files 0: there is none. */
 typedef struct ps_disk_info {

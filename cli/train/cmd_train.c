@@ -167,7 +167,7 @@ static ps_status open_run(run *r, const train_arguments *a)
     if (has_steps) {
         TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
         if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
-        if (r->rank == 0) cli_tell_products("train", r->engine);
+        if (r->rank == 0) cli_tell_notices("train", r->engine);
     }
     if (r->totals.resumed_step == 0) TRY(begin_weights(r));
     ps_status st = run_log_begin(r->log, r->totals.resumed_step);

@@ -21,6 +21,7 @@
     XX(ps_bound_info, between, between)                                                                                \
     XX(ps_failure, host, host)                                                                                         \
     XX(ps_messages, close, close)                                                                                      \
+    XX(ps_process_group, close, close)                                                                                 \
     XX(ps_engine_options, is_empty, is_empty)                                                                          \
     XX(ps_load_options, allow_new_rows, allow_new_rows)                                                                \
     XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \

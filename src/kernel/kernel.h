@@ -668,6 +668,7 @@ typedef struct ps_own_args {
     int64_t saved_columns[PS_OWN_SAVED_MAX];
     ps_dtype grad_dtype;
     bool accumulate_grad;
+    bool skips_dw[PS_OWN_PARAMETERS_MAX]; /* nobody wants it: the function gets NULL, dw is not looked at */
     void *workspace;
 } ps_own_args;
 

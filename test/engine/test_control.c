@@ -452,8 +452,8 @@ static void test_ranks(void **state)
 {
     (void)state;
     for (int32_t n = 2; n <= 3; n++) {
-        const rank_result base = run_ranks(n, 3, rank_control, CHANGES(ON_CPU, BF16, GROUPS))->result;
-        const rank_result plain = run_ranks(n, 3, rank_train, CHANGES(ON_CPU, BF16, GROUPS))->result;
+        const rank_result base = run_ranks(n, 3, rank_control, CHANGES(FOR_BITS, BF16, GROUPS))->result;
+        const rank_result plain = run_ranks(n, 3, rank_train, CHANGES(FOR_BITS, BF16, GROUPS))->result;
         assert_true(plain.hash != base.hash);
         assert_true(base.norms[0] > plain.norms[0]);
         const rank_result *small =
@@ -463,7 +463,7 @@ static void test_ranks(void **state)
         assert_memory_equal(small->norms, base.norms, sizeof base.norms);
     }
     const rank_result sums =
-        run_ranks(2, 3, rank_control, CHANGES(ON_CPU, BF16, GROUPS, "gradient_accumulation_steps=2"))->result;
+        run_ranks(2, 3, rank_control, CHANGES(FOR_BITS, BF16, GROUPS, "gradient_accumulation_steps=2"))->result;
     assert_true(run_ranks(2, 3, rank_control,
                           CHANGES(BF16, GROUPS, "gradient_accumulation_steps=2", "default_chunk_size=2048",
                                   "memory.device=1MB", "memory.disk=20MB"))
