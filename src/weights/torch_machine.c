@@ -62,6 +62,9 @@ static const struct {
     {"collections", "OrderedDict", TORCH_ORDERED_DICT},
     {"torch._utils", "_rebuild_tensor_v2", TORCH_REBUILD_TENSOR},
     {"torch._utils", "_rebuild_parameter", TORCH_REBUILD_PARAMETER},
+    {"torch", "Size", TORCH_SIZE},
+    {"__builtin__", "set", TORCH_SET},
+    {"builtins", "set", TORCH_SET},
     {"torch", "DoubleStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_F64},
     {"torch", "FloatStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_F32},
     {"torch", "HalfStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_F16},
@@ -297,6 +300,15 @@ static ps_status rebuild_tensor(torch_machine *m, int32_t arguments)
                          .tensor = {.storage = a[0], .size = a[2], .stride = a[3], .offset = m->values[a[1]].integer}});
 }
 
+/* The only argument, of the kind wanted, stands for what is made of it: nobody looks at it. */
+static ps_status unwrap(torch_machine *m, int32_t arguments, torch_kind kind)
+{
+    int32_t first[1];
+    if (items_of(m, arguments, first, 1) != 1 || m->values[first[0]].kind != kind)
+        return fail_here(m, kind == TORCH_TUPLE ? "torch.Size of what is no tuple" : "a set of what is no list");
+    return push(m, first[0]);
+}
+
 static ps_status op_reduce(torch_machine *m)
 {
     int32_t arguments = 0, callable = 0, first[1];
@@ -313,6 +325,8 @@ static ps_status op_reduce(torch_machine *m)
         if (items_of(m, arguments, first, 1) != 3 || m->values[first[0]].kind != TORCH_TENSOR)
             return fail_here(m, "_rebuild_parameter of what is no tensor");
         return push(m, first[0]);
+    case TORCH_SIZE:
+    case TORCH_SET: return unwrap(m, arguments, m->values[callable].global == TORCH_SIZE ? TORCH_TUPLE : TORCH_LIST);
     default: return fail_here(m, "REDUCE of a storage type is not allowed");
     }
 }

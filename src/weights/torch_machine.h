@@ -23,6 +23,8 @@ typedef enum torch_global {
     TORCH_ORDERED_DICT,
     TORCH_REBUILD_TENSOR,
     TORCH_REBUILD_PARAMETER,
+    TORCH_SIZE,         /* torch.Size((2, 3)): its tuple */
+    TORCH_SET,          /* set([...]): its list */
     TORCH_STORAGE_TYPE, /* + ps_safetensors_dtype */
 } torch_global;
 

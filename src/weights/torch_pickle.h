@@ -5,6 +5,7 @@
  *
  *     collections OrderedDict               torch._utils _rebuild_tensor_v2, _rebuild_parameter
  *     torch FloatStorage ... BoolStorage    as the type in a persistent id ('storage', type, key, device, elements)
+ *     torch Size, __builtin__ set           beside a state_dict, in what DeepSpeed saves: looked at by nobody
  *
  * Everything else is refused by name; nothing is ever imported or run. Opcodes: Python's Lib/pickletools.py. Memory is
  * bounded by the size of the pickle; nesting costs no stack of ours. */

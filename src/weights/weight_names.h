@@ -6,6 +6,7 @@
  *   1 same name              the model has it
  *   2 almost the same name   with or without a base's prefix ("transformer.", "model.", "bert.", of whatever family),
  *                            and with the names of layer norms that old BERT files have (gamma, beta: weight, bias)
+ *                            (for all rules: without the "module." or "_orig_mod." of a wrapper)
  *   3 tied                   lm_head.weight, cls.predictions.decoder.{weight,bias}, when the model has only what they
  *                            are tied to: a copy, or the value itself if the file has no other
  *   4 buffer                 what is no parameter: causal masks, position numbers, rotary frequencies: ignored

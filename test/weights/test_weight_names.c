@@ -94,6 +94,10 @@ static const match_case match_cases[] = {
     {.have = {"h.0.attn.bias"}, .want = {"h.0.attn.bias"}, .of_have = {0}},
     {.have = {"h.0.attn.c_attn.bias"}, .want = {"a"}, .message = "h.0.attn.c_attn.bias is not one of the model's"},
     /* old BERT */
+    {.have = {"module.transformer.wte.weight", "_orig_mod.module.wpe.weight", "module.lm_head.weight",
+              "module.h.0.attn.bias"},
+     .want = {"transformer.wte.weight", "transformer.wpe.weight"},
+     .of_have = {0, 1, -1, -1}},
     {.have = {"embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.beta"},
      .want = {"bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.weight"},
      .of_have = {1, 0}},
